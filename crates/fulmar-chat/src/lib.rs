@@ -1,0 +1,1 @@
+//! Conversations to exact tokens and back: histories, renderers, and the token ledger.

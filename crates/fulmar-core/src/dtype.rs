@@ -1,0 +1,106 @@
+//! Element types of tensors.
+
+use crate::{Error, ErrorKind, Result};
+
+/// The type of one tensor element. Names are those of safetensors files and of PyTorch, in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// IEEE 754 double precision.
+    F64,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of a single.
+    Bf16,
+    /// Signed 64-bit integer.
+    I64,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 16-bit integer.
+    I16,
+    /// Signed 8-bit integer.
+    I8,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+impl Dtype {
+    /// Every dtype, in the order of their declaration.
+    pub const ALL: [Self; 11] = [
+        Self::F64,
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::I64,
+        Self::I32,
+        Self::I16,
+        Self::I8,
+        Self::U8,
+        Self::U32,
+        Self::Bool,
+    ];
+
+    /// Bytes of one element.
+    #[must_use]
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F16 | Self::Bf16 | Self::I16 => 2,
+            Self::I8 | Self::U8 | Self::Bool => 1,
+        }
+    }
+
+    /// The lower-case name: `f32`, `bf16`, `bool`, ...
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::I64 => "i64",
+            Self::I32 => "i32",
+            Self::I16 => "i16",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+            Self::U32 => "u32",
+            Self::Bool => "bool",
+        }
+    }
+
+    /// The dtype called `name`.
+    ///
+    /// # Errors
+    /// `UnknownName` if no dtype has that name.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(fulmar_core::Dtype::parse("bf16")?.size_bytes(), 2);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn parse(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::new(ErrorKind::UnknownName, format!("dtype must be one of {names}: got {name:?}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_parses_back_and_others_are_refused() {
+        for dtype in Dtype::ALL {
+            assert_eq!(Dtype::parse(dtype.name()), Ok(dtype));
+        }
+        assert_eq!(Dtype::parse("float").unwrap_err().kind(), ErrorKind::UnknownName);
+    }
+}

@@ -1,0 +1,37 @@
+//! Every cap on what outside data may ask for, by name. Each has a test at the bound and one past it.
+
+/// Longest header of a safetensors file, in bytes (the format's own rule).
+pub const SAFETENSORS_HEADER_BYTES_MAX: usize = 100_000_000;
+
+/// Most dimensions of a tensor.
+pub const TENSOR_RANK_MAX: usize = 16;
+
+/// Deepest nesting of keys in a `TensorDict`.
+pub const TENSOR_DICT_DEPTH_MAX: usize = 32;
+
+/// Most messages in one conversation.
+pub const MESSAGES_MAX: usize = 65_536;
+
+/// Longest text of one message, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Most tokens in one ledger.
+pub const LEDGER_TOKENS_MAX: usize = 1 << 28;
+
+/// Most forks in one ledger.
+pub const LEDGER_FORKS_MAX: usize = 65_536;
+
+/// Largest vocabulary of a tokenizer or a model.
+pub const VOCAB_SIZE_MAX: usize = 1 << 22;
+
+/// Widest hidden state or feed-forward layer of a model.
+pub const MODEL_WIDTH_MAX: usize = 1 << 17;
+
+/// Most layers of a model.
+pub const MODEL_LAYERS_MAX: usize = 512;
+
+/// Most tokens, prompt and completion together, of one sequence given to a model.
+pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
+
+/// Most tokens in one packed batch given to a model.
+pub const BATCH_TOKENS_MAX: usize = 1 << 22;

@@ -1,0 +1,238 @@
+//! Random numbers that are a pure function of (seed, stream, position).
+//!
+//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
+//! <https://doi.org/10.1145/2063384.2063405>): a block of four words is `philox(key, counter)`. The key is the
+//! seed, the upper half of the counter is the stream, the lower half is the block index. So any position can be
+//! reached at once, two streams never overlap, and the numbers are the same natively, in WebAssembly and on a GPU.
+
+use crate::{Error, ErrorKind, Result};
+
+const ROUNDS: usize = 10;
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+
+/// A position in a stream of random words: everything that a checkpoint must keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RngState {
+    /// The seed.
+    pub key: u64,
+    /// The stream, see [`Rng::stream`].
+    pub stream: u64,
+    /// How many 32-bit words were drawn.
+    pub word_index: u64,
+}
+
+/// A seeded generator of independent, named streams.
+///
+/// # Examples
+/// ```
+/// use fulmar_core::Rng;
+/// let mut draws = Rng::new(7).stream("draws");
+/// let first = draws.next_u32();
+/// assert_eq!(Rng::new(7).stream("draws").next_u32(), first);
+/// assert_ne!(Rng::new(7).stream("weights").next_u32(), first);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Rng {
+    state: RngState,
+    block: [u32; 4],
+}
+
+impl Rng {
+    /// The stream 0 of `seed`, at its beginning.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::from_state(RngState { key: seed, stream: 0, word_index: 0 })
+    }
+
+    /// The generator that continues where `state` was taken.
+    #[must_use]
+    pub fn from_state(state: RngState) -> Self {
+        let mut rng = Self { state, block: [0; 4] };
+        if !state.word_index.is_multiple_of(4) {
+            rng.fill_block();
+        }
+        rng
+    }
+
+    /// Where this generator stands.
+    #[must_use]
+    pub const fn state(&self) -> RngState {
+        self.state
+    }
+
+    /// The beginning of the stream called `name` below this one. Does not advance `self`.
+    #[must_use]
+    pub fn stream(&self, name: &str) -> Self {
+        let mut hash = 0xCBF2_9CE4_8422_2325_u64; // FNV-1a over the name's bytes
+        for byte in name.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+        self.fork(hash)
+    }
+
+    /// The beginning of the stream number `index` below this one. Does not advance `self`.
+    #[must_use]
+    pub fn fork(&self, index: u64) -> Self {
+        let stream = mix(self.state.stream.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ mix(index));
+        Self::from_state(RngState { key: self.state.key, stream, word_index: 0 })
+    }
+
+    /// 32 uniform bits.
+    pub fn next_u32(&mut self) -> u32 {
+        let lane = (self.state.word_index % 4) as usize;
+        if lane == 0 {
+            self.fill_block();
+        }
+        self.state.word_index = self.state.word_index.wrapping_add(1);
+        self.block[lane]
+    }
+
+    /// 64 uniform bits: two words, the low half first.
+    pub fn next_u64(&mut self) -> u64 {
+        let low = u64::from(self.next_u32());
+        low | u64::from(self.next_u32()) << 32
+    }
+
+    /// A uniform float in `[0, 1)` on a grid of 2^-24.
+    pub fn uniform_f32(&mut self) -> f32 {
+        (self.next_u32() >> 8) as f32 * (1.0 / 16_777_216.0)
+    }
+
+    /// A uniform double in `[0, 1)` on a grid of 2^-53.
+    pub fn uniform_f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+    }
+
+    /// A uniform integer in `[0, bound)`, without bias (Lemire, <https://doi.org/10.1145/3230636>).
+    ///
+    /// # Errors
+    /// `OutOfRange` if `bound` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(fulmar_core::Rng::new(1).below(6)? < 6);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn below(&mut self, bound: u64) -> Result<u64> {
+        if bound == 0 {
+            return Err(Error::new(ErrorKind::OutOfRange, "bound must be >= 1: got 0"));
+        }
+        let threshold = bound.wrapping_neg() % bound;
+        loop {
+            let product = u128::from(self.next_u64()) * u128::from(bound);
+            if product as u64 >= threshold {
+                return Ok((product >> 64) as u64);
+            }
+        }
+    }
+
+    /// A standard normal number (Box-Muller, one of the pair; two doubles are used for each).
+    pub fn normal(&mut self) -> f64 {
+        let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform_f64()));
+        radius * libm::cos(std::f64::consts::TAU * self.uniform_f64())
+    }
+
+    /// Puts `items` in a uniformly random order (Fisher-Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            if let Ok(other) = self.below(last as u64 + 1) {
+                items.swap(last, other as usize);
+            }
+        }
+    }
+
+    fn fill_block(&mut self) {
+        let index = self.state.word_index / 4;
+        let counter = [
+            index as u32,
+            (index >> 32) as u32,
+            self.state.stream as u32,
+            (self.state.stream >> 32) as u32,
+        ];
+        self.block = philox4x32(counter, [self.state.key as u32, (self.state.key >> 32) as u32]);
+    }
+}
+
+/// Ten rounds of Philox4x32.
+fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for _ in 0..ROUNDS {
+        let product0 = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
+        let product1 = u64::from(MULTIPLIERS[1]) * u64::from(counter[2]);
+        counter = [
+            (product1 >> 32) as u32 ^ counter[1] ^ key[0],
+            product1 as u32,
+            (product0 >> 32) as u32 ^ counter[3] ^ key[1],
+            product0 as u32,
+        ];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    counter
+}
+
+/// The finaliser of SplitMix64: spreads nearby stream numbers over all 64 bits.
+const fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The known answers that the authors publish with Random123 (`kat_vectors`, philox4x32 10).
+    #[test]
+    fn blocks_equal_the_published_known_answers() {
+        assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]);
+        assert_eq!(philox4x32([!0; 4], [!0; 2]), [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]);
+        assert_eq!(
+            philox4x32([0x243F_6A88, 0x85A3_08D3, 0x1319_8A2E, 0x0370_7344], [0xA409_3822, 0x299F_31D0]),
+            [0xD16C_FE09, 0x94FD_CCEB, 0x5001_E420, 0x2412_6EA1]
+        );
+    }
+
+    #[test]
+    fn a_state_continues_at_every_position() {
+        let mut whole = Rng::new(3).stream("x");
+        for _ in 0..17 {
+            let mut resumed = Rng::from_state(whole.state());
+            assert_eq!(resumed.next_u32(), whole.next_u32());
+        }
+    }
+
+    #[test]
+    fn bounded_integers_are_uniform() {
+        let mut rng = Rng::new(11);
+        let mut counts = [0_f64; 7];
+        for _ in 0..70_000 {
+            counts[rng.below(7).unwrap() as usize] += 1.0;
+        }
+        let chi_square: f64 = counts.iter().map(|count| (count - 10_000.0).powi(2) / 10_000.0).sum();
+        assert!(chi_square < 22.46, "6 degrees of freedom, p = 0.001: got {chi_square}");
+        assert_eq!(rng.below(0).unwrap_err().kind(), ErrorKind::OutOfRange);
+    }
+
+    #[test]
+    fn normals_have_mean_zero_and_variance_one() {
+        let mut rng = Rng::new(5);
+        let draws: Vec<f64> = (0..50_000).map(|_| rng.normal()).collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let variance = draws.iter().map(|x| x * x).sum::<f64>() / draws.len() as f64;
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "mean {mean}, variance {variance}");
+    }
+
+    #[test]
+    fn a_shuffle_reaches_every_order_equally_often() {
+        let mut counts = std::collections::HashMap::new();
+        let mut rng = Rng::new(9);
+        for _ in 0..24_000 {
+            let mut order = [0, 1, 2, 3];
+            rng.shuffle(&mut order);
+            *counts.entry(order).or_insert(0_f64) += 1.0;
+        }
+        assert_eq!(counts.len(), 24);
+        let chi_square: f64 = counts.values().map(|count| (count - 1_000.0).powi(2) / 1_000.0).sum();
+        assert!(chi_square < 49.73, "23 degrees of freedom, p = 0.001: got {chi_square}");
+    }
+}

@@ -1,0 +1,1 @@
+//! CPU mathematics over slices: forward and backward passes of a decoder, each beside its reference.

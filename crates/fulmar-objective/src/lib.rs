@@ -1,0 +1,1 @@
+//! Losses with their gradients, group advantages, KL estimators and token drawing.

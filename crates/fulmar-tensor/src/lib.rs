@@ -1,0 +1,1 @@
+//! Tensors, ragged tensors and nested tensor dictionaries over shared storage, with safetensors files.

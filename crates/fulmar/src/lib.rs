@@ -1,0 +1,16 @@
+//! Post-training reinforcement learning for language models: one crate over all of Fulmar.
+//!
+//! Each module is one crate of the workspace and one feature of this one.
+
+#[cfg(feature = "chat")]
+pub use fulmar_chat as chat;
+pub use fulmar_core as core;
+pub use fulmar_kernel as kernel;
+#[cfg(feature = "model")]
+pub use fulmar_model as model;
+#[cfg(feature = "objective")]
+pub use fulmar_objective as objective;
+#[cfg(feature = "tensor")]
+pub use fulmar_tensor as tensor;
+#[cfg(feature = "tokenizer")]
+pub use fulmar_tokenizer as tokenizer;

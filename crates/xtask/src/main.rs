@@ -1,0 +1,2 @@
+//! Build and check program.
+fn main() {}
