@@ -1,0 +1,113 @@
+/**
+ * What turns a prompt into sampled tokens. Everything above this floor (environments, rollouts, collectors,
+ * recipes) knows a language model only through this interface.
+ */
+
+import { FulmarError } from '../core/index.js'
+
+/** One request for one completion. Nothing in it is text: token ids in, token ids out. */
+export interface GenerateRequest {
+  /** Unique within the run, for logs and for engines that want an id. */
+  readonly requestId: string
+  /** The prompt, at least one token. Read, never kept or changed. */
+  readonly promptIds: Uint32Array
+  /** Fixes every draw of this request, whatever else is generated beside it. A non-negative safe integer. */
+  readonly seed: number
+  /** At most this many tokens are sampled, the stop token included. At least 1. */
+  readonly maxTokens: number
+  /**
+   * Divides the logits before drawing; 0 takes the likeliest token.
+   * @default 1
+   */
+  readonly temperature?: number
+  /**
+   * Draws among the `topK` likeliest tokens only; 0 means all.
+   * @default 0
+   */
+  readonly topK?: number
+  /**
+   * Draws among the smallest set of likeliest tokens whose probabilities reach `topP`, in (0, 1].
+   * @default 1
+   */
+  readonly topP?: number
+  /** Generation ends once one of these was sampled; it is then the last of the completion's `ids`. */
+  readonly stopIds: readonly number[]
+  /** Ends generation early with `finishReason: 'abort'`; what was sampled so far is returned. */
+  readonly signal?: AbortSignal
+}
+
+/** Why a completion ended: a stop token, the token limit, or an abort. */
+export type FinishReason = 'stop' | 'length' | 'abort'
+
+/** What was sampled. `ids`, `logProbs` and `sampledLogProbs` have one entry per sampled token. */
+export interface Completion {
+  /** The id of the request that this answers. */
+  readonly requestId: string
+  /** The sampled tokens, the stop token included. Shape `[T]`. */
+  readonly ids: Uint32Array
+  /** Log-probability of each token under the model itself (temperature 1, no filter). Shape `[T]`. */
+  readonly logProbs: Float32Array
+  /** Log-probability of each token under the distribution it was drawn from. Shape `[T]`. */
+  readonly sampledLogProbs: Float32Array
+  /** Why generation ended. */
+  readonly finishReason: FinishReason
+  /** The oldest weights that sampled any of these tokens. */
+  readonly minPolicyVersion: number
+  /** The newest weights that sampled any of these tokens. */
+  readonly maxPolicyVersion: number
+}
+
+/**
+ * Samples completions. Calls may overlap: an implementation is free to batch all requests that wait at the same
+ * moment, and a result must not depend on what it was batched with.
+ *
+ * @example
+ * ```ts
+ * import { ScriptedPolicy } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const policy = new ScriptedPolicy({ reply: () => [5, 6, 9] })
+ * const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 0, maxTokens: 8, stopIds: [9] }
+ * const completion = await policy.generate(request)
+ * assert.equal(completion.finishReason, 'stop')
+ * assert.deepEqual([...completion.ids], [5, 6, 9])
+ * ```
+ */
+export interface Policy {
+  /** Counts the updates of the weights: 0 as loaded, one more after each optimiser step. */
+  readonly version: number
+  /**
+   * Samples one completion.
+   * @throws {FulmarError} `OUT_OF_RANGE` or `EMPTY` if the request is not as {@link GenerateRequest} documents.
+   */
+  generate(request: GenerateRequest): Promise<Completion>
+}
+
+/**
+ * Refuses a request that no policy could answer; implementations call it first.
+ * @throws {FulmarError} `EMPTY` if the prompt holds no token; `OUT_OF_RANGE` if `maxTokens` is not a positive
+ * integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, or `topP` outside (0, 1].
+ *
+ * @example
+ * ```ts
+ * import { checkGenerateRequest } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const request = { requestId: 'a', promptIds: new Uint32Array(0), seed: 0, maxTokens: 8, stopIds: [] }
+ * assert.throws(() => checkGenerateRequest(request), { code: 'EMPTY' })
+ * ```
+ */
+export function checkGenerateRequest(request: GenerateRequest): void {
+  const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1 } = request
+  if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
+  const rules: [string, number, boolean, string][] = [
+    ['maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer'],
+    ['seed', seed, Number.isSafeInteger(seed) && seed >= 0, 'a non-negative safe integer'],
+    ['temperature', temperature, Number.isFinite(temperature) && temperature >= 0, 'finite and >= 0'],
+    ['topK', topK, Number.isSafeInteger(topK) && topK >= 0, 'a non-negative integer'],
+    ['topP', topP, topP > 0 && topP <= 1, 'in (0, 1]'],
+  ]
+  for (const [name, value, holds, rule] of rules) {
+    if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
+  }
+}

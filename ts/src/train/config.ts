@@ -1,0 +1,211 @@
+/**
+ * The configuration of a training run: what `fulmar train CONFIG` reads and what `config.json` in a run folder holds.
+ *
+ * `checkTrainConfig` turns unknown JSON into a {@link TrainConfig} with every default filled in. Options of the Rust
+ * core (`model`, `loss`, `optimizer`) pass through untouched: their defaults and their checks live there.
+ */
+
+import { ConfigReader } from '../core/config-reader.js'
+
+/** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
+export type CoreOptions = Readonly<Record<string, unknown>>
+
+/** Which task is trained, and how hard it is. */
+export interface TaskConfig {
+  /** The only task of this release. */
+  readonly name: 'sumDigits'
+  /** Fewest and most numbers in one problem. */
+  readonly numbers: readonly [number, number]
+  /** Smallest number in a problem. */
+  readonly min: number
+  /** Largest number in a problem. */
+  readonly max: number
+  /** `contract`: system prompt with a worked example; `short`: one line that a tiny policy can learn. */
+  readonly prompt: 'contract' | 'short'
+}
+
+/** The supervised warm start. */
+export interface SftConfig {
+  /** Optimiser steps; 0 skips the phase. */
+  readonly steps: number
+  /** Worked examples per step. */
+  readonly batchSize: number
+  /** Gradients are scaled down to this L2 norm. */
+  readonly maxGradNorm: number
+  /** Options of `AdamW`, such as `{ "learningRate": 0.001 }`. */
+  readonly optimizer: CoreOptions
+}
+
+/** The reinforcement phase. */
+export interface GrpoConfig {
+  /** Optimiser steps; 0 skips the phase. */
+  readonly steps: number
+  /** Problems per step. */
+  readonly promptsPerStep: number
+  /** Rollouts per problem. */
+  readonly groupSize: number
+  /** Most tokens of one answer, the stop token included. */
+  readonly maxTokens: number
+  /** Sampling temperature of the rollouts. */
+  readonly temperature: number
+  /** Sampling among the `topK` likeliest tokens; 0 means all. */
+  readonly topK: number
+  /** Sampling among the likeliest tokens that reach this probability together. */
+  readonly topP: number
+  /** Divides each group's advantages by its standard deviation. */
+  readonly stdNormalize: boolean
+  /** Gradients are scaled down to this L2 norm. */
+  readonly maxGradNorm: number
+  /** Options of `GRPOLoss`, such as `{ "clipEpsilon": 0.2 }`. */
+  readonly loss: CoreOptions
+  /** Options of `AdamW`. */
+  readonly optimizer: CoreOptions
+}
+
+/** How the policy is measured on held-out problems. */
+export interface EvalConfig {
+  /** Held-out problems per measurement. */
+  readonly numProblems: number
+  /** Measures every so many GRPO steps besides before and after; 0 for never. */
+  readonly everySteps: number
+  /** Sampling temperature of the measurement. */
+  readonly temperature: number
+}
+
+/** A whole run. Every field is set; see {@link checkTrainConfig} for the defaults. */
+export interface TrainConfig {
+  /** Fixes weights, data, draws. A non-negative safe integer. */
+  readonly seed: number
+  /** Where the sums are done. */
+  readonly backend: 'native' | 'wasm'
+  /** The run folder. */
+  readonly runDir: string
+  /** What is learnt. */
+  readonly task: TaskConfig
+  /** Options of the decoder. */
+  readonly model: CoreOptions
+  /** The warm start. */
+  readonly sft: SftConfig
+  /** The reinforcement phase. */
+  readonly grpo: GrpoConfig
+  /** The measurements. */
+  readonly eval: EvalConfig
+  /** Writes a checkpoint every so many steps of a phase besides the end of it; 0 for never. */
+  readonly checkpointEverySteps: number
+}
+
+/** What a finished run reports; `fulmar train --json` prints it. */
+export interface TrainResult {
+  /** Share of held-out problems solved after the warm start, in [0, 1]. */
+  readonly passRateBefore: number
+  /** The same after GRPO. */
+  readonly passRateAfter: number
+  /** Held-out problems behind both rates. */
+  readonly numProblems: number
+  /** Mean wall time of a GRPO step. */
+  readonly secondsPerStep: number
+  /** Sampled tokens per second of GRPO. */
+  readonly tokensPerSecond: number
+  /** The run folder. */
+  readonly runDir: string
+}
+
+/** What one measurement of a policy reports; `fulmar eval --json` prints it. */
+export interface EvalResult {
+  /** Share of problems solved, in [0, 1]. */
+  readonly passRate: number
+  /** Mean reward over the rollouts that were scored; `null` if none was. */
+  readonly meanReward: number | null
+  /** Problems tried. */
+  readonly numProblems: number
+}
+
+/**
+ * Checks unknown JSON and fills in the defaults.
+ *
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key (it names the nearest known one) or a value outside a closed
+ * set; `MALFORMED` for a value of the wrong type; `OUT_OF_RANGE` for a number outside its range.
+ *
+ * @example
+ * ```ts
+ * import { checkTrainConfig } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const config = checkTrainConfig({ seed: 7, grpo: { steps: 10 } })
+ * assert.equal(config.grpo.groupSize, 8)
+ * assert.equal(config.runDir, 'runs/sumDigits-seed7')
+ * assert.throws(() => checkTrainConfig({ grpo: { groupsize: 8 } }), /did you mean 'groupSize'/)
+ * ```
+ */
+export function checkTrainConfig(json: unknown): TrainConfig {
+  const reader = new ConfigReader('config', json)
+  const seed = reader.integer('seed', { min: 0, fallback: 0 })
+  const task = readTask(reader.section('task'))
+  const config: TrainConfig = {
+    seed,
+    backend: reader.oneOf('backend', ['native', 'wasm'], 'native'),
+    runDir: reader.text('runDir', `runs/${task.name}-seed${seed}`),
+    task,
+    model: reader.object('model'),
+    sft: readSft(reader.section('sft')),
+    grpo: readGrpo(reader.section('grpo')),
+    eval: readEval(reader.section('eval')),
+    checkpointEverySteps: reader.integer('checkpointEverySteps', { min: 0, fallback: 50 }),
+  }
+  reader.end()
+  return config
+}
+
+function readTask(reader: ConfigReader): TaskConfig {
+  const min = reader.integer('min', { min: 0, max: NUMBER_MAX, fallback: 10 })
+  const task: TaskConfig = {
+    name: reader.oneOf('name', ['sumDigits'], 'sumDigits'),
+    numbers: reader.range('numbers', { min: 1, max: 16, fallback: [2, 2] }),
+    min,
+    max: reader.integer('max', { min, max: NUMBER_MAX, fallback: Math.max(99, min) }),
+    prompt: reader.oneOf('prompt', ['contract', 'short'], 'short'),
+  }
+  reader.end()
+  return task
+}
+
+function readSft(reader: ConfigReader): SftConfig {
+  const sft: SftConfig = {
+    steps: reader.integer('steps', { min: 0, fallback: 300 }),
+    batchSize: reader.integer('batchSize', { min: 1, fallback: 64 }),
+    maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
+    optimizer: reader.object('optimizer'),
+  }
+  reader.end()
+  return sft
+}
+
+function readGrpo(reader: ConfigReader): GrpoConfig {
+  const grpo: GrpoConfig = {
+    steps: reader.integer('steps', { min: 0, fallback: 400 }),
+    promptsPerStep: reader.integer('promptsPerStep', { min: 1, fallback: 32 }),
+    groupSize: reader.integer('groupSize', { min: 1, fallback: 8 }),
+    maxTokens: reader.integer('maxTokens', { min: 1, fallback: 24 }),
+    temperature: reader.number('temperature', { min: 0, fallback: 1 }),
+    topK: reader.integer('topK', { min: 0, fallback: 0 }),
+    topP: reader.number('topP', { above: 0, max: 1, fallback: 1 }),
+    stdNormalize: reader.boolean('stdNormalize', false),
+    maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
+    loss: reader.object('loss'),
+    optimizer: reader.object('optimizer'),
+  }
+  reader.end()
+  return grpo
+}
+
+function readEval(reader: ConfigReader): EvalConfig {
+  const evaluation: EvalConfig = {
+    numProblems: reader.integer('numProblems', { min: 1, fallback: 200 }),
+    everySteps: reader.integer('everySteps', { min: 0, fallback: 50 }),
+    temperature: reader.number('temperature', { min: 0, fallback: 1 }),
+  }
+  reader.end()
+  return evaluation
+}
+
+const NUMBER_MAX = 999_999
