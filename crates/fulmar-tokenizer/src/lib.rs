@@ -1,1 +1,15 @@
 //! Text to token ids and back, behind one trait.
+//!
+//! [`Tokenizer`] never makes a special id out of text: `<|im_end|>` typed by a user is ten ordinary characters.
+//! Whoever builds prompts adds special tokens by id, so no message can close its own frame.
+
+mod char_tokenizer;
+mod check;
+mod decode_stream;
+mod tokenizer;
+
+pub use char_tokenizer::{CharTokenizer, CharTokenizerOptions};
+pub use check::check_tokenizer;
+pub use decode_stream::DecodeStream;
+pub use fulmar_core::Result;
+pub use tokenizer::{Encoding, Tokenizer};
