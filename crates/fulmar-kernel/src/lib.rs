@@ -1,1 +1,34 @@
 //! CPU mathematics over slices: forward and backward passes of a decoder, each beside its reference.
+//!
+//! Matrices are row-major `f32` slices. Every function gives the same bits for the same inputs whatever the number
+//! of threads; all but [`matmul`] also give the same bits on every processor and in WebAssembly, because their
+//! sums run over a fixed number of lanes in a fixed order and no multiply is fused with an add.
+//!
+//! These are kernels: lengths are checked with `assert!`, because the crates above validate shapes once and a
+//! mismatch here is a bug of ours. Shape letters: N rows (tokens), D width, H heads, K key/value heads, E width of
+//! a head, V vocabulary.
+
+mod adamw;
+mod attention;
+mod embedding;
+mod lanes;
+mod log_prob;
+mod matmul;
+mod parallel;
+mod rms_norm;
+mod rope;
+mod swiglu;
+
+pub use adamw::{AdamwStep, adamw_step, sum_of_squares};
+pub use attention::{AttentionSaved, AttentionShape, Spans, attention, attention_backward};
+pub use embedding::{embed, embed_backward};
+pub use lanes::{active_lanes, exp};
+pub use log_prob::{LogProb, cross_entropy, log_prob_backward_row, log_prob_row, softmax_row};
+pub use matmul::{MatRef, add_bias, bias_backward, matmul};
+pub use parallel::num_threads;
+pub use rms_norm::{rms_norm, rms_norm_backward};
+pub use rope::RopeTable;
+pub use swiglu::{swiglu, swiglu_backward};
+
+#[cfg(test)]
+mod finite_difference;

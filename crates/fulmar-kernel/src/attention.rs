@@ -1,0 +1,391 @@
+//! Causal attention with grouped key/value heads over rows that say what they may look at.
+//!
+//! Each query row lists ranges of key/value rows, its [`Spans`]: one range for a plain sequence, two for a
+//! completion behind a prompt that it shares with its siblings, one a page for a paged cache. The sampler and the
+//! trainer use the same row function, so their results agree to the bit. Nothing of size T x T is ever stored.
+//!
+//! ```text
+//! s[j] = q . k[j] / sqrt(E)      L = ln sum_j e^s[j]      p[j] = e^(s[j] - L)      o = sum_j p[j] v[j]
+//! ds[j] = p[j] (do . v[j] - do . o)      dq = sum_j ds[j] k[j] / sqrt(E)
+//! dk[j] += ds[j] q / sqrt(E)             dv[j] += p[j] do
+//! ```
+//! The backward pass recomputes `p` from the stored `L` (Dao et al., <https://arxiv.org/abs/2205.14135>).
+//! Legend: N query rows, R key/value rows, H heads, K key/value heads, E width of a head.
+
+use crate::lanes::{WIDTH, axpy, dot, exp, lanes, sum_lanes};
+use crate::parallel::{for_rows2, map_tasks};
+
+/// Which key/value rows each query row attends to, as half-open ranges in the order they are summed.
+#[derive(Debug, Clone, Default)]
+pub struct Spans {
+    ends: Vec<u32>,
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Spans {
+    /// Forgets all rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.ranges.clear();
+    }
+
+    /// Adds a row that attends to `ranges`. At least one of them must hold a row.
+    pub fn push_row(&mut self, ranges: &[(u32, u32)]) {
+        self.ranges.extend_from_slice(ranges);
+        self.ends.push(self.ranges.len() as u32);
+    }
+
+    /// The number of query rows.
+    #[must_use]
+    pub fn num_rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn row(&self, index: usize) -> &[(u32, u32)] {
+        let first = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.ranges[first..self.ends[index] as usize]
+    }
+}
+
+/// How many heads of which width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Query heads H.
+    pub num_heads: usize,
+    /// Key/value heads K; divides H.
+    pub num_kv_heads: usize,
+    /// Width E of a head.
+    pub head_dim: usize,
+}
+
+impl AttentionShape {
+    const fn q_width(self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    const fn kv_width(self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+
+    const fn group(self) -> usize {
+        self.num_heads / self.num_kv_heads
+    }
+
+    fn scale(self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+}
+
+/// Writes the attention output of each row to `out_nhe` and its log-sum-exp to `log_sum_nh`.
+///
+/// `q_nhe` and `out_nhe` are `[N, H * E]`, `keys_rke` and `values_rke` are `[R, K * E]`. The cost is N times the
+/// length of the spans times `2 H E` multiply-adds.
+///
+/// # Panics
+/// If the lengths disagree or a span leaves the key/value rows.
+///
+/// # Examples
+/// ```
+/// use fulmar_kernel::{AttentionShape, Spans, attention};
+/// let mut spans = Spans::default();
+/// spans.push_row(&[(0, 2)]);
+/// let shape = AttentionShape { num_heads: 1, num_kv_heads: 1, head_dim: 1 };
+/// let (mut out, mut log_sum) = ([0.0], [0.0]);
+/// attention(shape, &[0.0], &[1.0, 2.0], &[4.0, 8.0], &spans, &mut out, &mut log_sum);
+/// assert_eq!(out, [6.0]); // a zero query weighs both values equally
+/// ```
+pub fn attention(
+    shape: AttentionShape,
+    q_nhe: &[f32],
+    keys_rke: &[f32],
+    values_rke: &[f32],
+    spans: &Spans,
+    out_nhe: &mut [f32],
+    log_sum_nh: &mut [f32],
+) {
+    let (width, head_dim) = (shape.q_width(), shape.head_dim);
+    assert!(q_nhe.len() == spans.num_rows() * width && out_nhe.len() == q_nhe.len(), "one span list a row");
+    assert_eq!(log_sum_nh.len(), spans.num_rows() * shape.num_heads, "one log-sum a row and head");
+    for_rows2(out_nhe, log_sum_nh, (width, shape.num_heads), |first, out, log_sums| {
+        let mut weights = Vec::new();
+        for (row, (out, log_sums)) in
+            out.chunks_exact_mut(width).zip(log_sums.chunks_exact_mut(shape.num_heads)).enumerate()
+        {
+            let q = &q_nhe[(first + row) * width..][..width];
+            for (head, (out, log_sum)) in out.chunks_exact_mut(head_dim).zip(log_sums).enumerate() {
+                let at = head / shape.group() * head_dim;
+                let rows = Heads { keys: keys_rke, values: values_rke, stride: shape.kv_width(), at };
+                let q = &q[head * head_dim..][..head_dim];
+                *log_sum = attend(q, rows, spans.row(first + row), shape.scale(), &mut weights, out);
+            }
+        }
+    });
+}
+
+/// What [`attention`] was given and gave, for its backward pass.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionSaved<'a> {
+    /// Queries `[N, H * E]`.
+    pub q: &'a [f32],
+    /// Keys `[N, K * E]`.
+    pub keys: &'a [f32],
+    /// Values `[N, K * E]`.
+    pub values: &'a [f32],
+    /// Outputs `[N, H * E]`.
+    pub out: &'a [f32],
+    /// Log-sum-exps `[N, H]`.
+    pub log_sum: &'a [f32],
+}
+
+/// Writes the gradients with respect to queries, keys and values, given that of the output.
+///
+/// `blocks` are the ranges of rows that see only themselves (a prompt with all its completions), in order and
+/// covering every row; query row and key/value row have the same number. Blocks and key/value heads run in
+/// parallel, each adds in row order.
+///
+/// # Panics
+/// If the lengths disagree or a span leaves its block.
+#[expect(clippy::too_many_arguments, reason = "three gradients out of six arrays")]
+pub fn attention_backward(
+    shape: AttentionShape,
+    saved: AttentionSaved<'_>,
+    spans: &Spans,
+    blocks: &[(u32, u32)],
+    d_out_nhe: &[f32],
+    d_q_nhe: &mut [f32],
+    d_keys_nke: &mut [f32],
+    d_values_nke: &mut [f32],
+) {
+    assert!(saved.q.len() == d_out_nhe.len() && d_q_nhe.len() == d_out_nhe.len(), "lengths must agree");
+    let (num_kv, head_dim, group) = (shape.num_kv_heads, shape.head_dim, shape.group());
+    let gradients = map_tasks(blocks.len() * num_kv, |task| {
+        block_backward(shape, saved, spans, blocks[task / num_kv], task % num_kv, d_out_nhe)
+    });
+    for (task, found) in gradients.iter().enumerate() {
+        let ((first, end), kv_head) = (blocks[task / num_kv], task % num_kv);
+        for (local, row) in (first as usize..end as usize).enumerate() {
+            let kv = row * shape.kv_width() + kv_head * head_dim;
+            d_keys_nke[kv..][..head_dim].copy_from_slice(&found.keys[local * head_dim..][..head_dim]);
+            d_values_nke[kv..][..head_dim].copy_from_slice(&found.values[local * head_dim..][..head_dim]);
+            let (width, q) = (group * head_dim, row * shape.q_width() + kv_head * group * head_dim);
+            d_q_nhe[q..][..width].copy_from_slice(&found.q[local * width..][..width]);
+        }
+    }
+}
+
+/// Gradients of one block for one key/value head and its group of query heads.
+struct BlockGradients {
+    q: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+fn block_backward(
+    shape: AttentionShape,
+    saved: AttentionSaved<'_>,
+    spans: &Spans,
+    (first, end): (u32, u32),
+    kv_head: usize,
+    d_out_nhe: &[f32],
+) -> BlockGradients {
+    let (head_dim, group, rows) = (shape.head_dim, shape.group(), (end - first) as usize);
+    let mut found = BlockGradients {
+        q: vec![0.0; rows * group * head_dim],
+        keys: vec![0.0; rows * head_dim],
+        values: vec![0.0; rows * head_dim],
+    };
+    let kv =
+        Heads { keys: saved.keys, values: saved.values, stride: shape.kv_width(), at: kv_head * head_dim };
+    for (local, d_q) in found.q.chunks_exact_mut(head_dim).enumerate() {
+        let (row, head) = (first as usize + local / group, kv_head * group + local % group);
+        let at = row * shape.q_width() + head * head_dim;
+        let query = QueryRow {
+            q: &saved.q[at..][..head_dim],
+            d_out: &d_out_nhe[at..][..head_dim],
+            out: &saved.out[at..][..head_dim],
+            log_sum: saved.log_sum[row * shape.num_heads + head],
+            scale: shape.scale(),
+        };
+        attend_backward(query, kv, spans.row(row), first, d_q, &mut found.keys, &mut found.values);
+    }
+    found
+}
+
+/// Key/value rows seen by one head: row `j` starts at `j * stride + at`.
+#[derive(Clone, Copy)]
+struct Heads<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+    stride: usize,
+    at: usize,
+}
+
+/// One head of one query row in the backward pass.
+#[derive(Clone, Copy)]
+struct QueryRow<'a> {
+    q: &'a [f32],
+    d_out: &'a [f32],
+    out: &'a [f32],
+    log_sum: f32,
+    scale: f32,
+}
+
+lanes! {
+    fn attend(
+        q: &[f32],
+        rows: Heads<'_>,
+        ranges: &[(u32, u32)],
+        scale: f32,
+        weights: &mut Vec<f32>,
+        out: &mut [f32],
+    ) -> f32 {
+        weights.clear();
+        let mut max = f32::NEG_INFINITY;
+        for &(first, end) in ranges {
+            for row in first as usize..end as usize {
+                let score = dot(q, &rows.keys[row * rows.stride + rows.at..][..q.len()]) * scale;
+                max = max.max(score);
+                weights.push(score);
+            }
+        }
+        let mut sums = [0.0_f32; WIDTH];
+        for chunk in weights.chunks_mut(WIDTH) {
+            for (weight, sum) in chunk.iter_mut().zip(&mut sums) {
+                *weight = exp(*weight - max);
+                *sum += *weight;
+            }
+        }
+        let sum = sum_lanes(sums);
+        out.fill(0.0);
+        let mut weights = weights.iter();
+        for &(first, end) in ranges {
+            for (row, weight) in (first as usize..end as usize).zip(&mut weights) {
+                axpy(*weight, &rows.values[row * rows.stride + rows.at..][..out.len()], out);
+            }
+        }
+        let inverse = 1.0 / sum;
+        for out in out {
+            *out *= inverse;
+        }
+        max + libm::logf(sum)
+    }
+}
+
+lanes! {
+    fn attend_backward(
+        query: QueryRow<'_>,
+        kv: Heads<'_>,
+        ranges: &[(u32, u32)],
+        block_first: u32,
+        d_q: &mut [f32],
+        d_keys: &mut [f32],
+        d_values: &mut [f32],
+    ) {
+        let width = query.q.len();
+        let along = dot(query.d_out, query.out);
+        for &(first, end) in ranges {
+            for row in first as usize..end as usize {
+                let at = row * kv.stride + kv.at;
+                let (key, value) = (&kv.keys[at..][..width], &kv.values[at..][..width]);
+                let p = exp(dot(query.q, key) * query.scale - query.log_sum);
+                let d_score = p * (dot(query.d_out, value) - along) * query.scale;
+                let local = (row - block_first as usize) * width;
+                axpy(d_score, key, d_q);
+                axpy(d_score, query.q, &mut d_keys[local..][..width]);
+                axpy(p, query.d_out, &mut d_values[local..][..width]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finite_difference::{check_gradient, random, widen};
+
+    const SHAPE: AttentionShape = AttentionShape { num_heads: 4, num_kv_heads: 2, head_dim: 6 };
+
+    /// A prompt of 3 rows with two completions of 2 and 3 rows, then a sequence of 4 rows.
+    fn tree() -> (Spans, Vec<(u32, u32)>) {
+        let mut spans = Spans::default();
+        for row in 0..3 {
+            spans.push_row(&[(0, row + 1)]);
+        }
+        for row in 3..5 {
+            spans.push_row(&[(0, 3), (3, row + 1)]);
+        }
+        for row in 5..8 {
+            spans.push_row(&[(0, 3), (5, row + 1)]);
+        }
+        for row in 8..12 {
+            spans.push_row(&[(8, row + 1)]);
+        }
+        (spans, vec![(0, 8), (8, 12)])
+    }
+
+    fn naive(spans: &Spans, q: &[f64], keys: &[f64], values: &[f64]) -> Vec<f64> {
+        let (width, kv_width, e) = (SHAPE.q_width(), SHAPE.kv_width(), SHAPE.head_dim);
+        let mut out = vec![0.0; q.len()];
+        for row in 0..spans.num_rows() {
+            for head in 0..SHAPE.num_heads {
+                let seen: Vec<usize> =
+                    spans.row(row).iter().flat_map(|r| r.0 as usize..r.1 as usize).collect();
+                let kv_at = |j: usize| j * kv_width + head / 2 * e;
+                let score = |j: usize| -> f64 {
+                    (0..e).map(|i| q[row * width + head * e + i] * keys[kv_at(j) + i]).sum::<f64>()
+                        / (e as f64).sqrt()
+                };
+                let total: f64 = seen.iter().map(|&j| score(j).exp()).sum();
+                for &j in &seen {
+                    for i in 0..e {
+                        out[row * width + head * e + i] += score(j).exp() / total * values[kv_at(j) + i];
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn forward(spans: &Spans, q: &[f32], keys: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; spans.num_rows() * SHAPE.num_heads]);
+        attention(SHAPE, q, keys, values, spans, &mut out, &mut log_sum);
+        (out, log_sum)
+    }
+
+    #[test]
+    fn three_gradients_equal_finite_differences_over_a_tree_of_sequences() {
+        let (spans, blocks) = tree();
+        let (q, keys, values) = (random(1, 12 * 24), random(2, 12 * 12), random(3, 12 * 12));
+        let d_out = random(4, 12 * 24);
+        let (out, log_sum) = forward(&spans, &q, &keys, &values);
+        let (mut d_q, mut d_keys, mut d_values) = (vec![9.0; 288], vec![9.0; 144], vec![9.0; 144]);
+        let saved = AttentionSaved { q: &q, keys: &keys, values: &values, out: &out, log_sum: &log_sum };
+        attention_backward(SHAPE, saved, &spans, &blocks, &d_out, &mut d_q, &mut d_keys, &mut d_values);
+        let (q64, k64, v64, d64) = (widen(&q), widen(&keys), widen(&values), widen(&d_out));
+        let loss = |q: &[f64], k: &[f64], v: &[f64]| -> f64 {
+            naive(&spans, q, k, v).iter().zip(&d64).map(|(o, d)| o * d).sum()
+        };
+        let exact = naive(&spans, &q64, &k64, &v64);
+        assert!(out.iter().zip(&exact).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5));
+        check_gradient("q", &q, &d_q, |q| loss(q, &k64, &v64));
+        check_gradient("keys", &keys, &d_keys, |k| loss(&q64, k, &v64));
+        check_gradient("values", &values, &d_values, |v| loss(&q64, &k64, v));
+    }
+
+    #[test]
+    fn a_shared_prompt_gives_the_same_bits_as_a_copied_one() {
+        let (spans, _) = tree();
+        let (q, keys, values) = (random(1, 12 * 24), random(2, 12 * 12), random(3, 12 * 12));
+        let (out, _) = forward(&spans, &q, &keys, &values);
+        let rows = [0, 1, 2, 5, 6, 7];
+        let pick = |x: &[f32], width: usize| -> Vec<f32> {
+            rows.iter().flat_map(|r| x[r * width..][..width].to_vec()).collect()
+        };
+        let mut plain = Spans::default();
+        for row in 0..6 {
+            plain.push_row(&[(0, row + 1)]);
+        }
+        let (copied, _) = forward(&plain, &pick(&q, 24), &pick(&keys, 12), &pick(&values, 12));
+        assert!(copied.iter().zip(pick(&out, 24)).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+}

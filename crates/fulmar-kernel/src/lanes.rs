@@ -1,0 +1,158 @@
+//! Vector lanes: one body of plain Rust, compiled once for the baseline and once for AVX2, chosen at run time.
+//!
+//! Both versions do the same operations in the same order (sums run over [`WIDTH`] accumulators, and Rust never
+//! fuses a multiply with an add), so their results are equal to the bit. On wasm32 the baseline is SIMD128.
+
+/// Accumulators of every reduction: two AVX2 registers, four SSE2 or SIMD128 registers.
+pub(crate) const WIDTH: usize = 16;
+
+/// Defines a function whose body is compiled for the baseline and for AVX2.
+macro_rules! lanes {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn portable($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2")]
+                fn avx2($($arg: $ty),*) $(-> $ret)? {
+                    portable($($arg),*)
+                }
+                if std::arch::is_x86_feature_detected!("avx2") {
+                    // SAFETY: this processor was just seen to have AVX2.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            portable($($arg),*)
+        }
+    };
+}
+pub(crate) use lanes;
+
+/// The vector instructions in use on this machine: `avx2`, `sse2`, `neon`, `simd128` or `scalar`.
+#[must_use]
+pub fn active_lanes() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    return if std::arch::is_x86_feature_detected!("avx2") { "avx2" } else { "sse2" };
+    #[cfg(target_arch = "aarch64")]
+    return "neon";
+    #[cfg(all(target_family = "wasm", target_feature = "simd128"))]
+    return "simd128";
+    #[cfg(not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        all(target_family = "wasm", target_feature = "simd128")
+    )))]
+    return "scalar";
+}
+
+/// `e^x` within 2 units in the last place; exactly 0 below -87.3 (so for `-inf`), finite up to 88.3, `inf` above.
+///
+/// The range is reduced by `x = n ln 2 + r` with a two-part ln 2, then a polynomial of degree 6 on `|r| <= ln 2 / 2`
+/// (the Cephes library's coefficients). No branch depends on the value, so loops over it vectorise.
+#[must_use]
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
+    let clamped = x.clamp(-87.3, 88.37);
+    let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let r = (clamped - n * 0.693_359_4) - n * -2.121_944_4e-4;
+    let mut poly = 1.987_569_1e-4_f32;
+    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1] {
+        poly = poly * r + coefficient;
+    }
+    let mantissa = poly * (r * r) + r + 1.0;
+    let half = n as i32 / 2; // 2^n in two factors, because 2^128 is not a float
+    let rest = n as i32 - half;
+    let value = mantissa * power_of_two(half) * power_of_two(rest);
+    let value = if x < -87.3 { 0.0 } else { value };
+    if x > 88.37 { f32::INFINITY } else { value }
+}
+
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits(((n + 127) as u32) << 23)
+}
+
+/// The sum of `a[i] * b[i]`.
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; WIDTH];
+    let (a_chunks, b_chunks) = (a.chunks_exact(WIDTH), b.chunks_exact(WIDTH));
+    for (lane, (x, y)) in a_chunks.remainder().iter().zip(b_chunks.remainder()).enumerate() {
+        sums[lane] = x * y;
+    }
+    for (xs, ys) in a_chunks.zip(b_chunks) {
+        for lane in 0..WIDTH {
+            sums[lane] += xs[lane] * ys[lane];
+        }
+    }
+    sum_lanes(sums)
+}
+
+/// The sum over the lanes of an accumulator, halves added to halves.
+#[inline(always)]
+pub(crate) fn sum_lanes(mut sums: [f32; WIDTH]) -> f32 {
+    let mut width = WIDTH / 2;
+    while width > 0 {
+        for lane in 0..width {
+            sums[lane] += sums[lane + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}
+
+/// `y[i] += a * x[i]`.
+#[inline(always)]
+pub(crate) fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += a * x;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    lanes! {
+        fn dispatched_exp(x: &[f32], out: &mut [f32]) {
+            for (out, x) in out.iter_mut().zip(x) {
+                *out = exp(*x);
+            }
+        }
+    }
+
+    #[test]
+    fn exp_is_within_two_units_of_the_exact_value() {
+        let mut worst = 0.0_f64;
+        for step in 0..2_000_000 {
+            let x = -87.0 + step as f32 * (175.0 / 2_000_000.0);
+            let exact = f64::from(x).exp();
+            worst = worst.max(((f64::from(exp(x)) - exact) / exact).abs());
+        }
+        assert!(worst < 2.0 * f64::from(f32::EPSILON), "largest relative error {worst}");
+        assert_eq!((exp(f32::NEG_INFINITY), exp(-1000.0), exp(0.0)), (0.0, 0.0, 1.0));
+        assert_eq!((exp(100.0), exp(f32::INFINITY)), (f32::INFINITY, f32::INFINITY));
+        assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn the_vector_version_equals_the_portable_one_to_the_bit() {
+        let x: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.37).sin() * 60.0).collect();
+        let mut out = vec![0.0; x.len()];
+        dispatched_exp(&x, &mut out);
+        assert!(x.iter().zip(&out).all(|(x, out)| exp(*x).to_bits() == out.to_bits()));
+    }
+
+    #[test]
+    fn dot_equals_the_sum_in_double_precision() {
+        for len in [0, 1, 15, 16, 17, 100] {
+            let a: Vec<f32> = (0..len).map(|i| (i as f32).cos()).collect();
+            let b: Vec<f32> = (0..len).map(|i| (i as f32 * 0.7).sin()).collect();
+            let exact: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((f64::from(dot(&a, &b)) - exact).abs() < 1e-5);
+        }
+    }
+}

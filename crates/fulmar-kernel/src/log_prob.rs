@@ -1,0 +1,208 @@
+//! Log-probabilities of chosen ids from rows of logits, with entropy and gradient.
+//!
+//! ```text
+//! log p(id) = x[id] - m - ln S        m = max_v x[v],  S = sum_v e^(x[v] - m)
+//! H         = ln S - sum_v e^(x[v] - m) (x[v] - m) / S
+//! d log p(id) / d x[v] = 1[v = id] - p[v]
+//! d H         / d x[v] = -p[v] (ln p[v] + H)
+//! ```
+//! The sampler and the trainer both call [`log_prob_row`], so their log-probs agree to the bit.
+
+use crate::lanes::{WIDTH, exp, lanes, sum_lanes};
+
+/// Logits summed in single precision before their sum is added in double precision.
+const BLOCK: usize = 4096;
+
+/// What one row of logits says about one id.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LogProb {
+    /// Natural logarithm of the id's probability, <= 0.
+    pub log_prob: f32,
+    /// Entropy of the row's distribution in nats, in `[0, ln V]`.
+    pub entropy: f32,
+    /// `ln sum_v e^x[v]`: with it `p[v] = e^(x[v] - log_sum_exp)`.
+    pub log_sum_exp: f32,
+}
+
+/// The log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0.
+///
+/// # Panics
+/// If `id` is not below the number of logits.
+///
+/// # Examples
+/// ```
+/// let row = fulmar_kernel::log_prob_row(&[0.0, 0.0, 0.0, 0.0], 2);
+/// assert!((row.log_prob + 4_f32.ln()).abs() < 1e-6);
+/// assert!((row.entropy - 4_f32.ln()).abs() < 1e-6);
+/// ```
+#[must_use]
+pub fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb {
+    let max = max_of(logits_v);
+    let (sum, weighted) = exp_sums(logits_v, max);
+    let log_sum = libm::log(sum);
+    LogProb {
+        log_prob: ((f64::from(logits_v[id]) - f64::from(max)) - log_sum) as f32,
+        entropy: (log_sum - weighted / sum).max(0.0) as f32,
+        log_sum_exp: (f64::from(max) + log_sum) as f32,
+    }
+}
+
+/// The mean cross-entropy of `ids_n` under rows of `logits_nv`, and its gradient written over the logits.
+///
+/// `-mean_n log p(ids[n])`, in nats; 0 for no rows.
+///
+/// # Panics
+/// If `logits_nv` is not `ids_n.len()` rows of equal length or an id is not below that length.
+///
+/// # Examples
+/// ```
+/// let mut logits = [0.0, 0.0];
+/// assert!((fulmar_kernel::cross_entropy(&mut logits, &[1]) - 2_f64.ln()).abs() < 1e-6);
+/// assert_eq!(logits, [0.5, -0.5]);
+/// ```
+pub fn cross_entropy(logits_nv: &mut [f32], ids_n: &[u32]) -> f64 {
+    if ids_n.is_empty() {
+        return 0.0;
+    }
+    let vocab = logits_nv.len() / ids_n.len();
+    assert_eq!(vocab * ids_n.len(), logits_nv.len(), "logits must hold one row an id");
+    let scale = -1.0 / ids_n.len() as f32;
+    let mut total = 0.0;
+    for (row, &id) in logits_nv.chunks_exact_mut(vocab).zip(ids_n) {
+        let found = log_prob_row(row, id as usize);
+        total -= f64::from(found.log_prob);
+        log_prob_backward_row(row, id as usize, found, scale, 0.0);
+    }
+    total / ids_n.len() as f64
+}
+
+/// Overwrites `logits_v` with the gradient of `d_log_prob * log p(id) + d_entropy * H`.
+///
+/// `found` is what [`log_prob_row`] gave for the same row.
+pub fn log_prob_backward_row(
+    logits_v: &mut [f32],
+    id: usize,
+    found: LogProb,
+    d_log_prob: f32,
+    d_entropy: f32,
+) {
+    backward_row(logits_v, found.log_sum_exp, found.entropy, d_log_prob, d_entropy);
+    logits_v[id] += d_log_prob;
+}
+
+/// Overwrites `logits_v` with its softmax.
+///
+/// # Examples
+/// ```
+/// let mut row = [1.0, 1.0];
+/// fulmar_kernel::softmax_row(&mut row);
+/// assert_eq!(row, [0.5, 0.5]);
+/// ```
+pub fn softmax_row(logits_v: &mut [f32]) {
+    let max = max_of(logits_v);
+    let (sum, _) = exp_sums(logits_v, max);
+    scale_exp(logits_v, max, (1.0 / sum) as f32);
+}
+
+fn max_of(x: &[f32]) -> f32 {
+    x.iter().fold(f32::NEG_INFINITY, |max, x| max.max(*x))
+}
+
+lanes! {
+    /// `(sum e^(x - max), sum e^(x - max) (x - max))`.
+    fn exp_sums(x: &[f32], max: f32) -> (f64, f64) {
+        let (mut total, mut weighted_total) = (0.0_f64, 0.0_f64);
+        for block in x.chunks(BLOCK) {
+            let (mut sums, mut weighted) = ([0.0_f32; WIDTH], [0.0_f32; WIDTH]);
+            for xs in block.chunks(WIDTH) {
+                for (lane, x) in xs.iter().enumerate() {
+                    let shifted = (x - max).max(-1e4); // keeps 0 * -inf out of the entropy
+                    let e = exp(shifted);
+                    sums[lane] += e;
+                    weighted[lane] += e * shifted;
+                }
+            }
+            total += f64::from(sum_lanes(sums));
+            weighted_total += f64::from(sum_lanes(weighted));
+        }
+        (total, weighted_total)
+    }
+}
+
+lanes! {
+    fn scale_exp(x: &mut [f32], max: f32, scale: f32) {
+        for x in x {
+            *x = exp(*x - max) * scale;
+        }
+    }
+}
+
+lanes! {
+    fn backward_row(x: &mut [f32], log_sum_exp: f32, entropy: f32, d_log_prob: f32, d_entropy: f32) {
+        for x in x {
+            let log_p = (*x - log_sum_exp).max(-1e4);
+            *x = -exp(log_p) * (d_log_prob + d_entropy * (log_p + entropy));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finite_difference::{check_gradient, random, widen};
+
+    fn exact(x: &[f64], id: usize) -> (f64, f64) {
+        let log_sum = x.iter().map(|x| x.exp()).sum::<f64>().ln();
+        let entropy = -x.iter().map(|x| (x - log_sum).exp() * (x - log_sum)).sum::<f64>();
+        (x[id] - log_sum, entropy)
+    }
+
+    #[test]
+    fn log_prob_and_entropy_equal_double_precision() {
+        for (seed, len) in [(1, 1), (2, 17), (3, 97), (4, 10_000)] {
+            let logits: Vec<f32> = random(seed, len).iter().map(|x| x * 4.0).collect();
+            let (log_prob, entropy) = exact(&widen(&logits), len / 2);
+            let found = log_prob_row(&logits, len / 2);
+            assert!((f64::from(found.log_prob) - log_prob).abs() < 2e-6 * log_prob.abs().max(1.0));
+            assert!((f64::from(found.entropy) - entropy).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_banned_logit_has_no_probability_and_breaks_nothing() {
+        let found = log_prob_row(&[0.0, f32::NEG_INFINITY, 0.0], 0);
+        assert!((found.log_prob + 2_f32.ln()).abs() < 1e-6 && (found.entropy - 2_f32.ln()).abs() < 1e-6);
+        assert_eq!(log_prob_row(&[0.0, f32::NEG_INFINITY], 1).log_prob, f32::NEG_INFINITY);
+    }
+
+    #[test]
+    fn the_gradient_equals_finite_differences() {
+        let logits = random(5, 33);
+        let mut gradient = logits.clone();
+        log_prob_backward_row(&mut gradient, 7, log_prob_row(&logits, 7), 1.3, -0.4);
+        check_gradient("logits", &logits, &gradient, |x| {
+            let (log_prob, entropy) = exact(x, 7);
+            1.3 * log_prob - 0.4 * entropy
+        });
+    }
+
+    #[test]
+    fn cross_entropy_is_the_mean_negative_log_prob_with_its_gradient() {
+        let logits = random(6, 3 * 11);
+        let mut gradient = logits.clone();
+        let loss = cross_entropy(&mut gradient, &[4, 0, 10]);
+        let exact_loss = |x: &[f64]| {
+            -[4, 0, 10].iter().zip(x.chunks(11)).map(|(id, row)| exact(row, *id).0).sum::<f64>() / 3.0
+        };
+        assert!((loss - exact_loss(&widen(&logits))).abs() < 1e-6);
+        check_gradient("logits", &logits, &gradient, exact_loss);
+        assert_eq!(cross_entropy(&mut [], &[]), 0.0);
+    }
+
+    #[test]
+    fn softmax_sums_to_one() {
+        let mut row = random(7, 50);
+        softmax_row(&mut row);
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+    }
+}

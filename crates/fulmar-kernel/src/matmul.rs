@@ -1,0 +1,203 @@
+//! Matrix products through the `gemm` crate.
+//!
+//! A row of a product has the same bits whatever other rows stand beside it: `gemm` takes other paths for small
+//! products, so those are computed with a few rows of zeros below. This is what makes a sampler that decodes a few
+//! rows at a time agree with a trainer that sees thousands.
+
+use crate::parallel::{add_column_sums, for_rows};
+
+/// Fewest rows for which `gemm` 0.19 adds in the same order as for thousands. It treats one to three rows, and up
+/// to 256 elements, on paths of their own, and cuts the inner length at 512 where both sides are at most 64.
+fn rows_min(inner: usize, cols: usize) -> usize {
+    let few_elements = 256 / cols + 1;
+    let small_square = if inner > 512 && cols <= 64 { 65 } else { 0 };
+    few_elements.max(small_square).max(4)
+}
+
+/// A borrowed row-major matrix, perhaps to be read transposed.
+#[derive(Debug, Clone, Copy)]
+pub struct MatRef<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+impl<'a> MatRef<'a> {
+    /// The matrix whose row-major elements are `data`.
+    ///
+    /// # Panics
+    /// If `data` does not hold `rows * cols` floats.
+    #[must_use]
+    pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+        assert_eq!(data.len(), rows * cols, "data must hold {rows} x {cols} floats");
+        Self { data, rows, cols, row_stride: cols, col_stride: 1 }
+    }
+
+    /// The same elements with rows and columns exchanged. Copies nothing.
+    #[must_use]
+    pub const fn transposed(self) -> Self {
+        Self {
+            data: self.data,
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+        }
+    }
+}
+
+/// `out = left * right`, or `out += left * right` where `accumulate`. `out` is row-major, `left.rows x right.cols`.
+///
+/// Takes `2 * rows * inner * cols` operations, on all cores when that is worth it.
+///
+/// # Panics
+/// If the inner lengths differ or `out` has another length.
+///
+/// # Examples
+/// ```
+/// use fulmar_kernel::{MatRef, matmul};
+/// let mut out = [0.0; 2];
+/// matmul(&mut out, MatRef::new(&[1.0, 2.0], 1, 2), MatRef::new(&[3.0, 4.0, 5.0, 6.0], 2, 2), false);
+/// assert_eq!(out, [13.0, 16.0]);
+/// ```
+pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
+    assert_eq!(left.cols, right.rows, "inner lengths must agree");
+    assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
+    if out.is_empty() {
+        return;
+    }
+    let rows_min = rows_min(left.cols, right.cols);
+    if left.rows >= rows_min {
+        return product(out, left, right, accumulate);
+    }
+    let mut padded_left = vec![0.0; rows_min * left.cols];
+    for row in 0..left.rows {
+        for col in 0..left.cols {
+            padded_left[row * left.cols + col] = left.data[row * left.row_stride + col * left.col_stride];
+        }
+    }
+    let mut padded_out = vec![0.0; rows_min * right.cols];
+    padded_out[..out.len()].copy_from_slice(out);
+    product(&mut padded_out, MatRef::new(&padded_left, rows_min, left.cols), right, accumulate);
+    out.copy_from_slice(&padded_out[..out.len()]);
+}
+
+fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
+    #[cfg(not(target_family = "wasm"))]
+    let parallelism = gemm::Parallelism::Rayon(0);
+    #[cfg(target_family = "wasm")]
+    let parallelism = gemm::Parallelism::None;
+    // SAFETY: `matmul` checked that `out` is a whole rows x cols matrix with strides (cols, 1), and `MatRef::new`
+    // that each operand's strides stay inside its slice; `out` is borrowed mutably, so nothing overlaps it.
+    unsafe {
+        gemm::gemm(
+            left.rows,
+            right.cols,
+            left.cols,
+            out.as_mut_ptr(),
+            1,
+            right.cols as isize,
+            accumulate,
+            left.data.as_ptr(),
+            left.col_stride as isize,
+            left.row_stride as isize,
+            right.data.as_ptr(),
+            right.col_stride as isize,
+            right.row_stride as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+/// Adds `bias_d` to every row of `x_nd`.
+pub fn add_bias(x_nd: &mut [f32], bias_d: &[f32]) {
+    for_rows(x_nd, bias_d.len(), |_, rows| {
+        for row in rows.chunks_exact_mut(bias_d.len()) {
+            for (x, bias) in row.iter_mut().zip(bias_d) {
+                *x += bias;
+            }
+        }
+    });
+}
+
+/// Adds the column sums of `d_out_nd` to `d_bias_d`: the backward pass of [`add_bias`].
+pub fn bias_backward(d_out_nd: &[f32], d_bias_d: &mut [f32]) {
+    let width = d_bias_d.len();
+    add_column_sums(d_out_nd.len() / width, d_bias_d, |first, end, sums| {
+        for row in d_out_nd[first * width..end * width].chunks_exact(width) {
+            for (sum, d) in sums.iter_mut().zip(row) {
+                *sum += d;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finite_difference::random;
+
+    fn naive(left: MatRef<'_>, right: MatRef<'_>) -> Vec<f64> {
+        let at = |m: MatRef<'_>, r: usize, c: usize| f64::from(m.data[r * m.row_stride + c * m.col_stride]);
+        let mut out = Vec::new();
+        for row in 0..left.rows {
+            for col in 0..right.cols {
+                out.push((0..left.cols).map(|k| at(left, row, k) * at(right, k, col)).sum());
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_layout_equals_the_triple_loop_in_double_precision() {
+        for (rows, inner, cols) in [(1, 5, 3), (3, 64, 7), (33, 17, 65), (130, 128, 96)] {
+            let (a, b) = (random(1, rows * inner), random(2, inner * cols));
+            let a_t = MatRef::new(&a, inner, rows).transposed();
+            let b_t = MatRef::new(&b, cols, inner).transposed();
+            for (left, right) in [(MatRef::new(&a, rows, inner), MatRef::new(&b, inner, cols)), (a_t, b_t)] {
+                let mut out = vec![1.0; rows * cols];
+                matmul(&mut out, left, right, true);
+                for (ours, exact) in out.iter().zip(naive(left, right)) {
+                    assert!((f64::from(*ours) - 1.0 - exact).abs() < 1e-4, "{ours} and {exact}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_whatever_rows_stand_beside_it() {
+        for (inner, cols) in [(128, 352), (128, 64), (128, 97), (64, 64), (576, 1536), (1536, 48), (700, 3)] {
+            let (a, b) = (random(3, 300 * inner), random(4, inner * cols));
+            let right = MatRef::new(&b, cols, inner).transposed();
+            let mut whole = vec![0.0; 300 * cols];
+            matmul(&mut whole, MatRef::new(&a, 300, inner), right, false);
+            for (first, rows) in [(0, 1), (5, 2), (7, 3), (8, 4), (100, 5), (31, 64), (17, 66), (17, 200)] {
+                let mut part = vec![0.0; rows * cols];
+                let left = MatRef::new(&a[first * inner..(first + rows) * inner], rows, inner);
+                matmul(&mut part, left, right, false);
+                let expected = &whole[first * cols..(first + rows) * cols];
+                assert!(
+                    part.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{rows} rows from {first}, inner {inner}, cols {cols}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn bias_and_its_gradient_are_sums_over_rows() {
+        let mut x = vec![1.0; 6];
+        add_bias(&mut x, &[0.5, -0.5, 2.0]);
+        assert_eq!(x, [1.5, 0.5, 3.0, 1.5, 0.5, 3.0]);
+        let mut d_bias = [1.0; 3];
+        bias_backward(&x, &mut d_bias);
+        assert_eq!(d_bias, [4.0, 2.0, 7.0]);
+    }
+}

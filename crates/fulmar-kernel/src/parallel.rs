@@ -1,0 +1,82 @@
+//! Work over rows on all cores. Chunks are cut by size, never by the number of threads, and each row is written by
+//! one chunk only, so results do not depend on how many threads there are. WebAssembly runs the same chunks in turn.
+
+#[cfg(not(target_family = "wasm"))]
+use rayon::prelude::*;
+
+/// Floats that one task should at least touch: below this, threads cost more than they give.
+const TASK_FLOATS: usize = 1 << 13;
+
+/// The number of threads that kernels use.
+#[must_use]
+pub fn num_threads() -> usize {
+    #[cfg(not(target_family = "wasm"))]
+    return rayon::current_num_threads();
+    #[cfg(target_family = "wasm")]
+    return 1;
+}
+
+/// Rows of `width` floats that make one task.
+pub(crate) fn rows_per_task(width: usize) -> usize {
+    (TASK_FLOATS / width.max(1)).max(1)
+}
+
+/// Calls `work(first_row, rows)` for consecutive chunks of `out`, rows of `width` floats.
+pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
+    let rows = rows_per_task(width);
+    #[cfg(not(target_family = "wasm"))]
+    if out.len() > rows * width {
+        out.par_chunks_mut(rows * width).enumerate().for_each(|(chunk, out)| work(chunk * rows, out));
+        return;
+    }
+    for (chunk, out) in out.chunks_mut(rows * width).enumerate() {
+        work(chunk * rows, out);
+    }
+}
+
+/// As [`for_rows`], over two outputs `a` and `b` with rows of `widths`.
+pub(crate) fn for_rows2(
+    a: &mut [f32],
+    b: &mut [f32],
+    widths: (usize, usize),
+    work: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    let rows = rows_per_task(widths.0.max(widths.1));
+    #[cfg(not(target_family = "wasm"))]
+    if a.len() > rows * widths.0 {
+        let pairs = a.par_chunks_mut(rows * widths.0).zip(b.par_chunks_mut(rows * widths.1));
+        pairs.enumerate().for_each(|(chunk, (a, b))| work(chunk * rows, a, b));
+        return;
+    }
+    let pairs = a.chunks_mut(rows * widths.0).zip(b.chunks_mut(rows * widths.1));
+    for (chunk, (a, b)) in pairs.enumerate() {
+        work(chunk * rows, a, b);
+    }
+}
+
+/// `(0..count).map(work)`, in order, computed on all cores.
+pub(crate) fn map_tasks<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    #[cfg(not(target_family = "wasm"))]
+    return (0..count).into_par_iter().map(&work).collect();
+    #[cfg(target_family = "wasm")]
+    return (0..count).map(work).collect();
+}
+
+/// Adds the column sums that `work(first_row, end_row, sums)` makes of chunks of rows to `total`, in row order.
+pub(crate) fn add_column_sums(
+    rows: usize,
+    total: &mut [f32],
+    work: impl Fn(usize, usize, &mut [f32]) + Sync,
+) {
+    let per_task = rows_per_task(total.len());
+    let partials = map_tasks(rows.div_ceil(per_task), |task| {
+        let mut sums = vec![0.0; total.len()];
+        work(task * per_task, ((task + 1) * per_task).min(rows), &mut sums);
+        sums
+    });
+    for partial in partials {
+        for (total, sum) in total.iter_mut().zip(partial) {
+            *total += sum;
+        }
+    }
+}
