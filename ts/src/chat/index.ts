@@ -1,0 +1,16 @@
+/** Conversations to exact tokens and back. */
+
+export type { ContentPart, Message } from './message.js'
+export {
+  type Bridge,
+  type BridgeRefusal,
+  ORIGINS,
+  type Origin,
+  type ParsedResponse,
+  type ParsedToolCall,
+  type Rendered,
+  type Renderer,
+  type RenderOptions,
+  type ToolCallStatus,
+} from './renderer.js'
+export type { BranchReason, Fork, LedgerSample, RecordedTurn, Segment, TrainingSample, Turn } from './turn.js'

@@ -1,0 +1,30 @@
+/** Messages are the dictionaries that chat APIs exchange: open, so keys that nobody here knows pass through. */
+
+/** One piece of a message's content. Text renderers take `type: 'text'` with `text`, and refuse other types. */
+export interface ContentPart {
+  /** What the part holds: `text`, `image_url`, ... */
+  readonly type: string
+  /** Whatever else the part holds. */
+  readonly [key: string]: unknown
+}
+
+/**
+ * One message: an OpenAI dictionary as it is. Unknown keys are kept.
+ *
+ * @example
+ * ```ts
+ * import { History } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const message = { role: 'user', content: 'Hi', name: 'Ada' }
+ * assert.deepEqual(History.fromChats([message]).messages[0], message)
+ * ```
+ */
+export interface Message {
+  /** Who speaks: `system`, `user`, `assistant` or `tool` in most families. */
+  readonly role: string
+  /** Text, a list of parts, or nothing (a message of tool calls only). */
+  readonly content: string | null | readonly ContentPart[]
+  /** Whatever else the message holds: `name`, `tool_call_id`, `reasoning_content`, ... */
+  readonly [key: string]: unknown
+}

@@ -1,0 +1,142 @@
+/** The contract between conversations and token ids. A renderer is the only place where one becomes the other. */
+
+import type { Message } from './message.js'
+
+/**
+ * Where a context or sampled token came from. {@link Rendered.origins} and ledger segments hold indices into
+ * {@link ORIGINS}.
+ */
+export type Origin = 'template' | 'system' | 'user' | 'assistant' | 'tool' | 'env' | 'sampled' | 'synthetic'
+
+/**
+ * The names of the codes in {@link Rendered.origins}.
+ *
+ * @example
+ * ```ts
+ * import { ORIGINS } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(ORIGINS[6], 'sampled')
+ * ```
+ */
+export const ORIGINS: readonly Origin[] = [
+  'template',
+  'system',
+  'user',
+  'assistant',
+  'tool',
+  'env',
+  'sampled',
+  'synthetic',
+]
+
+/** Token ids and, for each, where it came from. All arrays have the same length `[T]` and belong to the caller. */
+export interface Rendered {
+  /** Token ids. */
+  readonly ids: Uint32Array
+  /** The message that each token belongs to, its frame included; -1 for a generation prompt and for what a bridge was given. */
+  readonly messageIndices: Int32Array
+  /** 1 on what an assistant samples: the text of assistant messages and their closing token. Else 0. */
+  readonly sampledMask: Uint8Array
+  /** 1 on the text of messages; for assistant messages equal to `sampledMask`. Else 0. */
+  readonly isContent: Uint8Array
+  /** Indices into {@link ORIGINS}. */
+  readonly origins: Uint8Array
+}
+
+/** Why a tool call in a completion is not usable; failures are data. */
+export type ToolCallStatus =
+  | 'ok'
+  | 'invalid_json'
+  | 'unclosed_block'
+  | 'missing_name'
+  | 'malformed_structure'
+  | 'unknown_tool'
+
+/** One tool call that a completion holds, usable or not. */
+export interface ParsedToolCall {
+  /** The text of the call as it was sampled. */
+  readonly raw: string
+  /** Whether the call can be used, and if not why. */
+  readonly status: ToolCallStatus
+  /** The tool's name, where one was found. */
+  readonly name: string | null
+  /** The arguments as JSON text, where some were found. */
+  readonly arguments: string | null
+  /** The call's id, where the family has ids. */
+  readonly id: string | null
+}
+
+/** What a completion says. */
+export interface ParsedResponse {
+  /** The text before the stop token, untrimmed; `''` if there is none. */
+  readonly content: string
+  /** The reasoning, `null` if the family has none or the completion holds none. */
+  readonly reasoningContent: string | null
+  /** The tool calls in order; empty if there are none. */
+  readonly toolCalls: readonly ParsedToolCall[]
+  /** Whether a stop token was sampled. */
+  readonly finished: boolean
+  /** Whether special tokens stand inside the content: the model went on past its own turn. They are in `content` by name. */
+  readonly overran: boolean
+}
+
+/** Why a renderer cannot extend the tokens of the last turn. The caller then renders the whole conversation again. */
+export type BridgeRefusal = 'empty_prompt' | 'empty_extension' | 'assistant_in_extension' | 'unknown_role'
+
+/** The extended prompt, or a typed refusal. */
+export type Bridge =
+  | { readonly ok: true; readonly rendered: Rendered }
+  | { readonly ok: false; readonly reason: BridgeRefusal }
+
+/** How {@link Renderer.render} ends. */
+export interface RenderOptions {
+  /**
+   * Whether the opening of an assistant's turn follows the messages.
+   * @default false
+   */
+  readonly addGenerationPrompt?: boolean
+}
+
+/**
+ * Conversations to token ids and back. Rendering never turns text into special tokens, and a bridge never encodes
+ * sampled tokens again.
+ *
+ * @example
+ * ```ts
+ * import { CharTokenizer, ChatMlRenderer, type Renderer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = new CharTokenizer()
+ * using chatMl = new ChatMlRenderer(tokenizer)
+ * const renderer: Renderer = chatMl
+ * const { ids } = renderer.render([{ role: 'user', content: '1+1?' }], { addGenerationPrompt: true })
+ * assert.equal(tokenizer.decode(ids), '<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n')
+ * ```
+ */
+export interface Renderer {
+  /** The ids that end an assistant's turn, the one that closes it properly first. At least one. */
+  readonly stopIds: readonly number[]
+  /**
+   * The ids of a conversation.
+   * @throws {FulmarError} `EMPTY` if there is no message; `UNKNOWN_NAME` for a role or a content part that the
+   * family does not have; `UNKNOWN_TEXT` if the tokenizer cannot express the text; `MALFORMED` if a message is not one.
+   */
+  render(messages: readonly Message[], options?: RenderOptions): Rendered
+  /**
+   * The next prompt: `previousPromptIds`, `previousCompletionIds` (cut after its last closing token), a closing token
+   * if none was sampled, `newMessages`, and a generation prompt. Nothing that was sampled is encoded again.
+   * `messageIndices` count from the first of `newMessages`; the tokens that were there before have -1.
+   * @throws {FulmarError} as {@link Renderer.render}, except for what a {@link BridgeRefusal} says.
+   */
+  bridge(
+    previousPromptIds: Uint32Array,
+    previousCompletionIds: Uint32Array,
+    newMessages: readonly Message[],
+  ): Bridge
+  /**
+   * What a completion says. Broken completions are data; empty `ids` give empty content.
+   * @throws {FulmarError} `OUT_OF_RANGE` if an id is not in the vocabulary.
+   */
+  parse(ids: Uint32Array): ParsedResponse
+}
