@@ -1,1 +1,21 @@
 //! Tensors, ragged tensors and nested tensor dictionaries over shared storage, with safetensors files.
+//!
+//! A [`Tensor`] is a dtype, a shape, strides and an offset over reference-counted storage. Views share the storage,
+//! writes copy it first when somebody else still looks at it: a tensor never changes under a reader.
+
+#[cfg(target_endian = "big")]
+compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetensors files do");
+
+mod element;
+mod gather;
+mod replace_file;
+pub mod safetensors;
+mod storage;
+mod tensor;
+mod view;
+
+pub use element::Element;
+pub use fulmar_core::Result;
+pub use half::{bf16, f16};
+pub use replace_file::replace_file;
+pub use tensor::Tensor;

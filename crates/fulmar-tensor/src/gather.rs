@@ -1,0 +1,121 @@
+//! New tensors out of parts of others: chosen rows, stacks and concatenations. All of these copy.
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::element::{Element, with_element};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The parts at `indices` of dimension `dim`, in that order; an index may come twice. Copies.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension or index.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Tensor;
+    /// let rows = Tensor::from_vec(&[3, 2], vec![1_i32, 2, 3, 4, 5, 6])?;
+    /// assert_eq!(rows.index_select(0, &[2, 0, 2])?.to_vec::<i32>()?, [5, 6, 1, 2, 5, 6]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn index_select(&self, dim: usize, indices: &[usize]) -> Result<Self> {
+        let len = self.dim_len(dim)?;
+        if let Some(index) = indices.iter().find(|index| **index >= len) {
+            let detail = format!("index must be < {len}, the length of dimension {dim}: got {index}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let mut shape = self.shape.clone();
+        shape[dim] = indices.len();
+        let (outer, inner) = around(&self.shape, dim);
+        with_element!(self.dtype, T => {
+            let dense = self.contiguous();
+            let elements = dense.as_slice::<T>()?;
+            let starts = (0..outer).flat_map(|block| indices.iter().map(move |index| (block * len + index) * inner));
+            Self::from_vec(&shape, starts.flat_map(|start| &elements[start..start + inner]).copied().collect())
+        })
+    }
+
+    /// Joins `parts` along a new dimension `dim`. Copies.
+    ///
+    /// # Errors
+    /// `Empty` without parts; `ShapeMismatch` or `Incompatible` if they differ in shape or dtype; `OutOfRange` if `dim` is past the
+    /// rank; `LimitExceeded` if the result has too many dimensions.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Tensor;
+    /// let (left, right) = (Tensor::from_slice(&[2], &[1_u8, 2])?, Tensor::from_slice(&[2], &[3_u8, 4])?);
+    /// assert_eq!(Tensor::stack(&[left, right], 1)?.to_vec::<u8>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn stack(parts: &[Self], dim: usize) -> Result<Self> {
+        if let Some(first) = parts.first()
+            && let Some(other) = parts.iter().find(|part| part.shape != first.shape)
+        {
+            return Err(mismatch("parts must have one shape", first, other));
+        }
+        let parts = parts.iter().map(|part| part.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
+        Self::cat(&parts, dim)
+    }
+
+    /// Joins `parts` along their dimension `dim`; the other dimensions must agree. Copies.
+    ///
+    /// # Errors
+    /// `Empty` without parts; `ShapeMismatch` or `Incompatible` if they differ in another dimension or in dtype; `OutOfRange` if there
+    /// is no such dimension.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Tensor;
+    /// let (left, right) = (Tensor::from_slice(&[1], &[1_u8])?, Tensor::from_slice(&[2], &[2_u8, 3])?);
+    /// assert_eq!(Tensor::cat(&[left, right], 0)?.to_vec::<u8>()?, [1, 2, 3]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn cat(parts: &[Self], dim: usize) -> Result<Self> {
+        let Some(first) = parts.first() else {
+            return Err(Error::new(ErrorKind::Empty, "parts must hold at least one tensor: got none"));
+        };
+        first.dim_len(dim)?;
+        for part in parts {
+            check_joinable(first, part, dim)?;
+        }
+        with_element!(first.dtype, T => cat_elements::<T>(parts, dim))
+    }
+}
+
+fn cat_elements<T: Element>(parts: &[Tensor], dim: usize) -> Result<Tensor> {
+    let mut shape = parts[0].shape.clone();
+    shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
+    let (outer, inner) = around(&shape, dim);
+    let dense: Vec<_> = parts.iter().map(Tensor::contiguous).collect();
+    let mut values = Vec::with_capacity(outer * shape[dim] * inner);
+    for block in 0..outer {
+        for part in &dense {
+            let block_len = part.shape[dim] * inner;
+            values.extend_from_slice(&part.as_slice::<T>()?[block * block_len..][..block_len]);
+        }
+    }
+    Tensor::from_vec(&shape, values)
+}
+
+/// The number of elements before and after dimension `dim`.
+fn around(shape: &[usize], dim: usize) -> (usize, usize) {
+    (shape[..dim].iter().product(), shape[dim + 1..].iter().product())
+}
+
+fn check_joinable(first: &Tensor, part: &Tensor, dim: usize) -> Result<()> {
+    if first.dtype != part.dtype {
+        let detail =
+            format!("parts must have one dtype: got {} and {}", first.dtype.name(), part.dtype.name());
+        return Err(Error::new(ErrorKind::Incompatible, detail));
+    }
+    let same = |(index, (left, right)): (usize, (&usize, &usize))| index == dim || left == right;
+    if first.rank() == part.rank() && first.shape.iter().zip(&part.shape).enumerate().all(same) {
+        return Ok(());
+    }
+    Err(mismatch(&format!("parts must agree in all dimensions but {dim}"), first, part))
+}
+
+fn mismatch(rule: &str, first: &Tensor, other: &Tensor) -> Error {
+    Error::new(ErrorKind::ShapeMismatch, format!("{rule}: got {:?} and {:?}", first.shape, other.shape))
+}

@@ -1,0 +1,133 @@
+//! Files that are either the old ones or the new ones, whole, whenever the process or the machine stops.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Replaces the file at `path` by what `write` writes, at once: a temporary file in the same folder, synced, renamed, the
+/// folder synced. After an error the old file stands as it was and nothing is left beside it.
+///
+/// # Errors
+/// `Io`, with the path, if the system refuses a step; whatever `write` returns.
+///
+/// # Examples
+/// ```
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-{}", std::process::id()));
+/// fulmar_tensor::replace_file(&path, |writer| Ok(writer.write_all(b"whole")?))?;
+/// assert_eq!(std::fs::read(&path)?, b"whole");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn replace_file(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let path = path.as_ref();
+    let temporary = temporary_beside(path)?;
+    let written = write_synced(&temporary, write).and_then(|()| Ok(fs::rename(&temporary, path)?));
+    if let Err(error) = written {
+        // The first error is the one to tell; a leftover that cannot be removed is harmless.
+        let _ = fs::remove_file(&temporary);
+        return Err(error.at(path.display()));
+    }
+    sync_folder_of(path).map_err(|error| error.at(path.display()))
+}
+
+fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
+    write(&mut writer)?;
+    let file = writer.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    Ok(file.sync_all()?)
+}
+
+/// A hidden name in the same folder that no other call of this or another process uses.
+fn temporary_beside(path: &Path) -> Result<PathBuf> {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let Some(name) = path.file_name() else {
+        return Err(Error::new(ErrorKind::Io, format!("path must name a file: got {}", path.display())));
+    };
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    Ok(path.with_file_name(format!(".{}.{}-{call}.tmp", name.to_string_lossy(), process_number())))
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn process_number() -> u32 {
+    std::process::id()
+}
+
+/// WebAssembly has neither processes nor files: the open that follows fails with `Io`.
+#[cfg(target_family = "wasm")]
+const fn process_number() -> u32 {
+    0
+}
+
+/// Makes the rename itself durable. Only Unix can sync a folder.
+fn sync_folder_of(path: &Path) -> Result<()> {
+    if cfg!(unix) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names_in(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn fresh_folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("fulmar-replace-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else() {
+        let folder = fresh_folder("half");
+        let path = folder.join("weights");
+        replace_file(&path, |writer| Ok(writer.write_all(b"old")?)).unwrap();
+        let error = replace_file(&path, |writer| {
+            writer.write_all(&vec![1; 3 * BUFFER_BYTES])?;
+            Err(std::io::Error::other("disk full").into())
+        })
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.detail().contains("weights: disk full"), "{error}");
+        assert_eq!(
+            (fs::read(&path).unwrap(), names_in(&folder)),
+            (b"old".to_vec(), vec!["weights".to_owned()])
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_rename_that_fails_leaves_nothing_beside_the_target() {
+        let folder = fresh_folder("rename");
+        let path = folder.join("taken");
+        fs::create_dir_all(path.join("inside")).unwrap();
+        let error = replace_file(&path, |writer| Ok(writer.write_all(b"new")?)).unwrap_err();
+        assert_eq!((error.kind(), names_in(&folder)), (ErrorKind::Io, vec!["taken".to_owned()]));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_and_a_path_without_a_name_are_io_errors() {
+        let folder = fresh_folder("missing");
+        let error = replace_file(folder.join("no/file"), |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert_eq!(replace_file("/", |_| Ok(())).unwrap_err().kind(), ErrorKind::Io);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

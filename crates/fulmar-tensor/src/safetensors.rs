@@ -1,0 +1,197 @@
+//! Safetensors files: eight bytes of header length, a JSON header, then the elements of all tensors without gaps.
+//!
+//! Reading trusts nothing: lengths, offsets, names and shapes are checked before memory is taken for them, and an error
+//! names the tensor at fault. Writing is deterministic: the same tensors and metadata give the same bytes, which are
+//! those of the format's own crate (widest dtype first, then by name).
+//! <https://huggingface.co/docs/safetensors>
+
+mod header;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use fulmar_core::limits::SAFETENSORS_HEADER_BYTES_MAX;
+use fulmar_core::{Error, ErrorKind, Result};
+
+use self::header::{Header, layout_rank};
+use crate::replace_file;
+use crate::storage::Storage;
+use crate::tensor::Tensor;
+
+/// The bytes before the header: its length as a little-endian `u64`.
+const LENGTH_BYTES: u64 = 8;
+
+/// What a safetensors file holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct File {
+    /// The tensors by name, in the order of their names.
+    pub tensors: BTreeMap<String, Tensor>,
+    /// The free texts of the header's `__metadata__`.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl File {
+    /// The tensor called `name`.
+    ///
+    /// # Errors
+    /// `UnknownName` if the file has no such tensor.
+    ///
+    /// # Examples
+    /// ```
+    /// let file = fulmar_tensor::safetensors::File::default();
+    /// assert_eq!(file.tensor("w").unwrap_err().detail(), "tensor must be one of the 0 in the file: got \"w\"");
+    /// ```
+    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.tensors.get(name).ok_or_else(|| {
+            let detail =
+                format!("tensor must be one of the {} in the file: got {name:?}", self.tensors.len());
+            Error::new(ErrorKind::UnknownName, detail)
+        })
+    }
+}
+
+/// Reads a whole file that stands in memory. Copies the elements.
+///
+/// # Errors
+/// `Corrupt` if the bytes break a rule of the format (truncated, overlapping or out-of-range offsets, a name twice, a
+/// length that is not that of the shape); `LimitExceeded` if the header is longer than
+/// [`SAFETENSORS_HEADER_BYTES_MAX`] or a shape has too many dimensions; `UnknownName` if a dtype has no
+/// [`fulmar_core::Dtype`]. The sentence names the tensor.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, safetensors};
+/// let weight = Tensor::from_vec_f32(&[2], vec![1.0, 2.0])?;
+/// let bytes = safetensors::write([("weight", &weight)], &[("format", "pt")])?;
+/// let file = safetensors::read(&bytes)?;
+/// assert_eq!((file.tensor("weight")?, &*file.metadata["format"]), (&weight, "pt"));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn read(bytes: &[u8]) -> Result<File> {
+    read_from(&mut &*bytes, bytes.len() as u64)
+}
+
+/// Reads the file at `path`, whose size is checked against its header before any tensor is read.
+///
+/// # Errors
+/// `Io` if the system refuses; those of [`read`]. The sentence names the path.
+pub fn load_file(path: impl AsRef<Path>) -> Result<File> {
+    let path = path.as_ref();
+    let load = || {
+        let mut file = std::fs::File::open(path)?;
+        let size_bytes = file.metadata()?.len();
+        read_from(&mut file, size_bytes)
+    };
+    load().map_err(|error| error.at(path.display()))
+}
+
+/// Writes `tensors` and `metadata` as the bytes of a file. Views are written as their own elements only.
+///
+/// # Errors
+/// `Malformed` if a name comes twice or is `__metadata__`; `LimitExceeded` if the header is longer than
+/// [`SAFETENSORS_HEADER_BYTES_MAX`].
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, safetensors};
+/// let mask = Tensor::from_vec(&[3], vec![true, false, true])?;
+/// let bytes = safetensors::write([("mask", &mask)], &[])?;
+/// assert_eq!(bytes[bytes.len() - 3..], [1, 0, 1]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn write<'a>(
+    tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    metadata: &[(&str, &str)],
+) -> Result<Vec<u8>> {
+    let (tensors, header) = laid_out(tensors, metadata)?;
+    let data_len: usize = tensors.iter().map(|(_, tensor)| tensor.size_bytes()).sum();
+    let mut bytes = Vec::with_capacity(header.len() + data_len);
+    write_to(&mut bytes, &header, &tensors)?;
+    Ok(bytes)
+}
+
+/// Writes a file at `path` as a whole or not at all, see [`replace_file`].
+///
+/// # Errors
+/// `Io` if the system refuses; those of [`write`]. After an error the old file, if any, stands as it was.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, safetensors};
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-{}.safetensors", std::process::id()));
+/// let weight = Tensor::from_vec_f32(&[2], vec![1.0, 2.0])?;
+/// safetensors::save_file(&path, [("weight", &weight)], &[])?;
+/// assert_eq!(safetensors::load_file(&path)?.tensor("weight")?, &weight);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn save_file<'a>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    metadata: &[(&str, &str)],
+) -> Result<()> {
+    let (tensors, header) = laid_out(tensors, metadata)?;
+    replace_file(path, |writer| write_to(writer, &header, &tensors))
+}
+
+fn read_from(reader: &mut dyn Read, size_bytes: u64) -> Result<File> {
+    let header_len = read_header_len(reader, size_bytes)?;
+    let mut text = vec![0; header_len];
+    reader.read_exact(&mut text)?;
+    let header = Header::parse(&text, size_bytes - LENGTH_BYTES - header_len as u64)?;
+    let mut tensors = BTreeMap::new();
+    for (name, entry) in header.tensors {
+        let storage = Storage::read(entry.dtype, entry.len, reader)
+            .map_err(|error| error.at(format!("tensor {name:?}")))?;
+        tensors.insert(name, Tensor::over(storage, entry.dtype, &entry.shape));
+    }
+    Ok(File { tensors, metadata: header.metadata })
+}
+
+/// The header's length, once it is known to be within the limit and within the file.
+fn read_header_len(reader: &mut dyn Read, size_bytes: u64) -> Result<usize> {
+    let Some(rest) = size_bytes.checked_sub(LENGTH_BYTES) else {
+        let detail = format!("a safetensors file must have at least {LENGTH_BYTES} bytes: got {size_bytes}");
+        return Err(Error::new(ErrorKind::Corrupt, detail));
+    };
+    let mut length = [0; LENGTH_BYTES as usize];
+    reader.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > SAFETENSORS_HEADER_BYTES_MAX as u64 {
+        let detail = format!("header must have at most {SAFETENSORS_HEADER_BYTES_MAX} bytes: got {length}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    if length > rest {
+        let detail = format!("header must fit in the {rest} bytes that follow its length: got {length}");
+        return Err(Error::new(ErrorKind::Corrupt, detail));
+    }
+    Ok(length as usize)
+}
+
+type Named<'a> = (&'a str, &'a Tensor);
+
+/// The tensors in the order of the file, and its header with the length before it.
+fn laid_out<'a>(
+    tensors: impl IntoIterator<Item = Named<'a>>,
+    metadata: &[(&str, &str)],
+) -> Result<(Vec<Named<'a>>, Vec<u8>)> {
+    let mut tensors: Vec<_> = tensors.into_iter().collect();
+    tensors.sort_by(|(left_name, left), (right_name, right)| {
+        layout_rank(right.dtype()).cmp(&layout_rank(left.dtype())).then(left_name.cmp(right_name))
+    });
+    let text = header::text(&tensors, metadata)?;
+    if text.len() > SAFETENSORS_HEADER_BYTES_MAX {
+        let detail =
+            format!("header must have at most {SAFETENSORS_HEADER_BYTES_MAX} bytes: got {}", text.len());
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    let mut header = (text.len() as u64).to_le_bytes().to_vec();
+    header.extend_from_slice(text.as_bytes());
+    Ok((tensors, header))
+}
+
+fn write_to(writer: &mut dyn Write, header: &[u8], tensors: &[Named<'_>]) -> Result<()> {
+    writer.write_all(header)?;
+    tensors.iter().try_for_each(|(_, tensor)| tensor.write_bytes(writer))
+}

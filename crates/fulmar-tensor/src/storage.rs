@@ -1,0 +1,148 @@
+//! Where the elements live. Today that is host memory, one typed vector per storage, so no `unsafe` is needed;
+//! memory-mapped files and device memory are further variants of [`Storage`] and change nothing above this file.
+
+use std::io::Read;
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use half::{bf16, f16};
+
+use crate::element::{Element, with_element};
+
+/// The elements that one or many tensors look at.
+#[derive(Debug, Clone)]
+pub enum Storage {
+    F64(Vec<f64>),
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    I64(Vec<i64>),
+    I32(Vec<i32>),
+    I16(Vec<i16>),
+    I8(Vec<i8>),
+    U8(Vec<u8>),
+    U32(Vec<u32>),
+    Bool(Vec<bool>),
+}
+
+/// What an element type must do to be kept in a [`Storage`]. Public in a private module: this seals [`Element`].
+pub trait Stored: Sized {
+    fn store(values: Vec<Self>) -> Storage;
+
+    /// The elements, or nothing if the storage holds another type.
+    fn elements(storage: &Storage) -> Option<&[Self]>;
+
+    fn elements_mut(storage: &mut Storage) -> Option<&mut Vec<Self>>;
+
+    /// The elements as they stand in memory, which is little-endian.
+    fn as_bytes(values: &[Self]) -> &[u8];
+
+    /// Fills `values` with the next little-endian elements of `reader`.
+    fn read_into(values: &mut [Self], reader: &mut dyn Read) -> Result<()>;
+}
+
+impl Storage {
+    /// Reads `len` little-endian elements.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if there is no memory for them; `Io` if `reader` fails or ends early; `Corrupt` if a bool is neither 0
+    /// nor 1.
+    pub fn read(dtype: Dtype, len: usize, reader: &mut dyn Read) -> Result<Self> {
+        with_element!(dtype, T => {
+            let mut values = zeroed::<T>(len)?;
+            T::read_into(&mut values, reader)?;
+            Ok(T::store(values))
+        })
+    }
+}
+
+/// `len` zeros, or `LimitExceeded` where `vec!` would end the process.
+pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| {
+        let detail = format!("a tensor must fit in memory: got {len} elements of {}", T::DTYPE.name());
+        Error::new(ErrorKind::LimitExceeded, detail)
+    })?;
+    values.resize(len, T::default());
+    Ok(values)
+}
+
+macro_rules! stored {
+    ($($variant:ident: $type:ty, $read_into:expr;)*) => {
+        $(impl Stored for $type {
+            fn store(values: Vec<Self>) -> Storage {
+                Storage::$variant(values)
+            }
+
+            fn elements(storage: &Storage) -> Option<&[Self]> {
+                if let Storage::$variant(values) = storage { Some(values) } else { None }
+            }
+
+            fn elements_mut(storage: &mut Storage) -> Option<&mut Vec<Self>> {
+                if let Storage::$variant(values) = storage { Some(values) } else { None }
+            }
+
+            fn as_bytes(values: &[Self]) -> &[u8] {
+                bytemuck::cast_slice(values)
+            }
+
+            fn read_into(values: &mut [Self], reader: &mut dyn Read) -> Result<()> {
+                $read_into(values, reader)
+            }
+        })*
+    };
+}
+
+stored! {
+    F64: f64, read_plain;
+    F32: f32, read_plain;
+    F16: f16, read_plain;
+    Bf16: bf16, read_plain;
+    I64: i64, read_plain;
+    I32: i32, read_plain;
+    I16: i16, read_plain;
+    I8: i8, read_plain;
+    U8: u8, read_plain;
+    U32: u32, read_plain;
+    Bool: bool, read_bools;
+}
+
+fn read_plain<T: bytemuck::Pod>(values: &mut [T], reader: &mut dyn Read) -> Result<()> {
+    Ok(reader.read_exact(bytemuck::cast_slice_mut(values))?)
+}
+
+fn read_bools(values: &mut [bool], reader: &mut dyn Read) -> Result<()> {
+    let mut bytes = [0; 4096];
+    for chunk in values.chunks_mut(bytes.len()) {
+        let bytes = &mut bytes[..chunk.len()];
+        reader.read_exact(bytes)?;
+        if let Some(byte) = bytes.iter().find(|byte| **byte > 1) {
+            return Err(Error::new(ErrorKind::Corrupt, format!("a bool must be 0 or 1: got {byte}")));
+        }
+        chunk.iter_mut().zip(bytes).for_each(|(value, byte)| *value = *byte == 1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_that_cannot_exist_is_refused_instead_of_ending_the_process() {
+        assert_eq!(zeroed::<f64>(usize::MAX / 8).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn bools_other_than_0_and_1_are_corrupt() {
+        let mut bytes = vec![1; 5000];
+        assert!(Storage::read(Dtype::Bool, 5000, &mut bytes.as_slice()).is_ok());
+        bytes[4999] = 2;
+        let error = Storage::read(Dtype::Bool, 5000, &mut bytes.as_slice()).unwrap_err();
+        assert_eq!((error.kind(), error.detail()), (ErrorKind::Corrupt, "a bool must be 0 or 1: got 2"));
+    }
+
+    #[test]
+    fn a_reader_that_ends_early_is_an_io_error() {
+        assert_eq!(Storage::read(Dtype::F32, 2, &mut [0; 7].as_slice()).unwrap_err().kind(), ErrorKind::Io);
+    }
+}

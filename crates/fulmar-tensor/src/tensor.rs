@@ -1,0 +1,322 @@
+//! The tensor: a dtype, a shape, strides and an offset over shared storage.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
+use half::{bf16, f16};
+
+use crate::element::{Element, with_element};
+use crate::storage::{Storage, Stored, zeroed};
+
+/// An n-dimensional array. Cloning and all views share the elements; writing copies them first if they are shared.
+///
+/// Two tensors are equal if dtype, shape and elements are, floats as IEEE compares them (NaN equals nothing).
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::Tensor;
+/// let rows = Tensor::from_vec(&[2, 3], vec![1_i32, 2, 3, 4, 5, 6])?;
+/// let column = rows.select(1, 0)?;
+/// assert_eq!((column.shape(), column.to_vec::<i32>()?), (&[2][..], vec![1, 4]));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    /// In elements.
+    pub(crate) strides: Vec<usize>,
+    /// In elements.
+    pub(crate) offset: usize,
+}
+
+impl Tensor {
+    /// Takes `values`, row-major, as a tensor of `shape`. No copy.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if `shape` does not hold as many elements; `LimitExceeded` if it has too many dimensions.
+    ///
+    /// # Examples
+    /// ```
+    /// let mask = fulmar_tensor::Tensor::from_vec(&[3], vec![true, false, true])?;
+    /// assert_eq!(mask.dtype(), fulmar_core::Dtype::Bool);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn from_vec<T: Element>(shape: &[usize], values: Vec<T>) -> Result<Self> {
+        let len = num_elements(shape)?;
+        if len != values.len() {
+            let detail =
+                format!("shape must hold {} elements: got {shape:?}, which holds {len}", values.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        Ok(Self::over(T::store(values), T::DTYPE, shape))
+    }
+
+    /// Copies `values`, row-major, into a tensor of `shape`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::from_vec`].
+    pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Result<Self> {
+        Self::from_vec(shape, values.to_vec())
+    }
+
+    /// [`Tensor::from_vec`] of singles.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::from_vec`].
+    pub fn from_vec_f32(shape: &[usize], values: Vec<f32>) -> Result<Self> {
+        Self::from_vec(shape, values)
+    }
+
+    /// Takes the bit patterns of 16-bit floats; `dtype` says of which kind. Copies.
+    ///
+    /// # Errors
+    /// `Incompatible` if `dtype` is neither `F16` nor `Bf16`; those of [`Tensor::from_vec`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// let one = fulmar_tensor::Tensor::from_bits(Dtype::Bf16, &[1], &[0x3F80])?;
+    /// assert_eq!(one.to_f32_vec(), [1.0]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn from_bits(dtype: Dtype, shape: &[usize], bits: &[u16]) -> Result<Self> {
+        match dtype {
+            Dtype::F16 => Self::from_vec(shape, bits.iter().map(|bits| f16::from_bits(*bits)).collect()),
+            Dtype::Bf16 => Self::from_vec(shape, bits.iter().map(|bits| bf16::from_bits(*bits)).collect()),
+            other => Err(wrong_dtype("f16 or bf16", other)),
+        }
+    }
+
+    /// Copies little-endian bytes, row-major; a bool is one byte, 0 or 1.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the length is not that of `shape`; `Corrupt` if a bool is neither 0 nor 1; `LimitExceeded` if `shape`
+    /// has too many dimensions.
+    pub fn from_bytes(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Result<Self> {
+        let len = num_elements(shape)?;
+        if len.checked_mul(dtype.size_bytes()) != Some(bytes.len()) {
+            let detail =
+                format!("bytes must hold {len} elements of {}: got {} bytes", dtype.name(), bytes.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        Ok(Self::over(Storage::read(dtype, len, &mut &*bytes)?, dtype, shape))
+    }
+
+    /// Zeros (`false` for bools).
+    ///
+    /// # Errors
+    /// `LimitExceeded` if `shape` has too many dimensions or does not fit in memory.
+    ///
+    /// # Examples
+    /// ```
+    /// let zeros = fulmar_tensor::Tensor::zeros(fulmar_core::Dtype::I64, &[2, 2])?;
+    /// assert_eq!(zeros.as_slice::<i64>()?, [0; 4]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn zeros(dtype: Dtype, shape: &[usize]) -> Result<Self> {
+        let len = num_elements(shape)?;
+        with_element!(dtype, T => Self::from_vec(shape, zeroed::<T>(len)?))
+    }
+
+    /// A contiguous tensor over the whole of a storage that holds exactly the elements of `shape`.
+    pub(crate) fn over(storage: Storage, dtype: Dtype, shape: &[usize]) -> Self {
+        let strides = contiguous_strides(shape);
+        Self { storage: Arc::new(storage), dtype, shape: shape.to_vec(), strides, offset: 0 }
+    }
+
+    /// The element type.
+    #[must_use]
+    pub const fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The length of each dimension; empty for a scalar.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How many elements apart two neighbours stand in the storage, per dimension.
+    #[must_use]
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// The number of dimensions.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The number of elements: 1 for a scalar, 0 if any dimension is 0.
+    #[must_use]
+    pub fn num_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the elements stand row-major and without gaps, as [`Tensor::as_slice`] needs.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        let dense = contiguous_strides(&self.shape);
+        self.num_elements() <= 1
+            || self
+                .shape
+                .iter()
+                .zip(&self.strides)
+                .zip(dense)
+                .all(|((dim, have), want)| *dim == 1 || *have == want)
+    }
+
+    /// Whether both look at the same storage, at the same or other elements of it.
+    #[must_use]
+    pub fn shares_storage(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.storage, &other.storage)
+    }
+
+    /// The elements, row-major, without a copy.
+    ///
+    /// # Errors
+    /// `Incompatible` if `T` is not the dtype, or if the tensor is a view with gaps ([`Tensor::contiguous`] makes it dense).
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Tensor;
+    /// let matrix = Tensor::from_vec_f32(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(matrix.select(0, 1)?.as_slice::<f32>()?, [3.0, 4.0]);
+    /// assert!(matrix.select(1, 0)?.as_slice::<f32>().is_err());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        let elements = self.elements::<T>()?;
+        if !self.is_contiguous() {
+            return Err(not_contiguous(self));
+        }
+        // An empty view may carry any offset.
+        Ok(elements.get(self.offset..self.offset + self.num_elements()).unwrap_or_default())
+    }
+
+    /// [`Tensor::as_slice`] of singles.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::as_slice`].
+    pub fn as_f32(&self) -> Result<&[f32]> {
+        self.as_slice()
+    }
+
+    /// The elements for writing. Copies them first, O(n), if another tensor shares the storage or there are gaps.
+    ///
+    /// # Errors
+    /// `Incompatible` if `T` is not the dtype.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Tensor;
+    /// let before = Tensor::from_vec(&[2], vec![1_u32, 2])?;
+    /// let mut after = before.clone();
+    /// after.as_mut_slice::<u32>()?[0] = 7;
+    /// assert_eq!((before.to_vec::<u32>()?, after.to_vec::<u32>()?), (vec![1, 2], vec![7, 2]));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.elements::<T>()?;
+        if !self.is_contiguous() || Arc::get_mut(&mut self.storage).is_none() {
+            *self = Self::from_vec(&self.shape, self.to_vec::<T>()?)?;
+        }
+        let (dtype, start, len) = (self.dtype, self.offset, self.num_elements());
+        match Arc::get_mut(&mut self.storage).and_then(T::elements_mut) {
+            Some(elements) => Ok(elements.get_mut(start..start + len).unwrap_or_default()),
+            None => Err(wrong_dtype(T::DTYPE.name(), dtype)),
+        }
+    }
+
+    /// Copies the elements out, row-major.
+    ///
+    /// # Errors
+    /// `Incompatible` if `T` is not the dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        let elements = self.elements::<T>()?;
+        let mut values = Vec::with_capacity(self.num_elements());
+        for run in self.runs() {
+            values.extend_from_slice(&elements[run]);
+        }
+        Ok(values)
+    }
+
+    /// Converts the elements to singles, row-major: rounds doubles and large integers, `true` is 1.
+    #[must_use]
+    pub fn to_f32_vec(&self) -> Vec<f32> {
+        with_element!(self.dtype, T => self.to_vec::<T>().unwrap_or_default().into_iter().map(T::to_f32).collect())
+    }
+
+    /// Copies the elements out as little-endian bytes, row-major.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.size_bytes());
+        self.write_bytes(&mut bytes).map_or_else(|_| Vec::new(), |()| bytes)
+    }
+
+    /// The bytes that the elements of this view take when written out.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.num_elements() * self.dtype.size_bytes()
+    }
+
+    /// Writes the elements as little-endian bytes, row-major.
+    ///
+    /// # Errors
+    /// `Io` if `writer` fails.
+    pub fn write_bytes(&self, writer: &mut dyn Write) -> Result<()> {
+        with_element!(self.dtype, T => {
+            let elements = self.elements::<T>()?;
+            self.runs().try_for_each(|run| Ok(writer.write_all(T::as_bytes(&elements[run]))?))
+        })
+    }
+
+    /// This tensor if it is dense, else a dense copy.
+    #[must_use]
+    pub fn contiguous(&self) -> Self {
+        if self.is_contiguous() { self.clone() } else { self.copied() }
+    }
+
+    /// A dense copy with a storage of its own.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let storage = with_element!(self.dtype, T => T::store(self.to_vec::<T>().unwrap_or_default()));
+        Self::over(storage, self.dtype, &self.shape)
+    }
+
+    /// The whole storage as `T`.
+    pub(crate) fn elements<T: Element>(&self) -> Result<&[T]> {
+        T::elements(&self.storage).ok_or_else(|| wrong_dtype(T::DTYPE.name(), self.dtype))
+    }
+}
+
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype == other.dtype
+            && self.shape == other.shape
+            && with_element!(self.dtype, T => self.to_vec::<T>() == other.to_vec::<T>())
+    }
+}
+
+/// Row-major strides.
+pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1_usize; shape.len()];
+    for dim in (1..shape.len()).rev() {
+        strides[dim - 1] = strides[dim].saturating_mul(shape[dim]);
+    }
+    strides
+}
+
+fn wrong_dtype(want: &str, got: Dtype) -> Error {
+    Error::new(ErrorKind::Incompatible, format!("dtype must be {want}: got {}", got.name()))
+}
+
+fn not_contiguous(tensor: &Tensor) -> Error {
+    let detail =
+        format!("tensor must be contiguous: got strides {:?} for shape {:?}", tensor.strides, tensor.shape);
+    Error::new(ErrorKind::Incompatible, detail)
+}
