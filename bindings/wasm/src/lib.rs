@@ -1,1 +1,6 @@
-//! The WebAssembly face.
+//! The WebAssembly face: each function converts, calls the crate of its name, and converts back.
+//!
+//! A panic ends in a trap that JavaScript sees as a `RuntimeError`; its text waits in [`error::last_panic`].
+
+mod core;
+mod error;

@@ -3,10 +3,12 @@
 mod dtype;
 mod error;
 pub mod limits;
+mod number;
 mod rng;
 mod shape;
 
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
+pub use number::integer_from_f64;
 pub use rng::{Rng, RngState};
 pub use shape::num_elements;

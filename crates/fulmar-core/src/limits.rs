@@ -35,3 +35,6 @@ pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 
 /// Most tokens in one packed batch given to a model.
 pub const BATCH_TOKENS_MAX: usize = 1 << 22;
+
+/// Most items that one permutation orders, so also the most rows of a shuffled data set.
+pub const PERMUTATION_COUNT_MAX: usize = 1 << 24;

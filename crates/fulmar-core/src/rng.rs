@@ -5,6 +5,7 @@
 //! seed, the upper half of the counter is the stream, the lower half is the block index. So any position can be
 //! reached at once, two streams never overlap, and the numbers are the same natively, in WebAssembly and on a GPU.
 
+use crate::limits::PERMUTATION_COUNT_MAX;
 use crate::{Error, ErrorKind, Result};
 
 const ROUNDS: usize = 10;
@@ -20,6 +21,34 @@ pub struct RngState {
     pub stream: u64,
     /// How many 32-bit words were drawn.
     pub word_index: u64,
+}
+
+impl RngState {
+    /// The three numbers in the order of their fields, for storage.
+    #[must_use]
+    pub const fn words(self) -> [u64; 3] {
+        [self.key, self.stream, self.word_index]
+    }
+
+    /// What [`RngState::words`] stored.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if there are not three words.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::{Rng, RngState};
+    /// let state = Rng::new(7).stream("draws").state();
+    /// assert_eq!(RngState::from_words(&state.words())?, state);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn from_words(words: &[u64]) -> Result<Self> {
+        let &[key, stream, word_index] = words else {
+            let detail = format!("state must hold 3 words: got {}", words.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        };
+        Ok(Self { key, stream, word_index })
+    }
 }
 
 /// A seeded generator of independent, named streams.
@@ -142,14 +171,32 @@ impl Rng {
         }
     }
 
+    /// The integers `0..count` in a uniformly random order.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if `count` is above [`PERMUTATION_COUNT_MAX`].
+    ///
+    /// # Examples
+    /// ```
+    /// let mut order = fulmar_core::Rng::new(3).permutation(4)?;
+    /// order.sort_unstable();
+    /// assert_eq!(order, [0, 1, 2, 3]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn permutation(&mut self, count: u64) -> Result<Vec<u32>> {
+        if count > PERMUTATION_COUNT_MAX as u64 {
+            let detail = format!("count must be <= {PERMUTATION_COUNT_MAX}: got {count}");
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        self.shuffle(&mut order);
+        Ok(order)
+    }
+
     fn fill_block(&mut self) {
         let index = self.state.word_index / 4;
-        let counter = [
-            index as u32,
-            (index >> 32) as u32,
-            self.state.stream as u32,
-            (self.state.stream >> 32) as u32,
-        ];
+        let counter =
+            [index as u32, (index >> 32) as u32, self.state.stream as u32, (self.state.stream >> 32) as u32];
         self.block = philox4x32(counter, [self.state.key as u32, (self.state.key >> 32) as u32]);
     }
 }
@@ -220,6 +267,19 @@ mod tests {
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let variance = draws.iter().map(|x| x * x).sum::<f64>() / draws.len() as f64;
         assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "mean {mean}, variance {variance}");
+    }
+
+    #[test]
+    fn a_permutation_stops_at_its_limit() {
+        let mut rng = Rng::new(1);
+        assert_eq!(rng.permutation(PERMUTATION_COUNT_MAX as u64).unwrap().len(), PERMUTATION_COUNT_MAX);
+        let error = rng.permutation(PERMUTATION_COUNT_MAX as u64 + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn a_state_of_other_than_three_words_is_refused() {
+        assert_eq!(RngState::from_words(&[1, 2]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     }
 
     #[test]

@@ -19,7 +19,10 @@ pub fn num_elements(shape: &[usize]) -> Result<usize> {
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     shape.iter().try_fold(1_usize, |count, &dim| count.checked_mul(dim)).ok_or_else(|| {
-        Error::new(ErrorKind::LimitExceeded, format!("shape must hold a countable number of elements: got {shape:?}"))
+        Error::new(
+            ErrorKind::LimitExceeded,
+            format!("shape must hold a countable number of elements: got {shape:?}"),
+        )
     })
 }
 

@@ -14,3 +14,7 @@ pub use fulmar_objective as objective;
 pub use fulmar_tensor as tensor;
 #[cfg(feature = "tokenizer")]
 pub use fulmar_tokenizer as tokenizer;
+
+mod describe;
+
+pub use describe::describe;

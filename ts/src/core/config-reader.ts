@@ -66,7 +66,11 @@ export class ConfigReader {
   /** Two integers, the smaller first. @throws {FulmarError} `MALFORMED` or `OUT_OF_RANGE`. */
   range(
     name: string,
-    { min, max, fallback }: { readonly min: number; readonly max: number; readonly fallback: readonly [number, number] },
+    {
+      min,
+      max,
+      fallback,
+    }: { readonly min: number; readonly max: number; readonly fallback: readonly [number, number] },
   ): readonly [number, number] {
     const value = this.#take(name, fallback)
     const [low, high, ...rest]: unknown[] = Array.isArray(value) ? value : []
@@ -77,7 +81,8 @@ export class ConfigReader {
       return this.#refuse('MALFORMED', name, 'a list of two integers', `[${low}, ${high}]`)
     }
     const inside = min <= low && low <= high && high <= max
-    if (!inside) this.#refuse('OUT_OF_RANGE', name, `two integers, ${min} <= low <= high <= ${max}`, `[${low}, ${high}]`)
+    if (!inside)
+      this.#refuse('OUT_OF_RANGE', name, `two integers, ${min} <= low <= high <= ${max}`, `[${low}, ${high}]`)
     return [low, high]
   }
 
@@ -90,7 +95,9 @@ export class ConfigReader {
   /** @throws {FulmarError} `MALFORMED` if it is not a string, or is empty. */
   text(name: string, fallback: string): string {
     const value = this.#take(name, fallback)
-    return typeof value === 'string' && value !== '' ? value : this.#refuse('MALFORMED', name, 'a text', value)
+    return typeof value === 'string' && value !== ''
+      ? value
+      : this.#refuse('MALFORMED', name, 'a text', value)
   }
 
   /** @throws {FulmarError} `UNKNOWN_NAME` if it is not one of `choices`. */
@@ -122,7 +129,12 @@ export class ConfigReader {
     return this.#fields.has(name) ? this.#fields.get(name) : fallback
   }
 
-  #refuse(code: 'MALFORMED' | 'OUT_OF_RANGE' | 'UNKNOWN_NAME', name: string, rule: string, value: unknown): never {
+  #refuse(
+    code: 'MALFORMED' | 'OUT_OF_RANGE' | 'UNKNOWN_NAME',
+    name: string,
+    rule: string,
+    value: unknown,
+  ): never {
     const got = typeof value === 'string' && value.startsWith('[') ? value : describeValue(value)
     throw new FulmarError(code, `${this.#place}.${name} must be ${rule}: got ${got}`)
   }

@@ -80,7 +80,9 @@ const NAME_LENGTH_MAX = 64
 
 /** Edit distance with swaps of neighbours (optimal string alignment); a change of letter case costs a half. */
 function editDistance(from: string, to: string): number {
-  const cost = Array.from({ length: from.length + 1 }, (_, i) => Array.from({ length: to.length + 1 }, (_, j) => i || j))
+  const cost = Array.from({ length: from.length + 1 }, (_, i) =>
+    Array.from({ length: to.length + 1 }, (_, j) => i || j),
+  )
   const at = (i: number, j: number) => cost[i]?.[j] ?? Number.POSITIVE_INFINITY
   for (let i = 1; i <= from.length; i++) {
     for (let j = 1; j <= to.length; j++) {

@@ -1,0 +1,115 @@
+//! The face of `fulmar-core`: what is built, the error codes, the generator.
+
+use fulmar::core::{ErrorKind, RngState, integer_from_f64};
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Result, guard};
+
+/// What is built and what this machine offers, as JSON.
+#[wasm_bindgen]
+pub fn describe() -> Result<String> {
+    guard(|| Ok(fulmar::describe("wasm")))
+}
+
+/// Every code that an error of the core can carry.
+#[wasm_bindgen(js_name = errorCodes)]
+pub fn error_codes() -> Result<Vec<String>> {
+    guard(|| Ok(ErrorKind::ALL.map(|kind| kind.code().to_owned()).to_vec()))
+}
+
+/// Panics on request: `fulmar doctor` and the tests use it to show that a panic does not end the process.
+#[wasm_bindgen]
+pub struct PanicProbe {}
+
+#[wasm_bindgen]
+impl PanicProbe {
+    /// Panics if `now`.
+    #[wasm_bindgen(constructor)]
+    pub fn new(now: bool) -> Result<Self> {
+        guard(|| if now { panic_here() } else { Ok(Self {}) })
+    }
+
+    /// Panics.
+    pub fn panic(&self) -> Result<()> {
+        guard(panic_here)
+    }
+
+    /// Panics at once: there are no threads here.
+    #[wasm_bindgen(js_name = panicLater)]
+    pub fn panic_later(&self) -> Result<()> {
+        guard(panic_here)
+    }
+}
+
+#[expect(clippy::panic, reason = "a probe for what happens after a panic")]
+fn panic_here<T>() -> fulmar::core::Result<T> {
+    panic!("a probe asked for this panic")
+}
+
+/// The generator of `fulmar_core::Rng`.
+#[wasm_bindgen]
+pub struct Rng {
+    inner: fulmar::core::Rng,
+}
+
+impl From<fulmar::core::Rng> for Rng {
+    fn from(inner: fulmar::core::Rng) -> Self {
+        Self { inner }
+    }
+}
+
+#[wasm_bindgen]
+impl Rng {
+    /// The stream 0 of `seed`.
+    #[wasm_bindgen(constructor)]
+    pub fn new(seed: f64) -> Result<Self> {
+        guard(|| Ok(fulmar::core::Rng::new(integer_from_f64("seed", seed)?).into()))
+    }
+
+    /// The generator that continues from `[key, stream, wordIndex]`.
+    #[wasm_bindgen(js_name = fromState)]
+    pub fn from_state(state: &[u64]) -> Result<Self> {
+        guard(|| Ok(fulmar::core::Rng::from_state(RngState::from_words(state)?).into()))
+    }
+
+    /// `[key, stream, wordIndex]`.
+    pub fn state(&self) -> Result<Vec<u64>> {
+        guard(|| Ok(self.inner.state().words().to_vec()))
+    }
+
+    /// The stream called `name`.
+    pub fn stream(&self, name: &str) -> Result<Self> {
+        guard(|| Ok(self.inner.stream(name).into()))
+    }
+
+    /// The stream number `index`.
+    pub fn fork(&self, index: f64) -> Result<Self> {
+        guard(|| Ok(self.inner.fork(integer_from_f64("index", index)?).into()))
+    }
+
+    /// 32 uniform bits.
+    #[wasm_bindgen(js_name = nextU32)]
+    pub fn next_u32(&mut self) -> Result<u32> {
+        guard(|| Ok(self.inner.next_u32()))
+    }
+
+    /// A double in `[0, 1)`.
+    pub fn uniform(&mut self) -> Result<f64> {
+        guard(|| Ok(self.inner.uniform_f64()))
+    }
+
+    /// A standard normal double.
+    pub fn normal(&mut self) -> Result<f64> {
+        guard(|| Ok(self.inner.normal()))
+    }
+
+    /// An integer in `[0, bound)`.
+    pub fn below(&mut self, bound: f64) -> Result<f64> {
+        guard(|| Ok(self.inner.below(integer_from_f64("bound", bound)?)? as f64))
+    }
+
+    /// The integers `0..count` in a random order.
+    pub fn permutation(&mut self, count: f64) -> Result<Vec<u32>> {
+        guard(|| self.inner.permutation(integer_from_f64("count", count)?))
+    }
+}

@@ -1,0 +1,40 @@
+//! Numbers that arrive as JavaScript's only number type.
+
+use crate::{Error, ErrorKind, Result};
+
+/// Largest integer that a double holds without gaps below it, `Number.MAX_SAFE_INTEGER`.
+const SAFE_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// The integer that `value` holds; `name` is the argument for the message.
+///
+/// # Errors
+/// `OutOfRange` if `value` is not a whole number between 0 and 2^53 - 1.
+///
+/// # Examples
+/// ```
+/// assert_eq!(fulmar_core::integer_from_f64("seed", 7.0)?, 7);
+/// let error = fulmar_core::integer_from_f64("seed", -1.5).unwrap_err();
+/// assert_eq!(error.detail(), "seed must be an integer from 0 to 9007199254740991: got -1.5");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn integer_from_f64(name: &str, value: f64) -> Result<u64> {
+    if (0.0..=SAFE_INTEGER_MAX).contains(&value) && value.fract() == 0.0 {
+        return Ok(value as u64);
+    }
+    let detail = format!("{name} must be an integer from 0 to {SAFE_INTEGER_MAX}: got {value}");
+    Err(Error::new(ErrorKind::OutOfRange, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_safe_range_is_accepted_to_its_ends_and_nothing_beyond() {
+        assert_eq!(integer_from_f64("n", SAFE_INTEGER_MAX).unwrap(), (1 << 53) - 1);
+        assert_eq!(integer_from_f64("n", -0.0).unwrap(), 0);
+        for refused in [SAFE_INTEGER_MAX + 1.0, -1.0, 0.5, f64::NAN, f64::INFINITY] {
+            assert_eq!(integer_from_f64("n", refused).unwrap_err().kind(), ErrorKind::OutOfRange);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+/** Errors, closed options, the generator, the description of the build. */
+
+export { type BuildDescription, describeBuild } from './build.js'
+export { ConfigReader, type NumberRule } from './config-reader.js'
+export { call, callAsync, type ErrorCode, FulmarError } from './error.js'
+export { Handle } from './handle.js'
+export { checkKnownKeys, describeValue, nearestName } from './options.js'
+export { Rng, type RngState } from './rng.js'

@@ -1,0 +1,7 @@
+/** Post-training reinforcement learning for language models: everything public, by room. */
+
+export { type BuildDescription, describeBuild } from './core/build.js'
+export { ConfigReader, type NumberRule } from './core/config-reader.js'
+export { type ErrorCode, FulmarError } from './core/error.js'
+export { checkKnownKeys, describeValue, nearestName } from './core/options.js'
+export { Rng, type RngState } from './core/rng.js'

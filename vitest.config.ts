@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config'
+
+/** The same tests on both backends: only what `#backend` means differs. */
+const project = (name: 'native' | 'wasm', backend: string) => ({
+  resolve: { alias: { '#backend': new URL(`./ts/src/native/${backend}.ts`, import.meta.url).pathname } },
+  test: { name, include: ['ts/test/**/*.test.ts'], testTimeout: 60_000, env: { FULMAR_TEST_BACKEND: name } },
+})
+
+export default defineConfig({
+  test: { projects: [project('native', 'node'), project('wasm', 'wasm-node')] },
+})
