@@ -1,1 +1,30 @@
 //! Losses with their gradients, group advantages, KL estimators and token drawing.
+//!
+//! Losses are functions of log-probabilities: [`GrpoLoss::forward`] returns the value, numbers to log, and the
+//! derivative by each log-probability, with which a model's backward pass continues. There is no autograd tape.
+//! Inputs are ragged (flat arrays with `offsets`), sums run in f64 in a fixed order, and `exp` and `log` are those of
+//! `libm`, so equal inputs give equal bits natively and in WebAssembly.
+
+mod advantage;
+mod batch;
+mod clip;
+mod draw;
+mod grpo;
+mod kl;
+mod normalization;
+mod output;
+mod real;
+mod sft;
+
+pub use advantage::{
+    AdvantageOptions, AdvantageScale, GROUP_SIZE_MIN, GroupAdvantage, Groups, StdKind, group_advantage,
+};
+pub use batch::{Advantage, LossBatch, SftBatch};
+pub use clip::Clip;
+pub use draw::{Draw, DrawOptions, draw, draw_probabilities, draw_rng};
+pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
+pub use kl::{KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, kl_estimate};
+pub use normalization::Normalization;
+pub use output::{LossOutput, Metric};
+pub use real::Real;
+pub use sft::{SftLoss, SftOptions, SftOutput, SftReduction};

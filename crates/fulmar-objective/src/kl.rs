@@ -1,0 +1,183 @@
+//! Estimators of `KL(policy || reference)` from one sampled token each, `d = log p_ref - log p`:
+//!
+//! | | value | gradient by `log p` | |
+//! |---|---|---|---|
+//! | k1 | `-d` | `1` | unbiased value, high variance; its expected gradient is 0 |
+//! | k2 | `d^2 / 2` | `-d` | biased value; its gradient is that of the KL divergence |
+//! | k3 | `e^d - 1 - d` | `1 - e^d` | unbiased value, never negative, low variance |
+//!
+//! J. Schulman, "Approximating KL divergence", 2020, <http://joschu.net/blog/kl-approx.html>.
+//! Beyond [`KL_LOG_RATIO_MAX`] k3 goes on as the straight line with the same slope: `e^d` would overflow.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::Real;
+use crate::batch::{check_len, check_mask, finite};
+use crate::output::narrow;
+
+/// Where k3 becomes a straight line, in nats.
+pub const KL_LOG_RATIO_MAX: f64 = 20.0;
+
+/// Which estimator of the KL divergence, see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KlEstimator {
+    /// `-d`.
+    K1,
+    /// `d^2 / 2`.
+    K2,
+    /// `e^d - 1 - d`.
+    #[default]
+    K3,
+}
+
+impl KlEstimator {
+    /// Value and gradient by `log p` at `d = log p_ref - log p`.
+    ///
+    /// # Examples
+    /// ```
+    /// let (value, gradient) = fulmar_objective::KlEstimator::K2.at(0.5);
+    /// assert_eq!((value, gradient), (0.125, -0.5));
+    /// ```
+    #[must_use]
+    pub fn at(self, d: f64) -> (f64, f64) {
+        match self {
+            Self::K1 => (-d, 1.0),
+            Self::K2 => (0.5 * d * d, -d),
+            Self::K3 => {
+                let inside = d.min(KL_LOG_RATIO_MAX);
+                let slope = libm::expm1(inside);
+                (slope - inside + slope * (d - inside), -slope)
+            }
+        }
+    }
+}
+
+/// A KL divergence over the masked tokens of a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KlEstimate<T = f32> {
+    /// Mean over the masked tokens; 0 if there are none.
+    pub mean: f64,
+    /// How many tokens the mean is over.
+    pub num_tokens: usize,
+    /// `[T]` the estimate at each token, 0 off the mask.
+    pub kl: Vec<T>,
+    /// `[T]` derivative of `mean` by `log_prob`, 0 off the mask.
+    pub grad_log_prob: Vec<T>,
+}
+
+/// Estimates `KL(policy || reference)` from tokens drawn from the policy. All slices are `[T]`.
+///
+/// # Errors
+/// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1, `NonFinite` for a NaN or an
+/// infinity where the mask is 1 (elsewhere anything may stand).
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{KlEstimator, kl_estimate};
+/// let estimate = kl_estimate(&[-1.0_f32, -2.0, f32::NAN], &[-1.5, -1.0, 0.0], &[1, 1, 0], KlEstimator::K1)?;
+/// assert_eq!((estimate.mean, estimate.num_tokens), (-0.25, 2));
+/// assert_eq!(estimate.kl, [0.5, -1.0, 0.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn kl_estimate<T: Real>(
+    log_prob: &[T],
+    ref_log_prob: &[T],
+    mask: &[u8],
+    estimator: KlEstimator,
+) -> Result<KlEstimate<T>> {
+    check_len("ref_log_prob", ref_log_prob.len(), "log_prob", log_prob.len())?;
+    check_len("mask", mask.len(), "log_prob", log_prob.len())?;
+    check_mask(mask)?;
+    let num_tokens = mask.iter().filter(|&&bit| bit == 1).count();
+    let (mut sum, mut kl_t, mut grad_t) = (0.0, vec![0.0; log_prob.len()], vec![0.0; log_prob.len()]);
+    for index in (0..log_prob.len()).filter(|&index| mask[index] == 1) {
+        let reference = finite("ref_log_prob", index, ref_log_prob[index].into())?;
+        let (value, gradient) = estimator.at(reference - finite("log_prob", index, log_prob[index].into())?);
+        sum += value;
+        kl_t[index] = value;
+        grad_t[index] = gradient / num_tokens as f64;
+    }
+    let mean = sum / num_tokens.max(1) as f64;
+    Ok(KlEstimate { mean, num_tokens, kl: narrow(&kl_t)?, grad_log_prob: narrow(&grad_t)? })
+}
+
+/// A KL term of a loss: `coefficient` times the estimate, over the tokens and with the denominator of the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KlPenalty {
+    /// The estimator; k3 unless told.
+    pub estimator: KlEstimator,
+    /// The factor; 0 leaves the term out of the loss.
+    pub coefficient: f64,
+    /// Multiplies the estimate by `p / p_old`, which makes it unbiased for tokens that an older policy drew
+    /// (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>).
+    pub importance_weighted: bool,
+}
+
+impl KlPenalty {
+    pub(crate) fn checked(self, name: &str) -> Result<Self> {
+        if self.coefficient.is_finite() && self.coefficient >= 0.0 {
+            return Ok(self);
+        }
+        let detail = format!("{name}.coefficient must be a finite number >= 0: got {}", self.coefficient);
+        Err(Error::new(ErrorKind::OutOfRange, detail))
+    }
+
+    /// Value and gradient by `log p` of one token; `ratio` is `p / p_old`.
+    pub(crate) fn at(&self, d: f64, ratio: f64) -> (f64, f64) {
+        let (value, gradient) = self.estimator.at(d);
+        if self.importance_weighted {
+            return (ratio * value, ratio * (value + gradient));
+        }
+        (value, gradient)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_estimator_has_the_gradient_of_its_value() {
+        for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
+            for log_ratio in [-3.0, -0.2, 0.0, 0.7, 4.0, 19.999, 20.001, 31.0] {
+                let step = 1e-6;
+                // d falls as log p rises, so the difference is taken the other way round.
+                let slope =
+                    (estimator.at(log_ratio - step).0 - estimator.at(log_ratio + step).0) / (2.0 * step);
+                let gradient = estimator.at(log_ratio).1;
+                assert!(
+                    (slope - gradient).abs() <= 1e-5 * gradient.abs().max(1.0),
+                    "{estimator:?} at {log_ratio}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn k3_stays_finite_and_k1_can_be_negative() {
+        assert!(KlEstimator::K3.at(1e6).0.is_finite());
+        assert_eq!(KlEstimator::K3.at(0.0), (0.0, 0.0));
+        assert_eq!(KlEstimator::K1.at(0.5).0, -0.5);
+    }
+
+    #[test]
+    fn an_importance_weight_enters_the_gradient_too() {
+        let penalty = KlPenalty { coefficient: 1.0, importance_weighted: true, ..KlPenalty::default() };
+        let (reference, old, step) = (-1.3, -0.9, 1e-6);
+        let value = |log_prob: f64| penalty.at(reference - log_prob, libm::exp(log_prob - old)).0;
+        let gradient = penalty.at(reference + 0.6, libm::exp(-0.6 - old)).1;
+        assert!((gradient - (value(-0.6 + step) - value(-0.6 - step)) / (2.0 * step)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_trained_nan_is_refused_by_name_and_a_masked_one_is_not_read() {
+        let estimate = |mask: &[u8]| kl_estimate(&[-1.0, f64::NAN], &[-1.0, -1.0], mask, KlEstimator::K3);
+        assert_eq!(estimate(&[1, 0]).unwrap().grad_log_prob, [0.0, 0.0]);
+        assert_eq!(estimate(&[1, 1]).unwrap_err().to_string(), "log_prob[1] must be finite: got NaN");
+        assert_eq!(estimate(&[1]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+        assert_eq!(estimate(&[0, 0]).unwrap().mean, 0.0);
+    }
+}

@@ -1,0 +1,57 @@
+//! What every loss returns: the value, numbers to log, and the gradient.
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::Real;
+
+/// One number to log. Means carry their denominator, so that means of several batches can be joined exactly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metric {
+    /// camelCase, the same in JavaScript.
+    pub name: &'static str,
+    /// The mean, maximum or count; 0 where there was nothing to look at.
+    pub value: f64,
+    /// How many tokens a mean is over; 1 for a term of the loss, a maximum or a count.
+    pub denominator: f64,
+}
+
+/// Value, metrics and gradient of one loss over one batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LossOutput<T = f32> {
+    /// The value that the gradient belongs to, all terms together.
+    pub loss: f64,
+    /// Numbers to log, in a fixed order.
+    pub metrics: Vec<Metric>,
+    /// `[T]` derivative of `loss` by each log-probability; exactly 0 where nothing is trained.
+    pub grad_log_prob: Vec<T>,
+    /// `[T]` derivative of `loss` by each entropy, present when the loss holds an entropy term.
+    pub grad_entropy: Option<Vec<T>>,
+}
+
+impl<T> LossOutput<T> {
+    /// The value of the metric called `name`.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
+    }
+}
+
+/// Narrows a gradient and refuses one that overflowed.
+pub(crate) fn narrow<T: Real>(gradient_t: &[f64]) -> Result<Vec<T>> {
+    let narrowed: Vec<T> = gradient_t.iter().map(|&gradient| T::narrow(gradient)).collect();
+    match narrowed.iter().position(|&gradient| !gradient.into().is_finite()) {
+        None => Ok(narrowed),
+        Some(index) => {
+            let detail = format!("gradient[{index}] must be finite: got {}", gradient_t[index]);
+            Err(Error::new(ErrorKind::NonFinite, detail))
+        }
+    }
+}
+
+/// Refuses a loss that overflowed.
+pub(crate) fn finite_loss(loss: f64) -> Result<f64> {
+    if loss.is_finite() {
+        return Ok(loss);
+    }
+    Err(Error::new(ErrorKind::NonFinite, format!("loss must be finite: got {loss}")))
+}

@@ -1,0 +1,180 @@
+//! Supervised fine-tuning: minus the log-probability of worked examples.
+//!
+//! ```text
+//! nll_s = -sum_t mask l       per sequence, divided by its trained tokens if `normalize_by_seq_length`
+//! loss  = reduce_s nll_s + coefficient * (KL to the reference, token by token, under the same weights)
+//! ```
+//!
+//! As TorchRL's `SFTLoss`, except for the KL term: there it is a mean over all tokens of the batch, here it is weighed
+//! and masked like the first term.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::batch::{SftBatch, Token, finite};
+use crate::kl::KlPenalty;
+use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::{Normalization, Real};
+
+/// How the sequences of a batch become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SftReduction {
+    /// The mean over sequences.
+    #[default]
+    Mean,
+    /// The sum over sequences. (TorchRL's `none` has this gradient; its values are [`SftOutput::sequence_loss`].)
+    Sum,
+    /// The mean over trained tokens, whatever their sequence.
+    TokenMean,
+    /// The sum over trained tokens divided by a given number: for micro-batches of one optimiser step.
+    GlobalTokens(f64),
+}
+
+/// Options of [`SftLoss`]; [`SftLoss::new`] checks them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SftOptions {
+    /// How sequences are joined; their mean.
+    pub reduction: SftReduction,
+    /// Whether a sequence's loss is its mean over trained tokens (true) or their sum. Says nothing about the two
+    /// token-wise reductions.
+    pub normalize_by_seq_length: bool,
+    /// The penalty for leaving the reference; needs `ref_log_prob` when its coefficient is above 0.
+    pub kl_to_ref: KlPenalty,
+}
+
+impl Default for SftOptions {
+    fn default() -> Self {
+        Self {
+            reduction: SftReduction::default(),
+            normalize_by_seq_length: true,
+            kl_to_ref: KlPenalty::default(),
+        }
+    }
+}
+
+/// The supervised loss, see the module for its formula.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{SftBatch, SftLoss};
+/// let output = SftLoss::default().forward(&SftBatch {
+///     log_prob: &[-9.0_f32, -1.0, -3.0, -0.5],
+///     ref_log_prob: None,
+///     mask: &[0, 1, 1, 1],
+///     offsets: &[0, 3, 4],
+/// })?;
+/// assert_eq!(output.sequence_loss, [2.0, 0.5]);
+/// assert_eq!((output.output.loss, output.output.grad_log_prob), (1.25, vec![0.0, -0.25, -0.25, -0.5]));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SftLoss {
+    options: SftOptions,
+}
+
+/// What [`SftLoss::forward`] returns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SftOutput<T = f32> {
+    /// Value, metrics and gradient.
+    pub output: LossOutput<T>,
+    /// `[S]` the likelihood term of each sequence before they are joined; 0 where nothing is trained.
+    pub sequence_loss: Vec<f64>,
+}
+
+impl SftLoss {
+    /// Checks `options`.
+    ///
+    /// # Errors
+    /// `OutOfRange` if an option is outside the range that its field states, or asks for importance weights, which need
+    /// an old policy.
+    pub fn new(options: SftOptions) -> Result<Self> {
+        if let SftReduction::GlobalTokens(count) = options.reduction {
+            Normalization::GlobalTokens(count).checked()?;
+        }
+        if options.kl_to_ref.checked("klToRef")?.importance_weighted {
+            let detail = "klToRef.importanceWeighted must be false in a supervised loss: got true";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        Ok(Self { options })
+    }
+
+    /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
+    ///
+    /// Metrics: `nllLoss`, `klToRefLoss` (when in the loss), `klToRef` (when `ref_log_prob` is given), `logProb` (mean
+    /// over trained tokens), `numTokens`, `numSequences`.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty`
+    /// if the mask trains nothing or the reference is missing; `NonFinite` for a trained log-probability that is not
+    /// finite.
+    pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
+        let penalty = self.options.kl_to_ref;
+        if penalty.coefficient > 0.0 && batch.ref_log_prob.is_none() {
+            let detail = "ref_log_prob must be given when klToRef.coefficient is above 0: got none";
+            return Err(Error::new(ErrorKind::Empty, detail));
+        }
+        let tokens = batch.trained()?;
+        let num_trained_s = self.num_trained_s(&tokens, batch.offsets.len() - 1);
+        let weight_s = self.weight_s(&num_trained_s);
+        let (mut nll, mut kl, mut log_prob_sum, mut kl_sum) = (0.0, 0.0, 0.0, 0.0);
+        let (mut grad_t, mut nll_s) = (vec![0.0; batch.log_prob.len()], vec![0.0; num_trained_s.len()]);
+        for &Token { index, sequence } in &tokens {
+            let log_prob = finite("log_prob", index, batch.log_prob[index].into())?;
+            let weight = weight_s[sequence];
+            nll -= weight * log_prob;
+            log_prob_sum += log_prob;
+            nll_s[sequence] -= log_prob;
+            grad_t[index] = -weight;
+            if let Some(reference) = batch.ref_log_prob {
+                let log_ratio = finite("ref_log_prob", index, reference[index].into())? - log_prob;
+                let (value, gradient) = penalty.at(log_ratio, 1.0);
+                kl += penalty.coefficient * weight * value;
+                kl_sum += value;
+                grad_t[index] += penalty.coefficient * weight * gradient;
+            }
+        }
+        let count = tokens.len() as f64;
+        let term = |name, value| Metric { name, value, denominator: 1.0 };
+        let mean = |name, sum: f64| Metric { name, value: sum / count, denominator: count };
+        let mut metrics = vec![term("nllLoss", nll), mean("logProb", log_prob_sum)];
+        metrics.extend((penalty.coefficient > 0.0).then(|| term("klToRefLoss", kl)));
+        metrics.extend(batch.ref_log_prob.map(|_| mean("klToRef", kl_sum)));
+        metrics.extend([term("numTokens", count), term("numSequences", nll_s.len() as f64)]);
+        if self.options.normalize_by_seq_length {
+            nll_s.iter_mut().zip(&num_trained_s).for_each(|(nll, &count)| *nll /= count.max(1) as f64);
+        }
+        let output = LossOutput {
+            loss: finite_loss(nll + kl)?,
+            metrics,
+            grad_log_prob: narrow(&grad_t)?,
+            grad_entropy: None,
+        };
+        Ok(SftOutput { output, sequence_loss: nll_s })
+    }
+
+    fn num_trained_s(&self, tokens: &[Token], num_sequences: usize) -> Vec<usize> {
+        let mut num_trained_s = vec![0; num_sequences];
+        for token in tokens {
+            num_trained_s[token.sequence] += 1;
+        }
+        num_trained_s
+    }
+
+    /// The weight of one trained token of each sequence.
+    fn weight_s(&self, num_trained_s: &[usize]) -> Vec<f64> {
+        let num_sequences = num_trained_s.len() as f64;
+        let length = |count: usize| {
+            if self.options.normalize_by_seq_length { count.max(1) as f64 } else { 1.0 }
+        };
+        match self.options.reduction {
+            SftReduction::Mean => {
+                num_trained_s.iter().map(|&count| 1.0 / (num_sequences * length(count))).collect()
+            }
+            SftReduction::Sum => num_trained_s.iter().map(|&count| 1.0 / length(count)).collect(),
+            SftReduction::TokenMean => Normalization::TokenMean.weight_s(num_trained_s),
+            SftReduction::GlobalTokens(count) => Normalization::GlobalTokens(count).weight_s(num_trained_s),
+        }
+    }
+}
