@@ -1,2 +1,32 @@
-//! Build and check program.
-fn main() {}
+//! Fulmar's own check program. `cargo xtask tidy` reads the tree and refuses what the house style forbids.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+mod tidy;
+
+const USAGE: &str =
+    "usage: cargo xtask tidy    checks sizes, floors, mirrors, docs, names, tests and text of the tree";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => tidy::check(workspace()),
+        _ => Err(USAGE.to_owned()),
+    };
+    let (text, code) = match outcome {
+        Ok(report) => {
+            (report.to_string(), if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Err(problem) => (format!("{problem}\n"), ExitCode::from(2)),
+    };
+    // A closed pipe (`| head`) is no failure of the check.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    code
+}
+
+/// The root of the workspace: two folders above this crate.
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}

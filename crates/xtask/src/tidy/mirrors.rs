@@ -1,0 +1,125 @@
+//! Mirrors: crate `fulmar-chat` <-> `bindings/{node,wasm}/src/chat.rs` <-> `ts/src/chat/` <-> `ts/test/chat/`.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::config::Config;
+use super::source::Source;
+use super::tree::Tree;
+use super::typescript::ROOT;
+
+/// The bindings, by folder.
+const BINDINGS: [&str; 2] = ["bindings/node/src/", "bindings/wasm/src/"];
+
+/// Checks that every mirrored crate that holds something is seen on all sides, and that nothing is seen without a crate.
+pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
+    let mirrored = mirrored_crates(tree, config);
+    let mut found = Vec::new();
+    for name in &mirrored {
+        let missing = sides(name).into_iter().filter(|(side, _)| !is_there(tree, side));
+        found.extend(missing.map(|(side, fix)| Finding {
+            path: format!("crates/fulmar-{name}/src/lib.rs"),
+            line: 0,
+            rule: "mirror",
+            item: side.clone(),
+            message: format!("fulmar-{name} is not mirrored by {side}; {fix}"),
+        }));
+    }
+    for folder in BINDINGS {
+        let files =
+            tree.under(folder, ".rs").filter_map(|source| Some((source, binding_name(source, folder)?)));
+        let orphans = files.filter(|(_, name)| {
+            !mirrored.contains(*name) && !config.rust.binding_support.iter().any(|support| support == name)
+        });
+        found.extend(orphans.map(|(source, name)| Finding {
+            path: source.path.clone(),
+            line: 0,
+            rule: "mirror",
+            item: name.to_owned(),
+            message: format!("no mirrored crate fulmar-{name}; name the file after its crate, or list it in binding_support"),
+        }));
+    }
+    found
+}
+
+/// Short names of the crates that hold something and that users of TypeScript see.
+fn mirrored_crates<'a>(tree: &'a Tree, config: &Config) -> BTreeSet<&'a str> {
+    let crates =
+        tree.folders("crates/").into_iter().filter_map(|name| Some((name, name.strip_prefix("fulmar-")?)));
+    let shown =
+        crates.filter(|(name, _)| !config.rust.unmirrored.iter().any(|unmirrored| unmirrored == name));
+    shown.filter(|(name, _)| holds_something(tree, name)).map(|(_, short)| short).collect()
+}
+
+fn holds_something(tree: &Tree, name: &str) -> bool {
+    let root = tree.get(&format!("crates/{name}/src/lib.rs"));
+    root.is_some_and(|source| !source.code.trim().is_empty())
+}
+
+/// The places where the crate `name` must be seen, each with what to do where it is not.
+fn sides(name: &str) -> [(String, &'static str); 4] {
+    [
+        (format!("bindings/node/src/{name}.rs"), "add the napi face"),
+        (format!("bindings/wasm/src/{name}.rs"), "add the wasm-bindgen face"),
+        (format!("{ROOT}{name}/index.ts"), "add the TypeScript face"),
+        (format!("ts/test/{name}/"), "add the tests of its TypeScript face"),
+    ]
+}
+
+/// A file may also be a folder of its name.
+fn is_there(tree: &Tree, side: &str) -> bool {
+    let folder = side.strip_suffix(".rs").map_or_else(|| side.to_owned(), |stem| format!("{stem}/"));
+    tree.has(side) || (folder.ends_with('/') && tree.paths().any(|path| path.starts_with(&folder)))
+}
+
+fn binding_name<'a>(source: &'a Source, folder: &str) -> Option<&'a str> {
+    let rest = source.path.strip_prefix(folder)?;
+    Some(rest.split_once('/').map_or_else(|| rest.strip_suffix(".rs").unwrap_or(rest), |(name, _)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: [&str; 5] = [
+        "crates/fulmar-chat/src/lib.rs",
+        "bindings/node/src/chat.rs",
+        "bindings/wasm/src/chat.rs",
+        "ts/src/chat/index.ts",
+        "ts/test/chat/ledger.test.ts",
+    ];
+
+    fn items(paths: &[&str]) -> Vec<String> {
+        let config = "[rust]\nunmirrored = ['fulmar-kernel']\nbinding_support = ['lib', 'error']\n";
+        let tree = Tree::from_files(paths.iter().map(|path| (*path, "pub mod a;\n")));
+        check(&tree, &Config::parse(config).unwrap()).into_iter().map(|finding| finding.item).collect()
+    }
+
+    #[test]
+    fn a_full_mirror_is_fine() {
+        assert!(items(&FULL).is_empty());
+    }
+
+    #[test]
+    fn each_missing_side_is_named() {
+        for (index, missing) in FULL.iter().enumerate().skip(1) {
+            let mut paths = FULL.to_vec();
+            paths.remove(index);
+            let side = items(&paths);
+            assert!(side.len() == 1 && missing.starts_with(&side[0]), "{missing}: {side:?}");
+        }
+    }
+
+    #[test]
+    fn a_binding_without_a_crate_is_refused_unless_it_is_support() {
+        assert_eq!(items(&["bindings/node/src/replay.rs"]), ["replay"]);
+        assert!(items(&["bindings/node/src/error.rs", "bindings/wasm/src/lib.rs"]).is_empty());
+    }
+
+    #[test]
+    fn kernels_and_empty_crates_need_no_mirror() {
+        assert!(items(&["crates/fulmar-kernel/src/lib.rs"]).is_empty());
+        let tree = Tree::from_files([("crates/fulmar-chat/src/lib.rs", "//! Nothing yet.\n")]);
+        assert!(check(&tree, &Config::default()).is_empty());
+    }
+}
