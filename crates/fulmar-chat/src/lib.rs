@@ -1,1 +1,21 @@
 //! Conversations to exact tokens and back: histories, renderers, and the token ledger.
+//!
+//! [`Message`]s come in as the dictionaries of chat APIs. A [`Renderer`] turns them into ids and says of each id where
+//! it came from. What a policy samples is never encoded again: [`Renderer::bridge`] appends to it, and the [`Ledger`]
+//! keeps it with its log-probabilities and the weights that sampled it.
+
+mod chatml;
+mod check;
+mod history;
+mod message;
+mod renderer;
+
+pub use chatml::ChatMlRenderer;
+pub use check::check_renderer;
+pub use fulmar_core::Result;
+pub use history::History;
+pub use message::Message;
+pub use renderer::{
+    Bridge, BridgeRefusal, Origin, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Rendered,
+    Renderer, ToolCallStatus,
+};

@@ -1,0 +1,124 @@
+//! The suite that every implementation of [`Renderer`] runs in its tests.
+
+use fulmar_core::ErrorKind;
+
+use crate::{Bridge, BridgeRefusal, Message, Origin, RenderOptions, Rendered, Renderer, Result};
+
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false };
+
+/// What every [`Renderer`] must do; each implementation's tests call this with conversations that it can render.
+///
+/// # Errors
+/// What the renderer says of a conversation that it should render.
+///
+/// # Panics
+/// If a promise of the trait is broken. The message says which.
+pub fn check_renderer(renderer: &dyn Renderer, conversations: &[Vec<Message>]) -> Result<()> {
+    assert!(!renderer.stop_ids().is_empty(), "a turn can end");
+    let nothing = renderer.render(&[], &PROMPT).map_err(|error| error.kind());
+    assert_eq!(nothing, Err(ErrorKind::Empty), "no message is refused");
+    assert_eq!(renderer.parse(&[])?.content, "", "an empty completion says nothing");
+    for messages in conversations {
+        check_masks(renderer, messages)?;
+        check_refusals(renderer, messages)?;
+        check_turns(renderer, messages)?;
+    }
+    Ok(())
+}
+
+fn check_masks(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
+    let whole = renderer.render(messages, &WHOLE)?;
+    let prompt = renderer.render(messages, &PROMPT)?;
+    assert!(prompt.ids.starts_with(&whole.ids), "a generation prompt is appended");
+    for rendered in [&whole, &prompt] {
+        let num_ids = rendered.ids.len();
+        let lengths = [
+            rendered.message_index.len(),
+            rendered.sampled_mask.len(),
+            rendered.is_content.len(),
+            rendered.origin.len(),
+        ];
+        assert_eq!(lengths, [num_ids; 4], "one attribution for each id");
+        for t in 0..num_ids {
+            check_token(rendered, t, messages);
+        }
+    }
+    assert!(!prompt.sampled_mask[whole.ids.len()..].contains(&true), "a generation prompt is never sampled");
+    Ok(())
+}
+
+fn check_token(rendered: &Rendered, t: usize, messages: &[Message]) {
+    let index = rendered.message_index[t];
+    let speaker = usize::try_from(index).ok().and_then(|index| messages.get(index));
+    assert!(index == -1 || speaker.is_some(), "token {t} belongs to message {index}, which does not exist");
+    assert!(index != -1 || !rendered.is_content[t], "token {t} is content of no message");
+    if speaker.is_some_and(|message| message.role() == "assistant") {
+        assert_eq!(
+            rendered.is_content[t], rendered.sampled_mask[t],
+            "assistant token {t}: content is what is sampled"
+        );
+    } else {
+        assert!(!rendered.sampled_mask[t], "token {t} is sampled by nobody");
+    }
+}
+
+fn check_refusals(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
+    let prompt = renderer.render(messages, &PROMPT)?.ids;
+    let user = [Message::new("user", "1")?];
+    let assistant = [Message::new("assistant", "1")?];
+    let stranger = [Message::new("stranger", "1")?];
+    let refused = |refusal| Ok(Bridge::Declined(refusal));
+    assert_eq!(renderer.bridge(&[], &prompt, &user), refused(BridgeRefusal::EmptyPrompt));
+    assert_eq!(renderer.bridge(&prompt, &prompt, &[]), refused(BridgeRefusal::EmptyExtension));
+    assert_eq!(renderer.bridge(&prompt, &prompt, &assistant), refused(BridgeRefusal::AssistantInExtension));
+    assert_eq!(renderer.bridge(&prompt, &prompt, &stranger), refused(BridgeRefusal::UnknownRole));
+    Ok(())
+}
+
+/// Plays every assistant message as if it had been sampled: parse gives it back, a bridge continues it.
+fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
+    for (turn, message) in
+        messages.iter().enumerate().filter(|(turn, message)| *turn > 0 && message.role() == "assistant")
+    {
+        let prompt = renderer.render(&messages[..turn], &PROMPT)?.ids;
+        let spoken = renderer.render(&messages[..=turn], &WHOLE)?;
+        let sampled_ids: Vec<u32> = (prompt.len()..spoken.ids.len())
+            .filter(|&t| spoken.sampled_mask[t])
+            .map(|t| spoken.ids[t])
+            .collect();
+        let parsed = renderer.parse(&sampled_ids)?;
+        assert_eq!(parsed.content, message.text()?, "what was rendered parses back");
+        assert!(parsed.finished && !parsed.overran, "a rendered turn ends where it should");
+        let replies = messages[turn + 1..].iter().take_while(|reply| reply.role() != "assistant").cloned();
+        check_bridge(renderer, &prompt, &sampled_ids, &replies.collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Bridges from every truncation of the completion: the tokens so far stay, nothing added is sampled.
+fn check_bridge(
+    renderer: &dyn Renderer,
+    prompt: &[u32],
+    completion: &[u32],
+    replies: &[Message],
+) -> Result<()> {
+    for end in 0..=completion.len() {
+        renderer.parse(&completion[..end])?;
+        let Bridge::Extended(next) = renderer.bridge(prompt, &completion[..end], replies)? else {
+            continue;
+        };
+        let given = prompt.len() + end;
+        assert_eq!(&next.ids[..prompt.len()], prompt, "the prompt stays");
+        assert_eq!(&next.ids[prompt.len()..given], &completion[..end], "what was sampled stays");
+        assert!(!next.sampled_mask.contains(&true), "a bridge marks nothing as sampled");
+        assert!(
+            next.message_index[..given].iter().all(|&index| index == -1),
+            "what was given belongs to no reply"
+        );
+        let closed = end > 0 && renderer.stop_ids().contains(&completion[end - 1]);
+        let num_synthetic = next.origin.iter().filter(|&&origin| origin == Origin::Synthetic).count();
+        assert_eq!(num_synthetic, usize::from(!closed), "a turn is closed once");
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! One message: an open dictionary, as chat APIs exchange it.
+
+use std::borrow::Cow;
+
+use fulmar_core::{Error, ErrorKind, limits};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::Result;
+
+/// A dictionary with a `role` and `content`: text, a list of parts, or nothing. Unknown keys are kept, in order.
+///
+/// # Examples
+/// ```
+/// use fulmar_chat::Message;
+/// let dictionary = serde_json::json!({ "role": "user", "content": "Hi", "name": "Ada" });
+/// let message = Message::from_value(dictionary.clone())?;
+/// assert_eq!((message.role(), message.text()?.as_ref()), ("user", "Hi"));
+/// assert_eq!(message.into_value(), dictionary);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Map<String, Value>", try_from = "Value")]
+pub struct Message {
+    fields: Map<String, Value>,
+}
+
+impl Message {
+    /// A message of text.
+    ///
+    /// # Errors
+    /// `Empty` if `role` is empty; `LimitExceeded` if the strings together pass [`limits::MESSAGE_BYTES_MAX`].
+    pub fn new(role: &str, content: &str) -> Result<Self> {
+        Self::from_value(serde_json::json!({ "role": role, "content": content }))
+    }
+
+    /// The message that is the JSON object `value`.
+    ///
+    /// # Errors
+    /// `Malformed` if `value` is not an object with a `role` of text and a `content` of text, parts or nothing;
+    /// `Empty` if the role is empty; `LimitExceeded` if its strings pass [`limits::MESSAGE_BYTES_MAX`] together.
+    pub fn from_value(value: Value) -> Result<Self> {
+        check_num_bytes(string_bytes(&value))?;
+        let Value::Object(fields) = value else {
+            return Err(malformed("message must be an object", &value));
+        };
+        match fields.get("role") {
+            Some(Value::String(role)) if role.is_empty() => {
+                return Err(Error::new(ErrorKind::Empty, "role must be a name: got an empty one"));
+            }
+            Some(Value::String(_)) => {}
+            other => return Err(malformed("role must be text", other.unwrap_or(&Value::Null))),
+        }
+        match fields.get("content") {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(Value::Array(parts)) => check_parts(parts)?,
+            Some(other) => return Err(malformed("content must be text, a list of parts or null", other)),
+        }
+        Ok(Self { fields })
+    }
+
+    /// Who speaks.
+    #[must_use]
+    pub fn role(&self) -> &str {
+        self.fields.get("role").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The value of `key`, known or unknown.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.fields.get(key)
+    }
+
+    /// The content as one text: parts of type `text` joined with nothing between them, no content as no text.
+    ///
+    /// # Errors
+    /// `UnknownName` if a part is not of type `text`; `Malformed` if a text part holds no text.
+    pub fn text(&self) -> Result<Cow<'_, str>> {
+        match self.fields.get("content") {
+            Some(Value::String(text)) => Ok(Cow::Borrowed(text)),
+            Some(Value::Array(parts)) => {
+                let texts = parts.iter().enumerate().map(|(index, part)| text_of_part(index, part));
+                texts.collect::<Result<String>>().map(Cow::Owned)
+            }
+            _ => Ok(Cow::Borrowed("")),
+        }
+    }
+
+    /// Whether the message asks for tools: a `tool_calls` that is neither null nor an empty list.
+    #[must_use]
+    pub fn has_tool_calls(&self) -> bool {
+        match self.fields.get("tool_calls") {
+            None | Some(Value::Null) => false,
+            Some(Value::Array(calls)) => !calls.is_empty(),
+            Some(_) => true,
+        }
+    }
+
+    /// The dictionary, as it came.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        Value::Object(self.fields)
+    }
+}
+
+impl From<Message> for Map<String, Value> {
+    fn from(message: Message) -> Self {
+        message.fields
+    }
+}
+
+impl TryFrom<Value> for Message {
+    type Error = Error;
+
+    fn try_from(value: Value) -> Result<Self> {
+        Self::from_value(value)
+    }
+}
+
+fn check_parts(parts: &[Value]) -> Result<()> {
+    for (index, part) in parts.iter().enumerate() {
+        if part.get("type").and_then(Value::as_str).is_none() {
+            return Err(malformed(&format!("content[{index}] must be an object with a type"), part));
+        }
+    }
+    Ok(())
+}
+
+fn text_of_part(index: usize, part: &Value) -> Result<&str> {
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    if kind != "text" {
+        let detail = format!("content[{index}].type must be \"text\" in a text conversation: got {kind:?}");
+        return Err(Error::new(ErrorKind::UnknownName, detail));
+    }
+    let text = part.get("text").unwrap_or(&Value::Null);
+    text.as_str().ok_or_else(|| malformed(&format!("content[{index}].text must be text"), text))
+}
+
+/// Bytes of all strings and keys inside `value`.
+fn string_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(string_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + string_bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+fn check_num_bytes(num_bytes: usize) -> Result<()> {
+    if num_bytes > limits::MESSAGE_BYTES_MAX {
+        let max = limits::MESSAGE_BYTES_MAX;
+        let detail = format!("message must hold at most {max} bytes of text: got {num_bytes}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(())
+}
+
+fn malformed(rule: &str, got: &Value) -> Error {
+    let kind = match got {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "another object",
+    };
+    Error::new(ErrorKind::Malformed, format!("{rule}: got {kind}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kind_of(value: Value) -> ErrorKind {
+        Message::from_value(value).unwrap_err().kind()
+    }
+
+    #[test]
+    fn unknown_keys_and_their_order_are_kept() {
+        let text =
+            r#"{"z":1.5,"role":"assistant","content":null,"tool_calls":[{"id":"a"}],"a":{"b":[1,null]}}"#;
+        let message: Message = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&message).unwrap(), text);
+        assert!(message.has_tool_calls());
+        assert_eq!(message.value("z"), Some(&json!(1.5)));
+    }
+
+    #[test]
+    fn text_parts_are_joined_and_missing_content_is_no_text() {
+        let parts = json!({ "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] });
+        assert_eq!(Message::from_value(parts).unwrap().text().unwrap(), "ab");
+        assert_eq!(Message::from_value(json!({ "role": "assistant" })).unwrap().text().unwrap(), "");
+        let no_calls = json!({ "role": "assistant", "content": null, "tool_calls": [] });
+        assert!(!Message::from_value(no_calls).unwrap().has_tool_calls());
+    }
+
+    #[test]
+    fn parts_that_are_not_text_are_kept_and_have_no_text() {
+        let image = json!({ "role": "user", "content": [{ "type": "image_url", "image_url": "x" }] });
+        let message = Message::from_value(image).unwrap();
+        assert_eq!(message.text().unwrap_err().kind(), ErrorKind::UnknownName);
+        let textless =
+            Message::from_value(json!({ "role": "user", "content": [{ "type": "text" }] })).unwrap();
+        assert_eq!(textless.text().unwrap_err().kind(), ErrorKind::Malformed);
+    }
+
+    #[test]
+    fn what_is_not_a_message_is_refused() {
+        for value in [
+            json!("user"),
+            json!({ "content": "x" }),
+            json!({ "role": 3 }),
+            json!({ "role": "user", "content": 3 }),
+            json!({ "role": "user", "content": ["x"] }),
+            json!({ "role": "user", "content": [{ "text": "x" }] }),
+        ] {
+            assert_eq!(kind_of(value.clone()), ErrorKind::Malformed, "{value}");
+        }
+        assert_eq!(kind_of(json!({ "role": "", "content": "x" })), ErrorKind::Empty);
+        assert!(serde_json::from_str::<Message>(r#"{"role":"user","content":"\ud800"}"#).is_err());
+    }
+
+    #[test]
+    fn a_message_holds_as_much_text_as_the_limit_and_no_more() {
+        let frame = "role".len() + "user".len() + "content".len();
+        let mut text = "x".repeat(limits::MESSAGE_BYTES_MAX - frame);
+        assert!(Message::new("user", &text).is_ok());
+        text.push('x');
+        assert_eq!(Message::new("user", &text).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
+}

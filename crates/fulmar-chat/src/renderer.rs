@@ -1,0 +1,273 @@
+//! The contract between conversations and token ids.
+
+use fulmar_tokenizer::Tokenizer;
+use serde::{Deserialize, Serialize};
+
+use crate::{Message, Result};
+
+/// Where a token came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Origin {
+    /// The frame around messages: role tags, separators, the generation prompt.
+    Template,
+    /// The text of a system message.
+    System,
+    /// The text of a user message.
+    User,
+    /// An assistant's turn as text, given as context: an example, or a history that was rendered again.
+    Assistant,
+    /// The text of a tool's answer.
+    Tool,
+    /// Context that came without a finer origin.
+    Env,
+    /// Drawn by the policy.
+    Sampled,
+    /// A closing token that a bridge put where the policy had sampled none.
+    Synthetic,
+}
+
+impl Origin {
+    /// Every origin; the index is its code across language boundaries.
+    pub const ALL: [Self; 8] = [
+        Self::Template,
+        Self::System,
+        Self::User,
+        Self::Assistant,
+        Self::Tool,
+        Self::Env,
+        Self::Sampled,
+        Self::Synthetic,
+    ];
+
+    /// The index in [`Origin::ALL`].
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The origin with this code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+/// How [`Renderer::render`] ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RenderOptions {
+    /// Whether the opening of an assistant's turn follows the messages.
+    pub add_generation_prompt: bool,
+}
+
+/// Token ids and where each came from: parallel lists of shape `[T]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rendered {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// The message of each token, its frame included; -1 for the generation prompt and for what a bridge was given.
+    pub message_index: Vec<i32>,
+    /// Whether an assistant samples this token: the text of assistant messages and their closing token.
+    pub sampled_mask: Vec<bool>,
+    /// Whether the token is text of its message; on assistant messages the same as `sampled_mask`.
+    pub is_content: Vec<bool>,
+    /// Where each token came from.
+    pub origin: Vec<Origin>,
+}
+
+impl Rendered {
+    /// Appends tokens that share one attribution. `origin` [`Origin::Assistant`] means content that an assistant samples.
+    pub(crate) fn push(&mut self, ids: &[u32], message_index: i32, origin: Origin) {
+        let num_ids = self.ids.len() + ids.len();
+        let is_content = matches!(origin, Origin::System | Origin::User | Origin::Assistant | Origin::Tool);
+        self.ids.extend_from_slice(ids);
+        self.message_index.resize(num_ids, message_index);
+        self.sampled_mask.resize(num_ids, origin == Origin::Assistant);
+        self.is_content.resize(num_ids, is_content);
+        self.origin.resize(num_ids, origin);
+    }
+
+    /// Appends `header` as frame and `body` as content, encoded in one pass: a token that lies across the border
+    /// belongs to the side of its first character.
+    pub(crate) fn push_text(
+        &mut self,
+        tokenizer: &dyn Tokenizer,
+        [header, body]: [&str; 2],
+        message_index: i32,
+        origin: Origin,
+    ) -> Result<()> {
+        let encoding = tokenizer.encode(&format!("{header}{body}"))?;
+        let border = encoding.offsets.partition_point(|[start, _]| (*start as usize) < header.len());
+        self.push(&encoding.ids[..border], message_index, Origin::Template);
+        self.push(&encoding.ids[border..], message_index, origin);
+        Ok(())
+    }
+}
+
+/// Why a renderer cannot extend the last turn's tokens. The caller then renders the whole conversation again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BridgeRefusal {
+    /// There is no prompt to extend.
+    EmptyPrompt,
+    /// There is no message to extend it with.
+    EmptyExtension,
+    /// An assistant message among the new ones: sampled tokens come as tokens, never as text.
+    AssistantInExtension,
+    /// A role that the family does not have.
+    UnknownRole,
+}
+
+impl BridgeRefusal {
+    /// The stable name: `empty_prompt`, ...
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EmptyPrompt => "empty_prompt",
+            Self::EmptyExtension => "empty_extension",
+            Self::AssistantInExtension => "assistant_in_extension",
+            Self::UnknownRole => "unknown_role",
+        }
+    }
+}
+
+/// What [`Renderer::bridge`] answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bridge {
+    /// The next prompt.
+    Extended(Rendered),
+    /// Why there is none.
+    Declined(BridgeRefusal),
+}
+
+/// Why a tool call is or is not usable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolCallStatus {
+    /// It is usable.
+    Ok,
+    /// Its arguments are not JSON.
+    InvalidJson,
+    /// Its block was opened and not closed.
+    UnclosedBlock,
+    /// It names no tool.
+    MissingName,
+    /// It is not built as the family builds calls.
+    MalformedStructure,
+    /// It names a tool that was not offered.
+    UnknownTool,
+}
+
+/// One tool call in a completion. Broken calls are data, never errors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ParsedToolCall {
+    /// The text of the call as it was sampled.
+    pub raw: String,
+    /// Whether it is usable.
+    pub status: ToolCallStatus,
+    /// The tool's name, where one was found.
+    pub name: Option<String>,
+    /// The arguments as JSON text, where some were found.
+    pub arguments: Option<String>,
+    /// The call's id, where the family has ids.
+    pub id: Option<String>,
+}
+
+/// What a completion says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Parsed {
+    /// The text before the first stop token, untrimmed.
+    pub content: String,
+    /// The reasoning; `None` if the family has none or the completion holds none.
+    pub reasoning_content: Option<String>,
+    /// The tool calls, in order.
+    pub tool_calls: Vec<ParsedToolCall>,
+    /// Whether a stop token was sampled.
+    pub finished: bool,
+    /// Whether special tokens stand inside the content, where they are written by name.
+    pub overran: bool,
+}
+
+/// Which appended messages leave the tokens before them as they are, when a conversation is rendered again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PrefixStability {
+    /// All.
+    Always,
+    /// Those that answer tools; a new user message may change what came before.
+    WithinToolCycle,
+    /// Not even those.
+    Never,
+    /// The template is opaque: nobody can say.
+    Unknown,
+}
+
+/// Conversations to token ids and back, for one family of models.
+///
+/// Implementations must pass [`crate::check_renderer`].
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use fulmar_chat::{Bridge, ChatMlRenderer, Message, RenderOptions, Renderer};
+/// use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
+/// let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
+/// let renderer = ChatMlRenderer::new(tokenizer.clone())?;
+/// let prompt = renderer.render(&[Message::new("user", "1+1?")?], &RenderOptions { add_generation_prompt: true })?;
+/// let completion = [tokenizer.encode("2")?.ids, renderer.stop_ids()[..1].to_vec()].concat();
+/// let Bridge::Extended(next) = renderer.bridge(&prompt.ids, &completion, &[Message::new("user", "2+2?")?])? else {
+///     unreachable!("nothing to refuse here")
+/// };
+/// assert!(next.ids.starts_with(&[prompt.ids, completion].concat()), "sampled tokens stay as they are");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub trait Renderer: Send + Sync {
+    /// The ids of a conversation.
+    ///
+    /// # Errors
+    /// `Empty` if there is no message; `UnknownName` for a role or a part that the family does not have;
+    /// `Incompatible` for tool calls where the family's tools are not supported; `UnknownText` from the tokenizer.
+    fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered>;
+
+    /// The next prompt: `prev_prompt ++ prev_completion` (cut after its last stop token) `++` a closing token if none
+    /// was sampled `++` separator `++ new_messages ++` generation prompt. Nothing added is marked as sampled.
+    ///
+    /// # Errors
+    /// As [`Renderer::render`] for `new_messages`, except for what a [`BridgeRefusal`] says.
+    fn bridge(
+        &self,
+        prev_prompt: &[u32],
+        prev_completion: &[u32],
+        new_messages: &[Message],
+    ) -> Result<Bridge>;
+
+    /// What a completion says. Broken completions are data.
+    ///
+    /// # Errors
+    /// `OutOfRange` if an id is not in the vocabulary.
+    fn parse(&self, ids: &[u32]) -> Result<Parsed>;
+
+    /// The ids that end an assistant's turn; the first is the one that closes it properly.
+    fn stop_ids(&self) -> &[u32];
+
+    /// What a re-render promises; [`Renderer::bridge`] may promise more.
+    fn prefix_stability(&self) -> PrefixStability;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_have_their_index_as_code() {
+        for (code, origin) in Origin::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(origin.code()), code);
+            assert_eq!(Origin::from_code(origin.code()), Some(origin));
+        }
+        assert_eq!(Origin::from_code(8), None);
+    }
+}
