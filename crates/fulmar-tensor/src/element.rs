@@ -22,10 +22,13 @@ pub trait Element: Stored + Copy + Default + PartialEq + Debug + Send + Sync + '
 
     /// The nearest single; `true` is 1.
     fn to_f32(self) -> f32;
+
+    /// The element that equals `value`: rounded for floats, nothing if an integer or a bool cannot be it.
+    fn from_f64(value: f64) -> Option<Self>;
 }
 
 macro_rules! elements {
-    ($($dtype:ident: $type:ty, $value:ident => $to_f32:expr;)*) => {
+    ($($dtype:ident: $type:ty, $value:ident => $to_f32:expr, $from_f64:expr;)*) => {
         $(impl Element for $type {
             const DTYPE: Dtype = Dtype::$dtype;
 
@@ -33,22 +36,34 @@ macro_rules! elements {
                 let $value = self;
                 $to_f32
             }
+
+            fn from_f64($value: f64) -> Option<Self> {
+                $from_f64
+            }
         })*
     };
 }
 
+macro_rules! integer {
+    ($type:ty, $value:ident) => {
+        // The upper bound as a double is exact or one past the type's last value: `<` needs the next power of two.
+        ($value.trunc() == $value && $value >= <$type>::MIN as f64 && $value < 2.0 * (<$type>::MAX / 2 + 1) as f64)
+            .then_some($value as $type)
+    };
+}
+
 elements! {
-    F64: f64, value => value as f32;
-    F32: f32, value => value;
-    F16: f16, value => value.to_f32();
-    Bf16: bf16, value => value.to_f32();
-    I64: i64, value => value as f32;
-    I32: i32, value => value as f32;
-    I16: i16, value => f32::from(value);
-    I8: i8, value => f32::from(value);
-    U8: u8, value => f32::from(value);
-    U32: u32, value => value as f32;
-    Bool: bool, value => f32::from(u8::from(value));
+    F64: f64, value => value as f32, Some(value);
+    F32: f32, value => value, Some(value as f32);
+    F16: f16, value => value.to_f32(), Some(f16::from_f64(value));
+    Bf16: bf16, value => value.to_f32(), Some(bf16::from_f64(value));
+    I64: i64, value => value as f32, integer!(i64, value);
+    I32: i32, value => value as f32, integer!(i32, value);
+    I16: i16, value => f32::from(value), integer!(i16, value);
+    I8: i8, value => f32::from(value), integer!(i8, value);
+    U8: u8, value => f32::from(value), integer!(u8, value);
+    U32: u32, value => value as f32, integer!(u32, value);
+    Bool: bool, value => f32::from(u8::from(value)), (value == 0.0 || value == 1.0).then_some(value == 1.0);
 }
 
 /// Runs `body` with the alias `T` bound to the element type of `dtype`.
@@ -77,3 +92,27 @@ macro_rules! with_element {
     }};
 }
 pub(crate) use with_element;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_come_from_doubles_that_equal_them_and_from_no_others() {
+        assert_eq!(
+            [-129.0, -128.0, 127.0, 128.0, 0.5].map(i8::from_f64),
+            [None, Some(-128), Some(127), None, None]
+        );
+        assert_eq!(
+            [-1.0, 0.0, 255.0, 256.0, f64::NAN].map(u8::from_f64),
+            [None, Some(0), Some(255), None, None]
+        );
+        assert_eq!([4_294_967_295.0, 4_294_967_296.0].map(u32::from_f64), [Some(u32::MAX), None]);
+        assert_eq!(
+            [-(2_f64.powi(63)), 2_f64.powi(63), f64::INFINITY].map(i64::from_f64),
+            [Some(i64::MIN), None, None]
+        );
+        assert_eq!([0.0, 1.0, 2.0].map(bool::from_f64), [Some(false), Some(true), None]);
+        assert_eq!(<bf16 as Element>::from_f64(1.0), Some(bf16::ONE));
+    }
+}

@@ -8,14 +8,22 @@ compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetens
 
 mod element;
 mod gather;
+mod key;
+mod non_tensor;
+mod ragged;
 mod replace_file;
 pub mod safetensors;
 mod storage;
 mod tensor;
+mod tensor_dict;
 mod view;
 
 pub use element::Element;
 pub use fulmar_core::Result;
 pub use half::{bf16, f16};
+pub use key::Key;
+pub use non_tensor::NonTensor;
+pub use ragged::{PadSide, Ragged};
 pub use replace_file::replace_file;
 pub use tensor::Tensor;
+pub use tensor_dict::{Entry, TensorDict};

@@ -1,0 +1,173 @@
+//! Texts and other JSON values beside tensors: one value for the whole batch, or one for each element of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fulmar_core::{Error, ErrorKind, Result};
+use serde_json::Value;
+
+use crate::tensor::Tensor;
+
+/// A JSON value that a whole batch shares, or a batch of them. Cloning shares the values.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::NonTensor;
+/// use serde_json::json;
+/// assert_eq!(NonTensor::shared(json!("sum the digits")).to_json(), "sum the digits");
+/// let each = NonTensor::each(&[2], vec![json!("a"), json!({ "b": 1 })])?;
+/// assert_eq!(each.to_json(), json!(["a", { "b": 1 }]));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct NonTensor(Kind);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Shared(Arc<Value>),
+    /// The value of a batch element is `values[index]`; `index`, a tensor of `u32`, has the shape of the batch, so all that
+    /// moves batch elements is done by tensors.
+    Each {
+        index: Tensor,
+        values: Arc<[Value]>,
+    },
+}
+
+/// Values with the size of the batch that they belong to.
+pub(crate) type Batched<'a> = (&'a NonTensor, &'a [usize]);
+
+impl NonTensor {
+    /// One value for every element of any batch.
+    #[must_use]
+    pub fn shared(value: Value) -> Self {
+        Self(Kind::Shared(Arc::new(value)))
+    }
+
+    /// One value for each element of a batch of `shape`, row-major.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if `shape` does not hold as many; `LimitExceeded` if there are 2^32 or more, or too many dimensions.
+    pub fn each(shape: &[usize], values: Vec<Value>) -> Result<Self> {
+        let Ok(len) = u32::try_from(values.len()) else {
+            let detail = format!("values must be fewer than 2^32: got {}", values.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        };
+        let index = Tensor::from_vec(shape, (0..len).collect::<Vec<u32>>())?;
+        Ok(Self::picked(index, values.into()))
+    }
+
+    /// The shape of the batch that these values were made for; nothing if one value serves any batch.
+    #[must_use]
+    pub fn shape(&self) -> Option<&[usize]> {
+        match &self.0 {
+            Kind::Shared(_) => None,
+            Kind::Each { index, .. } => Some(index.shape()),
+        }
+    }
+
+    /// The shared value, or the values as nested arrays of the batch's shape.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        match &self.0 {
+            Kind::Shared(value) => (**value).clone(),
+            Kind::Each { index, .. } => {
+                let shape = index.shape();
+                let mut values = self.rows(index.num_elements());
+                for dim in (1..shape.len()).rev() {
+                    let mut inner = values.into_iter();
+                    let outer: usize = shape[..dim].iter().product();
+                    values = (0..outer).map(|_| inner.by_ref().take(shape[dim]).collect()).collect();
+                }
+                Value::Array(values)
+            }
+        }
+    }
+
+    pub(crate) fn select(&self, dim: usize, at: usize) -> Result<Self> {
+        self.map_index(|index| index.select(dim, at))
+    }
+
+    pub(crate) fn slice(&self, dim: usize, range: Range<usize>) -> Result<Self> {
+        self.map_index(|index| index.slice(dim, range))
+    }
+
+    pub(crate) fn index_select(&self, dim: usize, indices: &[usize]) -> Result<Self> {
+        self.map_index(|index| index.index_select(dim, indices))
+    }
+
+    /// One value for each element, even where all parts share theirs.
+    pub(crate) fn stack(parts: &[Batched<'_>], dim: usize) -> Result<Self> {
+        let (indices, values) = Self::merged(parts)?;
+        Ok(Self::picked(Tensor::stack(&indices, dim)?, values))
+    }
+
+    /// Shared if all parts share one value.
+    pub(crate) fn cat(parts: &[Batched<'_>], dim: usize) -> Result<Self> {
+        if let Some((first @ Self(Kind::Shared(_)), _)) = parts.first()
+            && parts.iter().all(|(part, _)| part == first)
+        {
+            return Ok((*first).clone());
+        }
+        let (indices, values) = Self::merged(parts)?;
+        Ok(Self::picked(Tensor::cat(&indices, dim)?, values))
+    }
+
+    /// One table of the values of all parts, each given with its batch size, and their indices into it.
+    fn merged(parts: &[Batched<'_>]) -> Result<(Vec<Tensor>, Arc<[Value]>)> {
+        let mut table = Vec::new();
+        let mut indices = Vec::with_capacity(parts.len());
+        for (part, batch_size) in parts {
+            let len = batch_size.iter().product();
+            let base = table.len();
+            let index = match &part.0 {
+                Kind::Shared(value) => {
+                    table.push((**value).clone());
+                    vec![base; len]
+                }
+                Kind::Each { .. } => {
+                    table.extend(part.rows(len));
+                    (base..table.len()).collect()
+                }
+            };
+            let index = index.into_iter().map(|at| at as u32).collect::<Vec<_>>();
+            indices.push(Tensor::from_vec(batch_size, index)?);
+        }
+        if u32::try_from(table.len()).is_err() {
+            let detail = format!("values must be fewer than 2^32: got {}", table.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        Ok((indices, table.into()))
+    }
+
+    fn map_index(&self, map: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        match &self.0 {
+            Kind::Shared(_) => Ok(self.clone()),
+            Kind::Each { index, values } => Ok(Self::picked(map(index)?, Arc::clone(values))),
+        }
+    }
+
+    /// A batch without dimensions is one value.
+    fn picked(index: Tensor, values: Arc<[Value]>) -> Self {
+        match index.as_slice::<u32>() {
+            Ok([at]) if index.rank() == 0 => Self::shared(values[*at as usize].clone()),
+            _ => Self(Kind::Each { index, values }),
+        }
+    }
+
+    /// `len` values, row-major.
+    fn rows(&self, len: usize) -> Vec<Value> {
+        match &self.0 {
+            Kind::Shared(value) => vec![(**value).clone(); len],
+            Kind::Each { index, values } => {
+                let picks = index.to_vec::<u32>().unwrap_or_default();
+                picks.into_iter().map(|at| values[at as usize].clone()).collect()
+            }
+        }
+    }
+}
+
+impl PartialEq for NonTensor {
+    fn eq(&self, other: &Self) -> bool {
+        self.shape() == other.shape() && self.to_json() == other.to_json()
+    }
+}

@@ -1,0 +1,267 @@
+//! An ordered, nested dictionary of tensors whose shapes all begin with one batch size.
+//!
+//! Entries are tensors, ragged tensors, JSON values and further dictionaries. Whatever indexes, slices, stacks or joins the
+//! batch does so to every entry.
+
+mod batch;
+mod entry;
+
+use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
+use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use indexmap::IndexMap;
+
+pub use self::entry::Entry;
+use crate::key::Key;
+use crate::ragged::Ragged;
+use crate::tensor::Tensor;
+
+/// Named tensors of one batch. Keys keep the order in which they were first set. Cloning shares the elements.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let mut step = TensorDict::new(&[2])?;
+/// step.set("reward", Tensor::from_vec_f32(&[2], vec![0.5, 1.0])?)?;
+/// step.set(["next", "ids"], Tensor::from_vec(&[2, 3], vec![1_u32, 2, 3, 4, 5, 6])?)?;
+/// let last = step.index(1)?;
+/// assert_eq!(last.tensor(["next", "ids"])?.to_vec::<u32>()?, [4, 5, 6]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorDict {
+    batch_size: Vec<usize>,
+    entries: IndexMap<String, Entry>,
+}
+
+impl TensorDict {
+    /// A dictionary without entries; `batch_size` `[]` accepts tensors of any shape.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if `batch_size` has too many dimensions.
+    pub fn new(batch_size: &[usize]) -> Result<Self> {
+        num_elements(batch_size)?;
+        Ok(Self { batch_size: batch_size.to_vec(), entries: IndexMap::new() })
+    }
+
+    /// The dimensions with which the shape of every tensor begins.
+    #[must_use]
+    pub fn batch_size(&self) -> &[usize] {
+        &self.batch_size
+    }
+
+    /// The number of entries, nested ones not counted.
+    #[must_use]
+    pub fn num_entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Puts `entry` at `key`: a new key at the end, a known one in its old place. Dictionaries on the way are made with this
+    /// batch size. A dictionary whose batch size does not begin with this one is given this one. Shares the elements.
+    ///
+    /// # Errors
+    /// `ShapeMismatch`, with the key and both shapes, if a shape does not begin with the batch size; `Incompatible` if the way
+    /// leads through an entry that is no dictionary; `Empty` or `LimitExceeded` if the key has no name or too many, or the nesting
+    /// would be too deep. After an error nothing has changed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[4])?;
+    /// let error = dict.set("a", Tensor::from_vec_f32(&[3], vec![0.0; 3])?).unwrap_err();
+    /// assert_eq!(error.detail(), "\"a\": shape must begin with the batch size [4]: got [3]");
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn set(&mut self, key: impl Into<Key>, entry: impl Into<Entry>) -> Result<()> {
+        let (key, entry) = (key.into(), entry.into());
+        let (parents, name) = key.split()?;
+        let depth = parents.len() + entry.depth();
+        if depth > TENSOR_DICT_DEPTH_MAX {
+            let detail = format!("nesting must be at most {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
+            return Err(Error::new(ErrorKind::LimitExceeded, detail).at(&key));
+        }
+        self.put(parents, name, entry).map_err(|error| error.at(&key))
+    }
+
+    /// The entry at `key`, if there is one.
+    #[must_use]
+    pub fn get(&self, key: impl Into<Key>) -> Option<&Entry> {
+        let key = key.into();
+        let (name, parents) = key.path().split_last()?;
+        let mut dict = self;
+        for parent in parents {
+            let Entry::Dict(inner) = dict.entries.get(parent)? else { return None };
+            dict = inner;
+        }
+        dict.entries.get(name)
+    }
+
+    /// The entry at `key`.
+    ///
+    /// # Errors
+    /// `UnknownName`, with the keys there are, if there is none.
+    pub fn entry(&self, key: impl Into<Key>) -> Result<&Entry> {
+        let key = key.into();
+        self.get(key.clone()).ok_or_else(|| {
+            let known: Vec<_> = self.leaf_keys().iter().map(ToString::to_string).collect();
+            Error::new(ErrorKind::UnknownName, format!("key must be one of {}: got {key}", known.join(", ")))
+        })
+    }
+
+    /// The tensor at `key`.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is no entry; `Incompatible` if it is no tensor.
+    pub fn tensor(&self, key: impl Into<Key>) -> Result<&Tensor> {
+        let key = key.into();
+        match self.entry(key.clone())? {
+            Entry::Tensor(tensor) => Ok(tensor),
+            other => Err(other.is_not("a tensor", &key)),
+        }
+    }
+
+    /// The ragged tensor at `key`.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is no entry; `Incompatible` if it is no ragged tensor.
+    pub fn ragged(&self, key: impl Into<Key>) -> Result<&Ragged> {
+        let key = key.into();
+        match self.entry(key.clone())? {
+            Entry::Ragged(ragged) => Ok(ragged),
+            other => Err(other.is_not("a ragged tensor", &key)),
+        }
+    }
+
+    /// The dictionary at `key`.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is no entry; `Incompatible` if it is no dictionary.
+    pub fn dict(&self, key: impl Into<Key>) -> Result<&Self> {
+        let key = key.into();
+        match self.entry(key.clone())? {
+            Entry::Dict(dict) => Ok(dict),
+            other => Err(other.is_not("a dictionary", &key)),
+        }
+    }
+
+    /// Takes the entry at `key` out, if there is one; the other keys keep their order.
+    pub fn remove(&mut self, key: impl Into<Key>) -> Option<Entry> {
+        let key = key.into();
+        let (name, parents) = key.path().split_last()?;
+        let mut dict = self;
+        for parent in parents {
+            let Entry::Dict(inner) = dict.entries.get_mut(parent)? else { return None };
+            dict = inner;
+        }
+        dict.entries.shift_remove(name)
+    }
+
+    /// The entries with their names, nested ones not visited.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
+    }
+
+    /// The keys of all entries, nested ones before the dictionary that holds them.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Key, Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set(["b", "c"], Tensor::from_vec(&[], vec![1_i64])?)?;
+    /// assert_eq!(dict.nested_keys(), [Key::from(["b", "c"]), Key::from("b")]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn nested_keys(&self) -> Vec<Key> {
+        self.keys_below(true)
+    }
+
+    /// The keys of all entries that are no dictionaries.
+    #[must_use]
+    pub fn leaf_keys(&self) -> Vec<Key> {
+        self.keys_below(false)
+    }
+
+    /// Only the entries at `keys`, in the order of this dictionary. Shares the elements.
+    ///
+    /// # Errors
+    /// `UnknownName` if a key has no entry.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set("a", Tensor::from_vec(&[], vec![1_u8])?)?;
+    /// dict.set("b", Tensor::from_vec(&[], vec![2_u8])?)?;
+    /// assert_eq!(dict.select(&["b".into()])?, dict.exclude(&["a".into()]));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn select(&self, keys: &[Key]) -> Result<Self> {
+        for key in keys {
+            self.entry(key.clone())?;
+        }
+        let paths: Vec<_> = keys.iter().map(Key::path).collect();
+        Ok(self.filtered(&paths, true))
+    }
+
+    /// All entries but those at `keys`; keys without an entry are passed over. Shares the elements.
+    #[must_use]
+    pub fn exclude(&self, keys: &[Key]) -> Self {
+        let paths: Vec<_> = keys.iter().map(Key::path).collect();
+        self.filtered(&paths, false)
+    }
+
+    fn put(&mut self, parents: &[String], name: &str, entry: Entry) -> Result<()> {
+        let Some((parent, rest)) = parents.split_first() else {
+            let fitted = entry.fitted(&self.batch_size)?;
+            self.entries.insert(name.to_owned(), fitted);
+            return Ok(());
+        };
+        match self.entries.get_mut(parent) {
+            Some(Entry::Dict(dict)) => dict.put(rest, name, entry),
+            Some(other) => Err(other.is_not("a dictionary", &Key::from(parent.as_str()))),
+            None => {
+                let mut dict = Self { batch_size: self.batch_size.clone(), entries: IndexMap::new() };
+                dict.put(rest, name, entry)?;
+                self.entries.insert(parent.clone(), Entry::Dict(dict));
+                Ok(())
+            }
+        }
+    }
+
+    fn keys_below(&self, with_dicts: bool) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for (name, entry) in self.entries() {
+            if let Entry::Dict(dict) = entry {
+                keys.extend(dict.keys_below(with_dicts).into_iter().map(|key| key.below(name)));
+            }
+            if with_dicts || !matches!(entry, Entry::Dict(_)) {
+                keys.push(Key::from(name));
+            }
+        }
+        keys
+    }
+
+    /// Keeps (`keep`) or drops what `paths` lead to. Dictionaries on the way stay, those beside it go with the rest.
+    fn filtered(&self, paths: &[&[String]], keep: bool) -> Self {
+        let mut entries = IndexMap::new();
+        for (name, entry) in &self.entries {
+            let below: Vec<_> = paths
+                .iter()
+                .filter_map(|path| path.split_first())
+                .filter(|(head, _)| *head == name)
+                .map(|(_, rest)| rest)
+                .collect();
+            let whole = below.iter().any(|rest| rest.is_empty());
+            match entry {
+                Entry::Dict(dict) if !whole && !below.is_empty() => {
+                    entries.insert(name.clone(), Entry::Dict(dict.filtered(&below, keep)));
+                }
+                _ if whole == keep => {
+                    entries.insert(name.clone(), entry.clone());
+                }
+                _ => {}
+            }
+        }
+        Self { batch_size: self.batch_size.clone(), entries }
+    }
+}
