@@ -1,1 +1,17 @@
 //! A decoder language model: forward and backward side by side, batched generation, optimiser.
+
+mod config;
+mod decoder;
+mod generation;
+mod head;
+mod layer;
+mod optimizer;
+mod packing;
+mod parameters;
+
+pub use config::{DecoderConfig, ModelType, RopeParameters};
+pub use decoder::{Decoder, Scores};
+pub use generation::{FinishReason, Generated, Generation, GenerationOptions, Request};
+pub use optimizer::{AdamW, AdamWOptions, StepReport};
+pub use packing::TokenBatch;
+pub use parameters::Parameter;

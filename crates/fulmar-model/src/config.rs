@@ -1,0 +1,263 @@
+//! The shape of a decoder, in the form of Hugging Face's `config.json`.
+
+use fulmar_core::limits::{MODEL_LAYERS_MAX, MODEL_WIDTH_MAX, VOCAB_SIZE_MAX};
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_kernel::AttentionShape;
+use serde::{Deserialize, Serialize};
+
+/// The family of a decoder: which parts its layers have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelType {
+    /// Llama: no biases.
+    Llama,
+    /// Qwen2: biases on the query, key and value projections.
+    Qwen2,
+}
+
+/// The shape of a decoder. Field names are those of `config.json`; keys that do not concern the shape are ignored.
+///
+/// # Examples
+/// ```
+/// use fulmar_model::DecoderConfig;
+/// let config = DecoderConfig::from_json(r#"{
+///     "model_type": "qwen2", "vocab_size": 97, "hidden_size": 64, "intermediate_size": 128,
+///     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128
+/// }"#)?;
+/// assert_eq!(config.head_dim(), 16);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DecoderConfig {
+    /// Family.
+    pub model_type: ModelType,
+    /// Ids in the vocabulary.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: usize,
+    /// Layers.
+    pub num_hidden_layers: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Key/value heads; divides the query heads. Default: as many as query heads.
+    #[serde(default)]
+    pub num_key_value_heads: Option<usize>,
+    /// Width of a head, even. Default: hidden size / query heads.
+    #[serde(default)]
+    pub head_dim: Option<usize>,
+    /// Longest sequence.
+    #[serde(default = "default_positions")]
+    pub max_position_embeddings: usize,
+    /// Added to the mean square of a normalisation.
+    #[serde(default = "default_eps")]
+    pub rms_norm_eps: f64,
+    /// Base of the rotary angles, as checkpoints before transformers 5 write it. Default 10,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_theta: Option<f64>,
+    /// The same in the form of transformers 5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_parameters: Option<RopeParameters>,
+    /// Scaling of long contexts: not built yet, so only absent or `default` is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeParameters>,
+    /// Whether the output head is the embedding table.
+    #[serde(default)]
+    pub tie_word_embeddings: bool,
+    /// Standard deviation of fresh weights.
+    #[serde(default = "default_range")]
+    pub initializer_range: f64,
+}
+
+/// Rotary parameters in the form of transformers 5.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RopeParameters {
+    /// Base of the angles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_theta: Option<f64>,
+    /// Kind of scaling.
+    #[serde(default, alias = "type")]
+    pub rope_type: Option<String>,
+}
+
+const fn default_positions() -> usize {
+    2048
+}
+
+const fn default_eps() -> f64 {
+    1e-6
+}
+
+const fn default_range() -> f64 {
+    0.02
+}
+
+impl DecoderConfig {
+    /// Reads and checks a `config.json`.
+    ///
+    /// # Errors
+    /// `Malformed` if the text is not JSON of that form, `OutOfRange` or `LimitExceeded` for an impossible shape,
+    /// `Incompatible` for a rotary scaling that is not built.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let config: Self = serde_json::from_str(text).map_err(|error| {
+            Error::new(ErrorKind::Malformed, format!("config must be a decoder's: {error}"))
+        })?;
+        config.checked()
+    }
+
+    /// The JSON form, which [`DecoderConfig::from_json`] and transformers read.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The same config if its shape is possible.
+    ///
+    /// # Errors
+    /// As [`DecoderConfig::from_json`], naming the field.
+    pub fn checked(self) -> Result<Self> {
+        let sizes = [
+            ("vocab_size", self.vocab_size, VOCAB_SIZE_MAX),
+            ("hidden_size", self.hidden_size, MODEL_WIDTH_MAX),
+            ("intermediate_size", self.intermediate_size, MODEL_WIDTH_MAX),
+            ("num_hidden_layers", self.num_hidden_layers, MODEL_LAYERS_MAX),
+            ("num_attention_heads", self.num_attention_heads, MODEL_WIDTH_MAX),
+            ("num_key_value_heads", self.num_kv_heads(), MODEL_WIDTH_MAX),
+            ("head_dim", self.head_dim(), MODEL_WIDTH_MAX),
+            ("max_position_embeddings", self.max_position_embeddings, u32::MAX as usize),
+        ];
+        for (name, value, max) in sizes {
+            if value == 0 {
+                return Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be >= 1: got 0")));
+            }
+            if value > max {
+                return Err(Error::new(
+                    ErrorKind::LimitExceeded,
+                    format!("{name} must be <= {max}: got {value}"),
+                ));
+            }
+        }
+        self.check_relations()?;
+        Ok(self)
+    }
+
+    fn check_relations(&self) -> Result<()> {
+        let out_of_range = |detail: String| Err(Error::new(ErrorKind::OutOfRange, detail));
+        let (heads, kv_heads, head_dim) = (self.num_attention_heads, self.num_kv_heads(), self.head_dim());
+        if !heads.is_multiple_of(kv_heads) {
+            return out_of_range(format!(
+                "num_attention_heads must be a multiple of num_key_value_heads ({kv_heads}): got {heads}"
+            ));
+        }
+        if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
+            let hidden = self.hidden_size;
+            return out_of_range(format!(
+                "hidden_size must be a multiple of num_attention_heads ({heads}): got {hidden}"
+            ));
+        }
+        if !head_dim.is_multiple_of(2) {
+            return out_of_range(format!("head_dim must be even: got {head_dim}"));
+        }
+        let positive = [("rms_norm_eps", self.rms_norm_eps), ("rope_theta", self.theta())];
+        if let Some((name, value)) =
+            positive.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0))
+        {
+            return out_of_range(format!("{name} must be a positive number: got {value}"));
+        }
+        for rope in [&self.rope_parameters, &self.rope_scaling].into_iter().flatten() {
+            if let Some(kind) = rope.rope_type.as_deref().filter(|kind| *kind != "default") {
+                let detail = format!("rope_type must be \"default\" (no scaling is built yet): got {kind:?}");
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Key/value heads.
+    #[must_use]
+    pub fn num_kv_heads(&self) -> usize {
+        self.num_key_value_heads.unwrap_or(self.num_attention_heads)
+    }
+
+    /// Width of a head.
+    #[must_use]
+    pub fn head_dim(&self) -> usize {
+        self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+    }
+
+    /// Base of the rotary angles.
+    #[must_use]
+    pub fn theta(&self) -> f64 {
+        let nested = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
+        self.rope_theta.or(nested).unwrap_or(10_000.0)
+    }
+
+    pub(crate) fn attention(&self) -> AttentionShape {
+        AttentionShape {
+            num_heads: self.num_attention_heads,
+            num_kv_heads: self.num_kv_heads(),
+            head_dim: self.head_dim(),
+        }
+    }
+
+    /// Width of all query heads.
+    pub(crate) fn q_width(&self) -> usize {
+        self.num_attention_heads * self.head_dim()
+    }
+
+    /// Width of all key (or value) heads.
+    pub(crate) fn kv_width(&self) -> usize {
+        self.num_kv_heads() * self.head_dim()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn json(change: &[(&str, serde_json::Value)]) -> String {
+        let mut config = serde_json::json!({
+            "model_type": "qwen2", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 12,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "architectures": ["Qwen2ForCausalLM"]
+        });
+        for (key, value) in change {
+            config[*key] = value.clone();
+        }
+        config.to_string()
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused_by_name() {
+        let cases = [
+            ("hidden_size", serde_json::json!(0), ErrorKind::OutOfRange),
+            ("hidden_size", serde_json::json!(10), ErrorKind::OutOfRange),
+            ("num_key_value_heads", serde_json::json!(3), ErrorKind::OutOfRange),
+            ("head_dim", serde_json::json!(3), ErrorKind::OutOfRange),
+            ("rms_norm_eps", serde_json::json!(-1.0), ErrorKind::OutOfRange),
+            ("vocab_size", serde_json::json!(VOCAB_SIZE_MAX + 1), ErrorKind::LimitExceeded),
+            ("hidden_size", serde_json::json!(MODEL_WIDTH_MAX + 4), ErrorKind::LimitExceeded),
+            ("num_hidden_layers", serde_json::json!(MODEL_LAYERS_MAX + 1), ErrorKind::LimitExceeded),
+            ("rope_scaling", serde_json::json!({"type": "llama3"}), ErrorKind::Incompatible),
+            ("model_type", serde_json::json!("gpt2"), ErrorKind::Malformed),
+        ];
+        for (key, value, kind) in cases {
+            let error = DecoderConfig::from_json(&json(&[(key, value)])).unwrap_err();
+            assert_eq!(error.kind(), kind, "{key}: {error}");
+        }
+        let widest = [("vocab_size", VOCAB_SIZE_MAX), ("num_hidden_layers", MODEL_LAYERS_MAX)];
+        for (key, value) in widest.into_iter().chain([("hidden_size", MODEL_WIDTH_MAX)]) {
+            assert!(DecoderConfig::from_json(&json(&[(key, serde_json::json!(value))])).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn both_forms_of_the_rotary_base_are_read_and_the_json_form_reads_back() {
+        let old = DecoderConfig::from_json(&json(&[("rope_theta", serde_json::json!(5.0))])).unwrap();
+        let new =
+            DecoderConfig::from_json(&json(&[("rope_parameters", serde_json::json!({"rope_theta": 5.0}))]));
+        assert_eq!((old.theta(), new.unwrap().theta()), (5.0, 5.0));
+        assert_eq!(DecoderConfig::from_json(&old.to_json()), Ok(old));
+    }
+}

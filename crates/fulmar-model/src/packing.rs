@@ -1,0 +1,216 @@
+//! A ragged batch of sequences as the rows that a forward pass computes.
+//!
+//! Sequences that begin with the same unscored tokens (a group of completions behind one prompt) share those rows,
+//! and nothing behind a sequence's last scored token is computed. A shared row has the same bits as a copied one, so
+//! packing changes the cost and never the result.
+
+use std::collections::HashMap;
+
+use fulmar_core::limits::{BATCH_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_kernel::Spans;
+
+use crate::config::DecoderConfig;
+
+/// `S` sequences, flat: sequence `s` is `ids[offsets[s]..offsets[s + 1]]`.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenBatch<'a> {
+    /// Token ids `[T]`.
+    pub ids: &'a [u32],
+    /// `[S + 1]`, from 0 to T, not decreasing.
+    pub offsets: &'a [u32],
+    /// `[T]`: 1 where the log-prob of that token is wanted, else 0. A sequence's first token has none: 0.
+    pub mask: &'a [u8],
+}
+
+impl TokenBatch<'_> {
+    /// Refuses a batch that `config` cannot compute.
+    ///
+    /// # Errors
+    /// `Empty` without a sequence, `ShapeMismatch` if lengths disagree, `OutOfRange` for an id or a masked first token,
+    /// `LimitExceeded` for too many tokens.
+    pub fn check(&self, config: &DecoderConfig) -> Result<()> {
+        let num_tokens = self.ids.len();
+        if self.offsets.len() < 2 {
+            return Err(Error::new(ErrorKind::Empty, "offsets must bound at least one sequence: got none"));
+        }
+        if self.mask.len() != num_tokens {
+            let detail = format!("mask must be as long as ids ({num_tokens}): got {}", self.mask.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let bounds = (self.offsets[0], self.offsets[self.offsets.len() - 1] as usize);
+        if bounds != (0, num_tokens) || self.offsets.windows(2).any(|pair| pair[0] > pair[1]) {
+            let detail =
+                format!("offsets must rise from 0 to the number of ids ({num_tokens}): got {bounds:?}");
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        check_limit("ids", num_tokens, BATCH_TOKENS_MAX)?;
+        for bound in self.offsets.windows(2) {
+            let (first, end) = (bound[0] as usize, bound[1] as usize);
+            check_limit("a sequence", end - first, config.max_position_embeddings.min(SEQUENCE_TOKENS_MAX))?;
+            if first < end && self.mask[first] != 0 {
+                let detail = format!(
+                    "mask must be 0 at a sequence's first token: got {} at {first}",
+                    self.mask[first]
+                );
+                return Err(Error::new(ErrorKind::OutOfRange, detail));
+            }
+        }
+        check_ids(self.ids, config)
+    }
+}
+
+/// Refuses ids outside the vocabulary.
+pub(crate) fn check_ids(ids: &[u32], config: &DecoderConfig) -> Result<()> {
+    let Some(index) = ids.iter().position(|id| *id as usize >= config.vocab_size) else { return Ok(()) };
+    let detail =
+        format!("ids must be below vocab_size ({}): got {} at {index}", config.vocab_size, ids[index]);
+    Err(Error::new(ErrorKind::OutOfRange, detail))
+}
+
+pub(crate) fn check_limit(what: &str, tokens: usize, max: usize) -> Result<()> {
+    if tokens <= max {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::LimitExceeded, format!("{what} must have at most {max} tokens: got {tokens}")))
+}
+
+/// A log-prob to compute: that of `id`, the flat batch's token `token`, after row `row`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub row: u32,
+    pub id: u32,
+    pub token: u32,
+}
+
+/// The rows of one forward pass.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Packed {
+    pub ids: Vec<u32>,
+    pub positions: Vec<u32>,
+    pub spans: Spans,
+    /// Row ranges that see only themselves: a shared prompt with its completions.
+    pub blocks: Vec<(u32, u32)>,
+    pub targets: Vec<Target>,
+}
+
+/// A sequence cut at its first and behind its last scored token.
+struct Cut {
+    prompt: std::ops::Range<usize>,
+    scored_end: usize,
+}
+
+impl Packed {
+    /// Packs a checked batch.
+    pub(crate) fn new(batch: &TokenBatch<'_>) -> Self {
+        let mut packed = Self::default();
+        for siblings in group_by_prompt(batch) {
+            packed.push_block(batch, &siblings);
+        }
+        packed
+    }
+
+    fn push_block(&mut self, batch: &TokenBatch<'_>, siblings: &[Cut]) {
+        let first_row = self.ids.len() as u32;
+        let prompt = &batch.ids[siblings[0].prompt.clone()];
+        for (position, &id) in prompt.iter().enumerate() {
+            self.push_row(id, position, &[(first_row, first_row + position as u32 + 1)]);
+        }
+        let prompt_rows = (first_row, self.ids.len() as u32);
+        for cut in siblings {
+            let own_first = self.ids.len() as u32;
+            for token in cut.prompt.end..cut.scored_end {
+                let row = if token == cut.prompt.end { prompt_rows.1 - 1 } else { self.ids.len() as u32 - 1 };
+                if batch.mask[token] != 0 {
+                    self.targets.push(Target { row, id: batch.ids[token], token: token as u32 });
+                }
+                if token + 1 < cut.scored_end {
+                    let end = self.ids.len() as u32 + 1;
+                    self.push_row(
+                        batch.ids[token],
+                        token - cut.prompt.start,
+                        &[prompt_rows, (own_first, end)],
+                    );
+                }
+            }
+        }
+        self.blocks.push((first_row, self.ids.len() as u32));
+    }
+
+    fn push_row(&mut self, id: u32, position: usize, ranges: &[(u32, u32)]) {
+        self.ids.push(id);
+        self.positions.push(position as u32);
+        self.spans.push_row(ranges);
+    }
+}
+
+/// The sequences with something to score, those with equal prompts together, in order of first appearance.
+fn group_by_prompt(batch: &TokenBatch<'_>) -> Vec<Vec<Cut>> {
+    let mut groups: Vec<Vec<Cut>> = Vec::new();
+    let mut index_of: HashMap<&[u32], usize> = HashMap::new();
+    for bound in batch.offsets.windows(2) {
+        let (first, end) = (bound[0] as usize, bound[1] as usize);
+        let scored = (first..end).find(|&token| batch.mask[token] != 0);
+        let last = (first..end).rfind(|&token| batch.mask[token] != 0);
+        let (Some(scored), Some(last)) = (scored, last) else { continue };
+        let cut = Cut { prompt: first..scored, scored_end: last + 1 };
+        let group = *index_of.entry(&batch.ids[first..scored]).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(cut);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> DecoderConfig {
+        let text = r#"{"model_type": "llama", "vocab_size": 10, "hidden_size": 4, "intermediate_size": 4,
+            "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 8}"#;
+        DecoderConfig::from_json(text).unwrap()
+    }
+
+    #[test]
+    fn siblings_share_their_prompt_and_nothing_behind_the_last_scored_token_is_computed() {
+        let ids = [1, 2, 3, 4, 9, 1, 2, 5, 7, 8, 6];
+        let offsets = [0, 5, 8, 8, 11];
+        let mask = [0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0];
+        let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &mask };
+        batch.check(&config()).unwrap();
+        let packed = Packed::new(&batch);
+        assert_eq!(packed.ids, [1, 2, 3]);
+        assert_eq!(packed.positions, [0, 1, 2]);
+        assert_eq!(packed.blocks, [(0, 3)]);
+        let targets = packed.targets.iter().map(|t| (t.row, t.id, t.token)).collect::<Vec<_>>();
+        assert_eq!(targets, [(1, 3, 2), (2, 4, 3), (1, 5, 7)]);
+    }
+
+    #[test]
+    fn bad_batches_are_refused_with_the_argument() {
+        let ok = [0, 1];
+        let cases: [(&[u32], &[u32], &[u8], ErrorKind); 6] = [
+            (&[1, 2], &[0], &ok, ErrorKind::Empty),
+            (&[1, 2], &[0, 3], &ok, ErrorKind::ShapeMismatch),
+            (&[1, 2], &[0, 2], &[1], ErrorKind::ShapeMismatch),
+            (&[1, 2], &[0, 2], &[1, 0], ErrorKind::OutOfRange),
+            (&[1, 10], &[0, 2], &ok, ErrorKind::OutOfRange),
+            (&[0; 9], &[0, 9], &[0; 9], ErrorKind::LimitExceeded),
+        ];
+        for (ids, offsets, mask, kind) in cases {
+            assert_eq!(TokenBatch { ids, offsets, mask }.check(&config()).unwrap_err().kind(), kind);
+        }
+        let (ids, offsets) = ([0; 8], [0, 8]);
+        assert!(TokenBatch { ids: &ids, offsets: &offsets, mask: &[0; 8] }.check(&config()).is_ok());
+    }
+
+    #[test]
+    fn token_limits_hold_at_the_bound_and_not_past_it() {
+        assert!(check_limit("ids", BATCH_TOKENS_MAX, BATCH_TOKENS_MAX).is_ok());
+        let error = check_limit("ids", BATCH_TOKENS_MAX + 1, BATCH_TOKENS_MAX).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+        assert!(check_limit("a sequence", SEQUENCE_TOKENS_MAX + 1, SEQUENCE_TOKENS_MAX).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! All weights of a decoder in one buffer, under the names that Hugging Face gives them.
+//!
+//! One buffer makes the optimiser, the gradient norm and a checkpoint one loop each. Matrices are `[out, in]`.
+
+use std::ops::Range;
+
+use fulmar_core::{Error, ErrorKind, Result, Rng};
+use fulmar_tensor::{Tensor, safetensors};
+
+use crate::config::{DecoderConfig, ModelType};
+
+/// Where one named tensor stands in the buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// Hugging Face's name.
+    pub name: String,
+    /// Shape, row-major.
+    pub shape: Vec<usize>,
+    /// Its floats in the buffer.
+    pub range: Range<usize>,
+}
+
+/// The ranges of one layer's tensors.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LayerRanges {
+    pub input_norm: Range<usize>,
+    pub q: Range<usize>,
+    pub k: Range<usize>,
+    pub v: Range<usize>,
+    /// Query, key and value biases, where the family has them.
+    pub qkv_bias: Option<[Range<usize>; 3]>,
+    pub o: Range<usize>,
+    pub post_norm: Range<usize>,
+    pub gate: Range<usize>,
+    pub up: Range<usize>,
+    pub down: Range<usize>,
+}
+
+/// Names, shapes and places of all tensors of one [`DecoderConfig`].
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub parameters: Vec<Parameter>,
+    pub embed: Range<usize>,
+    pub layers: Vec<LayerRanges>,
+    pub final_norm: Range<usize>,
+    pub head: Range<usize>,
+    pub len: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(config: &DecoderConfig) -> Self {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let (q_width, kv_width) = (config.q_width(), config.kv_width());
+        let mut list = Listing::default();
+        let embed = list.add("model.embed_tokens.weight".to_owned(), &[config.vocab_size, hidden]);
+        let mut layers = Vec::with_capacity(config.num_hidden_layers);
+        for index in 0..config.num_hidden_layers {
+            let mut add =
+                |name: &str, shape: &[usize]| list.add(format!("model.layers.{index}.{name}"), shape);
+            let mut layer = LayerRanges {
+                input_norm: add("input_layernorm.weight", &[hidden]),
+                q: add("self_attn.q_proj.weight", &[q_width, hidden]),
+                k: add("self_attn.k_proj.weight", &[kv_width, hidden]),
+                v: add("self_attn.v_proj.weight", &[kv_width, hidden]),
+                o: add("self_attn.o_proj.weight", &[hidden, q_width]),
+                post_norm: add("post_attention_layernorm.weight", &[hidden]),
+                gate: add("mlp.gate_proj.weight", &[inner, hidden]),
+                up: add("mlp.up_proj.weight", &[inner, hidden]),
+                down: add("mlp.down_proj.weight", &[hidden, inner]),
+                qkv_bias: None,
+            };
+            if config.model_type == ModelType::Qwen2 {
+                layer.qkv_bias = Some([
+                    add("self_attn.q_proj.bias", &[q_width]),
+                    add("self_attn.k_proj.bias", &[kv_width]),
+                    add("self_attn.v_proj.bias", &[kv_width]),
+                ]);
+            }
+            layers.push(layer);
+        }
+        let final_norm = list.add("model.norm.weight".to_owned(), &[hidden]);
+        let head = if config.tie_word_embeddings {
+            embed.clone()
+        } else {
+            list.add("lm_head.weight".to_owned(), &[config.vocab_size, hidden])
+        };
+        Self { parameters: list.parameters, embed, layers, final_norm, head, len: list.len }
+    }
+
+    /// Fresh weights: matrices normal with `initializer_range`, the two projections into the residual stream
+    /// narrower by `sqrt(2 * layers)` (as in GPT-2), norms 1, biases 0. Each tensor has a random stream of its own name.
+    pub(crate) fn init(&self, config: &DecoderConfig, seed: u64) -> Vec<f32> {
+        let rng = Rng::new(seed).stream("weights");
+        let narrow = config.initializer_range / libm::sqrt(2.0 * config.num_hidden_layers as f64);
+        let mut weights = vec![0.0; self.len];
+        for parameter in &self.parameters {
+            let values = &mut weights[parameter.range.clone()];
+            if parameter.name.ends_with("norm.weight") {
+                values.fill(1.0);
+            } else if parameter.shape.len() == 2 {
+                let into_residual =
+                    ["o_proj.weight", "down_proj.weight"].iter().any(|end| parameter.name.ends_with(end));
+                let scale = if into_residual { narrow } else { config.initializer_range };
+                let mut rng = rng.stream(&parameter.name);
+                values.fill_with(|| (rng.normal() * scale) as f32);
+            }
+        }
+        weights
+    }
+
+    /// A buffer laid out like the weights, as a safetensors file with `metadata`.
+    pub(crate) fn write(&self, buffer: &[f32], metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
+        let mut tensors = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            let values = buffer[parameter.range.clone()].to_vec();
+            tensors.push((parameter.name.as_str(), Tensor::from_vec_f32(&parameter.shape, values)?));
+        }
+        safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), metadata)
+    }
+
+    /// The inverse of [`Layout::write`].
+    pub(crate) fn read(&self, file: &safetensors::File) -> Result<Vec<f32>> {
+        if let Some(name) =
+            file.tensors.keys().find(|name| self.parameters.iter().all(|known| known.name != **name))
+        {
+            let detail = format!("checkpoint must hold only this architecture's tensors: got {name:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let mut buffer = vec![0.0; self.len];
+        for Parameter { name, shape, range } in &self.parameters {
+            let Some(tensor) = file.tensors.get(name) else {
+                let detail = format!("checkpoint must hold {name:?} of shape {shape:?}: got no such tensor");
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            };
+            if tensor.shape() != shape {
+                let detail =
+                    format!("checkpoint's {name:?} must have shape {shape:?}: got {:?}", tensor.shape());
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+            let values = tensor.as_f32().map_err(|error| error.at(name))?;
+            if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+                let detail =
+                    format!("checkpoint's {name:?} must be finite: got {} at {index}", values[index]);
+                return Err(Error::new(ErrorKind::NonFinite, detail));
+            }
+            buffer[range.clone()].copy_from_slice(values);
+        }
+        Ok(buffer)
+    }
+}
+
+#[derive(Default)]
+struct Listing {
+    parameters: Vec<Parameter>,
+    len: usize,
+}
+
+impl Listing {
+    fn add(&mut self, name: String, shape: &[usize]) -> Range<usize> {
+        let range = self.len..self.len + shape.iter().product::<usize>();
+        self.len = range.end;
+        self.parameters.push(Parameter { name, shape: shape.to_vec(), range: range.clone() });
+        range
+    }
+}

@@ -1,0 +1,236 @@
+//! The decoder against PyTorch and transformers: log-probs, gradients and optimiser steps of tiny models.
+
+use std::path::PathBuf;
+
+use fulmar_model::{
+    AdamW, AdamWOptions, Decoder, DecoderConfig, Generation, GenerationOptions, Request, TokenBatch,
+};
+use fulmar_objective::{Advantage, GrpoLoss, LossBatch};
+use fulmar_tensor::safetensors::{File, load_file};
+use serde_json::Value;
+
+const MODELS: [&str; 3] = ["qwen2_untied", "llama_tied", "llama_untied"];
+
+struct Case {
+    folder: PathBuf,
+    json: Value,
+    expected: File,
+}
+
+impl Case {
+    fn load(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/model").join(name);
+        let json = serde_json::from_str(&std::fs::read_to_string(folder.join("case.json")).unwrap()).unwrap();
+        Self { expected: load_file(folder.join("expected.safetensors")).unwrap(), json, folder }
+    }
+
+    fn decoder(&self, config: &str) -> Decoder {
+        let config =
+            DecoderConfig::from_json(&std::fs::read_to_string(self.folder.join(config)).unwrap()).unwrap();
+        Decoder::from_safetensors(config, &std::fs::read(self.folder.join("model.safetensors")).unwrap())
+            .unwrap()
+    }
+
+    fn array(&self, key: &str) -> Vec<f32> {
+        self.expected.tensor(key).unwrap().as_f32().unwrap().to_vec()
+    }
+
+    fn rows(&self, part: &str, key: &str) -> Vec<Vec<u32>> {
+        serde_json::from_value(self.json[part][key].clone()).unwrap()
+    }
+}
+
+/// A ragged batch; `source[t]` is the place of token t in the padded `[B, T]` arrays.
+#[derive(Default)]
+struct Ragged {
+    ids: Vec<u32>,
+    offsets: Vec<u32>,
+    mask: Vec<u8>,
+    source: Vec<(usize, usize)>,
+}
+
+impl Ragged {
+    /// The tokens that `keep(row, column)` holds of padded rows; `score` says whose log-prob is wanted.
+    fn new(
+        ids: &[Vec<u32>],
+        keep: impl Fn(usize, usize) -> bool,
+        score: impl Fn(usize, usize) -> bool,
+    ) -> Self {
+        let mut ragged = Self { offsets: vec![0], ..Self::default() };
+        for (row, tokens) in ids.iter().enumerate() {
+            let mut first = true;
+            for (column, &id) in tokens.iter().enumerate().filter(|(column, _)| keep(row, *column)) {
+                ragged.ids.push(id);
+                ragged.mask.push(u8::from(!first && score(row, column)));
+                ragged.source.push((row, column));
+                first = false;
+            }
+            ragged.offsets.push(ragged.ids.len() as u32);
+        }
+        ragged
+    }
+
+    fn batch(&self) -> TokenBatch<'_> {
+        TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask }
+    }
+
+    /// Values of a padded `[B, T-1]` array of log-probs, one a token, 0 off the mask.
+    fn gather(&self, padded: &[f32], columns: usize) -> Vec<f32> {
+        let place = |&(row, column): &(usize, usize)| padded[row * (columns - 1) + column - 1];
+        self.source
+            .iter()
+            .zip(&self.mask)
+            .map(|(at, scored)| if *scored == 1 { place(at) } else { 0.0 })
+            .collect()
+    }
+}
+
+fn assert_close(name: &str, ours: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(ours.len(), expected.len(), "{name}");
+    let worst = ours.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(worst <= tolerance, "{name}: largest difference {worst}");
+}
+
+#[test]
+fn log_probs_equal_those_of_transformers_plain_padded_and_packed() {
+    for name in MODELS {
+        let case = Case::load(name);
+        for config in ["config.json", "config_v4.json"] {
+            let decoder = case.decoder(config);
+            let ids = case.rows("plain", "ids");
+            let plain = Ragged::new(&ids, |_, _| true, |_, _| true);
+            let expected = plain.gather(&case.array("plain.token_logprobs"), ids[0].len());
+            assert_close(name, &decoder.score(&plain.batch()).unwrap().log_prob, &expected, 1e-4);
+
+            let (ids, attention) =
+                (case.rows("left_padded", "ids"), case.rows("left_padded", "attention_mask"));
+            let padded = Ragged::new(&ids, |row, column| attention[row][column] == 1, |_, _| true);
+            let expected = padded.gather(&case.array("left_padded.token_logprobs"), ids[0].len());
+            assert_close(name, &decoder.score(&padded.batch()).unwrap().log_prob, &expected, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn greedy_generation_equals_that_of_transformers() {
+    for name in MODELS {
+        let case = Case::load(name);
+        let decoder = case.decoder("config.json");
+        let prompt = &case.rows("decode", "prompt_ids")[0];
+        let greedy: Vec<u32> = serde_json::from_value(case.json["decode"]["greedy_ids"].clone()).unwrap();
+        let options = GenerationOptions { max_tokens: greedy.len(), temperature: 0.0, ..Default::default() };
+        let request = Request { prompt_ids: prompt, seed: 0 };
+        let mut generation = Generation::new(&decoder, &[request], options).unwrap();
+        while generation.step(&decoder).unwrap() > 0 {}
+        assert_eq!(generation.sequences()[0].ids, greedy, "{name}");
+    }
+}
+
+/// The training batch of a case, with what its losses need.
+struct Training {
+    ragged: Ragged,
+    old: Vec<f32>,
+    reference: Vec<f32>,
+    advantages: Vec<f32>,
+}
+
+fn training(case: &Case) -> Training {
+    let part = |key| case.rows("train", key);
+    let (ids, attention, completion) = (part("ids"), part("attention_mask"), part("completion_mask"));
+    let ragged = Ragged::new(
+        &ids,
+        |row, column| attention[row][column] == 1,
+        |row, column| completion[row][column] == 1,
+    );
+    let columns = ids[0].len();
+    let old = ragged.gather(&case.array("train.old_logps"), columns);
+    let reference = ragged.gather(&case.array("train.ref_logps"), columns);
+    let advantages = serde_json::from_value(case.json["train"]["advantages"].clone()).unwrap();
+    Training { ragged, old, reference, advantages }
+}
+
+/// Loss and derivative of the mean negative log-prob.
+fn cross_entropy(training: &Training, log_prob: &[f32]) -> (f64, Vec<f32>) {
+    let mask = &training.ragged.mask;
+    let count = mask.iter().filter(|scored| **scored == 1).count() as f32;
+    let loss = -log_prob.iter().map(|x| f64::from(*x)).sum::<f64>() / f64::from(count);
+    (loss, mask.iter().map(|scored| if *scored == 1 { -1.0 / count } else { 0.0 }).collect())
+}
+
+fn grpo(training: &Training, log_prob: &[f32]) -> (f64, Vec<f32>) {
+    let options = r#"{"clipEpsilon": [0.2, 0.28], "klToRef": {"estimator": "k3", "coefficient": 0.04}}"#;
+    let loss = GrpoLoss::new(serde_json::from_str(options).unwrap()).unwrap();
+    let batch = LossBatch {
+        log_prob,
+        old_log_prob: &training.old,
+        ref_log_prob: Some(&training.reference),
+        mask: &training.ragged.mask,
+        advantage: Advantage::PerSequence(&training.advantages),
+        offsets: &training.ragged.offsets,
+        entropy: None,
+    };
+    let output = loss.forward(&batch).unwrap();
+    (output.loss, output.grad_log_prob)
+}
+
+type Objective = fn(&Training, &[f32]) -> (f64, Vec<f32>);
+const OBJECTIVES: [(&str, &str, Objective); 2] =
+    [("ce", "grads_ce.safetensors", cross_entropy), ("token_mean", "grads_grpo.safetensors", grpo)];
+
+#[test]
+fn losses_and_gradients_of_every_tensor_equal_those_of_pytorch() {
+    for name in MODELS {
+        let case = Case::load(name);
+        for (loss_name, file, objective) in OBJECTIVES {
+            let (mut decoder, training) = (case.decoder("config.json"), training(&case));
+            let scores = decoder.forward(&training.ragged.batch()).unwrap();
+            let (loss, gradient) = objective(&training, &scores.log_prob);
+            let expected = case.json["losses"][loss_name]["loss_f64"].as_f64().unwrap();
+            assert!((loss - expected).abs() < 1e-4, "{name} {loss_name}: {loss} and {expected}");
+            decoder.backward(&gradient, None).unwrap();
+            let gradients = load_file(case.folder.join(file)).unwrap();
+            for parameter in decoder.parameters() {
+                let expected = gradients.tensor(&parameter.name).unwrap().as_f32().unwrap();
+                let scale = expected.iter().fold(1e-6_f32, |max, x| max.max(x.abs()));
+                let ours = &decoder.gradients()[parameter.range.clone()];
+                assert_close(&format!("{name} {loss_name} {}", parameter.name), ours, expected, 1e-3 * scale);
+            }
+        }
+    }
+}
+
+#[test]
+fn three_adamw_steps_equal_those_of_pytorch_with_and_without_clipping() {
+    let runs = [
+        ("params_adamw3_ce.safetensors", "adamw3_ce", 0),
+        ("params_adamw3_grpo_clip.safetensors", "adamw3_grpo_clip", 1),
+    ];
+    for name in MODELS {
+        let case = Case::load(name);
+        for (file, run, objective) in runs {
+            let (mut decoder, training) = (case.decoder("config.json"), training(&case));
+            let hyper = |key: &str| case.json["adamw"][key].as_f64().unwrap();
+            let betas: [f64; 2] = serde_json::from_value(case.json["adamw"]["betas"].clone()).unwrap();
+            let options = AdamWOptions {
+                beta1: betas[0],
+                beta2: betas[1],
+                eps: hyper("eps"),
+                weight_decay: hyper("weight_decay"),
+            };
+            let mut optimizer = AdamW::new(&decoder, options).unwrap();
+            let max_norm = case.json["adamw"]["runs"][run]["max_norm"].as_f64();
+            for _ in 0..3 {
+                let scores = decoder.forward(&training.ragged.batch()).unwrap();
+                let (_, gradient) = OBJECTIVES[objective].2(&training, &scores.log_prob);
+                decoder.backward(&gradient, None).unwrap();
+                optimizer.step(&mut decoder, hyper("lr"), max_norm).unwrap();
+            }
+            let weights = load_file(case.folder.join(file)).unwrap();
+            for parameter in decoder.parameters() {
+                let expected = weights.tensor(&parameter.name).unwrap().as_f32().unwrap();
+                let ours = &decoder.weights()[parameter.range.clone()];
+                assert_close(&format!("{name} {run} {}", parameter.name), ours, expected, 5e-5);
+            }
+        }
+    }
+}

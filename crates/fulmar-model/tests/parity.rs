@@ -1,0 +1,170 @@
+//! What nobody else promises: sampler and trainer agree to the bit, whatever the batch and the number of threads.
+
+use fulmar_core::{ErrorKind, Rng};
+use fulmar_model::{
+    AdamW, AdamWOptions, Decoder, DecoderConfig, Generated, Generation, GenerationOptions, Request,
+    TokenBatch,
+};
+
+fn decoder(hidden: usize, inner: usize) -> Decoder {
+    let config = format!(
+        r#"{{"model_type": "qwen2", "vocab_size": 61, "hidden_size": {hidden}, "intermediate_size": {inner},
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}}"#
+    );
+    Decoder::new(DecoderConfig::from_json(&config).unwrap(), 5).unwrap()
+}
+
+/// `count` prompts of 1 to 12 tokens.
+fn prompts(count: usize) -> Vec<Vec<u32>> {
+    let mut rng = Rng::new(17).stream("prompts");
+    let mut below = |bound: u64| rng.below(bound).unwrap() as u32;
+    (0..count).map(|_| (0..=below(12)).map(|_| below(61)).collect()).collect()
+}
+
+fn generate(decoder: &Decoder, requests: &[Request<'_>], max_tokens: usize) -> Vec<Generated> {
+    let options = GenerationOptions { max_tokens, stop_ids: vec![3], ..Default::default() };
+    let mut generation = Generation::new(decoder, requests, options).unwrap();
+    while generation.step(decoder).unwrap() > 0 {}
+    generation.sequences().to_vec()
+}
+
+/// Log-probs of generated sequences under the trainer's forward pass, all in one batch.
+fn trained(decoder: &mut Decoder, prompts: &[&[u32]], generated: &[Generated]) -> Vec<Vec<f32>> {
+    let (mut ids, mut offsets, mut mask) = (Vec::new(), vec![0], Vec::new());
+    for (prompt, completion) in prompts.iter().zip(generated) {
+        ids.extend_from_slice(prompt);
+        ids.extend_from_slice(&completion.ids);
+        mask.resize(mask.len() + prompt.len(), 0);
+        mask.resize(ids.len(), 1);
+        offsets.push(ids.len() as u32);
+    }
+    let scores = decoder.forward(&TokenBatch { ids: &ids, offsets: &offsets, mask: &mask }).unwrap();
+    let rows = offsets.windows(2).zip(prompts);
+    rows.map(|(w, prompt)| scores.log_prob[w[0] as usize + prompt.len()..w[1] as usize].to_vec()).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn a_thousand_sampled_tokens_have_the_bits_of_the_trainers_forward_pass() {
+    for (hidden, inner) in [(64, 96), (128, 352), (48, 40)] {
+        let mut decoder = decoder(hidden, inner);
+        let prompts = prompts(10);
+        let siblings: Vec<&[u32]> = (0..40).map(|i| prompts[i / 4].as_slice()).collect();
+        let requests: Vec<Request<'_>> = siblings
+            .iter()
+            .enumerate()
+            .map(|(i, prompt_ids)| Request { prompt_ids, seed: i as u64 })
+            .collect();
+        let generated = generate(&decoder, &requests, 64);
+        assert!(generated.iter().map(|g| g.ids.len()).sum::<usize>() >= 1000);
+        for (trained, sampled) in trained(&mut decoder, &siblings, &generated).iter().zip(&generated) {
+            assert_eq!(bits(trained), bits(&sampled.log_prob));
+        }
+        for few in [1, 2, 3, 7] {
+            let part = trained(&mut decoder, &siblings[..few], &generated[..few]);
+            assert!(
+                part.iter().zip(&generated).all(|(a, b)| bits(a) == bits(&b.log_prob)),
+                "{few} sequences"
+            );
+            let again = generate(&decoder, &requests[20..20 + few], 64);
+            assert_eq!(again, generated[20..20 + few], "{few} requests alone");
+        }
+    }
+}
+
+#[test]
+fn a_training_step_does_not_depend_on_the_number_of_threads() {
+    let run = |threads: usize| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+            let mut decoder = decoder(128, 352);
+            let prompts = prompts(40);
+            let requests: Vec<Request<'_>> =
+                prompts.iter().zip(0..).map(|(prompt_ids, seed)| Request { prompt_ids, seed }).collect();
+            let generated = generate(&decoder, &requests, 24);
+            let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+            let rows = trained(&mut decoder, &prompts, &generated);
+            let tokens: usize =
+                prompts.iter().map(|p| p.len()).sum::<usize>() + rows.iter().map(Vec::len).sum::<usize>();
+            decoder.backward(&vec![-0.01; tokens], Some(&vec![0.001; tokens])).unwrap();
+            let mut optimizer = AdamW::new(&decoder, AdamWOptions::default()).unwrap();
+            optimizer.step(&mut decoder, 1e-3, Some(1.0)).unwrap();
+            (generated, bits(decoder.weights()))
+        })
+    };
+    let one = run(1);
+    assert!(one == run(2) && one == run(3));
+}
+
+#[test]
+fn a_checkpoint_continues_training_with_the_same_bits() {
+    let batch = TokenBatch { ids: &[1, 2, 3, 4], offsets: &[0, 4], mask: &[0, 1, 1, 1] };
+    let train = |decoder: &mut Decoder, optimizer: &mut AdamW| {
+        decoder.forward(&batch).unwrap();
+        decoder.backward(&[0.0, -0.3, -0.3, -0.3], None).unwrap();
+        optimizer.step(decoder, 1e-2, Some(0.5)).unwrap();
+    };
+    let mut whole = decoder(48, 40);
+    let mut optimizer = AdamW::new(&whole, AdamWOptions::default()).unwrap();
+    train(&mut whole, &mut optimizer);
+    let (weights, moments) = (whole.to_safetensors().unwrap(), optimizer.to_safetensors(&whole).unwrap());
+    let mut resumed = Decoder::from_safetensors(whole.config().clone(), &weights).unwrap();
+    let mut resumed_optimizer = AdamW::from_safetensors(&resumed, AdamWOptions::default(), &moments).unwrap();
+    for _ in 0..3 {
+        train(&mut whole, &mut optimizer);
+        train(&mut resumed, &mut resumed_optimizer);
+    }
+    assert_eq!(bits(whole.weights()), bits(resumed.weights()));
+    assert_eq!(resumed_optimizer.num_steps(), 4);
+}
+
+#[test]
+fn misuse_is_a_typed_error_and_changes_nothing() {
+    let mut decoder = decoder(48, 40);
+    let weights = decoder.weights().to_vec();
+    let mut optimizer = AdamW::new(&decoder, AdamWOptions::default()).unwrap();
+    let kind = |result: fulmar_core::Result<()>| result.unwrap_err().kind();
+    assert_eq!(kind(decoder.backward(&[], None)), ErrorKind::Closed);
+    assert_eq!(kind(optimizer.step(&mut decoder, 0.1, None).map(drop)), ErrorKind::Closed);
+    let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1] };
+    decoder.forward(&batch).unwrap();
+    assert_eq!(kind(decoder.backward(&[0.0], None)), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(decoder.backward(&[0.0, f32::NAN], None)), ErrorKind::NonFinite);
+    decoder.backward(&[0.0, 1.0], None).unwrap();
+    assert_eq!(kind(decoder.backward(&[0.0, 1.0], None)), ErrorKind::Closed);
+    assert_eq!(kind(optimizer.step(&mut decoder, f64::NAN, None).map(drop)), ErrorKind::OutOfRange);
+    assert_eq!(kind(optimizer.step(&mut decoder, 0.1, Some(0.0)).map(drop)), ErrorKind::OutOfRange);
+    assert_eq!(weights, decoder.weights());
+    for bad in [
+        GenerationOptions { max_tokens: 0, ..Default::default() },
+        GenerationOptions { top_p: 0.0, ..Default::default() },
+    ] {
+        let request = Request { prompt_ids: &[1], seed: 0 };
+        assert_eq!(Generation::new(&decoder, &[request], bad).unwrap_err().kind(), ErrorKind::OutOfRange);
+    }
+    let generation = |prompt_ids: &[u32], max_tokens: usize| {
+        let options = GenerationOptions { max_tokens, ..Default::default() };
+        Generation::new(&decoder, &[Request { prompt_ids, seed: 0 }], options).map(drop)
+    };
+    assert_eq!(kind(generation(&[], 1)), ErrorKind::Empty);
+    assert_eq!(kind(generation(&[61], 1)), ErrorKind::OutOfRange);
+    assert_eq!(kind(generation(&[1], 2048)), ErrorKind::LimitExceeded);
+    assert!(generation(&[1], 2047).is_ok());
+    assert_eq!(
+        kind(Generation::new(&decoder, &[], GenerationOptions::default()).map(drop)),
+        ErrorKind::Empty
+    );
+}
+
+#[test]
+fn a_checkpoint_of_another_architecture_is_refused_by_name() {
+    let (small, large) = (decoder(48, 40), decoder(64, 96));
+    let bytes = large.to_safetensors().unwrap();
+    let error = Decoder::from_safetensors(small.config().clone(), &bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.detail().contains("model.embed_tokens.weight"), "{error}");
+    let error = Decoder::from_safetensors(large.config().clone(), &bytes[..bytes.len() - 1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
