@@ -2,8 +2,8 @@
 
 use super::Finding;
 use super::config::Config;
-use super::floors::entries;
 use super::function::{Function, functions};
+use super::manifest::entries;
 use super::source::{Language, Source};
 use super::tree::Tree;
 use super::typescript::{Export, Kind, ROOT, doc_before, exports, public_names};

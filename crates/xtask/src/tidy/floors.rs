@@ -1,12 +1,13 @@
 //! Floors: a module imports only from lower floors, in Rust and in TypeScript.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
 use super::config::Config;
 use super::source::Source;
 use super::tree::Tree;
-use super::typescript::{self, ROOT, imports, join, room};
+use super::typescript::{ROOT, imports, join, room};
 
 /// The only room that may reach the compiled backends.
 const NATIVE: &str = "native";
@@ -16,8 +17,8 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     let mut found = rust(tree, &config.rust.floors);
     for source in tree.under(ROOT, ".ts") {
         found.extend(imports(source).iter().filter_map(|import| {
-            let (item, message) = typescript(&source.path, import.specifier, config)?;
-            Some(finding(source, source.line_of(import.at), item, message))
+            let message = typescript(&source.path, import.specifier, config)?;
+            Some(finding(source, source.line_of(import.at), import.specifier.to_owned(), message))
         }));
     }
     for source in tree.under("examples/", ".ts").chain(tree.under("benches/", ".ts")) {
@@ -41,36 +42,40 @@ fn rust(tree: &Tree, floors: &BTreeMap<String, Vec<String>>) -> Vec<Finding> {
         let parts: Vec<_> = source.path.split('/').collect();
         matches!(parts[..], ["crates" | "bindings", _, "Cargo.toml"])
     });
-    let mut found = Vec::new();
-    for source in manifests {
-        let (name, dependencies) = match manifest(&source.text) {
-            Ok(manifest) => manifest,
-            Err(message) => {
-                found.push(finding(source, 0, String::new(), message));
-                continue;
-            }
-        };
-        let ours = |name: &str| name == "fulmar" || name.starts_with("fulmar-");
-        if ours(&name) && source.path.starts_with("crates/") && !floors.contains_key(&name) {
-            let message = format!("crate {name} stands on no floor; add it to [rust.floors] in tidy.toml");
-            found.push(finding(source, 1, name.clone(), message));
-            continue;
-        }
-        let allowed = below(&name, floors);
-        // The bindings and the check program stand above every crate.
-        let is_roof = !floors.contains_key(&name);
-        for dependency in dependencies.into_iter().filter(|dependency| ours(dependency)) {
-            if !is_roof && !allowed.contains(dependency.as_str()) {
-                let line = source.text.lines().position(|line| line.trim_start().starts_with(&dependency));
-                let message = format!(
-                    "{name} may not depend on {dependency}; move what both need to a lower floor, or change the floors \
-                     in ARCHITECTURE.md and tidy.toml"
-                );
-                found.push(finding(source, line.map_or(0, |line| line + 1), dependency, message));
-            }
-        }
+    let checked = manifests.map(|source| match manifest(&source.text) {
+        Ok((name, dependencies)) => crate_edges(source, &name, dependencies, floors),
+        Err(message) => vec![finding(source, 0, String::new(), message)],
+    });
+    checked.flatten().collect()
+}
+
+/// What is wrong with the dependencies of one crate. The bindings and the check programs stand above every floor.
+fn crate_edges(
+    source: &Source,
+    name: &str,
+    dependencies: Vec<String>,
+    floors: &BTreeMap<String, Vec<String>>,
+) -> Vec<Finding> {
+    if !floors.contains_key(name) {
+        let message = format!("crate {name} stands on no floor; add it to [rust.floors] in tidy.toml");
+        let homeless = is_ours(name) && source.path.starts_with("crates/");
+        return if homeless { vec![finding(source, 1, name.to_owned(), message)] } else { Vec::new() };
     }
-    found
+    let allowed = below(name, floors);
+    let wrong = dependencies.into_iter().filter(|other| is_ours(other) && !allowed.contains(other.as_str()));
+    wrong
+        .map(|dependency| {
+            let line = source.text.lines().position(|line| line.trim_start().starts_with(&dependency));
+            let fix =
+                "move what both need to a lower floor, or change the floors in ARCHITECTURE.md and tidy.toml";
+            let message = format!("{name} may not depend on {dependency}; {fix}");
+            finding(source, line.map_or(0, |line| line + 1), dependency, message)
+        })
+        .collect()
+}
+
+fn is_ours(name: &str) -> bool {
+    name == "fulmar" || name.starts_with("fulmar-")
 }
 
 /// The name of a package and all it depends on, for tests and builds too.
@@ -99,63 +104,52 @@ fn below<'a>(name: &str, floors: &'a BTreeMap<String, Vec<String>>) -> BTreeSet<
     reached
 }
 
-/// What is wrong with the import of `specifier` in the file `path`, if anything is: (item, message).
-fn typescript(path: &str, specifier: &str, config: &Config) -> Option<(String, String)> {
+/// What is wrong with the import of `specifier` in the file `path`, if anything is.
+fn typescript(path: &str, specifier: &str, config: &Config) -> Option<String> {
     let from = room(path);
-    let wrong = |message: String| Some((specifier.to_owned(), message));
     if specifier == "fulmar" || specifier.starts_with("fulmar/") {
-        return wrong(format!("imports the package itself; import the file behind '{specifier}'"));
+        return Some(format!("imports the package itself; import the file behind '{specifier}'"));
     }
     let target = join(path, specifier);
     let outside = target.as_deref().is_some_and(|target| !target.starts_with(ROOT));
-    if from != Some(NATIVE) && (outside || specifier.starts_with('#') || specifier.ends_with(".node")) {
-        return wrong(format!(
-            "imports '{specifier}'; only ts/src/native reaches the backends, import from there"
-        ));
+    let backend = outside || specifier.starts_with('#') || specifier.ends_with(".node");
+    if backend {
+        let message =
+            format!("imports '{specifier}'; only ts/src/native reaches the backends, import from there");
+        return (from != Some(NATIVE)).then_some(message);
     }
-    let target = target.filter(|_| !outside)?;
-    let from = from?;
-    let Some(to) = room(&target) else {
-        return wrong(format!(
-            "imports '{specifier}', the roof of the package; import the room that declares it"
-        ));
-    };
-    if from == to {
-        return None;
-    }
-    let floors = &config.typescript.floors;
-    let floor = |room: &str| floors.get(room).copied();
-    match (floor(from), floor(to)) {
-        (None, _) => {
-            wrong(format!("room {from} stands on no floor; add it to [typescript.floors] in tidy.toml"))
+    // The files right below ts/src are the roof and import every room.
+    let (target, from) = (target?, from?);
+    match room(&target) {
+        None => {
+            Some(format!("imports '{specifier}', the roof of the package; import the room that declares it"))
         }
-        (_, None) => {
-            wrong(format!("room {to} stands on no floor; add it to [typescript.floors] in tidy.toml"))
-        }
-        (Some(own), Some(other)) if other < own => None,
-        (Some(own), Some(other)) if other == own => {
-            let sideways =
-                config.typescript.sideways.get(from).is_some_and(|rooms| rooms.iter().any(|room| room == to));
-            let message = format!(
-                "{from} and {to} share floor {own}; move what both need down, or name the edge in tidy.toml"
-            );
-            if sideways { None } else { wrong(message) }
-        }
-        (Some(own), Some(other)) => wrong(format!(
-            "{from} is on floor {own} and may not import {to} on floor {other}; move what it needs to {from} or below"
-        )),
+        Some(to) if to == from => None,
+        Some(to) => edge(from, to, config),
     }
 }
 
-/// The files from which users reach the library: those that `package.json` exports, else `ts/src/index.ts`.
-pub fn entries(tree: &Tree) -> Vec<String> {
-    let mut entries: Vec<_> =
-        super::manifest::exported_sources(tree).into_iter().filter(|path| tree.has(path)).collect();
-    entries.push(format!("{ROOT}index.ts"));
-    entries.retain(|path| typescript::room(path).is_none_or(|room| room != NATIVE) && path.starts_with(ROOT));
-    entries.sort();
-    entries.dedup();
-    entries
+/// What is wrong with the room `from` importing the room `to`, if anything is.
+fn edge(from: &str, to: &str, config: &Config) -> Option<String> {
+    let floor = |room: &str| config.typescript.floors.get(room).copied();
+    let (Some(own), Some(other)) = (floor(from), floor(to)) else {
+        let homeless = if floor(from).is_none() { from } else { to };
+        return Some(format!(
+            "room {homeless} stands on no floor; add it to [typescript.floors] in tidy.toml"
+        ));
+    };
+    match other.cmp(&own) {
+        Ordering::Less => None,
+        Ordering::Equal => {
+            let named =
+                config.typescript.sideways.get(from).is_some_and(|rooms| rooms.iter().any(|room| room == to));
+            let fix = "move what both need down, or name the edge in [typescript.sideways] of tidy.toml";
+            (!named).then(|| format!("{from} and {to} share floor {own}; {fix}"))
+        }
+        Ordering::Greater => Some(format!(
+            "{from} is on floor {own} and may not import {to} on floor {other}; move what it needs to {from} or below"
+        )),
+    }
 }
 
 #[cfg(test)]

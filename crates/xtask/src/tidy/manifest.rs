@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Finding;
 use super::config::Config;
 use super::tree::Tree;
-use super::typescript::ROOT;
+use super::typescript::{ROOT, room};
 
 const PACKAGE: &str = "package.json";
 const EXAMPLES: &str = "examples/";
@@ -22,8 +22,18 @@ pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
 }
 
 /// The TypeScript sources behind `exports` of `package.json`, whether they exist or not.
-pub fn exported_sources(tree: &Tree) -> Vec<String> {
+fn exported_sources(tree: &Tree) -> Vec<String> {
     targets(tree, &["exports"]).iter().filter_map(|target| source_of(target)).collect()
+}
+
+/// The files from which users reach the library: those that `package.json` exports, else `ts/src/index.ts`.
+pub fn entries(tree: &Tree) -> Vec<String> {
+    let mut entries: Vec<_> = exported_sources(tree).into_iter().filter(|path| tree.has(path)).collect();
+    entries.push(format!("{ROOT}index.ts"));
+    entries.retain(|path| room(path).is_none_or(|room| room != "native") && path.starts_with(ROOT));
+    entries.sort();
+    entries.dedup();
+    entries
 }
 
 /// The TypeScript sources that `package.json` names anywhere in `exports`, `imports` and `bin`.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use super::config::Config;
-use super::floors::entries;
 use super::function::functions;
+use super::manifest::entries;
 use super::source::{Language, Source, is_test_path};
 use super::tree::Tree;
 use super::typescript::{ROOT, imports, resolve};

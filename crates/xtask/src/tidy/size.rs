@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::Finding;
 use super::config::Config;
-use super::function::functions;
-use super::source::Language;
+use super::function::{Function, functions};
+use super::source::{Language, Source};
 use super::tree::Tree;
 
 /// Lines of a file above which it needs a reason.
@@ -18,47 +18,38 @@ const NUM_PRINTED: usize = 10;
 /// Refuses files and functions over the limits.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
     let code = tree.sources().filter(|source| source.language != Language::Other);
-    let mut found = Vec::new();
-    for source in code {
-        let lines = source.num_lines();
-        if lines > FILE_LINES_MAX {
-            let message = format!(
-                "{lines} lines, the limit is {FILE_LINES_MAX}; split it by noun or give the reason in tidy.toml"
-            );
-            found.push(Finding {
-                path: source.path.clone(),
-                line: 0,
-                rule: "long-file",
-                item: String::new(),
-                message,
-            });
-        }
-        for function in
-            functions(source).into_iter().filter(|function| function.num_lines(source) > FUNCTION_LINES_MAX)
-        {
-            let message = format!(
-                "`{}` has {} lines, the limit is {FUNCTION_LINES_MAX}; split it or give the reason in tidy.toml",
-                function.name,
-                function.num_lines(source)
-            );
-            let line = source.line_of(function.at);
-            found.push(Finding {
-                path: source.path.clone(),
-                line,
-                rule: "long-function",
-                item: function.name,
-                message,
-            });
-        }
-    }
-    found
+    code.flat_map(|source| long_file(source).into_iter().chain(long_functions(source))).collect()
+}
+
+fn long_file(source: &Source) -> Option<Finding> {
+    let lines = source.num_lines();
+    let message = format!(
+        "{lines} lines, the limit is {FILE_LINES_MAX}; split it by noun or give the reason in tidy.toml"
+    );
+    let finding =
+        Finding { path: source.path.clone(), line: 0, rule: "long-file", item: String::new(), message };
+    (lines > FILE_LINES_MAX).then_some(finding)
+}
+
+fn long_functions(source: &Source) -> Vec<Finding> {
+    let long =
+        functions(source).into_iter().filter(|function| function.num_lines(source) > FUNCTION_LINES_MAX);
+    long.map(|function| {
+        let lines = function.num_lines(source);
+        let fix = "split it or give the reason in tidy.toml";
+        let message =
+            format!("`{}` has {lines} lines, the limit is {FUNCTION_LINES_MAX}; {fix}", function.name);
+        let line = source.line_of(function.at);
+        Finding { path: source.path.clone(), line, rule: "long-function", item: function.name, message }
+    })
+    .collect()
 }
 
 /// The ten longest files and functions beside the aims, as a table.
 pub fn figures(tree: &Tree) -> String {
     let code = || tree.sources().filter(|source| source.language != Language::Other);
     let mut files: Vec<_> = code().map(|source| (source.num_lines(), source.path.clone())).collect();
-    let place = |source: &super::source::Source, function: super::function::Function| {
+    let place = |source: &Source, function: Function| {
         let place = format!("{}:{} {}", source.path, source.line_of(function.at), function.name);
         (function.num_lines(source), place)
     };
