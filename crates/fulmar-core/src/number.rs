@@ -25,6 +25,31 @@ pub fn integer_from_f64(name: &str, value: f64) -> Result<u64> {
     Err(Error::new(ErrorKind::OutOfRange, detail))
 }
 
+/// The index or length that `value` holds.
+///
+/// # Errors
+/// `OutOfRange` if `value` is not a whole number from 0 that this machine can count to.
+pub fn index_from_f64(name: &str, value: f64) -> Result<usize> {
+    let integer = integer_from_f64(name, value)?;
+    usize::try_from(integer).map_err(|_| {
+        Error::new(ErrorKind::OutOfRange, format!("{name} must be at most {}: got {value}", usize::MAX))
+    })
+}
+
+/// Indices, or the dimensions of a shape; the message names the first that is none.
+///
+/// # Errors
+/// Those of [`index_from_f64`].
+///
+/// # Examples
+/// ```
+/// assert_eq!(fulmar_core::indices_from_f64("shape", &[2.0, 3.0])?, [2, 3]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn indices_from_f64(name: &str, values: &[f64]) -> Result<Vec<usize>> {
+    values.iter().map(|value| index_from_f64(name, *value)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,6 +60,7 @@ mod tests {
         assert_eq!(integer_from_f64("n", -0.0).unwrap(), 0);
         for refused in [SAFE_INTEGER_MAX + 1.0, -1.0, 0.5, f64::NAN, f64::INFINITY] {
             assert_eq!(integer_from_f64("n", refused).unwrap_err().kind(), ErrorKind::OutOfRange);
+            assert_eq!(indices_from_f64("n", &[0.0, refused]).unwrap_err().kind(), ErrorKind::OutOfRange);
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use serde_json::Value;
 
+use crate::storage::zeroed;
 use crate::tensor::Tensor;
 
 /// A JSON value that a whole batch shares, or a batch of them. Cloning shares the values.
@@ -54,6 +55,38 @@ impl NonTensor {
         };
         let index = Tensor::from_vec(shape, (0..len).collect::<Vec<u32>>())?;
         Ok(Self::picked(index, values.into()))
+    }
+
+    /// One value for each element of a batch of `shape`, given as arrays nested as deep as `shape` is long. What lies deeper
+    /// belongs to the values.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the arrays are not of `shape`; those of [`NonTensor::each`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::NonTensor;
+    /// use serde_json::json;
+    /// assert_eq!(NonTensor::nested(&[2], json!([["a", "b"], ["c"]]))?.shape(), Some(&[2][..]));
+    /// assert!(NonTensor::nested(&[2, 2], json!([["a", "b"], ["c"]])).is_err());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn nested(shape: &[usize], values: Value) -> Result<Self> {
+        let mut level = vec![values];
+        for (dim, len) in shape.iter().enumerate() {
+            let mut inner = Vec::new();
+            for value in level {
+                match value {
+                    Value::Array(values) if values.len() == *len => inner.extend(values),
+                    Value::Array(values) => {
+                        return Err(not_nested(shape, dim, &format!("an array of {}", values.len())));
+                    }
+                    _ => return Err(not_nested(shape, dim, "a value that is no array")),
+                }
+            }
+            level = inner;
+        }
+        Self::each(shape, level)
     }
 
     /// The shape of the batch that these values were made for; nothing if one value serves any batch.
@@ -117,19 +150,18 @@ impl NonTensor {
         let mut table = Vec::new();
         let mut indices = Vec::with_capacity(parts.len());
         for (part, batch_size) in parts {
-            let len = batch_size.iter().product();
-            let base = table.len();
-            let index = match &part.0 {
+            let base = table.len() as u32;
+            let mut index = zeroed::<u32>(num_elements(batch_size)?)?;
+            match &part.0 {
                 Kind::Shared(value) => {
                     table.push((**value).clone());
-                    vec![base; len]
+                    index.fill(base);
                 }
                 Kind::Each { .. } => {
-                    table.extend(part.rows(len));
-                    (base..table.len()).collect()
+                    table.extend(part.rows(index.len()));
+                    index.iter_mut().zip(base..).for_each(|(at, next)| *at = next);
                 }
-            };
-            let index = index.into_iter().map(|at| at as u32).collect::<Vec<_>>();
+            }
             indices.push(Tensor::from_vec(batch_size, index)?);
         }
         if u32::try_from(table.len()).is_err() {
@@ -164,6 +196,11 @@ impl NonTensor {
             }
         }
     }
+}
+
+fn not_nested(shape: &[usize], dim: usize, got: &str) -> Error {
+    let detail = format!("values must be arrays of shape {shape:?}: got {got} in dimension {dim}");
+    Error::new(ErrorKind::ShapeMismatch, detail)
 }
 
 impl PartialEq for NonTensor {

@@ -36,20 +36,12 @@ fn tensor(value: &Value) -> Tensor {
     .unwrap()
 }
 
-fn flat(values: &Value, depth: usize) -> Vec<Value> {
-    match (values, depth) {
-        (Value::Array(values), 1..) => values.iter().flat_map(|value| flat(value, depth - 1)).collect(),
-        _ => vec![values.clone()],
-    }
-}
-
 fn entry(value: &Value, batch_size: &[usize]) -> Result<Entry> {
     if value.get("$t").is_some() {
         return Ok(tensor(value).into());
     }
     if let Some(values) = value.get("$nts") {
-        let size = shape(&value["b"]);
-        return Ok(NonTensor::each(&size, flat(values, size.len()))?.into());
+        return Ok(NonTensor::nested(&shape(&value["b"]), values.clone())?.into());
     }
     if let Some(entries) = value.get("$td") {
         return dict(
@@ -181,25 +173,25 @@ fn single(value: i64) -> Tensor {
     Tensor::from_vec(&[], vec![value]).unwrap()
 }
 
-fn batch(ids: Vec<u32>, offsets: &[u32], texts: &Value) -> TensorDict {
+fn batch(ids: Vec<u32>, offsets: &[u32], texts: Value) -> TensorDict {
     let rows = offsets.len() - 1;
     let mut dict = TensorDict::new(&[rows]).unwrap();
     dict.set("ids", Ragged::new(Tensor::from_vec(&[ids.len()], ids).unwrap(), offsets).unwrap()).unwrap();
-    dict.set(["meta", "text"], NonTensor::each(&[rows], flat(texts, 1)).unwrap()).unwrap();
+    dict.set(["meta", "text"], NonTensor::nested(&[rows], texts).unwrap()).unwrap();
     dict.set("task", NonTensor::shared(json!("sum"))).unwrap();
     dict
 }
 
 #[test]
 fn ragged_and_text_entries_follow_the_rows() {
-    let dict = batch(vec![1, 2, 3, 4, 5, 6], &[0, 1, 1, 4, 6], &json!(["a", "b", "c", "d"]));
+    let dict = batch(vec![1, 2, 3, 4, 5, 6], &[0, 1, 1, 4, 6], json!(["a", "b", "c", "d"]));
     let row = dict.index(2).unwrap();
     assert_eq!(row.batch_size(), [0; 0]);
     assert_eq!(row.tensor("ids").unwrap().to_vec::<u32>().unwrap(), [2, 3, 4]);
     assert_eq!(row.entry(["meta", "text"]).unwrap(), &Entry::NonTensor(NonTensor::shared(json!("c"))));
 
     let chosen = dict.index_select(&[3, 0]).unwrap();
-    assert_eq!(chosen, batch(vec![5, 6, 1], &[0, 2, 3], &json!(["d", "a"])));
+    assert_eq!(chosen, batch(vec![5, 6, 1], &[0, 2, 3], json!(["d", "a"])));
     let ends = [dict.slice(0..1).unwrap(), dict.slice(1..4).unwrap()];
     assert_eq!(TensorDict::cat(&ends, 0).unwrap(), dict);
     assert_eq!(dict.slice(1..1).unwrap().ragged("ids").unwrap().num_rows(), 0);
