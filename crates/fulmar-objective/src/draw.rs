@@ -193,7 +193,7 @@ impl PartialOrd for Ranked {
 
 impl Kept {
     fn of(logits: &[f32], options: &DrawOptions) -> Self {
-        let temperature = options.temperature as f32;
+        let temperature = (options.temperature as f32).max(f32::MIN_POSITIVE); // 0 / 0 would be NaN
         // Adding 0 turns -0 into 0: the two are equal logits.
         let score_v: Vec<f32> = logits.iter().map(|logit| scaled(*logit, temperature) + 0.0).collect();
         let peak = score_v.iter().copied().fold(f32::MIN, f32::max);
