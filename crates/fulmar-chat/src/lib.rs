@@ -7,6 +7,7 @@
 mod chatml;
 mod check;
 mod history;
+mod ledger;
 mod message;
 mod renderer;
 
@@ -14,6 +15,10 @@ pub use chatml::ChatMlRenderer;
 pub use check::check_renderer;
 pub use fulmar_core::Result;
 pub use history::History;
+pub use ledger::{
+    Attribution, Branch, BranchReason, Fork, Ledger, RecordedTurn, SampleRef, Samples, Segment, Turn,
+    TurnOptions, VersionRange, Versions,
+};
 pub use message::Message;
 pub use renderer::{
     Bridge, BridgeRefusal, Origin, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Rendered,

@@ -1,5 +1,6 @@
 //! The contract between conversations and token ids.
 
+use fulmar_core::{Error, ErrorKind};
 use fulmar_tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 
@@ -47,10 +48,19 @@ impl Origin {
         self as u8
     }
 
-    /// The origin with this code.
-    #[must_use]
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
+    /// The origins with these codes.
+    ///
+    /// # Errors
+    /// `OutOfRange` for a code that no origin has.
+    pub fn from_codes(codes: &[u8]) -> Result<Vec<Self>> {
+        let read = |(t, &code): (usize, &u8)| {
+            let detail = || format!("origins[{t}] must be the code of an origin, 0 to 7: got {code}");
+            Self::ALL
+                .get(usize::from(code))
+                .copied()
+                .ok_or_else(|| Error::new(ErrorKind::OutOfRange, detail()))
+        };
+        codes.iter().enumerate().map(read).collect()
     }
 }
 
@@ -266,8 +276,8 @@ mod tests {
     fn origins_have_their_index_as_code() {
         for (code, origin) in Origin::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(origin.code()), code);
-            assert_eq!(Origin::from_code(origin.code()), Some(origin));
+            assert_eq!(Origin::from_codes(&[origin.code()]), Ok(vec![origin]));
         }
-        assert_eq!(Origin::from_code(8), None);
+        assert_eq!(Origin::from_codes(&[0, 8]).unwrap_err().kind(), ErrorKind::OutOfRange);
     }
 }

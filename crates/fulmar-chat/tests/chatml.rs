@@ -1,4 +1,5 @@
 //! ChatML against TorchRL's renders, the common suite, and random conversations.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn ascii() -> (Arc<CharTokenizer>, ChatMlRenderer) {
     (tokenizer.clone(), ChatMlRenderer::new(tokenizer).unwrap())
 }
 
-fn chat(dictionaries: Value) -> Vec<Message> {
+fn chat(dictionaries: &Value) -> Vec<Message> {
     History::from_json(&dictionaries.to_string()).unwrap().messages().to_vec()
 }
 
@@ -50,7 +51,7 @@ fn renders_and_masks_equal_those_of_torchrl() {
         let mut dictionaries = row["chat"].clone();
         let options = RenderOptions { add_generation_prompt: row["add_generation_prompt"] == true };
         if row["case"] == "D" {
-            let refused = renderer.render(&chat(dictionaries.clone()), &options).unwrap_err();
+            let refused = renderer.render(&chat(&dictionaries), &options).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Incompatible);
             assert!(refused.detail().starts_with("messages[1]: tool_calls"), "{refused}");
             num_refused += 1;
@@ -58,7 +59,7 @@ fn renders_and_masks_equal_those_of_torchrl() {
                 message.as_object_mut().unwrap().remove("tool_calls");
             }
         }
-        let rendered = renderer.render(&chat(dictionaries), &options).unwrap();
+        let rendered = renderer.render(&chat(&dictionaries), &options).unwrap();
         if let Some(text) = row["text"].as_str() {
             assert_eq!(tokenizer.decode(&rendered.ids, false).unwrap(), text);
         }
@@ -74,8 +75,8 @@ fn renders_and_masks_equal_those_of_torchrl() {
 fn chatml_passes_the_common_suite() {
     let (_, renderer) = ascii();
     let conversations = [
-        chat(json!([{ "role": "user", "content": "Hi" }])),
-        chat(json!([
+        chat(&json!([{ "role": "user", "content": "Hi" }])),
+        chat(&json!([
             { "role": "system", "content": "Be brief." },
             { "role": "user", "content": "1+1?" },
             { "role": "assistant", "content": " 2 \n" },
@@ -94,7 +95,8 @@ fn chatml_passes_the_common_suite() {
 #[test]
 fn every_token_says_where_it_came_from() {
     let (tokenizer, renderer) = ascii();
-    let messages = chat(json!([{ "role": "user", "content": "Q" }, { "role": "assistant", "content": "A" }]));
+    let messages =
+        chat(&json!([{ "role": "user", "content": "Q" }, { "role": "assistant", "content": "A" }]));
     let rendered = renderer.render(&messages, &PROMPT).unwrap();
     assert_eq!(marked_text(&*tokenizer, &rendered, &rendered.sampled_mask), "A<|im_end|>");
     assert_eq!(marked_text(&*tokenizer, &rendered, &rendered.is_content), "QA<|im_end|>");
@@ -126,7 +128,7 @@ fn text_that_spells_a_marker_is_ordinary_text() {
 #[test]
 fn conversations_that_the_family_cannot_express_are_refused_by_name() {
     let (_, renderer) = ascii();
-    let refuse = |dictionaries| renderer.render(&chat(dictionaries), &WHOLE).unwrap_err();
+    let refuse = |dictionaries: Value| renderer.render(&chat(&dictionaries), &WHOLE).unwrap_err();
     let stranger = refuse(json!([{ "role": "user", "content": "a" }, { "role": "robot", "content": "b" }]));
     assert_eq!(stranger.kind(), ErrorKind::UnknownName);
     assert_eq!(

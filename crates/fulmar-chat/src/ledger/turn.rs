@@ -1,0 +1,186 @@
+//! What one call of [`Ledger::record_turn`] takes, and what is refused before anything changes.
+
+use fulmar_core::{Error, ErrorKind};
+use serde::{Deserialize, Serialize};
+
+use super::{BranchReason, Fork, Ledger, VersionRange, Versions};
+use crate::{Origin, Result};
+
+/// One turn: the whole prompt that the policy was given, and what it sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn<'a> {
+    /// The prompt, at least one token.
+    pub prompt_ids: &'a [u32],
+    /// The sampled tokens. Shape `[T]`.
+    pub completion_ids: &'a [u32],
+    /// Log-probability of each sampled token under the model itself (temperature 1). Shape `[T]`.
+    pub log_probs: &'a [f32],
+    /// Log-probability of each sampled token under the distribution it was drawn from. Shape `[T]`.
+    pub sampled_log_probs: &'a [f32],
+    /// The weights that sampled the tokens.
+    pub versions: Versions<'a>,
+    /// Where the prompt's tokens came from; without it they count as [`Origin::Env`].
+    pub attribution: Option<Attribution<'a>>,
+    /// Why the prompt may not extend the last turn, if the caller knows.
+    pub branch_reason: Option<BranchReason>,
+}
+
+/// Where prompt tokens came from, as a [`crate::Rendered`] says it. Both lists have the shape of the prompt.
+#[derive(Debug, Clone, Copy)]
+pub struct Attribution<'a> {
+    /// The origin of each token.
+    pub origin: &'a [Origin],
+    /// The message of each token; -1 for none.
+    pub message_index: &'a [i32],
+    /// Added to every index that is not -1: how many messages came before those that a bridge rendered.
+    pub message_offset: u32,
+}
+
+impl Attribution<'_> {
+    /// Origin and message of token `t`.
+    pub(super) fn label(&self, t: usize) -> (Origin, i32) {
+        let index = self.message_index[t];
+        let offset = if index < 0 { 0 } else { self.message_offset as i32 };
+        (self.origin[t], index + offset)
+    }
+
+    /// The message that a completion becomes: the one after the last of the prompt.
+    pub(super) fn next_message_index(&self) -> i32 {
+        let last = self.message_index.iter().copied().max().unwrap_or(-1);
+        if last < 0 { -1 } else { last + self.message_offset as i32 + 1 }
+    }
+}
+
+/// The small part of a turn, as it crosses a language boundary in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TurnOptions {
+    /// See [`Attribution::message_offset`].
+    pub message_offset: u32,
+    /// See [`Turn::branch_reason`].
+    pub branch_reason: Option<BranchReason>,
+    /// One range of versions for all tokens, where no version of each token is given.
+    pub policy_version: Option<VersionRange>,
+}
+
+impl TurnOptions {
+    /// Reads `{"messageOffset": 0, "branchReason": "resample", "policyVersion": {"min": 3, "max": 3}}`; all are optional.
+    ///
+    /// # Errors
+    /// `Malformed` if `text` is not that.
+    pub fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| {
+            Error::new(ErrorKind::Malformed, format!("turn must be as documented: got {error}"))
+        })
+    }
+
+    /// The versions of a completion: `each` if given, else the one range.
+    ///
+    /// # Errors
+    /// `Malformed` if there is neither or both.
+    pub fn versions<'a>(&self, each: Option<&'a [u32]>) -> Result<Versions<'a>> {
+        match (each, self.policy_version) {
+            (Some(each), None) => Ok(Versions::Each(each)),
+            (None, Some(range)) => Ok(Versions::Within(range)),
+            (each, _) => {
+                let got = if each.is_some() { "both" } else { "neither" };
+                let detail = format!("policy_version must be one range or one version a token: got {got}");
+                Err(Error::new(ErrorKind::Malformed, detail))
+            }
+        }
+    }
+}
+
+/// Where a turn was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RecordedTurn {
+    /// Counts the turns from 0.
+    pub turn: usize,
+    /// The branch that ends with this turn.
+    pub branch: usize,
+    /// The fork that this turn made; `None` where it extended a branch.
+    pub fork: Option<Fork>,
+}
+
+impl Ledger {
+    /// Refuses what cannot be recorded, but for the limits.
+    pub(super) fn check_turn(&self, turn: &Turn<'_>) -> Result<()> {
+        if turn.prompt_ids.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "prompt_ids must hold a token: got none"));
+        }
+        self.check_completion(turn.completion_ids.len())?;
+        check_sampled(turn)?;
+        turn.attribution
+            .as_ref()
+            .map_or(Ok(()), |attribution| check_attribution(attribution, turn.prompt_ids.len()))
+    }
+
+    fn check_completion(&self, num_ids: usize) -> Result<()> {
+        let silent = if self.num_turns > 0 && self.log_probs.is_empty() {
+            0
+        } else if self.num_turns > 0 && num_ids == 0 {
+            self.num_turns
+        } else {
+            return Ok(());
+        };
+        let detail =
+            format!("every turn of several must hold a sampled token: got no completion in turn {silent}");
+        Err(Error::new(ErrorKind::Empty, detail))
+    }
+}
+
+fn check_sampled(turn: &Turn<'_>) -> Result<()> {
+    let num_ids = turn.completion_ids.len();
+    check_length("log_probs", turn.log_probs.len(), num_ids)?;
+    check_length("sampled_log_probs", turn.sampled_log_probs.len(), num_ids)?;
+    check_finite("log_probs", turn.log_probs)?;
+    check_finite("sampled_log_probs", turn.sampled_log_probs)?;
+    match turn.versions {
+        Versions::Each(versions) => check_length("versions", versions.len(), num_ids),
+        Versions::Within(range) => check_range(range),
+    }
+}
+
+pub(super) fn check_range(VersionRange { min, max }: VersionRange) -> Result<()> {
+    if min <= max {
+        return Ok(());
+    }
+    let detail = format!("policy_version must have min <= max: got {min} and {max}");
+    Err(Error::new(ErrorKind::OutOfRange, detail))
+}
+
+fn check_finite(name: &str, values: &[f32]) -> Result<()> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(t) => {
+            Err(Error::new(ErrorKind::NonFinite, format!("{name}[{t}] must be finite: got {}", values[t])))
+        }
+    }
+}
+
+pub(super) fn check_length(name: &str, length: usize, expected: usize) -> Result<()> {
+    if length == expected {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::ShapeMismatch,
+        format!("{name} must have one entry a token, {expected}: got {length}"),
+    ))
+}
+
+fn check_attribution(attribution: &Attribution<'_>, num_ids: usize) -> Result<()> {
+    check_length("origin", attribution.origin.len(), num_ids)?;
+    check_length("message_index", attribution.message_index.len(), num_ids)?;
+    if let Some(t) = attribution.origin.iter().position(|&origin| origin == Origin::Sampled) {
+        let detail = format!("origin[{t}] must be one of context: got sampled, which only completions are");
+        return Err(Error::new(ErrorKind::OutOfRange, detail));
+    }
+    let last = i64::from(i32::MAX) - 1 - i64::from(attribution.message_offset);
+    match attribution.message_index.iter().find(|&&index| index < -1 || i64::from(index) > last) {
+        None => Ok(()),
+        Some(index) => {
+            let detail = format!("message_index must be -1 or at most {last}: got {index}");
+            Err(Error::new(ErrorKind::OutOfRange, detail))
+        }
+    }
+}
