@@ -5,7 +5,7 @@
  * core (`model`, `loss`, `optimizer`) pass through untouched: their defaults and their checks live there.
  */
 
-import { ConfigReader } from '../core/config-reader.js'
+import { ConfigReader } from '../core/index.js'
 
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
 export type CoreOptions = Readonly<Record<string, unknown>>

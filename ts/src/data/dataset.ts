@@ -1,0 +1,147 @@
+/** Endless streams of samples that know where they stand, so a resumed run goes on with the sample it would have seen. */
+
+import { ConfigReader, FulmarError, Rng } from '../core/index.js'
+
+/** Where a dataset stands: plain JSON, for a checkpoint. */
+export interface DatasetState {
+  /** How many samples were taken. */
+  readonly position: number
+}
+
+/**
+ * An endless stream of samples.
+ *
+ * @example
+ * ```ts
+ * import { type Dataset, listDataset } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const dataset: Dataset<string> = listDataset({ items: ['a', 'b'] })
+ * assert.deepEqual([dataset.next(), dataset.next(), dataset.next()], ['a', 'b', 'a'])
+ * const state = dataset.stateDict()
+ * assert.equal(dataset.next(), 'b')
+ * dataset.loadStateDict(state)
+ * assert.equal(dataset.next(), 'b')
+ * ```
+ */
+export interface Dataset<Sample> {
+  /** The next sample. */
+  next(): Sample
+  /** Where the stream stands. */
+  stateDict(): DatasetState
+  /** Goes to where `state` was taken. @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` if it is not such a state. */
+  loadStateDict(state: unknown): void
+}
+
+/** Options of {@link generatedDataset}. */
+export interface GeneratedDatasetOptions<Sample> {
+  /** A non-negative safe integer. */
+  readonly seed: number
+  /** Names the stream: two names with one seed give independent samples. */
+  readonly name: string
+  /** Makes one sample from its own stream of random numbers; the sample must depend on nothing else. */
+  readonly make: (rng: Rng) => Sample
+}
+
+/**
+ * Samples made from random numbers. Sample `i` is a pure function of `seed`, `name` and `i`.
+ *
+ * @example
+ * ```ts
+ * import { generatedDataset } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const dice = () => generatedDataset({ seed: 7, name: 'dice', make: (rng) => 1 + rng.below(6) })
+ * const [first, second] = [dice(), dice()]
+ * assert.equal(first.next(), second.next())
+ * ```
+ */
+export function generatedDataset<Sample>(options: GeneratedDatasetOptions<Sample>): Dataset<Sample> {
+  const { seed, name, make } = options
+  const stream = Rng.fromSeed(seed).stream(name)
+  return positionedDataset((position) => {
+    using rng = stream.fork(position)
+    return make(rng)
+  })
+}
+
+/** Options of {@link listDataset}. */
+export interface ListDatasetOptions<Sample> {
+  /** At least one. Copied, so later changes of the list are not seen. */
+  readonly items: Iterable<Sample>
+  /**
+   * Puts the items in a new random order for each pass; without it they come as they are.
+   * @default no shuffling
+   */
+  readonly shuffleSeed?: number
+}
+
+/**
+ * The items of a list, again and again.
+ * @throws {FulmarError} `EMPTY` if there is no item.
+ *
+ * @example
+ * ```ts
+ * import { listDataset } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const dataset = listDataset({ items: [1, 2, 3], shuffleSeed: 7 })
+ * const pass = [dataset.next(), dataset.next(), dataset.next()]
+ * assert.deepEqual(pass.sort(), [1, 2, 3])
+ * assert.throws(() => listDataset({ items: [] }), { code: 'EMPTY' })
+ * ```
+ */
+export function listDataset<Sample>({
+  items: iterable,
+  shuffleSeed,
+}: ListDatasetOptions<Sample>): Dataset<Sample> {
+  const items = [...iterable]
+  if (items.length === 0) throw new FulmarError('EMPTY', 'items must hold a sample: got none')
+  const stream = shuffleSeed === undefined ? undefined : Rng.fromSeed(shuffleSeed).stream('listDataset')
+  let order: { readonly pass: number; readonly indices: Uint32Array } | undefined
+  return positionedDataset((position) => {
+    const pass = Math.floor(position / items.length)
+    const place = position % items.length
+    if (stream && order?.pass !== pass) order = { pass, indices: permutationOf(stream, pass, items.length) }
+    return itemAt(items, order?.indices[place] ?? place)
+  })
+}
+
+/**
+ * An endless stream whose sample number `position` is `sampleAt(position)`.
+ *
+ * @example
+ * ```ts
+ * import { positionedDataset } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const squares = positionedDataset((position) => position ** 2)
+ * squares.loadStateDict({ position: 3 })
+ * assert.equal(squares.next(), 9)
+ * assert.deepEqual(squares.stateDict(), { position: 4 })
+ * ```
+ */
+export function positionedDataset<Sample>(sampleAt: (position: number) => Sample): Dataset<Sample> {
+  let position = 0
+  return {
+    next: () => sampleAt(position++),
+    stateDict: () => ({ position }),
+    loadStateDict: (state) => {
+      const reader = new ConfigReader('state', state)
+      const next = reader.integer('position', { min: 0, fallback: -1 })
+      reader.end()
+      position = next
+    },
+  }
+}
+
+function permutationOf(stream: Rng, pass: number, length: number): Uint32Array {
+  using rng = stream.fork(pass)
+  return rng.permutation(length)
+}
+
+/** The item at `index`; unlike `items[index]` it keeps apart an item that is `undefined` and no item at all. */
+function itemAt<Sample>(items: readonly Sample[], index: number): Sample {
+  for (const item of items.slice(index, index + 1)) return item
+  throw new FulmarError('OUT_OF_RANGE', `index must be below ${items.length}: got ${index}`)
+}

@@ -1,0 +1,11 @@
+/** Where samples come from. */
+
+export {
+  type Dataset,
+  type DatasetState,
+  type GeneratedDatasetOptions,
+  generatedDataset,
+  type ListDatasetOptions,
+  listDataset,
+  positionedDataset,
+} from './dataset.js'

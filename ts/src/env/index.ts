@@ -1,0 +1,29 @@
+/** Environments, rewards, tasks. */
+
+export {
+  checkInitOutput,
+  checkStepOutput,
+  type EnvContext,
+  type MessageEnv,
+  type MessageEnvInitOutput,
+  type MessageEnvStepOutput,
+} from './message-env.js'
+export { isError, isTerminal, isTruncated, ROLLOUT_STATUSES, type RolloutStatus } from './rollout-status.js'
+export {
+  digitSum,
+  type SumDigitsOptions,
+  type SumDigitsSample,
+  type SumDigitsTask,
+  sumDigits,
+} from './sum-digits.js'
+export {
+  lastCompletionText,
+  type RewardContext,
+  type RewardFn,
+  type RewardScore,
+  type RolloutView,
+  type Split,
+  type Task,
+  type TurnView,
+  type Unscored,
+} from './task.js'

@@ -1,0 +1,137 @@
+/** The world as a conversation: an environment says the first messages and answers each message of the policy. */
+
+import type { Message } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+
+/** How a conversation begins. */
+export interface MessageEnvInitOutput {
+  /** The first prompt; assistant messages are welcome here as worked examples. At least one. */
+  readonly initPromptMessages: readonly Message[]
+  /**
+   * Tools that the policy may call, in the form that the renderer's family takes.
+   * @default none
+   */
+  readonly tools?: readonly unknown[]
+}
+
+/** How an environment answers. */
+export interface MessageEnvStepOutput {
+  /**
+   * What is said next; never by an assistant.
+   * @default none
+   */
+  readonly envMessages?: readonly Message[]
+  /**
+   * Whether the conversation is over.
+   * @default false
+   */
+  readonly done?: boolean
+  /**
+   * Signals of this step by name; reward functions decide what they are worth.
+   * @default none
+   */
+  readonly envRewards?: Readonly<Record<string, number>>
+}
+
+/** What an environment is told besides the message. */
+export interface EnvContext {
+  /** Fires when the step takes too long or the run is stopped. */
+  readonly signal: AbortSignal
+}
+
+/**
+ * One conversation with the world. Made for one rollout and never used again: `init` once, `step` for each message of
+ * the policy until it says `done`, `close` always.
+ *
+ * @example
+ * ```ts
+ * import type { MessageEnv } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const echo: MessageEnv = {
+ *   init: () => ({ initPromptMessages: [{ role: 'user', content: 'Say something.' }] }),
+ *   step: (message) => ({ envMessages: [{ role: 'user', content: message.content }], done: message.content === 'bye' }),
+ *   close: () => {},
+ * }
+ * const context = { signal: new AbortController().signal }
+ * assert.equal((await echo.step({ role: 'assistant', content: 'bye' }, context)).done, true)
+ * ```
+ */
+export interface MessageEnv {
+  /** The beginning of the conversation. */
+  init(context: EnvContext): MessageEnvInitOutput | Promise<MessageEnvInitOutput>
+  /** Answers the parsed message of the policy. Tools are run here. */
+  step(completionMessage: Message, context: EnvContext): MessageEnvStepOutput | Promise<MessageEnvStepOutput>
+  /** Gives everything back. Called once or more, also after a failure; what it throws is ignored. */
+  close(): void | Promise<void>
+}
+
+/**
+ * Checks what an `init` returned and fills in the defaults.
+ * @throws {FulmarError} `EMPTY` if there is no message; `MALFORMED` if a message has no role; `UNKNOWN_NAME` for an
+ * unknown key.
+ *
+ * @example
+ * ```ts
+ * import { checkInitOutput } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const output = checkInitOutput({ initPromptMessages: [{ role: 'user', content: 'Hi' }] })
+ * assert.deepEqual(output.tools, [])
+ * assert.throws(() => checkInitOutput({ initPromptMessages: [] }), { code: 'EMPTY' })
+ * ```
+ */
+export function checkInitOutput(output: MessageEnvInitOutput): Required<MessageEnvInitOutput> {
+  checkKnownKeys('init output', output, ['initPromptMessages', 'tools'])
+  const { initPromptMessages, tools = [] } = output
+  checkMessages('initPromptMessages', initPromptMessages)
+  if (initPromptMessages.length === 0) {
+    throw new FulmarError('EMPTY', 'initPromptMessages must hold a message: got none')
+  }
+  return { initPromptMessages: [...initPromptMessages], tools: [...tools] }
+}
+
+/**
+ * Checks what a `step` returned and fills in the defaults.
+ * @throws {FulmarError} `MALFORMED` if a message has no role or is an assistant's; `NON_FINITE` if a reward is NaN or
+ * infinite; `UNKNOWN_NAME` for an unknown key.
+ *
+ * @example
+ * ```ts
+ * import { checkStepOutput } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.deepEqual(checkStepOutput({ done: true }), { envMessages: [], done: true, envRewards: {} })
+ * const spoken = { envMessages: [{ role: 'assistant', content: 'I am the policy' }] }
+ * assert.throws(() => checkStepOutput(spoken), { code: 'MALFORMED' })
+ * ```
+ */
+export function checkStepOutput(output: MessageEnvStepOutput): Required<MessageEnvStepOutput> {
+  checkKnownKeys('step output', output, ['envMessages', 'done', 'envRewards'])
+  const { envMessages = [], done = false, envRewards = {} } = output
+  checkMessages('envMessages', envMessages)
+  if (envMessages.some((message) => message.role === 'assistant')) {
+    throw new FulmarError(
+      'MALFORMED',
+      'envMessages must not speak for the policy: got a message with role "assistant"',
+    )
+  }
+  for (const [name, reward] of Object.entries(envRewards)) {
+    if (!Number.isFinite(reward)) {
+      throw new FulmarError('NON_FINITE', `envRewards.${name} must be finite: got ${describeValue(reward)}`)
+    }
+  }
+  return { envMessages: [...envMessages], done, envRewards: { ...envRewards } }
+}
+
+function checkMessages(name: string, messages: unknown): void {
+  if (!Array.isArray(messages)) {
+    throw new FulmarError('MALFORMED', `${name} must be a list of messages: got ${describeValue(messages)}`)
+  }
+  messages.forEach((message: unknown, index) => {
+    const hasRole = typeof message === 'object' && message !== null && 'role' in message
+    if (!hasRole || typeof message.role !== 'string') {
+      throw new FulmarError('MALFORMED', `${name}[${index}] must have a role: got ${describeValue(message)}`)
+    }
+  })
+}

@@ -1,0 +1,62 @@
+/** How far a rollout has come, and how it ended. */
+
+/** Every status: one that goes on, one that is good, three truncations, four errors. */
+export const ROLLOUT_STATUSES = [
+  'ongoing',
+  'completed',
+  'truncated_length',
+  'truncated_prompt_too_long',
+  'truncated_max_turns',
+  'error_parse',
+  'error_timeout',
+  'error_abort',
+  'error',
+] as const
+
+/** `ongoing`, or how a rollout ended. */
+export type RolloutStatus = (typeof ROLLOUT_STATUSES)[number]
+
+/**
+ * Whether a limit ended the rollout: tokens of one completion, tokens of a prompt, or turns.
+ *
+ * @example
+ * ```ts
+ * import { isTruncated, ROLLOUT_STATUSES } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(ROLLOUT_STATUSES.filter(isTruncated).length, 3)
+ * ```
+ */
+export function isTruncated(status: RolloutStatus): boolean {
+  return status.startsWith('truncated')
+}
+
+/**
+ * Whether a failure ended the rollout.
+ *
+ * @example
+ * ```ts
+ * import { isError, ROLLOUT_STATUSES } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(ROLLOUT_STATUSES.filter(isError).length, 4)
+ * ```
+ */
+export function isError(status: RolloutStatus): boolean {
+  return status.startsWith('error')
+}
+
+/**
+ * Whether the rollout has ended.
+ *
+ * @example
+ * ```ts
+ * import { isTerminal, ROLLOUT_STATUSES } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.deepEqual(ROLLOUT_STATUSES.filter((status) => !isTerminal(status)), ['ongoing'])
+ * ```
+ */
+export function isTerminal(status: RolloutStatus): boolean {
+  return status !== 'ongoing'
+}

@@ -1,0 +1,10 @@
+/** What samples tokens. */
+
+export {
+  type Completion,
+  checkGenerateRequest,
+  type FinishReason,
+  type GenerateRequest,
+  type Policy,
+} from './policy.js'
+export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'

@@ -1,0 +1,28 @@
+/** Time, metrics, the run log and what is drawn from it. */
+
+export { writeFileAtomic } from './atomic-file.js'
+export { type Clock, ManualClock, systemClock, TIMER_DELAY_MS_MAX } from './clock.js'
+export { type Metric, metric, type ReducedMetrics, type Reducer, reduceMetrics } from './metric.js'
+export {
+  formatDuration,
+  ProgressLine,
+  type ProgressLineOptions,
+  type ProgressStream,
+} from './progress-line.js'
+export {
+  type EvalEvent,
+  isRunEvent,
+  type Phase,
+  type ResultEvent,
+  type RunEvent,
+  type StepEvent,
+} from './run-event.js'
+export {
+  JsonLinesFile,
+  LINES_BUFFER_LENGTH_MAX,
+  RunLog,
+  type RunLogOptions,
+  type RunRecord,
+  readJsonLines,
+  readRun,
+} from './run-log.js'

@@ -1,0 +1,143 @@
+/** One line that lives on a terminal; a plain line now and then where there is no terminal. */
+
+import type { Clock } from './clock.js'
+import { systemClock } from './clock.js'
+import type { StepEvent } from './run-event.js'
+
+/** Where a {@link ProgressLine} writes: `process.stderr`, or anything like it. */
+export interface ProgressStream {
+  /** Whether the line may be drawn over. */
+  readonly isTTY?: boolean | undefined
+  /** Width of the terminal in characters. */
+  readonly columns?: number | undefined
+  write(text: string): unknown
+}
+
+/** Options of {@link ProgressLine}. */
+export interface ProgressLineOptions {
+  readonly stream: ProgressStream
+  /** @default systemClock */
+  readonly clock?: Clock
+}
+
+const REDRAW_MS = 100
+const PLAIN_LINE_MS = 5_000
+const COLUMNS_DEFAULT = 80
+/** Weight of the newest step in the running mean of seconds per step. */
+const PACE_WEIGHT = 0.1
+
+/**
+ * Shows phase, step, reward, KL, tokens per second and the time left of the phase.
+ *
+ * On a terminal the line is drawn over at most every 100 ms and never wraps; elsewhere a line is written at most
+ * every 5 s. The last step of a phase is always shown.
+ *
+ * @example
+ * ```ts
+ * import { ManualClock, ProgressLine } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * let text = ''
+ * const line = new ProgressLine({ stream: { write: (part) => { text += part } }, clock: new ManualClock() })
+ * line.update({ event: 'step', phase: 'grpo', step: 1, numSteps: 1, metrics: { reward: 0.5, kl: 0.01 } })
+ * assert.equal(text, 'grpo 1/1 | reward 0.500 | kl 0.0100\n')
+ * ```
+ */
+export class ProgressLine {
+  readonly #stream: ProgressStream
+  readonly #clock: Clock
+  #phase: string | undefined
+  #lastStepMs = 0
+  #paceMs: number | undefined
+  #shownMs = Number.NEGATIVE_INFINITY
+  #isDrawn = false
+
+  constructor({ stream, clock = systemClock }: ProgressLineOptions) {
+    this.#stream = stream
+    this.#clock = clock
+    this.#lastStepMs = clock.nowMs()
+  }
+
+  /** Takes note of a step and shows it if it is time. */
+  update(event: StepEvent): void {
+    const nowMs = this.#clock.nowMs()
+    this.#measurePace(event.phase, nowMs)
+    const isLast = event.step >= event.numSteps
+    const restMs = this.#stream.isTTY ? REDRAW_MS : PLAIN_LINE_MS
+    if (!isLast && nowMs - this.#shownMs < restMs) return
+    this.#shownMs = nowMs
+    this.#show(this.#format(event))
+    if (isLast) this.end()
+  }
+
+  /** Writes a whole line of its own; the living line is drawn again below it with the next step. */
+  print(text: string): void {
+    if (this.#isDrawn) this.#stream.write(CLEAR_LINE)
+    this.#isDrawn = false
+    this.#stream.write(`${text}\n`)
+  }
+
+  /** Leaves the living line as it is and goes on below it. Harmless when nothing is drawn. */
+  end(): void {
+    if (this.#isDrawn) this.#stream.write('\n')
+    this.#isDrawn = false
+  }
+
+  #measurePace(phase: string, nowMs: number): void {
+    const stepMs = nowMs - this.#lastStepMs
+    this.#lastStepMs = nowMs
+    if (phase !== this.#phase) this.#paceMs = undefined
+    this.#phase = phase
+    this.#paceMs = this.#paceMs === undefined ? stepMs : this.#paceMs + PACE_WEIGHT * (stepMs - this.#paceMs)
+  }
+
+  #format({ phase, step, numSteps, metrics }: StepEvent): string {
+    const parts = [`${phase} ${step}/${numSteps}`]
+    for (const [key, label, digits] of SHOWN_METRICS) {
+      const value = metrics[key]
+      if (value !== undefined) parts.push(`${label} ${value.toFixed(digits)}`)
+    }
+    const leftMs = (this.#paceMs ?? 0) * (numSteps - step)
+    if (step < numSteps) parts.push(`${formatDuration(leftMs)} left`)
+    return parts.join(' | ')
+  }
+
+  #show(line: string): void {
+    if (!this.#stream.isTTY) {
+      this.#stream.write(`${line}\n`)
+      return
+    }
+    const width = Math.max(1, (this.#stream.columns ?? COLUMNS_DEFAULT) - 1)
+    this.#stream.write(CLEAR_LINE + line.slice(0, width))
+    this.#isDrawn = true
+  }
+}
+
+const CLEAR_LINE = '\r\u001B[2K'
+
+const SHOWN_METRICS: readonly (readonly [key: string, label: string, digits: number])[] = [
+  ['loss', 'loss', 4],
+  ['reward', 'reward', 3],
+  ['kl', 'kl', 4],
+  ['tokensPerSecond', 'tokens/s', 0],
+]
+
+/**
+ * A duration for people: `7 s`, `2 min 05 s`, `1 h 02 min`. Negative or unknown durations are `?`.
+ *
+ * @example
+ * ```ts
+ * import { formatDuration } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(formatDuration(125_000), '2 min 05 s')
+ * ```
+ */
+export function formatDuration(durationMs: number): string {
+  if (!Number.isFinite(durationMs) || durationMs < 0) return '?'
+  const seconds = Math.round(durationMs / 1000)
+  if (seconds < 60) return `${seconds} s`
+  const two = (value: number) => String(Math.floor(value)).padStart(2, '0')
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`
+  return `${Math.floor(seconds / 3600)} h ${two((seconds % 3600) / 60)} min`
+}
