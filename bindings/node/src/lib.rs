@@ -4,5 +4,7 @@
 
 mod core;
 mod error;
+mod model;
 mod slot;
 mod task;
+mod tensor;

@@ -4,3 +4,4 @@
 
 mod core;
 mod error;
+mod model;

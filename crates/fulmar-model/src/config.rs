@@ -1,7 +1,7 @@
 //! The shape of a decoder, in the form of Hugging Face's `config.json`.
 
 use fulmar_core::limits::{MODEL_LAYERS_MAX, MODEL_WIDTH_MAX, VOCAB_SIZE_MAX};
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result, options_from_json};
 use fulmar_kernel::AttentionShape;
 use serde::{Deserialize, Serialize};
 
@@ -97,12 +97,10 @@ impl DecoderConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// `Malformed` if the text is not JSON of that form, `OutOfRange` or `LimitExceeded` for an impossible shape,
+    /// `Malformed` if the text is not JSON of that form, `UnknownName` for a family that is not built, `OutOfRange` or `LimitExceeded` for an impossible shape,
     /// `Incompatible` for a rotary scaling that is not built.
     pub fn from_json(text: &str) -> Result<Self> {
-        let config: Self = serde_json::from_str(text).map_err(|error| {
-            Error::new(ErrorKind::Malformed, format!("config must be a decoder's: {error}"))
-        })?;
+        let config: Self = options_from_json("config", text)?;
         config.checked()
     }
 
@@ -240,7 +238,7 @@ mod tests {
             ("hidden_size", serde_json::json!(MODEL_WIDTH_MAX + 4), ErrorKind::LimitExceeded),
             ("num_hidden_layers", serde_json::json!(MODEL_LAYERS_MAX + 1), ErrorKind::LimitExceeded),
             ("rope_scaling", serde_json::json!({"type": "llama3"}), ErrorKind::Incompatible),
-            ("model_type", serde_json::json!("gpt2"), ErrorKind::Malformed),
+            ("model_type", serde_json::json!("gpt2"), ErrorKind::UnknownName),
         ];
         for (key, value, kind) in cases {
             let error = DecoderConfig::from_json(&json(&[(key, value)])).unwrap_err();

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use fulmar_core::limits::{BATCH_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
-use fulmar_core::{Error, ErrorKind, Result, Rng};
+use fulmar_core::{Error, ErrorKind, Result, Rng, integer_from_f64};
 use fulmar_kernel::{RopeTable, Spans, attention, embed};
 use fulmar_objective::{Draw, DrawOptions, draw, draw_rng};
 use serde::Deserialize;
@@ -51,6 +51,30 @@ pub struct Request<'a> {
     pub seed: u64,
 }
 
+impl<'a> Request<'a> {
+    /// Requests from flat arrays: prompt `s` is `ids[offsets[s]..offsets[s + 1]]`, its seed `seeds[s]`.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the offsets do not bound the ids or are not one more than the seeds; `OutOfRange` for a seed
+    /// that is not an integer from 0 to 2^53 - 1.
+    pub fn from_flat(ids: &'a [u32], offsets: &[u32], seeds: &[f64]) -> Result<Vec<Self>> {
+        if offsets.len() != seeds.len() + 1 {
+            let detail =
+                format!("offsets must be one longer than seeds ({}): got {}", seeds.len(), offsets.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let mut requests = Vec::with_capacity(seeds.len());
+        for (bound, &seed) in offsets.windows(2).zip(seeds) {
+            let prompt_ids = ids.get(bound[0] as usize..bound[1] as usize).ok_or_else(|| {
+                let detail = format!("offsets must rise to the number of ids ({}): got {bound:?}", ids.len());
+                Error::new(ErrorKind::ShapeMismatch, detail)
+            })?;
+            requests.push(Self { prompt_ids, seed: integer_from_f64("seed", seed)? });
+        }
+        Ok(requests)
+    }
+}
+
 /// Why a sequence ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
@@ -71,6 +95,21 @@ pub struct Generated {
     pub sampled_log_prob: Vec<f32>,
     /// Why it ended, or `None` while it is live.
     pub finish_reason: Option<FinishReason>,
+}
+
+/// All sequences of a batch in flat arrays.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FlatGenerated {
+    /// Drawn ids `[T]`.
+    pub ids: Vec<u32>,
+    /// Bounds of the sequences `[S + 1]`.
+    pub offsets: Vec<u32>,
+    /// As [`Generated::log_prob`], `[T]`.
+    pub log_prob: Vec<f32>,
+    /// As [`Generated::sampled_log_prob`], `[T]`.
+    pub sampled_log_prob: Vec<f32>,
+    /// `[S]`: 0 while live, 1 for [`FinishReason::Stop`], 2 for [`FinishReason::Length`].
+    pub finish: Vec<u8>,
 }
 
 /// A batch of sequences being generated. Owns the key/value cache.
@@ -203,10 +242,43 @@ impl Generation {
         Ok(live.iter().filter(|&&sequence| self.is_live(sequence)).count())
     }
 
+    /// Up to `count` calls of [`Generation::step`]; how many sequences are still live.
+    ///
+    /// # Errors
+    /// Those of [`Generation::step`].
+    pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
+        let mut live = self.sequences.iter().filter(|sequence| sequence.finish_reason.is_none()).count();
+        for _ in 0..count {
+            if live == 0 {
+                break;
+            }
+            live = self.step(decoder)?;
+        }
+        Ok(live)
+    }
+
     /// All sequences, in the order of the requests.
     #[must_use]
     pub fn sequences(&self) -> &[Generated] {
         &self.sequences
+    }
+
+    /// All sequences, copied into flat arrays.
+    #[must_use]
+    pub fn flat(&self) -> FlatGenerated {
+        let mut flat = FlatGenerated { offsets: vec![0], ..FlatGenerated::default() };
+        for sequence in &self.sequences {
+            flat.ids.extend_from_slice(&sequence.ids);
+            flat.offsets.push(flat.ids.len() as u32);
+            flat.log_prob.extend_from_slice(&sequence.log_prob);
+            flat.sampled_log_prob.extend_from_slice(&sequence.sampled_log_prob);
+            flat.finish.push(match sequence.finish_reason {
+                None => 0,
+                Some(FinishReason::Stop) => 1,
+                Some(FinishReason::Length) => 2,
+            });
+        }
+        flat
     }
 
     fn is_live(&self, sequence: usize) -> bool {

@@ -11,7 +11,7 @@ mod parameters;
 
 pub use config::{DecoderConfig, ModelType, RopeParameters};
 pub use decoder::{Decoder, Scores};
-pub use generation::{FinishReason, Generated, Generation, GenerationOptions, Request};
+pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
 pub use optimizer::{AdamW, AdamWOptions, StepReport};
 pub use packing::TokenBatch;
 pub use parameters::Parameter;

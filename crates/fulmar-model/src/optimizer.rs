@@ -11,6 +11,8 @@ use crate::decoder::Decoder;
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AdamWOptions {
+    /// Size of a step, >= 0, unless the step says another.
+    pub learning_rate: f64,
     /// Decay of the first moment, in `[0, 1)`.
     pub beta1: f64,
     /// Decay of the second moment, in `[0, 1)`.
@@ -23,14 +25,15 @@ pub struct AdamWOptions {
 
 impl Default for AdamWOptions {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
+        Self { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
     }
 }
 
 impl AdamWOptions {
     fn checked(self) -> Result<Self> {
-        let Self { beta1, beta2, eps, weight_decay } = self;
+        let Self { learning_rate, beta1, beta2, eps, weight_decay } = self;
         let rules = [
+            ("learning_rate", learning_rate, ">= 0", learning_rate >= 0.0 && learning_rate.is_finite()),
             ("beta1", beta1, "in [0, 1)", (0.0..1.0).contains(&beta1)),
             ("beta2", beta2, "in [0, 1)", (0.0..1.0).contains(&beta2)),
             ("eps", eps, "> 0", eps > 0.0 && eps.is_finite()),
@@ -70,7 +73,7 @@ pub struct StepReport {
 /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1] };
 /// let before = decoder.forward(&batch)?.log_prob[1];
 /// decoder.backward(&[0.0, -1.0], None)?;
-/// optimizer.step(&mut decoder, 1e-2, Some(1.0))?;
+/// optimizer.step(&mut decoder, Some(1e-2), Some(1.0))?;
 /// assert!(decoder.score(&batch)?.log_prob[1] > before);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
@@ -99,7 +102,7 @@ impl AdamW {
     }
 
     /// Updates the weights of `decoder` from its gradients, scaled down to norm `max_norm` where they are longer, and
-    /// sets the gradients to 0.
+    /// sets the gradients to 0. `learning_rate` stands for that of the options, as a schedule needs.
     ///
     /// # Errors
     /// `NonFinite` if the gradient is not finite: weights and moments are then unchanged and the gradients 0.
@@ -107,9 +110,10 @@ impl AdamW {
     pub fn step(
         &mut self,
         decoder: &mut Decoder,
-        learning_rate: f64,
+        learning_rate: Option<f64>,
         max_norm: Option<f64>,
     ) -> Result<StepReport> {
+        let learning_rate = learning_rate.unwrap_or(self.options.learning_rate);
         let out_of_range = |name: &str, value: f64, rule: &str| {
             Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be {rule}: got {value}")))
         };
@@ -135,7 +139,7 @@ impl AdamW {
         }
         let clip_coefficient = max_norm.map_or(1.0, |max| (max / (gradient_norm + 1e-6)).min(1.0));
         self.num_steps += 1;
-        let AdamWOptions { beta1, beta2, eps, weight_decay } = self.options;
+        let AdamWOptions { beta1, beta2, eps, weight_decay, .. } = self.options;
         let betas = (beta1, beta2);
         let step = AdamwStep::at(self.num_steps, learning_rate, betas, eps, weight_decay, clip_coefficient);
         let (weights, gradients) = decoder.weights_and_gradients();

@@ -188,10 +188,12 @@ mod tests {
         assert_eq!(targets, [(1, 3, 2), (2, 4, 3), (1, 5, 7)]);
     }
 
+    type BadBatch<'a> = (&'a [u32], &'a [u32], &'a [u8], ErrorKind);
+
     #[test]
     fn bad_batches_are_refused_with_the_argument() {
         let ok = [0, 1];
-        let cases: [(&[u32], &[u32], &[u8], ErrorKind); 6] = [
+        let cases: [BadBatch<'_>; 6] = [
             (&[1, 2], &[0], &ok, ErrorKind::Empty),
             (&[1, 2], &[0, 3], &ok, ErrorKind::ShapeMismatch),
             (&[1, 2], &[0, 2], &[1], ErrorKind::ShapeMismatch),

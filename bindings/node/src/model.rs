@@ -1,0 +1,281 @@
+//! The face of `fulmar-model`: the decoder, generation and the optimiser.
+
+use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::model;
+use napi::bindgen_prelude::{AsyncTask, Float32Array, Uint8Array, Uint32Array};
+use napi_derive::napi;
+
+use crate::error::{Result, guard};
+use crate::slot::Slot;
+use crate::task::{Work, task};
+
+/// Log-probs and entropies of a batch.
+#[napi(object)]
+pub struct Scores {
+    /// `[T]`
+    pub log_prob: Float32Array,
+    /// `[T]`
+    pub entropy: Float32Array,
+}
+
+impl From<model::Scores> for Scores {
+    fn from(scores: model::Scores) -> Self {
+        Self { log_prob: scores.log_prob.into(), entropy: scores.entropy.into() }
+    }
+}
+
+/// The decoder of `fulmar_model::Decoder`.
+#[napi]
+pub struct Decoder {
+    config_json: String,
+    num_parameters: f64,
+    inner: Slot<model::Decoder>,
+}
+
+impl From<model::Decoder> for Decoder {
+    fn from(decoder: model::Decoder) -> Self {
+        Self {
+            config_json: decoder.config().to_json(),
+            num_parameters: decoder.num_parameters() as f64,
+            inner: Slot::new("Decoder", decoder),
+        }
+    }
+}
+
+#[napi]
+impl Decoder {
+    /// Fresh weights.
+    #[napi(constructor)]
+    pub fn new(config_json: String, seed: f64) -> Result<Self> {
+        guard(|| {
+            let config = model::DecoderConfig::from_json(&config_json)?;
+            Ok(model::Decoder::new(config, integer_from_f64("seed", seed)?)?.into())
+        })
+    }
+
+    /// The weights of a safetensors file.
+    #[napi(factory)]
+    pub fn from_safetensors(config_json: String, bytes: &[u8]) -> Result<Self> {
+        guard(|| {
+            let config = model::DecoderConfig::from_json(&config_json)?;
+            Ok(model::Decoder::from_safetensors(config, bytes)?.into())
+        })
+    }
+
+    /// The shape.
+    #[napi]
+    pub fn config_json(&self) -> Result<String> {
+        guard(|| Ok(self.config_json.clone()))
+    }
+
+    /// Number of weights.
+    #[napi]
+    pub fn num_parameters(&self) -> Result<f64> {
+        guard(|| Ok(self.num_parameters))
+    }
+
+    /// The weights as a safetensors file.
+    #[napi(ts_return_type = "Promise<Uint8Array>")]
+    pub fn to_safetensors(&self) -> AsyncTask<Work<Uint8Array>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| Ok(decoder.to_safetensors()?.into())))
+    }
+
+    /// Log-probs of masked tokens.
+    #[napi(ts_return_type = "Promise<Scores>")]
+    pub fn score(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> AsyncTask<Work<Scores>> {
+        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask));
+        task(move || decoder.with(|decoder| Ok(decoder.score(&batch.borrow())?.into())))
+    }
+
+    /// Log-probs of masked tokens, kept for `backward`.
+    #[napi(ts_return_type = "Promise<Scores>")]
+    pub fn forward(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> AsyncTask<Work<Scores>> {
+        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask));
+        task(move || decoder.with(|decoder| Ok(decoder.forward(&batch.borrow())?.into())))
+    }
+
+    /// Adds to the gradients.
+    #[napi(ts_return_type = "Promise<void>")]
+    pub fn backward(&self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> AsyncTask<Work<()>> {
+        let (decoder, d_log_prob) = (self.inner.clone(), d_log_prob.to_vec());
+        let d_entropy = d_entropy.map(<[f32]>::to_vec);
+        task(move || decoder.with(|decoder| decoder.backward(&d_log_prob, d_entropy.as_deref())))
+    }
+
+    /// Drops the weights.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| {
+            self.inner.free();
+            Ok(())
+        })
+    }
+}
+
+/// A batch copied out of JavaScript's memory, which may change while a task runs.
+struct OwnedBatch {
+    ids: Vec<u32>,
+    offsets: Vec<u32>,
+    mask: Vec<u8>,
+}
+
+impl OwnedBatch {
+    fn new(ids: &[u32], offsets: &[u32], mask: &[u8]) -> Self {
+        Self { ids: ids.to_vec(), offsets: offsets.to_vec(), mask: mask.to_vec() }
+    }
+
+    fn borrow(&self) -> model::TokenBatch<'_> {
+        model::TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask }
+    }
+}
+
+/// What was drawn, flat.
+#[napi(object)]
+pub struct Generated {
+    /// `[T]`
+    pub ids: Uint32Array,
+    /// `[S + 1]`
+    pub offsets: Uint32Array,
+    /// `[T]`
+    pub log_prob: Float32Array,
+    /// `[T]`
+    pub sampled_log_prob: Float32Array,
+    /// `[S]`: 0 live, 1 stopped, 2 at its length.
+    pub finish: Uint8Array,
+}
+
+/// The generation of `fulmar_model::Generation`.
+#[napi]
+pub struct Generation {
+    decoder: Slot<model::Decoder>,
+    inner: Slot<model::Generation>,
+}
+
+#[napi]
+impl Generation {
+    /// Checks the requests.
+    #[napi(constructor)]
+    pub fn new(
+        decoder: &Decoder,
+        ids: &[u32],
+        offsets: &[u32],
+        seeds: &[f64],
+        options_json: String,
+    ) -> Result<Self> {
+        guard(|| {
+            let options = options_from_json("options", &options_json)?;
+            let requests = model::Request::from_flat(ids, offsets, seeds)?;
+            let generation =
+                decoder.inner.with(|decoder| model::Generation::new(decoder, &requests, options))?;
+            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("Generation", generation) })
+        })
+    }
+
+    /// Up to `count` steps; how many sequences are still live.
+    #[napi(ts_return_type = "Promise<number>")]
+    pub fn step(&self, count: f64) -> AsyncTask<Work<f64>> {
+        let (decoder, generation) = (self.decoder.clone(), self.inner.clone());
+        task(move || {
+            let count = index_from_f64("count", count)?;
+            generation.with(|generation| decoder.with(|decoder| Ok(generation.steps(decoder, count)? as f64)))
+        })
+    }
+
+    /// What was drawn so far.
+    #[napi]
+    pub fn sequences(&self) -> Result<Generated> {
+        guard(|| {
+            self.inner.with(|generation| {
+                let flat = generation.flat();
+                Ok(Generated {
+                    ids: flat.ids.into(),
+                    offsets: flat.offsets.into(),
+                    log_prob: flat.log_prob.into(),
+                    sampled_log_prob: flat.sampled_log_prob.into(),
+                    finish: flat.finish.into(),
+                })
+            })
+        })
+    }
+
+    /// Drops the cache.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| {
+            self.inner.free();
+            Ok(())
+        })
+    }
+}
+
+/// What an optimiser step did.
+#[napi(object)]
+pub struct StepReport {
+    /// From 1.
+    pub step: f64,
+    /// Before clipping.
+    pub gradient_norm: f64,
+    /// At most 1.
+    pub clip_coefficient: f64,
+}
+
+/// The optimiser of `fulmar_model::AdamW`.
+#[napi]
+pub struct AdamW {
+    decoder: Slot<model::Decoder>,
+    inner: Slot<model::AdamW>,
+}
+
+#[napi]
+impl AdamW {
+    /// Zero moments.
+    #[napi(constructor)]
+    pub fn new(decoder: &Decoder, options_json: String) -> Result<Self> {
+        guard(|| {
+            let options = options_from_json("options", &options_json)?;
+            let optimizer = decoder.inner.with(|decoder| model::AdamW::new(decoder, options))?;
+            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("AdamW", optimizer) })
+        })
+    }
+
+    /// The moments of a safetensors file.
+    #[napi(factory)]
+    pub fn from_safetensors(decoder: &Decoder, options_json: String, bytes: &[u8]) -> Result<Self> {
+        guard(|| {
+            let options = options_from_json("options", &options_json)?;
+            let read = |decoder: &mut model::Decoder| model::AdamW::from_safetensors(decoder, options, bytes);
+            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("AdamW", decoder.inner.with(read)?) })
+        })
+    }
+
+    /// Updates the decoder's weights.
+    #[napi(ts_return_type = "Promise<StepReport>")]
+    pub fn step(&self, learning_rate: Option<f64>, max_norm: Option<f64>) -> AsyncTask<Work<StepReport>> {
+        let (decoder, optimizer) = (self.decoder.clone(), self.inner.clone());
+        task(move || {
+            let report = optimizer
+                .with(|optimizer| decoder.with(|decoder| optimizer.step(decoder, learning_rate, max_norm)))?;
+            let model::StepReport { step, gradient_norm, clip_coefficient } = report;
+            Ok(StepReport { step: step as f64, gradient_norm, clip_coefficient })
+        })
+    }
+
+    /// Moments and step count as a safetensors file.
+    #[napi(ts_return_type = "Promise<Uint8Array>")]
+    pub fn to_safetensors(&self) -> AsyncTask<Work<Uint8Array>> {
+        let (decoder, optimizer) = (self.decoder.clone(), self.inner.clone());
+        task(move || {
+            optimizer.with(|optimizer| decoder.with(|decoder| Ok(optimizer.to_safetensors(decoder)?.into())))
+        })
+    }
+
+    /// Drops the moments.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| {
+            self.inner.free();
+            Ok(())
+        })
+    }
+}

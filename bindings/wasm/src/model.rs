@@ -1,0 +1,207 @@
+//! The face of `fulmar-model`: the decoder, generation and the optimiser.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::model;
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Result, guard};
+
+/// Log-probs and entropies of a batch.
+#[wasm_bindgen(getter_with_clone)]
+pub struct Scores {
+    /// `[T]`
+    #[wasm_bindgen(js_name = logProb)]
+    pub log_prob: Vec<f32>,
+    /// `[T]`
+    pub entropy: Vec<f32>,
+}
+
+impl From<model::Scores> for Scores {
+    fn from(scores: model::Scores) -> Self {
+        Self { log_prob: scores.log_prob, entropy: scores.entropy }
+    }
+}
+
+/// The decoder of `fulmar_model::Decoder`.
+#[wasm_bindgen]
+pub struct Decoder {
+    inner: Rc<RefCell<model::Decoder>>,
+}
+
+impl From<model::Decoder> for Decoder {
+    fn from(decoder: model::Decoder) -> Self {
+        Self { inner: Rc::new(RefCell::new(decoder)) }
+    }
+}
+
+#[wasm_bindgen]
+impl Decoder {
+    /// Fresh weights.
+    #[wasm_bindgen(constructor)]
+    pub fn new(config_json: &str, seed: f64) -> Result<Self> {
+        guard(|| {
+            let config = model::DecoderConfig::from_json(config_json)?;
+            Ok(model::Decoder::new(config, integer_from_f64("seed", seed)?)?.into())
+        })
+    }
+
+    /// The weights of a safetensors file.
+    #[wasm_bindgen(js_name = fromSafetensors)]
+    pub fn from_safetensors(config_json: &str, bytes: &[u8]) -> Result<Self> {
+        guard(|| {
+            let config = model::DecoderConfig::from_json(config_json)?;
+            Ok(model::Decoder::from_safetensors(config, bytes)?.into())
+        })
+    }
+
+    /// The shape.
+    #[wasm_bindgen(js_name = configJson)]
+    pub fn config_json(&self) -> Result<String> {
+        guard(|| Ok(self.inner.borrow().config().to_json()))
+    }
+
+    /// Number of weights.
+    #[wasm_bindgen(js_name = numParameters)]
+    pub fn num_parameters(&self) -> Result<f64> {
+        guard(|| Ok(self.inner.borrow().num_parameters() as f64))
+    }
+
+    /// The weights as a safetensors file.
+    #[wasm_bindgen(js_name = toSafetensors)]
+    pub fn to_safetensors(&self) -> Result<Vec<u8>> {
+        guard(|| self.inner.borrow().to_safetensors())
+    }
+
+    /// Log-probs of masked tokens.
+    pub fn score(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> Result<Scores> {
+        guard(|| Ok(self.inner.borrow().score(&model::TokenBatch { ids, offsets, mask })?.into()))
+    }
+
+    /// Log-probs of masked tokens, kept for `backward`.
+    pub fn forward(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> Result<Scores> {
+        guard(|| Ok(self.inner.borrow_mut().forward(&model::TokenBatch { ids, offsets, mask })?.into()))
+    }
+
+    /// Adds to the gradients.
+    pub fn backward(&self, d_log_prob: &[f32], d_entropy: Option<Vec<f32>>) -> Result<()> {
+        guard(|| self.inner.borrow_mut().backward(d_log_prob, d_entropy.as_deref()))
+    }
+}
+
+/// What was drawn, flat.
+#[wasm_bindgen(getter_with_clone)]
+pub struct Generated {
+    /// `[T]`
+    pub ids: Vec<u32>,
+    /// `[S + 1]`
+    pub offsets: Vec<u32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = logProb)]
+    pub log_prob: Vec<f32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = sampledLogProb)]
+    pub sampled_log_prob: Vec<f32>,
+    /// `[S]`: 0 live, 1 stopped, 2 at its length.
+    pub finish: Vec<u8>,
+}
+
+/// The generation of `fulmar_model::Generation`.
+#[wasm_bindgen]
+pub struct Generation {
+    decoder: Rc<RefCell<model::Decoder>>,
+    inner: model::Generation,
+}
+
+#[wasm_bindgen]
+impl Generation {
+    /// Checks the requests.
+    #[wasm_bindgen(constructor)]
+    pub fn new(
+        decoder: &Decoder,
+        ids: &[u32],
+        offsets: &[u32],
+        seeds: &[f64],
+        options_json: &str,
+    ) -> Result<Self> {
+        guard(|| {
+            let options = options_from_json("options", options_json)?;
+            let requests = model::Request::from_flat(ids, offsets, seeds)?;
+            let inner = model::Generation::new(&decoder.inner.borrow(), &requests, options)?;
+            Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
+        })
+    }
+
+    /// Up to `count` steps; how many sequences are still live.
+    pub fn step(&mut self, count: f64) -> Result<f64> {
+        guard(|| Ok(self.inner.steps(&self.decoder.borrow(), index_from_f64("count", count)?)? as f64))
+    }
+
+    /// What was drawn so far.
+    pub fn sequences(&self) -> Result<Generated> {
+        guard(|| {
+            let model::FlatGenerated { ids, offsets, log_prob, sampled_log_prob, finish } = self.inner.flat();
+            Ok(Generated { ids, offsets, log_prob, sampled_log_prob, finish })
+        })
+    }
+}
+
+/// What an optimiser step did.
+#[wasm_bindgen(getter_with_clone)]
+pub struct StepReport {
+    /// From 1.
+    pub step: f64,
+    /// Before clipping.
+    #[wasm_bindgen(js_name = gradientNorm)]
+    pub gradient_norm: f64,
+    /// At most 1.
+    #[wasm_bindgen(js_name = clipCoefficient)]
+    pub clip_coefficient: f64,
+}
+
+/// The optimiser of `fulmar_model::AdamW`.
+#[wasm_bindgen]
+pub struct AdamW {
+    decoder: Rc<RefCell<model::Decoder>>,
+    inner: model::AdamW,
+}
+
+#[wasm_bindgen]
+impl AdamW {
+    /// Zero moments.
+    #[wasm_bindgen(constructor)]
+    pub fn new(decoder: &Decoder, options_json: &str) -> Result<Self> {
+        guard(|| {
+            let options = options_from_json("options", options_json)?;
+            let inner = model::AdamW::new(&decoder.inner.borrow(), options)?;
+            Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
+        })
+    }
+
+    /// The moments of a safetensors file.
+    #[wasm_bindgen(js_name = fromSafetensors)]
+    pub fn from_safetensors(decoder: &Decoder, options_json: &str, bytes: &[u8]) -> Result<Self> {
+        guard(|| {
+            let options = options_from_json("options", options_json)?;
+            let inner = model::AdamW::from_safetensors(&decoder.inner.borrow(), options, bytes)?;
+            Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
+        })
+    }
+
+    /// Updates the decoder's weights.
+    pub fn step(&mut self, learning_rate: Option<f64>, max_norm: Option<f64>) -> Result<StepReport> {
+        guard(|| {
+            let report = self.inner.step(&mut self.decoder.borrow_mut(), learning_rate, max_norm)?;
+            let model::StepReport { step, gradient_norm, clip_coefficient } = report;
+            Ok(StepReport { step: step as f64, gradient_norm, clip_coefficient })
+        })
+    }
+
+    /// Moments and step count as a safetensors file.
+    #[wasm_bindgen(js_name = toSafetensors)]
+    pub fn to_safetensors(&self) -> Result<Vec<u8>> {
+        guard(|| self.inner.to_safetensors(&self.decoder.borrow()))
+    }
+}
