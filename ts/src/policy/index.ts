@@ -1,5 +1,6 @@
 /** What samples tokens. */
 
+export { DecoderPolicy } from './decoder.js'
 export {
   type Completion,
   checkGenerateRequest,

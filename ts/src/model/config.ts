@@ -1,0 +1,57 @@
+/** The shape of a decoder, in the words of Hugging Face's `config.json`. */
+
+/**
+ * The shape of a decoder. The names are those of `config.json`, so a file of that name can be passed as it is; keys
+ * that do not concern the shape are ignored.
+ */
+export interface DecoderConfig {
+  /** The family: Qwen2 has biases on its query, key and value projections, Llama has none. */
+  readonly model_type: 'llama' | 'qwen2'
+  /** Ids in the vocabulary. */
+  readonly vocab_size: number
+  /** Width of the residual stream. */
+  readonly hidden_size: number
+  /** Width of the feed-forward layer. */
+  readonly intermediate_size: number
+  /** Layers. */
+  readonly num_hidden_layers: number
+  /** Query heads. */
+  readonly num_attention_heads: number
+  /**
+   * Key/value heads; divides the query heads.
+   * @default num_attention_heads
+   */
+  readonly num_key_value_heads?: number
+  /**
+   * Width of a head, even.
+   * @default hidden_size / num_attention_heads
+   */
+  readonly head_dim?: number
+  /**
+   * Longest sequence, in tokens.
+   * @default 2048
+   */
+  readonly max_position_embeddings?: number
+  /**
+   * Added to the mean square of a normalisation.
+   * @default 1e-6
+   */
+  readonly rms_norm_eps?: number
+  /**
+   * Base of the rotary angles.
+   * @default 10000
+   */
+  readonly rope_theta?: number
+  /**
+   * Whether the output head is the embedding table.
+   * @default false
+   */
+  readonly tie_word_embeddings?: boolean
+  /**
+   * Standard deviation of fresh weights.
+   * @default 0.02
+   */
+  readonly initializer_range?: number
+  /** Everything else that a `config.json` may hold. */
+  readonly [key: string]: unknown
+}
