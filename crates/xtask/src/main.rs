@@ -1,18 +1,21 @@
-//! Fulmar's own check program. `cargo xtask tidy` reads the tree and refuses what the house style forbids.
+//! Fulmar's own check and build program. `cargo xtask tidy` reads the tree and refuses what the house style forbids;
+//! `cargo xtask wasm` hands over to `xtask-wasm`, so that the check does not compile a code generator.
 
 use std::io::Write;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 mod tidy;
 
 const USAGE: &str =
-    "usage: cargo xtask tidy    checks sizes, floors, mirrors, docs, names, tests and text of the tree";
+    "usage: cargo xtask tidy    checks sizes, floors, mirrors, docs, names, tests and text of the tree
+       cargo xtask wasm    builds the WebAssembly module into wasm/";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::check(workspace()),
+        ["wasm"] => return build_wasm(),
         _ => Err(USAGE.to_owned()),
     };
     let (text, code) = match outcome {
@@ -24,6 +27,15 @@ fn main() -> ExitCode {
     // A closed pipe (`| head`) is no failure of the check.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     code
+}
+
+fn build_wasm() -> ExitCode {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(workspace()).args(["run", "--quiet", "--package", "xtask-wasm", "--profile", "tool"]);
+    match cargo.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// The root of the workspace: two folders above this crate.

@@ -1,0 +1,112 @@
+/** What the commands of package.json are made of. Only Node's own modules: this runs before `npm ci`. */
+
+import { spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+
+export const root = fileURLToPath(new URL('..', import.meta.url))
+
+/** A command that must not go on; its message is a sentence for the user. */
+export class Refusal extends Error {}
+
+/**
+ * Runs a program in the repository and resolves with its exit status and its text.
+ * `echo` writes the text as it comes; `env` is laid over the environment.
+ */
+export function run(command, args, { env = {}, echo = false, cwd = root } = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+    let output = ''
+    const take = (stream) => (chunk) => {
+      output += chunk
+      if (echo) stream.write(chunk)
+    }
+    child.stdout.setEncoding('utf8').on('data', take(process.stdout))
+    child.stderr.setEncoding('utf8').on('data', take(process.stderr))
+    child.on('error', (error) => resolve({ code: 127, output: `${command} must start: ${error.message}\n` }))
+    child.on('close', (code, signal) => resolve({ code: code ?? `signal ${signal}`, output }))
+  })
+}
+
+/** Runs a program of `node_modules` with this Node, without npm's start-up. */
+export function runTool(file, args, options = {}) {
+  return run(process.execPath, [...(options.nodeArgs ?? []), `node_modules/${file}`, ...args], options)
+}
+
+async function must(what, running) {
+  const { code, output } = await running
+  if (code !== 0) throw new Refusal(`${what} failed (exit status ${code}):\n${output.split('\n').slice(-60).join('\n')}`)
+  return output
+}
+
+/** Says what to install where one of the three tools that we build on is missing. */
+export function checkTools() {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+  if (major < 20 || (major === 20 && minor < 19)) {
+    throw new Refusal(`Node must be 20.19 or later: got ${process.versions.node}. Install it from https://nodejs.org`)
+  }
+  const cargo = spawnSync('cargo', ['--version'], { cwd: root, encoding: 'utf8' })
+  if (cargo.status !== 0) {
+    throw new Refusal('Rust must be installed, 1.88 or later: see https://rustup.rs')
+  }
+  const [, rust = '0'] = /^cargo 1\.(\d+)/.exec(cargo.stdout) ?? []
+  if (Number(rust) < 88) throw new Refusal(`Rust must be 1.88 or later: got ${cargo.stdout.trim()}. Try: rustup update`)
+  if (process.platform !== 'win32' && spawnSync('cc', ['--version']).status !== 0) {
+    throw new Refusal('a C linker (`cc`) must be installed: on Debian, apt-get install gcc libc6-dev; on macOS, xcode-select --install')
+  }
+}
+
+/** `npm ci`, unless `node_modules` already came from this lock file. */
+export async function installPackages() {
+  const stamp = `${root}node_modules/.fulmar-lock`
+  const lock = createHash('sha256').update(readFileSync(`${root}package-lock.json`)).digest('hex')
+  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return
+  await must('npm ci', run('npm', ['ci', '--no-audit', '--no-fund'], { shell: true }))
+  writeFileSync(stamp, lock)
+}
+
+/** The release build of the addon for this platform, into `addon/`. */
+export async function buildAddon() {
+  const args = ['build', '--platform', '--release', '--manifest-path', 'bindings/node/Cargo.toml']
+  // An own target folder: napi's environment would otherwise make cargo compile everything twice.
+  args.push('--package-json-path', 'package.json', '--target-dir', 'target/addon')
+  args.push('--output-dir', 'addon', '--js', 'index.cjs', '--dts', 'index.d.cts')
+  await must('the build of the addon', runTool('@napi-rs/cli/dist/cli.js', args))
+}
+
+/** The WebAssembly module, into `wasm/`. Returns why it cannot be built here, or `undefined` once it is built. */
+export async function buildWasm() {
+  const { code, output } = await run('sh', ['scripts/wasm-toolchain.sh'])
+  if (code === 3 || code === 127) return output.trim().split('\n').at(-1)
+  if (code !== 0) throw new Refusal(`scripts/wasm-toolchain.sh failed (exit status ${code}):\n${output}`)
+  await must('the build of the WebAssembly module', run('cargo', ['xtask', 'wasm'], { env: wasmEnvironment() }))
+  return undefined
+}
+
+/** What the toolchain script found: `FULMAR_WASM_RUSTC`, where the active compiler cannot do it. */
+export function wasmEnvironment() {
+  const lines = readFileSync(`${root}target/wasm-toolchain/env`, 'utf8').split('\n').filter(Boolean)
+  return Object.fromEntries(lines.map((line) => line.split(/=(.*)/s).slice(0, 2)))
+}
+
+/** `ts/src` to `dist/`. */
+export async function compileSources() {
+  await must('the TypeScript compiler', runTool('typescript/bin/tsc', ['-p', 'tsconfig.json']))
+}
+
+/** `examples/*.ts` and `benches/ts` to `build/`; needs `dist/`. */
+export async function compileExamples() {
+  await must('the TypeScript compiler', runTool('typescript/bin/tsc', ['-p', 'tsconfig.examples.json']))
+}
+
+/** Runs `main` as a program: a {@link Refusal} is one message and exit status 1. */
+export async function asProgram(main) {
+  try {
+    process.exitCode = await main()
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error
+    process.stderr.write(`${error.message}\n`)
+    process.exitCode = 1
+  }
+}
