@@ -2,9 +2,14 @@
 //!
 //! Every exported body runs inside [`error::guard`] or [`task::task`], so a Rust panic becomes a JavaScript error.
 
+#![expect(clippy::needless_pass_by_value, reason = "napi hands over owned strings and lists")]
+
+mod chat;
 mod core;
 mod error;
 mod model;
+mod objective;
 mod slot;
 mod task;
 mod tensor;
+mod tokenizer;

@@ -2,6 +2,10 @@
 //!
 //! A panic ends in a trap that JavaScript sees as a `RuntimeError`; its text waits in [`error::last_panic`].
 
+mod chat;
 mod core;
 mod error;
 mod model;
+mod objective;
+mod tensor;
+mod tokenizer;

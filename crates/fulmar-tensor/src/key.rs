@@ -4,6 +4,7 @@ use std::fmt;
 
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
 
 /// A path of names. `"a"` is one name, `["a", "b"]` the entry `b` of the dictionary `a`; a dot in a name means nothing.
 ///
@@ -13,7 +14,8 @@ use fulmar_core::{Error, ErrorKind, Result};
 /// assert_eq!(Key::from(["next", "reward"]).to_string(), r#"["next", "reward"]"#);
 /// assert_eq!(Key::from("next.reward").to_string(), r#""next.reward""#);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Key(Vec<String>);
 
 impl Key {

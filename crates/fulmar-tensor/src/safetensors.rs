@@ -49,6 +49,16 @@ impl File {
             Error::new(ErrorKind::UnknownName, detail)
         })
     }
+
+    /// The bytes of the file, see [`write`].
+    ///
+    /// # Errors
+    /// Those of [`write`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let metadata: Vec<_> =
+            self.metadata.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        write(self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), &metadata)
+    }
 }
 
 /// Reads a whole file that stands in memory. Copies the elements.

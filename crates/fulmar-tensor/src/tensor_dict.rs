@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 
 pub use self::entry::Entry;
 use crate::key::Key;
+use crate::non_tensor::NonTensor;
 use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
@@ -128,6 +129,18 @@ impl TensorDict {
         match self.entry(key.clone())? {
             Entry::Ragged(ragged) => Ok(ragged),
             other => Err(other.is_not("a ragged tensor", &key)),
+        }
+    }
+
+    /// The JSON value or values at `key`.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is no entry; `Incompatible` if it is a tensor, a ragged tensor or a dictionary.
+    pub fn non_tensor(&self, key: impl Into<Key>) -> Result<&NonTensor> {
+        let key = key.into();
+        match self.entry(key.clone())? {
+            Entry::NonTensor(values) => Ok(values),
+            other => Err(other.is_not("a JSON value", &key)),
         }
     }
 

@@ -87,6 +87,7 @@ fn the_bytes_are_those_of_the_formats_own_crate() {
 #[test]
 fn every_dtype_comes_back_with_shape_and_elements() {
     let file = read(&file_bytes()).unwrap();
+    assert_eq!(file.to_bytes().unwrap(), file_bytes());
     assert_eq!(file.metadata.into_iter().collect::<Vec<_>>(), [("format".to_owned(), "pt".to_owned())]);
     assert_eq!(file.tensors.len(), 11);
     for (name, tensor) in samples() {

@@ -210,7 +210,7 @@ fn values_of_a_batch_with_two_dimensions_nest_as_it_does() {
     let mut dict = TensorDict::new(&[2, 3, 4]).unwrap();
     dict.set("v", each).unwrap();
     let moved = TensorDict::stack(&[dict.index(0).unwrap(), dict.index(1).unwrap()], 2).unwrap();
-    let Entry::NonTensor(values) = moved.entry("v").unwrap() else { panic!("not a value") };
+    let values = moved.non_tensor("v").unwrap();
     assert_eq!(values.to_json()[2][3], json!([11, 23]));
 }
 
@@ -222,7 +222,7 @@ fn cat_of_different_shared_values_keeps_each() {
         dict
     };
     let both = TensorDict::cat(&[shared("x"), shared("y")], 0).unwrap();
-    let Entry::NonTensor(values) = both.entry("s").unwrap() else { panic!("not a value") };
+    let values = both.non_tensor("s").unwrap();
     assert_eq!(values.to_json(), json!(["x", "x", "y", "y"]));
 }
 
@@ -292,6 +292,7 @@ fn entries_that_do_not_fit_are_typed_errors_with_key_and_shapes() {
     let (kind, detail) = refusal(&mut dict, ["t", "below"].into(), single(1).into());
     assert!(kind == ErrorKind::Incompatible && detail.contains("\"t\" must be a dictionary"), "{detail}");
     assert_eq!(dict.dict("t").unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(dict.non_tensor("t").unwrap_err().kind(), ErrorKind::Incompatible);
     assert_eq!(dict.ragged("t").unwrap_err().kind(), ErrorKind::Incompatible);
     let error = dict.tensor(["t", "u"]).unwrap_err();
     assert_eq!(
