@@ -46,6 +46,14 @@ impl History {
         Self::from_chats(chat)
     }
 
+    /// Checks that the JSON list `text` could follow `num_held` messages, without keeping it.
+    ///
+    /// # Errors
+    /// As [`History::from_json`]; `LimitExceeded` if there is no room.
+    pub fn check_extension(num_held: usize, text: &str) -> Result<()> {
+        check_num_messages(num_held.saturating_add(Self::from_json(text)?.len()))
+    }
+
     /// Adds one message at the end.
     ///
     /// # Errors
@@ -128,5 +136,9 @@ mod tests {
         assert_eq!(history.len(), limits::MESSAGES_MAX);
         assert_eq!(history.append(message).unwrap_err().kind(), ErrorKind::LimitExceeded);
         assert_eq!(history.len(), limits::MESSAGES_MAX);
+        let text = r#"[{"role":"user"}]"#;
+        assert_eq!(History::check_extension(limits::MESSAGES_MAX - 1, text), Ok(()));
+        let refused = History::check_extension(limits::MESSAGES_MAX, text).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
     }
 }

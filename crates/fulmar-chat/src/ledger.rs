@@ -13,6 +13,7 @@
 //!     append the rest of prompt as context, then completion as sampled
 //! ```
 
+mod columns;
 mod json;
 mod path;
 mod samples;
@@ -21,9 +22,10 @@ mod turn;
 
 use fulmar_core::{Error, ErrorKind, limits};
 
+pub use columns::{TurnColumns, TurnOptions};
 pub use samples::{SampleRef, Samples};
 pub use segment::{Branch, BranchReason, Fork, Segment, VersionRange, Versions};
-pub use turn::{Attribution, RecordedTurn, Turn, TurnOptions};
+pub use turn::{Attribution, RecordedTurn, Turn};
 
 use crate::{Origin, Result};
 
@@ -156,6 +158,11 @@ impl Ledger {
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The forks in order: number `k` opened branch `k + 1`.
+    pub fn forks(&self) -> impl Iterator<Item = Fork> {
+        self.branches.iter().filter_map(|branch| branch.fork)
     }
 
     /// The branches; the first is the root, which has no fork.

@@ -17,7 +17,7 @@ pub use fulmar_core::Result;
 pub use history::History;
 pub use ledger::{
     Attribution, Branch, BranchReason, Fork, Ledger, RecordedTurn, SampleRef, Samples, Segment, Turn,
-    TurnOptions, VersionRange, Versions,
+    TurnColumns, TurnOptions, VersionRange, Versions,
 };
 pub use message::Message;
 pub use renderer::{

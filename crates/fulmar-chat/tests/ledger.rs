@@ -2,9 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_chat::{
-    Attribution, BranchReason, Ledger, Origin, Samples, Turn, TurnOptions, VersionRange, Versions,
+    Attribution, BranchReason, Ledger, Origin, Samples, Turn, TurnColumns, TurnOptions, VersionRange,
+    Versions,
 };
-use fulmar_core::{ErrorKind, Result, limits};
+use fulmar_core::{ErrorKind, Result, limits, options_from_json};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -170,7 +171,7 @@ fn a_fork_inside_a_completion_trains_what_is_shared_once() {
 fn answers_drawn_again_from_one_prompt_are_samples_of_their_own() {
     let mut ledger = recorded(&[(&[1, 2], &[4], 0), (&[1, 2], &[4], 1)]).unwrap();
     let reasons: Vec<_> =
-        ledger.branches().iter().filter_map(|branch| branch.fork).map(|fork| fork.reason).collect();
+        ledger.forks().map(|fork| fork.reason).collect();
     assert_eq!(reasons, [BranchReason::Resample]);
     let placed = ledger.record_turn(&turn((&[1, 2, 4, 9], &[5], 2), &[-1.0])).unwrap();
     assert_eq!((placed.branch, placed.fork), (1, None), "equal histories: the last turn's goes on");
@@ -299,17 +300,50 @@ fn samples_that_would_not_fit_are_refused_before_they_are_made() {
 }
 
 #[test]
-fn turn_options_are_strict_and_versions_come_in_one_way() {
-    let options = TurnOptions::from_json(r#"{"messageOffset":2,"branchReason":"compaction"}"#).unwrap();
-    assert_eq!((options.message_offset, options.branch_reason), (2, Some(BranchReason::Compaction)));
-    assert_eq!(options.versions(Some(&[1])), Ok(Versions::Each(&[1])));
-    assert_eq!(options.versions(None).unwrap_err().kind(), ErrorKind::Malformed);
-    let ranged = TurnOptions::from_json(r#"{"policyVersion":{"min":1,"max":2}}"#).unwrap();
-    assert_eq!(ranged.versions(None), Ok(Versions::Within(VersionRange { min: 1, max: 2 })));
-    assert_eq!(ranged.versions(Some(&[1])).unwrap_err().kind(), ErrorKind::Malformed);
-    for text in ["", r#"{"policyVersion":1.5}"#, r#"{"branchReason":"whim"}"#, r#"{"offset":1}"#] {
-        assert_eq!(TurnOptions::from_json(text).unwrap_err().kind(), ErrorKind::Malformed, "{text}");
-    }
+fn columns_record_what_a_turn_records_and_come_whole() {
+    let options: TurnOptions = options_from_json(
+        "turn",
+        r#"{"messageOffset":2,"branchReason":"compaction","policyVersion":{"min":1,"max":2}}"#,
+    )
+    .unwrap();
+    let (log_probs, origin) = (&[-1.0][..], [Origin::User, Origin::Tool]);
+    let columns = TurnColumns {
+        prompt_ids: &[5, 6],
+        completion_ids: &[7],
+        log_probs,
+        sampled_log_probs: log_probs,
+        origins: Some(&[2, 4]),
+        message_indices: Some(&[0, 1]),
+        ..TurnColumns::default()
+    };
+    let mut ledger = Ledger::default();
+    ledger.record_columns(&columns, &options).unwrap();
+    let mut expected = Ledger::default();
+    let attribution = Attribution { origin: &origin, message_index: &[0, 1], message_offset: 2 };
+    let versions = Versions::Within(VersionRange { min: 1, max: 2 });
+    let turn = Turn { versions, attribution: Some(attribution), ..turn((&[5, 6], &[7], 0), log_probs) };
+    expected.record_turn(&turn).unwrap();
+    assert_eq!(ledger, expected);
+
+    let refuse = |columns: TurnColumns<'_>, options| {
+        ledger.clone().record_columns(&columns, &options).unwrap_err().kind()
+    };
+    assert_eq!(refuse(columns, TurnOptions::default()), ErrorKind::Malformed);
+    assert_eq!(refuse(TurnColumns { versions: Some(&[1]), ..columns }, options), ErrorKind::Malformed);
+    assert_eq!(refuse(TurnColumns { origins: None, ..columns }, options), ErrorKind::Malformed);
+    assert_eq!(refuse(TurnColumns { origins: Some(&[2, 8]), ..columns }, options), ErrorKind::OutOfRange);
+    let options =
+        TurnOptions { policy_version: None, branch_reason: Some(BranchReason::Compaction), ..options };
+    ledger.record_columns(&TurnColumns { versions: Some(&[3]), ..columns }, &options).unwrap();
+    assert_eq!(ledger.forks().map(|fork| fork.reason).collect::<Vec<_>>(), [BranchReason::Compaction]);
+}
+
+#[test]
+fn turn_options_are_strict() {
+    let kind = |json| options_from_json::<TurnOptions>("turn", json).unwrap_err().kind();
+    assert_eq!(kind(r#"{"policyVersion":1.5}"#), ErrorKind::Malformed);
+    assert_eq!(kind(r#"{"branchReason":"whim"}"#), ErrorKind::UnknownName);
+    assert_eq!(kind(r#"{"offset":1}"#), ErrorKind::UnknownName);
 }
 
 #[test]

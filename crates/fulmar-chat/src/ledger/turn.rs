@@ -1,7 +1,7 @@
 //! What one call of [`Ledger::record_turn`] takes, and what is refused before anything changes.
 
 use fulmar_core::{Error, ErrorKind};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{BranchReason, Fork, Ledger, VersionRange, Versions};
 use crate::{Origin, Result};
@@ -48,46 +48,6 @@ impl Attribution<'_> {
     pub(super) fn next_message_index(&self) -> i32 {
         let last = self.message_index.iter().copied().max().unwrap_or(-1);
         if last < 0 { -1 } else { last + self.message_offset as i32 + 1 }
-    }
-}
-
-/// The small part of a turn, as it crosses a language boundary in JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct TurnOptions {
-    /// See [`Attribution::message_offset`].
-    pub message_offset: u32,
-    /// See [`Turn::branch_reason`].
-    pub branch_reason: Option<BranchReason>,
-    /// One range of versions for all tokens, where no version of each token is given.
-    pub policy_version: Option<VersionRange>,
-}
-
-impl TurnOptions {
-    /// Reads `{"messageOffset": 0, "branchReason": "resample", "policyVersion": {"min": 3, "max": 3}}`; all are optional.
-    ///
-    /// # Errors
-    /// `Malformed` if `text` is not that.
-    pub fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|error| {
-            Error::new(ErrorKind::Malformed, format!("turn must be as documented: got {error}"))
-        })
-    }
-
-    /// The versions of a completion: `each` if given, else the one range.
-    ///
-    /// # Errors
-    /// `Malformed` if there is neither or both.
-    pub fn versions<'a>(&self, each: Option<&'a [u32]>) -> Result<Versions<'a>> {
-        match (each, self.policy_version) {
-            (Some(each), None) => Ok(Versions::Each(each)),
-            (None, Some(range)) => Ok(Versions::Within(range)),
-            (each, _) => {
-                let got = if each.is_some() { "both" } else { "neither" };
-                let detail = format!("policy_version must be one range or one version a token: got {got}");
-                Err(Error::new(ErrorKind::Malformed, detail))
-            }
-        }
     }
 }
 

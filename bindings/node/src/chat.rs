@@ -1,0 +1,287 @@
+//! The face of `fulmar-chat`: messages, the ChatML renderer and the ledger.
+
+use fulmar::chat::{self, Renderer};
+use fulmar::core::{index_from_f64, options_from_json};
+use napi::bindgen_prelude::{Either, Float32Array, Int32Array, Uint8Array, Uint32Array};
+use napi_derive::napi;
+use serde_json::json;
+
+use crate::error::{Result, guard};
+use crate::slot::Slot;
+use crate::tokenizer::CharTokenizer;
+
+/// Checks that a JSON list of messages could follow `num_held` messages.
+#[napi]
+pub fn check_messages(num_held: f64, messages: String) -> Result<()> {
+    guard(|| chat::History::check_extension(index_from_f64("num_held", num_held)?, &messages))
+}
+
+/// Token ids and where they came from.
+#[napi(object)]
+pub struct Rendered {
+    /// `[T]`
+    pub ids: Uint32Array,
+    /// `[T]`
+    pub message_indices: Int32Array,
+    /// `[T]`
+    pub sampled_mask: Uint8Array,
+    /// `[T]`
+    pub is_content: Uint8Array,
+    /// `[T]`
+    pub origins: Uint8Array,
+}
+
+impl From<chat::Rendered> for Rendered {
+    fn from(rendered: chat::Rendered) -> Self {
+        Self {
+            sampled_mask: bytes(&rendered.sampled_mask),
+            is_content: bytes(&rendered.is_content),
+            origins: rendered.origin.iter().map(|origin| origin.code()).collect::<Vec<_>>().into(),
+            ids: rendered.ids.into(),
+            message_indices: rendered.message_index.into(),
+        }
+    }
+}
+
+fn bytes(mask: &[bool]) -> Uint8Array {
+    mask.iter().map(|&bit| u8::from(bit)).collect::<Vec<_>>().into()
+}
+
+/// The renderer of `fulmar_chat::ChatMlRenderer`.
+#[napi]
+pub struct ChatMlRenderer {
+    inner: Slot<chat::ChatMlRenderer>,
+}
+
+#[napi]
+impl ChatMlRenderer {
+    /// A renderer with a tokenizer, which it goes on to own too.
+    #[napi(constructor)]
+    pub fn new(tokenizer: &CharTokenizer) -> Result<Self> {
+        guard(|| {
+            let renderer = chat::ChatMlRenderer::new(tokenizer.share()?)?;
+            Ok(Self { inner: Slot::new("ChatMlRenderer", renderer) })
+        })
+    }
+
+    /// The ids of a conversation.
+    #[napi]
+    pub fn render(&self, messages: String, options: String) -> Result<Rendered> {
+        guard(|| {
+            let history = chat::History::from_json(&messages)?;
+            let options = options_from_json("options", &options)?;
+            self.inner.with(|renderer| Ok(renderer.render(history.messages(), &options)?.into()))
+        })
+    }
+
+    /// The next prompt, or the name of a refusal.
+    #[napi]
+    pub fn bridge(
+        &self,
+        prompt: &[u32],
+        completion: &[u32],
+        messages: String,
+    ) -> Result<Either<Rendered, String>> {
+        guard(|| {
+            let history = chat::History::from_json(&messages)?;
+            match self.inner.with(|renderer| renderer.bridge(prompt, completion, history.messages()))? {
+                chat::Bridge::Extended(rendered) => Ok(Either::A(rendered.into())),
+                chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
+            }
+        })
+    }
+
+    /// What a completion says, as JSON.
+    #[napi]
+    pub fn parse(&self, ids: &[u32]) -> Result<String> {
+        guard(|| self.inner.with(|renderer| Ok(json!(renderer.parse(ids)?).to_string())))
+    }
+
+    /// The ids that end a turn.
+    #[napi]
+    pub fn stop_ids(&self) -> Result<Uint32Array> {
+        guard(|| self.inner.with(|renderer| Ok(renderer.stop_ids().to_vec().into())))
+    }
+
+    /// Drops the renderer.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| {
+            self.inner.free();
+            Ok(())
+        })
+    }
+}
+
+/// The columns of a turn.
+#[napi(object)]
+pub struct TurnColumns {
+    /// `[P]`
+    pub prompt_ids: Uint32Array,
+    /// `[T]`
+    pub completion_ids: Uint32Array,
+    /// `[T]`
+    pub log_probs: Float32Array,
+    /// `[T]`
+    pub sampled_log_probs: Float32Array,
+    /// `[T]`
+    pub versions: Option<Uint32Array>,
+    /// `[P]`
+    pub origins: Option<Uint8Array>,
+    /// `[P]`
+    pub message_indices: Option<Int32Array>,
+}
+
+impl TurnColumns {
+    fn borrow(&self) -> chat::TurnColumns<'_> {
+        chat::TurnColumns {
+            prompt_ids: &self.prompt_ids,
+            completion_ids: &self.completion_ids,
+            log_probs: &self.log_probs,
+            sampled_log_probs: &self.sampled_log_probs,
+            versions: self.versions.as_deref(),
+            origins: self.origins.as_deref(),
+            message_indices: self.message_indices.as_deref(),
+        }
+    }
+}
+
+/// Samples, flat.
+#[napi(object)]
+pub struct Samples {
+    /// `[S + 1]`
+    pub offsets: Uint32Array,
+    /// `[T]`
+    pub ids: Uint32Array,
+    /// `[T]`
+    pub mask: Uint8Array,
+    /// `[T]`
+    pub log_probs: Float32Array,
+    /// `[T]`
+    pub sampled_log_probs: Float32Array,
+    /// `[T]`
+    pub versions: Uint32Array,
+    /// `[T]`; empty without an advantage.
+    pub advantages: Float32Array,
+    /// `[S]`
+    pub turn_ids: Uint32Array,
+    /// `[S]`
+    pub min_policy_versions: Uint32Array,
+    /// `[S]`
+    pub max_policy_versions: Uint32Array,
+}
+
+impl Samples {
+    fn new(samples: chat::Samples, advantages: Vec<f32>) -> Self {
+        Self {
+            mask: bytes(&samples.mask),
+            offsets: samples.offsets.into(),
+            ids: samples.ids.into(),
+            log_probs: samples.log_probs.into(),
+            sampled_log_probs: samples.sampled_log_probs.into(),
+            versions: samples.versions.into(),
+            advantages: advantages.into(),
+            turn_ids: samples.turn_ids.into(),
+            min_policy_versions: samples.min_policy_versions.into(),
+            max_policy_versions: samples.max_policy_versions.into(),
+        }
+    }
+}
+
+/// The ledger of `fulmar_chat::Ledger`.
+#[napi]
+pub struct Ledger {
+    inner: Slot<chat::Ledger>,
+}
+
+impl From<chat::Ledger> for Ledger {
+    fn from(ledger: chat::Ledger) -> Self {
+        Self { inner: Slot::new("Ledger", ledger) }
+    }
+}
+
+#[napi]
+impl Ledger {
+    /// An empty ledger.
+    #[napi(constructor)]
+    pub fn new() -> Result<Self> {
+        guard(|| Ok(chat::Ledger::default().into()))
+    }
+
+    /// Reads the JSON form.
+    #[napi(factory)]
+    pub fn from_json(text: String) -> Result<Self> {
+        guard(|| Ok(chat::Ledger::from_json(&text)?.into()))
+    }
+
+    /// The JSON form.
+    #[napi]
+    pub fn to_json(&self) -> Result<String> {
+        guard(|| self.inner.with(|ledger| Ok(ledger.to_json())))
+    }
+
+    /// Records one turn; where it was put, as JSON.
+    #[napi]
+    pub fn record_turn(&self, columns: TurnColumns, options: String) -> Result<String> {
+        guard(|| {
+            let options = options_from_json("turn", &options)?;
+            self.inner
+                .with(|ledger| Ok(json!(ledger.record_columns(&columns.borrow(), &options)?).to_string()))
+        })
+    }
+
+    /// How many tokens are held.
+    #[napi]
+    pub fn num_tokens(&self) -> Result<f64> {
+        guard(|| self.inner.with(|ledger| Ok(ledger.num_tokens() as f64)))
+    }
+
+    /// How many turns were recorded.
+    #[napi]
+    pub fn num_turns(&self) -> Result<f64> {
+        guard(|| self.inner.with(|ledger| Ok(ledger.num_turns() as f64)))
+    }
+
+    /// The tokens of the last turn's path.
+    #[napi]
+    pub fn path_ids(&self) -> Result<Uint32Array> {
+        guard(|| self.inner.with(|ledger| Ok(ledger.path_ids().into())))
+    }
+
+    /// The segments, as JSON.
+    #[napi]
+    pub fn segments(&self) -> Result<String> {
+        guard(|| self.inner.with(|ledger| Ok(json!(ledger.segments()).to_string())))
+    }
+
+    /// The forks, as JSON.
+    #[napi]
+    pub fn forks(&self) -> Result<String> {
+        guard(|| self.inner.with(|ledger| Ok(json!(ledger.forks().collect::<Vec<_>>()).to_string())))
+    }
+
+    /// The samples without advantages.
+    #[napi]
+    pub fn samples(&self) -> Result<Samples> {
+        guard(|| self.inner.with(|ledger| Ok(Samples::new(ledger.samples()?, Vec::new()))))
+    }
+
+    /// The samples with the rollout's advantage.
+    #[napi]
+    pub fn training_samples(&self, advantage: Option<f64>) -> Result<Samples> {
+        guard(|| {
+            let samples = self.inner.with(|ledger| ledger.samples())?;
+            let advantages = samples.advantages(advantage.map(|advantage| advantage as f32))?;
+            Ok(Samples::new(samples, advantages))
+        })
+    }
+
+    /// Drops the ledger.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| {
+            self.inner.free();
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! The face of `fulmar-chat`: messages, the ChatML renderer and the ledger.
+
+use std::sync::Arc;
+
+use fulmar::chat::{self, Renderer};
+use fulmar::core::{index_from_f64, options_from_json};
+use serde_json::json;
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Result, guard};
+use crate::tokenizer::CharTokenizer;
+
+/// Checks that a JSON list of messages could follow `num_held` messages.
+#[wasm_bindgen(js_name = checkMessages)]
+pub fn check_messages(num_held: f64, messages: &str) -> Result<()> {
+    guard(|| chat::History::check_extension(index_from_f64("num_held", num_held)?, messages))
+}
+
+/// Token ids and where they came from.
+#[wasm_bindgen(getter_with_clone)]
+pub struct Rendered {
+    /// `[T]`
+    pub ids: Vec<u32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = messageIndices)]
+    pub message_indices: Vec<i32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = sampledMask)]
+    pub sampled_mask: Vec<u8>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = isContent)]
+    pub is_content: Vec<u8>,
+    /// `[T]`
+    pub origins: Vec<u8>,
+}
+
+impl From<chat::Rendered> for Rendered {
+    fn from(rendered: chat::Rendered) -> Self {
+        Self {
+            sampled_mask: bytes(&rendered.sampled_mask),
+            is_content: bytes(&rendered.is_content),
+            origins: rendered.origin.iter().map(|origin| origin.code()).collect(),
+            ids: rendered.ids,
+            message_indices: rendered.message_index,
+        }
+    }
+}
+
+fn bytes(mask: &[bool]) -> Vec<u8> {
+    mask.iter().map(|&bit| u8::from(bit)).collect()
+}
+
+/// The renderer of `fulmar_chat::ChatMlRenderer`.
+#[wasm_bindgen]
+pub struct ChatMlRenderer {
+    inner: chat::ChatMlRenderer,
+}
+
+#[wasm_bindgen]
+impl ChatMlRenderer {
+    /// A renderer with a tokenizer, which it goes on to own too.
+    #[wasm_bindgen(constructor)]
+    pub fn new(tokenizer: &CharTokenizer) -> Result<Self> {
+        let tokenizer = Arc::clone(&tokenizer.inner);
+        guard(|| Ok(Self { inner: chat::ChatMlRenderer::new(tokenizer)? }))
+    }
+
+    /// The ids of a conversation.
+    pub fn render(&self, messages: &str, options: &str) -> Result<Rendered> {
+        guard(|| {
+            let history = chat::History::from_json(messages)?;
+            Ok(self.inner.render(history.messages(), &options_from_json("options", options)?)?.into())
+        })
+    }
+
+    /// The next prompt, or the name of a refusal.
+    pub fn bridge(&self, prompt: &[u32], completion: &[u32], messages: &str) -> Result<JsValue> {
+        guard(|| {
+            let history = chat::History::from_json(messages)?;
+            match self.inner.bridge(prompt, completion, history.messages())? {
+                chat::Bridge::Extended(rendered) => Ok(Rendered::from(rendered).into()),
+                chat::Bridge::Declined(refusal) => Ok(refusal.name().into()),
+            }
+        })
+    }
+
+    /// What a completion says, as JSON.
+    pub fn parse(&self, ids: &[u32]) -> Result<String> {
+        guard(|| Ok(json!(self.inner.parse(ids)?).to_string()))
+    }
+
+    /// The ids that end a turn.
+    #[wasm_bindgen(js_name = stopIds)]
+    pub fn stop_ids(&self) -> Result<Vec<u32>> {
+        guard(|| Ok(self.inner.stop_ids().to_vec()))
+    }
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// The columns of a turn: a plain object.
+    pub type TurnColumns;
+    #[wasm_bindgen(method, getter, js_name = promptIds)]
+    fn prompt_ids(this: &TurnColumns) -> Vec<u32>;
+    #[wasm_bindgen(method, getter, js_name = completionIds)]
+    fn completion_ids(this: &TurnColumns) -> Vec<u32>;
+    #[wasm_bindgen(method, getter, js_name = logProbs)]
+    fn log_probs(this: &TurnColumns) -> Vec<f32>;
+    #[wasm_bindgen(method, getter, js_name = sampledLogProbs)]
+    fn sampled_log_probs(this: &TurnColumns) -> Vec<f32>;
+    #[wasm_bindgen(method, getter)]
+    fn versions(this: &TurnColumns) -> Option<Vec<u32>>;
+    #[wasm_bindgen(method, getter)]
+    fn origins(this: &TurnColumns) -> Option<Vec<u8>>;
+    #[wasm_bindgen(method, getter, js_name = messageIndices)]
+    fn message_indices(this: &TurnColumns) -> Option<Vec<i32>>;
+}
+
+/// Samples, flat.
+#[wasm_bindgen(getter_with_clone)]
+pub struct Samples {
+    /// `[S + 1]`
+    pub offsets: Vec<u32>,
+    /// `[T]`
+    pub ids: Vec<u32>,
+    /// `[T]`
+    pub mask: Vec<u8>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = logProbs)]
+    pub log_probs: Vec<f32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = sampledLogProbs)]
+    pub sampled_log_probs: Vec<f32>,
+    /// `[T]`
+    pub versions: Vec<u32>,
+    /// `[T]`; empty without an advantage.
+    pub advantages: Vec<f32>,
+    /// `[S]`
+    #[wasm_bindgen(js_name = turnIds)]
+    pub turn_ids: Vec<u32>,
+    /// `[S]`
+    #[wasm_bindgen(js_name = minPolicyVersions)]
+    pub min_policy_versions: Vec<u32>,
+    /// `[S]`
+    #[wasm_bindgen(js_name = maxPolicyVersions)]
+    pub max_policy_versions: Vec<u32>,
+}
+
+impl Samples {
+    fn new(samples: chat::Samples, advantages: Vec<f32>) -> Self {
+        Self {
+            mask: bytes(&samples.mask),
+            offsets: samples.offsets,
+            ids: samples.ids,
+            log_probs: samples.log_probs,
+            sampled_log_probs: samples.sampled_log_probs,
+            versions: samples.versions,
+            advantages,
+            turn_ids: samples.turn_ids,
+            min_policy_versions: samples.min_policy_versions,
+            max_policy_versions: samples.max_policy_versions,
+        }
+    }
+}
+
+/// The ledger of `fulmar_chat::Ledger`.
+#[wasm_bindgen]
+pub struct Ledger {
+    inner: chat::Ledger,
+}
+
+impl From<chat::Ledger> for Ledger {
+    fn from(inner: chat::Ledger) -> Self {
+        Self { inner }
+    }
+}
+
+#[wasm_bindgen]
+impl Ledger {
+    /// An empty ledger.
+    #[wasm_bindgen(constructor)]
+    pub fn new() -> Result<Self> {
+        guard(|| Ok(chat::Ledger::default().into()))
+    }
+
+    /// Reads the JSON form.
+    #[wasm_bindgen(js_name = fromJson)]
+    pub fn from_json(text: &str) -> Result<Self> {
+        guard(|| Ok(chat::Ledger::from_json(text)?.into()))
+    }
+
+    /// The JSON form.
+    #[wasm_bindgen(js_name = toJson)]
+    pub fn to_json(&self) -> Result<String> {
+        guard(|| Ok(self.inner.to_json()))
+    }
+
+    /// Records one turn; where it was put, as JSON.
+    #[wasm_bindgen(js_name = recordTurn)]
+    pub fn record_turn(&mut self, columns: &TurnColumns, options: &str) -> Result<String> {
+        let (versions, origins, message_indices) =
+            (columns.versions(), columns.origins(), columns.message_indices());
+        let columns = chat::TurnColumns {
+            prompt_ids: &columns.prompt_ids(),
+            completion_ids: &columns.completion_ids(),
+            log_probs: &columns.log_probs(),
+            sampled_log_probs: &columns.sampled_log_probs(),
+            versions: versions.as_deref(),
+            origins: origins.as_deref(),
+            message_indices: message_indices.as_deref(),
+        };
+        guard(|| {
+            let options = options_from_json("turn", options)?;
+            Ok(json!(self.inner.record_columns(&columns, &options)?).to_string())
+        })
+    }
+
+    /// How many tokens are held.
+    #[wasm_bindgen(js_name = numTokens)]
+    pub fn num_tokens(&self) -> Result<f64> {
+        guard(|| Ok(self.inner.num_tokens() as f64))
+    }
+
+    /// How many turns were recorded.
+    #[wasm_bindgen(js_name = numTurns)]
+    pub fn num_turns(&self) -> Result<f64> {
+        guard(|| Ok(self.inner.num_turns() as f64))
+    }
+
+    /// The tokens of the last turn's path.
+    #[wasm_bindgen(js_name = pathIds)]
+    pub fn path_ids(&self) -> Result<Vec<u32>> {
+        guard(|| Ok(self.inner.path_ids()))
+    }
+
+    /// The segments, as JSON.
+    pub fn segments(&self) -> Result<String> {
+        guard(|| Ok(json!(self.inner.segments()).to_string()))
+    }
+
+    /// The forks, as JSON.
+    pub fn forks(&self) -> Result<String> {
+        guard(|| Ok(json!(self.inner.forks().collect::<Vec<_>>()).to_string()))
+    }
+
+    /// The samples without advantages.
+    pub fn samples(&self) -> Result<Samples> {
+        guard(|| Ok(Samples::new(self.inner.samples()?, Vec::new())))
+    }
+
+    /// The samples with the rollout's advantage.
+    #[wasm_bindgen(js_name = trainingSamples)]
+    pub fn training_samples(&self, advantage: Option<f64>) -> Result<Samples> {
+        guard(|| {
+            let samples = self.inner.samples()?;
+            let advantages = samples.advantages(advantage.map(|advantage| advantage as f32))?;
+            Ok(Samples::new(samples, advantages))
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! A turn as it crosses a language boundary: typed arrays, and the small rest as JSON.
+
+use fulmar_core::{Error, ErrorKind};
+use serde::Deserialize;
+
+use super::{Attribution, BranchReason, Ledger, RecordedTurn, Turn, VersionRange, Versions};
+use crate::{Origin, Result};
+
+/// The columns of a [`Turn`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TurnColumns<'a> {
+    /// See [`Turn::prompt_ids`].
+    pub prompt_ids: &'a [u32],
+    /// See [`Turn::completion_ids`].
+    pub completion_ids: &'a [u32],
+    /// See [`Turn::log_probs`].
+    pub log_probs: &'a [f32],
+    /// See [`Turn::sampled_log_probs`].
+    pub sampled_log_probs: &'a [f32],
+    /// See [`Versions::Each`].
+    pub versions: Option<&'a [u32]>,
+    /// The code of each [`Attribution::origin`]; goes with `message_indices`.
+    pub origins: Option<&'a [u8]>,
+    /// See [`Attribution::message_index`]; goes with `origins`.
+    pub message_indices: Option<&'a [i32]>,
+}
+
+/// The rest of a [`Turn`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TurnOptions {
+    /// See [`Attribution::message_offset`].
+    pub message_offset: u32,
+    /// See [`Turn::branch_reason`].
+    pub branch_reason: Option<BranchReason>,
+    /// See [`Versions::Within`]; where no version of each token is given.
+    pub policy_version: Option<VersionRange>,
+}
+
+impl Ledger {
+    /// [`Ledger::record_turn`] of columns.
+    ///
+    /// # Errors
+    /// `Malformed` if there is not exactly one of the two forms of versions, or one of origins and message indices
+    /// without the other; `OutOfRange` for a code that no origin has; else as [`Ledger::record_turn`].
+    pub fn record_columns(
+        &mut self,
+        columns: &TurnColumns<'_>,
+        options: &TurnOptions,
+    ) -> Result<RecordedTurn> {
+        let origin = columns.origins.map(Origin::from_codes).transpose()?;
+        let attribution = match (&origin, columns.message_indices) {
+            (None, None) => None,
+            (Some(origin), Some(message_index)) => {
+                Some(Attribution { origin, message_index, message_offset: options.message_offset })
+            }
+            _ => return Err(malformed("origins and message_indices must come together: got one of them")),
+        };
+        self.record_turn(&Turn {
+            prompt_ids: columns.prompt_ids,
+            completion_ids: columns.completion_ids,
+            log_probs: columns.log_probs,
+            sampled_log_probs: columns.sampled_log_probs,
+            versions: versions(columns.versions, options.policy_version)?,
+            attribution,
+            branch_reason: options.branch_reason,
+        })
+    }
+}
+
+fn versions(each: Option<&[u32]>, range: Option<VersionRange>) -> Result<Versions<'_>> {
+    match (each, range) {
+        (Some(each), None) => Ok(Versions::Each(each)),
+        (None, Some(range)) => Ok(Versions::Within(range)),
+        (Some(_), Some(_)) => {
+            Err(malformed("policy_version must be one range or one version a token: got both"))
+        }
+        (None, None) => {
+            Err(malformed("policy_version must be one range or one version a token: got neither"))
+        }
+    }
+}
+
+fn malformed(detail: &str) -> Error {
+    Error::new(ErrorKind::Malformed, detail)
+}
