@@ -106,6 +106,7 @@ async function compile(examples) {
     rootDir: 'src',
     outDir: 'out',
     declaration: false,
+    noUncheckedIndexedAccess: false,
     noUnusedLocals: false,
     noUnusedParameters: false,
     paths: {},
