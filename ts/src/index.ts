@@ -1,5 +1,6 @@
 /** Post-training reinforcement learning for language models: everything public, by room. */
 
+export * from './chat/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
 export { ConfigReader, type NumberRule } from './core/config-reader.js'
 export { type ErrorCode, FulmarError } from './core/error.js'
@@ -7,3 +8,4 @@ export { checkKnownKeys, describeValue, nearestName } from './core/options.js'
 export { Rng, type RngState } from './core/rng.js'
 export * from './model/index.js'
 export * from './policy/index.js'
+export * from './tokenizer/index.js'

@@ -1,5 +1,8 @@
 /** Conversations to exact tokens and back. */
 
+export { ChatMlRenderer } from './chatml.js'
+export { History } from './history.js'
+export { Ledger } from './ledger.js'
 export type { ContentPart, Message } from './message.js'
 export {
   type Bridge,

@@ -2,8 +2,9 @@
 
 export { type BuildDescription, describeBuild } from './build.js'
 export { ConfigReader, type NumberRule } from './config-reader.js'
-export { call, callAsync, type ErrorCode, FulmarError } from './error.js'
+export { call, callAsync, type ErrorCode, FulmarError, messageOf } from './error.js'
 export { yieldToEventLoop } from './event-loop.js'
 export { Handle } from './handle.js'
 export { checkKnownKeys, describeValue, nearestName } from './options.js'
 export { Rng, type RngState } from './rng.js'
+export { checkTypedArray } from './typed-array.js'

@@ -37,6 +37,91 @@ export interface RawCore {
   readonly Rng: { new (seed: number): RawRng; fromState(state: BigUint64Array): RawRng }
 }
 
+// tokenizer
+
+export interface RawEncoding {
+  readonly ids: Uint32Array
+  readonly offsets: Uint32Array
+}
+
+export interface RawCharTokenizer extends RawOwner {
+  toJson(): string
+  vocabSize(): number
+  encode(text: string): RawEncoding
+  decode(ids: Uint32Array, skipSpecial: boolean): string
+  idOf(token: string): number | null | undefined
+  tokenOf(id: number): string | null | undefined
+  isSpecial(id: number): boolean
+}
+
+export interface RawTokenizer {
+  readonly CharTokenizer: {
+    new (options: string): RawCharTokenizer
+    fromJson(text: string): RawCharTokenizer
+  }
+}
+
+// chat
+
+export interface RawRendered {
+  readonly ids: Uint32Array
+  readonly messageIndices: Int32Array
+  readonly sampledMask: Uint8Array
+  readonly isContent: Uint8Array
+  readonly origins: Uint8Array
+}
+
+export type RawBridgeRefusal = 'empty_prompt' | 'empty_extension' | 'assistant_in_extension' | 'unknown_role'
+
+export interface RawChatMlRenderer extends RawOwner {
+  render(messages: string, options: string): RawRendered
+  /** The next prompt, or the name of a refusal. */
+  bridge(prompt: Uint32Array, completion: Uint32Array, messages: string): RawRendered | RawBridgeRefusal
+  parse(ids: Uint32Array): string
+  stopIds(): Uint32Array
+}
+
+export interface RawTurnColumns {
+  readonly promptIds: Uint32Array
+  readonly completionIds: Uint32Array
+  readonly logProbs: Float32Array
+  readonly sampledLogProbs: Float32Array
+  readonly versions?: Uint32Array | undefined
+  readonly origins?: Uint8Array | undefined
+  readonly messageIndices?: Int32Array | undefined
+}
+
+export interface RawSamples {
+  readonly offsets: Uint32Array
+  readonly ids: Uint32Array
+  readonly mask: Uint8Array
+  readonly logProbs: Float32Array
+  readonly sampledLogProbs: Float32Array
+  readonly versions: Uint32Array
+  readonly advantages: Float32Array
+  readonly turnIds: Uint32Array
+  readonly minPolicyVersions: Uint32Array
+  readonly maxPolicyVersions: Uint32Array
+}
+
+export interface RawLedger extends RawOwner {
+  toJson(): string
+  recordTurn(columns: RawTurnColumns, options: string): string
+  numTokens(): number
+  numTurns(): number
+  pathIds(): Uint32Array
+  segments(): string
+  forks(): string
+  samples(): RawSamples
+  trainingSamples(advantage?: number | null): RawSamples
+}
+
+export interface RawChat {
+  checkMessages(numHeld: number, messages: string): void
+  readonly ChatMlRenderer: new (tokenizer: RawCharTokenizer) => RawChatMlRenderer
+  readonly Ledger: { new (): RawLedger; fromJson(text: string): RawLedger }
+}
+
 // model
 
 export interface RawScores {
@@ -96,5 +181,156 @@ export interface RawModel {
   }
 }
 
+// tensor
+
+export interface RawTensor extends RawOwner {
+  dtype(): string
+  shape(): Float64Array
+  bytes(): Uint8Array
+  toFloat32(): Float32Array
+  select(dim: number, index: number): RawTensor
+  slice(dim: number, start: number, end: number): RawTensor
+  reshape(shape: Float64Array): RawTensor
+  transpose(left: number, right: number): RawTensor
+  indexSelect(dim: number, indices: Float64Array): RawTensor
+  equals(other: RawTensor): boolean
+}
+
+export interface RawTensorList extends RawOwner {
+  push(tensor: RawTensor): void
+  stack(dim: number): RawTensor
+  cat(dim: number): RawTensor
+  ragged(): RawRagged
+}
+
+export interface RawRagged extends RawOwner {
+  values(): RawTensor
+  offsets(): Uint32Array
+  row(index: number): RawTensor
+  slice(start: number, end: number): RawRagged
+  indexSelect(indices: Float64Array): RawRagged
+  toPadded(side: string, fill: number): RawTensor
+  equals(other: RawRagged): boolean
+}
+
+export interface RawTensorDict extends RawOwner {
+  batchSize(): Float64Array
+  names(): string[]
+  nestedKeys(): string
+  leafKeys(): string
+  kind(path: string[]): string | null | undefined
+  tensor(path: string[]): RawTensor
+  ragged(path: string[]): RawRagged
+  dict(path: string[]): RawTensorDict
+  value(path: string[]): string
+  setTensor(path: string[], tensor: RawTensor): void
+  setRagged(path: string[], ragged: RawRagged): void
+  setDict(path: string[], dict: RawTensorDict): void
+  setShared(path: string[], valueJson: string): void
+  setEach(path: string[], valuesJson: string): void
+  remove(path: string[]): boolean
+  index(at: number): RawTensorDict
+  slice(start: number, end: number): RawTensorDict
+  indexSelect(indices: Float64Array): RawTensorDict
+  select(pathsJson: string): RawTensorDict
+  exclude(pathsJson: string): RawTensorDict
+  equals(other: RawTensorDict): boolean
+}
+
+export interface RawTensorDictList extends RawOwner {
+  push(dict: RawTensorDict): void
+  stack(dim: number): RawTensorDict
+  cat(dim: number): RawTensorDict
+}
+
+export interface RawSafetensorsFile extends RawOwner {
+  names(): string[]
+  tensor(name: string): RawTensor
+  set(name: string, tensor: RawTensor): void
+  metadata(): string
+  setMetadata(metadataJson: string): void
+  bytes(): Uint8Array
+}
+
+export interface RawTensors {
+  readonly Tensor: {
+    fromBytes(dtype: string, shape: Float64Array, bytes: Uint8Array): RawTensor
+    zeros(dtype: string, shape: Float64Array): RawTensor
+  }
+  readonly TensorList: new () => RawTensorList
+  readonly Ragged: new (values: RawTensor, offsets: Uint32Array) => RawRagged
+  readonly TensorDict: new (batchSize: Float64Array) => RawTensorDict
+  readonly TensorDictList: new () => RawTensorDictList
+  readonly SafetensorsFile: { new (): RawSafetensorsFile; read(bytes: Uint8Array): RawSafetensorsFile }
+}
+
+// objective
+
+export interface RawLossOutput {
+  readonly loss: number
+  /** JSON array of `{name, value, denominator}`. */
+  readonly metricsJson: string
+  readonly gradLogProb: Float32Array
+  readonly gradEntropy?: Float32Array
+  readonly sequenceLoss?: Float64Array
+}
+
+export interface RawGroupAdvantage {
+  readonly advantage: Float32Array
+  readonly mean: Float64Array
+  readonly std: Float64Array
+  readonly degenerate: Uint8Array
+}
+
+export interface RawKlEstimate {
+  readonly mean: number
+  readonly numTokens: number
+  readonly kl: Float32Array
+  readonly gradLogProb: Float32Array
+}
+
+export interface RawDraw {
+  readonly id: number
+  readonly logProb: number
+  readonly sampledLogProb: number
+}
+
+export interface RawObjective {
+  checkGrpoOptions(optionsJson: string): void
+  grpoLoss(
+    optionsJson: string,
+    logProb: Float32Array,
+    oldLogProb: Float32Array,
+    refLogProb: Float32Array | undefined,
+    entropy: Float32Array | undefined,
+    advantage: Float32Array,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+  checkSftOptions(optionsJson: string): void
+  sftLoss(
+    optionsJson: string,
+    logProb: Float32Array,
+    refLogProb: Float32Array | undefined,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): RawLossOutput
+  groupAdvantage(
+    optionsJson: string,
+    reward: Float64Array,
+    scored: Uint8Array | undefined,
+    groupSize: number | undefined,
+    groupOffsets: Uint32Array | undefined,
+  ): RawGroupAdvantage
+  klEstimate(
+    estimatorJson: string,
+    logProb: Float32Array,
+    refLogProb: Float32Array,
+    mask: Uint8Array,
+  ): RawKlEstimate
+  drawToken(optionsJson: string, logits: Float32Array, seed: number, drawIndex: number): RawDraw
+  drawProbabilities(optionsJson: string, logits: Float32Array): Float64Array
+}
+
 /** Everything: a room adds its own interface above and its name here. */
-export interface Raw extends RawCore, RawModel {}
+export interface Raw extends RawCore, RawModel, RawTensors, RawObjective, RawTokenizer, RawChat {}

@@ -1,0 +1,15 @@
+/** Typed arrays on their way into the compiled core, where the two backends answer a wrong type differently. */
+
+import { FulmarError } from './error.js'
+import { describeValue } from './options.js'
+
+/** @throws {FulmarError} `MALFORMED` if `value` is not an instance of `type`. `name` is the argument for the message. */
+export function checkTypedArray(
+  name: string,
+  value: unknown,
+  type: { readonly name: string; readonly BYTES_PER_ELEMENT: number },
+): void {
+  // Not `instanceof`: an array of another realm, such as a worker's or a test runner's, is as good.
+  if (Object.prototype.toString.call(value) === `[object ${type.name}]`) return
+  throw new FulmarError('MALFORMED', `${name} must be a ${type.name}: got ${describeValue(value)}`)
+}
