@@ -1,0 +1,62 @@
+import { describe, expect, it } from 'vitest'
+import { CORE_ERROR_CODES, call, callAsync, FulmarError, OWN_ERROR_CODES } from '../../src/core/error.js'
+import { raw } from '../../src/native/index.js'
+
+describe('FulmarError', () => {
+  it('knows exactly the codes of the core, in its order', () => {
+    expect(raw.errorCodes()).toEqual([...CORE_ERROR_CODES])
+  })
+
+  it('has no code of its own that the core has too', () => {
+    expect(CORE_ERROR_CODES.filter((code) => OWN_ERROR_CODES.some((own) => own === code))).toEqual([])
+  })
+
+  it('carries name, code, sentence and cause', () => {
+    const cause = new Error('below')
+    const error = new FulmarError('IO', 'disk must have room: got none', { cause })
+    expect(error).toMatchObject({
+      name: 'FulmarError',
+      code: 'IO',
+      message: 'disk must have room: got none',
+      cause,
+    })
+    expect(error).toBeInstanceOf(Error)
+  })
+})
+
+describe('call', () => {
+  it('keeps the code and the sentence of the core, with its error as cause', () => {
+    const failing = () => call(() => new raw.Rng(-1))
+    expect(failing).toThrow(FulmarError)
+    expect(failing).toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE', cause: expect.any(Error) }))
+  })
+
+  it('passes a FulmarError on as it is', () => {
+    const error = new FulmarError('ABORTED', 'stopped')
+    expect(() => call(() => throwing(error))).toThrow(error)
+  })
+
+  it('calls what the boundary itself refuses MALFORMED', () => {
+    const words: unknown = 'not words'
+    expect(() => call(() => raw.Rng.fromState(words as BigUint64Array))).toThrow(
+      expect.objectContaining({ code: expect.stringMatching(/^(MALFORMED|SHAPE_MISMATCH)$/) }),
+    )
+  })
+})
+
+describe('callAsync', () => {
+  it('rejects with the code where the body throws at once and where it throws later', async () => {
+    const now = callAsync(() => new raw.Rng(-1))
+    await expect(now).rejects.toMatchObject({ name: 'FulmarError', code: 'OUT_OF_RANGE' })
+    const later = callAsync(async () => throwing(new FulmarError('EMPTY', 'batch must not be empty')))
+    await expect(later).rejects.toMatchObject({ code: 'EMPTY' })
+  })
+
+  it('resolves with an answer that comes at once', async () => {
+    await expect(callAsync(() => 3)).resolves.toBe(3)
+  })
+})
+
+function throwing(error: Error): never {
+  throw error
+}
