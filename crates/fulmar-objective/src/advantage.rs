@@ -96,6 +96,14 @@ pub struct GroupAdvantage {
     pub degenerate: Vec<bool>,
 }
 
+impl GroupAdvantage {
+    /// `[R]` the advantages in the precision of a loss.
+    #[must_use]
+    pub fn advantage_f32(&self) -> Vec<f32> {
+        self.advantage.iter().map(|&advantage| advantage as f32).collect()
+    }
+}
+
 /// Compares each reward with those of its group. `reward` is `[R]`, group after group; `scored`, when given, is `[R]`
 /// with 0 for a rollout that nobody could score: it is left out of every statistic and its advantage is 0.
 ///
@@ -154,7 +162,23 @@ pub fn group_advantage(
     Ok(result)
 }
 
-impl Groups<'_> {
+impl<'a> Groups<'a> {
+    /// Groups from a size or from bounds, whichever is given.
+    ///
+    /// # Errors
+    /// `Malformed` if both are given or neither is.
+    pub fn either(size: Option<usize>, offsets: Option<&'a [u32]>) -> Result<Self> {
+        match (size, offsets) {
+            (Some(size), None) => Ok(Self::Size(size)),
+            (None, Some(offsets)) => Ok(Self::Offsets(offsets)),
+            (size, _) => {
+                let got = if size.is_some() { "both" } else { "neither" };
+                let detail = format!("exactly one of groupSize and groupOffsets must be given: got {got}");
+                Err(Error::new(ErrorKind::Malformed, detail))
+            }
+        }
+    }
+
     /// Checked `[N + 1]` bounds over `num_rewards` rollouts.
     fn bounds(self, num_rewards: usize) -> Result<Vec<usize>> {
         if num_rewards == 0 {

@@ -1,11 +1,12 @@
 //! What every loss returns: the value, numbers to log, and the gradient.
 
 use fulmar_core::{Error, ErrorKind, Result};
+use serde::Serialize;
 
 use crate::Real;
 
 /// One number to log. Means carry their denominator, so that means of several batches can be joined exactly.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metric {
     /// camelCase, the same in JavaScript.
     pub name: &'static str,
@@ -33,6 +34,12 @@ impl<T> LossOutput<T> {
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
+    }
+
+    /// The metrics as a JSON array of `{name, value, denominator}`.
+    #[must_use]
+    pub fn metrics_json(&self) -> String {
+        serde_json::to_string(&self.metrics).unwrap_or_default()
     }
 }
 

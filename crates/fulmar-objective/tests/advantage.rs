@@ -1,4 +1,5 @@
 //! `group_advantage` against torchrl, trl and torchtitan, and where rounding misled them.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod rows;
 
@@ -192,4 +193,13 @@ fn bad_groups_and_rewards_are_refused_by_kind() {
     let options = AdvantageOptions { epsilon: -1.0, ..default };
     let error = group_advantage(&[1.0, 2.0], None, Groups::Size(2), &options).unwrap_err();
     assert_eq!(error.to_string(), "epsilon must be a finite number >= 0: got -1");
+}
+
+#[test]
+fn groups_come_from_a_size_or_from_bounds_and_not_from_both() {
+    assert_eq!(Groups::either(Some(4), None), Ok(Groups::Size(4)));
+    assert_eq!(Groups::either(None, Some(&[0, 2])), Ok(Groups::Offsets(&[0, 2])));
+    for wrong in [Groups::either(None, None), Groups::either(Some(2), Some(&[0, 2]))] {
+        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Malformed);
+    }
 }

@@ -323,7 +323,7 @@ export interface RawObjective {
     groupOffsets: Uint32Array | undefined,
   ): RawGroupAdvantage
   klEstimate(
-    estimatorJson: string,
+    estimatorJson: string | undefined,
     logProb: Float32Array,
     refLogProb: Float32Array,
     mask: Uint8Array,

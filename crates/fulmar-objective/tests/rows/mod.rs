@@ -19,12 +19,11 @@ pub fn rows(name: &str, keep: impl Fn(&Value) -> bool) -> Vec<Value> {
 /// A number, or one of the three strings that JSON has no number for.
 pub fn number(value: &Value) -> f64 {
     match value {
-        Value::Number(number) => number.as_f64().unwrap(),
         Value::Bool(bit) => f64::from(u8::from(*bit)),
         Value::String(text) if text == "NaN" => f64::NAN,
         Value::String(text) if text == "Infinity" => f64::INFINITY,
         Value::String(text) if text == "-Infinity" => f64::NEG_INFINITY,
-        other => panic!("not a number: {other}"),
+        other => other.as_f64().unwrap(),
     }
 }
 

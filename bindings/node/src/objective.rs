@@ -1,0 +1,185 @@
+//! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
+
+use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::objective::{self, Advantage, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
+use napi::bindgen_prelude::{Float32Array, Float64Array, Uint8Array};
+use napi_derive::napi;
+
+use crate::error::{Result, guard};
+
+/// Value, metrics and gradient of a loss.
+#[napi(object)]
+pub struct LossOutput {
+    /// All terms together.
+    pub loss: f64,
+    /// JSON array of `{name, value, denominator}`.
+    pub metrics_json: String,
+    /// `[T]`
+    pub grad_log_prob: Float32Array,
+    /// `[T]`
+    pub grad_entropy: Option<Float32Array>,
+    /// `[S]`
+    pub sequence_loss: Option<Float64Array>,
+}
+
+impl From<objective::LossOutput> for LossOutput {
+    fn from(output: objective::LossOutput) -> Self {
+        Self {
+            loss: output.loss,
+            metrics_json: output.metrics_json(),
+            grad_log_prob: output.grad_log_prob.into(),
+            grad_entropy: output.grad_entropy.map(Into::into),
+            sequence_loss: None,
+        }
+    }
+}
+
+/// Refuses options that `grpoLoss` would refuse.
+#[napi]
+pub fn check_grpo_options(options_json: String) -> Result<()> {
+    guard(|| GrpoLoss::new(options_from_json("GRPOLoss", &options_json)?).map(|_| ()))
+}
+
+/// The GRPO loss of one batch.
+#[napi]
+pub fn grpo_loss(
+    options_json: String,
+    log_prob: &[f32],
+    old_log_prob: &[f32],
+    ref_log_prob: Option<&[f32]>,
+    entropy: Option<&[f32]>,
+    advantage: &[f32],
+    mask: &[u8],
+    offsets: &[u32],
+) -> Result<LossOutput> {
+    guard(|| {
+        let loss = GrpoLoss::new(options_from_json("GRPOLoss", &options_json)?)?;
+        let advantage = Advantage::infer(advantage, offsets)?;
+        let batch = LossBatch { log_prob, old_log_prob, ref_log_prob, entropy, advantage, mask, offsets };
+        Ok(loss.forward(&batch)?.into())
+    })
+}
+
+/// Refuses options that `sftLoss` would refuse.
+#[napi]
+pub fn check_sft_options(options_json: String) -> Result<()> {
+    guard(|| SftLoss::new(options_from_json("SFTLoss", &options_json)?).map(|_| ()))
+}
+
+/// The supervised loss of one batch.
+#[napi]
+pub fn sft_loss(
+    options_json: String,
+    log_prob: &[f32],
+    ref_log_prob: Option<&[f32]>,
+    mask: &[u8],
+    offsets: &[u32],
+) -> Result<LossOutput> {
+    guard(|| {
+        let loss = SftLoss::new(options_from_json("SFTLoss", &options_json)?)?;
+        let result = loss.forward(&SftBatch { log_prob, ref_log_prob, mask, offsets })?;
+        let sequence_loss = Some(result.sequence_loss.into());
+        Ok(LossOutput { sequence_loss, ..result.output.into() })
+    })
+}
+
+/// Advantages within groups.
+#[napi(object)]
+pub struct GroupAdvantage {
+    /// `[R]`
+    pub advantage: Float32Array,
+    /// `[N]`
+    pub mean: Float64Array,
+    /// `[N]`
+    pub std: Float64Array,
+    /// `[N]` 0 or 1.
+    pub degenerate: Uint8Array,
+}
+
+/// Compares each reward with those of its group.
+#[napi]
+pub fn group_advantage(
+    options_json: String,
+    reward: &[f64],
+    scored: Option<&[u8]>,
+    group_size: Option<f64>,
+    group_offsets: Option<&[u32]>,
+) -> Result<GroupAdvantage> {
+    guard(|| {
+        let options = options_from_json("groupAdvantage", &options_json)?;
+        let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
+        let groups = Groups::either(size, group_offsets)?;
+        let result = objective::group_advantage(reward, scored, groups, &options)?;
+        Ok(GroupAdvantage {
+            advantage: result.advantage_f32().into(),
+            mean: result.mean.into(),
+            std: result.std.into(),
+            degenerate: result.degenerate.iter().map(|&flag| u8::from(flag)).collect::<Vec<_>>().into(),
+        })
+    })
+}
+
+/// A KL divergence over masked tokens.
+#[napi(object)]
+pub struct KlEstimate {
+    /// Over the masked tokens.
+    pub mean: f64,
+    /// How many.
+    pub num_tokens: f64,
+    /// `[T]`
+    pub kl: Float32Array,
+    /// `[T]`
+    pub grad_log_prob: Float32Array,
+}
+
+/// Estimates a KL divergence.
+#[napi]
+pub fn kl_estimate(
+    estimator_json: Option<String>,
+    log_prob: &[f32],
+    ref_log_prob: &[f32],
+    mask: &[u8],
+) -> Result<KlEstimate> {
+    guard(|| {
+        let estimator = estimator_json.map(|json| options_from_json("estimator", &json)).transpose()?;
+        let result = objective::kl_estimate(log_prob, ref_log_prob, mask, estimator.unwrap_or_default())?;
+        Ok(KlEstimate {
+            mean: result.mean,
+            num_tokens: result.num_tokens as f64,
+            kl: result.kl.into(),
+            grad_log_prob: result.grad_log_prob.into(),
+        })
+    })
+}
+
+/// One drawn token.
+#[napi(object)]
+pub struct Draw {
+    /// The token.
+    pub id: u32,
+    /// Under the model.
+    pub log_prob: f64,
+    /// Under the distribution that it was drawn from.
+    pub sampled_log_prob: f64,
+}
+
+/// Draw number `drawIndex` of the request seeded with `seed`.
+#[napi]
+pub fn draw_token(options_json: String, logits: &[f32], seed: f64, draw_index: f64) -> Result<Draw> {
+    guard(|| {
+        let options: DrawOptions = options_from_json("drawToken", &options_json)?;
+        let (seed, index) = (integer_from_f64("seed", seed)?, integer_from_f64("drawIndex", draw_index)?);
+        let token = objective::draw(logits, &options, &mut objective::draw_rng(seed, index))?;
+        let (log_prob, sampled_log_prob) = (token.log_prob.into(), token.sampled_log_prob.into());
+        Ok(Draw { id: token.id, log_prob, sampled_log_prob })
+    })
+}
+
+/// The distribution that `drawToken` draws from.
+#[napi]
+pub fn draw_probabilities(options_json: String, logits: &[f32]) -> Result<Float64Array> {
+    guard(|| {
+        let options = options_from_json("drawToken", &options_json)?;
+        Ok(objective::draw_probabilities(logits, &options)?.into())
+    })
+}

@@ -1,0 +1,192 @@
+//! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
+
+use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::objective::{self, Advantage, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Result, guard};
+
+/// Value, metrics and gradient of a loss.
+#[wasm_bindgen(getter_with_clone)]
+pub struct LossOutput {
+    /// All terms together.
+    pub loss: f64,
+    /// JSON array of `{name, value, denominator}`.
+    #[wasm_bindgen(js_name = metricsJson)]
+    pub metrics_json: String,
+    /// `[T]`
+    #[wasm_bindgen(js_name = gradLogProb)]
+    pub grad_log_prob: Vec<f32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = gradEntropy)]
+    pub grad_entropy: Option<Vec<f32>>,
+    /// `[S]`
+    #[wasm_bindgen(js_name = sequenceLoss)]
+    pub sequence_loss: Option<Vec<f64>>,
+}
+
+impl From<objective::LossOutput> for LossOutput {
+    fn from(output: objective::LossOutput) -> Self {
+        Self {
+            loss: output.loss,
+            metrics_json: output.metrics_json(),
+            grad_log_prob: output.grad_log_prob,
+            grad_entropy: output.grad_entropy,
+            sequence_loss: None,
+        }
+    }
+}
+
+/// Refuses options that `grpoLoss` would refuse.
+#[wasm_bindgen(js_name = checkGrpoOptions)]
+pub fn check_grpo_options(options_json: &str) -> Result<()> {
+    guard(|| GrpoLoss::new(options_from_json("GRPOLoss", options_json)?).map(|_| ()))
+}
+
+/// The GRPO loss of one batch.
+#[wasm_bindgen(js_name = grpoLoss)]
+#[expect(clippy::too_many_arguments, reason = "one argument an array: objects cross the boundary slowly")]
+pub fn grpo_loss(
+    options_json: &str,
+    log_prob: &[f32],
+    old_log_prob: &[f32],
+    ref_log_prob: Option<Vec<f32>>,
+    entropy: Option<Vec<f32>>,
+    advantage: &[f32],
+    mask: &[u8],
+    offsets: &[u32],
+) -> Result<LossOutput> {
+    guard(move || {
+        let loss = GrpoLoss::new(options_from_json("GRPOLoss", options_json)?)?;
+        let advantage = Advantage::infer(advantage, offsets)?;
+        let (ref_log_prob, entropy) = (ref_log_prob.as_deref(), entropy.as_deref());
+        let batch = LossBatch { log_prob, old_log_prob, ref_log_prob, entropy, advantage, mask, offsets };
+        Ok(loss.forward(&batch)?.into())
+    })
+}
+
+/// Refuses options that `sftLoss` would refuse.
+#[wasm_bindgen(js_name = checkSftOptions)]
+pub fn check_sft_options(options_json: &str) -> Result<()> {
+    guard(|| SftLoss::new(options_from_json("SFTLoss", options_json)?).map(|_| ()))
+}
+
+/// The supervised loss of one batch.
+#[wasm_bindgen(js_name = sftLoss)]
+pub fn sft_loss(
+    options_json: &str,
+    log_prob: &[f32],
+    ref_log_prob: Option<Vec<f32>>,
+    mask: &[u8],
+    offsets: &[u32],
+) -> Result<LossOutput> {
+    guard(move || {
+        let loss = SftLoss::new(options_from_json("SFTLoss", options_json)?)?;
+        let ref_log_prob = ref_log_prob.as_deref();
+        let result = loss.forward(&SftBatch { log_prob, ref_log_prob, mask, offsets })?;
+        let sequence_loss = Some(result.sequence_loss);
+        Ok(LossOutput { sequence_loss, ..result.output.into() })
+    })
+}
+
+/// Advantages within groups.
+#[wasm_bindgen(getter_with_clone)]
+pub struct GroupAdvantage {
+    /// `[R]`
+    pub advantage: Vec<f32>,
+    /// `[N]`
+    pub mean: Vec<f64>,
+    /// `[N]`
+    pub std: Vec<f64>,
+    /// `[N]` 0 or 1.
+    pub degenerate: Vec<u8>,
+}
+
+/// Compares each reward with those of its group.
+#[wasm_bindgen(js_name = groupAdvantage)]
+pub fn group_advantage(
+    options_json: &str,
+    reward: &[f64],
+    scored: Option<Vec<u8>>,
+    group_size: Option<f64>,
+    group_offsets: Option<Vec<u32>>,
+) -> Result<GroupAdvantage> {
+    guard(move || {
+        let options = options_from_json("groupAdvantage", options_json)?;
+        let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
+        let groups = Groups::either(size, group_offsets.as_deref())?;
+        let result = objective::group_advantage(reward, scored.as_deref(), groups, &options)?;
+        let degenerate = result.degenerate.iter().map(|&flag| u8::from(flag)).collect();
+        Ok(GroupAdvantage {
+            advantage: result.advantage_f32(),
+            mean: result.mean,
+            std: result.std,
+            degenerate,
+        })
+    })
+}
+
+/// A KL divergence over masked tokens.
+#[wasm_bindgen(getter_with_clone)]
+pub struct KlEstimate {
+    /// Over the masked tokens.
+    pub mean: f64,
+    /// How many.
+    #[wasm_bindgen(js_name = numTokens)]
+    pub num_tokens: f64,
+    /// `[T]`
+    pub kl: Vec<f32>,
+    /// `[T]`
+    #[wasm_bindgen(js_name = gradLogProb)]
+    pub grad_log_prob: Vec<f32>,
+}
+
+/// Estimates a KL divergence.
+#[wasm_bindgen(js_name = klEstimate)]
+pub fn kl_estimate(
+    estimator_json: Option<String>,
+    log_prob: &[f32],
+    ref_log_prob: &[f32],
+    mask: &[u8],
+) -> Result<KlEstimate> {
+    guard(|| {
+        let estimator = estimator_json.map(|json| options_from_json("estimator", &json)).transpose()?;
+        let result = objective::kl_estimate(log_prob, ref_log_prob, mask, estimator.unwrap_or_default())?;
+        let objective::KlEstimate { mean, num_tokens, kl, grad_log_prob } = result;
+        Ok(KlEstimate { mean, num_tokens: num_tokens as f64, kl, grad_log_prob })
+    })
+}
+
+/// One drawn token.
+#[wasm_bindgen]
+pub struct Draw {
+    /// The token.
+    pub id: u32,
+    /// Under the model.
+    #[wasm_bindgen(js_name = logProb)]
+    pub log_prob: f64,
+    /// Under the distribution that it was drawn from.
+    #[wasm_bindgen(js_name = sampledLogProb)]
+    pub sampled_log_prob: f64,
+}
+
+/// Draw number `drawIndex` of the request seeded with `seed`.
+#[wasm_bindgen(js_name = drawToken)]
+pub fn draw_token(options_json: &str, logits: &[f32], seed: f64, draw_index: f64) -> Result<Draw> {
+    guard(|| {
+        let options: DrawOptions = options_from_json("drawToken", options_json)?;
+        let (seed, index) = (integer_from_f64("seed", seed)?, integer_from_f64("drawIndex", draw_index)?);
+        let token = objective::draw(logits, &options, &mut objective::draw_rng(seed, index))?;
+        let (log_prob, sampled_log_prob) = (token.log_prob.into(), token.sampled_log_prob.into());
+        Ok(Draw { id: token.id, log_prob, sampled_log_prob })
+    })
+}
+
+/// The distribution that `drawToken` draws from.
+#[wasm_bindgen(js_name = drawProbabilities)]
+pub fn draw_probabilities(options_json: &str, logits: &[f32]) -> Result<Vec<f64>> {
+    guard(|| {
+        let options = options_from_json("drawToken", options_json)?;
+        objective::draw_probabilities(logits, &options)
+    })
+}

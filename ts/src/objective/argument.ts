@@ -1,0 +1,45 @@
+/** Arguments on their way to the core: arrays of the right type, options as JSON. */
+
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+
+/** The typed arrays that cross the boundary. */
+type Arrays = { Float32Array: Float32Array; Uint8Array: Uint8Array; Uint32Array: Uint32Array }
+
+/**
+ * Refuses a field of `batch` that is not an array of `type`: WebAssembly would convert it and the addon would not.
+ * @throws {FulmarError} `MALFORMED`, naming the field.
+ */
+export function checkArray(batch: object, field: string, type: keyof Arrays, optional = false): void {
+  const value: unknown = Reflect.get(batch, field)
+  if (optional && value === undefined) return
+  const name: unknown = ArrayBuffer.isView(value) && Reflect.get(value, Symbol.toStringTag)
+  if (name === type) return
+  const got = typeof name === 'string' ? name : describeValue(value)
+  throw new FulmarError('MALFORMED', `${field} must be a ${type}: got ${got}`)
+}
+
+/** Names of the fields of an option object; a field that is itself an object names its own. */
+export type KnownKeys = { readonly [key: string]: true | KnownKeys }
+
+/**
+ * `options` as JSON, once its keys are known and its numbers are finite: JSON would turn a NaN into an absent value.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a NaN or an infinity.
+ */
+export function optionsJson(place: string, options: object, known: KnownKeys): string {
+  checkOptions(place, options, known)
+  return JSON.stringify(options)
+}
+
+function checkOptions(place: string, options: object, known: KnownKeys): void {
+  checkKnownKeys(place, options, Object.keys(known))
+  for (const [key, value] of Object.entries(options)) {
+    const inner = known[key]
+    if (typeof inner === 'object' && typeof value === 'object' && value !== null && !Array.isArray(value)) {
+      checkOptions(`${place}.${key}`, value, inner)
+    }
+    const bad = [value].flat().find((item) => typeof item === 'number' && !Number.isFinite(item))
+    if (bad !== undefined) {
+      throw new FulmarError('OUT_OF_RANGE', `${place}.${key} must be a finite number: got ${bad}`)
+    }
+  }
+}
