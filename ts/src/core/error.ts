@@ -2,8 +2,8 @@
 
 import { lastPanic } from '../native/index.js'
 
-/** Codes of the core; a test holds this list against the core's own. */
-export const CORE_ERROR_CODES = [
+/** Every {@link ErrorCode}: first those of the core, in its order, then those that only TypeScript gives. */
+export const ERROR_CODES = [
   'SHAPE_MISMATCH',
   'OUT_OF_RANGE',
   'NON_FINITE',
@@ -17,13 +17,17 @@ export const CORE_ERROR_CODES = [
   'IO',
   'CLOSED',
   'PANIC',
+  'ABORTED',
+  'UNAVAILABLE',
+  'TIMEOUT',
+  'USER_CODE',
 ] as const
 
-/** Codes that only TypeScript gives: a call was stopped, cannot be had here, took too long, or the caller's code threw. */
-export const OWN_ERROR_CODES = ['ABORTED', 'UNAVAILABLE', 'TIMEOUT', 'USER_CODE'] as const
-
-/** What went wrong, stable across releases. */
-export type ErrorCode = (typeof CORE_ERROR_CODES)[number] | (typeof OWN_ERROR_CODES)[number]
+/**
+ * What went wrong, stable across releases. `ABORTED`: a signal stopped the call. `UNAVAILABLE`: it cannot be had on
+ * this machine. `TIMEOUT`: it took too long. `USER_CODE`: a function of the caller threw. `PANIC`: a bug in the core.
+ */
+export type ErrorCode = (typeof ERROR_CODES)[number]
 
 /**
  * Every failure of this package: a stable `code`, a sentence `<argument> must be <rule>: got <value>`, and the
@@ -76,14 +80,19 @@ export async function callAsync<T>(body: () => T | Promise<T>): Promise<T> {
   }
 }
 
+/** The sentence of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
 /** The same failure as a {@link FulmarError}; what has no code of ours is an argument that the boundary refused. */
 function toFulmarError(error: unknown): FulmarError {
   if (error instanceof FulmarError) return error
-  const message = error instanceof Error ? error.message : String(error)
+  const message = messageOf(error)
   if (error instanceof Error && error.name === 'RuntimeError') {
     return new FulmarError('PANIC', lastPanic() || message, { cause: error })
   }
-  const code = CORE_ERROR_CODES.find(
+  const code = ERROR_CODES.find(
     (known) => error instanceof Error && 'code' in error && known === error.code,
   )
   return new FulmarError(code ?? 'MALFORMED', message, { cause: error })

@@ -2,7 +2,7 @@
 
 export { type BuildDescription, describeBuild } from './build.js'
 export { ConfigReader, type NumberRule } from './config-reader.js'
-export { call, callAsync, type ErrorCode, FulmarError, messageOf } from './error.js'
+export { call, callAsync, ERROR_CODES, type ErrorCode, FulmarError, messageOf } from './error.js'
 export { yieldToEventLoop } from './event-loop.js'
 export { Handle } from './handle.js'
 export { checkKnownKeys, describeValue, nearestName } from './options.js'

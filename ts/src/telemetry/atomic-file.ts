@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto'
 import { open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { FulmarError } from '../core/index.js'
+import { FulmarError, messageOf } from '../core/index.js'
 
 /**
  * Writes `data` to `path` through a temporary name in the same folder: write, sync, rename, sync the folder.
@@ -52,8 +52,4 @@ async function syncFolder(path: string): Promise<void> {
   } finally {
     await folder.close()
   }
-}
-
-function messageOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause)
 }

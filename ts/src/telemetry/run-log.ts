@@ -9,7 +9,7 @@
 import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { FulmarError } from '../core/index.js'
+import { FulmarError, messageOf } from '../core/index.js'
 import { writeFileAtomic } from './atomic-file.js'
 import { isRunEvent, type RunEvent } from './run-event.js'
 
@@ -259,7 +259,7 @@ function orIo<T>(path: string, body: () => T): T {
   } catch (cause) {
     throw new FulmarError(
       'IO',
-      `${path} must be writable: got ${cause instanceof Error ? cause.message : cause}`,
+      `${path} must be writable: got ${messageOf(cause)}`,
       {
         cause,
       },

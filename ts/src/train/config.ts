@@ -110,16 +110,6 @@ export interface TrainResult {
   readonly runDir: string
 }
 
-/** What one measurement of a policy reports; `fulmar eval --json` prints it. */
-export interface EvalResult {
-  /** Share of problems solved, in [0, 1]. */
-  readonly passRate: number
-  /** Mean reward over the rollouts that were scored; `null` if none was. */
-  readonly meanReward: number | null
-  /** Problems tried. */
-  readonly numProblems: number
-}
-
 /**
  * Checks unknown JSON and fills in the defaults.
  *

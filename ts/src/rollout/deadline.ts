@@ -1,0 +1,69 @@
+/** Bounded waiting: a call that has a deadline and can be stopped, told apart from a call that throws. */
+
+import { FulmarError } from '../core/index.js'
+import type { Clock } from '../telemetry/index.js'
+
+/** What {@link withDeadline} runs, and how long it may take. */
+export interface DeadlineOptions<T> {
+  /** Measures the time. */
+  readonly clock: Clock
+  /** `null` waits for ever. */
+  readonly timeoutMs: number | null
+  /** Stops the wait from outside. */
+  readonly signal: AbortSignal | undefined
+  /** The call; its own signal fires at the deadline and when `signal` does. */
+  readonly run: (signal: AbortSignal) => T | Promise<T>
+}
+
+/** How a bounded call ended: with a value, with what it threw, or because its time was over. */
+export type DeadlineResult<T> =
+  | { readonly kind: 'value'; readonly value: T }
+  | { readonly kind: 'thrown'; readonly error: unknown }
+  | { readonly kind: 'timeout' }
+
+/**
+ * Runs a call under a deadline. A `TimeoutError` of the call's own is `thrown`, never `timeout`.
+ * @throws {FulmarError} `ABORTED` as soon as `signal` fires.
+ */
+export function withDeadline<T>({
+  clock,
+  timeoutMs,
+  signal,
+  run,
+}: DeadlineOptions<T>): Promise<DeadlineResult<T>> {
+  if (signal?.aborted) return Promise.reject(aborted(signal))
+  return new Promise((resolve, reject) => {
+    const inner = new AbortController()
+    const stopTimer =
+      timeoutMs === null ? () => {} : clock.startTimer(timeoutMs, () => finish({ kind: 'timeout' }))
+    const onAbort = () => {
+      stopTimer()
+      inner.abort(signal?.reason)
+      reject(aborted(signal))
+    }
+    const finish = (result: DeadlineResult<T>) => {
+      stopTimer()
+      signal?.removeEventListener('abort', onAbort)
+      if (result.kind === 'timeout')
+        inner.abort(new FulmarError('TIMEOUT', 'call must end in time: got none'))
+      resolve(result)
+    }
+    signal?.addEventListener('abort', onAbort, { once: true })
+    startCall(() => run(inner.signal)).then(
+      (value) => finish({ kind: 'value', value }),
+      (error: unknown) => finish({ kind: 'thrown', error }),
+    )
+  })
+}
+
+/** The error that a stopped call rejects with. */
+export function aborted(signal: AbortSignal | undefined): FulmarError {
+  return new FulmarError('ABORTED', 'signal must not fire during the call: got an abort', {
+    cause: signal?.reason,
+  })
+}
+
+/** A synchronous throw becomes a rejection. */
+async function startCall<T>(run: () => T | Promise<T>): Promise<T> {
+  return await run()
+}

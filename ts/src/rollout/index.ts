@@ -1,0 +1,43 @@
+/** Rollouts: conversations played, scored, compared and made into training samples. */
+
+export { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
+export {
+  formatTurnId,
+  type Rollout,
+  type RolloutCause,
+  RolloutGroup,
+  type RolloutStage,
+  type RolloutTurn,
+  type RolloutTurnId,
+  type UnscoredCause,
+} from './rollout.js'
+export type { SamplingOptions } from './rollout-loop.js'
+export {
+  type Evaluation,
+  Rollouter,
+  type RollouterOptions,
+  type RollouterState,
+  type RunGroupOptions,
+} from './rollouter.js'
+export { Rubric, type RubricOptions, type RubricOutput } from './rubric.js'
+export {
+  keepExtremeRewards,
+  type RolloutSample,
+  RolloutSampleRecorder,
+  type RolloutSampleRecorderOptions,
+  type RolloutSampleTurn,
+} from './sample-recorder.js'
+export {
+  TokenEnv,
+  type TokenEnvLimits,
+  type TokenEnvOptions,
+  type TokenEnvOutput,
+  type TokenPrompt,
+} from './token-env.js'
+export {
+  buildTrainingSamples,
+  packTrainingBatch,
+  type TrainingBatch,
+  type TrainingSampleBuilderOptions,
+  type TrainingSamples,
+} from './training-sample-builder.js'

@@ -1,0 +1,178 @@
+/**
+ * One rollout, from the first prompt to a terminal status.
+ *
+ * ```text
+ * output = env.init()
+ * while output is ongoing: completion = policy.generate(prompt) -> ledger -> output = env.step(completion) -> turn
+ * ```
+ *
+ * What was sampled is kept whatever the environment does with it. Only a fired signal makes it throw.
+ */
+
+import { type Bridge, Ledger } from '../chat/index.js'
+import { messageOf, type Rng } from '../core/index.js'
+import type { RolloutStatus } from '../env/index.js'
+import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
+import type { Clock } from '../telemetry/index.js'
+import { withDeadline } from './deadline.js'
+import {
+  formatTurnId,
+  type Rollout,
+  type RolloutCause,
+  type RolloutTurn,
+  type RolloutTurnId,
+} from './rollout.js'
+import type { TokenEnv, TokenEnvOutput, TokenPrompt } from './token-env.js'
+
+/** How completions are drawn. */
+export interface SamplingOptions {
+  /** Most tokens of one completion, the stop token included. */
+  readonly maxTokens: number
+  /**
+   * Divides the logits before drawing; 0 takes the likeliest token.
+   * @default 1
+   */
+  readonly temperature?: number
+  /**
+   * Draws among the likeliest `topK` tokens; 0 means all.
+   * @default 0
+   */
+  readonly topK?: number
+  /**
+   * Draws among the likeliest tokens that reach this probability together.
+   * @default 1
+   */
+  readonly topP?: number
+}
+
+/** A rollout that nobody has scored yet. */
+export type UnscoredRollout = Pick<Rollout, 'groupId' | 'rolloutId' | 'status' | 'cause' | 'turns' | 'ledger'>
+
+/** Everything that one rollout needs. */
+export interface RolloutLoopOptions {
+  readonly policy: Policy
+  readonly env: TokenEnv
+  readonly groupId: number
+  readonly rolloutId: number
+  /** The seed of turn `t` is drawn from its fork `t`, so it depends on nothing that happened before. */
+  readonly rng: Rng
+  readonly sampling: SamplingOptions
+  readonly stopIds: readonly number[]
+  /** Prompt and completion together never get longer than this. */
+  readonly maxRolloutTokens: number
+  readonly generateTimeoutMs: number | null
+  readonly clock: Clock
+  readonly signal: AbortSignal | undefined
+}
+
+/**
+ * Runs one rollout. The caller closes the environment, and disposes the ledger of the result.
+ * @throws {FulmarError} `ABORTED` if the signal fires; the ledger is disposed then.
+ */
+export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout> {
+  const { env, groupId, rolloutId } = options
+  const ledger = new Ledger()
+  const turns: RolloutTurn[] = []
+  const end = (status: RolloutStatus, cause: RolloutCause | null): UnscoredRollout => {
+    return { groupId, rolloutId, status, cause, turns, ledger }
+  }
+  try {
+    let output = await env.init()
+    while (output.status === 'ongoing' && output.nextPrompt) {
+      const prompt = output.nextPrompt
+      const id = { groupId, rolloutId, turnId: turns.length }
+      const drawn = await draw(options, id, prompt)
+      if (!drawn.ok) return end(drawn.status, drawn.cause)
+      const { completion } = drawn
+      const recorded = record(ledger, prompt, completion, output.bridgeRefusal)
+      if (recorded) return end('error', recorded)
+      output = await env.step(completion)
+      turns.push(toTurn(id, prompt, completion, output))
+    }
+    return end(output.status, output.cause)
+  } catch (error) {
+    ledger[Symbol.dispose]()
+    throw error
+  }
+}
+
+type Drawn =
+  | { readonly ok: true; readonly completion: Completion }
+  | { readonly ok: false; readonly status: RolloutStatus; readonly cause: RolloutCause }
+
+async function draw(options: RolloutLoopOptions, id: RolloutTurnId, prompt: TokenPrompt): Promise<Drawn> {
+  const { policy, clock, generateTimeoutMs: timeoutMs, signal } = options
+  const request = requestFor(options, id, prompt)
+  const run = (inner: AbortSignal) => policy.generate({ ...request, signal: inner })
+  const result = await withDeadline<Completion | null | undefined>({ clock, timeoutMs, signal, run })
+  const failed = (status: RolloutStatus, kind: RolloutCause['kind'], message: string): Drawn => {
+    return { ok: false, status, cause: { stage: 'generate', kind, message } }
+  }
+  if (result.kind === 'timeout')
+    return failed('error_timeout', 'deadline', 'generate must end in time: got no answer')
+  if (result.kind === 'thrown') return failed('error', 'user_code', messageOf(result.error))
+  if (!result.value)
+    return failed('error', 'no_completion', `policy must answer ${request.requestId}: got nothing`)
+  return { ok: true, completion: result.value }
+}
+
+function requestFor(
+  options: RolloutLoopOptions,
+  id: RolloutTurnId,
+  { rendered }: TokenPrompt,
+): GenerateRequest {
+  const { rng, sampling, stopIds, maxRolloutTokens } = options
+  using turnRng = rng.fork(id.turnId)
+  const maxTokens = Math.min(sampling.maxTokens, maxRolloutTokens - rendered.ids.length)
+  const seed = turnRng.below(Number.MAX_SAFE_INTEGER)
+  return { ...sampling, requestId: formatTurnId(id), promptIds: rendered.ids, seed, maxTokens, stopIds }
+}
+
+/** Appends what was sampled; a completion that cannot be recorded is the policy's mistake. */
+function record(
+  ledger: Ledger,
+  { rendered, messageOffset }: TokenPrompt,
+  completion: Completion,
+  bridgeRefusal: Extract<Bridge, { ok: false }>['reason'] | null,
+): RolloutCause | null {
+  try {
+    const { ids, logProbs, sampledLogProbs, minPolicyVersion: min, maxPolicyVersion: max } = completion
+    if (ids.length === 0) return null
+    ledger.recordTurn({
+      promptIds: rendered.ids,
+      completionIds: ids,
+      logProbs,
+      sampledLogProbs,
+      policyVersion: { min, max },
+      origins: rendered.origins,
+      messageIndices: rendered.messageIndices,
+      messageOffset,
+      ...(bridgeRefusal === null ? {} : { branchReason: 'bridge_refused' as const }),
+    })
+    return null
+  } catch (error) {
+    return { stage: 'generate', kind: 'invalid_output', message: messageOf(error) }
+  }
+}
+
+function toTurn(
+  id: RolloutTurnId,
+  prompt: TokenPrompt,
+  completion: Completion,
+  output: TokenEnvOutput,
+): RolloutTurn {
+  return {
+    id,
+    promptIds: prompt.rendered.ids,
+    completionIds: completion.ids,
+    completionLogProbs: completion.logProbs,
+    finishReason: completion.finishReason,
+    minPolicyVersion: completion.minPolicyVersion,
+    maxPolicyVersion: completion.maxPolicyVersion,
+    promptMessages: prompt.messages,
+    completionMessage: output.completionMessage,
+    envMessages: output.envMessages,
+    envRewards: output.envRewards,
+    bridgeRefusal: output.bridgeRefusal,
+  }
+}

@@ -1,0 +1,370 @@
+/**
+ * Turns samples of a task into scored groups of rollouts.
+ *
+ * ```text
+ * group: sample -> groupSize environments -> rollouts side by side -> score -> advantages -> close environments
+ * ```
+ *
+ * The seed of each completion is a function of (run seed, split, group, sibling, turn), so what is sampled does not
+ * depend on what else runs, in which order, or on a resume. Environments are closed after scoring, so a reward may
+ * still look into their world.
+ */
+
+import type { Renderer } from '../chat/index.js'
+import { ConfigReader, FulmarError, Rng } from '../core/index.js'
+import type { Dataset, DatasetState } from '../data/index.js'
+import type { MessageEnv, Split, Task } from '../env/index.js'
+import type { Policy } from '../policy/index.js'
+import { type Clock, metric, systemClock } from '../telemetry/index.js'
+import { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
+import { withDeadline } from './deadline.js'
+import { groupMetrics } from './group-metrics.js'
+import { type Rollout, RolloutGroup } from './rollout.js'
+import { runRollout, type SamplingOptions, type UnscoredRollout } from './rollout-loop.js'
+import { Rubric, type RubricOptions } from './rubric.js'
+import { Slots } from './slots.js'
+import { TokenEnv, type TokenEnvLimits } from './token-env.js'
+
+/** Options of {@link Rollouter}. */
+export interface RollouterOptions<Sample> extends TokenEnvLimits, SamplingOptions, AdvantageEstimatorOptions {
+  /** Samples the completions; stays the caller's. */
+  readonly policy: Policy
+  /** Gives samples, environments and rewards. */
+  readonly task: Task<Sample>
+  /** Stays the caller's. */
+  readonly renderer: Renderer
+  /**
+   * Rollouts per sample.
+   * @default 8
+   */
+  readonly groupSize?: number
+  /**
+   * Fixes every draw. A non-negative safe integer.
+   * @default 0
+   */
+  readonly seed?: number
+  /** Fixed rewards and the deadline of the task's reward functions. */
+  readonly rubric?: Pick<RubricOptions<Sample>, 'truncationReward' | 'errorReward' | 'timeoutMs'>
+  /**
+   * Most rollouts that run at once; more wait in line.
+   * @default 1024
+   */
+  readonly concurrency?: number
+  /**
+   * Deadline of one completion in milliseconds; `null` for none.
+   * @default null
+   */
+  readonly generateTimeoutMs?: number | null
+  /**
+   * Deadline of closing an environment in milliseconds.
+   * @default 60_000
+   */
+  readonly closeTimeoutMs?: number
+  /** @default systemClock */
+  readonly clock?: Clock
+}
+
+/** Which group is run. */
+export interface RunGroupOptions<Sample> {
+  /** What the environments and the rubric are given. */
+  readonly sample: Sample
+  /** Counts the groups of a run; part of the seeds. A non-negative integer. */
+  readonly groupId: number
+  /**
+   * Which stream the sample belongs to; part of the seeds and of the names of the metrics.
+   * @default 'train'
+   */
+  readonly split?: Split
+  /** Stops the group with `ABORTED`; environments are closed all the same. */
+  readonly signal?: AbortSignal
+}
+
+/** Where a {@link Rollouter} stands: plain JSON, for a checkpoint. */
+export interface RollouterState {
+  /** The training stream. */
+  readonly train: DatasetState
+  /** How many training groups were begun. */
+  readonly numGroups: number
+}
+
+/** How a policy does on held-out samples. */
+export interface Evaluation {
+  /** Share of problems solved, in [0, 1]. */
+  readonly passRate: number
+  /** Mean reward of the rollouts that were scored; `null` if none was. */
+  readonly meanReward: number | null
+  /** Problems tried. */
+  readonly numProblems: number
+}
+
+const CLOSE_TIMEOUT_MS_DEFAULT = 60_000
+const CONCURRENCY_DEFAULT = 1024
+
+/**
+ * Runs groups of rollouts and measures a policy.
+ *
+ * @example
+ * ```ts
+ * import { CharTokenizer, ChatMlRenderer, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = new CharTokenizer()
+ * using renderer = new ChatMlRenderer(tokenizer)
+ * const says = (text: string) => [...tokenizer.encode(text).ids, renderer.stopIds[0] ?? 0]
+ * const policy = new ScriptedPolicy({ reply: (_, call) => says(call === 0 ? '[ANSWER] 10' : '[ANSWER] 11') })
+ * const rollouter = new Rollouter({ policy, task: sumDigits(), renderer, groupSize: 2, maxTokens: 32 })
+ * using group = await rollouter.runGroup({ sample: { numbers: [24, 13], target: 10 }, groupId: 0 })
+ * assert.deepEqual(group.rollouts.map(({ reward }) => reward?.toFixed(3)), ['1.000', '0.231'])
+ * assert.deepEqual(group.rollouts.map(({ advantage }) => advantage?.toFixed(3)), ['0.385', '-0.385'])
+ * ```
+ */
+export class Rollouter<Sample> {
+  readonly #options: RollouterOptions<Sample>
+  readonly #task: Task<Sample>
+  readonly #rubric: Rubric<Sample>
+  readonly #groupSize: number
+  readonly #rng: Rng
+  readonly #slots: Slots
+  readonly #clock: Clock
+  readonly #train: Dataset<Sample>
+  readonly #validation: Dataset<Sample>
+  #numGroups = 0
+
+  /**
+   * @throws {FulmarError} `OUT_OF_RANGE` if a number is outside its range; what {@link Rubric} says of the rewards;
+   * what the task says when it makes its datasets.
+   */
+  constructor(options: RollouterOptions<Sample>) {
+    const { task, groupSize = 8, seed = 0, concurrency = CONCURRENCY_DEFAULT, clock = systemClock } = options
+    for (const [name, value] of Object.entries({ groupSize, concurrency, maxTokens: options.maxTokens })) {
+      if (!Number.isSafeInteger(value) || value < 1) {
+        throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)
+      }
+    }
+    this.#options = options
+    this.#task = task
+    this.#rubric = new Rubric({ ...options.rubric, rewardFns: task.rewardFns, clock })
+    this.#groupSize = groupSize
+    this.#rng = Rng.fromSeed(seed).stream('rollouts')
+    this.#slots = new Slots(concurrency)
+    this.#clock = clock
+    this.#train = task.makeDataset('train')
+    this.#validation = task.makeDataset('validation')
+  }
+
+  /** How many rollouts a group has. */
+  get groupSize(): number {
+    return this.#groupSize
+  }
+
+  /** The next sample to train on. @throws {FulmarError} What the task's dataset says, such as `EMPTY`. */
+  getTrainingSample(): Sample {
+    return this.#train.next()
+  }
+
+  /** The next held-out sample. {@link Rollouter.evaluate} has a stream of its own and does not advance this one. */
+  getValidationSample(): Sample {
+    return this.#validation.next()
+  }
+
+  /**
+   * Runs the rollouts of one sample. Failures of a rollout are data in it, and never end the group.
+   * @throws {FulmarError} `ABORTED` if `signal` fires.
+   */
+  async runGroup(options: RunGroupOptions<Sample>): Promise<RolloutGroup<Sample>> {
+    const { rollouts, numCloseFailures } = await this.#runSiblings(options, this.#groupSize, {})
+    const { sample, groupId, split = 'train' } = options
+    const advantages = estimateAdvantages(
+      rollouts.map(({ reward }) => reward),
+      this.#options,
+    )
+    const prefix = split === 'train' ? 'rollout' : 'validation'
+    const compared = rollouts.map((rollout, index) => ({ ...rollout, advantage: advantages[index] ?? null }))
+    const closeFailures = metric(`${prefix}/close_failures`, 'sum', numCloseFailures)
+    return new RolloutGroup({
+      groupId,
+      sample,
+      rollouts: compared,
+      metrics: [...groupMetrics(prefix, compared), closeFailures],
+    })
+  }
+
+  /**
+   * Runs the next `numGroups` training samples, side by side. Their ids go on from the last call's.
+   * @throws {FulmarError} `ABORTED` if `signal` fires; what the task's dataset says.
+   */
+  async runNextGroups(
+    numGroups: number,
+    { signal }: { readonly signal?: AbortSignal } = {},
+  ): Promise<RolloutGroup<Sample>[]> {
+    const runs = Array.from({ length: numGroups }, () => {
+      const sample = this.getTrainingSample()
+      return this.runGroup({ sample, groupId: this.#numGroups++, ...(signal && { signal }) })
+    })
+    return await allOrNone(runs, (group) => group[Symbol.dispose]())
+  }
+
+  /**
+   * Measures the policy on the first `numProblems` held-out samples: one rollout each, always the same samples and
+   * the same seeds.
+   * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` is not a positive integer; `ABORTED` if `signal` fires; what
+   * the task's dataset says.
+   */
+  async evaluate(options: {
+    readonly numProblems: number
+    /** @default the rollouter's own */
+    readonly temperature?: number
+    readonly signal?: AbortSignal
+  }): Promise<Evaluation> {
+    const { numProblems, temperature, signal } = options
+    if (!Number.isSafeInteger(numProblems) || numProblems < 1) {
+      throw new FulmarError('OUT_OF_RANGE', `numProblems must be a positive integer: got ${numProblems}`)
+    }
+    const dataset = this.#task.makeDataset('validation')
+    const samples = Array.from({ length: numProblems }, () => dataset.next())
+    const runs = samples.map(async (sample, groupId) => {
+      const group = { sample, groupId, split: 'validation' as const, ...(signal && { signal }) }
+      const sampling = temperature === undefined ? {} : { temperature }
+      const { rollouts } = await this.#runSiblings(group, 1, sampling)
+      rollouts.forEach(disposeLedger)
+      return rollouts.map((rollout) => ({
+        reward: rollout.reward,
+        isSolved: this.#task.isSolved(rollout, sample),
+      }))
+    })
+    const tried = (await Promise.all(runs)).flat()
+    const rewards = tried.flatMap(({ reward }) => (reward === null ? [] : [reward]))
+    const sum = rewards.reduce((total, reward) => total + reward, 0)
+    return {
+      passRate: tried.filter(({ isSolved }) => isSolved).length / numProblems,
+      meanReward: rewards.length === 0 ? null : sum / rewards.length,
+      numProblems,
+    }
+  }
+
+  /** Where the training stream stands. */
+  stateDict(): RollouterState {
+    return { train: this.#train.stateDict(), numGroups: this.#numGroups }
+  }
+
+  /** Goes to where `state` was taken. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
+  loadStateDict(state: unknown): void {
+    const reader = new ConfigReader('state', state)
+    const numGroups = reader.integer('numGroups', { min: 0, fallback: -1 })
+    const train = reader.object('train')
+    reader.end()
+    this.#train.loadStateDict(train)
+    this.#numGroups = numGroups
+  }
+
+  /** Rolls out, scores, closes: in this order, and the closing whatever happened before. */
+  async #runSiblings(
+    { sample, groupId, split = 'train', signal }: RunGroupOptions<Sample>,
+    count: number,
+    sampling: Partial<SamplingOptions>,
+  ): Promise<{ rollouts: Rollout[]; numCloseFailures: number }> {
+    using groupRng = this.#rng.stream(split).fork(groupId)
+    const siblings = Array.from({ length: count }, (_, rolloutId) => {
+      const env = this.#makeTokenEnv(sample, signal)
+      const run = () =>
+        this.#runOne({ env, groupId, rolloutId, rng: groupRng.fork(rolloutId), sampling, signal })
+      return { env, unscored: this.#slots.run(run) }
+    })
+    const rollouts = await settle(async () => {
+      const unscored = await allOrNone(
+        siblings.map((sibling) => sibling.unscored),
+        disposeLedger,
+      )
+      return await allOrNone(
+        unscored.map((rollout) => this.#score(rollout, sample, signal)),
+        disposeLedger,
+      )
+    })
+    const closed = await Promise.all(siblings.map(({ env }) => this.#close(env)))
+    if (!rollouts.ok) throw rollouts.error
+    return { rollouts: rollouts.value, numCloseFailures: closed.filter((isClosed) => !isClosed).length }
+  }
+
+  async #runOne(sibling: {
+    readonly env: TokenEnv
+    readonly groupId: number
+    readonly rolloutId: number
+    readonly rng: Rng
+    readonly sampling: Partial<SamplingOptions>
+    readonly signal: AbortSignal | undefined
+  }): Promise<UnscoredRollout> {
+    const { policy, renderer, maxTokens, temperature = 1, topK = 0, topP = 1 } = this.#options
+    const { maxRolloutTokens = Number.POSITIVE_INFINITY, generateTimeoutMs = null } = this.#options
+    const sampling = { maxTokens, temperature, topK, topP, ...sibling.sampling }
+    const limits = { maxRolloutTokens, generateTimeoutMs, clock: this.#clock, stopIds: renderer.stopIds }
+    return await runRollout({ ...sibling, policy, sampling, ...limits })
+  }
+
+  async #score(rollout: UnscoredRollout, sample: Sample, signal: AbortSignal | undefined): Promise<Rollout> {
+    try {
+      return { ...rollout, ...(await this.#rubric.score(rollout, sample, signal)), advantage: null }
+    } catch (error) {
+      disposeLedger(rollout)
+      throw error
+    }
+  }
+
+  /** Whether the environment closed in time and without throwing; either way it is not waited for any longer. */
+  async #close(env: TokenEnv): Promise<boolean> {
+    const { closeTimeoutMs: timeoutMs = CLOSE_TIMEOUT_MS_DEFAULT } = this.#options
+    const run = () => env.close()
+    const result = await withDeadline({ clock: this.#clock, timeoutMs, signal: undefined, run })
+    return result.kind === 'value'
+  }
+
+  #makeTokenEnv(sample: Sample, signal: AbortSignal | undefined): TokenEnv {
+    const { renderer, maxRolloutTokens, maxTurns, stepTimeoutMs, onTruncation } = this.#options
+    return new TokenEnv({
+      messageEnv: lazyEnv(() => this.#task.makeEnv(sample)),
+      renderer,
+      clock: this.#clock,
+      ...(maxRolloutTokens !== undefined && { maxRolloutTokens }),
+      ...(maxTurns !== undefined && { maxTurns }),
+      ...(stepTimeoutMs !== undefined && { stepTimeoutMs }),
+      ...(onTruncation && { onTruncation }),
+      ...(signal && { signal }),
+    })
+  }
+}
+
+/** Makes the environment when its conversation begins, so a failure to make one is a failure of its own rollout. */
+function lazyEnv(make: () => MessageEnv): MessageEnv {
+  let env: MessageEnv | undefined
+  return {
+    init: (context) => {
+      env = make()
+      return env.init(context)
+    },
+    step: (message, context) => (env ?? make()).step(message, context),
+    close: () => env?.close(),
+  }
+}
+
+function disposeLedger({ ledger }: Pick<Rollout, 'ledger'>): void {
+  ledger[Symbol.dispose]()
+}
+
+/** All values; or, once every promise has settled, the first failure, with the values disposed. */
+async function allOrNone<T>(promises: readonly Promise<T>[], dispose: (value: T) => void): Promise<T[]> {
+  const settled = await Promise.allSettled(promises)
+  const failed = settled.find((result) => result.status === 'rejected')
+  const values = settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+  if (failed === undefined) return values
+  values.forEach(dispose)
+  throw failed.reason
+}
+
+type Settled<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown }
+
+async function settle<T>(body: () => Promise<T>): Promise<Settled<T>> {
+  try {
+    return { ok: true, value: await body() }
+  } catch (error) {
+    return { ok: false, error }
+  }
+}

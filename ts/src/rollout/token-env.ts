@@ -1,0 +1,324 @@
+/**
+ * A conversation as tokens: renders what an environment says, parses what a policy sampled, and never encodes a
+ * sampled token again.
+ *
+ * ```text
+ * init:             env.init -> render with generation prompt -> too long? -> ongoing
+ * step(completion): parse -> assistant message -> length? abort? -> env.step under a deadline
+ *                   -> done? max turns? -> bridge, or render anew if it refuses -> too long? -> ongoing
+ * ```
+ *
+ * The order of the checks is part of the contract: a rollout that is done and too long has completed. Failures of the
+ * environment, the renderer or the parser are statuses with a cause, never exceptions.
+ */
+
+import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer } from '../chat/index.js'
+import { FulmarError, messageOf } from '../core/index.js'
+import { checkInitOutput, checkStepOutput, type MessageEnv, type RolloutStatus } from '../env/index.js'
+import type { Completion } from '../policy/index.js'
+import { type Clock, systemClock } from '../telemetry/index.js'
+import { type DeadlineResult, withDeadline } from './deadline.js'
+import type { RolloutCause, RolloutStage } from './rollout.js'
+
+/** Limits of a rollout; see {@link TokenEnv}. */
+export interface TokenEnvLimits {
+  /**
+   * A prompt of this many tokens or more ends the rollout. A prompt of one token less still leaves room for one.
+   * @default no limit
+   */
+  readonly maxRolloutTokens?: number
+  /**
+   * The rollout ends after this many turns; the environment still answers the last one.
+   * @default no limit
+   */
+  readonly maxTurns?: number
+  /**
+   * Deadline of the environment's `init` and of each `step`, in milliseconds; `null` for none.
+   * @default 1_800_000
+   */
+  readonly stepTimeoutMs?: number | null
+  /**
+   * Whether a completion that ran into its token limit ends the rollout, or is answered like any other: then its
+   * missing closing token is put into the next prompt as context, and never trained.
+   * @default 'end'
+   */
+  readonly onTruncation?: 'end' | 'continue'
+}
+
+/** What a {@link TokenEnv} is made of. */
+export interface TokenEnvOptions extends TokenEnvLimits {
+  /** Closed by {@link TokenEnv.close}. */
+  readonly messageEnv: MessageEnv
+  /** Shared with other environments; not disposed here. */
+  readonly renderer: Renderer
+  /** @default systemClock */
+  readonly clock?: Clock
+  /** Stops `init` and `step` with `ABORTED`. */
+  readonly signal?: AbortSignal
+}
+
+/** What came of an `init` or a `step`. */
+export interface TokenEnvOutput {
+  /** `ongoing` if there is a next prompt. */
+  readonly status: RolloutStatus
+  /** Set for the errors: what failed. */
+  readonly cause: RolloutCause | null
+  /**
+   * The next prompt with the origin of its tokens. `null` once the rollout has ended, except that a first prompt which is
+   * too long is kept, so that one can see it.
+   */
+  readonly nextPrompt: TokenPrompt | null
+  /** The policy's message; `null` at init and if its tokens could not be parsed. */
+  readonly completionMessage: Message | null
+  /** What the environment answered; empty if it was not asked. */
+  readonly envMessages: readonly Message[]
+  /** Signals of the environment; empty if it was not asked. */
+  readonly envRewards: Readonly<Record<string, number>>
+  /** Why the next prompt was rendered anew; `null` where it extends the last one or there is none. */
+  readonly bridgeRefusal: BridgeRefusal | null
+}
+
+/** A prompt as messages and as tokens. */
+export interface TokenPrompt {
+  /** The whole conversation so far. Never changed afterwards. */
+  readonly messages: readonly Message[]
+  /** Its tokens and where they came from. */
+  readonly rendered: Rendered
+  /** Added to `rendered.messageIndices`: how many of `messages` came before those that a bridge rendered. */
+  readonly messageOffset: number
+}
+
+const STEP_TIMEOUT_MS_DEFAULT = 1_800_000
+
+/**
+ * Puts a {@link MessageEnv} and a {@link Renderer} together, for one rollout.
+ *
+ * @example
+ * ```ts
+ * import { CharTokenizer, ChatMlRenderer, sumDigits, TokenEnv } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = new CharTokenizer()
+ * using renderer = new ChatMlRenderer(tokenizer)
+ * const messageEnv = sumDigits({ prompt: 'short' }).makeEnv({ numbers: [24, 13], target: 10 })
+ * const env = new TokenEnv({ messageEnv, renderer })
+ * const { status, nextPrompt } = await env.init()
+ * assert.equal(status, 'ongoing')
+ * assert.match(tokenizer.decode(nextPrompt?.rendered.ids ?? new Uint32Array(0)), /Sum of digits: \[24, 13\]/)
+ * await env.close()
+ * ```
+ */
+export class TokenEnv {
+  readonly #env: MessageEnv
+  readonly #renderer: Renderer
+  readonly #clock: Clock
+  readonly #signal: AbortSignal | undefined
+  readonly #maxRolloutTokens: number
+  readonly #maxTurns: number
+  readonly #stepTimeoutMs: number | null
+  readonly #continues: boolean
+  #messages: readonly Message[] = []
+  #promptIds: Uint32Array = new Uint32Array(0)
+  #numTurns = 0
+
+  /** @throws {FulmarError} `OUT_OF_RANGE` if a limit is not at least 1. */
+  constructor(options: TokenEnvOptions) {
+    const {
+      messageEnv,
+      renderer,
+      clock = systemClock,
+      signal,
+      stepTimeoutMs = STEP_TIMEOUT_MS_DEFAULT,
+    } = options
+    const { maxRolloutTokens = Number.POSITIVE_INFINITY, maxTurns = Number.POSITIVE_INFINITY } = options
+    for (const [name, value] of Object.entries({
+      maxRolloutTokens,
+      maxTurns,
+      stepTimeoutMs: stepTimeoutMs ?? 1,
+    })) {
+      if (!(value >= 1)) throw new FulmarError('OUT_OF_RANGE', `${name} must be >= 1: got ${value}`)
+    }
+    this.#env = messageEnv
+    this.#renderer = renderer
+    this.#clock = clock
+    this.#signal = signal
+    this.#maxRolloutTokens = maxRolloutTokens
+    this.#maxTurns = maxTurns
+    this.#stepTimeoutMs = stepTimeoutMs
+    this.#continues = options.onTruncation === 'continue'
+  }
+
+  /** Asks the environment for the first prompt. Call it once. @throws {FulmarError} `ABORTED` if the signal fires. */
+  async init(): Promise<TokenEnvOutput> {
+    const result = await this.#ask((signal) => this.#env.init({ signal }))
+    const opened = checkAnswer('init', result, checkInitOutput)
+    if (!opened.ok) return ended(opened.status, opened.cause)
+    const { initPromptMessages, tools } = opened.value
+    if (tools.length > 0) {
+      return ended('error', {
+        stage: 'render',
+        kind: 'renderer',
+        message: `tools must be empty: got ${tools.length}`,
+      })
+    }
+    this.#messages = initPromptMessages
+    const prompt = this.#render()
+    if (!prompt.ok) return ended('error', prompt.cause)
+    return this.#offer(prompt.value, { keepTooLong: true })
+  }
+
+  /**
+   * Takes a completion of the last prompt and goes on.
+   * @throws {FulmarError} `ABORTED` if the signal fires; `CLOSED` if there is no prompt to complete.
+   */
+  async step({ ids, finishReason }: Pick<Completion, 'ids' | 'finishReason'>): Promise<TokenEnvOutput> {
+    if (this.#promptIds.length === 0)
+      throw new FulmarError('CLOSED', 'step must follow an ongoing init: got none')
+    this.#numTurns += 1
+    const parsed = attempt('parse', () => assistantMessage(this.#renderer.parse(ids)))
+    if (!parsed.ok) return ended('error_parse', parsed.cause)
+    const completionMessage = parsed.value
+    if (finishReason === 'length' && !this.#continues)
+      return ended('truncated_length', null, { completionMessage })
+    if (finishReason === 'abort') {
+      const message = 'completion must not be cut off: got an abort'
+      return ended('error_abort', { stage: 'generate', kind: 'abort', message }, { completionMessage })
+    }
+    const result = await this.#ask((signal) => this.#env.step(completionMessage, { signal }))
+    const answer = checkAnswer('step', result, checkStepOutput)
+    if (!answer.ok) return ended(answer.status, answer.cause, { completionMessage })
+    return this.#advance(completionMessage, ids, answer.value)
+  }
+
+  /** Closes the environment. Harmless when done twice. What it throws is the caller's to ignore. */
+  async close(): Promise<void> {
+    await this.#env.close()
+  }
+
+  #advance(
+    completionMessage: Message,
+    completionIds: Uint32Array,
+    { envMessages, envRewards, done }: ReturnType<typeof checkStepOutput>,
+  ): TokenEnvOutput {
+    const said = { completionMessage, envMessages, envRewards }
+    this.#messages = [...this.#messages, completionMessage, ...envMessages]
+    if (done) return ended('completed', null, said)
+    if (this.#numTurns >= this.#maxTurns) return ended('truncated_max_turns', null, said)
+    const next = this.#extend(completionIds, envMessages)
+    if (!next.ok) return ended('error', next.cause, said)
+    const { prompt, bridgeRefusal } = next.value
+    return { ...this.#offer(prompt, { keepTooLong: false }), ...said, bridgeRefusal }
+  }
+
+  #extend(completionIds: Uint32Array, envMessages: readonly Message[]): Attempt<Extension> {
+    const bridged = attempt('render', () =>
+      this.#renderer.bridge(this.#promptIds, completionIds, envMessages),
+    )
+    if (!bridged.ok) return bridged
+    const bridge = bridged.value
+    if (bridge.ok) {
+      const messageOffset = this.#messages.length - envMessages.length
+      const prompt = { messages: this.#messages, rendered: bridge.rendered, messageOffset }
+      return { ok: true, value: { prompt, bridgeRefusal: null } }
+    }
+    const anew = this.#render()
+    return anew.ok ? { ok: true, value: { prompt: anew.value, bridgeRefusal: bridge.reason } } : anew
+  }
+
+  #render(): Attempt<TokenPrompt> {
+    return attempt('render', () => {
+      const rendered = this.#renderer.render(this.#messages, { addGenerationPrompt: true })
+      return { messages: this.#messages, rendered, messageOffset: 0 }
+    })
+  }
+
+  #offer(prompt: TokenPrompt, { keepTooLong }: { readonly keepTooLong: boolean }): TokenEnvOutput {
+    if (prompt.rendered.ids.length >= this.#maxRolloutTokens) {
+      return { ...ended('truncated_prompt_too_long', null), nextPrompt: keepTooLong ? prompt : null }
+    }
+    this.#promptIds = prompt.rendered.ids
+    return { ...ended('ongoing', null), nextPrompt: prompt }
+  }
+
+  #ask<T>(run: (signal: AbortSignal) => T | Promise<T>): Promise<DeadlineResult<T>> {
+    return withDeadline({ clock: this.#clock, timeoutMs: this.#stepTimeoutMs, signal: this.#signal, run })
+  }
+}
+
+interface Extension {
+  readonly prompt: TokenPrompt
+  readonly bridgeRefusal: BridgeRefusal | null
+}
+
+type Attempt<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly cause: RolloutCause }
+
+/** A renderer's exception as data. */
+function attempt<T>(stage: RolloutStage, body: () => T): Attempt<T> {
+  try {
+    return { ok: true, value: body() }
+  } catch (error) {
+    return { ok: false, cause: { stage, kind: 'renderer', message: messageOf(error) } }
+  }
+}
+
+type Answer<T> = { readonly ok: true; readonly value: T } | (Failure & { readonly ok: false })
+
+interface Failure {
+  readonly status: RolloutStatus
+  readonly cause: RolloutCause
+}
+
+/** What an environment answered, checked; or the status that its failure means. */
+function checkAnswer<Raw, T>(
+  stage: RolloutStage,
+  result: DeadlineResult<Raw>,
+  check: (raw: Raw) => T,
+): Answer<T> {
+  if (result.kind === 'timeout') {
+    const cause: RolloutCause = {
+      stage,
+      kind: 'deadline',
+      message: `${stage} must end in time: got no answer`,
+    }
+    return { ok: false, status: 'error_timeout', cause }
+  }
+  if (result.kind === 'thrown') {
+    return {
+      ok: false,
+      status: 'error',
+      cause: { stage, kind: 'user_code', message: messageOf(result.error) },
+    }
+  }
+  try {
+    return { ok: true, value: check(result.value) }
+  } catch (error) {
+    return { ok: false, status: 'error', cause: { stage, kind: 'invalid_output', message: messageOf(error) } }
+  }
+}
+
+function ended(
+  status: RolloutStatus,
+  cause: RolloutCause | null,
+  said: Partial<Pick<TokenEnvOutput, 'completionMessage' | 'envMessages' | 'envRewards'>> = {},
+): TokenEnvOutput {
+  const nothing = { completionMessage: null, envMessages: [], envRewards: {} }
+  return { status, cause, nextPrompt: null, bridgeRefusal: null, ...nothing, ...said }
+}
+
+/** Calls that can be used become the message's own; broken ones stay in its text. */
+function assistantMessage({ content, reasoningContent, toolCalls }: ParsedResponse): Message {
+  const usable = toolCalls.filter(({ status }) => status === 'ok')
+  const calls = usable.map(({ id, name, arguments: text }) => ({
+    ...(id === null ? {} : { id }),
+    type: 'function',
+    function: { name, arguments: text },
+  }))
+  return {
+    role: 'assistant',
+    content,
+    ...(reasoningContent ? { reasoning_content: reasoningContent } : {}),
+    ...(calls.length > 0 ? { tool_calls: calls } : {}),
+  }
+}
