@@ -405,6 +405,47 @@ impl TensorDict {
     }
 }
 
+/// Dictionaries on their way to be joined.
+#[napi]
+pub struct TensorDictList {
+    inner: Slot<Vec<tensor::TensorDict>>,
+}
+
+owner!(TensorDictList, Vec<tensor::TensorDict>);
+
+#[napi]
+impl TensorDictList {
+    /// No dictionaries.
+    #[napi(constructor)]
+    pub fn new() -> Result<Self> {
+        guard(|| Ok(Vec::new().into()))
+    }
+
+    /// Appends one.
+    #[napi]
+    pub fn push(&self, dict: &TensorDict) -> Result<()> {
+        guard(|| {
+            let dict = dict.share()?;
+            self.inner.with(|list| {
+                list.push(dict);
+                Ok(())
+            })
+        })
+    }
+
+    /// Joins them along a new batch dimension.
+    #[napi]
+    pub fn stack(&self, dim: f64) -> Result<TensorDict> {
+        guard(|| Ok(tensor::TensorDict::stack(&self.share()?, index_from_f64("dim", dim)?)?.into()))
+    }
+
+    /// Joins them along a batch dimension.
+    #[napi]
+    pub fn cat(&self, dim: f64) -> Result<TensorDict> {
+        guard(|| Ok(tensor::TensorDict::cat(&self.share()?, index_from_f64("dim", dim)?)?.into()))
+    }
+}
+
 /// What a safetensors file holds.
 #[napi]
 pub struct SafetensorsFile {

@@ -345,6 +345,38 @@ impl TensorDict {
     }
 }
 
+/// Dictionaries on their way to be joined.
+#[wasm_bindgen]
+pub struct TensorDictList {
+    inner: Vec<tensor::TensorDict>,
+}
+
+owner!(TensorDictList, Vec<tensor::TensorDict>);
+
+#[wasm_bindgen]
+impl TensorDictList {
+    /// No dictionaries.
+    #[wasm_bindgen(constructor)]
+    pub fn new() -> Self {
+        Vec::new().into()
+    }
+
+    /// Appends one.
+    pub fn push(&mut self, dict: &TensorDict) {
+        self.inner.push(dict.inner.clone());
+    }
+
+    /// Joins them along a new batch dimension.
+    pub fn stack(&self, dim: f64) -> Result<TensorDict> {
+        guard(|| Ok(tensor::TensorDict::stack(&self.inner, index_from_f64("dim", dim)?)?.into()))
+    }
+
+    /// Joins them along a batch dimension.
+    pub fn cat(&self, dim: f64) -> Result<TensorDict> {
+        guard(|| Ok(tensor::TensorDict::cat(&self.inner, index_from_f64("dim", dim)?)?.into()))
+    }
+}
+
 /// What a safetensors file holds.
 #[wasm_bindgen]
 pub struct SafetensorsFile {

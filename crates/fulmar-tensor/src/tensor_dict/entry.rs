@@ -22,13 +22,14 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// `"tensor"`, `"ragged"`, `"nonTensor"` or `"dict"`.
+    /// `"tensor"`, `"ragged"`, `"nonTensorData"` (one value), `"nonTensorStack"` (one for each element) or `"dict"`.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Tensor(_) => "tensor",
             Self::Ragged(_) => "ragged",
-            Self::NonTensor(_) => "nonTensor",
+            Self::NonTensor(values) if values.shape().is_none() => "nonTensorData",
+            Self::NonTensor(_) => "nonTensorStack",
             Self::Dict(_) => "dict",
         }
     }

@@ -1,0 +1,131 @@
+/** Rows of different lengths without padding. */
+
+import { Handle } from '../core/index.js'
+import { type RawRagged, raw } from '../native/index.js'
+import { bytesOf } from './dtype.js'
+import { indices, joined, type Tensor, tensorAround, withRawTensor } from './tensor.js'
+
+/** Options of {@link Ragged.toPadded}. Both must be said: each is wrong for somebody. */
+export interface PadOptions {
+  /** Where the padding of short rows goes: `left` for prompts that generation continues, `right` for training. */
+  readonly side: 'left' | 'right'
+  /** The element that pads. */
+  readonly fill: number
+}
+
+// Doors to the private parts, for this package only.
+let wrap: (make: () => RawRagged) => Ragged
+let unwrap: (ragged: Ragged) => Handle<RawRagged>
+
+/**
+ * `S` rows of any length: `values` of shape `[T, ...]` and `S + 1` offsets; row `s` is `values[offsets[s]]` up to
+ * `values[offsets[s + 1]]`. Never changes; rows and slices share the elements. Dispose it, declare it with `using`, or
+ * leave it to the collector.
+ *
+ * @example
+ * ```ts
+ * import { Ragged, Tensor } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using ids = Tensor.from(Uint32Array.of(7, 8, 9, 1, 2))
+ * using rows = Ragged.from(ids, Uint32Array.of(0, 3, 5))
+ * assert.deepEqual(rows.row(1).data, Uint32Array.of(1, 2))
+ * assert.deepEqual(rows.toPadded({ side: 'left', fill: 0 }).data, Uint32Array.of(7, 8, 9, 0, 1, 2))
+ * ```
+ */
+export class Ragged {
+  readonly #native: Handle<RawRagged>
+  #values: Tensor | undefined
+
+  /** The number of rows, `S`. */
+  readonly numRows: number
+  /** Where rows begin, and at last the length of `values`: `S + 1` integers. A copy. */
+  readonly offsets: Uint32Array
+
+  private constructor(make: () => RawRagged) {
+    this.#native = new Handle('Ragged', make)
+    this.offsets = this.#native.call((ragged) => ragged.offsets())
+    this.numRows = this.offsets.length - 1
+  }
+
+  static {
+    wrap = (make) => new Ragged(make)
+    unwrap = (ragged) => ragged.#native
+  }
+
+  /**
+   * Shares `values` and copies `offsets`.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `values` is a scalar or `offsets` does not go from 0 to its length;
+   *   `OUT_OF_RANGE` if an offset is below the one before it; `EMPTY` without offsets; `MALFORMED` if the memory of
+   *   `offsets` was transferred away.
+   */
+  static from(values: Tensor, offsets: Uint32Array): Ragged {
+    bytesOf('offsets', offsets)
+    return new Ragged(() => withRawTensor(values, (tensor) => new raw.Ragged(tensor, offsets)))
+  }
+
+  /**
+   * Joins rows of shapes `[length, ...]`, which agree in all dimensions but the first. Copies.
+   * @throws {FulmarError} `EMPTY` without rows; `SHAPE_MISMATCH` or `INCOMPATIBLE` if other dimensions or dtypes differ;
+   *   `OUT_OF_RANGE` if a row is a scalar.
+   */
+  static fromRows(rows: readonly Tensor[]): Ragged {
+    return new Ragged(() => joined(rows, (list) => list.ragged()))
+  }
+
+  /** All rows one after another, `[T, ...]`. Shares the elements. */
+  get values(): Tensor {
+    this.#values ??= tensorAround(() => this.#native.call((ragged) => ragged.values()))
+    return this.#values
+  }
+
+  /** The row at `index`, `[length, ...]`. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` if there is none. */
+  row(index: number): Tensor {
+    return tensorAround(() => this.#native.call((ragged) => ragged.row(index)))
+  }
+
+  /**
+   * The rows `start` up to and without `end`. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` if the range is backwards or ends past the rows.
+   */
+  slice(start: number, end: number = this.numRows): Ragged {
+    return new Ragged(() => this.#native.call((ragged) => ragged.slice(start, end)))
+  }
+
+  /**
+   * The rows at `at`, in that order; an index may come twice. Copies.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such row.
+   */
+  indexSelect(at: Iterable<number>): Ragged {
+    return new Ragged(() => this.#native.call((ragged) => ragged.indexSelect(indices(at))))
+  }
+
+  /**
+   * A dense tensor `[S, longest, ...]`. Copies.
+   * @throws {FulmarError} `OUT_OF_RANGE` if no element of the dtype equals `fill`; `UNKNOWN_NAME` if `side` is neither.
+   */
+  toPadded(options: PadOptions): Tensor {
+    const { side, fill } = options
+    return tensorAround(() => this.#native.call((ragged) => ragged.toPadded(side, fill)))
+  }
+
+  /** Whether dtype and rows are equal. */
+  equals(other: Ragged): boolean {
+    return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
+  }
+
+  /** Gives the native memory back; rows and slices live on. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+}
+
+/** The rows around raw ones, for the rooms that get them from the core. */
+export function raggedAround(make: () => RawRagged): Ragged {
+  return wrap(make)
+}
+
+/** Calls `body` with the raw rows, for the rooms that give them to the core. */
+export function withRawRagged<R>(ragged: Ragged, body: (raw: RawRagged) => R): R {
+  return unwrap(ragged).call(body)
+}

@@ -1,0 +1,256 @@
+/** Dense tensors: a dtype, a shape and shared elements. */
+
+import { call, FulmarError, Handle } from '../core/index.js'
+import { type RawTensor, type RawTensorList, raw } from '../native/index.js'
+import {
+  bytesOf,
+  carry,
+  type Dtype,
+  dtypesOf,
+  elementsOf,
+  type TensorData,
+  type TypedArrays,
+} from './dtype.js'
+
+/** Options of {@link Tensor.from}. */
+export interface TensorOptions<D extends Dtype = Dtype> {
+  /** The length of each dimension, row-major; `[]` is a scalar. @default one dimension of all elements */
+  readonly shape?: readonly number[]
+  /** The element type. @default that of the typed array (`u8` for a `Uint8Array`), `f32` for numbers */
+  readonly dtype?: D
+}
+
+/** The elements `start` up to and without `end` of a dimension. */
+export interface SliceOptions {
+  /** @default 0 */
+  readonly dim?: number
+  /** @default 0 */
+  readonly start?: number
+  /** @default the length of the dimension */
+  readonly end?: number
+}
+
+// Doors to the private parts, for this package only.
+let wrap: (make: () => RawTensor) => Tensor
+let unwrap: (tensor: Tensor) => Handle<RawTensor>
+
+/**
+ * An n-dimensional array that never changes. Views (`select`, `slice`, `transpose`, `reshape` of dense tensors) share
+ * the elements in native memory. Dispose it, declare it with `using`, or leave it to the collector.
+ *
+ * @example
+ * ```ts
+ * import { Tensor } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using rows = Tensor.from(Float32Array.of(1, 2, 3, 4, 5, 6), { shape: [2, 3] })
+ * using column = rows.select(1, 0)
+ * assert.deepEqual([column.dtype, column.shape], ['f32', [2]])
+ * assert.deepEqual(column.data, Float32Array.of(1, 4))
+ * ```
+ */
+export class Tensor<D extends Dtype = Dtype> {
+  readonly #native: Handle<RawTensor>
+  #data: TypedArrays[D] | undefined
+
+  /** The element type. */
+  readonly dtype: D
+  /** The length of each dimension; empty for a scalar. */
+  readonly shape: readonly number[]
+
+  private constructor(make: () => RawTensor) {
+    this.#native = new Handle('Tensor', make)
+    this.dtype = this.#native.call((tensor) => tensor.dtype()) as D
+    this.shape = this.#native.call((tensor) => [...tensor.shape()])
+  }
+
+  static {
+    wrap = (make) => new Tensor(make)
+    unwrap = (tensor) => tensor.#native
+  }
+
+  /**
+   * Copies `data`, row-major. Bits of half floats are a `Uint16Array` with its `dtype`, bools a `Uint8Array` of 0 and 1
+   * with `dtype: 'bool'`.
+   *
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` does not hold as many elements; `INCOMPATIBLE` if `dtype` is not
+   *   one of the array; `OUT_OF_RANGE` if a number does not fit the dtype; `LIMIT_EXCEEDED` above 16 dimensions;
+   *   `MALFORMED` if the memory of `data` was transferred away.
+   */
+  static from<A extends TensorData, D extends Dtype = DtypeOf<A>>(
+    data: A,
+    options?: TensorOptions<D>,
+  ): Tensor<D>
+  static from<D extends Dtype = 'f32'>(data: readonly number[], options?: TensorOptions<D>): Tensor<D>
+  static from(data: TensorData | readonly number[], options: TensorOptions = {}): Tensor {
+    const isTyped = ArrayBuffer.isView(data)
+    const dtype = options.dtype ?? (isTyped ? onlyDtypeOf(data) : 'f32')
+    const carried = isTyped ? data : carry(dtype, data)
+    if (!dtypesOf(carried).includes(dtype)) {
+      const detail = `dtype must be ${dtypesOf(carried).join(' or ')} for a ${carried.constructor.name}: got ${dtype}`
+      throw new FulmarError('INCOMPATIBLE', detail)
+    }
+    const bytes = bytesOf('data', carried)
+    return new Tensor(() => raw.Tensor.fromBytes(dtype, indices(options.shape ?? [carried.length]), bytes))
+  }
+
+  /**
+   * Zeros (`false` for bools).
+   * @throws {FulmarError} `LIMIT_EXCEEDED` if there are too many dimensions or elements; `OUT_OF_RANGE` if a dimension
+   *   is not an integer from 0.
+   */
+  static zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
+    return new Tensor<D>(() => raw.Tensor.zeros(dtype, indices(shape)))
+  }
+
+  /**
+   * Joins tensors of one shape along a new dimension. Copies.
+   * @throws {FulmarError} `EMPTY` without tensors; `SHAPE_MISMATCH` or `INCOMPATIBLE` if shapes or dtypes differ;
+   *   `OUT_OF_RANGE` if `dim` is past the rank.
+   */
+  static stack<D extends Dtype>(tensors: readonly Tensor<D>[], dim = 0): Tensor<D> {
+    return new Tensor(() => joined(tensors, (list) => list.stack(dim)))
+  }
+
+  /**
+   * Joins tensors along a dimension that they have; the others must agree. Copies.
+   * @throws {FulmarError} As {@link Tensor.stack}.
+   */
+  static cat<D extends Dtype>(tensors: readonly Tensor<D>[], dim = 0): Tensor<D> {
+    return new Tensor(() => joined(tensors, (list) => list.cat(dim)))
+  }
+
+  /**
+   * The elements, row-major: a copy made on first use, and the same array ever after. Writing to it does not change
+   * the tensor.
+   */
+  get data(): TypedArrays[D] {
+    this.#data ??= elementsOf(
+      this.dtype,
+      this.#native.call((tensor) => tensor.bytes()),
+    )
+    return this.#data
+  }
+
+  /** This tensor with its dtype known to the compiler. @throws {FulmarError} `INCOMPATIBLE` if it has another. */
+  as<E extends Dtype>(dtype: E): Tensor<E> {
+    if (isOf(this, dtype)) return this
+    throw new FulmarError('INCOMPATIBLE', `dtype must be ${dtype}: got ${this.dtype}`)
+  }
+
+  /** The elements as singles, rounded where they must be. A new array. */
+  toFloat32(): Float32Array {
+    return this.#native.call((tensor) => tensor.toFloat32())
+  }
+
+  /**
+   * The part at `index` of dimension `dim`, without that dimension. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or index.
+   */
+  select(dim: number, index: number): Tensor<D> {
+    return this.#derive((tensor) => tensor.select(dim, index))
+  }
+
+  /**
+   * A range of one dimension. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension, or the range is backwards or ends past it.
+   */
+  slice(options: SliceOptions = {}): Tensor<D> {
+    const { dim = 0, start = 0, end = this.shape[dim] ?? 0 } = options
+    return this.#derive((tensor) => tensor.slice(dim, start, end))
+  }
+
+  /**
+   * The same elements, row-major, in another shape. Shares them if this tensor is dense, else copies.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` holds another number of elements.
+   */
+  reshape(shape: readonly number[]): Tensor<D> {
+    return this.#derive((tensor) => tensor.reshape(indices(shape)))
+  }
+
+  /**
+   * Two dimensions exchanged. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension.
+   */
+  transpose(left: number, right: number): Tensor<D> {
+    return this.#derive((tensor) => tensor.transpose(left, right))
+  }
+
+  /**
+   * The parts at `at` of dimension `dim`, in that order; an index may come twice. Copies.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or index.
+   */
+  indexSelect(dim: number, at: Iterable<number>): Tensor<D> {
+    return this.#derive((tensor) => tensor.indexSelect(dim, indices(at)))
+  }
+
+  /** Whether dtype, shape and elements are equal, floats as `===` compares them (NaN equals nothing). */
+  equals(other: Tensor): boolean {
+    return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
+  }
+
+  /** Gives the native memory back; views and copies of it live on. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+
+  #derive(view: (tensor: RawTensor) => RawTensor): Tensor<D> {
+    return new Tensor(() => this.#native.call(view))
+  }
+}
+
+/** The dtype that a typed array means by itself; 16 bits mean none. */
+type DtypeOf<A> = A extends Float64Array
+  ? 'f64'
+  : A extends Float32Array
+    ? 'f32'
+    : A extends BigInt64Array
+      ? 'i64'
+      : A extends Int32Array
+        ? 'i32'
+        : A extends Int16Array
+          ? 'i16'
+          : A extends Int8Array
+            ? 'i8'
+            : A extends Uint8Array
+              ? 'u8'
+              : A extends Uint32Array
+                ? 'u32'
+                : Dtype
+
+/** The tensor around a raw one, for the rooms that get tensors from the core. */
+export function tensorAround(make: () => RawTensor): Tensor {
+  return wrap(make)
+}
+
+/** Calls `body` with the raw tensor, for the rooms that give tensors to the core. */
+export function withRawTensor<R>(tensor: Tensor, body: (raw: RawTensor) => R): R {
+  return unwrap(tensor).call(body)
+}
+
+/** What `join` makes of a list of `tensors`. */
+export function joined<R>(tensors: readonly Tensor[], join: (list: RawTensorList) => R): R {
+  const list = call(() => new raw.TensorList())
+  try {
+    for (const tensor of tensors) withRawTensor(tensor, (one) => list.push(one))
+    return call(() => join(list))
+  } finally {
+    list.free()
+  }
+}
+
+/** Indices or dimensions as they cross the boundary; the core checks them. */
+export function indices(values: Iterable<number>): Float64Array {
+  return Float64Array.from(values)
+}
+
+function onlyDtypeOf(data: TensorData): Dtype {
+  const [dtype] = dtypesOf(data)
+  if (dtype && !(data instanceof Uint16Array)) return dtype
+  const detail = `dtype must be one of ${dtypesOf(data).join(', ') || 'the known ones'} for a ${data.constructor.name}: got none`
+  throw new FulmarError('INCOMPATIBLE', detail)
+}
+
+function isOf<E extends Dtype>(tensor: Tensor, dtype: E): tensor is Tensor<E> {
+  return tensor.dtype === dtype
+}

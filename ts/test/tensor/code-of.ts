@@ -1,0 +1,12 @@
+import { type ErrorCode, FulmarError } from '../../src/core/index.js'
+
+/** The code of the failure of `body`; anything but a FulmarError goes through. */
+export function codeOf(body: () => unknown): ErrorCode {
+  try {
+    body()
+  } catch (error) {
+    if (error instanceof FulmarError) return error.code
+    throw error
+  }
+  throw new Error('the call must fail')
+}

@@ -1,0 +1,145 @@
+import { describe, expect, it } from 'vitest'
+import { type Dtype, Tensor, type TensorData } from '../../src/tensor/index.js'
+import { codeOf } from './code-of.js'
+
+const grid = () => Tensor.from(Float32Array.of(1, 2, 3, 4, 5, 6), { shape: [2, 3] })
+
+describe('Tensor', () => {
+  it('takes every dtype in and gives it back', () => {
+    const samples: [Dtype, TensorData][] = [
+      ['f64', Float64Array.of(1.5, -0)],
+      ['f32', Float32Array.of(1.5, Number.NaN)],
+      ['f16', Uint16Array.of(0x3c00, 0xc000)],
+      ['bf16', Uint16Array.of(0x3f80, 0xc000)],
+      ['i64', BigInt64Array.of(-(2n ** 63n), 1n)],
+      ['i32', Int32Array.of(-(2 ** 31), 1)],
+      ['i16', Int16Array.of(-(2 ** 15), 1)],
+      ['i8', Int8Array.of(-128, 1)],
+      ['u8', Uint8Array.of(255, 1)],
+      ['u32', Uint32Array.of(2 ** 32 - 1, 1)],
+      ['bool', Uint8Array.of(1, 0)],
+    ]
+    for (const [dtype, data] of samples) {
+      using tensor = Tensor.from(data, { dtype, shape: [1, 2] })
+      expect([tensor.dtype, tensor.shape, tensor.data]).toEqual([dtype, [1, 2], data])
+      using zeros = Tensor.zeros(dtype, [2])
+      expect([...zeros.data].map(Number)).toEqual([0, 0])
+    }
+  })
+
+  it('reads half floats and bools as singles', () => {
+    expect(Tensor.from(Uint16Array.of(0x3c00, 0xc000), { dtype: 'f16' }).toFloat32()).toEqual(
+      Float32Array.of(1, -2),
+    )
+    expect(Tensor.from(Uint16Array.of(0x3f80), { dtype: 'bf16' }).toFloat32()).toEqual(Float32Array.of(1))
+    expect(Tensor.from(Uint8Array.of(1, 0), { dtype: 'bool' }).toFloat32()).toEqual(Float32Array.of(1, 0))
+  })
+
+  it('takes plain numbers as singles or as the named dtype', () => {
+    expect(Tensor.from([0.1, 2]).data).toEqual(Float32Array.of(0.1, 2))
+    expect(Tensor.from([1, -2], { dtype: 'i64' }).data).toEqual(BigInt64Array.of(1n, -2n))
+    expect(Tensor.from([1, 0], { dtype: 'bool' }).data).toEqual(Uint8Array.of(1, 0))
+    expect(Tensor.from([7], { shape: [] }).shape).toEqual([])
+    expect(Tensor.from([]).shape).toEqual([0])
+  })
+
+  it('copies what it takes and what it gives', () => {
+    const source = Float32Array.of(1, 2)
+    using tensor = Tensor.from(source)
+    source[0] = 9
+    expect(tensor.data).toEqual(Float32Array.of(1, 2))
+    tensor.data[1] = 9
+    using same = tensor.slice()
+    expect(same.data).toEqual(Float32Array.of(1, 2))
+  })
+
+  it('honours the window of a typed array on its buffer', () => {
+    const whole = Int16Array.of(1, 2, 3, 4)
+    expect(Tensor.from(whole.subarray(1, 3)).data).toEqual(Int16Array.of(2, 3))
+  })
+
+  it('selects, slices, reshapes, transposes and picks', () => {
+    using tensor = grid()
+    expect(tensor.select(1, 2).data).toEqual(Float32Array.of(3, 6))
+    expect(tensor.slice({ dim: 1, start: 1 }).data).toEqual(Float32Array.of(2, 3, 5, 6))
+    expect(tensor.slice({ end: 1 }).shape).toEqual([1, 3])
+    expect(tensor.reshape([3, 2]).select(0, 2).data).toEqual(Float32Array.of(5, 6))
+    expect(tensor.transpose(0, 1).data).toEqual(Float32Array.of(1, 4, 2, 5, 3, 6))
+    expect(tensor.indexSelect(1, [2, 0]).data).toEqual(Float32Array.of(3, 1, 6, 4))
+    expect(tensor.indexSelect(0, Uint32Array.of(1, 1)).shape).toEqual([2, 3])
+  })
+
+  it('stacks along a new dimension and joins along an old one', () => {
+    const parts = [Tensor.from([1, 2]), Tensor.from([3, 4])]
+    expect(Tensor.stack(parts).shape).toEqual([2, 2])
+    expect(Tensor.stack(parts, 1).data).toEqual(Float32Array.of(1, 3, 2, 4))
+    expect(Tensor.cat(parts).data).toEqual(Float32Array.of(1, 2, 3, 4))
+  })
+
+  it('compares dtype, shape and elements', () => {
+    using tensor = grid()
+    expect(tensor.equals(grid())).toBe(true)
+    expect(tensor.equals(tensor)).toBe(true)
+    expect(tensor.equals(grid().reshape([3, 2]))).toBe(false)
+    expect(Tensor.from([Number.NaN]).equals(Tensor.from([Number.NaN]))).toBe(false)
+  })
+
+  it('keeps views alive after the tensor they came from is disposed', () => {
+    const tensor = grid()
+    using row = tensor.select(0, 1)
+    tensor[Symbol.dispose]()
+    tensor[Symbol.dispose]()
+    expect(row.data).toEqual(Float32Array.of(4, 5, 6))
+    expect(codeOf(() => tensor.select(0, 0))).toBe('CLOSED')
+    expect(codeOf(() => tensor.data)).toBe('CLOSED')
+    expect(codeOf(() => row.equals(tensor))).toBe('CLOSED')
+    expect(codeOf(() => Tensor.stack([row, tensor]))).toBe('CLOSED')
+  })
+
+  it('refuses wrong dtypes', () => {
+    expect(codeOf(() => grid().as('i32'))).toBe('INCOMPATIBLE')
+    expect(grid().as('f32').data[0]).toBe(1)
+    expect(codeOf(() => Tensor.from(Uint16Array.of(1)))).toBe('INCOMPATIBLE')
+    expect(codeOf(() => Tensor.from(Float32Array.of(1), { dtype: 'i32' }))).toBe('INCOMPATIBLE')
+    expect(codeOf(() => Tensor.from([1], { dtype: 'f16' }))).toBe('INCOMPATIBLE')
+    expect(codeOf(() => Tensor.from([300], { dtype: 'i8' }))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => Tensor.from([0.5], { dtype: 'u32' }))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => Tensor.from(Uint8Array.of(2), { dtype: 'bool' }))).toBe('CORRUPT')
+    expect(codeOf(() => Tensor.cat([Tensor.from([1]), Tensor.from([1], { dtype: 'f64' }) as Tensor]))).toBe(
+      'INCOMPATIBLE',
+    )
+    // What a program without types may pass.
+    expect(codeOf(() => Tensor.zeros('float' as Dtype, [1]))).toBe('UNKNOWN_NAME')
+    expect(codeOf(() => Tensor.from(BigUint64Array.of(1n) as unknown as TensorData))).toBe('INCOMPATIBLE')
+  })
+
+  it('refuses wrong shapes and indices', () => {
+    expect(codeOf(() => Tensor.from([1, 2], { shape: [3] }))).toBe('SHAPE_MISMATCH')
+    expect(codeOf(() => Tensor.from([1], { shape: new Array(17).fill(1) }))).toBe('LIMIT_EXCEEDED')
+    for (const dim of [-1, 0.5, Number.NaN, Number.POSITIVE_INFINITY]) {
+      expect(codeOf(() => Tensor.zeros('f32', [dim]))).toBe('OUT_OF_RANGE')
+    }
+    expect(codeOf(() => Tensor.zeros('f64', [2 ** 50]))).toMatch('LIMIT_EXCEEDED|OUT_OF_RANGE')
+    expect(codeOf(() => grid().reshape([4]))).toBe('SHAPE_MISMATCH')
+    expect(codeOf(() => grid().select(2, 0))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().select(0, -1))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().slice({ start: 1, end: 3 }))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().slice({ dim: 7 }))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().transpose(0, 2))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().indexSelect(0, [2]))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => Tensor.stack([]))).toBe('EMPTY')
+    expect(codeOf(() => Tensor.stack([grid(), grid().slice({ end: 1 })]))).toBe('SHAPE_MISMATCH')
+  })
+
+  it('refuses memory that was transferred away', () => {
+    const data = Float32Array.of(1, 2)
+    structuredClone(data, { transfer: [data.buffer] })
+    expect(codeOf(() => Tensor.from(data))).toBe('MALFORMED')
+  })
+
+  it('takes shared and resizable memory as it stands', () => {
+    const shared = new Float32Array(new SharedArrayBuffer(8))
+    shared.set([1, 2])
+    expect(Tensor.from(shared).data).toEqual(Float32Array.of(1, 2))
+  })
+})
