@@ -16,7 +16,10 @@ export class Refusal extends Error {}
  */
 export function run(command, args, { env = {}, echo = false, cwd = root } = {}) {
   return new Promise((resolve) => {
-    const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+    const stdio = ['ignore', 'pipe', 'pipe']
+    // On Windows npm is a batch file, which only a shell starts.
+    const shell = process.platform === 'win32' && command === 'npm'
+    const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio, shell })
     let output = ''
     const take = (stream) => (chunk) => {
       output += chunk
@@ -34,9 +37,11 @@ export function runTool(file, args, options = {}) {
   return run(process.execPath, [...(options.nodeArgs ?? []), `node_modules/${file}`, ...args], options)
 }
 
-async function must(what, running) {
+/** The output of a program that must end well. */
+export async function must(what, running) {
   const { code, output } = await running
-  if (code !== 0) throw new Refusal(`${what} failed (exit status ${code}):\n${output.split('\n').slice(-60).join('\n')}`)
+  if (code !== 0)
+    throw new Refusal(`${what} failed (exit status ${code}):\n${output.split('\n').slice(-60).join('\n')}`)
   return output
 }
 
@@ -44,25 +49,32 @@ async function must(what, running) {
 export function checkTools() {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   if (major < 20 || (major === 20 && minor < 19)) {
-    throw new Refusal(`Node must be 20.19 or later: got ${process.versions.node}. Install it from https://nodejs.org`)
+    throw new Refusal(
+      `Node must be 20.19 or later: got ${process.versions.node}. Install it from https://nodejs.org`,
+    )
   }
   const cargo = spawnSync('cargo', ['--version'], { cwd: root, encoding: 'utf8' })
   if (cargo.status !== 0) {
     throw new Refusal('Rust must be installed, 1.88 or later: see https://rustup.rs')
   }
   const [, rust = '0'] = /^cargo 1\.(\d+)/.exec(cargo.stdout) ?? []
-  if (Number(rust) < 88) throw new Refusal(`Rust must be 1.88 or later: got ${cargo.stdout.trim()}. Try: rustup update`)
+  if (Number(rust) < 88)
+    throw new Refusal(`Rust must be 1.88 or later: got ${cargo.stdout.trim()}. Try: rustup update`)
   if (process.platform !== 'win32' && spawnSync('cc', ['--version']).status !== 0) {
-    throw new Refusal('a C linker (`cc`) must be installed: on Debian, apt-get install gcc libc6-dev; on macOS, xcode-select --install')
+    throw new Refusal(
+      'a C linker (`cc`) must be installed: on Debian, apt-get install gcc libc6-dev; on macOS, xcode-select --install',
+    )
   }
 }
 
 /** `npm ci`, unless `node_modules` already came from this lock file. */
 export async function installPackages() {
   const stamp = `${root}node_modules/.fulmar-lock`
-  const lock = createHash('sha256').update(readFileSync(`${root}package-lock.json`)).digest('hex')
+  const lock = createHash('sha256')
+    .update(readFileSync(`${root}package-lock.json`))
+    .digest('hex')
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return
-  await must('npm ci', run('npm', ['ci', '--no-audit', '--no-fund'], { shell: true }))
+  await must('npm ci', run('npm', ['ci', '--no-audit', '--no-fund']))
   writeFileSync(stamp, lock)
 }
 
@@ -80,7 +92,10 @@ export async function buildWasm() {
   const { code, output } = await run('sh', ['scripts/wasm-toolchain.sh'])
   if (code === 3 || code === 127) return output.trim().split('\n').at(-1)
   if (code !== 0) throw new Refusal(`scripts/wasm-toolchain.sh failed (exit status ${code}):\n${output}`)
-  await must('the build of the WebAssembly module', run('cargo', ['xtask', 'wasm'], { env: wasmEnvironment() }))
+  await must(
+    'the build of the WebAssembly module',
+    run('cargo', ['xtask', 'wasm'], { env: wasmEnvironment() }),
+  )
   return undefined
 }
 

@@ -3,8 +3,11 @@
 import { createRequire } from 'node:module'
 import type * as Backend from './backend.js'
 
+/** See `backend.ts`. */
 export const backend: typeof Backend.backend = 'native'
 
+/** See `backend.ts`. */
 export const raw = createRequire(import.meta.url)('#addon') as typeof Backend.raw
 
+/** See `backend.ts`. */
 export const lastPanic: typeof Backend.lastPanic = () => ''

@@ -7,8 +7,11 @@ import type * as Backend from './backend.js'
 
 wasm.initSync({ module: readFileSync(createRequire(import.meta.url).resolve('#wasm-binary')) })
 
+/** See `backend.ts`. */
 export const backend: typeof Backend.backend = 'wasm'
 
+/** See `backend.ts`. */
 export const raw = wasm as unknown as typeof Backend.raw
 
+/** See `backend.ts`. */
 export const lastPanic: typeof Backend.lastPanic = wasm.lastPanic

@@ -1,3 +1,5 @@
+// Tests the sources of bindings/node: no exported body may be outside the guards.
+
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 

@@ -1,3 +1,5 @@
+// Tests the guards around every body of bindings/node, and what a trap of bindings/wasm becomes.
+
 import { afterEach, describe, expect, it } from 'vitest'
 import { call, callAsync } from '../../src/core/error.js'
 import { raw } from '../../src/native/index.js'

@@ -1,0 +1,123 @@
+/** The stages of `npm test`, in their order. Each resolves with its counts; one without tests of its own is one test. */
+
+import { readFileSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import {
+  buildAddon,
+  buildWasm,
+  checkTools,
+  compileSources,
+  installPackages,
+  Refusal,
+  root,
+  run,
+  runTool,
+} from './steps.mjs'
+
+/** What a stage found: how many tests passed, failed and were skipped, and the text that explains a failure. */
+const outcome = (passed, failed, skipped = 0, output = '') => ({ passed, failed, skipped, output })
+
+/** A program that is one test: it passed if it left with status 0. */
+async function single(running) {
+  const { code, output } = await running
+  return code === 0 ? outcome(1, 0) : outcome(0, 1, 0, output)
+}
+
+/** A part of the build that is one test. */
+async function built(build) {
+  try {
+    await build()
+    return outcome(1, 0)
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error
+    return outcome(0, 1, 0, error.message)
+  }
+}
+
+/** A program that prints its counts; `counts` finds them in its text. A bad exit status is a failure in any case. */
+async function counted(running, counts) {
+  const { code, output } = await running
+  const found = counts(output)
+  if (code !== 0 && found.failed === 0) return outcome(found.passed, 1, found.skipped, output)
+  if (found.passed + found.failed + found.skipped === 0) return outcome(0, 1, 0, `no test ran:\n${output}`)
+  return outcome(found.passed, found.failed, found.skipped, found.failed ? output : '')
+}
+
+/** Sums every `N passed, N failed` or libtest's `N passed; N failed; N ignored`. */
+function countLines(output) {
+  const found = { passed: 0, failed: 0, skipped: 0 }
+  for (const match of output.matchAll(/(\d+) passed[,;] (\d+) failed(?:[,;] (\d+) (?:ignored|skipped))?/g)) {
+    found.passed += Number(match[1])
+    found.failed += Number(match[2])
+    found.skipped += Number(match[3] ?? 0)
+  }
+  return found
+}
+
+async function vitest(project) {
+  const file = join(root, 'target', `vitest-${project}.json`)
+  rmSync(file, { force: true })
+  const args = [
+    'run',
+    '--project',
+    project,
+    '--reporter=default',
+    '--reporter=json',
+    `--outputFile.json=${file}`,
+  ]
+  return counted(runTool('vitest/vitest.mjs', args, { env: { NO_COLOR: '1' } }), () => {
+    const report = JSON.parse(readFileSync(file, 'utf8'))
+    return {
+      passed: report.numPassedTests,
+      failed: report.numFailedTests,
+      skipped: report.numPendingTests + report.numTodoTests,
+    }
+  })
+}
+
+const program = (file, ...args) => counted(run(process.execPath, [file, ...args]), countLines)
+const cargo = (...args) => run('cargo', args)
+
+/**
+ * Every stage. `wasm` marks those that need the WebAssembly module: where it cannot be built they count as skipped,
+ * as many as the stage named by `like` counted.
+ */
+export const STAGES = [
+  { name: 'packages', run: () => built(installPackages) },
+  { name: 'rustfmt', run: () => single(cargo('fmt', '--all', '--check')) },
+  { name: 'tidy', run: () => single(cargo('xtask', 'tidy')) },
+  {
+    name: 'clippy',
+    run: () => single(cargo('clippy', '--workspace', '--all-targets', '--quiet', '--', '-D', 'warnings')),
+  },
+  { name: 'tsc', run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])) },
+  { name: 'biome', run: () => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off'])) },
+  { name: 'rust', run: () => counted(cargo('test'), countLines) },
+  { name: 'addon', run: () => built(buildAddon) },
+  { name: 'dist', run: () => built(compileSources) },
+  { name: 'native', run: () => vitest('native') },
+  { name: 'wasm-build', run: buildWasmOrSkip },
+  { name: 'wasm', wasm: true, like: 'native', run: () => vitest('wasm') },
+  { name: 'docs-examples', run: () => program('scripts/jsdoc-examples.mjs', 'native') },
+  {
+    name: 'docs-examples-wasm',
+    wasm: true,
+    like: 'docs-examples',
+    run: () => program('scripts/jsdoc-examples.mjs', 'wasm'),
+  },
+  { name: 'examples', run: () => program('scripts/examples.mjs', 'native', 'rust') },
+  { name: 'examples-wasm', wasm: true, like: 'examples', run: () => program('scripts/examples.mjs', 'wasm') },
+  { name: 'edge', wasm: true, run: () => single(run(process.execPath, ['examples/edge/run.mjs'])) },
+  { name: 'docs', run: () => single(runTool('typedoc/bin/typedoc', ['--treatWarningsAsErrors'])) },
+  { name: 'packed', run: () => single(run(process.execPath, ['scripts/pack.mjs', '--check'])) },
+]
+
+async function buildWasmOrSkip() {
+  let reason
+  const result = await built(async () => {
+    reason = await buildWasm()
+  })
+  return reason === undefined ? result : { ...outcome(0, 0, 1), noWasm: reason }
+}
+
+export { checkTools }
