@@ -66,11 +66,18 @@ export class Decoder {
 
   /**
    * The weights of a safetensors file in memory, under Hugging Face's names. `bytes` are copied.
+   * `version` is what these weights count as, for a run that is resumed.
    * @throws {FulmarError} `CORRUPT` for a damaged file; `INCOMPATIBLE` for tensors of another architecture;
    * `NON_FINITE` for a weight that is no number; and those of {@link Decoder.fromSeed}.
    */
-  static fromSafetensors(config: DecoderConfig, bytes: Uint8Array): Decoder {
-    return new Decoder(() => raw.Decoder.fromSafetensors(JSON.stringify(config), bytes))
+  static fromSafetensors(
+    config: DecoderConfig,
+    bytes: Uint8Array,
+    { version = 0 }: { readonly version?: number } = {},
+  ): Decoder {
+    const decoder = new Decoder(() => raw.Decoder.fromSafetensors(JSON.stringify(config), bytes))
+    decoder.#version = version
+    return decoder
   }
 
   /** The shape, with every default filled in. */
@@ -83,7 +90,7 @@ export class Decoder {
     return this.#native.call((decoder) => decoder.numParameters())
   }
 
-  /** Counts the updates of the weights since this object was made. */
+  /** Counts the updates of the weights: 0 as made, or where a resumed run goes on. */
   get version(): number {
     return this.#version
   }

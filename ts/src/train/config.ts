@@ -30,9 +30,15 @@ export interface SftConfig {
   readonly steps: number
   /** Worked examples per step. */
   readonly batchSize: number
+  /** The largest learning rate. */
+  readonly learningRate: number
+  /** Steps in which the rate rises to it. */
+  readonly warmupSteps: number
+  /** Share of the rate that is left at the end; it falls linearly. */
+  readonly finalRateFraction: number
   /** Gradients are scaled down to this L2 norm. */
   readonly maxGradNorm: number
-  /** Options of `AdamW`, such as `{ "learningRate": 0.001 }`. */
+  /** Other options of `AdamW`, such as `{ "weightDecay": 0.1 }`. */
   readonly optimizer: CoreOptions
 }
 
@@ -52,13 +58,19 @@ export interface GrpoConfig {
   readonly topK: number
   /** Sampling among the likeliest tokens that reach this probability together. */
   readonly topP: number
+  /** The largest learning rate. */
+  readonly learningRate: number
+  /** Steps in which the rate rises to it. */
+  readonly warmupSteps: number
+  /** Share of the rate that is left at the end; it falls linearly. */
+  readonly finalRateFraction: number
   /** Divides each group's advantages by its standard deviation. */
   readonly stdNormalize: boolean
   /** Gradients are scaled down to this L2 norm. */
   readonly maxGradNorm: number
   /** Options of `GRPOLoss`, such as `{ "clipEpsilon": 0.2 }`. */
   readonly loss: CoreOptions
-  /** Options of `AdamW`. */
+  /** Other options of `AdamW`. */
   readonly optimizer: CoreOptions
 }
 
@@ -163,6 +175,9 @@ function readSft(reader: ConfigReader): SftConfig {
   const sft: SftConfig = {
     steps: reader.integer('steps', { min: 0, fallback: 300 }),
     batchSize: reader.integer('batchSize', { min: 1, fallback: 64 }),
+    learningRate: reader.number('learningRate', { above: 0, fallback: 1e-3 }),
+    warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
+    finalRateFraction: reader.number('finalRateFraction', { min: 0, max: 1, fallback: 1 }),
     maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
     optimizer: reader.object('optimizer'),
   }
@@ -179,6 +194,9 @@ function readGrpo(reader: ConfigReader): GrpoConfig {
     temperature: reader.number('temperature', { min: 0, fallback: 1 }),
     topK: reader.integer('topK', { min: 0, fallback: 0 }),
     topP: reader.number('topP', { above: 0, max: 1, fallback: 1 }),
+    learningRate: reader.number('learningRate', { above: 0, fallback: 3e-4 }),
+    warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
+    finalRateFraction: reader.number('finalRateFraction', { min: 0, max: 1, fallback: 0.1 }),
     stdNormalize: reader.boolean('stdNormalize', false),
     maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
     loss: reader.object('loss'),

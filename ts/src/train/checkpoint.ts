@@ -1,0 +1,151 @@
+/** Checkpoints: a folder that is there whole or not at all. */
+
+import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { FulmarError } from '../core/index.js'
+import { AdamW, type AdamWOptions, Decoder, type DecoderConfig } from '../model/index.js'
+
+/** What a checkpoint keeps besides weights and moments: plain JSON, such as where the data stands. */
+export type CheckpointState = Readonly<Record<string, unknown>>
+
+/** Options of {@link saveCheckpoint}. */
+export interface SaveCheckpointOptions {
+  /** Replaced if it is there. */
+  readonly folder: string
+  /** Written as `model.safetensors` and `config.json`, as Hugging Face lays them out. */
+  readonly decoder: Decoder
+  /** Written as `optimizer.safetensors`. */
+  readonly optimizer?: AdamW
+  /** Written as `state.json`. */
+  readonly state?: CheckpointState
+  /** Further files by name, such as a tokenizer. */
+  readonly files?: Readonly<Record<string, string>>
+}
+
+/** A checkpoint that was read. The decoder is the caller's to dispose. */
+export interface Checkpoint {
+  readonly decoder: Decoder
+  readonly state: CheckpointState
+}
+
+/**
+ * Writes a checkpoint: all files into a temporary folder beside it, each synced, then one rename.
+ *
+ * @throws {FulmarError} `IO` if the system refuses; an older checkpoint of that name is then still there.
+ *
+ * @example
+ * ```ts
+ * import { Decoder, loadCheckpoint, saveCheckpoint } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ * import { mkdtemp } from 'node:fs/promises'
+ * import { tmpdir } from 'node:os'
+ * import { join } from 'node:path'
+ *
+ * const folder = join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'policy')
+ * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+ * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+ * await saveCheckpoint({ folder, decoder, state: { step: 3 } })
+ * const { decoder: again, state } = await loadCheckpoint(folder)
+ * assert.deepEqual(await again.toSafetensors(), await decoder.toSafetensors())
+ * assert.equal(state.step, 3)
+ * again[Symbol.dispose]()
+ * ```
+ */
+export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<void> {
+  const { folder, decoder, optimizer, state = {}, files = {} } = options
+  const parts: Record<string, string | Uint8Array> = {
+    'model.safetensors': await decoder.toSafetensors(),
+    'config.json': `${JSON.stringify(decoder.config, null, 2)}\n`,
+    'state.json': `${JSON.stringify({ ...state, policyVersion: decoder.version })}\n`,
+    ...files,
+  }
+  if (optimizer) parts['optimizer.safetensors'] = await optimizer.toSafetensors()
+  const writing = `${folder}.writing`
+  const replaced = `${folder}.replaced`
+  try {
+    await rm(writing, { recursive: true, force: true })
+    await mkdir(writing, { recursive: true })
+    for (const [name, data] of Object.entries(parts)) await writeSynced(join(writing, name), data)
+    await rm(replaced, { recursive: true, force: true })
+    await rename(folder, replaced).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error
+    })
+    await rename(writing, folder)
+    await syncFolder(dirname(folder))
+    await rm(replaced, { recursive: true, force: true })
+  } catch (cause) {
+    throw new FulmarError('IO', `checkpoint folder must be writable: got ${folder}`, { cause })
+  }
+}
+
+/**
+ * Reads the weights of a checkpoint, or of any Hugging Face folder of a built shape with one `model.safetensors`.
+ *
+ * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if it is damaged; `INCOMPATIBLE` if the weights
+ * are those of another architecture than `config.json` says.
+ */
+export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
+  const whole = await wholeFolder(folder)
+  const config = parse(join(whole, 'config.json'), await read(join(whole, 'config.json')))
+  const statePath = join(whole, 'state.json')
+  const stateBytes = await readFile(statePath).catch(() => undefined)
+  const state = stateBytes ? parse(statePath, stateBytes) : {}
+  const version = typeof state['policyVersion'] === 'number' ? state['policyVersion'] : 0
+  const bytes = await read(join(whole, 'model.safetensors'))
+  return { decoder: Decoder.fromSafetensors(config as DecoderConfig, bytes, { version }), state }
+}
+
+/**
+ * The optimiser of a checkpoint.
+ * @throws {FulmarError} `IO`, `CORRUPT` or `INCOMPATIBLE`.
+ */
+export async function loadOptimizer(folder: string, decoder: Decoder, options: AdamWOptions): Promise<AdamW> {
+  const bytes = await read(join(await wholeFolder(folder), 'optimizer.safetensors'))
+  return new AdamW(decoder, options, bytes)
+}
+
+/** Whether a whole checkpoint is at `folder`. */
+export async function hasCheckpoint(folder: string): Promise<boolean> {
+  const names: string[] = await readdir(await wholeFolder(folder)).catch(() => [])
+  return names.includes('model.safetensors')
+}
+
+/** `folder`; or, after a crash between the two renames of a save, the older checkpoint that stood aside. */
+async function wholeFolder(folder: string): Promise<string> {
+  const isThere = async (path: string) => (await readdir(path).catch(() => [])).length > 0
+  return !(await isThere(folder)) && (await isThere(`${folder}.replaced`)) ? `${folder}.replaced` : folder
+}
+
+async function writeSynced(path: string, data: string | Uint8Array): Promise<void> {
+  const file = await open(path, 'w')
+  try {
+    await file.writeFile(data)
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+}
+
+/** Makes a rename last; systems that cannot sync a folder keep its names safe by themselves. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path).catch(() => undefined)
+  await folder?.sync().catch(() => undefined)
+  await folder?.close()
+}
+
+async function read(path: string): Promise<Buffer> {
+  return await readFile(path).catch((cause: unknown) => {
+    throw new FulmarError('IO', `path must be a readable file: got ${path}`, { cause })
+  })
+}
+
+function parse(path: string, bytes: Buffer): Record<string, unknown> {
+  try {
+    const json: unknown = JSON.parse(bytes.toString('utf8'))
+    if (typeof json === 'object' && json !== null && !Array.isArray(json))
+      return json as Record<string, unknown>
+  } catch {
+    // Told below, with the path.
+  }
+  throw new FulmarError('MALFORMED', `${path} must be a JSON object: got something else`)
+}

@@ -1,0 +1,357 @@
+/**
+ * A whole run from its configuration: warm start, GRPO, measurements, run folder.
+ *
+ * Every random choice is a function of the seed and of where the run stands, and a checkpoint keeps weights, moments
+ * and where the data stand. So a run that was killed and resumed takes the same steps as one that was not, bit for bit.
+ */
+
+import { join } from 'node:path'
+import { ChatMlRenderer } from '../chat/index.js'
+import { describeBuild, FulmarError } from '../core/index.js'
+import { type SumDigitsTask, sumDigits } from '../env/index.js'
+import { AdamW, Decoder, type DecoderConfig } from '../model/index.js'
+import { GRPOLoss, type GRPOLossOptions } from '../objective/index.js'
+import { DecoderPolicy } from '../policy/index.js'
+import { type Evaluation, Rollouter, RolloutSampleRecorder } from '../rollout/index.js'
+import { type Clock, type RunEvent, RunLog, systemClock, writeFileAtomic } from '../telemetry/index.js'
+import { CharTokenizer } from '../tokenizer/index.js'
+import {
+  type CheckpointState,
+  hasCheckpoint,
+  loadCheckpoint,
+  loadOptimizer,
+  saveCheckpoint,
+} from './checkpoint.js'
+import type { TrainConfig, TrainResult } from './config.js'
+import { type GrpoStep, grpo } from './grpo.js'
+import { linearSchedule } from './schedule.js'
+import { type SftStep, sft } from './sft.js'
+
+/** What a caller of {@link runTraining} may watch and do. */
+export interface TrainHooks {
+  /** Called with each line of the run log. */
+  readonly onEvent?: (event: RunEvent) => void
+  /**
+   * Goes on from the checkpoint in the run folder; begins anew where there is none.
+   * @default false
+   */
+  readonly resume?: boolean
+  /** Stops between steps; the last checkpoint stays. */
+  readonly signal?: AbortSignal
+  /** @default systemClock */
+  readonly clock?: Clock
+}
+
+/** The decoder that is trained where the configuration says nothing else: 0.95 M weights. */
+export const TINY_DECODER: Omit<DecoderConfig, 'vocab_size'> = {
+  model_type: 'qwen2',
+  hidden_size: 128,
+  intermediate_size: 352,
+  num_hidden_layers: 5,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 1024,
+}
+
+/** Where a run stands: what its checkpoint keeps besides weights and moments. */
+interface Progress extends CheckpointState {
+  phase: 'sft' | 'grpo'
+  /** Steps of the phase that are done. */
+  step: number
+  /** Training examples taken by the warm start. */
+  readonly examples?: unknown
+  readonly rollouter?: unknown
+  /** Pass rate on held-out problems before GRPO. */
+  passRateBefore: number | null
+  grpoSeconds: number
+  grpoTokens: number
+}
+
+/**
+ * Trains as `config` says (see `checkTrainConfig`) and fills its run folder: `config.json`, `log.jsonl`, `samples.jsonl`,
+ * `checkpoint/`, `warm-start/` and `policy/` (both as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
+ *
+ * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded;
+ * `ABORTED` if the signal fires; `IO` if the run folder cannot be written; what the parts say of their options.
+ *
+ * @example
+ * ```ts
+ * import { checkTrainConfig, describeBuild, runTraining } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ * import { mkdtemp } from 'node:fs/promises'
+ * import { tmpdir } from 'node:os'
+ * import { join } from 'node:path'
+ *
+ * const config = checkTrainConfig({
+ *   backend: describeBuild().backend,
+ *   runDir: await mkdtemp(join(tmpdir(), 'fulmar-')),
+ *   model: { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1 },
+ *   sft: { steps: 2, batchSize: 2 },
+ *   grpo: { steps: 1, promptsPerStep: 1, groupSize: 2, maxTokens: 4 },
+ *   eval: { numProblems: 3 },
+ * })
+ * const result = await runTraining(config)
+ * assert.equal(result.numProblems, 3)
+ * ```
+ */
+export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): Promise<TrainResult> {
+  const { resume = false } = hooks
+  checkBackend(config)
+  const folder = join(config.runDir, 'checkpoint')
+  const found = resume && (await hasCheckpoint(folder)) ? await loadCheckpoint(folder) : undefined
+  const run = new Run(config, hooks, found?.decoder, found?.state as Progress | undefined)
+  try {
+    await run.open()
+    await run.warmStart()
+    await run.reinforce()
+    return await run.finish()
+  } finally {
+    run.close()
+  }
+}
+
+/**
+ * Measures the policy of a run folder on held-out problems of its task.
+ * @throws {FulmarError} `IO`, `CORRUPT` or `MALFORMED` if the folder holds no finished run; `OUT_OF_RANGE` for a bad number.
+ *
+ * @example
+ * ```ts
+ * import { checkTrainConfig, evaluateRun } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const config = checkTrainConfig({ runDir: '/nowhere' })
+ * await assert.rejects(evaluateRun(config, { numProblems: 10 }), { code: 'IO' })
+ * ```
+ */
+export async function evaluateRun(
+  config: TrainConfig,
+  options: { readonly numProblems: number; readonly temperature?: number; readonly signal?: AbortSignal },
+): Promise<Evaluation> {
+  const { decoder } = await loadCheckpoint(join(config.runDir, 'policy'))
+  using run = new Run(config, {}, decoder, undefined)
+  return await run.rollouter.evaluate({ temperature: config.eval.temperature, ...options })
+}
+
+/** Everything of one run. Owns its native objects. */
+class Run {
+  readonly rollouter: Rollouter<unknown>
+  readonly #config: TrainConfig
+  readonly #hooks: TrainHooks
+  readonly #clock: Clock
+  readonly #tokenizer = new CharTokenizer()
+  readonly #renderer = new ChatMlRenderer(this.#tokenizer)
+  readonly #task: SumDigitsTask
+  readonly #decoder: Decoder
+  readonly #policy: DecoderPolicy
+  #reference: Decoder | undefined
+  #log: RunLog | undefined
+  #progress: Progress
+
+  constructor(
+    config: TrainConfig,
+    hooks: TrainHooks,
+    decoder: Decoder | undefined,
+    progress: Progress | undefined,
+  ) {
+    const { task, seed, model } = config
+    this.#config = config
+    this.#hooks = hooks
+    this.#clock = hooks.clock ?? systemClock
+    const fresh = { phase: 'sft' as const, step: 0, passRateBefore: null, grpoSeconds: 0, grpoTokens: 0 }
+    this.#progress = progress ?? fresh
+    const shape = { ...TINY_DECODER, ...model, vocab_size: this.#tokenizer.vocabSize } as DecoderConfig
+    this.#decoder = decoder ?? Decoder.fromSeed(shape, { seed })
+    this.#policy = new DecoderPolicy(this.#decoder)
+    this.#task = sumDigits({ seed, numbers: task.numbers, min: task.min, max: task.max, prompt: task.prompt })
+    const { groupSize, maxTokens, temperature, topK, topP, stdNormalize } = config.grpo
+    const sampling = { groupSize, maxTokens, temperature, topK, topP, stdNormalize }
+    const parts = { policy: this.#policy, task: this.#task, renderer: this.#renderer, seed }
+    this.rollouter = new Rollouter({ ...parts, ...sampling }) as Rollouter<unknown>
+    if (progress?.rollouter) this.rollouter.loadStateDict(progress.rollouter)
+  }
+
+  async open(): Promise<void> {
+    const { phase, step } = this.#progress
+    const isBefore = (event: RunEvent) =>
+      event.event !== 'result' && (event.phase === phase ? event.step <= step : event.phase === 'sft')
+    const folder = this.#config.runDir
+    this.#log = await RunLog.open({
+      folder,
+      config: this.#config,
+      keepEvent: isBefore,
+      keepSample: () => true,
+    })
+  }
+
+  async warmStart(): Promise<void> {
+    if (this.#progress.phase === 'grpo') return
+    const { steps, batchSize, maxGradNorm, optimizer: options } = this.#config.sft
+    using optimizer = await this.#optimizer('sft', options)
+    const dataset = this.#task.makeDataset('train')
+    dataset.loadStateDict(this.#progress.examples ?? { position: 0 })
+    const examples = { ...dataset, next: () => this.#task.workedExample(dataset.next()) }
+    const parts = { decoder: this.#decoder, optimizer, renderer: this.#renderer, examples }
+    const shared = {
+      steps,
+      firstStep: this.#progress.step,
+      maxGradNorm,
+      schedule: linearSchedule(this.#config.sft),
+    }
+    let startMs = this.#clock.nowMs()
+    for await (const step of sft({ ...parts, ...shared, batchSize, ...this.#signal() })) {
+      const seconds = (this.#clock.nowMs() - startMs) / 1000
+      this.#emit(sftEvent(step, steps, seconds))
+      this.#progress = { ...this.#progress, step: step.index + 1, examples: dataset.stateDict() }
+      await this.#checkpointEvery(optimizer)
+      startMs = this.#clock.nowMs()
+    }
+    await saveCheckpoint({
+      folder: join(this.#config.runDir, 'warm-start'),
+      decoder: this.#decoder,
+      files: this.#files(),
+    })
+    this.#progress = { ...this.#progress, phase: 'grpo', step: 0 }
+  }
+
+  async reinforce(): Promise<void> {
+    const { steps, promptsPerStep, maxGradNorm, optimizer: options, loss } = this.#config.grpo
+    using optimizer = await this.#optimizer('grpo', options)
+    this.#reference = (await loadCheckpoint(join(this.#config.runDir, 'warm-start'))).decoder
+    if (this.#progress.step === 0) {
+      this.#progress.passRateBefore = (await this.#measure()).passRate
+      await this.#checkpoint(optimizer)
+    }
+    const recorder = this.#log && new RolloutSampleRecorder({ file: this.#log.samples })
+    const parts = { policy: this.#policy, rollouter: this.rollouter, optimizer, reference: this.#reference }
+    const shared = {
+      steps,
+      firstStep: this.#progress.step,
+      maxGradNorm,
+      schedule: linearSchedule(this.#config.grpo),
+    }
+    const objective = { promptsPerStep, loss: new GRPOLoss(loss as GRPOLossOptions) }
+    let startMs = this.#clock.nowMs()
+    for await (const step of grpo({
+      ...parts,
+      ...shared,
+      ...objective,
+      ...this.#signal(),
+      onGroup: (group) => group.groupId % promptsPerStep === 0 && recorder?.record(group),
+    })) {
+      const seconds = (this.#clock.nowMs() - startMs) / 1000
+      this.#emit(grpoEvent(step, steps, seconds))
+      this.#progress.step = step.index + 1
+      this.#progress.grpoSeconds += seconds
+      this.#progress.grpoTokens += step.numTokens
+      this.#progress = { ...this.#progress, rollouter: this.rollouter.stateDict() }
+      const { everySteps } = this.#config.eval
+      if (everySteps > 0 && this.#progress.step % everySteps === 0 && this.#progress.step < steps)
+        await this.#measure()
+      await this.#checkpointEvery(optimizer)
+      startMs = this.#clock.nowMs()
+    }
+  }
+
+  async finish(): Promise<TrainResult> {
+    const { runDir } = this.#config
+    const { passRateBefore, grpoSeconds, grpoTokens, step } = this.#progress
+    const { passRate: passRateAfter, numProblems } = await this.#measure()
+    await saveCheckpoint({ folder: join(runDir, 'policy'), decoder: this.#decoder, files: this.#files() })
+    const metrics = {
+      passRateBefore: passRateBefore ?? passRateAfter,
+      passRateAfter,
+      numProblems,
+      secondsPerStep: step > 0 ? grpoSeconds / step : 0,
+      tokensPerSecond: grpoSeconds > 0 ? grpoTokens / grpoSeconds : 0,
+    }
+    this.#emit({ event: 'result', metrics })
+    this.#log?.flush()
+    const result = { ...metrics, runDir }
+    await writeFileAtomic(join(runDir, 'result.json'), `${JSON.stringify(result, null, 2)}\n`)
+    return result
+  }
+
+  close(): void {
+    this.#log?.close()
+    for (const owner of [this.#reference, this.#decoder, this.#renderer, this.#tokenizer])
+      owner?.[Symbol.dispose]()
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /** The optimiser of a phase: that of the checkpoint inside it, a new one at its beginning. */
+  async #optimizer(phase: Progress['phase'], options: object): Promise<AdamW> {
+    const isInside = this.#progress.phase === phase && this.#progress.step > 0
+    if (!isInside) return new AdamW(this.#decoder, options)
+    return await loadOptimizer(join(this.#config.runDir, 'checkpoint'), this.#decoder, options)
+  }
+
+  async #measure(): Promise<Evaluation> {
+    const { numProblems, temperature } = this.#config.eval
+    const measured = await this.rollouter.evaluate({ numProblems, temperature, ...this.#signal() })
+    const { phase, step } = this.#progress
+    this.#emit({ event: 'eval', phase, step, passRate: measured.passRate, numProblems })
+    return measured
+  }
+
+  async #checkpointEvery(optimizer: AdamW): Promise<void> {
+    const every = this.#config.checkpointEverySteps
+    if (every > 0 && this.#progress.step % every === 0) await this.#checkpoint(optimizer)
+  }
+
+  /** The log is on disk before the checkpoint that it leads to. */
+  async #checkpoint(optimizer: AdamW): Promise<void> {
+    this.#log?.flush()
+    const folder = join(this.#config.runDir, 'checkpoint')
+    await saveCheckpoint({
+      folder,
+      decoder: this.#decoder,
+      optimizer,
+      state: this.#progress,
+      files: this.#files(),
+    })
+  }
+
+  #files(): Record<string, string> {
+    return { 'tokenizer.fulmar.json': `${JSON.stringify(this.#tokenizer)}\n` }
+  }
+
+  #signal(): { signal?: AbortSignal } {
+    return this.#hooks.signal ? { signal: this.#hooks.signal } : {}
+  }
+
+  #emit(event: RunEvent): void {
+    this.#log?.append(event)
+    this.#hooks.onEvent?.(event)
+  }
+}
+
+function sftEvent(
+  { index, loss, gradientNorm, numTokens }: SftStep,
+  numSteps: number,
+  seconds: number,
+): RunEvent {
+  const metrics = { loss, gradientNorm, seconds, tokensPerSecond: numTokens / seconds }
+  return { event: 'step', phase: 'sft', step: index + 1, numSteps, metrics }
+}
+
+function grpoEvent(
+  { index, reward, kl, numTokens, metrics, update }: GrpoStep,
+  numSteps: number,
+  seconds: number,
+): RunEvent {
+  const learnt = update ? { loss: update.loss, gradientNorm: update.gradientNorm } : {}
+  const speed = { seconds, tokensPerSecond: numTokens / seconds }
+  const all = { ...metrics, reward: reward.mean, rewardStd: reward.std, kl, ...learnt, ...speed }
+  return { event: 'step', phase: 'grpo', step: index + 1, numSteps, metrics: all }
+}
+
+/** Refuses a configuration for another build of the core than the one that is loaded. */
+function checkBackend(config: TrainConfig): void {
+  const { backend } = describeBuild()
+  if (config.backend === backend) return
+  const detail = `config.backend must be the one that is loaded (${backend}): got ${config.backend}`
+  throw new FulmarError('INCOMPATIBLE', detail)
+}

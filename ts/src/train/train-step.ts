@@ -1,0 +1,86 @@
+/** One optimiser step: forward, loss, backward, update. */
+
+import { FulmarError } from '../core/index.js'
+import type { AdamW, Decoder, Scores, TokenBatch } from '../model/index.js'
+import type { LossResult } from '../objective/index.js'
+
+/** What {@link trainStep} works on. */
+export interface TrainStepOptions {
+  /** Whose weights change. */
+  readonly decoder: Decoder
+  /** Changes them. */
+  readonly optimizer: AdamW
+  /** The sequences; the loss sees the log-probs of the masked tokens. */
+  readonly batch: TokenBatch
+  /** The loss and its gradient with respect to the log-probs. */
+  readonly loss: (scores: Scores) => LossResult
+  /**
+   * Stands for the optimiser's rate.
+   * @default the optimiser's learningRate
+   */
+  readonly learningRate?: number
+  /**
+   * Gradients are scaled down to this L2 norm.
+   * @default no clipping
+   */
+  readonly maxGradNorm?: number
+  /** Stops before the forward pass, and before the update: the weights are then as they were. */
+  readonly signal?: AbortSignal
+}
+
+/** What one step did. */
+export interface TrainStepResult {
+  /** The loss before the update. */
+  readonly loss: number
+  /** What the loss measured, by name. */
+  readonly metrics: Readonly<Record<string, number>>
+  /** L2 norm of the gradient before clipping. */
+  readonly gradientNorm: number
+}
+
+/**
+ * Takes one step. Nothing blocks the event loop.
+ *
+ * @throws {FulmarError} `ABORTED` if the signal fires; `NON_FINITE` if loss or gradient are no numbers, with the weights as
+ * they were; what the decoder says of the batch.
+ *
+ * @example
+ * ```ts
+ * import { AdamW, Decoder, SFTLoss, trainStep } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+ * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+ * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
+ * const [offsets, mask] = [Uint32Array.of(0, 2), Uint8Array.of(0, 1)]
+ * const batch = { ids: Uint32Array.of(1, 2), offsets, mask }
+ * const sft = new SFTLoss()
+ * const loss = ({ logProb }) => sft.forward({ logProb, offsets, mask })
+ * const step = () => trainStep({ decoder, optimizer, batch, loss })
+ * const first = await step()
+ * const second = await step()
+ * assert.ok(second.loss < first.loss)
+ * ```
+ */
+export async function trainStep(options: TrainStepOptions): Promise<TrainStepResult> {
+  const { decoder, optimizer, batch, loss, learningRate, maxGradNorm, signal } = options
+  checkSignal(signal)
+  const result = loss(await decoder.forward(batch))
+  if (!Number.isFinite(result.loss))
+    throw new FulmarError('NON_FINITE', `loss must be finite: got ${result.loss}`)
+  checkSignal(signal)
+  await decoder.backward(result.gradLogProb, result.gradEntropy)
+  const { gradientNorm } = await optimizer.step({
+    ...(learningRate !== undefined && { learningRate }),
+    ...(maxGradNorm !== undefined && { maxGradNorm }),
+  })
+  return { loss: result.loss, metrics: result.metrics, gradientNorm }
+}
+
+/** @throws {FulmarError} `ABORTED` if the signal has fired. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (!signal?.aborted) return
+  throw new FulmarError('ABORTED', 'signal must not fire while training: got an abort', {
+    cause: signal.reason,
+  })
+}
