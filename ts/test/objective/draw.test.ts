@@ -1,0 +1,87 @@
+import { describe, expect, it } from 'vitest'
+import { type DrawTokenOptions, drawProbabilities, drawToken } from '../../src/objective/index.js'
+import { bitsOf, expectNear, flat, readRows } from './rows.js'
+
+const LOGITS = Float32Array.from({ length: 30 }, (_, id) => ((id * 7) % 11) / 4 - ((id * 5) % 3))
+
+describe('drawProbabilities', () => {
+  it('keeps the tokens and gives the probabilities of transformers and vLLM', () => {
+    for (const row of readRows('sampling', (row) => !row.expected_error)) {
+      const { temperature, top_k: topK, top_p: topP } = row.config ?? row
+      const probabilities = drawProbabilities({
+        logits: Float32Array.from(flat(row.logits)),
+        ...(temperature && { temperature }),
+        ...(topK && { topK }),
+        ...(topP && { topP }),
+      })
+      const kept = [...probabilities.keys()].filter((id) => (probabilities[id] ?? 0) > 0)
+      expect(kept).toEqual(row.kept)
+      expectNear(probabilities, flat(row.probs))
+    }
+  })
+
+  it('gives the same bits on every backend', () => {
+    const options = { logits: LOGITS, temperature: 0.8, topK: 20, topP: 0.9 }
+    expect(bitsOf(drawProbabilities(options))).toBe('11d17623735a05d4')
+  })
+})
+
+describe('drawToken', () => {
+  it('follows its distribution', () => {
+    const options = { logits: LOGITS, temperature: 1.3, topK: 12, topP: 0.95 }
+    const probabilities = drawProbabilities(options)
+    const counts = new Float64Array(LOGITS.length)
+    const draws = Array.from(
+      { length: 20_000 },
+      (_, drawIndex) => drawToken({ ...options, seed: 5, drawIndex }).id,
+    )
+    for (const id of draws) counts[id] = (counts[id] ?? 0) + 1
+    const terms = [...probabilities].map((probability, id) => {
+      const expected = probability * draws.length
+      if (expected === 0) return counts[id] === 0 ? 0 : Number.POSITIVE_INFINITY
+      return ((counts[id] ?? 0) - expected) ** 2 / expected
+    })
+    // 0.1 % point for at most 14 kept tokens, 13 degrees of freedom.
+    expect(probabilities.filter((probability) => probability > 0).length).toBeLessThanOrEqual(14)
+    expect(terms.reduce((sum, term) => sum + term)).toBeLessThan(34.53)
+  })
+
+  it('draws the same tokens on every backend, each on its own', () => {
+    const draw = (drawIndex: number) => drawToken({ logits: LOGITS, topP: 0.9, seed: 2 ** 53 - 1, drawIndex })
+    const draws = Array.from({ length: 200 }, (_, index) => draw(199 - index)).reverse()
+    expect(
+      bitsOf(
+        Float32Array.from(draws.flatMap(({ id, logProb, sampledLogProb }) => [id, logProb, sampledLogProb])),
+      ),
+    ).toBe('ec3289ac81a8c88b')
+  })
+
+  it('takes the likeliest token at temperature 0, of equals the first', () => {
+    const draw = drawToken({ logits: Float32Array.of(1, 5, 5), temperature: 0, seed: 0, drawIndex: 0 })
+    expect(draw).toMatchObject({ id: 1, sampledLogProb: 0 })
+    expect(draw.logProb).toBeCloseTo(-Math.log(2 + Math.exp(-4)), 6)
+  })
+
+  it('has one log-probability where nothing is changed or cut', () => {
+    const { logProb, sampledLogProb } = drawToken({ logits: LOGITS, seed: 1, drawIndex: 9 })
+    expect(sampledLogProb).toBe(logProb)
+  })
+
+  it.each<[string, object]>([
+    ['EMPTY', { logits: new Float32Array() }],
+    ['NON_FINITE', { logits: Float32Array.of(0, Number.NaN) }],
+    ['NON_FINITE', { logits: Float32Array.of(Number.NEGATIVE_INFINITY) }],
+    ['OUT_OF_RANGE', { temperature: -1 }],
+    ['OUT_OF_RANGE', { temperature: Number.NaN }],
+    ['OUT_OF_RANGE', { topK: 0 }],
+    ['OUT_OF_RANGE', { topP: 0 }],
+    ['OUT_OF_RANGE', { seed: -1 }],
+    ['OUT_OF_RANGE', { drawIndex: 0.5 }],
+    ['MALFORMED', { topK: 1.5 }],
+    ['MALFORMED', { logits: [1, 2] }],
+    ['UNKNOWN_NAME', { top_k: 3 }],
+  ])('refuses with %s the change %j', (code, change) => {
+    const options = { logits: LOGITS, seed: 1, drawIndex: 0, ...change } as DrawTokenOptions
+    expect(() => drawToken(options)).toThrow(expect.objectContaining({ code }))
+  })
+})

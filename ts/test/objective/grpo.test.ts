@@ -1,0 +1,218 @@
+import { describe, expect, it } from 'vitest'
+import { GRPOLoss, type GRPOLossOptions, type LossBatch } from '../../src/objective/index.js'
+import { bitsOf, expectNear, flat, type Row, readRows } from './rows.js'
+
+const BATCH: LossBatch = {
+  logProb: Float32Array.of(-1, -0.5, -2),
+  oldLogProb: Float32Array.of(-1, -0.5, -2),
+  advantage: Float32Array.of(1, -1),
+  mask: Uint8Array.of(0, 1, 1),
+  offsets: Uint32Array.of(0, 2, 3),
+}
+
+/** Forty tokens of exact fractions, the same in `crates/fulmar-objective/tests/bits.rs`. */
+function exactBatch(): LossBatch {
+  const fraction = (step: number) => Float32Array.from({ length: 40 }, (_, t) => -((t * step) % 101) / 32)
+  return {
+    logProb: fraction(37),
+    oldLogProb: Float32Array.from(fraction(37), (value, t) => value + (((t * 7) % 11) - 5) / 16),
+    refLogProb: Float32Array.from(fraction(37), (value, t) => value + (((t * 5) % 13) - 6) / 16),
+    entropy: Float32Array.from({ length: 40 }, (_, t) => (t % 9) / 8),
+    advantage: Float32Array.from({ length: 4 }, (_, s) => (s - 1.25) / 2),
+    mask: Uint8Array.from({ length: 40 }, (_, t) => (t % 4 === 0 ? 0 : 1)),
+    offsets: Uint32Array.of(0, 13, 13, 30, 40),
+  }
+}
+
+function offsetsOf(lengths: readonly number[]): Uint32Array {
+  return Uint32Array.from([0, ...lengths.map((_, s) => lengths.slice(0, s + 1).reduce((a, b) => a + b))])
+}
+
+function trlBatch(row: Row): LossBatch {
+  const lengths = row.cur_log_probs.map((sequence: number[]) => sequence.length)
+  const tool = row.tool_mask === null ? undefined : flat(row.tool_mask)
+  return {
+    logProb: Float32Array.from(flat(row.cur_log_probs)),
+    oldLogProb: Float32Array.from(flat(row.old_log_probs ?? row.cur_log_probs)),
+    ...(row.ref_log_probs && { refLogProb: Float32Array.from(flat(row.ref_log_probs)) }),
+    advantage: Float32Array.from(row.advantages),
+    mask: Uint8Array.from(flat(row.mask), (bit, t) => bit * (tool?.[t] ?? 1)),
+    offsets: offsetsOf(lengths),
+  }
+}
+
+function trlOptions(row: Row): GRPOLossOptions {
+  const { epsilon, epsilon_high: high, beta, max_completion_length: fixedLength } = row.config
+  const normalization = {
+    grpo: 'sequenceMean' as const,
+    bnpo: 'tokenMean' as const,
+    dr_grpo: { fixedLength },
+    dapo: { globalTokens: row.num_items_in_batch },
+  }[row.loss as 'grpo']
+  const klToRef = { coefficient: beta, importanceWeighted: row.config.use_bias_correction_kl }
+  return { clipEpsilon: [epsilon, high ?? epsilon], normalization, klToRef }
+}
+
+function codeOf(body: () => unknown): { code: unknown; message: string } {
+  try {
+    body()
+  } catch (error) {
+    if (error instanceof Error && 'code' in error) return { code: error.code, message: error.message }
+    throw error
+  }
+  throw new Error('the body must throw')
+}
+
+describe('GRPOLoss', () => {
+  it('gives the loss and the gradient of trl', () => {
+    const rows = readRows('grpo', (row) => row.library === 'trl' && row.outputs && !row.config.entropy_coef)
+    expect(rows.length).toBeGreaterThan(20)
+    for (const row of rows) {
+      const { loss, gradLogProb, metrics } = new GRPOLoss(trlOptions(row)).forward(trlBatch(row))
+      expectNear([loss], [row.outputs.loss])
+      expectNear(gradLogProb, flat(row.gradients.cur_log_probs))
+      expectNear([metrics.clipFractionLow ?? -1], [row.outputs.metrics['clip_ratio/low_mean']])
+      expectNear([metrics.clipFractionHigh ?? -1], [row.outputs.metrics['clip_ratio/high_mean']])
+    }
+  })
+
+  it('gives the objective and the gradient of torchrl', () => {
+    const simple = (row: Row) => row.case === 'grid' && Object.keys(row.config).length === 0
+    for (const row of readRows('grpo', (row) => row.library === 'torchrl' && simple(row))) {
+      const advantage = row.advantage.flatMap((values: number[][], s: number) =>
+        row.cur_log_probs[s].map((_: number, t: number) => (values[t] ?? values[0])?.[0]),
+      )
+      const { loss, gradLogProb } = new GRPOLoss().forward({
+        logProb: Float32Array.from(flat(row.cur_log_probs)),
+        oldLogProb: Float32Array.from(flat(row.sample_log_probs)),
+        advantage: Float32Array.from(advantage),
+        mask: Uint8Array.from(flat(row.mask)),
+        offsets: offsetsOf(row.cur_log_probs.map((sequence: number[]) => sequence.length)),
+      })
+      expectNear([loss], [row.outputs.loss_objective])
+      expectNear(gradLogProb, flat(row.gradients.loss_objective))
+    }
+  })
+
+  it('gives the same bits on every backend', () => {
+    const loss = new GRPOLoss({
+      clipEpsilon: [0.1, 0.3],
+      dualClip: 1.5,
+      normalization: 'sequenceMean',
+      klToRef: { coefficient: 0.1 },
+      klToInference: { estimator: 'k2', coefficient: 0.2 },
+      entropyCoefficient: 0.01,
+    })
+    const { loss: value, gradLogProb, gradEntropy } = loss.forward(exactBatch())
+    expect(bitsOf(Float64Array.of(value), gradLogProb, gradEntropy ?? new Float32Array())).toBe(
+      '467d729fbeb018c4',
+    )
+  })
+
+  it('has ratio 1 and clips nothing when the sampler and the trainer agree', () => {
+    const { metrics } = new GRPOLoss({ clipEpsilon: 0 }).forward(BATCH)
+    expect(metrics).toMatchObject({ ratioMean: 1, ratioMax: 1, clipFraction: 0, kl: 0, ess: 1, numTokens: 2 })
+  })
+
+  it('says what each mean is over', () => {
+    const { metrics, denominators } = new GRPOLoss().forward({
+      ...BATCH,
+      oldLogProb: Float32Array.of(-1, Number.NaN, -2),
+    })
+    expect(metrics).toMatchObject({ numTokens: 1, numNonFinite: 1 })
+    expect(denominators).toMatchObject({ ratioMean: 1, clipFraction: 1, policyLoss: 1 })
+    expect(new GRPOLoss().forward(BATCH).denominators.clipFraction).toBe(2)
+  })
+
+  it('returns the gradient of the entropies only when they are in the loss', () => {
+    const entropy = Float32Array.of(Number.NaN, 1, 2)
+    const bonus = new GRPOLoss({ entropyCoefficient: 0.5 }).forward({ ...BATCH, entropy })
+    expect([...(bonus.gradEntropy ?? [])]).toEqual([0, -0.25, -0.25])
+    expect(bonus.metrics).toMatchObject({ entropy: 1.5, entropyLoss: -0.75 })
+    expect(new GRPOLoss().forward({ ...BATCH, entropy }).gradEntropy).toBeUndefined()
+  })
+
+  it('leaves the input arrays as they were', () => {
+    const before = structuredClone(BATCH)
+    new GRPOLoss().forward(BATCH)
+    expect(BATCH).toEqual(before)
+  })
+
+  it('names an unknown option and the nearest known one', () => {
+    const wrong: object[] = [
+      { clipEpsilonn: 0.2 },
+      { klToRef: { coeficient: 0.1 } },
+      { normalization: { fixedLenght: 8 } },
+    ]
+    const messages = wrong.map((options) => codeOf(() => new GRPOLoss(options)))
+    expect(messages).toEqual([
+      {
+        code: 'UNKNOWN_NAME',
+        message: "GRPOLoss.clipEpsilonn must be a known key: did you mean 'clipEpsilon'?",
+      },
+      {
+        code: 'UNKNOWN_NAME',
+        message: "GRPOLoss.klToRef.coeficient must be a known key: did you mean 'coefficient'?",
+      },
+      {
+        code: 'UNKNOWN_NAME',
+        message: "GRPOLoss.normalization.fixedLenght must be a known key: did you mean 'fixedLength'?",
+      },
+    ])
+  })
+
+  it.each([
+    ['OUT_OF_RANGE', { clipEpsilon: -0.1 }],
+    ['OUT_OF_RANGE', { clipEpsilon: [0.2, Number.NaN] }],
+    ['OUT_OF_RANGE', { dualClip: Number.NaN }],
+    ['OUT_OF_RANGE', { dualClip: 1.1 }],
+    ['OUT_OF_RANGE', { klMaskThreshold: Number.POSITIVE_INFINITY }],
+    ['OUT_OF_RANGE', { normalization: { globalTokens: 0 } }],
+    ['OUT_OF_RANGE', { klToRef: { coefficient: -1 } }],
+    ['UNKNOWN_NAME', { normalization: 'tokens' }],
+    ['UNKNOWN_NAME', { klToRef: { estimator: 'k4' } }],
+    ['MALFORMED', { clipEpsilon: '0.2' }],
+    ['MALFORMED', { clipEpsilon: [0.2] }],
+    ['MALFORMED', null],
+  ])('refuses with %s the options %j', (code, options) => {
+    expect(codeOf(() => new GRPOLoss(options as GRPOLossOptions)).code).toBe(code)
+  })
+
+  it.each([
+    [
+      'SHAPE_MISMATCH',
+      'old_log_prob length must equal log_prob = 3: got 1',
+      { oldLogProb: Float32Array.of(-1) },
+    ],
+    [
+      'SHAPE_MISMATCH',
+      'advantage length must be 2 (sequences) or 3 (tokens): got 4',
+      { advantage: new Float32Array(4) },
+    ],
+    [
+      'SHAPE_MISMATCH',
+      'last offset must equal the number of tokens = 3: got 4',
+      { offsets: Uint32Array.of(0, 2, 4) },
+    ],
+    ['OUT_OF_RANGE', 'mask[1] must be 0 or 1: got 7', { mask: Uint8Array.of(0, 7, 1) }],
+    ['EMPTY', 'mask must train at least one token: got 0 of 3', { mask: new Uint8Array(3) }],
+    ['NON_FINITE', 'log_prob[2] must be finite: got NaN', { logProb: Float32Array.of(-1, -1, Number.NaN) }],
+    ['NON_FINITE', 'advantage[1] must be finite: got NaN', { advantage: Float32Array.of(1, Number.NaN) }],
+    ['MALFORMED', 'mask must be a Uint8Array: got an array of 3', { mask: [0, 1, 1] }],
+    ['MALFORMED', 'logProb must be a Float32Array: got Float64Array', { logProb: new Float64Array(3) }],
+    ['MALFORMED', 'oldLogProb must be a Float32Array: got undefined', { oldLogProb: undefined }],
+    [
+      'UNKNOWN_NAME',
+      "batch.refLogprob must be a known key: did you mean 'refLogProb'?",
+      { refLogprob: BATCH.logProb },
+    ],
+  ])('refuses a batch with %s: %s', (code, message, change) => {
+    const batch = { ...BATCH, ...change } as LossBatch
+    expect(codeOf(() => new GRPOLoss().forward(batch))).toEqual({ code, message })
+  })
+
+  it('refuses a penalty without its reference', () => {
+    const loss = new GRPOLoss({ klToRef: { coefficient: 0.1 } })
+    expect(codeOf(() => loss.forward(BATCH)).code).toBe('EMPTY')
+  })
+})
