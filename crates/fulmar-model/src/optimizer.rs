@@ -190,6 +190,10 @@ impl AdamW {
             decoder.layout().read(&part)
         };
         let (moment1, moment2) = (moment("moment1")?, moment("moment2")?);
+        if let Some(name) = file.tensors.keys().next() {
+            let detail = format!("optimizer file must hold only this architecture's moments: got {name:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
         Ok(Self { options: options.checked()?, num_steps, moment1, moment2 })
     }
 }

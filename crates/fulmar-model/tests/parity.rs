@@ -169,4 +169,9 @@ fn a_checkpoint_of_another_architecture_is_refused_by_name() {
     assert!(error.detail().contains("model.embed_tokens.weight"), "{error}");
     let error = Decoder::from_safetensors(large.config().clone(), &bytes[..bytes.len() - 1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let moments = AdamW::new(&large, AdamWOptions::default()).unwrap().to_safetensors(&large).unwrap();
+    let config = DecoderConfig { num_hidden_layers: 2, ..large.config().clone() };
+    let shallow = Decoder::new(config, 0).unwrap(); // every moment it needs is in the file, and more
+    let error = AdamW::from_safetensors(&shallow, AdamWOptions::default(), &moments).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
 }

@@ -1,0 +1,99 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import { Decoder } from '../../src/model/index.js'
+import { TINY } from './tiny.js'
+
+const batch = {
+  ids: Uint32Array.of(1, 2, 3, 4, 1, 2, 7),
+  offsets: Uint32Array.of(0, 4, 7),
+  mask: Uint8Array.of(0, 0, 1, 1, 0, 0, 1),
+}
+const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })
+const golden = (name: string) => new URL(`../../../tests/golden/model/llama_tied/${name}`, import.meta.url)
+
+describe('Decoder', () => {
+  it('gives the log-probs that transformers gives', async () => {
+    const config = JSON.parse(readFileSync(golden('config.json'), 'utf8'))
+    const { plain } = JSON.parse(readFileSync(golden('case.json'), 'utf8'))
+    using decoder = Decoder.fromSafetensors(config, readFileSync(golden('model.safetensors')))
+    const ids = Uint32Array.from(plain.ids[0])
+    const mask = new Uint8Array(ids.length).fill(1, 1)
+    const { logProb } = await decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
+    const expected = expectedLogProbs(readFileSync(golden('expected.safetensors')))
+    for (const [index, value] of expected.slice(0, ids.length - 1).entries()) {
+      expect(Math.abs((logProb[index + 1] ?? 0) - value)).toBeLessThan(1e-4)
+    }
+  })
+
+  it('gives the same bits from score and forward, whatever else is in the batch', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 3 })
+    const all = await decoder.forward(batch)
+    const alone = await decoder.score({
+      ids: batch.ids.subarray(4),
+      offsets: Uint32Array.of(0, 3),
+      mask: batch.mask.subarray(4),
+    })
+    expect([...alone.logProb]).toEqual([...all.logProb.subarray(4)])
+    expect([...all.logProb].filter((value) => value === 0)).toHaveLength(4)
+  })
+
+  it('writes its weights as the same bytes each time and reads them back', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 3 })
+    const bytes = await decoder.toSafetensors()
+    using again = Decoder.fromSafetensors(decoder.config, bytes, { version: 7 })
+    expect(Buffer.compare(await again.toSafetensors(), bytes)).toBe(0)
+    expect(again.version).toBe(7)
+    expect(again.numParameters).toBe(decoder.numParameters)
+  })
+
+  it('refuses impossible shapes by the name of the field', () => {
+    const make = (change: object) => () => Decoder.fromSeed({ ...TINY, ...change }, { seed: 0 })
+    expect(make({ hidden_size: 0 })).toThrow(code('OUT_OF_RANGE'))
+    expect(make({ num_key_value_heads: 3 })).toThrow(/num_key_value_heads/)
+    expect(make({ vocab_size: 2 ** 30 })).toThrow(code('LIMIT_EXCEEDED'))
+    expect(make({ vocab_size: 'many' })).toThrow(code('MALFORMED'))
+    expect(make({ model_type: 'gpt2' })).toThrow(code('UNKNOWN_NAME'))
+    expect(() => Decoder.fromSeed(TINY, { seed: -1 })).toThrow(code('OUT_OF_RANGE'))
+  })
+
+  it('refuses bad batches, and gradients without a forward pass', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 3 })
+    const score = (change: object) => decoder.score({ ...batch, ...change })
+    await expect(score({ ids: Uint32Array.of(1, 2) })).rejects.toThrow(code('SHAPE_MISMATCH'))
+    await expect(score({ ids: batch.ids.map((id) => id + 20) })).rejects.toThrow(code('OUT_OF_RANGE'))
+    await expect(score({ mask: new Uint8Array(7).fill(1) })).rejects.toThrow(code('OUT_OF_RANGE'))
+    await expect(score({ offsets: Uint32Array.of(0) })).rejects.toThrow(code('EMPTY'))
+    const gradient = new Float32Array(7)
+    await expect(decoder.backward(gradient)).rejects.toThrow(code('CLOSED'))
+    await decoder.forward(batch)
+    await expect(decoder.backward(gradient.subarray(1))).rejects.toThrow(code('SHAPE_MISMATCH'))
+    await expect(decoder.backward(gradient.fill(Number.NaN))).rejects.toThrow(code('NON_FINITE'))
+  })
+
+  it('refuses damaged files, weights of another architecture and weights that are no numbers', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 3 })
+    const bytes = await decoder.toSafetensors()
+    const load = (config: object, data: Uint8Array) => () => Decoder.fromSafetensors({ ...TINY, ...config }, data)
+    expect(load({}, bytes.subarray(0, -4))).toThrow(code('CORRUPT'))
+    expect(load({ num_hidden_layers: 1 }, bytes)).toThrow(code('INCOMPATIBLE'))
+    expect(load({ intermediate_size: 64 }, bytes)).toThrow(/gate_proj/)
+    const broken = bytes.slice()
+    broken.set([0, 0, 192, 127], broken.length - 4)
+    expect(load({}, broken)).toThrow(code('NON_FINITE'))
+  })
+
+  it('says that it is closed once it was disposed', async () => {
+    const decoder = Decoder.fromSeed(TINY, { seed: 3 })
+    decoder[Symbol.dispose]()
+    decoder[Symbol.dispose]()
+    await expect(decoder.score(batch)).rejects.toThrow(code('CLOSED'))
+  })
+})
+
+/** `plain.token_logprobs` of a safetensors file. */
+function expectedLogProbs(file: Buffer): Float32Array {
+  const headerLength = Number(file.readBigUInt64LE(0))
+  const header = JSON.parse(file.toString('utf8', 8, 8 + headerLength))
+  const [first, end] = header['plain.token_logprobs'].data_offsets
+  return new Float32Array(file.buffer.slice(file.byteOffset + 8 + headerLength + first, file.byteOffset + 8 + headerLength + end))
+}

@@ -1,0 +1,50 @@
+import { describe, expect, it } from 'vitest'
+import { AdamW, Decoder } from '../../src/model/index.js'
+import { DecoderPolicy } from '../../src/policy/index.js'
+import { TINY } from '../model/tiny.js'
+
+const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 7, maxTokens: 8, stopIds: [2] }
+
+describe('DecoderPolicy', () => {
+  it('answers requests of one tick as if each were alone, whatever their options', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = new DecoderPolicy(decoder)
+    const requests = [request, { ...request, requestId: 'b', maxTokens: 3 }, { ...request, requestId: 'c', temperature: 0 }]
+    const together = await Promise.all(requests.map((one) => policy.generate(one)))
+    for (const [index, one] of requests.entries()) expect(await policy.generate(one)).toEqual(together[index])
+    expect(together.map(({ requestId }) => requestId)).toEqual(['a', 'b', 'c'])
+  })
+
+  it('stamps completions with the version of the weights', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    using optimizer = new AdamW(decoder)
+    const policy = new DecoderPolicy(decoder)
+    await decoder.forward({ ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) })
+    await decoder.backward(Float32Array.of(0, -1))
+    await optimizer.step()
+    expect(await policy.generate(request)).toMatchObject({ minPolicyVersion: 1, maxPolicyVersion: 1 })
+  })
+
+  it('returns what was drawn once every request of a batch was aborted', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = new DecoderPolicy(decoder)
+    const signal = AbortSignal.abort()
+    const completion = await policy.generate({ ...request, signal })
+    expect(completion).toMatchObject({ finishReason: 'abort', ids: new Uint32Array(0) })
+    const [stopped, whole] = await Promise.all([
+      policy.generate({ ...request, signal }),
+      policy.generate({ ...request, requestId: 'b' }),
+    ])
+    expect([stopped.finishReason, whole.finishReason]).toEqual(['abort', expect.stringMatching(/stop|length/)])
+  })
+
+  it('rejects a bad request alone', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = new DecoderPolicy(decoder)
+    const bad = policy.generate({ ...request, promptIds: Uint32Array.of(99), maxTokens: 5 })
+    const good = policy.generate(request)
+    await expect(bad).rejects.toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
+    expect((await good).ids.length).toBeGreaterThan(0)
+    await expect(policy.generate({ ...request, maxTokens: 0 })).rejects.toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
+  })
+})
