@@ -119,7 +119,7 @@ describe('Tensor', () => {
     for (const dim of [-1, 0.5, Number.NaN, Number.POSITIVE_INFINITY]) {
       expect(codeOf(() => Tensor.zeros('f32', [dim]))).toBe('OUT_OF_RANGE')
     }
-    expect(codeOf(() => Tensor.zeros('f64', [2 ** 50]))).toMatch('LIMIT_EXCEEDED|OUT_OF_RANGE')
+    expect(codeOf(() => Tensor.zeros('f64', [2 ** 31, 2 ** 31]))).toBe('LIMIT_EXCEEDED')
     expect(codeOf(() => grid().reshape([4]))).toBe('SHAPE_MISMATCH')
     expect(codeOf(() => grid().select(2, 0))).toBe('OUT_OF_RANGE')
     expect(codeOf(() => grid().select(0, -1))).toBe('OUT_OF_RANGE')
