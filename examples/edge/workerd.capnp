@@ -1,0 +1,16 @@
+# `workerd serve` of the bundled worker, see scripts/edge.mjs.
+
+using Workerd = import "/workerd/workerd.capnp";
+
+const config :Workerd.Config = (
+  services = [(name = "score", worker = .score)],
+  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "score")],
+);
+
+const score :Workerd.Worker = (
+  modules = [
+    (name = "worker.js", esModule = embed "../../build/edge/worker.js"),
+    (name = "fulmar_wasm_bg.wasm", wasm = embed "../../build/edge/fulmar_wasm_bg.wasm"),
+  ],
+  compatibilityDate = "2026-01-01",
+);
