@@ -62,12 +62,13 @@ const sum = halves.reduce((total, { loss }) => total + loss, 0)
 console.log(`\none batch ${whole.loss.toFixed(6)}, two micro-batches ${sum.toFixed(6)}`)
 assert.ok(Math.abs(whole.loss - sum) < 1e-12)
 
+// The older policy drew the tokens, so it is the one that the estimate is taken under.
 const { mean, numTokens } = klEstimate({
-  logProb: batch.logProb,
-  refLogProb: batch.oldLogProb,
+  logProb: batch.oldLogProb,
+  refLogProb: batch.logProb,
   mask: batch.mask,
 })
-console.log(`KL to the policy that drew the tokens: ${mean.toFixed(4)} over ${numTokens} tokens`)
+console.log(`KL from the policy that drew the tokens: ${mean.toFixed(4)} over ${numTokens} tokens`)
 
 // The right answer alone as a worked example.
 const { logProb, mask, offsets } = sequences(2, 3)

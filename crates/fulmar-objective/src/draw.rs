@@ -5,10 +5,7 @@
 //! lower id. The draw itself inverts the cumulative distribution in id order with one 32-bit word of the generator,
 //! so that draw number `n` of a stream can be replayed without the draws before it.
 //!
-//! Costs O(V) whatever the options: top-k selects by partition, and top-p sorts only tokens that are too likely to be
-//! cut for certain.
-
-use std::collections::BinaryHeap;
+//! Costs O(V) on average whatever the options: top-k and top-p find their last token by partition, without a sort.
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use serde::Deserialize;
@@ -225,17 +222,30 @@ impl Kept {
         let total: f64 = self.weight_v.iter().copied().map(f64::from).sum();
         // Tokens this unlikely weigh at most (1 - p) of the total even all together: they are cut for certain.
         let negligible = (1.0 - top_p) * total / self.weight_v.len() as f64;
-        let mut heap: BinaryHeap<Ranked> = (0..self.weight_v.len())
+        let mut ranked: Vec<Ranked> = (0..self.weight_v.len())
             .filter(|&id| f64::from(self.weight_v[id]) > negligible || self.score_v[id] == self.peak)
             .map(|id| Ranked { score: self.score_v[id], id })
             .collect();
-        let (mut mass, mut kept_v) = (0.0, vec![0.0; self.weight_v.len()]);
-        while mass < top_p * total {
-            let Some(Ranked { id, .. }) = heap.pop() else { break };
-            kept_v[id] = self.weight_v[id];
-            mass += f64::from(self.weight_v[id]);
+        // The last kept token is in `open`; all likelier ones outside of it weigh `mass`.
+        let (mut open, mut mass) = (ranked.as_mut_slice(), 0.0);
+        while open.len() > 1 {
+            let middle = open.len() / 2;
+            open.select_nth_unstable_by(middle, |a, b| b.cmp(a));
+            let (likelier, rest) = open.split_at_mut(middle);
+            let likelier_mass: f64 = likelier.iter().map(|token| f64::from(self.weight_v[token.id])).sum();
+            if mass + likelier_mass < top_p * total {
+                mass += likelier_mass;
+                open = rest;
+            } else {
+                open = likelier;
+            }
         }
-        self.weight_v = kept_v;
+        let Some(last) = open.first() else { return };
+        for (id, weight) in self.weight_v.iter_mut().enumerate() {
+            if (Ranked { score: self.score_v[id], id }) < *last {
+                *weight = 0.0;
+            }
+        }
     }
 
     /// The token at `uniform` of the way through the kept mass, and its log-probability.

@@ -219,8 +219,9 @@ impl GrpoLoss {
 
     /// Step 1: the kept tokens with their ratios, and how many were dropped for which reason.
     fn scored<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<(Vec<Scored>, Dropped)> {
-        let (mut scored, mut dropped) = (Vec::new(), Dropped::default());
-        for token in batch.trained()? {
+        let trained = batch.trained()?;
+        let (mut scored, mut dropped) = (Vec::with_capacity(trained.len()), Dropped::default());
+        for token in trained {
             let log_prob = finite("log_prob", token.index, batch.log_prob[token.index].into())?;
             let advantage = batch.advantage.at(token.index, token.sequence);
             self.check_advantage(advantage, batch, token)?;
@@ -326,24 +327,31 @@ impl GrpoLoss {
     }
 
     fn ratio_metrics(&self, tokens: &[Scored], metrics: &mut Vec<Metric>) {
-        let denominator = tokens.len() as f64;
-        let mut mean = |name, value: &dyn Fn(&Scored) -> f64| {
-            let sum: f64 = tokens.iter().map(value).sum();
-            metrics.push(Metric { name, value: sum / denominator.max(1.0), denominator });
-        };
-        let share = |hit: bool| f64::from(u8::from(hit));
         let [low_log, high_log] = self.clip_log;
-        mean("clipFraction", &|t| share(t.log_ratio < low_log || t.log_ratio > high_log));
-        mean("clipFractionLow", &|t| share(t.log_ratio < low_log && t.advantage < 0.0));
-        mean("clipFractionHigh", &|t| share(t.log_ratio > high_log && t.advantage > 0.0));
-        if let Some(delta) = self.options.dual_clip {
-            mean("dualClipFraction", &|t| share(t.ratio > delta && t.advantage < 0.0));
+        let (mut low, mut high, mut clipped, mut dual) = (0.0, 0.0, 0.0, 0.0);
+        let (mut kl, mut kl_approx, mut ratio, mut ratio_max) = (0.0, 0.0, 0.0, 0.0_f64);
+        let share = |hit: bool| f64::from(u8::from(hit));
+        for t in tokens {
+            let (below, above) = (t.log_ratio < low_log, t.log_ratio > high_log);
+            clipped += share(below || above);
+            low += share(below && t.advantage < 0.0);
+            high += share(above && t.advantage > 0.0);
+            dual += share(t.advantage < 0.0 && self.options.dual_clip.is_some_and(|delta| t.ratio > delta));
+            kl += KlEstimator::K3.at(t.log_ratio).0;
+            kl_approx -= t.log_ratio;
+            ratio += t.ratio;
+            ratio_max = ratio_max.max(t.ratio);
         }
-        mean("kl", &|t| KlEstimator::K3.at(t.log_ratio).0);
-        mean("klApprox", &|t| -t.log_ratio);
-        mean("ratioMean", &|t| t.ratio);
-        metrics.push(Metric { name: "ess", value: effective_share(tokens), denominator });
-        let ratio_max = tokens.iter().map(|t| t.ratio).fold(0.0, f64::max);
+        let denominator = tokens.len() as f64;
+        let mean = |name, sum: f64| Metric { name, value: sum / denominator.max(1.0), denominator };
+        metrics.extend([
+            mean("clipFraction", clipped),
+            mean("clipFractionLow", low),
+            mean("clipFractionHigh", high),
+        ]);
+        metrics.extend(self.options.dual_clip.map(|_| mean("dualClipFraction", dual)));
+        metrics.extend([mean("kl", kl), mean("klApprox", kl_approx), mean("ratioMean", ratio)]);
+        metrics.push(Metric { name: "ess", value: effective_share(tokens, ratio_max), denominator });
         metrics.push(Metric { name: "ratioMax", value: ratio_max, denominator: 1.0 });
     }
 }
@@ -377,12 +385,11 @@ fn add_kl<T: Real>(
     Ok(Term { loss, mean: sum / tokens.len().max(1) as f64 })
 }
 
-/// `(sum r)^2 / (N sum r^2)`, from logarithms so that squares cannot overflow; 0 without tokens.
-fn effective_share(tokens: &[Scored]) -> f64 {
-    let peak = tokens.iter().map(|t| t.log_ratio).fold(f64::NEG_INFINITY, f64::max);
+/// `(sum r)^2 / (N sum r^2)`, with ratios relative to the largest so that squares cannot overflow; 0 without tokens.
+fn effective_share(tokens: &[Scored], ratio_max: f64) -> f64 {
     let (mut sum, mut square_sum) = (0.0, 0.0);
     for scored in tokens {
-        let scaled = libm::exp(scored.log_ratio - peak);
+        let scaled = scored.ratio / ratio_max;
         sum += scaled;
         square_sum += scaled * scaled;
     }

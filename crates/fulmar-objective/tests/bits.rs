@@ -1,5 +1,4 @@
 //! The same inputs give the same bits here, in the addon and in WebAssembly: `ts/test/objective` holds the same numbers.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_objective::{
     Advantage, Clip, DrawOptions, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch, Normalization,
