@@ -16,18 +16,13 @@ pub fn check_messages(num_held: f64, messages: String) -> Result<()> {
     guard(|| chat::History::check_extension(index_from_f64("num_held", num_held)?, &messages))
 }
 
-/// Token ids and where they came from.
+/// Token ids and where they came from; every column is `[T]`.
 #[napi(object)]
 pub struct Rendered {
-    /// `[T]`
     pub ids: Uint32Array,
-    /// `[T]`
     pub message_indices: Int32Array,
-    /// `[T]`
     pub sampled_mask: Uint8Array,
-    /// `[T]`
     pub is_content: Uint8Array,
-    /// `[T]`
     pub origins: Uint8Array,
 }
 
@@ -113,22 +108,15 @@ impl ChatMlRenderer {
     }
 }
 
-/// The columns of a turn.
+/// The columns of a turn: `[P]` over the prompt, `[T]` over the completion.
 #[napi(object)]
 pub struct TurnColumns {
-    /// `[P]`
     pub prompt_ids: Uint32Array,
-    /// `[T]`
     pub completion_ids: Uint32Array,
-    /// `[T]`
     pub log_probs: Float32Array,
-    /// `[T]`
     pub sampled_log_probs: Float32Array,
-    /// `[T]`
     pub versions: Option<Uint32Array>,
-    /// `[P]`
     pub origins: Option<Uint8Array>,
-    /// `[P]`
     pub message_indices: Option<Int32Array>,
 }
 
@@ -146,28 +134,18 @@ impl TurnColumns {
     }
 }
 
-/// Samples, flat.
+/// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. No advantage: no `advantages`.
 #[napi(object)]
 pub struct Samples {
-    /// `[S + 1]`
     pub offsets: Uint32Array,
-    /// `[T]`
     pub ids: Uint32Array,
-    /// `[T]`
     pub mask: Uint8Array,
-    /// `[T]`
     pub log_probs: Float32Array,
-    /// `[T]`
     pub sampled_log_probs: Float32Array,
-    /// `[T]`
     pub versions: Uint32Array,
-    /// `[T]`; empty without an advantage.
     pub advantages: Float32Array,
-    /// `[S]`
     pub turn_ids: Uint32Array,
-    /// `[S]`
     pub min_policy_versions: Uint32Array,
-    /// `[S]`
     pub max_policy_versions: Uint32Array,
 }
 
@@ -246,18 +224,6 @@ impl Ledger {
     #[napi]
     pub fn path_ids(&self) -> Result<Uint32Array> {
         guard(|| self.inner.with(|ledger| Ok(ledger.path_ids().into())))
-    }
-
-    /// The segments, as JSON.
-    #[napi]
-    pub fn segments(&self) -> Result<String> {
-        guard(|| self.inner.with(|ledger| Ok(json!(ledger.segments()).to_string())))
-    }
-
-    /// The forks, as JSON.
-    #[napi]
-    pub fn forks(&self) -> Result<String> {
-        guard(|| self.inner.with(|ledger| Ok(json!(ledger.forks().collect::<Vec<_>>()).to_string())))
     }
 
     /// The samples without advantages.

@@ -10,12 +10,10 @@ use napi_derive::napi;
 use crate::error::{Result, guard};
 use crate::slot::Slot;
 
-/// Token ids and their places in the text.
+/// Token ids `[T]` and their places in the text, `[T, 2]`.
 #[napi(object)]
 pub struct Encoding {
-    /// `[T]`
     pub ids: Uint32Array,
-    /// `[T, 2]`
     pub offsets: Uint32Array,
 }
 

@@ -16,21 +16,16 @@ pub fn check_messages(num_held: f64, messages: &str) -> Result<()> {
     guard(|| chat::History::check_extension(index_from_f64("num_held", num_held)?, messages))
 }
 
-/// Token ids and where they came from.
+/// Token ids and where they came from; every column is `[T]`.
 #[wasm_bindgen(getter_with_clone)]
 pub struct Rendered {
-    /// `[T]`
     pub ids: Vec<u32>,
-    /// `[T]`
     #[wasm_bindgen(js_name = messageIndices)]
     pub message_indices: Vec<i32>,
-    /// `[T]`
     #[wasm_bindgen(js_name = sampledMask)]
     pub sampled_mask: Vec<u8>,
-    /// `[T]`
     #[wasm_bindgen(js_name = isContent)]
     pub is_content: Vec<u8>,
-    /// `[T]`
     pub origins: Vec<u8>,
 }
 
@@ -116,32 +111,22 @@ extern "C" {
     fn message_indices(this: &TurnColumns) -> Option<Vec<i32>>;
 }
 
-/// Samples, flat.
+/// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. No advantage: no `advantages`.
 #[wasm_bindgen(getter_with_clone)]
 pub struct Samples {
-    /// `[S + 1]`
     pub offsets: Vec<u32>,
-    /// `[T]`
     pub ids: Vec<u32>,
-    /// `[T]`
     pub mask: Vec<u8>,
-    /// `[T]`
     #[wasm_bindgen(js_name = logProbs)]
     pub log_probs: Vec<f32>,
-    /// `[T]`
     #[wasm_bindgen(js_name = sampledLogProbs)]
     pub sampled_log_probs: Vec<f32>,
-    /// `[T]`
     pub versions: Vec<u32>,
-    /// `[T]`; empty without an advantage.
     pub advantages: Vec<f32>,
-    /// `[S]`
     #[wasm_bindgen(js_name = turnIds)]
     pub turn_ids: Vec<u32>,
-    /// `[S]`
     #[wasm_bindgen(js_name = minPolicyVersions)]
     pub min_policy_versions: Vec<u32>,
-    /// `[S]`
     #[wasm_bindgen(js_name = maxPolicyVersions)]
     pub max_policy_versions: Vec<u32>,
 }
@@ -231,16 +216,6 @@ impl Ledger {
     #[wasm_bindgen(js_name = pathIds)]
     pub fn path_ids(&self) -> Result<Vec<u32>> {
         guard(|| Ok(self.inner.path_ids()))
-    }
-
-    /// The segments, as JSON.
-    pub fn segments(&self) -> Result<String> {
-        guard(|| Ok(json!(self.inner.segments()).to_string()))
-    }
-
-    /// The forks, as JSON.
-    pub fn forks(&self) -> Result<String> {
-        guard(|| Ok(json!(self.inner.forks().collect::<Vec<_>>()).to_string()))
     }
 
     /// The samples without advantages.

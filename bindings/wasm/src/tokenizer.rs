@@ -8,12 +8,10 @@ use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
 
-/// Token ids and their places in the text.
+/// Token ids `[T]` and their places in the text, `[T, 2]`.
 #[wasm_bindgen(getter_with_clone)]
 pub struct Encoding {
-    /// `[T]`
     pub ids: Vec<u32>,
-    /// `[T, 2]`
     pub offsets: Vec<u32>,
 }
 

@@ -17,7 +17,7 @@ import type { Message } from './message.js'
  * const longer = history.append({ role: 'assistant', content: '2' })
  * assert.deepEqual([history.length, longer.length], [1, 2])
  * assert.equal(JSON.stringify(longer), '[{"role":"user","content":"1+1?"},{"role":"assistant","content":"2"}]')
- * assert.throws(() => History.fromChats([{ content: 'who?' }]), { code: 'MALFORMED' })
+ * assert.throws(() => History.fromChats([{ role: '', content: 'who?' }]), { code: 'EMPTY' })
  * ```
  */
 export class History implements Iterable<Message> {

@@ -2,7 +2,7 @@
 
 export { ChatMlRenderer } from './chatml.js'
 export { History } from './history.js'
-export { Ledger } from './ledger.js'
+export { Ledger, type LedgerJson } from './ledger.js'
 export type { ContentPart, Message } from './message.js'
 export {
   type Bridge,

@@ -50,7 +50,7 @@ export class Ledger {
   }
 
   /** The whole ledger, ready for JSON. Log-probabilities come back bit for bit. */
-  toJSON(): object {
+  toJSON(): LedgerJson {
     return JSON.parse(this.#native.call((native) => native.toJson()))
   }
 
@@ -90,14 +90,14 @@ export class Ledger {
     return this.#native.call((native) => native.pathIds())
   }
 
-  /** The runs of tokens, in the order in which they were appended. */
+  /** The runs of tokens, in the order in which they were appended. Reads the JSON form: for logs, not for loops. */
   segments(): readonly Segment[] {
-    return JSON.parse(this.#native.call((native) => native.segments()))
+    return this.toJSON().segments
   }
 
-  /** The forks in order: number `k` opened branch `k + 1`. */
+  /** The forks in order: number `k` opened branch `k + 1`. Reads the JSON form, as {@link Ledger.segments} does. */
   forks(): readonly Fork[] {
-    return JSON.parse(this.#native.call((native) => native.forks()))
+    return this.toJSON().branches.flatMap(({ fork }) => fork ?? [])
   }
 
   /**
@@ -123,6 +123,19 @@ export class Ledger {
   [Symbol.dispose](): void {
     this.#native.free()
   }
+}
+
+/** The JSON form of a {@link Ledger}. Flat columns, cut by the lengths of the segments. */
+export interface LedgerJson {
+  readonly version: number
+  readonly kind: 'ledger'
+  readonly numTurns: number
+  readonly current: number
+  readonly branches: readonly { readonly turn: number; readonly fork: Fork | null }[]
+  readonly segments: readonly Segment[]
+  readonly ids: readonly number[]
+  readonly logProbs: readonly number[]
+  readonly sampledLogProbs: readonly number[]
 }
 
 const TURN_KEYS = [

@@ -110,8 +110,6 @@ export interface RawLedger extends RawOwner {
   numTokens(): number
   numTurns(): number
   pathIds(): Uint32Array
-  segments(): string
-  forks(): string
   samples(): RawSamples
   trainingSamples(advantage?: number | null): RawSamples
 }
