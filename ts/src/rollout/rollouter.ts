@@ -197,8 +197,8 @@ export class Rollouter<Sample> {
     numGroups: number,
     { signal }: { readonly signal?: AbortSignal } = {},
   ): Promise<RolloutGroup<Sample>[]> {
-    const runs = Array.from({ length: numGroups }, () => {
-      const sample = this.getTrainingSample()
+    const samples = Array.from({ length: numGroups }, () => this.getTrainingSample())
+    const runs = samples.map((sample) => {
       return this.runGroup({ sample, groupId: this.#numGroups++, ...(signal && { signal }) })
     })
     return await allOrNone(runs, (group) => group[Symbol.dispose]())

@@ -1,0 +1,8 @@
+/** Batches of rollouts for training. */
+
+export {
+  CollectorBatch,
+  LLMCollector,
+  type LLMCollectorOptions,
+  type LLMCollectorState,
+} from './llm-collector.js'
