@@ -64,11 +64,13 @@ impl<'a, T> Advantage<'a, T> {
 }
 
 impl<T: Real> Advantage<'_, T> {
-    pub(crate) fn at(&self, token: usize, sequence: usize) -> f64 {
-        match self {
-            Self::PerSequence(advantage_s) => advantage_s[sequence].into(),
-            Self::PerToken(advantage_t) => advantage_t[token].into(),
-        }
+    /// The advantage of a trained token.
+    pub(crate) fn at(&self, token: Token) -> Result<f64> {
+        let (index, advantage) = match self {
+            Self::PerSequence(advantage_s) => (token.sequence, advantage_s[token.sequence]),
+            Self::PerToken(advantage_t) => (token.index, advantage_t[token.index]),
+        };
+        finite("advantage", index, advantage.into())
     }
 }
 

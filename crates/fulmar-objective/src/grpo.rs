@@ -223,8 +223,7 @@ impl GrpoLoss {
         let (mut scored, mut dropped) = (Vec::with_capacity(trained.len()), Dropped::default());
         for token in trained {
             let log_prob = finite("log_prob", token.index, batch.log_prob[token.index].into())?;
-            let advantage = batch.advantage.at(token.index, token.sequence);
-            self.check_advantage(advantage, batch, token)?;
+            let advantage = batch.advantage.at(token)?;
             let log_ratio = log_prob - batch.old_log_prob[token.index].into();
             if !log_ratio.is_finite() {
                 dropped.non_finite += 1;
@@ -238,14 +237,6 @@ impl GrpoLoss {
             }
         }
         Ok((scored, dropped))
-    }
-
-    fn check_advantage<T>(&self, advantage: f64, batch: &LossBatch<'_, T>, token: Token) -> Result<()> {
-        let index = match batch.advantage {
-            crate::Advantage::PerSequence(_) => token.sequence,
-            crate::Advantage::PerToken(_) => token.index,
-        };
-        finite("advantage", index, advantage).map(|_| ())
     }
 
     /// Step 2.
