@@ -9,15 +9,18 @@ use std::path::Path;
 mod bindings;
 mod config;
 mod coverage;
+mod defaults;
 mod docs;
 mod floors;
 mod function;
+mod links;
 mod manifest;
 mod mask;
 mod mirrors;
 mod names;
 mod size;
 mod source;
+mod suites;
 mod text;
 mod tree;
 mod typescript;
@@ -94,14 +97,17 @@ pub fn check(root: &Path) -> Result<Report, String> {
 /// What every rule finds in `tree`, less the exceptions of `config`, sorted by place.
 fn findings(tree: &Tree, config: &Config) -> Vec<Finding> {
     type Rule = fn(&Tree, &Config) -> Vec<Finding>;
-    const RULES: [Rule; 9] = [
+    const RULES: [Rule; 12] = [
         size::check,
         floors::check,
         mirrors::check,
+        defaults::check,
         docs::check,
         names::check,
         coverage::check,
+        suites::check,
         manifest::check,
+        links::check,
         text::check,
         bindings::check,
     ];
