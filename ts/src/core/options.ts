@@ -24,8 +24,9 @@ export function checkKnownKeys(place: string, options: unknown, known: readonly 
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue
     const nearest = nearestName(key, known)
+    const name = `${place}.${key.slice(0, NAME_LENGTH_MAX)}`
     const hint = nearest === undefined ? `known are ${known.join(', ')}` : `did you mean '${nearest}'?`
-    throw new FulmarError('UNKNOWN_NAME', `${place}.${key} must be a known key: ${hint}`)
+    throw new FulmarError('UNKNOWN_NAME', `${name} must be a known key: ${hint}`)
   }
 }
 
@@ -43,11 +44,12 @@ export function checkKnownKeys(place: string, options: unknown, known: readonly 
  * ```
  */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
+  const start = name.slice(0, NAME_LENGTH_MAX)
   let nearest: string | undefined
   let fewest = Number.POSITIVE_INFINITY
   for (const candidate of known) {
-    const edits = editDistance(name.slice(0, NAME_LENGTH_MAX), candidate)
-    if (edits < fewest && edits <= Math.max(name.length, candidate.length) / 2) {
+    const edits = editDistance(start, candidate)
+    if (edits < fewest && edits <= Math.max(start.length, candidate.length) / 2) {
       nearest = candidate
       fewest = edits
     }

@@ -36,19 +36,18 @@ export function withDeadline<T>({
     const inner = new AbortController()
     const stopTimer =
       timeoutMs === null ? () => {} : clock.startTimer(timeoutMs, () => finish({ kind: 'timeout' }))
-    const onAbort = () => {
+    const stopListening = onAbort(signal, () => {
       stopTimer()
       inner.abort(signal?.reason)
       reject(aborted(signal))
-    }
+    })
     const finish = (result: DeadlineResult<T>) => {
       stopTimer()
-      signal?.removeEventListener('abort', onAbort)
+      stopListening()
       if (result.kind === 'timeout')
         inner.abort(new FulmarError('TIMEOUT', 'call must end in time: got none'))
       resolve(result)
     }
-    signal?.addEventListener('abort', onAbort, { once: true })
     startCall(() => run(inner.signal)).then(
       (value) => finish({ kind: 'value', value }),
       (error: unknown) => finish({ kind: 'thrown', error }),
@@ -61,6 +60,26 @@ export function aborted(signal: AbortSignal | undefined): FulmarError {
   return new FulmarError('ABORTED', 'signal must not fire during the call: got an abort', {
     cause: signal?.reason,
   })
+}
+
+/** Who waits for a signal: one listener serves them all, or a run of many rollouts would look like a leak to Node. */
+const WAITING = new WeakMap<AbortSignal, Set<() => void>>()
+
+/** Calls `body` when `signal` fires, unless the returned function was called before. */
+function onAbort(signal: AbortSignal | undefined, body: () => void): () => void {
+  if (signal === undefined) return () => {}
+  const waiting = WAITING.get(signal) ?? listen(signal)
+  waiting.add(body)
+  return () => {
+    waiting.delete(body)
+  }
+}
+
+function listen(signal: AbortSignal): Set<() => void> {
+  const waiting = new Set<() => void>()
+  WAITING.set(signal, waiting)
+  signal.addEventListener('abort', () => [...waiting].forEach((body) => void body()), { once: true })
+  return waiting
 }
 
 /** A synchronous throw becomes a rejection. */

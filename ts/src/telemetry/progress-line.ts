@@ -23,8 +23,8 @@ export interface ProgressLineOptions {
 const REDRAW_MS = 100
 const PLAIN_LINE_MS = 5_000
 const COLUMNS_DEFAULT = 80
-/** Weight of the newest step in the running mean of seconds per step. */
-const PACE_WEIGHT = 0.1
+/** Least weight of the newest step in the running mean of seconds per step. */
+const PACE_WEIGHT_MIN = 0.1
 
 /**
  * Shows phase, step, reward, KL, tokens per second and the time left of the phase.
@@ -48,7 +48,8 @@ export class ProgressLine {
   readonly #clock: Clock
   #phase: string | undefined
   #lastStepMs = 0
-  #paceMs: number | undefined
+  #numSteps = 0
+  #paceMs = 0
   #shownMs = Number.NEGATIVE_INFINITY
   #isDrawn = false
 
@@ -83,12 +84,17 @@ export class ProgressLine {
     this.#isDrawn = false
   }
 
+  /** A running mean that forgets the first steps: they also paid for whatever came before the phase. */
   #measurePace(phase: string, nowMs: number): void {
     const stepMs = nowMs - this.#lastStepMs
     this.#lastStepMs = nowMs
-    if (phase !== this.#phase) this.#paceMs = undefined
-    this.#phase = phase
-    this.#paceMs = this.#paceMs === undefined ? stepMs : this.#paceMs + PACE_WEIGHT * (stepMs - this.#paceMs)
+    if (phase !== this.#phase) {
+      this.#phase = phase
+      this.#numSteps = 0
+      this.#shownMs = Number.NEGATIVE_INFINITY
+    }
+    this.#numSteps += 1
+    this.#paceMs += Math.max(PACE_WEIGHT_MIN, 1 / this.#numSteps) * (stepMs - this.#paceMs)
   }
 
   #format({ phase, step, numSteps, metrics }: StepEvent): string {
@@ -97,7 +103,7 @@ export class ProgressLine {
       const value = metrics[key]
       if (value !== undefined) parts.push(`${label} ${value.toFixed(digits)}`)
     }
-    const leftMs = (this.#paceMs ?? 0) * (numSteps - step)
+    const leftMs = this.#paceMs * (numSteps - step)
     if (step < numSteps) parts.push(`${formatDuration(leftMs)} left`)
     return parts.join(' | ')
   }

@@ -257,12 +257,8 @@ function orIo<T>(path: string, body: () => T): T {
   try {
     return body()
   } catch (cause) {
-    throw new FulmarError(
-      'IO',
-      `${path} must be writable: got ${messageOf(cause)}`,
-      {
-        cause,
-      },
-    )
+    throw new FulmarError('IO', `${path} must be writable: got ${messageOf(cause)}`, {
+      cause,
+    })
   }
 }

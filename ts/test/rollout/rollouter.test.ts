@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import type { MessageEnv, RewardFn, Task } from '../../src/env/index.js'
 import { GRPOLoss } from '../../src/objective/index.js'
@@ -233,6 +233,14 @@ describe('Rollouter', () => {
     const running = rollouterOf(task).runGroup({ ...group0, signal: controller.signal })
     await expect(running).rejects.toMatchObject({ code: 'ABORTED' })
     expect(task.envs.map(({ numClosed }) => numClosed)).toEqual([1, 1])
+  })
+
+  it('hangs one listener on a signal, however many rollouts wait for it', async () => {
+    const { signal } = new AbortController()
+    const added = vi.spyOn(signal, 'addEventListener')
+    using group = await rollouterOf(toyTask(), { groupSize: 16 }).runGroup({ ...group0, signal })
+    expect(group.rollouts).toHaveLength(16)
+    expect(added).toHaveBeenCalledTimes(1)
   })
 
   it('ends a completion that misses its deadline', async () => {

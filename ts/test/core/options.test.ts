@@ -1,0 +1,64 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { checkKnownKeys, describeValue, nearestName } from '../../src/core/index.js'
+
+const KNOWN = ['groupSize', 'steps', 'maxTokens', 'learningRate']
+
+describe('checkKnownKeys', () => {
+  it('accepts known keys and names the nearest one for a spelling mistake', () => {
+    expect(() => checkKnownKeys('grpo', { steps: 1, groupSize: 2 }, KNOWN)).not.toThrow()
+    expect(() => checkKnownKeys('grpo', { groupsize: 2 }, KNOWN)).toThrow(
+      "grpo.groupsize must be a known key: did you mean 'groupSize'?",
+    )
+  })
+
+  it('lists what is known where nothing is near', () => {
+    expect(() => checkKnownKeys('grpo', { banana: 2 }, ['steps'])).toThrow(/known are steps$/)
+  })
+
+  it('refuses what is no object', () => {
+    for (const value of [null, 7, 'x', [1], undefined]) {
+      expect(() => checkKnownKeys('grpo', value, KNOWN)).toThrow(
+        expect.objectContaining({ code: 'MALFORMED' }),
+      )
+    }
+  })
+})
+
+describe('nearestName', () => {
+  it('finds every known name through one wrong, missing, doubled or swapped letter', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...KNOWN),
+        fc.nat({ max: 4 }),
+        fc.constantFrom('q', ''),
+        (name, at, letter) => {
+          expect(nearestName(name.slice(0, at) + letter + name.slice(at + 1), KNOWN)).toBe(name)
+          expect(nearestName(name.slice(0, at) + name.charAt(at) + name.slice(at), KNOWN)).toBe(name)
+          const swapped = name.slice(0, at) + name.charAt(at + 1) + name.charAt(at) + name.slice(at + 2)
+          expect(nearestName(swapped, KNOWN)).toBe(name)
+        },
+      ),
+    )
+  })
+
+  it('compares long keys by their beginning, so a hostile key costs nothing', () => {
+    expect(nearestName('x'.repeat(1_000_000), KNOWN)).toBeUndefined()
+  })
+})
+
+describe('describeValue', () => {
+  it('says what a value is, in few characters', () => {
+    const values = [null, undefined, Number.NaN, 'text', 'y'.repeat(99), [1, 2], { a: 1 }, () => 1]
+    expect(values.map(describeValue)).toEqual([
+      'null',
+      'undefined',
+      'NaN',
+      '"text"',
+      `"${'y'.repeat(40)}..."`,
+      'an array of 2',
+      'an object',
+      'a function',
+    ])
+  })
+})
