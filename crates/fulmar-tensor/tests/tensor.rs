@@ -18,11 +18,21 @@ impl Naive {
         Self { shape: shape.to_vec(), values: (0..len as i32).collect() }
     }
 
-    /// The array of `shape` whose element at each index is `self` at `from(index)`.
-    fn map(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Self {
-        let len = shape.iter().product::<usize>();
-        let values = (0..len).map(|flat| self.at(&from(&unravel(flat, &shape)))).collect();
+    /// The array of `shape` whose element at each index is that of `self` at the index that `edit` makes of it.
+    fn map(&self, shape: Vec<usize>, edit: impl Fn(&mut Vec<usize>)) -> Self {
+        let at = |flat| {
+            let mut index = unravel(flat, &shape);
+            edit(&mut index);
+            self.at(&index)
+        };
+        let values = (0..shape.iter().product()).map(at).collect();
         Self { shape, values }
+    }
+
+    fn with_len(&self, dim: usize, len: usize) -> Vec<usize> {
+        let mut shape = self.shape.clone();
+        shape[dim] = len;
+        shape
     }
 
     fn at(&self, index: &[usize]) -> i32 {
@@ -41,56 +51,35 @@ fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
 
 fn random_step(tensor: &Tensor, naive: &Naive, rng: &mut Rng) -> (Tensor, Naive) {
     let mut below = |bound: usize| rng.below(bound as u64).unwrap() as usize;
-    let dim = below(naive.shape.len());
-    let len = naive.shape[dim];
+    let mut shape = naive.shape.clone();
+    let dim = below(shape.len());
+    let len = shape[dim];
     match below(5) {
         0 => {
-            let other = below(naive.shape.len());
-            let mut shape = naive.shape.clone();
+            let other = below(shape.len());
             shape.swap(dim, other);
-            let swapped = |index: &[usize]| {
-                let mut index = index.to_vec();
-                index.swap(dim, other);
-                index
-            };
-            (tensor.transpose(dim, other).unwrap(), naive.map(shape, swapped))
+            (tensor.transpose(dim, other).unwrap(), naive.map(shape, |index| index.swap(dim, other)))
         }
         1 => {
             let start = below(len + 1);
             let end = start + below(len - start + 1);
-            let mut shape = naive.shape.clone();
-            shape[dim] = end - start;
-            let shifted = |index: &[usize]| {
-                let mut index = index.to_vec();
-                index[dim] += start;
-                index
-            };
-            (tensor.slice(dim, start..end).unwrap(), naive.map(shape, shifted))
+            let shape = naive.with_len(dim, end - start);
+            (tensor.slice(dim, start..end).unwrap(), naive.map(shape, |index| index[dim] += start))
         }
-        2 if len > 0 && naive.shape.len() > 1 => {
+        2 if len > 0 && shape.len() > 1 => {
             let at = below(len);
-            let mut shape = naive.shape.clone();
             shape.remove(dim);
-            let inserted = |index: &[usize]| {
-                let mut index = index.to_vec();
-                index.insert(dim, at);
-                index
-            };
-            (tensor.select(dim, at).unwrap(), naive.map(shape, inserted))
+            (tensor.select(dim, at).unwrap(), naive.map(shape, |index| index.insert(dim, at)))
         }
         3 if len > 0 => {
-            let indices: Vec<_> = (0..below(4)).map(|_| below(len)).collect();
-            let mut shape = naive.shape.clone();
-            shape[dim] = indices.len();
-            let chosen = |index: &[usize]| {
-                let mut index = index.to_vec();
-                index[dim] = indices[index[dim]];
-                index
-            };
-            (tensor.index_select(dim, &indices).unwrap(), naive.map(shape, chosen))
+            let picks: Vec<_> = (0..below(4)).map(|_| below(len)).collect();
+            let shape = naive.with_len(dim, picks.len());
+            (
+                tensor.index_select(dim, &picks).unwrap(),
+                naive.map(shape, |index| index[dim] = picks[index[dim]]),
+            )
         }
         _ => {
-            let mut shape = naive.shape.clone();
             shape.rotate_left(dim);
             (tensor.reshape(&shape).unwrap(), Naive { shape, values: naive.values.clone() })
         }

@@ -246,7 +246,6 @@ export interface RawSafetensorsFile extends RawOwner {
   tensor(name: string): RawTensor
   set(name: string, tensor: RawTensor): void
   metadata(): string
-  setMetadata(metadataJson: string): void
   bytes(): Uint8Array
 }
 
@@ -255,11 +254,14 @@ export interface RawTensors {
     fromBytes(dtype: string, shape: Float64Array, bytes: Uint8Array): RawTensor
     zeros(dtype: string, shape: Float64Array): RawTensor
   }
-  readonly TensorList: new () => RawTensorList
-  readonly Ragged: new (values: RawTensor, offsets: Uint32Array) => RawRagged
-  readonly TensorDict: new (batchSize: Float64Array) => RawTensorDict
-  readonly TensorDictList: new () => RawTensorDictList
-  readonly SafetensorsFile: { new (): RawSafetensorsFile; read(bytes: Uint8Array): RawSafetensorsFile }
+  readonly TensorList: { empty(): RawTensorList }
+  readonly Ragged: { fromValues(values: RawTensor, offsets: Uint32Array): RawRagged }
+  readonly TensorDict: { empty(batchSize: Float64Array): RawTensorDict }
+  readonly TensorDictList: { empty(): RawTensorDictList }
+  readonly SafetensorsFile: {
+    empty(metadataJson: string): RawSafetensorsFile
+    read(bytes: Uint8Array): RawSafetensorsFile
+  }
 }
 
 // objective

@@ -61,7 +61,7 @@ export class Ragged {
    */
   static from(values: Tensor, offsets: Uint32Array): Ragged {
     bytesOf('offsets', offsets)
-    return new Ragged(() => withRawTensor(values, (tensor) => new raw.Ragged(tensor, offsets)))
+    return new Ragged(() => withRawTensor(values, (tensor) => raw.Ragged.fromValues(tensor, offsets)))
   }
 
   /**

@@ -64,10 +64,9 @@ export function writeSafetensors(
 ): Uint8Array {
   const named = tensors instanceof Map ? tensors : Object.entries(tensors)
   return call(() => {
-    const file = new raw.SafetensorsFile()
+    const file = raw.SafetensorsFile.empty(JSON.stringify(metadata))
     try {
       for (const [name, tensor] of named) withRawTensor(tensor, (one) => file.set(name, one))
-      file.setMetadata(JSON.stringify(metadata))
       return file.bytes()
     } finally {
       file.free()

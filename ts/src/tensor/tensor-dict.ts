@@ -63,7 +63,7 @@ export class TensorDict {
     options: TensorDictOptions = {},
   ): TensorDict {
     const { batchSize = [] } = options
-    const dict = new TensorDict(() => new raw.TensorDict(indices(batchSize)))
+    const dict = new TensorDict(() => raw.TensorDict.empty(indices(batchSize)))
     for (const [name, entry] of Object.entries(entries)) dict.set(name, entry)
     return dict
   }
@@ -230,7 +230,7 @@ function joinedDicts(
   dicts: readonly TensorDict[],
   join: (list: RawTensorDictList) => RawTensorDict,
 ): RawTensorDict {
-  const list = call(() => new raw.TensorDictList())
+  const list = call(() => raw.TensorDictList.empty())
   try {
     for (const dict of dicts) unwrap(dict).call((one) => list.push(one))
     return call(() => join(list))

@@ -230,7 +230,7 @@ export function withRawTensor<R>(tensor: Tensor, body: (raw: RawTensor) => R): R
 
 /** What `join` makes of a list of `tensors`. */
 export function joined<R>(tensors: readonly Tensor[], join: (list: RawTensorList) => R): R {
-  const list = call(() => new raw.TensorList())
+  const list = call(() => raw.TensorList.empty())
   try {
     for (const tensor of tensors) withRawTensor(tensor, (one) => list.push(one))
     return call(() => join(list))

@@ -1,0 +1,255 @@
+// The face of `fulmar-tensor`, once for Node and for WebAssembly: each includes this table into its own `tensor.rs`,
+// whose `face!` makes a class of an entry. `make` holds static functions, `call` methods: arguments, result, and what
+// the crate is asked. A value before `=>` is taken before the object is borrowed, so an object may be its own argument.
+
+use fulmar::core::{Dtype, Result as CoreResult, options_from_json};
+use fulmar::core::{index_from_f64 as index, indices_from_f64 as indices};
+use fulmar::tensor::{self, Key, NonTensor, PadSide, safetensors};
+use serde_json::json;
+
+face! {
+    /// A dense tensor.
+    Tensor(tensor::Tensor)
+    make {
+        /// Copies little-endian bytes.
+        fn from_bytes as fromBytes(dtype: String, shape: &[f64], bytes: &[u8]) {
+            tensor::Tensor::from_bytes(Dtype::parse(&dtype)?, &indices("shape", shape)?, bytes)
+        }
+        /// Zeros.
+        fn zeros as zeros(dtype: String, shape: &[f64]) {
+            tensor::Tensor::zeros(Dtype::parse(&dtype)?, &indices("shape", shape)?)
+        }
+    }
+    call {
+        /// The name of the element type.
+        fn dtype as dtype() -> (String) { |tensor| Ok(tensor.dtype().name().to_owned()) }
+        /// The dimensions.
+        fn shape as shape() -> (Float64Array) { |tensor| Ok(dims(tensor.shape())) }
+        /// The elements as little-endian bytes, row-major: a copy.
+        fn bytes as bytes() -> (Uint8Array) { |tensor| Ok(tensor.to_bytes()) }
+        /// The elements as singles: a copy.
+        fn to_float32 as toFloat32() -> (Float32Array) { |tensor| Ok(tensor.to_f32_vec()) }
+        /// A view without dimension `dim`.
+        fn select as select(dim: f64, at: f64) -> (Tensor) {
+            |tensor| tensor.select(index("dim", dim)?, index("index", at)?)
+        }
+        /// A view of a range of dimension `dim`.
+        fn slice as slice(dim: f64, start: f64, end: f64) -> (Tensor) {
+            |tensor| tensor.slice(index("dim", dim)?, index("start", start)?..index("end", end)?)
+        }
+        /// The same elements in another shape.
+        fn reshape as reshape(shape: &[f64]) -> (Tensor) {
+            |tensor| tensor.reshape(&indices("shape", shape)?)
+        }
+        /// A view with two dimensions exchanged.
+        fn transpose as transpose(left: f64, right: f64) -> (Tensor) {
+            |tensor| tensor.transpose(index("left", left)?, index("right", right)?)
+        }
+        /// The parts at `at` of dimension `dim`: a copy.
+        fn index_select as indexSelect(dim: f64, at: &[f64]) -> (Tensor) {
+            |tensor| tensor.index_select(index("dim", dim)?, &indices("indices", at)?)
+        }
+        /// Whether dtype, shape and elements are equal.
+        fn equals as equals(other: &Tensor) -> (bool) {
+            other = other.share()? => |tensor| Ok(*tensor == other)
+        }
+    }
+}
+
+face! {
+    /// Tensors on their way to be joined.
+    TensorList(Vec<tensor::Tensor>)
+    make {
+        /// No tensors.
+        fn empty as empty() { Ok(Vec::new()) }
+    }
+    call {
+        /// Appends one.
+        fn push as push(tensor: &Tensor) -> (()) { tensor = tensor.share()? => |list| push(list, tensor) }
+        /// Joins them along a new dimension.
+        fn stack as stack(dim: f64) -> (Tensor) { |list| tensor::Tensor::stack(list, index("dim", dim)?) }
+        /// Joins them along a dimension.
+        fn cat as cat(dim: f64) -> (Tensor) { |list| tensor::Tensor::cat(list, index("dim", dim)?) }
+        /// Joins them as rows.
+        fn ragged as ragged() -> (Ragged) { |list| tensor::Ragged::from_rows(list) }
+    }
+}
+
+face! {
+    /// Rows of different lengths.
+    Ragged(tensor::Ragged)
+    make {
+        /// Shares `values`.
+        fn from_values as fromValues(values: &Tensor, offsets: &[u32]) {
+            tensor::Ragged::new(values.share()?, offsets)
+        }
+    }
+    call {
+        /// All rows one after another.
+        fn values as values() -> (Tensor) { |ragged| Ok(ragged.values().clone()) }
+        /// Where rows begin and the last one ends.
+        fn offsets as offsets() -> (Uint32Array) { |ragged| ragged.offsets_u32() }
+        /// A view of one row.
+        fn row as row(at: f64) -> (Tensor) { |ragged| ragged.row(index("row", at)?) }
+        /// A view of a range of rows.
+        fn slice as slice(start: f64, end: f64) -> (Ragged) {
+            |ragged| ragged.slice(index("start", start)?..index("end", end)?)
+        }
+        /// The rows at `at`: a copy.
+        fn index_select as indexSelect(at: &[f64]) -> (Ragged) {
+            |ragged| ragged.index_select(&indices("indices", at)?)
+        }
+        /// A dense copy.
+        fn to_padded as toPadded(side: String, fill: f64) -> (Tensor) {
+            |ragged| ragged.to_padded(PadSide::parse(&side)?, fill)
+        }
+        /// Whether the rows are equal.
+        fn equals as equals(other: &Ragged) -> (bool) {
+            other = other.share()? => |ragged| Ok(*ragged == other)
+        }
+    }
+}
+
+face! {
+    /// Named tensors of one batch. Keys are paths; lists of keys are JSON.
+    TensorDict(tensor::TensorDict)
+    make {
+        /// No entries.
+        fn empty as empty(batch_size: &[f64]) { tensor::TensorDict::new(&indices("batchSize", batch_size)?) }
+    }
+    call {
+        /// The batch dimensions.
+        fn batch_size as batchSize() -> (Float64Array) { |dict| Ok(dims(dict.batch_size())) }
+        /// The names of the entries.
+        fn names as names() -> (Vec<String>) {
+            |dict| Ok(dict.entries().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
+        }
+        /// The keys of all entries.
+        fn nested_keys as nestedKeys() -> (String) { |dict| Ok(json!(dict.nested_keys()).to_string()) }
+        /// The keys of all entries but the dictionaries.
+        fn leaf_keys as leafKeys() -> (String) { |dict| Ok(json!(dict.leaf_keys()).to_string()) }
+        /// The kind of the entry, if there is one.
+        fn kind as kind(path: Vec<String>) -> (Option<String>) {
+            |dict| Ok(dict.get(path).map(|entry| entry.kind().to_owned()))
+        }
+        /// The tensor there.
+        fn tensor as tensor(path: Vec<String>) -> (Tensor) { |dict| dict.tensor(path).cloned() }
+        /// The ragged tensor there.
+        fn ragged as ragged(path: Vec<String>) -> (Ragged) { |dict| dict.ragged(path).cloned() }
+        /// The dictionary there.
+        fn dict as dict(path: Vec<String>) -> (TensorDict) { |dict| dict.dict(path).cloned() }
+        /// The JSON value there.
+        fn value as value(path: Vec<String>) -> (String) {
+            |dict| Ok(dict.non_tensor(path)?.to_json().to_string())
+        }
+        /// Puts a tensor there.
+        fn set_tensor as setTensor(path: Vec<String>, tensor: &Tensor) -> (()) {
+            entry = tensor.share()? => |dict| dict.set(path, entry)
+        }
+        /// Puts a ragged tensor there.
+        fn set_ragged as setRagged(path: Vec<String>, ragged: &Ragged) -> (()) {
+            entry = ragged.share()? => |dict| dict.set(path, entry)
+        }
+        /// Puts a dictionary there.
+        fn set_dict as setDict(path: Vec<String>, inner: &TensorDict) -> (()) {
+            entry = inner.share()? => |dict| dict.set(path, entry)
+        }
+        /// Puts one JSON value for the whole batch there.
+        fn set_shared as setShared(path: Vec<String>, value: String) -> (()) {
+            |dict| dict.set(path, NonTensor::shared(options_from_json("value", &value)?))
+        }
+        /// Puts one JSON value for each element of the batch there.
+        fn set_each as setEach(path: Vec<String>, values: String) -> (()) {
+            values = options_from_json("values", &values)? =>
+                |dict| dict.set(path, NonTensor::nested(dict.batch_size(), values)?)
+        }
+        /// Takes the entry out; whether there was one.
+        fn remove as remove(path: Vec<String>) -> (bool) { |dict| Ok(dict.remove(path).is_some()) }
+        /// A view of one element of the batch.
+        fn index as index(at: f64) -> (TensorDict) { |dict| dict.index(index("index", at)?) }
+        /// A view of a range of the batch.
+        fn slice as slice(start: f64, end: f64) -> (TensorDict) {
+            |dict| dict.slice(index("start", start)?..index("end", end)?)
+        }
+        /// The elements of the batch at `at`: a copy.
+        fn index_select as indexSelect(at: &[f64]) -> (TensorDict) {
+            |dict| dict.index_select(&indices("indices", at)?)
+        }
+        /// Only the entries at `keys`.
+        fn select as select(keys: String) -> (TensorDict) {
+            |dict| dict.select(&options_from_json::<Vec<Key>>("keys", &keys)?)
+        }
+        /// All entries but those at `keys`.
+        fn exclude as exclude(keys: String) -> (TensorDict) {
+            |dict| Ok(dict.exclude(&options_from_json::<Vec<Key>>("keys", &keys)?))
+        }
+        /// Whether batch size and entries are equal.
+        fn equals as equals(other: &TensorDict) -> (bool) {
+            other = other.share()? => |dict| Ok(*dict == other)
+        }
+    }
+}
+
+face! {
+    /// Dictionaries on their way to be joined.
+    TensorDictList(Vec<tensor::TensorDict>)
+    make {
+        /// No dictionaries.
+        fn empty as empty() { Ok(Vec::new()) }
+    }
+    call {
+        /// Appends one.
+        fn push as push(dict: &TensorDict) -> (()) { dict = dict.share()? => |list| push(list, dict) }
+        /// Joins them along a new batch dimension.
+        fn stack as stack(dim: f64) -> (TensorDict) {
+            |list| tensor::TensorDict::stack(list, index("dim", dim)?)
+        }
+        /// Joins them along a batch dimension.
+        fn cat as cat(dim: f64) -> (TensorDict) { |list| tensor::TensorDict::cat(list, index("dim", dim)?) }
+    }
+}
+
+face! {
+    /// What a safetensors file holds.
+    SafetensorsFile(safetensors::File)
+    make {
+        /// No tensors; the texts of the header from a JSON object.
+        fn empty as empty(metadata: String) {{
+            let metadata = options_from_json("metadata", &metadata)?;
+            Ok(safetensors::File { metadata, ..Default::default() })
+        }}
+        /// Reads a whole file.
+        fn read as read(bytes: &[u8]) { safetensors::read(bytes) }
+    }
+    call {
+        /// The names of the tensors.
+        fn names as names() -> (Vec<String>) { |file| Ok(file.tensors.keys().cloned().collect::<Vec<_>>()) }
+        /// The tensor called `name`.
+        fn tensor as tensor(name: String) -> (Tensor) { |file| file.tensor(&name).cloned() }
+        /// Adds a tensor, in place of one of that name.
+        fn set as set(name: String, tensor: &Tensor) -> (()) {
+            tensor = tensor.share()? => |file| {
+                file.tensors.insert(name, tensor);
+                CoreResult::Ok(())
+            }
+        }
+        /// The texts of the header, as a JSON object.
+        fn metadata as metadata() -> (String) { |file| Ok(json!(file.metadata).to_string()) }
+        /// The bytes of the file.
+        fn bytes as bytes() -> (Uint8Array) { |file| file.to_bytes() }
+    }
+}
+
+/// What a class gives to others: values are reference-counted, so this is cheap.
+trait Share<T> {
+    fn share(&self) -> CoreResult<T>;
+}
+
+fn push<T>(list: &mut Vec<T>, item: T) -> CoreResult<()> {
+    list.push(item);
+    Ok(())
+}
+
+fn dims(shape: &[usize]) -> Vec<f64> {
+    shape.iter().map(|dim| *dim as f64).collect()
+}
