@@ -179,13 +179,18 @@ function drawProblem({ rng, split, numbers: [fewest, most], min, max }: ProblemR
 /** 1000 draws all miss an existing tenth of the problems once in 10^45 times. */
 const DRAWS_MAX = 1000
 
-/** FNV-1a over the sorted numbers: the same problem in another order is on the same side. */
+/**
+ * A hash of the sorted numbers: the same problem in another order is on the same side. FNV-1a alone will not do: its
+ * lowest bit is the parity of the letters, so a tenth chosen by it would hold problems with odd sums only.
+ */
 function isHeldOut(numbers: readonly number[]): boolean {
   let hash = 0x811c9dc5
   for (const letter of [...numbers].sort((a, b) => a - b).join()) {
     hash = Math.imul(hash ^ letter.charCodeAt(0), 0x01000193)
   }
-  return (hash >>> 0) % 10 === 0
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
+  return ((hash ^ (hash >>> 16)) >>> 0) % 10 === 0
 }
 
 function checkRange(name: string, low: number, high: number, least: number): void {

@@ -35,7 +35,7 @@ export interface SftConfig {
   /** Steps in which the rate rises to it. */
   readonly warmupSteps: number
   /** Share of the rate that is left at the end; it falls linearly. */
-  readonly finalRateFraction: number
+  readonly finalFraction: number
   /** Gradients are scaled down to this L2 norm. */
   readonly maxGradNorm: number
   /** Other options of `AdamW`, such as `{ "weightDecay": 0.1 }`. */
@@ -63,7 +63,7 @@ export interface GrpoConfig {
   /** Steps in which the rate rises to it. */
   readonly warmupSteps: number
   /** Share of the rate that is left at the end; it falls linearly. */
-  readonly finalRateFraction: number
+  readonly finalFraction: number
   /** Divides each group's advantages by its standard deviation. */
   readonly stdNormalize: boolean
   /** Gradients are scaled down to this L2 norm. */
@@ -177,7 +177,7 @@ function readSft(reader: ConfigReader): SftConfig {
     batchSize: reader.integer('batchSize', { min: 1, fallback: 64 }),
     learningRate: reader.number('learningRate', { above: 0, fallback: 1e-3 }),
     warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
-    finalRateFraction: reader.number('finalRateFraction', { min: 0, max: 1, fallback: 1 }),
+    finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 1 }),
     maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
     optimizer: reader.object('optimizer'),
   }
@@ -196,7 +196,7 @@ function readGrpo(reader: ConfigReader): GrpoConfig {
     topP: reader.number('topP', { above: 0, max: 1, fallback: 1 }),
     learningRate: reader.number('learningRate', { above: 0, fallback: 3e-4 }),
     warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
-    finalRateFraction: reader.number('finalRateFraction', { min: 0, max: 1, fallback: 0.1 }),
+    finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 0.1 }),
     stdNormalize: reader.boolean('stdNormalize', false),
     maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
     loss: reader.object('loss'),

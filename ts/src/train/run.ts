@@ -217,7 +217,7 @@ class Run {
     const { steps, promptsPerStep, maxGradNorm, optimizer: options, loss } = this.#config.grpo
     using optimizer = await this.#optimizer('grpo', options)
     this.#reference = (await loadCheckpoint(join(this.#config.runDir, 'warm-start'))).decoder
-    if (this.#progress.step === 0) {
+    if (this.#progress.passRateBefore === null) {
       this.#progress.passRateBefore = (await this.#measure()).passRate
       await this.#checkpoint(optimizer)
     }

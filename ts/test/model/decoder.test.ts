@@ -73,7 +73,8 @@ describe('Decoder', () => {
   it('refuses damaged files, weights of another architecture and weights that are no numbers', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 3 })
     const bytes = await decoder.toSafetensors()
-    const load = (config: object, data: Uint8Array) => () => Decoder.fromSafetensors({ ...TINY, ...config }, data)
+    const load = (config: object, data: Uint8Array) => () =>
+      Decoder.fromSafetensors({ ...TINY, ...config }, data)
     expect(load({}, bytes.subarray(0, -4))).toThrow(code('CORRUPT'))
     expect(load({ num_hidden_layers: 1 }, bytes)).toThrow(code('INCOMPATIBLE'))
     expect(load({ intermediate_size: 64 }, bytes)).toThrow(/gate_proj/)
@@ -95,5 +96,7 @@ function expectedLogProbs(file: Buffer): Float32Array {
   const headerLength = Number(file.readBigUInt64LE(0))
   const header = JSON.parse(file.toString('utf8', 8, 8 + headerLength))
   const [first, end] = header['plain.token_logprobs'].data_offsets
-  return new Float32Array(file.buffer.slice(file.byteOffset + 8 + headerLength + first, file.byteOffset + 8 + headerLength + end))
+  return new Float32Array(
+    file.buffer.slice(file.byteOffset + 8 + headerLength + first, file.byteOffset + 8 + headerLength + end),
+  )
 }

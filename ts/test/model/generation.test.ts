@@ -9,11 +9,18 @@ const prompts: Prompt[] = Array.from({ length: 40 }, (_, seed) => ({
 }))
 
 /** Log-probs of completions under the trainer's forward pass. */
-async function trained(decoder: Decoder, asked: readonly Prompt[], drawn: readonly Generated[]): Promise<number[]> {
+async function trained(
+  decoder: Decoder,
+  asked: readonly Prompt[],
+  drawn: readonly Generated[],
+): Promise<number[]> {
   const sequences = asked.map(({ ids }, index) => [...ids, ...(drawn[index]?.ids ?? [])])
   const offsets = Uint32Array.from([0, ...sequences.map(({ length }) => length)])
-  for (let index = 1; index < offsets.length; index++) offsets[index] = (offsets[index] ?? 0) + (offsets[index - 1] ?? 0)
-  const mask = Uint8Array.from(asked.flatMap(({ ids }, s) => [...ids.map(() => 0), ...(drawn[s]?.ids ?? []).map(() => 1)]))
+  for (let index = 1; index < offsets.length; index++)
+    offsets[index] = (offsets[index] ?? 0) + (offsets[index - 1] ?? 0)
+  const mask = Uint8Array.from(
+    asked.flatMap(({ ids }, s) => [...ids.map(() => 0), ...(drawn[s]?.ids ?? []).map(() => 1)]),
+  )
   const { logProb } = await decoder.forward({ ids: Uint32Array.from(sequences.flat()), offsets, mask })
   return [...logProb].filter((_, index) => mask[index] === 1)
 }
@@ -44,7 +51,14 @@ describe('generate', () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
     const ids = Uint32Array.of(4, 9)
     const options = { maxTokens: 6, temperature: 0 }
-    const [one, two] = await generate(decoder, [{ ids, seed: 1 }, { ids, seed: 2 }], options)
+    const [one, two] = await generate(
+      decoder,
+      [
+        { ids, seed: 1 },
+        { ids, seed: 2 },
+      ],
+      options,
+    )
     expect(one?.ids).toEqual(two?.ids)
     expect(one?.sampledLogProbs).toEqual(new Float32Array(6))
   })
@@ -52,7 +66,11 @@ describe('generate', () => {
   it('stops between steps once its signal fires and returns what was drawn', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
     let looks = 0
-    const signal = { get aborted() { return ++looks > 2 } }
+    const signal = {
+      get aborted() {
+        return ++looks > 2
+      },
+    }
     const [drawn] = await generate(decoder, [{ ids: Uint32Array.of(1), seed: 0 }], { maxTokens: 60, signal })
     expect(drawn?.finishReason).toBe('abort')
     expect(drawn?.ids.length).toBe(16)
@@ -61,7 +79,9 @@ describe('generate', () => {
   it('leaves the event loop free between its steps', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
     let ticks = 0
-    const timer = setInterval(() => { ticks += 1 }, 0)
+    const timer = setInterval(() => {
+      ticks += 1
+    }, 0)
     await generate(decoder, prompts, { maxTokens: 48 })
     clearInterval(timer)
     expect(ticks).toBeGreaterThan(0)
@@ -70,7 +90,8 @@ describe('generate', () => {
   it('refuses requests that it cannot serve', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
     const prompt = { ids: Uint32Array.of(1), seed: 0 }
-    const refuse = (asked: Prompt[], options: object) => expect(generate(decoder, asked, { maxTokens: 4, ...options })).rejects
+    const refuse = (asked: Prompt[], options: object) =>
+      expect(generate(decoder, asked, { maxTokens: 4, ...options })).rejects
     await refuse([], {}).toThrow(code('EMPTY'))
     await refuse([{ ...prompt, ids: new Uint32Array(0) }], {}).toThrow(code('EMPTY'))
     await refuse([{ ...prompt, ids: Uint32Array.of(23) }], {}).toThrow(code('OUT_OF_RANGE'))

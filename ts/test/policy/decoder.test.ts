@@ -9,7 +9,11 @@ describe('DecoderPolicy', () => {
   it('answers requests of one tick as if each were alone, whatever their options', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     const policy = new DecoderPolicy(decoder)
-    const requests = [request, { ...request, requestId: 'b', maxTokens: 3 }, { ...request, requestId: 'c', temperature: 0 }]
+    const requests = [
+      request,
+      { ...request, requestId: 'b', maxTokens: 3 },
+      { ...request, requestId: 'c', temperature: 0 },
+    ]
     const together = await Promise.all(requests.map((one) => policy.generate(one)))
     for (const [index, one] of requests.entries()) expect(await policy.generate(one)).toEqual(together[index])
     expect(together.map(({ requestId }) => requestId)).toEqual(['a', 'b', 'c'])
@@ -19,7 +23,11 @@ describe('DecoderPolicy', () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     using optimizer = new AdamW(decoder)
     const policy = new DecoderPolicy(decoder)
-    await decoder.forward({ ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) })
+    await decoder.forward({
+      ids: Uint32Array.of(1, 2),
+      offsets: Uint32Array.of(0, 2),
+      mask: Uint8Array.of(0, 1),
+    })
     await decoder.backward(Float32Array.of(0, -1))
     await optimizer.step()
     expect(await policy.generate(request)).toMatchObject({ minPolicyVersion: 1, maxPolicyVersion: 1 })
@@ -35,7 +43,10 @@ describe('DecoderPolicy', () => {
       policy.generate({ ...request, signal }),
       policy.generate({ ...request, requestId: 'b' }),
     ])
-    expect([stopped.finishReason, whole.finishReason]).toEqual(['abort', expect.stringMatching(/stop|length/)])
+    expect([stopped.finishReason, whole.finishReason]).toEqual([
+      'abort',
+      expect.stringMatching(/stop|length/),
+    ])
   })
 
   it('rejects a bad request alone', async () => {
@@ -45,6 +56,8 @@ describe('DecoderPolicy', () => {
     const good = policy.generate(request)
     await expect(bad).rejects.toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
     expect((await good).ids.length).toBeGreaterThan(0)
-    await expect(policy.generate({ ...request, maxTokens: 0 })).rejects.toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
+    await expect(policy.generate({ ...request, maxTokens: 0 })).rejects.toThrow(
+      expect.objectContaining({ code: 'OUT_OF_RANGE' }),
+    )
   })
 })

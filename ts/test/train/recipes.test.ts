@@ -1,0 +1,148 @@
+import { describe, expect, it } from 'vitest'
+import { listDataset } from '../../src/data/index.js'
+import { EMPTY_STEPS_MAX, type GrpoStep, grpo, sft, trainStep } from '../../src/train/index.js'
+import { makeParts } from './parts.js'
+
+const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })
+
+async function collect<T>(steps: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = []
+  for await (const step of steps) all.push(step)
+  return all
+}
+
+describe('sft', () => {
+  const items = [
+    [
+      { role: 'user', content: 'say' },
+      { role: 'assistant', content: 'hello' },
+    ],
+  ]
+
+  it('makes worked answers likely', async () => {
+    using parts = makeParts()
+    const steps = await collect(sft({ ...parts, examples: listDataset({ items }), batchSize: 4, steps: 40 }))
+    expect(steps.at(-1)?.loss).toBeLessThan(0.2)
+    const options = { requestId: 'a', seed: 0, maxTokens: 8, temperature: 0, stopIds: parts.renderer.stopIds }
+    const prompt = parts.renderer.render([{ role: 'user', content: 'say' }], { addGenerationPrompt: true })
+    const { ids } = await parts.policy.generate({ ...options, promptIds: prompt.ids })
+    expect(parts.renderer.parse(ids).content).toBe('hello')
+  })
+
+  it('refuses examples without an answer and an empty dataset', async () => {
+    using parts = makeParts()
+    const silent = listDataset({ items: [[{ role: 'user', content: 'say' }]] })
+    await expect(collect(sft({ ...parts, examples: silent, batchSize: 1, steps: 1 }))).rejects.toThrow(
+      code('EMPTY'),
+    )
+    expect(() => listDataset({ items: [] })).toThrow(code('EMPTY'))
+  })
+
+  it('stops before the next step once its signal fires', async () => {
+    using parts = makeParts()
+    const controller = new AbortController()
+    const examples = listDataset({ items })
+    const seen: number[] = []
+    const run = async () => {
+      for await (const step of sft({
+        ...parts,
+        examples,
+        batchSize: 1,
+        steps: 9,
+        signal: controller.signal,
+      })) {
+        seen.push(step.index)
+        if (step.index === 2) controller.abort()
+      }
+    }
+    await expect(run()).rejects.toThrow(code('ABORTED'))
+    expect(seen).toEqual([0, 1, 2])
+  })
+})
+
+describe('grpo', () => {
+  it('raises the reward', async () => {
+    using parts = makeParts()
+    const steps = await collect(grpo({ ...parts, promptsPerStep: 4, steps: 40 }))
+    const mean = (part: GrpoStep[]) => part.reduce((sum, { reward }) => sum + reward.mean, 0) / part.length
+    expect(mean(steps.slice(-5))).toBeGreaterThan(mean(steps.slice(0, 5)) + 0.3)
+  })
+
+  it('is on-policy to the bit: every ratio of a first update is exactly 1', async () => {
+    using parts = makeParts()
+    const [step] = await collect(grpo({ ...parts, promptsPerStep: 4, steps: 1 }))
+    expect(step?.update?.metrics).toMatchObject({
+      ratioMean: 1,
+      ratioMax: 1,
+      clipFraction: 0,
+      kl: 0,
+      numNonFinite: 0,
+    })
+  })
+
+  it('takes the same steps from the same seed', async () => {
+    const run = async () => {
+      using parts = makeParts({ seed: 4 })
+      return await collect(grpo({ ...parts, promptsPerStep: 2, steps: 4 }))
+    }
+    expect(await run()).toEqual(await run())
+  })
+
+  it('leaves rollouts out whose reward is NaN, and counts them', async () => {
+    using parts = makeParts({ score: () => Number.NaN })
+    const [step] = await collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))
+    expect(step?.update).toBeNull()
+    expect(step?.metrics['rollout/unscored_rate/mean']).toBe(1)
+  })
+
+  it('gives up a run that has nothing to learn from, with the reason', async () => {
+    using parts = makeParts({ score: () => 1 })
+    const running = collect(grpo({ ...parts, promptsPerStep: 1, steps: EMPTY_STEPS_MAX + 2 }))
+    await expect(running).rejects.toThrow(/num_groups_dropped_zero_std/)
+    const steps = collect(grpo({ ...parts, promptsPerStep: 1, steps: EMPTY_STEPS_MAX }))
+    expect(await steps).toHaveLength(EMPTY_STEPS_MAX)
+  })
+
+  it('stops between steps once its signal fires, and while it samples', async () => {
+    using parts = makeParts()
+    const controller = new AbortController()
+    const steps = grpo({ ...parts, promptsPerStep: 2, steps: 9, signal: controller.signal })
+    expect((await steps.next()).done).toBe(false)
+    const next = steps.next()
+    controller.abort()
+    await expect(next).rejects.toThrow(code('ABORTED'))
+  })
+})
+
+describe('trainStep', () => {
+  const batch = { ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) }
+  const result = { metrics: {}, denominators: {} }
+
+  it('refuses a loss or a gradient that is no number and leaves the weights as they were', async () => {
+    using parts = makeParts()
+    const before = await parts.decoder.toSafetensors()
+    const step = (loss: number, gradient: number) =>
+      trainStep({
+        ...parts,
+        batch,
+        loss: () => ({ ...result, loss, gradLogProb: Float32Array.of(0, gradient) }),
+      })
+    await expect(step(Number.NaN, 1)).rejects.toThrow(code('NON_FINITE'))
+    await expect(step(1, Number.NaN)).rejects.toThrow(code('NON_FINITE'))
+    expect(Buffer.compare(await parts.decoder.toSafetensors(), before)).toBe(0)
+    await step(1, -1)
+    expect(Buffer.compare(await parts.decoder.toSafetensors(), before)).not.toBe(0)
+  })
+
+  it('does not block timers on the addon', async () => {
+    using parts = makeParts()
+    let ticks = 0
+    const timer = setInterval(() => {
+      ticks += 1
+    }, 0)
+    const loss = () => ({ ...result, loss: 1, gradLogProb: Float32Array.of(0, -1) })
+    for (let step = 0; step < 20; step++) await trainStep({ ...parts, batch, loss })
+    clearInterval(timer)
+    if (process.env['FULMAR_TEST_BACKEND'] === 'native') expect(ticks).toBeGreaterThan(0)
+  })
+})
