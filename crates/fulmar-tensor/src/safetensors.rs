@@ -50,10 +50,10 @@ impl File {
         })
     }
 
-    /// The bytes of the file, see [`write`].
+    /// The bytes of the file, see [`write()`].
     ///
     /// # Errors
-    /// Those of [`write`].
+    /// Those of [`write()`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let metadata: Vec<_> =
             self.metadata.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
@@ -124,7 +124,7 @@ pub fn write<'a>(
 /// Writes a file at `path` as a whole or not at all, see [`replace_file`].
 ///
 /// # Errors
-/// `Io` if the system refuses; those of [`write`]. After an error the old file, if any, stands as it was.
+/// `Io` if the system refuses; those of [`write()`]. After an error the old file, if any, stands as it was.
 ///
 /// # Examples
 /// ```

@@ -56,6 +56,13 @@ describe('TensorDict', () => {
     expect(dict.has(['next', 'more'])).toBe(false)
   })
 
+  it('takes a copy of its own structure when it is set in itself', () => {
+    using dict = TensorDict.from({ a: Tensor.from([1]) })
+    dict.set('copy', dict)
+    expect(dict.leafKeys()).toEqual([['a'], ['copy', 'a']])
+    expect(dict.equals(dict)).toBe(true)
+  })
+
   it('indexes, slices and picks every entry', () => {
     using dict = batch()
     using last = dict.index(1)
