@@ -101,10 +101,7 @@ impl ChatMlRenderer {
     /// Drops the renderer.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }
 
@@ -245,9 +242,6 @@ impl Ledger {
     /// Drops the ledger.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }

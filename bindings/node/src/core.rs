@@ -133,9 +133,6 @@ impl Rng {
     /// Drops the generator.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }

@@ -106,10 +106,7 @@ impl Decoder {
     /// Drops the weights.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }
 
@@ -202,10 +199,7 @@ impl Generation {
     /// Drops the cache.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }
 
@@ -273,9 +267,6 @@ impl AdamW {
     /// Drops the moments.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }

@@ -43,11 +43,15 @@ impl<T> Slot<T> {
     }
 
     /// Drops the value: now, or when the task that works with it ends. A second call does nothing.
-    pub fn free(&self) {
+    ///
+    /// # Errors
+    /// None; a result, so that an exported `free` is one call.
+    pub fn free(&self) -> Result<()> {
         self.freed.store(true, Ordering::Release);
         if let Ok(mut value) = self.value.try_lock() {
             *value = None;
         }
+        Ok(())
     }
 
     fn closed(&self, got: &str) -> Error {

@@ -56,10 +56,7 @@ macro_rules! face {
             /// Drops what the object owns.
             #[napi]
             pub fn free(&self) -> Result<()> {
-                guard(|| {
-                    self.inner.free();
-                    Ok(())
-                })
+                guard(|| self.inner.free())
             }
         }
     };

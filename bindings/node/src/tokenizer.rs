@@ -104,9 +104,6 @@ impl CharTokenizer {
     /// Drops the tokenizer.
     #[napi]
     pub fn free(&self) -> Result<()> {
-        guard(|| {
-            self.inner.free();
-            Ok(())
-        })
+        guard(|| self.inner.free())
     }
 }
