@@ -2,6 +2,14 @@
 
 export { writeFileAtomic } from './atomic-file.js'
 export { type Clock, ManualClock, systemClock, TIMER_DELAY_MS_MAX } from './clock.js'
+export {
+  CHART_POINTS_MAX,
+  type ChartPoint,
+  escapeHtml,
+  type LineChartOptions,
+  lineChart,
+  type Series,
+} from './line-chart.js'
 export { type Metric, metric, type ReducedMetrics, type Reducer, reduceMetrics } from './metric.js'
 export {
   formatDuration,
@@ -9,6 +17,7 @@ export {
   type ProgressLineOptions,
   type ProgressStream,
 } from './progress-line.js'
+export { REPORT_SAMPLES_MAX, renderReport, writeReport } from './report.js'
 export {
   type EvalEvent,
   isRunEvent,
