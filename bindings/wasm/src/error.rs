@@ -29,7 +29,10 @@ pub fn last_panic() -> String {
 fn record_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
-        PANIC_TEXT.set(format!("{}{place}", info.payload_as_str().unwrap_or("a panic without text")));
+        let payload = info.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
+        PANIC_TEXT.set(format!("{text}{place}"));
     }));
 }
 

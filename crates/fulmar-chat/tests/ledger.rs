@@ -170,8 +170,7 @@ fn a_fork_inside_a_completion_trains_what_is_shared_once() {
 #[test]
 fn answers_drawn_again_from_one_prompt_are_samples_of_their_own() {
     let mut ledger = recorded(&[(&[1, 2], &[4], 0), (&[1, 2], &[4], 1)]).unwrap();
-    let reasons: Vec<_> =
-        ledger.forks().map(|fork| fork.reason).collect();
+    let reasons: Vec<_> = ledger.forks().map(|fork| fork.reason).collect();
     assert_eq!(reasons, [BranchReason::Resample]);
     let placed = ledger.record_turn(&turn((&[1, 2, 4, 9], &[5], 2), &[-1.0])).unwrap();
     assert_eq!((placed.branch, placed.fork), (1, None), "equal histories: the last turn's goes on");

@@ -46,7 +46,15 @@ fn main() -> Outcome<()> {
 fn compile(root: &Path) -> Outcome<PathBuf> {
     let target_dir = root.join("target/wasm");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args(["build", "--package", "fulmar-wasm", "--profile", "wasm", "--target", TARGET]);
+    cargo.current_dir(root).args([
+        "build",
+        "--package",
+        "fulmar-wasm",
+        "--profile",
+        "wasm",
+        "--target",
+        TARGET,
+    ]);
     cargo.arg("--target-dir").arg(&target_dir);
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", "-Ctarget-feature=+simd128");
     if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {

@@ -83,6 +83,26 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
  *
  * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if it is damaged; `INCOMPATIBLE` if the weights
  * are those of another architecture than `config.json` says.
+ *
+ * @example
+ * ```ts
+ * import { AdamW, Decoder, hasCheckpoint, loadCheckpoint, loadOptimizer, saveCheckpoint } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ * import { mkdtemp } from 'node:fs/promises'
+ * import { tmpdir } from 'node:os'
+ * import { join } from 'node:path'
+ *
+ * const folder = join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'checkpoint')
+ * assert.equal(await hasCheckpoint(folder), false)
+ * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+ * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+ * using optimizer = new AdamW(decoder)
+ * await saveCheckpoint({ folder, decoder, optimizer })
+ * assert.equal(await hasCheckpoint(folder), true)
+ * using again = (await loadCheckpoint(folder)).decoder
+ * using resumed = await loadOptimizer(folder, again, {})
+ * assert.deepEqual(await resumed.toSafetensors(), await optimizer.toSafetensors())
+ * ```
  */
 export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
   const whole = await wholeFolder(folder)
@@ -98,13 +118,33 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
 /**
  * The optimiser of a checkpoint.
  * @throws {FulmarError} `IO`, `CORRUPT` or `INCOMPATIBLE`.
+ *
+ * @example
+ * ```ts
+ * import { Decoder, loadOptimizer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+ * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+ * await assert.rejects(loadOptimizer('/nowhere', decoder, {}), { code: 'IO' })
+ * ```
  */
 export async function loadOptimizer(folder: string, decoder: Decoder, options: AdamWOptions): Promise<AdamW> {
   const bytes = await read(join(await wholeFolder(folder), 'optimizer.safetensors'))
   return new AdamW(decoder, options, bytes)
 }
 
-/** Whether a whole checkpoint is at `folder`. */
+/**
+ * Whether a whole checkpoint is at `folder`.
+ *
+ * @example
+ * ```ts
+ * import { hasCheckpoint } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(await hasCheckpoint('/nowhere'), false)
+ * ```
+ */
 export async function hasCheckpoint(folder: string): Promise<boolean> {
   const names: string[] = await readdir(await wholeFolder(folder)).catch(() => [])
   return names.includes('model.safetensors')

@@ -70,9 +70,9 @@ export interface SftStep extends TrainStepResult {
  * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
  * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
  * const examples = listDataset({ items: [[{ role: 'user', content: 'Hi' }, { role: 'assistant', content: 'Yes' }]] })
- * const losses = []
+ * const losses: number[] = []
  * for await (const step of sft({ decoder, optimizer, renderer, examples, batchSize: 2, steps: 20 })) losses.push(step.loss)
- * assert.ok(losses.at(-1) < losses[0])
+ * assert.ok(losses[19] < losses[0])
  * ```
  */
 export async function* sft(options: SftOptions): AsyncGenerator<SftStep, void, undefined> {

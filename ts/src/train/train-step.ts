@@ -55,7 +55,7 @@ export interface TrainStepResult {
  * const [offsets, mask] = [Uint32Array.of(0, 2), Uint8Array.of(0, 1)]
  * const batch = { ids: Uint32Array.of(1, 2), offsets, mask }
  * const sft = new SFTLoss()
- * const loss = ({ logProb }) => sft.forward({ logProb, offsets, mask })
+ * const loss = ({ logProb }: { logProb: Float32Array }) => sft.forward({ logProb, offsets, mask })
  * const step = () => trainStep({ decoder, optimizer, batch, loss })
  * const first = await step()
  * const second = await step()

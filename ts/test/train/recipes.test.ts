@@ -1,3 +1,5 @@
+/** The recipes `sft`, `grpo` and `trainStep`: they share their parts. */
+
 import { describe, expect, it } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import { EMPTY_STEPS_MAX, type GrpoStep, grpo, sft, trainStep } from '../../src/train/index.js'
