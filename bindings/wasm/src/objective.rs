@@ -45,7 +45,6 @@ pub fn check_grpo_options(options_json: &str) -> Result<()> {
 
 /// The GRPO loss of one batch.
 #[wasm_bindgen(js_name = grpoLoss)]
-#[expect(clippy::too_many_arguments, reason = "one argument an array: objects cross the boundary slowly")]
 pub fn grpo_loss(
     options_json: &str,
     log_prob: &[f32],

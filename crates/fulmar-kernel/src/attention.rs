@@ -145,7 +145,6 @@ pub struct AttentionSaved<'a> {
 ///
 /// # Panics
 /// If the lengths disagree or a span leaves its block.
-#[expect(clippy::too_many_arguments, reason = "three gradients out of six arrays")]
 pub fn attention_backward(
     shape: AttentionShape,
     saved: AttentionSaved<'_>,
