@@ -1,0 +1,17 @@
+/** Which build of the core a command line asks for, before anything that needs one is loaded. */
+
+import type { Backend } from './io.js'
+
+/** The value of `--backend`; `undefined` if it is not given, or is no backend (then the command says so). */
+export function backendOf(args: readonly string[]): Backend | undefined {
+  const at = args.findIndex((arg) => arg === '--backend' || arg.startsWith('--backend='))
+  if (at < 0) return undefined
+  const arg = args[at] ?? ''
+  const value = arg.includes('=') ? arg.slice(arg.indexOf('=') + 1) : args[at + 1]
+  return value === 'native' || value === 'wasm' ? value : undefined
+}
+
+/** The flags that make Node load a build of the core. */
+export function conditionsOf(backend: Backend): readonly string[] {
+  return backend === 'wasm' ? ['--conditions=fulmar-wasm'] : []
+}

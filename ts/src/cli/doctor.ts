@@ -1,0 +1,122 @@
+/** `fulmar doctor`: what is built, what this machine offers, and what is missing and why. */
+
+import { type Backend, type CliIo, printJson, printTable } from './io.js'
+
+/** Flags of the command. */
+export interface DoctorFlags {
+  readonly json?: boolean
+  /** Looks at the build of the core that this process loads, and at nothing else. */
+  readonly onlyLoaded?: boolean
+}
+
+/** What is known of one build of the core. */
+export type BackendReport =
+  | {
+      readonly isUsable: true
+      readonly version: string
+      readonly lanes: readonly string[]
+      readonly threads: number
+    }
+  | { readonly isUsable: false; readonly reason: string }
+
+/** Whether a GPU can be used, and if not why. */
+export interface GpuReport {
+  readonly isUsable: boolean
+  readonly reason: string
+}
+
+/** The whole answer. */
+export interface DoctorReport {
+  readonly version: string
+  readonly node: string
+  readonly platform: string
+  readonly loaded: Backend | 'none'
+  readonly native: BackendReport
+  readonly wasm: BackendReport
+  readonly gpu: GpuReport
+}
+
+/** Prints the report. Gives whether the core can be loaded at all. */
+export async function doctor({ json = false, onlyLoaded = false }: DoctorFlags, io: CliIo): Promise<boolean> {
+  const loaded = await loadedBackend()
+  if (onlyLoaded) {
+    printJson(loaded.report, io)
+    return loaded.report.isUsable
+  }
+  const other = async (backend: Backend) =>
+    loaded.name === backend ? loaded.report : await probed(backend, io)
+  const report: DoctorReport = {
+    version: io.version,
+    node: process.version,
+    platform: `${process.platform}-${process.arch}`,
+    loaded: loaded.name,
+    native: await other('native'),
+    wasm: await other('wasm'),
+    gpu: gpuReport(io),
+  }
+  if (json) printJson(report, io)
+  else printTable(tableOf(report), io)
+  return report.native.isUsable || report.wasm.isUsable
+}
+
+/** The build that this process loads; loading fails where it is not there. */
+async function loadedBackend(): Promise<{ readonly name: Backend | 'none'; readonly report: BackendReport }> {
+  try {
+    const { describeBuild } = await import('../core/index.js')
+    const { backend, version, lanes, threads } = describeBuild()
+    return { name: backend, report: { isUsable: true, version, lanes, threads } }
+  } catch (error) {
+    return { name: 'none', report: { isUsable: false, reason: firstLine(error) } }
+  }
+}
+
+async function probed(backend: Backend, io: CliIo): Promise<BackendReport> {
+  const { stdout, stderr } = await io.probe(backend)
+  const report = parseReport(stdout)
+  return report ?? { isUsable: false, reason: stderr.trim().split('\n').at(-1) ?? 'it did not start' }
+}
+
+function parseReport(text: string): BackendReport | undefined {
+  try {
+    const report: unknown = JSON.parse(text)
+    return isBackendReport(report) ? report : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function isBackendReport(value: unknown): value is BackendReport {
+  if (typeof value !== 'object' || value === null || !('isUsable' in value)) return false
+  return value.isUsable === true ? 'lanes' in value && Array.isArray(value.lanes) : 'reason' in value
+}
+
+/** This release has no CUDA code at all; whether there is a GPU only changes what one is told. */
+function gpuReport(io: CliIo): GpuReport {
+  const isThere = NVIDIA_FILES.some((path) => io.exists(path))
+  const machine = isThere ? 'this machine has an NVIDIA driver' : 'no NVIDIA driver was found on this machine'
+  return { isUsable: false, reason: `this release has no CUDA lane, sums are done on the CPU; ${machine}` }
+}
+
+const NVIDIA_FILES = ['/dev/nvidiactl', '/dev/dxg', '/proc/driver/nvidia/version']
+
+function tableOf(report: DoctorReport): [string, string][] {
+  const { version, node, platform, loaded, native, wasm, gpu } = report
+  return [
+    ['fulmar', version],
+    ['node', `${node} on ${platform}`],
+    ['loaded core', loaded],
+    ['native core', describeBackend(native)],
+    ['wasm core', describeBackend(wasm)],
+    ['gpu', `not usable: ${gpu.reason}`],
+  ]
+}
+
+function describeBackend(report: BackendReport): string {
+  if (!report.isUsable) return `not usable: ${report.reason}`
+  return `usable, version ${report.version}, lanes ${report.lanes.join(' ')}, threads ${report.threads}`
+}
+
+function firstLine(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error)
+  return text.split('\n')[0] ?? text
+}

@@ -1,0 +1,78 @@
+/** The command line's world, as arguments: streams, standard input, the other build of the core, a signal to stop. */
+
+import { readFile } from 'node:fs/promises'
+import type { ProgressStream } from '../telemetry/index.js'
+
+/** Which build of the core. */
+export type Backend = 'native' | 'wasm'
+
+/** Everything that a command touches outside this package. */
+export interface CliIo {
+  /** Results: text for people or one line of JSON. */
+  readonly stdout: { write(text: string): unknown }
+  /** Progress and errors. */
+  readonly stderr: ProgressStream
+  /** All of standard input as text. */
+  readonly readStdin: () => Promise<string>
+  /** Runs `fulmar doctor --json --only-loaded` on a build of the core, in a process of its own. */
+  readonly probe: (backend: Backend) => Promise<ProbeResult>
+  /** Whether a file is there. */
+  readonly exists: (path: string) => boolean
+  /** Version of the package. */
+  readonly version: string
+  /** Fires when the user wants to stop. */
+  readonly signal: AbortSignal
+}
+
+/** What another process said. */
+export interface ProbeResult {
+  /** Its exit code. */
+  readonly code: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** A failure of reading what the user named. No `FulmarError`: that one needs a compiled core, and help does not. */
+export class CliError extends Error {
+  readonly code: string
+
+  constructor(code: string, message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+/** The text of a file, or of standard input for `-`. @throws {CliError} `IO` if it cannot be read. */
+export async function readInput(path: string, io: CliIo): Promise<string> {
+  if (path === '-') return await io.readStdin()
+  return await readFile(path, 'utf8').catch(() => {
+    throw new CliError('IO', `path must be a readable file: got ${path}`)
+  })
+}
+
+/** The JSON of a file, or of standard input for `-`. @throws {CliError} `IO`, or `MALFORMED` if it is not JSON. */
+export async function readJsonInput(what: string, path: string, io: CliIo): Promise<unknown> {
+  const text = await readInput(path, io)
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    throw new CliError('MALFORMED', `${what} must be JSON: got ${path} (${why})`)
+  }
+}
+
+/** One line of JSON. */
+export function printJson(value: unknown, io: CliIo): void {
+  io.stdout.write(`${JSON.stringify(value)}\n`)
+}
+
+/** Two columns for people. */
+export function printTable(rows: readonly (readonly [string, string])[], io: CliIo): void {
+  const width = Math.max(...rows.map(([name]) => name.length))
+  for (const [name, value] of rows) io.stdout.write(`${name.padEnd(width)}  ${value}\n`)
+}
+
+/** A share as a percentage. */
+export function percent(share: number): string {
+  return `${(share * 100).toFixed(1)} %`
+}

@@ -1,0 +1,103 @@
+/**
+ * The command `fulmar`: names, flags and help. Commands are loaded when they run, so help needs no compiled core.
+ *
+ * Exit codes: 0 done, 1 failed, 2 not understood, 130 stopped by the user.
+ */
+
+import { Command, CommanderError, Option } from 'commander'
+import type { DoctorFlags } from './doctor.js'
+import type { EvaluateFlags } from './evaluate.js'
+import { type CliIo, printJson } from './io.js'
+import type { RenderFlags, TokenizeFlags } from './render.js'
+import type { TrainFlags } from './train.js'
+
+const FAILED = 1
+const NOT_UNDERSTOOD = 2
+const STOPPED = 130
+
+/** Runs one command. Gives the exit code; never throws. */
+export async function runCli(args: readonly string[], io: CliIo): Promise<number> {
+  let exitCode = 0
+  const program = programOf(io, () => {
+    exitCode = FAILED
+  })
+  try {
+    await program.parseAsync([...args], { from: 'user' })
+    return exitCode
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : NOT_UNDERSTOOD
+    io.stderr.write(`fulmar: ${sentenceOf(error)}\n`)
+    return io.signal.aborted ? STOPPED : FAILED
+  }
+}
+
+function programOf(io: CliIo, fail: () => void): Command {
+  const program = new Command('fulmar')
+    .description('Post-training reinforcement learning for language models.')
+    .version(io.version)
+    .addOption(new Option('--backend <name>', 'build of the core to use').choices(['native', 'wasm']))
+    .configureOutput({ writeOut: (text) => io.stdout.write(text), writeErr: (text) => io.stderr.write(text) })
+    .exitOverride()
+  program
+    .command('train <config>')
+    .description('train as a JSON file says (- reads standard input); unknown keys are refused')
+    .option('--resume', 'go on from the checkpoint in the run folder')
+    .option('--json', 'print the result as one line of JSON')
+    .action(async (path: string, flags: TrainFlags) => (await import('./train.js')).train(path, flags, io))
+  program
+    .command('eval <run-dir>')
+    .description('measure the policy of a run on held-out problems')
+    .option('--num-problems <count>', 'problems to try (default: as the run was configured)')
+    .option('--temperature <value>', 'sampling temperature (default: as the run was configured)')
+    .option('--json', 'print the result as one line of JSON')
+    .action(async (path: string, flags: EvaluateFlags) =>
+      (await import('./evaluate.js')).evaluate(path, flags, io),
+    )
+  program
+    .command('render')
+    .description('show messages as the policy sees them; so far ChatML over the character tokenizer only')
+    .requiredOption('--messages <file>', 'JSON list of messages (- reads standard input)')
+    .option('--generation-prompt', "open the assistant's turn at the end")
+    .option('--json', 'print text, ids, origins and masks as one line of JSON')
+    .action(async (flags: RenderFlags) => (await import('./render.js')).render(flags, io))
+  program
+    .command('tokenize <text>')
+    .description('show the token ids of a text (- reads standard input); so far the character tokenizer only')
+    .option('--decode', 'the other way round: show the text of token ids')
+    .option('--json', 'print as one line of JSON')
+    .action(async (text: string, flags: TokenizeFlags) =>
+      (await import('./render.js')).tokenize(text, flags, io),
+    )
+  program
+    .command('report <run-dir>')
+    .description('write report.html into a run folder and print its path')
+    .option('--json', 'print as one line of JSON')
+    .action(async (path: string, flags: { json?: boolean }) => writeReportOf(path, flags, io))
+  program
+    .command('doctor')
+    .description('what is built, which vector lanes, whether a GPU is usable and if not why')
+    .option('--json', 'print as one line of JSON')
+    .option('--only-loaded', 'look only at the core that this process loads')
+    .action(async (flags: DoctorFlags) => {
+      const isUsable = await (await import('./doctor.js')).doctor(flags, io)
+      if (!isUsable) fail()
+    })
+  return program
+}
+
+async function writeReportOf(
+  runDir: string,
+  { json = false }: { readonly json?: boolean },
+  io: CliIo,
+): Promise<void> {
+  const { writeReport } = await import('../telemetry/index.js')
+  const report = await writeReport(runDir)
+  if (json) printJson({ report }, io)
+  else io.stdout.write(`${report}\n`)
+}
+
+/** One sentence and the code: what went wrong, not where in our code. */
+function sentenceOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return 'code' in error ? `${error.message} (${String(error.code)})` : error.message
+}

@@ -1,0 +1,51 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { backendOf, conditionsOf } from '../../src/cli/backend.js'
+
+const main = join(import.meta.dirname, '../../../dist/cli/main.js')
+const backend = process.env.FULMAR_TEST_BACKEND === 'wasm' ? 'wasm' : 'native'
+
+/** Runs the built executable, as `npx fulmar` does. */
+function run(
+  ...args: string[]
+): Promise<{ code: number | string | null | undefined; stdout: string; stderr: string }> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, [main, ...args], (error, stdout, stderr) => {
+      resolve({ code: error ? error.code : 0, stdout, stderr })
+    })
+  })
+}
+
+describe('the fulmar executable', () => {
+  it('runs on the build of the core that --backend names', async () => {
+    const { code, stdout } = await run('doctor', '--json', '--backend', backend)
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toMatchObject({
+      loaded: backend,
+      version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+    })
+  })
+
+  it('passes on the exit code of a command that fails', async () => {
+    expect(await run('tokenize', 'naïve', '--backend', backend)).toMatchObject({ code: 1, stdout: '' })
+    expect(await run('doctor', '--backend=cuda')).toMatchObject({ code: 2 })
+  })
+})
+
+describe('backendOf', () => {
+  it('reads --backend in both spellings and leaves everything else to the command', () => {
+    expect(backendOf(['train', 'x', '--backend', 'wasm'])).toBe('wasm')
+    expect(backendOf(['--backend=native', 'doctor'])).toBe('native')
+    expect(backendOf(['doctor'])).toBeUndefined()
+    expect(backendOf(['doctor', '--backend', 'cuda'])).toBeUndefined()
+    expect(backendOf(['doctor', '--backend'])).toBeUndefined()
+  })
+})
+
+describe('conditionsOf', () => {
+  it('asks Node for the condition that package.json names', () => {
+    expect(conditionsOf('wasm')).toEqual(['--conditions=fulmar-wasm'])
+    expect(conditionsOf('native')).toEqual([])
+  })
+})

@@ -1,0 +1,77 @@
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { temporaryFolder } from '../telemetry/folder.js'
+import { fulmar } from './fake-io.js'
+
+/** The smallest run that goes through every phase. */
+const tiny = (runDir: string) => ({
+  runDir,
+  model: {
+    hidden_size: 16,
+    intermediate_size: 32,
+    num_hidden_layers: 1,
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+  },
+  sft: { steps: 2, batchSize: 2 },
+  grpo: { steps: 1, promptsPerStep: 1, groupSize: 2, maxTokens: 4 },
+  eval: { numProblems: 3 },
+})
+
+describe('fulmar train', () => {
+  it('trains, measures, reports, and can be measured again', async () => {
+    const folder = await temporaryFolder()
+    const runDir = join(folder, 'run')
+    const config = join(folder, 'config.json')
+    await writeFile(config, JSON.stringify(tiny(runDir)))
+
+    const trained = await fulmar(['train', config])
+    expect(trained).toMatchObject({ code: 0 })
+    expect(trained.stdout).toMatch(/held-out problems +3\n/)
+    expect(trained.stdout).toContain(join(runDir, 'report.html'))
+    expect(trained.stderr).toMatch(/sft 2\/2 .*\n/)
+    expect(trained.stderr).toMatch(/grpo step 1: pass rate \d/)
+    expect(await readFile(join(runDir, 'report.html'), 'utf8')).toContain('<svg')
+
+    const measured = await fulmar(['eval', runDir, '--num-problems', '5', '--json'])
+    expect(measured).toMatchObject({ code: 0 })
+    expect(JSON.parse(measured.stdout)).toMatchObject({ numProblems: 5, passRate: expect.any(Number) })
+    expect((await fulmar(['eval', runDir])).stdout).toMatch(/pass rate +\d/)
+    expect((await fulmar(['eval', runDir, '--num-problems', 'many'])).stderr).toContain('(OUT_OF_RANGE)')
+
+    const report = await fulmar(['report', runDir, '--json'])
+    expect(JSON.parse(report.stdout)).toEqual({ report: join(runDir, 'report.html') })
+  })
+
+  it('reads its configuration from standard input and prints the result as the last line', async () => {
+    const runDir = join(await temporaryFolder(), 'run')
+    const { code, stdout } = await fulmar(['train', '-', '--json'], { stdin: JSON.stringify(tiny(runDir)) })
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toMatchObject({ runDir, numProblems: 3, passRateAfter: expect.any(Number) })
+  })
+
+  it('refuses an unknown key by its place and names the nearest one', async () => {
+    const stdin = JSON.stringify({ grpo: { groupsize: 8 } })
+    const { code, stderr } = await fulmar(['train', '-'], { stdin })
+    expect(code).toBe(1)
+    expect(stderr).toBe(
+      "fulmar: config.grpo.groupsize must be a known key: did you mean 'groupSize'? (UNKNOWN_NAME)\n",
+    )
+  })
+
+  it('refuses a build of the core that is not the loaded one', async () => {
+    const other = process.env.FULMAR_TEST_BACKEND === 'wasm' ? 'native' : 'wasm'
+    const { code, stderr } = await fulmar(['train', '-'], { stdin: JSON.stringify({ backend: other }) })
+    expect(code).toBe(1)
+    expect(stderr).toContain('(INCOMPATIBLE)')
+  })
+
+  it('ends with 130 when the user stops it', async () => {
+    const runDir = join(await temporaryFolder(), 'run')
+    const signal = AbortSignal.abort()
+    const { code, stderr } = await fulmar(['train', '-'], { stdin: JSON.stringify(tiny(runDir)), signal })
+    expect(code).toBe(130)
+    expect(stderr).toContain('(ABORTED)')
+  })
+})
