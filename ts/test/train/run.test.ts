@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { describeBuild } from '../../src/core/index.js'
 import { type RunEvent, readRun } from '../../src/telemetry/index.js'
 import { checkTrainConfig, evaluateRun, runTraining, type TrainConfig } from '../../src/train/index.js'
+import { timeless } from './timeless.js'
 
 const { backend } = describeBuild()
 
@@ -20,16 +21,6 @@ async function makeConfig(change: object = {}): Promise<TrainConfig> {
     checkpointEverySteps: 4,
     ...change,
   })
-}
-
-/** Events without what depends on the clock. */
-function timeless(events: readonly RunEvent[]): RunEvent[] {
-  const keep = ([name]: [string, number]) => !/seconds|tokensPerSecond/i.test(name)
-  return events.map((event) =>
-    'metrics' in event
-      ? { ...event, metrics: Object.fromEntries(Object.entries(event.metrics).filter(keep)) }
-      : event,
-  )
 }
 
 /** Runs until `isTime`, then stops as abruptly as a process can be stopped from inside. */
