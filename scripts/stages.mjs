@@ -97,7 +97,7 @@ export const STAGES = [
   },
   { name: 'tsc', run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])) },
   { name: 'biome', run: () => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off'])) },
-  { name: 'rust', run: () => counted(cargo('test'), countLines) },
+  { name: 'rust', run: () => counted(cargo('test', '--no-fail-fast'), countLines) },
   { name: 'addon', run: () => built(buildAddon) },
   { name: 'dist', run: () => built(compileSources) },
   { name: 'native', run: () => vitest('native') },
