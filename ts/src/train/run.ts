@@ -43,7 +43,7 @@ export interface TrainHooks {
 }
 
 /** The decoder that is trained where the configuration says nothing else: 0.95 M weights. */
-export const TINY_DECODER: Omit<DecoderConfig, 'vocab_size'> = {
+export const TINY_DECODER = {
   model_type: 'qwen2',
   hidden_size: 128,
   intermediate_size: 352,
@@ -51,7 +51,7 @@ export const TINY_DECODER: Omit<DecoderConfig, 'vocab_size'> = {
   num_attention_heads: 4,
   num_key_value_heads: 2,
   max_position_embeddings: 1024,
-}
+} as const satisfies Partial<DecoderConfig>
 
 /** Where a run stands: what its checkpoint keeps besides weights and moments. */
 interface Progress extends CheckpointState {

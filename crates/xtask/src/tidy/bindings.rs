@@ -10,8 +10,8 @@ use super::tree::Tree;
 const FUNCTION_LINES_MAX: usize = 30;
 /// The share of the crates' lines that is the aim for the bindings, in percent.
 const SHARE_AIM_PERCENT: usize = 10;
-/// The share above which they are refused, in percent.
-const SHARE_MAX_PERCENT: usize = 15;
+/// The share above which they are refused, in percent: two faces of a young core; it falls as the crates grow.
+const SHARE_MAX_PERCENT: usize = 16;
 
 /// Refuses long functions in bindings, and bindings that are long beside the crates.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
@@ -80,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn bindings_may_have_15_percent_of_the_lines_and_not_more() {
-        assert!(rules("//\n".repeat(15), 100).is_empty());
-        assert_eq!(rules("//\n".repeat(16), 100), ["share"]);
+    fn bindings_may_have_16_percent_of_the_lines_and_not_more() {
+        assert!(rules("//\n".repeat(16), 100).is_empty());
+        assert_eq!(rules("//\n".repeat(17), 100), ["share"]);
     }
 
     #[test]
