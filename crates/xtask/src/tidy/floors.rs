@@ -111,8 +111,9 @@ fn typescript(path: &str, specifier: &str, config: &Config) -> Option<String> {
         return Some(format!("imports the package itself; import the file behind '{specifier}'"));
     }
     let target = join(path, specifier);
-    let outside =
-        target.as_deref().is_some_and(|target| !target.starts_with(ROOT) && target != "package.json");
+    let outside = target
+        .as_deref()
+        .is_some_and(|target| !target.starts_with(ROOT) && !target.ends_with("package.json"));
     let backend = outside || specifier.starts_with('#') || specifier.ends_with(".node");
     if backend {
         let message =
