@@ -41,10 +41,12 @@ function skipLike(model) {
   return { passed: 0, failed: 0, skipped, output: '' }
 }
 
-function report(name, { failed, output, noWasm }, seconds) {
+function report(name, { passed, failed, output, noWasm }, seconds) {
   if (noWasm) process.stdout.write(`${'!'.repeat(72)}\n! WebAssembly SKIPPED: ${noWasm}\n${'!'.repeat(72)}\n`)
   if (failed) process.stdout.write(`${output.trimEnd().split('\n').slice(-200).join('\n')}\n`)
-  process.stdout.write(`${name}: ${failed ? 'FAILED' : 'ok'} in ${seconds.toFixed(1)} s\n`)
+  process.stdout.write(
+    `${name}: ${failed ? 'FAILED' : passed ? 'ok' : 'SKIPPED'} in ${seconds.toFixed(1)} s\n`,
+  )
 }
 
 function conclude(results, noWasm) {
