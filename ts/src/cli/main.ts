@@ -9,6 +9,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { backendOf, conditionsOf } from './backend.js'
@@ -28,7 +29,9 @@ process.exitCode = wanted === undefined || wanted === loaded ? await runHere() :
 async function runHere(): Promise<number> {
   const controller = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => controller.abort())
-  const manifest: unknown = JSON.parse(await readFile(new URL('../../package.json', import.meta.url), 'utf8'))
+  const manifest: unknown = JSON.parse(
+    await readFile(join(dirname(script), '..', '..', 'package.json'), 'utf8'),
+  )
   const isVersioned = typeof manifest === 'object' && manifest !== null && 'version' in manifest
   const io: CliIo = {
     stdout: process.stdout,

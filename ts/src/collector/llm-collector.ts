@@ -25,7 +25,19 @@ export interface LLMCollectorOptions<Sample> {
   readonly signal?: AbortSignal
 }
 
-/** Groups that were collected together. Owns their ledgers: dispose it, or declare it with `using`. */
+/**
+ * Groups that were collected together. Owns their ledgers: dispose it, or declare it with `using`.
+ *
+ * @example
+ * ```ts
+ * import { CollectorBatch, RolloutGroup } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const group = new RolloutGroup({ groupId: 0, sample: 'Norway', rollouts: [], metrics: [] })
+ * using batch = new CollectorBatch(0, [group])
+ * assert.deepEqual([batch.numDialogs, batch.numTurns, batch.numTokens], [0, 0, 0])
+ * ```
+ */
 export class CollectorBatch<Sample = unknown> {
   /** Counts the batches from 0. */
   readonly index: number

@@ -92,8 +92,6 @@ function toFulmarError(error: unknown): FulmarError {
   if (error instanceof Error && error.name === 'RuntimeError') {
     return new FulmarError('PANIC', lastPanic() || message, { cause: error })
   }
-  const code = ERROR_CODES.find(
-    (known) => error instanceof Error && 'code' in error && known === error.code,
-  )
+  const code = ERROR_CODES.find((known) => error instanceof Error && 'code' in error && known === error.code)
   return new FulmarError(code ?? 'MALFORMED', message, { cause: error })
 }

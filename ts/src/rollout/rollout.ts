@@ -105,6 +105,15 @@ export interface UnscoredCause {
 /**
  * The rollouts of one sample. Owns the native memory of their ledgers: dispose it, or declare it with `using`.
  * Everything but the ledgers stays usable afterwards.
+ *
+ * @example
+ * ```ts
+ * import { RolloutGroup } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using group = new RolloutGroup({ groupId: 3, sample: { country: 'Norway' }, rollouts: [], metrics: [] })
+ * assert.equal(group.sample.country, 'Norway')
+ * ```
  */
 export class RolloutGroup<Sample = unknown> {
   /** Counts the groups of a run. */

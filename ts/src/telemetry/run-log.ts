@@ -196,7 +196,18 @@ export interface RunRecord {
   readonly samples: readonly unknown[]
 }
 
-/** Reads a run folder, while the run goes on or after it. @throws {FulmarError} `IO` or `CORRUPT`. */
+/**
+ * Reads a run folder, while the run goes on or after it.
+ * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` if `config.json` is not JSON.
+ *
+ * @example
+ * ```ts
+ * import { readRun } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * await assert.rejects(readRun('/no/such/run'), { code: 'IO' })
+ * ```
+ */
 export async function readRun(folder: string): Promise<RunRecord> {
   const configPath = join(folder, 'config.json')
   const config = parseJson((await readBytes(configPath)).toString('utf8'))
@@ -205,7 +216,23 @@ export async function readRun(folder: string): Promise<RunRecord> {
   return { config, events, samples: await readJsonLines(join(folder, 'samples.jsonl')) }
 }
 
-/** The whole lines of a JSON lines file, up to the first torn one. @throws {FulmarError} `IO`. */
+/**
+ * The whole lines of a JSON lines file, up to the first torn one.
+ * @throws {FulmarError} `IO` if it cannot be read.
+ *
+ * @example
+ * ```ts
+ * import { readJsonLines } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ * import { mkdtemp, writeFile } from 'node:fs/promises'
+ * import { tmpdir } from 'node:os'
+ * import { join } from 'node:path'
+ *
+ * const path = join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'log.jsonl')
+ * await writeFile(path, '{"step":1}\n{"step":2}\n{"st')
+ * assert.deepEqual(await readJsonLines(path), [{ step: 1 }, { step: 2 }])
+ * ```
+ */
 export async function readJsonLines(path: string): Promise<unknown[]> {
   return parseLines(await readBytes(path), () => true).lines
 }
