@@ -11,8 +11,25 @@ export interface DeadlineOptions<T> {
   readonly timeoutMs: number | null
   /** Stops the wait from outside. */
   readonly signal: AbortSignal | undefined
-  /** The call; its own signal fires at the deadline and when `signal` does. */
-  readonly run: (signal: AbortSignal) => T | Promise<T>
+  /** The call. */
+  readonly run: (context: CallContext) => T | Promise<T>
+}
+
+/** What a bounded call is given. Its signal is made when it is first looked at: most calls never do. */
+export class CallContext {
+  #controller: AbortController | undefined
+
+  /** Fires at the deadline, and when the wait is stopped from outside. */
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController()
+    return this.#controller.signal
+  }
+
+  /** Fires the signal, now or as soon as somebody looks at it. */
+  abort(reason: unknown): void {
+    this.#controller ??= new AbortController()
+    this.#controller.abort(reason)
+  }
 }
 
 /** How a bounded call ended: with a value, with what it threw, or because its time was over. */
@@ -33,22 +50,22 @@ export function withDeadline<T>({
 }: DeadlineOptions<T>): Promise<DeadlineResult<T>> {
   if (signal?.aborted) return Promise.reject(aborted(signal))
   return new Promise((resolve, reject) => {
-    const inner = new AbortController()
+    const context = new CallContext()
     const stopTimer =
       timeoutMs === null ? () => {} : clock.startTimer(timeoutMs, () => finish({ kind: 'timeout' }))
     const stopListening = onAbort(signal, () => {
       stopTimer()
-      inner.abort(signal?.reason)
+      context.abort(signal?.reason)
       reject(aborted(signal))
     })
     const finish = (result: DeadlineResult<T>) => {
       stopTimer()
       stopListening()
       if (result.kind === 'timeout')
-        inner.abort(new FulmarError('TIMEOUT', 'call must end in time: got none'))
+        context.abort(new FulmarError('TIMEOUT', 'call must end in time: got none'))
       resolve(result)
     }
-    startCall(() => run(inner.signal)).then(
+    startCall(() => run(context)).then(
       (value) => finish({ kind: 'value', value }),
       (error: unknown) => finish({ kind: 'thrown', error }),
     )

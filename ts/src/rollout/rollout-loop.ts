@@ -14,7 +14,7 @@ import { messageOf, type Rng } from '../core/index.js'
 import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { withDeadline } from './deadline.js'
+import { type CallContext, withDeadline } from './deadline.js'
 import {
   formatTurnId,
   type Rollout,
@@ -103,7 +103,10 @@ type Drawn =
 async function draw(options: RolloutLoopOptions, id: RolloutTurnId, prompt: TokenPrompt): Promise<Drawn> {
   const { policy, clock, generateTimeoutMs: timeoutMs, signal } = options
   const request = requestFor(options, id, prompt)
-  const run = (inner: AbortSignal) => policy.generate({ ...request, signal: inner })
+  // Without a deadline the caller's own signal does, and making one for each completion costs more than the rest here.
+  const own = timeoutMs === null ? signal && { signal } : undefined
+  const run = (context: CallContext) =>
+    policy.generate({ ...request, ...(timeoutMs === null ? own : { signal: context.signal }) })
   const result = await withDeadline<Completion | null | undefined>({ clock, timeoutMs, signal, run })
   const failed = (status: RolloutStatus, kind: RolloutCause['kind'], message: string): Drawn => {
     return { ok: false, status, cause: { stage: 'generate', kind, message } }

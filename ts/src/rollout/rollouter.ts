@@ -11,7 +11,7 @@
  */
 
 import type { Renderer } from '../chat/index.js'
-import { ConfigReader, FulmarError, Rng } from '../core/index.js'
+import { ConfigReader, FulmarError, messageOf, Rng } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
 import type { MessageEnv, Split, Task } from '../env/index.js'
 import type { Policy } from '../policy/index.js'
@@ -123,7 +123,7 @@ export class Rollouter<Sample> {
   readonly #task: Task<Sample>
   readonly #rubric: Rubric<Sample>
   readonly #groupSize: number
-  readonly #rng: Rng
+  readonly #rngs: Readonly<Record<Split, Rng>>
   readonly #slots: Slots
   readonly #clock: Clock
   readonly #train: Dataset<Sample>
@@ -145,7 +145,8 @@ export class Rollouter<Sample> {
     this.#task = task
     this.#rubric = new Rubric({ ...options.rubric, rewardFns: task.rewardFns, clock })
     this.#groupSize = groupSize
-    this.#rng = Rng.fromSeed(seed).stream('rollouts')
+    const rng = Rng.fromSeed(seed).stream('rollouts')
+    this.#rngs = { train: rng.stream('train'), validation: rng.stream('validation') }
     this.#slots = new Slots(concurrency)
     this.#clock = clock
     this.#train = task.makeDataset('train')
@@ -208,7 +209,7 @@ export class Rollouter<Sample> {
    * Measures the policy on the first `numProblems` held-out samples: one rollout each, always the same samples and
    * the same seeds.
    * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` is not a positive integer; `ABORTED` if `signal` fires; what
-   * the task's dataset says.
+   * the task's dataset says; `USER_CODE` if the task's `isSolved` throws.
    */
   async evaluate(options: {
     readonly numProblems: number
@@ -229,10 +230,10 @@ export class Rollouter<Sample> {
       rollouts.forEach(disposeLedger)
       return rollouts.map((rollout) => ({
         reward: rollout.reward,
-        isSolved: this.#task.isSolved(rollout, sample),
+        isSolved: this.#isSolved(rollout, sample),
       }))
     })
-    const tried = (await Promise.all(runs)).flat()
+    const tried = (await allOrNone(runs, () => undefined)).flat()
     const rewards = tried.flatMap(({ reward }) => (reward === null ? [] : [reward]))
     const sum = rewards.reduce((total, reward) => total + reward, 0)
     return {
@@ -257,17 +258,24 @@ export class Rollouter<Sample> {
     this.#numGroups = numGroups
   }
 
+  #isSolved(rollout: Rollout, sample: Sample): boolean {
+    try {
+      return this.#task.isSolved(rollout, sample)
+    } catch (error) {
+      throw new FulmarError('USER_CODE', `isSolved must not throw: got ${messageOf(error)}`, { cause: error })
+    }
+  }
+
   /** Rolls out, scores, closes: in this order, and the closing whatever happened before. */
   async #runSiblings(
     { sample, groupId, split = 'train', signal }: RunGroupOptions<Sample>,
     count: number,
     sampling: Partial<SamplingOptions>,
   ): Promise<{ rollouts: Rollout[]; numCloseFailures: number }> {
-    using groupRng = this.#rng.stream(split).fork(groupId)
+    using groupRng = this.#rngs[split].fork(groupId)
     const siblings = Array.from({ length: count }, (_, rolloutId) => {
       const env = this.#makeTokenEnv(sample, signal)
-      const run = () =>
-        this.#runOne({ env, groupId, rolloutId, rng: groupRng.fork(rolloutId), sampling, signal })
+      const run = () => this.#runOne({ env, groupId, rolloutId, groupRng, sampling, signal })
       return { env, unscored: this.#slots.run(run) }
     })
     const rollouts = await settle(async () => {
@@ -289,15 +297,17 @@ export class Rollouter<Sample> {
     readonly env: TokenEnv
     readonly groupId: number
     readonly rolloutId: number
-    readonly rng: Rng
+    readonly groupRng: Rng
     readonly sampling: Partial<SamplingOptions>
     readonly signal: AbortSignal | undefined
   }): Promise<UnscoredRollout> {
     const { policy, renderer, maxTokens, temperature = 1, topK = 0, topP = 1 } = this.#options
     const { maxRolloutTokens = Number.POSITIVE_INFINITY, generateTimeoutMs = null } = this.#options
-    const sampling = { maxTokens, temperature, topK, topP, ...sibling.sampling }
+    const { groupRng, ...parts } = sibling
+    using rng = groupRng.fork(parts.rolloutId)
+    const sampling = { maxTokens, temperature, topK, topP, ...parts.sampling }
     const limits = { maxRolloutTokens, generateTimeoutMs, clock: this.#clock, stopIds: renderer.stopIds }
-    return await runRollout({ ...sibling, policy, sampling, ...limits })
+    return await runRollout({ ...parts, rng, policy, sampling, ...limits })
   }
 
   async #score(rollout: UnscoredRollout, sample: Sample, signal: AbortSignal | undefined): Promise<Rollout> {

@@ -10,7 +10,14 @@
  */
 
 import { FulmarError, messageOf } from '../core/index.js'
-import { isError, isTruncated, type RewardFn, type RewardScore, type RolloutView } from '../env/index.js'
+import {
+  isError,
+  isTruncated,
+  type RewardContext,
+  type RewardFn,
+  type RewardScore,
+  type RolloutView,
+} from '../env/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import { type DeadlineResult, withDeadline } from './deadline.js'
 import type { UnscoredCause } from './rollout.js'
@@ -142,7 +149,7 @@ export class Rubric<Sample> {
     sample: Sample,
     signal: AbortSignal | undefined,
   ): Promise<DeadlineResult<RewardScore>> {
-    const run = (inner: AbortSignal) => fn.score(rollout, sample, { signal: inner })
+    const run = (context: RewardContext) => fn.score(rollout, sample, context)
     return withDeadline({ clock: this.#clock, timeoutMs: this.#timeoutMs, signal, run })
   }
 }

@@ -14,7 +14,13 @@
 
 import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer } from '../chat/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
-import { checkInitOutput, checkStepOutput, type MessageEnv, type RolloutStatus } from '../env/index.js'
+import {
+  checkInitOutput,
+  checkStepOutput,
+  type EnvContext,
+  type MessageEnv,
+  type RolloutStatus,
+} from '../env/index.js'
 import type { Completion } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import { type DeadlineResult, withDeadline } from './deadline.js'
@@ -150,7 +156,7 @@ export class TokenEnv {
 
   /** Asks the environment for the first prompt. Call it once. @throws {FulmarError} `ABORTED` if the signal fires. */
   async init(): Promise<TokenEnvOutput> {
-    const result = await this.#ask((signal) => this.#env.init({ signal }))
+    const result = await this.#ask((context) => this.#env.init(context))
     const opened = checkAnswer('init', result, checkInitOutput)
     if (!opened.ok) return ended(opened.status, opened.cause)
     const { initPromptMessages, tools } = opened.value
@@ -184,7 +190,7 @@ export class TokenEnv {
       const message = 'completion must not be cut off: got an abort'
       return ended('error_abort', { stage: 'generate', kind: 'abort', message }, { completionMessage })
     }
-    const result = await this.#ask((signal) => this.#env.step(completionMessage, { signal }))
+    const result = await this.#ask((context) => this.#env.step(completionMessage, context))
     const answer = checkAnswer('step', result, checkStepOutput)
     if (!answer.ok) return ended(answer.status, answer.cause, { completionMessage })
     return this.#advance(completionMessage, ids, answer.value)
@@ -240,7 +246,7 @@ export class TokenEnv {
     return { ...ended('ongoing', null), nextPrompt: prompt }
   }
 
-  #ask<T>(run: (signal: AbortSignal) => T | Promise<T>): Promise<DeadlineResult<T>> {
+  #ask<T>(run: (context: EnvContext) => T | Promise<T>): Promise<DeadlineResult<T>> {
     return withDeadline({ clock: this.#clock, timeoutMs: this.#stepTimeoutMs, signal: this.#signal, run })
   }
 }

@@ -303,6 +303,17 @@ describe('Rollouter', () => {
     expect(rollouter.getTrainingSample()).toBe('train a')
   })
 
+  it('says that isSolved threw, with its sentence', async () => {
+    const isSolved = () => {
+      throw new Error('no reference')
+    }
+    const evaluating = rollouterOf({ ...toyTask(), isSolved }).evaluate({ numProblems: 2 })
+    await expect(evaluating).rejects.toMatchObject({
+      code: 'USER_CODE',
+      message: 'isSolved must not throw: got no reference',
+    })
+  })
+
   it('refuses sizes that are not positive integers', () => {
     expect(() => rollouterOf(toyTask(), { groupSize: 0 })).toThrow(
       'groupSize must be a positive integer: got 0',
