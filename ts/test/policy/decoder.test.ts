@@ -2,8 +2,11 @@ import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { DecoderPolicy } from '../../src/policy/index.js'
 import { TINY } from '../model/tiny.js'
+import { checkPolicy } from './check-policy.js'
 
 const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 7, maxTokens: 8, stopIds: [2] }
+
+checkPolicy('DecoderPolicy', () => new DecoderPolicy(Decoder.fromSeed(TINY, { seed: 2 })))
 
 describe('DecoderPolicy', () => {
   it('answers requests of one tick as if each were alone, whatever their options', async () => {
