@@ -2,7 +2,7 @@
  * Trains a tiny language model from nothing: a short supervised warm start until it answers in the right form, then
  * GRPO on its own rollouts until its answers are right. The task: `Sum of digits: [24, 13]` -> `[ANSWER] 10`.
  *
- *     npm run quickstart -- [--seed 7] [--steps 500] [--json] [--backend native|wasm]
+ *     npm run quickstart -- [--seed 7] [--steps 400] [--json] [--backend native|wasm]
  */
 
 import { parseArgs } from 'node:util'
@@ -18,7 +18,7 @@ import {
 const { values: flags } = parseArgs({
   options: {
     seed: { type: 'string', default: '0' },
-    steps: { type: 'string', default: '500' },
+    steps: { type: 'string', default: '400' },
     json: { type: 'boolean', default: false },
     smoke: { type: 'boolean', default: false },
   },
@@ -32,7 +32,12 @@ const config = checkTrainConfig({
   runDir: `runs/sum-digits-seed${seed}`,
   task: { name: 'sumDigits', numbers: [2, 2], min: 10, max: 99, prompt: 'short' },
   model: flags.smoke ? { hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1 } : {},
-  sft: { steps: flags.smoke ? 3 : 140, batchSize: flags.smoke ? 4 : 64, learningRate: 1e-3, optimizer: { beta2: 0.98 } },
+  sft: {
+    steps: flags.smoke ? 3 : 140,
+    batchSize: flags.smoke ? 4 : 64,
+    learningRate: 1e-3,
+    optimizer: { beta2: 0.98 },
+  },
   grpo: {
     steps: flags.smoke ? 2 : Number(flags.steps),
     promptsPerStep: flags.smoke ? 2 : 16,

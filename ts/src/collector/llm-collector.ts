@@ -3,7 +3,7 @@
  * by the weights that the last training step left.
  */
 
-import { ConfigReader, type ErrorCode, FulmarError } from '../core/index.js'
+import { ConfigReader, FulmarError } from '../core/index.js'
 import type { Rollout, Rollouter, RollouterState, RolloutGroup } from '../rollout/index.js'
 
 /** Options of {@link LLMCollector}. */
@@ -152,13 +152,6 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
       this.#groupsPerBatch,
       this.#signal ? { signal: this.#signal } : {},
     )
-    try {
-      checkSampled(groups)
-      checkScored(groups)
-    } catch (error) {
-      for (const group of groups) group[Symbol.dispose]()
-      throw error
-    }
     const batch = new CollectorBatch(this.#numBatches, groups)
     this.#numBatches += 1
     this.#numDialogs += batch.numDialogs
@@ -197,25 +190,4 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
 
 function rolloutsOf(groups: readonly RolloutGroup[]): readonly Rollout[] {
   return groups.flatMap(({ rollouts }) => rollouts)
-}
-
-/** A batch without a single turn has nothing to teach; the next would be no better. */
-function checkSampled(groups: readonly RolloutGroup[]): void {
-  const rollouts = rolloutsOf(groups)
-  if (rollouts.some(({ turns }) => turns.length > 0)) return
-  const first = rollouts[0]
-  const why = first?.cause ? `${first.cause.stage}: ${first.cause.message}` : String(first?.status)
-  throw new FulmarError(
-    'USER_CODE',
-    `a rollout must sample something: got none from ${rollouts.length} (${why})`,
-  )
-}
-
-/** A batch without a single score has nothing to teach, whatever is collected after it. */
-function checkScored(groups: readonly RolloutGroup[]): void {
-  const rollouts = rolloutsOf(groups)
-  if (rollouts.some(({ reward }) => reward !== null)) return
-  const [cause] = Object.values(rollouts[0]?.unscored ?? {})
-  const code: ErrorCode = cause === undefined || cause.code === 'DECLINED' ? 'EMPTY' : cause.code
-  throw new FulmarError(code, `${cause?.message ?? 'no score'} (and no rollout of the batch could be scored)`)
 }

@@ -192,7 +192,8 @@ export class Rollouter<Sample> {
 
   /**
    * Runs the next `numGroups` training samples, side by side. Their ids go on from the last call's.
-   * @throws {FulmarError} `ABORTED` if `signal` fires; what the task's dataset says.
+   * @throws {FulmarError} `ABORTED` if `signal` fires; what the task's dataset says; `USER_CODE` if no rollout sampled
+   * anything; if none could be scored, why: `NON_FINITE`, `TIMEOUT`, `USER_CODE`, or `EMPTY` if the functions declined.
    */
   async runNextGroups(
     numGroups: number,
@@ -202,7 +203,14 @@ export class Rollouter<Sample> {
     const runs = samples.map((sample) => {
       return this.runGroup({ sample, groupId: this.#numGroups++, ...(signal && { signal }) })
     })
-    return await allOrNone(runs, (group) => group[Symbol.dispose]())
+    const groups = await allOrNone(runs, (group) => group[Symbol.dispose]())
+    try {
+      checkTeaches(groups.flatMap(({ rollouts }) => rollouts))
+    } catch (error) {
+      for (const group of groups) group[Symbol.dispose]()
+      throw error
+    }
+    return groups
   }
 
   /**
@@ -377,4 +385,21 @@ async function settle<T>(body: () => Promise<T>): Promise<Settled<T>> {
   } catch (error) {
     return { ok: false, error }
   }
+}
+
+/** Rollouts without a single turn, or without a single score, teach nothing, and the next ones would be no better. */
+function checkTeaches(rollouts: readonly Rollout[]): void {
+  const first = rollouts[0]
+  if (first === undefined) return
+  if (rollouts.every(({ turns }) => turns.length === 0)) {
+    const why = first.cause ? `${first.cause.stage}: ${first.cause.message}` : first.status
+    throw new FulmarError(
+      'USER_CODE',
+      `a rollout must sample something: got none from ${rollouts.length} (${why})`,
+    )
+  }
+  if (rollouts.some(({ reward }) => reward !== null)) return
+  const [cause] = Object.values(first.unscored)
+  const code = cause === undefined || cause.code === 'DECLINED' ? 'EMPTY' : cause.code
+  throw new FulmarError(code, `${cause?.message ?? 'no score'} (and no rollout of the batch could be scored)`)
 }

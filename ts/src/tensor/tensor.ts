@@ -200,7 +200,7 @@ export class Tensor<D extends Dtype = Dtype> {
 }
 
 /** The dtype that a typed array means by itself; 16 bits mean none. */
-type DtypeOf<A> = A extends Float64Array
+export type DtypeOf<A> = A extends Float64Array
   ? 'f64'
   : A extends Float32Array
     ? 'f32'

@@ -110,7 +110,7 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
   const statePath = join(whole, 'state.json')
   const stateBytes = await readFile(statePath).catch(() => undefined)
   const state = stateBytes ? parse(statePath, stateBytes) : {}
-  const version = typeof state['policyVersion'] === 'number' ? state['policyVersion'] : 0
+  const version = typeof state.policyVersion === 'number' ? state.policyVersion : 0
   const bytes = await read(join(whole, 'model.safetensors'))
   return { decoder: Decoder.fromSafetensors(config as DecoderConfig, bytes, { version }), state }
 }

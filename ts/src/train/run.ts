@@ -12,7 +12,7 @@ import { type SumDigitsTask, sumDigits } from '../env/index.js'
 import { AdamW, Decoder, type DecoderConfig } from '../model/index.js'
 import { GRPOLoss, type GRPOLossOptions } from '../objective/index.js'
 import { DecoderPolicy } from '../policy/index.js'
-import { type Evaluation, Rollouter, RolloutSampleRecorder } from '../rollout/index.js'
+import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
 import { type Clock, type RunEvent, RunLog, systemClock, writeFileAtomic } from '../telemetry/index.js'
 import { CharTokenizer } from '../tokenizer/index.js'
 import {
@@ -175,12 +175,9 @@ class Run {
     const isBefore = (event: RunEvent) =>
       event.event !== 'result' && (event.phase === phase ? event.step <= step : event.phase === 'sft')
     const folder = this.#config.runDir
-    this.#log = await RunLog.open({
-      folder,
-      config: this.#config,
-      keepEvent: isBefore,
-      keepSample: () => true,
-    })
+    const { numGroups } = this.rollouter.stateDict()
+    const keepSample = (sample: unknown) => (sample as RolloutSample).groupId < numGroups
+    this.#log = await RunLog.open({ folder, config: this.#config, keepEvent: isBefore, keepSample })
   }
 
   async warmStart(): Promise<void> {

@@ -90,11 +90,19 @@ describe('grpo', () => {
     expect(await run()).toEqual(await run())
   })
 
-  it('leaves rollouts out whose reward is NaN, and counts them', async () => {
+  it('refuses rewards that are NaN, by the name of their function', async () => {
     using parts = makeParts({ score: () => Number.NaN })
+    const running = collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))
+    await expect(running).rejects.toThrow(code('NON_FINITE'))
+    await expect(collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))).rejects.toThrow(/letters/)
+  })
+
+  it('leaves single rollouts out whose reward is NaN, and counts them', async () => {
+    let calls = 0
+    using parts = makeParts({ score: (text) => (calls++ === 0 ? Number.NaN : text.length) })
     const [step] = await collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))
-    expect(step?.update).toBeNull()
-    expect(step?.metrics['rollout/unscored_rate/mean']).toBe(1)
+    expect(step?.metrics['rollout/unscored_rate/mean']).toBe(0.25)
+    expect(step?.update?.metrics.numSequences).toBe(3)
   })
 
   it('gives up a run that has nothing to learn from, with the reason', async () => {
@@ -145,6 +153,6 @@ describe('trainStep', () => {
     const loss = () => ({ ...result, loss: 1, gradLogProb: Float32Array.of(0, -1) })
     for (let step = 0; step < 20; step++) await trainStep({ ...parts, batch, loss })
     clearInterval(timer)
-    if (process.env['FULMAR_TEST_BACKEND'] === 'native') expect(ticks).toBeGreaterThan(0)
+    if (process.env.FULMAR_TEST_BACKEND === 'native') expect(ticks).toBeGreaterThan(0)
   })
 })

@@ -65,6 +65,7 @@ describe('runTraining', () => {
     await runTraining(parts, { resume: true })
     const [expected, resumed] = [await readRun(whole.runDir), await readRun(parts.runDir)]
     expect(timeless(resumed.events)).toEqual(timeless(expected.events))
+    expect(resumed.samples).toEqual(expected.samples)
   })
 
   it('begins anew without resume, whatever the folder holds', async () => {
