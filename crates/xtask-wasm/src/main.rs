@@ -27,6 +27,11 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize()?;
     let module = compile(&root)?;
+    let place = root.join("wasm");
+    let source = root.join("target/wasm/generated-from.wasm");
+    if place.exists() && is_generated_from(&source, &module)? {
+        return Ok(());
+    }
     // Made beside its place and moved there whole, so that nobody loads half of it.
     let staged = root.join("target/wasm-staged");
     if staged.exists() {
@@ -34,12 +39,19 @@ fn main() -> Outcome<()> {
     }
     generate(&module, &staged)?;
     shrink(&root, &staged.join("fulmar_wasm_bg.wasm"))?;
-    let place = root.join("wasm");
     if place.exists() {
         std::fs::remove_dir_all(&place)?;
     }
     std::fs::rename(&staged, &place)?;
+    std::fs::copy(&module, &source)?;
     Ok(())
+}
+
+/// Whether `source`, the module of the last run, is `module`, and this program was not compiled anew since.
+fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
+    let program = std::env::current_exe()?.metadata()?.modified()?;
+    let is_newer = source.metadata().and_then(|data| data.modified()).is_ok_and(|time| time > program);
+    Ok(is_newer && std::fs::read(source)? == std::fs::read(module)?)
 }
 
 /// The module as rustc makes it, with vector instructions.
