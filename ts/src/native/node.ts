@@ -7,7 +7,18 @@ import type * as Backend from './backend.js'
 export const backend: typeof Backend.backend = 'native'
 
 /** See `backend.ts`. */
-export const raw = createRequire(import.meta.url)('#addon') as typeof Backend.raw
+export const raw = loadAddon()
 
 /** See `backend.ts`. */
 export const lastPanic: typeof Backend.lastPanic = () => ''
+
+function loadAddon(): typeof Backend.raw {
+  try {
+    return createRequire(import.meta.url)('#addon') as typeof Backend.raw
+  } catch (cause) {
+    const platform = `${process.platform}-${process.arch}`
+    const remedy = 'install the package of this platform, or run node --conditions=fulmar-wasm'
+    const error = new Error(`the native addon must be there for ${platform}: got none (${remedy})`, { cause })
+    throw Object.assign(error, { code: 'UNAVAILABLE' })
+  }
+}
