@@ -1,0 +1,152 @@
+/** TRL as a process beside ours: its virtual environment, its requests. */
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { ROOT, say } from './measure.js'
+
+/** What TRL is to do; the names are those of benches/rival/trl/grpo_step.py. */
+export interface TrlSetting {
+  /** The decoder's `config.json`. */
+  readonly config: object
+  /** Prompts as ids, all of one length. */
+  readonly prompts: readonly (readonly number[])[]
+  /** Sequences of one length, scored on request. */
+  readonly scored: readonly (readonly number[])[]
+  /** The reward is the share of drawn tokens among these. */
+  readonly rewardIds: readonly number[]
+  readonly promptsPerStep: number
+  readonly groupSize: number
+  readonly maxTokens: number
+  readonly learningRate: number
+  readonly maxGradNorm: number
+  readonly threads: number
+}
+
+/** One step of TRL, as it timed it. */
+export interface TrlStep {
+  readonly ms: number
+  /** Processor time of all its threads. */
+  readonly cpuMs: number
+  readonly numTokens: number
+  readonly reward: number
+}
+
+/** As a user gets it, or with all that makes it faster and changes no result. */
+export type Variant = 'shipped' | 'tuned'
+
+/** Fresh pages cost PyTorch a lot on virtual machines: let its allocator keep them. */
+const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_: '20000000000' }
+
+/** A trainer that says nothing for so long is ended. Its start, with all imports, is the longest wait. */
+const ANSWER_TIMEOUT_MS = 300_000
+
+const RIVAL = fileURLToPath(new URL('benches/rival/trl/', ROOT))
+const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
+
+/** The Python of a virtual environment that holds TRL, made now where it is missing; or why there is none. */
+export function installTrl(): { readonly python: string } | { readonly skipped: string } {
+  const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 10))'])
+  if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }
+  if (asked.stdout.toString().trim() !== 'True') return { skipped: 'python3 is older than 3.10' }
+  const requirements = join(RIVAL, 'requirements.txt')
+  const [python, stamp] = [join(VENV, 'bin/python'), join(VENV, 'requirements.txt')]
+  const wanted = readFileSync(requirements, 'utf8')
+  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === wanted) return { python }
+  say('installing TRL under .venv/trl from PyPI: about 3 GB to download and some minutes, once')
+  const made = spawnSync('python3', ['-m', 'venv', VENV])
+  if (made.status !== 0) return { skipped: `python3 -m venv failed: ${lastLine(made.stderr)}` }
+  const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', requirements]
+  const installed = spawnSync(python, install, { stdio: ['ignore', 'inherit', 'pipe'] })
+  if (installed.status !== 0) return { skipped: `pip could not install TRL: ${lastLine(installed.stderr)}` }
+  writeFileSync(stamp, wanted)
+  return { python }
+}
+
+/** A running trainer. Dispose it to end the process. */
+export class TrlProcess {
+  readonly variant: Variant
+  /** Of Python and of the packages that matter. */
+  versions: Readonly<Record<string, string>> = {}
+  readonly #child: ChildProcess
+  readonly #folder: string
+  readonly #answers: AsyncIterator<string>
+  #complaints = ''
+
+  private constructor(python: string, variant: Variant, folder: string, threads: number) {
+    const env = {
+      ...process.env,
+      OMP_NUM_THREADS: String(threads),
+      TOKENIZERS_PARALLELISM: 'false',
+      HF_HUB_OFFLINE: '1',
+      ...(variant === 'tuned' && TUNED_ENVIRONMENT),
+    }
+    this.variant = variant
+    this.#folder = folder
+    this.#child = spawn(python, [join(RIVAL, 'grpo_step.py'), folder, variant], { env })
+    this.#child.stderr?.setEncoding('utf8').on('data', (text) => {
+      this.#complaints = (this.#complaints + text).slice(-4000)
+    })
+    const { stdout } = this.#child
+    if (!stdout) throw new Error('the trainer must have an output')
+    this.#answers = createInterface({ input: stdout })[Symbol.asyncIterator]()
+  }
+
+  /** Starts a trainer on these weights and waits until it is ready. */
+  static async start(
+    python: string,
+    variant: Variant,
+    setting: TrlSetting,
+    weights: Uint8Array,
+  ): Promise<TrlProcess> {
+    const folder = mkdtempSync(join(tmpdir(), 'fulmar-bench-'))
+    writeFileSync(join(folder, 'setting.json'), JSON.stringify({ ...setting, outputFolder: folder }))
+    writeFileSync(join(folder, 'policy.safetensors'), weights)
+    const trl = new TrlProcess(python, variant, folder, setting.threads)
+    const { versions, threads } = (await trl.#answer()) as {
+      versions: Record<string, string>
+      threads: number
+    }
+    if (threads !== setting.threads)
+      throw new Error(`torch must use ${setting.threads} threads: got ${threads}`)
+    trl.versions = versions
+    return trl
+  }
+
+  /** Log-probs of every token but the first of the setting's `scored`. Ask once, before the first step. */
+  async score(): Promise<number[][]> {
+    this.#ask('score')
+    const { logProbs } = (await this.#answer()) as { logProbs: number[][] }
+    return logProbs
+  }
+
+  /** Runs one step while we wait. */
+  async step(): Promise<TrlStep> {
+    this.#ask('step')
+    return (await this.#answer()) as TrlStep
+  }
+
+  [Symbol.dispose](): void {
+    this.#child.kill()
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  #ask(request: string): void {
+    this.#child.stdin?.write(`${request}\n`)
+  }
+
+  async #answer(): Promise<unknown> {
+    const late = setTimeout(() => this.#child.kill(), ANSWER_TIMEOUT_MS)
+    const { done, value } = await this.#answers.next()
+    clearTimeout(late)
+    if (done) throw new Error(`TRL must answer: got the end of its output\n${this.#complaints}`)
+    return JSON.parse(value)
+  }
+}
+
+function lastLine(text: Buffer): string {
+  return text.toString().trim().split('\n').at(-1) ?? ''
+}
