@@ -150,6 +150,27 @@ export async function hasCheckpoint(folder: string): Promise<boolean> {
   return names.includes('model.safetensors')
 }
 
+/**
+ * Removes a checkpoint, if there is one.
+ * @throws {FulmarError} `IO` if the system refuses.
+ *
+ * @example
+ * ```ts
+ * import { hasCheckpoint, removeCheckpoint } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * await removeCheckpoint('/nowhere')
+ * assert.equal(await hasCheckpoint('/nowhere'), false)
+ * ```
+ */
+export async function removeCheckpoint(folder: string): Promise<void> {
+  for (const path of [`${folder}.replaced`, folder]) {
+    await rm(path, { recursive: true, force: true }).catch((cause: unknown) => {
+      throw new FulmarError('IO', `checkpoint folder must be removable: got ${path}`, { cause })
+    })
+  }
+}
+
 /** `folder`; or, after a crash between the two renames of a save, the older checkpoint that stood aside. */
 async function wholeFolder(folder: string): Promise<string> {
   const isThere = async (path: string) => (await readdir(path).catch(() => [])).length > 0

@@ -6,6 +6,7 @@ export {
   hasCheckpoint,
   loadCheckpoint,
   loadOptimizer,
+  removeCheckpoint,
   type SaveCheckpointOptions,
   saveCheckpoint,
 } from './checkpoint.js'

@@ -20,6 +20,7 @@ import {
   hasCheckpoint,
   loadCheckpoint,
   loadOptimizer,
+  removeCheckpoint,
   saveCheckpoint,
 } from './checkpoint.js'
 import type { TrainConfig, TrainResult } from './config.js'
@@ -71,7 +72,8 @@ interface Progress extends CheckpointState {
  * Trains as `config` says (see `checkTrainConfig`) and fills its run folder: `config.json`, `log.jsonl`, `samples.jsonl`,
  * `checkpoint/`, `warm-start/` and `policy/` (both as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
  *
- * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded;
+ * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded, or for
+ * another model than that of the checkpoint it goes on from;
  * `ABORTED` if the signal fires; `IO` if the run folder cannot be written; what the parts say of their options.
  *
  * @example
@@ -99,6 +101,8 @@ export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): 
   checkBackend(config)
   const folder = join(config.runDir, 'checkpoint')
   const found = resume && (await hasCheckpoint(folder)) ? await loadCheckpoint(folder) : undefined
+  // A later resume must not find what an earlier run with another configuration left here.
+  if (!found) await removeCheckpoint(folder)
   const run = new Run(config, hooks, found?.decoder, found?.state as Progress | undefined)
   try {
     await run.open()
@@ -160,6 +164,7 @@ class Run {
     const fresh = { phase: 'sft' as const, step: 0, passRateBefore: null, grpoSeconds: 0, grpoTokens: 0 }
     this.#progress = progress ?? fresh
     const shape = { ...TINY_DECODER, ...model, vocab_size: this.#tokenizer.vocabSize } as DecoderConfig
+    if (decoder) checkShape(decoder.config, shape)
     this.#decoder = decoder ?? Decoder.fromSeed(shape, { seed })
     this.#policy = new DecoderPolicy(this.#decoder)
     this.#task = sumDigits({ seed, numbers: task.numbers, min: task.min, max: task.max, prompt: task.prompt })
@@ -343,6 +348,14 @@ function grpoEvent(
   const speed = { seconds, tokensPerSecond: numTokens / seconds }
   const all = { ...metrics, reward: reward.mean, rewardStd: reward.std, kl, ...learnt, ...speed }
   return { event: 'step', phase: 'grpo', step: index + 1, numSteps, metrics: all }
+}
+
+/** Refuses a checkpoint of another architecture than the configuration asks for. */
+function checkShape(found: DecoderConfig, asked: DecoderConfig): void {
+  const key = Object.keys(asked).find((name) => found[name] !== asked[name])
+  if (key === undefined) return
+  const detail = `config.model.${key} must be that of the checkpoint (${found[key]}): got ${asked[key]}`
+  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Refuses a configuration for another build of the core than the one that is loaded. */

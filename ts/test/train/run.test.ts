@@ -78,6 +78,29 @@ describe('runTraining', () => {
     expect((await readRun(config.runDir)).events.filter(({ event }) => event === 'step')).toHaveLength(3)
   })
 
+  it('never resumes from what another run left in the folder', async () => {
+    const config = await makeConfig({
+      sft: { steps: 4, batchSize: 2 },
+      grpo: { steps: 1, promptsPerStep: 1, maxTokens: 4 },
+    })
+    await runTraining(config)
+    const controller = new AbortController()
+    controller.abort()
+    const anew = runTraining({ ...config, seed: 4 }, { signal: controller.signal })
+    await expect(anew).rejects.toThrow(expect.objectContaining({ code: 'ABORTED' }))
+    expect(await readdir(config.runDir)).not.toContain('checkpoint')
+  })
+
+  it('refuses to go on from a checkpoint of another architecture', async () => {
+    const config = await makeConfig({
+      sft: { steps: 2, batchSize: 2 },
+      grpo: { steps: 1, promptsPerStep: 1, maxTokens: 4 },
+    })
+    await runTraining(config)
+    const wider = { ...config, model: { ...config.model, intermediate_size: 64 } }
+    await expect(runTraining(wider, { resume: true })).rejects.toThrow(/config\.model\.intermediate_size/)
+  })
+
   it('refuses a configuration for the other backend', async () => {
     const other = await makeConfig({ backend: backend === 'native' ? 'wasm' : 'native' })
     await expect(runTraining(other)).rejects.toThrow(expect.objectContaining({ code: 'INCOMPATIBLE' }))
