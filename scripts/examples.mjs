@@ -46,7 +46,8 @@ function typescript(nodeArgs) {
 
 function rust() {
   return programs('crates/fulmar/examples', '.rs').map((name) => {
-    const args = ['run', '--quiet', '--package', 'fulmar', '--example', name, '--', '--smoke']
+    // No `--package`: the features of the whole workspace are what `cargo test` has built already.
+    const args = ['run', '--quiet', '--example', name, '--', '--smoke']
     return [`crates/fulmar/examples/${name}.rs`, 'cargo', args]
   })
 }
