@@ -9,7 +9,13 @@ export function machine() {
   const { model = 'unknown' } = cpus()[0] ?? {}
   const numCores = cpus().length
   const name = `${model} ${numCores} cores`.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')
-  return { name, cpu: model, numCores, memoryGiB: Math.round(totalmem() / 2 ** 30), platform: process.platform }
+  return {
+    name,
+    cpu: model,
+    numCores,
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    platform: process.platform,
+  }
 }
 
 /** One line a figure, then checks, profile and notes. */
@@ -37,7 +43,16 @@ export function recordOf(bench, { figures, ...rest }) {
   const command = `npm run bench -- ${process.argv.slice(2).join(' ')}`.trim()
   const { name, ...built } = machine()
   const date = new Date().toISOString()
-  return { bench, date, commit: commit(), command, machine: { name, ...built }, ...rest, versions, figures: measured }
+  return {
+    bench,
+    date,
+    commit: commit(),
+    command,
+    machine: { name, ...built },
+    ...rest,
+    versions,
+    figures: measured,
+  }
 }
 
 /** Medians, the ratio of each round, and what they say about the goal. */
@@ -45,7 +60,9 @@ function judge({ ours, rival, goal }) {
   const oursMedian = quantile(ours, 0.5)
   if (!rival?.samples) return { oursMedian: rounded(oursMedian) }
   const isAtMost = goal && 'atMost' in goal
-  const ratios = ours.map((own, round) => (isAtMost ? own / rival.samples[round] : rival.samples[round] / own))
+  const ratios = ours.map((own, round) =>
+    isAtMost ? own / rival.samples[round] : rival.samples[round] / own,
+  )
   const [ratio, worst] = [quantile(ratios, 0.5), quantile(ratios, isAtMost ? 0.9 : 0.1)]
   const medians = { oursMedian: rounded(oursMedian), rivalMedian: rounded(quantile(rival.samples, 0.5)) }
   const judged = { ...medians, ratio: rounded(ratio), worstTenth: rounded(worst) }
@@ -90,7 +107,15 @@ function table(rows) {
 function commit() {
   const git = (...args) => spawnSync('git', args, { cwd: root, encoding: 'utf8' }).stdout?.trim() ?? ''
   const head = git('rev-parse', '--short=12', 'HEAD') || 'unknown'
-  const changed = git('status', '--porcelain', '--untracked-files=no', 'crates', 'bindings', 'ts/src', 'benches/ts')
+  const changed = git(
+    'status',
+    '--porcelain',
+    '--untracked-files=no',
+    'crates',
+    'bindings',
+    'ts/src',
+    'benches/ts',
+  )
   return changed ? `${head} with changes` : head
 }
 

@@ -21,7 +21,7 @@ import {
   root,
 } from './steps.mjs'
 
-const BENCHES = ['grpo-step', 'node-boundary']
+const BENCHES = ['grpo-step', 'node-boundary', 'micro']
 /** The rivals' figures were measured on two cores. */
 const THREADS = '2'
 

@@ -11,7 +11,7 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { CharTokenizer, Rng } from 'fulmar'
-import { alternate, type Figure, hand, ROOT, readOptions, type Sample } from './measure.js'
+import { type Figure, hand, ROOT, readOptions } from './measure.js'
 
 /** The parts of the addon that are called without their TypeScript faces. */
 interface Addon {
@@ -38,7 +38,6 @@ const require = createRequire(import.meta.url)
 const addon: Addon = require('#addon')
 const compiled = options.rival ? compileTwins() : { skipped: '--no-rival' }
 const figures: Figure[] = []
-const notes: string[] = []
 const [none, some] = [new Uint32Array(0), Uint32Array.from({ length: 64 }, (_, index) => index)]
 
 const probe = new addon.PanicProbe(false)
@@ -54,7 +53,7 @@ if (twin) {
     throw new Error(`texts must have 64 letters: got ${lengths}`)
 }
 
-await measure(
+measure(
   'no-op method, bare addon',
   (count) => {
     for (let call = 0; call < count; call++) probe.free()
@@ -64,7 +63,7 @@ await measure(
       for (let call = 0; call < count; call++) twin.noop()
     }),
 )
-await measure(
+measure(
   'method that answers a number, bare addon',
   (count) => {
     for (let call = 0; call < count; call++) rng.uniform()
@@ -75,7 +74,7 @@ await measure(
     }),
 )
 for (const ids of [none, some]) {
-  await measure(
+  measure(
     `method with a typed array of ${ids.length} ids, bare addon`,
     (count) => {
       for (let call = 0; call < count; call++) tokenizer.decode(ids, false)
@@ -86,10 +85,10 @@ for (const ids of [none, some]) {
       }),
   )
 }
-await measure('Rng.uniform()', (count) => {
+measure('Rng.uniform()', (count) => {
   for (let call = 0; call < count; call++) publicRng.uniform()
 })
-await measure('CharTokenizer.decode(64 ids)', (count) => {
+measure('CharTokenizer.decode(64 ids)', (count) => {
   for (let call = 0; call < count; call++) publicTokenizer.decode(some)
 })
 
@@ -98,11 +97,11 @@ hand({
   checks: twin ? ['texts of 64 ids have 64 letters on both sides'] : [],
   figures,
   notes: [
-    ...notes,
+    'processor time, so the load of the machine does not count',
     'ours also catch panics, give errors a code and lock their object; the twins do not',
-    'payload copied in, once each: ids, offsets, mask of Decoder.score and forward, gradients of backward (they run on another thread)',
-    'payload borrowed in, no copy: losses, advantages, token draws, decode, prompts of a generation, weights of a checkpoint',
-    'payload handed out without a copy: log-probs, entropies, gradients, checkpoints; sampled sequences are gathered once',
+    'copied at the crossing, once: ids, offsets and mask of Decoder.score and forward, gradients of backward (they run on another thread)',
+    'borrowed at the crossing, no copy: losses, advantages, token draws, decode, prompts of a generation, safetensors to read',
+    'handed out without a copy: log-probs, entropies, gradients, safetensors; the sequences of a generation are gathered once',
   ],
   versions:
     'skipped' in compiled ? {} : { cc: compiled.compiler, nodeApi: process.versions.napi ?? 'unknown' },
@@ -111,21 +110,26 @@ hand({
 /** Calls something so many times. Each has a loop of its own, which the engine then compiles for that call alone. */
 type Calls = (count: number) => void
 
-/** One figure in nanoseconds a call. */
-async function measure(work: string, ours: Calls, rival?: Calls): Promise<void> {
-  const contestants = { ours: () => sample(ours), ...(rival && { rival: () => sample(rival) }) }
-  const rounds = await alternate<string>(contestants, { ...options, warmup: 2 })
-  const { warm } = rounds.of('ours')
+/** One figure in nanoseconds a call; ours and the rival in turns, after two rounds that are dropped. */
+function measure(work: string, ours: Calls, rival?: Calls): void {
+  const [ourNs, rivalNs]: [number[], number[]] = [[], []]
+  for (let round = -2; round < options.rounds; round++) {
+    const [own, theirs] = [cpuNs(ours), rival ? cpuNs(rival) : 0]
+    if (round < 0) continue
+    ourNs.push(own)
+    rivalNs.push(theirs)
+  }
   const skipped = 'skipped' in compiled ? { rival: compiled } : {}
-  const beside = rival ? { rival: { name: NAME, samples: rounds.of('rival').warm }, goal: GOAL } : skipped
-  figures.push({ work, unit: 'ns', ours: warm, ...beside })
-  notes.push(`${work}: ${rounds.disturbance}`)
+  const beside = rival ? { rival: { name: NAME, samples: rivalNs }, goal: GOAL } : skipped
+  figures.push({ work, unit: 'ns', ours: ourNs, ...beside })
 }
 
-function sample(calls: Calls): Sample {
-  const startMs = performance.now()
+/** Processor time of one call. The process computes on one thread, so other programs do not count. */
+function cpuNs(calls: Calls): number {
+  const before = process.cpuUsage()
   calls(CALLS)
-  return { value: ((performance.now() - startMs) * 1e6) / CALLS }
+  const { user, system } = process.cpuUsage(before)
+  return ((user + system) * 1000) / CALLS
 }
 
 /** Compiles and loads the twins, or says why not. */
