@@ -39,6 +39,9 @@ export function recordOf(bench, { figures, ...rest }) {
     const named = rival && { rival: rival.name ?? `skipped: ${rival.skipped}` }
     return { ...more, ...named, ...judge(figure), samples }
   })
+  const profileMs =
+    rest.profileMs &&
+    Object.fromEntries(Object.entries(rest.profileMs).map(([part, ms]) => [part, rounded(ms)]))
   const versions = { node: process.versions.node, ...rest.versions }
   const command = `npm run bench -- ${process.argv.slice(2).join(' ')}`.trim()
   const { name, ...built } = machine()
