@@ -164,7 +164,7 @@ impl Generation {
             let options = options_from_json("options", &options_json)?;
             let requests = model::Request::from_flat(ids, offsets, seeds)?;
             let generation =
-                decoder.inner.with(|decoder| model::Generation::new(decoder, &requests, options))?;
+                decoder.inner.with(|decoder| model::Generation::new(decoder, &requests, &options))?;
             Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("Generation", generation) })
         })
     }

@@ -129,7 +129,7 @@ impl Generation {
         guard(|| {
             let options = options_from_json("options", options_json)?;
             let requests = model::Request::from_flat(ids, offsets, seeds)?;
-            let inner = model::Generation::new(&decoder.inner.borrow(), &requests, options)?;
+            let inner = model::Generation::new(&decoder.inner.borrow(), &requests, &options)?;
             Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
         })
     }

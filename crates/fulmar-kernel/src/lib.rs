@@ -25,7 +25,7 @@ pub use embedding::{embed, embed_backward};
 pub use lanes::{active_lanes, exp};
 pub use log_prob::{LogProb, cross_entropy, log_prob_backward_row, log_prob_row, softmax_row};
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
-pub use parallel::num_threads;
+pub use parallel::{for_each_part, num_threads};
 pub use rms_norm::{rms_norm, rms_norm_backward};
 pub use rope::RopeTable;
 pub use swiglu::{swiglu, swiglu_backward};

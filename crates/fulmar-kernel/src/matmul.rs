@@ -85,8 +85,12 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
 }
 
 fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
+    // On a thread of the pool, the others have work of their own.
     #[cfg(not(target_family = "wasm"))]
-    let parallelism = gemm::Parallelism::Rayon(0);
+    let parallelism = match rayon::current_thread_index() {
+        None => gemm::Parallelism::Rayon(0),
+        Some(_) => gemm::Parallelism::None,
+    };
     #[cfg(target_family = "wasm")]
     let parallelism = gemm::Parallelism::None;
     // SAFETY: `matmul` checked that `out` is a whole rows x cols matrix with strides (cols, 1), and `MatRef::new`

@@ -62,6 +62,22 @@ pub(crate) fn map_tasks<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync)
     return (0..count).map(work).collect();
 }
 
+/// Calls `work` with each of `parts` on a thread of its own; their answers in order. Kernels inside run on that thread
+/// alone. A single part runs on the calling thread, and its kernels on all.
+///
+/// # Examples
+/// ```
+/// let mut parts = [1, 2, 3];
+/// assert_eq!(fulmar_kernel::for_each_part(&mut parts, |part| *part * 2), [2, 4, 6]);
+/// ```
+pub fn for_each_part<T: Send, R: Send>(parts: &mut [T], work: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
+    #[cfg(not(target_family = "wasm"))]
+    if parts.len() > 1 {
+        return parts.par_iter_mut().map(&work).collect();
+    }
+    parts.iter_mut().map(work).collect()
+}
+
 /// Adds the column sums that `work(first_row, end_row, sums)` makes of chunks of rows to `total`, in row order.
 pub(crate) fn add_column_sums(
     rows: usize,

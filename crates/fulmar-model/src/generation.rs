@@ -4,20 +4,19 @@
 //! prefill: one pass over the distinct prompts fills the key/value cache; siblings share a prompt's rows
 //! each step: one row for every live sequence -> layers over the cache -> logits -> one draw each
 //! ```
+//! Small models are decoded by every thread on its own, over a part of the sequences; large ones by all together.
 //! A sequence's tokens depend on its prompt, its seed, the options and the weights alone, never on what else is
 //! in the batch; token `n` takes word `n` of the request's stream.
 
-use std::collections::HashMap;
-
 use fulmar_core::limits::{BATCH_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
-use fulmar_core::{Error, ErrorKind, Result, Rng, integer_from_f64};
-use fulmar_kernel::{RopeTable, Spans, attention, embed};
-use fulmar_objective::{Draw, DrawOptions, draw, draw_rng};
+use fulmar_core::{Error, ErrorKind, Result, integer_from_f64};
+use fulmar_kernel::{for_each_part, num_threads};
+use fulmar_objective::DrawOptions;
 use serde::Deserialize;
 
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::layer::LayerTrace;
+use crate::decoding::Decoding;
 use crate::packing::{check_ids, check_limit};
 
 /// How to generate; the same for all requests of a batch.
@@ -39,6 +38,12 @@ pub struct GenerationOptions {
 impl Default for GenerationOptions {
     fn default() -> Self {
         Self { max_tokens: 16, temperature: 1.0, top_k: None, top_p: 1.0, stop_ids: Vec::new() }
+    }
+}
+
+impl GenerationOptions {
+    pub(crate) fn draw(&self) -> DrawOptions {
+        DrawOptions { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
     }
 }
 
@@ -124,51 +129,24 @@ pub struct FlatGenerated {
 /// let decoder = Decoder::new(config, 42)?;
 /// let options = GenerationOptions { max_tokens: 5, ..Default::default() };
 /// let request = Request { prompt_ids: &[1, 2, 3], seed: 7 };
-/// let mut generation = Generation::new(&decoder, &[request], options)?;
+/// let mut generation = Generation::new(&decoder, &[request], &options)?;
 /// while generation.step(&decoder)? > 0 {}
 /// assert_eq!(generation.sequences()[0].ids.len(), 5);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Generation {
-    options: GenerationOptions,
-    draw_options: DrawOptions,
-    prompt_ids: Vec<u32>,
-    prompts: Vec<(u32, u32)>,
-    slots: Vec<Slot>,
-    sequences: Vec<Generated>,
-    /// Keys and values of each layer, `[rows, K * E]`.
-    cache: Vec<(Vec<f32>, Vec<f32>)>,
-    rope: RopeTable,
-    trace: LayerTrace,
-    prefilled: bool,
+    /// What each thread decodes, in the order of the requests.
+    parts: Vec<Decoding>,
+    config: DecoderConfig,
 }
 
-/// Where one sequence stands in the cache.
-#[derive(Debug)]
-struct Slot {
-    prompt: usize,
-    first_row: u32,
-    rng: Rng,
-}
+/// Weights up to this many stay in a core's cache, so every thread can run whole layers over some of the sequences; a
+/// larger model is read from memory once a step, by all threads together.
+const CACHED_PARAMETERS_MAX: usize = 4 << 20;
 
-/// Rows to push through the layers.
-#[derive(Default)]
-struct Rows {
-    ids: Vec<u32>,
-    positions: Vec<u32>,
-    cache_rows: Vec<u32>,
-    spans: Spans,
-}
-
-impl Rows {
-    fn push(&mut self, id: u32, position: u32, cache_row: u32, ranges: &[(u32, u32)]) {
-        self.ids.push(id);
-        self.positions.push(position);
-        self.cache_rows.push(cache_row);
-        self.spans.push_row(ranges);
-    }
-}
+/// Fewest sequences that are worth a thread.
+const PART_SEQUENCES_MIN: usize = 4;
 
 impl Generation {
     /// Checks the requests and takes the cache's memory; computes nothing yet.
@@ -176,40 +154,15 @@ impl Generation {
     /// # Errors
     /// `Empty` without a request or for an empty prompt, `OutOfRange` for an id or option, `LimitExceeded` if a prompt
     /// with `max_tokens` is longer than the model's positions or all together need too large a cache.
-    pub fn new(decoder: &Decoder, requests: &[Request<'_>], options: GenerationOptions) -> Result<Self> {
-        let config = decoder.config();
-        let draw_options =
-            DrawOptions { temperature: options.temperature, top_k: options.top_k, top_p: options.top_p };
-        draw_options.check()?;
-        check_requests(config, requests, &options)?;
-        let (mut prompt_ids, mut prompts, mut slots) = (Vec::new(), Vec::new(), Vec::new());
-        let mut known: HashMap<&[u32], usize> = HashMap::new();
-        for request in requests {
-            let prompt = *known.entry(request.prompt_ids).or_insert_with(|| {
-                let first = prompt_ids.len() as u32;
-                prompt_ids.extend_from_slice(request.prompt_ids);
-                prompts.push((first, prompt_ids.len() as u32));
-                prompts.len() - 1
-            });
-            slots.push(Slot { prompt, first_row: 0, rng: draw_rng(request.seed, 0) });
-        }
-        let num_rows = prompt_ids.len() + requests.len() * options.max_tokens;
-        check_limit("the key/value cache", num_rows, BATCH_TOKENS_MAX)?;
-        for (index, slot) in slots.iter_mut().enumerate() {
-            slot.first_row = (prompt_ids.len() + index * options.max_tokens) as u32;
-        }
-        let layer = || (vec![0.0; num_rows * config.kv_width()], vec![0.0; num_rows * config.kv_width()]);
+    pub fn new(decoder: &Decoder, requests: &[Request<'_>], options: &GenerationOptions) -> Result<Self> {
+        options.draw().check()?;
+        check_requests(decoder.config(), requests, options)?;
+        let threads = if decoder.num_parameters() <= CACHED_PARAMETERS_MAX { num_threads() } else { 1 };
+        let num_parts = threads.min(requests.len() / PART_SEQUENCES_MIN).max(1);
+        let parts = requests.chunks(requests.len().div_ceil(num_parts));
         Ok(Self {
-            options,
-            draw_options,
-            prompt_ids,
-            prompts,
-            sequences: vec![Generated::default(); slots.len()],
-            slots,
-            cache: (0..config.num_hidden_layers).map(|_| layer()).collect(),
-            rope: RopeTable::new(config.head_dim(), config.theta()),
-            trace: LayerTrace::default(),
-            prefilled: false,
+            parts: parts.map(|part| Decoding::new(decoder, part, options)).collect(),
+            config: decoder.config().clone(),
         })
     }
 
@@ -221,25 +174,7 @@ impl Generation {
     /// `NonFinite` if the model's logits are no numbers; `ShapeMismatch` if `decoder` has another shape than the one
     /// the generation began with.
     pub fn step(&mut self, decoder: &Decoder) -> Result<usize> {
-        let config = decoder.config();
-        if self.cache.len() != config.num_hidden_layers
-            || self.cache.iter().any(|(keys, _)| !keys.len().is_multiple_of(config.kv_width()))
-        {
-            return Err(Error::new(
-                ErrorKind::ShapeMismatch,
-                "decoder must be the one that generation began with",
-            ));
-        }
-        let live: Vec<usize> = (0..self.slots.len()).filter(|&s| self.is_live(s)).collect();
-        if live.is_empty() {
-            return Ok(0);
-        }
-        if self.prefilled {
-            self.decode(decoder, &live)?;
-        } else {
-            self.prefill(decoder)?;
-        }
-        Ok(live.iter().filter(|&&sequence| self.is_live(sequence)).count())
+        self.steps(decoder, 1)
     }
 
     /// Up to `count` calls of [`Generation::step`]; how many sequences are still live.
@@ -247,27 +182,24 @@ impl Generation {
     /// # Errors
     /// Those of [`Generation::step`].
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
-        let mut live = self.sequences.iter().filter(|sequence| sequence.finish_reason.is_none()).count();
-        for _ in 0..count {
-            if live == 0 {
-                break;
-            }
-            live = self.step(decoder)?;
+        if *decoder.config() != self.config {
+            let detail = "decoder must have the shape of the one that generation began with: got another";
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        Ok(live)
+        for_each_part(&mut self.parts, |part| part.steps(decoder, count)).into_iter().sum()
     }
 
     /// All sequences, in the order of the requests.
     #[must_use]
-    pub fn sequences(&self) -> &[Generated] {
-        &self.sequences
+    pub fn sequences(&self) -> Vec<&Generated> {
+        self.parts.iter().flat_map(Decoding::sequences).collect()
     }
 
     /// All sequences, copied into flat arrays.
     #[must_use]
     pub fn flat(&self) -> FlatGenerated {
         let mut flat = FlatGenerated { offsets: vec![0], ..FlatGenerated::default() };
-        for sequence in &self.sequences {
+        for sequence in self.sequences() {
             flat.ids.extend_from_slice(&sequence.ids);
             flat.offsets.push(flat.ids.len() as u32);
             flat.log_prob.extend_from_slice(&sequence.log_prob);
@@ -279,101 +211,6 @@ impl Generation {
             });
         }
         flat
-    }
-
-    fn is_live(&self, sequence: usize) -> bool {
-        self.sequences[sequence].finish_reason.is_none()
-    }
-
-    fn prefill(&mut self, decoder: &Decoder) -> Result<()> {
-        let mut rows = Rows::default();
-        for &(first, end) in &self.prompts {
-            for row in first..end {
-                rows.push(self.prompt_ids[row as usize], row - first, row, &[(first, row + 1)]);
-            }
-        }
-        let x = self.run_layers(decoder, &rows);
-        let hidden = decoder.config().hidden_size;
-        let last_rows: Vec<f32> = self
-            .prompts
-            .iter()
-            .flat_map(|&(_, end)| &x[(end as usize - 1) * hidden..][..hidden])
-            .copied()
-            .collect();
-        let mut draws = vec![None; self.slots.len()];
-        let (slots, options) = (&mut self.slots, &self.draw_options);
-        decoder.head().for_logits(&last_rows, |prompt, logits| {
-            for (slot, draw_of) in slots.iter_mut().zip(&mut draws).filter(|(slot, _)| slot.prompt == prompt)
-            {
-                *draw_of = Some(draw(logits, options, &mut slot.rng)?);
-            }
-            Ok(())
-        })?;
-        self.prefilled = true;
-        for (sequence, draw) in draws.into_iter().enumerate() {
-            self.record(sequence, draw);
-        }
-        Ok(())
-    }
-
-    fn decode(&mut self, decoder: &Decoder, live: &[usize]) -> Result<()> {
-        let mut rows = Rows::default();
-        for &sequence in live {
-            let (slot, generated) = (&self.slots[sequence], &self.sequences[sequence]);
-            let prompt = self.prompts[slot.prompt];
-            let done = generated.ids.len() as u32;
-            let row = slot.first_row + done - 1;
-            let last = generated.ids[done as usize - 1];
-            rows.push(last, prompt.1 - prompt.0 + done - 1, row, &[prompt, (slot.first_row, row + 1)]);
-        }
-        let x = self.run_layers(decoder, &rows);
-        let mut draws = vec![None; live.len()];
-        let (slots, options) = (&mut self.slots, &self.draw_options);
-        decoder.head().for_logits(&x, |row, logits| {
-            draws[row] = Some(draw(logits, options, &mut slots[live[row]].rng)?);
-            Ok(())
-        })?;
-        for (&sequence, draw) in live.iter().zip(draws) {
-            self.record(sequence, draw);
-        }
-        Ok(())
-    }
-
-    /// The residual stream behind the last layer; fills the rows' places in the cache.
-    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Vec<f32> {
-        let config = decoder.config();
-        let (hidden, kv_width) = (config.hidden_size, config.kv_width());
-        self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
-        let mut x = vec![0.0; rows.ids.len() * hidden];
-        embed(&decoder.weights()[decoder.layout().embed.clone()], hidden, &rows.ids, &mut x);
-        let trace = &mut self.trace;
-        trace.resize(config, rows.ids.len());
-        for (index, (keys, values)) in self.cache.iter_mut().enumerate() {
-            trace.x.copy_from_slice(&x);
-            let layer = decoder.layer(index);
-            layer.project_heads(trace, &self.rope, &rows.positions);
-            let new_rows = trace.k.chunks_exact(kv_width).zip(trace.v.chunks_exact(kv_width));
-            for (&row, (key, value)) in rows.cache_rows.iter().zip(new_rows) {
-                keys[row as usize * kv_width..][..kv_width].copy_from_slice(key);
-                values[row as usize * kv_width..][..kv_width].copy_from_slice(value);
-            }
-            let LayerTrace { q, attention: out, log_sum, .. } = trace;
-            attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
-            layer.finish(trace, &mut x);
-        }
-        x
-    }
-
-    fn record(&mut self, sequence: usize, draw: Option<Draw>) {
-        let (Some(draw), generated) = (draw, &mut self.sequences[sequence]) else { return };
-        generated.ids.push(draw.id);
-        generated.log_prob.push(draw.log_prob);
-        generated.sampled_log_prob.push(draw.sampled_log_prob);
-        if self.options.stop_ids.contains(&draw.id) {
-            generated.finish_reason = Some(FinishReason::Stop);
-        } else if generated.ids.len() == self.options.max_tokens {
-            generated.finish_reason = Some(FinishReason::Length);
-        }
     }
 }
 
@@ -388,6 +225,10 @@ fn check_requests(
     if options.max_tokens == 0 {
         return Err(Error::new(ErrorKind::OutOfRange, "maxTokens must be >= 1: got 0"));
     }
+    let num_rows = requests.iter().fold(0_usize, |rows, request| {
+        rows.saturating_add(request.prompt_ids.len()).saturating_add(options.max_tokens)
+    });
+    check_limit("the key/value cache", num_rows, BATCH_TOKENS_MAX)?;
     for (index, request) in requests.iter().enumerate() {
         let place = |error: Error| error.at(format!("request {index}"));
         if request.prompt_ids.is_empty() {

@@ -2,6 +2,7 @@
 
 mod config;
 mod decoder;
+mod decoding;
 mod generation;
 mod head;
 mod layer;

@@ -122,7 +122,7 @@ fn greedy_generation_equals_that_of_transformers() {
         let greedy: Vec<u32> = serde_json::from_value(case.json["decode"]["greedy_ids"].clone()).unwrap();
         let options = GenerationOptions { max_tokens: greedy.len(), temperature: 0.0, ..Default::default() };
         let request = Request { prompt_ids: prompt, seed: 0 };
-        let mut generation = Generation::new(&decoder, &[request], options).unwrap();
+        let mut generation = Generation::new(&decoder, &[request], &options).unwrap();
         while generation.step(&decoder).unwrap() > 0 {}
         assert_eq!(generation.sequences()[0].ids, greedy, "{name}");
     }
