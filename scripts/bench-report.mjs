@@ -53,6 +53,7 @@ export function recordOf(bench, { figures, ...rest }) {
     command,
     machine: { name, ...built },
     ...rest,
+    ...(profileMs && { profileMs }),
     versions,
     figures: measured,
   }
