@@ -46,7 +46,7 @@ asProgram(async () => {
       continue
     }
     process.stdout.write(formatReport(report))
-    if (values.record) process.stdout.write(`record: ${writeRecord(bench, report)}\n`)
+    if (values.record && values.build) process.stdout.write(`record: ${writeRecord(bench, report)}\n`)
   }
   return code
 })
