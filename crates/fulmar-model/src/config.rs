@@ -42,10 +42,10 @@ pub struct DecoderConfig {
     /// Query heads.
     pub num_attention_heads: usize,
     /// Key/value heads; divides the query heads. Default: as many as query heads.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_key_value_heads: Option<usize>,
     /// Width of a head, even. Default: hidden size / query heads.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_dim: Option<usize>,
     /// Longest sequence.
     #[serde(default = "default_positions")]
@@ -256,6 +256,7 @@ mod tests {
         let new =
             DecoderConfig::from_json(&json(&[("rope_parameters", serde_json::json!({"rope_theta": 5.0}))]));
         assert_eq!((old.theta(), new.unwrap().theta()), (5.0, 5.0));
+        assert!(!old.to_json().contains("null"), "transformers refuses a null head_dim");
         assert_eq!(DecoderConfig::from_json(&old.to_json()), Ok(old));
     }
 }
