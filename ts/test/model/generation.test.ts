@@ -28,10 +28,10 @@ async function trained(
 describe('generate', () => {
   it('draws a thousand tokens with the bits of the trainer’s forward pass, in any batch', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
-    const options = { maxTokens: 40, stopIds: [2] }
+    const options = { maxTokens: 40 }
     const drawn = await generate(decoder, prompts, options)
     const sampled = drawn.flatMap(({ logProbs }) => [...logProbs])
-    expect(sampled.length).toBeGreaterThan(500)
+    expect(sampled.length).toBeGreaterThanOrEqual(1000)
     expect(await trained(decoder, prompts, drawn)).toEqual(sampled)
     const few = [prompts[3], prompts[31]].filter((prompt) => prompt !== undefined)
     expect(await generate(decoder, few, options)).toEqual([drawn[3], drawn[31]])
