@@ -8,7 +8,7 @@
 import assert from 'node:assert/strict'
 import {
   CharTokenizer,
-  ChatMlRenderer,
+  createRenderer,
   Ledger,
   type LedgerSample,
   type Message,
@@ -18,7 +18,7 @@ import {
 } from 'fulmar'
 
 using tokenizer = new CharTokenizer()
-using renderer = new ChatMlRenderer(tokenizer)
+using renderer = createRenderer(tokenizer, { name: 'chatml' })
 using ledger = new Ledger()
 
 /** Stands in for a language model: it says these lines, and then stops. */

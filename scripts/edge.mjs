@@ -107,9 +107,9 @@ async function check(port, imports) {
 
 /** Four answers as an engine would send them: right, wrong, right, and without the form that was asked for. */
 async function sampleRequest() {
-  const { CharTokenizer, ChatMlRenderer } = await import('fulmar')
+  const { CharTokenizer, createRenderer } = await import('fulmar')
   const tokenizer = new CharTokenizer()
-  const [stopId] = new ChatMlRenderer(tokenizer).stopIds
+  const [stopId] = createRenderer(tokenizer, { name: 'chatml' }).stopIds
   const answers = ['[ANSWER] 42', '[ANSWER] 41', '[ANSWER] 42', '42']
   const logProb = (row, t, scale) => -scale * (1 + ((row * 7 + t * 3) % 11))
   return {

@@ -12,7 +12,7 @@
 import {
   AdamW,
   CharTokenizer,
-  ChatMlRenderer,
+  createRenderer,
   Decoder,
   DecoderPolicy,
   describeBuild,
@@ -54,7 +54,7 @@ const LOG_PROB_TOLERANCE = 1e-3
 
 const options = readOptions({ rounds: 15 })
 using tokenizer = new CharTokenizer()
-using chatMl = new ChatMlRenderer(tokenizer)
+using chatMl = createRenderer(tokenizer, { name: 'chatml' })
 using decoder = Decoder.fromSeed({ ...TINY_DECODER, vocab_size: tokenizer.vocabSize }, { seed: 1 })
 using optimizer = new AdamW(decoder, { learningRate: LEARNING_RATE })
 const questions = Array.from({ length: 64 }, (_, index) => `Sum of digits: [${10 + index}, ${99 - index}]`)
@@ -207,7 +207,7 @@ function shareOfDigits(text: string): number {
 }
 
 /** ChatML, but a rollout never stops and everything that was sampled is its text. */
-function endless(inner: ChatMlRenderer): Renderer {
+function endless(inner: Renderer): Renderer {
   return {
     stopIds: [],
     render: (messages, renderOptions) => inner.render(messages, renderOptions),

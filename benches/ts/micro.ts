@@ -2,7 +2,7 @@
 
 import {
   CharTokenizer,
-  ChatMlRenderer,
+  createRenderer,
   drawToken,
   GRPOLoss,
   groupAdvantage,
@@ -22,7 +22,7 @@ const NUM_REWARDS = 8192
 const TIME_MS = 500
 
 using tokenizer = new CharTokenizer()
-using renderer = new ChatMlRenderer(tokenizer)
+using renderer = createRenderer(tokenizer, { name: 'chatml' })
 using rng = Rng.fromSeed(1)
 
 const conversation: Message[] = Array.from({ length: NUM_MESSAGES }, (_, index) => ({

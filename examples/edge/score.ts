@@ -1,6 +1,6 @@
 /** Scores the rollouts of one prompt, token by token. Nothing here knows on which machine or backend it runs. */
 
-import { CharTokenizer, ChatMlRenderer, GRPOLoss, groupAdvantage, Ledger, type Message } from 'fulmar'
+import { CharTokenizer, createRenderer, GRPOLoss, groupAdvantage, Ledger, type Message } from 'fulmar'
 
 /** One answer as an engine reports it: token ids and their log-probabilities, never text. */
 export interface ScoreRollout {
@@ -31,7 +31,7 @@ export interface ScoreResponse {
 /** Renders the question, masks what was sampled, compares the answers and takes the gradient of the GRPO loss. */
 export function scoreRollouts({ messages, rollouts, target }: ScoreRequest): ScoreResponse {
   using tokenizer = new CharTokenizer()
-  using renderer = new ChatMlRenderer(tokenizer)
+  using renderer = createRenderer(tokenizer, { name: 'chatml' })
   const prompt = renderer.render(messages, { addGenerationPrompt: true })
   const completions = rollouts.map(({ ids }) => Uint32Array.from(ids))
   const rewards = completions.map((ids) => reward(renderer.parse(ids).content, target))

@@ -1,14 +1,14 @@
-//! The face of `fulmar-chat`: messages, the ChatML renderer and the ledger.
+//! The face of `fulmar-chat`: messages, renderers and the ledger.
 
-use fulmar::chat::{self, Renderer};
+use fulmar::chat;
 use fulmar::core::{index_from_f64, options_from_json};
 use napi::bindgen_prelude::{Either, Float32Array, Int32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::{Result, guard};
 use crate::slot::Slot;
-use crate::tokenizer::CharTokenizer;
+use crate::tokenizer::Tokenizer;
 
 /// Checks that a JSON list of messages could follow `num_held` messages.
 #[napi]
@@ -42,20 +42,21 @@ fn bytes(mask: &[bool]) -> Uint8Array {
     mask.iter().map(|&bit| u8::from(bit)).collect::<Vec<_>>().into()
 }
 
-/// The renderer of `fulmar_chat::ChatMlRenderer`.
+/// Any `fulmar_chat::Renderer`.
 #[napi]
-pub struct ChatMlRenderer {
-    inner: Slot<chat::ChatMlRenderer>,
+pub struct Renderer {
+    inner: Slot<Box<dyn chat::Renderer>>,
 }
 
 #[napi]
-impl ChatMlRenderer {
-    /// A renderer with a tokenizer, which it goes on to own too.
+impl Renderer {
+    /// The renderer of a configuration with a tokenizer, which it goes on to own too.
     #[napi(constructor)]
-    pub fn new(tokenizer: &CharTokenizer) -> Result<Self> {
+    pub fn new(tokenizer: &Tokenizer, config: String) -> Result<Self> {
         guard(|| {
-            let renderer = chat::ChatMlRenderer::new(tokenizer.share()?)?;
-            Ok(Self { inner: Slot::new("ChatMlRenderer", renderer) })
+            let config = options_from_json("config", &config)?;
+            let renderer = chat::create_renderer(tokenizer.share()?, &config)?;
+            Ok(Self { inner: Slot::new("renderer", renderer) })
         })
     }
 
@@ -76,10 +77,15 @@ impl ChatMlRenderer {
         prompt: &[u32],
         completion: &[u32],
         messages: String,
+        tools: String,
     ) -> Result<Either<Rendered, String>> {
         guard(|| {
             let history = chat::History::from_json(&messages)?;
-            match self.inner.with(|renderer| renderer.bridge(prompt, completion, history.messages()))? {
+            let tools: Vec<Value> = options_from_json("tools", &tools)?;
+            match self
+                .inner
+                .with(|renderer| renderer.bridge(prompt, completion, history.messages(), &tools))?
+            {
                 chat::Bridge::Extended(rendered) => Ok(Either::A(rendered.into())),
                 chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
             }
@@ -88,8 +94,11 @@ impl ChatMlRenderer {
 
     /// What a completion says, as JSON.
     #[napi]
-    pub fn parse(&self, ids: &[u32]) -> Result<String> {
-        guard(|| self.inner.with(|renderer| Ok(json!(renderer.parse(ids)?).to_string())))
+    pub fn parse(&self, ids: &[u32], options: String) -> Result<String> {
+        guard(|| {
+            let options = options_from_json("options", &options)?;
+            self.inner.with(|renderer| Ok(json!(renderer.parse(ids, &options)?).to_string()))
+        })
     }
 
     /// The ids that end a turn.

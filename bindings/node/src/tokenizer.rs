@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulmar::core::{integer_from_f64, options_from_json};
-use fulmar::tokenizer::{self, Tokenizer};
+use fulmar::tokenizer::{self, CharTokenizer};
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 
@@ -17,37 +17,35 @@ pub struct Encoding {
     pub offsets: Uint32Array,
 }
 
-/// The tokenizer of `fulmar_tokenizer::CharTokenizer`.
+/// Any `fulmar_tokenizer::Tokenizer`.
 #[napi]
-pub struct CharTokenizer {
-    inner: Slot<Arc<tokenizer::CharTokenizer>>,
+pub struct Tokenizer {
+    inner: Slot<Arc<dyn tokenizer::Tokenizer>>,
 }
 
-impl From<tokenizer::CharTokenizer> for CharTokenizer {
-    fn from(tokenizer: tokenizer::CharTokenizer) -> Self {
-        Self { inner: Slot::new("CharTokenizer", Arc::new(tokenizer)) }
+impl Tokenizer {
+    fn own(tokenizer: impl tokenizer::Tokenizer + 'static) -> Self {
+        Self { inner: Slot::new("tokenizer", Arc::new(tokenizer)) }
     }
-}
 
-impl CharTokenizer {
     /// Another owner of the tokenizer.
-    pub fn share(&self) -> fulmar::core::Result<Arc<tokenizer::CharTokenizer>> {
+    pub fn share(&self) -> fulmar::core::Result<Arc<dyn tokenizer::Tokenizer>> {
         self.inner.with(|tokenizer| Ok(Arc::clone(tokenizer)))
     }
 }
 
 #[napi]
-impl CharTokenizer {
-    /// The tokenizer of these options.
-    #[napi(constructor)]
-    pub fn new(options: String) -> Result<Self> {
-        guard(|| Ok(tokenizer::CharTokenizer::new(options_from_json("options", &options)?)?.into()))
+impl Tokenizer {
+    /// A `CharTokenizer` of these options.
+    #[napi(factory)]
+    pub fn characters(options: String) -> Result<Self> {
+        guard(|| Ok(Self::own(CharTokenizer::new(options_from_json("options", &options)?)?)))
     }
 
-    /// Reads the JSON form.
+    /// Reads the JSON form of a `CharTokenizer`.
     #[napi(factory)]
-    pub fn from_json(text: String) -> Result<Self> {
-        guard(|| Ok(tokenizer::CharTokenizer::from_json(&text)?.into()))
+    pub fn characters_from_json(text: String) -> Result<Self> {
+        guard(|| Ok(Self::own(CharTokenizer::from_json(&text)?)))
     }
 
     /// The JSON form.
@@ -62,11 +60,13 @@ impl CharTokenizer {
         guard(|| Ok(self.share()?.vocab_size() as u32))
     }
 
-    /// The ids of a text.
+    /// The ids of a text; `added`: markers that it spells become ids.
     #[napi]
-    pub fn encode(&self, text: String) -> Result<Encoding> {
+    pub fn encode(&self, text: String, added: bool) -> Result<Encoding> {
         guard(|| {
-            let tokenizer::Encoding { ids, offsets } = self.share()?.encode(&text)?;
+            let tokenizer = self.share()?;
+            let encoding = if added { tokenizer.encode_added(&text) } else { tokenizer.encode(&text) };
+            let tokenizer::Encoding { ids, offsets } = encoding?;
             Ok(Encoding { ids: ids.into(), offsets: offsets.into_flattened().into() })
         })
     }

@@ -1,14 +1,14 @@
-//! The face of `fulmar-chat`: messages, the ChatML renderer and the ledger.
+//! The face of `fulmar-chat`: messages, renderers and the ledger.
 
 use std::sync::Arc;
 
-use fulmar::chat::{self, Renderer};
+use fulmar::chat;
 use fulmar::core::{index_from_f64, options_from_json};
-use serde_json::json;
+use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tokenizer::CharTokenizer;
+use crate::tokenizer::Tokenizer;
 
 /// Checks that a JSON list of messages could follow `num_held` messages.
 #[wasm_bindgen(js_name = checkMessages)]
@@ -45,19 +45,19 @@ fn bytes(mask: &[bool]) -> Vec<u8> {
     mask.iter().map(|&bit| u8::from(bit)).collect()
 }
 
-/// The renderer of `fulmar_chat::ChatMlRenderer`.
+/// Any `fulmar_chat::Renderer`.
 #[wasm_bindgen]
-pub struct ChatMlRenderer {
-    inner: chat::ChatMlRenderer,
+pub struct Renderer {
+    inner: Box<dyn chat::Renderer>,
 }
 
 #[wasm_bindgen]
-impl ChatMlRenderer {
-    /// A renderer with a tokenizer, which it goes on to own too.
+impl Renderer {
+    /// The renderer of a configuration with a tokenizer, which it goes on to own too.
     #[wasm_bindgen(constructor)]
-    pub fn new(tokenizer: &CharTokenizer) -> Result<Self> {
+    pub fn new(tokenizer: &Tokenizer, config: &str) -> Result<Self> {
         let tokenizer = Arc::clone(&tokenizer.inner);
-        guard(|| Ok(Self { inner: chat::ChatMlRenderer::new(tokenizer)? }))
+        guard(|| Ok(Self { inner: chat::create_renderer(tokenizer, &options_from_json("config", config)?)? }))
     }
 
     /// The ids of a conversation.
@@ -69,10 +69,11 @@ impl ChatMlRenderer {
     }
 
     /// The next prompt, or the name of a refusal.
-    pub fn bridge(&self, prompt: &[u32], completion: &[u32], messages: &str) -> Result<JsValue> {
+    pub fn bridge(&self, prompt: &[u32], completion: &[u32], messages: &str, tools: &str) -> Result<JsValue> {
         guard(|| {
             let history = chat::History::from_json(messages)?;
-            match self.inner.bridge(prompt, completion, history.messages())? {
+            let tools: Vec<Value> = options_from_json("tools", tools)?;
+            match self.inner.bridge(prompt, completion, history.messages(), &tools)? {
                 chat::Bridge::Extended(rendered) => Ok(Rendered::from(rendered).into()),
                 chat::Bridge::Declined(refusal) => Ok(refusal.name().into()),
             }
@@ -80,8 +81,8 @@ impl ChatMlRenderer {
     }
 
     /// What a completion says, as JSON.
-    pub fn parse(&self, ids: &[u32]) -> Result<String> {
-        guard(|| Ok(json!(self.inner.parse(ids)?).to_string()))
+    pub fn parse(&self, ids: &[u32], options: &str) -> Result<String> {
+        guard(|| Ok(json!(self.inner.parse(ids, &options_from_json("options", options)?)?).to_string()))
     }
 
     /// The ids that end a turn.

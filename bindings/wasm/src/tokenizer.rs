@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulmar::core::{integer_from_f64, options_from_json};
-use fulmar::tokenizer::{self, Tokenizer};
+use fulmar::tokenizer::{self, CharTokenizer};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
@@ -15,30 +15,29 @@ pub struct Encoding {
     pub offsets: Vec<u32>,
 }
 
-/// The tokenizer of `fulmar_tokenizer::CharTokenizer`.
+/// Any `fulmar_tokenizer::Tokenizer`.
 #[wasm_bindgen]
-pub struct CharTokenizer {
-    pub(crate) inner: Arc<tokenizer::CharTokenizer>,
+pub struct Tokenizer {
+    pub(crate) inner: Arc<dyn tokenizer::Tokenizer>,
 }
 
-impl From<tokenizer::CharTokenizer> for CharTokenizer {
-    fn from(tokenizer: tokenizer::CharTokenizer) -> Self {
+impl Tokenizer {
+    fn own(tokenizer: impl tokenizer::Tokenizer + 'static) -> Self {
         Self { inner: Arc::new(tokenizer) }
     }
 }
 
 #[wasm_bindgen]
-impl CharTokenizer {
-    /// The tokenizer of these options.
-    #[wasm_bindgen(constructor)]
-    pub fn new(options: &str) -> Result<Self> {
-        guard(|| Ok(tokenizer::CharTokenizer::new(options_from_json("options", options)?)?.into()))
+impl Tokenizer {
+    /// A `CharTokenizer` of these options.
+    pub fn characters(options: &str) -> Result<Self> {
+        guard(|| Ok(Self::own(CharTokenizer::new(options_from_json("options", options)?)?)))
     }
 
-    /// Reads the JSON form.
-    #[wasm_bindgen(js_name = fromJson)]
-    pub fn from_json(text: &str) -> Result<Self> {
-        guard(|| Ok(tokenizer::CharTokenizer::from_json(text)?.into()))
+    /// Reads the JSON form of a `CharTokenizer`.
+    #[wasm_bindgen(js_name = charactersFromJson)]
+    pub fn characters_from_json(text: &str) -> Result<Self> {
+        guard(|| Ok(Self::own(CharTokenizer::from_json(text)?)))
     }
 
     /// The JSON form.
@@ -53,10 +52,11 @@ impl CharTokenizer {
         guard(|| Ok(self.inner.vocab_size() as u32))
     }
 
-    /// The ids of a text.
-    pub fn encode(&self, text: &str) -> Result<Encoding> {
+    /// The ids of a text; `added`: markers that it spells become ids.
+    pub fn encode(&self, text: &str, added: bool) -> Result<Encoding> {
         guard(|| {
-            let tokenizer::Encoding { ids, offsets } = self.inner.encode(text)?;
+            let encoding = if added { self.inner.encode_added(text) } else { self.inner.encode(text) };
+            let tokenizer::Encoding { ids, offsets } = encoding?;
             Ok(Encoding { ids, offsets: offsets.into_flattened() })
         })
     }

@@ -2,10 +2,10 @@
 
 use fulmar_core::ErrorKind;
 
-use crate::{Bridge, BridgeRefusal, Message, Origin, RenderOptions, Rendered, Renderer, Result};
+use crate::{Bridge, BridgeRefusal, Message, Origin, ParseOptions, RenderOptions, Rendered, Renderer, Result};
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
 
 /// What every [`Renderer`] must do; each implementation's tests call this with conversations that it can render.
 ///
@@ -18,7 +18,7 @@ pub fn check_renderer(renderer: &dyn Renderer, conversations: &[Vec<Message>]) -
     assert!(!renderer.stop_ids().is_empty(), "a turn can end");
     let nothing = renderer.render(&[], &PROMPT).map_err(|error| error.kind());
     assert_eq!(nothing, Err(ErrorKind::Empty), "no message is refused");
-    assert_eq!(renderer.parse(&[])?.content, "", "an empty completion says nothing");
+    assert_eq!(renderer.parse(&[], &ParseOptions::default())?.content, "", "an empty completion says nothing");
     for messages in conversations {
         check_masks(renderer, messages)?;
         check_refusals(renderer, messages)?;
@@ -69,10 +69,10 @@ fn check_refusals(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
     let assistant = [Message::new("assistant", "1")?];
     let stranger = [Message::new("stranger", "1")?];
     let refused = |refusal| Ok(Bridge::Declined(refusal));
-    assert_eq!(renderer.bridge(&[], &prompt, &user), refused(BridgeRefusal::EmptyPrompt));
-    assert_eq!(renderer.bridge(&prompt, &prompt, &[]), refused(BridgeRefusal::EmptyExtension));
-    assert_eq!(renderer.bridge(&prompt, &prompt, &assistant), refused(BridgeRefusal::AssistantInExtension));
-    assert_eq!(renderer.bridge(&prompt, &prompt, &stranger), refused(BridgeRefusal::UnknownRole));
+    assert_eq!(renderer.bridge(&[], &prompt, &user, &[]), refused(BridgeRefusal::EmptyPrompt));
+    assert_eq!(renderer.bridge(&prompt, &prompt, &[], &[]), refused(BridgeRefusal::EmptyExtension));
+    assert_eq!(renderer.bridge(&prompt, &prompt, &assistant, &[]), refused(BridgeRefusal::AssistantInExtension));
+    assert_eq!(renderer.bridge(&prompt, &prompt, &stranger, &[]), refused(BridgeRefusal::UnknownRole));
     Ok(())
 }
 
@@ -87,7 +87,7 @@ fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
             .filter(|&t| spoken.sampled_mask[t])
             .map(|t| spoken.ids[t])
             .collect();
-        let parsed = renderer.parse(&sampled_ids)?;
+        let parsed = renderer.parse(&sampled_ids, &ParseOptions::default())?;
         assert_eq!(parsed.content, message.text()?, "what was rendered parses back");
         assert!(parsed.finished && !parsed.overran, "a rendered turn ends where it should");
         let replies = messages[turn + 1..].iter().take_while(|reply| reply.role() != "assistant").cloned();
@@ -104,8 +104,8 @@ fn check_bridge(
     replies: &[Message],
 ) -> Result<()> {
     for end in 0..=completion.len() {
-        renderer.parse(&completion[..end])?;
-        let Bridge::Extended(next) = renderer.bridge(prompt, &completion[..end], replies)? else {
+        renderer.parse(&completion[..end], &ParseOptions::default())?;
+        let Bridge::Extended(next) = renderer.bridge(prompt, &completion[..end], replies, &[])? else {
             continue;
         };
         let given = prompt.len() + end;

@@ -4,15 +4,17 @@
 //! it came from. What a policy samples is never encoded again: [`Renderer::bridge`] appends to it, and the [`Ledger`]
 //! keeps it with its log-probabilities and the weights that sampled it.
 
-mod chatml;
 mod check;
+mod config;
+mod family;
 mod history;
 mod ledger;
 mod message;
 mod renderer;
 
-pub use chatml::ChatMlRenderer;
 pub use check::check_renderer;
+pub use config::{RendererConfig, create_renderer};
+pub use family::ChatMlRenderer;
 pub use fulmar_core::Result;
 pub use history::History;
 pub use ledger::{
@@ -21,6 +23,6 @@ pub use ledger::{
 };
 pub use message::Message;
 pub use renderer::{
-    Bridge, BridgeRefusal, Origin, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Rendered,
+    Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Rendered,
     Renderer, ToolCallStatus,
 };

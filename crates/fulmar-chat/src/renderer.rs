@@ -3,6 +3,7 @@
 use fulmar_core::{Error, ErrorKind};
 use fulmar_tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Message, Result};
 
@@ -64,12 +65,26 @@ impl Origin {
     }
 }
 
-/// How [`Renderer::render`] ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// What [`Renderer::render`] is told besides the messages.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RenderOptions {
     /// Whether the opening of an assistant's turn follows the messages.
     pub add_generation_prompt: bool,
+    /// The tools on offer, as OpenAI envelopes or flat `{name, description, parameters}`.
+    pub tools: Vec<Value>,
+}
+
+/// What [`Renderer::parse`] is told besides the completion.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ParseOptions {
+    /// The prompt that the completion answers: its end says whether reasoning was already open or closed. Without it,
+    /// the renderer's own generation prompt is taken for its end.
+    pub prompt_ids: Option<Vec<u32>>,
+    /// The tools on offer; their schemas decide the types of arguments, and a call of another tool is `unknown_tool`.
+    /// Empty: any name is accepted.
+    pub tools: Vec<Value>,
 }
 
 /// Token ids and where each came from: parallel lists of shape `[T]`.
@@ -128,6 +143,14 @@ pub enum BridgeRefusal {
     AssistantInExtension,
     /// A role that the family does not have.
     UnknownRole,
+    /// A user's query would take reasoning out of earlier turns, so they must be rendered again.
+    UserQueryUnderToolCycle,
+    /// The turn stopped while its reasoning was open: closing it would put tokens before a sampled one.
+    OpenReasoningAfterStop,
+    /// The template is opaque, and it did not keep what it had written before.
+    OpaqueTemplate,
+    /// The next prompt would be longer than the renderer allows.
+    OverLength,
 }
 
 impl BridgeRefusal {
@@ -139,6 +162,10 @@ impl BridgeRefusal {
             Self::EmptyExtension => "empty_extension",
             Self::AssistantInExtension => "assistant_in_extension",
             Self::UnknownRole => "unknown_role",
+            Self::UserQueryUnderToolCycle => "user_query_under_tool_cycle",
+            Self::OpenReasoningAfterStop => "open_reasoning_after_stop",
+            Self::OpaqueTemplate => "opaque_template",
+            Self::OverLength => "over_length",
         }
     }
 }
@@ -173,6 +200,7 @@ pub enum ToolCallStatus {
 
 /// One tool call in a completion. Broken calls are data, never errors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ParsedToolCall {
     /// The text of the call as it was sampled.
     pub raw: String,
@@ -184,6 +212,8 @@ pub struct ParsedToolCall {
     pub arguments: Option<String>,
     /// The call's id, where the family has ids.
     pub id: Option<String>,
+    /// Where the call stands in the completion: `[start, end)` of its ids.
+    pub token_span: [usize; 2],
 }
 
 /// What a completion says.
@@ -194,6 +224,8 @@ pub struct Parsed {
     pub content: String,
     /// The reasoning; `None` if the family has none or the completion holds none.
     pub reasoning_content: Option<String>,
+    /// Whether reasoning that was opened was also closed; true where there is none.
+    pub reasoning_complete: bool,
     /// The tool calls, in order.
     pub tool_calls: Vec<ParsedToolCall>,
     /// Whether a stop token was sampled.
@@ -227,9 +259,10 @@ pub enum PrefixStability {
 /// use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 /// let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
 /// let renderer = ChatMlRenderer::new(tokenizer.clone())?;
-/// let prompt = renderer.render(&[Message::new("user", "1+1?")?], &RenderOptions { add_generation_prompt: true })?;
+/// let options = RenderOptions { add_generation_prompt: true, ..Default::default() };
+/// let prompt = renderer.render(&[Message::new("user", "1+1?")?], &options)?;
 /// let completion = [tokenizer.encode("2")?.ids, renderer.stop_ids()[..1].to_vec()].concat();
-/// let Bridge::Extended(next) = renderer.bridge(&prompt.ids, &completion, &[Message::new("user", "2+2?")?])? else {
+/// let Bridge::Extended(next) = renderer.bridge(&prompt.ids, &completion, &[Message::new("user", "2+2?")?], &[])? else {
 ///     unreachable!("nothing to refuse here")
 /// };
 /// assert!(next.ids.starts_with(&[prompt.ids, completion].concat()), "sampled tokens stay as they are");
@@ -253,13 +286,14 @@ pub trait Renderer: Send + Sync {
         prev_prompt: &[u32],
         prev_completion: &[u32],
         new_messages: &[Message],
+        tools: &[Value],
     ) -> Result<Bridge>;
 
-    /// What a completion says. Broken completions are data.
+    /// What a completion says. Broken completions are data. Markers count as ids only: text that spells one is text.
     ///
     /// # Errors
     /// `OutOfRange` if an id is not in the vocabulary.
-    fn parse(&self, ids: &[u32]) -> Result<Parsed>;
+    fn parse(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed>;
 
     /// The ids that end an assistant's turn; the first is the one that closes it properly.
     fn stop_ids(&self) -> &[u32];

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use fulmar_chat::{
-    Bridge, ChatMlRenderer, History, Message, Origin, PrefixStability, RenderOptions, Rendered, Renderer,
+    Bridge, ChatMlRenderer, History, Message, Origin, ParseOptions, PrefixStability, RenderOptions, Rendered, Renderer,
     check_renderer,
 };
 use fulmar_core::{ErrorKind, Result};
-use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Encoding, Tokenizer};
+use fulmar_tokenizer::{AddedTokens, CharTokenizer, CharTokenizerOptions, Encoding, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true };
-const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false };
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
 
 fn ascii() -> (Arc<CharTokenizer>, ChatMlRenderer) {
     let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default()).unwrap());
@@ -49,7 +49,7 @@ fn renders_and_masks_equal_those_of_torchrl() {
     let mut num_refused = 0;
     for row in golden_rows() {
         let mut dictionaries = row["chat"].clone();
-        let options = RenderOptions { add_generation_prompt: row["add_generation_prompt"] == true };
+        let options = RenderOptions { add_generation_prompt: row["add_generation_prompt"] == true, ..WHOLE };
         if row["case"] == "D" {
             let refused = renderer.render(&chat(&dictionaries), &options).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Incompatible);
@@ -154,7 +154,7 @@ fn completions_are_parsed_up_to_their_first_stop_and_broken_ones_are_data() {
     let (tokenizer, renderer) = ascii();
     let [end_of_text, open, close] = [96, 97, 98];
     let text = tokenizer.encode(" 7\n").unwrap().ids;
-    let parse = |ids: &[&[u32]]| renderer.parse(&ids.concat()).unwrap();
+    let parse = |ids: &[&[u32]]| renderer.parse(&ids.concat(), &ParseOptions::default()).unwrap();
     let whole = parse(&[&text, &[close], &text]);
     assert_eq!((whole.content.as_str(), whole.finished, whole.overran), (" 7\n", true, false));
     assert!(whole.reasoning_content.is_none() && whole.tool_calls.is_empty());
@@ -163,7 +163,7 @@ fn completions_are_parsed_up_to_their_first_stop_and_broken_ones_are_data() {
     assert_eq!(parse(&[&[close]]).content, "");
     let overran = parse(&[&text, &[open], &text]);
     assert_eq!((overran.content.as_str(), overran.overran), (" 7\n<|im_start|> 7\n", true));
-    assert_eq!(renderer.parse(&[99]).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(renderer.parse(&[99], &ParseOptions::default()).unwrap_err().kind(), ErrorKind::OutOfRange);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn what_was_sampled_past_the_end_of_a_turn_is_cut_by_the_bridge() {
     let (tokenizer, renderer) = ascii();
     let prompt = renderer.render(&[Message::new("user", "Q").unwrap()], &PROMPT).unwrap().ids;
     let completion = [tokenizer.encode("A").unwrap().ids, vec![98, 3, 4]].concat();
-    let bridge = renderer.bridge(&prompt, &completion, &[Message::new("user", "R").unwrap()]).unwrap();
+    let bridge = renderer.bridge(&prompt, &completion, &[Message::new("user", "R").unwrap()], &[]).unwrap();
     let Bridge::Extended(next) = bridge else { unreachable!("nothing to refuse") };
     assert_eq!(
         tokenizer.decode(&next.ids[prompt.len()..], false).unwrap(),
@@ -189,12 +189,14 @@ impl Tokenizer for Pairs {
     fn vocab_size(&self) -> usize {
         100 + 100 * 100
     }
-    fn encode(&self, text: &str) -> Result<Encoding> {
+    fn encode_into(&self, text: &str, _: AddedTokens, encoding: &mut Encoding) -> Result<()> {
         let ids = self.0.encode(text)?.ids;
         let pair_id = |pair: &[u32]| pair.get(1).map_or(pair[0], |second| 100 + 100 * pair[0] + second);
         let offsets =
             (0..ids.len()).step_by(2).map(|start| [start as u32, (start + 2).min(ids.len()) as u32]);
-        Ok(Encoding { offsets: offsets.collect(), ids: ids.chunks(2).map(pair_id).collect() })
+        encoding.offsets.extend(offsets);
+        encoding.ids.extend(ids.chunks(2).map(pair_id));
+        Ok(())
     }
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         let halves = |&id: &u32| if id < 100 { vec![id] } else { vec![(id - 100) / 100, (id - 100) % 100] };
@@ -208,6 +210,9 @@ impl Tokenizer for Pairs {
     }
     fn is_special(&self, id: u32) -> bool {
         self.0.is_special(id)
+    }
+    fn to_json(&self) -> String {
+        self.0.to_json()
     }
 }
 
@@ -253,7 +258,7 @@ proptest! {
             let answer = tokenizer.encode(&messages[turn].text().unwrap()).unwrap().ids;
             let completion = [answer, vec![98]].concat();
             let end = (turn + 1..messages.len()).find(|&next| messages[next].role() == "assistant").unwrap_or(messages.len());
-            let bridge = renderer.bridge(&prompt, &completion, &messages[turn + 1..end]).unwrap();
+            let bridge = renderer.bridge(&prompt, &completion, &messages[turn + 1..end], &[]).unwrap();
             let Bridge::Extended(next) = bridge else { unreachable!("replies are never refused") };
             prop_assert_eq!(&next.ids, &renderer.render(&messages[..end], &PROMPT).unwrap().ids);
             let fresh = &renderer.render(&messages[turn + 1..end], &PROMPT).unwrap();
@@ -268,11 +273,11 @@ proptest! {
     #[test]
     fn any_ids_of_the_vocabulary_parse_and_bridge(ids in prop::collection::vec(0_u32..99, 0..60)) {
         let (_, renderer) = ascii();
-        let parsed = renderer.parse(&ids).unwrap();
+        let parsed = renderer.parse(&ids, &ParseOptions::default()).unwrap();
         let first_stop = ids.iter().position(|&id| id == 98 || id == 96);
         prop_assert_eq!(parsed.finished, first_stop.is_some());
         prop_assert_eq!(parsed.overran, ids[..first_stop.unwrap_or(ids.len())].contains(&97));
-        let bridge = renderer.bridge(&[1], &ids, &[Message::new("user", "x").unwrap()]).unwrap();
+        let bridge = renderer.bridge(&[1], &ids, &[Message::new("user", "x").unwrap()], &[]).unwrap();
         let Bridge::Extended(next) = bridge else { unreachable!("nothing to refuse") };
         let kept = ids.iter().rposition(|&id| id == 98 || id == 96).map_or(ids.len(), |stop| stop + 1);
         prop_assert_eq!(&next.ids[1..=kept], &ids[..kept]);

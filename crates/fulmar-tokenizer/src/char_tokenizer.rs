@@ -9,7 +9,7 @@ use fulmar_core::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::tokenizer::check_text_length;
-use crate::{Encoding, Result, Tokenizer};
+use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
 const JSON_VERSION: u32 = 1;
 
@@ -95,20 +95,17 @@ impl CharTokenizer {
         Self::new(CharTokenizerOptions { alphabet: form.alphabet, special_tokens: form.special_tokens })
     }
 
-    /// The JSON form: `{"version":1,"kind":"char","alphabet":"...","specialTokens":[...]}`.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        let CharTokenizerOptions { alphabet, special_tokens } = &self.options;
-        serde_json::json!({
-            "version": JSON_VERSION, "kind": "char", "alphabet": alphabet, "specialTokens": special_tokens,
-        })
-        .to_string()
-    }
-
     /// What this tokenizer was made of.
     #[must_use]
     pub const fn options(&self) -> &CharTokenizerOptions {
         &self.options
+    }
+
+    /// The longest special token that `text` begins with, and its length in bytes.
+    fn marker_at(&self, text: &str) -> Option<(u32, usize)> {
+        let names = self.options.special_tokens.iter().enumerate();
+        let (index, name) = names.filter(|(_, name)| text.starts_with(*name)).max_by_key(|(_, name)| name.len())?;
+        Some(((self.characters.len() + index) as u32, name.len()))
     }
 
     fn special_token(&self, id: u32) -> Option<&str> {
@@ -122,16 +119,23 @@ impl Tokenizer for CharTokenizer {
         self.characters.len() + self.options.special_tokens.len()
     }
 
-    fn encode(&self, text: &str) -> Result<Encoding> {
+    fn encode_into(&self, text: &str, added: AddedTokens, encoding: &mut Encoding) -> Result<()> {
         check_text_length(text.len())?;
-        let mut encoding = Encoding::default();
-        for (position, character) in text.char_indices() {
-            let id =
-                self.id_of_character.get(&character).ok_or_else(|| unknown_character(character, position))?;
-            encoding.ids.push(*id);
-            encoding.offsets.push([position as u32, (position + character.len_utf8()) as u32]);
+        let num_held = encoding.ids.len();
+        let mut start = 0;
+        while let Some(character) = text[start..].chars().next() {
+            let marker = if added == AddedTokens::AsIds { self.marker_at(&text[start..]) } else { None };
+            let known = self.id_of_character.get(&character).map(|&id| (id, character.len_utf8()));
+            let Some((id, num_bytes)) = marker.or(known) else {
+                encoding.ids.truncate(num_held);
+                encoding.offsets.truncate(num_held);
+                return Err(unknown_character(character, start));
+            };
+            encoding.ids.push(id);
+            encoding.offsets.push([start as u32, (start + num_bytes) as u32]);
+            start += num_bytes;
         }
-        Ok(encoding)
+        Ok(())
     }
 
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
@@ -168,6 +172,15 @@ impl Tokenizer for CharTokenizer {
 
     fn is_special(&self, id: u32) -> bool {
         self.special_token(id).is_some()
+    }
+
+    /// The JSON form: `{"version":1,"kind":"char","alphabet":"...","specialTokens":[...]}`.
+    fn to_json(&self) -> String {
+        let CharTokenizerOptions { alphabet, special_tokens } = &self.options;
+        serde_json::json!({
+            "version": JSON_VERSION, "kind": "char", "alphabet": alphabet, "specialTokens": special_tokens,
+        })
+        .to_string()
     }
 }
 
@@ -252,6 +265,26 @@ mod tests {
         assert_eq!(tokenizer.id_of("<|im_end|>"), Some(98));
         assert_eq!(tokenizer.token_of(98).as_deref(), Some("<|im_end|>"));
         assert_eq!(tokenizer.token_of(99), None);
+    }
+
+    #[test]
+    fn markers_become_ids_only_where_that_is_asked_for() {
+        let tokenizer = make("<s>ab", &["<s>", "<s>a"]).unwrap();
+        assert_eq!(tokenizer.encode("b<s>").unwrap().ids, [4, 0, 1, 2]);
+        let encoding = tokenizer.encode_added("b<s>b<s>a").unwrap();
+        assert_eq!(encoding.ids, [4, 5, 4, 6], "the longest marker wins");
+        assert_eq!(encoding.offsets, [[0, 1], [1, 4], [4, 5], [5, 9]]);
+    }
+
+    #[test]
+    fn a_refused_text_leaves_the_encoding_as_it_was() {
+        let tokenizer = make("ab", &[]).unwrap();
+        let mut encoding = tokenizer.encode("ab").unwrap();
+        let before = encoding.clone();
+        assert!(tokenizer.encode_into("aX", AddedTokens::AsText, &mut encoding).is_err());
+        assert_eq!(encoding, before);
+        tokenizer.encode_into("b", AddedTokens::AsText, &mut encoding).unwrap();
+        assert_eq!((encoding.ids, encoding.offsets[2]), (vec![0, 1, 1], [0, 1]));
     }
 
     #[test]

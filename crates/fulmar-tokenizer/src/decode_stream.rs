@@ -95,7 +95,7 @@ impl DecodeStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CharTokenizer, CharTokenizerOptions, Encoding};
+    use crate::{AddedTokens, CharTokenizer, CharTokenizerOptions, Encoding};
 
     /// The naive byte tokenizer: ids 0..256 are bytes, 256 is special; broken UTF-8 decodes to U+FFFD.
     struct Bytes;
@@ -104,15 +104,16 @@ mod tests {
         fn vocab_size(&self) -> usize {
             257
         }
-        fn encode(&self, text: &str) -> Result<Encoding> {
-            let ids = text.bytes().map(u32::from).collect();
+        fn encode_into(&self, text: &str, _: AddedTokens, encoding: &mut Encoding) -> Result<()> {
+            encoding.ids.extend(text.bytes().map(u32::from));
             let ranges = text.char_indices().flat_map(|(start, character)| {
                 std::iter::repeat_n(
                     [start as u32, (start + character.len_utf8()) as u32],
                     character.len_utf8(),
                 )
             });
-            Ok(Encoding { ids, offsets: ranges.collect() })
+            encoding.offsets.extend(ranges);
+            Ok(())
         }
         fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
             let mut bytes = Vec::new();
@@ -138,6 +139,9 @@ mod tests {
         }
         fn is_special(&self, id: u32) -> bool {
             id == 256
+        }
+        fn to_json(&self) -> String {
+            "{}".to_owned()
         }
     }
 

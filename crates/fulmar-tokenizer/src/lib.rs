@@ -1,7 +1,8 @@
 //! Text to token ids and back, behind one trait.
 //!
-//! [`Tokenizer`] never makes a special id out of text: `<|im_end|>` typed by a user is ten ordinary characters.
-//! Whoever builds prompts adds special tokens by id, so no message can close its own frame.
+//! [`Tokenizer::encode`] never makes an added token out of text: `<|im_end|>` typed by a user is ten ordinary
+//! characters. Whoever builds prompts adds such tokens by id, so no message can close its own frame; only the output
+//! of a template, which writes markers by name, goes through [`Tokenizer::encode_added`].
 
 mod char_tokenizer;
 mod check;
@@ -12,4 +13,4 @@ pub use char_tokenizer::{CharTokenizer, CharTokenizerOptions};
 pub use check::check_tokenizer;
 pub use decode_stream::DecodeStream;
 pub use fulmar_core::Result;
-pub use tokenizer::{Encoding, Tokenizer};
+pub use tokenizer::{AddedTokens, Encoding, Tokenizer};

@@ -4,10 +4,20 @@ use fulmar_core::{Error, ErrorKind, limits};
 
 use crate::Result;
 
+/// What becomes of the name of an added token, such as `<|im_end|>`, inside a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AddedTokens {
+    /// It stays the text that it is: what users and models write can never end a turn.
+    #[default]
+    AsText,
+    /// It becomes the token's id: for the output of templates, which write markers by name.
+    AsIds,
+}
+
 /// What [`Tokenizer::encode`] returns: two parallel lists, one entry for each token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Encoding {
-    /// Token ids, none of them special.
+    /// Token ids.
     pub ids: Vec<u32>,
     /// `[start, end)` of each token in bytes of the UTF-8 text. Starts never decrease; tokens of one
     /// character that is split over several tokens share its range.
@@ -31,12 +41,33 @@ pub trait Tokenizer: Send + Sync {
     /// How many ids there are, special ones included.
     fn vocab_size(&self) -> usize;
 
-    /// The ids of `text`, none of them special. Empty text gives no ids.
+    /// Appends the ids of `text` to `encoding`, with offsets that count from the beginning of `text`. Empty text
+    /// gives no ids.
     ///
     /// # Errors
     /// `UnknownText` if the vocabulary cannot express a character, with the character and its byte position;
-    /// `LimitExceeded` if `text` is longer than [`limits::MESSAGE_BYTES_MAX`].
-    fn encode(&self, text: &str) -> Result<Encoding>;
+    /// `LimitExceeded` if `text` is longer than [`limits::MESSAGE_BYTES_MAX`]. `encoding` is unchanged then.
+    fn encode_into(&self, text: &str, added: AddedTokens, encoding: &mut Encoding) -> Result<()>;
+
+    /// The ids of `text`, none of them an added token's: a marker that is spelled in `text` stays text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_into`].
+    fn encode(&self, text: &str) -> Result<Encoding> {
+        let mut encoding = Encoding::default();
+        self.encode_into(text, AddedTokens::AsText, &mut encoding)?;
+        Ok(encoding)
+    }
+
+    /// The ids of `text`, where a marker that is spelled in `text` becomes its id. For what a template wrote.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_into`].
+    fn encode_added(&self, text: &str) -> Result<Encoding> {
+        let mut encoding = Encoding::default();
+        self.encode_into(text, AddedTokens::AsIds, &mut encoding)?;
+        Ok(encoding)
+    }
 
     /// The text of `ids`. Special ids are left out if `skip_special`, else written by name.
     ///
@@ -52,6 +83,9 @@ pub trait Tokenizer: Send + Sync {
 
     /// Whether `id` is a special token. False for ids that do not exist.
     fn is_special(&self, id: u32) -> bool;
+
+    /// The tokenizer's own JSON form, from which it can be read again.
+    fn to_json(&self) -> String;
 }
 
 /// Refuses a text of `num_bytes` bytes past the limit, before anything is allocated for it.

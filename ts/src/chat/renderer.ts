@@ -65,6 +65,8 @@ export interface ParsedToolCall {
   readonly arguments: string | null
   /** The call's id, where the family has ids. */
   readonly id: string | null
+  /** Where the call stands in the completion: start and end of its ids. */
+  readonly tokenSpan: readonly [number, number]
 }
 
 /** What a completion says. */
@@ -73,6 +75,8 @@ export interface ParsedResponse {
   readonly content: string
   /** The reasoning, `null` if the family has none or the completion holds none. */
   readonly reasoningContent: string | null
+  /** Whether reasoning that was opened was also closed; true where there is none. */
+  readonly reasoningComplete: boolean
   /** The tool calls in order; empty if there are none. */
   readonly toolCalls: readonly ParsedToolCall[]
   /** Whether a stop token was sampled. */
@@ -82,15 +86,49 @@ export interface ParsedResponse {
 }
 
 /** Why a renderer cannot extend the tokens of the last turn. The caller then renders the whole conversation again. */
-export type BridgeRefusal = 'empty_prompt' | 'empty_extension' | 'assistant_in_extension' | 'unknown_role'
+export type BridgeRefusal =
+  | 'empty_prompt'
+  | 'empty_extension'
+  | 'assistant_in_extension'
+  | 'unknown_role'
+  | 'user_query_under_tool_cycle'
+  | 'open_reasoning_after_stop'
+  | 'opaque_template'
+  | 'over_length'
 
 /** The extended prompt, or a typed refusal. */
 export type Bridge =
   | { readonly ok: true; readonly rendered: Rendered }
   | { readonly ok: false; readonly reason: BridgeRefusal }
 
-/** How {@link Renderer.render} ends. */
-export interface RenderOptions {
+/** A tool on offer: an OpenAI envelope `{type, function}` or a flat `{name, description, parameters}`. */
+export type ToolSpec = Readonly<Record<string, unknown>>
+
+/** What {@link Renderer.bridge} is told besides tokens and messages. */
+export interface BridgeOptions {
+  /**
+   * The tools on offer, as the prompt was rendered with.
+   * @default none
+   */
+  readonly tools?: readonly ToolSpec[]
+}
+
+/** What {@link Renderer.parse} is told besides the completion. */
+export interface ParseOptions {
+  /**
+   * The prompt that the completion answers: its end says whether reasoning was already open.
+   * @default the renderer's own generation prompt
+   */
+  readonly promptIds?: Uint32Array
+  /**
+   * The tools on offer: their schemas decide the types of arguments, and a call of another tool is `unknown_tool`.
+   * @default any name is accepted
+   */
+  readonly tools?: readonly ToolSpec[]
+}
+
+/** What {@link Renderer.render} is told besides the messages. */
+export interface RenderOptions extends BridgeOptions {
   /**
    * Whether the opening of an assistant's turn follows the messages.
    * @default false
@@ -104,11 +142,11 @@ export interface RenderOptions {
  *
  * @example
  * ```ts
- * import { CharTokenizer, ChatMlRenderer, type Renderer } from 'fulmar'
+ * import { CharTokenizer, createRenderer, type Renderer } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
- * using chatMl = new ChatMlRenderer(tokenizer)
+ * using chatMl = createRenderer(tokenizer, { name: 'chatml' })
  * const renderer: Renderer = chatMl
  * const { ids } = renderer.render([{ role: 'user', content: '1+1?' }], { addGenerationPrompt: true })
  * assert.equal(tokenizer.decode(ids), '<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n')
@@ -133,10 +171,11 @@ export interface Renderer {
     previousPromptIds: Uint32Array,
     previousCompletionIds: Uint32Array,
     newMessages: readonly Message[],
+    options?: BridgeOptions,
   ): Bridge
   /**
    * What a completion says. Broken completions are data; empty `ids` give empty content.
    * @throws {FulmarError} `OUT_OF_RANGE` if an id is not in the vocabulary.
    */
-  parse(ids: Uint32Array): ParsedResponse
+  parse(ids: Uint32Array, options?: ParseOptions): ParsedResponse
 }

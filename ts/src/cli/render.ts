@@ -1,6 +1,6 @@
 /** `fulmar render` and `fulmar tokenize`: what a policy sees, as text and as token ids. */
 
-import { ChatMlRenderer, History, ORIGINS } from '../chat/index.js'
+import { createRenderer, History, ORIGINS } from '../chat/index.js'
 import { CharTokenizer } from '../tokenizer/index.js'
 import { CliError, type CliIo, printJson, readInput, readJsonInput } from './io.js'
 
@@ -16,7 +16,7 @@ export async function render(flags: RenderFlags, io: CliIo): Promise<void> {
   const json = await readJsonInput('messages', flags.messages, io)
   if (!Array.isArray(json)) throw new CliError('MALFORMED', `messages must be a list: got ${typeof json}`)
   using tokenizer = new CharTokenizer()
-  using renderer = new ChatMlRenderer(tokenizer)
+  using renderer = createRenderer(tokenizer, { name: 'chatml' })
   const { messages } = History.fromChats(json)
   const rendered = renderer.render(messages, { addGenerationPrompt: flags.generationPrompt ?? false })
   const text = tokenizer.decode(rendered.ids)

@@ -85,11 +85,11 @@ export interface LLMCollectorState {
  *
  * @example
  * ```ts
- * import { CharTokenizer, ChatMlRenderer, LLMCollector, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
+ * import { CharTokenizer, createRenderer, LLMCollector, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
- * using renderer = new ChatMlRenderer(tokenizer)
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
  * const policy = new ScriptedPolicy({ reply: () => [...tokenizer.encode('[ANSWER] 10').ids, renderer.stopIds[0] ?? 0] })
  * const rollouter = new Rollouter({ policy, task: sumDigits(), renderer, groupSize: 2, maxTokens: 32 })
  * const collector = new LLMCollector({ rollouter, dialogsPerBatch: 4, totalDialogs: 8 })

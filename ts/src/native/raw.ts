@@ -44,20 +44,21 @@ export interface RawEncoding {
   readonly offsets: Uint32Array
 }
 
-export interface RawCharTokenizer extends RawOwner {
+export interface RawTokenizer extends RawOwner {
   toJson(): string
   vocabSize(): number
-  encode(text: string): RawEncoding
+  /** `added`: markers that the text spells become ids. */
+  encode(text: string, added: boolean): RawEncoding
   decode(ids: Uint32Array, skipSpecial: boolean): string
   idOf(token: string): number | null | undefined
   tokenOf(id: number): string | null | undefined
   isSpecial(id: number): boolean
 }
 
-export interface RawTokenizer {
-  readonly CharTokenizer: {
-    new (options: string): RawCharTokenizer
-    fromJson(text: string): RawCharTokenizer
+export interface RawTokenizers {
+  readonly Tokenizer: {
+    characters(options: string): RawTokenizer
+    charactersFromJson(text: string): RawTokenizer
   }
 }
 
@@ -71,13 +72,11 @@ export interface RawRendered {
   readonly origins: Uint8Array
 }
 
-export type RawBridgeRefusal = 'empty_prompt' | 'empty_extension' | 'assistant_in_extension' | 'unknown_role'
-
-export interface RawChatMlRenderer extends RawOwner {
+export interface RawRenderer extends RawOwner {
   render(messages: string, options: string): RawRendered
   /** The next prompt, or the name of a refusal. */
-  bridge(prompt: Uint32Array, completion: Uint32Array, messages: string): RawRendered | RawBridgeRefusal
-  parse(ids: Uint32Array): string
+  bridge(prompt: Uint32Array, completion: Uint32Array, messages: string, tools: string): RawRendered | string
+  parse(ids: Uint32Array, options: string): string
   stopIds(): Uint32Array
 }
 
@@ -116,7 +115,7 @@ export interface RawLedger extends RawOwner {
 
 export interface RawChat {
   checkMessages(numHeld: number, messages: string): void
-  readonly ChatMlRenderer: new (tokenizer: RawCharTokenizer) => RawChatMlRenderer
+  readonly Renderer: new (tokenizer: RawTokenizer, config: string) => RawRenderer
   readonly Ledger: { new (): RawLedger; fromJson(text: string): RawLedger }
 }
 
@@ -333,4 +332,4 @@ export interface RawObjective {
 }
 
 /** Everything: a room adds its own interface above and its name here. */
-export interface Raw extends RawCore, RawModel, RawTensors, RawObjective, RawTokenizer, RawChat {}
+export interface Raw extends RawCore, RawModel, RawTensors, RawObjective, RawTokenizers, RawChat {}

@@ -105,11 +105,11 @@ const CONCURRENCY_DEFAULT = 1024
  *
  * @example
  * ```ts
- * import { CharTokenizer, ChatMlRenderer, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
+ * import { CharTokenizer, createRenderer, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
- * using renderer = new ChatMlRenderer(tokenizer)
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
  * const says = (text: string) => [...tokenizer.encode(text).ids, renderer.stopIds[0] ?? 0]
  * const policy = new ScriptedPolicy({ reply: (_, call) => says(call === 0 ? '[ANSWER] 10' : '[ANSWER] 11') })
  * const rollouter = new Rollouter({ policy, task: sumDigits(), renderer, groupSize: 2, maxTokens: 32 })

@@ -101,11 +101,11 @@ const STEP_TIMEOUT_MS_DEFAULT = 1_800_000
  *
  * @example
  * ```ts
- * import { CharTokenizer, ChatMlRenderer, sumDigits, TokenEnv } from 'fulmar'
+ * import { CharTokenizer, createRenderer, sumDigits, TokenEnv } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
- * using renderer = new ChatMlRenderer(tokenizer)
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
  * const messageEnv = sumDigits({ prompt: 'short' }).makeEnv({ numbers: [24, 13], target: 10 })
  * const env = new TokenEnv({ messageEnv, renderer })
  * const { status, nextPrompt } = await env.init()

@@ -1,8 +1,8 @@
 /** One id for each character. */
 
-import { call, checkKnownKeys, checkTypedArray, describeValue, FulmarError, Handle } from '../core/index.js'
-import { type RawCharTokenizer, raw } from '../native/index.js'
-import type { DecodeOptions, Encoding, Tokenizer } from './tokenizer.js'
+import { call, checkKnownKeys } from '../core/index.js'
+import { type RawTokenizer, raw } from '../native/index.js'
+import { NativeTokenizer } from './native-tokenizer.js'
 
 /** What a {@link CharTokenizer} is made of. */
 export interface CharTokenizerOptions {
@@ -35,16 +35,13 @@ export interface CharTokenizerOptions {
  * assert.throws(() => tokenizer.encode('aX'), { code: 'UNKNOWN_TEXT' })
  * ```
  */
-export class CharTokenizer implements Tokenizer {
-  #native: Handle<RawCharTokenizer>
-
+export class CharTokenizer extends NativeTokenizer {
   /**
    * @throws {FulmarError} `EMPTY` for an empty alphabet or name; `MALFORMED` for a character or a name that occurs
    * twice; `LIMIT_EXCEEDED` past 2^22 tokens; `UNKNOWN_NAME` for an unknown option.
    */
   constructor(options: CharTokenizerOptions = {}) {
-    checkKnownKeys('options', options, ['alphabet', 'specialTokens'])
-    this.#native = new Handle('CharTokenizer', () => new raw.CharTokenizer(JSON.stringify(options)))
+    super('CharTokenizer', () => make(options))
   }
 
   /**
@@ -53,57 +50,21 @@ export class CharTokenizer implements Tokenizer {
    */
   static fromJSON(json: unknown): CharTokenizer {
     const text = call(() => (typeof json === 'string' ? json : String(JSON.stringify(json))))
-    const read = new Handle('CharTokenizer', () => raw.CharTokenizer.fromJson(text))
-    const tokenizer = new CharTokenizer()
-    tokenizer.#native.free()
-    tokenizer.#native = read
-    return tokenizer
+    const read = call(() => raw.Tokenizer.charactersFromJson(text))
+    const { alphabet, specialTokens }: CharTokenizerJson = JSON.parse(call(() => read.toJson()))
+    read.free()
+    return new CharTokenizer({ alphabet, specialTokens })
   }
 
   /** What this tokenizer is made of, with `version` and `kind`, ready for JSON. */
   toJSON(): CharTokenizerJson {
-    return JSON.parse(this.#native.call((native) => native.toJson()))
+    return JSON.parse(this.withNative((native) => native.toJson()))
   }
+}
 
-  get vocabSize(): number {
-    return this.#native.call((native) => native.vocabSize())
-  }
-
-  encode(text: string): Encoding {
-    checkText(text)
-    const { ids, offsets } = this.#native.call((native) => native.encode(text))
-    return { ids, offsets }
-  }
-
-  decode(ids: Uint32Array, options: DecodeOptions = {}): string {
-    checkTypedArray('ids', ids, Uint32Array)
-    checkKnownKeys('options', options, ['skipSpecial'])
-    const { skipSpecial = false } = options
-    return this.#native.call((native) => native.decode(ids, skipSpecial))
-  }
-
-  idOf(token: string): number | undefined {
-    if (SURROGATE.test(token)) return undefined
-    return this.#native.call((native) => native.idOf(token)) ?? undefined
-  }
-
-  tokenOf(id: number): string | undefined {
-    return this.#native.call((native) => native.tokenOf(id)) ?? undefined
-  }
-
-  isSpecial(id: number): boolean {
-    return this.#native.call((native) => native.isSpecial(id))
-  }
-
-  /** @internal Lets a renderer reach the native object. */
-  withNative<R>(body: (native: RawCharTokenizer) => R): R {
-    return this.#native.call(body)
-  }
-
-  /** Gives the native memory back. Renderers made with this tokenizer go on working. */
-  [Symbol.dispose](): void {
-    this.#native.free()
-  }
+function make(options: CharTokenizerOptions): RawTokenizer {
+  checkKnownKeys('options', options, ['alphabet', 'specialTokens'])
+  return raw.Tokenizer.characters(JSON.stringify(options))
 }
 
 /** The JSON form of a {@link CharTokenizer}. */
@@ -112,19 +73,4 @@ export interface CharTokenizerJson {
   readonly kind: 'char'
   readonly alphabet: string
   readonly specialTokens: readonly string[]
-}
-
-/** Half of a surrogate pair, which JavaScript text may hold and UTF-8 cannot: it would silently become U+FFFD. */
-const SURROGATE = /\p{Surrogate}/u
-
-function checkText(text: unknown): void {
-  if (typeof text !== 'string')
-    throw new FulmarError('MALFORMED', `text must be text: got ${describeValue(text)}`)
-  const index = text.search(SURROGATE)
-  if (index < 0) return
-  const code = text.charCodeAt(index).toString(16).toUpperCase()
-  throw new FulmarError(
-    'UNKNOWN_TEXT',
-    `text must be well-formed: got half a pair, U+${code}, at index ${index}`,
-  )
 }

@@ -89,11 +89,11 @@ export const EMPTY_STEPS_MAX = 100
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, ChatMlRenderer, Decoder, DecoderPolicy, grpo, Rollouter, sumDigits } from 'fulmar'
+ * import { AdamW, CharTokenizer, createRenderer, Decoder, DecoderPolicy, grpo, Rollouter, sumDigits } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
- * using renderer = new ChatMlRenderer(tokenizer)
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
  * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 } as const
  * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
  * using optimizer = new AdamW(decoder)

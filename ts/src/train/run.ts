@@ -6,7 +6,7 @@
  */
 
 import { join } from 'node:path'
-import { ChatMlRenderer } from '../chat/index.js'
+import { createRenderer } from '../chat/index.js'
 import { describeBuild, FulmarError } from '../core/index.js'
 import { type SumDigitsTask, sumDigits } from '../env/index.js'
 import { AdamW, Decoder, type DecoderConfig } from '../model/index.js'
@@ -143,7 +143,7 @@ class Run {
   readonly #hooks: TrainHooks
   readonly #clock: Clock
   readonly #tokenizer = new CharTokenizer()
-  readonly #renderer = new ChatMlRenderer(this.#tokenizer)
+  readonly #renderer = createRenderer(this.#tokenizer, { name: 'chatml' })
   readonly #task: SumDigitsTask
   readonly #decoder: Decoder
   readonly #policy: DecoderPolicy

@@ -61,11 +61,11 @@ export interface SftStep extends TrainStepResult {
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, ChatMlRenderer, Decoder, listDataset, sft } from 'fulmar'
+ * import { AdamW, CharTokenizer, createRenderer, Decoder, listDataset, sft } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
- * using renderer = new ChatMlRenderer(tokenizer)
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
  * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 } as const
  * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
  * using optimizer = new AdamW(decoder, { learningRate: 0.01 })

@@ -1,16 +1,22 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ChatMlRenderer, type Message, ORIGINS, type Rendered } from '../../src/chat/index.js'
+import {
+  createRenderer,
+  type DisposableRenderer,
+  type Message,
+  ORIGINS,
+  type Rendered,
+} from '../../src/chat/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
 
 const CLOSE = 98
 
-function withRenderer(body: (renderer: ChatMlRenderer, tokenizer: CharTokenizer) => void): void {
+function withRenderer(body: (renderer: DisposableRenderer, tokenizer: CharTokenizer) => void): void {
   using tokenizer = new CharTokenizer()
-  using renderer = new ChatMlRenderer(tokenizer)
+  using renderer = createRenderer(tokenizer, { name: 'chatml' })
   body(renderer, tokenizer)
 }
 
@@ -33,7 +39,7 @@ function goldenRows(): GoldenRow[] {
   return lines.map((line) => JSON.parse(line))
 }
 
-describe('ChatMlRenderer', () => {
+describe('the chatml renderer', () => {
   it('renders and masks as TorchRL does', () => {
     const rows = goldenRows().filter((row) => row.case !== 'D')
     expect(rows.length).toBeGreaterThan(10)
@@ -172,17 +178,17 @@ describe('ChatMlRenderer', () => {
 
   it('needs the two markers as special tokens', () => {
     using tokenizer = new CharTokenizer({ specialTokens: ['<|im_start|>'] })
-    expect(() => new ChatMlRenderer(tokenizer)).toThrow(failing('INCOMPATIBLE'))
+    expect(() => createRenderer(tokenizer, { name: 'chatml' })).toThrow(failing('INCOMPATIBLE'))
   })
 
   it('outlives its tokenizer and says when it is closed itself', () => {
     const tokenizer = new CharTokenizer()
-    const renderer = new ChatMlRenderer(tokenizer)
+    const renderer = createRenderer(tokenizer, { name: 'chatml' })
     tokenizer[Symbol.dispose]()
     expect(renderer.stopIds).toEqual([98, 96])
     expect(renderer.render([{ role: 'user', content: 'a' }]).ids).toHaveLength(9)
     renderer[Symbol.dispose]()
     expect(() => renderer.parse(Uint32Array.of(1))).toThrow(failing('CLOSED'))
-    expect(() => new ChatMlRenderer(tokenizer)).toThrow(failing('CLOSED'))
+    expect(() => createRenderer(tokenizer, { name: 'chatml' })).toThrow(failing('CLOSED'))
   })
 })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ChatMlRenderer, Ledger, type LedgerSample, ORIGINS, type Turn } from '../../src/chat/index.js'
+import { createRenderer, Ledger, type LedgerSample, ORIGINS, type Turn } from '../../src/chat/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
@@ -84,7 +84,7 @@ describe('Ledger', () => {
 
   it('keeps what a renderer says of a conversation', () => {
     using tokenizer = new CharTokenizer()
-    using renderer = new ChatMlRenderer(tokenizer)
+    using renderer = createRenderer(tokenizer, { name: 'chatml' })
     using ledger = new Ledger()
     const first = renderer.render([{ role: 'user', content: 'Q' }], { addGenerationPrompt: true })
     const sampled = turn([], [34, 98])

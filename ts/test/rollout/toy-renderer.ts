@@ -51,7 +51,14 @@ export class ToyRenderer implements Renderer {
     if (this.#options.parseError) throw this.#options.parseError
     const close = ids.indexOf(CLOSE)
     const content = ids.slice(0, close < 0 ? ids.length : close).join(' ')
-    return { content, reasoningContent: null, toolCalls: [], finished: close >= 0, overran: false }
+    return {
+      content,
+      reasoningContent: null,
+      reasoningComplete: true,
+      toolCalls: [],
+      finished: close >= 0,
+      overran: false,
+    }
   }
 
   #encode({ role, content }: Message): number[] {

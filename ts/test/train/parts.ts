@@ -1,4 +1,4 @@
-import { ChatMlRenderer } from '../../src/chat/index.js'
+import { createRenderer } from '../../src/chat/index.js'
 import { sumDigits, type Task } from '../../src/env/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { DecoderPolicy } from '../../src/policy/index.js'
@@ -9,7 +9,7 @@ import { TINY } from '../model/tiny.js'
 /** Everything that a recipe needs, small. The task rewards answers that hold many `a`s: learnt within a few steps. */
 export function makeParts({ seed = 1, score }: { seed?: number; score?: (text: string) => number } = {}) {
   const tokenizer = new CharTokenizer({ alphabet: '\nabcdefghijklmnopqrstuvwxyz' })
-  const renderer = new ChatMlRenderer(tokenizer)
+  const renderer = createRenderer(tokenizer, { name: 'chatml' })
   const decoder = Decoder.fromSeed(
     { ...TINY, vocab_size: tokenizer.vocabSize, initializer_range: 0.1 },
     { seed },

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind};
 use fulmar_tokenizer::Tokenizer;
+use serde_json::Value;
 
 use crate::{
-    Bridge, BridgeRefusal, Message, Origin, Parsed, PrefixStability, RenderOptions, Rendered, Renderer,
+    Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered, Renderer,
     Result,
 };
 
@@ -101,6 +102,10 @@ impl Renderer for ChatMlRenderer {
         if messages.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "messages must hold at least one message: got none"));
         }
+        if !options.tools.is_empty() {
+            let detail = "tools must be absent: got some, and plain ChatML has no form for them";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
         let mut rendered = Rendered::default();
         self.push_messages(&mut rendered, messages)?;
         if options.add_generation_prompt {
@@ -114,6 +119,7 @@ impl Renderer for ChatMlRenderer {
         prev_prompt: &[u32],
         prev_completion: &[u32],
         new_messages: &[Message],
+        _tools: &[Value],
     ) -> Result<Bridge> {
         if let Some(refusal) = Self::refusal(prev_prompt, new_messages) {
             return Ok(Bridge::Declined(refusal));
@@ -135,11 +141,12 @@ impl Renderer for ChatMlRenderer {
         Ok(Bridge::Extended(rendered))
     }
 
-    fn parse(&self, ids: &[u32]) -> Result<Parsed> {
+    fn parse(&self, ids: &[u32], _options: &ParseOptions) -> Result<Parsed> {
         let stop = ids.iter().position(|id| self.stop_ids.contains(id));
         let body = &ids[..stop.unwrap_or(ids.len())];
         Ok(Parsed {
             content: self.tokenizer.decode(body, false)?,
+            reasoning_complete: true,
             finished: stop.is_some(),
             overran: body.iter().any(|&id| self.tokenizer.is_special(id)),
             ..Parsed::default()

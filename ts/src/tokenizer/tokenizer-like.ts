@@ -1,35 +1,36 @@
 /** Text to token ids and back. */
 
-/** What {@link Tokenizer.encode} returns. */
+/** What {@link TokenizerLike.encode} returns. */
 export interface Encoding {
-  /** Token ids, none of them special. Shape `[T]`. */
+  /** Token ids. Shape `[T]`. */
   readonly ids: Uint32Array
   /** Start and end of each token in bytes of the UTF-8 text. Shape `[T, 2]`, row-major. */
   readonly offsets: Uint32Array
 }
 
 /**
- * Text to token ids and back. Ids are `0..vocabSize - 1`. Text never becomes a special id: those are added by id.
+ * Text to token ids and back. Ids are `0..vocabSize - 1`. The name of an added token such as `<|im_end|>` inside a
+ * text stays text, unless {@link EncodeOptions.addedTokens} asks for its id.
  *
  * @example
  * ```ts
- * import { CharTokenizer, type Tokenizer } from 'fulmar'
+ * import { CharTokenizer, type TokenizerLike } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using chars = new CharTokenizer()
- * const tokenizer: Tokenizer = chars
+ * const tokenizer: TokenizerLike = chars
  * assert.equal(tokenizer.decode(tokenizer.encode('[ANSWER] 7').ids), '[ANSWER] 7')
  * ```
  */
-export interface Tokenizer {
+export interface TokenizerLike {
   /** How many ids there are, special ones included. */
   readonly vocabSize: number
   /**
-   * The ids of `text`, none of them special; empty text gives none.
+   * The ids of `text`; empty text gives none.
    * @throws {FulmarError} `UNKNOWN_TEXT` with the character and its byte position if the vocabulary cannot express it,
    * or if `text` holds half of a surrogate pair; `LIMIT_EXCEEDED` past 64 MiB of UTF-8.
    */
-  encode(text: string): Encoding
+  encode(text: string, options?: EncodeOptions): Encoding
   /**
    * The text of `ids`. Special ids are written by name unless `skipSpecial`.
    * @throws {FulmarError} `OUT_OF_RANGE` if an id is not below `vocabSize`.
@@ -43,7 +44,17 @@ export interface Tokenizer {
   isSpecial(id: number): boolean
 }
 
-/** How {@link Tokenizer.decode} writes special tokens. */
+/** How {@link TokenizerLike.encode} reads the names of added tokens. */
+export interface EncodeOptions {
+  /**
+   * Whether the name of an added token inside the text becomes its id. For what a template wrote, never for what a
+   * user or a model wrote.
+   * @default false
+   */
+  readonly addedTokens?: boolean
+}
+
+/** How {@link TokenizerLike.decode} writes special tokens. */
 export interface DecodeOptions {
   /**
    * Whether special tokens are left out.
