@@ -1,12 +1,12 @@
 /** TRL as a process beside ours: its virtual environment, its requests. */
 
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { ROOT, say } from './measure.js'
+import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 
 /** What TRL is to do; the names are those of benches/rival/trl/grpo_step.py. */
 export interface TrlSetting {
@@ -41,13 +41,10 @@ export type Variant = 'shipped' | 'tuned'
 /** Fresh pages cost PyTorch a lot on virtual machines: let its allocator keep them. */
 const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_: '20000000000' }
 
-/** A trainer that says nothing for so long is ended. Its start, with all imports, is the longest wait. */
-const ANSWER_TIMEOUT_MS = 300_000
-
 const RIVAL = fileURLToPath(new URL('benches/rival/trl/', ROOT))
 const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
 
-/** The Python of a virtual environment that holds TRL, made now where it is missing; or why there is none. */
+/** The Python of a virtual environment that holds TRL and transformers, made now where it is missing; or why there is none. */
 export function installTrl(): { readonly python: string } | { readonly skipped: string } {
   const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 10))'])
   if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }
@@ -71,28 +68,18 @@ export class TrlProcess {
   readonly variant: Variant
   /** Of Python and of the packages that matter. */
   versions: Readonly<Record<string, string>> = {}
-  readonly #child: ChildProcess
+  readonly #peer: Peer
   readonly #folder: string
-  readonly #answers: AsyncIterator<string>
-  #complaints = ''
 
   private constructor(python: string, variant: Variant, folder: string, threads: number) {
     const env = {
-      ...process.env,
       OMP_NUM_THREADS: String(threads),
-      TOKENIZERS_PARALLELISM: 'false',
-      HF_HUB_OFFLINE: '1',
+      ...PYTHON_ENVIRONMENT,
       ...(variant === 'tuned' && TUNED_ENVIRONMENT),
     }
     this.variant = variant
     this.#folder = folder
-    this.#child = spawn(python, [join(RIVAL, 'grpo_step.py'), folder, variant], { env })
-    this.#child.stderr?.setEncoding('utf8').on('data', (text) => {
-      this.#complaints = (this.#complaints + text).slice(-4000)
-    })
-    const { stdout } = this.#child
-    if (!stdout) throw new Error('the trainer must have an output')
-    this.#answers = createInterface({ input: stdout })[Symbol.asyncIterator]()
+    this.#peer = new Peer('TRL', python, [join(RIVAL, 'grpo_step.py'), folder, variant], env)
   }
 
   /** Starts a trainer on these weights and waits until it is ready. */
@@ -106,7 +93,7 @@ export class TrlProcess {
     writeFileSync(join(folder, 'setting.json'), JSON.stringify({ ...setting, outputFolder: folder }))
     writeFileSync(join(folder, 'policy.safetensors'), weights)
     const trl = new TrlProcess(python, variant, folder, setting.threads)
-    const { versions, threads } = (await trl.#answer()) as {
+    const { versions, threads } = (await trl.#peer.answer()) as {
       versions: Record<string, string>
       threads: number
     }
@@ -118,32 +105,18 @@ export class TrlProcess {
 
   /** Log-probs of every token but the first of the setting's `scored`. Ask once, before the first step. */
   async score(): Promise<number[][]> {
-    this.#ask('score')
-    const { logProbs } = (await this.#answer()) as { logProbs: number[][] }
+    const { logProbs } = (await this.#peer.ask('score')) as { logProbs: number[][] }
     return logProbs
   }
 
   /** Runs one step while we wait. */
   async step(): Promise<TrlStep> {
-    this.#ask('step')
-    return (await this.#answer()) as TrlStep
+    return (await this.#peer.ask('step')) as TrlStep
   }
 
   [Symbol.dispose](): void {
-    this.#child.kill()
+    this.#peer[Symbol.dispose]()
     rmSync(this.#folder, { recursive: true, force: true })
-  }
-
-  #ask(request: string): void {
-    this.#child.stdin?.write(`${request}\n`)
-  }
-
-  async #answer(): Promise<unknown> {
-    const late = setTimeout(() => this.#child.kill(), ANSWER_TIMEOUT_MS)
-    const { done, value } = await this.#answers.next()
-    clearTimeout(late)
-    if (done) throw new Error(`TRL must answer: got the end of its output\n${this.#complaints}`)
-    return JSON.parse(value)
   }
 }
 
