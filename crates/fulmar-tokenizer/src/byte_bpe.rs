@@ -1,0 +1,272 @@
+//! Byte-level byte-pair encoding, the family of GPT-2, Llama 3, Qwen and SmolLM, without a regular-expression engine.
+//!
+//! Ids and offsets are those of Hugging Face's `tokenizers`, for every input. A text goes three steps:
+//!
+//! ```text
+//! normal form   only where the file asks for NFC and the text is not plainly in it
+//! split         text -> pieces, by hand what the file's pattern says                      (split.rs, class.rs)
+//! piece         one look-up finds a piece that is one token                               (pieces.rs)
+//!               else its bytes merge, neighbours of the lowest rank first                 (merge.rs)
+//! ```
+
+use serde_json::Value;
+
+use crate::Result;
+
+pub(crate) mod alphabet;
+mod class;
+mod json;
+mod merge;
+mod normal;
+mod pieces;
+mod split;
+
+use json::Description;
+use merge::{Merges, Part};
+use normal::Normal;
+use pieces::Pieces;
+use split::{Scan, Splitter};
+
+/// The mark of a byte that has no token.
+const NO_TOKEN: u32 = u32::MAX;
+
+/// A byte-level byte-pair encoder. It knows nothing of added tokens: callers cut the text at these first.
+///
+/// # Examples
+/// ```
+/// use fulmar_tokenizer::ByteBpe;
+/// let file = serde_json::json!({
+///     "normalizer": null, "post_processor": null,
+///     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+///     "decoder": {"type": "ByteLevel"},
+///     "model": {
+///         "type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "ab": 3, "Ġab": 4}, "merges": ["a b", "Ġ ab"],
+///     },
+/// });
+/// let bpe = ByteBpe::from_tokenizer_json(&file)?.expect("the file is of the family");
+/// let (mut ids, mut offsets) = (Vec::new(), Vec::new());
+/// bpe.encode_into("aab ab", 0, &mut ids, &mut offsets);
+/// assert_eq!(ids, [0, 3, 4]);
+/// assert_eq!(offsets, [[0, 1], [1, 3], [3, 6]]);
+/// assert_eq!(bpe.decode_bytes(4), b" ab");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ByteBpe {
+    /// The bytes of all tokens, one behind the other, and where those of each id stand.
+    bytes: Vec<u8>,
+    spans: Vec<[u32; 2]>,
+    byte_ids: [u32; 256],
+    pieces: Pieces,
+    merges: Merges,
+    outer: Option<Splitter>,
+    splitter: Splitter,
+    is_nfc: bool,
+    trims: Vec<bool>,
+}
+
+impl ByteBpe {
+    /// The encoder that a parsed `tokenizer.json` describes; `None` if the file is not of this family, or uses a part
+    /// of it that this engine does not know, such as another pattern. Truncation and padding are not looked at.
+    ///
+    /// # Errors
+    /// `Malformed` if the vocabulary or the merges break the format's rules; `LimitExceeded` if an id is not below
+    /// [`fulmar_core::limits::VOCAB_SIZE_MAX`].
+    pub fn from_tokenizer_json(file: &Value) -> Result<Option<Self>> {
+        Ok(Description::read(file)?.map(Self::new))
+    }
+
+    /// Appends the ids of `text`, which is shorter than 4 GiB, and for each the range of bytes of `text` that it stands
+    /// for, moved by `base`. Tokens that split a character cover all of it. Bytes that have no token disappear.
+    pub fn encode_into(&self, text: &str, base: usize, ids: &mut Vec<u32>, offsets: &mut Vec<[u32; 2]>) {
+        let num_held = ids.len();
+        match if self.is_nfc { Normal::of(text) } else { None } {
+            None => self.encode_normal(text, ids, offsets),
+            Some(normal) => {
+                let first = offsets.len();
+                self.encode_normal(&normal.text, ids, offsets);
+                for range in &mut offsets[first..] {
+                    *range = normal.original(*range);
+                }
+            }
+        }
+        let first = offsets.len() - (ids.len() - num_held);
+        for range in &mut offsets[first..] {
+            *range = range.map(|position| position + base as u32);
+        }
+        for &keeps_first in &self.trims {
+            self.trim(&ids[num_held..], &mut offsets[first..], base == 0, keeps_first);
+        }
+    }
+
+    /// The bytes of a token of the model's vocabulary; none for other ids. Joined bytes need not be UTF-8.
+    #[must_use]
+    pub fn decode_bytes(&self, id: u32) -> &[u8] {
+        let [start, end] = self.spans.get(id as usize).copied().unwrap_or_default();
+        &self.bytes[start as usize..end as usize]
+    }
+
+    fn new(description: Description) -> Self {
+        let Description { tokens, merges, ignore_merges, outer, splitter, is_nfc, trims } = description;
+        let num_ids = tokens.iter().map(|(_, id)| *id as usize + 1).max().unwrap_or(0);
+        let mut bpe = Self {
+            bytes: Vec::new(),
+            spans: vec![[0, 0]; num_ids],
+            byte_ids: [NO_TOKEN; 256],
+            pieces: Pieces::new(std::iter::empty()),
+            merges: Merges::new(&merges),
+            outer,
+            splitter,
+            is_nfc,
+            trims,
+        };
+        let mut spelled = Vec::with_capacity(tokens.len());
+        for (token, id) in &tokens {
+            let bytes = alphabet::bytes_of(token);
+            let start = bpe.bytes.len();
+            bpe.bytes.extend_from_slice(bytes.as_deref().unwrap_or(token.as_bytes()));
+            bpe.spans[*id as usize] = [start as u32, bpe.bytes.len() as u32];
+            match bytes.as_deref() {
+                None | Some([]) => {}
+                Some(&[byte]) => bpe.byte_ids[usize::from(byte)] = *id,
+                Some(_) => spelled.push(*id),
+            }
+        }
+        let mut parts = Vec::new();
+        spelled.retain(|&id| ignore_merges || bpe.is_reached(id, &mut parts));
+        spelled.extend(bpe.byte_ids.iter().filter(|&&id| id != NO_TOKEN));
+        bpe.pieces = Pieces::new(spelled.iter().map(|&id| (bpe.decode_bytes(id), id)));
+        bpe
+    }
+
+    /// Whether the bytes of a token merge to that token.
+    fn is_reached(&self, id: u32, parts: &mut Vec<Part>) -> bool {
+        let byte_ids = self.decode_bytes(id).iter().map(|&byte| self.byte_ids[usize::from(byte)]);
+        parts.clear();
+        parts.extend(byte_ids.filter(|&id| id != NO_TOKEN).map(|id| Part::new(id, 1)));
+        self.merges.apply(parts);
+        matches!(parts[..], [only] if only.id == id)
+    }
+
+    fn encode_normal(&self, text: &str, ids: &mut Vec<u32>, offsets: &mut Vec<[u32; 2]>) {
+        let mut pieces = PieceEncoder { bpe: self, text: text.as_bytes(), parts: Vec::new(), ids, offsets };
+        let scan = Scan::new(text);
+        let mut start = 0;
+        while start < text.len() {
+            let end = self.outer.map_or(text.len(), |outer| outer.piece_end(scan, start));
+            let inner = scan.until(end);
+            while start < end {
+                let piece_end = self.splitter.piece_end(inner, start);
+                pieces.encode(start, piece_end);
+                start = piece_end;
+            }
+        }
+    }
+
+    /// Leaves the spaces at both ends of each token out of its range. A first token that has one space at its front
+    /// keeps it if `keeps_first`.
+    fn trim(&self, ids: &[u32], offsets: &mut [[u32; 2]], is_beginning: bool, keeps_first: bool) {
+        for (index, (&id, [start, end])) in ids.iter().zip(offsets).enumerate() {
+            let bytes = self.decode_bytes(id);
+            let mut num_front = bytes.iter().take_while(|&&byte| byte == b' ').count() as u32;
+            let num_back = bytes.iter().rev().take_while(|&&byte| byte == b' ').count() as u32;
+            let is_first = *start == 0 || (is_beginning && index == 0);
+            if is_first && keeps_first && num_front == 1 {
+                num_front = 0;
+            }
+            *start = (*start + num_front).min(*end);
+            if *end >= num_back {
+                *end = (*end - num_back).max(*start);
+            }
+        }
+    }
+}
+
+/// The pieces of `text` by GPT-2's pattern.
+pub(crate) fn pieces_of_gpt2(text: &str) -> impl Iterator<Item = &str> {
+    let scan = Scan::new(text);
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let end = if start < text.len() { Splitter::Gpt2.piece_end(scan, start) } else { return None };
+        Some(&text[std::mem::replace(&mut start, end)..end])
+    })
+}
+
+/// Encodes the pieces of one text, one after the other.
+struct PieceEncoder<'a> {
+    bpe: &'a ByteBpe,
+    text: &'a [u8],
+    parts: Vec<Part>,
+    ids: &'a mut Vec<u32>,
+    offsets: &'a mut Vec<[u32; 2]>,
+}
+
+impl PieceEncoder<'_> {
+    #[inline]
+    fn encode(&mut self, start: usize, end: usize) {
+        if let Some(id) = self.bpe.pieces.find(self.text, start, end, |id| self.bpe.decode_bytes(id)) {
+            self.ids.push(id);
+            self.offsets.push([start as u32, end as u32]);
+        } else {
+            self.encode_parts(start, end);
+        }
+    }
+
+    fn encode_parts(&mut self, start: usize, end: usize) {
+        let bpe = self.bpe;
+        let byte_ids = self.text[start..end].iter().map(|&byte| bpe.byte_ids[usize::from(byte)]);
+        self.parts.clear();
+        self.parts.extend(byte_ids.map(|id| Part::new(id, 1)));
+        if self.parts.iter().any(|part| part.id == NO_TOKEN) {
+            return self.encode_gaps(start, end);
+        }
+        bpe.merges.apply(&mut self.parts);
+        let mut first = start;
+        for part in &self.parts {
+            let last = first + part.length as usize - 1;
+            self.ids.push(part.id);
+            self.offsets.push(self.whole_characters(first, last));
+            first = last + 1;
+        }
+    }
+
+    /// As [`PieceEncoder::encode_parts`] for a piece with bytes that have no token. These
+    /// disappear and their neighbours merge; but the ranges are counted in the file's characters, as if what has
+    /// disappeared had stood at the end of the piece. That is what Hugging Face's crate does.
+    fn encode_gaps(&mut self, start: usize, end: usize) {
+        let bpe = self.bpe;
+        let mut position_of_unit = Vec::with_capacity(2 * (end - start));
+        self.parts.clear();
+        for position in start..end {
+            let byte = self.text[position];
+            let num_units = alphabet::CHARACTERS[usize::from(byte)].len_utf8();
+            position_of_unit.resize(position_of_unit.len() + num_units, position);
+            let id = bpe.byte_ids[usize::from(byte)];
+            if id != NO_TOKEN {
+                self.parts.push(Part::new(id, num_units as u32));
+            }
+        }
+        bpe.merges.apply(&mut self.parts);
+        let mut unit = 0;
+        for part in &self.parts {
+            let end = unit + part.length as usize;
+            self.ids.push(part.id);
+            self.offsets.push(self.whole_characters(position_of_unit[unit], position_of_unit[end - 1]));
+            unit = end;
+        }
+    }
+
+    /// The range of bytes of the characters from the one that byte `first` is in to the one that byte `last` is in.
+    #[inline]
+    fn whole_characters(&self, mut first: usize, last: usize) -> [u32; 2] {
+        let is_inside = |position: usize| self.text.get(position).is_some_and(|byte| byte & 0xC0 == 0x80);
+        while is_inside(first) {
+            first -= 1;
+        }
+        let mut end = last + 1;
+        while is_inside(end) {
+            end += 1;
+        }
+        [first as u32, end as u32]
+    }
+}

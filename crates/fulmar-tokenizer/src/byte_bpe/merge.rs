@@ -1,0 +1,212 @@
+//! Byte-pair merging: of all neighbours that may merge, the pair of the lowest rank does, the leftmost of equals.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Up to here the pair to merge is found by looking at all of them; longer pieces keep a heap.
+const SCAN_PARTS_MAX: usize = 64;
+
+/// The rank of two neighbours that never merge.
+const NEVER: u32 = u32::MAX;
+
+/// A part of a piece: a token so far, and what its merge with the next part would be.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// The token.
+    pub id: u32,
+    /// How long it is, in whatever unit the caller counts.
+    pub length: u32,
+    rank: u32,
+    merged: u32,
+}
+
+impl Part {
+    /// A token that has not merged yet.
+    pub const fn new(id: u32, length: u32) -> Self {
+        Self { id, length, rank: NEVER, merged: 0 }
+    }
+}
+
+/// Which pairs of tokens merge: an open-addressing table from (left, right) to (rank, merged token).
+#[derive(Debug)]
+pub struct Merges {
+    slots: Vec<Slot>,
+    shift: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    left: u32,
+    right: u32,
+    rank: u32,
+    merged: u32,
+}
+
+impl Merges {
+    /// The table of `merges`, each `(left, right, rank, merged)`; the last of equal pairs counts.
+    pub fn new(merges: &[(u32, u32, u32, u32)]) -> Self {
+        let num_slots = (2 * merges.len()).next_power_of_two().max(2);
+        let empty = Slot { left: 0, right: 0, rank: NEVER, merged: 0 };
+        let mut table = Self { slots: vec![empty; num_slots], shift: 64 - num_slots.trailing_zeros() };
+        for &(left, right, rank, merged) in merges {
+            let slot = table.slot_of(left, right);
+            table.slots[slot] = Slot { left, right, rank, merged };
+        }
+        table
+    }
+
+    /// Merges `parts` until no pair of neighbours is left that merges. Costs O(n log n).
+    pub fn apply(&self, parts: &mut Vec<Part>) {
+        for index in 1..parts.len() {
+            self.join(parts, index - 1, index);
+        }
+        if parts.len() <= SCAN_PARTS_MAX { self.apply_by_scan(parts) } else { self.apply_by_heap(parts) }
+    }
+
+    fn apply_by_scan(&self, parts: &mut Vec<Part>) {
+        while let Some((index, best)) = parts.iter().enumerate().min_by_key(|(_, part)| part.rank) {
+            if best.rank == NEVER {
+                break;
+            }
+            parts[index].id = best.merged;
+            let absorbed = parts.remove(index + 1);
+            parts[index].length += absorbed.length;
+            self.join(parts, index, index + 1);
+            if index > 0 {
+                self.join(parts, index - 1, index);
+            }
+        }
+    }
+
+    /// A heap of (rank, position) over a list linked both ways. An entry is stale once its part has another rank.
+    fn apply_by_heap(&self, parts: &mut Vec<Part>) {
+        let end = parts.len();
+        let mut next: Vec<u32> = (1..=end as u32).collect();
+        let mut previous: Vec<u32> = (0..end as u32).map(|index| index.wrapping_sub(1)).collect();
+        let entry = |parts: &[Part], index: usize| {
+            let rank = parts[index].rank;
+            (rank != NEVER).then_some(Reverse((rank, index as u32)))
+        };
+        let mut heap: BinaryHeap<_> = (0..end).filter_map(|index| entry(parts, index)).collect();
+        while let Some(Reverse((rank, index))) = heap.pop() {
+            let index = index as usize;
+            if parts[index].length == 0 || parts[index].rank != rank {
+                continue;
+            }
+            let absorbed = next[index] as usize;
+            parts[index].id = parts[index].merged;
+            parts[index].length += parts[absorbed].length;
+            parts[absorbed].length = 0;
+            let after = next[absorbed] as usize;
+            next[index] = after as u32;
+            if let Some(back) = previous.get_mut(after) {
+                *back = index as u32;
+            }
+            self.join(parts, index, after);
+            heap.extend(entry(parts, index));
+            let before = previous[index] as usize;
+            if before < end {
+                self.join(parts, before, index);
+                heap.extend(entry(parts, before));
+            }
+        }
+        parts.retain(|part| part.length != 0);
+    }
+
+    /// Notes in the left part what its merge with the right part would be, which may be behind the last part.
+    #[inline]
+    fn join(&self, parts: &mut [Part], left: usize, right: usize) {
+        let slot = match parts.get(right) {
+            Some(other) => self.slots[self.slot_of(parts[left].id, other.id)],
+            None => Slot { left: 0, right: 0, rank: NEVER, merged: 0 },
+        };
+        parts[left].rank = slot.rank;
+        parts[left].merged = slot.merged;
+    }
+
+    /// Where the pair is, or the empty slot where it would be.
+    #[inline]
+    fn slot_of(&self, left: u32, right: u32) -> usize {
+        let pair = u64::from(left) << 32 | u64::from(right);
+        let mask = self.slots.len() - 1;
+        let mut index = (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
+        loop {
+            let slot = &self.slots[index];
+            if slot.rank == NEVER || (slot.left == left && slot.right == right) {
+                return index;
+            }
+            index = (index + 1) & mask;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Merges of letters: `a a -> A`, `A A -> B`, `b a -> C`, `a A -> D`.
+    fn merges() -> Merges {
+        let id = u32::from;
+        Merges::new(&[
+            (id(b'a'), id(b'a'), 0, id(b'A')),
+            (id(b'A'), id(b'A'), 1, id(b'B')),
+            (id(b'b'), id(b'a'), 2, id(b'C')),
+            (id(b'a'), id(b'A'), 3, id(b'D')),
+        ])
+    }
+
+    /// By the definition: look at all neighbours each time.
+    fn naive(merges: &Merges, text: &[u8]) -> Vec<u32> {
+        let mut ids: Vec<u32> = text.iter().map(|&byte| u32::from(byte)).collect();
+        let rank = |pair: &[u32]| merges.slots[merges.slot_of(pair[0], pair[1])].rank;
+        while let Some(index) = (1..ids.len()).min_by_key(|&index| rank(&ids[index - 1..=index])) {
+            let slot = merges.slots[merges.slot_of(ids[index - 1], ids[index])];
+            if slot.rank == NEVER {
+                break;
+            }
+            ids.splice(index - 1..=index, [slot.merged]);
+        }
+        ids
+    }
+
+    fn check(text: &[u8], apply: impl Fn(&Merges, &mut Vec<Part>)) {
+        let merges = merges();
+        let mut parts: Vec<Part> = text.iter().map(|&byte| Part::new(u32::from(byte), 1)).collect();
+        for index in 1..parts.len() {
+            merges.join(&mut parts, index - 1, index);
+        }
+        apply(&merges, &mut parts);
+        assert_eq!(parts.iter().map(|part| part.id).collect::<Vec<_>>(), naive(&merges, text));
+        assert_eq!(parts.iter().map(|part| part.length as usize).sum::<usize>(), text.len());
+    }
+
+    #[test]
+    fn both_ways_of_merging_agree_with_the_definition() {
+        let mut word = 1u32;
+        for length in 0..60 {
+            let text: Vec<u8> = (0..length)
+                .map(|_| {
+                    word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    b"aaaab"[(word >> 16) as usize % 5]
+                })
+                .collect();
+            check(&text, Merges::apply_by_scan);
+            check(&text, Merges::apply_by_heap);
+        }
+    }
+
+    #[test]
+    fn the_last_of_equal_pairs_counts() {
+        let merges = Merges::new(&[(1, 2, 0, 3), (1, 2, 1, 4)]);
+        let mut parts = vec![Part::new(1, 1), Part::new(2, 1)];
+        merges.apply(&mut parts);
+        assert_eq!(parts.iter().map(|part| part.id).collect::<Vec<_>>(), [4]);
+    }
+
+    #[test]
+    fn an_empty_table_merges_nothing() {
+        let mut parts = vec![Part::new(1, 1), Part::new(1, 1)];
+        Merges::new(&[]).apply(&mut parts);
+        assert_eq!(parts.len(), 2);
+    }
+}
