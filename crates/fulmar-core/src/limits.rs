@@ -27,6 +27,9 @@ pub const VOCAB_SIZE_MAX: usize = 1 << 22;
 /// Widest hidden state or feed-forward layer of a model.
 pub const MODEL_WIDTH_MAX: usize = 1 << 17;
 
+/// Longest token of a rank file, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 1024;
+
 /// Most layers of a model.
 pub const MODEL_LAYERS_MAX: usize = 512;
 

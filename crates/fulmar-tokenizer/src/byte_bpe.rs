@@ -9,6 +9,8 @@
 //!               else its bytes merge, neighbours of the lowest rank first                 (merge.rs)
 //! ```
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use crate::Result;
@@ -76,6 +78,29 @@ impl ByteBpe {
         Ok(Description::read(file)?.map(Self::new))
     }
 
+    /// The encoder of a rank file: of neighbours that spell a token, those of the lowest id merge first, and a piece
+    /// that is a token stays whole. All 256 bytes must be among `tokens`. `None` if `pattern` is unknown.
+    pub(crate) fn from_ranks(tokens: &[(Vec<u8>, u32)], pattern: &str) -> Option<Self> {
+        let splitter = Splitter::of_pattern(pattern)?;
+        let id_of: HashMap<&[u8], u32> = tokens.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
+        let mut merges = Vec::new();
+        for (bytes, id) in tokens {
+            let halves = (1..bytes.len()).map(|middle| bytes.split_at(middle));
+            merges.extend(
+                halves.filter_map(|(left, right)| Some((*id_of.get(left)?, *id_of.get(right)?, *id, *id))),
+            );
+        }
+        Some(Self::new(Description {
+            tokens: tokens.iter().map(|(bytes, id)| (alphabet::text_of(bytes), *id)).collect(),
+            merges,
+            ignore_merges: true,
+            outer: None,
+            splitter,
+            is_nfc: false,
+            trims: Vec::new(),
+        }))
+    }
+
     /// Appends the ids of `text`, which is shorter than 4 GiB, and for each the range of bytes of `text` that it stands
     /// for, moved by `base`. Tokens that split a character cover all of it. Bytes that have no token disappear.
     pub fn encode_into(&self, text: &str, base: usize, ids: &mut Vec<u32>, offsets: &mut Vec<[u32; 2]>) {
@@ -104,6 +129,11 @@ impl ByteBpe {
     pub fn decode_bytes(&self, id: u32) -> &[u8] {
         let [start, end] = self.spans.get(id as usize).copied().unwrap_or_default();
         &self.bytes[start as usize..end as usize]
+    }
+
+    /// The id of the token that is exactly these bytes, if a piece of them would become that token.
+    pub(crate) fn id_of_bytes(&self, bytes: &[u8]) -> Option<u32> {
+        self.pieces.find(bytes, 0, bytes.len(), |id| self.decode_bytes(id))
     }
 
     fn new(description: Description) -> Self {

@@ -104,7 +104,8 @@ impl CharTokenizer {
     /// The longest special token that `text` begins with, and its length in bytes.
     fn marker_at(&self, text: &str) -> Option<(u32, usize)> {
         let names = self.options.special_tokens.iter().enumerate();
-        let (index, name) = names.filter(|(_, name)| text.starts_with(*name)).max_by_key(|(_, name)| name.len())?;
+        let (index, name) =
+            names.filter(|(_, name)| text.starts_with(*name)).max_by_key(|(_, name)| name.len())?;
         Some(((self.characters.len() + index) as u32, name.len()))
     }
 

@@ -8,6 +8,7 @@ mod byte_bpe;
 mod char_tokenizer;
 mod check;
 mod decode_stream;
+mod tiktoken;
 mod tokenizer;
 mod train;
 
@@ -16,5 +17,6 @@ pub use char_tokenizer::{CharTokenizer, CharTokenizerOptions};
 pub use check::check_tokenizer;
 pub use decode_stream::DecodeStream;
 pub use fulmar_core::Result;
+pub use tiktoken::TiktokenTokenizer;
 pub use tokenizer::{AddedTokens, Encoding, Tokenizer};
 pub use train::train_byte_bpe;
