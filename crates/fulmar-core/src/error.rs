@@ -26,6 +26,10 @@ pub enum ErrorKind {
     UnknownText,
     /// Two valid things that do not belong together, such as a checkpoint of another architecture.
     Incompatible,
+    /// A chat template called `raise_exception`; the sentence is the template's own.
+    TemplateRaised,
+    /// A chat template reached for something that its sandbox keeps from it.
+    Forbidden,
     /// The operating system refused a read or a write.
     Io,
     /// The object was closed, or an operation that must come first has not happened.
@@ -36,7 +40,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::ShapeMismatch,
         Self::OutOfRange,
         Self::NonFinite,
@@ -47,6 +51,8 @@ impl ErrorKind {
         Self::LimitExceeded,
         Self::UnknownText,
         Self::Incompatible,
+        Self::TemplateRaised,
+        Self::Forbidden,
         Self::Io,
         Self::Closed,
         Self::Panic,
@@ -70,6 +76,8 @@ impl ErrorKind {
             Self::LimitExceeded => "LIMIT_EXCEEDED",
             Self::UnknownText => "UNKNOWN_TEXT",
             Self::Incompatible => "INCOMPATIBLE",
+            Self::TemplateRaised => "TEMPLATE_RAISED",
+            Self::Forbidden => "FORBIDDEN",
             Self::Io => "IO",
             Self::Closed => "CLOSED",
             Self::Panic => "PANIC",

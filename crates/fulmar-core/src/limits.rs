@@ -12,6 +12,9 @@ pub const TENSOR_DICT_DEPTH_MAX: usize = 32;
 /// Most messages in one conversation.
 pub const MESSAGES_MAX: usize = 65_536;
 
+/// Most dimensions of a history, the messages of a conversation being the last.
+pub const HISTORY_RANK_MAX: usize = 8;
+
 /// Longest text of one message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
@@ -41,3 +44,21 @@ pub const BATCH_TOKENS_MAX: usize = 1 << 22;
 
 /// Most items that one permutation orders, so also the most rows of a shuffled data set.
 pub const PERMUTATION_COUNT_MAX: usize = 1 << 24;
+
+/// Longest source of a chat template, in bytes.
+pub const TEMPLATE_SOURCE_BYTES_MAX: usize = 1 << 20;
+
+/// Deepest nesting of one expression or one chain of blocks in a chat template.
+pub const TEMPLATE_NESTING_MAX: usize = 64;
+
+/// Longest chain of operators, attributes and filters in one expression of a chat template, and of `elif` in one `if`.
+pub const TEMPLATE_CHAIN_MAX: usize = 256;
+
+/// Most instructions that one rendering of a chat template may execute.
+pub const TEMPLATE_STEPS_MAX: u64 = 200_000_000;
+
+/// Longest text that one rendering of a chat template may give, in bytes.
+pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 256 << 20;
+
+/// Deepest nesting of lists and dictionaries that a chat template reads or makes.
+pub const TEMPLATE_DATA_DEPTH_MAX: usize = 128;

@@ -14,6 +14,8 @@ export const ERROR_CODES = [
   'LIMIT_EXCEEDED',
   'UNKNOWN_TEXT',
   'INCOMPATIBLE',
+  'TEMPLATE_RAISED',
+  'FORBIDDEN',
   'IO',
   'CLOSED',
   'PANIC',
@@ -26,6 +28,7 @@ export const ERROR_CODES = [
 /**
  * What went wrong, stable across releases. `ABORTED`: a signal stopped the call. `UNAVAILABLE`: it cannot be had on
  * this machine. `TIMEOUT`: it took too long. `USER_CODE`: a function of the caller threw. `PANIC`: a bug in the core.
+ * `TEMPLATE_RAISED`: a chat template called `raise_exception`. `FORBIDDEN`: a template left its sandbox.
  */
 export type ErrorCode = (typeof ERROR_CODES)[number]
 

@@ -1,0 +1,24 @@
+//! Chat templates: Jinja as transformers renders it, with the spans of the assistant's words.
+//!
+//! [`Template`] compiles a source once and renders conversations with it. The engine is minijinja; what Python shows
+//! of itself through Jinja (how values print, what their methods do, what fails) is written here.
+
+#![expect(clippy::needless_pass_by_value, reason = "the engine hands its functions owned arguments")]
+
+mod arguments;
+mod clock;
+mod conversation;
+mod environment;
+mod failure;
+mod filter;
+mod json;
+mod method;
+mod output;
+mod prepare;
+mod print;
+mod span;
+mod template;
+mod value;
+
+pub use clock::CivilTime;
+pub use template::{ContinueFinalMessage, Limits, RenderedText, Template, TemplateInput};

@@ -1,0 +1,278 @@
+//! The methods of Python's values that templates may call, and subscripts.
+
+use std::sync::Arc;
+
+use fulmar_core::ErrorKind;
+use fulmar_core::limits::TEMPLATE_OUTPUT_BYTES_MAX;
+use minijinja::value::{Object, ObjectRepr, Tuple, Value, ValueKind};
+use minijinja::{Error, State};
+
+use crate::arguments::{Arguments, as_integer};
+use crate::failure::{fail, forbidden, type_error, undefined};
+use crate::value::{Dict, List};
+
+pub mod text;
+
+/// The names that `dict.name` finds before it looks for a key.
+pub const DICT_METHODS: [&str; 11] =
+    ["clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"];
+
+/// Methods that would change a value, which the sandbox forbids.
+const MUTATORS: [&str; 12] = [
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+    "discard",
+];
+
+/// What a subscript with a colon is called before it reaches the engine, see `prepare`.
+pub const SLICE: &str = "__slice__";
+
+/// What a subscript that a method could answer is called before it reaches the engine, see `prepare`.
+pub const ITEM: &str = "__item__";
+
+/// Calls `value.name(arguments)`.
+///
+/// # Errors
+/// An undefined error if there is no such method, `Forbidden` if the sandbox keeps it, else what the method says.
+pub fn call(_state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    if name == SLICE {
+        return slice(value, arguments);
+    }
+    if name == ITEM {
+        return item(value, &arguments[0]);
+    }
+    let found = match value.kind() {
+        ValueKind::String => text::call(value.as_str().unwrap_or_default(), name, arguments)?,
+        ValueKind::Map => dict_method(value, name, arguments)?,
+        ValueKind::Seq | ValueKind::Iterable => list_method(value, name, arguments)?,
+        ValueKind::Number => number_method(value, name, arguments)?,
+        ValueKind::Undefined => {
+            return Err(undefined(format!("a value must be defined to have {name}: got undefined")));
+        }
+        _ => None,
+    };
+    match found {
+        Some(answer) => Ok(answer),
+        None if name.starts_with('_') => Err(forbidden(format!("{name} must be no private attribute"))),
+        None if MUTATORS.contains(&name) && matches!(value.kind(), ValueKind::Map | ValueKind::Seq) => {
+            Err(forbidden(format!("values must stay as they are: got a call of {name}")))
+        }
+        None => Err(Error::from(minijinja::ErrorKind::UnknownMethod)),
+    }
+}
+
+fn dict_method(dict: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    let pairs = || -> Result<Vec<(Value, Value)>, Error> {
+        dict.try_iter()?.map(|key| Ok((key.clone(), dict.get_item(&key)?))).collect()
+    };
+    Ok(Some(match name {
+        "get" => {
+            let arguments = Arguments::new("get", arguments, &["key", "default"])?;
+            let found = own_item(dict, &arguments.need("key")?);
+            found.or_else(|| arguments.get("default")).unwrap_or(Value::from(()))
+        }
+        "items" => {
+            none_of(name, arguments)?;
+            list(pairs()?.into_iter().map(|(key, value)| Value::from(Tuple::from([key, value]))).collect())?
+        }
+        "keys" => {
+            none_of(name, arguments)?;
+            list(dict.try_iter()?.collect())?
+        }
+        "values" => {
+            none_of(name, arguments)?;
+            list(pairs()?.into_iter().map(|(_, value)| value).collect())?
+        }
+        "copy" => {
+            none_of(name, arguments)?;
+            dict.clone()
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn list_method(list: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    Ok(Some(match name {
+        "count" => {
+            let arguments = Arguments::new("count", arguments, &["value"])?;
+            let wanted = arguments.need("value")?;
+            Value::from(list.try_iter()?.filter(|item| *item == wanted).count())
+        }
+        "index" => {
+            let arguments = Arguments::new("index", arguments, &["value"])?;
+            let wanted = arguments.need("value")?;
+            let at = list.try_iter()?.position(|item| item == wanted);
+            Value::from(at.ok_or_else(|| fail(ErrorKind::OutOfRange, "index: the list must hold the value"))?)
+        }
+        "copy" => {
+            none_of(name, arguments)?;
+            list.clone()
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn number_method(number: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+    if name != "is_integer" {
+        return Ok(None);
+    }
+    none_of(name, arguments)?;
+    Ok(Some(Value::from(f64::try_from(number.clone()).is_ok_and(|number| number.fract() == 0.0))))
+}
+
+fn none_of(name: &str, arguments: &[Value]) -> Result<(), Error> {
+    Arguments::new(name, arguments, &[]).map(|_| ())
+}
+
+/// A list value.
+pub fn list(items: Vec<Value>) -> Result<Value, Error> {
+    Ok(Value::from_object(List::new(items).map_err(|error| fail(error.kind(), error.detail()))?))
+}
+
+/// A dictionary value.
+pub fn dict(entries: Vec<(Value, Value)>) -> Result<Value, Error> {
+    Ok(Value::from_object(Dict::new(entries).map_err(|error| fail(error.kind(), error.detail()))?))
+}
+
+/// The entry of a dictionary, where methods do not count.
+fn own_item(dict: &Value, key: &Value) -> Option<Value> {
+    dict.get_item(key).ok().filter(|value| !value.is_undefined())
+}
+
+/// `value[key]` where no item is found and jinja2 looks for a method of that name.
+fn item(value: &Value, key: &Value) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Err(undefined("a value must be defined to have items: got undefined"));
+    }
+    if value.kind() != ValueKind::Map {
+        return value.get_item(key);
+    }
+    let name = key.as_str().unwrap_or_default();
+    let method = || DICT_METHODS.contains(&name).then(|| bound(value.clone(), name));
+    Ok(own_item(value, key).or_else(method).unwrap_or_default())
+}
+
+/// `value[start:stop:step]`.
+fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::Undefined => Err(undefined("a value must be defined to be sliced: got undefined")),
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            if let Some(part) = bytes_slice(text, bounds)? {
+                return Ok(Value::from(part));
+            }
+            let chars: Vec<char> = text.chars().collect();
+            Ok(Value::from(positions(bounds, chars.len())?.map(|at| chars[at]).collect::<String>()))
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            let items: Vec<Value> = value.try_iter()?.collect();
+            let part: Vec<Value> = positions(bounds, items.len())?.map(|at| items[at].clone()).collect();
+            if value.is_tuple() { Ok(Value::from(Tuple::from(part))) } else { list(part) }
+        }
+        // Python fails here and jinja2 makes that an undefined value.
+        _ => Ok(Value::UNDEFINED),
+    }
+}
+
+/// A slice of ASCII text that goes forward without gaps, which needs no list of characters.
+fn bytes_slice(text: &str, bounds: &[Value]) -> Result<Option<String>, Error> {
+    if !text.is_ascii() || bound_of(&bounds[2])?.is_some_and(|step| step != 1) {
+        return Ok(None);
+    }
+    let range = positions(bounds, text.len())?;
+    let (start, count) = (range.start, range.count);
+    Ok(Some(if count == 0 { String::new() } else { text[start as usize..start as usize + count].to_owned() }))
+}
+
+/// Indices of a slice.
+struct Positions {
+    start: i64,
+    step: i64,
+    count: usize,
+}
+
+impl Positions {
+    fn map<T>(self, mut at: impl FnMut(usize) -> T) -> impl Iterator<Item = T> {
+        let Self { start, step, count } = self;
+        (0..count as i64).map(move |nth| at((start + nth * step) as usize))
+    }
+}
+
+/// Python's `slice(start, stop, step).indices(length)`.
+fn positions(bounds: &[Value], length: usize) -> Result<Positions, Error> {
+    let length = length as i64;
+    let step = bound_of(&bounds[2])?.unwrap_or(1);
+    if step == 0 {
+        return Err(fail(ErrorKind::OutOfRange, "a slice must have a step other than 0: got 0"));
+    }
+    let (low, high) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let clamp =
+        |bound: i64| if bound < 0 { (bound.saturating_add(length)).max(low) } else { bound.min(high) };
+    let start = bound_of(&bounds[0])?.map_or(if step > 0 { low } else { high }, clamp);
+    let stop = bound_of(&bounds[1])?.map_or(if step > 0 { high } else { low }, clamp);
+    let distance = if step > 0 { stop - start } else { start - stop };
+    let stride = step.checked_abs().unwrap_or(i64::MAX);
+    let count = if distance <= 0 { 0 } else { (distance - 1) / stride + 1 };
+    Ok(Positions { start, step, count: count as usize })
+}
+
+fn bound_of(bound: &Value) -> Result<Option<i64>, Error> {
+    if bound.is_none() {
+        return Ok(None);
+    }
+    if bound.is_undefined() {
+        return Err(undefined("bounds of a slice must be defined: got undefined"));
+    }
+    as_integer(bound)
+        .map(Some)
+        .ok_or_else(|| type_error(format!("bounds of a slice must be integers: got {}", bound.kind())))
+}
+
+/// Refuses text longer than a rendering may give.
+pub fn check_length(bytes: Option<usize>) -> Result<(), Error> {
+    match bytes {
+        Some(bytes) if bytes <= TEMPLATE_OUTPUT_BYTES_MAX => Ok(()),
+        _ => Err(fail(
+            ErrorKind::LimitExceeded,
+            format!("text must have at most {TEMPLATE_OUTPUT_BYTES_MAX} bytes"),
+        )),
+    }
+}
+
+/// A method that is named but not called.
+pub fn bound(receiver: Value, name: &str) -> Value {
+    Value::from_object(Bound { receiver, name: name.to_owned() })
+}
+
+#[derive(Debug)]
+struct Bound {
+    receiver: Value,
+    name: String,
+}
+
+impl Object for Bound {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
+    }
+
+    fn call(self: &Arc<Self>, state: &mut State<'_, '_>, arguments: &[Value]) -> Result<Value, Error> {
+        call(state, &self.receiver, &self.name, arguments)
+    }
+
+    fn render(self: &Arc<Self>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "<built-in method {} of dict object>", self.name)
+    }
+}

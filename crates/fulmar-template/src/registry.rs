@@ -1,0 +1,228 @@
+//! Named chat templates, and which one a chat is rendered with.
+
+use std::borrow::Cow;
+use std::sync::{LazyLock, OnceLock};
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::Template;
+use crate::builtin::{TEMPLATES, twin};
+
+/// A template to be registered under a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateEntry {
+    /// Jinja source. It needs no `generation` block; without one it gives no spans.
+    pub source: String,
+    /// With [`Selection::TorchRl`], parts of a tokenizer's name that choose this template, whatever their case.
+    pub model_family_keywords: Vec<String>,
+    /// Whether it takes the place of a template that has the name already.
+    pub overrides: bool,
+}
+
+/// Templates by name: the built-in ones and those registered since. A plain value: two registries share nothing.
+///
+/// ```
+/// use fulmar_template::{TemplateEntry, TemplateRegistry};
+///
+/// let mut registry = TemplateRegistry::new();
+/// assert!(registry.get("qwen3")?.has_generation());
+/// let source = "{{ messages[0].content }}".to_owned();
+/// registry.register("first", TemplateEntry { source, ..TemplateEntry::default() })?;
+/// assert_eq!(registry.names().last(), Some("first"));
+/// assert!(TemplateRegistry::builtin().get("first").is_err());
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct TemplateRegistry {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    name: Cow<'static, str>,
+    source: Cow<'static, str>,
+    /// In lower case.
+    keywords: Vec<Cow<'static, str>>,
+    builtin: bool,
+    compiled: OnceLock<Template>,
+}
+
+/// In which order the ways to name a template are tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// An explicit template, an explicit name, the tokenizer's own template, or an error: nothing is guessed.
+    #[default]
+    Strict,
+    /// TorchRL's: an explicit template or name, registered and then built-in family keywords in the tokenizer's name,
+    /// the tokenizer's own template if it spells `{% generation %}` so, else `chatml_format`.
+    TorchRl,
+}
+
+/// What is known of the template that a chat is to be rendered with.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TemplateQuery<'a> {
+    /// The source of a template.
+    pub template: Option<&'a str>,
+    /// A registered name.
+    pub name: Option<&'a str>,
+    /// The tokenizer's own template.
+    pub tokenizer_template: Option<&'a str>,
+    /// The name or path that the tokenizer was loaded from; only [`Selection::TorchRl`] reads it.
+    pub name_or_path: Option<&'a str>,
+    /// The order in which these count.
+    pub selection: Selection,
+}
+
+/// A template and the name it is registered under, if it came from the registry.
+#[derive(Debug, Clone)]
+pub struct Selected {
+    /// The compiled template.
+    pub template: Template,
+    /// Its name in the registry; `None` for a source from elsewhere.
+    pub name: Option<String>,
+}
+
+impl TemplateRegistry {
+    /// The built-in templates. It cannot be changed; [`TemplateRegistry::new`] gives one that can.
+    #[must_use]
+    pub fn builtin() -> &'static Self {
+        static BUILTIN: LazyLock<TemplateRegistry> = LazyLock::new(|| TemplateRegistry {
+            entries: TEMPLATES.iter().map(|&(name, source, keywords)| Entry::builtin(name, source, keywords)).collect(),
+        });
+        &BUILTIN
+    }
+
+    /// A registry of its own that begins with the built-in templates.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builtin().clone()
+    }
+
+    /// Adds a template under `name`. One that overrides another takes over its place in the order.
+    ///
+    /// # Errors
+    /// `Incompatible` if the name is taken and the entry does not override; `Malformed` or `LimitExceeded` for a source
+    /// that does not compile.
+    pub fn register(&mut self, name: &str, entry: TemplateEntry) -> Result<()> {
+        let taken = self.entries.iter().position(|known| known.name == name);
+        if taken.is_some() && !entry.overrides {
+            let detail = format!("name must be new, or the entry must override: got \"{name}\", which is registered");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let compiled = OnceLock::from(Template::new(&entry.source)?);
+        let keywords = entry.model_family_keywords.iter().map(|keyword| keyword.to_lowercase().into()).collect();
+        let name = Cow::Owned(name.to_owned());
+        let entry = Entry { name, source: entry.source.into(), keywords, builtin: false, compiled };
+        match taken.and_then(|index| self.entries.get_mut(index)) {
+            Some(place) => *place = entry,
+            None => self.entries.push(entry),
+        }
+        Ok(())
+    }
+
+    /// The template called `name`, compiled at its first use.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is none; the sentence lists the names.
+    pub fn get(&self, name: &str) -> Result<Template> {
+        self.entry(name)?.template()
+    }
+
+    /// The source of the template called `name`.
+    ///
+    /// # Errors
+    /// As [`TemplateRegistry::get`].
+    pub fn source(&self, name: &str) -> Result<&str> {
+        Ok(&self.entry(name)?.source)
+    }
+
+    /// The names, built-in ones first, then in the order of their registration.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_ref())
+    }
+
+    /// The template that `query` asks for.
+    ///
+    /// A tokenizer's own template without `generation` blocks that is a known model's stock text is replaced by the
+    /// built-in template that renders the same text with them, unless that name was overridden.
+    ///
+    /// # Errors
+    /// `UnknownName` for a name that is not registered; `Malformed` or `LimitExceeded` for a source that does not
+    /// compile; `Incompatible` if the query names no template in any way that its selection admits.
+    pub fn select(&self, query: &TemplateQuery) -> Result<Selected> {
+        if let Some(source) = query.template {
+            return Ok(Selected { template: Template::new(source)?, name: None });
+        }
+        if let Some(name) = query.name {
+            return self.selected(name);
+        }
+        match query.selection {
+            Selection::Strict => self.tokenizers_own(query),
+            Selection::TorchRl => self.as_torchrl(query),
+        }
+    }
+
+    /// The tokenizer's template, or its twin with `generation` blocks.
+    fn tokenizers_own(&self, query: &TemplateQuery) -> Result<Selected> {
+        let Some(source) = query.tokenizer_template else {
+            let detail = "template must be given: got no template, no name and a tokenizer without a template";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        };
+        if let Some(name) = twin(source).filter(|name| self.entry(name).is_ok_and(|entry| entry.builtin)) {
+            return self.selected(name);
+        }
+        Ok(Selected { template: Template::new(source)?, name: None })
+    }
+
+    /// TorchRL's guess from the tokenizer's name.
+    fn as_torchrl(&self, query: &TemplateQuery) -> Result<Selected> {
+        if query.name_or_path.is_none() && query.tokenizer_template.is_none() {
+            let detail = "template must be given: got no template, no name and no tokenizer";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let model = query.name_or_path.unwrap_or_default().to_lowercase();
+        let of_family = |builtin: bool| {
+            let mut entries = self.entries.iter().filter(move |entry| entry.builtin == builtin);
+            entries.find(|entry| entry.keywords.iter().any(|keyword| model.contains(keyword.as_ref())))
+        };
+        if let Some(entry) = of_family(false).or_else(|| of_family(true)) {
+            return self.selected(&entry.name);
+        }
+        match query.tokenizer_template.filter(|source| source.contains("{% generation %}")) {
+            Some(source) => Ok(Selected { template: Template::new(source)?, name: None }),
+            None => self.selected("chatml_format"),
+        }
+    }
+
+    fn selected(&self, name: &str) -> Result<Selected> {
+        Ok(Selected { template: self.get(name)?, name: Some(name.to_owned()) })
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
+            let names = self.names().collect::<Vec<_>>().join(", ");
+            Error::new(ErrorKind::UnknownName, format!("name must be one of {names}: got \"{name}\""))
+        })
+    }
+}
+
+impl Default for TemplateRegistry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Entry {
+    fn builtin(name: &'static str, source: &'static str, keywords: &[&'static str]) -> Self {
+        let keywords = keywords.iter().map(|&keyword| keyword.into()).collect();
+        Self { name: name.into(), source: source.into(), keywords, builtin: true, compiled: OnceLock::new() }
+    }
+
+    fn template(&self) -> Result<Template> {
+        if let Some(template) = self.compiled.get() {
+            return Ok(template.clone());
+        }
+        let template = Template::new(&self.source)?;
+        Ok(self.compiled.get_or_init(|| template).clone())
+    }
+}
