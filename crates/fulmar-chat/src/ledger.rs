@@ -13,7 +13,9 @@
 //!     append the rest of prompt as context, then completion as sampled
 //! ```
 
+mod binary;
 mod columns;
+mod form;
 mod json;
 mod path;
 mod samples;

@@ -132,7 +132,8 @@ impl Rendered {
 }
 
 /// Why a renderer cannot extend the last turn's tokens. The caller then renders the whole conversation again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BridgeRefusal {
     /// There is no prompt to extend.

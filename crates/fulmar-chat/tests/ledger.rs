@@ -92,6 +92,7 @@ fn an_edited_history_opens_a_second_sample() {
     assert_eq!((samples.len(), first.turn_id, first.ids), (2, 0, &[1, 2, 4][..]));
     assert_eq!((second.turn_id, second.ids), (1, &[90, 91, 5][..]));
     assert_eq!((mask(&samples, 0), mask(&samples, 1)), ("FFT".to_owned(), "FFT".to_owned()));
+    assert_eq!(samples.advantages(Some(0.1)).unwrap(), [0.0, 0.0, 0.1, 0.0, 0.0, 0.1]);
 }
 
 #[test]
@@ -343,6 +344,32 @@ fn turn_options_are_strict() {
     assert_eq!(kind(r#"{"policyVersion":1.5}"#), ErrorKind::Malformed);
     assert_eq!(kind(r#"{"branchReason":"whim"}"#), ErrorKind::UnknownName);
     assert_eq!(kind(r#"{"offset":1}"#), ErrorKind::UnknownName);
+    assert_eq!(kind(r#"{"bridgeRefusal":"whim"}"#), ErrorKind::UnknownName);
+}
+
+#[test]
+fn a_refused_bridge_gives_the_reason_of_the_branch_unless_the_caller_knows_better() {
+    let reason = |json: &str| {
+        let mut ledger = recorded(&[(&[1, 2], &[4], 0)]).unwrap();
+        let options: TurnOptions = options_from_json("turn", json).unwrap();
+        let columns = TurnColumns {
+            prompt_ids: &[1, 9],
+            completion_ids: &[5],
+            log_probs: &[-1.0],
+            sampled_log_probs: &[-1.0],
+            versions: Some(&[1]),
+            ..TurnColumns::default()
+        };
+        ledger.record_columns(&columns, &options).unwrap().fork.unwrap().reason
+    };
+    assert_eq!(reason("{}"), BranchReason::HistoryEdit);
+    assert_eq!(reason(r#"{"bridgeRefusal":"user_query_under_tool_cycle"}"#), BranchReason::Retention);
+    assert_eq!(reason(r#"{"bridgeRefusal":"opaque_template"}"#), BranchReason::Opaque);
+    assert_eq!(reason(r#"{"bridgeRefusal":"over_length"}"#), BranchReason::BridgeRefused);
+    assert_eq!(
+        reason(r#"{"bridgeRefusal":"over_length","branchReason":"compaction"}"#),
+        BranchReason::Compaction
+    );
 }
 
 #[test]

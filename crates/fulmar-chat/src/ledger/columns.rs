@@ -4,7 +4,7 @@ use fulmar_core::{Error, ErrorKind};
 use serde::Deserialize;
 
 use super::{Attribution, BranchReason, Ledger, RecordedTurn, Turn, VersionRange, Versions};
-use crate::{Origin, Result};
+use crate::{BridgeRefusal, Origin, Result};
 
 /// The columns of a [`Turn`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,6 +33,8 @@ pub struct TurnOptions {
     pub message_offset: u32,
     /// See [`Turn::branch_reason`].
     pub branch_reason: Option<BranchReason>,
+    /// Why the renderer refused to bridge; gives the reason where `branch_reason` does not.
+    pub bridge_refusal: Option<BridgeRefusal>,
     /// See [`Versions::Within`]; where no version of each token is given.
     pub policy_version: Option<VersionRange>,
 }
@@ -63,7 +65,7 @@ impl Ledger {
             sampled_log_probs: columns.sampled_log_probs,
             versions: versions(columns.versions, options.policy_version)?,
             attribution,
-            branch_reason: options.branch_reason,
+            branch_reason: options.branch_reason.or(options.bridge_refusal.map(Into::into)),
         })
     }
 }

@@ -1,8 +1,9 @@
 //! The parts of a ledger: runs of tokens, branches, and the versions of the weights that sampled them.
 
+use fulmar_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-use crate::Origin;
+use crate::{BridgeRefusal, Origin, Result};
 
 /// A run of tokens of one branch with one origin, message, turn and weight version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,45 @@ pub enum BranchReason {
     BridgeRefused,
     /// An answer was drawn again from the same place.
     Resample,
+}
+
+impl BranchReason {
+    /// Every reason; the index is its code in the binary form.
+    pub const ALL: [Self; 6] = [
+        Self::HistoryEdit,
+        Self::Compaction,
+        Self::Retention,
+        Self::Opaque,
+        Self::BridgeRefused,
+        Self::Resample,
+    ];
+
+    /// The index in [`BranchReason::ALL`].
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The reasons with these codes.
+    pub(super) fn from_codes(codes: &[u8]) -> Result<Vec<Self>> {
+        let read = |&code: &u8| {
+            let detail = || format!("reasons must be codes from 0 to 5: got {code}");
+            let reason = Self::ALL.get(usize::from(code)).copied();
+            reason.ok_or_else(|| Error::new(ErrorKind::OutOfRange, detail()))
+        };
+        codes.iter().map(read).collect()
+    }
+}
+
+/// What a refusal says of the branch that follows it.
+impl From<BridgeRefusal> for BranchReason {
+    fn from(refusal: BridgeRefusal) -> Self {
+        match refusal {
+            BridgeRefusal::UserQueryUnderToolCycle => Self::Retention,
+            BridgeRefusal::OpaqueTemplate => Self::Opaque,
+            _ => Self::BridgeRefused,
+        }
+    }
 }
 
 /// The oldest and the newest weights that may have sampled a token.

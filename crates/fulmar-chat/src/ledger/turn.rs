@@ -109,7 +109,7 @@ pub(super) fn check_range(VersionRange { min, max }: VersionRange) -> Result<()>
     Err(Error::new(ErrorKind::OutOfRange, detail))
 }
 
-fn check_finite(name: &str, values: &[f32]) -> Result<()> {
+pub(super) fn check_finite(name: &str, values: &[f32]) -> Result<()> {
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
         Some(t) => {
