@@ -204,6 +204,18 @@ impl Ledger {
         guard(|| self.inner.with(|ledger| Ok(ledger.to_json())))
     }
 
+    /// Reads the binary form.
+    #[napi(factory)]
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        guard(|| Ok(chat::Ledger::from_bytes(bytes)?.into()))
+    }
+
+    /// The binary form.
+    #[napi]
+    pub fn to_bytes(&self) -> Result<Uint8Array> {
+        guard(|| self.inner.with(|ledger| Ok(ledger.to_bytes().into())))
+    }
+
     /// Records one turn; where it was put, as JSON.
     #[napi]
     pub fn record_turn(&self, columns: TurnColumns, options: String) -> Result<String> {

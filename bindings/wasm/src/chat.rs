@@ -181,6 +181,18 @@ impl Ledger {
         guard(|| Ok(self.inner.to_json()))
     }
 
+    /// Reads the binary form.
+    #[wasm_bindgen(js_name = fromBytes)]
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        guard(|| Ok(chat::Ledger::from_bytes(bytes)?.into()))
+    }
+
+    /// The binary form.
+    #[wasm_bindgen(js_name = toBytes)]
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        guard(|| Ok(self.inner.to_bytes()))
+    }
+
     /// Records one turn; where it was put, as JSON.
     #[wasm_bindgen(js_name = recordTurn)]
     pub fn record_turn(&mut self, columns: &TurnColumns, options: &str) -> Result<String> {

@@ -36,22 +36,56 @@ export class Ledger {
   }
 
   /**
-   * The ledger that {@link Ledger.toJSON} described, as an object or as text.
-   * @throws {FulmarError} `MALFORMED` if `json` is not that or contradicts itself; `INCOMPATIBLE` for another kind or
-   * version; `LIMIT_EXCEEDED` as {@link Ledger.recordTurn}.
+   * The ledger that {@link Ledger.toJSON} described, in this release or an earlier one, as an object or as text.
+   * @throws {FulmarError} `MALFORMED` or `SHAPE_MISMATCH` if `json` is not that or contradicts itself; `INCOMPATIBLE`
+   * for another kind or a later version; `LIMIT_EXCEEDED` as {@link Ledger.recordTurn}.
    */
   static fromJSON(json: unknown): Ledger {
     const text = call(() => (typeof json === 'string' ? json : String(JSON.stringify(json))))
-    const read = new Handle('Ledger', () => raw.Ledger.fromJson(text))
-    const ledger = new Ledger()
-    ledger.#native.free()
-    ledger.#native = read
-    return ledger
+    return Ledger.#read(() => raw.Ledger.fromJson(text))
   }
 
   /** The whole ledger, ready for JSON. Log-probabilities come back bit for bit. */
   toJSON(): LedgerJson {
     return JSON.parse(this.#native.call((native) => native.toJson()))
+  }
+
+  /**
+   * The ledger that {@link Ledger.toBytes} stored, in this release or an earlier one. Needs memory in proportion to
+   * `bytes`, whatever they claim.
+   * @throws {FulmarError} `CORRUPT` if `bytes` are not that form, were changed or cut, or contradict themselves;
+   * `INCOMPATIBLE` if they are of a later version; `LIMIT_EXCEEDED` as {@link Ledger.recordTurn}; `MALFORMED` if they
+   * are no `Uint8Array`.
+   *
+   * @example
+   * ```ts
+   * import { Ledger } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * using ledger = new Ledger()
+   * const logProbs = Float32Array.of(-0.5)
+   * const sampled = { completionIds: Uint32Array.of(4), logProbs, sampledLogProbs: logProbs, policyVersion: 3 }
+   * ledger.recordTurn({ promptIds: Uint32Array.of(1, 2), ...sampled })
+   * using read = Ledger.fromBytes(ledger.toBytes())
+   * assert.deepEqual(read.samples(), ledger.samples())
+   * ```
+   */
+  static fromBytes(bytes: Uint8Array): Ledger {
+    checkTypedArray('bytes', bytes, Uint8Array)
+    return Ledger.#read(() => raw.Ledger.fromBytes(bytes))
+  }
+
+  /** The whole ledger as bytes, with a version number and a checksum. Equal ledgers give equal bytes. A new array. */
+  toBytes(): Uint8Array {
+    return this.#native.call((native) => native.toBytes())
+  }
+
+  static #read(make: () => RawLedger): Ledger {
+    const read = new Handle('Ledger', make)
+    const ledger = new Ledger()
+    ledger.#native.free()
+    ledger.#native = read
+    return ledger
   }
 
   /**
@@ -66,11 +100,16 @@ export class Ledger {
   recordTurn(turn: Turn): RecordedTurn {
     checkTurn(turn)
     const { promptIds, completionIds, logProbs, sampledLogProbs, origins, messageIndices } = turn
-    const { policyVersion, messageOffset, branchReason } = turn
+    const { policyVersion, messageOffset, branchReason, bridgeRefusal } = turn
     const versions = policyVersion instanceof Uint32Array ? policyVersion : undefined
     const range =
       typeof policyVersion === 'number' ? { min: policyVersion, max: policyVersion } : policyVersion
-    const options = { messageOffset, branchReason, policyVersion: versions ? undefined : range }
+    const options = {
+      messageOffset,
+      branchReason,
+      bridgeRefusal,
+      policyVersion: versions ? undefined : range,
+    }
     const columns = { promptIds, completionIds, logProbs, sampledLogProbs, versions, origins, messageIndices }
     return JSON.parse(this.#native.call((native) => native.recordTurn(columns, JSON.stringify(options))))
   }
@@ -148,6 +187,7 @@ const TURN_KEYS = [
   'messageIndices',
   'messageOffset',
   'branchReason',
+  'bridgeRefusal',
 ] satisfies (keyof Turn)[]
 
 function checkTurn(turn: Turn): void {

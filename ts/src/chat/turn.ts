@@ -1,6 +1,6 @@
 /** What goes into a {@link Ledger} and what comes out of it. */
 
-import type { Origin } from './renderer.js'
+import type { BridgeRefusal, Origin } from './renderer.js'
 
 /** Why a conversation's tokens stopped being a prefix of what follows. */
 export type BranchReason =
@@ -37,9 +37,16 @@ export interface Turn {
   readonly messageOffset?: number
   /**
    * Why the prompt may not extend the last turn, if the caller knows.
-   * @default 'resample' if the prompt is the beginning of what is held, else 'history_edit'
+   * @default what `bridgeRefusal` says; else 'resample' if the prompt is the beginning of what is held, else
+   * 'history_edit'
    */
   readonly branchReason?: BranchReason
+  /**
+   * Why the renderer refused to extend the last turn: an opaque template gives the reason 'opaque', reasoning that is
+   * taken out of earlier turns 'retention', all else 'bridge_refused'.
+   * @default it did not refuse
+   */
+  readonly bridgeRefusal?: BridgeRefusal
 }
 
 /** A place where the token tree branches. */

@@ -105,6 +105,7 @@ export interface RawSamples {
 
 export interface RawLedger extends RawOwner {
   toJson(): string
+  toBytes(): Uint8Array
   recordTurn(columns: RawTurnColumns, options: string): string
   numTokens(): number
   numTurns(): number
@@ -116,7 +117,11 @@ export interface RawLedger extends RawOwner {
 export interface RawChat {
   checkMessages(numHeld: number, messages: string): void
   readonly Renderer: new (tokenizer: RawTokenizer, config: string) => RawRenderer
-  readonly Ledger: { new (): RawLedger; fromJson(text: string): RawLedger }
+  readonly Ledger: {
+    new (): RawLedger
+    fromJson(text: string): RawLedger
+    fromBytes(bytes: Uint8Array): RawLedger
+  }
 }
 
 // model

@@ -150,7 +150,7 @@ function record(
       origins: rendered.origins,
       messageIndices: rendered.messageIndices,
       messageOffset,
-      ...(bridgeRefusal === null ? {} : { branchReason: 'bridge_refused' as const }),
+      ...(bridgeRefusal === null ? {} : { bridgeRefusal }),
     })
     return null
   } catch (error) {

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { createRenderer, Ledger, type LedgerSample, ORIGINS, type Turn } from '../../src/chat/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
@@ -171,6 +173,35 @@ describe('Ledger', () => {
     for (const value of ['', '{}', null, undefined]) {
       expect(() => Ledger.fromJSON(value)).toThrow(failing('MALFORMED'))
     }
+  })
+
+  it('goes to bytes and back, reads those of version 1, and refuses changed ones by code', () => {
+    const folder = join(import.meta.dirname, '../../../tests/golden/chat')
+    const stored = new Uint8Array(readFileSync(join(folder, 'ledger-v1.bin')))
+    using read = Ledger.fromBytes(stored)
+    using same = Ledger.fromJSON(readFileSync(join(folder, 'ledger-v1.json'), 'utf8'))
+    expect(read.toJSON()).toEqual(same.toJSON())
+    expect(read.toBytes()).toEqual(stored)
+    expect(read.samples()).toEqual(same.samples())
+    expect(() => Ledger.fromBytes(stored.subarray(1))).toThrow(failing('CORRUPT'))
+    expect(() => Ledger.fromBytes(stored.map((byte, at) => (at === 99 ? byte ^ 4 : byte)))).toThrow(
+      failing('CORRUPT'),
+    )
+    // "\x89FLedger", version 2, and the checksum of both.
+    const later = [...stored.subarray(0, 8), 2, 0, 0, 0, 0x90, 0x5a, 0xa6, 0x41]
+    expect(() => Ledger.fromBytes(Uint8Array.from(later))).toThrow(failing('INCOMPATIBLE'))
+    expect(() => Ledger.fromBytes([...stored] as never)).toThrow(failing('MALFORMED'))
+  })
+
+  it('gives a branch the reason of a refused bridge', () => {
+    const reasonOf = (change: Partial<Turn>) => {
+      using ledger = recorded(turn([1, 2], [4]), { ...turn([1, 9], [5]), ...change })
+      return ledger.forks()[0]?.reason
+    }
+    expect(reasonOf({ bridgeRefusal: 'opaque_template' })).toBe('opaque')
+    expect(reasonOf({ bridgeRefusal: 'user_query_under_tool_cycle' })).toBe('retention')
+    expect(reasonOf({ bridgeRefusal: 'empty_extension' })).toBe('bridge_refused')
+    expect(reasonOf({ bridgeRefusal: 'over_length', branchReason: 'compaction' })).toBe('compaction')
   })
 
   it('says that it is closed after its disposal, and samples stay', () => {
