@@ -87,7 +87,10 @@ impl TemplateRegistry {
     #[must_use]
     pub fn builtin() -> &'static Self {
         static BUILTIN: LazyLock<TemplateRegistry> = LazyLock::new(|| TemplateRegistry {
-            entries: TEMPLATES.iter().map(|&(name, source, keywords)| Entry::builtin(name, source, keywords)).collect(),
+            entries: TEMPLATES
+                .iter()
+                .map(|&(name, source, keywords)| Entry::builtin(name, source, keywords))
+                .collect(),
         });
         &BUILTIN
     }
@@ -106,11 +109,13 @@ impl TemplateRegistry {
     pub fn register(&mut self, name: &str, entry: TemplateEntry) -> Result<()> {
         let taken = self.entries.iter().position(|known| known.name == name);
         if taken.is_some() && !entry.overrides {
-            let detail = format!("name must be new, or the entry must override: got \"{name}\", which is registered");
+            let detail =
+                format!("name must be new, or the entry must override: got \"{name}\", which is registered");
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let compiled = OnceLock::from(Template::new(&entry.source)?);
-        let keywords = entry.model_family_keywords.iter().map(|keyword| keyword.to_lowercase().into()).collect();
+        let keywords =
+            entry.model_family_keywords.iter().map(|keyword| keyword.to_lowercase().into()).collect();
         let name = Cow::Owned(name.to_owned());
         let entry = Entry { name, source: entry.source.into(), keywords, builtin: false, compiled };
         match taken.and_then(|index| self.entries.get_mut(index)) {
@@ -165,7 +170,8 @@ impl TemplateRegistry {
     /// The tokenizer's template, or its twin with `generation` blocks.
     fn tokenizers_own(&self, query: &TemplateQuery) -> Result<Selected> {
         let Some(source) = query.tokenizer_template else {
-            let detail = "template must be given: got no template, no name and a tokenizer without a template";
+            let detail =
+                "template must be given: got no template, no name and a tokenizer without a template";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         };
         if let Some(name) = twin(source).filter(|name| self.entry(name).is_ok_and(|entry| entry.builtin)) {
