@@ -2,7 +2,10 @@
 
 use fulmar_core::ErrorKind;
 
-use crate::{Bridge, BridgeRefusal, Message, Origin, ParseOptions, RenderOptions, Rendered, Renderer, Result};
+use crate::{
+    Bridge, BridgeRefusal, Message, Origin, ParseOptions, RenderOptions, Rendered, Renderer, Result,
+    ToolCallStatus,
+};
 
 const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
 const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
@@ -18,7 +21,11 @@ pub fn check_renderer(renderer: &dyn Renderer, conversations: &[Vec<Message>]) -
     assert!(!renderer.stop_ids().is_empty(), "a turn can end");
     let nothing = renderer.render(&[], &PROMPT).map_err(|error| error.kind());
     assert_eq!(nothing, Err(ErrorKind::Empty), "no message is refused");
-    assert_eq!(renderer.parse(&[], &ParseOptions::default())?.content, "", "an empty completion says nothing");
+    assert_eq!(
+        renderer.parse(&[], &ParseOptions::default())?.content,
+        "",
+        "an empty completion says nothing"
+    );
     for messages in conversations {
         check_masks(renderer, messages)?;
         check_refusals(renderer, messages)?;
@@ -31,6 +38,7 @@ fn check_masks(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
     let whole = renderer.render(messages, &WHOLE)?;
     let prompt = renderer.render(messages, &PROMPT)?;
     assert!(prompt.ids.starts_with(&whole.ids), "a generation prompt is appended");
+    assert!(renderer.render_text(messages, &PROMPT)?.starts_with(&renderer.render_text(messages, &WHOLE)?));
     for rendered in [&whole, &prompt] {
         let num_ids = rendered.ids.len();
         let lengths = [
@@ -71,27 +79,39 @@ fn check_refusals(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
     let refused = |refusal| Ok(Bridge::Declined(refusal));
     assert_eq!(renderer.bridge(&[], &prompt, &user, &[]), refused(BridgeRefusal::EmptyPrompt));
     assert_eq!(renderer.bridge(&prompt, &prompt, &[], &[]), refused(BridgeRefusal::EmptyExtension));
-    assert_eq!(renderer.bridge(&prompt, &prompt, &assistant, &[]), refused(BridgeRefusal::AssistantInExtension));
+    assert_eq!(
+        renderer.bridge(&prompt, &prompt, &assistant, &[]),
+        refused(BridgeRefusal::AssistantInExtension)
+    );
     assert_eq!(renderer.bridge(&prompt, &prompt, &stranger, &[]), refused(BridgeRefusal::UnknownRole));
     Ok(())
 }
 
 /// Plays every assistant message as if it had been sampled: parse gives it back, a bridge continues it.
 fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
-    for (turn, message) in
-        messages.iter().enumerate().filter(|(turn, message)| *turn > 0 && message.role() == "assistant")
-    {
-        let prompt = renderer.render(&messages[..turn], &PROMPT)?.ids;
+    for (turn, message) in messages.iter().enumerate().filter(|(_, message)| message.role() == "assistant") {
         let spoken = renderer.render(&messages[..=turn], &WHOLE)?;
-        let sampled_ids: Vec<u32> = (prompt.len()..spoken.ids.len())
-            .filter(|&t| spoken.sampled_mask[t])
-            .map(|t| spoken.ids[t])
-            .collect();
-        let parsed = renderer.parse(&sampled_ids, &ParseOptions::default())?;
-        assert_eq!(parsed.content, message.text()?, "what was rendered parses back");
+        let is_turn = |&t: &usize| spoken.message_index[t] == turn as i32 && spoken.sampled_mask[t];
+        let sampled: Vec<usize> = (0..spoken.ids.len()).filter(is_turn).collect();
+        assert_eq!(
+            sampled.len(),
+            sampled[sampled.len() - 1] + 1 - sampled[0],
+            "a turn is sampled in one piece"
+        );
+        let (prompt, completion) = spoken.ids[..=sampled[sampled.len() - 1]].split_at(sampled[0]);
+        let options = ParseOptions { prompt_ids: Some(prompt.to_vec()), tools: Vec::new() };
+        let parsed = renderer.parse(completion, &options)?;
+        let text = message.text()?;
+        assert!(
+            [&*text, text.trim()].contains(&&*parsed.content),
+            "what was rendered parses back: {parsed:?}"
+        );
         assert!(parsed.finished && !parsed.overran, "a rendered turn ends where it should");
+        for call in &parsed.tool_calls {
+            assert_eq!(call.status, ToolCallStatus::Ok, "a rendered call can be used");
+        }
         let replies = messages[turn + 1..].iter().take_while(|reply| reply.role() != "assistant").cloned();
-        check_bridge(renderer, &prompt, &sampled_ids, &replies.collect::<Vec<_>>())?;
+        check_bridge(renderer, prompt, completion, &replies.collect::<Vec<_>>())?;
     }
     Ok(())
 }
@@ -117,8 +137,8 @@ fn check_bridge(
             "what was given belongs to no reply"
         );
         let closed = end > 0 && renderer.stop_ids().contains(&completion[end - 1]);
-        let num_synthetic = next.origin.iter().filter(|&&origin| origin == Origin::Synthetic).count();
-        assert_eq!(num_synthetic, usize::from(!closed), "a turn is closed once");
+        let is_synthetic = next.origin.contains(&Origin::Synthetic);
+        assert!(!(closed && is_synthetic), "what was closed is not closed again");
     }
     Ok(())
 }

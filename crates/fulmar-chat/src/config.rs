@@ -5,7 +5,8 @@ use std::sync::Arc;
 use fulmar_tokenizer::Tokenizer;
 use serde::Deserialize;
 
-use crate::{ChatMlRenderer, Renderer, Result};
+use crate::family::Qwen3;
+use crate::{ChatMlRenderer, Qwen3Options, Renderer, Result};
 
 /// Which family, and its knobs. Unknown names and unknown knobs are refused where this is read from JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -14,6 +15,9 @@ use crate::{ChatMlRenderer, Renderer, Result};
 pub enum RendererConfig {
     /// Plain ChatML: see [`ChatMlRenderer`].
     Chatml {},
+    /// Qwen3: reasoning, tools, calls as JSON.
+    #[serde(rename = "qwen3")]
+    Qwen3(Qwen3Options),
 }
 
 /// The renderer of `config` over `tokenizer`.
@@ -35,5 +39,6 @@ pub enum RendererConfig {
 pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -> Result<Box<dyn Renderer>> {
     match config {
         RendererConfig::Chatml {} => Ok(Box::new(ChatMlRenderer::new(tokenizer)?)),
+        RendererConfig::Qwen3(options) => Ok(Box::new(Qwen3::new(tokenizer, options)?)),
     }
 }

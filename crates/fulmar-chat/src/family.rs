@@ -1,5 +1,242 @@
 //! One file a family of models: how it frames messages, tools and reasoning, and how it reads what it wrote.
+//!
+//! A family is a [`Table`] of facts and the few functions of [`Family`] that write its turns. Everything else is here
+//! and shared: attribution, refusals, the bridge, reading completions by id.
 
 mod chatml;
+mod qwen3;
+
+use std::sync::Arc;
+
+use fulmar_core::{Error, ErrorKind, limits};
+use fulmar_tokenizer::Tokenizer;
+use serde_json::Value;
 
 pub use chatml::ChatMlRenderer;
+pub(crate) use qwen3::Qwen3;
+pub use qwen3::Qwen3Options;
+
+use crate::completion::{CallFormat, Completion, ReasoningFormat};
+use crate::message_view::{MessageView, origin_of};
+use crate::script::{Scaffold, Script};
+use crate::{
+    Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered,
+    Renderer, Result, ThinkingRetention,
+};
+
+/// What is fixed about a family once its knobs and its tokenizer are known.
+pub(crate) struct Table {
+    /// Text to ids.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// The roles and the origin of their text.
+    pub roles: &'static [(&'static str, Origin)],
+    /// The ids that end an assistant's turn, the proper one first.
+    pub stop_ids: Vec<u32>,
+    /// What closes a turn that was cut off before it sampled a stop.
+    pub close: Scaffold,
+    /// What stands between a turn's close and the next message.
+    pub separator: Scaffold,
+    /// Which new messages a bridge may cross.
+    pub retention: ThinkingRetention,
+    /// What a re-render promises.
+    pub stability: PrefixStability,
+    /// How the family marks reasoning, if it has any.
+    pub reasoning: Option<ReasoningFormat>,
+    /// How the family marks tool calls; without it messages with calls are refused.
+    pub calls: Option<CallFormat>,
+    /// Whether a parsed content is trimmed.
+    pub trims_content: bool,
+}
+
+/// What families differ in beyond their [`Table`].
+pub(crate) trait Family: Send + Sync {
+    /// The facts.
+    fn table(&self) -> &Table;
+
+    /// Writes what opens a conversation: the system's words, the tools. Says how many messages that used up.
+    ///
+    /// # Errors
+    /// What the family cannot express.
+    fn write_header(
+        &self,
+        script: &mut Script,
+        messages: &[MessageView<'_>],
+        tools: &[Value],
+    ) -> Result<usize>;
+
+    /// Writes the messages from `first` on, of which those before are written already or, in a bridge, do not exist.
+    ///
+    /// # Errors
+    /// What the family cannot express.
+    fn write_messages(&self, script: &mut Script, messages: &[MessageView<'_>], first: usize) -> Result<()>;
+
+    /// Opens an assistant's turn after `messages`.
+    fn write_generation_prompt(&self, script: &mut Script, messages: &[MessageView<'_>]);
+
+    /// In a bridge, writes what stands between the last turn, which ended on the stop `ended_on` or was cut off, and
+    /// `next`.
+    fn write_close(&self, script: &mut Script, ended_on: Option<u32>, _next: &MessageView<'_>) {
+        if ended_on.is_none() {
+            script.scaffold(&self.table().close, Origin::Synthetic);
+        }
+        script.frame(&self.table().separator);
+    }
+
+    /// Whether a message asks the model something, so that a template forgets the reasoning before it.
+    fn is_query(&self, message: &MessageView<'_>) -> bool {
+        message.origin == Origin::User
+    }
+
+    /// Whether the turn `completion`, which answers `prompt`, left its reasoning open.
+    ///
+    /// # Errors
+    /// `OutOfRange` for ids outside of the vocabulary.
+    fn leaves_reasoning_open(&self, prompt: &[u32], completion: &[u32]) -> Result<bool> {
+        Completion::new(self.table(), completion, Some(prompt))?.is_reasoning_open()
+    }
+
+    /// What a completion says.
+    ///
+    /// # Errors
+    /// `OutOfRange` for ids outside of the vocabulary.
+    fn read(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed> {
+        Completion::new(self.table(), ids, options.prompt_ids.as_deref())?.parse(&options.tools)
+    }
+}
+
+impl<F: Family> Renderer for F {
+    fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered> {
+        let mut rendered = Rendered::default();
+        script_of(self, messages, options)?.encode_into(&*self.table().tokenizer, &mut rendered)?;
+        Ok(rendered)
+    }
+
+    fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String> {
+        Ok(script_of(self, messages, options)?.into_text())
+    }
+
+    fn bridge(
+        &self,
+        prev_prompt: &[u32],
+        prev_completion: &[u32],
+        new_messages: &[Message],
+        tools: &[Value],
+    ) -> Result<Bridge> {
+        let table = self.table();
+        check_tools(table, tools)?;
+        if let Some(refusal) = refusal_of(table.roles, prev_prompt, new_messages) {
+            return Ok(Bridge::Declined(refusal));
+        }
+        let views = view_messages(table, new_messages)?;
+        if table.retention != ThinkingRetention::All && views.iter().any(|view| self.is_query(view)) {
+            return Ok(Bridge::Declined(BridgeRefusal::UserQueryUnderToolCycle));
+        }
+        let kept = crate::trim_to_turn_close(prev_completion, &table.stop_ids);
+        let ended_on = kept.last().copied().filter(|id| table.stop_ids.contains(id));
+        let is_open = self.leaves_reasoning_open(prev_prompt, kept)?;
+        if is_open && ended_on.is_some() {
+            return Ok(Bridge::Declined(BridgeRefusal::OpenReasoningAfterStop));
+        }
+        let mut script = Script::with_capacity(256 + num_bytes(&views));
+        if let Some(reasoning) = table.reasoning.as_ref().filter(|_| is_open) {
+            script.scaffold(&reasoning.synthetic_close, Origin::Synthetic);
+        }
+        self.write_close(&mut script, ended_on, &views[0]);
+        self.write_messages(&mut script, &views, 0)?;
+        script.leave_messages();
+        self.write_generation_prompt(&mut script, &views);
+        let mut rendered = Rendered::default();
+        rendered.push(prev_prompt, -1, Origin::Env);
+        rendered.push(kept, -1, Origin::Env);
+        script.encode_into(&*table.tokenizer, &mut rendered)?;
+        Ok(within_length(rendered))
+    }
+
+    fn parse(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed> {
+        self.read(ids, options)
+    }
+
+    fn stop_ids(&self) -> &[u32] {
+        &self.table().stop_ids
+    }
+
+    fn prefix_stability(&self) -> PrefixStability {
+        self.table().stability
+    }
+
+    fn thinking_retention(&self) -> ThinkingRetention {
+        self.table().retention
+    }
+}
+
+/// The whole conversation, written.
+fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOptions) -> Result<Script> {
+    let table = family.table();
+    if messages.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "messages must hold at least one message: got none"));
+    }
+    check_tools(table, &options.tools)?;
+    let views = view_messages(table, messages)?;
+    let mut script = Script::with_capacity(256 + num_bytes(&views));
+    let first = family.write_header(&mut script, &views, &options.tools)?;
+    family.write_messages(&mut script, &views, first)?;
+    script.leave_messages();
+    if options.add_generation_prompt {
+        family.write_generation_prompt(&mut script, &views);
+    }
+    Ok(script)
+}
+
+/// Why `prev_prompt` cannot be extended by `new_messages`, as far as the roles say; the first reason that holds.
+pub(crate) fn refusal_of(
+    roles: &[(&str, Origin)],
+    prev_prompt: &[u32],
+    new_messages: &[Message],
+) -> Option<BridgeRefusal> {
+    if prev_prompt.is_empty() {
+        Some(BridgeRefusal::EmptyPrompt)
+    } else if new_messages.is_empty() {
+        Some(BridgeRefusal::EmptyExtension)
+    } else if crate::reject_assistant_in_extension(new_messages) {
+        Some(BridgeRefusal::AssistantInExtension)
+    } else if new_messages.iter().any(|message| origin_of(roles, message.role()).is_none()) {
+        Some(BridgeRefusal::UnknownRole)
+    } else {
+        None
+    }
+}
+
+/// The extended prompt, if a model may be given that many tokens.
+pub(crate) fn within_length(rendered: Rendered) -> Bridge {
+    if rendered.ids.len() > limits::SEQUENCE_TOKENS_MAX {
+        return Bridge::Declined(BridgeRefusal::OverLength);
+    }
+    Bridge::Extended(rendered)
+}
+
+fn view_messages<'a>(table: &Table, messages: &'a [Message]) -> Result<Vec<MessageView<'a>>> {
+    let views = MessageView::list(messages, table.roles)?;
+    let with_calls = views.iter().position(|view| !view.calls.is_empty());
+    match with_calls {
+        Some(index) if table.calls.is_none() => {
+            Err(no_form_for("tool_calls").at(format!("messages[{index}]")))
+        }
+        _ => Ok(views),
+    }
+}
+
+fn check_tools(table: &Table, tools: &[Value]) -> Result<()> {
+    if table.calls.is_none() && !tools.is_empty() {
+        return Err(no_form_for("tools"));
+    }
+    Ok(())
+}
+
+fn no_form_for(what: &str) -> Error {
+    let detail = format!("{what} must be absent: got some, and this family has no form for them");
+    Error::new(ErrorKind::Incompatible, detail)
+}
+
+fn num_bytes(views: &[MessageView<'_>]) -> usize {
+    views.iter().map(|view| view.text.len() + view.reasoning.map_or(0, str::len) + 64).sum()
+}

@@ -5,16 +5,22 @@
 //! keeps it with its log-probabilities and the weights that sampled it.
 
 mod check;
+mod completion;
 mod config;
 mod family;
 mod history;
 mod ledger;
 mod message;
+mod message_view;
+mod python_json;
+mod rendered;
 mod renderer;
+mod script;
+mod tool_call;
 
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
-pub use family::ChatMlRenderer;
+pub use family::{ChatMlRenderer, Qwen3Options};
 pub use fulmar_core::Result;
 pub use history::History;
 pub use ledger::{
@@ -22,7 +28,8 @@ pub use ledger::{
     TurnColumns, TurnOptions, VersionRange, Versions,
 };
 pub use message::Message;
+pub use rendered::{Rendered, reject_assistant_in_extension, trim_to_turn_close};
 pub use renderer::{
-    Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Rendered,
-    Renderer, ToolCallStatus,
+    Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Renderer,
+    ThinkingRetention, ToolCallStatus,
 };

@@ -1,11 +1,10 @@
 //! The contract between conversations and token ids.
 
 use fulmar_core::{Error, ErrorKind};
-use fulmar_tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Message, Result};
+use crate::{Message, Rendered, Result};
 
 /// Where a token came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,50 +86,6 @@ pub struct ParseOptions {
     pub tools: Vec<Value>,
 }
 
-/// Token ids and where each came from: parallel lists of shape `[T]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rendered {
-    /// Token ids.
-    pub ids: Vec<u32>,
-    /// The message of each token, its frame included; -1 for the generation prompt and for what a bridge was given.
-    pub message_index: Vec<i32>,
-    /// Whether an assistant samples this token: the text of assistant messages and their closing token.
-    pub sampled_mask: Vec<bool>,
-    /// Whether the token is text of its message; on assistant messages the same as `sampled_mask`.
-    pub is_content: Vec<bool>,
-    /// Where each token came from.
-    pub origin: Vec<Origin>,
-}
-
-impl Rendered {
-    /// Appends tokens that share one attribution. `origin` [`Origin::Assistant`] means content that an assistant samples.
-    pub(crate) fn push(&mut self, ids: &[u32], message_index: i32, origin: Origin) {
-        let num_ids = self.ids.len() + ids.len();
-        let is_content = matches!(origin, Origin::System | Origin::User | Origin::Assistant | Origin::Tool);
-        self.ids.extend_from_slice(ids);
-        self.message_index.resize(num_ids, message_index);
-        self.sampled_mask.resize(num_ids, origin == Origin::Assistant);
-        self.is_content.resize(num_ids, is_content);
-        self.origin.resize(num_ids, origin);
-    }
-
-    /// Appends `header` as frame and `body` as content, encoded in one pass: a token that lies across the border
-    /// belongs to the side of its first character.
-    pub(crate) fn push_text(
-        &mut self,
-        tokenizer: &dyn Tokenizer,
-        [header, body]: [&str; 2],
-        message_index: i32,
-        origin: Origin,
-    ) -> Result<()> {
-        let encoding = tokenizer.encode(&format!("{header}{body}"))?;
-        let border = encoding.offsets.partition_point(|[start, _]| (*start as usize) < header.len());
-        self.push(&encoding.ids[..border], message_index, Origin::Template);
-        self.push(&encoding.ids[border..], message_index, origin);
-        Ok(())
-    }
-}
-
 /// Why a renderer cannot extend the last turn's tokens. The caller then renders the whole conversation again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -152,6 +107,19 @@ pub enum BridgeRefusal {
     OpaqueTemplate,
     /// The next prompt would be longer than the renderer allows.
     OverLength,
+}
+
+impl PrefixStability {
+    /// The stable name: `always`, `within_tool_cycle`, `never` or `unknown`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::WithinToolCycle => "within_tool_cycle",
+            Self::Never => "never",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 impl BridgeRefusal {
@@ -221,7 +189,7 @@ pub struct ParsedToolCall {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Parsed {
-    /// The text before the first stop token, untrimmed.
+    /// The text before the first stop token outside of reasoning and calls, trimmed; plain ChatML does not trim.
     pub content: String,
     /// The reasoning; `None` if the family has none or the completion holds none.
     pub reasoning_content: Option<String>,
@@ -235,7 +203,8 @@ pub struct Parsed {
     pub overran: bool,
 }
 
-/// Which appended messages leave the tokens before them as they are, when a conversation is rendered again.
+/// Which messages, appended to a conversation that ends with an assistant's turn, leave the tokens before them as they
+/// are when the conversation is rendered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PrefixStability {
@@ -247,6 +216,32 @@ pub enum PrefixStability {
     Never,
     /// The template is opaque: nobody can say.
     Unknown,
+}
+
+/// Which new messages a [`Renderer::bridge`] may cross without forgetting the reasoning before them. It never changes
+/// what [`Renderer::render`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ThinkingRetention {
+    /// Those that the family's template would not take reasoning away for: what answers tools.
+    Template,
+    /// What answers tools; a user's query makes the caller render the whole conversation again.
+    ToolCycle,
+    /// All: reasoning stays, as it was sampled.
+    All,
+}
+
+impl ThinkingRetention {
+    /// The stable name: `template`, `tool_cycle` or `all`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Template => "template",
+            Self::ToolCycle => "tool_cycle",
+            Self::All => "all",
+        }
+    }
 }
 
 /// Conversations to token ids and back, for one family of models.
@@ -277,6 +272,12 @@ pub trait Renderer: Send + Sync {
     /// `Incompatible` for tool calls where the family's tools are not supported; `UnknownText` from the tokenizer.
     fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered>;
 
+    /// The text that the ids of [`Renderer::render`] stand for, special tokens by name.
+    ///
+    /// # Errors
+    /// As [`Renderer::render`], without those of the tokenizer.
+    fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String>;
+
     /// The next prompt: `prev_prompt ++ prev_completion` (cut after its last stop token) `++` a closing token if none
     /// was sampled `++` separator `++ new_messages ++` generation prompt. Nothing added is marked as sampled.
     ///
@@ -301,6 +302,9 @@ pub trait Renderer: Send + Sync {
 
     /// What a re-render promises; [`Renderer::bridge`] may promise more.
     fn prefix_stability(&self) -> PrefixStability;
+
+    /// Which messages a bridge may cross.
+    fn thinking_retention(&self) -> ThinkingRetention;
 }
 
 #[cfg(test)]

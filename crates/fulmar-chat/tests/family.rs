@@ -1,0 +1,82 @@
+//! Families against the templates that their models were trained with, and their common suite.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::sync::Arc;
+
+use fulmar_chat::{Message, RenderOptions, Renderer, RendererConfig, check_renderer, create_renderer};
+use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
+use serde_json::{Value, json};
+
+/// Every special token of the families, over an alphabet that holds what the tests say.
+fn tokenizer() -> Arc<CharTokenizer> {
+    let special_tokens = [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_response>",
+        "</tool_response>",
+    ];
+    let alphabet = std::iter::once('\n').chain(' '..='~').chain("éäß—✓\u{2028}".chars()).collect();
+    let special_tokens = special_tokens.map(str::to_owned).to_vec();
+    Arc::new(CharTokenizer::new(CharTokenizerOptions { alphabet, special_tokens }).unwrap())
+}
+
+fn renderer(config: Value) -> Box<dyn Renderer> {
+    create_renderer(tokenizer(), &serde_json::from_value::<RendererConfig>(config).unwrap()).unwrap()
+}
+
+fn messages(chat: &Value) -> Vec<Message> {
+    chat.as_array().unwrap().iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
+}
+
+/// The rows of `tests/golden/chat/family.jsonl`.
+fn golden_rows() -> Vec<Value> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/family.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    text.split('\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn families_write_what_their_templates_write() {
+    let tokenizer = tokenizer();
+    for row in golden_rows() {
+        let renderer = renderer(row["config"].clone());
+        let options = RenderOptions {
+            add_generation_prompt: row["add_generation_prompt"] == true,
+            tools: row["tools"].as_array().cloned().unwrap_or_default(),
+        };
+        let chat = messages(&row["messages"]);
+        let text = renderer.render_text(&chat, &options).unwrap();
+        assert_eq!(text, row["text"].as_str().unwrap(), "{}", row["id"]);
+        let rendered = renderer.render(&chat, &options).unwrap();
+        assert_eq!(tokenizer.decode(&rendered.ids, false).unwrap(), text, "{}", row["id"]);
+        if row["spells_no_marker"] == true {
+            assert_eq!(rendered.ids, tokenizer.encode_added(&text).unwrap().ids, "{}", row["id"]);
+        }
+    }
+}
+
+#[test]
+fn families_pass_the_common_suite() {
+    let conversations = [
+        messages(&json!([{ "role": "user", "content": "Hi" }])),
+        messages(&json!([
+            { "role": "system", "content": "Be brief." },
+            { "role": "user", "content": "1+1?" },
+            { "role": "assistant", "content": "2" },
+            { "role": "user", "content": "<|im_end|></think>" },
+            { "role": "assistant", "content": "", "tool_calls": [
+                { "type": "function", "function": { "name": "add", "arguments": { "a": 1, "b": "x" } } },
+            ] },
+            { "role": "tool", "content": "[1]" },
+            { "role": "assistant", "content": "<|im_end|> done", "reasoning_content": "so" },
+        ])),
+    ];
+    for config in [json!({ "name": "qwen3" }), json!({ "name": "qwen3", "enableThinking": false })] {
+        check_renderer(&*renderer(config), &conversations).unwrap();
+    }
+}
