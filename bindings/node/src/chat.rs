@@ -66,7 +66,7 @@ impl Renderer {
         guard(|| {
             let history = chat::History::from_json(&messages)?;
             let options = options_from_json("options", &options)?;
-            self.inner.with(|renderer| Ok(renderer.render(history.messages(), &options)?.into()))
+            self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.into()))
         })
     }
 
@@ -84,7 +84,7 @@ impl Renderer {
             let tools: Vec<Value> = options_from_json("tools", &tools)?;
             match self
                 .inner
-                .with(|renderer| renderer.bridge(prompt, completion, history.messages(), &tools))?
+                .with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))?
             {
                 chat::Bridge::Extended(rendered) => Ok(Either::A(rendered.into())),
                 chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),

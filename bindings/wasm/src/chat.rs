@@ -64,7 +64,7 @@ impl Renderer {
     pub fn render(&self, messages: &str, options: &str) -> Result<Rendered> {
         guard(|| {
             let history = chat::History::from_json(messages)?;
-            Ok(self.inner.render(history.messages(), &options_from_json("options", options)?)?.into())
+            Ok(self.inner.render(history.chat()?, &options_from_json("options", options)?)?.into())
         })
     }
 
@@ -73,7 +73,7 @@ impl Renderer {
         guard(|| {
             let history = chat::History::from_json(messages)?;
             let tools: Vec<Value> = options_from_json("tools", tools)?;
-            match self.inner.bridge(prompt, completion, history.messages(), &tools)? {
+            match self.inner.bridge(prompt, completion, history.chat()?, &tools)? {
                 chat::Bridge::Extended(rendered) => Ok(Rendered::from(rendered).into()),
                 chat::Bridge::Declined(refusal) => Ok(refusal.name().into()),
             }

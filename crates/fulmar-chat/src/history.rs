@@ -1,104 +1,453 @@
-//! A conversation: messages in order.
+//! A conversation, or a batch of them: messages in nested lists whose rows may differ in length.
+
+mod column;
+mod spec;
 
 use fulmar_core::{Error, ErrorKind, limits};
 use serde_json::Value;
 
 use crate::{Message, Result};
+pub use spec::HistorySpec;
 
-/// The messages of one conversation, oldest first.
+/// The role of a message that only fills a padded view: it is never rendered.
+pub const PADDING_ROLE: &str = "<none>";
+
+/// Messages of shape `[]` (one message), `[T]` (a conversation, oldest first), `[B, T]` (a batch), or more batch
+/// dimensions before `T`. Rows may differ in length.
 ///
 /// # Examples
 /// ```
 /// use fulmar_chat::{History, Message};
 /// let mut history = History::from_chats(vec![serde_json::json!({ "role": "user", "content": "1+1?" })])?;
-/// history.append(Message::new("assistant", "2")?)?;
-/// assert_eq!(history.len(), 2);
+/// history.append(&Message::new("assistant", "2")?.into())?;
+/// assert_eq!(history.shape(), [Some(2)]);
+/// assert_eq!(history.column("content"), serde_json::json!(["1+1?", "2"]));
 /// assert_eq!(History::from_json(&history.to_json())?, history);
+///
+/// let batch = History::from_json(r#"[[{"role":"user"}],[{"role":"user"},{"role":"assistant"}]]"#)?;
+/// assert_eq!(batch.shape(), [Some(2), None]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct History {
-    messages: Vec<Message>,
+    node: Node,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Node {
+    One(Box<Message>),
+    Chat(Vec<Message>),
+    /// At least one row; all of one rank.
+    Rows(Vec<History>),
+}
+
+impl Default for History {
+    /// A conversation without messages.
+    fn default() -> Self {
+        Self { node: Node::Chat(Vec::new()) }
+    }
+}
+
+impl From<Message> for History {
+    fn from(message: Message) -> Self {
+        Self { node: Node::One(Box::new(message)) }
+    }
 }
 
 impl History {
-    /// The conversation of these dictionaries. None at all is an empty history.
+    /// The conversation of these dictionaries, or the batch of these lists of dictionaries. None at all is an empty
+    /// conversation.
     ///
     /// # Errors
-    /// As [`Message::from_value`], with the message's index; `LimitExceeded` past [`limits::MESSAGES_MAX`] messages.
-    pub fn from_chats(chat: Vec<Value>) -> Result<Self> {
-        check_num_messages(chat.len())?;
-        let messages = chat.into_iter().enumerate();
-        let messages = messages.map(|(index, value)| {
-            Message::from_value(value).map_err(|error| error.at(format!("messages[{index}]")))
-        });
-        Ok(Self { messages: messages.collect::<Result<_>>()? })
+    /// As [`Message::from_value`], with the message's index; `ShapeMismatch` if dictionaries and lists are mixed, or
+    /// lists of different rank; `LimitExceeded` past [`limits::MESSAGES_MAX`] messages in a conversation or past
+    /// [`limits::HISTORY_RANK_MAX`] dimensions.
+    pub fn from_chats(chats: Vec<Value>) -> Result<Self> {
+        Self::from_list(chats, 1, "messages")
     }
 
-    /// Reads a JSON list of dictionaries.
+    /// Reads a JSON list of dictionaries, a list of such lists, or one dictionary.
     ///
     /// # Errors
-    /// `Malformed` if `text` is not a JSON list; else as [`History::from_chats`].
+    /// `Malformed` if `text` is not such JSON; else as [`History::from_chats`].
     pub fn from_json(text: &str) -> Result<Self> {
-        let chat: Vec<Value> = serde_json::from_str(text).map_err(|error| {
+        match serde_json::from_str(text).map_err(|error| {
             Error::new(ErrorKind::Malformed, format!("messages must be a JSON list: got {error}"))
-        })?;
-        Self::from_chats(chat)
+        })? {
+            Value::Array(chats) => Self::from_chats(chats),
+            message @ Value::Object(_) => Ok(Message::from_value(message)?.into()),
+            _ => Err(Error::new(ErrorKind::Malformed, "messages must be a JSON list: got something else")),
+        }
     }
 
-    /// Checks that the JSON list `text` could follow `num_held` messages, without keeping it.
-    ///
-    /// # Errors
-    /// As [`History::from_json`]; `LimitExceeded` if there is no room.
-    pub fn check_extension(num_held: usize, text: &str) -> Result<()> {
-        check_num_messages(num_held.saturating_add(Self::from_json(text)?.len()))
+    fn from_list(items: Vec<Value>, rank: usize, place: &str) -> Result<Self> {
+        if !items.first().is_some_and(Value::is_array) {
+            check_num_messages(items.len())?;
+            let messages = items.into_iter().enumerate();
+            let messages = messages.map(|(index, value)| {
+                Message::from_value(value).map_err(|error| error.at(format!("{place}[{index}]")))
+            });
+            return Ok(Self { node: Node::Chat(messages.collect::<Result<_>>()?) });
+        }
+        check_rank(rank + 1)?;
+        let mut rows: Vec<Self> = Vec::with_capacity(items.len());
+        for (index, item) in items.into_iter().enumerate() {
+            let place = format!("{place}[{index}]");
+            let Value::Array(items) = item else {
+                let detail = format!("{place} must be a list, as the first one is: got a message");
+                return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+            };
+            let row = Self::from_list(items, rank + 1, &place)?;
+            if let Some(first) = rows.first()
+                && first.rank() != row.rank()
+            {
+                let (rank, got) = (first.rank(), row.rank());
+                let detail = format!("{place} must be of rank {rank}, as the first one is: got {got}");
+                return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+            }
+            rows.push(row);
+        }
+        Ok(Self { node: Node::Rows(rows) })
     }
 
-    /// Adds one message at the end.
+    /// The batch of `rows`, which share one rank.
     ///
     /// # Errors
-    /// `LimitExceeded` if the history is full; it is unchanged then.
-    pub fn append(&mut self, message: Message) -> Result<()> {
-        self.extend(vec![message])
+    /// `Empty` without rows; `ShapeMismatch` if ranks differ; `LimitExceeded` past a limit.
+    pub fn stack(rows: Vec<Self>) -> Result<Self> {
+        let Some(rank) = rows.first().map(Self::rank) else {
+            return Err(Error::new(ErrorKind::Empty, "rows must be at least 1: got 0"));
+        };
+        check_rank(rank + 1)?;
+        if let Some(other) = rows.iter().find(|row| row.rank() != rank) {
+            let got = other.rank();
+            let detail = format!("rows must share one rank, {rank} here: got {got}");
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        if rank > 0 {
+            return Ok(Self { node: Node::Rows(rows) });
+        }
+        check_num_messages(rows.len())?;
+        Ok(Self { node: Node::Chat(rows.into_iter().flat_map(Self::into_messages).collect()) })
     }
 
-    /// Adds messages at the end, all or none.
+    /// The number of dimensions: 0 for one message.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        match &self.node {
+            Node::One(_) => 0,
+            Node::Chat(_) => 1,
+            Node::Rows(rows) => 1 + rows.first().map_or(1, Self::rank),
+        }
+    }
+
+    /// The length of each dimension; `None` where rows differ.
+    #[must_use]
+    pub fn shape(&self) -> Vec<Option<usize>> {
+        match &self.node {
+            Node::One(_) => Vec::new(),
+            Node::Chat(messages) => vec![Some(messages.len())],
+            Node::Rows(rows) => {
+                let mut inner = rows.first().map(Self::shape).unwrap_or_default();
+                for row in &rows[1..] {
+                    for (length, other) in inner.iter_mut().zip(row.shape()) {
+                        *length = length.filter(|length| other == Some(*length));
+                    }
+                }
+                [vec![Some(rows.len())], inner].concat()
+            }
+        }
+    }
+
+    /// The length of the first dimension; 1 for one message.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.node {
+            Node::One(_) => 1,
+            Node::Chat(messages) => messages.len(),
+            Node::Rows(rows) => rows.len(),
+        }
+    }
+
+    /// Whether it is a conversation without messages.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The messages of one conversation, oldest first.
     ///
     /// # Errors
-    /// `LimitExceeded` if they do not fit below [`limits::MESSAGES_MAX`]; the history is unchanged then.
-    pub fn extend(&mut self, messages: Vec<Message>) -> Result<()> {
-        check_num_messages(self.messages.len() + messages.len())?;
-        self.messages.extend(messages);
+    /// `ShapeMismatch` if this is one message or a batch.
+    pub fn chat(&self) -> Result<&[Message]> {
+        match &self.node {
+            Node::Chat(messages) => Ok(messages),
+            _ => {
+                let detail =
+                    format!("messages must be one conversation, of rank 1: got rank {}", self.rank());
+                Err(Error::new(ErrorKind::ShapeMismatch, detail))
+            }
+        }
+    }
+
+    /// The message of a history of shape `[]`.
+    #[must_use]
+    pub fn message(&self) -> Option<&Message> {
+        match &self.node {
+            Node::One(message) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The part at `index` of the first dimension, counted from the end if negative: a message of a conversation, a
+    /// row of a batch.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if this is one message; `OutOfRange` if there is no such part.
+    pub fn at(&self, index: isize) -> Result<Self> {
+        let at = position(index, self.parts()?)?;
+        match &self.node {
+            Node::Chat(messages) => Ok(messages[at].clone().into()),
+            Node::Rows(rows) => Ok(rows[at].clone()),
+            Node::One(_) => Ok(self.clone()),
+        }
+    }
+
+    /// The parts `start` up to and without `end` of the first dimension.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if this is one message; `OutOfRange` if the range is backwards or ends past the parts;
+    /// `Empty` if no row of a batch would be left.
+    pub fn slice(&self, start: usize, end: usize) -> Result<Self> {
+        let length = self.parts()?;
+        if start > end || end > length {
+            let detail = format!("slice must lie within 0 to {length}: got {start} to {end}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        match &self.node {
+            Node::Rows(rows) => Self::stack(rows[start..end].to_vec()),
+            Node::Chat(messages) => Ok(Self { node: Node::Chat(messages[start..end].to_vec()) }),
+            Node::One(_) => Ok(self.clone()),
+        }
+    }
+
+    /// Adds one message to each conversation: `item` has one dimension fewer.
+    ///
+    /// # Errors
+    /// As [`History::append_at`].
+    pub fn append(&mut self, item: &Self) -> Result<()> {
+        self.append_at(-1, item)
+    }
+
+    /// Adds one part along `dim` (negative: from the end): `item` is what `self` is without `dim`.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if this is one message, if `item` has not one dimension fewer, or if other dimensions differ;
+    /// `OutOfRange` if there is no `dim`; `LimitExceeded` if a conversation is full. The history is unchanged then.
+    pub fn append_at(&mut self, dim: isize, item: &Self) -> Result<()> {
+        let rank = self.rank();
+        if rank == 0 {
+            let rule = "history must have a dimension to append along (unsqueeze it first): got one message";
+            return Err(Error::new(ErrorKind::ShapeMismatch, rule));
+        }
+        let dim = position(dim, rank).map_err(|error| error.at("dim"))?;
+        if item.rank() + 1 != rank {
+            let detail =
+                format!("the new message must have one dimension fewer than {rank}: got {}", item.rank());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        self.extend_at(dim.cast_signed(), item.unsqueeze(dim.cast_signed())?)
+    }
+
+    /// Adds messages to each conversation: `items` has as many dimensions.
+    ///
+    /// # Errors
+    /// As [`History::extend_at`].
+    pub fn extend(&mut self, items: Self) -> Result<()> {
+        self.extend_at(-1, items)
+    }
+
+    /// Joins `items` to the end along `dim` (negative: from the end), all or none.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if this is one message, ranks differ, or batch dimensions differ; `OutOfRange` if there is no
+    /// `dim`; `LimitExceeded` if a conversation would pass [`limits::MESSAGES_MAX`]. The history is unchanged then.
+    pub fn extend_at(&mut self, dim: isize, items: Self) -> Result<()> {
+        let rank = self.rank();
+        if items.rank() != rank || rank == 0 {
+            let got = items.rank();
+            let detail = format!(
+                "the new history to extend with must have the rank of this one, {rank}, from 1: got {got}"
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let dim = position(dim, rank).map_err(|error| error.at("dim"))?;
+        self.check_extension_along(dim, &items)?;
+        self.join(dim, items);
         Ok(())
     }
 
-    /// The messages, oldest first.
-    #[must_use]
-    pub fn messages(&self) -> &[Message] {
-        &self.messages
+    fn check_extension_along(&self, dim: usize, items: &Self) -> Result<()> {
+        match (&self.node, &items.node) {
+            (Node::Chat(held), Node::Chat(new)) => check_num_messages(held.len().saturating_add(new.len())),
+            (Node::Rows(held), Node::Rows(new)) if dim > 0 => {
+                if held.len() != new.len() {
+                    let detail =
+                        format!("batches must have one length: got {} and {}", held.len(), new.len());
+                    return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+                }
+                held.iter().zip(new).try_for_each(|(held, new)| held.check_extension_along(dim - 1, new))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// How many messages there are.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.messages.len()
+    fn join(&mut self, dim: usize, items: Self) {
+        match (&mut self.node, items.node) {
+            (Node::Chat(held), Node::Chat(new)) => held.extend(new),
+            (Node::Rows(held), Node::Rows(new)) if dim == 0 => held.extend(new),
+            (Node::Rows(held), Node::Rows(new)) => {
+                held.iter_mut().zip(new).for_each(|(held, new)| held.join(dim - 1, new));
+            }
+            _ => {}
+        }
     }
 
-    /// Whether there is no message.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+    /// The same messages with a new dimension of length 1 at `dim`, 0 to the rank (negative: from the end).
+    ///
+    /// # Errors
+    /// `OutOfRange` for another `dim`; `LimitExceeded` past [`limits::HISTORY_RANK_MAX`] dimensions; `Empty` if there
+    /// is no message to put into the new dimension.
+    pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
+        let dim = position(dim, self.rank() + 1).map_err(|error| error.at("dim"))?;
+        check_rank(self.rank() + 1)?;
+        self.unsqueezed(dim)
     }
 
-    /// The dictionaries as a JSON list, as they came.
+    fn unsqueezed(&self, dim: usize) -> Result<Self> {
+        match &self.node {
+            Node::One(message) => Ok(Self { node: Node::Chat(vec![message.as_ref().clone()]) }),
+            _ if dim == 0 => Self::stack(vec![self.clone()]),
+            Node::Chat(messages) => {
+                let rows = messages.iter().map(|message| Self { node: Node::Chat(vec![message.clone()]) });
+                Self::stack(rows.collect())
+            }
+            Node::Rows(rows) => {
+                Self::stack(rows.iter().map(|row| row.unsqueezed(dim - 1)).collect::<Result<_>>()?)
+            }
+        }
+    }
+
+    /// The batch with conversations made equally long by messages of role `<none>` at the end.
+    #[must_use]
+    pub fn padded(&self) -> Self {
+        self.padded_to(self.longest())
+    }
+
+    /// The history without messages of role `<none>`.
+    #[must_use]
+    pub fn unpadded(&self) -> Self {
+        let node = match &self.node {
+            Node::One(_) => self.node.clone(),
+            Node::Chat(messages) => {
+                let kept = messages.iter().filter(|message| message.role() != PADDING_ROLE);
+                Node::Chat(kept.cloned().collect())
+            }
+            Node::Rows(rows) => Node::Rows(rows.iter().map(Self::unpadded).collect()),
+        };
+        Self { node }
+    }
+
+    fn longest(&self) -> usize {
+        match &self.node {
+            Node::One(_) => 0,
+            Node::Chat(messages) => messages.len(),
+            Node::Rows(rows) => rows.iter().map(Self::longest).max().unwrap_or(0),
+        }
+    }
+
+    fn padded_to(&self, length: usize) -> Self {
+        let node = match &self.node {
+            Node::One(_) => self.node.clone(),
+            Node::Chat(messages) => {
+                let padding = std::iter::repeat_with(Message::padding);
+                Node::Chat(messages.iter().cloned().chain(padding).take(length).collect())
+            }
+            Node::Rows(rows) => Node::Rows(rows.iter().map(|row| row.padded_to(length)).collect()),
+        };
+        Self { node }
+    }
+
+    /// The dictionaries as JSON, as they came.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let chat = self.messages.iter().map(|message| message.clone().into_value());
-        Value::Array(chat.collect()).to_string()
+        self.to_value().to_string()
+    }
+
+    /// The dictionaries in nested lists, as they came.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        self.map(&|message| message.clone().into_value())
+    }
+
+    /// The JSON text of each message, in nested lists: what keeps `1.0` apart from `1` where numbers are doubles.
+    #[must_use]
+    pub fn to_texts(&self) -> Value {
+        self.map(&|message| Value::String(Value::Object(message.fields().clone()).to_string()))
+    }
+
+    fn into_messages(self) -> Vec<Message> {
+        match self.node {
+            Node::One(message) => vec![*message],
+            Node::Chat(messages) => messages,
+            Node::Rows(rows) => rows.into_iter().flat_map(Self::into_messages).collect(),
+        }
+    }
+
+    /// The number of parts along the first dimension.
+    fn parts(&self) -> Result<usize> {
+        if matches!(self.node, Node::One(_)) {
+            return Err(Error::new(
+                ErrorKind::ShapeMismatch,
+                "history must have a dimension: got one message",
+            ));
+        }
+        Ok(self.len())
+    }
+
+    /// `of` each message, in lists nested as the messages are.
+    fn map(&self, of: &dyn Fn(&Message) -> Value) -> Value {
+        match &self.node {
+            Node::One(message) => of(message),
+            Node::Chat(messages) => Value::Array(messages.iter().map(of).collect()),
+            Node::Rows(rows) => Value::Array(rows.iter().map(|row| row.map(of)).collect()),
+        }
     }
 }
 
-fn check_num_messages(num_messages: usize) -> Result<()> {
+/// `index` of `length` places, counted from the end if negative.
+fn position(index: isize, length: usize) -> Result<usize> {
+    let at = if index < 0 { length.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
+    at.filter(|at| *at < length).ok_or_else(|| {
+        let detail = format!("index must lie within the {length} that there are: got {index}");
+        Error::new(ErrorKind::OutOfRange, detail)
+    })
+}
+
+fn check_rank(rank: usize) -> Result<()> {
+    if rank > limits::HISTORY_RANK_MAX {
+        let max = limits::HISTORY_RANK_MAX;
+        let detail = format!("history must have at most {max} dimensions: got {rank}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(())
+}
+
+/// Refuses a conversation of more than [`limits::MESSAGES_MAX`] messages.
+///
+/// # Errors
+/// `LimitExceeded` if there are more.
+pub fn check_num_messages(num_messages: usize) -> Result<()> {
     if num_messages > limits::MESSAGES_MAX {
         let max = limits::MESSAGES_MAX;
         let detail = format!("messages must be at most {max}: got {num_messages}");
@@ -109,13 +458,25 @@ fn check_num_messages(num_messages: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn history(value: &Value) -> History {
+        History::from_json(&value.to_string()).unwrap()
+    }
+
+    fn user(content: &str) -> Value {
+        json!({ "role": "user", "content": content })
+    }
 
     #[test]
     fn dictionaries_go_in_and_out_unchanged() {
-        let text = r#"[{"role":"user","content":"Hi","name":"Ada"},{"content":[{"type":"text","text":"a"}],"role":"tool"}]"#;
+        let text = r#"[{"role":"user","content":"Hi","name":"Ada","x":1.0},{"content":[{"type":"text","text":"a"}],"role":"tool"}]"#;
         assert_eq!(History::from_json(text).unwrap().to_json(), text);
         assert!(History::from_json("[]").unwrap().is_empty());
+        let batch = format!("[{text},[]]");
+        assert_eq!(History::from_json(&batch).unwrap().to_json(), batch);
     }
 
     #[test]
@@ -123,22 +484,118 @@ mod tests {
         let error = History::from_json(r#"[{"role":"user","content":"Hi"},{"content":"x"}]"#).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Malformed);
         assert_eq!(error.detail(), "messages[1]: role must be text: got nothing");
-        assert_eq!(History::from_json("{}").unwrap_err().kind(), ErrorKind::Malformed);
+        let error = History::from_json(r#"[[{"role":"user"}],[{"role":""}]]"#).unwrap_err();
+        assert_eq!(error.detail(), "messages[1][0]: role must be a name: got an empty one");
+        assert_eq!(History::from_json("7").unwrap_err().kind(), ErrorKind::Malformed);
+    }
+
+    #[test]
+    fn mixed_ranks_are_refused() {
+        for text in [r#"[[{"role":"user"}],{"role":"user"}]"#, r#"[[[{"role":"user"}]],[{"role":"user"}]]"#] {
+            assert_eq!(History::from_json(text).unwrap_err().kind(), ErrorKind::ShapeMismatch, "{text}");
+        }
+        assert_eq!(History::from_json(r#"[{"role":"user"},[]]"#).unwrap_err().kind(), ErrorKind::Malformed);
+    }
+
+    #[test]
+    fn ranks_up_to_the_limit_are_read_and_none_past_it() {
+        let nested = |rank: usize| format!("{}{}", "[".repeat(rank), "]".repeat(rank));
+        let full = History::from_json(&nested(limits::HISTORY_RANK_MAX)).unwrap();
+        assert_eq!(full.rank(), limits::HISTORY_RANK_MAX);
+        assert_eq!(full.unsqueeze(0).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        for rank in [limits::HISTORY_RANK_MAX + 1, 100] {
+            assert_eq!(History::from_json(&nested(rank)).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        }
+        assert_eq!(History::from_json(&nested(100_000)).unwrap_err().kind(), ErrorKind::Malformed);
+    }
+
+    #[test]
+    fn one_message_has_no_dimension_to_append_along() {
+        let mut one = history(&user("a"));
+        assert_eq!((one.rank(), one.shape()), (0, vec![]));
+        let error = one.append(&history(&user("b"))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ShapeMismatch);
+        assert!(error.detail().contains("unsqueeze"), "{error:?}");
+        let mut chat = one.unsqueeze(0).unwrap();
+        chat.append(&history(&user("b"))).unwrap();
+        assert_eq!(chat.column("content"), json!(["a", "b"]));
+        assert_eq!(chat.slice(0, 1).unwrap(), one.unsqueeze(0).unwrap());
+        let error = chat.extend(history(&user("c"))).unwrap_err();
+        assert!(error.detail().starts_with("the new history to extend"), "{error:?}");
+    }
+
+    #[test]
+    fn batches_grow_along_the_messages_unless_told_otherwise() {
+        let mut batch = history(&json!([[user("a")], [user("b"), user("c")]]));
+        assert_eq!(batch.shape(), [Some(2), None]);
+        batch.append(&history(&json!([user("d"), user("e")]))).unwrap();
+        assert_eq!(batch.column("content"), json!([["a", "d"], ["b", "c", "e"]]));
+        batch.extend(history(&json!([[user("f"), user("g")], []]))).unwrap();
+        assert_eq!(batch.column("content"), json!([["a", "d", "f", "g"], ["b", "c", "e"]]));
+        batch.append_at(0, &history(&json!([user("h")]))).unwrap();
+        assert_eq!(batch.column("content"), json!([["a", "d", "f", "g"], ["b", "c", "e"], ["h"]]));
+        let before = batch.clone();
+        for items in [json!([user("x")]), json!([])] {
+            assert!(batch.append(&history(&items)).is_err());
+        }
+        assert_eq!(batch.extend_at(2, before.clone()).unwrap_err().kind(), ErrorKind::OutOfRange);
+        assert_eq!(batch, before);
+    }
+
+    #[test]
+    fn parts_are_counted_from_both_ends() {
+        let batch = history(&json!([[user("a")], [user("b"), user("c")]]));
+        assert_eq!(batch.at(-1).unwrap().at(0).unwrap().message().unwrap().text().unwrap(), "b");
+        assert_eq!(batch.at(2).unwrap_err().kind(), ErrorKind::OutOfRange);
+        assert_eq!(batch.at(-3).unwrap_err().kind(), ErrorKind::OutOfRange);
+        assert_eq!(batch.slice(1, 1).unwrap_err().kind(), ErrorKind::Empty);
+        assert_eq!(batch.slice(1, 3).unwrap_err().kind(), ErrorKind::OutOfRange);
+        assert_eq!(batch.chat().unwrap_err().kind(), ErrorKind::ShapeMismatch);
+        assert_eq!(batch.at(1).unwrap().chat().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn new_dimensions_go_where_they_are_asked_for() {
+        let chat = history(&json!([user("a"), user("b")]));
+        assert_eq!(chat.unsqueeze(0).unwrap().shape(), [Some(1), Some(2)]);
+        assert_eq!(chat.unsqueeze(1).unwrap().shape(), [Some(2), Some(1)]);
+        assert_eq!(chat.unsqueeze(-1), chat.unsqueeze(1));
+        assert_eq!(chat.unsqueeze(2).unwrap_err().kind(), ErrorKind::OutOfRange);
+        assert_eq!(History::default().unsqueeze(1).unwrap_err().kind(), ErrorKind::Empty);
+    }
+
+    #[test]
+    fn padding_exists_in_the_padded_view_only() {
+        let batch = history(&json!([[user("a")], [user("b"), user("c")]]));
+        let padded = batch.padded();
+        assert_eq!(padded.shape(), [Some(2), Some(2)]);
+        assert_eq!(padded.column("role"), json!([["user", PADDING_ROLE], ["user", "user"]]));
+        assert_eq!(padded.unpadded(), batch);
     }
 
     #[test]
     fn a_history_holds_as_many_messages_as_the_limit_and_no_more() {
-        let message = Message::new("user", "x").unwrap();
-        let mut history = History::default();
-        history.extend(vec![message.clone(); limits::MESSAGES_MAX - 1]).unwrap();
-        assert_eq!(history.extend(vec![message.clone(); 2]).unwrap_err().kind(), ErrorKind::LimitExceeded);
-        history.append(message.clone()).unwrap();
-        assert_eq!(history.len(), limits::MESSAGES_MAX);
-        assert_eq!(history.append(message).unwrap_err().kind(), ErrorKind::LimitExceeded);
-        assert_eq!(history.len(), limits::MESSAGES_MAX);
-        let text = r#"[{"role":"user"}]"#;
-        assert_eq!(History::check_extension(limits::MESSAGES_MAX - 1, text), Ok(()));
-        let refused = History::check_extension(limits::MESSAGES_MAX, text).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+        let message = history(&user("x"));
+        let mut chat = History::stack(vec![message.clone(); limits::MESSAGES_MAX - 1]).unwrap();
+        let two = History::stack(vec![message.clone(); 2]).unwrap();
+        assert_eq!(chat.extend(two).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        chat.append(&message).unwrap();
+        assert_eq!(chat.len(), limits::MESSAGES_MAX);
+        assert_eq!(chat.append(&message).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(chat.len(), limits::MESSAGES_MAX);
+    }
+
+    #[test]
+    fn a_spec_describes_shapes_and_makes_an_example() {
+        let spec = HistorySpec { shape: vec![Some(2), None] };
+        assert_eq!(spec.zero().unwrap().shape(), [Some(2), Some(1)]);
+        assert!(spec.contains(&spec.zero().unwrap()));
+        assert!(spec.contains(&history(&json!([[user("a")], []]))));
+        assert!(!spec.contains(&history(&json!([user("a"), user("b")]))));
+        assert_eq!(HistorySpec { shape: vec![Some(0)] }.zero().unwrap(), History::default());
+        let full = HistorySpec { shape: vec![Some(limits::MESSAGES_MAX)] };
+        assert_eq!(full.zero().unwrap().len(), limits::MESSAGES_MAX);
+        let wide = HistorySpec { shape: vec![Some(limits::MESSAGES_MAX), Some(2)] };
+        assert_eq!(wide.zero().unwrap_err().kind(), ErrorKind::LimitExceeded);
     }
 }

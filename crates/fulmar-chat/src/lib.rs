@@ -7,7 +7,9 @@
 mod check;
 mod completion;
 mod config;
+mod content;
 mod family;
+mod from_text;
 mod history;
 mod ledger;
 mod message;
@@ -20,9 +22,11 @@ mod tool_call;
 
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
+pub use content::{ContentBase, ContentKind};
 pub use family::{ChatMlRenderer, Qwen3Options};
 pub use fulmar_core::Result;
-pub use history::History;
+pub use from_text::{TextFormat, from_text};
+pub use history::{History, HistorySpec, PADDING_ROLE, check_num_messages};
 pub use ledger::{
     Attribution, Branch, BranchReason, Fork, Ledger, RecordedTurn, SampleRef, Samples, Segment, Turn,
     TurnColumns, TurnOptions, VersionRange, Versions,

@@ -6,7 +6,7 @@ use fulmar_core::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::Result;
+use crate::{ContentBase, PADDING_ROLE, Result};
 
 /// A dictionary with a `role` and `content`: text, a list of parts, or nothing. Unknown keys are kept, in order.
 ///
@@ -94,6 +94,64 @@ impl Message {
             Some(Value::Array(calls)) => !calls.is_empty(),
             Some(_) => true,
         }
+    }
+
+    /// The tool calls; none if there is no list of them.
+    #[must_use]
+    pub fn tool_calls(&self) -> &[Value] {
+        self.list("tool_calls")
+    }
+
+    /// The answers of tools that the message itself holds.
+    #[must_use]
+    pub fn tool_responses(&self) -> &[Value] {
+        self.list("tool_responses")
+    }
+
+    fn list(&self, key: &str) -> &[Value] {
+        self.fields.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The reasoning, under whichever of its three names: `reasoning_content`, `thinking`, `reasoning`.
+    #[must_use]
+    pub fn reasoning(&self) -> Option<&str> {
+        let names = ["reasoning_content", "thinking", "reasoning"];
+        names.iter().find_map(|name| self.fields.get(*name)).and_then(Value::as_str)
+    }
+
+    /// Whether the message was written to its end; true where `is_complete` does not say otherwise.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.fields.get("is_complete").and_then(Value::as_bool).unwrap_or(true)
+    }
+
+    /// The pieces of the content, typed: a text is one piece, no content is none.
+    ///
+    /// # Errors
+    /// As [`ContentBase::from_value`], with the piece's index.
+    pub fn pieces(&self) -> Result<Vec<ContentBase>> {
+        match self.fields.get("content") {
+            Some(Value::String(text)) => Ok(vec![ContentBase::of_text(text)]),
+            Some(Value::Array(parts)) => {
+                let pieces = parts.iter().enumerate().map(|(index, part)| {
+                    ContentBase::from_value(part).map_err(|error| error.at(format!("content[{index}]")))
+                });
+                pieces.collect()
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The message that only fills a padded view.
+    pub(crate) fn padding() -> Self {
+        let pairs = [("role", PADDING_ROLE), ("content", "")];
+        Self { fields: pairs.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect() }
+    }
+
+    /// The dictionary.
+    #[must_use]
+    pub const fn fields(&self) -> &Map<String, Value> {
+        &self.fields
     }
 
     /// The dictionary, as it came.
@@ -204,6 +262,21 @@ mod tests {
         let textless =
             Message::from_value(json!({ "role": "user", "content": [{ "type": "text" }] })).unwrap();
         assert_eq!(textless.text().unwrap_err().kind(), ErrorKind::Malformed);
+    }
+
+    #[test]
+    fn what_a_message_holds_besides_content_has_names() {
+        let message = json!({
+            "role": "assistant", "content": "a", "thinking": "hm", "is_complete": false,
+            "tool_calls": [{ "id": "a" }], "tool_responses": ["2"],
+        });
+        let message = Message::from_value(message).unwrap();
+        assert_eq!((message.reasoning(), message.is_complete()), (Some("hm"), false));
+        assert_eq!((message.tool_calls().len(), message.tool_responses()), (1, &[json!("2")][..]));
+        let plain = Message::new("user", "a").unwrap();
+        assert_eq!((plain.reasoning(), plain.is_complete()), (None, true));
+        assert!(plain.tool_calls().is_empty() && plain.tool_responses().is_empty());
+        assert_eq!(plain.pieces().unwrap(), [ContentBase::of_text("a")]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn ascii() -> (Arc<CharTokenizer>, ChatMlRenderer) {
 }
 
 fn chat(dictionaries: &Value) -> Vec<Message> {
-    History::from_json(&dictionaries.to_string()).unwrap().messages().to_vec()
+    History::from_json(&dictionaries.to_string()).unwrap().chat().unwrap().to_vec()
 }
 
 fn marked_text(tokenizer: &dyn Tokenizer, rendered: &Rendered, mask: &[bool]) -> String {
