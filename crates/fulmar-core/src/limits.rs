@@ -27,6 +27,15 @@ pub const LEDGER_FORKS_MAX: usize = 65_536;
 /// Largest vocabulary of a tokenizer or a model.
 pub const VOCAB_SIZE_MAX: usize = 1 << 22;
 
+/// Largest `tokenizer.json`, or other file of a tokenizer, in bytes.
+pub const TOKENIZER_FILE_BYTES_MAX: usize = 128 << 20;
+
+/// Longest that one step of a tokenizer's normalisation may make a text, in bytes.
+pub const NORMALIZED_BYTES_MAX: usize = 256 << 20;
+
+/// By how much a tokenizer's decoder may make text longer than the names of its tokens.
+pub const DECODER_GROWTH_MAX: usize = 4096;
+
 /// Widest hidden state or feed-forward layer of a model.
 pub const MODEL_WIDTH_MAX: usize = 1 << 17;
 

@@ -105,6 +105,9 @@ impl ByteBpe {
     /// for, moved by `base`. Tokens that split a character cover all of it. Bytes that have no token disappear.
     pub fn encode_into(&self, text: &str, base: usize, ids: &mut Vec<u32>, offsets: &mut Vec<[u32; 2]>) {
         let num_held = ids.len();
+        // Prose gives about a token for four bytes.
+        ids.reserve(text.len() / 4);
+        offsets.reserve(text.len() / 4);
         match if self.is_nfc { Normal::of(text) } else { None } {
             None => self.encode_normal(text, ids, offsets),
             Some(normal) => {

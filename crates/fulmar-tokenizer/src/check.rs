@@ -19,11 +19,15 @@ pub fn check_tokenizer(tokenizer: &dyn Tokenizer, texts: &[&str]) {
 fn check_names(tokenizer: &dyn Tokenizer) {
     let size = tokenizer.vocab_size() as u32;
     for id in 0..size {
-        let token = tokenizer.token_of(id);
-        assert!(token.is_some(), "id {id} below the vocabulary size has a name");
-        let found = token.as_deref().and_then(|token| tokenizer.id_of(token));
-        assert_eq!(found, Some(id), "the name {token:?} leads back to its id");
+        let Some(token) = tokenizer.token_of(id) else {
+            assert_eq!(tokenizer.decode(&[id], false).as_deref(), Ok(""), "the gap {id} is no text");
+            assert!(!tokenizer.is_special(id), "the gap {id} is not special");
+            continue;
+        };
+        assert_eq!(tokenizer.id_of(&token), Some(id), "the name {token:?} leads back to its id");
     }
+    let last = size.checked_sub(1).map(|id| tokenizer.token_of(id));
+    assert!(last != Some(None), "the vocabulary size is the largest id + 1");
     assert_eq!(tokenizer.token_of(size), None, "the vocabulary ends at its size");
     assert!(!tokenizer.is_special(size), "an id that does not exist is not special");
 }

@@ -1,8 +1,9 @@
 //! Text as tokens arrive.
 //!
 //! A token may end inside a character (byte-level vocabularies), and a token's text may depend on the tokens before
-//! it. So the stream decodes a short window twice, without and with the new token, and emits what was added, once
-//! that does not end in U+FFFD, the mark of an unfinished character.
+//! it. So the stream decodes a short window of tokens and gives what is new in it, once that does not end in U+FFFD,
+//! the mark of an unfinished character. The window begins with the tokens of the last piece: what Hugging Face's
+//! `DecodeStream` does, with a bound on how long it waits.
 
 use std::sync::Arc;
 
@@ -10,8 +11,13 @@ use fulmar_core::{Error, ErrorKind};
 
 use crate::{Result, Tokenizer};
 
-/// Most tokens that one unfinished character may take before it is emitted as it is. UTF-8 needs at most 4.
-const PENDING_TOKENS_MAX: usize = 8;
+/// Most tokens without a piece before what they have is given. A character of UTF-8 takes at most 4.
+const PENDING_TOKENS_MAX: usize = 64;
+
+/// Tokens that are kept then, which is more than an unfinished character takes.
+const KEPT_TOKENS: usize = 8;
+
+const UNFINISHED: char = '\u{FFFD}';
 
 /// Decodes one token at a time. The pieces and [`DecodeStream::finish`] add up to [`Tokenizer::decode`] of all ids.
 ///
@@ -32,36 +38,43 @@ const PENDING_TOKENS_MAX: usize = 8;
 pub struct DecodeStream {
     tokenizer: Arc<dyn Tokenizer>,
     skip_special: bool,
+    /// The tokens of the last piece, and those behind them.
     window: Vec<u32>,
-    num_emitted: usize,
+    num_given: usize,
+    /// The text of the window that was given.
+    given: String,
 }
 
 impl DecodeStream {
     /// An empty stream; `skip_special` as in [`Tokenizer::decode`].
     #[must_use]
     pub fn new(tokenizer: Arc<dyn Tokenizer>, skip_special: bool) -> Self {
-        Self { tokenizer, skip_special, window: Vec::new(), num_emitted: 0 }
+        Self { tokenizer, skip_special, window: Vec::new(), num_given: 0, given: String::new() }
     }
 
     /// The text that `id` completes; empty while a character is unfinished. The stream is unchanged on failure.
     ///
     /// # Errors
-    /// `OutOfRange` if `id` is not in the vocabulary.
+    /// `OutOfRange` if `id` is not in the vocabulary; `Incompatible` if it changes text that was given, as some
+    /// decoders do where words are joined.
     pub fn push(&mut self, id: u32) -> Result<String> {
+        if self.skip_special && self.tokenizer.is_special(id) {
+            return Ok(String::new());
+        }
         self.window.push(id);
-        match self.added_text() {
-            Err(error) => {
-                self.window.pop();
-                Err(error)
-            }
-            Ok(added) if added.ends_with('\u{FFFD}') && self.num_pending() < PENDING_TOKENS_MAX => {
-                Ok(String::new())
-            }
-            Ok(added) => {
-                self.window.drain(..self.num_emitted);
-                self.num_emitted = self.window.len();
-                Ok(added)
-            }
+        let added = self.added().inspect_err(|_| {
+            self.window.pop();
+        })?;
+        let is_piece = !added.is_empty() && !added.ends_with(UNFINISHED);
+        if is_piece {
+            self.window.drain(..self.num_given);
+            self.num_given = self.window.len();
+            self.given = self.decoded()?;
+            Ok(added)
+        } else if self.window.len() - self.num_given >= PENDING_TOKENS_MAX {
+            self.shorten(added)
+        } else {
+            Ok(String::new())
         }
     }
 
@@ -70,23 +83,37 @@ impl DecodeStream {
     /// # Errors
     /// None for ids that [`DecodeStream::push`] accepted.
     pub fn finish(&mut self) -> Result<String> {
-        let added = self.added_text()?;
+        let added = self.added()?;
         self.window.clear();
-        self.num_emitted = 0;
+        self.given.clear();
+        self.num_given = 0;
         Ok(added)
     }
 
-    fn num_pending(&self) -> usize {
-        self.window.len() - self.num_emitted
+    /// Gives all of `added` but its last character, which more bytes may still change, and shortens the window.
+    fn shorten(&mut self, mut added: String) -> Result<String> {
+        self.window.drain(..self.window.len() - KEPT_TOKENS);
+        self.num_given = self.window.len();
+        self.given = self.decoded()?;
+        if added.ends_with(UNFINISHED) && self.given.ends_with(UNFINISHED) {
+            added.pop();
+            self.given.pop();
+        }
+        Ok(added)
     }
 
-    /// The text of the whole window less the text of its emitted part.
-    fn added_text(&self) -> Result<String> {
-        let emitted = self.tokenizer.decode(&self.window[..self.num_emitted], self.skip_special)?;
-        let whole = self.tokenizer.decode(&self.window, self.skip_special)?;
-        whole.strip_prefix(&emitted).map(str::to_owned).ok_or_else(|| {
-            let detail =
-                format!("decode must only append as ids are appended: got {whole:?} after {emitted:?}");
+    fn decoded(&self) -> Result<String> {
+        self.tokenizer.decode(&self.window, self.skip_special)
+    }
+
+    /// The text of the window less what was given. Decoders that take a space back have nothing to add yet.
+    fn added(&self) -> Result<String> {
+        let text = self.decoded()?;
+        if text.len() <= self.given.len() || text.ends_with(UNFINISHED) && !text.starts_with(&self.given) {
+            return Ok(String::new());
+        }
+        text.strip_prefix(&self.given).map(str::to_owned).ok_or_else(|| {
+            let detail = format!("ids must not change what was given: got {text:?} after {:?}", self.given);
             Error::new(ErrorKind::Incompatible, detail)
         })
     }
@@ -159,13 +186,42 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_bytes_come_out_at_the_end_and_after_a_bounded_wait() {
+    fn unfinished_bytes_come_out_at_the_end() {
         let mut stream = DecodeStream::new(Arc::new(Bytes), true);
         assert_eq!(stream.push(0xF0).unwrap(), "");
         assert_eq!(stream.finish().unwrap(), "\u{FFFD}");
-        let pieces: Vec<String> = (0..PENDING_TOKENS_MAX).map(|_| stream.push(0xFF).unwrap()).collect();
-        assert!(pieces[..PENDING_TOKENS_MAX - 1].iter().all(String::is_empty));
-        assert_eq!(pieces[PENDING_TOKENS_MAX - 1], "\u{FFFD}".repeat(PENDING_TOKENS_MAX));
+        assert_eq!(stream.finish().unwrap(), "");
+    }
+
+    #[test]
+    fn broken_bytes_come_out_after_a_bounded_wait() {
+        let mut stream = DecodeStream::new(Arc::new(Bytes), true);
+        let pieces: Vec<String> = (0..3 * PENDING_TOKENS_MAX).map(|_| stream.push(0xFF).unwrap()).collect();
+        let sizes = |range: std::ops::Range<usize>| pieces[range].concat().chars().count();
+        assert_eq!(sizes(0..PENDING_TOKENS_MAX - 1), 0);
+        assert_eq!(sizes(PENDING_TOKENS_MAX - 1..PENDING_TOKENS_MAX), PENDING_TOKENS_MAX - 1);
+        assert!(stream.window.len() <= PENDING_TOKENS_MAX + KEPT_TOKENS, "the window is bounded");
+        assert_eq!(pieces.concat() + &stream.finish().unwrap(), "\u{FFFD}".repeat(3 * PENDING_TOKENS_MAX));
+    }
+
+    #[test]
+    fn skipped_tokens_are_not_kept() {
+        let mut stream = DecodeStream::new(Arc::new(Bytes), true);
+        assert_eq!(stream.push(0xC3).unwrap(), "");
+        assert!((0..1000).all(|_| stream.push(256).unwrap().is_empty()));
+        assert_eq!(stream.window, [0xC3]);
+        assert_eq!(stream.push(0xA9).unwrap(), "é");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn pieces_of_any_bytes_add_up(runs in proptest::collection::vec((0_u32..257, 1_usize..90), 0..40)) {
+            let ids: Vec<u32> = runs.iter().flat_map(|&(id, count)| std::iter::repeat_n(id, count)).collect();
+            let mut stream = DecodeStream::new(Arc::new(Bytes), false);
+            let mut joined: String = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+            joined.push_str(&stream.finish().unwrap());
+            proptest::prop_assert_eq!(joined, Bytes.decode(&ids, false).unwrap());
+        }
     }
 
     #[test]

@@ -4,19 +4,25 @@
 //! characters. Whoever builds prompts adds such tokens by id, so no message can close its own frame; only the output
 //! of a template, which writes markers by name, goes through [`Tokenizer::encode_added`].
 
+mod batch;
 mod byte_bpe;
 mod char_tokenizer;
 mod check;
 mod decode_stream;
+mod hf;
+mod offsets;
 mod tiktoken;
 mod tokenizer;
 mod train;
 
+pub use batch::encode_batch;
 pub use byte_bpe::ByteBpe;
 pub use char_tokenizer::{CharTokenizer, CharTokenizerOptions};
 pub use check::check_tokenizer;
 pub use decode_stream::DecodeStream;
 pub use fulmar_core::Result;
+pub use hf::{HfFiles, HfTokenizer};
+pub use offsets::OffsetUnit;
 pub use tiktoken::TiktokenTokenizer;
 pub use tokenizer::{AddedTokens, Encoding, Tokenizer};
 pub use train::train_byte_bpe;

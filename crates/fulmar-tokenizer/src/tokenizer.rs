@@ -1,6 +1,9 @@
 //! The trait that every tokenizer implements.
 
+use std::sync::LazyLock;
+
 use fulmar_core::{Error, ErrorKind, limits};
+use serde_json::{Map, Value};
 
 use crate::Result;
 
@@ -24,7 +27,7 @@ pub struct Encoding {
     pub offsets: Vec<[u32; 2]>,
 }
 
-/// Text to ids and back. Ids are `0..vocab_size()`.
+/// Text to ids and back. Ids are below `vocab_size()`; some of those may have no token.
 ///
 /// Implementations must pass [`crate::check_tokenizer`].
 ///
@@ -38,11 +41,11 @@ pub struct Encoding {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub trait Tokenizer: Send + Sync {
-    /// How many ids there are, special ones included.
+    /// The largest id + 1, special ones included; more than there are tokens if ids have gaps.
     fn vocab_size(&self) -> usize;
 
     /// Appends the ids of `text` to `encoding`, with offsets that count from the beginning of `text`. Empty text
-    /// gives no ids.
+    /// gives no ids. Nothing is put before or behind the text. A vocabulary that has a token for unknown text uses it.
     ///
     /// # Errors
     /// `UnknownText` if the vocabulary cannot express a character, with the character and its byte position;
@@ -69,7 +72,8 @@ pub trait Tokenizer: Send + Sync {
         Ok(encoding)
     }
 
-    /// The text of `ids`. Special ids are left out if `skip_special`, else written by name.
+    /// The text of `ids`. Special ids are left out if `skip_special`, else written by name. Ids without a token are
+    /// no text.
     ///
     /// # Errors
     /// `OutOfRange` if an id is not below [`Tokenizer::vocab_size`].
@@ -78,7 +82,7 @@ pub trait Tokenizer: Send + Sync {
     /// The id of `token`, special or not; `None` if there is no such token.
     fn id_of(&self, token: &str) -> Option<u32>;
 
-    /// The name of `id`; `None` if it is not below [`Tokenizer::vocab_size`].
+    /// The name of `id`; `None` if it has no token.
     fn token_of(&self, id: u32) -> Option<String>;
 
     /// Whether `id` is a special token. False for ids that do not exist.
@@ -86,6 +90,17 @@ pub trait Tokenizer: Send + Sync {
 
     /// The tokenizer's own JSON form, from which it can be read again.
     fn to_json(&self) -> String;
+
+    /// Special tokens by the name that chat templates know them by, such as `eos_token`. None by default.
+    fn special_tokens(&self) -> &Map<String, Value> {
+        static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        &NONE
+    }
+
+    /// The source of the chat template that came with the tokenizer. None by default.
+    fn chat_template(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Refuses a text of `num_bytes` bytes past the limit, before anything is allocated for it.

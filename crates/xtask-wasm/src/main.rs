@@ -11,6 +11,9 @@ use wasm_bindgen_cli_support::Bindgen;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
+/// Vector instructions, and where `ahash` (by way of `tokenizers`) gets its random numbers.
+const RUSTFLAGS: &str = "-Ctarget-feature=+simd128 --cfg getrandom_backend=\"wasm_js\"";
+
 /// What rustc may emit for this target, which `wasm-opt` must be told.
 const FEATURES: [&str; 7] = [
     "--enable-simd",
@@ -68,7 +71,7 @@ fn compile(root: &Path) -> Outcome<PathBuf> {
         TARGET,
     ]);
     cargo.arg("--target-dir").arg(&target_dir);
-    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", "-Ctarget-feature=+simd128");
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", RUSTFLAGS);
     if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
         cargo.env("RUSTC", rustc);
     }

@@ -1,0 +1,348 @@
+//! Any `tokenizer.json` of Hugging Face.
+//!
+//! A file of the byte-level family goes through our own [`ByteBpe`], every other one through the crate `tokenizers`;
+//! ids, ranges and text are the same. The post-processor adds no tokens: a template has written them already. Padding,
+//! truncation and dropout of the file are not looked at: what becomes of lengths is the caller's to say.
+
+mod added;
+mod charsmap;
+mod config;
+mod library;
+mod vocabulary;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use fulmar_core::{Error, ErrorKind, limits};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokenizers::{Decoder as _, DecoderWrapper};
+
+use added::Finder;
+use config::Config;
+use library::{Library, Rules, caught, decoder_of, finders};
+use vocabulary::Vocabulary;
+
+use crate::byte_bpe::{ByteBpe, alphabet};
+use crate::tokenizer::check_text_length;
+use crate::{AddedTokens, Encoding, Result, Tokenizer};
+
+/// The texts of a tokenizer's files. Only `tokenizer` must be there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HfFiles<'a> {
+    /// `tokenizer.json`.
+    pub tokenizer: &'a str,
+    /// `tokenizer_config.json`: special tokens by name, more added tokens, chat templates.
+    pub config: Option<&'a str>,
+    /// `special_tokens_map.json`, which is older than the configuration and counts where that lists no added tokens.
+    pub special_tokens_map: Option<&'a str>,
+    /// Chat templates by name, before those of the configuration: `chat_template.jinja` is the one called `default`.
+    pub templates: &'a [(String, String)],
+}
+
+/// A tokenizer read from the files of Hugging Face, of any family: BPE, WordPiece, Unigram, word level.
+///
+/// [`Tokenizer::encode_added`] gives the ids and ranges that `tokenizers` gives without adding special tokens;
+/// [`Tokenizer::encode`] leaves added tokens that a text spells text, and where the model itself would read a special
+/// token, as Unigram does, it is cut so that its parts are read. Bytes or words that have no token disappear or become
+/// the unknown token, as the file says. Ids may have gaps.
+///
+/// # Examples
+/// ```
+/// use fulmar_tokenizer::{HfTokenizer, Tokenizer};
+/// let tokenizer = HfTokenizer::from_json(r#"{
+///     "added_tokens": [{"id": 3, "content": "<end>", "special": true}],
+///     "pre_tokenizer": {"type": "WhitespaceSplit"},
+///     "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "two": 1, "words": 2}, "unk_token": "<unk>"}
+/// }"#)?;
+/// let encoding = tokenizer.encode_added("two words<end>")?;
+/// assert_eq!(encoding.ids, [1, 2, 3]);
+/// assert_eq!(encoding.offsets, [[0, 3], [4, 9], [9, 14]]);
+/// assert_eq!(tokenizer.encode("<end>")?.ids, [0]);
+/// assert_eq!(tokenizer.decode(&[1, 2, 3], true)?, "two words");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub struct HfTokenizer {
+    json: String,
+    vocabulary: Vocabulary,
+    finders: [Finder; 2],
+    engine: Engine,
+    config: Config,
+}
+
+enum Engine {
+    /// The byte-level family, with the bytes of the added tokens.
+    Bytes { bpe: Box<ByteBpe>, added: HashMap<u32, Vec<u8>> },
+    /// All others, with the names of added tokens that decoding knows by another one.
+    Library { library: Box<Library>, decoder: Option<DecoderWrapper>, written: HashMap<u32, String> },
+}
+
+impl HfTokenizer {
+    /// Reads the text of a `tokenizer.json` alone: no special token has a name, and there is no chat template.
+    ///
+    /// # Errors
+    /// `Malformed` if the text is no such file, `Corrupt` if it contradicts itself, `LimitExceeded` past
+    /// [`limits::TOKENIZER_FILE_BYTES_MAX`] bytes, past [`limits::VOCAB_SIZE_MAX`] ids, or if the file could make text
+    /// endlessly long.
+    pub fn from_json(tokenizer: &str) -> Result<Self> {
+        Self::from_files(HfFiles { tokenizer, ..HfFiles::default() })
+    }
+
+    /// Reads the files of a model's folder: `tokenizer.json`, and where they are there `tokenizer_config.json`,
+    /// `special_tokens_map.json`, `chat_template.jinja` and `additional_chat_templates/*.jinja`.
+    ///
+    /// # Errors
+    /// `Io` if `tokenizer.json` is not there or a file cannot be read; else as [`HfTokenizer::from_json`].
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let read = |name: &str| read_text(&folder.join(name));
+        let tokenizer = read("tokenizer.json")?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Io,
+                format!("{} must be there: got no such file", folder.join("tokenizer.json").display()),
+            )
+        })?;
+        let mut templates = Vec::new();
+        for (name, path) in named_templates(&folder.join("additional_chat_templates"))? {
+            templates.extend(read_text(&path)?.map(|source| (name, source)));
+        }
+        templates.extend(read("chat_template.jinja")?.map(|source| ("default".to_owned(), source)));
+        Self::from_files(HfFiles {
+            tokenizer: &tokenizer,
+            config: read("tokenizer_config.json")?.as_deref(),
+            special_tokens_map: read("special_tokens_map.json")?.as_deref(),
+            templates: &templates,
+        })
+    }
+
+    /// Reads the texts of files that are already in memory.
+    ///
+    /// # Errors
+    /// As [`HfTokenizer::from_json`].
+    pub fn from_files(files: HfFiles<'_>) -> Result<Self> {
+        let mut config = Config::read(files.config, files.special_tokens_map)?;
+        for (name, source) in files.templates {
+            config.set_template(name, source)?;
+        }
+        let mut file = Value::Object(parse("tokenizer.json", files.tokenizer)?);
+        let vocabulary = Vocabulary::read(&mut file, &config)?;
+        let bpe = ByteBpe::from_tokenizer_json(&file)?.filter(|bpe| fits(bpe, &file, &vocabulary));
+        let (engine, finders) = match bpe {
+            Some(bpe) => {
+                let finders = finders(vocabulary.added(), |content| Ok(content.to_owned()))?;
+                (Engine::bytes(bpe, &vocabulary), finders)
+            }
+            None => caught(|| Engine::library(&mut file, &vocabulary))?,
+        };
+        Ok(Self { json: files.tokenizer.to_owned(), vocabulary, finders, engine, config })
+    }
+
+    /// The chat template called `name`; a model may have one called `tool_use` beside its `default`.
+    #[must_use]
+    pub fn named_template(&self, name: &str) -> Option<&str> {
+        self.config.template(name)
+    }
+
+    /// Whether our own engine reads this file; else the crate `tokenizers` does, some ten times slower.
+    #[must_use]
+    pub const fn is_byte_level(&self) -> bool {
+        matches!(self.engine, Engine::Bytes { .. })
+    }
+
+    fn encode_bytes(&self, bpe: &ByteBpe, text: &str, added: AddedTokens, encoding: &mut Encoding) {
+        let Encoding { ids, offsets } = encoding;
+        if added == AddedTokens::AsText || self.finders.iter().all(Finder::is_empty) {
+            return bpe.encode_into(text, 0, ids, offsets);
+        }
+        let [raw, normal] = &self.finders;
+        for outer in raw.split(text) {
+            let inner = if outer.id.is_some() { vec![outer] } else { normal.split_within(text, outer) };
+            for stretch in inner {
+                match stretch.id {
+                    None => bpe.encode_into(&text[stretch.start..stretch.end], stretch.start, ids, offsets),
+                    Some(id) => {
+                        ids.push(id);
+                        offsets.push([stretch.start as u32, stretch.end as u32]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn encode_library(&self, library: &Library, text: &str, added: AddedTokens) -> Result<Encoding> {
+        let mut encoding = Encoding::default();
+        let is_forbidden = |id| added == AddedTokens::AsText && self.vocabulary.is_forbidden(id);
+        let finders = (added == AddedTokens::AsIds).then(|| self.finders.each_ref());
+        caught(|| library.encode_into(text, Rules { finders, is_forbidden: &is_forbidden }, &mut encoding))?;
+        Ok(encoding)
+    }
+}
+
+impl Tokenizer for HfTokenizer {
+    fn vocab_size(&self) -> usize {
+        self.vocabulary.size()
+    }
+
+    fn encode_into(&self, text: &str, added: AddedTokens, encoding: &mut Encoding) -> Result<()> {
+        check_text_length(text.len())?;
+        match &self.engine {
+            Engine::Bytes { bpe, .. } => self.encode_bytes(bpe, text, added, encoding),
+            Engine::Library { library, .. } => {
+                let found = self.encode_library(library, text, added)?;
+                encoding.ids.extend(found.ids);
+                encoding.offsets.extend(found.offsets);
+            }
+        }
+        Ok(())
+    }
+
+    /// As the file's decoder says. Bytes that are no UTF-8 become U+FFFD; ids without a token are no text.
+    fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        if let Some(position) = ids.iter().position(|&id| id as usize >= self.vocab_size()) {
+            let (id, size) = (ids[position], self.vocab_size());
+            let detail = format!("ids[{position}] must be below the vocabulary size {size}: got {id}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let kept = ids.iter().copied().filter(|&id| !(skip_special && self.is_special(id)));
+        match &self.engine {
+            Engine::Bytes { bpe, added } => {
+                let mut bytes = Vec::with_capacity(4 * ids.len());
+                for id in kept {
+                    let name = if self.vocabulary.is_added(id) { added.get(&id) } else { None };
+                    bytes.extend_from_slice(name.map_or_else(|| bpe.decode_bytes(id), Vec::as_slice));
+                }
+                Ok(String::from_utf8(bytes)
+                    .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+            }
+            Engine::Library { decoder, written, .. } => {
+                let name = |id| written.get(&id).map(String::as_str).or_else(|| self.vocabulary.token(id));
+                let names: Vec<String> = kept.filter_map(name).map(str::to_owned).collect();
+                caught(|| decode_names(decoder.as_ref(), names))
+            }
+        }
+    }
+
+    fn id_of(&self, token: &str) -> Option<u32> {
+        self.vocabulary.id(token)
+    }
+
+    fn token_of(&self, id: u32) -> Option<String> {
+        self.vocabulary.token(id).map(str::to_owned)
+    }
+
+    fn is_special(&self, id: u32) -> bool {
+        self.vocabulary.is_special(id)
+    }
+
+    /// The text of `tokenizer.json`. Names of special tokens and chat templates are not in it.
+    fn to_json(&self) -> String {
+        self.json.clone()
+    }
+
+    fn special_tokens(&self) -> &Map<String, Value> {
+        &self.config.special_tokens
+    }
+
+    fn chat_template(&self) -> Option<&str> {
+        self.config.template("default")
+    }
+}
+
+impl Engine {
+    fn bytes(bpe: ByteBpe, vocabulary: &Vocabulary) -> Self {
+        let bytes_of =
+            |content: &str| alphabet::bytes_of(content).unwrap_or_else(|| content.as_bytes().to_vec());
+        let added = vocabulary.added().iter().map(|token| (token.id, bytes_of(&token.content))).collect();
+        Self::Bytes { bpe: Box::new(bpe), added }
+    }
+
+    fn library(file: &mut Value, vocabulary: &Vocabulary) -> Result<(Self, [Finder; 2])> {
+        let decoder = decoder_of(file)?;
+        let library = Box::new(Library::new(file)?);
+        let finders = finders(vocabulary.added(), |content| library.normalized(content))?;
+        let mut written = HashMap::new();
+        for token in vocabulary.added().iter().filter(|token| token.normalized) {
+            written.insert(token.id, library.normalized(&token.content)?);
+        }
+        Ok((Self::Library { library, decoder, written }, finders))
+    }
+}
+
+/// Whether nothing about the added tokens needs what only the crate does: stripped spaces, or names that are
+/// normalised, or special tokens that the model itself would read out of a text.
+fn fits(bpe: &ByteBpe, file: &Value, vocabulary: &Vocabulary) -> bool {
+    let is_normalizing = !file["normalizer"].is_null();
+    let (mut ids, mut offsets) = (Vec::new(), Vec::new());
+    vocabulary.added().iter().all(|token| {
+        ids.clear();
+        bpe.encode_into(&token.content, 0, &mut ids, &mut offsets);
+        let is_read = ids.iter().any(|&id| vocabulary.is_forbidden(id));
+        let takes_spaces = token.lstrip || token.rstrip || token.content.trim() != token.content;
+        !(takes_spaces || is_read || is_normalizing && token.normalized)
+    })
+}
+
+fn decode_names(decoder: Option<&DecoderWrapper>, names: Vec<String>) -> Result<String> {
+    let Some(decoder) = decoder else { return Ok(names.join(" ")) };
+    decoder.decode(names).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, format!("decoder must be able to write every token: got {error}"))
+    })
+}
+
+/// The object that `text` holds; `name` is the file, for the message.
+fn parse(name: &str, text: &str) -> Result<Map<String, Value>> {
+    check_file_size(name, text.len() as u64)?;
+    // serde_json refuses more than 128 levels by itself.
+    serde_json::from_str(text).map_err(|error| {
+        Error::new(ErrorKind::Malformed, format!("{name} must hold a JSON object: got {error}"))
+    })
+}
+
+fn check_file_size(name: &str, num_bytes: u64) -> Result<()> {
+    let max = limits::TOKENIZER_FILE_BYTES_MAX;
+    if num_bytes > max as u64 {
+        let detail = format!("{name} must be at most {max} bytes: got {num_bytes}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(())
+}
+
+/// What `value` says, in the form that `T` documents; `name` is for the message.
+fn json_of<T: DeserializeOwned>(name: &str, value: Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|error| {
+        Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))
+    })
+}
+
+/// Takes `file[key]`; null if it is not there.
+fn part(file: &mut Value, key: &str) -> Value {
+    file.get_mut(key).map(Value::take).unwrap_or_default()
+}
+
+fn read_text(path: &Path) -> Result<Option<String>> {
+    let shown = path.display().to_string();
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::from(error).at(shown)),
+        Ok(metadata) => check_file_size(&shown, metadata.len())?,
+    }
+    std::fs::read_to_string(path).map(Some).map_err(|error| Error::from(error).at(shown))
+}
+
+/// The `*.jinja` of `folder` by name, in the order of their names.
+fn named_templates(folder: &Path) -> Result<Vec<(String, std::path::PathBuf)>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "jinja")
+            && let Some(name) = path.file_stem().and_then(std::ffi::OsStr::to_str)
+        {
+            found.push((name.to_owned(), path.clone()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}

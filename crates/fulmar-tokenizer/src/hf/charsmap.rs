@@ -1,0 +1,85 @@
+//! The table of replacements that SentencePiece puts into `precompiled_charsmap`, checked before it is used.
+//!
+//! The crate that walks it trusts every index in it, so a broken table would only show when some text reaches the
+//! broken place. The walk below visits every place that any text can reach.
+//!
+//! ```text
+//! table = u32 bytes of trie | trie: u32 little-endian ... | replacements, each ended by a zero byte
+//! unit  = bits 0-7 and 31 label | bit 8 has a leaf | bits 10-30, shifted left by 8 if bit 9, offset
+//! child of the unit that arrived at place p, by byte b = unit[p ^ b], if its label is b
+//! ```
+
+use fulmar_core::{Error, ErrorKind};
+
+use crate::Result;
+
+/// By how much, at most, the table of this base64 text makes a text longer: bytes out for a byte in, at least 1.
+///
+/// # Errors
+/// `Corrupt` if some text would make the walk leave the table.
+pub fn check_charsmap(base64: &str) -> Result<f64> {
+    let bytes = decode_base64(base64).ok_or_else(|| corrupt("be base64"))?;
+    let (size, rest) = bytes.split_first_chunk().ok_or_else(|| corrupt("hold the size of its trie"))?;
+    let num_bytes = u32::from_le_bytes(*size) as usize / 4 * 4;
+    let (trie, replacements) =
+        rest.split_at_checked(num_bytes).ok_or_else(|| corrupt("hold its whole trie"))?;
+    let units: Vec<u32> = trie.as_chunks().0.iter().map(|&unit| u32::from_le_bytes(unit)).collect();
+    let replacements = std::str::from_utf8(replacements).map_err(|_| corrupt("replace by UTF-8"))?;
+    growth(&units, replacements).ok_or_else(|| corrupt("lead to no place outside of it"))
+}
+
+fn growth(units: &[u32], replacements: &str) -> Option<f64> {
+    let mut most: f64 = 1.0;
+    let mut is_seen = vec![false; units.len()];
+    let mut places = vec![(offset(*units.first()?), 0)];
+    while let Some((place, depth)) = places.pop() {
+        if std::mem::replace(is_seen.get_mut(place)?, true) {
+            continue;
+        }
+        for byte in 1..=255_usize {
+            let unit = *units.get(place ^ byte)?;
+            if (unit & (1 << 31 | 0xFF)) as usize != byte {
+                continue;
+            }
+            let child = place ^ byte ^ offset(unit);
+            if unit >> 8 & 1 == 1 {
+                let index = *units.get(child)? & ((1 << 31) - 1);
+                let replacement = replacements.get(index as usize..)?.split('\0').next()?;
+                most = most.max(replacement.len() as f64 / (depth + 1) as f64);
+            }
+            places.push((child, depth + 1));
+        }
+    }
+    Some(most)
+}
+
+const fn offset(unit: u32) -> usize {
+    (unit as usize >> 10) << ((unit as usize & 1 << 9) >> 6)
+}
+
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=');
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
+    let (mut held, mut num_bits) = (0_u32, 0);
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        held = held << 6 | u32::from(value);
+        num_bits += 6;
+        if num_bits >= 8 {
+            num_bits -= 8;
+            bytes.push((held >> num_bits) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+fn corrupt(rule: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("precompiled_charsmap must {rule}: got one that does not"))
+}

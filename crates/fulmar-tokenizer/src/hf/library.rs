@@ -1,0 +1,278 @@
+//! Files of every family, through the crate `tokenizers`.
+
+use std::any::Any;
+
+use fulmar_core::{Error, ErrorKind, limits};
+use serde_json::Value;
+use tokenizers::normalizer::Range;
+use tokenizers::{
+    DecoderWrapper, Model as _, ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper,
+    OffsetType, PostProcessor as _, PostProcessorWrapper, PreTokenizedString, PreTokenizer as _,
+    PreTokenizerWrapper, Token,
+};
+
+use super::added::{AddedToken, Finder};
+use super::charsmap::check_charsmap;
+use super::{json_of, part};
+use crate::{Encoding, Result};
+
+type Outcome<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The parts of a file, each as the crate reads it.
+pub struct Library {
+    steps: Vec<Step>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+    model: ModelWrapper,
+    post_processor: Option<PostProcessorWrapper>,
+}
+
+/// One normaliser, and by how much it may make a text longer.
+struct Step {
+    normalizer: NormalizerWrapper,
+    growth: f64,
+}
+
+/// Where a text spells added tokens, and which ids the model itself must not give.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    /// Tokens of the text as it is, and of the normalised text; `None` leaves them text.
+    pub finders: Option<[&'a Finder; 2]>,
+    /// Whether an id is one that text must not become.
+    pub is_forbidden: &'a dyn Fn(u32) -> bool,
+}
+
+impl Library {
+    /// Takes the parts out of `file`.
+    pub fn new(file: &mut Value) -> Result<Self> {
+        let mut model = file.get_mut("model").map(Value::take).unwrap_or_default();
+        check_model(&model)?;
+        if let Some(model) = model.as_object_mut() {
+            // Merges that are left out by chance are for training.
+            model.remove("dropout");
+        }
+        let mut steps = Vec::new();
+        for step in flat(part(file, "normalizer"), "normalizers") {
+            let growth = growth(&step)?;
+            steps.push(Step { normalizer: json_of("normalizer", step)?, growth });
+        }
+        Ok(Self {
+            steps,
+            pre_tokenizer: json_of("pre_tokenizer", part(file, "pre_tokenizer"))?,
+            model: json_of("model", model)?,
+            post_processor: json_of("post_processor", part(file, "post_processor"))?,
+        })
+    }
+
+    /// What `text` is after normalisation.
+    pub fn normalized(&self, text: &str) -> Result<String> {
+        let mut normalized = NormalizedString::from(text);
+        self.normalize(&mut normalized)?;
+        Ok(normalized.get().to_owned())
+    }
+
+    /// Appends the ids of `text`, with ranges in bytes.
+    pub fn encode_into(&self, text: &str, rules: Rules<'_>, encoding: &mut Encoding) -> Result<()> {
+        let mut pieces = PreTokenizedString::from(text);
+        if let Some([raw, _]) = rules.finders.filter(|[raw, _]| !raw.is_empty()) {
+            pieces.split(|_, piece| Ok(cut(&piece, raw))).map_err(failure)?;
+        }
+        let cut_normal = |mut piece: NormalizedString| -> Outcome<_> {
+            self.normalize(&mut piece)?;
+            Ok(match rules.finders {
+                Some([_, normal]) if !normal.is_empty() => cut(&piece, normal),
+                _ => vec![(piece, None)],
+            })
+        };
+        pieces.split(|_, piece| cut_normal(piece)).map_err(failure)?;
+        if let Some(pre_tokenizer) = &self.pre_tokenizer {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(failure)?;
+        }
+        pieces.tokenize(|piece| Ok(self.tokens(piece, rules.is_forbidden)?)).map_err(failure)?;
+        // Ranges in characters: spaces are trimmed off a range one character, not one byte, at a time.
+        let mut encoded = pieces.into_encoding(None, 0, OffsetType::Char).map_err(failure)?;
+        if let Some(post_processor) = &self.post_processor {
+            encoded = post_processor.process(encoded, None, false).map_err(failure)?;
+        }
+        encoding.ids.extend_from_slice(encoded.get_ids());
+        append_byte_ranges(text, encoded.get_offsets(), &mut encoding.offsets);
+        Ok(())
+    }
+
+    fn normalize(&self, text: &mut NormalizedString) -> Result<()> {
+        for Step { normalizer, growth } in &self.steps {
+            let num_bytes = text.len() as f64 * growth;
+            if num_bytes > limits::NORMALIZED_BYTES_MAX as f64 {
+                let max = limits::NORMALIZED_BYTES_MAX;
+                let detail =
+                    format!("text must stay below {max} bytes when normalized: got up to {num_bytes}");
+                return Err(Error::new(ErrorKind::LimitExceeded, detail));
+            }
+            normalizer.normalize(text).map_err(failure)?;
+        }
+        Ok(())
+    }
+
+    /// The model's tokens of `piece`. Where one is forbidden the text is cut inside of it, so that it must be spelled.
+    fn tokens(&self, piece: &NormalizedString, is_forbidden: &dyn Fn(u32) -> bool) -> Result<Vec<Token>> {
+        let mut tokens = Vec::new();
+        let mut parts = vec![(0, piece.get())];
+        while let Some((base, part)) = parts.pop() {
+            let found = self.model.tokenize(part).map_err(|error| {
+                let place = piece.offsets_original().0;
+                let detail = format!("text must be in the vocabulary: got {error} at byte {place}");
+                Error::new(ErrorKind::UnknownText, detail)
+            })?;
+            let mut cuts = Vec::new();
+            for token in found.iter().filter(|token| is_forbidden(token.id)) {
+                let spelled = part.get(token.offsets.0..token.offsets.1).unwrap_or_default();
+                let Some((index, _)) = spelled.char_indices().nth(1) else {
+                    return Err(unspeakable(&token.value, piece.offsets_original().0));
+                };
+                cuts.push(token.offsets.0 + index);
+            }
+            if cuts.is_empty() {
+                tokens.extend(found.into_iter().map(|token| {
+                    let (start, end) = token.offsets;
+                    Token { offsets: (base + start, base + end), ..token }
+                }));
+            }
+            let mut end = part.len();
+            for &cut in cuts.iter().rev() {
+                parts.push((base + cut, &part[cut..end]));
+                end = cut;
+            }
+            if !cuts.is_empty() {
+                parts.push((base, &part[..end]));
+            }
+        }
+        Ok(tokens)
+    }
+}
+
+/// The decoder of a file: its own, or none, which joins tokens by spaces.
+///
+/// # Errors
+/// `Malformed` if the crate does not read it; `LimitExceeded` if it could make text endlessly long.
+pub fn decoder_of(file: &mut Value) -> Result<Option<DecoderWrapper>> {
+    let decoder = part(file, "decoder");
+    let mut growth_of_all = 1.0;
+    for step in flat(decoder.clone(), "decoders") {
+        growth_of_all *= growth(&step)?;
+    }
+    let max = limits::DECODER_GROWTH_MAX;
+    if growth_of_all > max as f64 {
+        let detail = format!("decoder must make text at most {max} times longer: got {growth_of_all}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    json_of("decoder", decoder)
+}
+
+/// Runs `body`, in which the crate may panic over a file that lies about itself.
+pub fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let panicked = |payload: Box<dyn Any + Send>| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        let text: String = text.chars().take(200).collect();
+        Err(Error::new(ErrorKind::Corrupt, format!("tokenizer.json must not contradict itself: got {text}")))
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(panicked)
+}
+
+/// A sequence of sequences as one list; `key` is where a sequence holds its members.
+fn flat(value: Value, key: &str) -> Vec<Value> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Object(mut sequence) if sequence.get(key).is_some_and(Value::is_array) => {
+            let members =
+                sequence.remove(key).and_then(|members| members.as_array().cloned()).unwrap_or_default();
+            members.into_iter().flat_map(|member| flat(member, key)).collect()
+        }
+        single => vec![single],
+    }
+}
+
+/// By how much a normaliser or decoder makes a text longer, at most: bytes out for a byte in, at least 1. Only those
+/// that write text of the file's choice count; the others have small bounds and do not build on each other.
+fn growth(step: &Value) -> Result<f64> {
+    if let Some(charsmap) = step.get("precompiled_charsmap") {
+        return check_charsmap(charsmap.as_str().unwrap_or_default());
+    }
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::len);
+    let added = text(step.get("prepend")).unwrap_or(0);
+    let content = text(step.get("content")).unwrap_or(0);
+    let pattern = step.get("pattern");
+    let ratio = match text(pattern.and_then(|pattern| pattern.get("String"))) {
+        Some(length @ 1..) => content as f64 / length as f64,
+        // A regular expression may match nothing, in front of every byte.
+        _ if pattern.is_some() => (content + 1) as f64,
+        _ => 1.0,
+    };
+    Ok(ratio.max(1.0) + added as f64)
+}
+
+/// Refuses what the crate would cut at a place inside a character.
+fn check_model(model: &Value) -> Result<()> {
+    let Some(prefix) = model.get("continuing_subword_prefix").and_then(Value::as_str) else { return Ok(()) };
+    for merge in model.get("merges").and_then(Value::as_array).into_iter().flatten() {
+        let right = match merge {
+            Value::String(pair) => pair.split(' ').nth(1),
+            pair => pair.get(1).and_then(Value::as_str),
+        };
+        if let Some(right) = right.filter(|right| !right.is_char_boundary(prefix.len())) {
+            let detail = format!("merges must join tokens that begin with {prefix:?}: got {right:?}");
+            return Err(Error::new(ErrorKind::Malformed, detail));
+        }
+    }
+    Ok(())
+}
+
+fn cut(piece: &NormalizedString, finder: &Finder) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
+    let stretches = finder.split(piece.get()).into_iter();
+    let slices = stretches.filter_map(|stretch| {
+        let slice = piece.slice(Range::Normalized(stretch.start..stretch.end))?;
+        let token = stretch.id.map(|id| vec![Token::new(id, slice.get().to_owned(), (0, slice.get().len()))]);
+        Some((slice, token))
+    });
+    slices.collect()
+}
+
+fn append_byte_ranges(text: &str, ranges: &[(usize, usize)], offsets: &mut Vec<[u32; 2]>) {
+    if text.is_ascii() {
+        offsets.extend(
+            ranges.iter().map(|&(start, end)| [start, end].map(|index| index.min(text.len()) as u32)),
+        );
+    } else {
+        let starts: Vec<u32> = text.char_indices().map(|(start, _)| start as u32).collect();
+        let byte_of = |index: usize| starts.get(index).copied().unwrap_or(text.len() as u32);
+        offsets.extend(ranges.iter().map(|&(start, end)| [byte_of(start), byte_of(end)]));
+    }
+}
+
+fn unspeakable(token: &str, place: usize) -> Error {
+    let detail = format!("text must not be a special token of one character: got {token:?} at byte {place}");
+    Error::new(ErrorKind::UnknownText, detail)
+}
+
+/// The crate's errors, in which our own may travel.
+fn failure(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    match error.downcast::<Error>() {
+        Ok(own) => *own,
+        Err(error) => Error::new(ErrorKind::UnknownText, format!("text must be tokenizable: got {error}")),
+    }
+}
+
+/// The added tokens, those that are looked for in the text as it is and those in the normalised text.
+pub fn finders(tokens: &[AddedToken], normalized: impl Fn(&str) -> Result<String>) -> Result<[Finder; 2]> {
+    let (normal, raw): (Vec<_>, Vec<_>) = tokens.iter().cloned().partition(|token| token.normalized);
+    let as_they_are: Vec<String> = raw.iter().map(|token| token.content.clone()).collect();
+    let mut patterns = Vec::with_capacity(normal.len());
+    let mut found = Vec::with_capacity(normal.len());
+    for token in normal {
+        let pattern = normalized(&token.content)?;
+        if !pattern.is_empty() {
+            patterns.push(pattern);
+            found.push(token);
+        }
+    }
+    Ok([Finder::new(&as_they_are, raw)?, Finder::new(&patterns, found)?])
+}
