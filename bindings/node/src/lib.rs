@@ -11,5 +11,6 @@ mod model;
 mod objective;
 mod slot;
 mod task;
+mod template;
 mod tensor;
 mod tokenizer;

@@ -7,5 +7,6 @@ mod core;
 mod error;
 mod model;
 mod objective;
+mod template;
 mod tensor;
 mod tokenizer;

@@ -6,19 +6,23 @@
 #![expect(clippy::needless_pass_by_value, reason = "the engine hands its functions owned arguments")]
 
 mod arguments;
+mod builtin;
 mod clock;
 mod conversation;
 mod environment;
 mod failure;
 mod filter;
+mod input;
 mod json;
 mod method;
 mod output;
 mod prepare;
 mod print;
+mod registry;
 mod span;
 mod template;
 mod value;
 
 pub use clock::CivilTime;
+pub use registry::{Selected, Selection, TemplateEntry, TemplateQuery, TemplateRegistry};
 pub use template::{ContinueFinalMessage, Limits, RenderedText, Template, TemplateInput};

@@ -10,6 +10,8 @@ pub use fulmar_kernel as kernel;
 pub use fulmar_model as model;
 #[cfg(feature = "objective")]
 pub use fulmar_objective as objective;
+#[cfg(feature = "template")]
+pub use fulmar_template as template;
 #[cfg(feature = "tensor")]
 pub use fulmar_tensor as tensor;
 #[cfg(feature = "tokenizer")]

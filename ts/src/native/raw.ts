@@ -37,6 +37,22 @@ export interface RawCore {
   readonly Rng: { new (seed: number): RawRng; fromState(state: BigUint64Array): RawRng }
 }
 
+// template
+
+export interface RawRenderedText {
+  readonly text: string
+  readonly spans?: Uint32Array | null | undefined
+}
+
+export interface RawTemplate extends RawOwner {
+  hasGeneration(): boolean
+  render(input: string): RawRenderedText
+}
+
+export interface RawTemplates {
+  readonly Template: new (source: string) => RawTemplate
+}
+
 // tokenizer
 
 export interface RawEncoding {
@@ -337,4 +353,11 @@ export interface RawObjective {
 }
 
 /** Everything: a room adds its own interface above and its name here. */
-export interface Raw extends RawCore, RawModel, RawTensors, RawObjective, RawTokenizers, RawChat {}
+export interface Raw
+  extends RawCore,
+    RawTemplates,
+    RawModel,
+    RawTensors,
+    RawObjective,
+    RawTokenizers,
+    RawChat {}

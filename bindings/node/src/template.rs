@@ -1,0 +1,51 @@
+//! The face of `fulmar-template`.
+
+use fulmar::template;
+use napi::bindgen_prelude::Uint32Array;
+use napi_derive::napi;
+
+use crate::error::{Result, guard};
+use crate::slot::Slot;
+
+/// A rendered text; `spans` is `[S, 2]` in UTF-16 code units.
+#[napi(object)]
+pub struct RenderedText {
+    pub text: String,
+    pub spans: Option<Uint32Array>,
+}
+
+/// The template of `fulmar_template::Template`.
+#[napi]
+pub struct Template {
+    inner: Slot<template::Template>,
+}
+
+#[napi]
+impl Template {
+    /// Compiles a source.
+    #[napi(constructor)]
+    pub fn new(source: String) -> Result<Self> {
+        guard(|| Ok(Self { inner: Slot::new("Template", template::Template::new(&source)?) }))
+    }
+
+    /// Whether it has a `generation` block.
+    #[napi]
+    pub fn has_generation(&self) -> Result<bool> {
+        guard(|| self.inner.with(|template| Ok(template.has_generation())))
+    }
+
+    /// Renders what JSON text says.
+    #[napi]
+    pub fn render(&self, input: String) -> Result<RenderedText> {
+        guard(|| {
+            let rendered = self.inner.with(|template| template.render_json(&input))?;
+            Ok(RenderedText { spans: rendered.utf16_spans().map(Into::into), text: rendered.text })
+        })
+    }
+
+    /// Drops the template.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| self.inner.free())
+    }
+}

@@ -1,0 +1,3 @@
+/** Chat templates. */
+
+export { type RenderedTemplate, Template, type TemplateInput, type TemplateJson } from './template.js'

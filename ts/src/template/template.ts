@@ -1,0 +1,144 @@
+/** A compiled chat template. */
+
+import { checkKnownKeys, describeValue, FulmarError, Handle } from '../core/index.js'
+import { type RawTemplate, raw } from '../native/index.js'
+
+/** JSON that a template sees: the value, or its text, where numbers such as `1.0` keep their form. */
+export type TemplateJson = string | Readonly<Record<string, unknown>> | readonly unknown[]
+
+/** What {@link Template.render} renders. */
+export interface TemplateInput {
+  /**
+   * The conversation: a list of messages, or its JSON text. Keys whose value is `null` count as absent.
+   * @default []
+   */
+  readonly messages?: TemplateJson
+  /** JSON schemas of the tools, or the JSON text of their list. Absent: `none`. */
+  readonly tools?: TemplateJson
+  /** Documents for templates that cite, or the JSON text of their list. Absent: `none`. */
+  readonly documents?: TemplateJson
+  /**
+   * Whether the text ends with the start of an assistant's turn.
+   * @default false
+   */
+  readonly addGenerationPrompt?: boolean
+  /**
+   * Whether the text ends inside the final message, so that a model goes on with it; a name: inside that field.
+   * @default false
+   */
+  readonly continueFinalMessage?: boolean | string
+  /** Variables such as `bos_token`. Those that are absent are undefined. */
+  readonly specialTokens?: TemplateJson
+  /** Any other variables, or the JSON text of an object. They hide variables of the same name. */
+  readonly kwargs?: TemplateJson
+  /** What `strftime_now` sees, in UTC. Without it a template that asks for the time fails. */
+  readonly now?: Date
+}
+
+/** What {@link Template.render} returns. */
+export interface RenderedTemplate {
+  readonly text: string
+  /**
+   * Start and end of what stands in `generation` blocks, in UTF-16 code units of `text`, so that `text.slice(start, end)`
+   * is it. Shape `[S, 2]`, row-major, in order and apart. Absent if the template has no such block, or with
+   * `continueFinalMessage`.
+   */
+  readonly assistantSpans?: Uint32Array
+}
+
+/**
+ * A chat template in Jinja, compiled. It renders what transformers' `apply_chat_template` renders with the same source,
+ * and fails where that fails. Holds native memory: dispose it, or declare it with `using`.
+ *
+ * @example
+ * ```ts
+ * import { Template } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using template = new Template(
+ *   '{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}{% endgeneration %}\n{% endfor %}',
+ * )
+ * const messages = [{ role: 'assistant', content: 'Hello' }]
+ * const { text, assistantSpans = new Uint32Array() } = template.render({ messages })
+ * const [start, end] = assistantSpans
+ * assert.equal(text, 'assistant: Hello\n')
+ * assert.equal(text.slice(start, end), 'Hello')
+ * ```
+ */
+export class Template {
+  readonly #native: Handle<RawTemplate>
+
+  /**
+   * @throws {FulmarError} `MALFORMED` if `source` breaks Jinja's grammar; `LIMIT_EXCEEDED` past 1 MiB of source, or
+   * for brackets, blocks or expressions that nest too deep.
+   */
+  constructor(source: string) {
+    checkSource(source)
+    this.#native = new Handle('Template', () => new raw.Template(source))
+  }
+
+  /** Whether the source has a `generation` block, however it is written. */
+  get hasGeneration(): boolean {
+    return this.#native.call((native) => native.hasGeneration())
+  }
+
+  /**
+   * Renders a conversation.
+   * @throws {FulmarError} `TEMPLATE_RAISED` with the text that the template gave to `raise_exception`; `UNKNOWN_NAME`
+   * where it uses what is undefined; `INCOMPATIBLE` where it does not fit the data; `FORBIDDEN` where it leaves its
+   * sandbox; `OUT_OF_RANGE` for what Python calls a ValueError; `LIMIT_EXCEEDED` past a limit; `MALFORMED` for JSON of
+   * another form.
+   */
+  render(input: TemplateInput = {}): RenderedTemplate {
+    const json = templateInputJson(input)
+    const { text, spans } = this.#native.call((native) => native.render(json))
+    return spans ? { text, assistantSpans: spans } : { text }
+  }
+
+  /** Gives the native memory back. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+}
+
+/** @internal Refuses a source that is not text. */
+export function checkSource(source: unknown): asserts source is string {
+  if (typeof source === 'string') return
+  throw new FulmarError('MALFORMED', `source must be text: got ${describeValue(source)}`)
+}
+
+const JSON_FIELDS = ['messages', 'tools', 'documents', 'specialTokens', 'kwargs'] as const
+
+/** @internal The JSON text of an input; what is JSON text already goes into it as it is. */
+export function templateInputJson(input: TemplateInput): string {
+  checkKnownKeys('input', input, [...JSON_FIELDS, 'addGenerationPrompt', 'continueFinalMessage', 'now'])
+  const { addGenerationPrompt, continueFinalMessage, now } = input
+  const fields: string[] = []
+  for (const name of JSON_FIELDS) {
+    const value = input[name]
+    if (value !== undefined) fields.push(`"${name}":${jsonText(name, value)}`)
+  }
+  for (const [name, value] of Object.entries({ addGenerationPrompt, continueFinalMessage })) {
+    if (value !== undefined) fields.push(`"${name}":${jsonText(name, [value]).slice(1, -1)}`)
+  }
+  if (now !== undefined) fields.push(`"now":"${civilTime(now)}"`)
+  return `{${fields.join(',')}}`
+}
+
+/** The JSON text of a value. A text must be JSON by itself, or it could close the object around it. */
+function jsonText(name: string, value: TemplateJson): string {
+  try {
+    if (typeof value !== 'string') return JSON.stringify(value)
+    JSON.parse(value)
+    return value
+  } catch (cause) {
+    throw new FulmarError('MALFORMED', `input.${name} must be JSON: got ${describeValue(value)}`, { cause })
+  }
+}
+
+function civilTime(now: Date): string {
+  if (!(now instanceof Date) || Number.isNaN(now.getTime())) {
+    throw new FulmarError('MALFORMED', `input.now must be a valid Date: got ${describeValue(now)}`)
+  }
+  return now.toISOString().slice(0, -1)
+}
