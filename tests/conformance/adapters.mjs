@@ -1,0 +1,23 @@
+/**
+ * Every golden topic that `npm run conform` knows, one adapter each. A row belongs to the first adapter that matches it.
+ *
+ * @typedef {object} Row
+ * @property {Record<string, any>} value The row as `JSON.parse` gives it.
+ * @property {(name: string) => string} raw The text of a member, where numbers and the order of keys are as written.
+ *
+ * @typedef {object} Adapter
+ * @property {string} topic Its name in messages.
+ * @property {(value: Record<string, any>) => boolean} matches Whether a row has the topic's schema; never looks at ids.
+ * @property {(folder: string) => any} prepare Reads what the rows of one file share, such as a sibling `tokenizer.json`;
+ * `folder` is an absolute path. May return a promise. Called once a file, if a row matches.
+ * @property {(row: Row, prepared: any) => undefined | string | { byDecision: string } | { skipped: string }} check
+ * Computes from the row's inputs. Nothing: as expected. Text: the difference. `byDecision`: the name of the rule by
+ * which we differ on purpose, explained in the adapter. `skipped`: what the row needs and is not there. May return a
+ * promise. What it throws is a difference.
+ */
+
+import { jinja } from './jinja.mjs'
+import { templates } from './templates.mjs'
+
+/** @type {readonly Adapter[]} */
+export const ADAPTERS = [templates, jinja]

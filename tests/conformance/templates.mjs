@@ -1,0 +1,41 @@
+/** Rows of whole chat templates: `template_cases.json` beside the file holds their messages and tools. */
+
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Template } from 'fulmar'
+import { members } from './raw-json.mjs'
+import { compareRendering } from './rendering.mjs'
+
+export const templates = {
+  topic: 'templates',
+
+  matches: (row) => ['source', 'case', 'special_tokens', 'continue_final_message'].every((key) => key in row),
+
+  prepare(folder) {
+    const path = join(folder, 'template_cases.json')
+    const cases = existsSync(path) ? members(readFileSync(path, 'utf8')) : undefined
+    return { folder, cases, compiled: new Map() }
+  },
+
+  check(row, { folder, cases, compiled }) {
+    const { value } = row
+    if (cases === undefined) return { skipped: 'template_cases.json' }
+    const given = cases.get(value.case)
+    if (given === undefined) return `template_cases.json must have the case ${value.case}`
+    const path = join(folder, value.source)
+    if (!existsSync(path)) return { skipped: value.source }
+    const { messages, tools } = Object.fromEntries(members(given))
+    return compareRendering(value, value.assistant_char_spans, () => {
+      if (!compiled.has(path)) compiled.set(path, new Template(readFileSync(path, 'utf8')))
+      return compiled.get(path).render({
+        messages,
+        ...(tools !== undefined && tools !== 'null' && { tools }),
+        addGenerationPrompt: value.add_generation_prompt,
+        continueFinalMessage: value.continue_final_message,
+        specialTokens: row.raw('special_tokens'),
+        kwargs: row.raw('kwargs'),
+        ...(value.now && { now: new Date(`${value.now}Z`) }),
+      })
+    })
+  },
+}
