@@ -3,19 +3,24 @@
 use std::borrow::Cow;
 use std::sync::{LazyLock, OnceLock};
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result, options_from_json};
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::Template;
 use crate::builtin::{TEMPLATES, twin};
 
 /// A template to be registered under a name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TemplateEntry {
     /// Jinja source. It needs no `generation` block; without one it gives no spans.
+    #[serde(rename = "template")]
     pub source: String,
     /// With [`Selection::TorchRl`], parts of a tokenizer's name that choose this template, whatever their case.
     pub model_family_keywords: Vec<String>,
     /// Whether it takes the place of a template that has the name already.
+    #[serde(rename = "override")]
     pub overrides: bool,
 }
 
@@ -48,7 +53,8 @@ struct Entry {
 }
 
 /// In which order the ways to name a template are tried.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Selection {
     /// An explicit template, an explicit name, the tokenizer's own template, or an error: nothing is guessed.
     #[default]
@@ -71,6 +77,17 @@ pub struct TemplateQuery<'a> {
     pub name_or_path: Option<&'a str>,
     /// The order in which these count.
     pub selection: Selection,
+}
+
+/// [`TemplateQuery`] as it comes from other languages.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Query {
+    template: Option<String>,
+    name: Option<String>,
+    tokenizer_template: Option<String>,
+    name_or_path: Option<String>,
+    selection: Selection,
 }
 
 /// A template and the name it is registered under, if it came from the registry.
@@ -165,6 +182,23 @@ impl TemplateRegistry {
             Selection::Strict => self.tokenizers_own(query),
             Selection::TorchRl => self.as_torchrl(query),
         }
+    }
+
+    /// [`TemplateRegistry::select`] with the query as JSON text, its fields in camel case; the answer is JSON too,
+    /// `{name, source}`.
+    ///
+    /// # Errors
+    /// `Malformed` or `UnknownName` if `query` is not that, else as [`TemplateRegistry::select`].
+    pub fn select_json(&self, query: &str) -> Result<String> {
+        let query: Query = options_from_json("options", query)?;
+        let Selected { template, name } = self.select(&TemplateQuery {
+            template: query.template.as_deref(),
+            name: query.name.as_deref(),
+            tokenizer_template: query.tokenizer_template.as_deref(),
+            name_or_path: query.name_or_path.as_deref(),
+            selection: query.selection,
+        })?;
+        Ok(json!({"name": name, "source": template.source()}).to_string())
     }
 
     /// The tokenizer's template, or its twin with `generation` blocks.

@@ -133,6 +133,19 @@ fn torchrls_selection_prefers_registered_keywords_in_their_order() {
     assert_eq!(kind(registry.select(&nothing)), ErrorKind::Incompatible);
 }
 
+#[test]
+fn a_query_as_json_gets_its_answer_as_json() {
+    let registry = TemplateRegistry::builtin();
+    let own =
+        registry.select_json(r#"{"tokenizerTemplate": "\u00e9", "nameOrPath": "qwen"}"#).expect("a template");
+    assert_eq!(own, r#"{"name":null,"source":"é"}"#);
+    let guessed =
+        registry.select_json(r#"{"tokenizerTemplate": "x", "nameOrPath": "qwen", "selection": "torchrl"}"#);
+    assert!(guessed.expect("a template").starts_with(r#"{"name":"qwen","#));
+    assert_eq!(kind(registry.select_json(r#"{"template_name": "x"}"#)), ErrorKind::UnknownName);
+    assert_eq!(kind(registry.select_json("[")), ErrorKind::Malformed);
+}
+
 /// Reads stock templates beside the repository, where they are.
 #[test]
 fn a_stock_template_without_tags_is_replaced_by_its_twin() {
