@@ -214,7 +214,14 @@ function endless(inner: Renderer): Renderer {
     bridge: (prompt, completion, messages) => inner.bridge(prompt, completion, messages),
     parse: (ids) => {
       const content = tokenizer.decode(ids)
-      return { content, reasoningContent: null, toolCalls: [], finished: false, overran: false }
+      return {
+        content,
+        reasoningContent: null,
+        reasoningComplete: true,
+        toolCalls: [],
+        finished: false,
+        overran: false,
+      }
     },
   }
 }

@@ -9,7 +9,7 @@ const config :Workerd.Config = (
 
 const score :Workerd.Worker = (
   modules = [
-    (name = "worker.js", esModule = embed "../../build/edge/worker.js"),
+    (name = "workerd.js", esModule = embed "../../build/edge/workerd.js"),
     (name = "fulmar_wasm_bg.wasm", wasm = embed "../../build/edge/fulmar_wasm_bg.wasm"),
   ],
   compatibilityDate = "2026-01-01",
