@@ -1,5 +1,6 @@
 //! The face of `fulmar-template`.
 
+use fulmar::core::options_from_json;
 use fulmar::template;
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
@@ -44,6 +45,52 @@ impl Template {
     }
 
     /// Drops the template.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| self.inner.free())
+    }
+}
+
+/// The registry of `fulmar_template::TemplateRegistry`.
+#[napi]
+pub struct TemplateRegistry {
+    inner: Slot<template::TemplateRegistry>,
+}
+
+#[napi]
+impl TemplateRegistry {
+    /// The built-in templates, to be added to.
+    #[napi(constructor)]
+    pub fn new() -> Result<Self> {
+        guard(|| Ok(Self { inner: Slot::new("TemplateRegistry", template::TemplateRegistry::new()) }))
+    }
+
+    /// Adds the entry that JSON text says.
+    #[napi]
+    pub fn register(&self, name: String, entry: String) -> Result<()> {
+        let entry = || options_from_json("entry", &entry);
+        guard(|| self.inner.with(|registry| registry.register(&name, entry()?)))
+    }
+
+    /// The names, in order.
+    #[napi]
+    pub fn names(&self) -> Result<Vec<String>> {
+        guard(|| self.inner.with(|registry| Ok(registry.names().map(Into::into).collect())))
+    }
+
+    /// A template's source.
+    #[napi]
+    pub fn source(&self, name: String) -> Result<String> {
+        guard(|| self.inner.with(|registry| Ok(registry.source(&name)?.to_owned())))
+    }
+
+    /// The choice for a query, both as JSON text.
+    #[napi]
+    pub fn select(&self, query: String) -> Result<String> {
+        guard(|| self.inner.with(|registry| registry.select_json(&query)))
+    }
+
+    /// Drops the registry.
     #[napi]
     pub fn free(&self) -> Result<()> {
         guard(|| self.inner.free())

@@ -1,5 +1,6 @@
 //! The face of `fulmar-template`.
 
+use fulmar::core::options_from_json;
 use fulmar::template;
 use wasm_bindgen::prelude::*;
 
@@ -38,5 +39,40 @@ impl Template {
             let rendered = self.inner.render_json(input)?;
             Ok(RenderedText { spans: rendered.utf16_spans(), text: rendered.text })
         })
+    }
+}
+
+/// The registry of `fulmar_template::TemplateRegistry`.
+#[wasm_bindgen]
+pub struct TemplateRegistry {
+    inner: template::TemplateRegistry,
+}
+
+#[wasm_bindgen]
+impl TemplateRegistry {
+    /// The built-in templates, to be added to.
+    #[wasm_bindgen(constructor)]
+    pub fn new() -> Result<Self> {
+        guard(|| Ok(Self { inner: template::TemplateRegistry::new() }))
+    }
+
+    /// Adds the entry that JSON text says.
+    pub fn register(&mut self, name: &str, entry: &str) -> Result<()> {
+        guard(|| self.inner.register(name, options_from_json("entry", entry)?))
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> Result<Vec<String>> {
+        guard(|| Ok(self.inner.names().map(Into::into).collect()))
+    }
+
+    /// A template's source.
+    pub fn source(&self, name: &str) -> Result<String> {
+        guard(|| Ok(self.inner.source(name)?.to_owned()))
+    }
+
+    /// The choice for a query, both as JSON text.
+    pub fn select(&self, query: &str) -> Result<String> {
+        guard(|| self.inner.select_json(query))
     }
 }

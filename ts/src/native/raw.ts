@@ -49,8 +49,17 @@ export interface RawTemplate extends RawOwner {
   render(input: string): RawRenderedText
 }
 
+/** Entries, queries and choices are JSON text. */
+export interface RawTemplateRegistry extends RawOwner {
+  register(name: string, entry: string): void
+  names(): string[]
+  source(name: string): string
+  select(query: string): string
+}
+
 export interface RawTemplates {
   readonly Template: new (source: string) => RawTemplate
+  readonly TemplateRegistry: new () => RawTemplateRegistry
 }
 
 // tokenizer

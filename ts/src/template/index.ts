@@ -1,3 +1,10 @@
 /** Chat templates. */
 
+export {
+  type InverseParser,
+  type SelectedTemplate,
+  type TemplateEntry,
+  type TemplateQuery,
+  TemplateRegistry,
+} from './registry.js'
 export { type RenderedTemplate, Template, type TemplateInput, type TemplateJson } from './template.js'

@@ -106,7 +106,10 @@ export class TemplateRegistry {
    */
   add(name: string, entry: TemplateEntry): this {
     if (this.#frozen) {
-      throw new FulmarError('INCOMPATIBLE', `registry must be one of your own: got the built-in one for "${name}"`)
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        `registry must be one of your own: got the built-in one for "${name}"`,
+      )
     }
     checkKnownKeys('entry', entry, ['template', 'inverseParser', 'modelFamilyKeywords', 'override'])
     const { inverseParser, ...rest } = entry
