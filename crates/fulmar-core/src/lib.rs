@@ -11,6 +11,6 @@ mod shape;
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
 pub use json::options_from_json;
-pub use number::{index_from_f64, indices_from_f64, integer_from_f64};
+pub use number::{id_from_f64, index_from_f64, indices_from_f64, integer_from_f64};
 pub use rng::{Rng, RngState};
 pub use shape::num_elements;

@@ -36,6 +36,21 @@ pub fn index_from_f64(name: &str, value: f64) -> Result<usize> {
     })
 }
 
+/// The token id that `value` holds; a number past 32 bits is `u32::MAX`, which no vocabulary has.
+///
+/// # Errors
+/// Those of [`integer_from_f64`].
+///
+/// # Examples
+/// ```
+/// assert_eq!(fulmar_core::id_from_f64("id", 7.0)?, 7);
+/// assert_eq!(fulmar_core::id_from_f64("id", 1e12)?, u32::MAX);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn id_from_f64(name: &str, value: f64) -> Result<u32> {
+    Ok(u32::try_from(integer_from_f64(name, value)?).unwrap_or(u32::MAX))
+}
+
 /// Indices, or the dimensions of a shape; the message names the first that is none.
 ///
 /// # Errors
