@@ -2,52 +2,91 @@
 
 use std::num::NonZero;
 
+use fulmar_core::{Error, ErrorKind};
+
 use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
 /// Fewest bytes of text that a thread of its own is started for.
 const THREAD_BYTES_MIN: usize = 1 << 15;
 
+/// Encodings of many texts, one behind the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodingBatch {
+    /// The tokens of all texts; offsets count from the beginning of the token's text.
+    pub tokens: Encoding,
+    /// Text `i` has the tokens `rows[i]..rows[i + 1]`.
+    pub rows: Vec<u32>,
+}
+
 /// The encodings of `texts`, in order, as [`Tokenizer::encode_into`] gives them. Uses up to one thread a processor;
 /// none beside the caller's where the texts are short or the target has no threads.
 ///
 /// # Errors
-/// That of the first text which is refused.
+/// That of the first text which is refused, with its index; `LimitExceeded` if there are 2^32 tokens or more.
 ///
 /// # Examples
 /// ```
 /// use fulmar_tokenizer::{AddedTokens, CharTokenizer, CharTokenizerOptions, encode_batch};
 /// let tokenizer = CharTokenizer::new(CharTokenizerOptions::default())?;
-/// let encodings = encode_batch(&tokenizer, &["ab", "", "c"], AddedTokens::AsText)?;
-/// assert_eq!(encodings.iter().map(|encoding| encoding.ids.len()).collect::<Vec<_>>(), [2, 0, 1]);
+/// let batch = encode_batch(&tokenizer, &["ab", "", "c"], AddedTokens::AsText)?;
+/// assert_eq!(batch.rows, [0, 2, 2, 3]);
+/// assert_eq!(batch.tokens.offsets, [[0, 1], [1, 2], [0, 1]]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn encode_batch<T: AsRef<str> + Sync>(
     tokenizer: &dyn Tokenizer,
     texts: &[T],
     added: AddedTokens,
-) -> Result<Vec<Encoding>> {
+) -> Result<EncodingBatch> {
     let num_bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
     let num_processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let num_threads = num_processors.min(texts.len()).min(num_bytes / THREAD_BYTES_MIN).max(1);
     let parts = shares(texts, num_bytes.div_ceil(num_threads));
-    let encode = |part: &[T]| -> Result<Vec<Encoding>> {
-        let encode_one = |text: &T| {
-            let mut encoding = Encoding::default();
-            tokenizer.encode_into(text.as_ref(), added, &mut encoding)?;
-            Ok(encoding)
-        };
-        part.iter().map(encode_one).collect()
-    };
-    let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
+    let mut batch = EncodingBatch { tokens: Encoding::default(), rows: vec![0] };
+    let Some((&first, others)) = parts.split_first() else { return Ok(batch) };
     std::thread::scope(|scope| {
-        let running: Vec<_> = others.iter().map(|&part| scope.spawn(move || encode(part))).collect();
-        let mut encodings = encode(first)?;
+        let running: Vec<_> =
+            others.iter().map(|&part| scope.spawn(move || encode_part(tokenizer, part, added))).collect();
+        batch.append(encode_part(tokenizer, first, added))?;
         for thread in running {
             // A panic of the thread goes on in this one.
-            encodings.extend(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?);
+            batch.append(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))?;
         }
-        Ok(encodings)
+        Ok(batch)
     })
+}
+
+/// The tokens of some of the texts, how many each has, and the failure that ended them early.
+type Part = (Encoding, Vec<usize>, Result<()>);
+
+fn encode_part<T: AsRef<str>>(tokenizer: &dyn Tokenizer, texts: &[T], added: AddedTokens) -> Part {
+    let mut tokens = Encoding::default();
+    let mut lengths = Vec::with_capacity(texts.len());
+    for text in texts {
+        let num_held = tokens.ids.len();
+        if let Err(error) = tokenizer.encode_into(text.as_ref(), added, &mut tokens) {
+            return (tokens, lengths, Err(error));
+        }
+        lengths.push(tokens.ids.len() - num_held);
+    }
+    (tokens, lengths, Ok(()))
+}
+
+impl EncodingBatch {
+    fn append(&mut self, (tokens, lengths, outcome): Part) -> Result<()> {
+        let mut end = self.tokens.ids.len();
+        for length in lengths {
+            end += length;
+            let row = u32::try_from(end).map_err(|_| {
+                Error::new(ErrorKind::LimitExceeded, "texts must have fewer than 2^32 tokens: got more")
+            })?;
+            self.rows.push(row);
+        }
+        self.tokens.ids.extend(tokens.ids);
+        self.tokens.offsets.extend(tokens.offsets);
+        let index = self.rows.len() - 1;
+        outcome.map_err(|error| error.at(format!("texts[{index}]")))
+    }
 }
 
 /// `texts` in runs of about `num_bytes` bytes each.
@@ -69,8 +108,6 @@ fn shares<T: AsRef<str>>(texts: &[T], num_bytes: usize) -> Vec<&[T]> {
 
 #[cfg(test)]
 mod tests {
-    use fulmar_core::ErrorKind;
-
     use super::*;
     use crate::{CharTokenizer, CharTokenizerOptions};
 
@@ -81,23 +118,26 @@ mod tests {
         assert!(texts.iter().map(String::len).sum::<usize>() > 4 * THREAD_BYTES_MIN, "worth some threads");
         for added in [AddedTokens::AsText, AddedTokens::AsIds] {
             let batch = encode_batch(&tokenizer, &texts, added).unwrap();
-            for (text, encoding) in texts.iter().zip(&batch) {
-                let mut alone = Encoding::default();
-                tokenizer.encode_into(text, added, &mut alone).unwrap();
-                assert_eq!(*encoding, alone);
+            let mut alone = EncodingBatch { tokens: Encoding::default(), rows: vec![0] };
+            for text in &texts {
+                tokenizer.encode_into(text, added, &mut alone.tokens).unwrap();
+                alone.rows.push(alone.tokens.ids.len() as u32);
             }
-            assert_eq!(batch.len(), texts.len());
+            assert_eq!(batch, alone);
         }
-        assert_eq!(encode_batch::<&str>(&tokenizer, &[], AddedTokens::AsText), Ok(Vec::new()));
-        assert_eq!(encode_batch(&tokenizer, &["", ""], AddedTokens::AsText).unwrap().len(), 2);
+        assert_eq!(encode_batch::<&str>(&tokenizer, &[], AddedTokens::AsText).unwrap().rows, [0]);
+        assert_eq!(encode_batch(&tokenizer, &["", ""], AddedTokens::AsText).unwrap().rows, [0, 0, 0]);
     }
 
     #[test]
     fn the_first_text_that_is_refused_is_named() {
         let tokenizer = CharTokenizer::new(CharTokenizerOptions::default()).unwrap();
-        let error = encode_batch(&tokenizer, &["a", "é", "猫"], AddedTokens::AsText).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::UnknownText);
-        assert!(error.detail().contains("'é'"), "{error}");
+        let long = "a".repeat(2 * THREAD_BYTES_MIN);
+        for texts in [["a", "b", "é", "猫"], [&long, &long, "é", &long]] {
+            let error = encode_batch(&tokenizer, &texts, AddedTokens::AsText).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownText);
+            assert!(error.detail().starts_with("texts[2]: "), "{error}");
+        }
     }
 
     #[test]

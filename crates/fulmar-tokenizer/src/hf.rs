@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use fulmar_core::{Error, ErrorKind, limits};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokenizers::{Decoder as _, DecoderWrapper};
@@ -28,16 +29,17 @@ use crate::tokenizer::check_text_length;
 use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
 /// The texts of a tokenizer's files. Only `tokenizer` must be there.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HfFiles<'a> {
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HfFiles {
     /// `tokenizer.json`.
-    pub tokenizer: &'a str,
+    pub tokenizer: String,
     /// `tokenizer_config.json`: special tokens by name, more added tokens, chat templates.
-    pub config: Option<&'a str>,
+    pub config: Option<String>,
     /// `special_tokens_map.json`, which is older than the configuration and counts where that lists no added tokens.
-    pub special_tokens_map: Option<&'a str>,
+    pub special_tokens_map: Option<String>,
     /// Chat templates by name, before those of the configuration: `chat_template.jinja` is the one called `default`.
-    pub templates: &'a [(String, String)],
+    pub templates: Vec<(String, String)>,
 }
 
 /// A tokenizer read from the files of Hugging Face, of any family: BPE, WordPiece, Unigram, word level.
@@ -85,7 +87,7 @@ impl HfTokenizer {
     /// [`limits::TOKENIZER_FILE_BYTES_MAX`] bytes, past [`limits::VOCAB_SIZE_MAX`] ids, or if the file could make text
     /// endlessly long.
     pub fn from_json(tokenizer: &str) -> Result<Self> {
-        Self::from_files(HfFiles { tokenizer, ..HfFiles::default() })
+        Self::from_files(HfFiles { tokenizer: tokenizer.to_owned(), ..HfFiles::default() })
     }
 
     /// Reads the files of a model's folder: `tokenizer.json`, and where they are there `tokenizer_config.json`,
@@ -108,10 +110,10 @@ impl HfTokenizer {
         }
         templates.extend(read("chat_template.jinja")?.map(|source| ("default".to_owned(), source)));
         Self::from_files(HfFiles {
-            tokenizer: &tokenizer,
-            config: read("tokenizer_config.json")?.as_deref(),
-            special_tokens_map: read("special_tokens_map.json")?.as_deref(),
-            templates: &templates,
+            tokenizer,
+            config: read("tokenizer_config.json")?,
+            special_tokens_map: read("special_tokens_map.json")?,
+            templates,
         })
     }
 
@@ -119,12 +121,12 @@ impl HfTokenizer {
     ///
     /// # Errors
     /// As [`HfTokenizer::from_json`].
-    pub fn from_files(files: HfFiles<'_>) -> Result<Self> {
-        let mut config = Config::read(files.config, files.special_tokens_map)?;
-        for (name, source) in files.templates {
+    pub fn from_files(files: HfFiles) -> Result<Self> {
+        let mut config = Config::read(files.config.as_deref(), files.special_tokens_map.as_deref())?;
+        for (name, source) in &files.templates {
             config.set_template(name, source)?;
         }
-        let mut file = Value::Object(parse("tokenizer.json", files.tokenizer)?);
+        let mut file = Value::Object(parse("tokenizer.json", &files.tokenizer)?);
         let vocabulary = Vocabulary::read(&mut file, &config)?;
         let bpe = ByteBpe::from_tokenizer_json(&file)?.filter(|bpe| fits(bpe, &file, &vocabulary));
         let (engine, finders) = match bpe {
@@ -134,13 +136,7 @@ impl HfTokenizer {
             }
             None => caught(|| Engine::library(&mut file, &vocabulary))?,
         };
-        Ok(Self { json: files.tokenizer.to_owned(), vocabulary, finders, engine, config })
-    }
-
-    /// The chat template called `name`; a model may have one called `tool_use` beside its `default`.
-    #[must_use]
-    pub fn named_template(&self, name: &str) -> Option<&str> {
-        self.config.template(name)
+        Ok(Self { json: files.tokenizer, vocabulary, finders, engine, config })
     }
 
     /// Whether our own engine reads this file; else the crate `tokenizers` does, some ten times slower.
@@ -243,8 +239,8 @@ impl Tokenizer for HfTokenizer {
         &self.config.special_tokens
     }
 
-    fn chat_template(&self) -> Option<&str> {
-        self.config.template("default")
+    fn named_template(&self, name: &str) -> Option<&str> {
+        self.config.template(name)
     }
 }
 

@@ -15,7 +15,7 @@ mod tiktoken;
 mod tokenizer;
 mod train;
 
-pub use batch::encode_batch;
+pub use batch::{EncodingBatch, encode_batch};
 pub use byte_bpe::ByteBpe;
 pub use char_tokenizer::{CharTokenizer, CharTokenizerOptions};
 pub use check::check_tokenizer;

@@ -17,6 +17,13 @@ pub enum AddedTokens {
     AsIds,
 }
 
+impl From<bool> for AddedTokens {
+    /// `true` is [`AddedTokens::AsIds`].
+    fn from(as_ids: bool) -> Self {
+        if as_ids { Self::AsIds } else { Self::AsText }
+    }
+}
+
 /// What [`Tokenizer::encode`] returns: two parallel lists, one entry for each token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Encoding {
@@ -97,8 +104,14 @@ pub trait Tokenizer: Send + Sync {
         &NONE
     }
 
-    /// The source of the chat template that came with the tokenizer. None by default.
+    /// The source of the chat template that came with the tokenizer.
     fn chat_template(&self) -> Option<&str> {
+        self.named_template("default")
+    }
+
+    /// The source of one of several templates that came with the tokenizer; some have one called `tool_use`. None by
+    /// default.
+    fn named_template(&self, _name: &str) -> Option<&str> {
         None
     }
 }

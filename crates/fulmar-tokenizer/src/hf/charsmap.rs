@@ -9,6 +9,8 @@
 //! child of the unit that arrived at place p, by byte b = unit[p ^ b], if its label is b
 //! ```
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fulmar_core::{Error, ErrorKind};
 
 use crate::Result;
@@ -18,7 +20,7 @@ use crate::Result;
 /// # Errors
 /// `Corrupt` if some text would make the walk leave the table.
 pub fn check_charsmap(base64: &str) -> Result<f64> {
-    let bytes = decode_base64(base64).ok_or_else(|| corrupt("be base64"))?;
+    let bytes = STANDARD.decode(base64).map_err(|_| corrupt("be base64"))?;
     let (size, rest) = bytes.split_first_chunk().ok_or_else(|| corrupt("hold the size of its trie"))?;
     let num_bytes = u32::from_le_bytes(*size) as usize / 4 * 4;
     let (trie, replacements) =
@@ -55,29 +57,6 @@ fn growth(units: &[u32], replacements: &str) -> Option<f64> {
 
 const fn offset(unit: u32) -> usize {
     (unit as usize >> 10) << ((unit as usize & 1 << 9) >> 6)
-}
-
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_end_matches('=');
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
-    let (mut held, mut num_bits) = (0_u32, 0);
-    for digit in digits.bytes() {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        held = held << 6 | u32::from(value);
-        num_bits += 6;
-        if num_bits >= 8 {
-            num_bits -= 8;
-            bytes.push((held >> num_bits) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 fn corrupt(rule: &str) -> Error {
