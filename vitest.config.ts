@@ -1,8 +1,10 @@
 import { defineConfig } from 'vitest/config'
 
+const native = (file: string) => new URL(`./ts/src/native/${file}.ts`, import.meta.url).pathname
+
 /** The same tests on both backends: only what `#backend` means differs. */
 const project = (name: 'native' | 'wasm', backend: string) => ({
-  resolve: { alias: { '#backend': new URL(`./ts/src/native/${backend}.ts`, import.meta.url).pathname } },
+  resolve: { alias: { '#backend': native(backend), '#sandbox': native('sandbox-node') } },
   test: { name, include: ['ts/test/**/*.test.ts'], testTimeout: 60_000, env: { FULMAR_TEST_BACKEND: name } },
 })
 

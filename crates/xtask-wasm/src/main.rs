@@ -1,6 +1,7 @@
-//! `cargo xtask wasm`: compiles `bindings/wasm`, generates its JavaScript, and shrinks it with binaryen's `wasm-opt`.
+//! `cargo xtask wasm`: compiles `bindings/wasm`, generates its JavaScript, and shrinks it with binaryen's `wasm-opt`;
+//! and compiles `bindings/sandbox`, which the host drives by hand.
 //!
-//! The result lies in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`.
+//! The result lies in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`, `fulmar_sandbox.wasm`.
 //! `FULMAR_WASM_RUSTC` may name a compiler that has a standard library for the target, see `scripts/wasm-toolchain.sh`.
 
 use std::error::Error;
@@ -11,8 +12,19 @@ use wasm_bindgen_cli_support::Bindgen;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
+/// How the sandbox is linked: the host makes its memory, which grows from 4 MiB to 64 MiB at most.
+const SANDBOX_LINK: [&str; 4] = [
+    "-Clink-arg=--import-memory",
+    "-Clink-arg=--initial-memory=4194304",
+    "-Clink-arg=--max-memory=67108864",
+    "-Clink-arg=-zstack-size=1048576",
+];
+
 /// Vector instructions, and where `ahash` (by way of `tokenizers`) gets its random numbers.
 const RUSTFLAGS: &str = "-Ctarget-feature=+simd128 --cfg getrandom_backend=\"wasm_js\"";
+
+/// The sandbox's file in `wasm/`.
+const SANDBOX: &str = "fulmar_sandbox.wasm";
 
 /// What rustc may emit for this target, which `wasm-opt` must be told.
 const FEATURES: [&str; 7] = [
@@ -29,10 +41,12 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize()?;
-    let module = compile(&root)?;
+    let modules = [compile(&root, "fulmar-wasm", &[])?, compile(&root, "fulmar-sandbox", &SANDBOX_LINK)?];
     let place = root.join("wasm");
-    let source = root.join("target/wasm/generated-from.wasm");
-    if place.exists() && is_generated_from(&source, &module)? {
+    let sources =
+        ["generated-from.wasm", "sandbox-from.wasm"].map(|name| root.join("target/wasm").join(name));
+    let is_current = |at: usize| is_generated_from(&sources[at], &modules[at]);
+    if place.join(SANDBOX).exists() && is_current(0)? && is_current(1)? {
         return Ok(());
     }
     // Made beside its place and moved there whole, so that nobody loads half of it.
@@ -40,13 +54,17 @@ fn main() -> Outcome<()> {
     if staged.exists() {
         std::fs::remove_dir_all(&staged)?;
     }
-    generate(&module, &staged)?;
+    generate(&modules[0], &staged)?;
+    std::fs::copy(&modules[1], staged.join(SANDBOX))?;
     shrink(&root, &staged.join("fulmar_wasm_bg.wasm"))?;
+    shrink(&root, &staged.join(SANDBOX))?;
     if place.exists() {
         std::fs::remove_dir_all(&place)?;
     }
     std::fs::rename(&staged, &place)?;
-    std::fs::copy(&module, &source)?;
+    for (source, module) in sources.iter().zip(&modules) {
+        std::fs::copy(module, source)?;
+    }
     Ok(())
 }
 
@@ -57,26 +75,18 @@ fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
     Ok(is_newer && std::fs::read(source)? == std::fs::read(module)?)
 }
 
-/// The module as rustc makes it, with vector instructions.
-fn compile(root: &Path) -> Outcome<PathBuf> {
+/// The module of a package as rustc makes it, with vector instructions; `link` is for this package alone.
+fn compile(root: &Path, package: &str, link: &[&str]) -> Outcome<PathBuf> {
     let target_dir = root.join("target/wasm");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args([
-        "build",
-        "--package",
-        "fulmar-wasm",
-        "--profile",
-        "wasm",
-        "--target",
-        TARGET,
-    ]);
-    cargo.arg("--target-dir").arg(&target_dir);
+    cargo.current_dir(root).args(["rustc", "--package", package, "--profile", "wasm", "--target", TARGET]);
+    cargo.arg("--target-dir").arg(&target_dir).arg("--").args(link);
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", RUSTFLAGS);
     if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
         cargo.env("RUSTC", rustc);
     }
     run(&mut cargo)?;
-    Ok(target_dir.join(TARGET).join("wasm/fulmar_wasm.wasm"))
+    Ok(target_dir.join(TARGET).join("wasm").join(package.replace('-', "_")).with_extension("wasm"))
 }
 
 fn generate(module: &Path, place: &Path) -> Outcome<()> {

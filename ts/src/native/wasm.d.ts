@@ -15,3 +15,25 @@ declare module '#wasm-binary' {
   const module: CompiledModule
   export default module
 }
+
+declare module '#sandbox-binary' {
+  const module: WebAssembly.Module
+  export default module
+}
+
+/** What the sandbox uses of WebAssembly, which the type library of Node does not name. */
+declare namespace WebAssembly {
+  interface Module {
+    readonly compiledModule: unique symbol
+  }
+  class Memory {
+    constructor(size: { initial: number; maximum: number })
+    readonly buffer: ArrayBuffer
+  }
+  class Instance {
+    constructor(module: Module, imports: { env: { memory: Memory } })
+    readonly exports: Record<string, unknown>
+  }
+  function compile(bytes: Uint8Array): Promise<Module>
+  function compileStreaming(response: Promise<unknown>): Promise<Module>
+}

@@ -8,3 +8,4 @@ export {
   TemplateRegistry,
 } from './registry.js'
 export { type RenderedTemplate, Template, type TemplateInput, type TemplateJson } from './template.js'
+export { renderUntrusted, type UntrustedOptions } from './untrusted.js'
