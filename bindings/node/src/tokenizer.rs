@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fulmar::core::{integer_from_f64, options_from_json};
-use fulmar::tokenizer::{self, CharTokenizer};
+use fulmar::core::{id_from_f64, index_from_f64, options_from_json};
+use fulmar::tokenizer::{self, CharTokenizer, HfFiles, HfTokenizer, OffsetUnit, TiktokenTokenizer};
 use napi::bindgen_prelude::Uint32Array;
 use napi_derive::napi;
 
@@ -15,6 +15,14 @@ use crate::slot::Slot;
 pub struct Encoding {
     pub ids: Uint32Array,
     pub offsets: Uint32Array,
+}
+
+/// Encodings of many texts one behind the other: text `i` has the tokens `rows[i]..rows[i + 1]`.
+#[napi(object)]
+pub struct EncodingBatch {
+    pub ids: Uint32Array,
+    pub offsets: Uint32Array,
+    pub rows: Uint32Array,
 }
 
 /// Any `fulmar_tokenizer::Tokenizer`.
@@ -48,6 +56,76 @@ impl Tokenizer {
         guard(|| Ok(Self::own(CharTokenizer::from_json(&text)?)))
     }
 
+    /// An `HfTokenizer` of a `tokenizer.json` and, as JSON, of what lies beside it.
+    #[napi(factory)]
+    pub fn hugging_face(tokenizer: String, files: String) -> Result<Self> {
+        guard(|| {
+            let files: HfFiles = options_from_json("files", &files)?;
+            Ok(Self::own(HfTokenizer::from_files(HfFiles { tokenizer, ..files })?))
+        })
+    }
+
+    /// A `TiktokenTokenizer` of a file of ranks and, as JSON, of `[name, id]` of special tokens.
+    #[napi(factory)]
+    pub fn tiktoken(ranks: &[u8], pattern: String, special: String) -> Result<Self> {
+        guard(|| {
+            let special: Vec<_> = options_from_json("specialTokens", &special)?;
+            Ok(Self::own(TiktokenTokenizer::new(ranks, &pattern, special)?))
+        })
+    }
+
+    /// Reads the JSON form of a `TiktokenTokenizer`.
+    #[napi(factory)]
+    pub fn tiktoken_from_json(text: String) -> Result<Self> {
+        guard(|| Ok(Self::own(TiktokenTokenizer::from_json(&text)?)))
+    }
+
+    /// The `tokenizer.json` that `train_byte_bpe` gives.
+    #[napi]
+    pub fn train_byte_bpe(texts: Vec<String>, vocab_size: f64, special: Vec<String>) -> Result<String> {
+        guard(|| {
+            let [texts, special] =
+                [&texts, &special].map(|list| list.iter().map(String::as_str).collect::<Vec<_>>());
+            tokenizer::train_byte_bpe(&texts, index_from_f64("vocabSize", vocab_size)?, &special)
+        })
+    }
+
+    /// Offsets in another unit.
+    #[napi]
+    pub fn offsets_in(text: String, offsets: Uint32Array, unit: String) -> Result<Uint32Array> {
+        guard(|| {
+            let mut offsets = offsets.to_vec();
+            OffsetUnit::parse(&unit)?.convert(&text, &mut offsets)?;
+            Ok(offsets.into())
+        })
+    }
+
+    /// Special tokens by name, as JSON.
+    #[napi]
+    pub fn special_tokens(&self) -> Result<String> {
+        guard(|| Ok(serde_json::json!(self.share()?.special_tokens()).to_string()))
+    }
+
+    /// The source of the chat template of that name.
+    #[napi]
+    pub fn chat_template(&self, name: String) -> Result<Option<String>> {
+        guard(|| Ok(self.share()?.named_template(&name).map(str::to_owned)))
+    }
+
+    /// The ids of many texts.
+    #[napi]
+    pub fn encode_batch(&self, texts: Vec<String>, added: bool) -> Result<EncodingBatch> {
+        guard(|| {
+            let batch = tokenizer::encode_batch(&*self.share()?, &texts, added.into())?;
+            let tokenizer::Encoding { ids, offsets } = batch.tokens;
+            Ok(EncodingBatch {
+                ids: ids.into(),
+                offsets: offsets.into_flattened().into(),
+                rows: batch.rows.into(),
+            })
+        })
+    }
+
     /// The JSON form.
     #[napi]
     pub fn to_json(&self) -> Result<String> {
@@ -65,8 +143,9 @@ impl Tokenizer {
     pub fn encode(&self, text: String, added: bool) -> Result<Encoding> {
         guard(|| {
             let tokenizer = self.share()?;
-            let encoding = if added { tokenizer.encode_added(&text) } else { tokenizer.encode(&text) };
-            let tokenizer::Encoding { ids, offsets } = encoding?;
+            let mut encoding = tokenizer::Encoding::default();
+            tokenizer.encode_into(&text, added.into(), &mut encoding)?;
+            let tokenizer::Encoding { ids, offsets } = encoding;
             Ok(Encoding { ids: ids.into(), offsets: offsets.into_flattened().into() })
         })
     }
@@ -86,22 +165,52 @@ impl Tokenizer {
     /// The name of an id.
     #[napi]
     pub fn token_of(&self, id: f64) -> Result<Option<String>> {
-        guard(|| {
-            let id = u32::try_from(integer_from_f64("id", id)?).ok();
-            Ok(self.share()?.token_of(id.unwrap_or(u32::MAX)))
-        })
+        guard(|| Ok(self.share()?.token_of(id_from_f64("id", id)?)))
     }
 
     /// Whether an id is special.
     #[napi]
     pub fn is_special(&self, id: f64) -> Result<bool> {
-        guard(|| {
-            let id = u32::try_from(integer_from_f64("id", id)?).ok();
-            Ok(self.share()?.is_special(id.unwrap_or(u32::MAX)))
-        })
+        guard(|| Ok(self.share()?.is_special(id_from_f64("id", id)?)))
     }
 
     /// Drops the tokenizer.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| self.inner.free())
+    }
+}
+
+/// Decodes one token at a time.
+#[napi]
+pub struct DecodeStream {
+    inner: Slot<tokenizer::DecodeStream>,
+}
+
+#[napi]
+impl DecodeStream {
+    /// An empty stream.
+    #[napi(constructor)]
+    pub fn new(tokenizer: &Tokenizer, skip_special: bool) -> Result<Self> {
+        guard(|| {
+            let stream = tokenizer::DecodeStream::new(tokenizer.share()?, skip_special);
+            Ok(Self { inner: Slot::new("stream", stream) })
+        })
+    }
+
+    /// The text that an id completes.
+    #[napi]
+    pub fn push(&self, id: f64) -> Result<String> {
+        guard(|| self.inner.with(|stream| stream.push(id_from_f64("id", id)?)))
+    }
+
+    /// What is still held back.
+    #[napi]
+    pub fn finish(&self) -> Result<String> {
+        guard(|| self.inner.with(tokenizer::DecodeStream::finish))
+    }
+
+    /// Drops the stream.
     #[napi]
     pub fn free(&self) -> Result<()> {
         guard(|| self.inner.free())

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fulmar::core::{integer_from_f64, options_from_json};
-use fulmar::tokenizer::{self, CharTokenizer};
+use fulmar::core::{id_from_f64, index_from_f64, options_from_json};
+use fulmar::tokenizer::{self, CharTokenizer, HfFiles, HfTokenizer, OffsetUnit, TiktokenTokenizer};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
@@ -13,6 +13,14 @@ use crate::error::{Result, guard};
 pub struct Encoding {
     pub ids: Vec<u32>,
     pub offsets: Vec<u32>,
+}
+
+/// Encodings of many texts one behind the other: text `i` has the tokens `rows[i]..rows[i + 1]`.
+#[wasm_bindgen(getter_with_clone)]
+pub struct EncodingBatch {
+    pub ids: Vec<u32>,
+    pub offsets: Vec<u32>,
+    pub rows: Vec<u32>,
 }
 
 /// Any `fulmar_tokenizer::Tokenizer`.
@@ -40,6 +48,70 @@ impl Tokenizer {
         guard(|| Ok(Self::own(CharTokenizer::from_json(text)?)))
     }
 
+    /// An `HfTokenizer` of a `tokenizer.json` and, as JSON, of what lies beside it.
+    #[wasm_bindgen(js_name = huggingFace)]
+    pub fn hugging_face(tokenizer: String, files: &str) -> Result<Self> {
+        guard(|| {
+            let files: HfFiles = options_from_json("files", files)?;
+            Ok(Self::own(HfTokenizer::from_files(HfFiles { tokenizer, ..files })?))
+        })
+    }
+
+    /// A `TiktokenTokenizer` of a file of ranks and, as JSON, of `[name, id]` of special tokens.
+    pub fn tiktoken(ranks: &[u8], pattern: &str, special: &str) -> Result<Self> {
+        guard(|| {
+            let special: Vec<_> = options_from_json("specialTokens", special)?;
+            Ok(Self::own(TiktokenTokenizer::new(ranks, pattern, special)?))
+        })
+    }
+
+    /// Reads the JSON form of a `TiktokenTokenizer`.
+    #[wasm_bindgen(js_name = tiktokenFromJson)]
+    pub fn tiktoken_from_json(text: &str) -> Result<Self> {
+        guard(|| Ok(Self::own(TiktokenTokenizer::from_json(text)?)))
+    }
+
+    /// The `tokenizer.json` that `train_byte_bpe` gives.
+    #[wasm_bindgen(js_name = trainByteBpe)]
+    pub fn train_byte_bpe(texts: Vec<String>, vocab_size: f64, special: Vec<String>) -> Result<String> {
+        guard(|| {
+            let [texts, special] =
+                [&texts, &special].map(|list| list.iter().map(String::as_str).collect::<Vec<_>>());
+            tokenizer::train_byte_bpe(&texts, index_from_f64("vocabSize", vocab_size)?, &special)
+        })
+    }
+
+    /// Offsets in another unit.
+    #[wasm_bindgen(js_name = offsetsIn)]
+    pub fn offsets_in(text: &str, mut offsets: Vec<u32>, unit: &str) -> Result<Vec<u32>> {
+        guard(|| {
+            OffsetUnit::parse(unit)?.convert(text, &mut offsets)?;
+            Ok(offsets)
+        })
+    }
+
+    /// Special tokens by name, as JSON.
+    #[wasm_bindgen(js_name = specialTokens)]
+    pub fn special_tokens(&self) -> Result<String> {
+        guard(|| Ok(serde_json::json!(self.inner.special_tokens()).to_string()))
+    }
+
+    /// The source of the chat template of that name.
+    #[wasm_bindgen(js_name = chatTemplate)]
+    pub fn chat_template(&self, name: &str) -> Result<Option<String>> {
+        guard(|| Ok(self.inner.named_template(name).map(str::to_owned)))
+    }
+
+    /// The ids of many texts.
+    #[wasm_bindgen(js_name = encodeBatch)]
+    pub fn encode_batch(&self, texts: Vec<String>, added: bool) -> Result<EncodingBatch> {
+        guard(|| {
+            let batch = tokenizer::encode_batch(&*self.inner, &texts, added.into())?;
+            let tokenizer::Encoding { ids, offsets } = batch.tokens;
+            Ok(EncodingBatch { ids, offsets: offsets.into_flattened(), rows: batch.rows })
+        })
+    }
+
     /// The JSON form.
     #[wasm_bindgen(js_name = toJson)]
     pub fn to_json(&self) -> Result<String> {
@@ -55,8 +127,9 @@ impl Tokenizer {
     /// The ids of a text; `added`: markers that it spells become ids.
     pub fn encode(&self, text: &str, added: bool) -> Result<Encoding> {
         guard(|| {
-            let encoding = if added { self.inner.encode_added(text) } else { self.inner.encode(text) };
-            let tokenizer::Encoding { ids, offsets } = encoding?;
+            let mut encoding = tokenizer::Encoding::default();
+            self.inner.encode_into(text, added.into(), &mut encoding)?;
+            let tokenizer::Encoding { ids, offsets } = encoding;
             Ok(Encoding { ids, offsets: offsets.into_flattened() })
         })
     }
@@ -75,18 +148,37 @@ impl Tokenizer {
     /// The name of an id.
     #[wasm_bindgen(js_name = tokenOf)]
     pub fn token_of(&self, id: f64) -> Result<Option<String>> {
-        guard(|| {
-            let id = u32::try_from(integer_from_f64("id", id)?).ok();
-            Ok(self.inner.token_of(id.unwrap_or(u32::MAX)))
-        })
+        guard(|| Ok(self.inner.token_of(id_from_f64("id", id)?)))
     }
 
     /// Whether an id is special.
     #[wasm_bindgen(js_name = isSpecial)]
     pub fn is_special(&self, id: f64) -> Result<bool> {
-        guard(|| {
-            let id = u32::try_from(integer_from_f64("id", id)?).ok();
-            Ok(self.inner.is_special(id.unwrap_or(u32::MAX)))
-        })
+        guard(|| Ok(self.inner.is_special(id_from_f64("id", id)?)))
+    }
+}
+
+/// Decodes one token at a time.
+#[wasm_bindgen]
+pub struct DecodeStream {
+    inner: tokenizer::DecodeStream,
+}
+
+#[wasm_bindgen]
+impl DecodeStream {
+    /// An empty stream.
+    #[wasm_bindgen(constructor)]
+    pub fn new(tokenizer: &Tokenizer, skip_special: bool) -> Result<Self> {
+        guard(|| Ok(Self { inner: tokenizer::DecodeStream::new(Arc::clone(&tokenizer.inner), skip_special) }))
+    }
+
+    /// The text that an id completes.
+    pub fn push(&mut self, id: f64) -> Result<String> {
+        guard(|| self.inner.push(id_from_f64("id", id)?))
+    }
+
+    /// What is still held back.
+    pub fn finish(&mut self) -> Result<String> {
+        guard(|| self.inner.finish())
     }
 }

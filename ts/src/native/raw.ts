@@ -69,22 +69,43 @@ export interface RawEncoding {
   readonly offsets: Uint32Array
 }
 
+export interface RawEncodingBatch extends RawEncoding {
+  readonly rows: Uint32Array
+}
+
 export interface RawTokenizer extends RawOwner {
   toJson(): string
+  /** A JSON object. */
+  specialTokens(): string
+  chatTemplate(name: string): string | null | undefined
   vocabSize(): number
   /** `added`: markers that the text spells become ids. */
   encode(text: string, added: boolean): RawEncoding
+  encodeBatch(texts: string[], added: boolean): RawEncodingBatch
   decode(ids: Uint32Array, skipSpecial: boolean): string
   idOf(token: string): number | null | undefined
   tokenOf(id: number): string | null | undefined
   isSpecial(id: number): boolean
 }
 
+export interface RawDecodeStream extends RawOwner {
+  push(id: number): string
+  finish(): string
+}
+
 export interface RawTokenizers {
   readonly Tokenizer: {
     characters(options: string): RawTokenizer
     charactersFromJson(text: string): RawTokenizer
+    /** `files`: JSON of what lies beside `tokenizer.json`. */
+    huggingFace(tokenizer: string, files: string): RawTokenizer
+    /** `special`: JSON list of `[name, id]`. */
+    tiktoken(ranks: Uint8Array, pattern: string, special: string): RawTokenizer
+    tiktokenFromJson(text: string): RawTokenizer
+    trainByteBpe(texts: string[], vocabSize: number, special: string[]): string
+    offsetsIn(text: string, offsets: Uint32Array, unit: string): Uint32Array
   }
+  readonly DecodeStream: new (tokenizer: RawTokenizer, skipSpecial: boolean) => RawDecodeStream
 }
 
 // chat
