@@ -65,9 +65,7 @@ pub(crate) struct CallFormat {
 
 /// What stands between the markers of one call.
 pub(crate) struct CallBody<'a> {
-    pub ids: &'a [u32],
     pub text: &'a str,
-    pub tokenizer: &'a dyn Tokenizer,
     /// The tools on offer.
     pub tools: &'a [Value],
 }
@@ -111,6 +109,11 @@ impl<'a> Completion<'a> {
         Ok(Self { table, ids: &ids[..stop.unwrap_or(ids.len())], finished: stop.is_some(), state })
     }
 
+    /// The ids before the stop.
+    pub(crate) fn ids(&self) -> &'a [u32] {
+        self.ids
+    }
+
     /// Whether the completion ends inside of reasoning.
     ///
     /// # Errors
@@ -136,13 +139,17 @@ impl<'a> Completion<'a> {
         }
         let keeps_empty = self.table.reasoning.as_ref().is_some_and(|format| format.keeps_empty);
         let reasoning = split.reasoning.map(|text| text.trim().to_owned());
+        let is_in_call =
+            |t: usize| tool_calls.iter().any(|call| (call.token_span[0]..call.token_span[1]).contains(&t));
+        let is_foreign = |(t, &id): (usize, &u32)| self.is_foreign(id) && !is_in_call(t);
+        let overran = self.ids.iter().enumerate().any(is_foreign);
         Ok(Parsed {
             content,
             reasoning_content: reasoning.filter(|text| keeps_empty || !text.is_empty()),
             reasoning_complete: split.is_complete,
             tool_calls,
             finished: self.finished,
-            overran: self.ids.iter().any(|&id| self.is_foreign(id)),
+            overran,
         })
     }
 
@@ -289,7 +296,7 @@ impl<'a> Completion<'a> {
     ) -> Result<ParsedToolCall> {
         let ids = &self.ids[token_span[0] + 1..close.unwrap_or(token_span[1])];
         let text = self.decode(ids)?;
-        let body = CallBody { ids, text: &text, tokenizer: &*self.table.tokenizer, tools };
+        let body = CallBody { text: &text, tools };
         let read = (format.read)(&body);
         let status = match (close, read.status) {
             (None, _) => ToolCallStatus::UnclosedBlock,

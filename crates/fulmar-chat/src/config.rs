@@ -5,8 +5,11 @@ use std::sync::Arc;
 use fulmar_tokenizer::Tokenizer;
 use serde::Deserialize;
 
-use crate::family::Qwen3;
-use crate::{ChatMlRenderer, Qwen3Options, Renderer, Result};
+use crate::family::{DeepSeek, Llama3, Qwen3, Qwen25, Qwen35};
+use crate::{
+    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Llama3Options, Qwen3Options, Qwen35Options,
+    Qwen36Options, Renderer, Result,
+};
 
 /// Which family, and its knobs. Unknown names and unknown knobs are refused where this is read from JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -15,9 +18,25 @@ use crate::{ChatMlRenderer, Qwen3Options, Renderer, Result};
 pub enum RendererConfig {
     /// Plain ChatML: see [`ChatMlRenderer`].
     Chatml {},
+    /// Qwen2.5: tools, calls as JSON.
+    #[serde(rename = "qwen2_5")]
+    Qwen25 {},
     /// Qwen3: reasoning, tools, calls as JSON.
     #[serde(rename = "qwen3")]
     Qwen3(Qwen3Options),
+    /// Qwen3.5: reasoning that the prompt opens, calls as XML-like tags.
+    #[serde(rename = "qwen3_5")]
+    Qwen35(Qwen35Options),
+    /// Qwen3.6: as Qwen3.5, with reasoning that may stay.
+    #[serde(rename = "qwen3_6")]
+    Qwen36(Qwen36Options),
+    /// Llama 3, 3.1 and 3.2: one call a turn, as JSON.
+    #[serde(rename = "llama3")]
+    Llama3(Llama3Options),
+    /// DeepSeek V3.
+    DeepseekV3(DeepseekV3Options),
+    /// DeepSeek R1.
+    DeepseekR1(DeepseekR1Options),
 }
 
 /// The renderer of `config` over `tokenizer`.
@@ -39,6 +58,12 @@ pub enum RendererConfig {
 pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -> Result<Box<dyn Renderer>> {
     match config {
         RendererConfig::Chatml {} => Ok(Box::new(ChatMlRenderer::new(tokenizer)?)),
+        RendererConfig::Qwen25 {} => Ok(Box::new(Qwen25::new(tokenizer)?)),
+        RendererConfig::Qwen35(options) => Ok(Box::new(Qwen35::new(tokenizer, options)?)),
+        RendererConfig::Qwen36(options) => Ok(Box::new(Qwen35::new_3_6(tokenizer, options)?)),
+        RendererConfig::Llama3(options) => Ok(Box::new(Llama3::new(tokenizer, options)?)),
+        RendererConfig::DeepseekV3(options) => Ok(Box::new(DeepSeek::v3(tokenizer, options)?)),
+        RendererConfig::DeepseekR1(options) => Ok(Box::new(DeepSeek::r1(tokenizer, options)?)),
         RendererConfig::Qwen3(options) => Ok(Box::new(Qwen3::new(tokenizer, options)?)),
     }
 }

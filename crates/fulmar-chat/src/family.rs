@@ -4,7 +4,11 @@
 //! and shared: attribution, refusals, the bridge, reading completions by id.
 
 mod chatml;
+mod deepseek;
+mod llama3;
+mod qwen2_5;
 mod qwen3;
+mod qwen3_5;
 
 use std::sync::Arc;
 
@@ -13,8 +17,15 @@ use fulmar_tokenizer::Tokenizer;
 use serde_json::Value;
 
 pub use chatml::ChatMlRenderer;
+pub(crate) use deepseek::DeepSeek;
+pub use deepseek::{DeepseekR1Options, DeepseekV3Options};
+pub(crate) use llama3::Llama3;
+pub use llama3::Llama3Options;
+pub(crate) use qwen2_5::Qwen25;
 pub(crate) use qwen3::Qwen3;
 pub use qwen3::Qwen3Options;
+pub(crate) use qwen3_5::Qwen35;
+pub use qwen3_5::{Qwen35Options, Qwen36Options};
 
 use crate::completion::{CallFormat, Completion, ReasoningFormat};
 use crate::message_view::{MessageView, origin_of};
@@ -42,8 +53,12 @@ pub(crate) struct Table {
     pub stability: PrefixStability,
     /// How the family marks reasoning, if it has any.
     pub reasoning: Option<ReasoningFormat>,
-    /// How the family marks tool calls; without it messages with calls are refused.
+    /// How the family marks tool calls, if it does it by special tokens.
     pub calls: Option<CallFormat>,
+    /// Whether the family has tools; if not, tools and messages with calls are refused.
+    pub has_tools: bool,
+    /// Whether a system's message can only open a conversation, so that no bridge can add one.
+    pub fixes_system: bool,
     /// Whether a parsed content is trimmed.
     pub trims_content: bool,
 }
@@ -72,6 +87,19 @@ pub(crate) trait Family: Send + Sync {
 
     /// Opens an assistant's turn after `messages`.
     fn write_generation_prompt(&self, script: &mut Script, messages: &[MessageView<'_>]);
+
+    /// In a bridge, writes the new `messages` behind the ids of `before`.
+    ///
+    /// # Errors
+    /// As [`Family::write_messages`].
+    fn write_extension(
+        &self,
+        script: &mut Script,
+        messages: &[MessageView<'_>],
+        _before: &[u32],
+    ) -> Result<()> {
+        self.write_messages(script, messages, 0)
+    }
 
     /// In a bridge, writes what stands between the last turn, which ended on the stop `ended_on` or was cut off, and
     /// `next`.
@@ -124,7 +152,11 @@ impl<F: Family> Renderer for F {
     ) -> Result<Bridge> {
         let table = self.table();
         check_tools(table, tools)?;
-        if let Some(refusal) = refusal_of(table.roles, prev_prompt, new_messages) {
+        let has_place = |role: &str| {
+            origin_of(table.roles, role)
+                .is_some_and(|origin| !(table.fixes_system && origin == Origin::System))
+        };
+        if let Some(refusal) = refusal_of(prev_prompt, new_messages, has_place) {
             return Ok(Bridge::Declined(refusal));
         }
         let views = view_messages(table, new_messages)?;
@@ -142,7 +174,7 @@ impl<F: Family> Renderer for F {
             script.scaffold(&reasoning.synthetic_close, Origin::Synthetic);
         }
         self.write_close(&mut script, ended_on, &views[0]);
-        self.write_messages(&mut script, &views, 0)?;
+        self.write_extension(&mut script, &views, prev_prompt)?;
         script.leave_messages();
         self.write_generation_prompt(&mut script, &views);
         let mut rendered = Rendered::default();
@@ -188,10 +220,11 @@ fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOption
 }
 
 /// Why `prev_prompt` cannot be extended by `new_messages`, as far as the roles say; the first reason that holds.
+/// `has_place` says whether a role may speak behind the beginning.
 pub(crate) fn refusal_of(
-    roles: &[(&str, Origin)],
     prev_prompt: &[u32],
     new_messages: &[Message],
+    has_place: impl Fn(&str) -> bool,
 ) -> Option<BridgeRefusal> {
     if prev_prompt.is_empty() {
         Some(BridgeRefusal::EmptyPrompt)
@@ -199,7 +232,7 @@ pub(crate) fn refusal_of(
         Some(BridgeRefusal::EmptyExtension)
     } else if crate::reject_assistant_in_extension(new_messages) {
         Some(BridgeRefusal::AssistantInExtension)
-    } else if new_messages.iter().any(|message| origin_of(roles, message.role()).is_none()) {
+    } else if !new_messages.iter().all(|message| has_place(message.role())) {
         Some(BridgeRefusal::UnknownRole)
     } else {
         None
@@ -218,15 +251,13 @@ fn view_messages<'a>(table: &Table, messages: &'a [Message]) -> Result<Vec<Messa
     let views = MessageView::list(messages, table.roles)?;
     let with_calls = views.iter().position(|view| !view.calls.is_empty());
     match with_calls {
-        Some(index) if table.calls.is_none() => {
-            Err(no_form_for("tool_calls").at(format!("messages[{index}]")))
-        }
+        Some(index) if !table.has_tools => Err(no_form_for("tool_calls").at(format!("messages[{index}]"))),
         _ => Ok(views),
     }
 }
 
 fn check_tools(table: &Table, tools: &[Value]) -> Result<()> {
-    if table.calls.is_none() && !tools.is_empty() {
+    if !table.has_tools && !tools.is_empty() {
         return Err(no_form_for("tools"));
     }
     Ok(())

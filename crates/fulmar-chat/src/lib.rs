@@ -23,7 +23,10 @@ mod tool_call;
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
 pub use content::{ContentBase, ContentKind};
-pub use family::{ChatMlRenderer, Qwen3Options};
+pub use family::{
+    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Llama3Options, Qwen35Options, Qwen36Options,
+    Qwen3Options,
+};
 pub use fulmar_core::Result;
 pub use from_text::{TextFormat, from_text};
 pub use history::{History, HistorySpec, PADDING_ROLE, check_num_messages};

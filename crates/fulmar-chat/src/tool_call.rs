@@ -1,7 +1,8 @@
 //! Reads one tool call: JSON of several shapes, or XML-like tags whose values take the types that a schema asks for.
 
-use serde_json::Value;
+use fulmar_core::limits;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::ToolCallStatus;
 use crate::completion::CallBody;
@@ -74,4 +75,119 @@ pub(crate) fn is_offered(tools: &[Value], name: Option<&str>) -> bool {
 fn tool_named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let mut tools = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
     tools.find(|tool| tool.get("name").and_then(Value::as_str) == Some(name))
+}
+
+/// Reads `<function=name>`, then `<parameter=key>value</parameter>` as often as there are arguments.
+pub(crate) fn read_xml(body: &CallBody<'_>) -> ReadCall {
+    let Some((_, call)) = body.text.split_once("<function=") else {
+        return ReadCall::broken(ToolCallStatus::MalformedStructure, None);
+    };
+    let (name, mut rest) = call.split_once('>').unwrap_or((call, ""));
+    let name = name.trim();
+    if name.is_empty() {
+        return ReadCall::broken(ToolCallStatus::MissingName, None);
+    }
+    let mut arguments = Arguments::new(body.tools, name);
+    while let Some((_, parameter)) = rest.split_once("<parameter=") {
+        let Some(((key, value), behind)) = parameter
+            .split_once("</parameter>")
+            .and_then(|(parameter, behind)| Some((parameter.split_once('>')?, behind)))
+        else {
+            return ReadCall::broken(ToolCallStatus::MalformedStructure, Some(name.to_owned()));
+        };
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        arguments.insert(key.trim(), value.strip_suffix('\n').unwrap_or(value));
+        rest = behind;
+    }
+    if !rest.contains("</function>") {
+        return ReadCall::broken(ToolCallStatus::MalformedStructure, Some(name.to_owned()));
+    }
+    arguments.into_call(name)
+}
+
+/// Arguments that come as text, one by one, and take the types that the tool's schema names.
+pub(crate) struct Arguments<'a> {
+    properties: Option<&'a Value>,
+    values: Map<String, Value>,
+    status: ToolCallStatus,
+}
+
+impl<'a> Arguments<'a> {
+    /// No arguments yet for the tool `name`.
+    pub(crate) fn new(tools: &'a [Value], name: &str) -> Self {
+        let properties = tool_named(tools, name).and_then(|tool| tool.get("parameters")?.get("properties"));
+        Self { properties, values: Map::new(), status: ToolCallStatus::Ok }
+    }
+
+    /// Adds one argument. Text that does not fit its schema stays text, and the call is `invalid_json`.
+    pub(crate) fn insert(&mut self, key: &str, text: &str) {
+        let schema = self.properties.and_then(|properties| properties.get(key));
+        let value = typed(text, schema).unwrap_or_else(|| {
+            self.status = ToolCallStatus::InvalidJson;
+            Value::String(text.to_owned())
+        });
+        self.values.insert(key.to_owned(), value);
+    }
+
+    /// The call with these arguments.
+    pub(crate) fn into_call(self, name: &str) -> ReadCall {
+        let arguments = Some(Value::Object(self.values).to_string());
+        ReadCall { status: self.status, name: Some(name.to_owned()), arguments, id: None }
+    }
+}
+
+/// The value that `text` spells under `schema`. Declared text stays as it is; without a schema, what is JSON becomes its
+/// value and all else stays text. Else the first type of null, integer, number, boolean, object, array and text that the
+/// schema allows and the text spells; `None` if there is none.
+fn typed(text: &str, schema: Option<&Value>) -> Option<Value> {
+    let mut types = Vec::new();
+    if let Some(schema) = schema {
+        collect_types(schema, &mut types, 0);
+    }
+    if types == ["string"] {
+        return Some(Value::String(text.to_owned()));
+    }
+    let spelled = spelled_value(text.trim());
+    if types.is_empty() {
+        return Some(
+            spelled.filter(|_| serde_json::from_str::<Value>(text).is_ok()).unwrap_or_else(|| text.into()),
+        );
+    }
+    let allowed = |name: &str| types.contains(&name);
+    let fits = |value: &Value| match value {
+        Value::Null => allowed("null"),
+        Value::Bool(_) => allowed("boolean"),
+        Value::Number(number) => allowed("number") || (allowed("integer") && !number.is_f64()),
+        Value::Object(_) => allowed("object"),
+        Value::Array(_) => allowed("array"),
+        Value::String(_) => false,
+    };
+    spelled.filter(fits).or_else(|| allowed("string").then(|| Value::String(text.to_owned())))
+}
+
+/// The JSON value that `text` is, or the constant that Python prints so.
+fn spelled_value(text: &str) -> Option<Value> {
+    match text {
+        "True" => Some(Value::Bool(true)),
+        "False" => Some(Value::Bool(false)),
+        "None" => Some(Value::Null),
+        text => serde_json::from_str(text).ok(),
+    }
+}
+
+/// The types that a schema allows, through `type`, `anyOf`, `oneOf` and `allOf`.
+fn collect_types<'a>(schema: &'a Value, types: &mut Vec<&'a str>, depth: usize) {
+    if depth > limits::TEMPLATE_DATA_DEPTH_MAX {
+        return;
+    }
+    match schema.get("type") {
+        Some(Value::String(name)) => types.push(name),
+        Some(Value::Array(names)) => types.extend(names.iter().filter_map(Value::as_str)),
+        _ => {}
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        for branch in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
+            collect_types(branch, types, depth + 1);
+        }
+    }
 }

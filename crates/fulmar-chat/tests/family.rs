@@ -10,18 +10,14 @@ use serde_json::{Value, json};
 /// Every special token of the families, over an alphabet that holds what the tests say.
 fn tokenizer() -> Arc<CharTokenizer> {
     let special_tokens = [
-        "<|endoftext|>",
-        "<|im_start|>",
-        "<|im_end|>",
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "</tool_call>",
-        "<tool_response>",
-        "</tool_response>",
+        "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <tool_response>",
+        "</tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|end_of_text|>",
+        "<|eom_id|> <|python_tag|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜>",
+        "<｜tool▁calls▁begin｜> <｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜>",
+        "<｜tool▁outputs▁begin｜> <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> <｜tool▁output▁end｜>",
     ];
     let alphabet = std::iter::once('\n').chain(' '..='~').chain("éäß—✓\u{2028}".chars()).collect();
-    let special_tokens = special_tokens.map(str::to_owned).to_vec();
+    let special_tokens = special_tokens.join(" ").split(' ').map(str::to_owned).collect();
     Arc::new(CharTokenizer::new(CharTokenizerOptions { alphabet, special_tokens }).unwrap())
 }
 
@@ -31,6 +27,26 @@ fn renderer(config: Value) -> Box<dyn Renderer> {
 
 fn messages(chat: &Value) -> Vec<Message> {
     chat.as_array().unwrap().iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
+}
+
+/// Each family, with the knobs that change what it writes.
+fn configs() -> Vec<Value> {
+    vec![
+        json!({ "name": "chatml" }),
+        json!({ "name": "qwen2_5" }),
+        json!({ "name": "qwen3" }),
+        json!({ "name": "qwen3", "enableThinking": false }),
+        json!({ "name": "qwen3", "thinkingRetention": "all" }),
+        json!({ "name": "qwen3_5" }),
+        json!({ "name": "qwen3_5", "enableThinking": false }),
+        json!({ "name": "qwen3_6", "preserveThinking": true }),
+        json!({ "name": "llama3" }),
+        json!({ "name": "llama3", "toolsInUserMessage": false }),
+        json!({ "name": "llama3", "systemBlock": false }),
+        json!({ "name": "deepseek_v3" }),
+        json!({ "name": "deepseek_v3", "enableThinking": true }),
+        json!({ "name": "deepseek_r1" }),
+    ]
 }
 
 /// The rows of `tests/golden/chat/family.jsonl`.
@@ -76,7 +92,8 @@ fn families_pass_the_common_suite() {
             { "role": "assistant", "content": "<|im_end|> done", "reasoning_content": "so" },
         ])),
     ];
-    for config in [json!({ "name": "qwen3" }), json!({ "name": "qwen3", "enableThinking": false })] {
-        check_renderer(&*renderer(config), &conversations).unwrap();
+    for config in configs() {
+        let has_tools = config["name"] != "chatml" && config["systemBlock"] != false;
+        check_renderer(&*renderer(config), &conversations[..if has_tools { 2 } else { 1 }]).unwrap();
     }
 }

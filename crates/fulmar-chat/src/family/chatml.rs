@@ -63,6 +63,8 @@ pub(super) fn table(tokenizer: Arc<dyn Tokenizer>, lexicon: &Lexicon) -> Table {
         stability: PrefixStability::Always,
         reasoning: None,
         calls: None,
+        has_tools: false,
+        fixes_system: false,
         trims_content: false,
     }
 }
