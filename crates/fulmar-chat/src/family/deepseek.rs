@@ -172,7 +172,7 @@ impl DeepSeek {
                 }
                 Origin::Tool => self.write_answer(script, message, &mut rounds),
                 Origin::Assistant if self.has_calls(message) => {
-                    self.write_calls(script, message, &mut rounds)?
+                    self.write_calls(script, message, &mut rounds)?;
                 }
                 Origin::Assistant => self.write_assistant(script, message, &mut rounds),
                 // The header has written what systems say.

@@ -80,7 +80,7 @@ impl Family for Qwen25 {
                     self.pieces.write_calls(script, message, !message.text.is_empty())?;
                     self.pieces.frame.close(script, Origin::Assistant);
                 }
-                Origin::Tool => self.pieces.write_answer(script, messages, index),
+                Origin::Tool => self.pieces.write_answer(script, messages, index, &message.text),
                 origin => self.pieces.frame.message(script, message.role, &message.text, origin),
             }
         }
@@ -178,14 +178,20 @@ impl Pieces {
         Ok(())
     }
 
-    /// A tool's answer; consecutive ones share one user's turn.
-    pub(super) fn write_answer(&self, script: &mut Script, messages: &[MessageView<'_>], index: usize) {
+    /// What a tool answers, as `text`; consecutive answers share one user's turn.
+    pub(super) fn write_answer(
+        &self,
+        script: &mut Script,
+        messages: &[MessageView<'_>],
+        index: usize,
+        text: &str,
+    ) {
         let is_tool = |index: usize| messages.get(index).is_some_and(MessageView::is_tool);
         if index == 0 || !is_tool(index - 1) {
             script.frame(&self.open_user);
         }
         script.frame(&self.response_open);
-        script.text(&messages[index].text, Origin::Tool);
+        script.text(text, Origin::Tool);
         script.frame(&self.response_close);
         if !is_tool(index + 1) {
             self.frame.close(script, Origin::Tool);

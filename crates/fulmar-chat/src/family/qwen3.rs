@@ -90,7 +90,7 @@ impl Qwen3 {
         is_recent: bool,
         is_last: bool,
     ) -> Result<()> {
-        let (reasoning, content) = split_reasoning(message);
+        let (reasoning, content) = split_reasoning(message.reasoning, &message.text);
         let without_newlines = content.trim_start_matches('\n');
         self.pieces.frame.open(script, message.role);
         if !self.enable_thinking && reasoning.is_empty() {
@@ -147,7 +147,7 @@ impl Family for Qwen3 {
                 Origin::Assistant => {
                     self.write_assistant(script, message, index > last_query, index == last)?;
                 }
-                Origin::Tool => self.pieces.write_answer(script, messages, index),
+                Origin::Tool => self.pieces.write_answer(script, messages, index, &message.text),
                 origin => self.pieces.frame.message(script, message.role, &message.text, origin),
             }
         }
@@ -172,9 +172,8 @@ pub(super) fn is_query(role: &str, text: &str) -> bool {
 }
 
 /// The reasoning of a message and its content. Reasoning that was not given apart is looked for in the content.
-pub(super) fn split_reasoning<'a>(message: &'a MessageView<'_>) -> (&'a str, &'a str) {
-    let content = &*message.text;
-    if let Some(reasoning) = message.reasoning {
+pub(super) fn split_reasoning<'a>(reasoning: Option<&'a str>, content: &'a str) -> (&'a str, &'a str) {
+    if let Some(reasoning) = reasoning {
         return (reasoning, content);
     }
     let Some((before, _)) = content.split_once("</think>") else { return ("", content) };

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::qwen2_5::{self, Pieces};
+use super::qwen3;
 use super::{Family, Table};
 use crate::completion::{CallFormat, ReasoningFormat, ReasoningState, Tag};
 use crate::message_view::{CallView, MessageView};
@@ -147,8 +148,8 @@ impl Qwen35 {
     }
 
     fn write_assistant(&self, script: &mut Script, message: &MessageView<'_>, is_recent: bool) -> Result<()> {
-        let (reasoning, content) = super::qwen3::split_reasoning(message);
-        let (reasoning, content) = (reasoning.trim(), content.trim_end());
+        let (reasoning, content) = qwen3::split_reasoning(message.reasoning, message.text.trim());
+        let reasoning = reasoning.trim();
         self.pieces.frame.open(script, message.role);
         if !self.knobs.enable_thinking && reasoning.is_empty() {
             script.frame(&self.wrapper.empty);
@@ -162,7 +163,7 @@ impl Qwen35 {
         script.text(content, Origin::Assistant);
         for (index, call) in message.calls.iter().enumerate() {
             let separator = if index > 0 { "\n" } else { "\n\n" };
-            if index > 0 || !content.is_empty() {
+            if index > 0 || !content.trim().is_empty() {
                 script.text(separator, Origin::Assistant);
             }
             self.write_call(script, call).map_err(|error| error.at(format!("tool_calls[{index}]")))?;
@@ -250,7 +251,7 @@ impl Family for Qwen35 {
             script.start_message(index);
             match message.origin {
                 Origin::Assistant => self.write_assistant(script, message, Some(index) > last_query)?,
-                Origin::Tool => self.pieces.write_answer(script, messages, index),
+                Origin::Tool => self.pieces.write_answer(script, messages, index, message.text.trim()),
                 Origin::System => {
                     let detail =
                         format!("messages[{index}]: a system's message must be the first: got it later");
@@ -268,7 +269,7 @@ impl Family for Qwen35 {
     }
 
     fn is_query(&self, message: &MessageView<'_>) -> bool {
-        super::qwen3::is_query(message.role, message.text.trim())
+        qwen3::is_query(message.role, message.text.trim())
     }
 }
 
