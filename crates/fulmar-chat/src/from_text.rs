@@ -66,6 +66,14 @@ impl TextFormat {
         })
     }
 
+    /// The format of the template that is named, or else the one whose markers `text` holds.
+    ///
+    /// # Errors
+    /// As [`TextFormat::of_template`].
+    pub fn choose(template: Option<&str>, text: &str) -> Result<Self> {
+        template.map_or_else(|| Ok(Self::detect(text)), Self::of_template)
+    }
+
     /// The format whose markers `text` holds; ChatML if it holds none that is known.
     #[must_use]
     pub fn detect(text: &str) -> Self {

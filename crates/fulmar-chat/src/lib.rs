@@ -4,6 +4,7 @@
 //! it came from. What a policy samples is never encoded again: [`Renderer::bridge`] appends to it, and the [`Ledger`]
 //! keeps it with its log-probabilities and the weights that sampled it.
 
+mod apply_chat_template;
 mod check;
 mod completion;
 mod config;
@@ -12,6 +13,7 @@ mod family;
 mod from_text;
 mod history;
 mod ledger;
+mod mask;
 mod message;
 mod message_view;
 mod python_json;
@@ -20,6 +22,7 @@ mod renderer;
 mod script;
 mod tool_call;
 
+pub use apply_chat_template::{ChatTemplateOptions, Side, TemplatedChat, apply_chat_template};
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
 pub use content::{ContentBase, ContentKind};
@@ -34,6 +37,7 @@ pub use ledger::{
     Attribution, Branch, BranchReason, Fork, Ledger, RecordedTurn, SampleRef, Samples, Segment, Turn,
     TurnColumns, TurnOptions, VersionRange, Versions,
 };
+pub use mask::{MaskOptions, MaskPreset, MaskedTurns, RenderedColumns, Straddling, TokenMasks, token_masks};
 pub use message::Message;
 pub use rendered::{Rendered, reject_assistant_in_extension, trim_to_turn_close};
 pub use renderer::{

@@ -15,6 +15,9 @@ pub const MESSAGES_MAX: usize = 65_536;
 /// Most dimensions of a history, the messages of a conversation being the last.
 pub const HISTORY_RANK_MAX: usize = 8;
 
+/// Most assistant turns whose place in a text is found by rendering what precedes each of them.
+pub const MASK_PREFIX_TURNS_MAX: usize = 512;
+
 /// Longest text of one message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 

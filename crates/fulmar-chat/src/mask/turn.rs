@@ -1,0 +1,97 @@
+//! Where the turns of an assistant stand in the text of a template that marks none.
+
+use fulmar_core::{Error, ErrorKind, limits};
+
+use crate::{Message, Result};
+
+/// The text of these messages, with or without a generation prompt.
+pub type Render<'a> = dyn Fn(&[Message], bool) -> Result<String> + 'a;
+
+/// One assistant's turn in a text, in bytes: it begins behind the generation prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextTurn {
+    /// The message.
+    pub message: usize,
+    /// Where it begins.
+    pub start: usize,
+    /// Where what the assistant wrote ends and the template closes the turn.
+    pub body_end: usize,
+    /// Where the turn's frame ends.
+    pub end: usize,
+}
+
+/// Stands for an assistant's words when a template is asked how it closes a turn.
+const PROBE: &str = "fulmarprobe";
+
+/// The turns of the assistants at `indices` in `text`, which is the text of all `messages`.
+///
+/// # Errors
+/// `Incompatible` if the text of fewer messages is not the beginning of the text of more, with the place where they
+/// part; `LimitExceeded` past [`limits::MASK_PREFIX_TURNS_MAX`] turns; what rendering says.
+pub fn assistant_turns(
+    render: &Render,
+    messages: &[Message],
+    text: &str,
+    indices: &[usize],
+) -> Result<Vec<TextTurn>> {
+    if indices.len() > limits::MASK_PREFIX_TURNS_MAX {
+        let (max, got) = (limits::MASK_PREFIX_TURNS_MAX, indices.len());
+        let rule = "assistant turns must be at most";
+        let detail = format!("{rule} {max} where each is found by rendering what precedes it: got {got}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    let mut closing: Option<String> = None;
+    indices.iter().map(|&index| one_turn(render, messages, text, index, &mut closing)).collect()
+}
+
+fn one_turn(
+    render: &Render,
+    messages: &[Message],
+    text: &str,
+    index: usize,
+    closing: &mut Option<String>,
+) -> Result<TextTurn> {
+    let through = render(&messages[..=index], false)?;
+    check_prefix(&through, text, index)?;
+    let probe = |messages: &[Message]| {
+        let probed = [messages, &[Message::new("assistant", PROBE)?]].concat();
+        let text = render(&probed, false)?;
+        let at = text.rfind(PROBE).ok_or_else(|| {
+            let detail =
+                format!("template must write what an assistant says: message {index} is not in its text");
+            Error::new(ErrorKind::Incompatible, detail)
+        })?;
+        Ok::<_, Error>((at, text[at + PROBE.len()..].to_owned()))
+    };
+    let start = if index == 0 {
+        // Templates may refuse to render no messages at all.
+        probe(&[])?.0
+    } else {
+        let before = render(&messages[..index], true)?;
+        check_prefix(&before, &through, index)?;
+        before.len()
+    };
+    if closing.as_ref().is_none_or(|closing| !through[start.min(through.len())..].ends_with(closing)) {
+        *closing = Some(probe(&messages[..index])?.1);
+    }
+    let turn = through.get(start..).unwrap_or_default();
+    let body = closing.as_deref().and_then(|closing| turn.strip_suffix(closing)).unwrap_or(turn);
+    Ok(TextTurn { message: index, start, body_end: start + body.len(), end: through.len() })
+}
+
+/// Refuses a text that does not go on as `prefix` begins.
+fn check_prefix(prefix: &str, text: &str, index: usize) -> Result<()> {
+    if text.starts_with(prefix) {
+        return Ok(());
+    }
+    let same = prefix.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
+    let at =
+        (0..=same).rev().find(|at| prefix.is_char_boundary(*at) && text.is_char_boundary(*at)).unwrap_or(0);
+    let excerpt = |text: &str| text[at..].chars().take(40).collect::<String>();
+    let detail = format!(
+        "text up to message {index} must be the beginning of the text with it and what follows: at byte {at} got {:?} and {:?}",
+        excerpt(prefix),
+        excerpt(text)
+    );
+    Err(Error::new(ErrorKind::Incompatible, detail))
+}
