@@ -106,7 +106,9 @@ fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
             [&*text, text.trim()].contains(&&*parsed.content),
             "what was rendered parses back: {parsed:?}"
         );
-        assert!(parsed.finished && !parsed.overran, "a rendered turn ends where it should");
+        let is_closed = completion.last().is_some_and(|id| renderer.stop_ids().contains(id));
+        assert_eq!(parsed.finished, is_closed, "a turn is finished if it ends with a stop");
+        assert!(!parsed.overran, "a rendered turn ends where it should");
         for call in &parsed.tool_calls {
             assert_eq!(call.status, ToolCallStatus::Ok, "a rendered call can be used");
         }

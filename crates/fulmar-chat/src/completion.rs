@@ -322,7 +322,7 @@ impl<'a> Completion<'a> {
     }
 
     /// Whether a token ends or begins something that no completion of the family holds.
-    fn is_foreign(&self, id: u32) -> bool {
+    pub(crate) fn is_foreign(&self, id: u32) -> bool {
         let table = self.table;
         let reasoning = table.reasoning.iter().flat_map(|format| [&format.open, &format.close]);
         let section = |calls: &'a CallFormat| calls.section.iter().flat_map(|(open, close)| [open, close]);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use fulmar_tokenizer::Tokenizer;
 use serde::Deserialize;
 
-use crate::family::{DeepSeek, Llama3, Qwen3, Qwen25, Qwen35};
+use crate::family::{DeepSeek, Glm45, GptOss, KimiK2, Llama3, MinimaxM2, Qwen3, Qwen25, Qwen35};
 use crate::{
-    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Llama3Options, Qwen3Options, Qwen35Options,
+    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options, MinimaxM2Options, Qwen3Options, Qwen35Options,
     Qwen36Options, Renderer, Result,
 };
 
@@ -33,6 +33,17 @@ pub enum RendererConfig {
     /// Llama 3, 3.1 and 3.2: one call a turn, as JSON.
     #[serde(rename = "llama3")]
     Llama3(Llama3Options),
+    /// GLM-4.5: role markers that open a turn, calls as tagged arguments.
+    #[serde(rename = "glm4_5")]
+    Glm45(Glm45Options),
+    /// GPT-OSS: harmony's channels.
+    GptOss(GptOssOptions),
+    /// Kimi K2: calls whose ids name their tools.
+    #[serde(rename = "kimi_k2")]
+    KimiK2 {},
+    /// MiniMax M2: reasoning that the prompt opens, calls as XML.
+    #[serde(rename = "minimax_m2")]
+    MinimaxM2(MinimaxM2Options),
     /// DeepSeek V3.
     DeepseekV3(DeepseekV3Options),
     /// DeepSeek R1.
@@ -62,6 +73,10 @@ pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -
         RendererConfig::Qwen35(options) => Ok(Box::new(Qwen35::new(tokenizer, options)?)),
         RendererConfig::Qwen36(options) => Ok(Box::new(Qwen35::new_3_6(tokenizer, options)?)),
         RendererConfig::Llama3(options) => Ok(Box::new(Llama3::new(tokenizer, options)?)),
+        RendererConfig::Glm45(options) => Ok(Box::new(Glm45::new(tokenizer, options)?)),
+        RendererConfig::GptOss(options) => Ok(Box::new(GptOss::new(tokenizer, options)?)),
+        RendererConfig::KimiK2 {} => Ok(Box::new(KimiK2::new(tokenizer)?)),
+        RendererConfig::MinimaxM2(options) => Ok(Box::new(MinimaxM2::new(tokenizer, options)?)),
         RendererConfig::DeepseekV3(options) => Ok(Box::new(DeepSeek::v3(tokenizer, options)?)),
         RendererConfig::DeepseekR1(options) => Ok(Box::new(DeepSeek::r1(tokenizer, options)?)),
         RendererConfig::Qwen3(options) => Ok(Box::new(Qwen3::new(tokenizer, options)?)),

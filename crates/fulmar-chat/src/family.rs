@@ -5,7 +5,11 @@
 
 mod chatml;
 mod deepseek;
+mod glm;
+mod gpt_oss;
+mod kimi_k2;
 mod llama3;
+mod minimax_m2;
 mod qwen2_5;
 mod qwen3;
 mod qwen3_5;
@@ -19,8 +23,15 @@ use serde_json::Value;
 pub use chatml::ChatMlRenderer;
 pub(crate) use deepseek::DeepSeek;
 pub use deepseek::{DeepseekR1Options, DeepseekV3Options};
+pub(crate) use glm::Glm45;
+pub use glm::Glm45Options;
+pub(crate) use gpt_oss::GptOss;
+pub use gpt_oss::GptOssOptions;
+pub(crate) use kimi_k2::KimiK2;
 pub(crate) use llama3::Llama3;
 pub use llama3::Llama3Options;
+pub(crate) use minimax_m2::MinimaxM2;
+pub use minimax_m2::MinimaxM2Options;
 pub(crate) use qwen2_5::Qwen25;
 pub(crate) use qwen3::Qwen3;
 pub use qwen3::Qwen3Options;
@@ -88,7 +99,7 @@ pub(crate) trait Family: Send + Sync {
     /// Opens an assistant's turn after `messages`.
     fn write_generation_prompt(&self, script: &mut Script, messages: &[MessageView<'_>]);
 
-    /// In a bridge, writes the new `messages` behind the ids of `before`.
+    /// In a bridge, writes the new `messages` behind the ids of the prompt and of the turn that answered it.
     ///
     /// # Errors
     /// As [`Family::write_messages`].
@@ -96,7 +107,8 @@ pub(crate) trait Family: Send + Sync {
         &self,
         script: &mut Script,
         messages: &[MessageView<'_>],
-        _before: &[u32],
+        _prompt: &[u32],
+        _completion: &[u32],
     ) -> Result<()> {
         self.write_messages(script, messages, 0)
     }
@@ -170,11 +182,12 @@ impl<F: Family> Renderer for F {
             return Ok(Bridge::Declined(BridgeRefusal::OpenReasoningAfterStop));
         }
         let mut script = Script::with_capacity(256 + num_bytes(&views));
+        script.expect_answer(true);
         if let Some(reasoning) = table.reasoning.as_ref().filter(|_| is_open) {
             script.scaffold(&reasoning.synthetic_close, Origin::Synthetic);
         }
         self.write_close(&mut script, ended_on, &views[0]);
-        self.write_extension(&mut script, &views, prev_prompt)?;
+        self.write_extension(&mut script, &views, prev_prompt, kept)?;
         script.leave_messages();
         self.write_generation_prompt(&mut script, &views);
         let mut rendered = Rendered::default();
@@ -210,6 +223,7 @@ fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOption
     check_tools(table, &options.tools)?;
     let views = view_messages(table, messages)?;
     let mut script = Script::with_capacity(256 + num_bytes(&views));
+    script.expect_answer(options.add_generation_prompt);
     let first = family.write_header(&mut script, &views, &options.tools)?;
     family.write_messages(&mut script, &views, first)?;
     script.leave_messages();

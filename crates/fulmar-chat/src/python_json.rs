@@ -21,12 +21,52 @@ pub(crate) fn write_indented_json(out: &mut String, value: &Value, width: usize)
     write_value(out, value, Some(width), 0)
 }
 
-fn write_value(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) -> Result<()> {
-    if depth > limits::TEMPLATE_DATA_DEPTH_MAX {
-        let max = limits::TEMPLATE_DATA_DEPTH_MAX;
-        let detail = format!("tools and arguments must nest at most {max} deep: got more");
-        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+/// Appends `value` without blanks, the keys of each object in order.
+///
+/// # Errors
+/// As [`write_json`].
+pub(crate) fn write_sorted_json(out: &mut String, value: &Value) -> Result<()> {
+    write_sorted(out, value, 0)
+}
+
+fn write_sorted(out: &mut String, value: &Value, depth: usize) -> Result<()> {
+    check_depth(depth)?;
+    match value {
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                write_sorted(out, item, depth + 1)?;
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            let fields: std::collections::BTreeMap<_, _> = fields.iter().collect();
+            out.push('{');
+            for (index, (key, item)) in fields.into_iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                write_text(out, key);
+                out.push(':');
+                write_sorted(out, item, depth + 1)?;
+            }
+            out.push('}');
+        }
+        value => write_value(out, value, None, depth)?,
     }
+    Ok(())
+}
+
+fn check_depth(depth: usize) -> Result<()> {
+    let max = limits::TEMPLATE_DATA_DEPTH_MAX;
+    if depth <= max {
+        return Ok(());
+    }
+    let detail = format!("tools and arguments must nest at most {max} deep: got more");
+    Err(Error::new(ErrorKind::LimitExceeded, detail))
+}
+
+fn write_value(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) -> Result<()> {
+    check_depth(depth)?;
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),

@@ -102,12 +102,23 @@ pub(crate) struct Script {
     text: String,
     spans: Vec<Span>,
     message_index: i32,
+    expects_answer: bool,
 }
 
 impl Script {
     /// An empty script with room for about `num_bytes` of text; it begins outside of all messages.
     pub(crate) fn with_capacity(num_bytes: usize) -> Self {
-        Self { text: String::with_capacity(num_bytes), spans: Vec::new(), message_index: -1 }
+        Self { text: String::with_capacity(num_bytes), spans: Vec::new(), message_index: -1, expects_answer: false }
+    }
+
+    /// Says whether the opening of an assistant's turn will follow the messages.
+    pub(crate) fn expect_answer(&mut self, expects_answer: bool) {
+        self.expects_answer = expects_answer;
+    }
+
+    /// Whether the opening of an assistant's turn will follow the messages.
+    pub(crate) fn expects_answer(&self) -> bool {
+        self.expects_answer
     }
 
     /// What follows belongs to the message at `index`.

@@ -272,9 +272,10 @@ impl Family for DeepSeek {
         &self,
         script: &mut Script,
         messages: &[MessageView<'_>],
-        before: &[u32],
+        prompt: &[u32],
+        _: &[u32],
     ) -> Result<()> {
-        let has_answered = self.answers_begin_id.is_some_and(|id| before.contains(&id));
+        let has_answered = self.answers_begin_id.is_some_and(|id| prompt.contains(&id));
         self.write_rounds(script, messages, Rounds { has_answered, ..Rounds::default() })
     }
 
