@@ -19,18 +19,15 @@ pub(crate) mod alphabet;
 mod class;
 mod json;
 mod merge;
-mod normal;
+pub(crate) mod normal;
 mod pieces;
 mod split;
 
 use json::Description;
-use merge::{Merges, Part};
+use merge::{Merges, NO_TOKEN, Part};
 use normal::Normal;
 use pieces::Pieces;
 use split::{Scan, Splitter};
-
-/// The mark of a byte that has no token.
-const NO_TOKEN: u32 = u32::MAX;
 
 /// A byte-level byte-pair encoder. It knows nothing of added tokens: callers cut the text at these first.
 ///
@@ -55,10 +52,7 @@ const NO_TOKEN: u32 = u32::MAX;
 /// ```
 #[derive(Debug)]
 pub struct ByteBpe {
-    /// The bytes of all tokens, one behind the other, and where those of each id stand.
-    bytes: Vec<u8>,
-    spans: Vec<[u32; 2]>,
-    byte_ids: [u32; 256],
+    tokens: TokenBytes,
     pieces: Pieces,
     merges: Merges,
     outer: Option<Splitter>,
@@ -130,8 +124,7 @@ impl ByteBpe {
     /// The bytes of a token of the model's vocabulary; none for other ids. Joined bytes need not be UTF-8.
     #[must_use]
     pub fn decode_bytes(&self, id: u32) -> &[u8] {
-        let [start, end] = self.spans.get(id as usize).copied().unwrap_or_default();
-        &self.bytes[start as usize..end as usize]
+        self.tokens.get(id)
     }
 
     /// The id of the token that is exactly these bytes, if a piece of them would become that token.
@@ -141,44 +134,27 @@ impl ByteBpe {
 
     fn new(description: Description) -> Self {
         let Description { tokens, merges, ignore_merges, outer, splitter, is_nfc, trims } = description;
-        let num_ids = tokens.iter().map(|(_, id)| *id as usize + 1).max().unwrap_or(0);
-        let mut bpe = Self {
-            bytes: Vec::new(),
-            spans: vec![[0, 0]; num_ids],
-            byte_ids: [NO_TOKEN; 256],
-            pieces: Pieces::new(std::iter::empty()),
-            merges: Merges::new(&merges),
-            outer,
-            splitter,
-            is_nfc,
-            trims,
-        };
+        let mut byte_ids = [NO_TOKEN; 256];
         let mut spelled = Vec::with_capacity(tokens.len());
+        let mut held = TokenBytes::default();
         for (token, id) in &tokens {
             let bytes = alphabet::bytes_of(token);
-            let start = bpe.bytes.len();
-            bpe.bytes.extend_from_slice(bytes.as_deref().unwrap_or(token.as_bytes()));
-            bpe.spans[*id as usize] = [start as u32, bpe.bytes.len() as u32];
+            held.insert(*id, bytes.as_deref().unwrap_or(token.as_bytes()));
             match bytes.as_deref() {
                 None | Some([]) => {}
-                Some(&[byte]) => bpe.byte_ids[usize::from(byte)] = *id,
+                Some(&[byte]) => byte_ids[usize::from(byte)] = *id,
                 Some(_) => spelled.push(*id),
             }
         }
+        let merges = Merges::new(&merges, &byte_ids);
         let mut parts = Vec::new();
-        spelled.retain(|&id| ignore_merges || bpe.is_reached(id, &mut parts));
-        spelled.extend(bpe.byte_ids.iter().filter(|&&id| id != NO_TOKEN));
-        bpe.pieces = Pieces::new(spelled.iter().map(|&id| (bpe.decode_bytes(id), id)));
-        bpe
-    }
-
-    /// Whether the bytes of a token merge to that token.
-    fn is_reached(&self, id: u32, parts: &mut Vec<Part>) -> bool {
-        let byte_ids = self.decode_bytes(id).iter().map(|&byte| self.byte_ids[usize::from(byte)]);
-        parts.clear();
-        parts.extend(byte_ids.filter(|&id| id != NO_TOKEN).map(|id| Part::new(id, 1)));
-        self.merges.apply(parts);
-        matches!(parts[..], [only] if only.id == id)
+        let mut is_reached = |id: u32| {
+            merges.apply_to_bytes(held.get(id), &mut parts) && matches!(parts[..], [only] if only.id == id)
+        };
+        spelled.retain(|&id| ignore_merges || is_reached(id));
+        spelled.extend(byte_ids.iter().filter(|&&id| id != NO_TOKEN));
+        let pieces = Pieces::new(spelled.iter().map(|&id| (held.get(id), id)));
+        Self { tokens: held, pieces, merges, outer, splitter, is_nfc, trims }
     }
 
     fn encode_normal(&self, text: &str, ids: &mut Vec<u32>, offsets: &mut Vec<[u32; 2]>) {
@@ -215,6 +191,28 @@ impl ByteBpe {
     }
 }
 
+/// The bytes of all tokens, one behind the other, and where those of each id stand.
+#[derive(Debug, Default)]
+struct TokenBytes {
+    bytes: Vec<u8>,
+    spans: Vec<[u32; 2]>,
+}
+
+impl TokenBytes {
+    fn insert(&mut self, id: u32, bytes: &[u8]) {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        self.spans.resize(self.spans.len().max(id as usize + 1), [0, 0]);
+        self.spans[id as usize] = [start, self.bytes.len() as u32];
+    }
+
+    /// The bytes of a token, none if there is no such token.
+    fn get(&self, id: u32) -> &[u8] {
+        let [start, end] = self.spans.get(id as usize).copied().unwrap_or_default();
+        &self.bytes[start as usize..end as usize]
+    }
+}
+
 /// The pieces of `text` by GPT-2's pattern.
 pub(crate) fn pieces_of_gpt2(text: &str) -> impl Iterator<Item = &str> {
     let scan = Scan::new(text);
@@ -246,14 +244,9 @@ impl PieceEncoder<'_> {
     }
 
     fn encode_parts(&mut self, start: usize, end: usize) {
-        let bpe = self.bpe;
-        let byte_ids = self.text[start..end].iter().map(|&byte| bpe.byte_ids[usize::from(byte)]);
-        self.parts.clear();
-        self.parts.extend(byte_ids.map(|id| Part::new(id, 1)));
-        if self.parts.iter().any(|part| part.id == NO_TOKEN) {
+        if !self.bpe.merges.apply_to_bytes(&self.text[start..end], &mut self.parts) {
             return self.encode_gaps(start, end);
         }
-        bpe.merges.apply(&mut self.parts);
         let mut first = start;
         for part in &self.parts {
             let last = first + part.length as usize - 1;
@@ -263,9 +256,9 @@ impl PieceEncoder<'_> {
         }
     }
 
-    /// As [`PieceEncoder::encode_parts`] for a piece with bytes that have no token. These
-    /// disappear and their neighbours merge; but the ranges are counted in the file's characters, as if what has
-    /// disappeared had stood at the end of the piece. That is what Hugging Face's crate does.
+    /// As [`PieceEncoder::encode_parts`] for a piece with bytes that have no token. These disappear and their
+    /// neighbours merge; but the ranges are counted in the file's characters, as if what has disappeared had stood at
+    /// the end of the piece. That is what Hugging Face's crate does.
     fn encode_gaps(&mut self, start: usize, end: usize) {
         let bpe = self.bpe;
         let mut position_of_unit = Vec::with_capacity(2 * (end - start));
@@ -274,7 +267,7 @@ impl PieceEncoder<'_> {
             let byte = self.text[position];
             let num_units = alphabet::CHARACTERS[usize::from(byte)].len_utf8();
             position_of_unit.resize(position_of_unit.len() + num_units, position);
-            let id = bpe.byte_ids[usize::from(byte)];
+            let id = bpe.merges.byte_id(byte);
             if id != NO_TOKEN {
                 self.parts.push(Part::new(id, num_units as u32));
             }
