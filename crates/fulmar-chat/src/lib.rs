@@ -27,11 +27,11 @@ pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
 pub use content::{ContentBase, ContentKind};
 pub use family::{
-    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Llama3Options, Qwen35Options, Qwen36Options,
-    Qwen3Options,
+    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options,
+    MinimaxM2Options, Qwen3Options, Qwen35Options, Qwen36Options,
 };
-pub use fulmar_core::Result;
 pub use from_text::{TextFormat, from_text};
+pub use fulmar_core::Result;
 pub use history::{History, HistorySpec, PADDING_ROLE, check_num_messages};
 pub use ledger::{
     Attribution, Branch, BranchReason, Fork, Ledger, RecordedTurn, SampleRef, Samples, Segment, Turn,
@@ -41,6 +41,6 @@ pub use mask::{MaskOptions, MaskPreset, MaskedTurns, RenderedColumns, Straddling
 pub use message::Message;
 pub use rendered::{Rendered, reject_assistant_in_extension, trim_to_turn_close};
 pub use renderer::{
-    Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions, Renderer,
-    ThinkingRetention, ToolCallStatus,
+    Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions,
+    Renderer, ThinkingRetention, ToolCallStatus,
 };
