@@ -218,7 +218,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn ids_and_offsets_are_those_of_hugging_face(text in text()) {
@@ -243,7 +243,9 @@ fn training_texts_and_every_pair_of_traps_are_equal() {
 #[test]
 fn every_character_is_split_as_by_hugging_face() {
     let characters: Vec<char> = ('\0'..=char::MAX).collect();
-    for pair in PAIRS.iter().filter(|pair| !pair.name.contains("NFC")) {
+    let is_other_splitter =
+        |pair: &&Pair| pair.name.contains("digits") || pair.name.starts_with(['\'', '(', '[']);
+    for pair in PAIRS.iter().filter(is_other_splitter).filter(|pair| !pair.name.contains("NFC")) {
         for chunk in characters.chunks(4096).filter(|chunk| u32::from(chunk[0]) < 0x3_3000) {
             let text: String = chunk.iter().flat_map(|&character| ['a', character, ' ', character]).collect();
             pair.check(&text);
