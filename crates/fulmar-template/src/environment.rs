@@ -8,8 +8,9 @@ use minijinja::value::{Kwargs, Object, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, Output, State};
 
 use crate::clock::CivilTime;
-use crate::failure::{fail, type_error};
+use crate::failure::{fail, forbidden, type_error};
 use crate::filter;
+use crate::global;
 use crate::method;
 use crate::prepare::{ITERATE, MAKE_DICT, MAKE_LIST, SPAN_CLOSE, SPAN_OPEN, TO_TEXT};
 use crate::print;
@@ -17,6 +18,9 @@ use crate::span::Marks;
 
 /// Under this name the context holds the [`Settings`] of a rendering. No template can write it.
 pub const SETTINGS: &str = " settings";
+
+/// Under this name the engine's own function `namespace` waits behind ours.
+const ENGINE_NAMESPACE: &str = " namespace";
 
 /// What a rendering is told beside its variables.
 #[derive(Debug, Default)]
@@ -45,10 +49,15 @@ fn prototype() -> Environment<'static> {
     environment.set_unknown_method_callback(method::call);
     environment.set_formatter(write);
     filter::add_to(&mut environment);
+    let engine_namespace = environment.globals().find(|(name, _)| *name == "namespace").map(|(_, make)| make);
+    environment.add_global(ENGINE_NAMESPACE, engine_namespace.unwrap_or_default());
     environment.remove_global("debug");
     environment.add_function("raise_exception", raise);
     environment.add_function("strftime_now", strftime_now);
     environment.add_function("dict", dict);
+    environment.add_function("namespace", namespace);
+    environment.add_function("cycler", global::cycler);
+    environment.add_function("joiner", global::joiner);
     environment.add_function(ITERATE, iterate);
     environment.add_function(TO_TEXT, |value: &Value| -> Result<Value, Error> {
         if value.as_str().is_some() { Ok(value.clone()) } else { filter::string(value).map(Value::from) }
@@ -107,6 +116,17 @@ fn iterate(values: Rest<Value>) -> Result<Value, Error> {
         [value] => filter::iterate(value),
         _ => method::list(values.0),
     }
+}
+
+/// The engine's own namespace, which may hold no private names.
+fn namespace(state: &mut State, values: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
+    let values = dict(values.first(), named)?;
+    let is_private = |name: &Value| name.as_str().is_some_and(|name| name.starts_with('_'));
+    if let Some(name) = values.try_iter()?.find(is_private) {
+        return Err(forbidden(format!("names of a namespace must not start with an underscore: got {name}")));
+    }
+    let make = state.env().globals().find(|(name, _)| *name == ENGINE_NAMESPACE).map(|(_, make)| make);
+    make.unwrap_or_default().call(state, &[values])
 }
 
 fn dict(source: Option<&Value>, named: Kwargs) -> Result<Value, Error> {

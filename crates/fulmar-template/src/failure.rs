@@ -46,8 +46,9 @@ pub fn to_error(error: &minijinja::Error) -> Error {
         | EngineKind::UnknownMethod
         | EngineKind::UnknownFilter
         | EngineKind::UnknownTest
-        | EngineKind::UnknownBlock
-        | EngineKind::TemplateNotFound => ErrorKind::UnknownName,
+        | EngineKind::UnknownBlock => ErrorKind::UnknownName,
+        // Python's division by zero, and integers beyond 128 bits.
+        _ if detail.starts_with("unable to calculate") => ErrorKind::OutOfRange,
         _ if detail.contains("recursion limit") => ErrorKind::LimitExceeded,
         _ if detail.contains("undefined") => ErrorKind::UnknownName,
         _ => ErrorKind::Incompatible,

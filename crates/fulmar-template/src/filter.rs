@@ -10,6 +10,8 @@ use crate::json;
 use crate::method::{self, text};
 use crate::print;
 
+mod shape;
+
 /// Puts every filter and test of this file in `environment`.
 pub fn add_to(environment: &mut Environment) {
     environment.add_filter("tojson", json::tojson);
@@ -24,8 +26,12 @@ pub fn add_to(environment: &mut Environment) {
     environment.add_filter("length", |value: &Value| length(value));
     environment.add_filter("count", |value: &Value| length(value));
     environment.add_filter("list", list);
+    environment.add_filter("default", default);
+    environment.add_filter("d", default);
     environment.add_filter("int", int);
+    shape::add_to(environment);
     environment.add_filter("float", float);
+    environment.add_test("callable", is_callable);
     environment.add_test("iterable", is_iterable);
     environment.add_test("sequence", is_sequence);
 }
@@ -50,6 +56,14 @@ pub fn iterate(value: &Value) -> Result<Value, Error> {
         }
         kind => Err(type_error(format!("a loop must go over something iterable: got {kind}"))),
     }
+}
+
+fn default(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
+    let options = Arguments::with_named("default", &options, named, &["default_value", "boolean"])?;
+    if !value.is_undefined() && (value.is_true() || !options.flag("boolean", false)) {
+        return Ok(value.clone());
+    }
+    Ok(options.get("default_value").unwrap_or_else(|| Value::from("")))
 }
 
 fn join(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {
@@ -176,6 +190,13 @@ fn float(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Er
 fn float_of_text(text: &str) -> Option<f64> {
     let text = text::strip(text, None, true, true).replace('_', "");
     text.parse().ok()
+}
+
+/// Functions, macros and methods: what is an object of no other kind.
+fn is_callable(value: &Value) -> bool {
+    let is_macro = value.get_attr("arguments").is_ok_and(|arguments| !arguments.is_undefined());
+    value.kind() == ValueKind::Plain
+        || (value.kind() == ValueKind::Map && is_macro && value.to_string().starts_with("<macro"))
 }
 
 fn is_iterable(value: &Value) -> bool {

@@ -12,6 +12,7 @@ mod conversation;
 mod environment;
 mod failure;
 mod filter;
+mod global;
 mod input;
 mod json;
 mod method;

@@ -39,6 +39,9 @@ pub const SLICE: &str = "__slice__";
 /// What a subscript that a method could answer is called before it reaches the engine, see `prepare`.
 pub const ITEM: &str = "__item__";
 
+/// What a private attribute that is used is called before it reaches the engine, see `prepare`.
+pub const PRIVATE: &str = "__private__";
+
 /// Calls `value.name(arguments)`.
 ///
 /// # Errors
@@ -49,6 +52,9 @@ pub fn call(_state: &mut State, value: &Value, name: &str, arguments: &[Value]) 
     }
     if name == ITEM {
         return item(value, &arguments[0]);
+    }
+    if name == PRIVATE {
+        return Err(forbidden("attributes must be public: got one between double underscores"));
     }
     let found = match value.kind() {
         ValueKind::String => text::call(value.as_str().unwrap_or_default(), name, arguments)?,
@@ -178,8 +184,7 @@ fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
             let part: Vec<Value> = positions(bounds, items.len())?.map(|at| items[at].clone()).collect();
             if value.is_tuple() { Ok(Value::from(Tuple::from(part))) } else { list(part) }
         }
-        // Python fails here and jinja2 makes that an undefined value.
-        _ => Ok(Value::UNDEFINED),
+        kind => Err(type_error(format!("a sliced value must be text or a list: got {kind}"))),
     }
 }
 

@@ -81,7 +81,7 @@ impl Pass<'_> {
             self.copy_to(start);
             let end = match self.source.as_bytes()[start + 1] {
                 b'#' => self.source[start + 2..].find("#}").map(|length| start + 2 + length + 2),
-                b'%' if token::is_tag(&self.source[start..], "raw") => token::end_of_raw(self.source, start),
+                b'%' if token::is_tag(&self.source[start..], "raw") => self.open_raw(start),
                 _ => self.rewrite_tag(start)?,
             };
             match end {
@@ -105,6 +105,17 @@ impl Pass<'_> {
             self.out.push_str(&self.source[self.at..end]);
             self.at = end;
         }
+    }
+
+    /// Copies a `raw` tag so that the line end behind it stays, as in jinja2; where its `endraw` ends.
+    fn open_raw(&mut self, start: usize) -> Option<usize> {
+        let end = token::end_of_raw(self.source, start)?;
+        let closer = start + self.source[start..].find("%}")?;
+        self.copy_to(closer);
+        if !self.out.ends_with(['-', '+']) {
+            self.out.push('+');
+        }
+        Some(end)
     }
 
     /// Rewrites the tag at `start`; none if it never ends or its brackets do not match.
@@ -140,6 +151,12 @@ impl Pass<'_> {
     /// Counts how deep blocks nest and how many branches they have.
     fn count_block(&mut self, keyword: &str, start: usize) -> Result<()> {
         match keyword {
+            // The engine has this tag; jinja2 has it only where asked, and transformers does not ask.
+            "do" => {
+                return Err(
+                    Error::new(ErrorKind::Malformed, "tags must be known: got do").at(self.place(start))
+                );
+            }
             "if" | "for" | "macro" | "call" | "filter" | "with" | "block" | "generation" | "autoescape" => {
                 self.blocks.push(0);
             }

@@ -279,6 +279,9 @@ fn replaced(text: &str, arguments: &[Value]) -> Result<Value, Error> {
 }
 
 /// Text with `new` for `old`, at most `limit` times.
+///
+/// # Errors
+/// `LimitExceeded` if that is longer than a rendering may give.
 pub fn replace(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
     let found = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
     let found = found.min(limit.unwrap_or(usize::MAX));

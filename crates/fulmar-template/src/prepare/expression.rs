@@ -5,7 +5,7 @@ use fulmar_core::limits::{TEMPLATE_CHAIN_MAX, TEMPLATE_NESTING_MAX};
 
 use super::token::{Kind, Tag, Token};
 use super::{ITERATE, MAKE_DICT, MAKE_LIST, TO_TEXT, check_limit, escape};
-use crate::method::{DICT_METHODS, ITEM, SLICE};
+use crate::method::{DICT_METHODS, ITEM, PRIVATE, SLICE};
 
 /// Words that end an operand of `~`, besides operators.
 const LOOSE_WORDS: [&str; 6] = ["and", "or", "not", "if", "else", "in"];
@@ -101,6 +101,14 @@ impl<'a> Expression<'a> {
         }
         let is_loose = self.is_loose(at);
         let Some(level) = levels.last_mut() else { return Ok(()) };
+        if text == "+" && !is_loose && self.tokens[at].kind == Kind::Operator {
+            // A sign that changes nothing, which the engine does not know.
+            return Ok(());
+        }
+        if self.is_used_private(at) {
+            out.push_str(&format!("{PRIVATE}()"));
+            return Ok(());
+        }
         if text == "~" {
             level.is_operand = true;
         }
@@ -259,6 +267,17 @@ impl<'a> Expression<'a> {
             }
         };
         inside.iter().all(is_constant)
+    }
+
+    /// Whether the word is an attribute such as `__class__` of which more is asked: in jinja2 a private attribute is
+    /// undefined, and forbidden only once it is used.
+    fn is_used_private(&self, at: usize) -> bool {
+        let text = self.text(at);
+        let is_private = text.len() > 4 && text.starts_with("__") && text.ends_with("__");
+        is_private
+            && at > 0
+            && self.is_text(at - 1, ".")
+            && (self.is_text(at + 1, ".") || self.is_text(at + 1, "["))
     }
 
     /// Whether an operator behind this word has an operand before it.

@@ -1,0 +1,163 @@
+//! Filters that lay text out or write it for other languages.
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error};
+
+use super::string;
+use crate::arguments::{Arguments, as_integer};
+use crate::method::{check_length, text};
+use crate::print;
+
+/// What a URL may hold as it is, besides letters and digits.
+const URL_PLAIN: &[u8] = b"_.-~/";
+
+/// Puts every filter of this file in `environment`.
+pub fn add_to(environment: &mut Environment) {
+    environment.add_filter("indent", indent);
+    environment.add_filter("truncate", truncate);
+    environment.add_filter("center", center);
+    environment.add_filter("wordcount", |value: &Value| Ok::<_, Error>(word_count(&string(value)?)));
+    environment.add_filter("escape", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
+    environment.add_filter("e", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
+    environment.add_filter("forceescape", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
+    environment.add_filter("safe", |value: &Value| string(value));
+    environment.add_filter("striptags", |value: &Value| Ok::<_, Error>(without_tags(&string(value)?)));
+    environment.add_filter("urlencode", url_encode);
+    environment.add_filter("filesizeformat", file_size);
+}
+
+fn indent(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {
+    let options = Arguments::with_named("indent", &options, named, &["width", "first", "blank"])?;
+    let margin = match options.get("width").as_ref().and_then(Value::as_str) {
+        Some(margin) => margin.to_owned(),
+        None => {
+            let width = usize::try_from(options.integer("width", 4)?).unwrap_or(0);
+            check_length(Some(width))?;
+            " ".repeat(width)
+        }
+    };
+    let text = string(value)?;
+    check_length(margin.len().checked_mul(text.matches('\n').count() + 1))?;
+    let blank = options.flag("blank", false);
+    let mut indented = String::with_capacity(text.len() + margin.len());
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            indented.push('\n');
+        }
+        let wants_margin = if at == 0 { options.flag("first", false) } else { blank || !line.is_empty() };
+        if wants_margin {
+            indented.push_str(&margin);
+        }
+        indented.push_str(line);
+    }
+    Ok(indented)
+}
+
+fn truncate(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {
+    let options =
+        Arguments::with_named("truncate", &options, named, &["length", "killwords", "end", "leeway"])?;
+    let length = usize::try_from(options.integer("length", 255)?).unwrap_or(0);
+    let leeway = usize::try_from(options.integer("leeway", 5)?).unwrap_or(0);
+    let end = options.text("end", "...")?;
+    let text = string(value)?;
+    if text.chars().count() <= length.saturating_add(leeway) {
+        return Ok(text);
+    }
+    let kept: String = text.chars().take(length.saturating_sub(end.chars().count())).collect();
+    let kept = if options.flag("killwords", false) {
+        kept.as_str()
+    } else {
+        kept.rsplit_once(' ').map_or(&*kept, |(kept, _)| kept)
+    };
+    Ok(format!("{kept}{end}"))
+}
+
+fn center(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
+    let options = Arguments::with_named("center", &options, named, &["width"])?;
+    let width = Value::from(options.integer("width", 80)?);
+    Ok(text::call(&string(value)?, "center", &[width])?.unwrap_or_default())
+}
+
+/// Runs of letters, digits and underscores.
+fn word_count(text: &str) -> usize {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).count()
+}
+
+/// Text for HTML, in the entities that markupsafe writes.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\'' => escaped.push_str("&#39;"),
+            '"' => escaped.push_str("&#34;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Text without what stands between angle brackets, its spaces made one each.
+fn without_tags(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('<') {
+        let Some(length) = rest[start..].find('>') else { break };
+        kept.push_str(&rest[..start]);
+        rest = &rest[start + length + 1..];
+    }
+    kept.push_str(rest);
+    kept.split(text::is_space).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn url_encode(value: &Value) -> Result<String, Error> {
+    let mut encoded = String::new();
+    if value.kind() != ValueKind::Map {
+        quote(&mut encoded, &string(value)?);
+        return Ok(encoded);
+    }
+    for key in value.try_iter()? {
+        if !encoded.is_empty() {
+            encoded.push('&');
+        }
+        quote(&mut encoded, &string(&key)?);
+        encoded.push('=');
+        quote(&mut encoded, &string(&value.get_item(&key)?)?);
+    }
+    Ok(encoded)
+}
+
+fn quote(encoded: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || URL_PLAIN.contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+fn file_size(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {
+    let options = Arguments::with_named("filesizeformat", &options, named, &["binary"])?;
+    let (base, units) = if options.flag("binary", false) {
+        (1024.0, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"])
+    } else {
+        (1000.0, ["kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"])
+    };
+    let bytes = print::as_float(value).or_else(|| as_integer(value).map(|bytes| bytes as f64)).unwrap_or(0.0);
+    if bytes == 1.0 {
+        return Ok("1 Byte".to_owned());
+    }
+    if bytes < base {
+        return Ok(format!("{} Bytes", bytes.trunc()));
+    }
+    let mut size = bytes / base;
+    let mut unit = 0;
+    while size >= base && unit + 1 < units.len() {
+        size /= base;
+        unit += 1;
+    }
+    Ok(format!("{size:.1} {}", units[unit]))
+}
