@@ -36,8 +36,8 @@ pub const TOKENIZER_FILE_BYTES_MAX: usize = 128 << 20;
 /// Longest that one step of a tokenizer's normalisation may make a text, in bytes.
 pub const NORMALIZED_BYTES_MAX: usize = 256 << 20;
 
-/// By how much a tokenizer's decoder may make text longer than the names of its tokens.
-pub const DECODER_GROWTH_MAX: usize = 4096;
+/// By how much a tokenizer's normalizer may make a text longer, and its decoder the names of its tokens.
+pub const TOKENIZER_GROWTH_MAX: usize = 1 << 16;
 
 /// Widest hidden state or feed-forward layer of a model.
 pub const MODEL_WIDTH_MAX: usize = 1 << 17;

@@ -19,7 +19,8 @@ const KEPT_TOKENS: usize = 8;
 
 const UNFINISHED: char = '\u{FFFD}';
 
-/// Decodes one token at a time. The pieces and [`DecodeStream::finish`] add up to [`Tokenizer::decode`] of all ids.
+/// Decodes one token at a time. The pieces and [`DecodeStream::finish`] add up to [`Tokenizer::decode`] of all ids,
+/// unless a decoder changes its mind about text that was given: byte fallback does so for bytes that are no UTF-8.
 ///
 /// # Examples
 /// ```

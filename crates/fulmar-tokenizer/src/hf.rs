@@ -19,11 +19,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokenizers::{Decoder as _, DecoderWrapper};
 
-use added::Finder;
+use added::{Finder, Stretch};
 use config::Config;
 use library::{Library, Rules, caught, decoder_of, finders};
 use vocabulary::Vocabulary;
 
+use crate::byte_bpe::normal::Normal;
 use crate::byte_bpe::{ByteBpe, alphabet};
 use crate::tokenizer::check_text_length;
 use crate::{AddedTokens, Encoding, Result, Tokenizer};
@@ -68,6 +69,8 @@ pub struct HfTokenizer {
     json: String,
     vocabulary: Vocabulary,
     finders: [Finder; 2],
+    /// The file asks for NFC, and our own engine reads it.
+    is_nfc: bool,
     engine: Engine,
     config: Config,
 }
@@ -128,6 +131,7 @@ impl HfTokenizer {
         }
         let mut file = Value::Object(parse("tokenizer.json", &files.tokenizer)?);
         let vocabulary = Vocabulary::read(&mut file, &config)?;
+        let is_nfc = !file["normalizer"].is_null();
         let bpe = ByteBpe::from_tokenizer_json(&file)?.filter(|bpe| fits(bpe, &file, &vocabulary));
         let (engine, finders) = match bpe {
             Some(bpe) => {
@@ -136,7 +140,7 @@ impl HfTokenizer {
             }
             None => caught(|| Engine::library(&mut file, &vocabulary))?,
         };
-        Ok(Self { json: files.tokenizer, vocabulary, finders, engine, config })
+        Ok(Self { json: files.tokenizer, vocabulary, finders, is_nfc, engine, config })
     }
 
     /// Whether our own engine reads this file; else the crate `tokenizers` does, some ten times slower.
@@ -146,21 +150,34 @@ impl HfTokenizer {
     }
 
     fn encode_bytes(&self, bpe: &ByteBpe, text: &str, added: AddedTokens, encoding: &mut Encoding) {
-        let Encoding { ids, offsets } = encoding;
-        if added == AddedTokens::AsText || self.finders.iter().all(Finder::is_empty) {
-            return bpe.encode_into(text, 0, ids, offsets);
-        }
         let [raw, normal] = &self.finders;
-        for outer in raw.split(text) {
-            let inner = if outer.id.is_some() { vec![outer] } else { normal.split_within(text, outer) };
-            for stretch in inner {
-                match stretch.id {
-                    None => bpe.encode_into(&text[stretch.start..stretch.end], stretch.start, ids, offsets),
-                    Some(id) => {
-                        ids.push(id);
-                        offsets.push([stretch.start as u32, stretch.end as u32]);
-                    }
-                }
+        if added == AddedTokens::AsText || raw.is_empty() && normal.is_empty() {
+            return bpe.encode_into(text, 0, &mut encoding.ids, &mut encoding.offsets);
+        }
+        for Stretch { id, start, end } in raw.split(text) {
+            match id {
+                Some(id) => encoding.push(id, start, end),
+                None => self.encode_piece(bpe, &text[start..end], start, encoding),
+            }
+        }
+    }
+
+    /// A piece between two added tokens, in which there may be others that are looked for in its normal form.
+    fn encode_piece(&self, bpe: &ByteBpe, piece: &str, base: usize, encoding: &mut Encoding) {
+        let [_, finder] = &self.finders;
+        let normal = if self.is_nfc && !finder.is_empty() { Normal::of(piece) } else { None };
+        let (text, base_in_text) = normal.as_ref().map_or((piece, base), |normal| (normal.text.as_str(), 0));
+        let first = encoding.ids.len();
+        for Stretch { id, start, end } in finder.split(text) {
+            let place = base_in_text + start;
+            match id {
+                Some(id) => encoding.push(id, place, base_in_text + end),
+                None => bpe.encode_into(&text[start..end], place, &mut encoding.ids, &mut encoding.offsets),
+            }
+        }
+        if let Some(normal) = normal {
+            for range in &mut encoding.offsets[first..] {
+                *range = normal.original(*range).map(|place| place + base as u32);
             }
         }
     }
@@ -264,17 +281,23 @@ impl Engine {
     }
 }
 
-/// Whether nothing about the added tokens needs what only the crate does: stripped spaces, or names that are
-/// normalised, or special tokens that the model itself would read out of a text.
+/// Whether nothing about the added tokens needs what only the crate does: stripped spaces, normalised names, offsets
+/// without spaces in a normalised text, or special tokens that the model itself would read out of a text.
 fn fits(bpe: &ByteBpe, file: &Value, vocabulary: &Vocabulary) -> bool {
-    let is_normalizing = !file["normalizer"].is_null();
+    let is_plain = file["normalizer"].is_null();
+    let processor = &file["post_processor"];
+    let is_untrimmed = processor.is_null()
+        || ["TemplateProcessing", "BertProcessing"].iter().any(|&kind| processor["type"] == kind)
+        || processor["type"] == "ByteLevel" && processor["trim_offsets"] == false;
     let (mut ids, mut offsets) = (Vec::new(), Vec::new());
     vocabulary.added().iter().all(|token| {
         ids.clear();
         bpe.encode_into(&token.content, 0, &mut ids, &mut offsets);
         let is_read = ids.iter().any(|&id| vocabulary.is_forbidden(id));
         let takes_spaces = token.lstrip || token.rstrip || token.content.trim() != token.content;
-        !(takes_spaces || is_read || is_normalizing && token.normalized)
+        let is_as_written =
+            is_plain || !token.normalized || is_untrimmed && Normal::of(&token.content).is_none();
+        is_as_written && !takes_spaces && !is_read
     })
 }
 

@@ -34,6 +34,13 @@ pub struct Encoding {
     pub offsets: Vec<[u32; 2]>,
 }
 
+impl Encoding {
+    pub(crate) fn push(&mut self, id: u32, start: usize, end: usize) {
+        self.ids.push(id);
+        self.offsets.push([start as u32, end as u32]);
+    }
+}
+
 /// Text to ids and back. Ids are below `vocab_size()`; some of those may have no token.
 ///
 /// Implementations must pass [`crate::check_tokenizer`].

@@ -102,16 +102,6 @@ impl Finder {
         }
         stretches
     }
-
-    /// As [`Finder::split`] for the stretch `within` of `text` alone.
-    pub fn split_within(&self, text: &str, within: Stretch) -> Vec<Stretch> {
-        let mut stretches = self.split(&text[within.start..within.end]);
-        for stretch in &mut stretches {
-            stretch.start += within.start;
-            stretch.end += within.start;
-        }
-        stretches
-    }
 }
 
 fn touches_word(before: &str, behind: &str) -> bool {

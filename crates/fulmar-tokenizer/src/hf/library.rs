@@ -51,7 +51,7 @@ impl Library {
             model.remove("dropout");
         }
         let mut steps = Vec::new();
-        for step in flat(part(file, "normalizer"), "normalizers") {
+        for step in flat("normalizer", part(file, "normalizer"), "normalizers")? {
             let growth = growth(&step)?;
             steps.push(Step { normalizer: json_of("normalizer", step)?, growth });
         }
@@ -100,13 +100,7 @@ impl Library {
 
     fn normalize(&self, text: &mut NormalizedString) -> Result<()> {
         for Step { normalizer, growth } in &self.steps {
-            let num_bytes = text.len() as f64 * growth;
-            if num_bytes > limits::NORMALIZED_BYTES_MAX as f64 {
-                let max = limits::NORMALIZED_BYTES_MAX;
-                let detail =
-                    format!("text must stay below {max} bytes when normalized: got up to {num_bytes}");
-                return Err(Error::new(ErrorKind::LimitExceeded, detail));
-            }
+            check_growth(text.len(), *growth)?;
             normalizer.normalize(text).map_err(failure)?;
         }
         Ok(())
@@ -155,15 +149,7 @@ impl Library {
 /// `Malformed` if the crate does not read it; `LimitExceeded` if it could make text endlessly long.
 pub fn decoder_of(file: &mut Value) -> Result<Option<DecoderWrapper>> {
     let decoder = part(file, "decoder");
-    let mut growth_of_all = 1.0;
-    for step in flat(decoder.clone(), "decoders") {
-        growth_of_all *= growth(&step)?;
-    }
-    let max = limits::DECODER_GROWTH_MAX;
-    if growth_of_all > max as f64 {
-        let detail = format!("decoder must make text at most {max} times longer: got {growth_of_all}");
-        return Err(Error::new(ErrorKind::LimitExceeded, detail));
-    }
+    flat("decoder", decoder.clone(), "decoders")?;
     json_of("decoder", decoder)
 }
 
@@ -178,17 +164,30 @@ pub fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }
 
-/// A sequence of sequences as one list; `key` is where a sequence holds its members.
-fn flat(value: Value, key: &str) -> Vec<Value> {
-    match value {
-        Value::Null => Vec::new(),
-        Value::Object(mut sequence) if sequence.get(key).is_some_and(Value::is_array) => {
-            let members =
-                sequence.remove(key).and_then(|members| members.as_array().cloned()).unwrap_or_default();
-            members.into_iter().flat_map(|member| flat(member, key)).collect()
+/// The members of a sequence, and of sequences in it, which stand in `key`; `name` is for the message.
+fn flat(name: &str, value: Value, key: &str) -> Result<Vec<Value>> {
+    let mut members = Vec::new();
+    let mut waiting = vec![value];
+    while let Some(value) = waiting.pop() {
+        match value {
+            Value::Null => {}
+            Value::Object(mut sequence) if sequence.get(key).is_some_and(Value::is_array) => {
+                if let Some(Value::Array(inner)) = sequence.remove(key) {
+                    waiting.extend(inner.into_iter().rev());
+                }
+            }
+            single => members.push(single),
         }
-        single => vec![single],
     }
+    let (mut growth_of_all, max) = (1.0, limits::TOKENIZER_GROWTH_MAX);
+    for member in &members {
+        growth_of_all *= growth(member)?;
+    }
+    if growth_of_all > max as f64 {
+        let detail = format!("{name} must make text at most {max} times longer: got {growth_of_all}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(members)
 }
 
 /// By how much a normaliser or decoder makes a text longer, at most: bytes out for a byte in, at least 1. Only those
@@ -208,6 +207,16 @@ fn growth(step: &Value) -> Result<f64> {
         _ => 1.0,
     };
     Ok(ratio.max(1.0) + added as f64)
+}
+
+/// Refuses a step that makes `num_bytes` bytes up to `growth` times longer, if that is past the limit.
+fn check_growth(num_bytes: usize, growth: f64) -> Result<()> {
+    let (longest, max) = (num_bytes as f64 * growth, limits::NORMALIZED_BYTES_MAX);
+    if longest > max as f64 {
+        let detail = format!("text must be at most {max} bytes when normalized: got up to {longest}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(())
 }
 
 /// Refuses what the crate would cut at a place inside a character.
@@ -275,4 +284,16 @@ pub fn finders(tokens: &[AddedToken], normalized: impl Fn(&str) -> Result<String
         }
     }
     Ok([Finder::new(&as_they_are, raw)?, Finder::new(&patterns, found)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normalization_may_give_as_many_bytes_as_the_limit_and_no_more() {
+        assert_eq!(check_growth(limits::NORMALIZED_BYTES_MAX / 4, 4.0), Ok(()));
+        let error = check_growth(limits::NORMALIZED_BYTES_MAX / 4 + 1, 4.0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    }
 }
