@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::family::{DeepSeek, Glm45, GptOss, KimiK2, Llama3, MinimaxM2, Qwen3, Qwen25, Qwen35};
 use crate::{
-    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options, MinimaxM2Options, Qwen3Options, Qwen35Options,
-    Qwen36Options, Renderer, Result,
+    ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options,
+    MinimaxM2Options, Qwen3Options, Qwen35Options, Qwen36Options, Renderer, Result,
 };
 
 /// Which family, and its knobs. Unknown names and unknown knobs are refused where this is read from JSON.

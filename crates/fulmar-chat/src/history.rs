@@ -80,14 +80,6 @@ impl History {
         }
     }
 
-    /// Checks that the JSON list `text` could follow `num_held` messages, without keeping it.
-    ///
-    /// # Errors
-    /// As [`History::from_json`]; `LimitExceeded` if there is no room.
-    pub fn check_extension(num_held: usize, text: &str) -> Result<()> {
-        check_num_messages(num_held.saturating_add(Self::from_json(text)?.chat()?.len()))
-    }
-
     fn from_list(items: Vec<Value>, rank: usize, place: &str) -> Result<Self> {
         if !items.first().is_some_and(Value::is_array) {
             check_num_messages(items.len())?;

@@ -108,7 +108,12 @@ pub(crate) struct Script {
 impl Script {
     /// An empty script with room for about `num_bytes` of text; it begins outside of all messages.
     pub(crate) fn with_capacity(num_bytes: usize) -> Self {
-        Self { text: String::with_capacity(num_bytes), spans: Vec::new(), message_index: -1, expects_answer: false }
+        Self {
+            text: String::with_capacity(num_bytes),
+            spans: Vec::new(),
+            message_index: -1,
+            expects_answer: false,
+        }
     }
 
     /// Says whether the opening of an assistant's turn will follow the messages.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fulmar_chat::{
-    Bridge, ChatMlRenderer, History, Message, Origin, ParseOptions, PrefixStability, RenderOptions, Rendered, Renderer,
-    check_renderer,
+    Bridge, ChatMlRenderer, History, Message, Origin, ParseOptions, PrefixStability, RenderOptions, Rendered,
+    Renderer, check_renderer,
 };
 use fulmar_core::{ErrorKind, Result};
 use fulmar_tokenizer::{AddedTokens, CharTokenizer, CharTokenizerOptions, Encoding, Tokenizer};

@@ -53,7 +53,7 @@ impl Fixture {
         self.renderer.parse(&self.ids(text), &ParseOptions::default()).unwrap()
     }
 
-    fn parse_with(&self, text: &str, tools: Value) -> Parsed {
+    fn parse_with(&self, text: &str, tools: &Value) -> Parsed {
         let options = ParseOptions { tools: tools.as_array().unwrap().clone(), ..Default::default() };
         self.renderer.parse(&self.ids(text), &options).unwrap()
     }
@@ -77,9 +77,10 @@ fn messages(chat: &Value) -> Vec<Message> {
 
 fn extended(bridge: Bridge) -> Rendered {
     match bridge {
-        Bridge::Extended(rendered) => rendered,
-        Bridge::Declined(refusal) => panic!("declined: {}", refusal.name()),
+        Bridge::Extended(rendered) => Some(rendered),
+        Bridge::Declined(_) => None,
     }
+    .unwrap()
 }
 
 const QWENS: [&str; 3] = ["qwen2_5", "qwen3", "qwen3_5"];
@@ -204,8 +205,8 @@ fn broken_calls_are_data_with_a_status() {
     assert_eq!((cut.content.as_str(), cut.tool_calls[0].status), ("Hm", ToolCallStatus::UnclosedBlock));
     let call = "<tool_call>{\"name\": \"f\"}</tool_call>";
     let tools = json!([{ "type": "function", "function": { "name": "g" } }]);
-    assert_eq!(qwen.parse_with(call, tools).tool_calls[0].status, ToolCallStatus::UnknownTool);
-    assert_eq!(qwen.parse_with(call, json!([{ "name": "f" }])).tool_calls[0].status, ToolCallStatus::Ok);
+    assert_eq!(qwen.parse_with(call, &tools).tool_calls[0].status, ToolCallStatus::UnknownTool);
+    assert_eq!(qwen.parse_with(call, &json!([{ "name": "f" }])).tool_calls[0].status, ToolCallStatus::Ok);
 }
 
 #[test]
@@ -265,7 +266,7 @@ fn arguments_written_as_text_take_the_types_of_their_schema() {
         let call = format!(
             "<tool_call>\n<function=f>\n<parameter=x>\n{text}\n</parameter>\n</function>\n</tool_call>"
         );
-        let parsed = qwen.parse_with(&call, tools).tool_calls.remove(0);
+        let parsed = qwen.parse_with(&call, &tools).tool_calls.remove(0);
         let arguments: Value = serde_json::from_str(&parsed.arguments.unwrap()).unwrap();
         (parsed.status, arguments["x"].clone())
     };

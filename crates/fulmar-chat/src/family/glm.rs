@@ -196,7 +196,7 @@ impl Glm45 {
         for (index, message) in messages.iter().enumerate().skip(first) {
             script.start_message(index);
             let shares = message.is_tool() && index > 0 && messages[index - 1].is_tool();
-            if !shares && !(is_opened && index == first) {
+            if !(shares || is_opened && index == first) {
                 self.open(script, messages, index);
             }
             match message.origin {
