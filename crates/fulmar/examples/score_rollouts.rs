@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use fulmar::chat::{
-    Attribution, ChatMlRenderer, Ledger, Message, RenderOptions, Rendered, Renderer, Turn, Versions,
+    Attribution, ChatMlRenderer, Ledger, Message, ParseOptions, RenderOptions, Rendered, Renderer, Turn,
+    Versions,
 };
 use fulmar::core::Result;
 use fulmar::objective::{
@@ -24,7 +25,8 @@ fn main() -> Result<()> {
     let tokenizer = Arc::new(CharTokenizer::new(CharTokenizerOptions::default())?);
     let renderer = ChatMlRenderer::new(tokenizer.clone())?;
     let question = Message::new("user", "What is 17 + 25? Answer as [ANSWER] <int>.")?;
-    let prompt = renderer.render(&[question], &RenderOptions { add_generation_prompt: true })?;
+    let prompt = renderer
+        .render(&[question], &RenderOptions { add_generation_prompt: true, ..RenderOptions::default() })?;
     println!("prompt: {:?}", tokenizer.decode(&prompt.ids, false)?);
 
     let mut group = Group::default();
@@ -33,7 +35,7 @@ fn main() -> Result<()> {
         let completion = [&tokenizer.encode(answer)?.ids, &renderer.stop_ids()[..1]].concat();
         let log_probs = vec![-(tokenizer.vocab_size() as f32).ln(); completion.len()];
         group.add(&prompt, &completion, &log_probs)?;
-        group.reward.push(reward(&renderer.parse(&completion)?.content));
+        group.reward.push(reward(&renderer.parse(&completion, &ParseOptions::default())?.content));
     }
 
     let advantage =

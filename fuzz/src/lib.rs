@@ -1,0 +1,18 @@
+//! Hostile input, one plain function a target: any bytes in, no panic, no hang, no broken promise.
+//!
+//! `cargo fuzz run <target>` feeds a function without end. The ordinary test suite compiles this library too, as a
+//! module of `crates/fulmar/tests/fuzz.rs`, and feeds it the corpora and some thousand seeded mutations of them.
+
+pub mod ledger;
+pub mod messages;
+pub mod renderer;
+pub mod template;
+pub mod tokenizer;
+
+/// Where a target's input is cut in two.
+pub const SEPARATOR: &str = "\n=====\n";
+
+/// The two parts of `text`; the second is `otherwise` where there is no separator.
+fn halves<'a>(text: &'a str, otherwise: &'a str) -> (&'a str, &'a str) {
+    text.split_once(SEPARATOR).unwrap_or((text, otherwise))
+}
