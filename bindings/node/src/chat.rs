@@ -1,20 +1,16 @@
 //! The face of `fulmar-chat`: messages, renderers and the ledger.
 
 use fulmar::chat;
-use fulmar::core::{index_from_f64, options_from_json};
+use fulmar::core::options_from_json;
 use napi::bindgen_prelude::{Either, Float32Array, Int32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 use serde_json::{Value, json};
 
+mod history;
+
 use crate::error::{Result, guard};
 use crate::slot::Slot;
 use crate::tokenizer::Tokenizer;
-
-/// Checks that a JSON list of messages could follow `num_held` messages.
-#[napi]
-pub fn check_messages(num_held: f64, messages: String) -> Result<()> {
-    guard(|| chat::History::check_extension(index_from_f64("num_held", num_held)?, &messages))
-}
 
 /// Token ids and where they came from; every column is `[T]`.
 #[napi(object)]
@@ -82,10 +78,7 @@ impl Renderer {
         guard(|| {
             let history = chat::History::from_json(&messages)?;
             let tools: Vec<Value> = options_from_json("tools", &tools)?;
-            match self
-                .inner
-                .with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))?
-            {
+            match self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))? {
                 chat::Bridge::Extended(rendered) => Ok(Either::A(rendered.into())),
                 chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
             }

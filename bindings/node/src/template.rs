@@ -18,7 +18,7 @@ pub struct RenderedText {
 /// The template of `fulmar_template::Template`.
 #[napi]
 pub struct Template {
-    inner: Slot<template::Template>,
+    pub(crate) inner: Slot<template::Template>,
 }
 
 #[napi]

@@ -3,18 +3,14 @@
 use std::sync::Arc;
 
 use fulmar::chat;
-use fulmar::core::{index_from_f64, options_from_json};
+use fulmar::core::options_from_json;
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
+mod history;
+
 use crate::error::{Result, guard};
 use crate::tokenizer::Tokenizer;
-
-/// Checks that a JSON list of messages could follow `num_held` messages.
-#[wasm_bindgen(js_name = checkMessages)]
-pub fn check_messages(num_held: f64, messages: &str) -> Result<()> {
-    guard(|| chat::History::check_extension(index_from_f64("num_held", num_held)?, messages))
-}
 
 /// Token ids and where they came from; every column is `[T]`.
 #[wasm_bindgen(getter_with_clone)]

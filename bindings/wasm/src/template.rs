@@ -16,7 +16,7 @@ pub struct RenderedText {
 /// The template of `fulmar_template::Template`.
 #[wasm_bindgen]
 pub struct Template {
-    inner: template::Template,
+    pub(crate) inner: template::Template,
 }
 
 #[wasm_bindgen]

@@ -74,7 +74,7 @@ impl Tokenizer {
     /// The `tokenizer.json` that `train_byte_bpe` gives.
     #[wasm_bindgen(js_name = trainByteBpe)]
     pub fn train_byte_bpe(texts: Vec<String>, vocab_size: f64, special: Vec<String>) -> Result<String> {
-        guard(|| {
+        guard(move || {
             let [texts, special] =
                 [&texts, &special].map(|list| list.iter().map(String::as_str).collect::<Vec<_>>());
             tokenizer::train_byte_bpe(&texts, index_from_f64("vocabSize", vocab_size)?, &special)
@@ -105,7 +105,7 @@ impl Tokenizer {
     /// The ids of many texts.
     #[wasm_bindgen(js_name = encodeBatch)]
     pub fn encode_batch(&self, texts: Vec<String>, added: bool) -> Result<EncodingBatch> {
-        guard(|| {
+        guard(move || {
             let batch = tokenizer::encode_batch(&*self.inner, &texts, added.into())?;
             let tokenizer::Encoding { ids, offsets } = batch.tokens;
             Ok(EncodingBatch { ids, offsets: offsets.into_flattened(), rows: batch.rows })

@@ -1,13 +1,27 @@
 /** Conversations to exact tokens and back. */
 
 export {
+  type ChatTemplateOptions,
+  type DictChatOptions,
+  type PaddedRows,
+  type PaddingOptions,
+  type RenderingOptions,
+  type TensorChatOptions,
+  type TextChatOptions,
+  type TruncationOptions,
+  toPadded,
+  toRagged,
+} from './apply-chat-template.js'
+export { ContentBase, type ContentFields } from './content.js'
+export {
   type ChatMlConfig,
   createRenderer,
   type DisposableRenderer,
   type RendererConfig,
 } from './create-renderer.js'
-export { History } from './history.js'
+export { type FromTextOptions, type GrowOptions, History, type HistorySpec, type Nested } from './history.js'
 export { Ledger, type LedgerJson } from './ledger.js'
+export { type MaskOptions, type MaskParts, type TokenMasks, tokenMasks } from './mask.js'
 export type { ContentPart, Message } from './message.js'
 export {
   type Bridge,

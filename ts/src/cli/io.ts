@@ -8,8 +8,8 @@ export type Backend = 'native' | 'wasm'
 
 /** Everything that a command touches outside this package. */
 export interface CliIo {
-  /** Results: text for people or one line of JSON. */
-  readonly stdout: { write(text: string): unknown }
+  /** Results: text for people or one line of JSON. `isTTY`: it shows colours. */
+  readonly stdout: { readonly isTTY?: boolean | undefined; write(text: string): unknown }
   /** Progress and errors. */
   readonly stderr: ProgressStream
   /** All of standard input as text. */

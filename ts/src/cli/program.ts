@@ -8,7 +8,9 @@ import { Command, CommanderError, Option } from 'commander'
 import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
 import { type CliIo, printJson } from './io.js'
-import type { RenderFlags, TokenizeFlags } from './render.js'
+import type { ParseFlags } from './parse.js'
+import type { RenderFlags } from './render.js'
+import type { TokenizeFlags } from './tokenize.js'
 import type { TrainFlags } from './train.js'
 
 const FAILED = 1
@@ -55,19 +57,50 @@ function programOf(io: CliIo, fail: () => void): Command {
     )
   program
     .command('render')
-    .description('show messages as the policy sees them; so far ChatML over the character tokenizer only')
+    .description(
+      'show messages as the policy sees them: a chat template gives text, a family gives token ids',
+    )
     .requiredOption('--messages <file>', 'JSON list of messages (- reads standard input)')
+    .option('--tools <file>', 'JSON list of tools (- reads standard input)')
+    .addOption(
+      new Option(
+        '--template <template>',
+        "a built-in name, a .jinja file, or a model's folder (default: the template of --tokenizer)",
+      ).conflicts('family'),
+    )
+    .option(
+      '--family <name>',
+      'a renderer, or JSON with its knobs (default: chatml, where there is no template)',
+    )
+    .option(
+      '--tokenizer <folder>',
+      "a model's folder (default: that of --template, else one token a character)",
+    )
     .option('--generation-prompt', "open the assistant's turn at the end")
-    .option('--json', 'print text, ids, origins and masks as one line of JSON')
+    .option('--mask', 'mark what is trained: in colour on a terminal, else between [[ and ]]')
+    .option('--json', 'print text, spans, ids and masks as one line of JSON')
     .action(async (flags: RenderFlags) => (await import('./render.js')).render(flags, io))
   program
     .command('tokenize <text>')
-    .description('show the token ids of a text (- reads standard input); so far the character tokenizer only')
+    .description('show the token ids of a text (- reads standard input)')
+    .option('--tokenizer <folder>', "a model's folder (default: one token a character)")
+    .option('--added-tokens', 'read markers such as <|im_end|> as the tokens that they name')
     .option('--decode', 'the other way round: show the text of token ids')
     .option('--json', 'print as one line of JSON')
     .action(async (text: string, flags: TokenizeFlags) =>
-      (await import('./render.js')).tokenize(text, flags, io),
+      (await import('./tokenize.js')).tokenize(text, flags, io),
     )
+  program
+    .command('parse <file>')
+    .description(
+      "show what a model's completion says: content, reasoning, tool calls (- reads standard input)",
+    )
+    .requiredOption('--family <name>', 'a renderer, or JSON with its knobs')
+    .option('--tokenizer <folder>', "a model's folder (default: one token a character)")
+    .option('--tools <file>', 'JSON list of the tools that were on offer')
+    .option('--ids', 'the completion is token ids, not text')
+    .option('--json', 'print as one line of JSON')
+    .action(async (path: string, flags: ParseFlags) => (await import('./parse.js')).parse(path, flags, io))
   program
     .command('report <run-dir>')
     .description('write report.html into a run folder and print its path')

@@ -160,8 +160,33 @@ export interface RawLedger extends RawOwner {
   trainingSamples(advantage?: number | null): RawSamples
 }
 
+export interface RawTemplatedChat {
+  readonly text: string
+  readonly ids: Uint32Array
+  readonly assistantMask: Uint8Array
+  readonly endOfTurnMask: Uint8Array
+}
+
+export interface RawTokenMasks {
+  readonly assistant: Uint8Array
+  readonly sampled: Uint8Array
+  readonly endOfTurn: Uint8Array
+}
+
 export interface RawChat {
-  checkMessages(numHeld: number, messages: string): void
+  /** Nested JSON lists of JSON texts, one a message. */
+  readMessages(messages: string): string
+  checkNumMessages(numMessages: number): void
+  contentBase(piece: string): string
+  messagesFromText(text: string, template?: string, eosToken?: string): string
+  renderChat(template: RawTemplate, messages: string, options: string): string
+  applyChatTemplate(
+    template: RawTemplate,
+    tokenizer: RawTokenizer,
+    messages: string,
+    options: string,
+  ): RawTemplatedChat
+  tokenMasks(rendered: RawRendered, stopIds: Uint32Array, options: string): RawTokenMasks
   readonly Renderer: new (tokenizer: RawTokenizer, config: string) => RawRenderer
   readonly Ledger: {
     new (): RawLedger

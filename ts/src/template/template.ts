@@ -95,6 +95,11 @@ export class Template {
     return spans ? { text, assistantSpans: spans } : { text }
   }
 
+  /** @internal Lets a history reach the native object. */
+  withNative<R>(body: (native: RawTemplate) => R): R {
+    return this.#native.call(body)
+  }
+
   /** Gives the native memory back. */
   [Symbol.dispose](): void {
     this.#native.free()

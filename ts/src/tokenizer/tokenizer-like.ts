@@ -8,8 +8,14 @@ export interface Encoding {
   readonly offsets: Uint32Array
 }
 
+/** Encodings of many texts, one behind the other: text `i` has the tokens `rows[i]` up to `rows[i + 1]`. */
+export interface EncodingBatch extends Encoding {
+  /** Where each text begins in `ids`, and at last their number. Shape `[N + 1]`. */
+  readonly rows: Uint32Array
+}
+
 /**
- * Text to token ids and back. Ids are `0..vocabSize - 1`. The name of an added token such as `<|im_end|>` inside a
+ * Text to token ids and back. Ids are below `vocabSize`; some of those may have no token. The name of an added token such as `<|im_end|>` inside a
  * text stays text, unless {@link EncodeOptions.addedTokens} asks for its id.
  *
  * @example
@@ -23,7 +29,7 @@ export interface Encoding {
  * ```
  */
 export interface TokenizerLike {
-  /** How many ids there are, special ones included. */
+  /** The largest id + 1, special ones included; more than there are tokens if ids have gaps. */
   readonly vocabSize: number
   /**
    * The ids of `text`; empty text gives none.
@@ -32,13 +38,13 @@ export interface TokenizerLike {
    */
   encode(text: string, options?: EncodeOptions): Encoding
   /**
-   * The text of `ids`. Special ids are written by name unless `skipSpecial`.
+   * The text of `ids`. Special ids are written by name unless `skipSpecial`; ids without a token are no text.
    * @throws {FulmarError} `OUT_OF_RANGE` if an id is not below `vocabSize`.
    */
   decode(ids: Uint32Array, options?: DecodeOptions): string
   /** The id of `token`, special or not. */
   idOf(token: string): number | undefined
-  /** The name of `id`. */
+  /** The name of `id`; `undefined` if it has no token. */
   tokenOf(id: number): string | undefined
   /** Whether `id` is special; false for ids that do not exist. */
   isSpecial(id: number): boolean

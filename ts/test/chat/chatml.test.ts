@@ -1,3 +1,5 @@
+/** The plain family, and what every renderer promises of it. */
+
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
@@ -120,6 +122,7 @@ describe('the chatml renderer', () => {
           expect(parsed).toEqual({
             content: answer,
             reasoningContent: null,
+            reasoningComplete: true,
             toolCalls: [],
             finished: true,
             overran: false,
@@ -167,7 +170,9 @@ describe('the chatml renderer', () => {
       expect(render({ role: 'user', content: '\uD83D' })).toThrow(failing('MALFORMED'))
       expect(render({ role: 'user', content: 7 })).toThrow(failing('MALFORMED'))
       expect(render({ role: 'user', content: [{ type: 'image_url' }] })).toThrow(failing('UNKNOWN_NAME'))
-      expect(render({ role: 'assistant', content: '', tool_calls: [{}] })).toThrow(failing('INCOMPATIBLE'))
+      expect(render({ role: 'assistant', content: '', tool_calls: [{}] })).toThrow(failing('MALFORMED'))
+      const call = { function: { name: 'add', arguments: {} } }
+      expect(render({ role: 'assistant', content: '', tool_calls: [call] })).toThrow(failing('INCOMPATIBLE'))
       const options = { addGenerationPromt: true } as never
       expect(() => renderer.render([{ role: 'user', content: 'a' }], options)).toThrow(
         failing('UNKNOWN_NAME'),

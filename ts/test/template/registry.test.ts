@@ -98,7 +98,7 @@ describe('TemplateRegistry', () => {
     expect(code(() => registry.add('a', { template: 'a', inverseParser: 'p' } as never))).toBe('MALFORMED')
     expect(code(() => registry.select({ template_name: 'a' } as never))).toBe('UNKNOWN_NAME')
     expect(code(() => registry.select({ tokenizerTemplate: 'x', selection: 'guess' } as never))).toBe(
-      'MALFORMED',
+      'UNKNOWN_NAME',
     )
     registry[Symbol.dispose]()
     expect(code(() => registry.names)).toBe('CLOSED')

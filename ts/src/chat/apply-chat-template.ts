@@ -1,0 +1,395 @@
+/** Histories through chat templates: texts, ids and masks, in TorchRL's shapes. */
+
+import { call, checkKnownKeys, FulmarError } from '../core/index.js'
+import { type RawTemplate, type RawTemplatedChat, raw } from '../native/index.js'
+import { type SelectedTemplate, Template, type TemplateJson, TemplateRegistry } from '../template/index.js'
+import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
+import type { NativeTokenizer } from '../tokenizer/index.js'
+import type { History, Nested } from './history.js'
+import { type MaskOptions, maskJson } from './mask.js'
+
+/** How texts become sequences of one length. */
+export interface PaddingOptions {
+  /** Where the padding of short rows goes: `left` for prompts that generation continues, `right` for training. */
+  readonly side: 'left' | 'right'
+  /**
+   * The id that pads.
+   * @default the tokenizer's `pad_token`
+   */
+  readonly value?: number
+  /**
+   * The length is a multiple of this.
+   * @default 1
+   */
+  readonly multipleOf?: number
+}
+
+/** How sequences are cut. */
+export interface TruncationOptions {
+  /** The most tokens that are kept. */
+  readonly maxLength: number
+  /**
+   * Which end is cut off.
+   * @default 'right'
+   */
+  readonly side?: 'left' | 'right'
+}
+
+/** Which template a history is rendered with, and what it is told. */
+export interface RenderingOptions {
+  /**
+   * The tokenizer: its chat template is the one that is used where nothing else is said, its special tokens are
+   * variables of the template, and ids are its ids.
+   * @default none
+   */
+  readonly tokenizer?: NativeTokenizer
+  /** A template of your own, or its source. */
+  readonly template?: Template | string
+  /** The name of a template in the registry. */
+  readonly templateName?: string
+  /**
+   * Where names are looked up.
+   * @default TemplateRegistry.builtin
+   */
+  readonly registry?: TemplateRegistry
+  /**
+   * What happens where neither `template` nor `templateName` is given. `strict`: the tokenizer's own template, or an
+   * error. `torchrl`: TorchRL's guess by `nameOrPath`, with ChatML as the last resort.
+   * @default 'strict'
+   */
+  readonly selection?: 'strict' | 'torchrl'
+  /** The name or path that the tokenizer came from, for `selection: 'torchrl'`. */
+  readonly nameOrPath?: string
+  /**
+   * Variables such as `bos_token`.
+   * @default the tokenizer's
+   */
+  readonly specialTokens?: Readonly<Record<string, string>>
+  /** The tools on offer, or the JSON text of their list, in which numbers keep their form. */
+  readonly tools?: TemplateJson
+  /** Documents for templates that cite, or the JSON text of their list. */
+  readonly documents?: TemplateJson
+  /** Any other variables of the template, or the JSON text of an object. */
+  readonly templateKwargs?: TemplateJson
+  /** What the template's clock shows, in UTC. Without it a template that asks for the time fails. */
+  readonly now?: Date
+}
+
+/** Options of {@link History.applyChatTemplate}. */
+export interface ChatTemplateOptions extends RenderingOptions {
+  /**
+   * Whether the opening of an assistant's turn follows the messages.
+   * @default true
+   */
+  readonly addGenerationPrompt?: boolean
+  /**
+   * Whether the text ends inside the final message, so that a model goes on with it; a name: inside that field.
+   * @default false
+   */
+  readonly continueFinalMessage?: boolean | string
+  /**
+   * Whether ids are made.
+   * @default whether `returnDict` or a mask is asked for
+   */
+  readonly tokenize?: boolean
+  /**
+   * Whether ids come in a dictionary with their masks.
+   * @default whether a mask is asked for
+   */
+  readonly returnDict?: boolean
+  /**
+   * Whether the dictionary holds `assistant_masks`.
+   * @default whether `mask` is given
+   */
+  readonly returnAssistantTokensMask?: boolean
+  /** How the assistant's mask is made. */
+  readonly mask?: MaskOptions
+  /**
+   * How the rows of a dictionary get one length; they stay ragged with `false`.
+   * @default false
+   */
+  readonly padding?: false | PaddingOptions
+  /**
+   * How long sequences are cut.
+   * @default false
+   */
+  readonly truncation?: false | TruncationOptions
+  /**
+   * Whether a sequence may begin with two beginning-of-sequence tokens.
+   * @default false
+   */
+  readonly allowDoubleBos?: boolean
+}
+
+/** Options that ask for a dictionary. */
+export type DictChatOptions = ChatTemplateOptions &
+  (
+    | { readonly returnDict: true }
+    | { readonly returnAssistantTokensMask: true }
+    | { readonly mask: MaskOptions }
+  )
+
+/** Options that ask for tensors of ids. */
+export type TensorChatOptions = ChatTemplateOptions & { readonly tokenize: true; readonly returnDict?: false }
+
+/** Options that ask for text. */
+export type TextChatOptions = ChatTemplateOptions & {
+  readonly tokenize?: false
+  readonly returnDict?: false
+  readonly returnAssistantTokensMask?: false
+  readonly mask?: never
+}
+
+/** The names of {@link RenderingOptions}. */
+export const RENDERING_KEYS = [
+  'tokenizer',
+  'template',
+  'templateName',
+  'registry',
+  'selection',
+  'nameOrPath',
+  'specialTokens',
+  'tools',
+  'documents',
+  'templateKwargs',
+  'now',
+] as const
+
+const KEYS = [
+  ...RENDERING_KEYS,
+  'addGenerationPrompt',
+  'continueFinalMessage',
+  'tokenize',
+  'returnDict',
+  'returnAssistantTokensMask',
+  'mask',
+  'padding',
+  'truncation',
+  'allowDoubleBos',
+]
+
+/** What {@link History.applyChatTemplate} does. */
+export function applyTemplate(
+  history: History,
+  options: ChatTemplateOptions,
+): TensorDict | Nested<Tensor<'i64'>> | Nested<string> {
+  checkKnownKeys('options', options, KEYS)
+  const { tokenizer, mask } = options
+  const wantsMask = options.returnAssistantTokensMask ?? mask !== undefined
+  const wantsDict = options.returnDict ?? wantsMask
+  if (wantsMask && !wantsDict)
+    throw incompatible('returnDict must not be false where a mask is asked for: got false')
+  const json = optionsJson(options, wantsMask ? maskJson(mask ?? {}) : undefined)
+  if (!(options.tokenize ?? wantsDict)) {
+    return withTemplate(options, (native) => each(history, (chat) => raw.renderChat(native, chat, json)))
+  }
+  if (tokenizer === undefined) throw incompatible('tokenizer must be given for ids: got none')
+  const ids = withTemplate(options, (native) =>
+    tokenizer.withNative((encoder) =>
+      each(history, (chat) => raw.applyChatTemplate(native, encoder, chat, json)),
+    ),
+  )
+  if (wantsDict) return dictOf(history, ids, options, wantsMask)
+  return mapEach(ids, (chat) => {
+    const data = toI64(chat.ids)
+    return Tensor.from(data, { shape: [1, data.length] })
+  })
+}
+
+/** The template that options ask for. */
+export function selectTemplate(options: RenderingOptions): SelectedTemplate {
+  const {
+    tokenizer,
+    template,
+    templateName,
+    nameOrPath,
+    selection,
+    registry = TemplateRegistry.builtin,
+  } = options
+  const tokenizerTemplate = tokenizer?.chatTemplate
+  const source = template instanceof Template ? undefined : template
+  return registry.select({ template: source, name: templateName, tokenizerTemplate, nameOrPath, selection })
+}
+
+function withTemplate<R>(options: RenderingOptions, body: (native: RawTemplate) => R): R {
+  if (options.template instanceof Template) return options.template.withNative(body)
+  const template = new Template(selectTemplate(options).source)
+  try {
+    return template.withNative(body)
+  } finally {
+    template[Symbol.dispose]()
+  }
+}
+
+/** `of` the JSON text of each conversation, in lists nested as the batch is. */
+function each<T>(history: History, of: (chat: string) => T): Nested<T> {
+  if (history.rank === 1) return call(() => of(history.toJsonText()))
+  return history.rows().map((row) => each(row, of))
+}
+
+function mapEach<T, U>(nested: Nested<T>, of: (value: T) => U): Nested<U> {
+  return Array.isArray(nested) ? nested.map((item: Nested<T>) => mapEach(item, of)) : of(nested as T)
+}
+
+function dictOf(
+  history: History,
+  chats: Nested<RawTemplatedChat>,
+  { padding = false, tokenizer }: ChatTemplateOptions,
+  wantsMask: boolean,
+): TensorDict {
+  if (history.rank > 2) {
+    throw new FulmarError(
+      'SHAPE_MISMATCH',
+      `history must have at most 2 dimensions for a dictionary: got ${history.rank}`,
+    )
+  }
+  const rows = (Array.isArray(chats) ? chats : [chats]) as readonly RawTemplatedChat[]
+  const columns: Record<string, Tensor<'i64'>[]> = {
+    input_ids: rows.map((row) => Tensor.from(toI64(row.ids))),
+    attention_mask: rows.map((row) => Tensor.from(new BigInt64Array(row.ids.length).fill(1n))),
+    ...(wantsMask && { assistant_masks: rows.map((row) => Tensor.from(toI64(row.assistantMask))) }),
+  }
+  const isBatch = history.rank === 2
+  const dict = TensorDict.from({}, { batchSize: isBatch ? [rows.length] : [] })
+  for (const [name, column] of Object.entries(columns)) {
+    const ragged = Ragged.fromRows(column)
+    if (padding === false) {
+      dict.set(name, isBatch ? ragged : ragged.row(0))
+      continue
+    }
+    const value = name === 'input_ids' ? (padding.value ?? padId(tokenizer)) : 0
+    const { tensor } = toPadded(ragged, { ...padding, value })
+    dict.set(name, isBatch ? tensor : tensor.select(0, 0))
+  }
+  return dict
+}
+
+/** Rows of one length, and how long each was. */
+export interface PaddedRows {
+  /** `[S, L]`. */
+  readonly tensor: Tensor
+  /** `[S]`. */
+  readonly lengths: Uint32Array
+}
+
+/**
+ * The rows as one dense tensor `[S, L]`, and the length of each: TorchRL's `as_padded_tensor`. Copies.
+ * @throws {FulmarError} `OUT_OF_RANGE` if `value` does not fit the dtype or `multipleOf` is no integer from 1.
+ *
+ * @example
+ * ```ts
+ * import { Ragged, Tensor, toPadded, toRagged } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const rows = Ragged.fromRows([Tensor.from(Uint32Array.of(7, 8, 9)), Tensor.from(Uint32Array.of(5))])
+ * const { tensor, lengths } = toPadded(rows, { side: 'left', value: 0, multipleOf: 4 })
+ * assert.deepEqual(tensor.data, Uint32Array.of(0, 7, 8, 9, 0, 0, 0, 5))
+ * assert.ok(toRagged(tensor, lengths, { side: 'left' }).equals(rows))
+ * ```
+ */
+export function toPadded(
+  ragged: Ragged,
+  options: { readonly side: 'left' | 'right'; readonly value: number; readonly multipleOf?: number },
+): PaddedRows {
+  checkKnownKeys('options', options, ['side', 'value', 'multipleOf'])
+  const { side, value, multipleOf = 1 } = options
+  if (!Number.isInteger(multipleOf) || multipleOf < 1) {
+    throw new FulmarError('OUT_OF_RANGE', `multipleOf must be an integer from 1: got ${multipleOf}`)
+  }
+  const { offsets } = ragged
+  const lengths = Uint32Array.from(
+    { length: ragged.numRows },
+    (_, row) => (offsets[row + 1] ?? 0) - (offsets[row] ?? 0),
+  )
+  const tensor = ragged.toPadded({ side, fill: value })
+  const [, width = 0] = tensor.shape
+  const missing = Math.ceil(width / multipleOf) * multipleOf - width
+  if (missing === 0) return { tensor, lengths }
+  const fill = ragged.values.dtype
+  const one = Ragged.fromRows([Tensor.zeros(fill, [0]), Tensor.zeros(fill, [1])]).toPadded({
+    side,
+    fill: value,
+  })
+  const column = Tensor.stack(Array.from({ length: missing }, () => one.select(0, 0).select(0, 0)))
+  const block = Tensor.stack(Array.from({ length: ragged.numRows }, () => column))
+  return { tensor: Tensor.cat(side === 'left' ? [block, tensor] : [tensor, block], 1), lengths }
+}
+
+/**
+ * The rows of a padded tensor `[S, L]` without their padding: TorchRL's `as_nested_tensor`. Lengths are given, never
+ * guessed from what pads. Copies.
+ * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one length a row; `OUT_OF_RANGE` if one is longer than `L`.
+ *
+ * @example
+ * ```ts
+ * import { Tensor, toRagged } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const padded = Tensor.from(Uint32Array.of(7, 8, 5, 0), { shape: [2, 2] })
+ * const rows = toRagged(padded, Uint32Array.of(2, 1), { side: 'right' })
+ * assert.deepEqual(rows.values.data, Uint32Array.of(7, 8, 5))
+ * ```
+ */
+export function toRagged(
+  padded: Tensor,
+  lengths: Uint32Array,
+  { side }: { readonly side: 'left' | 'right' },
+): Ragged {
+  const [numRows = 0, width = 0] = padded.shape
+  if (padded.shape.length < 2 || lengths.length !== numRows) {
+    throw new FulmarError('SHAPE_MISMATCH', `lengths must be one a row, of ${numRows}: got ${lengths.length}`)
+  }
+  const rows = Array.from(lengths, (length, row) => {
+    const start = side === 'left' ? width - length : 0
+    return padded.select(0, row).slice({ start, end: start + length })
+  })
+  return Ragged.fromRows(rows)
+}
+
+/** The id of the tokenizer's padding token. @throws {FulmarError} `INCOMPATIBLE` if it has none. */
+export function padId(tokenizer: NativeTokenizer | undefined): number {
+  const token = tokenizer?.specialTokens.pad_token
+  const id = token === undefined ? undefined : tokenizer?.idOf(token)
+  if (id !== undefined) return id
+  throw incompatible('padding.value must be given for a tokenizer without a padding token: got none')
+}
+
+/** Ids as Python's tensors have them. */
+export function toI64(values: Uint32Array | Uint8Array): BigInt64Array<ArrayBuffer> {
+  return BigInt64Array.from(values, BigInt)
+}
+
+function optionsJson(options: ChatTemplateOptions, mask: unknown): string {
+  const { tokenizer, truncation = false, now } = options
+  if (truncation !== false) checkKnownKeys('truncation', truncation, ['maxLength', 'side'])
+  const parts: Record<string, string | undefined> = {
+    addGenerationPrompt: jsonOf(options.addGenerationPrompt),
+    continueFinalMessage: jsonOf(options.continueFinalMessage),
+    tools: jsonTextOf(options.tools),
+    documents: jsonTextOf(options.documents),
+    templateKwargs: jsonTextOf(options.templateKwargs),
+    specialTokens: jsonOf(options.specialTokens ?? tokenizer?.specialTokens),
+    now: jsonOf(now?.toISOString().slice(0, -1)),
+    maxLength: jsonOf(truncation === false ? undefined : truncation.maxLength),
+    truncationSide: jsonOf(truncation === false ? undefined : truncation.side),
+    mask: jsonOf(mask),
+    allowDoubleBos: jsonOf(options.allowDoubleBos),
+  }
+  const given = Object.entries(parts).filter(([, text]) => text !== undefined)
+  return `{${given.map(([name, text]) => `"${name}":${text}`).join(',')}}`
+}
+
+/** JSON text stays as it is, so that `1.0` stays `1.0`. */
+function jsonTextOf(value: TemplateJson | undefined): string | undefined {
+  if (typeof value !== 'string') return jsonOf(value)
+  call(() => JSON.parse(value))
+  return value
+}
+
+function jsonOf(value: unknown): string | undefined {
+  return call(() => JSON.stringify(value))
+}
+
+function incompatible(detail: string): FulmarError {
+  return new FulmarError('INCOMPATIBLE', detail)
+}

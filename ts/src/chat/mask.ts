@@ -1,0 +1,93 @@
+/** Which tokens train. */
+
+import { call, checkKnownKeys, checkTypedArray } from '../core/index.js'
+import { raw } from '../native/index.js'
+import type { Rendered } from './renderer.js'
+
+/** How a mask is made. */
+export interface MaskOptions {
+  /**
+   * What counts to begin with. `torchrl`: what the assistant wrote, in all turns, without the token that ends a turn; of
+   * a template with `generation` blocks exactly what these hold. `trl`: that token too. `generated`: what a policy drew,
+   * that token too; in a conversation without drawn tokens the last turn.
+   * @default 'torchrl'
+   */
+  readonly preset?: 'torchrl' | 'trl' | 'generated'
+  /** What counts in spite of the preset, or does not. */
+  readonly include?: MaskParts
+  /**
+   * What becomes of a token that belongs to the assistant in part.
+   * @default 'include'
+   */
+  readonly straddling?: 'include' | 'exclude' | 'error'
+  /**
+   * Whether a mask without a token is accepted. Training on it would learn nothing.
+   * @default false
+   */
+  readonly allowEmpty?: boolean
+}
+
+/** The parts of an assistant's turns that a mask holds; what is absent is as the preset says. */
+export interface MaskParts {
+  /** The token that ends a turn. */
+  readonly endOfTurn?: boolean
+  /** Reasoning. */
+  readonly reasoning?: boolean
+  /** Tool calls. */
+  readonly toolCalls?: boolean
+  /** Which turns. */
+  readonly turns?: 'all' | 'last'
+}
+
+/** Masks over the tokens of one sequence: 1 or 0, each `[T]`. */
+export interface TokenMasks {
+  /** The tokens that count as the assistant's. */
+  readonly assistant: Uint8Array
+  /** The tokens that a policy drew. */
+  readonly sampled: Uint8Array
+  /** The tokens that end an assistant's turn, counted or not. */
+  readonly endOfTurn: Uint8Array
+}
+
+/**
+ * The masks of tokens that know their origin: what a renderer or a ledger gave. `stopIds` are the ids that end a turn.
+ *
+ * @throws {FulmarError} `EMPTY` if no token counts and `allowEmpty` is not set; `INCOMPATIBLE` for parts that origins do
+ * not tell apart (`reasoning`, `toolCalls`); `SHAPE_MISMATCH` if columns differ in length.
+ *
+ * @example
+ * ```ts
+ * import { CharTokenizer, createRenderer, tokenMasks } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = new CharTokenizer()
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
+ * const rendered = renderer.render([
+ *   { role: 'user', content: '1+1?' },
+ *   { role: 'assistant', content: '2' },
+ * ])
+ * const { assistant } = tokenMasks(rendered, renderer.stopIds, { preset: 'trl' })
+ * const trained = rendered.ids.filter((_, t) => assistant[t] === 1)
+ * assert.equal(tokenizer.decode(trained), '2<|im_end|>')
+ * ```
+ */
+export function tokenMasks(
+  rendered: Rendered,
+  stopIds: readonly number[],
+  options: MaskOptions = {},
+): TokenMasks {
+  checkTypedArray('rendered.ids', rendered.ids, Uint32Array)
+  const text = JSON.stringify(maskJson(options))
+  return call(() => {
+    const { assistant, sampled, endOfTurn } = raw.tokenMasks(rendered, Uint32Array.from(stopIds), text)
+    return { assistant, sampled, endOfTurn }
+  })
+}
+
+/** The options as the core reads them. */
+export function maskJson(options: MaskOptions): Readonly<Record<string, unknown>> {
+  checkKnownKeys('mask', options, ['preset', 'include', 'straddling', 'allowEmpty'])
+  const { include = {}, ...rest } = options
+  checkKnownKeys('mask.include', include, ['endOfTurn', 'reasoning', 'toolCalls', 'turns'])
+  return { ...rest, ...include }
+}

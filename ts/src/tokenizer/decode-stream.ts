@@ -1,0 +1,59 @@
+/** Text as tokens arrive. */
+
+import { checkKnownKeys, Handle } from '../core/index.js'
+import { type RawDecodeStream, raw } from '../native/index.js'
+import type { NativeTokenizer } from './native-tokenizer.js'
+import type { DecodeOptions } from './tokenizer-like.js'
+
+/**
+ * Decodes one token at a time and never splits a character. The pieces and the last one add up to what
+ * {@link NativeTokenizer.decode} gives for all ids, and are those of Hugging Face's `DecodeStream`; an empty piece
+ * stands for its null. Memory does not grow with the number of tokens. Holds native memory: dispose it, or declare it
+ * with `using`.
+ *
+ * @example
+ * ```ts
+ * import { DecodeStream, trainByteBpe } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = trainByteBpe(['two words'], { vocabSize: 256 })
+ * using stream = new DecodeStream(tokenizer)
+ * const pieces = Array.from(tokenizer.encode('é!').ids, (id) => stream.push(id))
+ * assert.deepEqual(pieces, ['', 'é', '!'])
+ * assert.equal(stream.finish(), '')
+ * ```
+ */
+export class DecodeStream {
+  readonly #native: Handle<RawDecodeStream>
+
+  /**
+   * An empty stream over `tokenizer`, which may be disposed before the stream is.
+   * @throws {FulmarError} `CLOSED` if `tokenizer` is disposed; `UNKNOWN_NAME` for an unknown option.
+   */
+  constructor(tokenizer: NativeTokenizer, options: DecodeOptions = {}) {
+    checkKnownKeys('options', options, ['skipSpecial'])
+    const { skipSpecial = false } = options
+    this.#native = new Handle('DecodeStream', () =>
+      tokenizer.withNative((native) => new raw.DecodeStream(native, skipSpecial)),
+    )
+  }
+
+  /**
+   * The text that `id` completes; empty while a character is unfinished.
+   * @throws {FulmarError} `OUT_OF_RANGE` if `id` is not in the vocabulary; `INCOMPATIBLE` if it changes text that was
+   * given, as some decoders do where words are joined. The stream is unchanged then.
+   */
+  push(id: number): string {
+    return this.#native.call((stream) => stream.push(id))
+  }
+
+  /** What is still held back, as it is: U+FFFD for an unfinished character. The stream is empty afterwards. */
+  finish(): string {
+    return this.#native.call((stream) => stream.finish())
+  }
+
+  /** Gives the native memory back. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+}
