@@ -1,0 +1,90 @@
+//! Ours beside the rivals of benches/rival/rust: renders a corpus, encodes it, masks it, without Node in between.
+//!
+//! `fulmar-bench FOLDER`, where FOLDER holds corpus.json, template.jinja and tokenizer.json. Each line of standard input
+//! is a request for one pass; each answer is one line of JSON with its time, its size and a digest of its output:
+//! `render` (table-driven Qwen3 to text), `template` (the Jinja template to text), `encode` (that text to ids).
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fulmar::chat::{Message, RenderOptions, Renderer, RendererConfig, create_renderer};
+use fulmar::core::{Error, ErrorKind, Result};
+use fulmar::template::{Template, TemplateInput};
+use fulmar::tokenizer::{HfTokenizer, Tokenizer};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+struct Conversation {
+    messages: Vec<Message>,
+    options: RenderOptions,
+}
+
+fn main() -> Result<()> {
+    let folder = std::env::args().nth(1).unwrap_or_default();
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).map_err(broken);
+    let corpus = corpus(&read("corpus.json")?)?;
+    let template = Template::new(&read("template.jinja")?)?;
+    let tokenizer: Arc<dyn Tokenizer> = Arc::new(HfTokenizer::from_json(&read("tokenizer.json")?)?);
+    let config: RendererConfig = serde_json::from_value(json!({ "name": "qwen3" })).map_err(broken)?;
+    let renderer = create_renderer(Arc::clone(&tokenizer), &config)?;
+    let texts = render(&*renderer, &corpus)?;
+    say(&json!({ "ready": true }))?;
+    for request in std::io::stdin().lock().lines() {
+        let start = Instant::now();
+        match request.map_err(broken)?.as_str() {
+            "render" => answer(start, render(&*renderer, &corpus)?.join("\0").as_bytes())?,
+            "template" => answer(start, from_template(&template, &corpus)?.join("\0").as_bytes())?,
+            _ => {
+                let mut bytes = Vec::new();
+                for text in &texts {
+                    let encoding = tokenizer.encode_added(text)?;
+                    bytes.extend(encoding.ids.iter().flat_map(|id| id.to_le_bytes()));
+                }
+                answer(start, &bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn corpus(text: &str) -> Result<Vec<Conversation>> {
+    let rows: Vec<Value> = serde_json::from_str(text).map_err(broken)?;
+    let read = |row: Value| {
+        let list = |key: &str| row[key].as_array().cloned().unwrap_or_default();
+        let messages = list("messages").into_iter().map(Message::from_value).collect::<Result<_>>()?;
+        Ok(Conversation { messages, options: RenderOptions { tools: list("tools"), ..Default::default() } })
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn render(renderer: &dyn Renderer, corpus: &[Conversation]) -> Result<Vec<String>> {
+    corpus.iter().map(|row| renderer.render_text(&row.messages, &row.options)).collect()
+}
+
+fn from_template(template: &Template, corpus: &[Conversation]) -> Result<Vec<String>> {
+    let render = |row: &Conversation| {
+        let input = TemplateInput {
+            messages: row.messages.iter().map(Message::fields).collect(),
+            tools: (!row.options.tools.is_empty()).then_some(&row.options.tools[..]),
+            ..TemplateInput::default()
+        };
+        Ok(template.render(&input)?.text)
+    };
+    corpus.iter().map(render).collect()
+}
+
+fn answer(start: Instant, output: &[u8]) -> Result<()> {
+    let ms = start.elapsed().as_secs_f64() * 1000.0;
+    let digest: String = Sha256::digest(output).iter().map(|byte| format!("{byte:02x}")).collect();
+    say(&json!({ "ms": ms, "count": output.len(), "digest": digest }))
+}
+
+fn say(line: &Value) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(broken)
+}
+
+fn broken(error: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Malformed, format!("the bench's input must be readable: got {error}"))
+}
