@@ -71,14 +71,15 @@ async function check(name, questions) {
 
 /** Puts the worker and what it uses of the package into one module, and resolves with what that still imports. */
 async function bundle(name, condition) {
-  const beside = { id: `./${WASM}`, external: true }
+  const beside = (file) => ({ id: `./${file}`, external: true })
+  const binaries = { '#wasm-binary': beside(WASM), '#sandbox-binary': beside('fulmar_sandbox.wasm') }
   const built = await rolldown({
     input: `${root}build/examples/edge/worker.js`,
     platform: 'browser',
     // What the worker does not use, and nothing else, may need Node: the check of the imports says so.
     external: /^node:/,
     resolve: { conditionNames: [condition, 'import', 'default'] },
-    plugins: [{ name: 'wasm-beside', resolveId: (id) => (id === '#wasm-binary' ? beside : null) }],
+    plugins: [{ name: 'wasm-beside', resolveId: (id) => binaries[id] ?? null }],
   })
   const { output } = await built.write({ file: `${OUT}/${name}.js`, format: 'esm' })
   await built.close()
