@@ -20,10 +20,10 @@ export type SandboxReply =
 export declare const renderInSandbox: (request: SandboxRequest) => Promise<SandboxReply>
 
 /**
- * Renders in a new instance of `module`. It uses nothing outside itself, because the Node backend sends its text to a
- * worker thread.
+ * Renders in a new instance of `module`, a `WebAssembly.Module`, which not every user's type libraries name. It uses
+ * nothing outside itself, because the Node backend sends its text to a worker thread.
  */
-export function renderOnce(module: WebAssembly.Module, request: SandboxRequest): SandboxReply {
+export function renderOnce(module: object, request: SandboxRequest): SandboxReply {
   const PAGE_BYTES = 65536
   const NO_MEMORY = `a template must stay within ${request.memoryBytes} bytes of memory: got one that does not`
   const NO_ROOM = { code: 'LIMIT_EXCEEDED', message: NO_MEMORY }
@@ -33,7 +33,7 @@ export function renderOnce(module: WebAssembly.Module, request: SandboxRequest):
   if (source.length + input.length > request.memoryBytes / 2) return NO_ROOM
   try {
     const memory = new WebAssembly.Memory({ initial: 64, maximum: request.memoryBytes / PAGE_BYTES })
-    const { exports } = new WebAssembly.Instance(module, { env: { memory } })
+    const { exports } = new WebAssembly.Instance(module as WebAssembly.Module, { env: { memory } })
     const call = (name: string, ...args: number[]): number =>
       // Addresses and lengths are unsigned; WebAssembly hands them over as signed numbers.
       (exports[name] as (...args: number[]) => number)(...args) >>> 0

@@ -56,12 +56,12 @@ export interface RenderedTemplate {
  * import assert from 'node:assert/strict'
  *
  * using template = new Template(
- *   '{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}{% endgeneration %}\n{% endfor %}',
+ *   '{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}{% endgeneration %}{% endfor %}',
  * )
  * const messages = [{ role: 'assistant', content: 'Hello' }]
  * const { text, assistantSpans = new Uint32Array() } = template.render({ messages })
  * const [start, end] = assistantSpans
- * assert.equal(text, 'assistant: Hello\n')
+ * assert.equal(text, 'assistant: Hello')
  * assert.equal(text.slice(start, end), 'Hello')
  * ```
  */
