@@ -18,6 +18,7 @@
 
 import { jinja } from './jinja.mjs'
 import { templates } from './templates.mjs'
+import { tokenizers } from './tokenizers.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja]
+export const ADAPTERS = [templates, jinja, tokenizers]

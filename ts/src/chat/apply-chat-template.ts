@@ -4,36 +4,9 @@ import { call, checkKnownKeys, FulmarError } from '../core/index.js'
 import { type RawTemplate, type RawTemplatedChat, raw } from '../native/index.js'
 import { type SelectedTemplate, Template, type TemplateJson, TemplateRegistry } from '../template/index.js'
 import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
-import type { NativeTokenizer } from '../tokenizer/index.js'
+import type { NativeTokenizer, PaddingOptions, TruncationOptions } from '../tokenizer/index.js'
 import type { History, Nested } from './history.js'
 import { type MaskOptions, maskJson } from './mask.js'
-
-/** How texts become sequences of one length. */
-export interface PaddingOptions {
-  /** Where the padding of short rows goes: `left` for prompts that generation continues, `right` for training. */
-  readonly side: 'left' | 'right'
-  /**
-   * The id that pads.
-   * @default the tokenizer's `pad_token`
-   */
-  readonly value?: number
-  /**
-   * The length is a multiple of this.
-   * @default 1
-   */
-  readonly multipleOf?: number
-}
-
-/** How sequences are cut. */
-export interface TruncationOptions {
-  /** The most tokens that are kept. */
-  readonly maxLength: number
-  /**
-   * Which end is cut off.
-   * @default 'right'
-   */
-  readonly side?: 'left' | 'right'
-}
 
 /** Which template a history is rendered with, and what it is told. */
 export interface RenderingOptions {

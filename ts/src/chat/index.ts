@@ -4,11 +4,9 @@ export {
   type ChatTemplateOptions,
   type DictChatOptions,
   type PaddedRows,
-  type PaddingOptions,
   type RenderingOptions,
   type TensorChatOptions,
   type TextChatOptions,
-  type TruncationOptions,
   toPadded,
   toRagged,
 } from './apply-chat-template.js'

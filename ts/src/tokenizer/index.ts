@@ -5,9 +5,17 @@ export { DecodeStream } from './decode-stream.js'
 export { HfTokenizer } from './hf-tokenizer.js'
 export { NativeTokenizer } from './native-tokenizer.js'
 export { type OffsetUnit, offsetsIn } from './offsets.js'
+export {
+  type PadBatchOptions,
+  type PaddedBatch,
+  type PaddingOptions,
+  padBatch,
+  type TruncationOptions,
+} from './pad-batch.js'
 export { TiktokenTokenizer, type TiktokenTokenizerOptions } from './tiktoken-tokenizer.js'
 export type {
   DecodeOptions,
+  EncodeBatchOptions,
   EncodeOptions,
   Encoding,
   EncodingBatch,

@@ -2,8 +2,10 @@
 
 import { checkKnownKeys, checkTypedArray, describeValue, FulmarError, Handle } from '../core/index.js'
 import type { RawTokenizer } from '../native/index.js'
+import { truncateBatch } from './pad-batch.js'
 import type {
   DecodeOptions,
+  EncodeBatchOptions,
   EncodeOptions,
   Encoding,
   EncodingBatch,
@@ -45,15 +47,17 @@ export abstract class NativeTokenizer implements TokenizerLike {
 
   /**
    * The ids of many texts, one behind the other. The native build uses every processor, and the event loop waits
-   * meanwhile: about a second for 100 MB on each.
-   * @throws {FulmarError} As {@link TokenizerLike.encode}, for the first text that is refused, with its index.
+   * meanwhile: about a second for 100 MB on each. {@link padBatch} gives rows of one length.
+   * @throws {FulmarError} As {@link TokenizerLike.encode}, for the first text that is refused, with its index;
+   * `OUT_OF_RANGE` if `truncation.maxLength` is no length.
    */
-  encodeBatch(texts: readonly string[], options: EncodeOptions = {}): EncodingBatch {
+  encodeBatch(texts: readonly string[], options: EncodeBatchOptions = {}): EncodingBatch {
     for (const text of texts) checkText(text)
-    checkKnownKeys('options', options, ['addedTokens'])
-    const { addedTokens = false } = options
+    checkKnownKeys('options', options, ['addedTokens', 'truncation'])
+    const { addedTokens = false, truncation = false } = options
     const { ids, offsets, rows } = this.#native.call((native) => native.encodeBatch([...texts], addedTokens))
-    return { ids, offsets, rows }
+    const batch = { ids, offsets, rows }
+    return truncation === false ? batch : truncateBatch(batch, truncation)
   }
 
   decode(ids: Uint32Array, options: DecodeOptions = {}): string {

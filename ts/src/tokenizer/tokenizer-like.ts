@@ -1,5 +1,7 @@
 /** Text to token ids and back. */
 
+import type { TruncationOptions } from './pad-batch.js'
+
 /** What {@link TokenizerLike.encode} returns. */
 export interface Encoding {
   /** Token ids. Shape `[T]`. */
@@ -58,6 +60,15 @@ export interface EncodeOptions {
    * @default false
    */
   readonly addedTokens?: boolean
+}
+
+/** Options of {@link NativeTokenizer.encodeBatch}. */
+export interface EncodeBatchOptions extends EncodeOptions {
+  /**
+   * How long texts are cut.
+   * @default false
+   */
+  readonly truncation?: false | TruncationOptions
 }
 
 /** How {@link TokenizerLike.decode} writes special tokens. */
