@@ -16,9 +16,10 @@
  * promise. What it throws is a difference.
  */
 
+import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { templates } from './templates.mjs'
 import { tokenizers } from './tokenizers.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja, tokenizers]
+export const ADAPTERS = [templates, jinja, history, tokenizers]
