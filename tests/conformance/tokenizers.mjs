@@ -93,7 +93,8 @@ function refusalDifference(body, expected) {
 
 /** transformers' keywords, of which `padding` and `truncation` have several spellings each. */
 function checkBatch(row, tokenizer, lengthMax) {
-  const { padding = false, truncation, max_length, pad_to_multiple_of: multipleOf = 1, ...rest } = row.kwargs
+  const { padding = false, truncation, max_length, ...others } = row.kwargs
+  const { pad_to_multiple_of: multipleOf = 1, add_special_tokens: addSpecialTokens = true, ...rest } = others
   const [unknown] = Object.keys(rest).filter((name) => !name.startsWith('return_') && name !== 'verbose')
   if (unknown !== undefined)
     return `kwargs.${unknown} must be known: padding, truncation, max_length, pad_to_multiple_of`
@@ -102,6 +103,7 @@ function checkBatch(row, tokenizer, lengthMax) {
   const isLimited = isCut && isCut !== 'do_not_truncate' && maxLength !== undefined
   const batch = tokenizer.encodeBatch(row.texts, {
     addedTokens: true,
+    addSpecialTokens,
     truncation: isLimited && { maxLength, side: row.truncation_side },
   })
   const rows = row.texts.map((_, index) => batch.ids.slice(batch.rows[index], batch.rows[index + 1]))
@@ -120,9 +122,11 @@ function checkBatch(row, tokenizer, lengthMax) {
 
 /** transformers leaves a row that is longer than `padding='max_length'` as it is, where nothing cuts it. */
 function padRow(ids, options) {
-  if (ids.length > options.length) return [ids, new Uint8Array(ids.length).fill(1)]
+  const { length, multipleOf } = options
+  if (ids.length > Math.ceil(length / multipleOf) * multipleOf)
+    return [ids, new Uint8Array(ids.length).fill(1)]
   const one = { ids, offsets: new Uint32Array(2 * ids.length), rows: Uint32Array.of(0, ids.length) }
-  const padded = padBatch(one, options)
+  const padded = padBatch(one, { ...options, length: Math.max(length, ids.length) })
   return [padded.ids, padded.attentionMask]
 }
 

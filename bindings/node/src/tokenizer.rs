@@ -106,6 +106,12 @@ impl Tokenizer {
         guard(|| Ok(serde_json::json!(self.share()?.special_tokens()).to_string()))
     }
 
+    /// The ids before a text and behind it, as JSON.
+    #[napi]
+    pub fn surroundings(&self) -> Result<String> {
+        guard(|| Ok(serde_json::json!(self.share()?.surroundings()).to_string()))
+    }
+
     /// The source of the chat template of that name.
     #[napi]
     pub fn chat_template(&self, name: String) -> Result<Option<String>> {

@@ -96,6 +96,11 @@ impl Tokenizer {
         guard(|| Ok(serde_json::json!(self.inner.special_tokens()).to_string()))
     }
 
+    /// The ids before a text and behind it, as JSON.
+    pub fn surroundings(&self) -> Result<String> {
+        guard(|| Ok(serde_json::json!(self.inner.surroundings()).to_string()))
+    }
+
     /// The source of the chat template of that name.
     #[wasm_bindgen(js_name = chatTemplate)]
     pub fn chat_template(&self, name: &str) -> Result<Option<String>> {

@@ -1,13 +1,15 @@
 //! Any `tokenizer.json` of Hugging Face.
 //!
 //! A file of the byte-level family goes through our own [`ByteBpe`], every other one through the crate `tokenizers`;
-//! ids, ranges and text are the same. The post-processor adds no tokens: a template has written them already. Padding,
-//! truncation and dropout of the file are not looked at: what becomes of lengths is the caller's to say.
+//! ids, ranges and text are the same. The tokens of the post-processor are not added, but told by
+//! [`Tokenizer::surroundings`]: a template has written them already. Padding, truncation and dropout of the file are
+//! not looked at: what becomes of lengths is the caller's to say.
 
 mod added;
 mod charsmap;
 mod config;
 mod library;
+mod surroundings;
 mod vocabulary;
 
 use std::collections::HashMap;
@@ -22,6 +24,7 @@ use tokenizers::{Decoder as _, DecoderWrapper};
 use added::{Finder, Stretch};
 use config::Config;
 use library::{Library, Rules, caught, decoder_of, finders};
+use surroundings::surroundings_of;
 use vocabulary::Vocabulary;
 
 use crate::byte_bpe::normal::Normal;
@@ -72,6 +75,7 @@ pub struct HfTokenizer {
     /// The file asks for NFC, and our own engine reads it.
     is_nfc: bool,
     engine: Engine,
+    surroundings: [Vec<u32>; 2],
     config: Config,
 }
 
@@ -131,6 +135,7 @@ impl HfTokenizer {
         }
         let mut file = Value::Object(parse("tokenizer.json", &files.tokenizer)?);
         let vocabulary = Vocabulary::read(&mut file, &config)?;
+        let surroundings = surroundings_of(&file["post_processor"], vocabulary.size())?;
         let is_nfc = !file["normalizer"].is_null();
         let bpe = ByteBpe::from_tokenizer_json(&file)?.filter(|bpe| fits(bpe, &file, &vocabulary));
         let (engine, finders) = match bpe {
@@ -140,7 +145,7 @@ impl HfTokenizer {
             }
             None => caught(|| Engine::library(&mut file, &vocabulary))?,
         };
-        Ok(Self { json: files.tokenizer, vocabulary, finders, is_nfc, engine, config })
+        Ok(Self { json: files.tokenizer, vocabulary, finders, is_nfc, engine, surroundings, config })
     }
 
     /// Whether our own engine reads this file; else the crate `tokenizers` does, some ten times slower.
@@ -250,6 +255,10 @@ impl Tokenizer for HfTokenizer {
     /// The text of `tokenizer.json`. Names of special tokens and chat templates are not in it.
     fn to_json(&self) -> String {
         self.json.clone()
+    }
+
+    fn surroundings(&self) -> [&[u32]; 2] {
+        self.surroundings.each_ref().map(Vec::as_slice)
     }
 
     fn special_tokens(&self) -> &Map<String, Value> {

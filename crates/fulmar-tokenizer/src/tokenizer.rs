@@ -105,6 +105,12 @@ pub trait Tokenizer: Send + Sync {
     /// The tokenizer's own JSON form, from which it can be read again.
     fn to_json(&self) -> String;
 
+    /// The special ids that the tokenizer's file puts before a text and behind it, such as those of `[CLS]` and `[SEP]`,
+    /// for text that no chat template wrote. None by default.
+    fn surroundings(&self) -> [&[u32]; 2] {
+        Default::default()
+    }
+
     /// Special tokens by the name that chat templates know them by, such as `eos_token`. None by default.
     fn special_tokens(&self) -> &Map<String, Value> {
         static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);

@@ -77,6 +77,8 @@ export interface RawTokenizer extends RawOwner {
   toJson(): string
   /** A JSON object. */
   specialTokens(): string
+  /** Two JSON lists of ids. */
+  surroundings(): string
   chatTemplate(name: string): string | null | undefined
   vocabSize(): number
   /** `added`: markers that the text spells become ids. */

@@ -19,6 +19,7 @@ export type {
   EncodeOptions,
   Encoding,
   EncodingBatch,
+  NativeEncodeOptions,
   TokenizerLike,
 } from './tokenizer-like.js'
 export { type TrainByteBpeOptions, trainByteBpe } from './train-byte-bpe.js'

@@ -2,13 +2,13 @@
 
 import { checkKnownKeys, checkTypedArray, describeValue, FulmarError, Handle } from '../core/index.js'
 import type { RawTokenizer } from '../native/index.js'
-import { truncateBatch } from './pad-batch.js'
+import { rearrangeBatch } from './pad-batch.js'
 import type {
   DecodeOptions,
   EncodeBatchOptions,
-  EncodeOptions,
   Encoding,
   EncodingBatch,
+  NativeEncodeOptions,
   TokenizerLike,
 } from './tokenizer-like.js'
 
@@ -37,27 +37,33 @@ export abstract class NativeTokenizer implements TokenizerLike {
     return this.#native.call((native) => native.vocabSize())
   }
 
-  encode(text: string, options: EncodeOptions = {}): Encoding {
+  encode(text: string, options: NativeEncodeOptions = {}): Encoding {
     checkText(text)
-    checkKnownKeys('options', options, ['addedTokens'])
-    const { addedTokens = false } = options
+    checkKnownKeys('options', options, ['addedTokens', 'addSpecialTokens'])
+    const { addedTokens = false, addSpecialTokens = false } = options
     const { ids, offsets } = this.#native.call((native) => native.encode(text, addedTokens))
-    return { ids, offsets }
+    if (!addSpecialTokens) return { ids, offsets }
+    const whole = rearrangeBatch({ ids, offsets, rows: Uint32Array.of(0, ids.length) }, this.#surroundings())
+    return { ids: whole.ids, offsets: whole.offsets }
   }
 
   /**
    * The ids of many texts, one behind the other. The native build uses every processor, and the event loop waits
    * meanwhile: about a second for 100 MB on each. {@link padBatch} gives rows of one length.
    * @throws {FulmarError} As {@link TokenizerLike.encode}, for the first text that is refused, with its index;
-   * `OUT_OF_RANGE` if `truncation.maxLength` is no length.
+   * `OUT_OF_RANGE` if `truncation.maxLength` is no length, or shorter than the special tokens.
    */
   encodeBatch(texts: readonly string[], options: EncodeBatchOptions = {}): EncodingBatch {
     for (const text of texts) checkText(text)
-    checkKnownKeys('options', options, ['addedTokens', 'truncation'])
-    const { addedTokens = false, truncation = false } = options
+    checkKnownKeys('options', options, ['addedTokens', 'addSpecialTokens', 'truncation'])
+    const { addedTokens = false, addSpecialTokens = false, truncation = false } = options
     const { ids, offsets, rows } = this.#native.call((native) => native.encodeBatch([...texts], addedTokens))
-    const batch = { ids, offsets, rows }
-    return truncation === false ? batch : truncateBatch(batch, truncation)
+    if (!addSpecialTokens && truncation === false) return { ids, offsets, rows }
+    return rearrangeBatch(
+      { ids, offsets, rows },
+      addSpecialTokens ? this.#surroundings() : [[], []],
+      truncation,
+    )
   }
 
   decode(ids: Uint32Array, options: DecodeOptions = {}): string {
@@ -98,6 +104,10 @@ export abstract class NativeTokenizer implements TokenizerLike {
   /** @internal Lets a renderer reach the native object. */
   withNative<R>(body: (native: RawTokenizer) => R): R {
     return this.#native.call(body)
+  }
+
+  #surroundings(): readonly [number[], number[]] {
+    return JSON.parse(this.#native.call((native) => native.surroundings()))
   }
 
   /** Gives the native memory back. Renderers made with this tokenizer go on working. */

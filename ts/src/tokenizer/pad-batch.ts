@@ -99,27 +99,42 @@ export function padBatch({ ids, rows }: EncodingBatch, options: PadBatchOptions)
   return { ids: padded, attentionMask, length }
 }
 
-/** @internal A batch with every row cut to `maxLength`. */
-export function truncateBatch(batch: EncodingBatch, options: TruncationOptions): EncodingBatch {
-  checkKnownKeys('options.truncation', options, ['maxLength', 'side'])
-  const { maxLength, side = 'right' } = options
-  checkSide('options.truncation.side', side)
-  checkInteger('options.truncation.maxLength', maxLength, 0)
+/** @internal A batch with every row cut, and `before` and `after` around what is left: both within `maxLength`. */
+export function rearrangeBatch(
+  batch: EncodingBatch,
+  [before, after]: readonly [readonly number[], readonly number[]],
+  truncation: false | TruncationOptions = false,
+): EncodingBatch {
+  const numAround = before.length + after.length
+  const { most, side } = cutOf(truncation, numAround)
   const rows = new Uint32Array(batch.rows.length)
   const pieces: [number, number][] = []
   for (let row = 0; row + 1 < rows.length; row += 1) {
     const [start = 0, end = 0] = batch.rows.subarray(row, row + 2)
-    const kept = Math.min(end - start, maxLength)
+    const kept = Math.min(end - start, most)
     pieces.push(side === 'left' ? [end - kept, end] : [start, start + kept])
-    rows[row + 1] = (rows[row] ?? 0) + kept
+    rows[row + 1] = (rows[row] ?? 0) + kept + numAround
   }
   const ids = new Uint32Array(rows.at(-1) ?? 0)
   const offsets = new Uint32Array(2 * ids.length)
   for (const [row, [start, end]] of pieces.entries()) {
-    ids.set(batch.ids.subarray(start, end), rows[row])
-    offsets.set(batch.offsets.subarray(2 * start, 2 * end), 2 * (rows[row] ?? 0))
+    const at = (rows[row] ?? 0) + before.length
+    ids.set(before, rows[row])
+    ids.set(batch.ids.subarray(start, end), at)
+    ids.set(after, at + end - start)
+    offsets.set(batch.offsets.subarray(2 * start, 2 * end), 2 * at)
   }
   return { ids, offsets, rows }
+}
+
+/** How many tokens of a text stay, and at which end. */
+function cutOf(truncation: false | TruncationOptions, numAround: number) {
+  if (truncation === false) return { most: Number.POSITIVE_INFINITY, side: 'right' }
+  checkKnownKeys('options.truncation', truncation, ['maxLength', 'side'])
+  const { maxLength, side = 'right' } = truncation
+  checkSide('options.truncation.side', side)
+  checkInteger('options.truncation.maxLength', maxLength, numAround)
+  return { most: maxLength - numAround, side }
 }
 
 function checkSide(name: string, side: unknown): void {

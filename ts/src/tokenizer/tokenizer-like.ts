@@ -62,10 +62,20 @@ export interface EncodeOptions {
   readonly addedTokens?: boolean
 }
 
-/** Options of {@link NativeTokenizer.encodeBatch}. */
-export interface EncodeBatchOptions extends EncodeOptions {
+/** Options of {@link NativeTokenizer.encode}. */
+export interface NativeEncodeOptions extends EncodeOptions {
   /**
-   * How long texts are cut.
+   * Whether the special tokens that the tokenizer's file puts around a text are put there, such as `[CLS]` and `[SEP]`;
+   * their offsets are 0. For text that no chat template wrote: a template writes them itself.
+   * @default false
+   */
+  readonly addSpecialTokens?: boolean
+}
+
+/** Options of {@link NativeTokenizer.encodeBatch}. */
+export interface EncodeBatchOptions extends NativeEncodeOptions {
+  /**
+   * How texts are cut, with their special tokens counted in.
    * @default false
    */
   readonly truncation?: false | TruncationOptions
