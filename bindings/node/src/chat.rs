@@ -66,6 +66,16 @@ impl Renderer {
         })
     }
 
+    /// The text of a conversation.
+    #[napi]
+    pub fn render_text(&self, messages: String, options: String) -> Result<String> {
+        guard(|| {
+            let history = chat::History::from_json(&messages)?;
+            let options = options_from_json("options", &options)?;
+            self.inner.with(|renderer| renderer.render_text(history.chat()?, &options))
+        })
+    }
+
     /// The next prompt, or the name of a refusal.
     #[napi]
     pub fn bridge(
@@ -94,10 +104,10 @@ impl Renderer {
         })
     }
 
-    /// The ids that end a turn.
+    /// What never changes, as JSON.
     #[napi]
-    pub fn stop_ids(&self) -> Result<Uint32Array> {
-        guard(|| self.inner.with(|renderer| Ok(renderer.stop_ids().to_vec().into())))
+    pub fn facts(&self) -> Result<String> {
+        guard(|| self.inner.with(|renderer| Ok(json!(renderer.facts()).to_string())))
     }
 
     /// Drops the renderer.

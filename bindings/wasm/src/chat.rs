@@ -64,6 +64,15 @@ impl Renderer {
         })
     }
 
+    /// The text of a conversation.
+    #[wasm_bindgen(js_name = renderText)]
+    pub fn render_text(&self, messages: &str, options: &str) -> Result<String> {
+        guard(|| {
+            let history = chat::History::from_json(messages)?;
+            self.inner.render_text(history.chat()?, &options_from_json("options", options)?)
+        })
+    }
+
     /// The next prompt, or the name of a refusal.
     pub fn bridge(&self, prompt: &[u32], completion: &[u32], messages: &str, tools: &str) -> Result<JsValue> {
         guard(|| {
@@ -81,10 +90,9 @@ impl Renderer {
         guard(|| Ok(json!(self.inner.parse(ids, &options_from_json("options", options)?)?).to_string()))
     }
 
-    /// The ids that end a turn.
-    #[wasm_bindgen(js_name = stopIds)]
-    pub fn stop_ids(&self) -> Result<Vec<u32>> {
-        guard(|| Ok(self.inner.stop_ids().to_vec()))
+    /// What never changes, as JSON.
+    pub fn facts(&self) -> Result<String> {
+        guard(|| Ok(json!(self.inner.facts()).to_string()))
     }
 }
 

@@ -32,7 +32,7 @@ pub use family::{
 };
 pub use from_text::{TextFormat, from_text};
 pub use fulmar_core::Result;
-pub use history::{History, HistorySpec, PADDING_ROLE, check_num_messages};
+pub use history::{History, HistorySpec, PADDING_ROLE};
 pub use ledger::{
     Attribution, Branch, BranchReason, Fork, Ledger, RecordedTurn, SampleRef, Samples, Segment, Turn,
     TurnColumns, TurnOptions, VersionRange, Versions,
@@ -42,5 +42,5 @@ pub use message::Message;
 pub use rendered::{Rendered, reject_assistant_in_extension, trim_to_turn_close};
 pub use renderer::{
     Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions,
-    Renderer, ThinkingRetention, ToolCallStatus,
+    Renderer, RendererFacts, ThinkingRetention, ToolCallStatus,
 };

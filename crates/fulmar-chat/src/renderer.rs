@@ -244,6 +244,18 @@ impl ThinkingRetention {
     }
 }
 
+/// What never changes about a renderer, in one piece: what other languages are told once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RendererFacts {
+    /// [`Renderer::stop_ids`].
+    pub stop_ids: Vec<u32>,
+    /// [`Renderer::prefix_stability`], by name.
+    pub prefix_stability: &'static str,
+    /// [`Renderer::thinking_retention`], by name.
+    pub thinking_retention: &'static str,
+}
+
 /// Conversations to token ids and back, for one family of models.
 ///
 /// Implementations must pass [`crate::check_renderer`].
@@ -305,6 +317,15 @@ pub trait Renderer: Send + Sync {
 
     /// Which messages a bridge may cross.
     fn thinking_retention(&self) -> ThinkingRetention;
+
+    /// What never changes, in one piece.
+    fn facts(&self) -> RendererFacts {
+        RendererFacts {
+            stop_ids: self.stop_ids().to_vec(),
+            prefix_stability: self.prefix_stability().name(),
+            thinking_retention: self.thinking_retention().name(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,20 +8,15 @@ import type {
   Bridge,
   BridgeOptions,
   BridgeRefusal,
+  JsonList,
   ParsedResponse,
   ParseOptions,
+  PrefixStability,
   Rendered,
   Renderer,
   RenderOptions,
 } from './renderer.js'
-
-/** Plain ChatML: roles `system`, `user`, `assistant` and `tool`; no system message is made up; no tools. */
-export interface ChatMlConfig {
-  readonly name: 'chatml'
-}
-
-/** Which family, and its knobs. */
-export type RendererConfig = ChatMlConfig
+import type { RendererConfig, ThinkingRetention } from './renderer-config.js'
 
 /** A {@link Renderer} that holds native memory: dispose it, or declare it with `using`. */
 export interface DisposableRenderer extends Renderer {
@@ -32,8 +27,8 @@ export interface DisposableRenderer extends Renderer {
 /**
  * The renderer of a family over a tokenizer that has the family's special tokens.
  *
- * @throws {FulmarError} `INCOMPATIBLE` if `tokenizer` lacks a special token of the family; `UNKNOWN_NAME` for a family
- * or a knob that does not exist.
+ * @throws {FulmarError} `INCOMPATIBLE` if `tokenizer` lacks a special token of the family, or for knobs that contradict each
+ * other; `UNKNOWN_NAME` for a family or a knob that does not exist.
  *
  * @example
  * ```ts
@@ -57,33 +52,45 @@ export function createRenderer(tokenizer: NativeTokenizer, config: RendererConfi
   return new NativeRenderer(tokenizer, config)
 }
 
+/** What never changes about a renderer. */
+interface Facts {
+  readonly stopIds: readonly number[]
+  readonly prefixStability: PrefixStability
+  readonly thinkingRetention: ThinkingRetention
+}
+
 class NativeRenderer implements DisposableRenderer {
   readonly #native: Handle<RawRenderer>
+  readonly #facts: Facts
   readonly stopIds: readonly number[]
 
   constructor(tokenizer: NativeTokenizer, config: RendererConfig) {
     const make = () => tokenizer.withNative((native) => new raw.Renderer(native, JSON.stringify(config)))
     this.#native = new Handle('Renderer', make)
-    this.stopIds = Object.freeze([...this.#native.call((native) => native.stopIds())])
+    this.#facts = JSON.parse(this.#native.call((native) => native.facts()))
+    this.stopIds = Object.freeze(this.#facts.stopIds)
   }
 
-  render(messages: readonly Message[], options: RenderOptions = {}): Rendered {
-    checkKnownKeys('options', options, ['addGenerationPrompt', 'tools'])
-    const text = toText(messages)
-    return columns(this.#native.call((native) => native.render(text, JSON.stringify(options))))
+  render(messages: JsonList<Message>, options: RenderOptions = {}): Rendered {
+    const [text, optionsText] = [toText(messages), toOptionsText(options)]
+    return columns(this.#native.call((native) => native.render(text, optionsText)))
+  }
+
+  renderText(messages: JsonList<Message>, options: RenderOptions = {}): string {
+    const [text, optionsText] = [toText(messages), toOptionsText(options)]
+    return this.#native.call((native) => native.renderText(text, optionsText))
   }
 
   bridge(
     previousPromptIds: Uint32Array,
     previousCompletionIds: Uint32Array,
-    newMessages: readonly Message[],
+    newMessages: JsonList<Message>,
     options: BridgeOptions = {},
   ): Bridge {
     checkTypedArray('previousPromptIds', previousPromptIds, Uint32Array)
     checkTypedArray('previousCompletionIds', previousCompletionIds, Uint32Array)
     checkKnownKeys('options', options, ['tools'])
-    const text = toText(newMessages)
-    const tools = JSON.stringify(options.tools ?? [])
+    const [text, tools] = [toText(newMessages), toText(options.tools ?? [])]
     const bridge = this.#native.call((native) =>
       native.bridge(previousPromptIds, previousCompletionIds, text, tools),
     )
@@ -96,8 +103,16 @@ class NativeRenderer implements DisposableRenderer {
     checkKnownKeys('options', options, ['promptIds', 'tools'])
     const { promptIds, tools } = options
     if (promptIds !== undefined) checkTypedArray('promptIds', promptIds, Uint32Array)
-    const text = JSON.stringify({ promptIds: promptIds && [...promptIds], tools })
+    const text = `{"promptIds":${promptIds ? `[${promptIds.join()}]` : null},"tools":${toText(tools ?? [])}}`
     return JSON.parse(this.#native.call((native) => native.parse(ids, text)))
+  }
+
+  prefixStability(): PrefixStability {
+    return this.#facts.prefixStability
+  }
+
+  thinkingRetention(): ThinkingRetention {
+    return this.#facts.thinkingRetention
   }
 
   [Symbol.dispose](): void {
@@ -105,8 +120,15 @@ class NativeRenderer implements DisposableRenderer {
   }
 }
 
-function toText(messages: readonly Message[]): string {
-  return call(() => String(JSON.stringify(messages)))
+/** A list as JSON text; text is taken for such. */
+function toText(list: JsonList<unknown>): string {
+  return typeof list === 'string' ? list : call(() => String(JSON.stringify(list)))
+}
+
+function toOptionsText(options: RenderOptions): string {
+  checkKnownKeys('options', options, ['addGenerationPrompt', 'tools'])
+  const { addGenerationPrompt = false, tools = [] } = options
+  return `{"addGenerationPrompt":${JSON.stringify(addGenerationPrompt)},"tools":${toText(tools)}}`
 }
 
 /** A plain object: in WebAssembly the answer's properties are copied at each access. */

@@ -11,12 +11,7 @@ export {
   toRagged,
 } from './apply-chat-template.js'
 export { ContentBase, type ContentFields } from './content.js'
-export {
-  type ChatMlConfig,
-  createRenderer,
-  type DisposableRenderer,
-  type RendererConfig,
-} from './create-renderer.js'
+export { createRenderer, type DisposableRenderer } from './create-renderer.js'
 export { type FromTextOptions, type GrowOptions, History, type HistorySpec, type Nested } from './history.js'
 export { Ledger, type LedgerJson } from './ledger.js'
 export { type MaskOptions, type MaskParts, type TokenMasks, tokenMasks } from './mask.js'
@@ -25,15 +20,33 @@ export {
   type Bridge,
   type BridgeOptions,
   type BridgeRefusal,
+  type JsonList,
   ORIGINS,
   type Origin,
   type ParsedResponse,
   type ParsedToolCall,
   type ParseOptions,
+  type PrefixStability,
   type Rendered,
   type Renderer,
   type RenderOptions,
   type ToolCallStatus,
   type ToolSpec,
 } from './renderer.js'
+export type {
+  ChatMlConfig,
+  DeepseekR1Config,
+  DeepseekV3Config,
+  Glm45Config,
+  GptOssConfig,
+  KimiK2Config,
+  Llama3Config,
+  MinimaxM2Config,
+  Qwen3Config,
+  Qwen25Config,
+  Qwen35Config,
+  Qwen36Config,
+  RendererConfig,
+  ThinkingRetention,
+} from './renderer-config.js'
 export type { BranchReason, Fork, LedgerSample, RecordedTurn, Segment, TrainingSample, Turn } from './turn.js'

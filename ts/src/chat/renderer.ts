@@ -1,6 +1,7 @@
 /** The contract between conversations and token ids. A renderer is the only place where one becomes the other. */
 
 import type { Message } from './message.js'
+import type { ThinkingRetention } from './renderer-config.js'
 
 /**
  * Where a context or sampled token came from. {@link Rendered.origins} and ledger segments hold indices into
@@ -71,7 +72,7 @@ export interface ParsedToolCall {
 
 /** What a completion says. */
 export interface ParsedResponse {
-  /** The text before the stop token, untrimmed; `''` if there is none. */
+  /** The text before the stop token outside of reasoning and calls, trimmed except in plain ChatML; `''` if there is none. */
   readonly content: string
   /** The reasoning, `null` if the family has none or the completion holds none. */
   readonly reasoningContent: string | null
@@ -96,6 +97,13 @@ export type BridgeRefusal =
   | 'opaque_template'
   | 'over_length'
 
+/**
+ * Which messages, appended to a conversation that ends with an assistant's turn, leave the tokens before them as they
+ * are when the conversation is rendered again: all, those that answer tools, not even those; `unknown` where nobody can
+ * say. A bridge keeps them in any case.
+ */
+export type PrefixStability = 'always' | 'within_tool_cycle' | 'never' | 'unknown'
+
 /** The extended prompt, or a typed refusal. */
 export type Bridge =
   | { readonly ok: true; readonly rendered: Rendered }
@@ -104,13 +112,16 @@ export type Bridge =
 /** A tool on offer: an OpenAI envelope `{type, function}` or a flat `{name, description, parameters}`. */
 export type ToolSpec = Readonly<Record<string, unknown>>
 
+/** A list, or its JSON text: there numbers such as `1.0`, which families write as they came, keep their form. */
+export type JsonList<Item> = readonly Item[] | string
+
 /** What {@link Renderer.bridge} is told besides tokens and messages. */
 export interface BridgeOptions {
   /**
    * The tools on offer, as the prompt was rendered with.
    * @default none
    */
-  readonly tools?: readonly ToolSpec[]
+  readonly tools?: JsonList<ToolSpec>
 }
 
 /** What {@link Renderer.parse} is told besides the completion. */
@@ -124,7 +135,7 @@ export interface ParseOptions {
    * The tools on offer: their schemas decide the types of arguments, and a call of another tool is `unknown_tool`.
    * @default any name is accepted
    */
-  readonly tools?: readonly ToolSpec[]
+  readonly tools?: JsonList<ToolSpec>
 }
 
 /** What {@link Renderer.render} is told besides the messages. */
@@ -150,6 +161,8 @@ export interface RenderOptions extends BridgeOptions {
  * const renderer: Renderer = chatMl
  * const { ids } = renderer.render([{ role: 'user', content: '1+1?' }], { addGenerationPrompt: true })
  * assert.equal(tokenizer.decode(ids), '<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n')
+ * assert.equal(renderer.renderText([{ role: 'user', content: 'Hi' }]), '<|im_start|>user\nHi<|im_end|>\n')
+ * assert.deepEqual([renderer.prefixStability(), renderer.thinkingRetention()], ['always', 'all'])
  * ```
  */
 export interface Renderer {
@@ -160,7 +173,12 @@ export interface Renderer {
    * @throws {FulmarError} `EMPTY` if there is no message; `UNKNOWN_NAME` for a role or a content part that the
    * family does not have; `UNKNOWN_TEXT` if the tokenizer cannot express the text; `MALFORMED` if a message is not one.
    */
-  render(messages: readonly Message[], options?: RenderOptions): Rendered
+  render(messages: JsonList<Message>, options?: RenderOptions): Rendered
+  /**
+   * The text that the ids of {@link Renderer.render} stand for, special tokens by name.
+   * @throws {FulmarError} as {@link Renderer.render}, without what the tokenizer says.
+   */
+  renderText(messages: JsonList<Message>, options?: RenderOptions): string
   /**
    * The next prompt: `previousPromptIds`, `previousCompletionIds` (cut after its last closing token), a closing token
    * if none was sampled, `newMessages`, and a generation prompt. Nothing that was sampled is encoded again.
@@ -170,7 +188,7 @@ export interface Renderer {
   bridge(
     previousPromptIds: Uint32Array,
     previousCompletionIds: Uint32Array,
-    newMessages: readonly Message[],
+    newMessages: JsonList<Message>,
     options?: BridgeOptions,
   ): Bridge
   /**
@@ -178,4 +196,8 @@ export interface Renderer {
    * @throws {FulmarError} `OUT_OF_RANGE` if an id is not in the vocabulary.
    */
   parse(ids: Uint32Array, options?: ParseOptions): ParsedResponse
+  /** What a re-render promises; {@link Renderer.bridge} may promise more. */
+  prefixStability(): PrefixStability
+  /** Which new messages {@link Renderer.bridge} may cross without forgetting the reasoning before them. */
+  thinkingRetention(): ThinkingRetention
 }

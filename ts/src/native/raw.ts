@@ -122,10 +122,12 @@ export interface RawRendered {
 
 export interface RawRenderer extends RawOwner {
   render(messages: string, options: string): RawRendered
+  renderText(messages: string, options: string): string
   /** The next prompt, or the name of a refusal. */
   bridge(prompt: Uint32Array, completion: Uint32Array, messages: string, tools: string): RawRendered | string
   parse(ids: Uint32Array, options: string): string
-  stopIds(): Uint32Array
+  /** A JSON object. */
+  facts(): string
 }
 
 export interface RawTurnColumns {

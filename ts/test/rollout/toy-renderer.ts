@@ -8,8 +8,10 @@ import type {
   BridgeRefusal,
   Message,
   ParsedResponse,
+  PrefixStability,
   Rendered,
   Renderer,
+  ThinkingRetention,
 } from '../../src/chat/index.js'
 
 const ROLES: Readonly<Record<string, number>> = { user: 1, assistant: 2, tool: 3 }
@@ -37,6 +39,18 @@ export class ToyRenderer implements Renderer {
   render(messages: readonly Message[], { addGenerationPrompt = false } = {}): Rendered {
     const body = messages.flatMap((message) => this.#encode(message))
     return rendered([...body, ...(addGenerationPrompt ? [2] : [])])
+  }
+
+  renderText(messages: readonly Message[], options = {}): string {
+    return this.render(messages, options).ids.join(' ')
+  }
+
+  prefixStability(): PrefixStability {
+    return this.#options.rewrite ? 'never' : 'always'
+  }
+
+  thinkingRetention(): ThinkingRetention {
+    return 'all'
   }
 
   bridge(promptIds: Uint32Array, completionIds: Uint32Array, newMessages: readonly Message[]): Bridge {

@@ -1,0 +1,198 @@
+/** Which family a renderer writes, and the knobs of each. */
+
+/**
+ * Which new messages a bridge may cross without forgetting the reasoning before them: `tool_cycle` those that answer
+ * tools, `all` every one, `template` those that the family's template would not take reasoning away for. It never
+ * changes what a render writes.
+ */
+export type ThinkingRetention = 'template' | 'tool_cycle' | 'all'
+
+/** Plain ChatML: roles `system`, `user`, `assistant` and `tool`; no system message is made up; no tools. */
+export interface ChatMlConfig {
+  readonly name: 'chatml'
+}
+
+/** Qwen2.5: the frame of ChatML, tools, calls as JSON. */
+export interface Qwen25Config {
+  readonly name: 'qwen2_5'
+}
+
+/** Qwen3: as Qwen2.5, with reasoning between `<think>` tags. */
+export interface Qwen3Config {
+  readonly name: 'qwen3'
+  /**
+   * Whether the model thinks before it answers; if not, the generation prompt holds an empty wrapper.
+   * @default true
+   */
+  readonly enableThinking?: boolean
+  /**
+   * Which messages a bridge may cross.
+   * @default 'all' without thinking, else 'tool_cycle'
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** Qwen3.5: reasoning that the prompt opens, calls as tags like those of XML. */
+export interface Qwen35Config {
+  readonly name: 'qwen3_5'
+  /**
+   * Whether the model thinks before it answers. The smallest models (0.8B, 2B) were trained with `false`.
+   * @default true
+   */
+  readonly enableThinking?: boolean
+  /**
+   * Which messages a bridge may cross.
+   * @default 'all' without thinking, else 'tool_cycle'
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** Qwen3.6: as Qwen3.5, with values of calls as JSON and reasoning that may stay. */
+export interface Qwen36Config {
+  readonly name: 'qwen3_6'
+  /**
+   * Whether the model thinks before it answers.
+   * @default true
+   */
+  readonly enableThinking?: boolean
+  /**
+   * Whether all turns keep their reasoning; if not, those behind the last query.
+   * @default false
+   */
+  readonly preserveThinking?: boolean
+  /**
+   * Which messages a bridge may cross. With `preserveThinking` anything but 'all' is refused.
+   * @default 'all' without thinking or where it is preserved, else 'tool_cycle'
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** Llama 3, 3.1 and 3.2: one call a turn, as JSON. */
+export interface Llama3Config {
+  readonly name: 'llama3'
+  /**
+   * What the model is told of today.
+   * @default '26 Jul 2024'
+   */
+  readonly dateString?: string
+  /**
+   * Whether tools stand before the first user's words; if not, in the system's turn.
+   * @default true
+   */
+  readonly toolsInUserMessage?: boolean
+  /**
+   * Whether there is a system's turn with dates, and tools: so from 3.1 on. Without it this is Llama 3.0.
+   * @default true
+   */
+  readonly systemBlock?: boolean
+}
+
+/** DeepSeek V3. */
+export interface DeepseekV3Config {
+  readonly name: 'deepseek_v3'
+  /**
+   * Whether the generation prompt opens reasoning.
+   * @default false
+   */
+  readonly enableThinking?: boolean
+}
+
+/** DeepSeek R1, which always reasons. */
+export interface DeepseekR1Config {
+  readonly name: 'deepseek_r1'
+  /**
+   * Which messages a bridge may cross.
+   * @default 'template'
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** GLM-4.5: markers of roles that also end the turn before them, calls as tagged arguments. */
+export interface Glm45Config {
+  readonly name: 'glm4_5'
+  /**
+   * Whether the model thinks before it answers; if not, each user's text ends with `/nothink`.
+   * @default true
+   */
+  readonly enableThinking?: boolean
+  /**
+   * Which messages a bridge may cross.
+   * @default 'tool_cycle'
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** GPT-OSS: the channels of harmony. */
+export interface GptOssConfig {
+  readonly name: 'gpt_oss'
+  /**
+   * How hard the model is told to think.
+   * @default 'medium'
+   */
+  readonly reasoningEffort?: string
+  /**
+   * Whether a conversation opens with the block that says who the model is.
+   * @default true
+   */
+  readonly useSystemPrompt?: boolean
+  /**
+   * The day that the model takes for today, such as `2025-08-05`.
+   * @default the line is left out
+   */
+  readonly conversationStartDate?: string
+  /**
+   * What the model is told of its knowledge.
+   * @default '2024-06'
+   */
+  readonly knowledgeCutoff?: string
+  /**
+   * Who the model is told it is.
+   * @default as the stock template says
+   */
+  readonly modelIdentity?: string
+  /**
+   * Whether reasoning goes once a later answer exists.
+   * @default true
+   */
+  readonly autoDropAnalysis?: boolean
+  /**
+   * Which messages a bridge may cross. Without `autoDropAnalysis` anything but 'all' is refused.
+   * @default 'tool_cycle', 'all' if analysis is not dropped
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** Kimi K2: calls whose ids name their tools. */
+export interface KimiK2Config {
+  readonly name: 'kimi_k2'
+}
+
+/** MiniMax M2: reasoning that the prompt opens, calls as XML. */
+export interface MinimaxM2Config {
+  readonly name: 'minimax_m2'
+  /**
+   * Who the model is told it is where no system text says it.
+   * @default 'You are a helpful assistant.'
+   */
+  readonly modelIdentity?: string
+  /**
+   * Which messages a bridge may cross.
+   * @default 'tool_cycle'
+   */
+  readonly thinkingRetention?: ThinkingRetention
+}
+
+/** Which family, and its knobs. Unknown names and unknown knobs are refused. */
+export type RendererConfig =
+  | ChatMlConfig
+  | Qwen25Config
+  | Qwen3Config
+  | Qwen35Config
+  | Qwen36Config
+  | Llama3Config
+  | DeepseekV3Config
+  | DeepseekR1Config
+  | Glm45Config
+  | GptOssConfig
+  | KimiK2Config
+  | MinimaxM2Config

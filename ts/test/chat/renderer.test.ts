@@ -1,0 +1,235 @@
+/** Every family through the one door: the golden texts, and the way from messages to tokens and back. */
+
+import { readFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import {
+  createRenderer,
+  type DisposableRenderer,
+  type Message,
+  ORIGINS,
+  type RendererConfig,
+  type ToolSpec,
+} from '../../src/chat/index.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
+
+const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
+
+/** The special tokens of all families. */
+const specialTokens =
+  `<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <tool_response>
+  </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|end_of_text|> <|eom_id|>
+  <|python_tag|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> <｜tool▁calls▁begin｜>
+  <｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜> <｜tool▁outputs▁begin｜>
+  <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> <｜tool▁output▁end｜> [gMASK] <sop> <|system|> <|user|> <|assistant|>
+  <|observation|> <arg_key> </arg_key> <arg_value> </arg_value> /nothink <|start|> <|channel|> <|message|> <|end|>
+  <|return|> <|call|> <|constrain|> <|im_system|> <|im_user|> <|im_assistant|> <|im_middle|>
+  <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> <|tool_call_argument_begin|>
+  <|tool_call_end|> ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>`.split(/\s+/)
+const ascii = String.fromCharCode(...Array.from({ length: 95 }, (_, index) => 32 + index))
+const alphabet = `\n${ascii}éäßü—✓\u2028`
+
+const configs: readonly RendererConfig[] = [
+  { name: 'chatml' },
+  { name: 'qwen2_5' },
+  { name: 'qwen3' },
+  { name: 'qwen3', enableThinking: false },
+  { name: 'qwen3_5' },
+  { name: 'qwen3_6', preserveThinking: true },
+  { name: 'llama3', dateString: '1 Jan 2026' },
+  { name: 'deepseek_v3' },
+  { name: 'deepseek_r1' },
+  { name: 'glm4_5' },
+  { name: 'gpt_oss', conversationStartDate: '2025-08-05' },
+  { name: 'kimi_k2' },
+  { name: 'minimax_m2' },
+]
+
+const tools: readonly ToolSpec[] = [
+  {
+    type: 'function',
+    function: {
+      name: 'add',
+      description: 'Adds.',
+      parameters: { type: 'object', properties: { a: { type: 'integer' }, s: { type: 'string' } } },
+    },
+  },
+]
+
+function withRenderer(
+  config: RendererConfig,
+  body: (renderer: DisposableRenderer, tokenizer: CharTokenizer) => void,
+): void {
+  using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+  using renderer = createRenderer(tokenizer, config)
+  body(renderer, tokenizer)
+}
+
+interface GoldenRow {
+  id: string
+  config: RendererConfig
+  add_generation_prompt: boolean
+  spells_no_marker: boolean
+  text: string
+}
+
+function golden(path: string): string {
+  return readFileSync(new URL(`../../../tests/golden/${path}`, import.meta.url), 'utf8')
+}
+
+/** The value of a row's key as it is written: parsed, `2.0` would be `2`. */
+function textOf(line: string, key: string, next: string): string {
+  const start = line.indexOf(`"${key}": `) + key.length + 4
+  return line.slice(start, line.indexOf(`, "${next}": `, start))
+}
+
+function lines(path: string): string[] {
+  return golden(path).split('\n').filter(Boolean)
+}
+
+/** The ids of an assistant's turn at the end of `messages`, and those before it. */
+function lastTurn(renderer: DisposableRenderer, messages: readonly Message[]): [Uint32Array, Uint32Array] {
+  const { ids, sampledMask } = renderer.render(messages)
+  const start = sampledMask.indexOf(1)
+  return [ids.slice(0, start), ids.slice(start, sampledMask.lastIndexOf(1) + 1)]
+}
+
+describe('createRenderer', () => {
+  it('writes what the templates of the families write', () => {
+    const cases = lines('chat/family.jsonl')
+    expect(cases.length).toBeGreaterThan(100)
+    for (const line of cases) {
+      const { id, config, add_generation_prompt, spells_no_marker, text }: GoldenRow = JSON.parse(line)
+      const messages = textOf(line, 'messages', 'tools')
+      const tools = textOf(line, 'tools', 'add_generation_prompt').replace(/^null$/, '[]')
+      withRenderer(config, (renderer, tokenizer) => {
+        const options = { addGenerationPrompt: add_generation_prompt, tools }
+        expect(renderer.renderText(messages, options), id).toBe(text)
+        const { ids } = renderer.render(messages, options)
+        expect(tokenizer.decode(ids), id).toBe(text)
+        if (spells_no_marker) expect(ids, id).toEqual(tokenizer.encode(text, { addedTokens: true }).ids)
+      })
+    }
+  })
+
+  it('writes what the built-in templates of the newer families write', () => {
+    const families: Record<string, RendererConfig> = {
+      glm4: { name: 'glm4_5' },
+      gpt_oss: { name: 'gpt_oss', conversationStartDate: '2024-07-26' },
+      kimi_k2: { name: 'kimi_k2' },
+      minimax_m2: { name: 'minimax_m2' },
+    }
+    const chats = JSON.parse(golden('template/builtin_cases.json'))
+    interface Row {
+      template: string
+      case: string
+      kwargs: object
+      add_generation_prompt: boolean
+      expected: string | null
+    }
+    // Arguments as text, several calls a turn and roles of their own are the families' known differences.
+    const differs = ['call_text', 'parallel', 'call_flat', 'developer', 'thinking', 'thinking_prompt']
+    const cases = lines('template/builtin.jsonl')
+      .map((line): Row => JSON.parse(line))
+      .filter(
+        (row) =>
+          row.expected &&
+          !differs.includes(row.case) &&
+          JSON.stringify(row.kwargs) === '{}' &&
+          families[row.template],
+      )
+    expect(cases.length).toBeGreaterThan(20)
+    for (const row of cases) {
+      const { messages, tools } = chats[row.case]
+      withRenderer(families[row.template] ?? { name: 'chatml' }, (renderer) => {
+        const options = { addGenerationPrompt: row.add_generation_prompt, tools: tools ?? [] }
+        expect(renderer.renderText(messages, options), `${row.template} ${row.case}`).toBe(row.expected)
+      })
+    }
+  })
+
+  it('reads back what it wrote', () => {
+    for (const config of configs) {
+      const { name } = config
+      const reasons = !['chatml', 'qwen2_5', 'llama3', 'deepseek_v3', 'kimi_k2'].includes(name)
+      const thinks = reasons && !('enableThinking' in config && config.enableThinking === false)
+      withRenderer(config, (renderer) => {
+        const said = { role: 'assistant', content: 'Four.', ...(thinks && { reasoning_content: '2+2' }) }
+        const [promptIds, completion] = lastTurn(renderer, [{ role: 'user', content: '2+2?' }, said])
+        const parsed = renderer.parse(completion, { promptIds, tools })
+        const stops = renderer.stopIds.includes(completion.at(-1) ?? -1)
+        const reasoningContent = thinks && name !== 'deepseek_r1' ? '2+2' : null
+        expect(parsed, name).toEqual({
+          content: 'Four.',
+          reasoningContent,
+          reasoningComplete: true,
+          toolCalls: [],
+          finished: stops,
+          overran: false,
+        })
+      })
+    }
+  })
+
+  it('reads calls back with their arguments', () => {
+    for (const config of configs.filter(({ name }) => name !== 'chatml')) {
+      const called = { name: 'add', arguments: { a: 4, s: 'true' } }
+      const call = { id: 'functions.add:0', type: 'function', function: called }
+      const said = { role: 'assistant', content: null, tool_calls: [call] }
+      withRenderer(config, (renderer) => {
+        const [promptIds, completion] = lastTurn(renderer, [{ role: 'user', content: '2+2?' }, said])
+        const [read, ...others] = renderer.parse(completion, { promptIds, tools }).toolCalls
+        expect(others).toEqual([])
+        expect(read, config.name).toMatchObject({ status: 'ok', name: 'add' })
+        expect(JSON.parse(read?.arguments ?? ''), config.name).toEqual(called.arguments)
+        const [start, end] = read?.tokenSpan ?? [0, 0]
+        expect(end - start, config.name).toBeGreaterThan(0)
+      })
+    }
+  })
+
+  it('keeps every sampled token over a bridge, or says why not', () => {
+    const reply = [{ role: 'tool', content: '4', tool_call_id: 'functions.add:0', name: 'add' }]
+    for (const config of configs) {
+      withRenderer(config, (renderer, tokenizer) => {
+        const prompt = renderer.render([{ role: 'user', content: '?' }], { addGenerationPrompt: true }).ids
+        const sampled = tokenizer.encode('Let me see').ids
+        const bridge = renderer.bridge(prompt, sampled, reply)
+        if (!bridge.ok) throw new Error(`${config.name}: ${bridge.reason}`)
+        const { ids, sampledMask, origins } = bridge.rendered
+        expect(ids.subarray(0, prompt.length + sampled.length)).toEqual(Uint32Array.of(...prompt, ...sampled))
+        expect(sampledMask.includes(1)).toBe(false)
+        expect([...origins].filter((code) => ORIGINS[code] === 'tool').length).toBeGreaterThan(0)
+      })
+    }
+  })
+
+  it('says what a re-render and a bridge promise', () => {
+    const promises = (config: RendererConfig) => {
+      let facts: readonly string[] = []
+      withRenderer(config, (renderer) => {
+        facts = [renderer.prefixStability(), renderer.thinkingRetention()]
+      })
+      return facts
+    }
+    expect(promises({ name: 'chatml' })).toEqual(['always', 'all'])
+    expect(promises({ name: 'qwen3' })).toEqual(['never', 'tool_cycle'])
+    expect(promises({ name: 'qwen3', enableThinking: false })).toEqual(['within_tool_cycle', 'all'])
+    expect(promises({ name: 'kimi_k2' })).toEqual(['always', 'all'])
+    expect(promises({ name: 'glm4_5', thinkingRetention: 'all' })[1]).toBe('all')
+  })
+
+  it('refuses families, knobs and tokenizers that do not fit', () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    const make = (config: object) => () => createRenderer(tokenizer, config as RendererConfig)
+    expect(make({ name: 'qwen9' })).toThrow(failing('UNKNOWN_NAME'))
+    expect(make({ name: 'qwen3', enableThinkin: true })).toThrow(failing('UNKNOWN_NAME'))
+    expect(make({ name: 'chatml', enableThinking: true })).toThrow(failing('UNKNOWN_NAME'))
+    expect(make({ name: 'qwen3', enableThinking: 1 })).toThrow(failing('MALFORMED'))
+    expect(make({})).toThrow(failing('MALFORMED'))
+    const contradiction = { name: 'qwen3_6', preserveThinking: true, thinkingRetention: 'tool_cycle' }
+    expect(make(contradiction)).toThrow(failing('INCOMPATIBLE'))
+    using plain = new CharTokenizer()
+    for (const config of configs.filter(({ name }) => name !== 'chatml'))
+      expect(() => createRenderer(plain, config), config.name).toThrow(failing('INCOMPATIBLE'))
+  })
+})
