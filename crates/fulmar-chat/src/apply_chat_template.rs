@@ -1,6 +1,7 @@
 //! A conversation through a chat template: text, ids and masks.
 
 use std::borrow::Cow;
+use std::num::NonZero;
 
 use fulmar_core::{Error, ErrorKind};
 use fulmar_template::{CivilTime, ContinueFinalMessage, RenderedText, Template, TemplateInput};
@@ -11,6 +12,9 @@ use serde_json::{Map, Value};
 
 use crate::mask::{TextTurns, assistant_turns, masks_of_text};
 use crate::{History, MaskOptions, MaskedTurns, Message, Result, TokenMasks};
+
+/// Fewest messages that a thread of its own is started for.
+const THREAD_MESSAGES_MIN: usize = 32;
 
 /// Which end of a sequence is cut off when it is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
@@ -81,6 +85,38 @@ pub struct TemplatedChat {
     pub masks: Option<TokenMasks>,
 }
 
+/// The ids of conversations, one behind the other: what crosses to other languages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EncodedChats {
+    /// Conversation `s` has the tokens `offsets[s]` up to `offsets[s + 1]`.
+    pub offsets: Vec<u32>,
+    /// The ids, `[T]`.
+    pub ids: Vec<u32>,
+    /// What counts as the assistant's, `[T]`; empty if no mask was asked for.
+    pub assistant_mask: Vec<bool>,
+}
+
+impl EncodedChats {
+    /// All `chats`, in order.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if they have 2^32 tokens or more.
+    pub fn new(chats: &[TemplatedChat]) -> Result<Self> {
+        let num_tokens: usize = chats.iter().map(|chat| chat.ids.len()).sum();
+        if u32::try_from(num_tokens).is_err() {
+            let detail = format!("ids must be fewer than 2^32: got {num_tokens}");
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        let mut all = Self { offsets: vec![0], ids: Vec::with_capacity(num_tokens), ..Self::default() };
+        for chat in chats {
+            all.ids.extend_from_slice(&chat.ids);
+            all.assistant_mask.extend(chat.masks.iter().flat_map(|masks| &masks.assistant));
+            all.offsets.push(all.ids.len() as u32);
+        }
+        Ok(all)
+    }
+}
+
 /// Renders `messages` with `template`, and with a tokenizer encodes the text: markers become their ids, nothing is
 /// added. Messages of role `<none>` and the key `is_complete` are not shown to the template.
 ///
@@ -131,22 +167,36 @@ pub fn apply_chat_template(
 }
 
 impl History {
-    /// Each conversation through a chat template, in order: one for a conversation, all rows of a batch.
+    /// Each conversation through a chat template, in order: one for a conversation, all rows of a batch. Uses up to one
+    /// thread a processor; none beside the caller's where there is little to do or the target has no threads.
     ///
     /// # Errors
-    /// As [`apply_chat_template`]; `ShapeMismatch` for one message.
+    /// As [`apply_chat_template`], for the first conversation that is refused; `ShapeMismatch` for one message.
     pub fn apply_chat_template(
         &self,
         template: &Template,
         tokenizer: Option<&dyn Tokenizer>,
         options: &ChatTemplateOptions,
     ) -> Result<Vec<TemplatedChat>> {
-        if self.rank() < 2 {
-            return Ok(vec![apply_chat_template(template, tokenizer, self.chat()?, options)?]);
-        }
-        let rows = (0..self.len())
-            .map(|row| self.at(row.cast_signed())?.apply_chat_template(template, tokenizer, options));
-        Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+        let chats = self.chats()?;
+        let num_messages: usize = chats.iter().map(|chat| chat.len()).sum();
+        let num_processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let num_threads = num_processors.min(num_messages / THREAD_MESSAGES_MIN).max(1);
+        let apply = |chats: &[&[Message]]| {
+            let applied = chats.iter().map(|chat| apply_chat_template(template, tokenizer, chat, options));
+            applied.collect::<Result<Vec<_>>>()
+        };
+        std::thread::scope(|scope| {
+            let mut parts = chats.chunks(chats.len().div_ceil(num_threads).max(1));
+            let first = parts.next().unwrap_or_default();
+            let running: Vec<_> = parts.map(|part| scope.spawn(move || apply(part))).collect();
+            let mut applied = apply(first)?;
+            for thread in running {
+                // A panic of the thread goes on in this one.
+                applied.extend(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?);
+            }
+            Ok(applied)
+        })
     }
 }
 

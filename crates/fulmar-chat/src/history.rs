@@ -4,6 +4,7 @@ mod column;
 mod spec;
 
 use fulmar_core::{Error, ErrorKind, limits};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{Message, Result};
@@ -159,6 +160,14 @@ impl History {
         }
     }
 
+    /// [`History::shape`] with -1 where rows differ.
+    #[must_use]
+    pub fn lengths(&self) -> Vec<i32> {
+        let length =
+            |length: Option<usize>| length.and_then(|length| i32::try_from(length).ok()).unwrap_or(-1);
+        self.shape().into_iter().map(length).collect()
+    }
+
     /// The length of the first dimension; 1 for one message.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -187,6 +196,17 @@ impl History {
                     format!("messages must be one conversation, of rank 1: got rank {}", self.rank());
                 Err(Error::new(ErrorKind::ShapeMismatch, detail))
             }
+        }
+    }
+
+    /// The conversations, in order: one of rank 1, all rows of a batch of any rank.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if this is one message.
+    pub fn chats(&self) -> Result<Vec<&[Message]>> {
+        match &self.node {
+            Node::Rows(rows) => Ok(rows.iter().map(Self::chats).collect::<Result<Vec<_>>>()?.concat()),
+            _ => Ok(vec![self.chat()?]),
         }
     }
 
@@ -381,19 +401,8 @@ impl History {
     /// The dictionaries as JSON, as they came.
     #[must_use]
     pub fn to_json(&self) -> String {
-        self.to_value().to_string()
-    }
-
-    /// The dictionaries in nested lists, as they came.
-    #[must_use]
-    pub fn to_value(&self) -> Value {
-        self.map(&|message| message.clone().into_value())
-    }
-
-    /// The JSON text of each message, in nested lists: what keeps `1.0` apart from `1` where numbers are doubles.
-    #[must_use]
-    pub fn to_texts(&self) -> Value {
-        self.map(&|message| Value::String(Value::Object(message.fields().clone()).to_string()))
+        // Keys are text and nothing else can fail.
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     fn into_messages(self) -> Vec<Message> {
@@ -425,6 +434,16 @@ impl History {
     }
 }
 
+impl Serialize for History {
+    fn serialize<S: Serializer>(&self, output: S) -> std::result::Result<S::Ok, S::Error> {
+        match &self.node {
+            Node::One(message) => message.serialize(output),
+            Node::Chat(messages) => messages.serialize(output),
+            Node::Rows(rows) => rows.serialize(output),
+        }
+    }
+}
+
 /// `index` of `length` places, counted from the end if negative.
 fn position(index: isize, length: usize) -> Result<usize> {
     let at = if index < 0 { length.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
@@ -444,10 +463,7 @@ fn check_rank(rank: usize) -> Result<()> {
 }
 
 /// Refuses a conversation of more than [`limits::MESSAGES_MAX`] messages.
-///
-/// # Errors
-/// `LimitExceeded` if there are more.
-pub fn check_num_messages(num_messages: usize) -> Result<()> {
+fn check_num_messages(num_messages: usize) -> Result<()> {
     if num_messages > limits::MESSAGES_MAX {
         let max = limits::MESSAGES_MAX;
         let detail = format!("messages must be at most {max}: got {num_messages}");

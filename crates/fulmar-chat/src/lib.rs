@@ -22,7 +22,7 @@ mod renderer;
 mod script;
 mod tool_call;
 
-pub use apply_chat_template::{ChatTemplateOptions, Side, TemplatedChat, apply_chat_template};
+pub use apply_chat_template::{ChatTemplateOptions, EncodedChats, Side, TemplatedChat, apply_chat_template};
 pub use check::check_renderer;
 pub use config::{RendererConfig, create_renderer};
 pub use content::{ContentBase, ContentKind};

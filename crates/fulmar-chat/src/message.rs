@@ -1,9 +1,10 @@
 //! One message: an open dictionary, as chat APIs exchange it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind, limits};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::{ContentBase, PADDING_ROLE, Result};
@@ -19,10 +20,11 @@ use crate::{ContentBase, PADDING_ROLE, Result};
 /// assert_eq!(message.into_value(), dictionary);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Map<String, Value>", try_from = "Value")]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct Message {
-    fields: Map<String, Value>,
+    /// Shared by all copies: histories copy messages often and change none.
+    fields: Arc<Map<String, Value>>,
 }
 
 impl Message {
@@ -56,19 +58,20 @@ impl Message {
             Some(Value::Array(parts)) => check_parts(parts)?,
             Some(other) => return Err(malformed("content must be text, a list of parts or null", other)),
         }
-        Ok(Self { fields })
+        Ok(Self { fields: Arc::new(fields) })
     }
 
     /// Who speaks.
     #[must_use]
     pub fn role(&self) -> &str {
-        self.fields.get("role").and_then(Value::as_str).unwrap_or_default()
+        self.value("role").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The value of `key`, known or unknown.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&Value> {
-        self.fields.get(key)
+        // A message has few keys: looking at each costs less than hashing.
+        self.fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
     /// The content as one text: parts of type `text` joined with nothing between them, no content as no text.
@@ -76,7 +79,7 @@ impl Message {
     /// # Errors
     /// `UnknownName` if a part is not of type `text`; `Malformed` if a text part holds no text.
     pub fn text(&self) -> Result<Cow<'_, str>> {
-        match self.fields.get("content") {
+        match self.value("content") {
             Some(Value::String(text)) => Ok(Cow::Borrowed(text)),
             Some(Value::Array(parts)) => {
                 let texts = parts.iter().enumerate().map(|(index, part)| text_of_part(index, part));
@@ -89,7 +92,7 @@ impl Message {
     /// Whether the message asks for tools: a `tool_calls` that is neither null nor an empty list.
     #[must_use]
     pub fn has_tool_calls(&self) -> bool {
-        match self.fields.get("tool_calls") {
+        match self.value("tool_calls") {
             None | Some(Value::Null) => false,
             Some(Value::Array(calls)) => !calls.is_empty(),
             Some(_) => true,
@@ -109,20 +112,20 @@ impl Message {
     }
 
     fn list(&self, key: &str) -> &[Value] {
-        self.fields.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.value(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
     /// The reasoning, under whichever of its three names: `reasoning_content`, `thinking`, `reasoning`.
     #[must_use]
     pub fn reasoning(&self) -> Option<&str> {
         let names = ["reasoning_content", "thinking", "reasoning"];
-        names.iter().find_map(|name| self.fields.get(*name)).and_then(Value::as_str)
+        names.iter().find_map(|name| self.value(name)).and_then(Value::as_str)
     }
 
     /// Whether the message was written to its end; true where `is_complete` does not say otherwise.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.fields.get("is_complete").and_then(Value::as_bool).unwrap_or(true)
+        self.value("is_complete").and_then(Value::as_bool).unwrap_or(true)
     }
 
     /// The pieces of the content, typed: a text is one piece, no content is none.
@@ -130,7 +133,7 @@ impl Message {
     /// # Errors
     /// As [`ContentBase::from_value`], with the piece's index.
     pub fn pieces(&self) -> Result<Vec<ContentBase>> {
-        match self.fields.get("content") {
+        match self.value("content") {
             Some(Value::String(text)) => Ok(vec![ContentBase::of_text(text)]),
             Some(Value::Array(parts)) => {
                 let pieces = parts.iter().enumerate().map(|(index, part)| {
@@ -145,25 +148,32 @@ impl Message {
     /// The message that only fills a padded view.
     pub(crate) fn padding() -> Self {
         let pairs = [("role", PADDING_ROLE), ("content", "")];
-        Self { fields: pairs.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect() }
+        let fields = pairs.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect();
+        Self { fields: Arc::new(fields) }
     }
 
     /// The dictionary.
     #[must_use]
-    pub const fn fields(&self) -> &Map<String, Value> {
+    pub fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }
 
     /// The dictionary, as it came.
     #[must_use]
     pub fn into_value(self) -> Value {
-        Value::Object(self.fields)
+        Value::Object(self.into())
     }
 }
 
 impl From<Message> for Map<String, Value> {
     fn from(message: Message) -> Self {
-        message.fields
+        Arc::unwrap_or_clone(message.fields)
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, output: S) -> std::result::Result<S::Ok, S::Error> {
+        self.fields.as_ref().serialize(output)
     }
 }
 

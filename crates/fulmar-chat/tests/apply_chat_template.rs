@@ -2,7 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_chat::{
-    ChatTemplateOptions, History, MaskOptions, MaskPreset, MaskedTurns, Straddling, apply_chat_template,
+    ChatTemplateOptions, EncodedChats, History, MaskOptions, MaskPreset, MaskedTurns, Straddling,
+    apply_chat_template,
 };
 use fulmar_core::{Error, ErrorKind, limits};
 use fulmar_template::{Template, TemplateRegistry};
@@ -209,4 +210,33 @@ fn turns_up_to_the_limit_are_found_by_rendering_and_none_past_it() {
     );
     let error = counted(source, &chat(limits::MASK_PREFIX_TURNS_MAX + 1), &mask).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+}
+
+#[test]
+fn a_batch_gives_what_its_rows_give_one_by_one() {
+    let template = TemplateRegistry::builtin().get("qwen").unwrap();
+    let tokenizer = tokenizer();
+    let chat = |n: usize| {
+        let turn = |i: usize| json!({ "role": if i.is_multiple_of(2) { "user" } else { "assistant" }, "content": format!("{n}:{i}") });
+        Value::Array((0..2 + n % 5).map(turn).collect())
+    };
+    let batch = History::from_chats((0..100).map(chat).collect()).unwrap();
+    let options = options(MaskOptions::default());
+    let together = batch.apply_chat_template(&template, Some(&tokenizer), &options).unwrap();
+    let alone: Vec<_> = (0..100)
+        .flat_map(|row| {
+            batch.at(row).unwrap().apply_chat_template(&template, Some(&tokenizer), &options).unwrap()
+        })
+        .collect();
+    assert_eq!(together, alone);
+    let encoded = EncodedChats::new(&together).unwrap();
+    assert_eq!((encoded.offsets.len(), encoded.assistant_mask.len()), (101, encoded.ids.len()));
+    let cube = History::stack(vec![batch.clone(), batch]).unwrap();
+    assert_eq!(cube.apply_chat_template(&template, Some(&tokenizer), &options).unwrap().len(), 200);
+    let refused =
+        History::from_chats((0..100).map(|_| json!([{ "role": "user", "content": "x" }])).collect()).unwrap();
+    assert_eq!(
+        refused.apply_chat_template(&template, Some(&tokenizer), &options).unwrap_err().kind(),
+        ErrorKind::Empty
+    );
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn parsed(format: TextFormat, text: &str, eos: Option<&str>) -> Value {
-    from_text(text, format, eos).unwrap().to_value()
+    serde_json::to_value(from_text(text, format, eos).unwrap()).unwrap()
 }
 
 /// `[role, content]` of complete messages, `[role, content, false]` of others.

@@ -1,7 +1,7 @@
 /** Histories through chat templates: texts, ids and masks, in TorchRL's shapes. */
 
 import { call, checkKnownKeys, FulmarError } from '../core/index.js'
-import { type RawTemplate, type RawTemplatedChat, raw } from '../native/index.js'
+import type { RawEncodedChats, RawTemplate } from '../native/index.js'
 import { type SelectedTemplate, Template, type TemplateJson, TemplateRegistry } from '../template/index.js'
 import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
 import type { NativeTokenizer, PaddingOptions, TruncationOptions } from '../tokenizer/index.js'
@@ -153,18 +153,30 @@ export function applyTemplate(
   if (wantsMask && !wantsDict)
     throw incompatible('returnDict must not be false where a mask is asked for: got false')
   const json = optionsJson(options, wantsMask ? maskJson(mask ?? {}) : undefined)
-  if (!(options.tokenize ?? wantsDict)) {
-    return withTemplate(options, (native) => each(history, (chat) => raw.renderChat(native, chat, json)))
-  }
+  if (!(options.tokenize ?? wantsDict)) return nested(history, (chats) => textsOf(chats, options, json))
   if (tokenizer === undefined) throw incompatible('tokenizer must be given for ids: got none')
-  const ids = withTemplate(options, (native) =>
-    tokenizer.withNative((encoder) =>
-      each(history, (chat) => raw.applyChatTemplate(native, encoder, chat, json)),
-    ),
-  )
-  if (wantsDict) return dictOf(history, ids, options, wantsMask)
-  return mapEach(ids, (chat) => {
-    const data = toI64(chat.ids)
+  const encode = (chats: History) =>
+    withTemplate(options, (template) =>
+      tokenizer.withNative((encoder) => chats.withNative((native) => native.encode(template, encoder, json))),
+    )
+  if (wantsDict) return dictOf(history, encode, options, wantsMask)
+  return nested(history, (chats) => rowsOf(encode(chats)))
+}
+
+/** What `of` gives for the rows of batches of rank 2, or for the one conversation, in lists nested as the batch is. */
+function nested<T>(history: History, of: (chats: History) => T[]): Nested<T> {
+  if (history.rank > 2) return history.rows().map((row) => nested(row, of))
+  const values = of(history)
+  return history.rank === 1 ? (values[0] as T) : values
+}
+
+function textsOf(chats: History, options: ChatTemplateOptions, json: string): string[] {
+  return withTemplate(options, (template) => chats.withNative((native) => native.render(template, json)))
+}
+
+function rowsOf({ ids, offsets }: RawEncodedChats): Tensor<'i64'>[] {
+  return Array.from({ length: offsets.length - 1 }, (_, row) => {
+    const data = toI64(ids.subarray(offsets[row], offsets[row + 1]))
     return Tensor.from(data, { shape: [1, data.length] })
   })
 }
@@ -184,29 +196,23 @@ export function selectTemplate(options: RenderingOptions): SelectedTemplate {
   return registry.select({ template: source, name: templateName, tokenizerTemplate, nameOrPath, selection })
 }
 
+/** The template that each registry was asked for last, compiled: most callers use one over and over. */
+const COMPILED = new WeakMap<TemplateRegistry, { readonly source: string; readonly template: Template }>()
+
 function withTemplate<R>(options: RenderingOptions, body: (native: RawTemplate) => R): R {
   if (options.template instanceof Template) return options.template.withNative(body)
-  const template = new Template(selectTemplate(options).source)
-  try {
-    return template.withNative(body)
-  } finally {
-    template[Symbol.dispose]()
-  }
-}
-
-/** `of` the JSON text of each conversation, in lists nested as the batch is. */
-function each<T>(history: History, of: (chat: string) => T): Nested<T> {
-  if (history.rank === 1) return call(() => of(history.toJsonText()))
-  return history.rows().map((row) => each(row, of))
-}
-
-function mapEach<T, U>(nested: Nested<T>, of: (value: T) => U): Nested<U> {
-  return Array.isArray(nested) ? nested.map((item: Nested<T>) => mapEach(item, of)) : of(nested as T)
+  const registry = options.registry ?? TemplateRegistry.builtin
+  const { source } = selectTemplate(options)
+  const known = COMPILED.get(registry)
+  if (known?.source === source) return known.template.withNative(body)
+  const template = new Template(source)
+  COMPILED.set(registry, { source, template })
+  return template.withNative(body)
 }
 
 function dictOf(
   history: History,
-  chats: Nested<RawTemplatedChat>,
+  encode: (chats: History) => RawEncodedChats,
   { padding = false, tokenizer }: ChatTemplateOptions,
   wantsMask: boolean,
 ): TensorDict {
@@ -216,22 +222,22 @@ function dictOf(
       `history must have at most 2 dimensions for a dictionary: got ${history.rank}`,
     )
   }
-  const rows = (Array.isArray(chats) ? chats : [chats]) as readonly RawTemplatedChat[]
-  const columns: Record<string, Tensor<'i64'>[]> = {
-    input_ids: rows.map((row) => Tensor.from(toI64(row.ids))),
-    attention_mask: rows.map((row) => Tensor.from(new BigInt64Array(row.ids.length).fill(1n))),
-    ...(wantsMask && { assistant_masks: rows.map((row) => Tensor.from(toI64(row.assistantMask))) }),
+  const { ids, offsets, assistantMask } = encode(history)
+  const columns: Record<string, BigInt64Array<ArrayBuffer>> = {
+    input_ids: toI64(ids),
+    attention_mask: new BigInt64Array(ids.length).fill(1n),
+    ...(wantsMask && { assistant_masks: toI64(assistantMask) }),
   }
   const isBatch = history.rank === 2
-  const dict = TensorDict.from({}, { batchSize: isBatch ? [rows.length] : [] })
+  const dict = TensorDict.from({}, { batchSize: isBatch ? [offsets.length - 1] : [] })
   for (const [name, column] of Object.entries(columns)) {
-    const ragged = Ragged.fromRows(column)
+    const values = Tensor.from(column)
     if (padding === false) {
-      dict.set(name, isBatch ? ragged : ragged.row(0))
+      dict.set(name, isBatch ? Ragged.from(values, offsets) : values)
       continue
     }
     const value = name === 'input_ids' ? (padding.value ?? padId(tokenizer)) : 0
-    const { tensor } = toPadded(ragged, { ...padding, value })
+    const { tensor } = toPadded(Ragged.from(values, offsets), { ...padding, value })
     dict.set(name, isBatch ? tensor : tensor.select(0, 0))
   }
   return dict
@@ -274,18 +280,18 @@ export function toPadded(
     { length: ragged.numRows },
     (_, row) => (offsets[row + 1] ?? 0) - (offsets[row] ?? 0),
   )
-  const tensor = ragged.toPadded({ side, fill: value })
-  const [, width = 0] = tensor.shape
-  const missing = Math.ceil(width / multipleOf) * multipleOf - width
-  if (missing === 0) return { tensor, lengths }
-  const fill = ragged.values.dtype
-  const one = Ragged.fromRows([Tensor.zeros(fill, [0]), Tensor.zeros(fill, [1])]).toPadded({
-    side,
-    fill: value,
-  })
-  const column = Tensor.stack(Array.from({ length: missing }, () => one.select(0, 0).select(0, 0)))
-  const block = Tensor.stack(Array.from({ length: ragged.numRows }, () => column))
-  return { tensor: Tensor.cat(side === 'left' ? [block, tensor] : [tensor, block], 1), lengths }
+  const longest = lengths.reduce((most, length) => Math.max(most, length), 0)
+  const width = Math.ceil(longest / multipleOf) * multipleOf
+  if (width === longest) return { tensor: ragged.toPadded({ side, fill: value }), lengths }
+  // A row that is as long as all shall be makes room, and goes again.
+  const { dtype, shape } = ragged.values
+  const filler = Tensor.zeros(dtype, [width, ...shape.slice(1)])
+  const wider = Ragged.from(
+    Tensor.cat([ragged.values, filler]),
+    Uint32Array.of(...offsets, (shape[0] ?? 0) + width),
+  )
+  const tensor = wider.toPadded({ side, fill: value }).slice({ end: ragged.numRows })
+  return { tensor, lengths }
 }
 
 /**
@@ -329,7 +335,11 @@ export function padId(tokenizer: NativeTokenizer | undefined): number {
 
 /** Ids as Python's tensors have them. */
 export function toI64(values: Uint32Array | Uint8Array): BigInt64Array<ArrayBuffer> {
-  return BigInt64Array.from(values, BigInt)
+  const wide = new BigInt64Array(values.length)
+  const halves = new Uint32Array(wide.buffer)
+  // Every machine that runs this is little-endian: the low half comes first.
+  for (let at = 0; at < values.length; at += 1) halves[2 * at] = values[at] ?? 0
+  return wide
 }
 
 function optionsJson(options: ChatTemplateOptions, mask: unknown): string {

@@ -1,7 +1,7 @@
 /** A conversation, or a batch of them: messages in nested lists whose rows may differ in length. */
 
-import { call, checkKnownKeys, FulmarError } from '../core/index.js'
-import { raw } from '../native/index.js'
+import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { type RawHistory, raw } from '../native/index.js'
 import { TemplateRegistry } from '../template/index.js'
 import type { Tensor, TensorDict } from '../tensor/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
@@ -59,30 +59,14 @@ export interface HistorySpec {
   contains(value: unknown): boolean
 }
 
-/** One message: its JSON text, which keeps `1.0`, and the object made of it when somebody looks. */
-class Leaf {
-  readonly json: string
-  #message: Message | undefined
-
-  constructor(json: string) {
-    this.json = json
-  }
-
-  get message(): Message {
-    this.#message ??= JSON.parse(this.json) as Message
-    return this.#message
-  }
-}
-
-type Node = Leaf | readonly Node[]
-
 // The door to the private part, for the functions below.
-let unwrap: (history: History) => Node
+let unwrap: (history: History) => Handle<RawHistory>
 
 /**
  * Messages of shape `[]` (one message), `[T]` (a conversation, oldest first), `[B, T]` (a batch), or more batch
  * dimensions before `T`; rows may differ in length. Immutable unless `inPlace` is asked for: `append` and `extend`
- * return a new history. Messages are copied on the way in, and their keys, known or not, are kept.
+ * return a new history. Messages are copied on the way in, and their keys, known or not, are kept. Holds native memory:
+ * dispose it, declare it with `using`, or leave it to the collector.
  *
  * @example
  * ```ts
@@ -103,15 +87,16 @@ let unwrap: (history: History) => Node
  * ```
  */
 export class History implements Iterable<Message> {
-  #node: Node
-  #messages: readonly Message[] | undefined
+  readonly #native: Handle<RawHistory>
+  #shape: readonly number[] | undefined
+  #nested: Nested<Message> | undefined
 
-  private constructor(node: Node) {
-    this.#node = node
+  private constructor(make: () => RawHistory) {
+    this.#native = new Handle('History', make)
   }
 
   static {
-    unwrap = (history) => history.#node
+    unwrap = (history) => history.#native
   }
 
   /**
@@ -122,7 +107,7 @@ export class History implements Iterable<Message> {
    * conversation, 64 MiB of text in a message, or 8 dimensions.
    */
   static fromChats(chats: string | readonly Message[] | readonly Nested<Message>[]): History {
-    return new History(nodeOf(chats))
+    return new History(() => rawOf(chats))
   }
 
   /**
@@ -130,11 +115,13 @@ export class History implements Iterable<Message> {
    * @throws {FulmarError} `EMPTY` without rows; `SHAPE_MISMATCH` if ranks differ; `LIMIT_EXCEEDED` past a limit.
    */
   static stack(rows: readonly History[]): History {
-    const rank = rows[0]?.rank
-    if (rank === undefined) throw new FulmarError('EMPTY', 'rows must be at least 1: got 0')
-    const other = rows.find((row) => row.rank !== rank)
-    if (other) throw mismatch(`rows must share one rank, ${rank} here: got ${other.rank}`)
-    return new History(checkedNode(rows.map((row) => row.#node)))
+    const [first, ...others] = rows
+    if (first === undefined) throw new FulmarError('EMPTY', 'rows must be at least 1: got 0')
+    const other = others.find((row) => row.rank !== first.rank)
+    if (other) throw mismatch(`rows must share one rank, ${first.rank} here: got ${other.rank}`)
+    const batch = first.unsqueeze(0)
+    for (const row of others) batch.append(row, { dim: 0, inPlace: true })
+    return batch
   }
 
   /**
@@ -152,7 +139,7 @@ export class History implements Iterable<Message> {
       options.parser ?? (templateName === undefined ? undefined : registry.inverseParser(templateName))
     if (parser) return History.fromChats(parser(text) as readonly Message[])
     const eosToken = tokenizer?.specialTokens.eos_token
-    return new History(leaves(call(() => raw.messagesFromText(wellFormed(text), templateName, eosToken))))
+    return new History(() => raw.History.fromText(wellFormed(text), templateName, eosToken))
   }
 
   /** A plain description of histories. @throws {FulmarError} `OUT_OF_RANGE` if a length is no integer from -1. */
@@ -160,9 +147,10 @@ export class History implements Iterable<Message> {
     const wrong = shape.find((length) => !Number.isInteger(length) || length < -1)
     if (wrong !== undefined)
       throw new FulmarError('OUT_OF_RANGE', `shape must hold integers from -1: got ${wrong}`)
+    const lengths = Float64Array.from(shape, (length) => (length === -1 ? 1 : length))
     return {
       shape,
-      zero: () => zeroOf(shape),
+      zero: () => new History(() => raw.History.zero(lengths)),
       contains: (value) =>
         value instanceof History &&
         value.rank === shape.length &&
@@ -171,18 +159,19 @@ export class History implements Iterable<Message> {
   }
 
   /** The length of each dimension, -1 where rows differ; `[]` for one message. */
-  get shape(): number[] {
-    return shapeOf(this.#node)
+  get shape(): readonly number[] {
+    this.#shape ??= Object.freeze([...this.#native.call((native) => native.shape())])
+    return this.#shape
   }
 
   /** The number of dimensions: 0 for one message. */
   get rank(): number {
-    return rankOf(this.#node)
+    return this.shape.length
   }
 
   /** The length of the first dimension; 1 for one message. */
   get length(): number {
-    return this.#node instanceof Leaf ? 1 : this.#node.length
+    return this.shape[0] ?? 1
   }
 
   /**
@@ -190,8 +179,9 @@ export class History implements Iterable<Message> {
    * @throws {FulmarError} `SHAPE_MISMATCH` for a batch.
    */
   get messages(): readonly Message[] {
-    this.#messages ??= Object.freeze(leavesOf(this.#node).map((leaf) => leaf.message))
-    return this.#messages
+    if (this.rank > 1) throw mismatch(`messages must be one conversation, of rank 1: got rank ${this.rank}`)
+    const read = this.#read()
+    return Array.isArray(read) ? read : Object.freeze([read as Message])
   }
 
   /** The role of each message. */
@@ -218,17 +208,25 @@ export class History implements Iterable<Message> {
   get reasoning(): Nested<string | null> {
     const names = ['reasoning_content', 'thinking', 'reasoning']
     const of = (message: Message) => names.map((name) => message[name]).find((value) => value != null) ?? null
-    return mapped(this.#node, of) as Nested<string | null>
+    return mapped(this.#read(), of) as Nested<string | null>
   }
 
   /** Whether each message was written to its end; true where `is_complete` does not say otherwise. */
   get isComplete(): Nested<boolean> {
-    return mapped(this.#node, (message) => message.is_complete !== false)
+    return mapped(this.#read(), (message) => message.is_complete !== false)
   }
 
   /** The field `key` of each message, `null` where a message has none. */
   column(key: string): Nested<unknown> {
-    return mapped(this.#node, (message) => message[key] ?? null)
+    return mapped(this.#read(), (message) => message[key] ?? null)
+  }
+
+  /** The dictionaries, made once; the lists cannot be changed. */
+  #read(): Nested<Message> {
+    const freeze = (node: Nested<Message>): Nested<Message> =>
+      Array.isArray(node) ? Object.freeze(node.map(freeze)) : node
+    this.#nested ??= freeze(JSON.parse(this.toJsonText()))
+    return this.#nested
   }
 
   /**
@@ -236,30 +234,25 @@ export class History implements Iterable<Message> {
    * @throws {FulmarError} `OUT_OF_RANGE` if there is none; `SHAPE_MISMATCH` for one message.
    */
   at(index: number): History {
-    const parts = partsOf(this.#node)
-    const part = parts.at(index)
-    if (part !== undefined && Number.isInteger(index)) return new History(part)
-    throw new FulmarError(
-      'OUT_OF_RANGE',
-      `index must lie within the ${parts.length} that there are: got ${index}`,
-    )
+    const length = this.#parts()
+    const at = index < 0 ? index + length : index
+    if (Number.isInteger(at) && at >= 0 && at < length) return this.#derive((native) => native.at(at))
+    throw new FulmarError('OUT_OF_RANGE', `index must lie within the ${length} that there are: got ${index}`)
   }
 
   /**
    * The parts `start` up to and without `end` of the first dimension; negative counts from the end.
    * @throws {FulmarError} `EMPTY` if no row of a batch would be left; `SHAPE_MISMATCH` for one message.
    */
-  slice(start: number, end?: number): History {
-    const parts = partsOf(this.#node).slice(start, end)
-    if (parts.length === 0 && this.rank > 1) {
-      throw new FulmarError('EMPTY', `slice must keep a row: got ${start} to ${end ?? 'the end'}`)
-    }
-    return new History(parts)
+  slice(start: number, end: number = this.#parts()): History {
+    const length = this.#parts()
+    const [from, to] = [start, end].map((at) => Math.min(Math.max(at < 0 ? at + length : at, 0), length))
+    return this.#derive((native) => native.slice(Math.min(from ?? 0, to ?? 0), to ?? 0))
   }
 
   /** The parts along the first dimension. @throws {FulmarError} `SHAPE_MISMATCH` for one message. */
   rows(): History[] {
-    return partsOf(this.#node).map((part) => new History(part))
+    return Array.from({ length: this.#parts() }, (_, index) => this.at(index))
   }
 
   /**
@@ -268,13 +261,7 @@ export class History implements Iterable<Message> {
    * {@link History.fromChats} for messages. Nothing has changed then.
    */
   append(item: Message | History | readonly Nested<Message>[], options: GrowOptions = {}): History {
-    const node = nodeOf(item)
-    if (this.rank === 0)
-      throw mismatch('history must have a dimension to append along (unsqueeze it first): got one message')
-    if (rankOf(node) + 1 !== this.rank) {
-      throw mismatch(`the new message must have one dimension fewer than ${this.rank}: got ${rankOf(node)}`)
-    }
-    return this.#grown(unsqueezed(node, dimOf(options, this.rank)), options)
+    return this.#grown(item, options, (native, dim, more) => native.append(dim, more))
   }
 
   /**
@@ -285,21 +272,22 @@ export class History implements Iterable<Message> {
     items: History | readonly Message[] | readonly Nested<Message>[],
     options: GrowOptions = {},
   ): History {
-    const node = nodeOf(items)
-    if (rankOf(node) !== this.rank || this.rank === 0) {
-      const rule = 'the new history to extend with must have the rank of this one'
-      throw mismatch(`${rule}, ${this.rank}, from 1: got ${rankOf(node)}`)
-    }
-    return this.#grown(node, options)
+    return this.#grown(items, options, (native, dim, more) => native.extend(dim, more))
   }
 
-  #grown(items: Node, options: GrowOptions): History {
+  #grown(
+    given: unknown,
+    options: GrowOptions,
+    grow: (native: RawHistory, dim: number, more: RawHistory) => void,
+  ): History {
     checkKnownKeys('options', options, ['dim', 'inPlace'])
-    const node = joined(this.#node, items, dimOf(options, this.rank))
-    if (!options.inPlace) return new History(node)
-    this.#node = node
-    this.#messages = undefined
-    return this
+    // One message has no dimension at all, and the core says so.
+    const dim = this.rank === 0 ? 0 : dimOf(options, this.rank)
+    const target = options.inPlace ? this : this.#derive((native) => native.copy())
+    withRaw(given, (more) => target.#native.call((native) => grow(native, dim, more)))
+    target.#shape = undefined
+    target.#nested = undefined
+    return target
   }
 
   /**
@@ -307,17 +295,18 @@ export class History implements Iterable<Message> {
    * @throws {FulmarError} `OUT_OF_RANGE` for another `dim`; `LIMIT_EXCEEDED` past 8 dimensions.
    */
   unsqueeze(dim: number): History {
-    return new History(checkedNode(unsqueezed(this.#node, dimOf({ dim }, this.rank + 1))))
+    const at = dimOf({ dim }, this.rank + 1)
+    return this.#derive((native) => native.unsqueeze(at))
   }
 
   /** The batch with conversations made equally long by messages of role `<none>` at the end; they are never rendered. */
   toPadded(): History {
-    return new History(padded(this.#node, longest(this.#node)))
+    return this.#derive((native) => native.padded())
   }
 
   /** The history without messages of role `<none>`. */
   toRagged(): History {
-    return new History(this.#node instanceof Leaf ? this.#node : withoutPadding(this.#node))
+    return this.#derive((native) => native.unpadded())
   }
 
   /**
@@ -341,30 +330,51 @@ export class History implements Iterable<Message> {
 
   /** The JSON text of the dictionaries, numbers as they came. */
   toJsonText(): string {
-    return textOf(this.#node)
+    return this.#native.call((native) => native.toJson())
   }
 
   /** The dictionaries, as they came: ready for JSON. */
   toJSON(): unknown {
-    return mapped(this.#node, (message) => message)
+    return this.#read()
   }
 
   [Symbol.iterator](): Iterator<Message> {
     return this.messages[Symbol.iterator]()
   }
+
+  /** @internal Lets a template reach the native object. */
+  withNative<R>(body: (native: RawHistory) => R): R {
+    return this.#native.call(body)
+  }
+
+  /** Gives the native memory back; parts and copies live on. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+
+  #derive(make: (native: RawHistory) => RawHistory): History {
+    return new History(() => this.#native.call(make))
+  }
+
+  #parts(): number {
+    if (this.rank === 0) throw mismatch('history must have a dimension: got one message')
+    return this.length
+  }
 }
 
-const PADDING = new Leaf('{"role":"<none>","content":""}')
+/** The messages that a caller gives. */
+function rawOf(given: unknown): RawHistory {
+  return new raw.History(typeof given === 'string' ? wellFormed(given) : String(JSON.stringify(given)))
+}
 
-/** The checked node of what a caller gives. */
-function nodeOf(given: unknown): Node {
-  if (given instanceof History) return unwrap(given)
-  return leaves(
-    call(() => {
-      const text = typeof given === 'string' ? wellFormed(given) : String(JSON.stringify(given))
-      return raw.readMessages(text)
-    }),
-  )
+function withRaw<R>(given: unknown, body: (native: RawHistory) => R): R {
+  if (given instanceof History) return unwrap(given).call(body)
+  const native = call(() => rawOf(given))
+  try {
+    return body(native)
+  } finally {
+    native.free()
+  }
 }
 
 /** Text that UTF-8 can hold: halves of surrogate pairs would silently become another character on the way to the core. */
@@ -374,106 +384,14 @@ function wellFormed(text: string): string {
   throw new FulmarError('MALFORMED', `text must be well-formed: got half a surrogate pair at index ${index}`)
 }
 
-/** The node of nested lists of JSON texts. */
-function leaves(json: string): Node {
-  const wrap = (value: string | readonly unknown[]): Node =>
-    typeof value === 'string'
-      ? new Leaf(value)
-      : value.map((item) => wrap(item as string | readonly unknown[]))
-  return wrap(JSON.parse(json))
-}
-
-/** Refuses what is longer or deeper than a history may be. */
-function checkedNode(node: Node): Node {
-  // The core knows how deep: an empty history of the same rank asks it.
-  call(() => raw.readMessages('['.repeat(rankOf(node)) + ']'.repeat(rankOf(node)) || '[]'))
-  if (!(node instanceof Leaf) && rankOf(node) === 1) call(() => raw.checkNumMessages(node.length))
-  return node
-}
-
-function rankOf(node: Node): number {
-  if (node instanceof Leaf) return 0
-  const [first] = node
-  return first === undefined ? 1 : 1 + rankOf(first)
-}
-
-function shapeOf(node: Node): number[] {
-  if (node instanceof Leaf) return []
-  const [inner = [], ...others] = node.map(shapeOf)
-  return [
-    node.length,
-    ...inner.map((length, dim) => (others.every((other) => other[dim] === length) ? length : -1)),
-  ]
-}
-
-function leavesOf(node: Node): Leaf[] {
-  const parts = node instanceof Leaf ? [node] : node
-  return parts.map((part) => {
-    if (part instanceof Leaf) return part
-    throw mismatch(`messages must be one conversation, of rank 1: got rank ${rankOf(node)}`)
-  })
-}
-
-function partsOf(node: Node): readonly Node[] {
-  if (node instanceof Leaf) throw mismatch('history must have a dimension: got one message')
-  return node
-}
-
-function mapped<T>(node: Node, of: (message: Message) => T): Nested<T> {
-  return node instanceof Leaf ? of(node.message) : node.map((part) => mapped(part, of))
-}
-
-function textOf(node: Node): string {
-  return node instanceof Leaf ? node.json : `[${node.map(textOf).join(',')}]`
+function mapped<T>(node: Nested<Message>, of: (message: Message) => T): Nested<T> {
+  return Array.isArray(node) ? node.map((part) => mapped(part, of)) : of(node as Message)
 }
 
 function dimOf({ dim = -1 }: GrowOptions, rank: number): number {
   const at = dim < 0 ? dim + rank : dim
   if (Number.isInteger(at) && at >= 0 && at < rank) return at
   throw new FulmarError('OUT_OF_RANGE', `dim must lie within the ${rank} that there are: got ${dim}`)
-}
-
-function unsqueezed(node: Node, dim: number): Node {
-  if (dim === 0) return [node]
-  const parts = partsOf(node)
-  if (parts.length === 0)
-    throw new FulmarError('EMPTY', 'messages must be at least 1 for a new dimension: got 0')
-  return parts.map((part) => unsqueezed(part, dim - 1))
-}
-
-function joined(held: Node, items: Node, dim: number): Node {
-  const [left, right] = [partsOf(held), partsOf(items)]
-  if (dim === 0) return checkedNode([...left, ...right])
-  if (left.length !== right.length) {
-    throw mismatch(`batches must have one length: got ${left.length} and ${right.length}`)
-  }
-  return left.map((part, index) => joined(part, right[index] ?? [], dim - 1))
-}
-
-function longest(node: Node): number {
-  if (node instanceof Leaf) return 0
-  return rankOf(node) === 1 ? node.length : node.reduce((most, part) => Math.max(most, longest(part)), 0)
-}
-
-function padded(node: Node, length: number): Node {
-  if (node instanceof Leaf) return node
-  if (rankOf(node) > 1) return node.map((part) => padded(part, length))
-  return Array.from({ length }, (_, index) => node[index] ?? PADDING)
-}
-
-function withoutPadding(node: readonly Node[]): Node {
-  const kept = node.filter((part) => !(part instanceof Leaf && part.message.role === '<none>'))
-  return kept.map((part) => (part instanceof Leaf ? part : withoutPadding(part)))
-}
-
-function zeroOf(shape: readonly number[]): History {
-  const lengths = shape.map((length) => (length === -1 ? 1 : length))
-  call(() => raw.checkNumMessages(lengths.reduce((product, length) => product * length, 1)))
-  const build = (dims: readonly number[]): unknown =>
-    dims.length === 0
-      ? { role: 'user', content: 'foo' }
-      : Array.from({ length: dims[0] ?? 0 }, () => build(dims.slice(1)))
-  return History.fromChats(JSON.stringify(build(lengths)))
 }
 
 function mismatch(detail: string): FulmarError {

@@ -164,11 +164,30 @@ export interface RawLedger extends RawOwner {
   trainingSamples(advantage?: number | null): RawSamples
 }
 
-export interface RawTemplatedChat {
-  readonly text: string
+export interface RawEncodedChats {
+  /** `[S + 1]`. */
+  readonly offsets: Uint32Array
   readonly ids: Uint32Array
+  /** Empty if no mask was asked for. */
   readonly assistantMask: Uint8Array
-  readonly endOfTurnMask: Uint8Array
+}
+
+export interface RawHistory extends RawOwner {
+  /** -1 where rows differ. */
+  shape(): Int32Array
+  toJson(): string
+  copy(): RawHistory
+  at(index: number): RawHistory
+  slice(start: number, end: number): RawHistory
+  unsqueeze(dim: number): RawHistory
+  padded(): RawHistory
+  unpadded(): RawHistory
+  /** In place. */
+  append(dim: number, item: RawHistory): void
+  /** In place. */
+  extend(dim: number, items: RawHistory): void
+  render(template: RawTemplate, options: string): string[]
+  encode(template: RawTemplate, tokenizer: RawTokenizer, options: string): RawEncodedChats
 }
 
 export interface RawTokenMasks {
@@ -178,19 +197,13 @@ export interface RawTokenMasks {
 }
 
 export interface RawChat {
-  /** Nested JSON lists of JSON texts, one a message. */
-  readMessages(messages: string): string
-  checkNumMessages(numMessages: number): void
   contentBase(piece: string): string
-  messagesFromText(text: string, template?: string, eosToken?: string): string
-  renderChat(template: RawTemplate, messages: string, options: string): string
-  applyChatTemplate(
-    template: RawTemplate,
-    tokenizer: RawTokenizer,
-    messages: string,
-    options: string,
-  ): RawTemplatedChat
   tokenMasks(rendered: RawRendered, stopIds: Uint32Array, options: string): RawTokenMasks
+  readonly History: {
+    new (messages: string): RawHistory
+    fromText(text: string, template?: string, eosToken?: string): RawHistory
+    zero(shape: Float64Array): RawHistory
+  }
   readonly Renderer: new (tokenizer: RawTokenizer, config: string) => RawRenderer
   readonly Ledger: {
     new (): RawLedger

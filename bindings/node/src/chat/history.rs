@@ -1,27 +1,16 @@
-//! Histories: messages as JSON texts, through templates and back.
+//! Histories: messages in the core, through templates and back.
 
 use fulmar::chat;
-use fulmar::core::{index_from_f64, options_from_json};
-use napi::bindgen_prelude::{Uint8Array, Uint32Array};
+use fulmar::core::{index_from_f64, indices_from_f64, options_from_json};
+use napi::bindgen_prelude::{Int32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 use serde_json::json;
 
 use super::{Rendered, bytes};
 use crate::error::{Result, guard};
+use crate::slot::Slot;
 use crate::template::Template;
 use crate::tokenizer::Tokenizer;
-
-/// The JSON texts of messages, in lists nested as they come.
-#[napi]
-pub fn read_messages(messages: String) -> Result<String> {
-    guard(|| Ok(chat::History::from_json(&messages)?.to_texts().to_string()))
-}
-
-/// Refuses too many messages for one conversation.
-#[napi]
-pub fn check_num_messages(num_messages: f64) -> Result<()> {
-    guard(|| chat::check_num_messages(index_from_f64("messages", num_messages)?))
-}
 
 /// A piece of content, checked.
 #[napi]
@@ -29,63 +18,172 @@ pub fn content_base(piece: String) -> Result<String> {
     guard(|| Ok(json!(options_from_json::<chat::ContentBase>("content", &piece)?).to_string()))
 }
 
-/// The messages of a rendered text, as JSON.
-#[napi]
-pub fn messages_from_text(
-    text: String,
-    template: Option<String>,
-    eos_token: Option<String>,
-) -> Result<String> {
-    guard(|| {
-        let format = chat::TextFormat::choose(template.as_deref(), &text)?;
-        Ok(chat::from_text(&text, format, eos_token.as_deref())?.to_texts().to_string())
-    })
-}
-
-/// The text of one conversation.
-#[napi]
-pub fn render_chat(template: &Template, messages: String, options: String) -> Result<String> {
-    guard(|| {
-        let (history, options) =
-            (chat::History::from_json(&messages)?, options_from_json("options", &options)?);
-        let render = |template: &mut _| chat::apply_chat_template(template, None, history.chat()?, &options);
-        Ok(template.inner.with(render)?.text)
-    })
-}
-
-/// A text and its ids; the masks are `[T]`, or empty where none was asked for.
+/// Ids of conversations, one behind the other. `offsets` is `[S + 1]`, the others `[T]`; the mask is empty where none was
+/// asked for.
 #[napi(object)]
-pub struct TemplatedChat {
-    pub text: String,
+pub struct EncodedChats {
+    pub offsets: Uint32Array,
     pub ids: Uint32Array,
     pub assistant_mask: Uint8Array,
-    pub end_of_turn_mask: Uint8Array,
 }
 
-/// One conversation through a template and a tokenizer.
+/// Messages of `fulmar_chat::History`.
 #[napi]
-pub fn apply_chat_template(
-    template: &Template,
-    tokenizer: &Tokenizer,
-    messages: String,
-    options: String,
-) -> Result<TemplatedChat> {
-    guard(|| {
-        let (history, options) =
-            (chat::History::from_json(&messages)?, options_from_json("options", &options)?);
-        let tokenizer = tokenizer.share()?;
-        let render = |template: &mut _| {
-            chat::apply_chat_template(template, Some(&*tokenizer), history.chat()?, &options)
-        };
-        let chat = template.inner.with(render)?;
-        let masks = chat.masks.unwrap_or_default();
-        Ok(TemplatedChat {
-            text: chat.text,
-            ids: chat.ids.into(),
-            assistant_mask: bytes(&masks.assistant),
-            end_of_turn_mask: bytes(&masks.end_of_turn),
+pub struct History {
+    inner: Slot<chat::History>,
+}
+
+impl From<chat::History> for History {
+    fn from(history: chat::History) -> Self {
+        Self { inner: Slot::new("History", history) }
+    }
+}
+
+#[napi]
+impl History {
+    /// Reads JSON.
+    #[napi(constructor)]
+    pub fn new(messages: String) -> Result<Self> {
+        guard(|| Ok(chat::History::from_json(&messages)?.into()))
+    }
+
+    /// The messages of a rendered text.
+    #[napi(factory)]
+    pub fn from_text(text: String, template: Option<String>, eos_token: Option<String>) -> Result<Self> {
+        guard(|| {
+            let format = chat::TextFormat::choose(template.as_deref(), &text)?;
+            Ok(chat::from_text(&text, format, eos_token.as_deref())?.into())
         })
-    })
+    }
+
+    /// The example of a shape.
+    #[napi(factory)]
+    pub fn zero(shape: &[f64]) -> Result<Self> {
+        guard(|| {
+            let shape = indices_from_f64("shape", shape)?.into_iter().map(Some).collect();
+            Ok(chat::HistorySpec { shape }.zero()?.into())
+        })
+    }
+
+    /// The length of each dimension, -1 where rows differ.
+    #[napi]
+    pub fn shape(&self) -> Result<Int32Array> {
+        guard(|| self.inner.with(|history| Ok(history.lengths().into())))
+    }
+
+    /// The dictionaries as JSON.
+    #[napi]
+    pub fn to_json(&self) -> Result<String> {
+        guard(|| self.inner.with(|history| Ok(history.to_json())))
+    }
+
+    /// Another one with the same messages.
+    #[napi]
+    pub fn copy(&self) -> Result<Self> {
+        guard(|| self.inner.with(|history| Ok(history.clone().into())))
+    }
+
+    /// A part of the first dimension.
+    #[napi]
+    pub fn at(&self, index: f64) -> Result<Self> {
+        guard(|| {
+            let at = index_from_f64("index", index)?.cast_signed();
+            self.inner.with(|history| Ok(history.at(at)?.into()))
+        })
+    }
+
+    /// Parts of the first dimension.
+    #[napi]
+    pub fn slice(&self, start: f64, end: f64) -> Result<Self> {
+        guard(|| {
+            let (start, end) = (index_from_f64("start", start)?, index_from_f64("end", end)?);
+            self.inner.with(|history| Ok(history.slice(start, end)?.into()))
+        })
+    }
+
+    /// A new dimension of length 1.
+    #[napi]
+    pub fn unsqueeze(&self, dim: f64) -> Result<Self> {
+        guard(|| {
+            let dim = index_from_f64("dim", dim)?.cast_signed();
+            self.inner.with(|history| Ok(history.unsqueeze(dim)?.into()))
+        })
+    }
+
+    /// The padded view.
+    #[napi]
+    pub fn padded(&self) -> Result<Self> {
+        guard(|| self.inner.with(|history| Ok(history.padded().into())))
+    }
+
+    /// The history without padding.
+    #[napi]
+    pub fn unpadded(&self) -> Result<Self> {
+        guard(|| self.inner.with(|history| Ok(history.unpadded().into())))
+    }
+
+    /// Adds one part, in place.
+    #[napi]
+    pub fn append(&self, dim: f64, item: &History) -> Result<()> {
+        guard(|| {
+            let (dim, item) =
+                (index_from_f64("dim", dim)?.cast_signed(), item.inner.with(|item| Ok(item.clone()))?);
+            self.inner.with(|history| history.append_at(dim, &item))
+        })
+    }
+
+    /// Joins parts, in place.
+    #[napi]
+    pub fn extend(&self, dim: f64, items: &History) -> Result<()> {
+        guard(|| {
+            let (dim, items) =
+                (index_from_f64("dim", dim)?.cast_signed(), items.inner.with(|items| Ok(items.clone()))?);
+            self.inner.with(|history| history.extend_at(dim, items))
+        })
+    }
+
+    /// The text of each conversation.
+    #[napi]
+    pub fn render(&self, template: &Template, options: String) -> Result<Vec<String>> {
+        guard(|| {
+            let options = options_from_json("options", &options)?;
+            let template = template.inner.with(|template| Ok(template.clone()))?;
+            let history = self.inner.with(|history| Ok(history.clone()))?;
+            Ok(history
+                .apply_chat_template(&template, None, &options)?
+                .into_iter()
+                .map(|chat| chat.text)
+                .collect())
+        })
+    }
+
+    /// The ids of each conversation, and its mask.
+    #[napi]
+    pub fn encode(
+        &self,
+        template: &Template,
+        tokenizer: &Tokenizer,
+        options: String,
+    ) -> Result<EncodedChats> {
+        guard(|| {
+            let options = options_from_json("options", &options)?;
+            let template = template.inner.with(|template| Ok(template.clone()))?;
+            let history = self.inner.with(|history| Ok(history.clone()))?;
+            let chats = history.apply_chat_template(&template, Some(&*tokenizer.share()?), &options)?;
+            let chats = chat::EncodedChats::new(&chats)?;
+            Ok(EncodedChats {
+                offsets: chats.offsets.into(),
+                ids: chats.ids.into(),
+                assistant_mask: bytes(&chats.assistant_mask),
+            })
+        })
+    }
+
+    /// Drops the messages.
+    #[napi]
+    pub fn free(&self) -> Result<()> {
+        guard(|| self.inner.free())
+    }
 }
 
 /// Masks by origin, each `[T]`.

@@ -1,7 +1,9 @@
-//! Histories: messages as JSON texts, through templates and back.
+//! Histories: messages in the core, through templates and back.
+
+use std::cell::RefCell;
 
 use fulmar::chat;
-use fulmar::core::{index_from_f64, options_from_json};
+use fulmar::core::{index_from_f64, indices_from_f64, options_from_json};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
 
@@ -10,75 +12,141 @@ use crate::error::{Result, guard};
 use crate::template::Template;
 use crate::tokenizer::Tokenizer;
 
-/// The JSON texts of messages, in lists nested as they come.
-#[wasm_bindgen(js_name = readMessages)]
-pub fn read_messages(messages: &str) -> Result<String> {
-    guard(|| Ok(chat::History::from_json(messages)?.to_texts().to_string()))
-}
-
-/// Refuses too many messages for one conversation.
-#[wasm_bindgen(js_name = checkNumMessages)]
-pub fn check_num_messages(num_messages: f64) -> Result<()> {
-    guard(|| chat::check_num_messages(index_from_f64("messages", num_messages)?))
-}
-
 /// A piece of content, checked.
 #[wasm_bindgen(js_name = contentBase)]
 pub fn content_base(piece: &str) -> Result<String> {
     guard(|| Ok(json!(options_from_json::<chat::ContentBase>("content", piece)?).to_string()))
 }
 
-/// The messages of a rendered text, as JSON.
-#[wasm_bindgen(js_name = messagesFromText)]
-pub fn messages_from_text(text: &str, template: Option<String>, eos_token: Option<String>) -> Result<String> {
-    guard(move || {
-        let format = chat::TextFormat::choose(template.as_deref(), text)?;
-        Ok(chat::from_text(text, format, eos_token.as_deref())?.to_texts().to_string())
-    })
-}
-
-/// The text of one conversation.
-#[wasm_bindgen(js_name = renderChat)]
-pub fn render_chat(template: &Template, messages: &str, options: &str) -> Result<String> {
-    guard(|| {
-        let (history, options) =
-            (chat::History::from_json(messages)?, options_from_json("options", options)?);
-        Ok(chat::apply_chat_template(&template.inner, None, history.chat()?, &options)?.text)
-    })
-}
-
-/// A text and its ids; the masks are `[T]`, or empty where none was asked for.
+/// Ids of conversations, one behind the other. `offsets` is `[S + 1]`, the others `[T]`; the mask is empty where none was
+/// asked for.
 #[wasm_bindgen(getter_with_clone)]
-pub struct TemplatedChat {
-    pub text: String,
+pub struct EncodedChats {
+    pub offsets: Vec<u32>,
     pub ids: Vec<u32>,
     #[wasm_bindgen(js_name = assistantMask)]
     pub assistant_mask: Vec<u8>,
-    #[wasm_bindgen(js_name = endOfTurnMask)]
-    pub end_of_turn_mask: Vec<u8>,
 }
 
-/// One conversation through a template and a tokenizer.
-#[wasm_bindgen(js_name = applyChatTemplate)]
-pub fn apply_chat_template(
-    template: &Template,
-    tokenizer: &Tokenizer,
-    messages: &str,
-    options: &str,
-) -> Result<TemplatedChat> {
-    guard(|| {
-        let (history, options) =
-            (chat::History::from_json(messages)?, options_from_json("options", options)?);
-        let tokenizer = Some(&*tokenizer.inner);
-        let chat = chat::apply_chat_template(&template.inner, tokenizer, history.chat()?, &options)?;
-        let masks = chat.masks.unwrap_or_default();
-        Ok(TemplatedChat {
-            text: chat.text,
-            ids: chat.ids,
-            assistant_mask: bytes(&masks.assistant),
-            end_of_turn_mask: bytes(&masks.end_of_turn),
+/// Messages of `fulmar_chat::History`.
+#[wasm_bindgen]
+pub struct History {
+    inner: RefCell<chat::History>,
+}
+
+impl From<chat::History> for History {
+    fn from(history: chat::History) -> Self {
+        Self { inner: RefCell::new(history) }
+    }
+}
+
+#[wasm_bindgen]
+impl History {
+    /// Reads JSON.
+    #[wasm_bindgen(constructor)]
+    pub fn new(messages: &str) -> Result<Self> {
+        guard(|| Ok(chat::History::from_json(messages)?.into()))
+    }
+
+    /// The messages of a rendered text.
+    #[wasm_bindgen(js_name = fromText)]
+    pub fn from_text(text: &str, template: Option<String>, eos_token: Option<String>) -> Result<Self> {
+        guard(move || {
+            let format = chat::TextFormat::choose(template.as_deref(), text)?;
+            Ok(chat::from_text(text, format, eos_token.as_deref())?.into())
         })
-    })
+    }
+
+    /// The example of a shape.
+    pub fn zero(shape: &[f64]) -> Result<Self> {
+        guard(|| {
+            let shape = indices_from_f64("shape", shape)?.into_iter().map(Some).collect();
+            Ok(chat::HistorySpec { shape }.zero()?.into())
+        })
+    }
+
+    /// The length of each dimension, -1 where rows differ.
+    pub fn shape(&self) -> Result<Vec<i32>> {
+        guard(|| Ok(self.inner.borrow().lengths()))
+    }
+
+    /// The dictionaries as JSON.
+    #[wasm_bindgen(js_name = toJson)]
+    pub fn to_json(&self) -> Result<String> {
+        guard(|| Ok(self.inner.borrow().to_json()))
+    }
+
+    /// Another one with the same messages.
+    pub fn copy(&self) -> Result<Self> {
+        guard(|| Ok(self.inner.borrow().clone().into()))
+    }
+
+    /// A part of the first dimension.
+    pub fn at(&self, index: f64) -> Result<Self> {
+        guard(|| Ok(self.inner.borrow().at(index_from_f64("index", index)?.cast_signed())?.into()))
+    }
+
+    /// Parts of the first dimension.
+    pub fn slice(&self, start: f64, end: f64) -> Result<Self> {
+        guard(|| {
+            let (start, end) = (index_from_f64("start", start)?, index_from_f64("end", end)?);
+            Ok(self.inner.borrow().slice(start, end)?.into())
+        })
+    }
+
+    /// A new dimension of length 1.
+    pub fn unsqueeze(&self, dim: f64) -> Result<Self> {
+        guard(|| Ok(self.inner.borrow().unsqueeze(index_from_f64("dim", dim)?.cast_signed())?.into()))
+    }
+
+    /// The padded view.
+    pub fn padded(&self) -> Result<Self> {
+        guard(|| Ok(self.inner.borrow().padded().into()))
+    }
+
+    /// The history without padding.
+    pub fn unpadded(&self) -> Result<Self> {
+        guard(|| Ok(self.inner.borrow().unpadded().into()))
+    }
+
+    /// Adds one part, in place.
+    pub fn append(&self, dim: f64, item: &History) -> Result<()> {
+        guard(|| {
+            let item = item.inner.borrow().clone();
+            self.inner.borrow_mut().append_at(index_from_f64("dim", dim)?.cast_signed(), &item)
+        })
+    }
+
+    /// Joins parts, in place.
+    pub fn extend(&self, dim: f64, items: &History) -> Result<()> {
+        guard(|| {
+            let items = items.inner.borrow().clone();
+            self.inner.borrow_mut().extend_at(index_from_f64("dim", dim)?.cast_signed(), items)
+        })
+    }
+
+    /// The text of each conversation.
+    pub fn render(&self, template: &Template, options: &str) -> Result<Vec<String>> {
+        guard(|| {
+            let options = options_from_json("options", options)?;
+            let chats = self.inner.borrow().apply_chat_template(&template.inner, None, &options)?;
+            Ok(chats.into_iter().map(|chat| chat.text).collect())
+        })
+    }
+
+    /// The ids of each conversation, and its mask.
+    pub fn encode(&self, template: &Template, tokenizer: &Tokenizer, options: &str) -> Result<EncodedChats> {
+        guard(|| {
+            let (options, tokenizer) = (options_from_json("options", options)?, Some(&*tokenizer.inner));
+            let chats = self.inner.borrow().apply_chat_template(&template.inner, tokenizer, &options)?;
+            let chats = chat::EncodedChats::new(&chats)?;
+            Ok(EncodedChats {
+                offsets: chats.offsets,
+                ids: chats.ids,
+                assistant_mask: bytes(&chats.assistant_mask),
+            })
+        })
+    }
 }
 
 /// Masks by origin, each `[T]`.
