@@ -1,6 +1,6 @@
 /** The stages of `npm test`, in their order. Each resolves with its counts; one without tests of its own is one test. */
 
-import { readFileSync, rmSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import {
   buildAddon,
@@ -43,10 +43,11 @@ async function counted(running, counts) {
   return outcome(found.passed, found.failed, found.skipped, found.failed ? output : '')
 }
 
-/** Sums every `N passed, N failed` or libtest's `N passed; N failed; N ignored`. */
+/** Sums every `N passed, N failed` or libtest's `N passed; N failed; N ignored`; decisions of `conform` are no tests. */
 function countLines(output) {
   const found = { passed: 0, failed: 0, skipped: 0 }
-  for (const match of output.matchAll(/(\d+) passed[,;] (\d+) failed(?:[,;] (\d+) (?:ignored|skipped))?/g)) {
+  const line = /(\d+) passed[,;] (\d+) failed(?:, \d+ by decision)?(?:[,;] (\d+) (?:ignored|skipped))?/g
+  for (const match of output.matchAll(line)) {
     found.passed += Number(match[1])
     found.failed += Number(match[2])
     found.skipped += Number(match[3] ?? 0)
@@ -75,6 +76,31 @@ async function vitest(project) {
   })
 }
 
+/** The counts that `node --test` prints at its end. */
+function countTap(output) {
+  const [passed = 0, failed = 0, skipped = 0] = ['pass', 'fail', 'skipped'].map((name) =>
+    Number(new RegExp(`^# ${name} (\\d+)$`, 'm').exec(output)?.[1] ?? 0),
+  )
+  return { passed, failed, skipped }
+}
+
+/** The golden rows that `npm run conform` compares with; those of mathematics are compared by other tests. */
+function goldenFiles() {
+  const rows = /^tests\/golden\/(llm\/\w+|tokenizer\/\w+\/(batch|decode|encode))\.jsonl$/
+  const files = readdirSync(join(root, 'tests/golden'), { recursive: true })
+  return files
+    .map((file) => `tests/golden/${file.replaceAll('\\', '/')}`)
+    .filter((file) => rows.test(file))
+    .sort()
+}
+
+const conform = (backend) => program('scripts/conform.mjs', '--backend', backend, ...goldenFiles())
+const runnerTests = () =>
+  counted(
+    run(process.execPath, ['--test', '--test-reporter=tap', 'tests/conformance/run.test.mjs']),
+    countTap,
+  )
+
 const program = (file, ...args) => counted(run(process.execPath, [file, ...args]), countLines)
 const cargo = (...args) => run('cargo', args)
 
@@ -101,8 +127,11 @@ export const STAGES = [
   { name: 'addon', run: () => built(buildAddon) },
   { name: 'dist', run: () => built(compileSources) },
   { name: 'native', run: () => vitest('native') },
+  { name: 'conform', run: () => conform('native') },
+  { name: 'conform-runner', run: runnerTests },
   { name: 'wasm-build', run: buildWasmOrSkip },
   { name: 'wasm', wasm: true, like: 'native', run: () => vitest('wasm') },
+  { name: 'conform-wasm', wasm: true, like: 'conform', run: () => conform('wasm') },
   { name: 'docs-examples', run: () => program('scripts/jsdoc-examples.mjs', 'native') },
   {
     name: 'docs-examples-wasm',

@@ -1,9 +1,8 @@
 /** Rows of TorchRL's `History`: rendering and parsing back, masks, the choice of a template, append and extend. */
 
-import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import { FulmarError, HfTokenizer, History, TemplateRegistry } from 'fulmar'
+import { beside } from './beside.mjs'
 import { compareMessages, compareParseError } from './parsing.mjs'
 import { textDifference } from './rendering.mjs'
 
@@ -41,8 +40,8 @@ class Siblings {
   }
 
   tokenizer(name) {
-    const folder = join(this.#folder, 'tokenizers', name)
-    if (!existsSync(join(folder, 'tokenizer.json'))) return undefined
+    const folder = beside(this.#folder, `tokenizers/${name}`)
+    if (folder === undefined) return undefined
     if (!this.#tokenizers.has(name)) this.#tokenizers.set(name, HfTokenizer.fromFolder(folder))
     return this.#tokenizers.get(name)
   }
@@ -50,8 +49,8 @@ class Siblings {
   /** A template by name: the registry's own, or else a file of another project. */
   async template(name) {
     if (TemplateRegistry.builtin.names.includes(name)) return { templateName: name }
-    const path = join(this.#folder, 'templates', `${name.replace(/\.jinja$/, '')}.jinja`)
-    return existsSync(path) ? { template: await readFile(path, 'utf8') } : { templateName: name }
+    const path = beside(this.#folder, `templates/${name.replace(/\.jinja$/, '')}.jinja`)
+    return path === undefined ? { templateName: name } : { template: await readFile(path, 'utf8') }
   }
 }
 

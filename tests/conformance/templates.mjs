@@ -2,7 +2,8 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Template } from 'fulmar'
+import { Template, TemplateRegistry } from 'fulmar'
+import { beside } from './beside.mjs'
 import { members } from './raw-json.mjs'
 import { compareRendering } from './rendering.mjs'
 
@@ -22,12 +23,12 @@ export const templates = {
     if (cases === undefined) return { skipped: 'template_cases.json' }
     const given = cases.get(value.case)
     if (given === undefined) return `template_cases.json must have the case ${value.case}`
-    const path = join(folder, value.source)
-    if (!existsSync(path)) return { skipped: value.source }
+    const source = sourceOf(value.source, folder)
+    if (source === undefined) return { skipped: 'templates of other projects' }
     const { messages, tools } = Object.fromEntries(members(given))
     return compareRendering(value, value.assistant_char_spans, () => {
-      if (!compiled.has(path)) compiled.set(path, new Template(readFileSync(path, 'utf8')))
-      return compiled.get(path).render({
+      if (!compiled.has(source)) compiled.set(source, new Template(source))
+      return compiled.get(source).render({
         messages,
         ...(tools !== undefined && tools !== 'null' && { tools }),
         addGenerationPrompt: value.add_generation_prompt,
@@ -38,4 +39,15 @@ export const templates = {
       })
     })
   },
+}
+
+/** TorchRL's templates are also ours, in our own words: rendering is the same. */
+const OURS = /^templates\/torchrl\/(\w+)\.jinja$/
+
+function sourceOf(name, folder) {
+  const path = beside(folder, name)
+  if (path !== undefined) return readFileSync(path, 'utf8')
+  const [, ours] = OURS.exec(name) ?? []
+  const { names } = TemplateRegistry.builtin
+  return ours !== undefined && names.includes(ours) ? TemplateRegistry.builtin.source(ours) : undefined
 }

@@ -1,0 +1,24 @@
+/**
+ * Where the files are that rows name. They lie beside the file of rows; for the copies of rows in `tests/golden`,
+ * tokenizers are shared, and templates of other projects are not kept here but may lie in a folder beside the checkout.
+ */
+
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+
+const ELSEWHERE = [
+  { prefix: 'tokenizers/', folder: join(root, 'tests/golden/tokenizer') },
+  { prefix: 'templates/', folder: join(root, '../shared/golden/llm/templates') },
+]
+
+/** The path of `name`, a path relative to `folder`; `undefined` if it is nowhere. */
+export function beside(folder, name) {
+  const paths = [join(folder, name)]
+  for (const { prefix, folder: other } of ELSEWHERE) {
+    if (name.startsWith(prefix)) paths.push(join(other, name.slice(prefix.length)))
+  }
+  return paths.find((path) => existsSync(path))
+}

@@ -1,0 +1,149 @@
+/** What `npm run conform` promises: a line a file, decisions and skips apart, exit status 1 for any difference. */
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'fulmar-conform-'))
+after(() => rmSync(folder, { recursive: true }))
+
+const golden = (name) => join(root, 'tests/golden', name)
+const rowsOf = (name) => readFileSync(golden(name), 'utf8').split('\n').filter(Boolean)
+
+/** Writes rows as a file of the folder and returns its path. */
+function file(name, rows) {
+  const path = join(folder, name)
+  writeFileSync(path, rows.map((row) => `${typeof row === 'string' ? row : JSON.stringify(row)}\n`).join(''))
+  return path
+}
+
+function conform(...args) {
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    [join(root, 'scripts/conform.mjs'), ...args],
+    {
+      encoding: 'utf8',
+    },
+  )
+  return { status, stdout, stderr }
+}
+
+/** Each topic: one of its files, and what of an expectation can be wrong. */
+const TOPICS = {
+  jinja: {
+    rows: () => rowsOf('llm/jinja.jsonl').filter((line) => typeof JSON.parse(line).expected === 'string'),
+    alter: { text: (row) => ({ ...row, expected: `${row.expected}.` }) },
+  },
+  templates: {
+    rows: () => rowsOf('llm/templates.jsonl').filter((line) => /torchrl\/chatml/.test(line)),
+    beside: ['llm/template_cases.json'],
+    alter: {
+      text: (row) => ({ ...row, expected: row.expected.replace('\n', '\n ') }),
+      spans: (row) => ({ ...row, assistant_char_spans: [[0, 1]] }),
+      failure: (row) => ({ ...row, expected: null, expected_error: { kind: 'TypeError', message: '' } }),
+    },
+  },
+  history: {
+    rows: () => rowsOf('llm/history.jsonl').filter((line) => /"kind": ?"assistant_mask"/.test(line)),
+    alter: {
+      ids: (row) => ({ ...row, input_ids: [...row.input_ids, 0] }),
+      mask: (row) => ({ ...row, assistant_mask: row.assistant_mask.map((bit) => 1 - bit) }),
+    },
+  },
+  encode: {
+    rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
+    beside: ['tokenizer/wordpiece/tokenizer.json'],
+    alter: {
+      ids: (row) => ({ ...row, ids: [...row.ids, 1] }),
+      offsets: (row) => ({
+        ...row,
+        offsets: row.offsets.map(([start, end]) => [start, end + 1]).concat([[0, 0]]),
+      }),
+      decoded: (row) => ({ ...row, decoded: `${row.decoded} ` }),
+      skipped: (row) => ({ ...row, decoded_skip_special: `${row.decoded_skip_special} ` }),
+    },
+  },
+  decode: {
+    rows: () => rowsOf('tokenizer/byte_fallback/decode.jsonl'),
+    beside: ['tokenizer/byte_fallback/tokenizer.json'],
+    alter: {
+      decoded: (row) => ({ ...row, decoded: `x${row.decoded}` }),
+      chunks: (row) => ({
+        ...row,
+        stream_chunks: row.stream_chunks.map((chunk) => `${chunk ?? ''}x`).concat('x'),
+      }),
+    },
+  },
+  batch: {
+    rows: () => rowsOf('tokenizer/wordpiece/batch.jsonl'),
+    beside: ['tokenizer/wordpiece/tokenizer.json'],
+    alter: {
+      ids: (row) => ({ ...row, input_ids: row.input_ids.map((ids) => [...ids, 9]) }),
+      mask: (row) => ({
+        ...row,
+        attention_mask: row.attention_mask.map((mask) => mask.map((bit) => 1 - bit).concat(1)),
+      }),
+    },
+  },
+}
+
+for (const [topic, { rows, beside = [], alter }] of Object.entries(TOPICS)) {
+  test(`${topic}: every altered expectation is a failure, and only it`, () => {
+    for (const name of beside) copyFileSync(golden(name), join(folder, name.split('/').at(-1)))
+    const [first, second] = rows()
+    const right = file(`${topic}.jsonl`, [first, second])
+    const paths = [right]
+    for (const [part, change] of Object.entries(alter)) {
+      paths.push(file(`${topic}-${part}.jsonl`, [first, change(JSON.parse(second))]))
+    }
+    const { status, stdout } = conform(...paths)
+    const counts = stdout.split('\n').filter((line) => / passed, /.test(line))
+    assert.equal(counts[0], `${right}: 2 passed, 0 failed`, stdout)
+    assert.deepEqual(
+      counts.slice(1),
+      paths.slice(1).map((path) => `${path}: 1 passed, 1 failed`),
+      stdout,
+    )
+    assert.equal(stdout.match(/^ {2}line 2: /gm)?.length, paths.length - 1, 'each difference names its line')
+    assert.equal(status, 1)
+    assert.equal(conform(right).status, 0)
+  })
+}
+
+test('decisions and missing files are counted apart, with their reason', () => {
+  const decided = rowsOf('llm/history.jsonl').filter((line) => JSON.parse(line).upstream_bug)
+  const unknown = { ...JSON.parse(rowsOf('llm/templates.jsonl')[0]), source: 'templates/none/none.jinja' }
+  const { status, stdout } = conform(
+    file('decided.jsonl', decided.slice(0, 1)),
+    file('skipped.jsonl', [JSON.stringify(unknown)]),
+  )
+  assert.match(stdout, /decided\.jsonl: 0 passed, 0 failed, 1 by decision\n {2}1 by decision \w/)
+  assert.match(stdout, /skipped\.jsonl: 0 passed, 0 failed, 1 skipped\n {2}1 skipped for want of \w/)
+  assert.equal(status, 0)
+})
+
+test('a file that holds no row, unknown rows or no JSON fails', () => {
+  const paths = [
+    file('empty.jsonl', []),
+    file('unknown.jsonl', [{ colour: 'red' }]),
+    file('broken.jsonl', ['{']),
+  ]
+  for (const path of paths) assert.equal(conform(path).status, 1, path)
+  assert.match(
+    conform(...paths).stdout,
+    /the file must hold a row: got none\n.*\n.*no adapter knows a row of colour/,
+  )
+})
+
+test('wrong arguments are refused before anything is compared', () => {
+  for (const args of [[], ['/no/such/file.jsonl'], ['--backend', 'gpu', 'x'], ['--fast', 'x']]) {
+    const { status, stdout, stderr } = conform(...args)
+    assert.deepEqual([status, stdout], [1, ''], args.join(' '))
+    assert.match(stderr, /got /)
+  }
+})
