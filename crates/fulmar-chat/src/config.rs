@@ -8,7 +8,8 @@ use serde::Deserialize;
 use crate::family::{DeepSeek, Glm45, GptOss, KimiK2, Llama3, MinimaxM2, Qwen3, Qwen25, Qwen35};
 use crate::{
     ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options,
-    MinimaxM2Options, Qwen3Options, Qwen35Options, Qwen36Options, Renderer, Result,
+    MinimaxM2Options, OpaqueOptions, OpaqueRenderer, Qwen3Options, Qwen35Options, Qwen36Options, Renderer,
+    Result,
 };
 
 /// Which family, and its knobs. Unknown names and unknown knobs are refused where this is read from JSON.
@@ -48,12 +49,15 @@ pub enum RendererConfig {
     DeepseekV3(DeepseekV3Options),
     /// DeepSeek R1.
     DeepseekR1(DeepseekR1Options),
+    /// Any chat template: see [`OpaqueRenderer`].
+    Opaque(OpaqueOptions),
 }
 
 /// The renderer of `config` over `tokenizer`.
 ///
 /// # Errors
-/// `Incompatible` if the tokenizer lacks a special token of the family.
+/// `Incompatible` if the tokenizer lacks a special token of the family, or for knobs that contradict each other; what
+/// [`OpaqueRenderer::new`] says.
 ///
 /// # Examples
 /// ```
@@ -79,6 +83,7 @@ pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -
         RendererConfig::MinimaxM2(options) => Ok(Box::new(MinimaxM2::new(tokenizer, options)?)),
         RendererConfig::DeepseekV3(options) => Ok(Box::new(DeepSeek::v3(tokenizer, options)?)),
         RendererConfig::DeepseekR1(options) => Ok(Box::new(DeepSeek::r1(tokenizer, options)?)),
+        RendererConfig::Opaque(options) => Ok(Box::new(OpaqueRenderer::new(tokenizer, options)?)),
         RendererConfig::Qwen3(options) => Ok(Box::new(Qwen3::new(tokenizer, options)?)),
     }
 }

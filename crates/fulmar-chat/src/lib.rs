@@ -16,6 +16,7 @@ mod ledger;
 mod mask;
 mod message;
 mod message_view;
+mod opaque;
 mod python_json;
 mod rendered;
 mod renderer;
@@ -39,6 +40,7 @@ pub use ledger::{
 };
 pub use mask::{MaskOptions, MaskPreset, MaskedTurns, RenderedColumns, Straddling, TokenMasks, token_masks};
 pub use message::Message;
+pub use opaque::{OpaqueOptions, OpaqueRenderer};
 pub use rendered::{Rendered, reject_assistant_in_extension, trim_to_turn_close};
 pub use renderer::{
     Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions,

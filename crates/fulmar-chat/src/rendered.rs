@@ -28,6 +28,24 @@ impl Rendered {
         self.is_content.resize(num_ids, is_content);
         self.origin.resize(num_ids, origin);
     }
+
+    /// Takes the tokens of `other` behind its own.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.ids.append(&mut other.ids);
+        self.message_index.append(&mut other.message_index);
+        self.sampled_mask.append(&mut other.sampled_mask);
+        self.is_content.append(&mut other.is_content);
+        self.origin.append(&mut other.origin);
+    }
+
+    /// Forgets the first `count` tokens, which there are.
+    pub(crate) fn drop_first(&mut self, count: usize) {
+        self.ids.drain(..count);
+        self.message_index.drain(..count);
+        self.sampled_mask.drain(..count);
+        self.is_content.drain(..count);
+        self.origin.drain(..count);
+    }
 }
 
 /// The completion up to its last stop id: what an engine sampled past the end of a turn is no part of the conversation.

@@ -1,0 +1,593 @@
+//! Any chat template as a renderer: the template writes, and this finds out whose the text is.
+//!
+//! A template is asked, never believed. What messages said is found by a second rendering with marks around it, which
+//! counts only if it differs in nothing else. An assistant's turn is what `generation` blocks hold; without such blocks
+//! it is what stands between the generation prompt and the token that ends a turn, and where that cannot be seen, what
+//! longer conversations add to shorter ones. A turn that cannot be found is context of origin [`Origin::Env`].
+//!
+//! A bridge renders a short conversation with the new messages and takes what they add to it, if they change nothing
+//! that stood there before. What users say never becomes a special token, though a template would let it.
+
+mod layout;
+mod marks;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use fulmar_core::{Error, ErrorKind};
+use fulmar_template::{CivilTime, RenderedText, Template, TemplateInput};
+use fulmar_tokenizer::{AddedTokens, Encoding, Tokenizer};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::completion::Completion;
+use crate::config::RendererConfig;
+use crate::family::{Table, refusal_of, within_length};
+use crate::mask::assistant_turns;
+use crate::message_view::{MessageView, origin_of};
+use crate::script::Scaffold;
+use crate::{
+    Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered,
+    Renderer, Result, ThinkingRetention, create_renderer, trim_to_turn_close,
+};
+use layout::{Anchor, Piece, Special, pieces};
+use marks::{Said, find_said};
+
+/// The roles that templates know, most of them only some.
+const ROLES: [(&str, Origin); 8] = [
+    ("system", Origin::System),
+    ("developer", Origin::System),
+    ("user", Origin::User),
+    ("assistant", Origin::Assistant),
+    ("tool", Origin::Tool),
+    ("function", Origin::Tool),
+    ("ipython", Origin::Tool),
+    ("observation", Origin::Tool),
+];
+
+/// What stands for words when a template is asked how it frames them.
+const PROBE: &str = "fulmarprobe";
+
+/// The longest conversation whose turns are looked for by rendering what precedes each of them.
+const PREFIX_MESSAGES_MAX: usize = fulmar_core::limits::MASK_PREFIX_TURNS_MAX;
+
+/// The knobs of a template of any model.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct OpaqueOptions {
+    /// The template's source. Default: the one that came with the tokenizer.
+    pub template: Option<String>,
+    /// Variables of the template, such as `enable_thinking`.
+    pub template_kwargs: Map<String, Value>,
+    /// Variables such as `bos_token`, over those that came with the tokenizer.
+    pub special_tokens: Map<String, Value>,
+    /// What the template's clock shows, as [`CivilTime::parse`] reads it. Without it a template that asks fails.
+    pub now: Option<String>,
+    /// The tokens that end an assistant's turn, the proper one first. Default: the one that the template closes a turn
+    /// with, the tokenizer's `eos_token`, and those of `parser`.
+    pub stop_tokens: Vec<String>,
+    /// The family that completions are read as. Default: all is content, up to the token that ends the turn.
+    pub parser: Option<Box<RendererConfig>>,
+}
+
+/// The renderer of a template. See the module's first lines.
+pub struct OpaqueRenderer {
+    template: Template,
+    special_tokens: Map<String, Value>,
+    template_kwargs: Map<String, Value>,
+    now: Option<CivilTime>,
+    generation_prompt: String,
+    /// The facts that [`Completion`] reads a completion by.
+    table: Table,
+    parser: Option<Box<dyn Renderer>>,
+    /// For each id whether it is a marker: 0 not known yet, 1 no, 2 yes.
+    markers: Vec<AtomicU8>,
+}
+
+/// A conversation as text, with what is known of it.
+struct Draft<'a> {
+    views: &'a [MessageView<'a>],
+    text: String,
+    /// What stands in `generation` blocks, if there are such.
+    spans: Option<Vec<[usize; 2]>>,
+    /// Where the generation prompt begins.
+    whole_end: usize,
+    said: Vec<Said>,
+    encoding: Encoding,
+    specials: Vec<Special>,
+}
+
+/// Tokens and where each begins in the text.
+struct Drawn {
+    rendered: Rendered,
+    starts: Vec<usize>,
+}
+
+impl OpaqueRenderer {
+    /// The renderer of the template of `options`, or of `tokenizer`.
+    ///
+    /// # Errors
+    /// `Incompatible` if there is no template, if nothing ends a turn, or if `parser` is opaque too; `UnknownName` for a
+    /// stop token that `tokenizer` lacks; what [`Template::new`], [`CivilTime::parse`] and [`create_renderer`] say.
+    pub fn new(tokenizer: Arc<dyn Tokenizer>, options: &OpaqueOptions) -> Result<Self> {
+        let Some(source) = options.template.as_deref().or_else(|| tokenizer.chat_template()) else {
+            let detail = "template must be given for a tokenizer that came without one: got none";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        };
+        let template = Template::new(source)?;
+        let mut special_tokens = tokenizer.special_tokens().clone();
+        special_tokens.extend(options.special_tokens.clone());
+        let parser = match options.parser.as_deref() {
+            None => None,
+            Some(RendererConfig::Opaque(_)) => {
+                let detail = "parser must be a family: got an opaque template, which cannot be read";
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+            Some(config) => Some(create_renderer(Arc::clone(&tokenizer), config)?),
+        };
+        let markers = (0..tokenizer.vocab_size()).map(|_| AtomicU8::new(0)).collect();
+        let mut renderer = Self {
+            template,
+            special_tokens,
+            template_kwargs: options.template_kwargs.clone(),
+            now: options.now.as_deref().map(CivilTime::parse).transpose()?,
+            generation_prompt: String::new(),
+            table: table(tokenizer),
+            parser,
+            markers,
+        };
+        renderer.table.stop_ids = renderer.find_stop_ids(&options.stop_tokens)?;
+        renderer.generation_prompt = renderer.find_generation_prompt();
+        Ok(renderer)
+    }
+
+    fn find_stop_ids(&self, names: &[String]) -> Result<Vec<u32>> {
+        let tokenizer = &*self.table.tokenizer;
+        let mut ids = Vec::new();
+        for (index, name) in names.iter().enumerate() {
+            let id = tokenizer.id_of(name).ok_or_else(|| {
+                let detail = format!("stopTokens[{index}] must be a token of the tokenizer: got {name:?}");
+                Error::new(ErrorKind::UnknownName, detail)
+            })?;
+            ids.push(id);
+        }
+        if names.is_empty() {
+            ids.extend(self.find_close());
+            let eos = self.special_tokens.get("eos_token").and_then(Value::as_str);
+            ids.extend(eos.and_then(|eos| tokenizer.id_of(eos)));
+            ids.extend(self.parser.iter().flat_map(|parser| parser.stop_ids()));
+        }
+        let mut seen = std::collections::HashSet::new();
+        ids.retain(|id| seen.insert(*id));
+        if ids.is_empty() {
+            let detail =
+                "stopTokens must be given: got none, and the template closes no turn with a special token";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        Ok(ids)
+    }
+
+    /// The special token with which the template closes an assistant's last turn.
+    fn find_close(&self) -> Option<u32> {
+        let chat = [Message::new("user", PROBE).ok()?, Message::new("assistant", PROBE).ok()?];
+        let text = self.write_messages(&chat, &[], false).ok()?.text;
+        let close = &text[text.rfind(PROBE)? + PROBE.len()..];
+        let tokenizer = &self.table.tokenizer;
+        tokenizer.encode_added(close).ok()?.ids.into_iter().find(|id| tokenizer.is_special(*id))
+    }
+
+    /// What the template writes to open an assistant's turn; empty if it cannot be told.
+    fn find_generation_prompt(&self) -> String {
+        let find = || {
+            let chat = [Message::new("user", PROBE).ok()?];
+            let whole = self.write_messages(&chat, &[], false).ok()?.text;
+            let prompt = self.write_messages(&chat, &[], true).ok()?.text;
+            prompt.strip_prefix(&whole).map(str::to_owned)
+        };
+        find().unwrap_or_default()
+    }
+
+    fn write(
+        &self,
+        messages: Vec<&Map<String, Value>>,
+        tools: &[Value],
+        add_generation_prompt: bool,
+    ) -> Result<RenderedText> {
+        self.template.render(&TemplateInput {
+            messages,
+            tools: Some(tools).filter(|tools| !tools.is_empty()),
+            add_generation_prompt,
+            special_tokens: &self.special_tokens,
+            kwargs: &self.template_kwargs,
+            now: self.now,
+            ..TemplateInput::default()
+        })
+    }
+
+    fn write_messages(&self, messages: &[Message], tools: &[Value], prompt: bool) -> Result<RenderedText> {
+        self.write(messages.iter().map(Message::fields).collect(), tools, prompt)
+    }
+
+    /// The conversation with every token's owner.
+    fn draw(&self, messages: &[Message], options: &RenderOptions) -> Result<Drawn> {
+        let views = MessageView::list(messages, &ROLES)?;
+        let draft = self.draft(&views, messages, options)?;
+        let mut anchors = self.turns(&draft, messages, &options.tools);
+        let has_turn = draft.owners(&anchors);
+        for &Said { message, start, end } in &draft.said {
+            let origin = match views[message].origin {
+                Origin::Assistant if has_turn[message] => continue,
+                Origin::Assistant => Origin::Env,
+                origin => origin,
+            };
+            anchors.push(Anchor { message, start, end, origin, is_closed: false });
+        }
+        let pieces = pieces(anchors, &draft.specials, draft.whole_end, draft.text.len());
+        self.encode(&draft, &pieces)
+    }
+
+    fn draft<'a>(
+        &self,
+        views: &'a [MessageView<'a>],
+        messages: &[Message],
+        options: &RenderOptions,
+    ) -> Result<Draft<'a>> {
+        let prompt = options.add_generation_prompt;
+        let RenderedText { text, assistant_spans: spans } =
+            self.write_messages(messages, &options.tools, prompt)?;
+        let whole_end = if prompt { self.whole_end(messages, &options.tools, &text) } else { text.len() };
+        let render =
+            |marked: &[&Map<String, Value>]| Ok(self.write(marked.to_vec(), &options.tools, prompt)?.text);
+        let said = find_said(&render, views, &text).unwrap_or_default();
+        let encoding = self.table.tokenizer.encode_added(&text)?;
+        let tokenizer = &self.table.tokenizer;
+        let special = |(&id, &[start, end]): (&u32, &[u32; 2])| {
+            let is_stop = self.table.stop_ids.contains(&id);
+            let special = Special { start: start as usize, end: end as usize, is_stop };
+            (is_stop || tokenizer.is_special(id)).then_some(special)
+        };
+        let specials = encoding.ids.iter().zip(&encoding.offsets).filter_map(special);
+        let specials = specials.filter(|special| !overlaps(&said, special.start, special.end)).collect();
+        Ok(Draft { views, text, spans, whole_end, said, encoding, specials })
+    }
+
+    /// Where the generation prompt begins in `text`.
+    fn whole_end(&self, messages: &[Message], tools: &[Value], text: &str) -> usize {
+        let prompt = self.generation_prompt.as_str();
+        if !prompt.is_empty() && text.ends_with(prompt) {
+            return text.len() - prompt.len();
+        }
+        let whole = self.write_messages(messages, tools, false);
+        whole.ok().filter(|whole| text.starts_with(&whole.text)).map_or(text.len(), |whole| whole.text.len())
+    }
+
+    /// The assistants' turns, each with the token that closes it.
+    fn turns(&self, draft: &Draft<'_>, messages: &[Message], tools: &[Value]) -> Vec<Anchor> {
+        if draft.spans.is_some() {
+            return draft.turns_of_spans();
+        }
+        let mut turns = if self.generation_prompt.is_empty() {
+            Vec::new()
+        } else {
+            draft.turns_behind(&self.generation_prompt)
+        };
+        let has_turn = draft.owners(&turns);
+        let is_missing = |index: &usize| draft.views[*index].is_assistant() && !has_turn[*index];
+        let missing: Vec<usize> = (0..messages.len()).filter(is_missing).collect();
+        if missing.is_empty() || messages.len() > PREFIX_MESSAGES_MAX {
+            return turns;
+        }
+        let render =
+            |messages: &[Message], prompt: bool| Ok(self.write_messages(messages, tools, prompt)?.text);
+        let by_prefix = assistant_turns(&render, messages, &draft.text, &missing).unwrap_or_default();
+        turns.extend(by_prefix.iter().map(|turn| draft.turn(turn.message, turn.start, turn.body_end)));
+        turns
+    }
+
+    /// The ids of a text: markers of the frame by their id, what messages said as text.
+    fn encode(&self, draft: &Draft<'_>, pieces: &[Piece]) -> Result<Drawn> {
+        let mut drawn = Drawn { rendered: Rendered::default(), starts: Vec::new() };
+        let Encoding { ids, offsets } = &draft.encoding;
+        let mut pieces = Pieces { pieces, at: 0 };
+        if !self.spells_marker(draft)? {
+            pieces.push(ids, offsets, 0, &mut drawn);
+            return Ok(drawn);
+        }
+        let mut at = 0;
+        let mut encoding = Encoding::default();
+        for (id, &[start, end]) in ids.iter().zip(offsets) {
+            let (start, end) = (start as usize, end as usize);
+            if !overlaps(&draft.said, start, end) && self.is_marker(*id)? {
+                self.encode_text(&draft.text[at..start], &mut encoding)?;
+                pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
+                pieces.push(&[*id], &[[0, 0]], start, &mut drawn);
+                at = end;
+            }
+        }
+        self.encode_text(&draft.text[at..], &mut encoding)?;
+        pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
+        Ok(drawn)
+    }
+
+    fn encode_text(&self, text: &str, encoding: &mut Encoding) -> Result<()> {
+        encoding.ids.clear();
+        encoding.offsets.clear();
+        self.table.tokenizer.encode_into(text, AddedTokens::AsText, encoding)
+    }
+
+    /// Whether something that a message said became a marker.
+    fn spells_marker(&self, draft: &Draft<'_>) -> Result<bool> {
+        let Encoding { ids, offsets } = &draft.encoding;
+        let mut first = 0;
+        for said in &draft.said {
+            first += offsets[first..].partition_point(|[_, end]| *end as usize <= said.start);
+            for (id, [start, _]) in ids[first..].iter().zip(&offsets[first..]) {
+                if *start as usize >= said.end {
+                    break;
+                }
+                if self.is_marker(*id)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether text becomes this id only where markers do.
+    fn is_marker(&self, id: u32) -> Result<bool> {
+        let Some(known) = self.markers.get(id as usize) else { return Ok(false) };
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let tokenizer = &self.table.tokenizer;
+                let name = tokenizer.decode(&[id], false)?;
+                let becomes =
+                    |encoding: Result<Encoding>| encoding.is_ok_and(|encoding| encoding.ids == [id]);
+                let is_marker = becomes(tokenizer.encode_added(&name)) && !becomes(tokenizer.encode(&name));
+                known.store(1 + u8::from(is_marker), Ordering::Relaxed);
+                Ok(is_marker)
+            }
+            state => Ok(state == 2),
+        }
+    }
+
+    /// What `new_messages` add behind an assistant's turn: the tokens from the closing one on, which is the first.
+    /// `None` if the template does not say, or changes what stood before.
+    fn extension(&self, new_messages: &[Message], tools: &[Value]) -> Result<Option<Rendered>> {
+        let short = probes(new_messages)?;
+        let long = [&short[..], new_messages].concat();
+        let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec() };
+        let (Ok(before), Ok(after)) =
+            (self.write_messages(&short, tools, false), self.write_messages(&long, tools, true))
+        else {
+            return Ok(None);
+        };
+        let Some(probe) = before.text.rfind(PROBE).filter(|_| after.text.starts_with(&before.text)) else {
+            return Ok(None);
+        };
+        let Drawn { mut rendered, starts } = self.draw(&long, &options)?;
+        let is_close = |t: &usize| {
+            (probe..before.text.len()).contains(&starts[*t])
+                && self.table.stop_ids.contains(&rendered.ids[*t])
+        };
+        let Some(close) = (0..starts.len()).find(is_close) else { return Ok(None) };
+        rendered.drop_first(close);
+        let num_given = short.len() as i32;
+        rendered.message_index.iter_mut().for_each(|index| *index = (*index - num_given).max(-1));
+        Ok(Some(rendered))
+    }
+}
+
+impl Draft<'_> {
+    /// The turns that `generation` blocks hold. A block belongs to the assistant who says something in it or, if all
+    /// blocks stand for all assistants, to the one of its place.
+    fn turns_of_spans(&self) -> Vec<Anchor> {
+        let spans = self.spans.as_deref().unwrap_or_default();
+        let assistants: Vec<usize> =
+            (0..self.views.len()).filter(|index| self.views[*index].is_assistant()).collect();
+        let turn = |(place, &[start, end]): (usize, &[usize; 2])| {
+            let first = self.said.partition_point(|said| said.end <= start);
+            let said = self.said[first..].iter().take_while(|said| said.start < end);
+            let mut speakers =
+                said.map(|said| said.message).filter(|index| self.views[*index].is_assistant());
+            let by_place = || assistants.get(place).copied().filter(|_| spans.len() == assistants.len());
+            let closed = start + self.text[start..end].trim_end().len();
+            let last =
+                self.specials[..self.specials.partition_point(|special| special.start < closed)].last();
+            let inside = last.is_some_and(|special| special.is_stop && special.end == closed);
+            let body_end = if inside { closed } else { end };
+            speakers.next().or_else(by_place).map(|message| {
+                let turn = self.turn(message, start, body_end);
+                Anchor { is_closed: turn.is_closed || inside, ..turn }
+            })
+        };
+        let turns = spans.iter().enumerate().filter(|(_, [start, end])| start < end);
+        turns.filter_map(turn).filter(|turn| turn.end <= self.whole_end).collect()
+    }
+
+    /// For each message whether one of `turns` is its.
+    fn owners(&self, turns: &[Anchor]) -> Vec<bool> {
+        let mut has_turn = vec![false; self.views.len()];
+        turns.iter().for_each(|turn| has_turn[turn.message] = true);
+        has_turn
+    }
+
+    /// The turns that open with the generation prompt and end with a token that ends turns.
+    fn turns_behind(&self, generation_prompt: &str) -> Vec<Anchor> {
+        let mut turns: Vec<Anchor> = Vec::new();
+        for (place, said) in self.said.iter().enumerate() {
+            let is_new = turns.last().is_none_or(|turn| turn.message != said.message);
+            if !self.views[said.message].is_assistant() || !is_new {
+                continue;
+            }
+            let before = self.said[..place].last().map_or(0, |said| said.end);
+            let opened = self.text[before..said.start].rfind(generation_prompt);
+            let next = self.said[place..].iter().find(|other| other.message != said.message);
+            let limit = next.map_or(self.whole_end, |next| next.start);
+            let first = self.specials.partition_point(|special| special.start < said.start);
+            let mut stops = self.specials[first..].iter().take_while(|special| special.start < limit);
+            if let (Some(opened), Some(stop)) = (opened, stops.find(|special| special.is_stop)) {
+                let start = before + opened + generation_prompt.len();
+                let origin = Origin::Assistant;
+                let message = said.message;
+                turns.push(Anchor { message, start, end: stop.end, origin, is_closed: true });
+            }
+        }
+        turns
+    }
+
+    /// The turn of `message`, with the token that ends turns if it stands at `body_end`.
+    fn turn(&self, message: usize, start: usize, body_end: usize) -> Anchor {
+        let at = self.specials.partition_point(|special| special.start < body_end);
+        let stop = self.specials.get(at).filter(|special| special.is_stop && special.start == body_end);
+        let end = stop.map_or(body_end, |stop| stop.end);
+        Anchor { message, start, end, origin: Origin::Assistant, is_closed: stop.is_some() }
+    }
+}
+
+/// Gives tokens to the pieces in which they begin, in order.
+struct Pieces<'a> {
+    pieces: &'a [Piece],
+    at: usize,
+}
+
+impl Pieces<'_> {
+    fn push(&mut self, ids: &[u32], offsets: &[[u32; 2]], base: usize, drawn: &mut Drawn) {
+        let mut first = 0;
+        drawn.starts.extend(offsets.iter().map(|[start, _]| base + *start as usize));
+        while first < ids.len() {
+            let Some(piece) = self.pieces.get(self.at) else {
+                drawn.rendered.push(&ids[first..], -1, Origin::Template);
+                return;
+            };
+            let count = offsets[first..].partition_point(|[start, _]| base + (*start as usize) < piece.end);
+            drawn.rendered.push(&ids[first..first + count], piece.message_index, piece.origin);
+            first += count;
+            if first < ids.len() {
+                self.at += 1;
+            }
+        }
+    }
+}
+
+impl Renderer for OpaqueRenderer {
+    fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered> {
+        check_not_empty(messages)?;
+        Ok(self.draw(messages, options)?.rendered)
+    }
+
+    fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String> {
+        check_not_empty(messages)?;
+        MessageView::list(messages, &ROLES)?;
+        Ok(self.write_messages(messages, &options.tools, options.add_generation_prompt)?.text)
+    }
+
+    fn bridge(
+        &self,
+        prev_prompt: &[u32],
+        prev_completion: &[u32],
+        new_messages: &[Message],
+        tools: &[Value],
+    ) -> Result<Bridge> {
+        let has_place = |role: &str| origin_of(&ROLES, role).is_some();
+        if let Some(refusal) = refusal_of(prev_prompt, new_messages, has_place) {
+            return Ok(Bridge::Declined(refusal));
+        }
+        MessageView::list(new_messages, &ROLES)?;
+        let kept = trim_to_turn_close(prev_completion, &self.table.stop_ids);
+        let is_closed = kept.last().is_some_and(|id| self.table.stop_ids.contains(id));
+        let options = ParseOptions { prompt_ids: Some(prev_prompt.to_vec()), tools: tools.to_vec() };
+        if !self.parse(kept, &options)?.reasoning_complete {
+            let refusal =
+                if is_closed { BridgeRefusal::OpenReasoningAfterStop } else { BridgeRefusal::OpaqueTemplate };
+            return Ok(Bridge::Declined(refusal));
+        }
+        let Some(mut added) = self.extension(new_messages, tools)? else {
+            return Ok(Bridge::Declined(BridgeRefusal::OpaqueTemplate));
+        };
+        let mut rendered = Rendered::default();
+        rendered.push(prev_prompt, -1, Origin::Env);
+        rendered.push(kept, -1, Origin::Env);
+        if !is_closed {
+            rendered.push(&added.ids[..1], -1, Origin::Synthetic);
+        }
+        added.drop_first(1);
+        rendered.append(&mut added);
+        Ok(within_length(rendered))
+    }
+
+    fn parse(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed> {
+        let Some(parser) = &self.parser else {
+            return Completion::new(&self.table, ids, None)?.parse(&options.tools);
+        };
+        let stop = ids.iter().position(|id| self.table.stop_ids.contains(id));
+        let mut parsed = parser.parse(&ids[..stop.unwrap_or(ids.len())], options)?;
+        parsed.finished = stop.is_some();
+        Ok(parsed)
+    }
+
+    fn stop_ids(&self) -> &[u32] {
+        &self.table.stop_ids
+    }
+
+    fn prefix_stability(&self) -> PrefixStability {
+        PrefixStability::Unknown
+    }
+
+    fn thinking_retention(&self) -> ThinkingRetention {
+        ThinkingRetention::Template
+    }
+}
+
+/// A conversation that `new_messages` may follow: a question and a turn that thought, spoke and, if tools answer now,
+/// called them.
+fn probes(new_messages: &[Message]) -> Result<Vec<Message>> {
+    let mut turn = json!({ "role": "assistant", "content": PROBE, "reasoning_content": PROBE });
+    let answers =
+        new_messages.iter().take_while(|message| origin_of(&ROLES, message.role()) == Some(Origin::Tool));
+    let calls: Vec<Value> = answers
+        .map(|answer| {
+            let text = |key: &str| answer.value(key).and_then(Value::as_str);
+            json!({
+                "id": text("tool_call_id").unwrap_or("call00000"),
+                "type": "function",
+                "function": { "name": text("name").unwrap_or(PROBE), "arguments": { PROBE: PROBE } },
+            })
+        })
+        .collect();
+    if !calls.is_empty() {
+        turn["tool_calls"] = calls.into();
+    }
+    Ok(vec![Message::new("user", PROBE)?, Message::from_value(turn)?])
+}
+
+/// The facts by which a completion without a family is read: all of it is content.
+fn table(tokenizer: Arc<dyn Tokenizer>) -> Table {
+    Table {
+        tokenizer,
+        roles: &ROLES,
+        stop_ids: Vec::new(),
+        close: Scaffold::default(),
+        separator: Scaffold::default(),
+        retention: ThinkingRetention::Template,
+        stability: PrefixStability::Unknown,
+        reasoning: None,
+        calls: None,
+        has_tools: true,
+        fixes_system: false,
+        trims_content: true,
+    }
+}
+
+fn check_not_empty(messages: &[Message]) -> Result<()> {
+    if messages.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "messages must hold at least one message: got none"));
+    }
+    Ok(())
+}
+
+/// Whether `start..end` shares text with something said.
+fn overlaps(said: &[Said], start: usize, end: usize) -> bool {
+    let first = said.partition_point(|said| said.end <= start);
+    said.get(first).is_some_and(|said| said.start < end)
+}
