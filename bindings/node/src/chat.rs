@@ -58,9 +58,9 @@ impl Renderer {
 
     /// The ids of a conversation.
     #[napi]
-    pub fn render(&self, messages: String, options: String) -> Result<Rendered> {
+    pub fn render(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<Rendered> {
         guard(|| {
-            let history = chat::History::from_json(&messages)?;
+            let history = chat::History::from_packed(&messages, contents)?;
             let options = options_from_json("options", &options)?;
             self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.into()))
         })
@@ -68,9 +68,9 @@ impl Renderer {
 
     /// The text of a conversation.
     #[napi]
-    pub fn render_text(&self, messages: String, options: String) -> Result<String> {
+    pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<String> {
         guard(|| {
-            let history = chat::History::from_json(&messages)?;
+            let history = chat::History::from_packed(&messages, contents)?;
             let options = options_from_json("options", &options)?;
             self.inner.with(|renderer| renderer.render_text(history.chat()?, &options))
         })
@@ -83,10 +83,11 @@ impl Renderer {
         prompt: &[u32],
         completion: &[u32],
         messages: String,
+        contents: Option<&[u8]>,
         tools: String,
     ) -> Result<Either<Rendered, String>> {
         guard(|| {
-            let history = chat::History::from_json(&messages)?;
+            let history = chat::History::from_packed(&messages, contents)?;
             let tools: Vec<Value> = options_from_json("tools", &tools)?;
             match self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))? {
                 chat::Bridge::Extended(rendered) => Ok(Either::A(rendered.into())),

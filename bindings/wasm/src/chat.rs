@@ -57,26 +57,33 @@ impl Renderer {
     }
 
     /// The ids of a conversation.
-    pub fn render(&self, messages: &str, options: &str) -> Result<Rendered> {
-        guard(|| {
-            let history = chat::History::from_json(messages)?;
+    pub fn render(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<Rendered> {
+        guard(move || {
+            let history = chat::History::from_packed(messages, contents.as_deref())?;
             Ok(self.inner.render(history.chat()?, &options_from_json("options", options)?)?.into())
         })
     }
 
     /// The text of a conversation.
     #[wasm_bindgen(js_name = renderText)]
-    pub fn render_text(&self, messages: &str, options: &str) -> Result<String> {
-        guard(|| {
-            let history = chat::History::from_json(messages)?;
+    pub fn render_text(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<String> {
+        guard(move || {
+            let history = chat::History::from_packed(messages, contents.as_deref())?;
             self.inner.render_text(history.chat()?, &options_from_json("options", options)?)
         })
     }
 
     /// The next prompt, or the name of a refusal.
-    pub fn bridge(&self, prompt: &[u32], completion: &[u32], messages: &str, tools: &str) -> Result<JsValue> {
-        guard(|| {
-            let history = chat::History::from_json(messages)?;
+    pub fn bridge(
+        &self,
+        prompt: &[u32],
+        completion: &[u32],
+        messages: &str,
+        contents: Option<Vec<u8>>,
+        tools: &str,
+    ) -> Result<JsValue> {
+        guard(move || {
+            let history = chat::History::from_packed(messages, contents.as_deref())?;
             let tools: Vec<Value> = options_from_json("tools", tools)?;
             match self.inner.bridge(prompt, completion, history.chat()?, &tools)? {
                 chat::Bridge::Extended(rendered) => Ok(Rendered::from(rendered).into()),

@@ -1,6 +1,7 @@
 //! A conversation, or a batch of them: messages in nested lists whose rows may differ in length.
 
 mod column;
+mod packed;
 mod spec;
 
 use fulmar_core::{Error, ErrorKind, limits};

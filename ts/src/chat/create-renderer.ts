@@ -4,6 +4,7 @@ import { call, checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
 import { type RawRendered, type RawRenderer, raw } from '../native/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { Message } from './message.js'
+import { withMessages } from './packed-messages.js'
 import type {
   Bridge,
   BridgeOptions,
@@ -65,20 +66,24 @@ class NativeRenderer implements DisposableRenderer {
   readonly stopIds: readonly number[]
 
   constructor(tokenizer: NativeTokenizer, config: RendererConfig) {
-    const make = () => tokenizer.withNative((native) => new raw.Renderer(native, JSON.stringify(config)))
+    const make = () => tokenizer.withNative((native) => new raw.Renderer(native, configText(config)))
     this.#native = new Handle('Renderer', make)
     this.#facts = JSON.parse(this.#native.call((native) => native.facts()))
     this.stopIds = Object.freeze(this.#facts.stopIds)
   }
 
   render(messages: JsonList<Message>, options: RenderOptions = {}): Rendered {
-    const [text, optionsText] = [toText(messages), toOptionsText(options)]
-    return columns(this.#native.call((native) => native.render(text, optionsText)))
+    const asked = toOptionsText(options)
+    return this.#native.call((native) =>
+      withMessages(messages, (list, contents) => columns(native.render(list, contents, asked))),
+    )
   }
 
   renderText(messages: JsonList<Message>, options: RenderOptions = {}): string {
-    const [text, optionsText] = [toText(messages), toOptionsText(options)]
-    return this.#native.call((native) => native.renderText(text, optionsText))
+    const asked = toOptionsText(options)
+    return this.#native.call((native) =>
+      withMessages(messages, (list, contents) => native.renderText(list, contents, asked)),
+    )
   }
 
   bridge(
@@ -90,9 +95,11 @@ class NativeRenderer implements DisposableRenderer {
     checkTypedArray('previousPromptIds', previousPromptIds, Uint32Array)
     checkTypedArray('previousCompletionIds', previousCompletionIds, Uint32Array)
     checkKnownKeys('options', options, ['tools'])
-    const [text, tools] = [toText(newMessages), toText(options.tools ?? [])]
+    const tools = toText(options.tools ?? [])
     const bridge = this.#native.call((native) =>
-      native.bridge(previousPromptIds, previousCompletionIds, text, tools),
+      withMessages(newMessages, (list, contents) =>
+        native.bridge(previousPromptIds, previousCompletionIds, list, contents, tools),
+      ),
     )
     if (typeof bridge === 'string') return { ok: false, reason: bridge as BridgeRefusal }
     return { ok: true, rendered: columns(bridge) }
@@ -118,6 +125,13 @@ class NativeRenderer implements DisposableRenderer {
   [Symbol.dispose](): void {
     this.#native.free()
   }
+}
+
+/** The configuration as JSON text; a clock shows UTC. */
+function configText(config: RendererConfig): string {
+  const isoTime = (key: string, value: unknown) =>
+    key === 'now' && typeof value === 'string' ? value.replace(/Z$/, '') : value
+  return JSON.stringify(config, isoTime)
 }
 
 /** A list as JSON text; text is taken for such. */

@@ -121,10 +121,17 @@ export interface RawRendered {
 }
 
 export interface RawRenderer extends RawOwner {
-  render(messages: string, options: string): RawRendered
-  renderText(messages: string, options: string): string
+  /** With contents the messages are packed, see `History::from_packed`. */
+  render(messages: string, contents: Uint8Array | undefined, options: string): RawRendered
+  renderText(messages: string, contents: Uint8Array | undefined, options: string): string
   /** The next prompt, or the name of a refusal. */
-  bridge(prompt: Uint32Array, completion: Uint32Array, messages: string, tools: string): RawRendered | string
+  bridge(
+    prompt: Uint32Array,
+    completion: Uint32Array,
+    messages: string,
+    contents: Uint8Array | undefined,
+    tools: string,
+  ): RawRendered | string
   parse(ids: Uint32Array, options: string): string
   /** A JSON object. */
   facts(): string

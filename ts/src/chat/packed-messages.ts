@@ -1,0 +1,75 @@
+/** Messages on their way to the core, without escaping the contents that are most of them. */
+
+import { call } from '../core/index.js'
+import type { Message } from './message.js'
+import type { JsonList } from './renderer.js'
+
+/** Room for the contents of a conversation. Larger ones get their own. */
+const SCRATCH_BYTES = 1 << 20
+/** Most bytes that UTF-8 needs for one unit of UTF-16. */
+const UNIT_BYTES_MAX = 3
+
+const encoder = new TextEncoder()
+const NONE = new Uint8Array()
+let scratch = NONE
+
+/**
+ * Lets `body` read `messages`: a JSON list in which a text is the role of a plain message, and their contents as UTF-8
+ * with a NUL behind each. What that form cannot hold, and what is refused in it, is read as ordinary JSON, which says
+ * exactly what is wrong.
+ */
+export function withMessages<R>(
+  messages: JsonList<Message>,
+  body: (list: string, contents: Uint8Array | undefined) => R,
+): R {
+  const packed = typeof messages === 'string' ? undefined : pack(messages)
+  if (packed !== undefined) {
+    try {
+      return body(packed.list, encode(packed.contents))
+    } catch {
+      // Said better below, or no mistake at all: half a surrogate pair, a NUL, U+FFFD.
+    }
+  }
+  return body(
+    typeof messages === 'string' ? messages : call(() => String(JSON.stringify(messages))),
+    undefined,
+  )
+}
+
+/** `undefined` for what is no list of objects, or has nothing to gain. */
+function pack(
+  messages: readonly Message[],
+): { readonly list: string; readonly contents: string } | undefined {
+  if (!Array.isArray(messages)) return undefined
+  let [list, contents] = ['', '']
+  for (const message of messages as readonly (Message | null)[]) {
+    if (typeof message !== 'object' || message === null) return undefined
+    if (isPlain(message)) {
+      list += `${list === '' ? '[' : ','}${JSON.stringify(message.role)}`
+      contents += `${message.content}\0`
+    } else {
+      const whole = call(() => String(JSON.stringify(message)))
+      list += `${list === '' ? '[' : ','}${whole}`
+    }
+  }
+  return contents === '' ? undefined : { list: `${list}]`, contents }
+}
+
+/** Whether a message is a role and a text, in this order, and nothing else. */
+function isPlain(message: Message): boolean {
+  let numKeys = 0
+  for (const key in message) {
+    if (key !== (numKeys === 0 ? 'role' : 'content')) return false
+    numKeys += 1
+  }
+  const { role, content } = message
+  const isDictionary = Object.getPrototypeOf(message) === Object.prototype
+  return numKeys === 2 && typeof role === 'string' && typeof content === 'string' && isDictionary
+}
+
+/** UTF-8, valid until the next call. */
+function encode(text: string): Uint8Array {
+  if (text.length > SCRATCH_BYTES / UNIT_BYTES_MAX) return encoder.encode(text)
+  if (scratch.length === 0) scratch = new Uint8Array(SCRATCH_BYTES)
+  return scratch.subarray(0, encoder.encodeInto(text, scratch).written)
+}
