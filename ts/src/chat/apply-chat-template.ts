@@ -7,6 +7,7 @@ import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
 import type { NativeTokenizer, PaddingOptions, TruncationOptions } from '../tokenizer/index.js'
 import type { History, Nested } from './history.js'
 import { type MaskOptions, maskJson } from './mask.js'
+import { wellFormed } from './message.js'
 
 /** Which template a history is rendered with, and what it is told. */
 export interface RenderingOptions {
@@ -365,8 +366,9 @@ function optionsJson(options: ChatTemplateOptions, mask: unknown): string {
 /** JSON text stays as it is, so that `1.0` stays `1.0`. */
 function jsonTextOf(value: TemplateJson | undefined): string | undefined {
   if (typeof value !== 'string') return jsonOf(value)
+  // What is no JSON value of its own would change the options around it.
   call(() => JSON.parse(value))
-  return value
+  return wellFormed(value)
 }
 
 function jsonOf(value: unknown): string | undefined {

@@ -12,7 +12,7 @@ import {
   type TensorChatOptions,
   type TextChatOptions,
 } from './apply-chat-template.js'
-import type { Message } from './message.js'
+import { type Message, wellFormed } from './message.js'
 
 /** Values in lists nested as the messages are: one value for one message. */
 export type Nested<T> = T | readonly Nested<T>[]
@@ -375,13 +375,6 @@ function withRaw<R>(given: unknown, body: (native: RawHistory) => R): R {
   } finally {
     native.free()
   }
-}
-
-/** Text that UTF-8 can hold: halves of surrogate pairs would silently become another character on the way to the core. */
-function wellFormed(text: string): string {
-  const index = text.search(/\p{Surrogate}/u)
-  if (index < 0) return text
-  throw new FulmarError('MALFORMED', `text must be well-formed: got half a surrogate pair at index ${index}`)
 }
 
 function mapped<T>(node: Nested<Message>, of: (message: Message) => T): Nested<T> {

@@ -1,5 +1,7 @@
 /** Messages are the dictionaries that chat APIs exchange: open, so keys that nobody here knows pass through. */
 
+import { FulmarError } from '../core/index.js'
+
 /** One piece of a message's content. Text renderers take `type: 'text'` with `text`, and refuse other types. */
 export interface ContentPart {
   /** What the part holds: `text`, `image_url`, ... */
@@ -27,4 +29,11 @@ export interface Message {
   readonly content: string | null | readonly ContentPart[]
   /** Whatever else the message holds: `name`, `tool_call_id`, `reasoning_content`, ... */
   readonly [key: string]: unknown
+}
+
+/** Text that UTF-8 can hold: halves of surrogate pairs would silently become another character on the way to the core. */
+export function wellFormed(text: string): string {
+  const index = text.search(/\p{Surrogate}/u)
+  if (index < 0) return text
+  throw new FulmarError('MALFORMED', `text must be well-formed: got half a surrogate pair at index ${index}`)
 }
