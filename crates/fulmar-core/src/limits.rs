@@ -72,5 +72,18 @@ pub const TEMPLATE_STEPS_MAX: u64 = 200_000_000;
 /// Longest text that one rendering of a chat template may give, in bytes.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 256 << 20;
 
+/// Most bytes of long texts that one rendering of a chat template may print, those included that a `set` block, a macro or
+/// a filter block keeps; texts below [`TEMPLATE_LONG_TEXT_BYTES_MIN`] are bounded by the steps.
+pub const TEMPLATE_PRINT_BYTES_MAX: u64 = 1 << 30;
+
+/// Most bytes of long texts that the methods and the `~` of one rendering of a chat template may go over.
+pub const TEMPLATE_WORK_BYTES_MAX: u64 = 1 << 33;
+
+/// From this many bytes on a text counts as long in a chat template.
+pub const TEMPLATE_LONG_TEXT_BYTES_MIN: usize = 1 << 16;
+
+/// Most items of a list that a chat template makes with `+` and keeps.
+pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
+
 /// Deepest nesting of lists and dictionaries that a chat template reads or makes.
 pub const TEMPLATE_DATA_DEPTH_MAX: usize = 128;

@@ -12,9 +12,10 @@ use crate::failure::{fail, forbidden, type_error};
 use crate::filter;
 use crate::global;
 use crate::method;
-use crate::prepare::{ITERATE, MAKE_DICT, MAKE_LIST, SPAN_CLOSE, SPAN_OPEN, TO_TEXT};
+use crate::prepare::{ITERATE, KEEP, MAKE_DICT, MAKE_LIST, SPAN_CLOSE, SPAN_OPEN, TO_TEXT};
 use crate::print;
 use crate::span::Marks;
+use crate::work::{self, Work};
 
 /// Under this name the context holds the [`Settings`] of a rendering. No template can write it.
 pub const SETTINGS: &str = " settings";
@@ -29,6 +30,8 @@ pub struct Settings {
     pub now: Option<CivilTime>,
     /// What spans are marked with; none where nobody wants spans.
     pub marks: Option<Marks>,
+    /// What it did so far.
+    pub work: Work,
 }
 
 impl Object for Settings {}
@@ -59,14 +62,20 @@ fn prototype() -> Environment<'static> {
     environment.add_function("cycler", global::cycler);
     environment.add_function("joiner", global::joiner);
     environment.add_function(ITERATE, iterate);
-    environment.add_function(TO_TEXT, |value: &Value| -> Result<Value, Error> {
-        if value.as_str().is_some() { Ok(value.clone()) } else { filter::string(value).map(Value::from) }
-    });
+    environment.add_function(TO_TEXT, to_text);
+    environment.add_function(KEEP, method::keep);
     environment.add_function(MAKE_LIST, |value: &Value| method::list(value.try_iter()?.collect()));
     environment.add_function(MAKE_DICT, |value: &Value| dict_of(value));
     environment.add_global(SPAN_OPEN, Value::from_object(SpanEdge::Open));
     environment.add_global(SPAN_CLOSE, Value::from_object(SpanEdge::Close));
     environment
+}
+
+/// An operand of `~`.
+fn to_text(state: &State, value: &Value) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else { return filter::string(value).map(Value::from) };
+    work::join(state, text)?;
+    Ok(value.clone())
 }
 
 /// What a `generation` tag prints.
@@ -81,6 +90,7 @@ impl Object for SpanEdge {}
 /// Prints a value as Python's `str`, and an edge of a span as its mark.
 fn write(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
+        work::print(state, text)?;
         return Ok(out.write_str(text)?);
     }
     let Some(edge) = value.downcast_object_ref::<SpanEdge>() else {

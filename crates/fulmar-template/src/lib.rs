@@ -23,6 +23,7 @@ mod registry;
 mod span;
 mod template;
 mod value;
+mod work;
 
 pub use clock::CivilTime;
 pub use registry::{Selected, Selection, TemplateEntry, TemplateQuery, TemplateRegistry};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use fulmar_core::ErrorKind;
-use fulmar_core::limits::TEMPLATE_OUTPUT_BYTES_MAX;
+use fulmar_core::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 use minijinja::value::{Object, ObjectRepr, Tuple, Value, ValueKind};
 use minijinja::{Error, State};
 
 use crate::arguments::{Arguments, as_integer};
 use crate::failure::{fail, forbidden, type_error, undefined};
 use crate::value::{Dict, List};
+use crate::work;
 
 pub mod text;
 
@@ -46,7 +47,10 @@ pub const PRIVATE: &str = "__private__";
 ///
 /// # Errors
 /// An undefined error if there is no such method, `Forbidden` if the sandbox keeps it, else what the method says.
-pub fn call(_state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+pub fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        work::read(state, text)?;
+    }
     if name == SLICE {
         return slice(value, arguments);
     }
@@ -142,6 +146,26 @@ fn none_of(name: &str, arguments: &[Value]) -> Result<(), Error> {
 /// A list value.
 pub fn list(items: Vec<Value>) -> Result<Value, Error> {
     Ok(Value::from_object(List::new(items).map_err(|error| fail(error.kind(), error.detail()))?))
+}
+
+/// A value that a `set` tag keeps: text and lists that `+` makes longer and longer come to an end here.
+///
+/// # Errors
+/// `LimitExceeded` past the limits of text and lists.
+pub fn keep(value: &Value) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        check_length(Some(text.len()))?;
+    }
+    if value.kind() != ValueKind::Iterable {
+        return Ok(value.clone());
+    }
+    // The engine joins lists only once somebody looks, which takes as long as both together each time.
+    let items: Vec<Value> = value.try_iter()?.take(TEMPLATE_LIST_ITEMS_MAX + 1).collect();
+    if items.len() > TEMPLATE_LIST_ITEMS_MAX {
+        let detail = format!("lists must have at most {TEMPLATE_LIST_ITEMS_MAX} items: got more");
+        return Err(fail(ErrorKind::LimitExceeded, detail));
+    }
+    list(items)
 }
 
 /// A dictionary value.

@@ -6,6 +6,7 @@
 //! - `{% generation %}` becomes a `with` block around two marks (see `span`): a scope of its own, nothing captured;
 //! - what a `for` loop goes over is checked, because the engine iterates none as if it were empty;
 //! - operands of `~` are printed as Python prints them; lists and dictionaries become ours;
+//! - what `+` made is bounded before a `set` tag keeps it;
 //! - slices and the subscripts that a method name could answer become method calls, see `method`;
 //! - escapes in strings are those of Python;
 //! - expressions and blocks that nest deeper, or chain longer, than the limits are refused.
@@ -23,6 +24,8 @@ mod token;
 pub const ITERATE: &str = "__iterate__";
 /// Operands of `~` pass through this function.
 pub const TO_TEXT: &str = "__text__";
+/// Values that a `set` tag keeps pass through this function where a `+` made them.
+pub const KEEP: &str = "__keep__";
 /// Lists that are written in a template pass through this function.
 pub const MAKE_LIST: &str = "__list__";
 /// Dictionaries that are written in a template pass through this function.

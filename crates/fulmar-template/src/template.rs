@@ -16,6 +16,7 @@ use crate::output::Bounded;
 use crate::prepare::prepare;
 use crate::span::{Marks, Taken, extract};
 use crate::value::{Dict, from_json};
+use crate::work::Work;
 
 /// Under this name the engine knows the one template of its environment.
 const NAME: &str = "template";
@@ -197,7 +198,8 @@ impl Template {
         let wants_spans = self.has_generation() && continuation.is_none();
         let marks = if wants_spans { Some(self.marks(input)?) } else { None };
         let messages = conversation::messages(&input.messages, continuation.as_ref())?;
-        let variables = variables(input, messages, Settings { now: input.now, marks })?;
+        let variables =
+            variables(input, messages, Settings { now: input.now, marks, work: Work::default() })?;
         let text = self.run(variables)?;
         if let Some(continuation) = continuation {
             return Ok(RenderedText { text: continuation.cut(text)?, assistant_spans: None });

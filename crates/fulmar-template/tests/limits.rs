@@ -2,8 +2,9 @@
 
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::{
-    TEMPLATE_CHAIN_MAX, TEMPLATE_NESTING_MAX, TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_SOURCE_BYTES_MAX,
-    TEMPLATE_STEPS_MAX,
+    TEMPLATE_CHAIN_MAX, TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_LONG_TEXT_BYTES_MIN, TEMPLATE_NESTING_MAX,
+    TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_PRINT_BYTES_MAX, TEMPLATE_SOURCE_BYTES_MAX, TEMPLATE_STEPS_MAX,
+    TEMPLATE_WORK_BYTES_MAX,
 };
 use fulmar_template::{Limits, Template, TemplateInput};
 
@@ -96,4 +97,63 @@ fn recursion_ends_in_an_error() {
     ] {
         assert_eq!(rendered(source, Limits::default()), Err(ErrorKind::LimitExceeded), "{source}");
     }
+}
+
+#[test]
+fn text_that_doubles_ends_in_an_error_and_not_in_the_end_of_memory() {
+    let doubling = |body: &str| {
+        format!(
+            "{{% set ns = namespace(x='xx') %}}{{% for i in range(64) %}}{body}{{% endfor %}}{{{{ ns.x }}}}"
+        )
+    };
+    for body in [
+        "{% set ns.x = ns.x ~ ns.x %}",
+        "{% set ns.x = ns.x + ns.x %}",
+        "{% set ns.x = [ns.x, ns.x] | join(ns.x) %}",
+        "{% set x %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = x %}",
+        "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns.x = m(ns.x) %}",
+    ] {
+        let source = doubling(body);
+        assert_eq!(rendered(&source, Limits::default()), Err(ErrorKind::LimitExceeded), "{source}");
+    }
+}
+
+#[test]
+fn long_texts_are_printed_and_read_up_to_their_limits() {
+    let long = TEMPLATE_LONG_TEXT_BYTES_MIN;
+    let printing = |times: u64| {
+        format!(
+            "{{% set x = 'x' * {long} %}}{{% for i in range({times}) %}}{{% set y %}}{{{{ x }}}}{{% endset %}}{{% endfor %}}"
+        )
+    };
+    let most = TEMPLATE_PRINT_BYTES_MAX / long as u64;
+    assert_eq!(rendered(&printing(most), Limits::default()).as_deref(), Ok(""));
+    assert_eq!(rendered(&printing(most + 1), Limits::default()), Err(ErrorKind::LimitExceeded));
+    // Each round joins one long text, or asks it for its beginning, which counts four times.
+    let reading = |times: u64, body: &str| {
+        format!("{{% set x = 'x' * {long} %}}{{% for i in range({times}) %}}{body}{{% endfor %}}")
+    };
+    let most = TEMPLATE_WORK_BYTES_MAX / long as u64;
+    for (body, times) in
+        [("{% set y = x.startswith('y') %}", most / 4), ("{% set y = x.endswith('y') %}", most / 4)]
+    {
+        assert_eq!(rendered(&reading(times, body), Limits::default()).as_deref(), Ok(""));
+        assert_eq!(rendered(&reading(times + 1, body), Limits::default()), Err(ErrorKind::LimitExceeded));
+    }
+}
+
+#[test]
+fn lists_that_are_added_are_kept_up_to_their_limit() {
+    let adding = |most: usize| {
+        format!("{{% set l = [0] * {} %}}{{% set l = l + [1] %}}{{{{ l | length }}}}", most - 1)
+    };
+    let most = TEMPLATE_LIST_ITEMS_MAX;
+    assert_eq!(rendered(&adding(most), Limits::default()), Ok(most.to_string()));
+    assert_eq!(rendered(&adding(most + 1), Limits::default()), Err(ErrorKind::LimitExceeded));
+    let doubling =
+        "{% set ns = namespace(l=[0]) %}{% for i in range(200) %}{% set ns.l = ns.l + ns.l %}{% endfor %}";
+    assert_eq!(rendered(doubling, Limits::default()), Err(ErrorKind::LimitExceeded));
+    let kept =
+        "{% set a, b = [1] + [2], 3 %}{% set c = 'x, =' + 'y' %}{{ a }}{{ b }}{{ c }}{{ (1, 2) + (3,) }}";
+    assert_eq!(rendered(kept, Limits::default()).as_deref(), Ok("[1, 2]3x, =y(1, 2, 3)"));
 }

@@ -4,7 +4,7 @@ use fulmar_core::Result;
 use fulmar_core::limits::{TEMPLATE_CHAIN_MAX, TEMPLATE_NESTING_MAX};
 
 use super::token::{Kind, Tag, Token};
-use super::{ITERATE, MAKE_DICT, MAKE_LIST, TO_TEXT, check_limit, escape};
+use super::{ITERATE, KEEP, MAKE_DICT, MAKE_LIST, TO_TEXT, check_limit, escape};
 use crate::method::{DICT_METHODS, ITEM, PRIVATE, SLICE};
 
 /// Words that end an operand of `~`, besides operators.
@@ -60,16 +60,18 @@ impl<'a> Expression<'a> {
     /// # Errors
     /// `LimitExceeded` past the limits of nesting and chains; `Malformed` for an escape that Python refuses.
     pub fn write(&self, out: &mut String) -> Result<()> {
-        let iterated = self.iterated();
+        let wrapped = self.iterated().or_else(|| self.kept());
         let mut levels = vec![Level::new(Bracket::Tag, out.len())];
         for (at, token) in self.tokens.iter().enumerate() {
-            if iterated.is_some_and(|(start, _)| start == at) {
-                out.push_str(ITERATE);
+            if let Some((name, start, _)) = wrapped
+                && start == at
+            {
+                out.push_str(name);
                 out.push('(');
                 levels.push(Level::new(Bracket::Plain, out.len()));
             }
             self.write_token(out, &mut levels, at)?;
-            if iterated.is_some_and(|(_, end)| end == at + 1) {
+            if wrapped.is_some_and(|(_, _, end)| end == at + 1) {
                 close(out, &mut levels);
                 out.push(')');
             }
@@ -192,14 +194,27 @@ impl<'a> Expression<'a> {
         }
     }
 
-    /// Where what a `for` tag goes over starts and ends.
-    fn iterated(&self) -> Option<(usize, usize)> {
+    /// Where what a `for` tag goes over starts and ends, and the function for it.
+    fn iterated(&self) -> Option<(&'static str, usize, usize)> {
         if self.keyword != Some("for") {
             return None;
         }
         let start = self.find_outside(1, &["in"])? + 1;
         let end = self.find_outside(start, &["if", "recursive"]).unwrap_or(self.tokens.len());
-        (start < end).then_some((start, end))
+        (start < end).then_some((ITERATE, start, end))
+    }
+
+    /// Where what a `set` tag keeps starts and ends, and the function for it, if it is one value in which a `+` stands.
+    fn kept(&self) -> Option<(&'static str, usize, usize)> {
+        if self.keyword != Some("set") {
+            return None;
+        }
+        let is_operator =
+            |at: usize, text: &str| self.tokens[at].kind == Kind::Operator && self.is_text(at, text);
+        let start = (0..self.tokens.len()).find(|&at| is_operator(at, "="))? + 1;
+        let mut rest = start..self.tokens.len();
+        let has_sum = rest.any(|at| is_operator(at, "+"));
+        (has_sum && self.find_outside(start, &[","]).is_none()).then_some((KEEP, start, self.tokens.len()))
     }
 
     /// The first of `words` at or behind `from` that stands in no bracket.
@@ -209,11 +224,16 @@ impl<'a> Expression<'a> {
             match self.text(at) {
                 "(" | "[" | "{" if self.tokens[at].kind == Kind::Operator => depth += 1,
                 ")" | "]" | "}" if self.tokens[at].kind == Kind::Operator => depth = depth.saturating_sub(1),
-                word if depth == 0 && self.is_keyword(at) && words.contains(&word) => return Some(at),
+                word if depth == 0 && self.stands_alone(at) && words.contains(&word) => return Some(at),
                 _ => {}
             }
         }
         None
+    }
+
+    /// Whether the word is a keyword or a comma, and not text that spells one.
+    fn stands_alone(&self, at: usize) -> bool {
+        self.is_keyword(at) || self.tokens[at].kind == Kind::Operator
     }
 
     /// The bracket that closes the one at `open`.
