@@ -1,5 +1,7 @@
 //! The one door to renderers: a closed description of a family and its knobs.
 
+mod model;
+
 use std::sync::Arc;
 
 use fulmar_tokenizer::Tokenizer;
@@ -49,8 +51,23 @@ pub enum RendererConfig {
     DeepseekV3(DeepseekV3Options),
     /// DeepSeek R1.
     DeepseekR1(DeepseekR1Options),
+    /// The family of a model: see [`RendererConfig::of_model`].
+    Auto {
+        /// The model's name, as its hub writes it.
+        model: String,
+    },
     /// Any chat template: see [`OpaqueRenderer`].
     Opaque(OpaqueOptions),
+}
+
+impl RendererConfig {
+    /// The configuration with the family of its model in the place of the model.
+    pub(crate) fn resolved(&self) -> Self {
+        match self {
+            Self::Auto { model } => Self::of_model(model),
+            known => known.clone(),
+        }
+    }
 }
 
 /// The renderer of `config` over `tokenizer`.
@@ -83,6 +100,7 @@ pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -
         RendererConfig::MinimaxM2(options) => Ok(Box::new(MinimaxM2::new(tokenizer, options)?)),
         RendererConfig::DeepseekV3(options) => Ok(Box::new(DeepSeek::v3(tokenizer, options)?)),
         RendererConfig::DeepseekR1(options) => Ok(Box::new(DeepSeek::r1(tokenizer, options)?)),
+        RendererConfig::Auto { .. } => create_renderer(tokenizer, &config.resolved()),
         RendererConfig::Opaque(options) => Ok(Box::new(OpaqueRenderer::new(tokenizer, options)?)),
         RendererConfig::Qwen3(options) => Ok(Box::new(Qwen3::new(tokenizer, options)?)),
     }

@@ -22,6 +22,7 @@ mod rendered;
 mod renderer;
 mod script;
 mod tool_call;
+mod training_sample;
 
 pub use apply_chat_template::{ChatTemplateOptions, EncodedChats, Side, TemplatedChat, apply_chat_template};
 pub use check::check_renderer;
@@ -41,8 +42,15 @@ pub use ledger::{
 pub use mask::{MaskOptions, MaskPreset, MaskedTurns, RenderedColumns, Straddling, TokenMasks, token_masks};
 pub use message::Message;
 pub use opaque::{OpaqueOptions, OpaqueRenderer};
-pub use rendered::{Rendered, reject_assistant_in_extension, trim_to_turn_close};
+pub use rendered::{
+    Rendered, attribute_text_segments, extract_message_tool_names, reject_assistant_in_extension,
+    trim_to_turn_close,
+};
 pub use renderer::{
     Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions,
     Renderer, RendererFacts, ThinkingRetention, ToolCallStatus,
+};
+pub use training_sample::{
+    RenderedTrainingSample, TrainingSampleOptions, TrajectoryStep, build_training_sample,
+    build_trajectory_step,
 };

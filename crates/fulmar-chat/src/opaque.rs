@@ -118,13 +118,13 @@ impl OpaqueRenderer {
         let template = Template::new(source)?;
         let mut special_tokens = tokenizer.special_tokens().clone();
         special_tokens.extend(options.special_tokens.clone());
-        let parser = match options.parser.as_deref() {
+        let parser = match options.parser.as_deref().map(RendererConfig::resolved) {
             None => None,
             Some(RendererConfig::Opaque(_)) => {
                 let detail = "parser must be a family: got an opaque template, which cannot be read";
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }
-            Some(config) => Some(create_renderer(Arc::clone(&tokenizer), config)?),
+            Some(config) => Some(create_renderer(Arc::clone(&tokenizer), &config)?),
         };
         let markers = (0..tokenizer.vocab_size()).map(|_| AtomicU8::new(0)).collect();
         let mut renderer = Self {

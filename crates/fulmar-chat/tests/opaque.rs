@@ -341,8 +341,21 @@ fn configurations_that_cannot_work_are_refused() {
     assert_eq!(refused(unknown), ErrorKind::UnknownName);
     let nested = json!({ "name": "opaque", "template": "x", "parser": { "name": "opaque" } });
     assert_eq!(refused(nested), ErrorKind::Incompatible);
+    let guessed = json!({ "name": "opaque", "template": "x", "parser": { "name": "auto", "model": "?" } });
+    assert_eq!(refused(guessed), ErrorKind::Incompatible);
+    assert_eq!(refused(json!({ "name": "auto", "model": "?" })), ErrorKind::Incompatible, "no template");
     let retention = json!({ "name": "opaque", "template": "x", "thinkingRetention": "all" });
     assert!(serde_json::from_value::<RendererConfig>(retention).is_err(), "nothing is known to be retained");
+}
+
+#[test]
+fn a_model_is_of_the_family_that_is_known_by_its_exact_name() {
+    let auto = renderer(characters(), json!({ "name": "auto", "model": "Qwen/Qwen3-8B" }));
+    let family = renderer(characters(), json!({ "name": "qwen3" }));
+    let chat = messages(&chat());
+    assert_eq!(auto.render(&chat, &PROMPT), family.render(&chat, &PROMPT));
+    let small = renderer(characters(), json!({ "name": "auto", "model": "Qwen/Qwen3.5-2B" }));
+    assert!(small.render_text(&chat, &PROMPT).unwrap().ends_with("<think>\n\n</think>\n\n"));
 }
 
 #[test]
