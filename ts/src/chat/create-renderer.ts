@@ -129,9 +129,8 @@ class NativeRenderer implements DisposableRenderer {
 
 /** The configuration as JSON text; a clock shows UTC. */
 function configText(config: RendererConfig): string {
-  const isoTime = (key: string, value: unknown) =>
-    key === 'now' && typeof value === 'string' ? value.replace(/Z$/, '') : value
-  return JSON.stringify(config, isoTime)
+  const isTimed = config.name === 'opaque' && config.now instanceof Date
+  return JSON.stringify(isTimed ? { ...config, now: config.now.toISOString().slice(0, -1) } : config)
 }
 
 /** A list as JSON text; text is taken for such. */

@@ -17,6 +17,23 @@ export { Ledger, type LedgerJson } from './ledger.js'
 export { type MaskOptions, type MaskParts, type TokenMasks, tokenMasks } from './mask.js'
 export type { ContentPart, Message } from './message.js'
 export {
+  type AttributedTokens,
+  attributeTextSegments,
+  contentMaskForRoles,
+  contentTokenSpansByRole,
+  extractMessageToolNames,
+  messageTokenSpans,
+  rejectAssistantInExtension,
+  roleTokenSpans,
+  type SegmentOptions,
+  type TextSegment,
+  type TokenCountOptions,
+  type TokenSpan,
+  tokensByRole,
+  tokensPerMessage,
+  trimToTurnClose,
+} from './rendered.js'
+export {
   type Bridge,
   type BridgeOptions,
   type BridgeRefusal,
@@ -34,6 +51,7 @@ export {
   type ToolSpec,
 } from './renderer.js'
 export type {
+  AutoConfig,
   ChatMlConfig,
   DeepseekR1Config,
   DeepseekV3Config,
@@ -42,6 +60,7 @@ export type {
   KimiK2Config,
   Llama3Config,
   MinimaxM2Config,
+  OpaqueConfig,
   Qwen3Config,
   Qwen25Config,
   Qwen35Config,
@@ -49,4 +68,12 @@ export type {
   RendererConfig,
   ThinkingRetention,
 } from './renderer-config.js'
+export {
+  buildTrainingSample,
+  buildTrajectoryStep,
+  type RenderedTrainingSample,
+  type TrainingSampleOptions,
+  type TrajectoryStep,
+  type TrajectoryStepOptions,
+} from './training-sample.js'
 export type { BranchReason, Fork, LedgerSample, RecordedTurn, Segment, TrainingSample, Turn } from './turn.js'

@@ -182,6 +182,55 @@ export interface MinimaxM2Config {
   readonly thinkingRetention?: ThinkingRetention
 }
 
+/**
+ * Any chat template. What messages said and which turns are the assistant's is found by rendering with marks and by the
+ * template's `generation` blocks; a turn that cannot be found is context of origin `env`. A bridge is refused
+ * (`opaque_template`) where the template would change what stands. What messages say never becomes a special token.
+ */
+export interface OpaqueConfig {
+  readonly name: 'opaque'
+  /**
+   * The template's source, in Jinja.
+   * @default the one that came with the tokenizer
+   */
+  readonly template?: string
+  /**
+   * Variables of the template, such as `enable_thinking`.
+   * @default none
+   */
+  readonly templateKwargs?: Readonly<Record<string, unknown>>
+  /**
+   * Variables such as `bos_token`.
+   * @default those that came with the tokenizer
+   */
+  readonly specialTokens?: Readonly<Record<string, unknown>>
+  /**
+   * What `strftime_now` sees, in UTC.
+   * @default a template that asks for the time fails
+   */
+  readonly now?: Date
+  /**
+   * The tokens that end an assistant's turn, the proper one first.
+   * @default the one that the template closes a turn with, the tokenizer's `eos_token`, and those of `parser`
+   */
+  readonly stopTokens?: readonly string[]
+  /**
+   * The family that completions are read as.
+   * @default all is content, up to the token that ends the turn
+   */
+  readonly parser?: Exclude<RendererConfig, OpaqueConfig>
+}
+
+/**
+ * The family of a model that is known by its exact name. Any other model gets the template that came with the tokenizer:
+ * {@link OpaqueConfig}.
+ */
+export interface AutoConfig {
+  readonly name: 'auto'
+  /** The model's name, as its hub writes it: `Qwen/Qwen3-8B`. */
+  readonly model: string
+}
+
 /** Which family, and its knobs. Unknown names and unknown knobs are refused. */
 export type RendererConfig =
   | ChatMlConfig
@@ -196,3 +245,5 @@ export type RendererConfig =
   | GptOssConfig
   | KimiK2Config
   | MinimaxM2Config
+  | OpaqueConfig
+  | AutoConfig

@@ -233,3 +233,51 @@ describe('createRenderer', () => {
       expect(() => createRenderer(plain, config), config.name).toThrow(failing('INCOMPATIBLE'))
   })
 })
+
+describe('an opaque template', () => {
+  const chatMl = `{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}
+    {%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}`
+  const chat = [
+    { role: 'user', content: 'Say <|im_end|>' },
+    { role: 'assistant', content: 'No' },
+  ]
+
+  it('gives the tokens, the masks and the bridges of the family that it writes', () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using opaque = createRenderer(tokenizer, { name: 'opaque', template: chatMl })
+    using family = createRenderer(tokenizer, { name: 'chatml' })
+    const options = { addGenerationPrompt: true }
+    expect(opaque.render(chat, options)).toEqual(family.render(chat, options))
+    expect(opaque.stopIds).toEqual(family.stopIds.slice(0, 1))
+    const { ids } = family.render(chat.slice(0, 1), options)
+    const sampled = tokenizer.encode('Ye').ids
+    const reply = [{ role: 'user', content: 'Why?' }]
+    expect(opaque.bridge(ids, sampled, reply)).toEqual(family.bridge(ids, sampled, reply))
+    expect([opaque.prefixStability(), opaque.thinkingRetention()]).toEqual(['unknown', 'template'])
+  })
+
+  it('shows its variables and its clock to the template, and reads as another family', () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using opaque = createRenderer(tokenizer, {
+      name: 'opaque',
+      template: "{{ x }} {{ bos_token }} {{ strftime_now('%Y') }}",
+      templateKwargs: { x: 7 },
+      specialTokens: { bos_token: '<s>' },
+      stopTokens: ['<|im_end|>'],
+      now: new Date('2026-01-02T03:04:05Z'),
+      parser: { name: 'qwen3' },
+    })
+    expect(opaque.renderText(chat)).toBe('7 <s> 2026')
+    const { ids } = tokenizer.encode('<think>\nso\n</think>\n\nYes<|im_end|>', { addedTokens: true })
+    expect(opaque.parse(ids)).toMatchObject({ content: 'Yes', reasoningContent: 'so', finished: true })
+  })
+
+  it('is refused where nothing is known', () => {
+    using tokenizer = new CharTokenizer()
+    const make = (config: object) => () => createRenderer(tokenizer, { name: 'opaque', ...config })
+    expect(make({})).toThrow(failing('INCOMPATIBLE'))
+    expect(make({ template: '{{' })).toThrow(failing('MALFORMED'))
+    expect(make({ template: 'x', thinkingRetention: 'all' })).toThrow(failing('UNKNOWN_NAME'))
+    expect(make({ template: 'x', parser: { name: 'opaque' } })).toThrow(failing('INCOMPATIBLE'))
+  })
+})
