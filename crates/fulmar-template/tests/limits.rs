@@ -110,6 +110,7 @@ fn text_that_doubles_ends_in_an_error_and_not_in_the_end_of_memory() {
         "{% set ns.x = ns.x ~ ns.x %}",
         "{% set ns.x = ns.x + ns.x %}",
         "{% set ns.x = [ns.x, ns.x] | join(ns.x) %}",
+        "{% set ns.x = '%s%s' | format(ns.x, ns.x) %}",
         "{% set x %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = x %}",
         "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns.x = m(ns.x) %}",
     ] {
@@ -156,4 +157,20 @@ fn lists_that_are_added_are_kept_up_to_their_limit() {
     let kept =
         "{% set a, b = [1] + [2], 3 %}{% set c = 'x, =' + 'y' %}{{ a }}{{ b }}{{ c }}{{ (1, 2) + (3,) }}";
     assert_eq!(rendered(kept, Limits::default()).as_deref(), Ok("[1, 2]3x, =y(1, 2, 3)"));
+}
+
+#[test]
+fn formats_are_no_wider_than_a_text_may_be() {
+    for source in [
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ '%*d' | format(1000000000, 1) }}",
+        "{{ '{:>1000000000}'.format(1) }}",
+        "{{ '{:>{}}'.format(1, 1000000000) }}",
+        "{{ ('%99999d' * 9999) | format(1) }}",
+        "{{ '%99999999999999999999999999d' | format(1) }}",
+    ] {
+        assert_eq!(rendered(source, Limits::default()), Err(ErrorKind::LimitExceeded), "{source}");
+    }
+    let source = "{{ '%5d|%(a)s' | format(7, a=1) if false else '%(a)s-%(b)05.1f' | format(a='x', b=1.25) }}{{ '%-4s|' | format('e') }}";
+    assert_eq!(rendered(source, Limits::default()).as_deref(), Ok("x-001.2e   |"));
 }

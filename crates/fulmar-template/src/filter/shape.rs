@@ -1,5 +1,6 @@
 //! Filters that lay text out or write it for other languages.
 
+use minijinja::formatting::FormatStyle;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error};
 
@@ -13,6 +14,7 @@ const URL_PLAIN: &[u8] = b"_.-~/";
 
 /// Puts every filter of this file in `environment`.
 pub fn add_to(environment: &mut Environment) {
+    environment.add_filter("format", format);
     environment.add_filter("indent", indent);
     environment.add_filter("truncate", truncate);
     environment.add_filter("center", center);
@@ -24,6 +26,14 @@ pub fn add_to(environment: &mut Environment) {
     environment.add_filter("striptags", |value: &Value| Ok::<_, Error>(without_tags(&string(value)?)));
     environment.add_filter("urlencode", url_encode);
     environment.add_filter("filesizeformat", file_size);
+}
+
+fn format(value: &Value, arguments: Rest<Value>, named: Kwargs) -> Result<String, Error> {
+    let mut arguments = arguments.0;
+    if named.args().next().is_some() {
+        arguments.push(Value::from(named));
+    }
+    text::formatted(FormatStyle::Printf, &string(value)?, &arguments)
 }
 
 fn indent(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {

@@ -6,8 +6,9 @@ use minijinja::value::{Tuple, Value};
 use minijinja::{Error, value::ValueKind};
 
 use super::{check_length, list, none_of};
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, as_integer};
 use crate::failure::{fail, type_error};
+use crate::filter::string;
 use crate::print::is_printable;
 
 /// Calls `text.name(arguments)`; none if text has no such method.
@@ -35,7 +36,7 @@ pub fn call(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>
         "splitlines" => lines(text, arguments),
         "count" => count(text, arguments),
         "join" => joined(text, arguments),
-        "format" => Ok(Value::from(format(FormatStyle::StrFormat, text, arguments)?)),
+        "format" => formatted(FormatStyle::StrFormat, text, arguments).map(Value::from),
         _ => return Ok(None),
     }
     .map(Some)
@@ -44,6 +45,32 @@ pub fn call(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>
 /// What Python counts as space: Unicode's white space and four separators of ASCII.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\x1c'..='\x1f')
+}
+
+/// Python's `text % arguments` or `text.format(*arguments)`; named arguments are the last one.
+///
+/// # Errors
+/// What the engine says; `LimitExceeded` if the result could be longer than a rendering may give.
+pub fn formatted(style: FormatStyle, text: &str, arguments: &[Value]) -> Result<String, Error> {
+    let (opening, is_width_given) = match style {
+        FormatStyle::Printf => ('%', text.contains('*')),
+        FormatStyle::StrFormat => ('{', text.split('}').any(|field| field.matches('{').count() > 1)),
+    };
+    let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
+    let mut widest = digits.map(|run| run.parse().unwrap_or(usize::MAX)).max().unwrap_or(0);
+    for argument in arguments {
+        let length = match argument.kind() {
+            ValueKind::String => argument.as_str().map_or(0, str::len),
+            ValueKind::Number if is_width_given => as_integer(argument)
+                .map_or(0, |width| usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX)),
+            ValueKind::Number | ValueKind::Bool | ValueKind::None | ValueKind::Undefined => 0,
+            _ => string(argument)?.len(),
+        };
+        widest = widest.max(length);
+    }
+    let num_fields = text.matches(opening).count();
+    check_length(widest.checked_mul(num_fields).and_then(|most| most.checked_add(text.len())))?;
+    format(style, text, arguments)
 }
 
 fn predicate(text: &str, name: &str) -> Option<bool> {
