@@ -11,9 +11,13 @@ const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <t
     </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|end_of_text|> <|eom_id|> \
     <|python_tag|> <\u{ff5c}begin\u{2581}of\u{2581}sentence\u{ff5c}> <\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}> <\u{ff5c}User\u{ff5c}> <\u{ff5c}Assistant\u{ff5c}> <\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}> \
     <\u{ff5c}tool\u{2581}calls\u{2581}end\u{ff5c}> <\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}> <\u{ff5c}tool\u{2581}call\u{2581}end\u{ff5c}> <\u{ff5c}tool\u{2581}sep\u{ff5c}> <\u{ff5c}tool\u{2581}outputs\u{2581}begin\u{ff5c}> \
-    <\u{ff5c}tool\u{2581}outputs\u{2581}end\u{ff5c}> <\u{ff5c}tool\u{2581}output\u{2581}begin\u{ff5c}> <\u{ff5c}tool\u{2581}output\u{2581}end\u{ff5c}>";
+    <\u{ff5c}tool\u{2581}outputs\u{2581}end\u{ff5c}> <\u{ff5c}tool\u{2581}output\u{2581}begin\u{ff5c}> <\u{ff5c}tool\u{2581}output\u{2581}end\u{ff5c}> \
+    [gMASK] <sop> <|system|> <|user|> <|assistant|> <|observation|> <arg_key> </arg_key> <arg_value> </arg_value> \
+    /nothink <|start|> <|channel|> <|message|> <|end|> <|return|> <|call|> <|constrain|> <|im_system|> <|im_user|> \
+    <|im_assistant|> <|im_middle|> <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> \
+    <|tool_call_argument_begin|> <|tool_call_end|> ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>";
 /// New ones go to the end: the corpus names them by their index.
-const CONFIGS: [&str; 8] = [
+const CONFIGS: [&str; 15] = [
     r#"{"name":"chatml"}"#,
     r#"{"name":"qwen3"}"#,
     r#"{"name":"qwen2_5"}"#,
@@ -22,6 +26,13 @@ const CONFIGS: [&str; 8] = [
     r#"{"name":"llama3"}"#,
     r#"{"name":"deepseek_v3","enableThinking":true}"#,
     r#"{"name":"deepseek_r1"}"#,
+    r#"{"name":"glm4_5"}"#,
+    r#"{"name":"glm4_5","enableThinking":false,"thinkingRetention":"all"}"#,
+    r#"{"name":"gpt_oss","autoDropAnalysis":false}"#,
+    r#"{"name":"kimi_k2"}"#,
+    r#"{"name":"minimax_m2"}"#,
+    r#"{"name":"opaque","template":"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"}"#,
+    r#"{"name":"opaque","parser":{"name":"qwen3"},"stopTokens":["<|im_end|>"],"template":"{{ messages | tojson }}{% if tools %}{{ tools }}{% endif %}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content | trim }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"}"#,
 ];
 const TOOLS: &str = r#"[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":
     {"x":{"type":"number"},"y":{"anyOf":[{"type":"string"},{"type":"null"}]}}}}}]"#;
