@@ -1,17 +1,11 @@
 /** A seeded corpus of conversations: what chat benches render, tokenise and mask. */
 
-import { Rng } from 'fulmar'
+import { type Message, Rng, type ToolSpec } from 'fulmar'
 
 /** One conversation with the tools on offer. */
 export interface Conversation {
-  readonly messages: readonly CorpusMessage[]
-  readonly tools?: readonly object[]
-}
-
-interface CorpusMessage {
-  readonly role: 'system' | 'user' | 'assistant' | 'tool'
-  readonly content: string
-  readonly tool_calls?: readonly object[]
+  readonly messages: readonly Message[]
+  readonly tools?: readonly ToolSpec[]
 }
 
 const NUM_CONVERSATIONS = 1000
@@ -36,7 +30,7 @@ export function chatCorpus(seed: number): readonly Conversation[] {
 function conversation(rng: Rng): Conversation {
   const count = MESSAGES_MIN + rng.below(MESSAGES_MAX - MESSAGES_MIN + 1)
   const names = rng.below(3) === 0 ? TOOL_NAMES.slice(0, 1 + rng.below(TOOL_NAMES.length)) : []
-  const messages: CorpusMessage[] = []
+  const messages: Message[] = []
   if (rng.below(2) === 0) messages.push({ role: 'system', content: prose(rng, 20) })
   while (messages.length < count) {
     messages.push({ role: 'user', content: prose(rng, 30) })
@@ -47,7 +41,7 @@ function conversation(rng: Rng): Conversation {
   return names.length > 0 ? { messages, tools: names.map((name) => tool(rng, name)) } : { messages }
 }
 
-function toolTurn(rng: Rng, name: string): CorpusMessage[] {
+function toolTurn(rng: Rng, name: string): Message[] {
   const call = { name, arguments: { query: prose(rng, 8), limit: rng.below(100), exact: rng.below(2) === 0 } }
   return [
     { role: 'assistant', content: prose(rng, 12), tool_calls: [{ type: 'function', function: call }] },
@@ -55,7 +49,7 @@ function toolTurn(rng: Rng, name: string): CorpusMessage[] {
   ]
 }
 
-function tool(rng: Rng, name: string): object {
+function tool(rng: Rng, name: string): ToolSpec {
   const properties = {
     query: { type: 'string', description: prose(rng, 10) },
     limit: { type: 'integer', minimum: 1 },

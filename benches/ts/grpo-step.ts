@@ -210,7 +210,10 @@ function shareOfDigits(text: string): number {
 function endless(inner: Renderer): Renderer {
   return {
     stopIds: [],
+    prefixStability: inner.prefixStability,
+    thinkingRetention: inner.thinkingRetention,
     render: (messages, renderOptions) => inner.render(messages, renderOptions),
+    renderText: (messages, renderOptions) => inner.renderText(messages, renderOptions),
     bridge: (prompt, completion, messages) => inner.bridge(prompt, completion, messages),
     parse: (ids) => {
       const content = tokenizer.decode(ids)
