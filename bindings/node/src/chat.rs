@@ -10,6 +10,7 @@ mod history;
 
 use crate::error::{Result, guard};
 use crate::slot::Slot;
+use crate::text::{JsText, js_text};
 use crate::tokenizer::Tokenizer;
 
 /// Token ids and where they came from; every column is `[T]`.
@@ -68,11 +69,11 @@ impl Renderer {
 
     /// The text of a conversation.
     #[napi]
-    pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<String> {
+    pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<JsText> {
         guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
             let options = options_from_json("options", &options)?;
-            self.inner.with(|renderer| renderer.render_text(history.chat()?, &options))
+            self.inner.with(|renderer| Ok(js_text(renderer.render_text(history.chat()?, &options)?)))
         })
     }
 

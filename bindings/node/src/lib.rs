@@ -13,4 +13,9 @@ mod slot;
 mod task;
 mod template;
 mod tensor;
+mod text;
 mod tokenizer;
+
+/// Chats are many small texts: this allocator hands them out and takes them back in a third of the time of the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use fulmar_tokenizer::Tokenizer;
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -176,10 +177,8 @@ pub(super) fn split_reasoning<'a>(reasoning: Option<&'a str>, content: &'a str) 
     if let Some(reasoning) = reasoning {
         return (reasoning, content);
     }
-    // Most content has no tag at all, which looking for one letter tells much faster.
-    let Some((before, _)) = content.find('<').and_then(|_| content.split_once("</think>")) else {
-        return ("", content);
-    };
+    let Some(at) = memmem::find(content.as_bytes(), b"</think>") else { return ("", content) };
+    let before = &content[..at];
     let before = before.trim_end_matches('\n');
     let reasoning = before.rsplit_once("<think>").map_or(before, |(_, reasoning)| reasoning);
     let rest = content.rsplit_once("</think>").map_or(content, |(_, rest)| rest);

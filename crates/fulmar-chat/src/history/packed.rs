@@ -3,6 +3,7 @@
 use std::fmt;
 
 use fulmar_core::{Error, ErrorKind};
+use memchr::memmem;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -45,7 +46,7 @@ impl History {
         let items: Vec<Item> = serde_json::from_str(list).map_err(misfit)?;
         check_num_messages(items.len())?;
         let contents = str::from_utf8(contents).map_err(misfit)?;
-        if contents.contains(REPLACEMENT) {
+        if memmem::find(contents.as_bytes(), REPLACEMENT.as_bytes()).is_some() {
             return Err(misfit("U+FFFD"));
         }
         let mut contents = contents.split_terminator(char::from(END));
