@@ -1,0 +1,18 @@
+//! Long texts on their way to JavaScript.
+
+use napi::bindgen_prelude::{Either, Utf16String};
+
+/// A text in the form that JavaScript takes over fastest.
+pub type JsText = Either<String, Utf16String>;
+
+/// `text` for JavaScript: transcoded here, several times as fast as its own decoder, unless it is ASCII.
+pub fn js_text(text: String) -> JsText {
+    if text.is_ascii() {
+        return Either::A(text);
+    }
+    // No text has more units than bytes, and the function asks for one unit more.
+    let mut units = vec![0; text.len() + 1];
+    let num_units = encoding_rs::mem::convert_str_to_utf16(&text, &mut units);
+    units.truncate(num_units);
+    Either::B(units.into())
+}
