@@ -148,20 +148,31 @@ export function applyTemplate(
   options: ChatTemplateOptions,
 ): TensorDict | Nested<Tensor<'i64'>> | Nested<string> {
   checkKnownKeys('options', options, KEYS)
-  const { tokenizer, mask } = options
+  const { mask } = options
   const wantsMask = options.returnAssistantTokensMask ?? mask !== undefined
   const wantsDict = options.returnDict ?? wantsMask
   if (wantsMask && !wantsDict)
     throw incompatible('returnDict must not be false where a mask is asked for: got false')
-  const json = optionsJson(options, wantsMask ? maskJson(mask ?? {}) : undefined)
-  if (!(options.tokenize ?? wantsDict)) return nested(history, (chats) => textsOf(chats, options, json))
+  const asked = wantsMask ? { ...options, mask: mask ?? {} } : options
+  if (!(options.tokenize ?? wantsDict)) return nested(history, (chats) => renderHistory(chats, asked))
+  if (wantsDict) return dictOf(history, asked)
+  return nested(history, (chats) => rowsOf(encodeHistory(chats, asked)))
+}
+
+/** The text of each conversation of a batch of any rank, in order. */
+export function renderHistory(history: History, options: ChatTemplateOptions): string[] {
+  const json = optionsJson(options)
+  return withTemplate(options, (template) => history.withNative((native) => native.render(template, json)))
+}
+
+/** The ids of each conversation of a batch of any rank, in order, with the mask that `options.mask` asks for. */
+export function encodeHistory(history: History, options: ChatTemplateOptions): RawEncodedChats {
+  const json = optionsJson(options)
+  const { tokenizer } = options
   if (tokenizer === undefined) throw incompatible('tokenizer must be given for ids: got none')
-  const encode = (chats: History) =>
-    withTemplate(options, (template) =>
-      tokenizer.withNative((encoder) => chats.withNative((native) => native.encode(template, encoder, json))),
-    )
-  if (wantsDict) return dictOf(history, encode, options, wantsMask)
-  return nested(history, (chats) => rowsOf(encode(chats)))
+  return withTemplate(options, (template) =>
+    tokenizer.withNative((encoder) => history.withNative((native) => native.encode(template, encoder, json))),
+  )
 }
 
 /** What `of` gives for the rows of batches of rank 2, or for the one conversation, in lists nested as the batch is. */
@@ -169,10 +180,6 @@ function nested<T>(history: History, of: (chats: History) => T[]): Nested<T> {
   if (history.rank > 2) return history.rows().map((row) => nested(row, of))
   const values = of(history)
   return history.rank === 1 ? (values[0] as T) : values
-}
-
-function textsOf(chats: History, options: ChatTemplateOptions, json: string): string[] {
-  return withTemplate(options, (template) => chats.withNative((native) => native.render(template, json)))
 }
 
 function rowsOf({ ids, offsets }: RawEncodedChats): Tensor<'i64'>[] {
@@ -211,23 +218,19 @@ function withTemplate<R>(options: RenderingOptions, body: (native: RawTemplate) 
   return template.withNative(body)
 }
 
-function dictOf(
-  history: History,
-  encode: (chats: History) => RawEncodedChats,
-  { padding = false, tokenizer }: ChatTemplateOptions,
-  wantsMask: boolean,
-): TensorDict {
+function dictOf(history: History, options: ChatTemplateOptions): TensorDict {
   if (history.rank > 2) {
     throw new FulmarError(
       'SHAPE_MISMATCH',
       `history must have at most 2 dimensions for a dictionary: got ${history.rank}`,
     )
   }
-  const { ids, offsets, assistantMask } = encode(history)
+  const { padding = false, tokenizer, mask } = options
+  const { ids, offsets, assistantMask } = encodeHistory(history, options)
   const columns: Record<string, BigInt64Array<ArrayBuffer>> = {
     input_ids: toI64(ids),
     attention_mask: new BigInt64Array(ids.length).fill(1n),
-    ...(wantsMask && { assistant_masks: toI64(assistantMask) }),
+    ...(mask && { assistant_masks: toI64(assistantMask) }),
   }
   const isBatch = history.rank === 2
   const dict = TensorDict.from({}, { batchSize: isBatch ? [offsets.length - 1] : [] })
@@ -343,8 +346,9 @@ export function toI64(values: Uint32Array | Uint8Array): BigInt64Array<ArrayBuff
   return wide
 }
 
-function optionsJson(options: ChatTemplateOptions, mask: unknown): string {
-  const { tokenizer, truncation = false, now } = options
+function optionsJson(options: ChatTemplateOptions): string {
+  checkKnownKeys('options', options, KEYS)
+  const { tokenizer, truncation = false, now, mask } = options
   if (truncation !== false) checkKnownKeys('truncation', truncation, ['maxLength', 'side'])
   const parts: Record<string, string | undefined> = {
     addGenerationPrompt: jsonOf(options.addGenerationPrompt),
@@ -356,7 +360,7 @@ function optionsJson(options: ChatTemplateOptions, mask: unknown): string {
     now: jsonOf(now?.toISOString().slice(0, -1)),
     maxLength: jsonOf(truncation === false ? undefined : truncation.maxLength),
     truncationSide: jsonOf(truncation === false ? undefined : truncation.side),
-    mask: jsonOf(mask),
+    mask: jsonOf(mask && maskJson(mask)),
     allowDoubleBos: jsonOf(options.allowDoubleBos),
   }
   const given = Object.entries(parts).filter(([, text]) => text !== undefined)

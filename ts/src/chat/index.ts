@@ -10,11 +10,14 @@ export {
   toPadded,
   toRagged,
 } from './apply-chat-template.js'
+export { type ChatFields, ChatHistory, type TokenizingOptions } from './chat-history.js'
 export { ContentBase, type ContentFields } from './content.js'
 export { createRenderer, type DisposableRenderer } from './create-renderer.js'
 export { type FromTextOptions, type GrowOptions, History, type HistorySpec, type Nested } from './history.js'
 export { Ledger, type LedgerJson } from './ledger.js'
+export { LogProbs, type SequenceFields } from './log-probs.js'
 export { type MaskOptions, type MaskParts, type TokenMasks, tokenMasks } from './mask.js'
+export { type MaskFields, Masks } from './masks.js'
 export type { ContentPart, Message } from './message.js'
 export {
   type AttributedTokens,
@@ -68,6 +71,9 @@ export type {
   RendererConfig,
   ThinkingRetention,
 } from './renderer-config.js'
+export type { Sequence, SequenceOptions, SequenceSpec } from './sequences.js'
+export { Text, type TextFields } from './text.js'
+export { Tokens } from './tokens.js'
 export {
   buildTrainingSample,
   buildTrajectoryStep,
