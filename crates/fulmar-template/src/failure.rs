@@ -49,6 +49,10 @@ pub fn to_error(error: &minijinja::Error) -> Error {
         | EngineKind::UnknownBlock => ErrorKind::UnknownName,
         // Python's division by zero, and integers beyond 128 bits.
         _ if detail.starts_with("unable to calculate") => ErrorKind::OutOfRange,
+        // What the engine allows is more than any conversation has; jinja2's sandbox has an OverflowError here.
+        _ if ["too large", "too many elements"].iter().any(|end| detail.ends_with(end)) => {
+            ErrorKind::LimitExceeded
+        }
         _ if detail.contains("recursion limit") => ErrorKind::LimitExceeded,
         _ if detail.contains("undefined") => ErrorKind::UnknownName,
         _ => ErrorKind::Incompatible,

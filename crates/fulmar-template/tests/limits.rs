@@ -174,3 +174,17 @@ fn formats_are_no_wider_than_a_text_may_be() {
     let source = "{{ '%5d|%(a)s' | format(7, a=1) if false else '%(a)s-%(b)05.1f' | format(a='x', b=1.25) }}{{ '%-4s|' | format('e') }}";
     assert_eq!(rendered(source, Limits::default()).as_deref(), Ok("x-001.2e   |"));
 }
+
+#[test]
+fn ranges_and_repetitions_are_as_long_as_the_engine_allows() {
+    for source in [
+        "{% for i in range(100001) %}{% endfor %}",
+        "{{ range(1000000000) | list }}",
+        "{{ 'x' * 1000000000 }}",
+        "{{ [0] * 1000000000 }}",
+        "{{ (1, 2) * 1000000000 }}",
+    ] {
+        assert_eq!(rendered(source, Limits::default()), Err(ErrorKind::LimitExceeded), "{source}");
+    }
+    assert_eq!(rendered("{{ range(100000) | length }}", Limits::default()).as_deref(), Ok("100000"));
+}

@@ -42,7 +42,8 @@ export function renderOnce(module: object, request: SandboxRequest): SandboxRepl
     new Uint8Array(memory.buffer).set(input, at + source.length)
     const outcome = call('render', source.length, request.steps, request.outputBytes)
     const bytes = new Uint8Array(memory.buffer, call('text_address'), call('text_length'))
-    const text = new TextDecoder().decode(bytes)
+    // A decoder drops a byte order mark unless it is told not to.
+    const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
     if (outcome === 2) return { text }
     if (outcome === 0) {
       return {

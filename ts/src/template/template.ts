@@ -108,8 +108,18 @@ export class Template {
 
 /** @internal Refuses a source that is not text. */
 export function checkSource(source: unknown): asserts source is string {
-  if (typeof source === 'string') return
-  throw new FulmarError('MALFORMED', `source must be text: got ${describeValue(source)}`)
+  if (typeof source !== 'string')
+    throw new FulmarError('MALFORMED', `source must be text: got ${describeValue(source)}`)
+  checkWellFormed('source', source)
+}
+
+/** Half of a surrogate pair would silently become U+FFFD on its way to UTF-8. */
+function checkWellFormed(name: string, text: string): void {
+  const index = text.search(/\p{Surrogate}/u)
+  if (index < 0) return
+  const code = text.charCodeAt(index).toString(16).toUpperCase()
+  const detail = `${name} must be well-formed: got half a pair, U+${code}, at index ${index}`
+  throw new FulmarError('MALFORMED', detail)
 }
 
 const JSON_FIELDS = ['messages', 'tools', 'documents', 'specialTokens', 'kwargs'] as const
@@ -132,6 +142,7 @@ export function templateInputJson(input: TemplateInput): string {
 
 /** The JSON text of a value. A text must be JSON by itself, or it could close the object around it. */
 function jsonText(name: string, value: TemplateJson): string {
+  if (typeof value === 'string') checkWellFormed(`input.${name}`, value)
   try {
     if (typeof value !== 'string') return JSON.stringify(value)
     JSON.parse(value)
