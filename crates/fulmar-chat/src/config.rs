@@ -15,6 +15,23 @@ use crate::{
 };
 
 /// Which family, and its knobs. Unknown names and unknown knobs are refused where this is read from JSON.
+///
+/// What is left of an assistant's message after `parse(render(x))`:
+///
+/// | family | content with blanks around it | reasoning | content beside a call | several calls | ids of calls |
+/// |---|---|---|---|---|---|
+/// | `chatml` | kept | lost | refused | refused | refused |
+/// | `qwen2_5` | trimmed | lost | kept | kept | lost |
+/// | `qwen3` | trimmed | trimmed | kept | kept | lost |
+/// | `qwen3_5` | trimmed | trimmed | kept | kept | lost |
+/// | `qwen3_6` | trimmed | trimmed | kept | kept | lost |
+/// | `llama3` | trimmed | lost | lost | refused | lost |
+/// | `deepseek_v3` | trimmed | lost | kept | kept | lost |
+/// | `deepseek_r1` | trimmed | lost | without the call | kept | lost |
+/// | `glm4_5` | trimmed | trimmed | kept | kept | lost |
+/// | `gpt_oss` | trimmed | trimmed | as reasoning | refused | lost |
+/// | `kimi_k2` | trimmed | lost | kept | kept | kept |
+/// | `minimax_m2` | trimmed | trimmed | kept | kept | lost |
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", rename_all_fields = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]

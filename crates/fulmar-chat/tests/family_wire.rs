@@ -510,7 +510,7 @@ fn turn() -> impl Strategy<Value = (String, String, Option<Value>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn what_is_rendered_is_read_back_and_cuts_do_no_harm(
@@ -559,4 +559,70 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn random_conversations_are_written_as_the_templates_write_them(
+        chat in random_chat(),
+        has_tools: bool,
+        add_generation_prompt: bool,
+    ) {
+        let given = if has_tools { tools() } else { Vec::new() };
+        for (config, template, kwargs) in families() {
+            let chat = messages(&chat_for(template, &chat));
+            let given_tools = Some(given.as_slice()).filter(|tools| !tools.is_empty());
+            let expected = template_text(template, &kwargs, &chat, given_tools, add_generation_prompt);
+            let renderer = renderer(characters(), &config);
+            let options = RenderOptions { add_generation_prompt, tools: given.clone() };
+            let text = renderer.render_text(&chat, &options);
+            prop_assert!(expected.is_some(), "{} renders what is asked of it", template);
+            let expected = expected.unwrap();
+            prop_assert_eq!(&text.unwrap(), &expected, "{}", config);
+            let ids = renderer.render(&chat, &options).unwrap().ids;
+            prop_assert_eq!(characters().decode(&ids, false).unwrap(), expected, "{}", config);
+        }
+    }
+}
+
+/// What a random conversation holds: who speaks, what is said and thought, which arguments a call has.
+type Utterance = (u8, String, Option<String>, Option<(i64, String)>);
+
+fn random_chat() -> impl Strategy<Value = (Option<String>, Vec<Utterance>)> {
+    let words = "[a-zé<>/|~!\\[\\]{}\":,. \n]{0,16}|\n</think>\n|<think>|/nothink|<\\|user\\|>";
+    let call = proptest::option::of((any::<i64>(), "[a-z \"\\\\\n]{0,8}"));
+    let utterance = (0..3_u8, words, proptest::option::of(words), call);
+    (proptest::option::of("[a-z ]{1,9}"), prop::collection::vec(utterance, 1..8))
+}
+
+/// The conversation without what the family writes otherwise on purpose: a first turn of a user, answers only to calls,
+/// and where a family refuses it no text beside a call.
+fn chat_for(template: &str, (system, utterances): &(Option<String>, Vec<Utterance>)) -> Value {
+    let mut chat = Vec::new();
+    chat.extend(system.as_ref().map(|text| json!({"role": "system", "content": text})));
+    chat.push(json!({"role": "user", "content": "?"}));
+    let mut num_calls = 0;
+    for (speaker, text, reasoning, call) in utterances {
+        if *speaker == 0 {
+            chat.push(json!({"role": "user", "content": text}));
+            continue;
+        }
+        let mut message = json!({"role": "assistant", "content": text});
+        if let Some(reasoning) = reasoning {
+            message["reasoning_content"] = reasoning.clone().into();
+        }
+        let Some((a, s)) = call else {
+            chat.push(message);
+            continue;
+        };
+        if template == "gpt_oss" {
+            // The template refuses content and reasoning together.
+            message["content"] = "".into();
+        }
+        let id = format!("functions.add:{num_calls}");
+        num_calls += 1;
+        let function = json!({"name": "add", "arguments": {"a": a, "s": s}});
+        message["tool_calls"] = json!([{"id": id, "type": "function", "function": function}]);
+        chat.push(message);
+        chat.push(json!({"role": "tool", "content": text, "tool_call_id": id, "name": "add"}));
+    }
+    chat.into()
 }

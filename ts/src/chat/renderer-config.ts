@@ -231,7 +231,26 @@ export interface AutoConfig {
   readonly model: string
 }
 
-/** Which family, and its knobs. Unknown names and unknown knobs are refused. */
+/**
+ * Which family, and its knobs. Unknown names and unknown knobs are refused.
+ *
+ * What is left of an assistant's message after it was rendered and parsed:
+ *
+ * | family | content with blanks around it | reasoning | content beside a call | several calls | ids of calls |
+ * |---|---|---|---|---|---|
+ * | `chatml` | kept | lost | refused | refused | refused |
+ * | `qwen2_5` | trimmed | lost | kept | kept | lost |
+ * | `qwen3` | trimmed | trimmed | kept | kept | lost |
+ * | `qwen3_5` | trimmed | trimmed | kept | kept | lost |
+ * | `qwen3_6` | trimmed | trimmed | kept | kept | lost |
+ * | `llama3` | trimmed | lost | lost | refused | lost |
+ * | `deepseek_v3` | trimmed | lost | kept | kept | lost |
+ * | `deepseek_r1` | trimmed | lost | without the call | kept | lost |
+ * | `glm4_5` | trimmed | trimmed | kept | kept | lost |
+ * | `gpt_oss` | trimmed | trimmed | as reasoning | refused | lost |
+ * | `kimi_k2` | trimmed | lost | kept | kept | kept |
+ * | `minimax_m2` | trimmed | trimmed | kept | kept | lost |
+ */
 export type RendererConfig =
   | ChatMlConfig
   | Qwen25Config

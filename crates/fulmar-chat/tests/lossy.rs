@@ -1,0 +1,96 @@
+//! What `parse(render(x))` loses, family by family: the table in the documentation of `RendererConfig` is what is seen.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::sync::Arc;
+
+use fulmar_chat::{Message, ParseOptions, Parsed, RenderOptions, Renderer, RendererConfig, create_renderer};
+use fulmar_core::{ErrorKind, Result};
+use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions};
+use serde_json::{Value, json};
+
+const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> \
+    <tool_response> </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> \
+    <|end_of_text|> <|eom_id|> <|python_tag|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> \
+    <｜tool▁calls▁begin｜> <｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜> \
+    <｜tool▁outputs▁begin｜> <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> <｜tool▁output▁end｜> [gMASK] <sop> <|system|> \
+    <|user|> <|assistant|> <|observation|> <arg_key> </arg_key> <arg_value> </arg_value> /nothink <|start|> \
+    <|channel|> <|message|> <|end|> <|return|> <|call|> <|constrain|> <|im_system|> <|im_user|> <|im_assistant|> \
+    <|im_middle|> <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> \
+    <|tool_call_argument_begin|> <|tool_call_end|> ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>";
+
+fn renderer(name: &str) -> Box<dyn Renderer> {
+    let special_tokens = MARKERS.split(' ').map(str::to_owned).collect();
+    let tokenizer =
+        CharTokenizer::new(CharTokenizerOptions { special_tokens, ..Default::default() }).unwrap();
+    let config: RendererConfig = serde_json::from_value(json!({ "name": name })).unwrap();
+    create_renderer(Arc::new(tokenizer), &config).unwrap()
+}
+
+/// What comes back of an assistant's answer to a question.
+fn back(renderer: &dyn Renderer, turn: Value) -> Result<Parsed> {
+    let chat = [Message::new("user", "?")?, Message::from_value(turn)?];
+    let rendered = renderer.render(&chat, &RenderOptions::default())?;
+    let start = rendered.sampled_mask.iter().position(|bit| *bit).unwrap();
+    let end = rendered.sampled_mask.iter().rposition(|bit| *bit).unwrap() + 1;
+    let prompt_ids = Some(rendered.ids[..start].to_vec());
+    renderer.parse(&rendered.ids[start..end], &ParseOptions { prompt_ids, ..Default::default() })
+}
+
+fn word(found: Option<&str>, given: &str) -> &'static str {
+    match found {
+        Some(found) if found == given => "kept",
+        Some(found) if found == given.trim() => "trimmed",
+        _ => "lost",
+    }
+}
+
+/// The row of a family: blanks around content, reasoning, content beside a call, several calls, ids of calls.
+fn row(name: &str) -> Vec<&'static str> {
+    let renderer = &*renderer(name);
+    let say = |turn: Value| back(renderer, turn);
+    let call = |id: &str| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": { "n": 1 } } });
+    let calls = |content: Option<&str>, ids: &[&str]| {
+        let calls: Vec<Value> = ids.iter().map(|id| call(id)).collect();
+        json!({ "role": "assistant", "content": content, "tool_calls": calls })
+    };
+    let refused = |error: fulmar_core::Error| {
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{name}");
+        "refused"
+    };
+    let content = say(json!({ "role": "assistant", "content": " a " })).unwrap().content;
+    let thought = say(json!({ "role": "assistant", "content": "a", "reasoning_content": " b " })).unwrap();
+    let beside = say(calls(Some("a"), &["functions.f:0"])).map_or_else(refused, |parsed| {
+        match (parsed.content.as_str(), parsed.reasoning_content.as_deref(), parsed.tool_calls.len()) {
+            ("a", None | Some(""), 1) => "kept",
+            ("", Some("a"), 1) => "as reasoning",
+            ("a", None | Some(""), 0) => "without the call",
+            _ => "lost",
+        }
+    });
+    let several = say(calls(None, &["functions.f:0", "functions.f:1"]))
+        .map_or_else(refused, |parsed| if parsed.tool_calls.len() == 2 { "kept" } else { "lost" });
+    let lone = calls(None, &["functions.f:0"]);
+    let id = say(lone).map_or_else(refused, |parsed| {
+        assert_eq!(
+            parsed.tool_calls[0].arguments.as_deref().map(|text| text.replace(' ', "")).as_deref(),
+            Some("{\"n\":1}")
+        );
+        word(parsed.tool_calls[0].id.as_deref(), "functions.f:0")
+    });
+    vec![word(Some(&content), " a "), word(thought.reasoning_content.as_deref(), " b "), beside, several, id]
+}
+
+#[test]
+fn the_documented_table_of_what_is_lost_is_what_is_seen() {
+    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/config.rs")).unwrap();
+    let rows: Vec<Vec<&str>> = source
+        .lines()
+        .filter_map(|line| line.strip_prefix("/// | `"))
+        .map(|line| {
+            line.trim_end_matches('|').split('|').map(|cell| cell.trim().trim_end_matches('`')).collect()
+        })
+        .collect();
+    assert_eq!(rows.len(), 12, "one row a family");
+    let seen: Vec<Vec<&str>> = rows.iter().map(|cells| [&cells[..1], &row(cells[0])].concat()).collect();
+    assert_eq!(rows, seen, "the first is documented, the second seen");
+}
