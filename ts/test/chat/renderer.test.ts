@@ -218,6 +218,16 @@ describe('createRenderer', () => {
     expect(promises({ name: 'glm4_5', thinkingRetention: 'all' })[1]).toBe('all')
   })
 
+  it('knows models by their exact names, and takes the template of the tokenizer for others', () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using auto = createRenderer(tokenizer, { name: 'auto', model: 'Qwen/Qwen3-8B' })
+    using family = createRenderer(tokenizer, { name: 'qwen3' })
+    const chat = [{ role: 'user', content: 'Hi' }]
+    expect(auto.render(chat)).toEqual(family.render(chat))
+    const other = () => createRenderer(tokenizer, { name: 'auto', model: 'ada/Qwen3-8B' })
+    expect(other).toThrow(failing('INCOMPATIBLE'))
+  })
+
   it('refuses families, knobs and tokenizers that do not fit', () => {
     using tokenizer = new CharTokenizer({ alphabet, specialTokens })
     const make = (config: object) => () => createRenderer(tokenizer, config as RendererConfig)
