@@ -257,7 +257,7 @@ export interface PaddedRows {
 
 /**
  * The rows as one dense tensor `[S, L]`, and the length of each: TorchRL's `as_padded_tensor`. Copies.
- * @throws {FulmarError} `OUT_OF_RANGE` if `value` does not fit the dtype or `multipleOf` is no integer from 1.
+ * @throws {FulmarError} `EMPTY` for an empty list of rows; `OUT_OF_RANGE` if `value` does not fit the dtype or `multipleOf` is no integer from 1.
  *
  * @example
  * ```ts
@@ -271,7 +271,7 @@ export interface PaddedRows {
  * ```
  */
 export function toPadded(
-  ragged: Ragged,
+  rows: Ragged | readonly Tensor[],
   options: { readonly side: 'left' | 'right'; readonly value: number; readonly multipleOf?: number },
 ): PaddedRows {
   checkKnownKeys('options', options, ['side', 'value', 'multipleOf'])
@@ -279,6 +279,7 @@ export function toPadded(
   if (!Number.isInteger(multipleOf) || multipleOf < 1) {
     throw new FulmarError('OUT_OF_RANGE', `multipleOf must be an integer from 1: got ${multipleOf}`)
   }
+  const ragged = rows instanceof Ragged ? rows : Ragged.fromRows(rows)
   const { offsets } = ragged
   const lengths = Uint32Array.from(
     { length: ragged.numRows },

@@ -476,6 +476,8 @@ describe('toPadded and toRagged', () => {
         expect([...lengths]).toEqual([3, 0, 1])
         expect(toRagged(tensor, lengths, { side }).equals(rows)).toBe(true)
       }
+    const { tensor } = toPadded([Tensor.from([1, 2]), Tensor.from([1, 2, 3])], { side: 'left', value: 0 })
+    expect([...tensor.data]).toEqual([0, 1, 2, 1, 2, 3])
     const wide = Ragged.fromRows([Tensor.zeros('f32', [1, 2]), Tensor.zeros('f32', [3, 2])])
     expect(toPadded(wide, { side: 'left', value: 1, multipleOf: 4 }).tensor.shape).toEqual([2, 4, 2])
   })
