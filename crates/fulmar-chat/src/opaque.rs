@@ -8,6 +8,7 @@
 //! A bridge renders a short conversation with the new messages and takes what they add to it, if they change nothing
 //! that stood there before. What users say never becomes a special token, though a template would let it.
 
+mod draft;
 mod layout;
 mod marks;
 
@@ -30,6 +31,7 @@ use crate::{
     Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered,
     Renderer, Result, ThinkingRetention, create_renderer, trim_to_turn_close,
 };
+use draft::{Draft, overlaps};
 use layout::{Anchor, Piece, Special, pieces};
 use marks::{Said, find_said};
 
@@ -83,19 +85,6 @@ pub struct OpaqueRenderer {
     parser: Option<Box<dyn Renderer>>,
     /// For each id whether it is a marker: 0 not known yet, 1 no, 2 yes.
     markers: Vec<AtomicU8>,
-}
-
-/// A conversation as text, with what is known of it.
-struct Draft<'a> {
-    views: &'a [MessageView<'a>],
-    text: String,
-    /// What stands in `generation` blocks, if there are such.
-    spans: Option<Vec<[usize; 2]>>,
-    /// Where the generation prompt begins.
-    whole_end: usize,
-    said: Vec<Said>,
-    encoding: Encoding,
-    specials: Vec<Special>,
 }
 
 /// Tokens and where each begins in the text.
@@ -378,73 +367,6 @@ impl OpaqueRenderer {
     }
 }
 
-impl Draft<'_> {
-    /// The turns that `generation` blocks hold. A block belongs to the assistant who says something in it or, if all
-    /// blocks stand for all assistants, to the one of its place.
-    fn turns_of_spans(&self) -> Vec<Anchor> {
-        let spans = self.spans.as_deref().unwrap_or_default();
-        let assistants: Vec<usize> =
-            (0..self.views.len()).filter(|index| self.views[*index].is_assistant()).collect();
-        let turn = |(place, &[start, end]): (usize, &[usize; 2])| {
-            let first = self.said.partition_point(|said| said.end <= start);
-            let said = self.said[first..].iter().take_while(|said| said.start < end);
-            let mut speakers =
-                said.map(|said| said.message).filter(|index| self.views[*index].is_assistant());
-            let by_place = || assistants.get(place).copied().filter(|_| spans.len() == assistants.len());
-            let closed = start + self.text[start..end].trim_end().len();
-            let last =
-                self.specials[..self.specials.partition_point(|special| special.start < closed)].last();
-            let inside = last.is_some_and(|special| special.is_stop && special.end == closed);
-            let body_end = if inside { closed } else { end };
-            speakers.next().or_else(by_place).map(|message| {
-                let turn = self.turn(message, start, body_end);
-                Anchor { is_closed: turn.is_closed || inside, ..turn }
-            })
-        };
-        let turns = spans.iter().enumerate().filter(|(_, [start, end])| start < end);
-        turns.filter_map(turn).filter(|turn| turn.end <= self.whole_end).collect()
-    }
-
-    /// For each message whether one of `turns` is its.
-    fn owners(&self, turns: &[Anchor]) -> Vec<bool> {
-        let mut has_turn = vec![false; self.views.len()];
-        turns.iter().for_each(|turn| has_turn[turn.message] = true);
-        has_turn
-    }
-
-    /// The turns that open with the generation prompt and end with a token that ends turns.
-    fn turns_behind(&self, generation_prompt: &str) -> Vec<Anchor> {
-        let mut turns: Vec<Anchor> = Vec::new();
-        for (place, said) in self.said.iter().enumerate() {
-            let is_new = turns.last().is_none_or(|turn| turn.message != said.message);
-            if !self.views[said.message].is_assistant() || !is_new {
-                continue;
-            }
-            let before = self.said[..place].last().map_or(0, |said| said.end);
-            let opened = self.text[before..said.start].rfind(generation_prompt);
-            let next = self.said[place..].iter().find(|other| other.message != said.message);
-            let limit = next.map_or(self.whole_end, |next| next.start);
-            let first = self.specials.partition_point(|special| special.start < said.start);
-            let mut stops = self.specials[first..].iter().take_while(|special| special.start < limit);
-            if let (Some(opened), Some(stop)) = (opened, stops.find(|special| special.is_stop)) {
-                let start = before + opened + generation_prompt.len();
-                let origin = Origin::Assistant;
-                let message = said.message;
-                turns.push(Anchor { message, start, end: stop.end, origin, is_closed: true });
-            }
-        }
-        turns
-    }
-
-    /// The turn of `message`, with the token that ends turns if it stands at `body_end`.
-    fn turn(&self, message: usize, start: usize, body_end: usize) -> Anchor {
-        let at = self.specials.partition_point(|special| special.start < body_end);
-        let stop = self.specials.get(at).filter(|special| special.is_stop && special.start == body_end);
-        let end = stop.map_or(body_end, |stop| stop.end);
-        Anchor { message, start, end, origin: Origin::Assistant, is_closed: stop.is_some() }
-    }
-}
-
 /// Gives tokens to the pieces in which they begin, in order.
 struct Pieces<'a> {
     pieces: &'a [Piece],
@@ -584,10 +506,4 @@ fn check_not_empty(messages: &[Message]) -> Result<()> {
         return Err(Error::new(ErrorKind::Empty, "messages must hold at least one message: got none"));
     }
     Ok(())
-}
-
-/// Whether `start..end` shares text with something said.
-fn overlaps(said: &[Said], start: usize, end: usize) -> bool {
-    let first = said.partition_point(|said| said.end <= start);
-    said.get(first).is_some_and(|said| said.start < end)
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fulmar_chat::{
-    Bridge, BridgeRefusal, Message, Origin, ParseOptions, PrefixStability, RenderOptions, Rendered, Renderer,
-    RendererConfig, ThinkingRetention, check_renderer, create_renderer,
+    Bridge, BridgeRefusal, Message, OpaqueOptions, OpaqueRenderer, Origin, ParseOptions, PrefixStability,
+    RenderOptions, Rendered, Renderer, RendererConfig, ThinkingRetention, check_renderer, create_renderer,
 };
 use fulmar_core::ErrorKind;
 use fulmar_template::TemplateRegistry;
@@ -171,8 +171,10 @@ fn templates_pass_the_common_suite() {
                 config["parser"] = parser.clone();
             }
             let chats: Vec<_> = chats.iter().map(messages).collect();
-            check_renderer(&*renderer(characters(), config), &chats)
-                .unwrap_or_else(|error| panic!("{name} {has_blocks}: {error}"));
+            config.as_object_mut().unwrap().shift_remove("name");
+            let options: OpaqueOptions = serde_json::from_value(config).unwrap();
+            let renderer = OpaqueRenderer::new(characters(), &options).unwrap();
+            check_renderer(&renderer, &chats).unwrap_or_else(|error| panic!("{name} {has_blocks}: {error}"));
         }
     }
 }
