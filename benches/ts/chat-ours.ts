@@ -34,6 +34,11 @@ export class OursInNode {
     return performance.now() - start
   }
 
+  /** The ids of a text whose markers are tokens. */
+  encode(text: string): Uint32Array {
+    return this.tokenizer.encode(text, { addedTokens: true }).ids
+  }
+
   /** Objects in, texts out. */
   renderTexts(): OurPass {
     return this.#texts(({ messages, tools = [] }) => this.renderer.renderText(messages, { tools: tools }))

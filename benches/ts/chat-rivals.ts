@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import type { Conversation } from './chat-corpus.js'
-import { ROOT, say } from './measure.js'
+import { ROOT, type Sample, say } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 import { installTrl } from './trl.js'
 
@@ -37,7 +37,7 @@ const TOKENIZERS_JS = '@huggingface/tokenizers'
 const TOKENIZERS = 'tokenizers'
 
 /** The packages of benches/rival/node, fetched where they are missing. */
-export async function nodeRivals(template: string, tokenizerJson: string): Promise<NodeRivals | Skipped> {
+export function nodeRivals(template: string, tokenizerJson: string): NodeRivals | Skipped {
   const folder = new URL('benches/rival/node/', ROOT)
   if (!existsSync(new URL('node_modules/', folder))) {
     say('installing the rivals of npm under benches/rival/node, once')
@@ -45,8 +45,8 @@ export async function nodeRivals(template: string, tokenizerJson: string): Promi
     if (made.status !== 0) return { skipped: `npm ci failed: ${made.stderr.trim().split('\n').at(-1)}` }
   }
   const require = createRequire(new URL('package.json', folder))
-  const { Template } = await import(require.resolve(JINJA))
-  const { Tokenizer: JsTokenizer } = await import(require.resolve(TOKENIZERS_JS))
+  const { Template } = require(JINJA)
+  const { Tokenizer: JsTokenizer } = require(TOKENIZERS_JS)
   const { Tokenizer: NativeTokenizer } = require(TOKENIZERS)
   const compiled = new Template(template)
   const js = new JsTokenizer(JSON.parse(tokenizerJson), {})
@@ -55,9 +55,7 @@ export async function nodeRivals(template: string, tokenizerJson: string): Promi
     render: ({ messages, tools }) => compiled.render({ messages, tools }),
     encode: (text) => js.encode(text, { add_special_tokens: false }).ids,
     encodeAsync: async (text) => (await native.encode(text, null, { addSpecialTokens: false })).getIds(),
-    versions: Object.fromEntries(
-      [JINJA, TOKENIZERS_JS, TOKENIZERS].map((name) => [name, require(`${name}/package.json`).version]),
-    ),
+    versions: require('./package.json').dependencies,
   }
 }
 
@@ -102,4 +100,83 @@ function built(
   const { status, stderr } = spawnSync('cargo', args, { encoding: 'utf8' })
   if (status !== 0) return { skipped: `cargo failed: ${stderr?.trim().split('\n')[0] ?? 'not installed'}` }
   return new Peer(what, `${out}/release/${program}`, [folder])
+}
+
+/** Contestants of a bench by name. */
+export type Contestants = Record<string, () => Sample | Promise<Sample>>
+
+/** A program beside this one. */
+export type PeerName = 'rust' | 'minijinja' | 'python' | 'wasm'
+
+/** What peers are asked: a name for each, and the line that is sent. */
+export const REQUESTS = [
+  ['rust render', 'render'],
+  ['rust template', 'template'],
+  ['rust encode', 'encode'],
+  ['minijinja render', 'render'],
+  ['minijinja encode', 'encode'],
+  ['python render', 'render'],
+  ['python tokens', 'tokens'],
+  ['wasm render', 'render'],
+  ['wasm tokens', 'tokens'],
+] as const
+
+/** Whom a request is for. */
+export function peerOf(request: string): PeerName {
+  return request.split(' ')[0] as PeerName
+}
+
+/** The programs beside this one. */
+export class Peers {
+  readonly #peers: Readonly<Record<PeerName, Peer | Skipped>>
+
+  constructor(peers: Readonly<Record<PeerName, Peer | Skipped>>) {
+    this.#peers = peers
+  }
+
+  /** What each says first. */
+  async greetings(): Promise<
+    Partial<Record<PeerName, { versions?: Record<string, string>; firstMs?: number }>>
+  > {
+    const said: Partial<Record<PeerName, object>> = {}
+    for (const [name, peer] of Object.entries(this.#peers)) {
+      if (!('skipped' in peer)) said[name as PeerName] = (await peer.answer()) as object
+    }
+    return said
+  }
+
+  /** Whether it runs. */
+  has(name: PeerName): boolean {
+    return !('skipped' in this.#peers[name])
+  }
+
+  /** Why the peer of a request is not run. */
+  skipped(request: string): Skipped {
+    const peer = this.#peers[peerOf(request)]
+    return peer && 'skipped' in peer ? peer : { skipped: '--no-rival' }
+  }
+
+  /** A pass of each request that a peer answers. */
+  contestants(): Contestants {
+    const asked = REQUESTS.filter(([name]) => this.has(peerOf(name)))
+    return Object.fromEntries(asked.map(([name, request]) => [name, () => this.pass(peerOf(name), request)]))
+  }
+
+  /** One pass, as the peer tells it. */
+  async run(name: PeerName, request: string): Promise<Pass> {
+    const peer = this.#peers[name]
+    if ('skipped' in peer) throw new Error(`${name} must run: got ${peer.skipped}`)
+    return (await peer.ask(request)) as Pass
+  }
+
+  /** One pass as a sample. */
+  async pass(name: PeerName, request: string): Promise<Sample> {
+    const start = performance.now()
+    const { ms } = await this.run(name, request)
+    return { value: ms, rivalCpuMs: performance.now() - start }
+  }
+
+  [Symbol.dispose](): void {
+    for (const peer of Object.values(this.#peers)) if (!('skipped' in peer)) peer[Symbol.dispose]()
+  }
 }

@@ -12,16 +12,29 @@ import type { Message } from 'fulmar'
 import { chatCorpus } from './chat-corpus.js'
 import { type OurPass, OursInNode } from './chat-ours.js'
 import {
+  type Contestants,
+  type NodeRivals,
   nodeRivals,
-  type Pass,
+  Peers,
+  peerOf,
+  REQUESTS,
   rustOurs,
   rustRival,
   type Skipped,
   transformersRival,
   wasmOurs,
 } from './chat-rivals.js'
-import { alternate, type Figure, type Goal, hand, ROOT, readOptions, type Sample, say } from './measure.js'
-import type { Peer } from './peer.js'
+import {
+  alternate,
+  type Figure,
+  type Goal,
+  hand,
+  type Report,
+  ROOT,
+  readOptions,
+  type Sample,
+  say,
+} from './measure.js'
 
 const SEED = 1
 const WARMUP = 2
@@ -30,7 +43,89 @@ const NUM_TURNS = 40
 const MODULE_GZ_MB_GOAL = 1
 const FIRST_CALL_MS_GOAL = 15
 
-const options = readOptions({ rounds: 15 })
+const NO_RIVAL: Skipped = { skipped: '--no-rival' }
+
+/** What is set side by side; names with a blank are requests to a peer. */
+const FIGURES: readonly {
+  readonly work: string
+  readonly own: string
+  readonly rival: string
+  readonly name: string
+  readonly goal?: Goal
+}[] = [
+  {
+    work: 'text, Rust, table of Qwen3',
+    own: 'rust render',
+    rival: 'minijinja render',
+    name: 'minijinja',
+    goal: { atLeast: 3 },
+  },
+  {
+    work: 'text, Rust, table of Qwen3',
+    own: 'rust render',
+    rival: 'python render',
+    name: 'transformers',
+    goal: { atLeast: 20 },
+  },
+  { work: 'text, Rust, Jinja template', own: 'rust template', rival: 'minijinja render', name: 'minijinja' },
+  {
+    work: 'objects to text, Node, table',
+    own: 'nodeText',
+    rival: 'hfJinja',
+    name: '@huggingface/jinja',
+    goal: { atLeast: 15 },
+  },
+  {
+    work: 'objects to text, Node, template',
+    own: 'nodeTemplate',
+    rival: 'hfJinja',
+    name: '@huggingface/jinja',
+  },
+  {
+    work: 'objects to text, WebAssembly, table',
+    own: 'wasm render',
+    rival: 'hfJinja',
+    name: '@huggingface/jinja',
+    goal: { atLeast: 4 },
+  },
+  {
+    work: 'objects to ids and mask, Node, table',
+    own: 'nodeTokens',
+    rival: 'python tokens',
+    name: 'transformers',
+    goal: { atLeast: 10 },
+  },
+  {
+    work: 'objects to ids and mask, Node, template',
+    own: 'nodeTemplateTokens',
+    rival: 'python tokens',
+    name: 'transformers',
+    goal: { atLeast: 10 },
+  },
+  {
+    work: 'objects to ids and mask, WebAssembly, table',
+    own: 'wasm tokens',
+    rival: 'python tokens',
+    name: 'transformers',
+  },
+  { work: 'text to ids, Rust', own: 'rust encode', rival: 'minijinja encode', name: 'tokenizers, the crate' },
+  { work: 'text to ids, Node', own: 'nodeEncode', rival: 'npmTokenizers', name: 'tokenizers, npm' },
+  {
+    work: 'text to ids, Node, a twentieth',
+    own: 'nodeEncodeSlice',
+    rival: 'hfTokenizers',
+    name: '@huggingface/tokenizers',
+  },
+  {
+    work: `${NUM_TURNS} turns by bridges, Node`,
+    own: 'bridges',
+    rival: 'onePass',
+    name: 'one pass over the whole',
+    goal: { atMost: 1.2 },
+  },
+]
+
+const options = readOptions({ rounds: 9 })
 const folder = mkdtempSync(join(tmpdir(), 'fulmar-bench-'))
 const plainFolder = mkdtempSync(join(tmpdir(), 'fulmar-bench-'))
 try {
@@ -39,129 +134,97 @@ try {
   for (const made of [folder, plainFolder]) rmSync(made, { recursive: true, force: true })
 }
 
-async function measure() {
+async function measure(): Promise<Report> {
   const source = writeInputs()
   const ours = new OursInNode(folder)
-  const none: Skipped = { skipped: '--no-rival' }
-  const node = options.rival ? await nodeRivals(source.plain, source.tokenizer) : none
+  const node = options.rival ? nodeRivals(source.plain, source.tokenizer) : NO_RIVAL
   using peers = new Peers({
     rust: rustOurs(folder),
-    minijinja: options.rival ? rustRival(plainFolder) : none,
-    python: options.rival ? transformersRival(folder) : none,
+    minijinja: options.rival ? rustRival(plainFolder) : NO_RIVAL,
+    python: options.rival ? transformersRival(folder) : NO_RIVAL,
     wasm: wasmOurs(folder),
   })
   const greetings = await peers.greetings()
   const texts = ours.corpus.map(({ messages, tools = [] }) => ours.renderer.renderText(messages, { tools }))
   say('comparing outputs')
   const checks = await compare(ours, peers, node, texts)
-
-  const encode = (text: string) => ours.tokenizer.encode(text, { addedTokens: true })
-  const contestants: Record<string, () => Sample | Promise<Sample>> = {
-    nodeText: () => sampleOf(ours.renderTexts()),
-    nodeTemplate: () => sampleOf(ours.renderTemplate()),
-    nodeTokens: () => sampleOf(ours.tokens()),
-    nodeTemplateTokens: () => sampleOf(ours.templateTokens()),
-    nodeEncode: () => time(() => each(texts, encode)),
-    ...rolloutContestants(ours),
-  }
-  if (!('skipped' in node)) {
-    contestants.hfJinja = () => time(() => each(ours.corpus, node.render))
-    contestants.npmTokenizers = async () => {
-      const start = performance.now()
-      for (const text of texts) await node.encodeAsync(text)
-      return { value: performance.now() - start }
-    }
-    // Minutes for the whole corpus: a twentieth of it, and the figure says so.
-    contestants.hfTokenizers = () => time(() => each(sliceOf(texts), node.encode))
-    contestants.nodeEncodeSlice = () => time(() => each(sliceOf(texts), encode))
-  }
-  for (const [name, request] of REQUESTS) {
-    const [peer] = name.split(' ')
-    if (peers.has(peer as PeerName)) contestants[name] = () => peers.pass(peer as PeerName, request)
+  const contestants = {
+    ...ourContestants(ours, texts),
+    ...nodeContestants(ours, node, texts),
+    ...peers.contestants(),
   }
   const rounds = await alternate(contestants, { ...options, warmup: WARMUP })
-
-  const skippedOf: Record<string, Skipped | undefined> = {
-    'minijinja render': peers.skipped('minijinja'),
-    'minijinja encode': peers.skipped('minijinja'),
-    'python render': peers.skipped('python'),
-    'python tokens': peers.skipped('python'),
-    hfJinja: 'skipped' in node ? node : undefined,
-    npmTokenizers: 'skipped' in node ? node : undefined,
-    hfTokenizers: 'skipped' in node ? node : undefined,
-  }
-  const figure = (work: string, own: string, rival: string, name: string, goal?: Goal): Figure[] => {
+  const skipped = (rival: string) => ('skipped' in node && !rival.includes(' ') ? node : peers.skipped(rival))
+  const figures = FIGURES.flatMap(({ work, own, rival, name, goal }): Figure[] => {
     if (!(own in contestants)) return []
     const { cold, warm } = rounds.of(own)
-    const beside = contestants[rival] ? { name, samples: rounds.of(rival).warm } : (skippedOf[rival] ?? none)
-    const coldRival = contestants[rival] ? { rival: rounds.of(rival).cold } : {}
-    return [
-      {
-        work,
-        unit: 'ms',
-        ours: warm,
-        rival: beside,
-        ...(goal && { goal }),
-        cold: { ours: cold, ...coldRival },
-      },
-    ]
-  }
-  const figures = [
-    ...figure('text, Rust, the table of Qwen3', 'rust render', 'minijinja render', 'minijinja', {
-      atLeast: 3,
-    }),
-    ...figure('text, Rust, the table of Qwen3', 'rust render', 'python render', 'transformers', {
-      atLeast: 20,
-    }),
-    ...figure('text, Rust, the Jinja template', 'rust template', 'minijinja render', 'minijinja'),
-    ...figure('objects to text, Node, the table', 'nodeText', 'hfJinja', '@huggingface/jinja', {
-      atLeast: 15,
-    }),
-    ...figure('objects to text, Node, the template', 'nodeTemplate', 'hfJinja', '@huggingface/jinja'),
-    ...figure('objects to text, WebAssembly, the table', 'wasm render', 'hfJinja', '@huggingface/jinja', {
-      atLeast: 4,
-    }),
-    ...figure('objects to ids and masks, Node, the table', 'nodeTokens', 'python tokens', 'transformers', {
-      atLeast: 10,
-    }),
-    ...figure(
-      'objects to ids and masks, Node, the template',
-      'nodeTemplateTokens',
-      'python tokens',
-      'transformers',
-      { atLeast: 10 },
-    ),
-    ...figure('objects to ids and masks, WebAssembly', 'wasm tokens', 'python tokens', 'transformers'),
-    ...figure('text to ids, Rust', 'rust encode', 'minijinja encode', 'tokenizers, the crate'),
-    ...figure('text to ids, Node', 'nodeEncode', 'npmTokenizers', 'tokenizers, npm'),
-    ...figure('text to ids, Node, a twentieth', 'nodeEncodeSlice', 'hfTokenizers', '@huggingface/tokenizers'),
-    ...figure(`${NUM_TURNS} turns by bridges, Node`, 'bridges', 'onePass', 'one pass over the whole', {
-      atMost: 1.2,
-    }),
-  ]
-  const { size, firstMs } = { size: moduleSize(), firstMs: greetings.wasm?.firstMs }
-  const notes = [
-    `${ours.corpus.length} conversations, ${(texts.join('').length / 1e6).toFixed(1)} million characters of text; times are of a whole pass on one thread`,
-    'transformers is timed in processor time, all others by the clock',
-    'the template is our built-in qwen3; for minijinja and @huggingface/jinja without its generation tags, which they do not know',
-    ...(size === undefined
-      ? []
-      : [
-          `the whole WebAssembly module has ${size.toFixed(2)} MB behind gzip -9: ${verdict(size, MODULE_GZ_MB_GOAL, 'MB')}`,
-        ]),
-    ...(firstMs === undefined
-      ? []
-      : [
-          `its first rendering takes ${firstMs.toFixed(1)} ms after the import: ${verdict(firstMs, FIRST_CALL_MS_GOAL, 'ms')}`,
-        ]),
-    rounds.disturbance,
-  ]
+    const theirs = rival in contestants ? rounds.of(rival) : undefined
+    const figure = {
+      work,
+      unit: 'ms' as const,
+      ours: warm,
+      rival: theirs ? { name, samples: theirs.warm } : skipped(rival),
+    }
+    return [{ ...figure, ...(goal && { goal }), cold: { ours: cold, ...(theirs && { rival: theirs.cold }) } }]
+  })
   const versions = {
     ...('skipped' in node ? {} : node.versions),
     ...greetings.minijinja?.versions,
     ...greetings.python?.versions,
   }
+  const notes = [...notesOf(ours.corpus.length, texts, greetings.wasm?.firstMs), rounds.disturbance]
   return { setting: { seed: SEED, threads: 1, turns: NUM_TURNS }, checks, figures, notes, versions }
+}
+
+function notesOf(numConversations: number, texts: readonly string[], firstMs: number | undefined): string[] {
+  const millions = (texts.join('').length / 1e6).toFixed(1)
+  const notes = [
+    `${numConversations} conversations, ${millions} million characters of text; times are of a whole pass on one thread`,
+    'transformers is timed in processor time, all others by the clock',
+    'the template is our built-in qwen3; for minijinja and @huggingface/jinja without its generation tags, which they do not know',
+  ]
+  const size = moduleSize()
+  if (size !== undefined) {
+    notes.push(
+      `the whole WebAssembly module has ${size.toFixed(2)} MB behind gzip -9: ${verdict(size, MODULE_GZ_MB_GOAL, 'MB')}`,
+    )
+  }
+  if (firstMs !== undefined) {
+    notes.push(
+      `its first rendering takes ${firstMs.toFixed(1)} ms after the import: ${verdict(firstMs, FIRST_CALL_MS_GOAL, 'ms')}`,
+    )
+  }
+  return notes
+}
+
+function ourContestants(ours: OursInNode, texts: readonly string[]): Contestants {
+  return {
+    nodeText: () => sampleOf(ours.renderTexts()),
+    nodeTemplate: () => sampleOf(ours.renderTemplate()),
+    nodeTokens: () => sampleOf(ours.tokens()),
+    nodeTemplateTokens: () => sampleOf(ours.templateTokens()),
+    nodeEncode: () => time(() => each(texts, (text) => ours.encode(text))),
+    nodeEncodeSlice: () => time(() => each(sliceOf(texts), (text) => ours.encode(text))),
+    ...rolloutContestants(ours),
+  }
+}
+
+function nodeContestants(
+  ours: OursInNode,
+  node: NodeRivals | Skipped,
+  texts: readonly string[],
+): Contestants {
+  if ('skipped' in node) return {}
+  return {
+    hfJinja: () => time(() => each(ours.corpus, node.render)),
+    npmTokenizers: async () => {
+      const start = performance.now()
+      for (const text of texts) await node.encodeAsync(text)
+      return { value: performance.now() - start }
+    },
+    // Minutes for the whole corpus: a twentieth of it, and the figure says so.
+    hfTokenizers: () => time(() => each(sliceOf(texts), node.encode)),
+  }
 }
 
 /** The corpus, the template with and without its tags, and a tokenizer, where peers read them. */
@@ -182,12 +245,7 @@ function writeInputs() {
 }
 
 /** Refuses to go on where two sides disagree about a single byte. */
-async function compare(
-  ours: OursInNode,
-  peers: Peers,
-  node: Awaited<ReturnType<typeof nodeRivals>>,
-  texts: readonly string[],
-) {
+async function compare(ours: OursInNode, peers: Peers, node: NodeRivals | Skipped, texts: readonly string[]) {
   const checks: string[] = []
   const same = (what: string, wanted: unknown, got: unknown) => {
     if (wanted !== got) throw new Error(`${what} must be equal: got ${got} for ${wanted}`)
@@ -198,7 +256,7 @@ async function compare(
   const tokens = ours.tokens().digest()
   same('ids and masks of the table and of the template', tokens, ours.templateTokens().digest())
   for (const [name, request] of REQUESTS) {
-    const peer = name.split(' ')[0] as PeerName
+    const peer = peerOf(name)
     if (!peers.has(peer) || request === 'encode') continue
     const { digest } = await peers.run(peer, request)
     same(`${request} of ours and of ${peer}`, request === 'tokens' ? tokens : text, digest)
@@ -216,7 +274,7 @@ async function compare(
   }
   checks.push('texts of ours and of @huggingface/jinja: equal')
   for (const some of sliceOf(texts)) {
-    const ids = [...ours.tokenizer.encode(some, { addedTokens: true }).ids].join()
+    const ids = [...ours.encode(some)].join()
     same('ids of ours and of npm’s tokenizers', ids, (await node.encodeAsync(some)).join())
     checks.pop()
     if (ids !== [...node.encode(some)].join()) throw new Error('@huggingface/tokenizers encodes differently')
@@ -271,65 +329,6 @@ function rolloutContestants({ renderer, tokenizer, corpus }: OursInNode) {
     onePass: repeat(() => {
       renderer.render(whole)
     }),
-  }
-}
-
-type PeerName = 'rust' | 'minijinja' | 'python' | 'wasm'
-
-const REQUESTS = [
-  ['rust render', 'render'],
-  ['rust template', 'template'],
-  ['rust encode', 'encode'],
-  ['minijinja render', 'render'],
-  ['minijinja encode', 'encode'],
-  ['python render', 'render'],
-  ['python tokens', 'tokens'],
-  ['wasm render', 'render'],
-  ['wasm tokens', 'tokens'],
-] as const
-
-/** The programs beside this one. */
-class Peers {
-  readonly #peers: Readonly<Record<PeerName, Peer | Skipped>>
-
-  constructor(peers: Readonly<Record<PeerName, Peer | Skipped>>) {
-    this.#peers = peers
-  }
-
-  /** What each says first. */
-  async greetings(): Promise<
-    Partial<Record<PeerName, { versions?: Record<string, string>; firstMs?: number }>>
-  > {
-    const said: Partial<Record<PeerName, object>> = {}
-    for (const [name, peer] of Object.entries(this.#peers)) {
-      if (!('skipped' in peer)) said[name as PeerName] = (await peer.answer()) as object
-    }
-    return said
-  }
-
-  has(name: PeerName): boolean {
-    return !('skipped' in this.#peers[name])
-  }
-
-  skipped(name: PeerName): Skipped | undefined {
-    const peer = this.#peers[name]
-    return 'skipped' in peer ? peer : undefined
-  }
-
-  async run(name: PeerName, request: string): Promise<Pass> {
-    const peer = this.#peers[name]
-    if ('skipped' in peer) throw new Error(`${name} must run: got ${peer.skipped}`)
-    return (await peer.ask(request)) as Pass
-  }
-
-  async pass(name: PeerName, request: string): Promise<Sample> {
-    const start = performance.now()
-    const { ms } = await this.run(name, request)
-    return { value: ms, rivalCpuMs: performance.now() - start }
-  }
-
-  [Symbol.dispose](): void {
-    for (const peer of Object.values(this.#peers)) if (!('skipped' in peer)) peer[Symbol.dispose]()
   }
 }
 
