@@ -50,6 +50,9 @@ const ROLES: [(&str, Origin); 8] = [
 /// What stands for words when a template is asked how it frames them.
 const PROBE: &str = "fulmarprobe";
 
+/// What stands for reasoning then.
+const THOUGHT: &str = "fulmarthought";
+
 /// The longest conversation whose turns are looked for by rendering what precedes each of them.
 const PREFIX_MESSAGES_MAX: usize = fulmar_core::limits::MASK_PREFIX_TURNS_MAX;
 
@@ -79,7 +82,9 @@ pub struct OpaqueRenderer {
     special_tokens: Map<String, Value>,
     template_kwargs: Map<String, Value>,
     now: Option<CivilTime>,
-    generation_prompt: String,
+    /// What the template writes to open an assistant's turn, at first the whole generation prompt, then what of it
+    /// stands before turns of the past. Empty if it cannot be told.
+    openings: Vec<String>,
     /// The facts that [`Completion`] reads a completion by.
     table: Table,
     parser: Option<Box<dyn Renderer>>,
@@ -121,13 +126,13 @@ impl OpaqueRenderer {
             special_tokens,
             template_kwargs: options.template_kwargs.clone(),
             now: options.now.as_deref().map(CivilTime::parse).transpose()?,
-            generation_prompt: String::new(),
+            openings: Vec::new(),
             table: table(tokenizer),
             parser,
             markers,
         };
         renderer.table.stop_ids = renderer.find_stop_ids(&options.stop_tokens)?;
-        renderer.generation_prompt = renderer.find_generation_prompt();
+        renderer.openings = renderer.find_openings().unwrap_or_default();
         Ok(renderer)
     }
 
@@ -166,15 +171,23 @@ impl OpaqueRenderer {
         tokenizer.encode_added(close).ok()?.ids.into_iter().find(|id| tokenizer.is_special(*id))
     }
 
-    /// What the template writes to open an assistant's turn; empty if it cannot be told.
-    fn find_generation_prompt(&self) -> String {
-        let find = || {
-            let chat = [Message::new("user", PROBE).ok()?];
-            let whole = self.write_messages(&chat, &[], false).ok()?.text;
-            let prompt = self.write_messages(&chat, &[], true).ok()?.text;
-            prompt.strip_prefix(&whole).map(str::to_owned)
+    fn find_openings(&self) -> Option<Vec<String>> {
+        let chat = [Message::new("user", PROBE).ok()?, Message::new("assistant", PROBE).ok()?];
+        let tail = |num_messages: usize, prompt: bool| {
+            let text = self.write_messages(&chat[..num_messages], &[], prompt).ok()?.text;
+            let (_, tail) = text.split_once(PROBE)?;
+            let tail = tail.split_once(PROBE).map_or(tail, |(between, _)| between);
+            self.table.tokenizer.encode_added(tail).ok().map(|encoding| encoding.ids)
         };
-        find().unwrap_or_default()
+        let (whole, prompt, answered) = (tail(1, false)?, tail(1, true)?, tail(2, false)?);
+        let common = |other: &[u32]| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let start = common(&whole);
+        let decode = |ids: &[u32]| self.table.tokenizer.decode(ids, false).ok();
+        let shared = common(&answered).max(start);
+        let mut openings = vec![decode(&prompt[start..])?, decode(&prompt[start..shared])?];
+        openings.dedup();
+        openings.retain(|opening| !opening.is_empty());
+        Some(openings)
     }
 
     fn write(
@@ -243,8 +256,8 @@ impl OpaqueRenderer {
 
     /// Where the generation prompt begins in `text`.
     fn whole_end(&self, messages: &[Message], tools: &[Value], text: &str) -> usize {
-        let prompt = self.generation_prompt.as_str();
-        if !prompt.is_empty() && text.ends_with(prompt) {
+        let prompt = self.openings.first().filter(|prompt| text.ends_with(prompt.as_str()));
+        if let Some(prompt) = prompt {
             return text.len() - prompt.len();
         }
         let whole = self.write_messages(messages, tools, false);
@@ -256,11 +269,7 @@ impl OpaqueRenderer {
         if draft.spans.is_some() {
             return draft.turns_of_spans();
         }
-        let mut turns = if self.generation_prompt.is_empty() {
-            Vec::new()
-        } else {
-            draft.turns_behind(&self.generation_prompt)
-        };
+        let mut turns = draft.turns_behind(&self.openings);
         let has_turn = draft.owners(&turns);
         let is_missing = |index: &usize| draft.views[*index].is_assistant() && !has_turn[*index];
         let missing: Vec<usize> = (0..messages.len()).filter(is_missing).collect();
@@ -341,8 +350,14 @@ impl OpaqueRenderer {
     }
 
     /// What `new_messages` add behind an assistant's turn: the tokens from the closing one on, which is the first.
-    /// `None` if the template does not say, or changes what stood before.
-    fn extension(&self, new_messages: &[Message], tools: &[Value]) -> Result<Option<Rendered>> {
+    /// `None` if the template does not say, or changes what stood before; so does one that never shows reasoning, if
+    /// the turn `has_reasoning`.
+    fn extension(
+        &self,
+        new_messages: &[Message],
+        tools: &[Value],
+        has_reasoning: bool,
+    ) -> Result<Option<Rendered>> {
         let short = probes(new_messages)?;
         let long = [&short[..], new_messages].concat();
         let options = RenderOptions { add_generation_prompt: true, tools: tools.to_vec() };
@@ -351,9 +366,10 @@ impl OpaqueRenderer {
         else {
             return Ok(None);
         };
-        let Some(probe) = before.text.rfind(PROBE).filter(|_| after.text.starts_with(&before.text)) else {
-            return Ok(None);
-        };
+        let thought = before.text.rfind(THOUGHT);
+        let probe = before.text.rfind(PROBE).max(thought);
+        let is_kept = after.text.starts_with(&before.text) && (thought.is_some() || !has_reasoning);
+        let Some(probe) = probe.filter(|_| is_kept) else { return Ok(None) };
         let Drawn { mut rendered, starts } = self.draw(&long, &options)?;
         let is_close = |t: &usize| {
             (probe..before.text.len()).contains(&starts[*t])
@@ -419,12 +435,13 @@ impl Renderer for OpaqueRenderer {
         let kept = trim_to_turn_close(prev_completion, &self.table.stop_ids);
         let is_closed = kept.last().is_some_and(|id| self.table.stop_ids.contains(id));
         let options = ParseOptions { prompt_ids: Some(prev_prompt.to_vec()), tools: tools.to_vec() };
-        if !self.parse(kept, &options)?.reasoning_complete {
+        let said = self.parse(kept, &options)?;
+        if !said.reasoning_complete {
             let refusal =
                 if is_closed { BridgeRefusal::OpenReasoningAfterStop } else { BridgeRefusal::OpaqueTemplate };
             return Ok(Bridge::Declined(refusal));
         }
-        let Some(mut added) = self.extension(new_messages, tools)? else {
+        let Some(mut added) = self.extension(new_messages, tools, said.reasoning_content.is_some())? else {
             return Ok(Bridge::Declined(BridgeRefusal::OpaqueTemplate));
         };
         let mut rendered = Rendered::default();
@@ -464,7 +481,7 @@ impl Renderer for OpaqueRenderer {
 /// A conversation that `new_messages` may follow: a question and a turn that thought, spoke and, if tools answer now,
 /// called them.
 fn probes(new_messages: &[Message]) -> Result<Vec<Message>> {
-    let mut turn = json!({ "role": "assistant", "content": PROBE, "reasoning_content": PROBE });
+    let mut turn = json!({ "role": "assistant", "content": PROBE, "reasoning_content": THOUGHT });
     let answers =
         new_messages.iter().take_while(|message| origin_of(&ROLES, message.role()) == Some(Origin::Tool));
     let calls: Vec<Value> = answers

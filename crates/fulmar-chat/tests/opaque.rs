@@ -304,6 +304,52 @@ fn turns_that_cannot_be_found_are_context() {
 }
 
 #[test]
+fn turns_of_the_past_are_found_where_the_prompt_says_more_than_they_do() {
+    // The prompt opens reasoning that turns of the past do not show; a conversation without a prompt is closed.
+    let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+        {% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% else %}<|endoftext|>{% endif %}";
+    let tokenizer = characters();
+    let opaque = renderer(
+        tokenizer.clone(),
+        json!({ "name": "opaque", "template": template, "parser": { "name": "qwen3" } }),
+    );
+    let chat = messages(&json!([
+        { "role": "user", "content": "a" }, { "role": "assistant", "content": "the" }, { "role": "user", "content": "b" },
+    ]));
+    for options in [&PROMPT, &WHOLE] {
+        let rendered = opaque.render(&chat, options).unwrap();
+        let sampled: Vec<u32> = rendered
+            .ids
+            .iter()
+            .zip(&rendered.sampled_mask)
+            .filter(|(_, bit)| **bit)
+            .map(|(id, _)| *id)
+            .collect();
+        assert_eq!(tokenizer.decode(&sampled, false).unwrap(), "the<|im_end|>");
+    }
+    let prompt = opaque.render(&chat, &PROMPT).unwrap();
+    assert_eq!(
+        prompt.message_index.iter().rev().take_while(|index| **index == -1).count(),
+        "<assistant\n<\n".len()
+    );
+}
+
+#[test]
+fn a_turn_that_thought_is_not_extended_where_the_template_shows_no_thoughts() {
+    let tokenizer = characters();
+    let config = json!({ "name": "opaque", "template": source("chatml_format", false), "parser": { "name": "qwen3" } });
+    let opaque = renderer(tokenizer.clone(), config);
+    let answer = messages(&json!([{ "role": "tool", "content": "1" }]));
+    let bridge = |completion: &str| {
+        let ids = tokenizer.encode_added(completion).unwrap().ids;
+        opaque.bridge(&[1], &ids, &answer, &[]).unwrap()
+    };
+    assert!(matches!(bridge("the<|im_end|>"), Bridge::Extended(_)));
+    let thought = bridge("<think>\nso\n</think>\n\nthe<|im_end|>");
+    assert_eq!(thought, Bridge::Declined(BridgeRefusal::OpaqueTemplate));
+}
+
+#[test]
 fn a_template_that_reads_what_it_writes_is_asked_with_fewer_marks() {
     let opaque = renderer(
         characters(),

@@ -59,8 +59,8 @@ impl Draft<'_> {
         has_turn
     }
 
-    /// The turns that open with the generation prompt and end with a token that ends turns.
-    pub fn turns_behind(&self, generation_prompt: &str) -> Vec<Anchor> {
+    /// The turns that open with the first of `openings` that stands there and end with a token that ends turns.
+    pub fn turns_behind(&self, openings: &[String]) -> Vec<Anchor> {
         let mut turns: Vec<Anchor> = Vec::new();
         for (place, said) in self.said.iter().enumerate() {
             let is_new = turns.last().is_none_or(|turn| turn.message != said.message);
@@ -68,13 +68,14 @@ impl Draft<'_> {
                 continue;
             }
             let before = self.said[..place].last().map_or(0, |said| said.end);
-            let opened = self.text[before..said.start].rfind(generation_prompt);
+            let frame = &self.text[before..said.start];
+            let behind = |opening: &String| Some(before + frame.rfind(opening.as_str())? + opening.len());
+            let opened = openings.iter().find_map(behind);
             let next = self.said[place..].iter().find(|other| other.message != said.message);
             let limit = next.map_or(self.whole_end, |next| next.start);
             let first = self.specials.partition_point(|special| special.start < said.start);
             let mut stops = self.specials[first..].iter().take_while(|special| special.start < limit);
-            if let (Some(opened), Some(stop)) = (opened, stops.find(|special| special.is_stop)) {
-                let start = before + opened + generation_prompt.len();
+            if let (Some(start), Some(stop)) = (opened, stops.find(|special| special.is_stop)) {
                 let origin = Origin::Assistant;
                 let message = said.message;
                 turns.push(Anchor { message, start, end: stop.end, origin, is_closed: true });
