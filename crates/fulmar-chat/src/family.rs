@@ -190,7 +190,7 @@ impl<F: Family> Renderer for F {
         self.write_extension(&mut script, &views, prev_prompt, kept)?;
         script.leave_messages();
         self.write_generation_prompt(&mut script, &views);
-        let mut rendered = Rendered::default();
+        let mut rendered = Rendered::with_capacity(prev_prompt.len() + kept.len() + script.len());
         rendered.push(prev_prompt, -1, Origin::Env);
         rendered.push(kept, -1, Origin::Env);
         script.encode_into(&*table.tokenizer, &mut rendered)?;

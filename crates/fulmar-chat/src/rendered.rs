@@ -126,6 +126,17 @@ impl Rendered {
         usize::try_from(self.message_index[t]).ok().and_then(|index| messages.get(index))
     }
 
+    /// No tokens yet, with room for `num_tokens`.
+    pub(crate) fn with_capacity(num_tokens: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(num_tokens),
+            message_index: Vec::with_capacity(num_tokens),
+            sampled_mask: Vec::with_capacity(num_tokens),
+            is_content: Vec::with_capacity(num_tokens),
+            origin: Vec::with_capacity(num_tokens),
+        }
+    }
+
     /// Appends tokens that share one attribution. `origin` [`Origin::Assistant`] means content that an assistant samples.
     pub(crate) fn push(&mut self, ids: &[u32], message_index: i32, origin: Origin) {
         let num_ids = self.ids.len() + ids.len();

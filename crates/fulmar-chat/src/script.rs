@@ -170,6 +170,11 @@ impl Script {
         Ok(())
     }
 
+    /// Bytes of text so far: no fewer than the tokens it will have.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
     /// The text, special tokens by name.
     pub(crate) fn into_text(self) -> String {
         self.text
