@@ -99,9 +99,10 @@ impl Renderer {
 
     /// What a completion says, as JSON.
     #[napi]
-    pub fn parse(&self, ids: &[u32], options: String) -> Result<String> {
+    pub fn parse(&self, ids: &[u32], prompt: Option<&[u32]>, tools: String) -> Result<String> {
         guard(|| {
-            let options = options_from_json("options", &options)?;
+            let tools = options_from_json("tools", &tools)?;
+            let options = chat::ParseOptions { prompt_ids: prompt.map(<[u32]>::to_vec), tools };
             self.inner.with(|renderer| Ok(json!(renderer.parse(ids, &options)?).to_string()))
         })
     }

@@ -93,8 +93,12 @@ impl Renderer {
     }
 
     /// What a completion says, as JSON.
-    pub fn parse(&self, ids: &[u32], options: &str) -> Result<String> {
-        guard(|| Ok(json!(self.inner.parse(ids, &options_from_json("options", options)?)?).to_string()))
+    pub fn parse(&self, ids: &[u32], prompt: Option<Vec<u32>>, tools: &str) -> Result<String> {
+        guard(|| {
+            let options =
+                chat::ParseOptions { prompt_ids: prompt, tools: options_from_json("tools", tools)? };
+            Ok(json!(self.inner.parse(ids, &options)?).to_string())
+        })
     }
 
     /// What never changes, as JSON.

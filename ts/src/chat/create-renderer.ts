@@ -110,8 +110,8 @@ class NativeRenderer implements DisposableRenderer {
     checkKnownKeys('options', options, ['promptIds', 'tools'])
     const { promptIds, tools } = options
     if (promptIds !== undefined) checkTypedArray('promptIds', promptIds, Uint32Array)
-    const text = `{"promptIds":${promptIds ? `[${promptIds.join()}]` : null},"tools":${toText(tools ?? [])}}`
-    return JSON.parse(this.#native.call((native) => native.parse(ids, text)))
+    const text = toText(tools ?? [])
+    return JSON.parse(this.#native.call((native) => native.parse(ids, promptIds, text)))
   }
 
   prefixStability(): PrefixStability {

@@ -132,7 +132,7 @@ export interface RawRenderer extends RawOwner {
     contents: Uint8Array | undefined,
     tools: string,
   ): RawRendered | string
-  parse(ids: Uint32Array, options: string): string
+  parse(ids: Uint32Array, prompt: Uint32Array | undefined, tools: string): string
   /** A JSON object. */
   facts(): string
 }
