@@ -39,10 +39,11 @@ pub fn add_to(environment: &mut Environment) {
 /// `str(value)`.
 ///
 /// # Errors
-/// `LimitExceeded` for values that nest too deep.
+/// `LimitExceeded` for values that nest too deep or are too long.
 pub fn string(value: &Value) -> Result<String, Error> {
-    print::to_str(value)
-        .map_err(|_| fail(ErrorKind::LimitExceeded, "values must not nest too deep to be printed"))
+    print::to_str(value).map_err(|_| {
+        fail(ErrorKind::LimitExceeded, "values must nest no deeper, and be no longer, than can be printed")
+    })
 }
 
 /// What a `for` loop goes over.

@@ -8,6 +8,7 @@ use minijinja::{Error, State};
 
 use crate::arguments::{Arguments, as_integer};
 use crate::failure::type_error;
+use crate::method::check_length;
 use crate::print::{as_float, float_repr};
 
 /// How to write JSON.
@@ -74,6 +75,8 @@ impl Style {
                 "tojson: values must nest at most {TEMPLATE_DATA_DEPTH_MAX} deep"
             )));
         }
+        // A list may hold another one many times, and that one another.
+        check_length(Some(out.len()))?;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),

@@ -50,6 +50,8 @@ pub const PRIVATE: &str = "__private__";
 pub fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         work::read(state, text)?;
+    } else if let (ValueKind::Seq, Some(num_items)) = (value.kind(), value.len()) {
+        work::read_items(state, num_items)?;
     }
     if name == SLICE {
         return slice(value, arguments);

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use fulmar_core::limits::TEMPLATE_DATA_DEPTH_MAX;
+use fulmar_core::limits::{TEMPLATE_DATA_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 use minijinja::value::{ObjectRepr, Value, ValueKind};
 
 /// Writes `str(value)`; an undefined value is empty text.
@@ -18,10 +18,26 @@ pub fn write_str(out: &mut dyn Write, value: &Value) -> fmt::Result {
 }
 
 /// `str(value)`.
+///
+/// # Errors
+/// Past `TEMPLATE_DATA_DEPTH_MAX` nested values, and past `TEMPLATE_OUTPUT_BYTES_MAX` bytes.
 pub fn to_str(value: &Value) -> Result<String, fmt::Error> {
-    let mut text = String::new();
+    let mut text = Text(String::new());
     write_str(&mut text, value)?;
-    Ok(text)
+    Ok(text.0)
+}
+
+/// A text that a list which holds itself many times over cannot make endlessly long.
+struct Text(String);
+
+impl Write for Text {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if TEMPLATE_OUTPUT_BYTES_MAX - self.0.len() < more.len() {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(more);
+        Ok(())
+    }
 }
 
 /// `repr(value)`.

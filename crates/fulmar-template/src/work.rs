@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::{TEMPLATE_LONG_TEXT_BYTES_MIN, TEMPLATE_PRINT_BYTES_MAX, TEMPLATE_WORK_BYTES_MAX};
+use minijinja::value::Value;
 use minijinja::{Error, State};
 
 use crate::environment::{SETTINGS, Settings};
@@ -25,7 +26,7 @@ pub struct Work {
 /// # Errors
 /// `LimitExceeded` past `TEMPLATE_PRINT_BYTES_MAX`.
 pub fn print(state: &State, text: &str) -> Result<(), Error> {
-    count(state, text, 1, |work| (&work.printed, TEMPLATE_PRINT_BYTES_MAX))
+    count(state, text.len(), 1, |work| (&work.printed, TEMPLATE_PRINT_BYTES_MAX))
 }
 
 /// Counts an operand of `~`.
@@ -34,7 +35,7 @@ pub fn print(state: &State, text: &str) -> Result<(), Error> {
 /// `LimitExceeded` past `TEMPLATE_WORK_BYTES_MAX`, or for a text that is longer than a rendering may give.
 pub fn join(state: &State, text: &str) -> Result<(), Error> {
     check_length(Some(text.len()))?;
-    count(state, text, 1, |work| (&work.read, TEMPLATE_WORK_BYTES_MAX))
+    count(state, text.len(), 1, |work| (&work.read, TEMPLATE_WORK_BYTES_MAX))
 }
 
 /// Counts a text whose method is called.
@@ -42,22 +43,32 @@ pub fn join(state: &State, text: &str) -> Result<(), Error> {
 /// # Errors
 /// `LimitExceeded` past `TEMPLATE_WORK_BYTES_MAX`.
 pub fn read(state: &State, text: &str) -> Result<(), Error> {
-    count(state, text, READ_WEIGHT, |work| (&work.read, TEMPLATE_WORK_BYTES_MAX))
+    count(state, text.len(), READ_WEIGHT, |work| (&work.read, TEMPLATE_WORK_BYTES_MAX))
+}
+
+/// Counts a list that is sliced or whose method is called, as if it were a text.
+///
+/// # Errors
+/// `LimitExceeded` past `TEMPLATE_WORK_BYTES_MAX`.
+pub fn read_items(state: &State, num_items: usize) -> Result<(), Error> {
+    count(state, num_items.saturating_mul(size_of::<Value>()), READ_WEIGHT, |work| {
+        (&work.read, TEMPLATE_WORK_BYTES_MAX)
+    })
 }
 
 fn count(
     state: &State,
-    text: &str,
+    num_bytes: usize,
     weight: u64,
     counter: impl FnOnce(&Work) -> (&AtomicU64, u64),
 ) -> Result<(), Error> {
-    if text.len() < TEMPLATE_LONG_TEXT_BYTES_MIN {
+    if num_bytes < TEMPLATE_LONG_TEXT_BYTES_MIN {
         return Ok(());
     }
     let settings = state.lookup(SETTINGS).and_then(|settings| settings.downcast_object::<Settings>());
     let Some(settings) = settings else { return Ok(()) };
     let (counter, most) = counter(&settings.work);
-    let bytes = text.len() as u64 * weight;
+    let bytes = num_bytes as u64 * weight;
     if counter.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= most {
         return Ok(());
     }

@@ -135,12 +135,12 @@ fn long_texts_are_printed_and_read_up_to_their_limits() {
         format!("{{% set x = 'x' * {long} %}}{{% for i in range({times}) %}}{body}{{% endfor %}}")
     };
     let most = TEMPLATE_WORK_BYTES_MAX / long as u64;
-    for (body, times) in
-        [("{% set y = x.startswith('y') %}", most / 4), ("{% set y = x.endswith('y') %}", most / 4)]
-    {
-        assert_eq!(rendered(&reading(times, body), Limits::default()).as_deref(), Ok(""));
-        assert_eq!(rendered(&reading(times + 1, body), Limits::default()), Err(ErrorKind::LimitExceeded));
-    }
+    let body = "{% set y = x.startswith('y') %}";
+    assert_eq!(rendered(&reading(most / 4, body), Limits::default()).as_deref(), Ok(""));
+    assert_eq!(rendered(&reading(most / 4 + 1, body), Limits::default()), Err(ErrorKind::LimitExceeded));
+    let slicing =
+        "{% set l = range(100000) | list %}{% for i in range(100000) %}{% set x = l[::-1] %}{% endfor %}";
+    assert_eq!(rendered(slicing, Limits::default()), Err(ErrorKind::LimitExceeded));
 }
 
 #[test]
@@ -187,4 +187,14 @@ fn ranges_and_repetitions_are_as_long_as_the_engine_allows() {
         assert_eq!(rendered(source, Limits::default()), Err(ErrorKind::LimitExceeded), "{source}");
     }
     assert_eq!(rendered("{{ range(100000) | length }}", Limits::default()).as_deref(), Ok("100000"));
+}
+
+#[test]
+fn lists_that_hold_lists_many_times_over_are_not_printed_for_ever() {
+    let nested = "{% set ns = namespace(x=['x' * 1000000]) %}\
+        {% for i in range(40) %}{% set ns.x = [ns.x, ns.x, ns.x, ns.x] %}{% endfor %}";
+    for printed in ["{{ ns.x }}", "{{ ns.x | string | length }}", "{{ ns.x | tojson }}", "{{ ns.x ~ '' }}"] {
+        let source = format!("{nested}{printed}");
+        assert_eq!(rendered(&source, Limits::default()), Err(ErrorKind::LimitExceeded), "{source}");
+    }
 }

@@ -21,7 +21,7 @@ const LONG = "('x' * 1000000)"
 
 /** Each by what it abuses. */
 export const BOMBS: Readonly<Record<string, Bomb>> = {
-  'nested loops': { source: loops(6, '') },
+  'nested loops': { source: loops(6, ''), isLong: true },
   'a range of a billion': { source: '{% for i in range(1000000000) %}{% endfor %}' },
   'a list of a billion': { source: '{{ range(1000000000) | list | length }}' },
   'a loop that prints': { source: loops(3, 'all work and no play') },
@@ -39,6 +39,7 @@ export const BOMBS: Readonly<Record<string, Bomb>> = {
       { length: 30 },
       (_, index) => `{% macro a${index + 1}() %}{{ a${index}() }}{{ a${index}() }}{% endmacro %}`,
     ).join('')}{{ a30() }}`,
+    isLong: true,
   },
   'a recursive loop over itself': {
     source: '{% set l = [1, 2, 3, 4, 5, 6, 7, 8] %}{% for i in l recursive %}{{ loop(l) }}{% endfor %}',
