@@ -65,7 +65,7 @@ export function rustRival(folder: string): Peer | Skipped {
   return built('the Rust rivals', manifest, 'target/rival', 'rival', folder)
 }
 
-/** Ours in Rust, without Node in between: answers `render`, `template` and `encode`. */
+/** Ours in Rust, without Node in between: answers `render`, `template`, `encode`, `rollout` and `whole`. */
 export function rustOurs(folder: string): Peer | Skipped {
   const manifest = fileURLToPath(new URL('benches/rust/Cargo.toml', ROOT))
   return built('ours in Rust', manifest, 'target', 'fulmar-bench', folder)
@@ -113,6 +113,8 @@ export const REQUESTS = [
   ['rust render', 'render'],
   ['rust template', 'template'],
   ['rust encode', 'encode'],
+  ['rust rollout', 'rollout'],
+  ['rust whole', 'whole'],
   ['minijinja render', 'render'],
   ['minijinja encode', 'encode'],
   ['python render', 'render'],

@@ -2,18 +2,23 @@
 //!
 //! `fulmar-bench FOLDER`, where FOLDER holds corpus.json, template.jinja and tokenizer.json. Each line of standard input
 //! is a request for one pass; each answer is one line of JSON with its time, its size and a digest of its output:
-//! `render` (table-driven Qwen3 to text), `template` (the Jinja template to text), `encode` (that text to ids).
+//! `render` (table-driven Qwen3 to text), `template` (the Jinja template to text), `encode` (that text to ids), `rollout`
+//! (a conversation of many turns by bridges, ids in and out, each answer parsed), `whole` (one rendering of all of it).
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
-use fulmar::chat::{Message, RenderOptions, Renderer, RendererConfig, create_renderer};
+use fulmar::chat::{Bridge, Message, ParseOptions, RenderOptions, Renderer, RendererConfig, create_renderer};
 use fulmar::core::{Error, ErrorKind, Result};
 use fulmar::template::{Template, TemplateInput};
 use fulmar::tokenizer::{HfTokenizer, Tokenizer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+const NUM_TURNS: usize = 40;
+/// Rollouts of one pass: a single one is too short to time.
+const REPEATS: usize = 100;
 
 struct Conversation {
     messages: Vec<Message>,
@@ -29,6 +34,7 @@ fn main() -> Result<()> {
     let config: RendererConfig = serde_json::from_value(json!({ "name": "qwen3" })).map_err(broken)?;
     let renderer = create_renderer(Arc::clone(&tokenizer), &config)?;
     let texts = render(&*renderer, &corpus)?;
+    let rollout = Rollout::new(&corpus, &*renderer, &*tokenizer)?;
     say(&json!({ "ready": true }))?;
     for request in std::io::stdin().lock().lines() {
         let start = Instant::now();
@@ -41,6 +47,16 @@ fn main() -> Result<()> {
                 let texts = from_template(&template, &corpus)?;
                 answer(start, || texts.join("\0").into_bytes())?;
             }
+            "rollout" => {
+                let prompt =
+                    (0..REPEATS).map(|_| rollout.play(&*renderer)).collect::<Result<Vec<_>>>()?.pop();
+                answer(start, || prompt.iter().flatten().flat_map(|id| id.to_le_bytes()).collect())?;
+            }
+            "whole" => {
+                let whole =
+                    (0..REPEATS).map(|_| rollout.render(&*renderer)).collect::<Result<Vec<_>>>()?.pop();
+                answer(start, || whole.iter().flatten().flat_map(|id| id.to_le_bytes()).collect())?;
+            }
             _ => {
                 let encode = |text: &String| tokenizer.encode_added(text);
                 let encodings = texts.iter().map(encode).collect::<Result<Vec<_>>>()?;
@@ -50,6 +66,48 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A conversation that a policy has with a tool: each turn is answered with ids.
+struct Rollout {
+    replies: Vec<Message>,
+    answers: Vec<Vec<u32>>,
+    whole: Vec<Message>,
+}
+
+impl Rollout {
+    fn new(corpus: &[Conversation], renderer: &dyn Renderer, tokenizer: &dyn Tokenizer) -> Result<Self> {
+        let users = corpus.iter().flat_map(|row| &row.messages).filter(|message| message.role() == "user");
+        let texts = users.take(2 * NUM_TURNS).map(Message::text).collect::<Result<Vec<_>>>()?;
+        let mut rollout = Self { replies: Vec::new(), answers: Vec::new(), whole: Vec::new() };
+        for (turn, pair) in texts.chunks_exact(2).enumerate() {
+            let reply = Message::new(if turn == 0 { "user" } else { "tool" }, &pair[0])?;
+            let stop = renderer.stop_ids().iter().take(1).copied();
+            rollout.answers.push(tokenizer.encode(&pair[1])?.ids.into_iter().chain(stop).collect());
+            rollout.whole.extend([reply.clone(), Message::new("assistant", &pair[1])?]);
+            rollout.replies.push(reply);
+        }
+        Ok(rollout)
+    }
+
+    /// Prompt by prompt; the ids of the last one.
+    fn play(&self, renderer: &dyn Renderer) -> Result<Vec<u32>> {
+        let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+        let mut prompt = renderer.render(&self.replies[..1], &options)?.ids;
+        for (turn, answer) in self.answers.iter().enumerate() {
+            renderer.parse(answer, &ParseOptions::default())?;
+            let Some(reply) = self.replies.get(turn + 1) else { break };
+            prompt = match renderer.bridge(&prompt, answer, std::slice::from_ref(reply), &[])? {
+                Bridge::Extended(next) => next.ids,
+                Bridge::Declined(refusal) => return Err(broken(refusal.name())),
+            };
+        }
+        Ok(prompt)
+    }
+
+    fn render(&self, renderer: &dyn Renderer) -> Result<Vec<u32>> {
+        Ok(renderer.render(&self.whole, &RenderOptions::default())?.ids)
+    }
 }
 
 fn corpus(text: &str) -> Result<Vec<Conversation>> {
