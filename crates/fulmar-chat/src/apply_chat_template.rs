@@ -180,8 +180,8 @@ impl History {
     ) -> Result<Vec<TemplatedChat>> {
         let chats = self.chats()?;
         let num_messages: usize = chats.iter().map(|chat| chat.len()).sum();
-        let num_processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let num_threads = num_processors.min(num_messages / THREAD_MESSAGES_MIN).max(1);
+        let num_parts = chats.len().min(num_messages / THREAD_MESSAGES_MIN);
+        let num_threads = if num_parts > 1 { num_parts.min(num_processors()) } else { 1 };
         let apply = |chats: &[&[Message]]| {
             let applied = chats.iter().map(|chat| apply_chat_template(template, tokenizer, chat, options));
             applied.collect::<Result<Vec<_>>>()
@@ -198,6 +198,11 @@ impl History {
             Ok(applied)
         })
     }
+}
+
+/// Asking takes as long as rendering a few messages, because Linux answers by files.
+fn num_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 impl ChatTemplateOptions {

@@ -204,18 +204,24 @@ export function selectTemplate(options: RenderingOptions): SelectedTemplate {
   return registry.select({ template: source, name: templateName, tokenizerTemplate, nameOrPath, selection })
 }
 
-/** The template that each registry was asked for last, compiled: most callers use one over and over. */
-const COMPILED = new WeakMap<TemplateRegistry, { readonly source: string; readonly template: Template }>()
+/** The compiled template that each registry, or each tokenizer for its own, was last asked for: most ask for it again. */
+const COMPILED = new WeakMap<object, { readonly source: string; readonly template: Template }>()
 
 function withTemplate<R>(options: RenderingOptions, body: (native: RawTemplate) => R): R {
-  if (options.template instanceof Template) return options.template.withNative(body)
-  const registry = options.registry ?? TemplateRegistry.builtin
-  const { source } = selectTemplate(options)
-  const known = COMPILED.get(registry)
+  const { template, templateName, selection, tokenizer, registry = TemplateRegistry.builtin } = options
+  if (template instanceof Template) return template.withNative(body)
+  const isNamed = template === undefined && templateName !== undefined
+  // Neither a tokenizer nor the built-in registry ever changes.
+  const isOwn =
+    !(template ?? templateName) && selection !== 'torchrl' && registry === TemplateRegistry.builtin
+  const owner = isOwn && tokenizer ? tokenizer : registry
+  const known = COMPILED.get(owner)
+  if (known && owner === tokenizer) return known.template.withNative(body)
+  const source = isNamed ? registry.source(templateName) : selectTemplate(options).source
   if (known?.source === source) return known.template.withNative(body)
-  const template = new Template(source)
-  COMPILED.set(registry, { source, template })
-  return template.withNative(body)
+  const compiled = new Template(source)
+  COMPILED.set(owner, { source, template: compiled })
+  return compiled.withNative(body)
 }
 
 function dictOf(history: History, options: ChatTemplateOptions): TensorDict {

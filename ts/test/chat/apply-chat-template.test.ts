@@ -20,6 +20,8 @@ const smol = await load('smollm2')
 const TOKENS = { bos_token: '<s>', eos_token: '</s>' }
 const sentences = HfTokenizer.fromJson(smol.toJSON(), TOKENS)
 
+const TINY = { model: { type: 'WordLevel', vocab: { a: 0 }, unk_token: 'a' } }
+
 const said = (...turns: readonly (readonly [string, string])[]) =>
   History.fromChats(turns.map(([role, content]) => ({ role, content })))
 const short = said(['user', 'Hi'], ['assistant', 'Yo!'])
@@ -203,6 +205,22 @@ describe('applyChatTemplate', () => {
     using compiled = new Template('{{ messages | length }}')
     expect(short.applyChatTemplate({ tokenizer, template: compiled })).toBe('2')
     expect(long.applyChatTemplate({ tokenizer, template: compiled })).toBe('5')
+  })
+
+  it('sees a template that takes the place of another, and keeps those of tokenizers apart', () => {
+    using registry = new TemplateRegistry()
+    const say = (options: ChatTemplateOptions) => short.applyChatTemplate(options)
+    for (const text of ['one', 'two']) {
+      registry.add('mine', { template: text, override: true })
+      expect(say({ registry, templateName: 'mine' })).toBe(text)
+    }
+    const [one, two] = ['one', 'two'].map((text) => HfTokenizer.fromJson(TINY, {}, text))
+    for (let round = 0; round < 2; round += 1) {
+      expect([one, two].map((tokenizer) => tokenizer && say({ tokenizer }))).toEqual(['one', 'two'])
+      expect(say({ ...(one && { tokenizer: one }), registry, templateName: 'mine' })).toBe('two')
+      expect(say({ ...(one && { tokenizer: one }), template: 'three' })).toBe('three')
+      expect(say({ ...(one && { tokenizer: one }), registry })).toBe('one')
+    }
   })
 
   it('does not show padding and completion to templates', () => {
