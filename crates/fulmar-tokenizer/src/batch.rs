@@ -89,18 +89,21 @@ impl EncodingBatch {
     }
 }
 
-/// `texts` in runs of about `num_bytes` bytes each.
+/// `texts` in runs of at least `num_bytes` bytes each, but the last. Empty texts make no run of their own: a target
+/// without threads has room for one run.
 fn shares<T: AsRef<str>>(texts: &[T], num_bytes: usize) -> Vec<&[T]> {
-    let mut parts = Vec::new();
-    let (mut start, mut held) = (0, 0);
+    let mut parts: Vec<&[T]> = Vec::new();
+    let (mut start, mut held, mut last_start) = (0, 0, 0);
     for (index, text) in texts.iter().enumerate() {
         held += text.as_ref().len();
         if held >= num_bytes.max(1) {
             parts.push(&texts[start..=index]);
-            (start, held) = (index + 1, 0);
+            (last_start, start, held) = (start, index + 1, 0);
         }
     }
-    if start < texts.len() {
+    if held == 0 && parts.pop().is_some() {
+        parts.push(&texts[last_start..]);
+    } else if start < texts.len() {
         parts.push(&texts[start..]);
     }
     parts
@@ -147,5 +150,8 @@ mod tests {
             assert_eq!(shares(&texts, num_bytes).concat(), texts, "{num_bytes}");
         }
         assert_eq!(shares(&["aa", "b", "c"], 2), [&["aa"][..], &["b", "c"]]);
+        assert_eq!(shares(&["aa", "", ""], 2), [["aa", "", ""]], "one run for one processor");
+        assert_eq!(shares(&["", ""], 0), [["", ""]]);
+        assert!(shares::<&str>(&[], 0).is_empty());
     }
 }
