@@ -81,14 +81,14 @@ function programOf(io: CliIo, fail: () => void): Command {
     .option('--json', 'print text, spans, ids and masks as one line of JSON')
     .action(async (flags: RenderFlags) => (await import('./render.js')).render(flags, io))
   program
-    .command('tokenize <text>')
-    .description('show the token ids of a text (- reads standard input)')
+    .command('tokenize <text...>')
+    .description('show the token ids of a text (- reads standard input); several are joined by spaces')
     .option('--tokenizer <folder>', "a model's folder (default: one token a character)")
     .option('--added-tokens', 'read markers such as <|im_end|> as the tokens that they name')
     .option('--decode', 'the other way round: show the text of token ids')
     .option('--json', 'print as one line of JSON')
-    .action(async (text: string, flags: TokenizeFlags) =>
-      (await import('./tokenize.js')).tokenize(text, flags, io),
+    .action(async (words: string[], flags: TokenizeFlags) =>
+      (await import('./tokenize.js')).tokenize(words.join(' '), flags, io),
     )
   program
     .command('parse <file>')

@@ -28,6 +28,10 @@ describe('fulmar tokenize', () => {
     const asIds = await fulmar(['tokenize', 'é<|im_end|>', '--added-tokens', ...tokenizer])
     expect(asIds.stdout).toBe('195 169 257\n')
     expect((await fulmar(['tokenize', '--decode', '195 169 257', ...tokenizer])).stdout).toBe('é<|im_end|>\n')
+    expect((await fulmar(['tokenize', ...tokenizer, '--decode', '195', '169'])).stdout).toBe('é\n')
+    expect(await fulmar(['tokenize', 'a', 'b', ...tokenizer])).toEqual(
+      await fulmar(['tokenize', 'a b', ...tokenizer]),
+    )
   })
 
   it('refuses ids that are none, and folders that hold no tokenizer', async () => {
