@@ -1,0 +1,150 @@
+//! What the newer families promise of re-renders, and what all families promise of arguments that are text.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::sync::Arc;
+
+use fulmar_chat::{
+    Bridge, Message, ParseOptions, PrefixStability, RenderOptions, Renderer, RendererConfig, ToolCallStatus,
+    create_renderer,
+};
+use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
+use serde_json::{Value, json};
+
+const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
+const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
+
+const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> \
+    <tool_response> </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> \
+    <|end_of_text|> <|eom_id|> <|python_tag|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> \
+    <｜tool▁calls▁begin｜> <｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜> \
+    <｜tool▁outputs▁begin｜> <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> <｜tool▁output▁end｜> [gMASK] <sop> <|system|> \
+    <|user|> <|assistant|> <|observation|> <arg_key> </arg_key> <arg_value> </arg_value> /nothink <|start|> \
+    <|channel|> <|message|> <|end|> <|return|> <|call|> <|constrain|> <|im_system|> <|im_user|> <|im_assistant|> \
+    <|im_middle|> <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> \
+    <|tool_call_argument_begin|> <|tool_call_end|> ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>";
+
+fn tokenizer() -> Arc<CharTokenizer> {
+    let special_tokens = MARKERS.split(' ').map(str::to_owned).collect();
+    Arc::new(CharTokenizer::new(CharTokenizerOptions { special_tokens, ..Default::default() }).unwrap())
+}
+
+fn renderer(config: Value) -> Box<dyn Renderer> {
+    create_renderer(tokenizer(), &serde_json::from_value::<RendererConfig>(config).unwrap()).unwrap()
+}
+
+fn messages(chat: &[Value]) -> Vec<Message> {
+    chat.iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
+}
+
+/// The completion of the last message, and the ids before it.
+fn last_turn(renderer: &dyn Renderer, chat: &[Value]) -> (Vec<u32>, Vec<u32>) {
+    let rendered = renderer.render(&messages(chat), &WHOLE).unwrap();
+    let is_last =
+        |t: &usize| rendered.message_index[*t] == chat.len() as i32 - 1 && rendered.sampled_mask[*t];
+    let turn: Vec<usize> = (0..rendered.ids.len()).filter(is_last).collect();
+    let (start, end) = (turn[0], turn[turn.len() - 1] + 1);
+    (rendered.ids[..start].to_vec(), rendered.ids[start..end].to_vec())
+}
+
+#[test]
+fn text_that_looks_like_another_type_stays_text_where_the_schema_says_so() {
+    let families =
+        "qwen2_5 qwen3 qwen3_5 qwen3_6 llama3 deepseek_v3 deepseek_r1 glm4_5 gpt_oss kimi_k2 minimax_m2";
+    let schemas =
+        [json!({ "type": "string" }), json!({ "anyOf": [{ "type": "integer" }, { "type": "string" }] })];
+    for name in families.split(' ') {
+        let renderer = renderer(json!({ "name": name }));
+        for (place, schema) in schemas.iter().enumerate() {
+            let properties = json!({ "type": "object", "properties": { "s": schema } });
+            let tools =
+                vec![json!({ "type": "function", "function": { "name": "f", "parameters": properties } })];
+            let texts: &[&str] =
+                if place == 0 { &["true", "42", "null", "[1,2,3]", "{\"k\": 1}", "abc"] } else { &["abc"] };
+            for text in texts {
+                let call = json!({
+                    "id": "functions.f:0", "type": "function", "function": { "name": "f", "arguments": { "s": text } },
+                });
+                let turn = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
+                let (prompt, completion) =
+                    last_turn(&*renderer, &[json!({ "role": "user", "content": "?" }), turn]);
+                let options = ParseOptions { prompt_ids: Some(prompt), tools: tools.clone() };
+                let parsed = renderer.parse(&completion, &options).unwrap();
+                let [call] = &parsed.tool_calls[..] else { panic!("{name}: {parsed:?}") };
+                assert_eq!(call.status, ToolCallStatus::Ok, "{name}: {call:?}");
+                let read: Value = serde_json::from_str(call.arguments.as_deref().unwrap()).unwrap();
+                assert_eq!(read, json!({ "s": text }), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn prefix_stability_of_the_newer_families_has_its_witnesses() {
+    let query = json!({ "role": "user", "content": "q" });
+    let call =
+        json!({ "id": "functions.f:0", "type": "function", "function": { "name": "f", "arguments": {} } });
+    let answer = json!({ "role": "tool", "content": "t", "name": "f", "tool_call_id": "functions.f:0" });
+    for config in [
+        json!({ "name": "glm4_5" }),
+        json!({ "name": "glm4_5", "enableThinking": false }),
+        json!({ "name": "gpt_oss" }),
+        json!({ "name": "gpt_oss", "autoDropAnalysis": false }),
+        json!({ "name": "kimi_k2" }),
+        json!({ "name": "minimax_m2" }),
+    ] {
+        let renderer = renderer(config.clone());
+        let ids = |chat: &[Value]| renderer.render(&messages(chat), &WHOLE).unwrap().ids;
+        let keeps =
+            |chat: &[Value], reply: &Value| ids(&[chat, &[reply.clone()]].concat()).starts_with(&ids(chat));
+        let turn = |reasoning: &str| {
+            let said = json!({ "role": "assistant", "content": "a", "reasoning_content": reasoning });
+            [query.clone(), said]
+        };
+        let called = |reasoning: &str| {
+            [
+                query.clone(),
+                json!({ "role": "assistant", "content": null, "reasoning_content": reasoning, "tool_calls": [call] }),
+            ]
+        };
+        let breaks_by_query = ["r", ""].iter().any(|reasoning| !keeps(&turn(reasoning), &query));
+        let breaks_by_answer = ["r", ""].iter().any(|reasoning| !keeps(&called(reasoning), &answer));
+        let seen = match (breaks_by_query, breaks_by_answer) {
+            (false, false) => PrefixStability::Always,
+            (true, false) => PrefixStability::WithinToolCycle,
+            (_, true) => PrefixStability::Never,
+        };
+        let claimed = renderer.prefix_stability();
+        let rank = |stability: PrefixStability| match stability {
+            PrefixStability::Always => 2,
+            PrefixStability::WithinToolCycle => 1,
+            _ => 0,
+        };
+        assert!(rank(claimed) <= rank(seen), "{config}: {claimed:?} is claimed, {seen:?} was seen");
+        assert!(
+            claimed != PrefixStability::WithinToolCycle || breaks_by_query,
+            "{config}: a query breaks it"
+        );
+    }
+}
+
+#[test]
+fn without_thinking_every_prompt_of_glm_begins_with_the_one_before() {
+    let renderer = renderer(json!({ "name": "glm4_5", "enableThinking": false, "thinkingRetention": "all" }));
+    let mut chat = vec![json!({ "role": "user", "content": "a" })];
+    let mut prompt = renderer.render(&messages(&chat), &PROMPT).unwrap().ids;
+    for (answer, query) in [("b", "c"), ("d", "e"), ("", "f")] {
+        let said = if answer.is_empty() { String::new() } else { format!("\n{answer}") };
+        let completion = tokenizer().encode_added(&(said + "<|user|>")).unwrap().ids;
+        let reply = json!({ "role": "user", "content": query });
+        chat.extend([json!({ "role": "assistant", "content": answer }), reply.clone()]);
+        let next = renderer.render(&messages(&chat), &PROMPT).unwrap().ids;
+        assert!(next.starts_with(&[&prompt[..], &completion].concat()));
+        let Bridge::Extended(bridged) =
+            renderer.bridge(&prompt, &completion, &messages(&[reply]), &[]).unwrap()
+        else {
+            panic!("nothing forgets here")
+        };
+        assert_eq!(bridged.ids, next, "a bridge is the re-render");
+        prompt = next;
+    }
+}
