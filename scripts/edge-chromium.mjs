@@ -56,12 +56,14 @@ function launch() {
   return chromium.launch({ executablePath: findChromium(), headless: true, args })
 }
 
-/** Serves the page, the bundle and the module, and nothing else, where the bundle's own URLs expect them. */
+/** Serves the page, the bundle and the modules, and nothing else, where the bundle's own URLs expect them. */
 async function serve(bundle) {
+  const module = (name) => ['application/wasm', () => readFileSync(`${root}wasm/${name}`)]
   const files = {
     '/': ['text/html', () => PAGE],
     '/build/edge/chromium.js': ['text/javascript', () => readFileSync(bundle)],
-    '/wasm/fulmar_wasm_bg.wasm': ['application/wasm', () => readFileSync(`${root}wasm/fulmar_wasm_bg.wasm`)],
+    '/wasm/fulmar_wasm_bg.wasm': module('fulmar_wasm_bg.wasm'),
+    '/wasm/fulmar_sandbox.wasm': module('fulmar_sandbox.wasm'),
   }
   const server = createServer(({ url }, response) => {
     const [type, read] = files[url] ?? []

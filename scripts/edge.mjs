@@ -13,12 +13,17 @@ import { findChromium, openChromium } from './edge-chromium.mjs'
 import { openWorkerd } from './edge-workerd.mjs'
 import { asProgram, compileExamples, Refusal, root } from './steps.mjs'
 
-const WASM = 'fulmar_wasm_bg.wasm'
+const [WASM, SANDBOX] = ['fulmar_wasm_bg.wasm', 'fulmar_sandbox.wasm']
 const OUT = `${root}build/edge`
 
 /** What each runtime needs: its import condition, what its bundle goes on to import, how it is opened. */
 const RUNTIMES = {
-  workerd: { condition: 'workerd', imports: [`./${WASM}`], open: openWorkerd, missing: () => undefined },
+  workerd: {
+    condition: 'workerd',
+    imports: [`./${WASM}`, `./${SANDBOX}`],
+    open: openWorkerd,
+    missing: () => undefined,
+  },
   chromium: { condition: 'browser', imports: [], open: openChromium, missing: chromiumMissing },
 }
 
@@ -26,12 +31,12 @@ asProgram(async () => {
   const names = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(RUNTIMES)
   const unknown = names.find((name) => !(name in RUNTIMES))
   if (unknown) throw new Refusal(`runtime must be one of ${Object.keys(RUNTIMES).join(', ')}: got ${unknown}`)
-  for (const part of ['dist/index.js', `wasm/${WASM}`, 'addon/index.cjs']) {
+  for (const part of ['dist/index.js', `wasm/${WASM}`, `wasm/${SANDBOX}`, 'addon/index.cjs']) {
     if (!existsSync(root + part)) throw new Refusal(`${part} must be built first: npm run build`)
   }
   await compileExamples()
   mkdirSync(OUT, { recursive: true })
-  copyFileSync(`${root}wasm/${WASM}`, `${OUT}/${WASM}`)
+  for (const file of [WASM, SANDBOX]) copyFileSync(`${root}wasm/${file}`, `${OUT}/${file}`)
   const questions = await (await import('./edge-questions.mjs')).questions()
   const total = { passed: 0, failed: 0, skipped: 0 }
   for (const name of names) {
@@ -72,7 +77,7 @@ async function check(name, questions) {
 /** Puts the worker and what it uses of the package into one module, and resolves with what that still imports. */
 async function bundle(name, condition) {
   const beside = (file) => ({ id: `./${file}`, external: true })
-  const binaries = { '#wasm-binary': beside(WASM), '#sandbox-binary': beside('fulmar_sandbox.wasm') }
+  const binaries = { '#wasm-binary': beside(WASM), '#sandbox-binary': beside(SANDBOX) }
   const built = await rolldown({
     input: `${root}build/examples/edge/worker.js`,
     platform: 'browser',
