@@ -12,7 +12,7 @@ use crate::failure::fail;
 use crate::method::check_length;
 
 /// Methods read a text more slowly than `~` copies it.
-const READ_WEIGHT: u64 = 4;
+const READ_WEIGHT: u64 = 16;
 
 /// Bytes of long texts so far.
 #[derive(Debug, Default)]

@@ -130,14 +130,14 @@ fn long_texts_are_printed_and_read_up_to_their_limits() {
     let most = TEMPLATE_PRINT_BYTES_MAX / long as u64;
     assert_eq!(rendered(&printing(most), Limits::default()).as_deref(), Ok(""));
     assert_eq!(rendered(&printing(most + 1), Limits::default()), Err(ErrorKind::LimitExceeded));
-    // Each round joins one long text, or asks it for its beginning, which counts four times.
+    // Each round joins one long text, or asks it for its beginning, which counts sixteen times.
     let reading = |times: u64, body: &str| {
         format!("{{% set x = 'x' * {long} %}}{{% for i in range({times}) %}}{body}{{% endfor %}}")
     };
     let most = TEMPLATE_WORK_BYTES_MAX / long as u64;
     let body = "{% set y = x.startswith('y') %}";
-    assert_eq!(rendered(&reading(most / 4, body), Limits::default()).as_deref(), Ok(""));
-    assert_eq!(rendered(&reading(most / 4 + 1, body), Limits::default()), Err(ErrorKind::LimitExceeded));
+    assert_eq!(rendered(&reading(most / 16, body), Limits::default()).as_deref(), Ok(""));
+    assert_eq!(rendered(&reading(most / 16 + 1, body), Limits::default()), Err(ErrorKind::LimitExceeded));
     let slicing =
         "{% set l = range(100000) | list %}{% for i in range(100000) %}{% set x = l[::-1] %}{% endfor %}";
     assert_eq!(rendered(slicing, Limits::default()), Err(ErrorKind::LimitExceeded));

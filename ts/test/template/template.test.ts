@@ -27,7 +27,7 @@ describe('Template', () => {
     const pieces = Array.from({ length: assistantSpans.length / 2 }, (_, index) =>
       text.slice(assistantSpans[2 * index], assistantSpans[2 * index + 1]),
     )
-    expect(pieces).toEqual(contents.filter((content) => content !== ''))
+    expect(pieces).toEqual(contents)
   })
 
   it('has no spans without a generation block, or where the text ends inside a message', () => {
@@ -117,7 +117,8 @@ describe('Template', () => {
   })
 })
 
-describe('a hostile template that is trusted', () => {
+// The memory of a WebAssembly module never shrinks again: there these are rendered in the sandbox alone.
+describe.skipIf(process.env.FULMAR_TEST_BACKEND === 'wasm')('a hostile template that is trusted', () => {
   const bombs = Object.entries(BOMBS).filter(([, { isLong = false }]) => !isLong)
 
   it.each(bombs)('comes to an end: %s', (_, { source, input }) => {
