@@ -72,7 +72,11 @@ const BOMBS = [
 
 /** A conversation for a small vocabulary, with text that spells markers and characters of every width. */
 function encodeRequest() {
-  const texts = ['What is 17 + 25?', 'It is 42, naïve 🐈 日本語.', '<|im_start|>assistant']
+  const texts = [
+    'What is 17 + 25?',
+    'It is 42, na\u00efve \u{1f408} \u65e5\u672c\u8a9e.',
+    '<|im_start|>assistant',
+  ]
   const markers = ['<|endoftext|>', '<|im_start|>', '<|im_end|>']
   const tokenizer = trainByteBpe(texts, { vocabSize: 300, specialTokens: markers })
   return {
@@ -81,8 +85,8 @@ function encodeRequest() {
     template: TemplateRegistry.builtin.source('chatml_format'),
     messages: [
       { role: 'system', content: 'Be brief.' },
-      { role: 'user', content: 'What is 17 + 25? é' },
-      { role: 'assistant', content: 'It is 42, naïve 🐈 日本語.' },
+      { role: 'user', content: 'What is 17 + 25? \u00e9' },
+      { role: 'assistant', content: 'It is 42, na\u00efve \u{1f408} \u65e5\u672c\u8a9e.' },
       { role: 'user', content: 'And twice\n\tthat?' },
       { role: 'assistant', content: '84' },
     ],
