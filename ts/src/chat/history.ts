@@ -13,6 +13,7 @@ import {
   type TextChatOptions,
 } from './apply-chat-template.js'
 import { type Message, wellFormed } from './message.js'
+import { withMessages } from './packed-messages.js'
 
 /** Values in lists nested as the messages are: one value for one message. */
 export type Nested<T> = T | readonly Nested<T>[]
@@ -364,7 +365,28 @@ export class History implements Iterable<Message> {
 
 /** The messages that a caller gives. */
 function rawOf(given: unknown): RawHistory {
-  return new raw.History(typeof given === 'string' ? wellFormed(given) : String(JSON.stringify(given)))
+  if (typeof given === 'string') return new raw.History(wellFormed(given))
+  const rows = Array.isArray(given) && given.length > 0 && given.every(Array.isArray)
+  return (rows ? stacked(given) : undefined) ?? withMessages(given as readonly Message[], readMessages)
+}
+
+function readMessages(list: string, contents: Uint8Array | undefined): RawHistory {
+  return new raw.History(list, contents)
+}
+
+/** The batch of `rows`, read one by one; `undefined` if one is wrong, which reading all of them says better. */
+function stacked(rows: readonly (readonly Message[])[]): RawHistory | undefined {
+  const read: RawHistory[] = []
+  try {
+    for (const row of rows) read.push(withMessages(row, readMessages))
+    const batch = read[0]?.unsqueeze(0)
+    for (const row of read.slice(1)) batch?.append(0, row)
+    return batch
+  } catch {
+    return undefined
+  } finally {
+    for (const row of read) row.free()
+  }
 }
 
 function withRaw<R>(given: unknown, body: (native: RawHistory) => R): R {

@@ -207,7 +207,8 @@ export interface RawChat {
   contentBase(piece: string): string
   tokenMasks(rendered: RawRendered, stopIds: Uint32Array, options: string): RawTokenMasks
   readonly History: {
-    new (messages: string): RawHistory
+    /** With contents the messages are packed, see `History::from_packed`. */
+    new (messages: string, contents?: Uint8Array): RawHistory
     fromText(text: string, template?: string, eosToken?: string): RawHistory
     zero(shape: Float64Array): RawHistory
   }

@@ -233,6 +233,29 @@ describe('History', () => {
       expect(() => History.fromChats(half)).toThrow(failing('MALFORMED'))
   })
 
+  it('reads lists of plain, special and odd messages alike', () => {
+    const odd = [
+      user('a'),
+      user('\0'),
+      user('\uFFFD'),
+      { content: 'b', role: 'user' },
+      { role: 'assistant', content: null, tool_calls: [{ name: 'f' }] },
+      user(''),
+      { role: 'tool', content: [{ type: 'text', text: 'c' }], n: 1.5 },
+    ]
+    const batches = [odd, [odd], [odd, [], odd.slice(1)], [[odd], [odd]]]
+    for (const given of [...batches, ...odd.map((message) => [message])]) {
+      const history = History.fromChats(given as Message[])
+      expect(history.toJsonText()).toBe(JSON.stringify(given))
+      expect(history.toJsonText()).toBe(History.fromChats(JSON.stringify(given)).toJsonText())
+    }
+    const wrong = (given: unknown) => () => History.fromChats(given as Message[])
+    expect(wrong([odd, [user('a'), { role: 7 }]])).toThrow(/messages\[1\]\[1\]: role must be text/)
+    expect(wrong([odd, user('a')])).toThrow(failing('SHAPE_MISMATCH'))
+    expect(wrong([odd, [odd]])).toThrow(failing('SHAPE_MISMATCH'))
+    expect(wrong([[], [user('\uD83D')]])).toThrow(failing('MALFORMED'))
+  })
+
   it('holds a message of ten million characters', () => {
     const content = 'lorem ipsum '.repeat(850_000)
     const history = History.fromChats([user(content)])

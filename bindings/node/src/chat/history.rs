@@ -10,6 +10,7 @@ use super::{Rendered, bytes};
 use crate::error::{Result, guard};
 use crate::slot::Slot;
 use crate::template::Template;
+use crate::text::{JsText, js_text};
 use crate::tokenizer::Tokenizer;
 
 /// A piece of content, checked.
@@ -41,10 +42,10 @@ impl From<chat::History> for History {
 
 #[napi]
 impl History {
-    /// Reads JSON.
+    /// Reads JSON, packed if there are contents.
     #[napi(constructor)]
-    pub fn new(messages: String) -> Result<Self> {
-        guard(|| Ok(chat::History::from_json(&messages)?.into()))
+    pub fn new(messages: String, contents: Option<&[u8]>) -> Result<Self> {
+        guard(|| Ok(chat::History::from_packed(&messages, contents)?.into()))
     }
 
     /// The messages of a rendered text.
@@ -144,16 +145,13 @@ impl History {
 
     /// The text of each conversation.
     #[napi]
-    pub fn render(&self, template: &Template, options: String) -> Result<Vec<String>> {
+    pub fn render(&self, template: &Template, options: String) -> Result<Vec<JsText>> {
         guard(|| {
             let options = options_from_json("options", &options)?;
             let template = template.inner.with(|template| Ok(template.clone()))?;
             let history = self.inner.with(|history| Ok(history.clone()))?;
-            Ok(history
-                .apply_chat_template(&template, None, &options)?
-                .into_iter()
-                .map(|chat| chat.text)
-                .collect())
+            let chats = history.apply_chat_template(&template, None, &options)?;
+            Ok(chats.into_iter().map(|chat| js_text(chat.text)).collect())
         })
     }
 

@@ -42,10 +42,10 @@ impl From<chat::History> for History {
 
 #[wasm_bindgen]
 impl History {
-    /// Reads JSON.
+    /// Reads JSON, packed if there are contents.
     #[wasm_bindgen(constructor)]
-    pub fn new(messages: &str) -> Result<Self> {
-        guard(|| Ok(chat::History::from_json(messages)?.into()))
+    pub fn new(messages: &str, contents: Option<Vec<u8>>) -> Result<Self> {
+        guard(move || Ok(chat::History::from_packed(messages, contents.as_deref())?.into()))
     }
 
     /// The messages of a rendered text.
