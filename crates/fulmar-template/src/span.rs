@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use fulmar_core::{Error, ErrorKind, Result};
+use memchr::{memchr, memchr_iter};
 use serde_json::{Map, Value as Json};
 
 /// Where the marks come from: the first supplementary private-use plane. All of it starts with byte 0xF3 in UTF-8.
@@ -29,8 +30,7 @@ pub struct Taken(BTreeSet<char>);
 impl Taken {
     /// Notes the characters of a text. One pass that looks for one byte.
     pub fn add_text(&mut self, text: &str) {
-        let bytes = text.as_bytes();
-        if bytes.contains(&FIRST_BYTE) {
+        if memchr(FIRST_BYTE, text.as_bytes()).is_some() {
             self.0.extend(text.chars().filter(|c| PLANE.contains(&u32::from(*c))));
         }
     }
@@ -72,25 +72,32 @@ impl Taken {
 /// The text without marks, and the spans between them in bytes of it, in order. Of spans inside others the outermost
 /// counts; a mark whose partner a filter cut off is dropped.
 pub fn extract(marked: String, marks: Marks) -> (String, Vec<[usize; 2]>) {
-    if !marked.as_bytes().contains(&FIRST_BYTE) {
-        return (marked, Vec::new());
-    }
-    let mut text = String::with_capacity(marked.len());
-    let mut spans = Vec::new();
     let mut starts = Vec::new();
-    let mut rest = marked.as_str();
-    while let Some(at) = rest.find([marks.open, marks.close]) {
-        text.push_str(&rest[..at]);
-        if rest[at..].starts_with(marks.open) {
+    let mut spans = Vec::new();
+    let mut text = String::new();
+    let mut copied = 0;
+    for at in memchr_iter(FIRST_BYTE, marked.as_bytes()) {
+        let is_open = marked[at..].starts_with(marks.open);
+        if !is_open && !marked[at..].starts_with(marks.close) {
+            continue;
+        }
+        if text.is_empty() {
+            text.reserve(marked.len());
+        }
+        text.push_str(&marked[copied..at]);
+        copied = at + marks.open.len_utf8();
+        if is_open {
             starts.push((text.len(), spans.len()));
         } else if let Some((start, num_before)) = starts.pop() {
             // The spans inside this one came first.
             spans.truncate(num_before);
             spans.push([start, text.len()]);
         }
-        rest = &rest[at + marks.open.len_utf8()..];
     }
-    text.push_str(rest);
+    if copied == 0 {
+        return (marked, spans);
+    }
+    text.push_str(&marked[copied..]);
     (text, spans)
 }
 
