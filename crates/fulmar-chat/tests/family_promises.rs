@@ -94,8 +94,9 @@ fn prefix_stability_of_the_newer_families_has_its_witnesses() {
     ] {
         let renderer = renderer(config.clone());
         let ids = |chat: &[Value]| renderer.render(&messages(chat), &WHOLE).unwrap().ids;
-        let keeps =
-            |chat: &[Value], reply: &Value| ids(&[chat, &[reply.clone()]].concat()).starts_with(&ids(chat));
+        let keeps = |chat: &[Value], reply: &Value| {
+            ids(&[chat, std::slice::from_ref(reply)].concat()).starts_with(&ids(chat))
+        };
         let turn = |reasoning: &str| {
             let said = json!({ "role": "assistant", "content": "a", "reasoning_content": reasoning });
             [query.clone(), said]

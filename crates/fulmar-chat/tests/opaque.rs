@@ -20,7 +20,9 @@ const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <t
     <tool_response> </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> \
     <|end_of_text|> <|eom_id|> <|python_tag|> [gMASK] <sop> <|system|> <|user|> <|assistant|> <|observation|> \
     <arg_key> </arg_key> <arg_value> </arg_value> <s> </s> <|end|> [INST] [/INST] <start_of_turn> <end_of_turn> \
-    ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>";
+    <|start|> <|channel|> <|message|> <|return|> <|call|> <|constrain|> <|im_system|> <|im_user|> <|im_assistant|> \
+    <|im_middle|> <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> \
+    <|tool_call_argument_begin|> <|tool_call_end|> ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>";
 
 fn characters() -> Arc<dyn Tokenizer> {
     let alphabet = std::iter::once('\n').chain(' '..='~').chain("éß—\u{2028}\u{100000}".chars()).collect();
@@ -103,6 +105,14 @@ fn templates_say_what_the_families_say() {
         ("qwen3", json!({ "name": "qwen3" }), json!({}), vec![chat(), tool_chat()]),
         ("llama3", json!({ "name": "llama3", "systemBlock": false }), json!({}), vec![chat()]),
         ("qwen2_5", json!({ "name": "qwen2_5" }), json!({}), vec![chat(), tool_chat()]),
+        ("kimi_k2", json!({ "name": "kimi_k2" }), json!({}), vec![chat()]),
+        ("minimax_m2", json!({ "name": "minimax_m2" }), json!({}), vec![chat()]),
+        (
+            "gpt_oss",
+            json!({ "name": "gpt_oss", "conversationStartDate": "2026-01-02" }),
+            json!({}),
+            vec![chat()],
+        ),
     ];
     for tokenizer in [characters(), byte_pairs()] {
         for (name, config, kwargs, chats) in &pairs {
@@ -112,7 +122,7 @@ fn templates_say_what_the_families_say() {
                     tokenizer.clone(),
                     json!({
                         "name": "opaque", "template": source(name, has_blocks), "templateKwargs": kwargs,
-                        "specialTokens": { "bos_token": "<|begin_of_text|>" },
+                        "specialTokens": { "bos_token": "<|begin_of_text|>" }, "now": "2026-01-02",
                     }),
                 );
                 for chat in chats {

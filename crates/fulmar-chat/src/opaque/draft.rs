@@ -59,29 +59,42 @@ impl Draft<'_> {
         has_turn
     }
 
-    /// The turns that open with the first of `openings` that stands there and end with a token that ends turns.
+    /// The turns that open with the first of `openings` that stands there, and end with a token that ends turns or, as
+    /// some do once others speak, with another special token right behind the last words.
     pub fn turns_behind(&self, openings: &[String]) -> Vec<Anchor> {
-        let mut turns: Vec<Anchor> = Vec::new();
-        for (place, said) in self.said.iter().enumerate() {
-            let is_new = turns.last().is_none_or(|turn| turn.message != said.message);
-            if !self.views[said.message].is_assistant() || !is_new {
-                continue;
+        let mut turns = Vec::new();
+        let mut before = 0;
+        let mut runs = self.said.chunk_by(|a, b| a.message == b.message).peekable();
+        while let Some(run) = runs.next() {
+            let (first, last) = (run[0], run[run.len() - 1]);
+            let limit = runs.peek().map_or(self.whole_end, |next| next[0].start);
+            if self.views[first.message].is_assistant() {
+                let frame = &self.text[before..first.start];
+                let behind = |opening: &String| Some(before + frame.rfind(opening.as_str())? + opening.len());
+                let start = openings.iter().find_map(behind);
+                let end = self.close_between(first.start, limit).or_else(|| self.special_at(last.end, limit));
+                if let (Some(start), Some(end)) = (start, end) {
+                    let (message, origin) = (first.message, Origin::Assistant);
+                    turns.push(Anchor { message, start, end, origin, is_closed: true });
+                }
             }
-            let before = self.said[..place].last().map_or(0, |said| said.end);
-            let frame = &self.text[before..said.start];
-            let behind = |opening: &String| Some(before + frame.rfind(opening.as_str())? + opening.len());
-            let opened = openings.iter().find_map(behind);
-            let next = self.said[place..].iter().find(|other| other.message != said.message);
-            let limit = next.map_or(self.whole_end, |next| next.start);
-            let first = self.specials.partition_point(|special| special.start < said.start);
-            let mut stops = self.specials[first..].iter().take_while(|special| special.start < limit);
-            if let (Some(start), Some(stop)) = (opened, stops.find(|special| special.is_stop)) {
-                let origin = Origin::Assistant;
-                let message = said.message;
-                turns.push(Anchor { message, start, end: stop.end, origin, is_closed: true });
-            }
+            before = last.end;
         }
         turns
+    }
+
+    /// The end of the first token that ends turns and begins in `start..limit`.
+    fn close_between(&self, start: usize, limit: usize) -> Option<usize> {
+        let first = self.specials.partition_point(|special| special.start < start);
+        let mut specials = self.specials[first..].iter().take_while(|special| special.start < limit);
+        specials.find(|special| special.is_stop).map(|stop| stop.end)
+    }
+
+    /// The end of the special token that begins at `at`, before `limit`.
+    fn special_at(&self, at: usize, limit: usize) -> Option<usize> {
+        let first = self.specials.partition_point(|special| special.start < at);
+        let special = self.specials.get(first).filter(|special| special.start == at && at < limit);
+        special.map(|special| special.end)
     }
 
     /// The turn of `message`, with the token that ends turns if it stands at `body_end`.
