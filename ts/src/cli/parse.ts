@@ -2,7 +2,7 @@
 
 import { createRenderer, type ParsedResponse } from '../chat/index.js'
 import { type CliIo, printJson, printTable, readInput } from './io.js'
-import { familyConfig, readTools } from './render.js'
+import { familyConfig, readText } from './render.js'
 import { openTokenizer, parseIds } from './tokenize.js'
 
 /** Flags of the command. */
@@ -17,7 +17,7 @@ export interface ParseFlags {
 /** Parses a completion from a file or standard input: text that spells markers, or with `ids` token ids. */
 export async function parse(path: string, flags: ParseFlags, io: CliIo): Promise<void> {
   const input = await readInput(path, io)
-  const tools = flags.tools === undefined ? [] : await readTools(flags.tools, io)
+  const tools = flags.tools === undefined ? [] : await readText('tools', flags.tools, io)
   using tokenizer = await openTokenizer(flags.tokenizer)
   using renderer = createRenderer(tokenizer, familyConfig(flags.family))
   const ids = flags.ids ? parseIds(input) : tokenizer.encode(input, { addedTokens: true }).ids

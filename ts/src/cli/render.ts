@@ -1,10 +1,10 @@
 /** `fulmar render`: what a policy sees of a conversation, as text and as token ids, and what of it is trained. */
 
 import { stat } from 'node:fs/promises'
-import { createRenderer, History, ORIGINS, type RendererConfig } from '../chat/index.js'
+import { createRenderer, ORIGINS, type RendererConfig } from '../chat/index.js'
 import { Template, TemplateRegistry } from '../template/index.js'
 import { type NativeTokenizer, offsetsIn } from '../tokenizer/index.js'
-import { CliError, type CliIo, printJson, readInput, readJsonInput } from './io.js'
+import { CliError, type CliIo, printJson, readInput } from './io.js'
 import { openTokenizer } from './tokenize.js'
 
 /** Flags of the command. */
@@ -33,12 +33,10 @@ export async function render(flags: RenderFlags, io: CliIo): Promise<void> {
 /** Ids first: a renderer knows of each where it came from. */
 async function renderFamily(flags: RenderFlags, io: CliIo): Promise<void> {
   const { family = 'chatml', generationPrompt: addGenerationPrompt = false } = flags
-  const json = await readJsonInput('messages', flags.messages, io)
-  if (!Array.isArray(json)) throw new CliError('MALFORMED', `messages must be a list: got ${typeof json}`)
-  const tools = flags.tools === undefined ? [] : await readTools(flags.tools, io)
+  const messages = await readText('messages', flags.messages, io)
+  const tools = flags.tools === undefined ? [] : await readText('tools', flags.tools, io)
   using tokenizer = await openTokenizer(flags.tokenizer)
   using renderer = createRenderer(tokenizer, familyConfig(family))
-  const { messages } = History.fromChats(json)
   const { ids, messageIndices, sampledMask, origins } = renderer.render(messages, {
     addGenerationPrompt,
     tools,
@@ -154,8 +152,8 @@ function pairs(flat: Uint32Array): [number, number][] {
   ])
 }
 
-/** JSON as it was written, so that `1.0` stays `1.0`. */
-async function readText(what: string, path: string, io: CliIo): Promise<string> {
+/** JSON as it was written, so that `1.0` stays `1.0`. @throws {CliError} `MALFORMED` for what is no JSON. */
+export async function readText(what: string, path: string, io: CliIo): Promise<string> {
   const text = await readInput(path, io)
   try {
     JSON.parse(text)
@@ -164,16 +162,6 @@ async function readText(what: string, path: string, io: CliIo): Promise<string> 
     const why = error instanceof Error ? error.message : String(error)
     throw new CliError('MALFORMED', `${what} must be JSON: got ${path} (${why})`)
   }
-}
-
-/** A JSON list of tools. @throws {CliError} `MALFORMED` for anything else. */
-export async function readTools(
-  path: string,
-  io: CliIo,
-): Promise<readonly Readonly<Record<string, unknown>>[]> {
-  const tools = await readJsonInput('tools', path, io)
-  if (Array.isArray(tools)) return tools
-  throw new CliError('MALFORMED', `tools must be a list: got ${typeof tools}`)
 }
 
 /** The configuration of a family: its name, or JSON with its knobs. The core refuses what it does not know. */

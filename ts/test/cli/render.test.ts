@@ -46,9 +46,17 @@ describe('fulmar render with a family', () => {
     expect((await family('{')).stderr).toContain('family must be a name or JSON: got { (MALFORMED)')
   })
 
+  it('keeps numbers as they were written', async () => {
+    const call = '{"function":{"name":"add","arguments":{"x":1.0}}}'
+    const stdin = `[{"role":"user","content":"?"},{"role":"assistant","content":"","tool_calls":[${call}]}]`
+    const args = ['--family', 'qwen2_5', '--tokenizer', 'tests/golden/tokenizer/qwen2']
+    const { stdout } = await fulmar(['render', '--messages', '-', ...args], { stdin })
+    expect(stdout).toContain('{"name": "add", "arguments": {"x": 1.0}}')
+  })
+
   it('refuses what is not a list of messages', async () => {
     const render = (input: string) => fulmar(['render', '--messages', '-'], { stdin: input })
-    expect((await render('{}')).stderr).toContain('messages must be a list: got object (MALFORMED)')
+    expect((await render('{"role":"user","content":"x"}')).stderr).toContain('(SHAPE_MISMATCH)')
     expect((await render('[{"content":"x"}]')).stderr).toContain('(MALFORMED)')
     expect((await render('not json')).stderr).toContain('messages must be JSON: got - ')
     expect((await fulmar(['render'])).code).toBe(2)
