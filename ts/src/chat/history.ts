@@ -60,6 +60,15 @@ export interface HistorySpec {
   contains(value: unknown): boolean
 }
 
+/**
+ * The end of a conversation that histories of several lengths share: each is its beginning. So appending a message a
+ * thousand times copies nothing, though every history on the way stays as it was.
+ */
+interface Tip {
+  /** How many messages the native object holds by now. */
+  length: number
+}
+
 // The door to the private part, for the functions below.
 let unwrap: (history: History) => Handle<RawHistory>
 
@@ -88,16 +97,23 @@ let unwrap: (history: History) => Handle<RawHistory>
  * ```
  */
 export class History implements Iterable<Message> {
-  readonly #native: Handle<RawHistory>
+  #native: Handle<RawHistory>
+  #tip: Tip | undefined
   #shape: readonly number[] | undefined
   #nested: Nested<Message> | undefined
 
-  private constructor(make: () => RawHistory) {
-    this.#native = new Handle('History', make)
+  private constructor(native: Handle<RawHistory>, tip?: Tip) {
+    this.#native = native
+    this.#tip = tip
+    if (tip) this.#shape = Object.freeze([tip.length])
   }
 
   static {
-    unwrap = (history) => history.#native
+    unwrap = (history) => history.#own()
+  }
+
+  static #of(make: () => RawHistory): History {
+    return new History(new Handle('History', make))
   }
 
   /**
@@ -108,7 +124,7 @@ export class History implements Iterable<Message> {
    * conversation, 64 MiB of text in a message, or 8 dimensions.
    */
   static fromChats(chats: string | readonly Message[] | readonly Nested<Message>[]): History {
-    return new History(() => rawOf(chats))
+    return History.#of(() => rawOf(chats))
   }
 
   /**
@@ -140,7 +156,7 @@ export class History implements Iterable<Message> {
       options.parser ?? (templateName === undefined ? undefined : registry.inverseParser(templateName))
     if (parser) return History.fromChats(parser(text) as readonly Message[])
     const eosToken = tokenizer?.specialTokens.eos_token
-    return new History(() => raw.History.fromText(wellFormed(text), templateName, eosToken))
+    return History.#of(() => raw.History.fromText(wellFormed(text), templateName, eosToken))
   }
 
   /** A plain description of histories. @throws {FulmarError} `OUT_OF_RANGE` if a length is no integer from -1. */
@@ -151,7 +167,7 @@ export class History implements Iterable<Message> {
     const lengths = Float64Array.from(shape, (length) => (length === -1 ? 1 : length))
     return {
       shape,
-      zero: () => new History(() => raw.History.zero(lengths)),
+      zero: () => History.#of(() => raw.History.zero(lengths)),
       contains: (value) =>
         value instanceof History &&
         value.rank === shape.length &&
@@ -161,7 +177,7 @@ export class History implements Iterable<Message> {
 
   /** The length of each dimension, -1 where rows differ; `[]` for one message. */
   get shape(): readonly number[] {
-    this.#shape ??= Object.freeze([...this.#native.call((native) => native.shape())])
+    this.#shape ??= Object.freeze([...this.#own().call((native) => native.shape())])
     return this.#shape
   }
 
@@ -284,11 +300,34 @@ export class History implements Iterable<Message> {
     checkKnownKeys('options', options, ['dim', 'inPlace'])
     // One message has no dimension at all, and the core says so.
     const dim = this.rank === 0 ? 0 : dimOf(options, this.rank)
-    const target = options.inPlace ? this : this.#derive((native) => native.copy())
-    withRaw(given, (more) => target.#native.call((native) => grow(native, dim, more)))
-    target.#shape = undefined
+    const { inPlace = false } = options
+    const sharesTip = this.rank === 1 && !inPlace
+    const target = inPlace || sharesTip ? this : this.#derive((native) => native.copy())
+    const native = target.#own()
+    withRaw(given, (more) => native.call((raw) => grow(raw, dim, more)))
+    if (sharesTip) return this.#grownTip(native)
     target.#nested = undefined
+    target.#shape = Object.freeze([...native.call((raw) => raw.shape())])
+    if (target.#tip) target.#tip.length = target.length
     return target
+  }
+
+  /** The history at the end of the conversation that this one is now the beginning of. */
+  #grownTip(native: Handle<RawHistory>): History {
+    this.#tip ??= { length: 0 }
+    this.#tip.length = native.call((raw) => raw.shape()[0] ?? 0)
+    return new History(native, this.#tip)
+  }
+
+  /** The native object that holds this history and nothing else. */
+  #own(): Handle<RawHistory> {
+    const length = this.#shape?.[0]
+    if (this.#tip && length !== undefined && this.#tip.length !== length) {
+      const shared = this.#native
+      this.#native = new Handle('History', () => shared.call((native) => native.slice(0, length)))
+      this.#tip = undefined
+    }
+    return this.#native
   }
 
   /**
@@ -331,7 +370,7 @@ export class History implements Iterable<Message> {
 
   /** The JSON text of the dictionaries, numbers as they came. */
   toJsonText(): string {
-    return this.#native.call((native) => native.toJson())
+    return this.#own().call((native) => native.toJson())
   }
 
   /** The dictionaries, as they came: ready for JSON. */
@@ -345,16 +384,18 @@ export class History implements Iterable<Message> {
 
   /** @internal Lets a template reach the native object. */
   withNative<R>(body: (native: RawHistory) => R): R {
-    return this.#native.call(body)
+    return this.#own().call(body)
   }
 
-  /** Gives the native memory back; parts and copies live on. */
+  /** Gives the native memory back, unless a longer history shares it; parts and copies live on. */
   [Symbol.dispose](): void {
+    if (this.#tip) this.#native = new Handle('History', () => new raw.History('[]'))
+    this.#tip = undefined
     this.#native.free()
   }
 
   #derive(make: (native: RawHistory) => RawHistory): History {
-    return new History(() => this.#native.call(make))
+    return History.#of(() => this.#own().call(make))
   }
 
   #parts(): number {

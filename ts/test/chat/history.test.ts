@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { History, type Message } from '../../src/chat/index.js'
 import { FulmarError } from '../../src/core/index.js'
@@ -231,6 +232,61 @@ describe('History', () => {
     )
     for (const half of ['[{"role":"user","content":"\uD83D"}]', '[{"role":"user","content":"\\ud83d"}]'])
       expect(() => History.fromChats(half)).toThrow(failing('MALFORMED'))
+  })
+
+  it('stays as it was, whatever grows out of it', () => {
+    const root = chat('a')
+    const left = root.append(user('b'))
+    const right = root.append(user('c'))
+    const same = left.extend([])
+    const longer = left.extend(left)
+    left.append(user('x'), { inPlace: true })
+    const last = longer.append(user('y')).append(user('z'))
+    expect([root, right, same, longer, left].map(({ content }) => content)).toEqual([
+      ['a'],
+      ['a', 'c'],
+      ['a', 'b'],
+      ['a', 'b', 'a', 'b'],
+      ['a', 'b', 'x'],
+    ])
+    expect(() => longer.append({ role: '', content: '' })).toThrow(failing('EMPTY'))
+    longer[Symbol.dispose]()
+    expect(() => longer.at(0)).toThrow(failing('CLOSED'))
+    expect(last.append(user('w'), { inPlace: true }).content).toEqual(['a', 'b', 'a', 'b', 'y', 'z', 'w'])
+    expect([
+      root.length,
+      last.slice(0, 1).content,
+      last.applyChatTemplate({ template: '{{ messages|length }}' }),
+    ]).toEqual([1, ['a'], '7'])
+  })
+
+  it('equals a list of messages after any growth', () => {
+    const step = fc.record({
+      from: fc.nat(),
+      inPlace: fc.boolean(),
+      add: fc.array(fc.string(), { maxLength: 2 }),
+    })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 20 }), (steps) => {
+        const known: { history: History; contents: string[] }[] = [{ history: chat(), contents: [] }]
+        for (const { from, inPlace, add } of steps) {
+          const one = known[from % known.length]
+          if (one === undefined) continue
+          const history = one.history.extend(add.map(user), { inPlace })
+          if (inPlace) one.contents = [...one.contents, ...add]
+          else known.push({ history, contents: [...one.contents, ...add] })
+          for (const { history, contents } of known) expect(history.length).toBe(contents.length)
+        }
+        for (const { history, contents } of known) expect(history.content).toEqual(contents)
+      }),
+      { seed: 4 },
+    )
+  })
+
+  it('grows by twenty thousand messages, one by one', () => {
+    let history = chat()
+    for (let index = 0; index < 20_000; index += 1) history = history.append(user(String(index)))
+    expect([history.length, history.at(-1).content]).toEqual([20_000, '19999'])
   })
 
   it('reads lists of plain, special and odd messages alike', () => {
