@@ -3,7 +3,8 @@
 //! A template is asked, never believed. What messages said is found by a second rendering with marks around it, which
 //! counts only if it differs in nothing else. An assistant's turn is what `generation` blocks hold; without such blocks
 //! it is what stands between the generation prompt and the token that ends a turn, and where that cannot be seen, what
-//! longer conversations add to shorter ones. A turn that cannot be found is context of origin [`Origin::Env`].
+//! longer conversations add to shorter ones. A turn that cannot be found is context of origin [`Origin::Env`]; a message
+//! that says nothing shows no marks, and its frame counts to its neighbours.
 //!
 //! A bridge renders a short conversation with the new messages and takes what they add to it, if they change nothing
 //! that stood there before. What users say never becomes a special token, though a template would let it.

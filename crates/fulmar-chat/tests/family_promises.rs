@@ -8,6 +8,7 @@ use fulmar_chat::{
     create_renderer,
 };
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
@@ -147,5 +148,53 @@ fn without_thinking_every_prompt_of_glm_begins_with_the_one_before() {
         };
         assert_eq!(bridged.ids, next, "a bridge is the re-render");
         prompt = next;
+    }
+}
+
+/// Sampled pieces: words and any markers, a closing token among them.
+fn completion() -> impl Strategy<Value = String> {
+    let markers: Vec<String> = MARKERS.split(' ').map(str::to_owned).collect();
+    let piece = prop_oneof![3 => "[a-z {}\":\n]{1,6}", 1 => prop::sample::select(markers)];
+    prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_rollout_over_bridges_holds_every_sampled_token_in_its_place(
+        turns in prop::collection::vec((completion(), any::<bool>(), any::<bool>(), "[a-z<|>_]{1,8}"), 1..5),
+    ) {
+        let names = "chatml qwen2_5 qwen3 qwen3_5 qwen3_6 llama3 deepseek_v3 deepseek_r1 glm4_5 gpt_oss kimi_k2 minimax_m2";
+        let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+            {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+        let opaque = json!({ "name": "opaque", "template": template });
+        for config in names.split(' ').map(|name| json!({ "name": name })).chain([opaque]) {
+            let renderer = renderer(config.clone());
+            let tokenizer = tokenizer();
+            let mut prompt = renderer.render(&messages(&[json!({ "role": "user", "content": "q" })]), &PROMPT).unwrap().ids;
+            for (completion, is_closed, is_tool, reply) in &turns {
+                let mut sampled = tokenizer.encode_added(completion).unwrap().ids;
+                sampled.extend(renderer.stop_ids().first().filter(|_| *is_closed));
+                let options = ParseOptions { prompt_ids: Some(prompt.clone()), ..Default::default() };
+                renderer.parse(&sampled, &options).unwrap();
+                let reply = if *is_tool {
+                    json!({ "role": "tool", "content": reply, "name": "f", "tool_call_id": "functions.f:0" })
+                } else {
+                    json!({ "role": "user", "content": reply })
+                };
+                let Bridge::Extended(next) = renderer.bridge(&prompt, &sampled, &messages(&[reply]), &[]).unwrap()
+                else {
+                    break;
+                };
+                let kept = fulmar_chat::trim_to_turn_close(&sampled, renderer.stop_ids());
+                prop_assert!(next.ids.starts_with(&[&prompt[..], kept].concat()), "{}", config);
+                prop_assert!(!next.sampled_mask.contains(&true), "{}", config);
+                let held = prompt.len() + kept.len();
+                prop_assert!(next.message_index[..held].iter().all(|index| *index == -1));
+                prop_assert!(next.message_index[held..].contains(&0), "{}: the reply is there", config);
+                prompt = next.ids;
+            }
+        }
     }
 }
