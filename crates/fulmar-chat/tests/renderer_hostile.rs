@@ -1,6 +1,8 @@
 //! Input that somebody made to break a renderer: every family takes it as text, or refuses it by code, and soon.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod markers;
+
 use std::sync::Arc;
 
 use fulmar_chat::{
@@ -9,15 +11,7 @@ use fulmar_chat::{
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, HfTokenizer, Tokenizer, train_byte_bpe};
 use serde_json::{Value, json};
 
-const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> \
-    <tool_response> </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> \
-    <|end_of_text|> <|eom_id|> <|python_tag|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> \
-    <｜tool▁calls▁begin｜> <｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜> \
-    <｜tool▁outputs▁begin｜> <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> <｜tool▁output▁end｜> [gMASK] <sop> <|system|> \
-    <|user|> <|assistant|> <|observation|> <arg_key> </arg_key> <arg_value> </arg_value> /nothink <|start|> \
-    <|channel|> <|message|> <|end|> <|return|> <|call|> <|constrain|> <|im_system|> <|im_user|> <|im_assistant|> \
-    <|im_middle|> <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> \
-    <|tool_call_argument_begin|> <|tool_call_end|> ]~!b[ ]~b] [e~[ <minimax:tool_call> </minimax:tool_call>";
+use markers::MARKERS;
 
 /// Text in which control characters, marks of direction, joined and unassigned characters stand.
 const ODD: &str = "a\0b\u{1}\u{7f}\u{feff}שלום\u{202e}abc\u{202c} مرحبا \u{200f}👩‍👩‍👧‍👦\u{301}\u{e000}\u{100000}\u{10ffff}\r\n\u{2028}";
