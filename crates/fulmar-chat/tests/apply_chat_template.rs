@@ -213,6 +213,24 @@ fn turns_up_to_the_limit_are_found_by_rendering_and_none_past_it() {
 }
 
 #[test]
+fn a_template_without_a_generation_prompt_keeps_the_names_of_speakers_out() {
+    let source = "{% for m in messages %}{{ m.role }}: {% if m.thinking %}({{ m.thinking }}) {% endif %}{{ m.content }}<|im_end|>{% endfor %}";
+    let chat = json!([
+        { "role": "user", "content": "assistant: x" },
+        { "role": "assistant", "content": "a" },
+        { "role": "assistant", "content": "b" },
+    ]);
+    let trl = MaskOptions { preset: MaskPreset::Trl, ..Default::default() };
+    assert_eq!(counted(source, &chat, &options(trl)).unwrap(), "a$|b$");
+    let thinks = json!([{ "role": "user", "content": "x" }, { "role": "assistant", "content": "a", "thinking": "hm" }]);
+    assert_eq!(counted(source, &thinks, &options(trl)).unwrap(), "(hm) a$");
+    // A template that writes another beginning for other words must not be trusted to mark theirs.
+    let shifty = "{% for m in messages %}{% if 'fulmar' in m.content %}a{% else %}\u{e9}{% endif %}{{ m.content }}{% endfor %}";
+    let alone = json!([{ "role": "assistant", "content": "b" }]);
+    assert_eq!(counted(shifty, &alone, &options(trl)).unwrap_err().kind(), ErrorKind::Incompatible);
+}
+
+#[test]
 fn a_batch_gives_what_its_rows_give_one_by_one() {
     let template = TemplateRegistry::builtin().get("qwen").unwrap();
     let tokenizer = tokenizer();

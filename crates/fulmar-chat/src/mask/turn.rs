@@ -40,8 +40,17 @@ pub fn assistant_turns(
         let detail = format!("{rule} {max} where each is found by rendering what precedes it: got {got}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
-    let mut closing: Option<String> = None;
-    indices.iter().map(|&index| one_turn(render, messages, text, index, &mut closing)).collect()
+    let mut known = Known::default();
+    indices.iter().map(|&index| one_turn(render, messages, text, index, &mut known)).collect()
+}
+
+/// What earlier turns told of a template, which saves asking again.
+#[derive(Default)]
+struct Known {
+    /// How it closes a turn.
+    closing: Option<String>,
+    /// Whether it opens the turn of an assistant that has not spoken yet.
+    opens: bool,
 }
 
 fn one_turn(
@@ -49,7 +58,7 @@ fn one_turn(
     messages: &[Message],
     text: &str,
     index: usize,
-    closing: &mut Option<String>,
+    known: &mut Known,
 ) -> Result<TextTurn> {
     let through = render(&messages[..=index], false)?;
     check_prefix(&through, text, index)?;
@@ -61,21 +70,27 @@ fn one_turn(
                 format!("template must write what an assistant says: message {index} is not in its text");
             Error::new(ErrorKind::Incompatible, detail)
         })?;
-        Ok::<_, Error>((at, text[at + PROBE.len()..].to_owned()))
+        Ok::<_, Error>([text[..at].to_owned(), text[at + PROBE.len()..].to_owned()])
     };
     let start = if index == 0 {
         // Templates may refuse to render no messages at all.
-        probe(&[])?.0
+        let [opening, _] = probe(&[])?;
+        check_prefix(&opening, &through, index)?;
+        opening.len()
     } else {
         let before = render(&messages[..index], true)?;
         check_prefix(&before, &through, index)?;
-        before.len()
+        known.opens = known.opens || before.len() > render(&messages[..index], false)?.len();
+        // Without a generation prompt the name of the speaker would count as said.
+        let [unopened, _] = if known.opens { Default::default() } else { probe(&messages[..index])? };
+        if through.starts_with(&unopened) { before.len().max(unopened.len()) } else { before.len() }
     };
-    if closing.as_ref().is_none_or(|closing| !through[start.min(through.len())..].ends_with(closing)) {
-        *closing = Some(probe(&messages[..index])?.1);
+    if known.closing.as_ref().is_none_or(|closing| !through[start.min(through.len())..].ends_with(closing)) {
+        let [_, closing] = probe(&messages[..index])?;
+        known.closing = Some(closing);
     }
     let turn = through.get(start..).unwrap_or_default();
-    let body = closing.as_deref().and_then(|closing| turn.strip_suffix(closing)).unwrap_or(turn);
+    let body = known.closing.as_deref().and_then(|closing| turn.strip_suffix(closing)).unwrap_or(turn);
     Ok(TextTurn { message: index, start, body_end: start + body.len(), end: through.len() })
 }
 
