@@ -50,11 +50,11 @@ describe('Template', () => {
 
   it('brings any JSON through tojson as it was', () => {
     // JavaScript writes floats in another way than Python, so only integers are compared as text.
-    const value = fc.jsonValue({ maxDepth: 3 }).filter((json) => !/\d[.e]|-0/.test(JSON.stringify(json)))
+    const value = fc.jsonValue({ maxDepth: 3 }).filter((json) => !/\d[.e]/.test(JSON.stringify(json)))
     fc.assert(
       fc.property(value, (json) => {
         const text = render('{{ documents | tojson }}', { documents: [json] })
-        expect(JSON.parse(text)).toEqual([json])
+        expect(JSON.parse(text)).toEqual(JSON.parse(JSON.stringify([json])))
       }),
     )
   })
