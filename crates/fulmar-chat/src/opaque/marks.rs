@@ -12,8 +12,10 @@ use crate::{Origin, Result};
 const PLANE: Range<u32> = 0x10_0000..0x10_FFFE;
 /// Characters that one conversation needs: 64 digits, an opening and a closing mark.
 const BLOCK: u32 = 66;
-/// Digits of a message's index: 64^3 is above `MESSAGES_MAX`.
+/// Digits of a message's index.
 const DIGITS: u32 = 3;
+/// The longest conversation whose messages have marks of their own.
+const MARKED_MESSAGES_MAX: usize = 64_usize.pow(DIGITS);
 
 /// The text of a conversation whose messages have these fields.
 pub type Render<'a> = dyn Fn(&[&Map<String, Value>]) -> Result<String> + 'a;
@@ -47,7 +49,7 @@ struct Style {
 /// that marks change its text or let it fail. Before that it is asked again with marks inside of the blanks at the ends,
 /// which many templates strip, and at last with marks in the assistants' messages alone.
 pub fn find_said(render: &Render, views: &[MessageView<'_>], text: &str) -> Option<Vec<Said>> {
-    let block = Block::unused_in(text)?;
+    let block = Block::unused_in(text).filter(|_| views.len() <= MARKED_MESSAGES_MAX)?;
     let tries = [(true, false), (false, false), (false, true)];
     let has_blanks = views.iter().any(|view| view.text.trim() != view.text);
     tries[usize::from(!has_blanks)..].iter().find_map(|&(with_blanks, assistants_only)| {
@@ -65,7 +67,8 @@ pub fn find_said(render: &Render, views: &[MessageView<'_>], text: &str) -> Opti
             .collect();
         let marked_text = render(&marked.iter().collect::<Vec<_>>()).ok()?;
         let (bare, said) = block.take_out(&marked_text);
-        (bare == text).then_some(said)
+        let is_sound = bare == text && said.iter().all(|said| said.message < views.len());
+        is_sound.then_some(said)
     })
 }
 
@@ -171,5 +174,33 @@ impl Style {
                 .for_each(|argument| self.mark_value(argument, index));
         }
         fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_go_out_as_they_came_in_and_torn_ones_tell_nothing() {
+        let block = Block { first: PLANE.start };
+        let style = Style { block, with_blanks: false };
+        let marked = style.mark_text(" ab ", 70_000) + &style.mark_text("c", 3);
+        let said = vec![Said { message: 70_000, start: 1, end: 3 }, Said { message: 3, start: 4, end: 5 }];
+        assert_eq!(block.take_out(&marked), (" ab c".to_owned(), said));
+        let num_chars = marked.chars().count();
+        for cut in 0..num_chars {
+            let torn: String = marked.chars().take(cut).chain(marked.chars().skip(cut + 1)).collect();
+            let (bare, said) = block.take_out(&torn);
+            assert!(said.iter().all(|said| said.start <= said.end && said.end <= bare.len()), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_holds_private_characters_gets_marks_from_elsewhere() {
+        let taken: String = PLANE.step_by(BLOCK as usize).filter_map(char::from_u32).collect();
+        assert!(Block::unused_in(&taken).is_none(), "one of every block");
+        let first = char::from_u32(PLANE.start + 1).map(String::from).unwrap_or_default();
+        assert_eq!(Block::unused_in(&first).map(|block| block.first), Some(PLANE.start + BLOCK));
     }
 }
