@@ -60,7 +60,7 @@ export const BOMBS: Readonly<Record<string, Bomb>> = {
     ),
   },
   'searches in long text': {
-    source: `{% set a = ${LONG} %}{% set b = a ~ 'y' %}${loops(2, '{{ a.split(b) | length }}{{ (a ~ b) in (b ~ a ~ a) }}')}`,
+    source: `{% set a = ${LONG} %}{% set b = a ~ 'y' %}${loops(2, '{{ a.split(b) | length }}{{ a.find(b) }}{{ a.count(b) }}')}`,
   },
   'sorting, slices and sums of long lists': {
     source: `{% set l = range(100000) | list %}${loops(2, '{{ (l | sort(reverse=true))[::-1] | sum }}')}`,
