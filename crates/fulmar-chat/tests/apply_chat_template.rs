@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_chat::{
-    ChatTemplateOptions, EncodedChats, History, MaskOptions, MaskPreset, MaskedTurns, Straddling,
+    ChatTemplateOptions, EncodedChats, History, MaskOptions, MaskPreset, MaskedTurns, Message, Straddling,
     apply_chat_template,
 };
 use fulmar_core::{Error, ErrorKind, limits};
@@ -224,10 +224,18 @@ fn a_template_without_a_generation_prompt_keeps_the_names_of_speakers_out() {
     assert_eq!(counted(source, &chat, &options(trl)).unwrap(), "a$|b$");
     let thinks = json!([{ "role": "user", "content": "x" }, { "role": "assistant", "content": "a", "thinking": "hm" }]);
     assert_eq!(counted(source, &thinks, &options(trl)).unwrap(), "(hm) a$");
-    // A template that writes another beginning for other words must not be trusted to mark theirs.
-    let shifty = "{% for m in messages %}{% if 'fulmar' in m.content %}a{% else %}\u{e9}{% endif %}{{ m.content }}{% endfor %}";
-    let alone = json!([{ "role": "assistant", "content": "b" }]);
-    assert_eq!(counted(shifty, &alone, &options(trl)).unwrap_err().kind(), ErrorKind::Incompatible);
+}
+
+#[test]
+fn a_template_whose_beginning_depends_on_the_words_behind_is_refused() {
+    let any = r#"{"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}"#;
+    let any = fulmar_tokenizer::HfTokenizer::from_json(any).unwrap();
+    // The other beginning ends inside the character with which this one begins.
+    let source = "{% for m in messages %}{% if m.content == 'b' %}\u{e9}{% else %}a{% endif %}{{ m.content }}{% endfor %}";
+    let template = Template::new(source).unwrap();
+    let chat = [Message::new("assistant", "b").unwrap()];
+    let refused = apply_chat_template(&template, Some(&any), &chat, &options(MaskOptions::default()));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Incompatible);
 }
 
 #[test]
