@@ -99,6 +99,7 @@ let unwrap: (history: History) => Handle<RawHistory>
 export class History implements Iterable<Message> {
   #native: Handle<RawHistory>
   #tip: Tip | undefined
+  #rank: number | undefined
   #shape: readonly number[] | undefined
   #nested: Nested<Message> | undefined
 
@@ -136,9 +137,11 @@ export class History implements Iterable<Message> {
     if (first === undefined) throw new FulmarError('EMPTY', 'rows must be at least 1: got 0')
     const other = others.find((row) => row.rank !== first.rank)
     if (other) throw mismatch(`rows must share one rank, ${first.rank} here: got ${other.rank}`)
-    const batch = first.unsqueeze(0)
-    for (const row of others) batch.append(row, { dim: 0, inPlace: true })
-    return batch
+    return History.#of(() => {
+      const batch = first.#own().call((native) => native.unsqueeze(0))
+      for (const row of others) row.#own().call((native) => batch.append(0, native))
+      return batch
+    })
   }
 
   /**
@@ -183,7 +186,8 @@ export class History implements Iterable<Message> {
 
   /** The number of dimensions: 0 for one message. */
   get rank(): number {
-    return this.shape.length
+    this.#rank ??= this.shape.length
+    return this.#rank
   }
 
   /** The length of the first dimension; 1 for one message. */
@@ -303,17 +307,18 @@ export class History implements Iterable<Message> {
     const { inPlace = false } = options
     const sharesTip = this.rank === 1 && !inPlace
     const target = inPlace || sharesTip ? this : this.#derive((native) => native.copy())
-    const native = target.#own()
+    const [native, before] = [target.#own(), sharesTip ? this.shape : undefined]
     withRaw(given, (more) => native.call((raw) => grow(raw, dim, more)))
-    if (sharesTip) return this.#grownTip(native)
+    if (before) return this.#grownTip(native, before)
     target.#nested = undefined
-    target.#shape = Object.freeze([...native.call((raw) => raw.shape())])
+    target.#shape = undefined
     if (target.#tip) target.#tip.length = target.length
     return target
   }
 
-  /** The history at the end of the conversation that this one is now the beginning of. */
-  #grownTip(native: Handle<RawHistory>): History {
+  /** The history at the end of the conversation that this one, which was of the shape `before`, is now the beginning of. */
+  #grownTip(native: Handle<RawHistory>, before: readonly number[]): History {
+    this.#shape = before
     this.#tip ??= { length: 0 }
     this.#tip.length = native.call((raw) => raw.shape()[0] ?? 0)
     return new History(native, this.#tip)

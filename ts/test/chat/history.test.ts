@@ -287,6 +287,10 @@ describe('History', () => {
     let history = chat()
     for (let index = 0; index < 20_000; index += 1) history = history.append(user(String(index)))
     expect([history.length, history.at(-1).content]).toEqual([20_000, '19999'])
+    const rows = history.rows().map((message) => message.unsqueeze(0))
+    const batch = History.stack(rows)
+    for (const row of rows) batch.append(row, { dim: 0, inPlace: true })
+    expect(batch.shape).toEqual([40_000, 1])
   })
 
   it('reads lists of plain, special and odd messages alike', () => {
