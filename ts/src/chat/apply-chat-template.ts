@@ -1,6 +1,6 @@
 /** Histories through chat templates: texts, ids and masks, in TorchRL's shapes. */
 
-import { call, checkKnownKeys, FulmarError } from '../core/index.js'
+import { call, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { RawEncodedChats, RawTemplate } from '../native/index.js'
 import { type SelectedTemplate, Template, type TemplateJson, TemplateRegistry } from '../template/index.js'
 import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
@@ -308,7 +308,8 @@ export function toPadded(
 /**
  * The rows of a padded tensor `[S, L]` without their padding: TorchRL's `as_nested_tensor`. Lengths are given, never
  * guessed from what pads. Copies.
- * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one length a row; `OUT_OF_RANGE` if one is longer than `L`.
+ * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one length a row; `OUT_OF_RANGE` if one is longer than `L`;
+ * `UNKNOWN_NAME` for another side.
  *
  * @example
  * ```ts
@@ -325,15 +326,21 @@ export function toRagged(
   lengths: Uint32Array,
   { side }: { readonly side: 'left' | 'right' },
 ): Ragged {
-  const [numRows = 0, width = 0] = padded.shape
+  const [numRows = 0, width = 0, ...inner] = padded.shape
   if (padded.shape.length < 2 || lengths.length !== numRows) {
     throw new FulmarError('SHAPE_MISMATCH', `lengths must be one a row, of ${numRows}: got ${lengths.length}`)
   }
-  const rows = Array.from(lengths, (length, row) => {
-    const start = side === 'left' ? width - length : 0
-    return padded.select(0, row).slice({ start, end: start + length })
-  })
-  return Ragged.fromRows(rows)
+  const longest = lengths.reduce((most, length) => Math.max(most, length), 0)
+  if (longest > width)
+    throw new FulmarError('OUT_OF_RANGE', `lengths must be at most ${width}: got ${longest}`)
+  const offsets = new Uint32Array(numRows + 1)
+  const kept: number[] = []
+  for (const [row, length] of lengths.entries()) {
+    offsets[row + 1] = (offsets[row] ?? 0) + length
+    const start = row * width + (side === 'left' ? width - length : 0)
+    for (let at = start; at < start + length; at += 1) kept.push(at)
+  }
+  return Ragged.from(padded.reshape([numRows * width, ...inner]).indexSelect(0, kept), offsets)
 }
 
 /** The id of the tokenizer's padding token. @throws {FulmarError} `INCOMPATIBLE` if it has none. */

@@ -109,8 +109,8 @@ export class Sequences {
     if (this.padded)
       throw new FulmarError('INCOMPATIBLE', 'sequences must be ragged to be padded: got padded ones')
     const lengths: Record<string, Uint32Array> = {}
-    const fields = this.#each((name) => {
-      const padded = toPadded(Ragged.fromRows(this.rowsOf(name)), { ...options, value })
+    const fields = this.#each((name, field) => {
+      const padded = toPadded(field instanceof Ragged ? field : [field], { ...options, value })
       lengths[name] = padded.lengths
       return padded.tensor.reshape([...this.batchSize, padded.tensor.shape[1] ?? 0])
     })

@@ -509,6 +509,9 @@ describe('toPadded and toRagged', () => {
     expect(() => toRagged(tensor, Uint32Array.of(1, 1), { side: 'left' })).toThrow(failing('SHAPE_MISMATCH'))
     expect(() => toRagged(tensor, Uint32Array.of(2), { side: 'right' })).toThrow(failing('OUT_OF_RANGE'))
     expect(() => toRagged(tensor, Uint32Array.of(2), { side: 'left' })).toThrow(failing('OUT_OF_RANGE'))
+    expect(() => toRagged(tensor, Uint32Array.of(1), { side: 'up' as 'left' })).toThrow(
+      failing('UNKNOWN_NAME'),
+    )
     expect(TensorDict.from({ tensor }).keys()).toEqual(['tensor'])
   })
 })
