@@ -330,6 +330,8 @@ export function toRagged(
   if (padded.shape.length < 2 || lengths.length !== numRows) {
     throw new FulmarError('SHAPE_MISMATCH', `lengths must be one a row, of ${numRows}: got ${lengths.length}`)
   }
+  if (side !== 'left' && side !== 'right')
+    throw new FulmarError('UNKNOWN_NAME', `side must be left or right: got ${describeValue(side)}`)
   const longest = lengths.reduce((most, length) => Math.max(most, length), 0)
   if (longest > width)
     throw new FulmarError('OUT_OF_RANGE', `lengths must be at most ${width}: got ${longest}`)
