@@ -96,7 +96,7 @@ describe.skipIf(!isBuilt)('a bomb in the sandbox', () => {
   it.each(Object.entries(BOMBS))(
     'is refused, and the next template renders: %s',
     async (_, { source, input }) => {
-      await expect(renderUntrusted(source, input, { timeoutMs: 500 })).rejects.toEqual(
+      await expect(renderUntrusted(source, input, { timeoutMs: 100 })).rejects.toEqual(
         expect.objectContaining({
           name: 'FulmarError',
           code: expect.stringMatching(/^(LIMIT_EXCEEDED|TIMEOUT|INCOMPATIBLE|MALFORMED)$/),
