@@ -371,6 +371,36 @@ describe('masks of texts', () => {
     },
   )
 
+  it('gives tool calls, their answers and turns without markers back as they were rendered', () => {
+    const calls = [{ name: 'calc', arguments: { e: '1+1', n: 1.5, list: [null, true] } }]
+    const tools = History.fromChats([
+      { role: 'system', content: 'S' },
+      { role: 'user', content: '1+1?' },
+      { role: 'assistant', content: 'Let me see.', tool_calls: calls },
+      { role: 'tool', content: '2' },
+      { role: 'tool', content: 'two' },
+      { role: 'assistant', content: '', tool_calls: [...calls, ...calls] },
+    ])
+    const cases = [
+      ['qwen', tools],
+      ['qwen2_5', tools],
+      ['dialogpt', said(['user', 'Hi'], ['assistant', 'Yo!'], ['user', 'Bye'], ['assistant', ''])],
+      ['deepseek', long],
+      ['falcon', long],
+    ] as const
+    for (const [templateName, history] of cases) {
+      const options = { templateName, specialTokens: TOKENS, addGenerationPrompt: false } as const
+      const text = String(history.applyChatTemplate(options))
+      const back = History.fromText(text, { templateName, tokenizer: sentences })
+      expect([back.role, back.content, back.toolCalls]).toEqual([
+        history.role,
+        history.content,
+        history.toolCalls,
+      ])
+      expect(back.applyChatTemplate(options)).toBe(text)
+    }
+  })
+
   it('T13: a text that is cut off ends with a message that is not complete', () => {
     for (const templateName of ['chatml_format', 'qwen', 'llama']) {
       const history = said(['system', 'S'], ['user', 'U'], ['assistant', 'A longer answer than ten letters'])
