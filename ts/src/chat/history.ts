@@ -119,7 +119,8 @@ export class History implements Iterable<Message> {
 
   /**
    * The conversation of these dictionaries, the batch of these lists of dictionaries, or the history of their JSON
-   * text, in which numbers such as `1.0` keep their form. None at all is an empty conversation.
+   * text, in which numbers such as `1.0` keep their form; integers past 64 bits become doubles, and of a key that comes
+   * twice the last value stays. None at all is an empty conversation.
    * @throws {FulmarError} `MALFORMED` or `EMPTY` if one is no message, naming its index; `SHAPE_MISMATCH` if
    * dictionaries and lists, or lists of different rank, are mixed; `LIMIT_EXCEEDED` past 65,536 messages in a
    * conversation, 64 MiB of text in a message, or 8 dimensions.
