@@ -71,13 +71,15 @@ export class OursInNode {
     return timed(
       () =>
         this.corpus.map(({ messages, tools }) => {
-          const history = History.fromChats(messages)
-          const row = history.applyChatTemplate({
+          using history = History.fromChats(messages)
+          using row = history.applyChatTemplate({
             ...options,
             ...(tools && { tools }),
             returnAssistantTokensMask: true,
           })
-          return [row.tensor('input_ids').data, row.tensor('assistant_masks').data] as const
+          using ids = row.tensor('input_ids')
+          using mask = row.tensor('assistant_masks')
+          return [ids.data, mask.data] as const
         }),
       tokenBytes,
     )

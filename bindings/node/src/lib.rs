@@ -15,7 +15,3 @@ mod template;
 mod tensor;
 mod text;
 mod tokenizer;
-
-/// Chats are many small texts, which the system's allocator is slow at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
