@@ -6,6 +6,9 @@ pub const SAFETENSORS_HEADER_BYTES_MAX: usize = 100_000_000;
 /// Most dimensions of a tensor.
 pub const TENSOR_RANK_MAX: usize = 16;
 
+/// Most elements that a tensor shows when it shows some of its storage more than once.
+pub const TENSOR_EXPANDED_MAX: usize = 1 << 28;
+
 /// Deepest nesting of keys in a `TensorDict`.
 pub const TENSOR_DICT_DEPTH_MAX: usize = 32;
 
@@ -87,3 +90,9 @@ pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
 
 /// Deepest nesting of lists and dictionaries that a chat template reads or makes.
 pub const TEMPLATE_DATA_DEPTH_MAX: usize = 128;
+
+/// Most rows of a replay buffer.
+pub const REPLAY_ROWS_MAX: usize = 1 << 30;
+
+/// Most rows that one call draws from a replay buffer.
+pub const REPLAY_SAMPLE_ROWS_MAX: usize = 1 << 24;
