@@ -126,10 +126,11 @@ export const STAGES = [
   { name: 'rust', run: () => counted(cargo('test', '--no-fail-fast'), countLines) },
   { name: 'addon', run: () => built(buildAddon) },
   { name: 'dist', run: () => built(compileSources) },
+  // The native tests open the sandbox of untrusted templates too.
+  { name: 'wasm-build', run: buildWasmOrSkip },
   { name: 'native', run: () => vitest('native') },
   { name: 'conform', run: () => conform('native') },
   { name: 'conform-runner', run: runnerTests },
-  { name: 'wasm-build', run: buildWasmOrSkip },
   { name: 'wasm', wasm: true, like: 'native', run: () => vitest('wasm') },
   { name: 'conform-wasm', wasm: true, like: 'conform', run: () => conform('wasm') },
   { name: 'docs-examples', run: () => program('scripts/jsdoc-examples.mjs', 'native') },
