@@ -7,7 +7,7 @@ pub const SAFETENSORS_HEADER_BYTES_MAX: usize = 100_000_000;
 pub const TENSOR_RANK_MAX: usize = 16;
 
 /// Most elements that a tensor shows when it shows some of its storage more than once.
-pub const TENSOR_EXPANDED_MAX: usize = 1 << 28;
+pub const TENSOR_EXPANDED_MAX: usize = 1 << 30;
 
 /// Deepest nesting of keys in a `TensorDict`.
 pub const TENSOR_DICT_DEPTH_MAX: usize = 32;
@@ -96,3 +96,12 @@ pub const REPLAY_ROWS_MAX: usize = 1 << 30;
 
 /// Most rows that one call draws from a replay buffer.
 pub const REPLAY_SAMPLE_ROWS_MAX: usize = 1 << 24;
+
+/// Most elements of one value that a spec makes: a draw, zeros, an enumeration.
+pub const SPEC_ELEMENTS_MAX: usize = 1 << 28;
+
+/// Most values of one choice of a discrete spec; every index below it is exact in a double.
+pub const SPEC_VALUES_MAX: i64 = 1 << 53;
+
+/// Deepest nesting of specs in specs.
+pub const SPEC_DEPTH_MAX: usize = 32;
