@@ -10,6 +10,10 @@ pub use fulmar_kernel as kernel;
 pub use fulmar_model as model;
 #[cfg(feature = "objective")]
 pub use fulmar_objective as objective;
+#[cfg(feature = "replay")]
+pub use fulmar_replay as replay;
+#[cfg(feature = "spec")]
+pub use fulmar_spec as spec;
 #[cfg(feature = "template")]
 pub use fulmar_template as template;
 #[cfg(feature = "tensor")]

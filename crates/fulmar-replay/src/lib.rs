@@ -1,0 +1,38 @@
+//! Replay buffers by index: which row is written next, and which rows a batch takes. No tensor is touched here.
+//!
+//! A **row** is a place of a buffer. Writers choose the rows of new items, samplers those of a batch; a buffer tells its
+//! sampler of every write with `extend`. All randomness is a [`fulmar_core::Rng`], so a seed gives the same rows on
+//! every target, and a state taken from a sampler or a writer continues where it was taken.
+//!
+//! ```
+//! use fulmar_replay::{PrioritizedOptions, PrioritizedSampler, RoundRobinWriter};
+//! let mut writer = RoundRobinWriter::new(4)?;
+//! let mut sampler = PrioritizedSampler::new(4, PrioritizedOptions::default(), 7)?;
+//! let rows = writer.extend(6)?;
+//! assert_eq!(rows, [0, 1, 2, 3, 0, 1]);
+//! sampler.extend(&rows)?;
+//! sampler.update_priority(&[2], &[9.0])?;
+//! let batch = sampler.sample(32)?;
+//! assert_eq!((batch.rows.len(), batch.weights.len()), (32, 32));
+//! # Ok::<(), fulmar_core::Error>(())
+//! ```
+
+mod priority_tree;
+mod row;
+mod sampler;
+mod trajectory;
+mod writer;
+
+pub use priority_tree::{PriorityTree, PriorityTreeState};
+pub use sampler::consuming::{ConsumingSampler, ConsumingSamplerState};
+pub use sampler::prioritized::{
+    PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, WeightedRows,
+};
+pub use sampler::random::{RandomSampler, RandomSamplerState};
+pub use sampler::without_replacement::{
+    SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,
+};
+pub use trajectory::{Trajectory, TrajectoryIndex, TrajectoryIndexState, ends_of_ids, find_trajectories};
+pub use writer::immutable::ImmutableWriter;
+pub use writer::max_value::{MaxValueWriter, MaxValueWriterState};
+pub use writer::round_robin::{RoundRobinWriter, RoundRobinWriterState};

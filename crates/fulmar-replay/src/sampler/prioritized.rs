@@ -1,0 +1,262 @@
+//! Prioritised sampling (Schaul et al., <https://arxiv.org/abs/1511.05952>).
+//!
+//! ```text
+//! leaf_i = (priority_i + eps)^alpha         on update_priority; new rows take the largest priority so far, 1 at first
+//! P(i)   = leaf_i / sum_j leaf_j
+//! w_i    = (leaf_i / min_j leaf_j)^-beta    in (0, 1]
+//! ```
+//!
+//! Draws are proportional to a leaf's mass (see [`PriorityTree`]), weights come from the leaf itself: the two agree to
+//! 2^-24 for a leaf above 2^24 units of the tree.
+
+use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use crate::{PriorityTree, PriorityTreeState};
+
+/// How priorities become probabilities; checked by [`PrioritizedSampler::new`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PrioritizedOptions {
+    /// Exponent of the priorities, finite and >= 0; at 0 draws are uniform. 0.7.
+    pub alpha: f32,
+    /// Exponent of the weights, finite and >= 0; at 0 all weights are 1. 0.9.
+    pub beta: f32,
+    /// Added to each priority, finite and >= 0. 1e-8.
+    pub eps: f32,
+    /// Whether the largest priority is that of a row still in the buffer, not of all time. False.
+    pub max_priority_within_buffer: bool,
+}
+
+impl Default for PrioritizedOptions {
+    fn default() -> Self {
+        Self { alpha: 0.7, beta: 0.9, eps: 1e-8, max_priority_within_buffer: false }
+    }
+}
+
+/// Rows of a batch and how much each counts. Both of shape `[count]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightedRows {
+    /// The drawn rows.
+    pub rows: Vec<usize>,
+    /// The importance weight of each row, in `(0, 1]`.
+    pub weights: Vec<f32>,
+}
+
+/// Draws rows with replacement, in proportion to a power of their priorities.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{PrioritizedOptions, PrioritizedSampler};
+/// let options = PrioritizedOptions { alpha: 1.0, beta: 1.0, ..Default::default() };
+/// let mut sampler = PrioritizedSampler::new(8, options, 7)?;
+/// sampler.extend(&[0, 1])?;
+/// sampler.update_priority(&[0, 1], &[1.0, 3.0])?;
+/// let batch = sampler.sample(4_000)?;
+/// let often = batch.rows.iter().filter(|&&row| row == 1).count();
+/// assert!((2_900..3_100).contains(&often), "three of four draws: got {often}");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct PrioritizedSampler {
+    options: PrioritizedOptions,
+    tree: PriorityTree,
+    max_priority: Option<(f32, usize)>,
+    rng: Rng,
+}
+
+/// All that a [`PrioritizedSampler`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PrioritizedSamplerState {
+    /// The options.
+    pub options: PrioritizedOptions,
+    /// The leaves.
+    pub tree: PriorityTreeState,
+    /// The largest priority and the row that it was given to.
+    pub max_priority: Option<(f32, usize)>,
+    /// The words of the generator's state.
+    pub rng: [u64; 3],
+}
+
+impl PrioritizedSampler {
+    /// A sampler over `capacity` rows, none of them written; `seed` fixes its draws.
+    ///
+    /// # Errors
+    /// `OutOfRange` if an option is outside its range or `capacity` is 0; `LimitExceeded` as [`PriorityTree::new`].
+    pub fn new(capacity: usize, options: PrioritizedOptions, seed: u64) -> Result<Self> {
+        check_exponent("alpha", options.alpha)?;
+        check_exponent("beta", options.beta)?;
+        check_exponent("eps", options.eps)?;
+        let tree = PriorityTree::new(capacity)?;
+        Ok(Self { options, tree, max_priority: None, rng: Rng::new(seed).stream("prioritized sampler") })
+    }
+
+    /// The options as they stand.
+    #[must_use]
+    pub const fn options(&self) -> &PrioritizedOptions {
+        &self.options
+    }
+
+    /// The tree of leaves.
+    #[must_use]
+    pub const fn tree(&self) -> &PriorityTree {
+        &self.tree
+    }
+
+    /// The largest priority and the row that it was given to; `None` before any, and, within the buffer, once that
+    /// row was written again.
+    #[must_use]
+    pub const fn max_priority(&self) -> Option<(f32, usize)> {
+        self.max_priority
+    }
+
+    /// The priority that new rows take: the largest so far, 1 before any.
+    #[must_use]
+    pub fn default_priority(&self) -> f32 {
+        self.max_priority.map_or(1.0, |(priority, _)| priority)
+    }
+
+    /// Takes note that `rows` were written: each takes [`PrioritizedSampler::default_priority`]. Within the buffer, where the
+    /// row with the largest was written over, that is the largest of the rows that stay.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a row is beyond the capacity.
+    pub fn extend(&mut self, rows: &[usize]) -> Result<()> {
+        if self.options.max_priority_within_buffer && self.max_priority.is_none() {
+            self.update_priority(rows, &vec![1.0; rows.len()])?;
+        }
+        self.update_priority(rows, &vec![self.default_priority(); rows.len()])?;
+        let erased = self.max_priority.is_some_and(|(_, holder)| rows.contains(&holder));
+        if self.options.max_priority_within_buffer && erased {
+            self.max_priority = None;
+        }
+        Ok(())
+    }
+
+    /// Sets the priority of each of `rows`. Where a row comes twice, the last one wins. Nothing changes on an error.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the lengths differ, `NonFinite` if a priority is NaN or infinite or its power is, `OutOfRange`
+    /// if a priority is negative or a row beyond the capacity.
+    pub fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
+        let mut leaves = Vec::with_capacity(priorities.len());
+        for (index, &priority) in priorities.iter().enumerate() {
+            if !(priority >= 0.0 && priority.is_finite()) {
+                let kind = if priority.is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
+                let detail = format!("priority {index} must be a finite number >= 0: got {priority}");
+                return Err(Error::new(kind, detail));
+            }
+            leaves.push(power(priority + self.options.eps, self.options.alpha));
+        }
+        self.tree.update(rows, &leaves)?;
+        for (&row, &priority) in rows.iter().zip(priorities) {
+            if self.max_priority.is_none_or(|(max, _)| priority > max) {
+                self.max_priority = Some((priority, row));
+            }
+        }
+        let holder_changed = self.max_priority.is_some_and(|(_, holder)| rows.contains(&holder));
+        if self.options.max_priority_within_buffer && self.options.alpha > 0.0 && holder_changed {
+            self.max_priority = self.tree.max().map(|(row, leaf)| (self.priority_of(leaf), row));
+        }
+        Ok(())
+    }
+
+    /// Draws `count` rows and their weights.
+    ///
+    /// # Errors
+    /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if all priorities are 0,
+    /// or if one is, as weights would divide by it (`eps` above 0 prevents both).
+    pub fn sample(&mut self, count: usize) -> Result<WeightedRows> {
+        let rows = self.tree.sample(&mut self.rng, count)?;
+        let min = self.tree.min().unwrap_or_default();
+        if min <= 0.0 {
+            return Err(Error::new(ErrorKind::OutOfRange, "the smallest priority must be > 0: got 0"));
+        }
+        let weight_of = |&row: &usize| power(self.tree.leaf(row).unwrap_or(min) / min, -self.options.beta);
+        let weights = rows.iter().map(weight_of).collect();
+        Ok(WeightedRows { rows, weights })
+    }
+
+    /// Changes the exponent of the priorities, those of all rows included. An exponent of 0 has forgotten them: after it, all
+    /// rows count as of priority 1. O(rows).
+    ///
+    /// # Errors
+    /// `OutOfRange` if `alpha` is not a finite number >= 0, `NonFinite` if a leaf overflows.
+    pub fn set_alpha(&mut self, alpha: f32) -> Result<()> {
+        check_exponent("alpha", alpha)?;
+        // From 0 the ratio is infinite, and every leaf, being 1, stays.
+        if alpha != self.options.alpha {
+            let ratio = alpha / self.options.alpha;
+            self.tree.map_leaves(|leaf| power(leaf, ratio))?;
+        }
+        self.options.alpha = alpha;
+        Ok(())
+    }
+
+    /// Changes the exponent of the weights.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `beta` is not a finite number >= 0.
+    pub fn set_beta(&mut self, beta: f32) -> Result<()> {
+        check_exponent("beta", beta)?;
+        self.options.beta = beta;
+        Ok(())
+    }
+
+    /// Forgets all rows and the largest priority; draws go on where they were.
+    pub fn clear(&mut self) {
+        self.tree.clear();
+        self.max_priority = None;
+    }
+
+    /// All that must be kept to go on as if never stopped. O(rows).
+    #[must_use]
+    pub fn state(&self) -> PrioritizedSamplerState {
+        PrioritizedSamplerState {
+            options: self.options,
+            tree: self.tree.state(),
+            max_priority: self.max_priority,
+            rng: self.rng.state().words(),
+        }
+    }
+
+    /// The sampler whose state was taken.
+    ///
+    /// # Errors
+    /// As [`PrioritizedSampler::new`] and [`PriorityTree::from_state`]; `Corrupt` if the largest priority is none.
+    pub fn from_state(state: &PrioritizedSamplerState) -> Result<Self> {
+        let mut sampler = Self::new(state.tree.capacity, state.options, 0)?;
+        sampler.tree = PriorityTree::from_state(&state.tree)?;
+        if let Some((priority, row)) = state.max_priority
+            && !(priority >= 0.0 && priority.is_finite() && row < state.tree.capacity)
+        {
+            let detail =
+                format!("max_priority must be a finite number >= 0 of a row: got {priority} of {row}");
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        sampler.max_priority = state.max_priority;
+        sampler.rng = Rng::from_state(RngState::from_words(&state.rng)?);
+        Ok(sampler)
+    }
+
+    /// The priority that gave `leaf`, up to rounding.
+    fn priority_of(&self, leaf: f32) -> f32 {
+        (power(leaf, 1.0 / self.options.alpha) - self.options.eps).max(0.0)
+    }
+}
+
+fn check_exponent(name: &str, value: f32) -> Result<()> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be a finite number >= 0: got {value}")))
+}
+
+/// `base^exponent`, the same bits on every target.
+fn power(base: f32, exponent: f32) -> f32 {
+    if exponent == 1.0 {
+        return base;
+    }
+    libm::powf(base, exponent)
+}

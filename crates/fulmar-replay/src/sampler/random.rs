@@ -1,0 +1,58 @@
+//! Uniform draws with replacement.
+
+use fulmar_core::{Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use crate::row::checked_draw;
+
+/// Draws rows uniformly with replacement.
+///
+/// # Examples
+/// ```
+/// let mut sampler = fulmar_replay::RandomSampler::new(7);
+/// assert!(sampler.sample(3, 100)?.iter().all(|&row| row < 3));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RandomSampler {
+    rng: Rng,
+}
+
+/// All that a [`RandomSampler`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RandomSamplerState {
+    /// The words of the generator's state.
+    pub rng: [u64; 3],
+}
+
+impl RandomSampler {
+    /// A sampler whose draws `seed` fixes.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed).stream("random sampler") }
+    }
+
+    /// Draws `count` of the rows `0..num_rows`.
+    ///
+    /// # Errors
+    /// `Empty` if `num_rows` is 0, `OutOfRange` if `count` is 0 or above the limit of a draw.
+    pub fn sample(&mut self, num_rows: usize, count: usize) -> Result<Vec<usize>> {
+        checked_draw(num_rows, count)?;
+        (0..count).map(|_| Ok(self.rng.below(num_rows as u64)? as usize)).collect()
+    }
+
+    /// All that must be kept to go on as if never stopped.
+    #[must_use]
+    pub fn state(&self) -> RandomSamplerState {
+        RandomSamplerState { rng: self.rng.state().words() }
+    }
+
+    /// The sampler whose state was taken.
+    ///
+    /// # Errors
+    /// As [`RngState::from_words`].
+    pub fn from_state(state: &RandomSamplerState) -> Result<Self> {
+        Ok(Self { rng: Rng::from_state(RngState::from_words(&state.rng)?) })
+    }
+}

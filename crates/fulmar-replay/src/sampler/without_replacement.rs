@@ -1,0 +1,159 @@
+//! Epochs: every row once, in a new order each time.
+
+use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use crate::row::{checked_capacity, checked_draw};
+
+/// How a [`SamplerWithoutReplacement`] orders and cuts an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct WithoutReplacementOptions {
+    /// Whether an epoch ends before a batch that would be short. False.
+    pub drop_last: bool,
+    /// Whether rows come in random order, not in their own. True.
+    pub shuffle: bool,
+}
+
+impl Default for WithoutReplacementOptions {
+    fn default() -> Self {
+        Self { drop_last: false, shuffle: true }
+    }
+}
+
+/// Draws every row once before any comes again. An epoch starts over when the number of rows changes.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::SamplerWithoutReplacement;
+/// let mut sampler = SamplerWithoutReplacement::new(Default::default(), 7);
+/// let mut epoch = sampler.sample(5, 3)?;
+/// epoch.extend(sampler.sample(5, 3)?);
+/// epoch.sort_unstable();
+/// assert_eq!((epoch, sampler.ran_out()), (vec![0, 1, 2, 3, 4], true));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SamplerWithoutReplacement {
+    options: WithoutReplacementOptions,
+    /// The rows of this epoch; those before `taken` were drawn.
+    order: Vec<u32>,
+    taken: usize,
+    ran_out: bool,
+    /// The generator as it was before it ordered this epoch.
+    epoch_rng: RngState,
+    rng: Rng,
+}
+
+/// All that a [`SamplerWithoutReplacement`] must keep to go on as if never stopped. Its size does not depend on the rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SamplerWithoutReplacementState {
+    /// The options.
+    pub options: WithoutReplacementOptions,
+    /// Rows of this epoch; 0 before the first.
+    pub num_rows: usize,
+    /// How many of them were drawn.
+    pub taken: usize,
+    /// Whether the last draw ended an epoch.
+    pub ran_out: bool,
+    /// The words of the generator's state before it ordered this epoch.
+    pub rng: [u64; 3],
+}
+
+impl SamplerWithoutReplacement {
+    /// A sampler whose orders `seed` fixes.
+    #[must_use]
+    pub fn new(options: WithoutReplacementOptions, seed: u64) -> Self {
+        let rng = Rng::new(seed).stream("sampler without replacement");
+        Self { options, order: Vec::new(), taken: 0, ran_out: false, epoch_rng: rng.state(), rng }
+    }
+
+    /// Draws the next `count` of the rows `0..num_rows`, fewer at the end of an epoch.
+    ///
+    /// # Errors
+    /// `Empty` if `num_rows` is 0; `OutOfRange` if `count` is 0 or above the limit of a draw, or above `num_rows` while
+    /// short batches are dropped; `LimitExceeded` if `num_rows` is above the limit of a buffer.
+    pub fn sample(&mut self, num_rows: usize, count: usize) -> Result<Vec<usize>> {
+        checked_draw(num_rows, count)?;
+        if self.options.drop_last && count > num_rows {
+            let detail = format!("count must be <= {num_rows}, the rows there are: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        if self.order.len() != num_rows {
+            self.start_epoch(num_rows)?;
+        }
+        let end = self.order.len().min(self.taken + count);
+        let rows = self.order[self.taken..end].iter().map(|&row| row as usize).collect();
+        self.taken = end;
+        let least = if self.options.drop_last { count } else { 1 };
+        self.ran_out = self.num_left() < least;
+        if self.ran_out {
+            self.start_epoch(num_rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// Whether the last draw ended an epoch.
+    #[must_use]
+    pub const fn ran_out(&self) -> bool {
+        self.ran_out
+    }
+
+    /// How many rows this epoch still holds.
+    #[must_use]
+    pub fn num_left(&self) -> usize {
+        self.order.len() - self.taken
+    }
+
+    /// Drops what is left of the epoch.
+    pub fn clear(&mut self) {
+        self.order.clear();
+        self.taken = 0;
+        self.ran_out = false;
+        self.epoch_rng = self.rng.state();
+    }
+
+    /// All that must be kept to go on as if never stopped.
+    #[must_use]
+    pub fn state(&self) -> SamplerWithoutReplacementState {
+        SamplerWithoutReplacementState {
+            options: self.options,
+            num_rows: self.order.len(),
+            taken: self.taken,
+            ran_out: self.ran_out,
+            rng: self.epoch_rng.words(),
+        }
+    }
+
+    /// The sampler whose state was taken. O(rows).
+    ///
+    /// # Errors
+    /// `Corrupt` if more rows were drawn than there are, `LimitExceeded` if there are more than a buffer may hold.
+    pub fn from_state(state: &SamplerWithoutReplacementState) -> Result<Self> {
+        let mut sampler = Self::new(state.options, 0);
+        sampler.rng = Rng::from_state(RngState::from_words(&state.rng)?);
+        sampler.epoch_rng = sampler.rng.state();
+        if state.taken > state.num_rows {
+            let detail = format!("taken must be <= numRows, {}: got {}", state.num_rows, state.taken);
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        if state.num_rows > 0 {
+            sampler.start_epoch(state.num_rows)?;
+        }
+        sampler.taken = state.taken;
+        sampler.ran_out = state.ran_out;
+        Ok(sampler)
+    }
+
+    fn start_epoch(&mut self, num_rows: usize) -> Result<()> {
+        let num_rows = checked_capacity(num_rows)? as u32;
+        self.epoch_rng = self.rng.state();
+        self.order = (0..num_rows).collect();
+        if self.options.shuffle {
+            self.rng.shuffle(&mut self.order);
+        }
+        self.taken = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! Where trajectories lie in a ring: found by a scan, or kept while writing.
+
+use std::collections::VecDeque;
+
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::row::checked_capacity;
+
+/// Consecutive rows of one episode, around the end of the ring if `stop < start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trajectory {
+    /// Which of the lanes that are written side by side.
+    pub lane: usize,
+    /// Its first time step.
+    pub start: usize,
+    /// Its last time step.
+    pub stop: usize,
+    /// Number of time steps.
+    pub len: usize,
+}
+
+/// Finds the trajectories in flags of their last steps: `end_tl` is row-major `[T, num_lanes]`. Sorted by lane, then by
+/// last step. O(T). [`TrajectoryIndex`] keeps the same answer without a scan.
+///
+/// In a ring that is full, `newest` is the time step written last: it ends a trajectory whatever its flag says, as the
+/// step behind it is the oldest. In one that is not, step T - 1 does.
+///
+/// # Errors
+/// `Empty` if there is no step, `ShapeMismatch` if the lanes do not divide the flags, `OutOfRange` if `newest` is no step.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::find_trajectories;
+/// let mut end_t = [false; 10];
+/// (end_t[2], end_t[7]) = (true, true);
+/// let found = find_trajectories(&end_t, 1, true, Some(4))?;
+/// let spans: Vec<_> = found.iter().map(|one| (one.start, one.stop, one.len)).collect();
+/// assert_eq!(spans, [(8, 2, 5), (3, 4, 2), (5, 7, 3)]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn find_trajectories(
+    end_tl: &[bool],
+    num_lanes: usize,
+    is_full: bool,
+    newest: Option<usize>,
+) -> Result<Vec<Trajectory>> {
+    let num_steps = checked_steps(end_tl.len(), num_lanes)?;
+    if newest.is_some_and(|step| step >= num_steps) {
+        let detail = format!("newest must be < {num_steps}: got {}", newest.unwrap_or_default());
+        return Err(Error::new(ErrorKind::OutOfRange, detail));
+    }
+    let forced = if is_full { newest } else { Some(num_steps - 1) };
+    let mut found = Vec::new();
+    for lane in 0..num_lanes {
+        let ends_at = |step: &usize| end_tl[step * num_lanes + lane] || forced == Some(*step);
+        let mut stops: Vec<usize> = (0..num_steps).filter(ends_at).collect();
+        if stops.is_empty() {
+            stops.push(num_steps - 1);
+        }
+        let mut before = stops[stops.len() - 1];
+        for stop in stops {
+            let start = (before + 1) % num_steps;
+            let len = (stop + num_steps - start) % num_steps + 1;
+            found.push(Trajectory { lane, start, stop, len });
+            before = stop;
+        }
+    }
+    Ok(found)
+}
+
+/// Flags the last steps of trajectories by their ids: where the next step has another. Both are row-major `[T, num_lanes]`.
+/// Behind step T - 1 comes step 0 in a ring that is full, and nothing in one that is not.
+///
+/// # Errors
+/// `Empty` if there is no step, `ShapeMismatch` if the lanes do not divide the ids.
+///
+/// # Examples
+/// ```
+/// let end_t = fulmar_replay::ends_of_ids(&[5, 5, 0, 5], 1, true)?;
+/// assert_eq!(end_t, [false, true, true, false]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn ends_of_ids(id_tl: &[i64], num_lanes: usize, is_full: bool) -> Result<Vec<bool>> {
+    let last = checked_steps(id_tl.len(), num_lanes)? - 1;
+    let ends = id_tl.iter().enumerate().map(|(index, id)| {
+        if index / num_lanes == last && !is_full {
+            return true;
+        }
+        *id != id_tl[(index + num_lanes) % id_tl.len()]
+    });
+    Ok(ends.collect())
+}
+
+fn checked_steps(num_flags: usize, num_lanes: usize) -> Result<usize> {
+    if num_lanes == 0 || !num_flags.is_multiple_of(num_lanes) {
+        let detail = format!("flags must be a multiple of {num_lanes} lanes: got {num_flags}");
+        return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+    }
+    if num_flags == 0 {
+        return Err(Error::new(ErrorKind::Empty, "trajectories must have a step to be found in: got none"));
+    }
+    Ok(num_flags / num_lanes)
+}
+
+/// The trajectories of one ring, kept while it is written: O(1) a step, whatever the capacity. It also keeps a list of those
+/// that have a minimal length, so that one of them is drawn in O(1).
+///
+/// Steps are counted from the first that was written; step s lies in row s mod capacity.
+#[derive(Debug, Clone)]
+pub struct TrajectoryIndex {
+    capacity: usize,
+    num_written: u64,
+    /// From the oldest to the newest.
+    segments: VecDeque<Segment>,
+    /// How many segments have left at the front: the first one's number.
+    num_dropped: u64,
+    /// Whether the next step belongs to the last segment.
+    is_open: bool,
+    last_id: Option<i64>,
+    min_len: u64,
+    /// The numbers of the segments of at least `min_len` steps.
+    long: Vec<u64>,
+}
+
+/// Steps `start..end`, and the place in the list of the long ones if it is one.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    start: u64,
+    end: u64,
+    place: Option<usize>,
+}
+
+/// All that a [`TrajectoryIndex`] must keep to draw the same trajectories again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TrajectoryIndexState {
+    /// Number of rows of the ring.
+    pub capacity: usize,
+    /// Number of steps ever written.
+    pub num_written: u64,
+    /// The last step, exclusive, of each trajectory, from the oldest.
+    pub ends: Vec<u64>,
+    /// Whether the next step belongs to the last trajectory.
+    pub is_open: bool,
+    /// The id of the last step, where ids are given.
+    pub last_id: Option<i64>,
+    /// The length from which a trajectory counts as long.
+    pub min_len: u64,
+    /// The long ones, by position in `ends`, in the order that draws depend on.
+    pub long: Vec<usize>,
+}
+
+impl TrajectoryIndex {
+    /// The index of a ring of `capacity` rows, none of them written.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
+    pub fn new(capacity: usize) -> Result<Self> {
+        Ok(Self {
+            capacity: checked_capacity(capacity)?,
+            num_written: 0,
+            segments: VecDeque::new(),
+            num_dropped: 0,
+            is_open: false,
+            last_id: None,
+            min_len: 1,
+            long: Vec::new(),
+        })
+    }
+
+    /// Takes note of the next steps: `end_t` flags those that end a trajectory.
+    pub fn extend(&mut self, end_t: &[bool]) {
+        self.last_id = None;
+        for &ends in end_t {
+            self.push();
+            self.is_open = !ends;
+        }
+    }
+
+    /// Takes note of the next steps: a trajectory is a run of equal ids.
+    pub fn extend_ids(&mut self, id_t: &[i64]) {
+        for &id in id_t {
+            self.is_open &= self.last_id == Some(id);
+            self.last_id = Some(id);
+            self.push();
+            self.is_open = true;
+        }
+    }
+
+    /// The trajectories that are in the ring, from the oldest.
+    pub fn trajectories(&self) -> impl Iterator<Item = Trajectory> + '_ {
+        self.segments.iter().map(|segment| self.trajectory(*segment))
+    }
+
+    /// How many trajectories are in the ring.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether no step was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// The number of rows of the ring.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many trajectories have at least `min_len` steps, and one. O(1) for the `min_len` asked last, else O(trajectories).
+    pub fn num_long(&mut self, min_len: usize) -> usize {
+        let min_len = min_len.max(1) as u64;
+        if self.min_len != min_len {
+            self.min_len = min_len;
+            self.long.clear();
+            for (number, segment) in (self.num_dropped..).zip(&mut self.segments) {
+                segment.place = None;
+                if segment.end - segment.start >= self.min_len {
+                    segment.place = Some(self.long.len());
+                    self.long.push(number);
+                }
+            }
+        }
+        self.long.len()
+    }
+
+    /// Number `index` of those that [`TrajectoryIndex::num_long`] counted last, in no order; `None` beyond them.
+    #[must_use]
+    pub fn long(&self, index: usize) -> Option<Trajectory> {
+        let number = self.long.get(index)?;
+        self.segments.get((number - self.num_dropped) as usize).map(|segment| self.trajectory(*segment))
+    }
+
+    /// Forgets all steps.
+    pub fn clear(&mut self) {
+        self.segments.clear();
+        self.long.clear();
+        self.num_dropped = 0;
+        self.num_written = 0;
+        self.is_open = false;
+        self.last_id = None;
+    }
+
+    /// All that must be kept to draw the same trajectories again. O(trajectories).
+    #[must_use]
+    pub fn state(&self) -> TrajectoryIndexState {
+        TrajectoryIndexState {
+            capacity: self.capacity,
+            num_written: self.num_written,
+            ends: self.segments.iter().map(|segment| segment.end).collect(),
+            is_open: self.is_open,
+            last_id: self.last_id,
+            min_len: self.min_len,
+            long: self.long.iter().map(|number| (number - self.num_dropped) as usize).collect(),
+        }
+    }
+
+    /// The index whose state was taken.
+    ///
+    /// # Errors
+    /// As [`TrajectoryIndex::new`]; `Corrupt` if the trajectories do not fill the ring, or the long ones are others.
+    pub fn from_state(state: &TrajectoryIndexState) -> Result<Self> {
+        let corrupt = |what: &str| {
+            Err(Error::new(ErrorKind::Corrupt, format!("{what} must fit the ring: they do not")))
+        };
+        let mut index = Self::new(state.capacity)?;
+        let mut start = state.num_written.saturating_sub(state.capacity as u64);
+        for &end in &state.ends {
+            if end <= start || end > state.num_written {
+                return corrupt("ends");
+            }
+            index.segments.push_back(Segment { start, end, place: None });
+            start = end;
+        }
+        if start != state.num_written || state.min_len == 0 || (state.is_open && state.ends.is_empty()) {
+            return corrupt("ends");
+        }
+        for (place, &position) in state.long.iter().enumerate() {
+            match index.segments.get_mut(position) {
+                Some(segment) if segment.place.is_none() => segment.place = Some(place),
+                _ => return corrupt("long trajectories"),
+            }
+        }
+        if index.segments.iter().any(|one| one.place.is_some() != (one.end - one.start >= state.min_len)) {
+            return corrupt("long trajectories");
+        }
+        index.long = state.long.iter().map(|&position| position as u64).collect();
+        (index.num_written, index.min_len) = (state.num_written, state.min_len);
+        (index.is_open, index.last_id) = (state.is_open, state.last_id);
+        Ok(index)
+    }
+
+    fn trajectory(&self, segment: Segment) -> Trajectory {
+        let row = |step: u64| (step % self.capacity as u64) as usize;
+        let len = (segment.end - segment.start) as usize;
+        Trajectory { lane: 0, start: row(segment.start), stop: row(segment.end - 1), len }
+    }
+
+    /// Takes note of one step, of the last segment if that is open.
+    fn push(&mut self) {
+        let step = self.num_written;
+        self.num_written += 1;
+        self.evict();
+        if !self.is_open || self.segments.is_empty() {
+            self.segments.push_back(Segment { start: step, end: step, place: None });
+        }
+        let number = self.num_dropped + self.segments.len() as u64 - 1;
+        let place = self.long.len();
+        if let Some(last) = self.segments.back_mut() {
+            last.end = step + 1;
+            if last.place.is_none() && last.end - last.start >= self.min_len {
+                last.place = Some(place);
+                self.long.push(number);
+            }
+        }
+    }
+
+    /// Cuts the oldest step off, if the ring is full of newer ones.
+    fn evict(&mut self) {
+        let oldest = self.num_written.saturating_sub(self.capacity as u64);
+        let Some(first) = self.segments.front_mut() else { return };
+        if first.start >= oldest {
+            return;
+        }
+        first.start = oldest;
+        let (is_gone, is_short) = (first.start >= first.end, first.end - first.start < self.min_len);
+        if let (true, Some(place)) = (is_short, first.place.take()) {
+            self.long.swap_remove(place);
+            if let Some(&moved) = self.long.get(place) {
+                self.segments[(moved - self.num_dropped) as usize].place = Some(place);
+            }
+        }
+        if is_gone {
+            self.segments.pop_front();
+            self.num_dropped += 1;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A ring: the newest item takes the place of the oldest.
+//!
+//! ```text
+//! rows   = (cursor + 0..count) mod capacity
+//! cursor = (cursor + count) mod capacity;  len = min(capacity, len + count);  write_count += count
+//! ```
+
+use std::collections::HashSet;
+
+use fulmar_core::limits::REPLAY_ROWS_MAX;
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::row::{checked_capacity, checked_row};
+
+/// Gives rows in a ring, and counts how often each was written if asked to.
+///
+/// # Examples
+/// ```
+/// let mut writer = fulmar_replay::RoundRobinWriter::new(5)?;
+/// assert_eq!(writer.extend(3)?, [0, 1, 2]);
+/// assert_eq!(writer.extend(4)?, [3, 4, 0, 1]);
+/// assert_eq!((writer.len(), writer.cursor(), writer.write_count()), (5, 2, 7));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundRobinWriter {
+    capacity: usize,
+    cursor: usize,
+    len: usize,
+    write_count: u64,
+    /// Of the rows ever written; `None` where nobody asked.
+    generations: Option<Vec<i64>>,
+}
+
+/// All that a [`RoundRobinWriter`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RoundRobinWriterState {
+    /// Number of rows there is room for.
+    pub capacity: usize,
+    /// The row that is written next.
+    pub cursor: usize,
+    /// Number of rows that hold an item.
+    pub len: usize,
+    /// Number of items ever written.
+    pub write_count: u64,
+    /// How often each row ever written was rewritten; absent if not tracked.
+    pub generations: Option<Vec<i64>>,
+}
+
+impl RoundRobinWriter {
+    /// A ring of `capacity` rows, none of them written.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`].
+    pub fn new(capacity: usize) -> Result<Self> {
+        let capacity = checked_capacity(capacity)?;
+        Ok(Self { capacity, cursor: 0, len: 0, write_count: 0, generations: None })
+    }
+
+    /// The same ring, counting from now on how often each row is written. 8 bytes a row.
+    #[must_use]
+    pub fn tracking_generations(self) -> Self {
+        Self { generations: Some(Vec::new()), ..self }
+    }
+
+    /// The number of rows there is room for.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The row that is written next.
+    #[must_use]
+    pub const fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    /// How many rows hold an item: rows `0..len` do.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no row holds an item.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether every row holds an item.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.len == self.capacity
+    }
+
+    /// How many items were ever written.
+    #[must_use]
+    pub const fn write_count(&self) -> u64 {
+        self.write_count
+    }
+
+    /// The rows that the next `count` items take, in order. Where `count` is above the capacity, a row comes several
+    /// times and its last item stays.
+    ///
+    /// # Errors
+    /// `Empty` if `count` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`].
+    pub fn extend(&mut self, count: usize) -> Result<Vec<usize>> {
+        check_count(count)?;
+        let rows: Vec<usize> = (0..count).map(|offset| (self.cursor + offset) % self.capacity).collect();
+        self.cursor = (self.cursor + count) % self.capacity;
+        self.len = self.capacity.min(self.len + count);
+        self.note(&rows);
+        Ok(rows)
+    }
+
+    /// The rows that the next `count` items take: first those of `freed`, in their order, then the ring, passing over rows
+    /// that this call has given already.
+    ///
+    /// # Errors
+    /// As [`RoundRobinWriter::extend`]; `OutOfRange` if `count` is above the capacity or a freed row holds no item.
+    pub fn extend_reusing(
+        &mut self,
+        freed: impl IntoIterator<Item = usize>,
+        count: usize,
+    ) -> Result<Vec<usize>> {
+        check_count(count)?;
+        if count > self.capacity {
+            let detail = format!("count must be <= capacity, {}: got {count}", self.capacity);
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let mut given = HashSet::new();
+        let mut rows = Vec::with_capacity(count);
+        for row in freed.into_iter().take(count) {
+            checked_row(row, self.len)?;
+            if given.insert(row) {
+                rows.push(row);
+            }
+        }
+        while rows.len() < count {
+            if given.insert(self.cursor) {
+                rows.push(self.cursor);
+                self.len = self.len.max(self.cursor + 1);
+            }
+            self.cursor = (self.cursor + 1) % self.capacity;
+        }
+        self.note(&rows);
+        Ok(rows)
+    }
+
+    /// Takes note that `rows`, which hold items, were written over. The cursor stays.
+    ///
+    /// # Errors
+    /// `Empty` if `rows` is empty, `OutOfRange` if a row holds no item.
+    pub fn write_at(&mut self, rows: &[usize]) -> Result<()> {
+        check_count(rows.len())?;
+        for &row in rows {
+            checked_row(row, self.len)?;
+        }
+        self.note(rows);
+        Ok(())
+    }
+
+    /// For each row how often it was rewritten: 0 after the first write, -1 if never written, beyond the capacity or not
+    /// tracked. A row's number changes when it is written and when the buffer is emptied.
+    #[must_use]
+    pub fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
+        let generations = self.generations.as_deref().unwrap_or_default();
+        let of = |&row: &i64| usize::try_from(row).ok().and_then(|row| generations.get(row)).copied();
+        rows.iter().map(|row| of(row).unwrap_or(-1)).collect()
+    }
+
+    /// Empties the ring. What was written stays counted.
+    pub fn clear(&mut self) {
+        self.cursor = 0;
+        self.len = 0;
+        for generation in self.generations.iter_mut().flatten() {
+            *generation += i64::from(*generation >= 0);
+        }
+    }
+
+    /// Forgets how many items were ever written.
+    pub fn reset_write_count(&mut self) {
+        self.write_count = 0;
+    }
+
+    /// All that must be kept to go on as if never stopped.
+    #[must_use]
+    pub fn state(&self) -> RoundRobinWriterState {
+        RoundRobinWriterState {
+            capacity: self.capacity,
+            cursor: self.cursor,
+            len: self.len,
+            write_count: self.write_count,
+            generations: self.generations.clone(),
+        }
+    }
+
+    /// The writer whose state was taken.
+    ///
+    /// # Errors
+    /// As [`RoundRobinWriter::new`]; `Corrupt` if cursor, length and generations do not fit each other.
+    pub fn from_state(state: &RoundRobinWriterState) -> Result<Self> {
+        let capacity = checked_capacity(state.capacity)?;
+        let ring = state.cursor < capacity && state.len <= capacity;
+        let filling = state.len == capacity || state.cursor == state.len;
+        let counted = state.generations.as_ref().is_none_or(|all| all.len() <= capacity);
+        if !(ring && filling && counted) {
+            let detail = format!(
+                "cursor and len must be those of a ring of {capacity}: got {}, {}",
+                state.cursor, state.len
+            );
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        let (cursor, len, write_count) = (state.cursor, state.len, state.write_count);
+        Ok(Self { capacity, cursor, len, write_count, generations: state.generations.clone() })
+    }
+
+    fn note(&mut self, rows: &[usize]) {
+        self.write_count += rows.len() as u64;
+        let Some(generations) = &mut self.generations else { return };
+        for &row in rows {
+            if row >= generations.len() {
+                generations.resize(row + 1, -1);
+            }
+            generations[row] += 1;
+        }
+    }
+}
+
+fn check_count(count: usize) -> Result<()> {
+    if count == 0 {
+        return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+    }
+    if count > REPLAY_ROWS_MAX {
+        let detail = format!("count must be <= {REPLAY_ROWS_MAX}: got {count}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(())
+}

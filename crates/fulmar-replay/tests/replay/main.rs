@@ -1,0 +1,12 @@
+//! Golden rows, naive twins and edges of the whole crate, in one program.
+
+#[cfg(test)]
+mod golden_rows;
+#[cfg(test)]
+mod prioritized;
+#[cfg(test)]
+mod priority_tree;
+#[cfg(test)]
+mod samplers;
+#[cfg(test)]
+mod writers;
