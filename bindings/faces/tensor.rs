@@ -164,7 +164,7 @@ face! {
                 |dict| dict.set(path, NonTensor::nested(dict.batch_size(), values)?)
         }
         /// Takes the entry out; whether there was one.
-        fn remove as remove(path: Vec<String>) -> (bool) { |dict| Ok(dict.remove(path).is_some()) }
+        fn remove as remove(path: Vec<String>) -> (bool) { |dict| Ok(dict.remove(path)?.is_some()) }
         /// A view of one element of the batch.
         fn index as index(at: f64) -> (TensorDict) { |dict| dict.index(index("index", at)?) }
         /// A view of a range of the batch.

@@ -1,8 +1,9 @@
-//! New tensors out of parts of others: chosen rows, stacks and concatenations. All of these copy.
+//! New tensors out of parts of others: chosen rows, stacks, concatenations and paddings. All of these copy.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
 
 use crate::element::{Element, with_element};
+use crate::index::Index;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -80,6 +81,68 @@ impl Tensor {
             check_joinable(first, part, dim)?;
         }
         with_element!(first.dtype, T => cat_elements::<T>(parts, dim))
+    }
+
+    /// `value` around the elements, `around[i]` of it before and after those of dimension `i`. Copies.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if `around` is longer than the rank; `OutOfRange` if no element of the dtype equals `value` (floats round it,
+    /// every number but 0 is `true`); `LimitExceeded` if the result does not fit in memory.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Tensor;
+    /// let row = Tensor::from_vec(&[2], vec![1_i32, 2])?;
+    /// assert_eq!(row.pad(&[(1, 2)], -1.0)?.to_vec::<i32>()?, [-1, 1, 2, -1, -1]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn pad(&self, around: &[(usize, usize)], value: f64) -> Result<Self> {
+        if around.len() > self.rank() {
+            let detail =
+                format!("padding must be for at most {} dimensions: got {}", self.rank(), around.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let mut shape = self.shape.clone();
+        let mut inner: Vec<Index> = Vec::with_capacity(around.len());
+        for (dim, (before, after)) in around.iter().enumerate() {
+            let len =
+                before.checked_add(shape[dim]).and_then(|len| len.checked_add(*after)).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::LimitExceeded,
+                        format!("padding must fit in memory: got {before} and {after}"),
+                    )
+                })?;
+            inner.push((*before as i64..(*before + shape[dim]) as i64).into());
+            shape[dim] = len;
+        }
+        let mut padded = Self::zeros(self.dtype, &shape)?;
+        padded.set_at(&[], &Self::scalar(self.dtype, value)?)?;
+        padded.set_at(&inner, self)?;
+        Ok(padded)
+    }
+
+    /// `value` as a tensor without dimensions; as a bool, whether it is not 0.
+    ///
+    /// # Errors
+    /// `OutOfRange` if no element of `dtype` equals `value`; floats round it.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_tensor::Tensor;
+    /// assert_eq!(Tensor::scalar(Dtype::U8, 7.0)?.to_vec::<u8>()?, [7]);
+    /// assert!(Tensor::scalar(Dtype::U8, -1.0).is_err());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn scalar(dtype: Dtype, value: f64) -> Result<Self> {
+        let exact = if dtype == Dtype::Bool { f64::from(u8::from(value != 0.0)) } else { value };
+        with_element!(dtype, T => match <T as Element>::from_f64(exact) {
+            Some(element) => Self::from_vec(&[], vec![element]),
+            None => {
+                let detail = format!("value must be a value of {}: got {value}", dtype.name());
+                Err(Error::new(ErrorKind::OutOfRange, detail))
+            }
+        })
     }
 }
 

@@ -8,11 +8,13 @@ compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetens
 
 mod element;
 mod gather;
+mod index;
 mod key;
 mod non_tensor;
 mod ragged;
 mod replace_file;
 pub mod safetensors;
+mod shape;
 mod storage;
 mod tensor;
 mod tensor_dict;
@@ -21,6 +23,7 @@ mod view;
 pub use element::Element;
 pub use fulmar_core::Result;
 pub use half::{bf16, f16};
+pub use index::Index;
 pub use key::Key;
 pub use non_tensor::NonTensor;
 pub use ragged::{PadSide, Ragged};

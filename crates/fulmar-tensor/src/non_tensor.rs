@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use serde_json::Value;
 
+use crate::index::Index;
 use crate::storage::zeroed;
 use crate::tensor::Tensor;
 
@@ -126,6 +127,27 @@ impl NonTensor {
 
     pub(crate) fn index_select(&self, dim: usize, indices: &[usize]) -> Result<Self> {
         self.map_index(|index| index.index_select(dim, indices))
+    }
+
+    /// The values moved like the elements of a tensor of the batch's shape.
+    pub(crate) fn moved(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        self.map_index(to)
+    }
+
+    /// The values of a batch of `batch_size` with others at `index`. Shared if both share one value.
+    pub(crate) fn with_at(
+        &self,
+        batch_size: &[usize],
+        index: &[Index],
+        (part, part_size): Batched<'_>,
+    ) -> Result<Self> {
+        if self.shape().is_none() && self == part {
+            return Ok(self.clone());
+        }
+        let (mut indices, values) = Self::merged(&[(self, batch_size), (part, part_size)])?;
+        let part = indices.swap_remove(1);
+        indices[0].set_at(index, &part)?;
+        Ok(Self::picked(indices.swap_remove(0), values))
     }
 
     /// One value for each element, even where all parts share theirs.

@@ -57,12 +57,19 @@ impl Storage {
 
 /// `len` zeros, or `LimitExceeded` where `vec!` would end the process.
 pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
+    let mut values = reserved(len)?;
+    values.resize(len, T::default());
+    Ok(values)
+}
+
+/// Room for `len` elements, or `LimitExceeded` where `Vec::with_capacity` would end the process.
+pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| {
-        let detail = format!("a tensor must fit in memory: got {len} elements of {}", T::DTYPE.name());
+        let detail =
+            format!("a tensor must fit in memory: got {len} elements of {}", std::any::type_name::<T>());
         Error::new(ErrorKind::LimitExceeded, detail)
     })?;
-    values.resize(len, T::default());
     Ok(values)
 }
 

@@ -127,6 +127,12 @@ impl Tensor {
         Self { storage: Arc::new(storage), dtype, shape: shape.to_vec(), strides, offset: 0 }
     }
 
+    /// Any `shape`, however large, over one bool: to find out which shape an operation gives.
+    pub(crate) fn one_element_as(shape: &[usize]) -> Self {
+        let one = Self::over(Storage::Bool(vec![false]), Dtype::Bool, &[]);
+        Self { shape: shape.to_vec(), strides: vec![0; shape.len()], ..one }
+    }
+
     /// The element type.
     #[must_use]
     pub const fn dtype(&self) -> Dtype {

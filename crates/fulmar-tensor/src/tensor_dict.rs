@@ -4,7 +4,10 @@
 //! batch does so to every entry.
 
 mod batch;
+mod batch_shape;
 mod entry;
+mod names;
+mod values;
 
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
@@ -28,10 +31,18 @@ use crate::tensor::Tensor;
 /// assert_eq!(last.tensor(["next", "ids"])?.to_vec::<u32>()?, [4, 5, 6]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct TensorDict {
     batch_size: Vec<usize>,
     entries: IndexMap<String, Entry>,
+    locked: bool,
+}
+
+/// Equal batch sizes and equal entries at equal keys, in any order, locked or not.
+impl PartialEq for TensorDict {
+    fn eq(&self, other: &Self) -> bool {
+        self.batch_size == other.batch_size && self.entries == other.entries
+    }
 }
 
 impl TensorDict {
@@ -41,7 +52,7 @@ impl TensorDict {
     /// `LimitExceeded` if `batch_size` has too many dimensions.
     pub fn new(batch_size: &[usize]) -> Result<Self> {
         num_elements(batch_size)?;
-        Ok(Self { batch_size: batch_size.to_vec(), entries: IndexMap::new() })
+        Ok(Self::holding(batch_size.to_vec(), IndexMap::new()))
     }
 
     /// The dimensions with which the shape of every tensor begins.
@@ -62,7 +73,7 @@ impl TensorDict {
     /// # Errors
     /// `ShapeMismatch`, with the key and both shapes, if a shape does not begin with the batch size; `Incompatible` if the way
     /// leads through an entry that is no dictionary; `Empty` or `LimitExceeded` if the key has no name or too many, or the nesting
-    /// would be too deep. After an error nothing has changed.
+    /// would be too deep; `Closed` if this is locked. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -74,6 +85,7 @@ impl TensorDict {
     /// ```
     pub fn set(&mut self, key: impl Into<Key>, entry: impl Into<Entry>) -> Result<()> {
         let (key, entry) = (key.into(), entry.into());
+        self.check_unlocked()?;
         let (parents, name) = key.split()?;
         let depth = parents.len() + entry.depth();
         if depth > TENSOR_DICT_DEPTH_MAX {
@@ -157,15 +169,13 @@ impl TensorDict {
     }
 
     /// Takes the entry at `key` out, if there is one; the other keys keep their order.
-    pub fn remove(&mut self, key: impl Into<Key>) -> Option<Entry> {
+    ///
+    /// # Errors
+    /// `Closed` if this is locked.
+    pub fn remove(&mut self, key: impl Into<Key>) -> Result<Option<Entry>> {
+        self.check_unlocked()?;
         let key = key.into();
-        let (name, parents) = key.path().split_last()?;
-        let mut dict = self;
-        for parent in parents {
-            let Entry::Dict(inner) = dict.entries.get_mut(parent)? else { return None };
-            dict = inner;
-        }
-        dict.entries.shift_remove(name)
+        Ok(self.holder(&key).and_then(|(dict, name)| dict.entries.shift_remove(name)))
     }
 
     /// The entries with their names, nested ones not visited.
@@ -212,8 +222,14 @@ impl TensorDict {
         for key in keys {
             self.entry(key.clone())?;
         }
+        Ok(self.select_known(keys))
+    }
+
+    /// [`TensorDict::select`] that passes over keys without an entry.
+    #[must_use]
+    pub fn select_known(&self, keys: &[Key]) -> Self {
         let paths: Vec<_> = keys.iter().map(Key::path).collect();
-        Ok(self.filtered(&paths, true))
+        self.filtered(&paths, true)
     }
 
     /// All entries but those at `keys`; keys without an entry are passed over. Shares the elements.
@@ -221,6 +237,10 @@ impl TensorDict {
     pub fn exclude(&self, keys: &[Key]) -> Self {
         let paths: Vec<_> = keys.iter().map(Key::path).collect();
         self.filtered(&paths, false)
+    }
+
+    fn holding(batch_size: Vec<usize>, entries: IndexMap<String, Entry>) -> Self {
+        Self { batch_size, entries, locked: false }
     }
 
     fn put(&mut self, parents: &[String], name: &str, entry: Entry) -> Result<()> {
@@ -233,12 +253,23 @@ impl TensorDict {
             Some(Entry::Dict(dict)) => dict.put(rest, name, entry),
             Some(other) => Err(other.is_not("a dictionary", &Key::from(parent.as_str()))),
             None => {
-                let mut dict = Self { batch_size: self.batch_size.clone(), entries: IndexMap::new() };
+                let mut dict = Self::holding(self.batch_size.clone(), IndexMap::new());
                 dict.put(rest, name, entry)?;
                 self.entries.insert(parent.clone(), Entry::Dict(dict));
                 Ok(())
             }
         }
+    }
+
+    /// The dictionary that holds `key`'s last name, and that name.
+    fn holder<'a>(&mut self, key: &'a Key) -> Option<(&mut Self, &'a str)> {
+        let (name, parents) = key.path().split_last()?;
+        let mut dict = self;
+        for parent in parents {
+            let Entry::Dict(inner) = dict.entries.get_mut(parent)? else { return None };
+            dict = inner;
+        }
+        Some((dict, name))
     }
 
     fn keys_below(&self, with_dicts: bool) -> Vec<Key> {
@@ -275,6 +306,6 @@ impl TensorDict {
                 _ => {}
             }
         }
-        Self { batch_size: self.batch_size.clone(), entries }
+        Self::holding(self.batch_size.clone(), entries)
     }
 }

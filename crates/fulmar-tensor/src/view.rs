@@ -1,12 +1,11 @@
-//! Views of a tensor: other shapes, strides and offsets over the same storage. Nothing here copies elements, except
-//! [`Tensor::reshape`] of a tensor with gaps.
+//! Parts of a tensor as views: other strides and offsets over the same storage. Nothing here copies elements.
 
 use std::ops::Range;
 
 use fulmar_core::limits::TENSOR_RANK_MAX;
-use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use fulmar_core::{Error, ErrorKind, Result};
 
-use crate::tensor::{Tensor, contiguous_strides};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// The part at `index` of dimension `dim`, without that dimension. Shares the storage.
@@ -58,32 +57,6 @@ impl Tensor {
             view.offset += range.start * view.strides[dim];
         }
         Ok(view)
-    }
-
-    /// The same elements, row-major, as another shape. Shares the storage if this tensor is dense, else copies.
-    ///
-    /// # Errors
-    /// `ShapeMismatch` if `shape` holds another number of elements; `LimitExceeded` if it has too many dimensions.
-    ///
-    /// # Examples
-    /// ```
-    /// use fulmar_tensor::Tensor;
-    /// let flat = Tensor::from_vec(&[6], vec![1_u8, 2, 3, 4, 5, 6])?;
-    /// assert_eq!(flat.reshape(&[3, 2])?.select(0, 2)?.to_vec::<u8>()?, [5, 6]);
-    /// # Ok::<(), fulmar_core::Error>(())
-    /// ```
-    pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
-        let len = num_elements(shape)?;
-        if len != self.num_elements() {
-            let detail = format!(
-                "shape must hold {} elements like {:?}: got {shape:?}",
-                self.num_elements(),
-                self.shape
-            );
-            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-        }
-        let dense = self.contiguous();
-        Ok(Self { shape: shape.to_vec(), strides: contiguous_strides(shape), ..dense })
     }
 
     /// Exchanges two dimensions. Shares the storage.

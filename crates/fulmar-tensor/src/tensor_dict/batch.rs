@@ -163,12 +163,12 @@ impl TensorDict {
         [&[len], &self.batch_size[1..]].concat()
     }
 
-    fn map(&self, batch_size: Vec<usize>, map: impl Fn(&Entry) -> Result<Entry>) -> Result<Self> {
+    pub(super) fn map(&self, batch_size: Vec<usize>, map: impl Fn(&Entry) -> Result<Entry>) -> Result<Self> {
         let entries = self.entries.iter().map(|(name, entry)| {
             Ok((name.clone(), map(entry).map_err(|error| error.at(format!("{name:?}")))?))
         });
         // A nested dictionary keeps its further batch dimensions, which `map` has found out by itself.
-        Ok(Self { entries: entries.collect::<Result<_>>()?, batch_size })
+        Ok(Self::holding(batch_size, entries.collect::<Result<_>>()?))
     }
 }
 
@@ -182,7 +182,7 @@ struct Join {
 
 impl Join {
     fn all(&self, parts: &[TensorDict], batch_size: Vec<usize>, dim: usize) -> Result<TensorDict> {
-        let mut joined = TensorDict { batch_size, entries: indexmap::IndexMap::new() };
+        let mut joined = TensorDict::holding(batch_size, indexmap::IndexMap::new());
         for part in parts {
             check_keys(&parts[0], part)?;
         }

@@ -1,0 +1,386 @@
+//! Operations that move whole batch elements: index, reshape, reorder, repeat and split them. Feature dimensions are never
+//! touched; negative dimensions count from the last batch dimension.
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
+
+use super::{Entry, TensorDict};
+use crate::index::Index;
+use crate::ragged::Ragged;
+use crate::tensor::Tensor;
+
+impl TensorDict {
+    /// The batch elements at `index`, which takes up batch dimensions only. Shares the elements unless an item is
+    /// [`Index::Pick`] of more than one position; then it copies.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::at`]; `Incompatible` at a ragged entry if its rows would not have one dimension.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Index, Tensor, TensorDict};
+    /// let mut batch = TensorDict::new(&[2, 3])?;
+    /// batch.set("ids", Tensor::from_vec(&[2, 3], vec![1_u32, 2, 3, 4, 5, 6])?)?;
+    /// let last = batch.at(&[Index::Ellipsis, (-1).into()])?;
+    /// assert_eq!((last.batch_size(), last.tensor("ids")?.to_vec::<u32>()?), (&[2][..], vec![3, 6]));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn at(&self, index: &[Index]) -> Result<Self> {
+        let index = Index::within(index, self.batch_size.len())?;
+        self.moved(&|tensor| tensor.at(&index))
+    }
+
+    /// The batch elements where `mask` is true, in one batch dimension in place of those that it covers. Copies.
+    ///
+    /// # Errors
+    /// `Incompatible` if `mask` does not hold bools; those of [`TensorDict::at`].
+    pub fn masked_select(&self, mask: &Tensor) -> Result<Self> {
+        if mask.dtype() != Dtype::Bool {
+            let detail = format!("mask must hold bools: got {}", mask.dtype().name());
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        self.at(&[mask.clone().into()])
+    }
+
+    /// In place of each batch element the one that `index`, integers of as many dimensions, names in dimension `dim`. Copies.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if `index` has another number of dimensions, or is longer than the batch in another dimension; `OutOfRange`
+    /// if there is no such dimension or position; those of [`TensorDict::at`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut batch = TensorDict::new(&[2, 2])?;
+    /// batch.set("ids", Tensor::from_vec(&[2, 2], vec![1_u32, 2, 3, 4])?)?;
+    /// let chosen = batch.gather(1, &Tensor::from_vec(&[2, 1], vec![1_i64, 0])?)?;
+    /// assert_eq!(chosen.tensor("ids")?.to_vec::<u32>()?, [2, 3]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn gather(&self, dim: isize, index: &Tensor) -> Result<Self> {
+        let (rank, dim) = (self.batch_size.len(), self.batch_dim(dim)?);
+        let fits = |(at, (got, have)): (usize, (&usize, &usize))| at == dim || got <= have;
+        if index.rank() != rank || !index.shape().iter().zip(&self.batch_size).enumerate().all(fits) {
+            let detail = format!(
+                "index must lie within the batch size {:?} but for dimension {dim}: got {:?}",
+                self.batch_size,
+                index.shape()
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        // Beside the positions in `dim`, each element's own positions in the other dimensions, broadcast.
+        let item = |at: usize| {
+            if at == dim {
+                return Ok(index.clone().into());
+            }
+            let mut shape = vec![1; rank];
+            shape[at] = index.shape()[at];
+            Tensor::from_vec(&shape, (0..shape[at] as i64).collect()).map(Index::Pick)
+        };
+        self.at(&(0..rank).map(item).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// The same batch elements, row-major, under another batch size, in which one -1 is whatever is left. Shares the elements
+    /// where strides allow, else copies.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if it holds another number of elements, or -1 cannot be found out; `OutOfRange` if a length is negative
+    /// otherwise; `LimitExceeded` if a tensor would have too many dimensions; `Incompatible` at a ragged entry if the batch would
+    /// not have one dimension.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut batch = TensorDict::new(&[6])?;
+    /// batch.set("ids", Tensor::zeros(fulmar_core::Dtype::U32, &[6, 5])?)?;
+    /// assert_eq!(batch.reshape(&[2, -1])?.tensor("ids")?.shape(), [2, 3, 5]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn reshape(&self, batch_size: &[isize]) -> Result<Self> {
+        let (rank, batch_size) =
+            (self.batch_size.len(), inferred(batch_size, num_elements(&self.batch_size)?)?);
+        self.moved(&|tensor| tensor.reshape(&[&batch_size, &tensor.shape()[rank..]].concat()))
+    }
+
+    /// [`TensorDict::reshape`] that never copies.
+    ///
+    /// # Errors
+    /// Those of [`TensorDict::reshape`]; `Incompatible` at an entry whose strides do not allow it.
+    pub fn view(&self, batch_size: &[isize]) -> Result<Self> {
+        let (rank, batch_size) =
+            (self.batch_size.len(), inferred(batch_size, num_elements(&self.batch_size)?)?);
+        self.moved(&|tensor| tensor.view(&[&batch_size, &tensor.shape()[rank..]].concat()))
+    }
+
+    /// One batch dimension in place of those from `first` to `last`, both included; without batch dimensions, one of length 1.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension or `last` comes before `first`.
+    pub fn flatten(&self, first: isize, last: isize) -> Result<Self> {
+        if self.batch_size.is_empty() && matches!((first, last), (0 | -1, 0 | -1)) {
+            return self.reshape(&[1]);
+        }
+        let (first, last) = (self.batch_dim(first)?, self.batch_dim(last)?);
+        if last < first {
+            let detail = format!("last must be >= first, {first}: got {last}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let merged = num_elements(&self.batch_size[first..=last])?;
+        self.with_dims(first, last + 1, &[merged])
+    }
+
+    /// Dimensions of `sizes`, in which one -1 is whatever is left, in place of batch dimension `dim`.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `sizes` do not multiply up to its length.
+    pub fn unflatten(&self, dim: isize, sizes: &[isize]) -> Result<Self> {
+        let dim = self.batch_dim(dim)?;
+        let sizes = inferred(sizes, self.batch_size[dim])?;
+        self.with_dims(dim, dim + 1, &sizes)
+    }
+
+    /// The batch dimensions in another order. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `order` does not name each once.
+    pub fn permute(&self, order: &[isize]) -> Result<Self> {
+        let rank = self.batch_size.len();
+        let order = order.iter().map(|dim| self.batch_dim(*dim)).collect::<Result<Vec<_>>>()?;
+        if order.len() != rank {
+            let detail = format!("order must name each of {rank} batch dimensions once: got {order:?}");
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        self.moved(&|tensor| {
+            tensor.permute(&order.iter().copied().chain(rank..tensor.rank()).collect::<Vec<_>>())
+        })
+    }
+
+    /// Exchanges two batch dimensions. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension.
+    pub fn transpose(&self, left: isize, right: isize) -> Result<Self> {
+        let (left, right) = (self.batch_dim(left)?, self.batch_dim(right)?);
+        self.moved(&|tensor| tensor.transpose(left, right))
+    }
+
+    /// Inserts a batch dimension of length 1 before `dim`; -1 appends it. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such place; `LimitExceeded` if a tensor would have too many dimensions.
+    pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
+        let dim = dim_in(dim, self.batch_size.len() + 1)?;
+        self.moved(&|tensor| tensor.unsqueeze(dim))
+    }
+
+    /// Without batch dimension `dim` if its length is 1, else the same. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension.
+    pub fn squeeze(&self, dim: isize) -> Result<Self> {
+        let dim = self.batch_dim(dim)?;
+        // A nested dictionary agrees in its first dimensions, so it loses the same ones.
+        self.moved(&|tensor| tensor.squeeze(dim))
+    }
+
+    /// Without any batch dimension of length 1. Shares the elements.
+    ///
+    /// # Errors
+    /// `Incompatible` at a ragged entry if its one batch dimension would go.
+    pub fn squeeze_all(&self) -> Result<Self> {
+        let longer: Vec<_> =
+            self.batch_size.iter().filter(|len| **len != 1).map(|len| *len as isize).collect();
+        self.view(&longer)
+    }
+
+    /// Shows batch dimensions of length 1, and new ones in front, as often as `batch_size` says. Shares the elements; a value
+    /// that the batch shares stays one.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::expand`].
+    pub fn expand(&self, batch_size: &[usize]) -> Result<Self> {
+        let rank = self.batch_size.len();
+        self.moved(&|tensor| tensor.expand(&[batch_size, &tensor.shape()[rank..]].concat()))
+    }
+
+    /// Copies of the batch beside each other, `counts[i]` along dimension `i`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::repeat`].
+    pub fn repeat(&self, counts: &[usize]) -> Result<Self> {
+        let rank = self.batch_size.len();
+        if counts.len() != rank {
+            let detail = format!("counts must be one for each of {rank} batch dimensions: got {counts:?}");
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        self.moved(&|tensor| tensor.repeat(&[counts, &vec![1; tensor.rank() - rank]].concat()))
+    }
+
+    /// Each part of dimension `dim` `count` times in a row. Copies.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension; `LimitExceeded` if the result has more than
+    /// [`TENSOR_EXPANDED_MAX`](fulmar_core::limits::TENSOR_EXPANDED_MAX) elements.
+    pub fn repeat_interleave(&self, count: usize, dim: isize) -> Result<Self> {
+        let dim = self.batch_dim(dim)?;
+        self.moved(&|tensor| {
+            let mut shape = tensor.shape().to_vec();
+            shape.insert(dim + 1, count);
+            let repeated = tensor.unsqueeze(dim + 1)?.expand(&shape)?;
+            shape.remove(dim + 1);
+            shape[dim] *= count;
+            repeated.reshape(&shape)
+        })
+    }
+
+    /// Parts of `size` along dimension `dim`, the last as long as is left. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension or `size` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// let batch = fulmar_tensor::TensorDict::new(&[5])?;
+    /// let sizes: Vec<_> = batch.split(2, 0)?.iter().map(|part| part.batch_size()[0]).collect();
+    /// assert_eq!(sizes, [2, 2, 1]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Self>> {
+        let len = self.batch_size[self.batch_dim(dim)?];
+        if size == 0 {
+            return Err(Error::new(ErrorKind::OutOfRange, "size must be at least 1: got 0"));
+        }
+        let count = len.div_ceil(size).max(1);
+        self.split_sizes(&(0..count).map(|part| size.min(len - part * size)).collect::<Vec<_>>(), dim)
+    }
+
+    /// Parts of these `sizes` along dimension `dim`. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `sizes` do not add up to its length.
+    pub fn split_sizes(&self, sizes: &[usize], dim: isize) -> Result<Vec<Self>> {
+        let dim = self.batch_dim(dim)?;
+        let len = self.batch_size[dim];
+        if sizes.iter().try_fold(0_usize, |sum, size| sum.checked_add(*size)) != Some(len) {
+            let detail = format!("sizes must add up to {len}, the length of dimension {dim}: got {sizes:?}");
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let mut start = 0;
+        let parts = sizes.iter().map(|size| {
+            let range = start..start + size;
+            start += size;
+            // Ragged entries, which have one batch dimension, slice themselves without a look at every row.
+            if dim == 0 { self.slice(range) } else { self.moved(&|tensor| tensor.slice(dim, range.clone())) }
+        });
+        parts.collect()
+    }
+
+    /// At most `count` parts of one length along dimension `dim`, but for the last, which may be shorter. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension or `count` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// let batch = fulmar_tensor::TensorDict::new(&[5])?;
+    /// let sizes: Vec<_> = batch.chunk(2, 0)?.iter().map(|part| part.batch_size()[0]).collect();
+    /// assert_eq!(sizes, [3, 2]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Self>> {
+        let len = self.batch_size[self.batch_dim(dim)?];
+        if count == 0 {
+            return Err(Error::new(ErrorKind::OutOfRange, "count must be at least 1: got 0"));
+        }
+        self.split(len.div_ceil(count).max(1), dim)
+    }
+
+    /// The parts of dimension `dim`, without it. Shares the elements.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension.
+    pub fn unbind(&self, dim: isize) -> Result<Vec<Self>> {
+        let dim = self.batch_dim(dim)?;
+        let part = |at| if dim == 0 { self.index(at) } else { self.moved(&|tensor| tensor.select(dim, at)) };
+        (0..self.batch_size[dim]).map(part).collect()
+    }
+
+    /// Other batch dimensions in place of `start..end`.
+    fn with_dims(&self, start: usize, end: usize, dims: &[usize]) -> Result<Self> {
+        self.moved(&|tensor| {
+            let (before, after) = (&tensor.shape()[..start], &tensor.shape()[end..]);
+            tensor.reshape(&[before, dims, after].concat())
+        })
+    }
+
+    /// Does `to`, which moves whole parts along the first dimensions, to every tensor, and what it would do to a tensor of one
+    /// number a batch element to everything else.
+    pub(super) fn moved(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let batch_size = to(&Tensor::one_element_as(&self.batch_size))?.shape().to_vec();
+        let unchanged = batch_size == self.batch_size;
+        self.map(batch_size, |entry| match entry {
+            Entry::Tensor(tensor) => to(tensor).map(Entry::Tensor),
+            Entry::Ragged(ragged) if self.batch_size.is_empty() && unchanged => {
+                Ok(Entry::Ragged(ragged.clone()))
+            }
+            Entry::Ragged(ragged) if self.batch_size.is_empty() => Err(not_rows(ragged.num_rows())),
+            Entry::Ragged(ragged) => moved_rows(ragged, to),
+            Entry::NonTensor(values) => values.moved(to).map(Entry::NonTensor),
+            Entry::Dict(dict) => dict.moved(to).map(Entry::Dict),
+        })
+    }
+
+    /// The batch dimension `dim`, from the end if negative.
+    pub(super) fn batch_dim(&self, dim: isize) -> Result<usize> {
+        dim_in(dim, self.batch_size.len())
+    }
+}
+
+fn dim_in(dim: isize, rank: usize) -> Result<usize> {
+    let from_start = if dim < 0 { dim.checked_add_unsigned(rank) } else { Some(dim) };
+    from_start.and_then(|dim| usize::try_from(dim).ok()).filter(|dim| *dim < rank).ok_or_else(|| {
+        Error::new(
+            ErrorKind::OutOfRange,
+            format!("dim must lie in -{rank}..{rank}, the batch dimensions: got {dim}"),
+        )
+    })
+}
+
+/// `sizes` with what is left of `len` in place of -1.
+fn inferred(sizes: &[isize], len: usize) -> Result<Vec<usize>> {
+    if let Some(size) = sizes.iter().find(|size| **size < -1) {
+        return Err(Error::new(ErrorKind::OutOfRange, format!("a length must be >= 0, or -1: got {size}")));
+    }
+    let known: Vec<_> = sizes.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
+    let product = num_elements(&known)?;
+    let left = len.checked_div(product);
+    let open = sizes.len() - known.len();
+    if open > 1
+        || (open == 1 && left.is_none_or(|left| left * product != len))
+        || (open == 0 && product != len)
+    {
+        let detail = format!("lengths must multiply up to {len}, with -1 at most once: got {sizes:?}");
+        return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+    }
+    Ok(sizes.iter().map(|size| usize::try_from(*size).unwrap_or(left.unwrap_or(0))).collect())
+}
+
+fn moved_rows(ragged: &Ragged, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Entry> {
+    let rows = Tensor::from_vec(&[ragged.num_rows()], (0..ragged.num_rows() as i64).collect())?;
+    let rows_after = to(&rows)?;
+    let at: Vec<_> = rows_after.to_vec::<i64>()?.into_iter().map(|row| row as usize).collect();
+    match rows_after.rank() {
+        0 => ragged.row(at[0]).map(Entry::Tensor),
+        1 if at.windows(2).all(|pair| pair[1] == pair[0] + 1) => {
+            let start = at.first().copied().unwrap_or(0);
+            ragged.slice(start..start + at.len()).map(Entry::Ragged)
+        }
+        1 => ragged.index_select(&at).map(Entry::Ragged),
+        _ => Err(not_rows(ragged.num_rows())),
+    }
+}
+
+fn not_rows(rows: usize) -> Error {
+    let detail =
+        format!("a ragged entry must keep one batch dimension: got another shape for its {rows} rows");
+    Error::new(ErrorKind::Incompatible, detail)
+}

@@ -1,0 +1,161 @@
+//! Operations on keys: rename, flatten, unflatten and merge them, and lock them.
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use super::{Entry, TensorDict};
+use crate::key::Key;
+
+impl TensorDict {
+    /// Puts the entry at `old` at `new`, over what stands there. Dictionaries on the way are made.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is no entry at `old`; those of [`TensorDict::set`]. After an error nothing has changed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Key, Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set("reward", Tensor::from_vec(&[], vec![1_i64])?)?;
+    /// dict.rename("reward", ["next", "reward"])?;
+    /// assert_eq!(dict.leaf_keys(), [Key::from(["next", "reward"])]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn rename(&mut self, old: impl Into<Key>, new: impl Into<Key>) -> Result<()> {
+        let (old, new) = (old.into(), new.into());
+        self.check_unlocked()?;
+        let entry = self.entry(old.clone())?.clone();
+        if old == new {
+            return Ok(());
+        }
+        let mut renamed = self.clone();
+        renamed.remove(old)?;
+        renamed.set(new, entry)?;
+        *self = renamed;
+        Ok(())
+    }
+
+    /// [`TensorDict::rename`] that puts nothing over another entry.
+    ///
+    /// # Errors
+    /// `Incompatible` if there is an entry at `new`; those of [`TensorDict::rename`].
+    pub fn rename_safe(&mut self, old: impl Into<Key>, new: impl Into<Key>) -> Result<()> {
+        let new = new.into();
+        if self.get(new.clone()).is_some() {
+            return Err(Error::new(
+                ErrorKind::Incompatible,
+                format!("new must be a free key: got {new}, which is taken"),
+            ));
+        }
+        self.rename(old, new)
+    }
+
+    /// All entries that are no dictionaries, without nesting: the names of each key joined by `separator`. Shares the elements.
+    ///
+    /// # Errors
+    /// `Incompatible` if two keys become one.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Key, Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set(["next", "reward"], Tensor::from_vec(&[], vec![1_i64])?)?;
+    /// let flat = dict.flatten_keys(".")?;
+    /// assert_eq!(flat.leaf_keys(), [Key::from("next.reward")]);
+    /// assert_eq!(flat.unflatten_keys(".")?, dict);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn flatten_keys(&self, separator: &str) -> Result<Self> {
+        let mut flat = Self::new(&self.batch_size)?;
+        for key in self.leaf_keys() {
+            let name = key.path().join(separator);
+            if flat.entries.contains_key(&name) {
+                let detail = format!("keys must differ when joined by {separator:?}: got {name:?} twice");
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+            flat.set(name.as_str(), self.entry(key)?.clone())?;
+        }
+        Ok(flat)
+    }
+
+    /// All entries, those with `separator` in their name at the path of names that it separates, after the others. Shares the
+    /// elements.
+    ///
+    /// # Errors
+    /// `Empty` if `separator` is; `Incompatible` if a path leads to or through another entry; `LimitExceeded` if it is too long.
+    pub fn unflatten_keys(&self, separator: &str) -> Result<Self> {
+        if separator.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "separator must have at least one character: got none"));
+        }
+        let (paths, names): (Vec<_>, Vec<_>) = self.entries().partition(|(name, _)| name.contains(separator));
+        let mut nested = Self::new(&self.batch_size)?;
+        for (name, entry) in names {
+            nested.set(name, entry.clone())?;
+        }
+        for (name, entry) in paths {
+            let key = Key::from(name.split(separator).map(str::to_owned).collect::<Vec<_>>());
+            if nested.get(key.clone()).is_some() {
+                let detail = format!("{name:?} must not lead to another entry: got {key}, which is taken");
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+            nested.set(key, entry.clone())?;
+        }
+        Ok(nested)
+    }
+
+    /// Puts all entries of `other` here, over those at the same keys; nested dictionaries merge. Shares the elements.
+    ///
+    /// # Errors
+    /// Those of [`TensorDict::set`]. After an error nothing has changed.
+    pub fn update(&mut self, other: &Self) -> Result<()> {
+        self.check_unlocked()?;
+        let mut updated = self.clone();
+        for key in other.leaf_keys() {
+            updated.set(key.clone(), other.entry(key)?.clone())?;
+        }
+        *self = updated;
+        Ok(())
+    }
+
+    /// Refuses new, renamed and removed keys from now on. Elements can still be written: [`TensorDict::write`],
+    /// [`TensorDict::set_at`]. What is made of this dictionary is not locked, but for its clones.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::ErrorKind;
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set("a", Tensor::from_vec(&[], vec![1_i64])?)?;
+    /// dict.lock();
+    /// assert_eq!(dict.remove("a").unwrap_err().kind(), ErrorKind::Closed);
+    /// dict.write("a", &Tensor::from_vec(&[], vec![2_i64])?)?;
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub const fn lock(&mut self) {
+        self.locked = true;
+    }
+
+    /// Lets keys change again.
+    pub const fn unlock(&mut self) {
+        self.locked = false;
+    }
+
+    /// Whether keys may not change.
+    #[must_use]
+    pub const fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    pub(super) fn check_unlocked(&self) -> Result<()> {
+        if self.locked {
+            let detail = "a dictionary must be unlocked to change its keys: got a locked one";
+            return Err(Error::new(ErrorKind::Closed, detail));
+        }
+        Ok(())
+    }
+
+    /// Whether there is no entry but dictionaries, however deep.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.values().all(|entry| matches!(entry, Entry::Dict(dict) if dict.is_empty()))
+    }
+}
