@@ -1,0 +1,234 @@
+//! Specs of dictionaries.
+
+use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use fulmar_tensor::{Entry, Key, TensorDict};
+use indexmap::IndexMap;
+
+use crate::shape::Shape;
+use crate::spec::TensorSpec;
+use crate::structure::check_depth;
+
+/// Names that a leaf must not have: they are properties of every spec.
+const RESERVED: [&str; 4] = ["shape", "device", "dtype", "space"];
+
+/// A dictionary of specs whose shapes all begin with one batch shape. An entry may be empty: any value, or none, is right there.
+///
+/// # Examples
+/// ```
+/// use fulmar_core::{Dtype, Rng};
+/// use fulmar_spec::{Composite, TensorSpec};
+/// let mut step = Composite::new([])?;
+/// step.set("observation", TensorSpec::unbounded([4], Dtype::F32)?)?;
+/// step.set(["next", "done"], TensorSpec::binary([1], Dtype::Bool)?)?;
+/// let spec = TensorSpec::from(step);
+/// let batch = spec.rand(&mut Rng::new(1), &[8])?;
+/// assert!(spec.contains(&batch));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Composite {
+    shape: Shape,
+    entries: IndexMap<String, Option<TensorSpec>>,
+}
+
+impl Composite {
+    /// A dictionary without entries whose batch size is `shape`.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if `shape` has too many dimensions.
+    pub fn new(shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        num_elements(&shape.sizes())?;
+        Ok(Self { shape, entries: IndexMap::new() })
+    }
+
+    /// The batch size.
+    #[must_use]
+    pub const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Puts a spec, or with `None` an entry that may be anything, at `key`. Dictionaries on the way are made with this batch size.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the shape does not begin with the batch size; `OutOfRange` for a reserved name; `Incompatible` if the way leads
+    /// through a spec that is no dictionary; `Empty` or `LimitExceeded` if the key has no name or the nesting would be too deep. After an
+    /// error nothing has changed.
+    pub fn set(&mut self, key: impl Into<Key>, spec: impl Into<Option<TensorSpec>>) -> Result<()> {
+        let (key, spec) = (key.into(), spec.into());
+        let mut changed = self.clone();
+        changed.put(key.path(), spec).map_err(|error| error.at(&key))?;
+        check_depth(&changed.specs().map(|(_, spec)| spec.clone()).collect::<Vec<_>>())?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// The spec at `key`; nothing if there is no such key, or it may be anything.
+    #[must_use]
+    pub fn get(&self, key: impl Into<Key>) -> Option<&TensorSpec> {
+        let key = key.into();
+        let (name, parents) = key.path().split_last()?;
+        let mut composite = self;
+        for parent in parents {
+            let Some(TensorSpec::Composite(inner)) = composite.entries.get(parent)? else { return None };
+            composite = inner;
+        }
+        composite.entries.get(name)?.as_ref()
+    }
+
+    /// Takes the entry at `key` out; the other keys keep their order. Whether there was one.
+    pub fn remove(&mut self, key: impl Into<Key>) -> bool {
+        let key = key.into();
+        let Some((name, parents)) = key.path().split_last() else { return false };
+        let mut composite = self;
+        for parent in parents {
+            let Some(Some(TensorSpec::Composite(inner))) = composite.entries.get_mut(parent) else {
+                return false;
+            };
+            composite = inner;
+        }
+        composite.entries.shift_remove(name).is_some()
+    }
+
+    /// The names with their specs, nested ones not visited.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, Option<&TensorSpec>)> {
+        self.entries.iter().map(|(name, spec)| (name.as_str(), spec.as_ref()))
+    }
+
+    /// The keys of all entries, nested ones before the dictionary that holds them.
+    #[must_use]
+    pub fn nested_keys(&self) -> Vec<Key> {
+        self.keys_below(true)
+    }
+
+    /// The keys of all entries that are no dictionaries.
+    #[must_use]
+    pub fn leaf_keys(&self) -> Vec<Key> {
+        self.keys_below(false)
+    }
+
+    fn keys_below(&self, with_dicts: bool) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for (name, spec) in &self.entries {
+            let inner = if let Some(TensorSpec::Composite(inner)) = spec { Some(inner) } else { None };
+            for key in inner.map(|inner| inner.keys_below(with_dicts)).unwrap_or_default() {
+                let path = std::iter::once(name.clone()).chain(key.path().iter().cloned());
+                keys.push(Key::from(path.collect::<Vec<_>>()));
+            }
+            if with_dicts || inner.is_none() {
+                keys.push(Key::from(name.as_str()));
+            }
+        }
+        keys
+    }
+
+    fn put(&mut self, path: &[String], spec: Option<TensorSpec>) -> Result<()> {
+        let Some((name, rest)) = path.split_first() else {
+            return Err(Error::new(ErrorKind::Empty, "key must have at least one name: got none"));
+        };
+        if RESERVED.contains(&name.as_str()) {
+            let detail = format!("key must be none of {}: got {name:?}", RESERVED.join(", "));
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        if rest.is_empty() {
+            if let Some(spec) = &spec
+                && !self.shape.begins(&spec.shape())
+            {
+                let detail =
+                    format!("shape must begin with the batch size {}: got {}", self.shape, spec.shape());
+                return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+            }
+            self.entries.insert(name.clone(), spec);
+            return Ok(());
+        }
+        let made =
+            || Some(TensorSpec::Composite(Self { shape: self.shape.clone(), entries: IndexMap::new() }));
+        match self.entries.entry(name.clone()).or_insert_with(made) {
+            Some(TensorSpec::Composite(inner)) => inner.put(rest, spec),
+            _ => {
+                Err(Error::new(ErrorKind::Incompatible, format!("{name:?} must be a Composite to hold keys")))
+            }
+        }
+    }
+
+    pub(crate) fn check(&self, value: &Entry) -> Result<()> {
+        let dict = dict(value)?;
+        for (name, spec) in self.specs() {
+            let entry = dict.get(name).ok_or_else(|| missing(name, dict))?;
+            spec.check(entry).map_err(|error| error.at(format!("{name:?}")))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn project(&self, value: &Entry) -> Result<Entry> {
+        let mut dict = dict(value)?.clone();
+        for (name, spec) in self.specs() {
+            let entry = dict.get(name).ok_or_else(|| missing(name, &dict))?;
+            let projected = spec.project(entry).map_err(|error| error.at(format!("{name:?}")))?;
+            dict.set(name, projected)?;
+        }
+        Ok(dict.into())
+    }
+
+    /// A dictionary of what `make` makes of every spec.
+    pub(crate) fn build(
+        &self,
+        batch: &[usize],
+        make: &mut dyn FnMut(&TensorSpec) -> Result<Entry>,
+    ) -> Result<Entry> {
+        let mut dict = TensorDict::new(&[batch, &self.shape.sizes()].concat())?;
+        for (name, spec) in self.specs() {
+            let entry = make(spec).map_err(|error| error.at(format!("{name:?}")))?;
+            dict.set(name, entry)?;
+        }
+        Ok(dict.into())
+    }
+
+    /// The specs that say something.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = (&str, &TensorSpec)> {
+        self.entries.iter().filter_map(|(name, spec)| Some((name.as_str(), spec.as_ref()?)))
+    }
+
+    pub(crate) fn map(&self, map: impl Fn(&TensorSpec) -> Result<TensorSpec>) -> Result<Self> {
+        self.map_to(self.shape.clone(), map)
+    }
+
+    /// The same keys under another batch size.
+    pub(crate) fn map_to(
+        &self,
+        shape: Shape,
+        map: impl Fn(&TensorSpec) -> Result<TensorSpec>,
+    ) -> Result<Self> {
+        let one = |(name, spec): (&String, &Option<TensorSpec>)| {
+            let spec = spec.as_ref().map(&map).transpose().map_err(|error| error.at(format!("{name:?}")))?;
+            Ok((name.clone(), spec))
+        };
+        Ok(Self { shape, entries: self.entries.iter().map(one).collect::<Result<_>>()? })
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.specs().map(|(_, spec)| spec.depth()).max().unwrap_or(0)
+    }
+}
+
+impl From<Composite> for TensorSpec {
+    fn from(composite: Composite) -> Self {
+        Self::Composite(composite)
+    }
+}
+
+/// The dictionary that `value` must be.
+pub fn dict(value: &Entry) -> Result<&TensorDict> {
+    match value {
+        Entry::Dict(dict) => Ok(dict),
+        other => Err(Error::new(
+            ErrorKind::Incompatible,
+            format!("value must be a dictionary: got {}", other.kind()),
+        )),
+    }
+}
+
+fn missing(name: &str, dict: &TensorDict) -> Error {
+    let known: Vec<_> = dict.entries().map(|(name, _)| format!("{name:?}")).collect();
+    Error::new(ErrorKind::UnknownName, format!("value must have the key {name:?}: got {}", known.join(", ")))
+}

@@ -1,0 +1,30 @@
+//! Specs: which shape, dtype and values an observation, an action or a reward may have.
+//!
+//! A [`TensorSpec`] checks a value and says what is wrong with it, projects it to the nearest one that is right, draws and
+//! enumerates values, and turns plain JSON into values and back. Whatever reshapes a value has a counterpart that reshapes
+//! its spec, masks and bounds included.
+
+mod choice;
+mod composite;
+mod discrete;
+mod encode;
+mod enumerate;
+mod json;
+mod leaf;
+mod non_tensor;
+mod number;
+mod shape;
+mod spec;
+mod stacked;
+mod step;
+mod structure;
+
+pub use choice::Choice;
+pub use composite::Composite;
+pub use fulmar_core::Result;
+pub use leaf::Leaf;
+pub use non_tensor::NonTensorSpec;
+pub use shape::Shape;
+pub use spec::TensorSpec;
+pub use stacked::Stacked;
+pub use structure::At;

@@ -1,0 +1,339 @@
+//! The spec of any value: what all kinds of specs can be asked.
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
+use fulmar_tensor::{Entry, Tensor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::choice::Choice;
+use crate::composite::Composite;
+use crate::discrete::Class;
+use crate::json::Form;
+use crate::leaf::{Leaf, Space, counts_of, discrete};
+use crate::non_tensor::NonTensorSpec;
+use crate::number::cast;
+use crate::shape::Shape;
+use crate::stacked::Stacked;
+
+/// What a value may be. In JSON an object with `type`, `shape` and what the type needs.
+///
+/// Two specs are equal if class, shape, dtype, domain and masks are.
+///
+/// # Examples
+/// ```
+/// use fulmar_core::{Dtype, Rng};
+/// use fulmar_spec::TensorSpec;
+/// use fulmar_tensor::Tensor;
+/// let action = TensorSpec::bounded(-1.0, 1.0, [2], Dtype::F32)?;
+/// assert!(action.contains(&action.rand(&mut Rng::new(7), &[])?));
+/// let wild = Tensor::from_vec(&[2], vec![0.5_f32, 9.0])?.into();
+/// assert_eq!(action.check(&wild).unwrap_err().detail(), "value must be from -1 to 1: got 9");
+/// assert_eq!(action.project(&wild)?, Tensor::from_vec(&[2], vec![0.5_f32, 1.0])?.into());
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Form", into = "Form")]
+#[non_exhaustive]
+pub enum TensorSpec {
+    /// One tensor: `Unbounded`, `Bounded`, `Categorical`, `OneHot`, `MultiOneHot`, `MultiCategorical` or `Binary`.
+    Leaf(Leaf),
+    /// Any JSON value.
+    NonTensor(NonTensorSpec),
+    /// One of several specs or JSON values.
+    Choice(Choice),
+    /// A dictionary of specs.
+    Composite(Composite),
+    /// One spec for each index of a dimension.
+    Stacked(Stacked),
+}
+
+impl TensorSpec {
+    /// Any numbers of `dtype`, NaN excepted.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if `shape` has too many dimensions.
+    pub fn unbounded(shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        Leaf::new(shape.into(), dtype, Space::Unbounded).map(Self::Leaf)
+    }
+
+    /// Numbers from `low` to `high`, both included; either may be infinite.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a bound is NaN or `low` is above `high`; `LimitExceeded` if `shape` has too many dimensions.
+    pub fn bounded(low: f64, high: f64, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let bound = |value| Tensor::from_vec(&[], vec![value]);
+        if low.is_nan() || high.is_nan() {
+            let detail = format!("bounds must be numbers: got {low} and {high}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        Self::bounded_by(&bound(low)?, &bound(high)?, shape, dtype)
+    }
+
+    /// Numbers between bounds that are broadcast to `shape`. Bounds are rounded to `dtype`.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::bounded`]; `ShapeMismatch` if a bound cannot be broadcast.
+    pub fn bounded_by(low: &Tensor, high: &Tensor, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let space = Space::Bounded { low: cast(low, dtype)?, high: cast(high, dtype)? };
+        Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
+    }
+
+    /// An integer from 0 below `n` in each element.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `n` is 0 or past [`SPEC_VALUES_MAX`](fulmar_core::limits::SPEC_VALUES_MAX); `LimitExceeded` if `shape` has too
+    /// many dimensions.
+    pub fn categorical(n: usize, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let space = discrete(Class::Categorical, counts_of(&[n])?, None);
+        Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
+    }
+
+    /// One 1 among zeros along the last dimension, which `shape` gives as `n`.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::categorical`]; `ShapeMismatch` if the last dimension is not `n`.
+    pub fn one_hot(n: usize, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let space = discrete(Class::OneHot, counts_of(&[n])?, None);
+        Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
+    }
+
+    /// One-hot blocks of the lengths `nvec`, joined along the last dimension.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::one_hot`]; `Empty` if `nvec` is.
+    pub fn multi_one_hot(nvec: &[usize], shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let space = discrete(Class::MultiOneHot, counts_of(nvec)?, None);
+        Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
+    }
+
+    /// Along the last dimension one integer below each number of `nvec`.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::categorical`]; `Empty` if `nvec` is; `ShapeMismatch` if the last dimension is not as long.
+    pub fn multi_categorical(nvec: &[usize], shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let space = discrete(Class::MultiCategorical, counts_of(nvec)?, None);
+        Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
+    }
+
+    /// 0 or 1 in each element.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if `shape` has too many dimensions.
+    pub fn binary(shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
+        let space = discrete(Class::Binary, counts_of(&[2])?, None);
+        Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
+    }
+
+    /// The dimensions of a value; those of a dictionary are its batch size.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Leaf(leaf) => leaf.shape.clone(),
+            Self::NonTensor(spec) => spec.shape().clone(),
+            Self::Choice(choice) => choice.shape(),
+            Self::Composite(composite) => composite.shape().clone(),
+            Self::Stacked(stacked) => stacked.shape(),
+        }
+    }
+
+    /// The element type; nothing for dictionaries and JSON values.
+    #[must_use]
+    pub fn dtype(&self) -> Option<Dtype> {
+        match self {
+            Self::Leaf(leaf) => Some(leaf.dtype),
+            Self::NonTensor(_) | Self::Composite(_) => None,
+            Self::Choice(choice) => choice.dtype(),
+            Self::Stacked(stacked) => stacked.specs()[0].dtype(),
+        }
+    }
+
+    /// The name of the class: `"Bounded"`, `"Composite"`, ...
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Leaf(leaf) => leaf.kind(),
+            Self::NonTensor(_) => "NonTensor",
+            Self::Choice(_) => "Choice",
+            Self::Composite(_) => "Composite",
+            Self::Stacked(stacked) if matches!(stacked.specs()[0], Self::Composite(_)) => "StackedComposite",
+            Self::Stacked(_) => "Stacked",
+        }
+    }
+
+    /// Whether `value` is of this spec. Dimensions before those of the spec are a batch; further keys of a dictionary are allowed.
+    #[must_use]
+    pub fn contains(&self, value: &Entry) -> bool {
+        self.check(value).is_ok()
+    }
+
+    /// Says what is wrong with `value`, with the key of the leaf before the sentence.
+    ///
+    /// # Errors
+    /// `ShapeMismatch`, `Incompatible` for another dtype or kind, `UnknownName` for a missing key, `OutOfRange` for a number outside the
+    /// domain, `NonFinite` for NaN.
+    pub fn check(&self, value: &Entry) -> Result<()> {
+        match self {
+            Self::Leaf(leaf) => leaf.check(tensor(value)?),
+            Self::NonTensor(spec) => spec.check(value),
+            Self::Choice(choice) => choice.check(value),
+            Self::Composite(composite) => composite.check(value),
+            Self::Stacked(stacked) => stacked.check(value),
+        }
+    }
+
+    /// The value of this spec that is nearest to `value`: clamped, rounded to even, the largest element of a one-hot block (the first of
+    /// equals). NaN becomes the middle of the bounds. Deterministic; a value of the spec stays as it is.
+    ///
+    /// # Errors
+    /// `ShapeMismatch`, `Incompatible` or `UnknownName` if shape, kind or keys are not those of the spec.
+    pub fn project(&self, value: &Entry) -> Result<Entry> {
+        match self {
+            Self::Leaf(leaf) => leaf.project(tensor(value)?).map(Entry::Tensor),
+            Self::NonTensor(spec) => spec.check(value).map(|()| value.clone()),
+            Self::Choice(choice) => choice.project(value),
+            Self::Composite(composite) => composite.project(value),
+            Self::Stacked(stacked) => stacked.project(value),
+        }
+    }
+
+    /// Draws a value with `batch` before the shape of the spec; dynamic dimensions have length 1. Integers between bounds are uniform,
+    /// the bounds included; unbounded floats normal.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if the value would have more elements than
+    /// [`SPEC_ELEMENTS_MAX`](fulmar_core::limits::SPEC_ELEMENTS_MAX); `Incompatible` if stacked specs make values that no tensor holds.
+    pub fn rand(&self, rng: &mut Rng, batch: &[usize]) -> Result<Entry> {
+        match self {
+            Self::Leaf(leaf) => leaf.rand(rng, batch).map(Entry::Tensor),
+            Self::NonTensor(spec) => spec.example(batch),
+            Self::Choice(choice) => choice.rand(rng, batch),
+            Self::Composite(composite) => composite.build(batch, &mut |spec| spec.rand(rng, batch)),
+            Self::Stacked(stacked) => stacked.build(batch, &mut |spec| spec.rand(rng, batch)),
+        }
+    }
+
+    /// Zeros with `batch` before the shape of the spec. They need not be in the domain.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::rand`].
+    pub fn zero(&self, batch: &[usize]) -> Result<Entry> {
+        self.full(batch, 0)
+    }
+
+    /// Ones with `batch` before the shape of the spec. They need not be in the domain.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::rand`].
+    pub fn one(&self, batch: &[usize]) -> Result<Entry> {
+        self.full(batch, 1)
+    }
+
+    fn full(&self, batch: &[usize], number: i64) -> Result<Entry> {
+        match self {
+            Self::Leaf(leaf) => leaf.full(batch, number).map(Entry::Tensor),
+            Self::NonTensor(spec) => spec.example(batch),
+            Self::Choice(choice) => choice.first(&|spec| spec.full(batch, number)),
+            Self::Composite(composite) => composite.build(batch, &mut |spec| spec.full(batch, number)),
+            Self::Stacked(stacked) => stacked.build(batch, &mut |spec| spec.full(batch, number)),
+        }
+    }
+
+    /// Sets which values are allowed, `true` those that are; nothing allows all. `mask` is broadcast to the shape of the spec, its last
+    /// dimension being all values of a cell.
+    ///
+    /// # Errors
+    /// `Incompatible` if the spec has no choices; `ShapeMismatch` if `mask` does not fit; `Empty` if it allows nothing somewhere.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_spec::TensorSpec;
+    /// use fulmar_tensor::Tensor;
+    /// let mut action = TensorSpec::categorical(3, [], Dtype::I64)?;
+    /// action.update_mask(Some(Tensor::from_vec(&[3], vec![false, true, true])?))?;
+    /// let zero = Tensor::from_vec(&[], vec![0_i64])?.into();
+    /// assert_eq!(action.project(&zero)?, Tensor::from_vec(&[], vec![1_i64])?.into());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn update_mask(&mut self, mask: Option<Tensor>) -> Result<()> {
+        let Self::Leaf(Leaf { shape, dtype, space: Space::Discrete(old) }) = self else {
+            return Err(Error::new(
+                ErrorKind::Incompatible,
+                format!("a masked spec must be discrete: got {}", self.kind()),
+            ));
+        };
+        if old.class == Class::Binary {
+            return Err(Error::new(
+                ErrorKind::Incompatible,
+                "a masked spec must not be Binary: use Categorical of 2",
+            ));
+        }
+        *self = Self::Leaf(Leaf::new(shape.clone(), *dtype, discrete(old.class, old.counts.clone(), mask))?);
+        Ok(())
+    }
+
+    /// The mask, broadcast to the shape of the spec; nothing where all values are allowed.
+    #[must_use]
+    pub fn mask(&self) -> Option<&Tensor> {
+        match self {
+            Self::Leaf(Leaf { space: Space::Discrete(discrete), .. }) => discrete.mask.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same spec of another dtype, leaf by leaf; bounds are rounded.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a bound is no number in `dtype`.
+    pub fn to_dtype(&self, dtype: Dtype) -> Result<Self> {
+        match self {
+            Self::Leaf(leaf) => leaf.to_dtype(dtype).map(Self::Leaf),
+            Self::NonTensor(spec) => Ok(Self::NonTensor(spec.clone())),
+            Self::Choice(choice) => choice.map(|spec| spec.to_dtype(dtype)).map(Self::Choice),
+            Self::Composite(composite) => composite.map(|spec| spec.to_dtype(dtype)).map(Self::Composite),
+            Self::Stacked(stacked) => stacked.map(|spec| spec.to_dtype(dtype)).map(Self::Stacked),
+        }
+    }
+
+    /// The spec that the JSON text describes.
+    ///
+    /// # Errors
+    /// `UnknownName` for an unknown key or type; `Malformed` for text of another form or a spec that its own constructor refuses.
+    pub fn from_json(json: &str) -> Result<Self> {
+        fulmar_core::options_from_json("spec", json)
+    }
+
+    /// This spec as JSON, which [`TensorSpec::from_json`] reads.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_spec::TensorSpec;
+    /// let json = r#"{"type":"Categorical","shape":[2],"dtype":"i64","n":3}"#;
+    /// assert_eq!(TensorSpec::from_json(json)?.to_json().to_string(), json);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// How many specs stand inside each other, this one included.
+    pub(crate) fn depth(&self) -> usize {
+        match self {
+            Self::Leaf(_) | Self::NonTensor(_) => 1,
+            Self::Choice(choice) => 1 + choice.depth(),
+            Self::Composite(composite) => 1 + composite.depth(),
+            Self::Stacked(stacked) => 1 + stacked.specs().iter().map(Self::depth).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The tensor that `value` must be.
+pub fn tensor(value: &Entry) -> Result<&Tensor> {
+    match value {
+        Entry::Tensor(tensor) => Ok(tensor),
+        other => {
+            Err(Error::new(ErrorKind::Incompatible, format!("value must be a tensor: got {}", other.kind())))
+        }
+    }
+}
