@@ -3,12 +3,17 @@
 use std::ops::Range;
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
+use serde::Deserialize;
 
 use crate::element::{Element, with_element};
+use crate::index_item::IndexItem;
 use crate::storage::{Storage, Stored, reserved};
 use crate::tensor::Tensor;
 
 /// One item of an index, which is a list of them: each takes up the next dimension, dimensions without an item stay whole.
+///
+/// As JSON an item is a position, `null` for a new dimension, `"..."`, a list of positions or of bools,
+/// `{ "start", "stop", "step" }` with any of them, or `{ "shape", "at" }` and `{ "shape", "mask" }` with the elements of a tensor.
 ///
 /// # Examples
 /// ```
@@ -18,7 +23,8 @@ use crate::tensor::Tensor;
 /// assert_eq!(matrix.at(&[Index::ALL, Index::list(vec![2, 0])])?.to_vec::<i64>()?, [3, 1, 6, 4]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "IndexItem")]
 pub enum Index {
     /// One position, from the end if negative. The dimension goes.
     At(i64),

@@ -9,6 +9,7 @@ compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetens
 mod element;
 mod gather;
 mod index;
+mod index_item;
 mod key;
 mod non_tensor;
 mod ragged;
@@ -29,4 +30,4 @@ pub use non_tensor::NonTensor;
 pub use ragged::{PadSide, Ragged};
 pub use replace_file::replace_file;
 pub use tensor::Tensor;
-pub use tensor_dict::{Entry, TensorDict};
+pub use tensor_dict::{Entry, Operation, Partition, TensorDict};

@@ -7,6 +7,7 @@ mod batch;
 mod batch_shape;
 mod entry;
 mod names;
+mod operation;
 mod values;
 
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
@@ -14,6 +15,7 @@ use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use indexmap::IndexMap;
 
 pub use self::entry::Entry;
+pub use self::operation::{Operation, Partition};
 use crate::key::Key;
 use crate::non_tensor::NonTensor;
 use crate::ragged::Ragged;

@@ -4,7 +4,7 @@
 
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Dtype, ErrorKind};
-use fulmar_tensor::{Entry, Key, NonTensor, Ragged, Tensor, TensorDict};
+use fulmar_tensor::{Entry, Index, Key, NonTensor, Operation, Ragged, Tensor, TensorDict};
 use serde_json::{Value, json};
 
 fn single(value: i64) -> Tensor {
@@ -151,4 +151,172 @@ fn the_depth_of_keys_and_of_nested_dictionaries_is_limited() {
         ErrorKind::LimitExceeded
     );
     assert_eq!(other.set("one more", dict).unwrap_err().kind(), ErrorKind::LimitExceeded);
+}
+
+/// Two dimensions, a nested dictionary with one more, a value for each element and one for all.
+fn grid() -> TensorDict {
+    let mut dict = TensorDict::new(&[2, 3]).unwrap();
+    dict.set("id", Tensor::from_vec(&[2, 3], vec![0_i64, 1, 2, 3, 4, 5]).unwrap()).unwrap();
+    let mut inner = TensorDict::new(&[2, 3, 2]).unwrap();
+    inner.set("x", Tensor::from_vec(&[2, 3, 2], (0..12_i64).collect()).unwrap()).unwrap();
+    dict.set("in", inner).unwrap();
+    dict.set("each", NonTensor::nested(&[2, 3], json!([["a", "b", "c"], ["d", "e", "f"]])).unwrap()).unwrap();
+    dict.set("all", NonTensor::shared(json!("x"))).unwrap();
+    dict
+}
+
+fn ints(dict: &TensorDict, key: impl Into<Key>) -> Vec<i64> {
+    dict.tensor(key).unwrap().to_vec().unwrap()
+}
+
+#[test]
+fn batch_operations_reach_nested_dictionaries_with_more_dimensions_and_values() {
+    let turned = grid().transpose(0, 1).unwrap();
+    assert_eq!((turned.batch_size(), ints(&turned, "id")), (&[3, 2][..], vec![0, 3, 1, 4, 2, 5]));
+    let inner = turned.dict("in").unwrap();
+    assert_eq!(
+        (inner.batch_size(), ints(inner, "x")),
+        (&[3, 2, 2][..], vec![0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11])
+    );
+    assert_eq!(turned.non_tensor("each").unwrap().to_json(), json!([["a", "d"], ["b", "e"], ["c", "f"]]));
+    assert_eq!(turned.non_tensor("all").unwrap().to_json(), "x");
+    let flat = grid().flatten(0, -1).unwrap();
+    assert_eq!((flat.batch_size(), flat.dict("in").unwrap().batch_size()), (&[6][..], &[6, 2][..]));
+    assert_eq!(flat.unflatten(0, &[2, -1]).unwrap(), grid());
+    let parts = grid().unbind(-1).unwrap();
+    assert_eq!(TensorDict::stack(&parts, 1).unwrap(), {
+        let mut each = grid();
+        each.set("all", NonTensor::each(&[2, 3], vec![json!("x"); 6]).unwrap()).unwrap();
+        each
+    });
+    let whole = grid();
+    assert!(whole.view(&[6]).unwrap().tensor("id").unwrap().shares_storage(whole.tensor("id").unwrap()));
+    assert!(
+        whole
+            .at(&[Index::Ellipsis, 0.into()])
+            .unwrap()
+            .tensor("id")
+            .unwrap()
+            .shares_storage(whole.tensor("id").unwrap())
+    );
+}
+
+#[test]
+fn a_ragged_entry_keeps_one_batch_dimension() {
+    let dict = batch(vec![1, 2, 3], &[0, 1, 3], json!(["a", "b"]));
+    let error = dict.unsqueeze(0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.detail().starts_with("\"ids\": a ragged entry must keep one batch dimension"), "{error}");
+    assert_eq!(dict.reshape(&[-1]).unwrap(), dict);
+    assert_eq!(dict.split(1, 0).unwrap()[1].ragged("ids").unwrap().values().to_vec::<u32>().unwrap(), [2, 3]);
+    assert_eq!(dict.pad(&[(0, 1)], 0.0).unwrap_err().kind(), ErrorKind::Incompatible);
+    let mut whole = TensorDict::new(&[]).unwrap();
+    whole.set("ids", dict.ragged("ids").unwrap().clone()).unwrap();
+    assert_eq!(whole.unsqueeze(0).unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(whole.reshape(&[]).unwrap(), whole);
+}
+
+#[test]
+fn batch_arguments_that_do_not_fit_are_typed_errors() {
+    let kind = |result: fulmar_core::Result<TensorDict>| result.unwrap_err().kind();
+    assert_eq!(kind(grid().transpose(0, 2)), ErrorKind::OutOfRange);
+    assert_eq!(kind(grid().transpose(0, isize::MIN)), ErrorKind::OutOfRange);
+    assert_eq!(kind(grid().permute(&[0])), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().permute(&[0, 0])), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().reshape(&[-1, -1])), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().reshape(&[-2, 3])), ErrorKind::OutOfRange);
+    assert_eq!(kind(grid().reshape(&[4, -1])), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().transpose(0, 1).unwrap().view(&[6])), ErrorKind::Incompatible);
+    assert_eq!(kind(grid().flatten(1, 0)), ErrorKind::OutOfRange);
+    assert_eq!(kind(grid().repeat(&[2])), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().pad(&[(0, 0); 3], 0.0)), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().at(&[Index::ALL, Index::ALL, 0.into()])), ErrorKind::OutOfRange);
+    assert_eq!(kind(grid().gather(0, &single(0))), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().masked_select(&single(0))), ErrorKind::Incompatible);
+    assert_eq!(kind(grid().masked_fill(&single(0), 0.0)), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().unflatten_keys("")), ErrorKind::Empty);
+    assert_eq!(grid().split(0, 0).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(grid().chunk(0, 0).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(grid().split_sizes(&[1, 2], 0).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(grid().expand(&[3, 3])), ErrorKind::ShapeMismatch);
+}
+
+#[test]
+fn a_part_is_written_into_every_entry_or_none() {
+    let mut dict = grid();
+    let mut part = grid().at(&[0.into()]).unwrap();
+    part.set("id", Tensor::from_vec(&[3], vec![7_i64, 8, 9]).unwrap()).unwrap();
+    part.set("new", Tensor::from_vec(&[3, 1], vec![1_u8, 2, 3]).unwrap()).unwrap();
+    part.set(["fresh", "deep"], Tensor::from_vec(&[3], vec![4_u8, 5, 6]).unwrap()).unwrap();
+    dict.set_at(&[1.into()], &part).unwrap();
+    assert_eq!(ints(&dict, "id"), [0, 1, 2, 7, 8, 9]);
+    assert_eq!(ints(&dict, ["in", "x"]), [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]);
+    assert_eq!(dict.non_tensor("each").unwrap().to_json(), json!([["a", "b", "c"], ["a", "b", "c"]]));
+    assert_eq!(dict.tensor("new").unwrap().to_vec::<u8>().unwrap(), [0, 0, 0, 1, 2, 3]);
+    assert_eq!(dict.tensor(["fresh", "deep"]).unwrap().to_vec::<u8>().unwrap(), [0, 0, 0, 4, 5, 6]);
+
+    let before = dict.clone();
+    let refused = |dict: &mut TensorDict, name: &str, entry: Entry| {
+        let mut part = grid().at(&[0.into()]).unwrap();
+        part.set(name, entry).unwrap();
+        let error = dict.set_at(&[0.into()], &part).unwrap_err();
+        assert_eq!(*dict, before);
+        error.kind()
+    };
+    let wide = Tensor::zeros(Dtype::I64, &[3, 2]).unwrap();
+    assert_eq!(refused(&mut dict, "id", wide.into()), ErrorKind::ShapeMismatch);
+    assert_eq!(
+        refused(&mut dict, "id", Tensor::zeros(Dtype::F32, &[3]).unwrap().into()),
+        ErrorKind::Incompatible
+    );
+    assert_eq!(refused(&mut dict, "id", NonTensor::shared(json!(1)).into()), ErrorKind::Incompatible);
+    let rows = Ragged::new(Tensor::zeros(Dtype::U8, &[0]).unwrap(), &[0_u32; 4]).unwrap();
+    assert_eq!(refused(&mut dict, "rows", rows.into()), ErrorKind::Incompatible);
+    assert_eq!(dict.set_at(&[0.into(), 0.into()], &part).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+    dict.lock();
+    assert_eq!(
+        refused(&mut dict, "later", Tensor::zeros(Dtype::U8, &[3]).unwrap().into()),
+        ErrorKind::Closed
+    );
+    dict.set_at(&[0.into()], &part).unwrap();
+    dict.unlock();
+    assert!(!dict.is_locked() && dict.remove("new").unwrap().is_some());
+}
+
+#[test]
+fn renaming_over_the_way_to_a_key_is_refused_whole() {
+    let mut dict = grid();
+    assert_eq!(dict.rename("all", ["id", "below"]).unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(dict.rename_safe("all", "id").unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(dict, grid());
+    dict.rename("in", ["in", "in"]).unwrap();
+    assert_eq!(ints(&dict, ["in", "in", "x"]).len(), 12);
+}
+
+#[test]
+fn operations_come_as_json() {
+    let operated = |json: &str| {
+        let operation: Operation = fulmar_core::options_from_json("operation", json)?;
+        grid().operate(&operation)
+    };
+    let ids = |json: &str| ints(&operated(json).unwrap(), "id");
+    assert_eq!(ids(r#"{"op":"at","index":[1,{"start":-2}]}"#), [4, 5]);
+    assert_eq!(ids(r#"{"op":"at","index":["...",{"step":2}]}"#), [0, 2, 3, 5]);
+    assert_eq!(ids(r#"{"op":"at","index":[null,[true,false]]}"#), [0, 1, 2]);
+    assert_eq!(ids(r#"{"op":"at","index":[{"shape":[2],"at":[1,0]},[0,-1]]}"#), [3, 2]);
+    assert_eq!(
+        ids(r#"{"op":"at","index":[{"shape":[2,3],"mask":[true,false,false,false,false,true]}]}"#),
+        [0, 5]
+    );
+    assert_eq!(ids(r#"{"op":"gather","dim":1,"shape":[2,1],"at":[2,-3]}"#), [2, 3]);
+    assert_eq!(
+        ids(r#"{"op":"maskedFill","mask":[true,false,false,false,false,true],"value":9}"#),
+        [9, 1, 2, 3, 4, 9]
+    );
+    assert_eq!(ids(r#"{"op":"squeeze"}"#), [0, 1, 2, 3, 4, 5]);
+    let kind = |json: &str| operated(json).unwrap_err().kind();
+    assert_eq!(kind(r#"{"op":"at","index":[1.5]}"#), ErrorKind::Malformed);
+    assert_eq!(kind(r#"{"op":"at","index":[{"shape":[3],"at":[1]}]}"#), ErrorKind::Malformed);
+    assert_eq!(kind(r#"{"op":"turn"}"#), ErrorKind::UnknownName);
+    assert_eq!(kind(r#"{"op":"pad","around":[],"value":0,"side":1}"#), ErrorKind::UnknownName);
 }

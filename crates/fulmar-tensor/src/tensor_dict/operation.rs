@@ -1,0 +1,209 @@
+//! Operations on dictionaries as data, for callers who speak JSON.
+
+use fulmar_core::Result;
+use serde::Deserialize;
+
+use super::TensorDict;
+use crate::index::Index;
+use crate::tensor::Tensor;
+
+/// An operation that makes one dictionary of another; each is the method of its name.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Operation, TensorDict};
+/// let batch = TensorDict::new(&[4, 3])?;
+/// let json = r#"{ "op": "at", "index": ["...", [2, 0]] }"#;
+/// let operation: Operation = fulmar_core::options_from_json("operation", json)?;
+/// assert_eq!(batch.operate(&operation)?.batch_size(), [4, 2]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "op", rename_all = "camelCase", deny_unknown_fields)]
+pub enum Operation {
+    /// [`TensorDict::at`].
+    At {
+        /// One item for each dimension, see [`Index`].
+        index: Vec<Index>,
+    },
+    /// [`TensorDict::gather`].
+    Gather {
+        /// Along which dimension.
+        dim: isize,
+        /// The shape of the index.
+        shape: Vec<usize>,
+        /// The positions, row-major.
+        at: Vec<i64>,
+    },
+    /// [`TensorDict::masked_fill`].
+    MaskedFill {
+        /// Where to put the value, row-major over the batch.
+        mask: Vec<bool>,
+        /// What to put there.
+        value: f64,
+    },
+    /// [`TensorDict::reshape`].
+    Reshape {
+        /// The new batch size, one -1 for what is left.
+        sizes: Vec<isize>,
+    },
+    /// [`TensorDict::view`].
+    View {
+        /// The new batch size, one -1 for what is left.
+        sizes: Vec<isize>,
+    },
+    /// [`TensorDict::flatten`].
+    Flatten {
+        /// The first dimension to merge.
+        first: isize,
+        /// The last one.
+        last: isize,
+    },
+    /// [`TensorDict::unflatten`].
+    Unflatten {
+        /// The dimension to split.
+        dim: isize,
+        /// What it becomes, one -1 for what is left.
+        sizes: Vec<isize>,
+    },
+    /// [`TensorDict::permute`].
+    Permute {
+        /// Which dimension comes at each place.
+        order: Vec<isize>,
+    },
+    /// [`TensorDict::transpose`].
+    Transpose {
+        /// One dimension.
+        left: isize,
+        /// The other one.
+        right: isize,
+    },
+    /// [`TensorDict::unsqueeze`].
+    Unsqueeze {
+        /// Where the new dimension comes.
+        dim: isize,
+    },
+    /// [`TensorDict::squeeze`], or [`TensorDict::squeeze_all`] without a dimension.
+    Squeeze {
+        /// The dimension of length 1.
+        dim: Option<isize>,
+    },
+    /// [`TensorDict::expand`].
+    Expand {
+        /// The new batch size.
+        sizes: Vec<usize>,
+    },
+    /// [`TensorDict::repeat`].
+    Repeat {
+        /// How often, for each dimension.
+        counts: Vec<usize>,
+    },
+    /// [`TensorDict::repeat_interleave`].
+    RepeatInterleave {
+        /// How often.
+        count: usize,
+        /// Along which dimension.
+        dim: isize,
+    },
+    /// [`TensorDict::pad`].
+    Pad {
+        /// How many before and after, for each dimension from the first on.
+        around: Vec<(usize, usize)>,
+        /// What to pad with.
+        value: f64,
+    },
+    /// [`TensorDict::flatten_keys`].
+    FlattenKeys {
+        /// What comes between names.
+        separator: String,
+    },
+    /// [`TensorDict::unflatten_keys`].
+    UnflattenKeys {
+        /// What stands between names.
+        separator: String,
+    },
+}
+
+/// A way to part a dictionary along a batch dimension; each is the method of its name.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Partition, TensorDict};
+/// let partition: Partition = fulmar_core::options_from_json("partition", r#"{ "by": "chunk", "count": 2, "dim": 0 }"#)?;
+/// assert_eq!(TensorDict::new(&[5])?.part(&partition)?.len(), 2);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "by", rename_all = "camelCase", deny_unknown_fields)]
+pub enum Partition {
+    /// [`TensorDict::split`].
+    Split {
+        /// The length of each part.
+        size: usize,
+        /// Along which dimension.
+        dim: isize,
+    },
+    /// [`TensorDict::split_sizes`].
+    SplitSizes {
+        /// The length of each part.
+        sizes: Vec<usize>,
+        /// Along which dimension.
+        dim: isize,
+    },
+    /// [`TensorDict::chunk`].
+    Chunk {
+        /// How many parts at most.
+        count: usize,
+        /// Along which dimension.
+        dim: isize,
+    },
+    /// [`TensorDict::unbind`].
+    Unbind {
+        /// Along which dimension.
+        dim: isize,
+    },
+}
+
+impl TensorDict {
+    /// What `operation` makes of this dictionary.
+    ///
+    /// # Errors
+    /// Those of the method of its name.
+    pub fn operate(&self, operation: &Operation) -> Result<Self> {
+        match operation {
+            Operation::At { index } => self.at(index),
+            Operation::Gather { dim, shape, at } => self.gather(*dim, &Tensor::from_slice(shape, at)?),
+            Operation::MaskedFill { mask, value } => {
+                self.masked_fill(&Tensor::from_slice(&self.batch_size, mask)?, *value)
+            }
+            Operation::Reshape { sizes } => self.reshape(sizes),
+            Operation::View { sizes } => self.view(sizes),
+            Operation::Flatten { first, last } => self.flatten(*first, *last),
+            Operation::Unflatten { dim, sizes } => self.unflatten(*dim, sizes),
+            Operation::Permute { order } => self.permute(order),
+            Operation::Transpose { left, right } => self.transpose(*left, *right),
+            Operation::Unsqueeze { dim } => self.unsqueeze(*dim),
+            Operation::Squeeze { dim: Some(dim) } => self.squeeze(*dim),
+            Operation::Squeeze { dim: None } => self.squeeze_all(),
+            Operation::Expand { sizes } => self.expand(sizes),
+            Operation::Repeat { counts } => self.repeat(counts),
+            Operation::RepeatInterleave { count, dim } => self.repeat_interleave(*count, *dim),
+            Operation::Pad { around, value } => self.pad(around, *value),
+            Operation::FlattenKeys { separator } => self.flatten_keys(separator),
+            Operation::UnflattenKeys { separator } => self.unflatten_keys(separator),
+        }
+    }
+
+    /// The parts that `partition` makes of this dictionary.
+    ///
+    /// # Errors
+    /// Those of the method of its name.
+    pub fn part(&self, partition: &Partition) -> Result<Vec<Self>> {
+        match partition {
+            Partition::Split { size, dim } => self.split(*size, *dim),
+            Partition::SplitSizes { sizes, dim } => self.split_sizes(sizes, *dim),
+            Partition::Chunk { count, dim } => self.chunk(*count, *dim),
+            Partition::Unbind { dim } => self.unbind(*dim),
+        }
+    }
+}
