@@ -298,9 +298,9 @@ impl TensorSpec {
     /// The spec that the JSON text describes.
     ///
     /// # Errors
-    /// `UnknownName` for an unknown key or type; `Malformed` for text of another form or a spec that its own constructor refuses.
+    /// `UnknownName` for an unknown key or type; `Malformed` for text of another form; those of the spec's own constructor.
     pub fn from_json(json: &str) -> Result<Self> {
-        fulmar_core::options_from_json("spec", json)
+        fulmar_core::options_from_json::<Form>("spec", json)?.try_into()
     }
 
     /// This spec as JSON, which [`TensorSpec::from_json`] reads.

@@ -20,6 +20,8 @@ pub enum At {
     Range(Range<usize>),
     /// These indices, in this order.
     Indices(Vec<usize>),
+    /// A new dimension of length 1.
+    New,
     /// The whole dimension.
     All,
     /// As many whole dimensions as there are.
@@ -144,8 +146,9 @@ impl TensorSpec {
     /// ```
     pub fn at(&self, index: &[At]) -> Result<Self> {
         let rank = self.free_rank();
-        let named = index.iter().filter(|at| **at != At::Ellipsis).count();
-        if named > rank || index.len() - named > 1 {
+        let ellipses = index.iter().filter(|at| **at == At::Ellipsis).count();
+        let named = index.iter().filter(|at| !matches!(at, At::Ellipsis | At::New)).count();
+        if named > rank || ellipses > 1 {
             let detail = format!("index must name at most {rank} dimensions and one ellipsis: got {index:?}");
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
@@ -163,6 +166,7 @@ impl TensorSpec {
                 At::Indices(indices) => {
                     spec = spec.moved(&Step::Pick { dim: dim - 1, indices: indices.clone() })?;
                 }
+                At::New => spec = spec.unsqueeze(dim - 1)?,
                 At::All => {}
                 At::Ellipsis => dim = dim + rank - named - 1,
             }
