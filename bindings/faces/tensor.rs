@@ -2,9 +2,9 @@
 // whose `face!` makes a class of an entry. `make` holds static functions, `call` methods: arguments, result, and what
 // the crate is asked. A value before `=>` is taken before the object is borrowed, so an object may be its own argument.
 
-use fulmar::core::{Dtype, Result as CoreResult, options_from_json};
+use fulmar::core::{Dtype, Error, ErrorKind, Result as CoreResult, options_from_json};
 use fulmar::core::{index_from_f64 as index, indices_from_f64 as indices};
-use fulmar::tensor::{self, Key, NonTensor, PadSide, safetensors};
+use fulmar::tensor::{self, Index, Key, NonTensor, PadSide, safetensors};
 use serde_json::json;
 
 face! {
@@ -183,6 +183,34 @@ face! {
         fn exclude as exclude(keys: String) -> (TensorDict) {
             |dict| Ok(dict.exclude(&options_from_json::<Vec<Key>>("keys", &keys)?))
         }
+        /// What an operation makes of it.
+        fn operate as operate(operation: String) -> (TensorDict) {
+            |dict| dict.operate(&options_from_json("operation", &operation)?)
+        }
+        /// The parts that a partition makes of it.
+        fn part as part(partition: String) -> (TensorDictList) {
+            |dict| dict.part(&options_from_json("partition", &partition)?)
+        }
+        /// Writes a part of the batch.
+        fn set_at as setAt(index: String, part: &TensorDict) -> (()) {
+            part = part.share()? =>
+                |dict| dict.set_at(&options_from_json::<Vec<Index>>("index", &index)?, &part)
+        }
+        /// Puts all entries of another one here.
+        fn update as update(other: &TensorDict) -> (()) { other = other.share()? => |dict| dict.update(&other) }
+        /// Puts an entry at another key, over what stands there or not.
+        fn rename as rename(old: Vec<String>, new: Vec<String>, safe: bool) -> (()) {
+            |dict| if safe { dict.rename_safe(old, new) } else { dict.rename(old, new) }
+        }
+        /// Refuses other keys, or no longer.
+        fn set_locked as setLocked(locked: bool) -> (()) {
+            |dict| {
+                if locked { dict.lock() } else { dict.unlock() }
+                CoreResult::Ok(())
+            }
+        }
+        /// Whether keys may not change.
+        fn locked as locked() -> (bool) { |dict| CoreResult::Ok(dict.is_locked()) }
         /// Whether batch size and entries are equal.
         fn equals as equals(other: &TensorDict) -> (bool) {
             other = other.share()? => |dict| Ok(*dict == other)
@@ -200,6 +228,19 @@ face! {
     call {
         /// Appends one.
         fn push as push(dict: &TensorDict) -> (()) { dict = dict.share()? => |list| push(list, dict) }
+        /// How many there are.
+        fn count as count() -> (f64) { |list| CoreResult::Ok(list.len() as f64) }
+        /// One of them.
+        fn get as get(at: f64) -> (TensorDict) {
+            |list| {
+                let none = || Error::new(ErrorKind::OutOfRange, format!("at must be < {}: got {at}", list.len()));
+                list.get(index("at", at)?).cloned().ok_or_else(none)
+            }
+        }
+        /// Pads them to the longest and joins them along a new first dimension.
+        fn pad_sequence as padSequence(value: f64, mask: Option<String>) -> (TensorDict) {
+            |list| tensor::TensorDict::pad_sequence(list, value, mask.as_deref())
+        }
         /// Joins them along a new batch dimension.
         fn stack as stack(dim: f64) -> (TensorDict) {
             |list| tensor::TensorDict::stack(list, index("dim", dim)?)
