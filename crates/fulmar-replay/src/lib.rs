@@ -28,7 +28,12 @@ pub use sampler::consuming::{ConsumingSampler, ConsumingSamplerState};
 pub use sampler::prioritized::{
     PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, WeightedRows,
 };
+pub use sampler::prompt_group::{
+    GroupMember, GroupStrategy, PromptGroupOptions, PromptGroupSampler, PromptGroupSamplerState,
+};
 pub use sampler::random::{RandomSampler, RandomSamplerState};
+pub use sampler::slice::{SliceOptions, SliceSampler, SliceSamplerState, Slices, Span};
+pub use sampler::staleness::{StaleRows, StalenessAwareSampler, StalenessAwareSamplerState};
 pub use sampler::without_replacement::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,
 };

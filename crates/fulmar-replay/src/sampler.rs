@@ -2,5 +2,8 @@
 
 pub(crate) mod consuming;
 pub(crate) mod prioritized;
+pub(crate) mod prompt_group;
 pub(crate) mod random;
+pub(crate) mod slice;
+pub(crate) mod staleness;
 pub(crate) mod without_replacement;

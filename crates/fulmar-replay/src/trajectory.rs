@@ -328,7 +328,7 @@ impl TrajectoryIndex {
         }
         first.start = oldest;
         let (is_gone, is_short) = (first.start >= first.end, first.end - first.start < self.min_len);
-        if let (true, Some(place)) = (is_short, first.place.take()) {
+        if is_short && let Some(place) = first.place.take() {
             self.long.swap_remove(place);
             if let Some(&moved) = self.long.get(place) {
                 self.segments[(moved - self.num_dropped) as usize].place = Some(place);

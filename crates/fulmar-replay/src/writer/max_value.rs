@@ -80,13 +80,16 @@ impl MaxValueWriter {
     /// The row that each item takes, by its rank; `None` if it is not among the best, or no longer at the end of the call.
     ///
     /// # Errors
-    /// `Empty` if there is no rank, `NonFinite` if one is NaN. Nothing changes on an error.
+    /// `Empty` if there is no rank, `NonFinite` if one is NaN or infinite. Nothing changes on an error.
     pub fn extend(&mut self, ranks: &[f64]) -> Result<Vec<Option<usize>>> {
         if ranks.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
         }
-        if let Some(index) = ranks.iter().position(|rank| rank.is_nan()) {
-            return Err(Error::new(ErrorKind::NonFinite, format!("rank {index} must be a number: got NaN")));
+        if let Some(index) = ranks.iter().position(|rank| !rank.is_finite()) {
+            return Err(Error::new(
+                ErrorKind::NonFinite,
+                format!("rank {index} must be a finite number: got {}", ranks[index]),
+            ));
         }
         let mut last = HashMap::new();
         let mut rows = Vec::with_capacity(ranks.len());
@@ -129,7 +132,7 @@ impl MaxValueWriter {
     /// The writer whose state was taken.
     ///
     /// # Errors
-    /// As [`MaxValueWriter::new`]; `OutOfRange` if there are more ranks than rows, `NonFinite` if one is NaN.
+    /// As [`MaxValueWriter::new`]; `OutOfRange` if there are more ranks than rows, `NonFinite` if one is NaN or infinite.
     pub fn from_state(state: &MaxValueWriterState) -> Result<Self> {
         let mut writer = Self::new(state.capacity)?;
         checked_row(state.ranks.len(), state.capacity + 1).map_err(|error| error.at("ranks"))?;

@@ -3,10 +3,14 @@
 #[cfg(test)]
 mod golden_rows;
 #[cfg(test)]
+mod groups;
+#[cfg(test)]
 mod prioritized;
 #[cfg(test)]
 mod priority_tree;
 #[cfg(test)]
 mod samplers;
+#[cfg(test)]
+mod slices;
 #[cfg(test)]
 mod writers;

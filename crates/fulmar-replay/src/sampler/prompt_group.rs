@@ -1,0 +1,311 @@
+//! Batches of whole groups: rows that answer the same prompt.
+
+use std::collections::HashMap;
+
+use fulmar_core::limits::REPLAY_ROWS_MAX;
+use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use crate::row::{checked_draw, checked_row};
+
+/// Which rows of a group are taken where it has more than enough.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GroupStrategy {
+    /// Any.
+    #[default]
+    Random,
+    /// Those written last.
+    Recency,
+    /// Those of the highest reward.
+    Reward,
+    /// The lowest and the highest rewards, as many of each as make the variance largest; of equals the highest sum.
+    Variance,
+}
+
+/// The shape of a batch; checked by [`PromptGroupSampler::new`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PromptGroupOptions {
+    /// Groups of a batch; this or `samples_per_group`, at least 1.
+    pub num_groups: Option<usize>,
+    /// Rows of each group; this or `num_groups`, at least 1.
+    pub samples_per_group: Option<usize>,
+    /// Which rows of a group. Random.
+    pub strategy: GroupStrategy,
+}
+
+/// Draws groups without replacement and rows within them. Where there are too few groups, or rows in one, all come
+/// once and the rest is drawn with replacement.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{PromptGroupOptions, PromptGroupSampler};
+/// let options = PromptGroupOptions { samples_per_group: Some(2), ..Default::default() };
+/// let mut sampler = PromptGroupSampler::new(options, 7)?;
+/// sampler.extend(&[0, 1, 2, 3], &["a", "b", "b", "a"], &[0.0; 4])?;
+/// let mut rows = sampler.sample(4)?;
+/// rows[..2].sort_unstable();
+/// assert!(rows[..2] == [0, 3] || rows[..2] == [1, 2], "a block is one group: {rows:?}");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct PromptGroupSampler {
+    options: PromptGroupOptions,
+    groups: Vec<Group>,
+    /// Where the group of each key stands.
+    group_of: HashMap<String, usize>,
+    rows: Vec<Option<Member>>,
+    clock: u64,
+    rng: Rng,
+}
+
+#[derive(Debug, Clone)]
+struct Group {
+    key: String,
+    rows: Vec<usize>,
+}
+
+/// A row: its group, its place there, its reward and when it was written.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    group: usize,
+    place: usize,
+    reward: f64,
+    clock: u64,
+}
+
+/// One row of a group, as its state keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GroupMember {
+    /// The row.
+    pub row: usize,
+    /// Its reward.
+    pub reward: f64,
+    /// How many rows were written before it.
+    pub clock: u64,
+}
+
+/// All that a [`PromptGroupSampler`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PromptGroupSamplerState {
+    /// The options.
+    pub options: PromptGroupOptions,
+    /// Each key and its rows, in the order that draws depend on.
+    pub groups: Vec<(String, Vec<GroupMember>)>,
+    /// How many rows were ever written.
+    pub clock: u64,
+    /// The words of the generator's state.
+    pub rng: [u64; 3],
+}
+
+impl PromptGroupSampler {
+    /// A sampler of batches of the shape in `options`; `seed` fixes its draws.
+    ///
+    /// # Errors
+    /// `OutOfRange` unless exactly one of `num_groups` and `samples_per_group` is given, and at least 1.
+    pub fn new(options: PromptGroupOptions, seed: u64) -> Result<Self> {
+        let given = [options.num_groups, options.samples_per_group];
+        if given.iter().flatten().count() != 1 || given.contains(&Some(0)) {
+            let detail =
+                format!("one of num_groups and samples_per_group must be given, and >= 1: got {given:?}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let rng = Rng::new(seed).stream("prompt group sampler");
+        let (groups, group_of, rows) = (Vec::new(), HashMap::new(), Vec::new());
+        Ok(Self { options, groups, group_of, rows, clock: 0, rng })
+    }
+
+    /// Takes note that `rows` were written, each an answer to the prompt called `keys` with a reward.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the lengths differ, `NonFinite` if a reward is NaN or infinite, `OutOfRange` if a row is beyond the limit
+    /// of a buffer.
+    pub fn extend(&mut self, rows: &[usize], keys: &[impl AsRef<str>], rewards: &[f64]) -> Result<()> {
+        if keys.len() != rows.len() || rewards.len() != rows.len() {
+            let (num_keys, num_rewards) = (keys.len(), rewards.len());
+            let detail = format!(
+                "keys and rewards must have one item a row, {}: got {num_keys}, {num_rewards}",
+                rows.len()
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        for (&row, reward) in rows.iter().zip(rewards) {
+            checked_row(row, REPLAY_ROWS_MAX)?;
+            if !reward.is_finite() {
+                return Err(Error::new(
+                    ErrorKind::NonFinite,
+                    format!("reward of row {row} must be a finite number: got {reward}"),
+                ));
+            }
+        }
+        for ((&row, key), &reward) in rows.iter().zip(keys).zip(rewards) {
+            self.remove(row);
+            self.insert(row, key.as_ref(), reward, self.clock);
+            self.clock += 1;
+        }
+        Ok(())
+    }
+
+    /// How many groups have a row.
+    #[must_use]
+    pub fn num_groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Draws `count` rows in blocks of one group each.
+    ///
+    /// # Errors
+    /// `Empty` if no row was written; `OutOfRange` if `count` is 0, above the limit of a draw, or not divisible by the
+    /// groups, or rows of a group, that are wanted.
+    pub fn sample(&mut self, count: usize) -> Result<Vec<usize>> {
+        checked_draw(self.groups.len(), count)?;
+        let part = self.options.num_groups.or(self.options.samples_per_group).unwrap_or(1);
+        if !count.is_multiple_of(part) {
+            let detail = format!("count must be divisible by {part}: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let (num_groups, size) =
+            if self.options.num_groups.is_some() { (part, count / part) } else { (count / part, part) };
+        let mut groups: Vec<usize> = (0..self.groups.len()).collect();
+        draw_prefix(&mut self.rng, &mut groups, num_groups)?;
+        let mut rows = Vec::with_capacity(count);
+        for group in groups {
+            let mut members = self.groups[group].rows.clone();
+            self.choose(&mut members, size)?;
+            rows.append(&mut members);
+        }
+        Ok(rows)
+    }
+
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.groups.clear();
+        self.group_of.clear();
+        self.rows.clear();
+    }
+
+    /// All that must be kept to go on as if never stopped. O(rows).
+    #[must_use]
+    pub fn state(&self) -> PromptGroupSamplerState {
+        let member = |&row: &usize| {
+            let Member { reward, clock, .. } = self.rows.get(row).copied().flatten()?;
+            Some(GroupMember { row, reward, clock })
+        };
+        let group = |group: &Group| (group.key.clone(), group.rows.iter().filter_map(member).collect());
+        PromptGroupSamplerState {
+            options: self.options,
+            groups: self.groups.iter().map(group).collect(),
+            clock: self.clock,
+            rng: self.rng.state().words(),
+        }
+    }
+
+    /// The sampler whose state was taken.
+    ///
+    /// # Errors
+    /// As [`PromptGroupSampler::new`]; `Corrupt` if a row or a key comes twice, a group is empty or a row beyond the limit.
+    pub fn from_state(state: &PromptGroupSamplerState) -> Result<Self> {
+        let mut sampler = Self::new(state.options, 0)?;
+        for (key, members) in &state.groups {
+            let is_new = !members.is_empty() && !sampler.group_of.contains_key(key);
+            for &GroupMember { row, reward, clock } in members {
+                let taken = row >= REPLAY_ROWS_MAX || sampler.rows.get(row).is_some_and(Option::is_some);
+                if !is_new || taken || !reward.is_finite() {
+                    let detail = format!("every row must be in one group, with a reward: row {row} is not");
+                    return Err(Error::new(ErrorKind::Corrupt, detail));
+                }
+                sampler.insert(row, key, reward, clock);
+            }
+        }
+        sampler.clock = state.clock;
+        sampler.rng = Rng::from_state(RngState::from_words(&state.rng)?);
+        Ok(sampler)
+    }
+
+    /// Brings `members`, rows of one group, to `size` rows as the strategy says.
+    fn choose(&mut self, members: &mut Vec<usize>, size: usize) -> Result<()> {
+        if members.len() <= size || self.options.strategy == GroupStrategy::Random {
+            return draw_prefix(&mut self.rng, members, size);
+        }
+        let of = |row: &usize| {
+            self.rows.get(*row).copied().flatten().map_or((0.0, 0), |one| (one.reward, one.clock))
+        };
+        if self.options.strategy == GroupStrategy::Recency {
+            members.sort_by_key(|row| of(row).1);
+        } else {
+            members.sort_by(|a, b| of(a).0.total_cmp(&of(b).0).then(of(a).1.cmp(&of(b).1)));
+        }
+        let rewards: Vec<f64> = members.iter().map(|row| of(row).0).collect();
+        let num_lowest =
+            if self.options.strategy == GroupStrategy::Variance { widest(&rewards, size) } else { 0 };
+        members.drain(num_lowest..members.len() - (size - num_lowest));
+        Ok(())
+    }
+
+    fn insert(&mut self, row: usize, key: &str, reward: f64, clock: u64) {
+        let group = *self.group_of.entry(key.to_owned()).or_insert(self.groups.len());
+        if group == self.groups.len() {
+            self.groups.push(Group { key: key.to_owned(), rows: Vec::new() });
+        }
+        if row >= self.rows.len() {
+            self.rows.resize(row + 1, None);
+        }
+        let place = self.groups[group].rows.len();
+        self.groups[group].rows.push(row);
+        self.rows[row] = Some(Member { group, place, reward, clock });
+    }
+
+    fn remove(&mut self, row: usize) {
+        let Some(member) = self.rows.get_mut(row).and_then(Option::take) else { return };
+        let group = &mut self.groups[member.group];
+        group.rows.swap_remove(member.place);
+        if let Some(moved) = group.rows.get(member.place).and_then(|&row| self.rows[row].as_mut()) {
+            moved.place = member.place;
+        }
+        if !group.rows.is_empty() {
+            return;
+        }
+        let gone = self.groups.swap_remove(member.group);
+        self.group_of.remove(&gone.key);
+        if let Some(moved) = self.groups.get(member.group) {
+            self.group_of.insert(moved.key.clone(), member.group);
+            for &row in &moved.rows {
+                if let Some(peer) = self.rows[row].as_mut() {
+                    peer.group = member.group;
+                }
+            }
+        }
+    }
+}
+
+/// Brings `items` to `size`: a random choice of them in random order, or all of them and then any again.
+fn draw_prefix(rng: &mut Rng, items: &mut Vec<usize>, size: usize) -> Result<()> {
+    let num_items = items.len();
+    for index in 0..size.min(num_items) {
+        let other = index + rng.below((num_items - index) as u64)? as usize;
+        items.swap(index, other);
+    }
+    items.truncate(size);
+    for _ in num_items..size {
+        items.push(items[rng.below(num_items as u64)? as usize]);
+    }
+    Ok(())
+}
+
+/// How many of the `size` rewards to take from the lower end of `sorted`, the others from the upper, for the largest variance.
+fn widest(sorted: &[f64], size: usize) -> usize {
+    let mut best = (f64::NEG_INFINITY, 0);
+    for num_lowest in 0..=size {
+        let upper = &sorted[sorted.len() - (size - num_lowest)..];
+        let taken = || sorted[..num_lowest].iter().chain(upper);
+        let mean = taken().sum::<f64>() / size as f64;
+        let variance = taken().map(|reward| (reward - mean) * (reward - mean)).sum();
+        if variance > best.0 {
+            best = (variance, num_lowest);
+        }
+    }
+    best.1
+}

@@ -1,0 +1,237 @@
+//! Slices of trajectories.
+//!
+//! ```text
+//! trajectory ~ uniform over those of at least slice_len steps (over all, if lengths are not strict)
+//! seq   = min(len, slice_len)
+//! first ~ uniform over -left ..= len - seq + right        left, right: steps that may be cut off, below seq
+//! slice = steps max(first, 0) .. min(first + seq, len)    of the trajectory, around the end of the ring
+//! ```
+
+use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use crate::row::checked_draw;
+use crate::{Trajectory, TrajectoryIndex, TrajectoryIndexState};
+
+/// How much of a slice an end of its trajectory may cut off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Span {
+    /// Nothing.
+    #[default]
+    None,
+    /// Up to this many steps, fewer than a slice has.
+    UpTo(usize),
+    /// All but one step.
+    Any,
+}
+
+/// The shape of a batch of slices; checked by [`SliceSampler::new`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SliceOptions {
+    /// Slices of a batch; this or `slice_len`, at least 1.
+    pub num_slices: Option<usize>,
+    /// Steps of a slice; this or `num_slices`, at least 1.
+    pub slice_len: Option<usize>,
+    /// Whether shorter trajectories are left out, not taken whole. True.
+    pub strict_length: bool,
+    /// Whether slices that are too short repeat their last row. False.
+    pub pad_output: bool,
+    /// How much the beginning of a trajectory may cut off. Nothing.
+    pub left_span: Span,
+    /// How much the end of a trajectory may cut off. Nothing.
+    pub right_span: Span,
+}
+
+impl Default for SliceOptions {
+    fn default() -> Self {
+        Self {
+            num_slices: None,
+            slice_len: None,
+            strict_length: true,
+            pad_output: false,
+            left_span: Span::None,
+            right_span: Span::None,
+        }
+    }
+}
+
+/// A batch of slices, one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Slices {
+    /// The rows of all slices.
+    pub rows: Vec<usize>,
+    /// How many rows each slice has, padding included.
+    pub lens: Vec<usize>,
+    /// Whether each row is one of the trajectory, not padding.
+    pub mask: Vec<bool>,
+    /// Whether each row is the last of its slice, where a batch ends a trajectory whatever the buffer says.
+    pub truncated: Vec<bool>,
+}
+
+/// Draws slices of trajectories, each trajectory as likely as any other, whatever its length.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{SliceOptions, SliceSampler};
+/// let options = SliceOptions { slice_len: Some(2), ..Default::default() };
+/// let mut sampler = SliceSampler::new(10, options, 7)?;
+/// sampler.extend(&[false, false, true, true, false, true]);
+/// let batch = sampler.sample(4)?;
+/// assert!(batch.rows.chunks(2).all(|slice| [[0, 1], [1, 2], [4, 5]].contains(&[slice[0], slice[1]])));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SliceSampler {
+    options: SliceOptions,
+    index: TrajectoryIndex,
+    rng: Rng,
+}
+
+/// All that a [`SliceSampler`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SliceSamplerState {
+    /// The options.
+    pub options: SliceOptions,
+    /// The trajectories.
+    pub index: TrajectoryIndexState,
+    /// The words of the generator's state.
+    pub rng: [u64; 3],
+}
+
+impl SliceSampler {
+    /// A sampler of slices of a ring of `capacity` rows; `seed` fixes its draws.
+    ///
+    /// # Errors
+    /// `OutOfRange` unless exactly one of `num_slices` and `slice_len` is given and at least 1, if padding is asked for
+    /// where lengths are strict, or a span is not below `slice_len`; and as [`TrajectoryIndex::new`].
+    pub fn new(capacity: usize, options: SliceOptions, seed: u64) -> Result<Self> {
+        let given = [options.num_slices, options.slice_len];
+        if given.iter().flatten().count() != 1 || given.contains(&Some(0)) {
+            let detail = format!("one of num_slices and slice_len must be given, and >= 1: got {given:?}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        if options.pad_output && options.strict_length {
+            let detail =
+                "pad_output must be false where strict_length is true, as no slice is short: got true";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        if let Some(slice_len) = options.slice_len {
+            check_spans(&options, slice_len)?;
+        }
+        let rng = Rng::new(seed).stream("slice sampler");
+        Ok(Self { options, index: TrajectoryIndex::new(capacity)?, rng })
+    }
+
+    /// Takes note of the next steps of the ring: `end_t` flags those that end a trajectory.
+    pub fn extend(&mut self, end_t: &[bool]) {
+        self.index.extend(end_t);
+    }
+
+    /// Takes note of the next steps of the ring: a trajectory is a run of equal ids.
+    pub fn extend_ids(&mut self, id_t: &[i64]) {
+        self.index.extend_ids(id_t);
+    }
+
+    /// The trajectories that slices come from.
+    #[must_use]
+    pub const fn index(&self) -> &TrajectoryIndex {
+        &self.index
+    }
+
+    /// Draws slices of `count` rows together; of fewer, where lengths are not strict, a trajectory is short and nothing pads.
+    ///
+    /// # Errors
+    /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not divisible by the
+    /// slices, or steps of one, that are wanted, or if no trajectory is long enough.
+    pub fn sample(&mut self, count: usize) -> Result<Slices> {
+        checked_draw(self.index.len(), count)?;
+        let part = self.options.num_slices.or(self.options.slice_len).unwrap_or(1);
+        if !count.is_multiple_of(part) {
+            let detail = format!("count must be divisible by {part}: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let (num_slices, slice_len) =
+            if self.options.num_slices.is_some() { (part, count / part) } else { (count / part, part) };
+        check_spans(&self.options, slice_len)?;
+        let num_long = self.index.num_long(if self.options.strict_length { slice_len } else { 1 }) as u64;
+        if num_long == 0 {
+            let longest = self.index.trajectories().map(|one| one.len).max().unwrap_or_default();
+            let detail = format!("a trajectory must have {slice_len} steps: the longest has {longest}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let mut slices = Slices::default();
+        for _ in 0..num_slices {
+            let place = self.rng.below(num_long)? as usize;
+            if let Some(trajectory) = self.index.long(place) {
+                self.take(trajectory, slice_len, &mut slices)?;
+            }
+        }
+        Ok(slices)
+    }
+
+    /// Forgets all steps.
+    pub fn clear(&mut self) {
+        self.index.clear();
+    }
+
+    /// All that must be kept to go on as if never stopped. O(trajectories).
+    #[must_use]
+    pub fn state(&self) -> SliceSamplerState {
+        SliceSamplerState { options: self.options, index: self.index.state(), rng: self.rng.state().words() }
+    }
+
+    /// The sampler whose state was taken.
+    ///
+    /// # Errors
+    /// As [`SliceSampler::new`] and [`TrajectoryIndex::from_state`].
+    pub fn from_state(state: &SliceSamplerState) -> Result<Self> {
+        let mut sampler = Self::new(state.index.capacity, state.options, 0)?;
+        sampler.index = TrajectoryIndex::from_state(&state.index)?;
+        sampler.rng = Rng::from_state(RngState::from_words(&state.rng)?);
+        Ok(sampler)
+    }
+
+    /// Draws one slice of `trajectory`.
+    fn take(&mut self, trajectory: Trajectory, slice_len: usize, slices: &mut Slices) -> Result<()> {
+        let seq = slice_len.min(trajectory.len);
+        let cut = |span| match span {
+            Span::None => 0,
+            Span::UpTo(steps) => steps.min(seq - 1),
+            Span::Any => seq - 1,
+        };
+        let (left, right) = (cut(self.options.left_span), cut(self.options.right_span));
+        // Counted from `left` steps before the trajectory, so that it cannot be negative.
+        let first = self.rng.below((left + trajectory.len - seq + right + 1) as u64)? as usize;
+        let start = first.saturating_sub(left);
+        let end = (first + seq).saturating_sub(left).min(trajectory.len);
+        let row = |step: usize| (trajectory.start + step) % self.index.capacity();
+        slices.rows.extend((start..end).map(row));
+        slices.mask.resize(slices.rows.len(), true);
+        if self.options.pad_output {
+            let padding = slice_len - (end - start);
+            slices.rows.extend(std::iter::repeat_n(row(end - 1), padding));
+            slices.mask.resize(slices.rows.len(), false);
+        }
+        slices.lens.push(slices.rows.len() - slices.truncated.len());
+        slices.truncated.resize(slices.rows.len(), false);
+        if let Some(last) = slices.truncated.last_mut() {
+            *last = true;
+        }
+        Ok(())
+    }
+}
+
+fn check_spans(options: &SliceOptions, slice_len: usize) -> Result<()> {
+    for span in [options.left_span, options.right_span] {
+        if let Span::UpTo(steps) = span
+            && steps >= slice_len
+        {
+            let detail = format!("span must be < slice_len, {slice_len}: got {steps}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Draws that prefer what a recent policy made.
+//!
+//! ```text
+//! s_i = consumer_version - version_i          rows with s above max_staleness are left out
+//! P(i) is proportional to 1 / (1 + s_i)
+//! ```
+
+use std::collections::BTreeMap;
+
+use fulmar_core::limits::REPLAY_ROWS_MAX;
+use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use crate::row::{checked_draw, checked_row};
+
+/// Draws rows with replacement, the fresher the likelier. A draw costs O(versions), whatever the number of rows.
+///
+/// # Examples
+/// ```
+/// let mut sampler = fulmar_replay::StalenessAwareSampler::new(Some(2), 7);
+/// sampler.extend(&[0, 1, 2], &[3, 1, 4])?;
+/// let batch = sampler.sample(5, 100)?;
+/// assert!(batch.rows.iter().all(|&row| row != 1), "version 1 is 4 behind");
+/// assert!(batch.rows.iter().zip(&batch.staleness).all(|(&row, &s)| s == if row == 0 { 2 } else { 1 }));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct StalenessAwareSampler {
+    max_staleness: Option<u64>,
+    rows_by_version: BTreeMap<i64, Vec<u32>>,
+    /// The version of each row and its place among the rows of that version.
+    places: Vec<Option<(i64, usize)>>,
+    rng: Rng,
+}
+
+/// Rows of a batch and how stale each is. Both of shape `[count]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleRows {
+    /// The drawn rows.
+    pub rows: Vec<usize>,
+    /// How many versions each row is behind.
+    pub staleness: Vec<u64>,
+}
+
+/// All that a [`StalenessAwareSampler`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StalenessAwareSamplerState {
+    /// How many versions a row may be behind; absent for any number.
+    pub max_staleness: Option<u64>,
+    /// Each version and its rows, in the order that draws depend on.
+    pub versions: Vec<(i64, Vec<u32>)>,
+    /// The words of the generator's state.
+    pub rng: [u64; 3],
+}
+
+impl StalenessAwareSampler {
+    /// A sampler of rows at most `max_staleness` versions behind, of any if absent; `seed` fixes its draws.
+    #[must_use]
+    pub fn new(max_staleness: Option<u64>, seed: u64) -> Self {
+        let rng = Rng::new(seed).stream("staleness aware sampler");
+        Self { max_staleness, rows_by_version: BTreeMap::new(), places: Vec::new(), rng }
+    }
+
+    /// Takes note that `rows` were written by policies of `versions`.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the lengths differ, `OutOfRange` if a row is beyond the limit of a buffer.
+    pub fn extend(&mut self, rows: &[usize], versions: &[i64]) -> Result<()> {
+        if rows.len() != versions.len() {
+            let detail = format!("versions must have one item a row, {}: got {}", rows.len(), versions.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        for &row in rows {
+            checked_row(row, REPLAY_ROWS_MAX)?;
+        }
+        for (&row, &version) in rows.iter().zip(versions) {
+            self.remove(row);
+            if row >= self.places.len() {
+                self.places.resize(row + 1, None);
+            }
+            let peers = self.rows_by_version.entry(version).or_default();
+            self.places[row] = Some((version, peers.len()));
+            peers.push(row as u32);
+        }
+        Ok(())
+    }
+
+    /// Draws `count` rows for a learner at `consumer_version`.
+    ///
+    /// # Errors
+    /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if a row is newer than
+    /// the learner, or if every row is too stale.
+    pub fn sample(&mut self, consumer_version: i64, count: usize) -> Result<StaleRows> {
+        checked_draw(self.rows_by_version.len(), count)?;
+        let mut classes = Vec::new();
+        let mut total = 0.0;
+        for (&version, rows) in &self.rows_by_version {
+            let Some(staleness) = consumer_version.checked_sub(version).and_then(|s| u64::try_from(s).ok())
+            else {
+                let detail = format!("versions must be <= {consumer_version}, the consumer's: got {version}");
+                return Err(Error::new(ErrorKind::OutOfRange, detail));
+            };
+            if self.max_staleness.is_none_or(|max| staleness <= max) {
+                total += rows.len() as f64 / (1.0 + staleness as f64);
+                classes.push((total, staleness, rows));
+            }
+        }
+        let Some(&freshest) = classes.last() else {
+            let max = self.max_staleness.unwrap_or_default();
+            let detail =
+                format!("a row must be at most max_staleness, {max}, behind {consumer_version}: none is");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        };
+        let mut drawn = StaleRows { rows: Vec::with_capacity(count), staleness: Vec::with_capacity(count) };
+        for _ in 0..count {
+            let mass = self.rng.uniform_f64() * total;
+            let class = classes.partition_point(|(through, ..)| *through <= mass);
+            let (_, staleness, rows) = classes.get(class).copied().unwrap_or(freshest);
+            drawn.rows.push(rows[self.rng.below(rows.len() as u64)? as usize] as usize);
+            drawn.staleness.push(staleness);
+        }
+        Ok(drawn)
+    }
+
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.rows_by_version.clear();
+        self.places.clear();
+    }
+
+    /// All that must be kept to go on as if never stopped. O(rows).
+    #[must_use]
+    pub fn state(&self) -> StalenessAwareSamplerState {
+        let versions = self.rows_by_version.iter().map(|(&version, rows)| (version, rows.clone())).collect();
+        StalenessAwareSamplerState {
+            max_staleness: self.max_staleness,
+            versions,
+            rng: self.rng.state().words(),
+        }
+    }
+
+    /// The sampler whose state was taken.
+    ///
+    /// # Errors
+    /// `Corrupt` if a row comes twice, `OutOfRange` as [`StalenessAwareSampler::extend`].
+    pub fn from_state(state: &StalenessAwareSamplerState) -> Result<Self> {
+        let mut sampler = Self::new(state.max_staleness, 0);
+        for (version, rows) in &state.versions {
+            for &row in rows {
+                if sampler.places.get(row as usize).is_some_and(Option::is_some) {
+                    let detail = format!("a row must have one version: row {row} comes twice");
+                    return Err(Error::new(ErrorKind::Corrupt, detail));
+                }
+                sampler.extend(&[row as usize], &[*version])?;
+            }
+        }
+        sampler.rng = Rng::from_state(RngState::from_words(&state.rng)?);
+        Ok(sampler)
+    }
+
+    fn remove(&mut self, row: usize) {
+        let Some((version, place)) = self.places.get_mut(row).and_then(Option::take) else { return };
+        let Some(peers) = self.rows_by_version.get_mut(&version) else { return };
+        peers.swap_remove(place);
+        if let Some(&moved) = peers.get(place) {
+            self.places[moved as usize] = Some((version, place));
+        } else if peers.is_empty() {
+            self.rows_by_version.remove(&version);
+        }
+    }
+}
