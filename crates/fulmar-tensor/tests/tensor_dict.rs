@@ -284,6 +284,19 @@ fn a_part_is_written_into_every_entry_or_none() {
 }
 
 #[test]
+fn parts_of_different_lengths_are_padded_and_masked_over_all_their_dimensions() {
+    let long = grid().select(&["id".into()]).unwrap();
+    let parts = [long.clone(), long.slice(1..2).unwrap()];
+    let batch = TensorDict::pad_sequence(&parts, -1.0, Some("masks")).unwrap();
+    assert_eq!(ints(&batch, "id"), [0, 1, 2, 3, 4, 5, 3, 4, 5, -1, -1, -1]);
+    let mask: Vec<_> = (0..12).map(|at| at < 9).collect();
+    assert_eq!(batch.tensor(["masks", "id"]).unwrap().to_vec::<bool>().unwrap(), mask);
+    assert_eq!(TensorDict::pad_sequence(&[], 0.0, None).unwrap_err().kind(), ErrorKind::Empty);
+    let scalar = TensorDict::new(&[]).unwrap();
+    assert_eq!(TensorDict::pad_sequence(&[scalar], 0.0, None).unwrap_err().kind(), ErrorKind::OutOfRange);
+}
+
+#[test]
 fn renaming_over_the_way_to_a_key_is_refused_whole() {
     let mut dict = grid();
     assert_eq!(dict.rename("all", ["id", "below"]).unwrap_err().kind(), ErrorKind::Incompatible);

@@ -187,7 +187,10 @@ impl TensorDict {
         let mut batch = Self::stack(&padded.collect::<Result<Vec<_>>>()?, 0)?;
         if let Some(name) = mask {
             let holds = lengths.iter().flat_map(|len| (0..longest).map(move |at| at < *len)).collect();
-            let mask = Tensor::from_vec(&[parts.len(), longest], holds)?;
+            // One bool a step, shown for every further batch dimension.
+            let mut shape = vec![1; batch.batch_size.len()];
+            shape[..2].copy_from_slice(&[parts.len(), longest]);
+            let mask = Tensor::from_vec(&shape, holds)?.expand(&batch.batch_size)?;
             for key in batch.leaf_keys() {
                 batch.set(key.below(name), mask.clone())?;
             }
