@@ -192,7 +192,7 @@ impl Choice {
 }
 
 /// What `make` makes of the first spec for which it succeeds, else the last error.
-pub fn first_fit<T>(specs: &[TensorSpec], make: impl Fn(&TensorSpec) -> Result<T>) -> Result<T> {
+pub(crate) fn first_fit<T>(specs: &[TensorSpec], make: impl Fn(&TensorSpec) -> Result<T>) -> Result<T> {
     let mut last = Err(Error::new(ErrorKind::Empty, "choices must hold at least one spec: got none"));
     for spec in specs {
         last = make(spec);

@@ -218,7 +218,7 @@ impl From<Composite> for TensorSpec {
 }
 
 /// The dictionary that `value` must be.
-pub fn dict(value: &Entry) -> Result<&TensorDict> {
+pub(crate) fn dict(value: &Entry) -> Result<&TensorDict> {
     match value {
         Entry::Dict(dict) => Ok(dict),
         other => Err(Error::new(

@@ -33,7 +33,7 @@ impl Leaf {
     /// # Errors
     /// `OutOfRange` if a bound is no number, `low` is above `high` or a count is refused; `ShapeMismatch` if a table or the last dimension
     /// does not fit `shape`; `LimitExceeded` if `shape` has too many dimensions.
-    pub fn new(shape: Shape, dtype: Dtype, space: Space) -> Result<Self> {
+    pub(crate) fn new(shape: Shape, dtype: Dtype, space: Space) -> Result<Self> {
         num_elements(&shape.sizes())?;
         let mut leaf = Self { shape, dtype, space };
         match &leaf.space {
@@ -58,7 +58,7 @@ impl Leaf {
     }
 
     /// Whether `value` is of this spec; the error says which rule it breaks.
-    pub fn check(&self, value: &Tensor) -> Result<()> {
+    pub(crate) fn check(&self, value: &Tensor) -> Result<()> {
         self.check_shape(value)?;
         if value.dtype() != self.dtype {
             let detail = format!("dtype must be {}: got {}", self.dtype.name(), value.dtype().name());
@@ -84,7 +84,7 @@ impl Leaf {
     }
 
     /// The value of this spec nearest to `value`, of any dtype.
-    pub fn project(&self, value: &Tensor) -> Result<Tensor> {
+    pub(crate) fn project(&self, value: &Tensor) -> Result<Tensor> {
         self.check_shape(value)?;
         match &self.space {
             Space::Unbounded if self.dtype == Dtype::Bool => cast(value, self.dtype),
@@ -129,7 +129,7 @@ impl Leaf {
 
     /// A draw: normal for unbounded floats, uniform between bounds and over discrete values. A float with one infinite bound
     /// lies an exponential draw inside the other.
-    pub fn rand(&self, rng: &mut Rng, batch: &[usize]) -> Result<Tensor> {
+    pub(crate) fn rand(&self, rng: &mut Rng, batch: &[usize]) -> Result<Tensor> {
         let shape = self.made(batch)?;
         let len = num_elements(&shape)?;
         match &self.space {
@@ -161,13 +161,13 @@ impl Leaf {
     }
 
     /// The same number everywhere.
-    pub fn full(&self, batch: &[usize], number: i64) -> Result<Tensor> {
+    pub(crate) fn full(&self, batch: &[usize], number: i64) -> Result<Tensor> {
         let shape = self.made(batch)?;
         of_integers(self.dtype, &shape, vec![number; num_elements(&shape)?])
     }
 
     /// The choices of every cell of `value`, which is of this spec.
-    pub fn choices(&self, discrete: &Discrete, value: &Tensor) -> Result<Vec<Vec<usize>>> {
+    pub(crate) fn choices(&self, discrete: &Discrete, value: &Tensor) -> Result<Vec<Vec<usize>>> {
         let (values, width) = (floats(value)?, self.cell_width());
         let mut choices = Vec::new();
         discrete.each(self.cells(value.shape()), |at, cell| {
@@ -179,7 +179,7 @@ impl Leaf {
     }
 
     /// The spec after `step`.
-    pub fn moved(&self, step: &Step) -> Result<Self> {
+    pub(crate) fn moved(&self, step: &Step) -> Result<Self> {
         let Some(step) = self.without_cell(step)? else { return Ok(self.clone()) };
         let cells = self.cell_shape();
         let mut dims = step.shape(&cells)?.dims().to_vec();
@@ -189,7 +189,7 @@ impl Leaf {
     }
 
     /// The same spec of another dtype; bounds are rounded and saturate.
-    pub fn to_dtype(&self, dtype: Dtype) -> Result<Self> {
+    pub(crate) fn to_dtype(&self, dtype: Dtype) -> Result<Self> {
         let space = match &self.space {
             Space::Bounded { low, high } => {
                 Space::Bounded { low: cast(low, dtype)?, high: cast(high, dtype)? }
@@ -200,7 +200,7 @@ impl Leaf {
     }
 
     /// The class, as it is named in JSON.
-    pub const fn kind(&self) -> &'static str {
+    pub(crate) const fn kind(&self) -> &'static str {
         match &self.space {
             Space::Unbounded => "Unbounded",
             Space::Bounded { .. } => "Bounded",
@@ -209,17 +209,17 @@ impl Leaf {
     }
 
     /// The dimensions of `shape`, that of a value, that count cells.
-    pub fn cells<'a>(&self, shape: &'a [usize]) -> &'a [usize] {
+    pub(crate) fn cells<'a>(&self, shape: &'a [usize]) -> &'a [usize] {
         &shape[..shape.len() - self.cell_rank()]
     }
 
     /// How many elements make one cell.
-    pub fn cell_width(&self) -> usize {
+    pub(crate) fn cell_width(&self) -> usize {
         self.shape.sizes()[self.shape.rank() - self.cell_rank()..].iter().product()
     }
 
     /// The shape of a value with `batch` before it.
-    pub fn made(&self, batch: &[usize]) -> Result<Vec<usize>> {
+    pub(crate) fn made(&self, batch: &[usize]) -> Result<Vec<usize>> {
         let shape = [batch, &self.shape.sizes()].concat();
         check_elements(num_elements(&shape)?)?;
         Ok(shape)
@@ -293,7 +293,7 @@ impl Leaf {
     }
 
     /// How many of the last dimensions make one cell.
-    pub fn cell_rank(&self) -> usize {
+    pub(crate) fn cell_rank(&self) -> usize {
         match &self.space {
             Space::Discrete(discrete) => discrete.class.rank(),
             _ => 0,
@@ -330,7 +330,7 @@ impl Space {
 }
 
 /// Refuses values of more than [`SPEC_ELEMENTS_MAX`] elements.
-pub fn check_elements(len: usize) -> Result<()> {
+pub(crate) fn check_elements(len: usize) -> Result<()> {
     if len <= SPEC_ELEMENTS_MAX {
         return Ok(());
     }
@@ -417,7 +417,7 @@ fn middle(low: f64, high: f64) -> f64 {
 }
 
 /// The counts of choices as a table.
-pub fn counts_of(counts: &[usize]) -> Result<Tensor> {
+pub(crate) fn counts_of(counts: &[usize]) -> Result<Tensor> {
     of_integers(
         Dtype::I64,
         &[counts.len()],
@@ -426,7 +426,7 @@ pub fn counts_of(counts: &[usize]) -> Result<Tensor> {
 }
 
 /// The class and choices of a discrete leaf.
-pub fn discrete(class: Class, counts: Tensor, mask: Option<Tensor>) -> Space {
+pub(crate) fn discrete(class: Class, counts: Tensor, mask: Option<Tensor>) -> Space {
     Space::Discrete(Discrete { class, counts, mask })
 }
 

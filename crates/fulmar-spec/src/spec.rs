@@ -329,7 +329,7 @@ impl TensorSpec {
 }
 
 /// The tensor that `value` must be.
-pub fn tensor(value: &Entry) -> Result<&Tensor> {
+pub(crate) fn tensor(value: &Entry) -> Result<&Tensor> {
     match value {
         Entry::Tensor(tensor) => Ok(tensor),
         other => {

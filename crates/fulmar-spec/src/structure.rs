@@ -222,7 +222,7 @@ impl TensorSpec {
 }
 
 /// Refuses to put `specs` into another one if the nesting would be past [`SPEC_DEPTH_MAX`].
-pub fn check_depth(specs: &[TensorSpec]) -> Result<()> {
+pub(crate) fn check_depth(specs: &[TensorSpec]) -> Result<()> {
     let depth = 1 + specs.iter().map(TensorSpec::depth).max().unwrap_or(0);
     if depth <= SPEC_DEPTH_MAX {
         return Ok(());
