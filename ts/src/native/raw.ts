@@ -332,11 +332,21 @@ export interface RawTensorDict extends RawOwner {
   indexSelect(indices: Float64Array): RawTensorDict
   select(pathsJson: string): RawTensorDict
   exclude(pathsJson: string): RawTensorDict
+  operate(operationJson: string): RawTensorDict
+  part(partitionJson: string): RawTensorDictList
+  setAt(indexJson: string, part: RawTensorDict): void
+  update(other: RawTensorDict): void
+  rename(old: string[], new_: string[], safe: boolean): void
+  setLocked(locked: boolean): void
+  locked(): boolean
   equals(other: RawTensorDict): boolean
 }
 
 export interface RawTensorDictList extends RawOwner {
   push(dict: RawTensorDict): void
+  count(): number
+  get(at: number): RawTensorDict
+  padSequence(value: number, mask: string | undefined): RawTensorDict
   stack(dim: number): RawTensorDict
   cat(dim: number): RawTensorDict
 }

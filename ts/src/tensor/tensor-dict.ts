@@ -1,7 +1,8 @@
 /** Ordered, nested dictionaries of tensors whose shapes all begin with one batch size. */
 
-import { call, FulmarError, Handle } from '../core/index.js'
+import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawTensorDict, type RawTensorDictList, raw } from '../native/index.js'
+import { type BatchIndex, indexJson, maskOf, positionsOf } from './batch-index.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged, raggedAround, withRawRagged } from './ragged.js'
 import { indices, Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -16,6 +17,20 @@ export type TensorDictEntry = Tensor | Ragged | TensorDict | NonTensorData | Non
 export interface TensorDictOptions {
   /** The dimensions with which the shape of every tensor begins; never inferred. @default [] */
   readonly batchSize?: readonly number[]
+}
+
+/** Options of {@link TensorDict.padSequence}. */
+export interface PadSequenceOptions {
+  /** What stands after the elements of shorter dictionaries; finite. @default 0 */
+  readonly value?: number
+  /** The key of a dictionary of bools to put beside them: true at elements, false at padding. @default none */
+  readonly mask?: string
+}
+
+/** Options of {@link TensorDict.rename}. */
+export interface RenameOptions {
+  /** Whether a key that is taken is refused instead of overwritten. @default false */
+  readonly safe?: boolean
 }
 
 // The door to the private part, for the functions below.
@@ -85,6 +100,29 @@ export class TensorDict {
    */
   static cat(dicts: readonly TensorDict[], dim = 0): TensorDict {
     return new TensorDict(() => joinedDicts(dicts, (list) => list.cat(dim)))
+  }
+
+  /**
+   * Stacks dictionaries with different first batch dimensions, with padding after the elements of shorter ones. Copies.
+   * @throws {FulmarError} `EMPTY` without dictionaries; `OUT_OF_RANGE` if one has no batch dimension or no element of a
+   *   dtype equals the value; `INCOMPATIBLE` if an entry is ragged; `UNKNOWN_NAME` for an unknown option.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const sequence = (ids: number[]) =>
+   *   TensorDict.from({ ids: Tensor.from(Int32Array.from(ids)) }, { batchSize: [ids.length] })
+   * const batch = TensorDict.padSequence([sequence([1, 2]), sequence([3])], { value: -1, mask: 'masks' })
+   * assert.deepEqual(batch.tensor('ids').data, Int32Array.of(1, 2, 3, -1))
+   * assert.deepEqual(batch.tensor(['masks', 'ids']).data, Uint8Array.of(1, 1, 1, 0))
+   * ```
+   */
+  static padSequence(dicts: readonly TensorDict[], options: PadSequenceOptions = {}): TensorDict {
+    checkKnownKeys('options', options, ['value', 'mask'])
+    const { value = 0, mask } = options
+    return new TensorDict(() => joinedDicts(dicts, (list) => list.padSequence(value, mask)))
   }
 
   /**
@@ -211,6 +249,234 @@ export class TensorDict {
     return this.#derive((dict) => dict.exclude(JSON.stringify(keys.map(pathOf))))
   }
 
+  /**
+   * The batch elements at `index`. Shares the elements, but a list or a mask copies.
+   * @throws {FulmarError} `OUT_OF_RANGE` if a position does not exist or the index takes up more dimensions than the batch
+   *   has; `SHAPE_MISMATCH` if a mask has another shape than its dimensions, or lists do not broadcast; `INCOMPATIBLE` at a
+   *   ragged entry whose rows would not keep one dimension; `MALFORMED` if an item is none.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const ids = Tensor.from(Int32Array.of(1, 2, 3, 4, 5, 6), { shape: [2, 3] })
+   * const batch = TensorDict.from({ ids }, { batchSize: [2, 3] })
+   * assert.deepEqual(batch.at('...', -1).tensor('ids').data, Int32Array.of(3, 6))
+   * assert.deepEqual(batch.at([1, 0], { step: 2 }).tensor('ids').data, Int32Array.of(4, 6, 1, 3))
+   * assert.deepEqual(batch.at([true, false], null).batchSize, [1, 1, 3])
+   * ```
+   */
+  at(...index: BatchIndex[]): TensorDict {
+    return this.#derive((dict) => dict.operate(`{"op":"at","index":${indexJson(index)}}`))
+  }
+
+  /**
+   * Writes the entries of `part` over the batch elements at `index`. Entries that it lacks stay; those that only it has are
+   * added, elsewhere 0, unless this is locked. Returns this dictionary; what was taken out of it keeps its elements.
+   * @throws {FulmarError} Those of {@link TensorDict.at}; `SHAPE_MISMATCH` if batch size or shapes differ; `INCOMPATIBLE`
+   *   if kinds or dtypes do, or an entry is ragged; `CLOSED` if a locked one would get a key. After an error nothing has
+   *   changed.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const ring = TensorDict.from({ id: Tensor.from(Int32Array.of(1, 2, 3)) }, { batchSize: [3] })
+   * const rows = TensorDict.from({ id: Tensor.from(Int32Array.of(8, 9)) }, { batchSize: [2] })
+   * ring.setAt([[2, 0]], rows)
+   * assert.deepEqual(ring.tensor('id').data, Int32Array.of(9, 2, 8))
+   * ```
+   */
+  setAt(index: readonly BatchIndex[], part: TensorDict): this {
+    const json = indexJson(index)
+    this.#native.call((dict) => part.#native.call((rows) => dict.setAt(json, rows)))
+    return this
+  }
+
+  /**
+   * The batch elements where `mask` is true, in one dimension in place of those that it covers. Copies.
+   * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools; those of {@link TensorDict.at}.
+   */
+  maskedSelect(mask: Tensor): TensorDict {
+    return this.at(mask.as('bool'))
+  }
+
+  /**
+   * The batch with `value`, a finite number, where `mask`, of its shape, is true. JSON values stay. Copies.
+   * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools or an entry is ragged; `SHAPE_MISMATCH` if it has
+   *   another shape; `OUT_OF_RANGE` if no element of a dtype equals `value`.
+   */
+  maskedFill(mask: Tensor, value: number): TensorDict {
+    return this.#operated({ op: 'maskedFill', mask: maskOf(mask), value })
+  }
+
+  /**
+   * In place of each batch element the one that `index`, integers of as many dimensions, names in dimension `dim`. Copies.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `index` does not lie within the batch but for `dim`; `OUT_OF_RANGE` if there is
+   *   no such dimension or position.
+   */
+  gather(dim: number, index: Tensor): TensorDict {
+    return this.#operated({ op: 'gather', dim, shape: index.shape, at: positionsOf(index) })
+  }
+
+  /**
+   * The same batch elements, row-major, under another batch size, in which one -1 is what is left. Copies only where it
+   * must.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if it holds another number of elements; `INCOMPATIBLE` at a ragged entry.
+   */
+  reshape(sizes: readonly number[]): TensorDict {
+    return this.#operated({ op: 'reshape', sizes })
+  }
+
+  /** {@link TensorDict.reshape} that never copies. @throws {FulmarError} `INCOMPATIBLE` if it would have to. */
+  view(sizes: readonly number[]): TensorDict {
+    return this.#operated({ op: 'view', sizes })
+  }
+
+  /**
+   * One batch dimension in place of those from `first` to `last`, both included.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or `last` comes before `first`.
+   */
+  flatten(first = 0, last = -1): TensorDict {
+    return this.#operated({ op: 'flatten', first, last })
+  }
+
+  /**
+   * Dimensions of `sizes`, in which one -1 is what is left, in place of dimension `dim`.
+   * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if they do not multiply up to it.
+   */
+  unflatten(dim: number, sizes: readonly number[]): TensorDict {
+    return this.#operated({ op: 'unflatten', dim, sizes })
+  }
+
+  /**
+   * The batch dimensions in another order. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension; `SHAPE_MISMATCH` if one is left out or comes twice.
+   */
+  permute(order: readonly number[]): TensorDict {
+    return this.#operated({ op: 'permute', order })
+  }
+
+  /** Exchanges two batch dimensions. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` without such a dimension. */
+  transpose(left: number, right: number): TensorDict {
+    return this.#operated({ op: 'transpose', left, right })
+  }
+
+  /** Inserts a dimension of length 1 before `dim`; -1 appends it. @throws {FulmarError} `OUT_OF_RANGE` past the batch. */
+  unsqueeze(dim: number): TensorDict {
+    return this.#operated({ op: 'unsqueeze', dim })
+  }
+
+  /**
+   * Without dimension `dim` if its length is 1, else the same; without `dim`, without every dimension of length 1.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension.
+   */
+  squeeze(dim?: number): TensorDict {
+    return this.#operated({ op: 'squeeze', dim })
+  }
+
+  /**
+   * Shows dimensions of length 1, and new ones in front, as often as `sizes` says. Shares the elements.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change; `LIMIT_EXCEEDED` above 2^30 elements.
+   */
+  expand(sizes: readonly number[]): TensorDict {
+    return this.#operated({ op: 'expand', sizes })
+  }
+
+  /** Copies beside each other, one count for each dimension. @throws {FulmarError} As {@link TensorDict.expand}. */
+  repeat(counts: readonly number[]): TensorDict {
+    return this.#operated({ op: 'repeat', counts })
+  }
+
+  /** Each part of dimension `dim` `count` times in a row. Copies. @throws {FulmarError} As {@link TensorDict.expand}. */
+  repeatInterleave(count: number, dim = 0): TensorDict {
+    return this.#operated({ op: 'repeatInterleave', count, dim })
+  }
+
+  /**
+   * `value`, a finite number, around the batch: `around[i]` says how many before and after the elements of dimension `i`.
+   * @throws {FulmarError} `SHAPE_MISMATCH` with more pairs than dimensions; `OUT_OF_RANGE` if no element of a dtype equals
+   *   `value`; `INCOMPATIBLE` at a ragged entry or a value of each element.
+   */
+  pad(around: readonly (readonly [before: number, after: number])[], value = 0): TensorDict {
+    return this.#operated({ op: 'pad', around, value })
+  }
+
+  /**
+   * Parts of `size` along a dimension, the last as long as is left, or parts of these sizes. Shares the elements.
+   * @throws {FulmarError} `OUT_OF_RANGE` without such a dimension or with size 0; `SHAPE_MISMATCH` if sizes do not add up.
+   */
+  split(size: number | readonly number[], dim = 0): TensorDict[] {
+    return this.#parted(
+      typeof size === 'number' ? { by: 'split', size, dim } : { by: 'splitSizes', sizes: size, dim },
+    )
+  }
+
+  /** At most `count` parts of one length, but for the last. @throws {FulmarError} As {@link TensorDict.split}. */
+  chunk(count: number, dim = 0): TensorDict[] {
+    return this.#parted({ by: 'chunk', count, dim })
+  }
+
+  /** The parts of a dimension, without it. @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension. */
+  unbind(dim = 0): TensorDict[] {
+    return this.#parted({ by: 'unbind', dim })
+  }
+
+  /**
+   * All entries that are no dictionaries, without nesting: the names of each key joined. Shares the elements.
+   * @throws {FulmarError} `INCOMPATIBLE` if two keys become one.
+   */
+  flattenKeys(separator = '.'): TensorDict {
+    return this.#operated({ op: 'flattenKeys', separator })
+  }
+
+  /**
+   * Entries with `separator` in their name at the path of names that it separates, after the others. Shares the elements.
+   * @throws {FulmarError} `INCOMPATIBLE` if a path leads to or through another entry; `EMPTY` without a separator.
+   */
+  unflattenKeys(separator = '.'): TensorDict {
+    return this.#operated({ op: 'unflattenKeys', separator })
+  }
+
+  /**
+   * Puts the entry at `old` at `key`. Returns this dictionary.
+   * @throws {FulmarError} `UNKNOWN_NAME` if there is none or for an unknown option; `INCOMPATIBLE` if `safe` and `key` is
+   *   taken; `CLOSED` if this is locked; those of {@link TensorDict.set}. After an error nothing has changed.
+   */
+  rename(old: TensorKey, key: TensorKey, options: RenameOptions = {}): this {
+    checkKnownKeys('options', options, ['safe'])
+    this.#native.call((dict) => dict.rename(pathOf(old), pathOf(key), options.safe ?? false))
+    return this
+  }
+
+  /**
+   * Puts all entries of `other` here, over those at the same keys; nested dictionaries merge. Returns this dictionary.
+   * @throws {FulmarError} Those of {@link TensorDict.set}. After an error nothing has changed.
+   */
+  update(other: TensorDict): this {
+    this.#native.call((dict) => other.#native.call((entries) => dict.update(entries)))
+    return this
+  }
+
+  /** Refuses other keys from now on, with `CLOSED`; {@link TensorDict.setAt} still writes. Returns this dictionary. */
+  lock(): this {
+    this.#native.call((dict) => dict.setLocked(true))
+    return this
+  }
+
+  /** Lets keys change again. Returns this dictionary. */
+  unlock(): this {
+    this.#native.call((dict) => dict.setLocked(false))
+    return this
+  }
+
+  /** Whether keys may not change. */
+  get isLocked(): boolean {
+    return this.#native.call((dict) => dict.locked())
+  }
+
   /** Whether batch size and entries are equal; the order of keys does not matter. */
   equals(other: TensorDict): boolean {
     return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
@@ -219,6 +485,19 @@ export class TensorDict {
   /** Gives the native memory back; what was taken out of it lives on. */
   [Symbol.dispose](): void {
     this.#native.free()
+  }
+
+  #operated(operation: object): TensorDict {
+    return this.#derive((dict) => dict.operate(JSON.stringify(operation)))
+  }
+
+  #parted(partition: object): TensorDict[] {
+    const list = this.#native.call((dict) => dict.part(JSON.stringify(partition)))
+    try {
+      return Array.from({ length: call(() => list.count()) }, (_, at) => new TensorDict(() => list.get(at)))
+    } finally {
+      list.free()
+    }
   }
 
   #derive(make: (dict: RawTensorDict) => RawTensorDict): TensorDict {
