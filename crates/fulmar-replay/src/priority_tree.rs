@@ -1,7 +1,7 @@
 //! A sum tree over the priorities of up to [`REPLAY_ROWS_MAX`] rows, exact in integers.
 //!
 //! A row's **leaf** is the `f32` that was set. Its **mass**, what draws are proportional to, is a pure function of it:
-//! `mass = max(1, floor(leaf / unit))` for a leaf above 0 and 0 for a leaf of 0, where `unit` is a power of two chosen
+//! `mass = max(1, round(leaf / unit))` for a leaf above 0 and 0 for a leaf of 0, where `unit` is a power of two chosen
 //! from the largest leaf. Sums of masses are integers, so they never drift, do not depend on the order of updates, are
 //! the same on every target, and every row with a leaf above 0 can be drawn, whatever the number of rows.
 //!
@@ -31,8 +31,8 @@ const FANOUT: usize = 8;
 const LINE: usize = 16;
 /// Queries that advance together.
 const CHUNK: usize = 64;
-/// Most bits of one mass: more would not be exact in the `f64` that scales a leaf.
-const MASS_BITS_MAX: u32 = 52;
+/// Most bits of one mass: a leaf is rounded to a whole number in an `f64`, which holds no more.
+const MASS_BITS_MAX: u32 = 51;
 /// The unit shrinks when the largest leaf has fallen this many powers of two below what the unit was chosen for.
 const SLACK_BITS: i32 = 8;
 
@@ -119,19 +119,19 @@ impl PriorityTree {
 
     /// What one unit of mass is worth as a priority, a power of two.
     ///
-    /// The largest leaf has at least 63 - 9 - log2(capacity) bits, at most 52: 27 for 100 million rows, 34 for a million.
+    /// The largest leaf has at least 63 - 9 - log2(capacity) bits, at most 51: 27 for 100 million rows, 34 for a million.
     #[must_use]
     pub fn unit(&self) -> f64 {
         power_of_two(self.top - self.mass_bits as i32)
     }
 
-    /// The sum of all leaves, each rounded down to a multiple of [`PriorityTree::unit`].
+    /// The sum of all leaves, each rounded to a multiple of [`PriorityTree::unit`].
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.total() as f64 * self.unit()
     }
 
-    /// The sum of the leaves of rows `start..end`, each rounded down to a multiple of [`PriorityTree::unit`].
+    /// The sum of the leaves of rows `start..end`, each rounded to a multiple of [`PriorityTree::unit`].
     ///
     /// # Errors
     /// `OutOfRange` if the range is empty or reaches beyond the capacity.
@@ -329,16 +329,22 @@ impl PriorityTree {
         left[..masses.len()].copy_from_slice(masses);
         for level in self.levels.iter().rev() {
             for (left, place) in left.iter_mut().zip(&mut place).take(masses.len()) {
-                // A mass beyond the total stays on the first child; its row is set last.
-                let Node(sums) = level[*place];
-                let child = sums.iter().filter(|&&sum| sum <= *left).count() % FANOUT;
-                *left -= if child == 0 { 0 } else { sums[child - 1] };
+                // A mass beyond the total stays on the first child; its row is set last. No branch depends on the mass.
+                let Node(sums) = &level[*place];
+                let child = sums.iter().map(|sum| usize::from(sum <= left)).sum::<usize>() % FANOUT;
+                let before = sums[(child + FANOUT - 1) % FANOUT];
+                *left -= if child == 0 { 0 } else { before };
                 *place = *place * FANOUT + child;
             }
         }
+        // All lines are fetched before the first is read, so that their cache misses overlap.
+        let mut lines = [Line::default(); CHUNK];
+        for (line, &place) in lines.iter_mut().zip(&place).take(masses.len()) {
+            *line = self.lines[place];
+        }
         for (index, row) in rows.iter_mut().enumerate() {
             if masses[index] < total {
-                *row = place[index] * LINE + lane_at(self.lines[place[index]], left[index], scale);
+                *row = place[index] * LINE + lane_at(&lines[index], left[index], scale);
             }
         }
     }
@@ -415,21 +421,23 @@ impl PriorityTree {
 }
 
 /// The lane of `line` on which `mass`, counted from the line's beginning, falls.
-fn lane_at(line: Line, mut mass: u64, scale: f64) -> usize {
-    for (lane, &key) in line.0.iter().enumerate() {
-        let own = mass_of(key, scale);
-        if mass < own {
-            return lane;
-        }
-        mass -= own;
+fn lane_at(line: &Line, mass: u64, scale: f64) -> usize {
+    let masses = line.0.map(|key| mass_of(key, scale));
+    let (mut sum, mut lane) = (0, 0);
+    for own in masses {
+        sum += own;
+        lane += usize::from(sum <= mass);
     }
-    0
+    lane % LINE
 }
 
+/// The mass of a key, without a branch or a conversion that lanes of a vector unit do not have.
 fn mass_of(key: u32, scale: f64) -> u64 {
-    // A product with a power of two is exact, and so is the cut: the same integer on every target.
-    let mass = (f64::from(f32::from_bits(key.saturating_sub(1))) * scale) as u64;
-    mass.max(u64::from(key > 1))
+    const INTEGERS: f64 = 4_503_599_627_370_496.0; // 2^52: from here on to 2^53, doubles are the integers
+    let leaf = f64::from(f32::from_bits(key - u32::from(key != 0)));
+    // A product with a power of two is exact and so is the rounding of the sum: the same integer on every target.
+    let scaled = if leaf > 0.0 { (leaf * scale).max(1.0) } else { 0.0 };
+    (scaled + INTEGERS).to_bits() - INTEGERS.to_bits()
 }
 
 fn leaf_of(key: u32) -> Option<f32> {

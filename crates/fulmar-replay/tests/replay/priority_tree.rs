@@ -20,7 +20,7 @@ fn a_sum_tree_does_what_the_golden_rows_say() {
                 "query" => {
                     for ((l, r), expected) in ranges(op) {
                         let got = tree.sum_in(l, r).unwrap();
-                        // Ours is a sum of integers: every leaf is cut to a whole number of units.
+                        // Ours is a sum of integers: every leaf is rounded to a whole number of units.
                         let slack = 1e-6 * expected + (r - l) as f64 * tree.unit();
                         assert!((got - expected).abs() <= slack, "{what}: got {got}");
                     }
@@ -112,7 +112,9 @@ struct Naive(Vec<Option<f32>>);
 
 impl Naive {
     fn masses(&self, unit: f64) -> Vec<u64> {
-        let mass = |leaf: f32| if leaf > 0.0 { ((f64::from(leaf) / unit).floor() as u64).max(1) } else { 0 };
+        let mass = |leaf: f32| {
+            if leaf > 0.0 { ((f64::from(leaf) / unit).round_ties_even() as u64).max(1) } else { 0 }
+        };
         self.0.iter().map(|leaf| leaf.map_or(0, mass)).collect()
     }
 
