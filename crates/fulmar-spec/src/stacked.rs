@@ -222,7 +222,7 @@ fn joined(parts: &[Entry], dim: usize) -> Result<Entry> {
         _ => None,
     };
     if let Some(dicts) = parts.iter().map(of).collect::<Option<Vec<TensorDict>>>() {
-        return TensorDict::stack(&dicts, dim).map(Entry::Dict);
+        return joined_dicts(&dicts, dim).map(Entry::Dict);
     }
     if parts.iter().all(|part| *part == parts[0]) {
         return Ok(parts[0].clone());
@@ -230,4 +230,19 @@ fn joined(parts: &[Entry], dim: usize) -> Result<Entry> {
     let detail =
         "stacked values must be tensors, dictionaries or one JSON value: got JSON values that differ";
     Err(Error::new(ErrorKind::Incompatible, detail))
+}
+
+/// Unlike [`TensorDict::stack`] it makes a ragged entry of tensors whose first dimensions differ.
+fn joined_dicts(dicts: &[TensorDict], dim: usize) -> Result<TensorDict> {
+    let mut batch = dicts[0].batch_size().to_vec();
+    batch.insert(dim, dicts.len());
+    let mut whole = TensorDict::new(&batch)?;
+    for name in dicts.iter().flat_map(TensorDict::entries).map(|(name, _)| name) {
+        if whole.get(name).is_some() {
+            continue;
+        }
+        let parts = dicts.iter().map(|dict| dict.entry(name).cloned()).collect::<Result<Vec<_>>>()?;
+        whole.set(name, joined(&parts, dim).map_err(|error| error.at(format!("{name:?}")))?)?;
+    }
+    Ok(whole)
 }

@@ -1,11 +1,14 @@
 //! What becomes of a spec that is reshaped, indexed or converted.
 
 use fulmar_core::Dtype;
-use fulmar_spec::{At, Shape, TensorSpec};
+use fulmar_spec::{
+    At, Composite, Shape, TensorSpec, check_no_exclusive_keys, consolidate_spec, contains_lazy_spec,
+};
 use serde_json::{Value, json};
 
 use crate::Outcome::{self, Decided, Same, Skipped, Wrong};
 use crate::form::described;
+use crate::value::same;
 
 /// What reshapes, indexes or converts the spec itself.
 pub(crate) fn structural(spec: &TensorSpec, name: &str, op: &Value, build: &Value) -> Outcome {
@@ -70,9 +73,20 @@ pub(crate) fn structural(spec: &TensorSpec, name: &str, op: &Value, build: &Valu
         "to_one_hot_spec" => moved(spec.to_one_hot_spec(), want, build),
         "to_categorical_spec" => moved(spec.to_categorical_spec(), want, build),
         "empty" => Skipped("empty"),
-        "contains_lazy" => Skipped("contains_lazy_spec"),
-        "no_exclusive" => Skipped("check_no_exclusive_keys"),
-        "consolidate" => Skipped("consolidate_spec"),
+        "contains_lazy" => same(json!(contains_lazy_spec(spec)) == *want.unwrap(), String::new),
+        "no_exclusive" => match (check_no_exclusive_keys(spec), want.unwrap()) {
+            (got, want) if json!(got) == *want => Same,
+            (false, _) => Decided("nested exclusive keys are found"),
+            (got, _) => Wrong(got.to_string()),
+        },
+        "consolidate" if matches!(spec.kind(), "Composite" | "StackedComposite") => {
+            moved(consolidate_spec(spec), want, build)
+        }
+        "consolidate" => {
+            let mut outer = Composite::new([]).unwrap();
+            outer.set("a", spec.clone()).unwrap();
+            moved(consolidate_spec(&outer.into()), want, build)
+        }
         "index" => Skipped("index"),
         "refine_names" => Skipped("names of dimensions"),
         "lock" | "unlock" | "sub_unlock" => Skipped("locks: a shared reference is the lock"),
