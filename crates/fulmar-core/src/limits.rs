@@ -7,7 +7,7 @@ pub const SAFETENSORS_HEADER_BYTES_MAX: usize = 100_000_000;
 pub const TENSOR_RANK_MAX: usize = 16;
 
 /// Most elements that a tensor shows when it shows some of its storage more than once.
-pub const TENSOR_EXPANDED_MAX: usize = 1 << 30;
+pub const TENSOR_EXPANDED_MAX: usize = 1 << 27;
 
 /// Deepest nesting of keys in a `TensorDict`.
 pub const TENSOR_DICT_DEPTH_MAX: usize = 32;

@@ -4,6 +4,7 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result};
 
 use crate::element::{Element, with_element};
 use crate::index::Index;
+use crate::storage::reserved;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -29,7 +30,7 @@ impl Tensor {
         shape[dim] = indices.len();
         let (outer, inner) = around(&self.shape, dim);
         with_element!(self.dtype, T => {
-            let dense = self.contiguous();
+            let dense = self.dense()?;
             let elements = dense.as_slice::<T>()?;
             let starts = (0..outer).flat_map(|block| indices.iter().map(move |index| (block * len + index) * inner));
             Self::from_vec(&shape, starts.flat_map(|start| &elements[start..start + inner]).copied().collect())
@@ -150,8 +151,8 @@ fn cat_elements<T: Element>(parts: &[Tensor], dim: usize) -> Result<Tensor> {
     let mut shape = parts[0].shape.clone();
     shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
     let (outer, inner) = around(&shape, dim);
-    let dense: Vec<_> = parts.iter().map(Tensor::contiguous).collect();
-    let mut values = Vec::with_capacity(outer * shape[dim] * inner);
+    let dense = parts.iter().map(Tensor::dense).collect::<Result<Vec<_>>>()?;
+    let mut values = reserved(outer * shape[dim] * inner)?;
     for block in 0..outer {
         for part in &dense {
             let block_len = part.shape[dim] * inner;

@@ -315,7 +315,7 @@ impl Places {
         let dense = with_element!(view.dtype, T => Tensor::from_vec(&shape, self.copied::<T>(view, len)?))?;
         let (picked, before, rank) = (self.picked.len(), self.before, shape.len());
         let order: Vec<_> = (picked..picked + before).chain(0..picked).chain(picked + before..rank).collect();
-        Ok(dense.permute(&order)?.contiguous())
+        dense.permute(&order)?.dense()
     }
 
     fn copied<T: Element>(&self, view: &Tensor, len: usize) -> Result<Vec<T>> {
@@ -349,6 +349,9 @@ impl Places {
 }
 
 /// The shape to which both can be expanded.
+///
+/// # Errors
+/// `ShapeMismatch` if they differ where neither is 1.
 pub fn broadcast(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
     let rank = left.len().max(right.len());
     let dim_of =

@@ -22,7 +22,7 @@ impl Tensor {
         self.check_holds_same(shape)?;
         let (source, strides) = match self.strides_for(shape) {
             Some(strides) => (self.clone(), strides),
-            None => (self.copied(), contiguous_strides(shape)),
+            None => (self.dense()?, contiguous_strides(shape)),
         };
         Ok(Self { shape: shape.to_vec(), strides, ..source })
     }

@@ -7,7 +7,7 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use half::{bf16, f16};
 
 use crate::element::{Element, with_element};
-use crate::storage::{Storage, Stored, zeroed};
+use crate::storage::{Storage, Stored, reserved, zeroed};
 
 /// An n-dimensional array. Cloning and all views share the elements; writing copies them first if they are shared.
 ///
@@ -241,10 +241,10 @@ impl Tensor {
     /// Copies the elements out, row-major.
     ///
     /// # Errors
-    /// `Incompatible` if `T` is not the dtype.
+    /// `Incompatible` if `T` is not the dtype; `LimitExceeded` if there is no memory for them.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let elements = self.elements::<T>()?;
-        let mut values = Vec::with_capacity(self.num_elements());
+        let mut values = reserved(self.num_elements())?;
         for run in self.runs() {
             values.extend_from_slice(&elements[run]);
         }
@@ -292,6 +292,14 @@ impl Tensor {
     pub fn copied(&self) -> Self {
         let storage = with_element!(self.dtype, T => T::store(self.to_vec::<T>().unwrap_or_default()));
         Self::over(storage, self.dtype, &self.shape)
+    }
+
+    /// [`Tensor::contiguous`] that answers a lack of memory with `LimitExceeded`.
+    pub(crate) fn dense(&self) -> Result<Self> {
+        if self.is_contiguous() {
+            return Ok(self.clone());
+        }
+        with_element!(self.dtype, T => Self::from_vec(&self.shape, self.to_vec::<T>()?))
     }
 
     /// The whole storage as `T`.

@@ -379,7 +379,7 @@ export class TensorDict {
 
   /**
    * Shows dimensions of length 1, and new ones in front, as often as `sizes` says. Shares the elements.
-   * @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change; `LIMIT_EXCEEDED` above 2^30 elements.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change; `LIMIT_EXCEEDED` above 2^27 elements.
    */
   expand(sizes: readonly number[]): TensorDict {
     return this.#operated({ op: 'expand', sizes })

@@ -1,3 +1,5 @@
+/** Tests what `TensorDict` does with the whole batch and with keys: index, shape, parts, padding, renaming and locking. */
+
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { NonTensorData, NonTensorStack, Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
