@@ -139,7 +139,7 @@ impl Leaf {
         }
         let mut dims = self.shape.dims()[..self.shape.rank() - old.class.rank()].to_vec();
         if class.is_one_hot() {
-            dims.push(Some(old.count_rows()?[..old.num_choices()].iter().sum()));
+            dims.push(Some(old.count_rows()?.iter().take(old.num_choices()).sum()));
         } else if class.rank() == 1 {
             dims.push(Some(old.num_choices()));
         }
@@ -153,14 +153,15 @@ impl Leaf {
         };
         let choices = from.choices(other, value)?;
         let cells = from.cells(value.shape());
+        let sizes = self.shape.sizes();
+        let shape = [cells, &sizes[self.shape.rank() - self.cell_rank()..]].concat();
+        check_elements(num_elements(&shape)?)?;
         let mut out = Vec::new();
         own.each(cells, |at, cell| {
             cell.write(&choices[at], &mut out);
             Ok(())
         })?;
-        let sizes = self.shape.sizes();
-        let inner = &sizes[self.shape.rank() - self.cell_rank()..];
-        of_floats(self.dtype, &[cells, inner].concat(), out)
+        of_floats(self.dtype, &shape, out)
     }
 }
 
@@ -236,10 +237,10 @@ fn enumerate_composite(composite: &Composite, use_mask: bool) -> Result<TensorDi
     let mut repeat = total;
     for (name, entry, len) in leaves {
         repeat = repeat.checked_div(len).unwrap_or(0);
+        check_elements(total.saturating_mul(elements(&entry) / len.max(1)))?;
         let rows: Vec<usize> = (0..total).map(|row| row / repeat % len).collect();
         match entry {
             Entry::Tensor(tensor) => {
-                check_elements(num_elements(&[&[total], &tensor.shape()[1..]].concat())?)?;
                 dict.set(name, tensor.index_select(0, &rows)?)?;
             }
             Entry::Dict(inner) => dict.set(name, inner.index_select(&rows)?)?,
@@ -247,6 +248,15 @@ fn enumerate_composite(composite: &Composite, use_mask: bool) -> Result<TensorDi
         }
     }
     Ok(dict)
+}
+
+/// How many elements all tensors of `entry` hold.
+fn elements(entry: &Entry) -> usize {
+    match entry {
+        Entry::Tensor(tensor) => tensor.num_elements(),
+        Entry::Dict(dict) => dict.entries().map(|(_, entry)| elements(entry)).fold(0, usize::saturating_add),
+        _ => 0,
+    }
 }
 
 /// Counts on, the last choice fastest.

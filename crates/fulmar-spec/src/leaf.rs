@@ -339,18 +339,23 @@ pub(crate) fn check_elements(len: usize) -> Result<()> {
 }
 
 fn check_bounds(low: &Tensor, high: &Tensor) -> Result<()> {
-    let shape = if low.rank() > high.rank() { low.shape() } else { high.shape() };
-    let wider = |shape: &[usize], other: &[usize]| -> Vec<usize> {
-        let skip = shape.len() - other.len();
-        shape
-            .iter()
-            .enumerate()
-            .map(|(at, len)| if at < skip { *len } else { (*len).max(other[at - skip]) })
-            .collect()
-    };
-    let shape = wider(shape, if low.rank() > high.rank() { high.shape() } else { low.shape() });
-    let (low, high) = (spread(low, &shape, floats)?, spread(high, &shape, floats)?);
-    match low.iter().zip(&high).find(|(low, high)| low.is_nan() || high.is_nan() || low > high) {
+    let (long, short) = if low.rank() > high.rank() { (low, high) } else { (high, low) };
+    let skip = long.rank() - short.rank();
+    let mut shape = long.shape().to_vec();
+    for (len, other) in shape[skip..].iter_mut().zip(short.shape()) {
+        *len = if *len == 1 { *other } else { *len };
+    }
+    check_elements(num_elements(&shape)?)?;
+    if is_whole(low.dtype()) {
+        return check_ordered(&spread(low, &shape, integers)?, &spread(high, &shape, integers)?);
+    }
+    check_ordered(&spread(low, &shape, floats)?, &spread(high, &shape, floats)?)
+}
+
+/// Refuses NaN too, which no number is at most.
+fn check_ordered<T: PartialOrd + std::fmt::Display>(low: &[T], high: &[T]) -> Result<()> {
+    match low.iter().zip(high).find(|(low, high)| low.partial_cmp(high).is_none_or(std::cmp::Ordering::is_gt))
+    {
         Some((low, high)) => {
             let detail = format!("low must be at most high: got {low} and {high}");
             Err(Error::new(ErrorKind::OutOfRange, detail))

@@ -150,6 +150,8 @@ impl Stacked {
         let (rank, own) = match value {
             Entry::Tensor(tensor) => (tensor.rank(), self.shape().rank()),
             Entry::Dict(dict) => (dict.batch_size().len(), self.shape().rank()),
+            // One value stands for all.
+            Entry::NonTensor(values) if values.shape().is_none() => return Ok(0),
             Entry::Ragged(ragged) if self.dim == 0 && ragged.num_rows() == self.specs.len() => return Ok(0),
             other => {
                 let detail = format!(

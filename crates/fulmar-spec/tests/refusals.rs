@@ -67,6 +67,32 @@ fn integers_past_2_to_the_53_are_compared_exactly() {
 }
 
 #[test]
+fn bounds_past_2_to_the_53_are_ordered_exactly() {
+    let bound = |x: i64| Tensor::from_vec(&[], vec![x]).unwrap();
+    let top = 1_i64 << 53;
+    assert_eq!(
+        kind(TensorSpec::bounded_by(&bound(top + 1), &bound(top), [], Dtype::I64)),
+        ErrorKind::OutOfRange
+    );
+}
+
+#[test]
+fn specs_of_no_elements_have_values_of_none() {
+    let none = TensorSpec::from_json(r#"{"type":"Bounded","shape":[0],"low":[0],"high":[]}"#).unwrap();
+    assert!(none.contains(&none.rand(&mut Rng::new(1), &[3]).unwrap()));
+    let nested = TensorSpec::from_json(r#"{"type":"MultiCategorical","nvec":[[1,2],[3,4]]}"#).unwrap();
+    let none = nested.at(&[At::Range(0..0)]).unwrap();
+    assert_eq!(none.shape(), [0, 2].into());
+    assert!(none.contains(&none.rand(&mut Rng::new(1), &[3]).unwrap()));
+    assert_eq!(kind(none.to_one_hot_spec()), ErrorKind::Empty);
+    let mut masked = TensorSpec::categorical(3, [2], Dtype::I64).unwrap();
+    let flags = vec![true, false, false, false, true, true];
+    masked.update_mask(Some(Tensor::from_vec(&[2, 3], flags).unwrap())).unwrap();
+    let none = masked.at(&[At::Indices(Vec::new())]).unwrap();
+    assert!(none.contains(&none.zero(&[2]).unwrap()));
+}
+
+#[test]
 fn projection_rounds_and_clamps_indices() {
     let spec = TensorSpec::categorical(10, [7], Dtype::I64).unwrap();
     let want: Entry = Tensor::from_vec(&[7], vec![0_i64, 0, 0, 1, 9, 9, 9]).unwrap().into();
@@ -200,6 +226,11 @@ fn json_that_is_no_spec_is_refused() {
     assert_eq!(parse(r#"{"type":"Bounded","low":[0,1],"high":[1,2,3]}"#), ErrorKind::ShapeMismatch);
     assert_eq!(parse(r#"{"type":"Binary"}"#), ErrorKind::ShapeMismatch);
     assert_eq!(parse(r#"{"type":"Choice"}"#), ErrorKind::Malformed);
+    assert_eq!(parse(r#"{"type":"OneHot","n":3,"shape":[]}"#), ErrorKind::ShapeMismatch);
+    assert_eq!(
+        parse(r#"{"type":"Bounded","shape":[1],"low":[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]],"high":1}"#),
+        ErrorKind::LimitExceeded
+    );
     assert_eq!(parse("["), ErrorKind::Malformed);
 }
 
@@ -245,6 +276,17 @@ fn values_have_so_many_elements_and_no_more() {
     let wide = TensorSpec::multi_categorical(&[1 << 15, 1 << 15], [2], Dtype::I64).unwrap();
     assert_eq!(wide.cardinality().unwrap(), Some(1 << 30));
     assert_eq!(kind(wide.enumerate(false)), ErrorKind::LimitExceeded);
+    let mut both = Composite::new([]).unwrap();
+    for name in ["a", "b"] {
+        both.set(
+            [name, "n"],
+            TensorSpec::categorical(1 << 14, [1, 2, 8], Dtype::U8).unwrap().to_dtype(Dtype::I16).unwrap(),
+        )
+        .unwrap();
+    }
+    assert_eq!(kind(TensorSpec::from(both).enumerate(false)), ErrorKind::LimitExceeded);
+    let actions = TensorSpec::one_hot(1 << 28, [3, 1 << 28], Dtype::Bool).unwrap();
+    assert_eq!(kind(actions.encode(&json!([1, 2, 3]))), ErrorKind::LimitExceeded);
     assert_eq!(TensorSpec::binary([127], Dtype::I8).unwrap().cardinality().unwrap(), Some(1 << 127));
     assert_eq!(kind(TensorSpec::binary([128], Dtype::I8).unwrap().cardinality()), ErrorKind::LimitExceeded);
 }
