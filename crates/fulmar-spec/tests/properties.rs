@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_core::{Dtype, Rng};
-use fulmar_spec::{At, Choice, Composite, NonTensorSpec, TensorSpec};
+use fulmar_spec::{
+    At, Choice, Composite, NonTensorSpec, Shape, TensorSpec, check_no_exclusive_keys, consolidate_spec,
+};
 use fulmar_tensor::{Entry, Tensor};
 use proptest::prelude::*;
 use serde_json::json;
@@ -210,6 +212,88 @@ proptest! {
         for (at, row) in rows.iter().enumerate() {
             prop_assert!(!rows[..at].contains(row));
         }
+    }
+}
+
+/// Any structural operation, most of them refused.
+#[derive(Debug, Clone)]
+enum Move {
+    Expand(Vec<i64>),
+    Reshape(Vec<i64>),
+    Flatten(usize, usize),
+    Unflatten(usize, Vec<i64>),
+    Unsqueeze(usize),
+    Squeeze(usize),
+    SqueezeAll,
+    Unbind(usize),
+    At(Vec<At>),
+    Stack(usize),
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    let dims = || prop::collection::vec(-2..7_i64, 0..4);
+    let at = prop_oneof![
+        (0..4_usize).prop_map(At::Index),
+        (0..4_usize, 0..4_usize).prop_map(|(start, end)| At::Range(start..end)),
+        prop::collection::vec(0..3_usize, 0..3).prop_map(At::Indices),
+        Just(At::New),
+        Just(At::All),
+        Just(At::Ellipsis),
+    ];
+    prop_oneof![
+        dims().prop_map(Move::Expand),
+        dims().prop_map(Move::Reshape),
+        (0..3_usize, 0..3_usize).prop_map(|(first, last)| Move::Flatten(first, last)),
+        (0..3_usize, dims()).prop_map(|(dim, sizes)| Move::Unflatten(dim, sizes)),
+        (0..4_usize).prop_map(Move::Unsqueeze),
+        (0..4_usize).prop_map(Move::Squeeze),
+        Just(Move::SqueezeAll),
+        (0..3_usize).prop_map(Move::Unbind),
+        prop::collection::vec(at, 0..4).prop_map(Move::At),
+        (0..3_usize).prop_map(Move::Stack),
+    ]
+}
+
+impl Move {
+    fn of(&self, spec: &TensorSpec, other: &TensorSpec) -> fulmar_spec::Result<TensorSpec> {
+        match self {
+            Self::Expand(dims) => spec.expand(Shape::from_signed(dims)?),
+            Self::Reshape(dims) => spec.reshape(Shape::from_signed(dims)?),
+            Self::Flatten(first, last) => spec.flatten(*first, *last),
+            Self::Unflatten(dim, sizes) => spec.unflatten(*dim, Shape::from_signed(sizes)?),
+            Self::Unsqueeze(dim) => spec.unsqueeze(*dim),
+            Self::Squeeze(dim) => spec.squeeze(*dim),
+            Self::SqueezeAll => spec.squeeze_all(),
+            Self::Unbind(dim) => {
+                spec.unbind(*dim).map(|parts| parts.into_iter().next_back().unwrap_or_else(|| spec.clone()))
+            }
+            Self::At(index) => spec.at(index),
+            Self::Stack(dim) => TensorSpec::stack(&[spec.clone(), other.clone()], *dim),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_structure_gives_is_a_spec_whose_draws_are_its_own(
+        first in specs(), second in specs(), moves in prop::collection::vec(moves(), 1..6), seed: u64,
+    ) {
+        let mut spec = first;
+        for step in moves {
+            spec = step.of(&spec, &second).unwrap_or(spec);
+        }
+        prop_assert_eq!(TensorSpec::unbind(&spec.unsqueeze(0).unwrap(), 0).unwrap(), [spec.clone()]);
+        // Stacks of shapes that differ past their first dimension have no value.
+        if let Ok(value) = spec.rand(&mut Rng::new(seed), &[]) {
+            prop_assert_eq!(spec.check(&value), Ok(()));
+            prop_assert_eq!(spec.project(&value).unwrap(), value);
+        } else {
+            prop_assert!(fulmar_spec::contains_lazy_spec(&spec));
+        }
+        let _ = (spec.cardinality(), spec.to_one_hot_spec(), spec.to_categorical_spec(), spec.one(&[2]));
+        let _ = (consolidate_spec(&spec), check_no_exclusive_keys(&spec), spec.to_dtype(Dtype::Bool));
     }
 }
 
