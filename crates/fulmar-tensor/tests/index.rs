@@ -223,6 +223,45 @@ proptest! {
     }
 
     #[test]
+    fn gather_reads_what_its_index_names_in_one_dimension(
+        (shape, dim, index_shape, picks) in (1..4_usize, 1..4_usize, 1..4_usize, 0..3_usize).prop_flat_map(|(a, b, c, dim)| {
+            let shape = vec![a, b, c];
+            let within: Vec<_> = (0..3).map(|at| if at == dim { 0..5 } else { 0..shape[at] + 1 }).collect();
+            let end = shape[dim] as i64;
+            (Just(shape), Just(dim), within).prop_flat_map(move |(shape, dim, index_shape)| {
+                let count = index_shape.iter().product::<usize>();
+                (Just(shape), Just(dim), Just(index_shape), vec(-end..end, count))
+            })
+        }),
+    ) {
+        let mut dict = TensorDict::new(&shape).unwrap();
+        dict.set("id", numbered(&shape)).unwrap();
+        let index = Tensor::from_vec(&index_shape, picks.clone()).unwrap();
+        let gathered = dict.gather(dim as isize - 3, &index).unwrap();
+        let want: Vec<_> = coordinates(&index_shape).into_iter().zip(picks).map(|(mut at, pick)| {
+            at[dim] = from_start(pick, shape[dim]) as usize;
+            element(&numbered(&shape), &at)
+        }).collect();
+        prop_assert_eq!(gathered.batch_size(), &index_shape);
+        prop_assert_eq!(gathered.tensor("id").unwrap().to_vec::<i64>().unwrap(), want);
+    }
+
+    #[test]
+    fn padding_stands_around_the_elements(shape in vec(0..3_usize, 1..3), around in vec((0..3_usize, 0..3_usize), 0..3)) {
+        let around = &around[..around.len().min(shape.len())];
+        let padded = numbered(&shape).pad(around, -1.0).unwrap();
+        let want: Vec<_> = coordinates(padded.shape()).iter().map(|at| {
+            let inner: Option<Vec<_>> = at.iter().enumerate().map(|(dim, at)| {
+                let before = around.get(dim).map_or(0, |(before, _)| *before);
+                at.checked_sub(before).filter(|at| *at < shape[dim])
+            }).collect();
+            inner.map_or(-1, |inner| element(&numbered(&shape), &inner))
+        }).collect();
+        let longer: Vec<_> = shape.iter().enumerate().map(|(dim, len)| len + around.get(dim).map_or(0, |(before, after)| before + after)).collect();
+        prop_assert_eq!((padded.shape(), padded.to_vec::<i64>().unwrap()), (&longer[..], want));
+    }
+
+    #[test]
     fn repeat_reads_modulo(shape in vec(0..3_usize, 1..3), counts in vec(0..3_usize, 2)) {
         let tensor = numbered(&shape);
         let repeated = tensor.repeat(&counts[..shape.len()]).unwrap();
