@@ -33,6 +33,9 @@ pub use sampler::prompt_group::{
 };
 pub use sampler::random::{RandomSampler, RandomSamplerState};
 pub use sampler::slice::{SliceOptions, SliceSampler, SliceSamplerState, Slices, Span};
+pub use sampler::slice_without_replacement::{
+    SliceSamplerWithoutReplacement, SliceSamplerWithoutReplacementState,
+};
 pub use sampler::staleness::{StaleRows, StalenessAwareSampler, StalenessAwareSamplerState};
 pub use sampler::without_replacement::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,

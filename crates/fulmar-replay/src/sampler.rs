@@ -5,5 +5,6 @@ pub(crate) mod prioritized;
 pub(crate) mod prompt_group;
 pub(crate) mod random;
 pub(crate) mod slice;
+pub(crate) mod slice_without_replacement;
 pub(crate) mod staleness;
 pub(crate) mod without_replacement;

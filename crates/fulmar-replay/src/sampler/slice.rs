@@ -84,7 +84,7 @@ pub struct Slices {
 /// ```
 #[derive(Debug, Clone)]
 pub struct SliceSampler {
-    options: SliceOptions,
+    pub(crate) options: SliceOptions,
     index: TrajectoryIndex,
     rng: Rng,
 }
@@ -147,20 +147,10 @@ impl SliceSampler {
     /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not divisible by the
     /// slices, or steps of one, that are wanted, or if no trajectory is long enough.
     pub fn sample(&mut self, count: usize) -> Result<Slices> {
-        checked_draw(self.index.len(), count)?;
-        let part = self.options.num_slices.or(self.options.slice_len).unwrap_or(1);
-        if !count.is_multiple_of(part) {
-            let detail = format!("count must be divisible by {part}: got {count}");
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
-        let (num_slices, slice_len) =
-            if self.options.num_slices.is_some() { (part, count / part) } else { (count / part, part) };
-        check_spans(&self.options, slice_len)?;
+        let (num_slices, slice_len) = self.shape(count)?;
         let num_long = self.index.num_long(if self.options.strict_length { slice_len } else { 1 }) as u64;
         if num_long == 0 {
-            let longest = self.index.trajectories().map(|one| one.len).max().unwrap_or_default();
-            let detail = format!("a trajectory must have {slice_len} steps: the longest has {longest}");
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
+            return Err(self.too_short(slice_len));
         }
         let mut slices = Slices::default();
         for _ in 0..num_slices {
@@ -194,8 +184,34 @@ impl SliceSampler {
         Ok(sampler)
     }
 
+    /// Slices of a batch of `count` rows, and steps of each.
+    pub(crate) fn shape(&self, count: usize) -> Result<(usize, usize)> {
+        checked_draw(self.index.len(), count)?;
+        let part = self.options.num_slices.or(self.options.slice_len).unwrap_or(1);
+        if !count.is_multiple_of(part) {
+            let detail = format!("count must be divisible by {part}: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let (num_slices, slice_len) =
+            if self.options.num_slices.is_some() { (part, count / part) } else { (count / part, part) };
+        check_spans(&self.options, slice_len)?;
+        Ok((num_slices, slice_len))
+    }
+
+    /// The error that no trajectory is long enough.
+    pub(crate) fn too_short(&self, slice_len: usize) -> Error {
+        let longest = self.index.trajectories().map(|one| one.len).max().unwrap_or_default();
+        let detail = format!("a trajectory must have {slice_len} steps: the longest has {longest}");
+        Error::new(ErrorKind::OutOfRange, detail)
+    }
+
     /// Draws one slice of `trajectory`.
-    fn take(&mut self, trajectory: Trajectory, slice_len: usize, slices: &mut Slices) -> Result<()> {
+    pub(crate) fn take(
+        &mut self,
+        trajectory: Trajectory,
+        slice_len: usize,
+        slices: &mut Slices,
+    ) -> Result<()> {
         let seq = slice_len.min(trajectory.len);
         let cut = |span| match span {
             Span::None => 0,
