@@ -28,6 +28,7 @@ pub use sampler::consuming::{ConsumingSampler, ConsumingSamplerState};
 pub use sampler::prioritized::{
     PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, WeightedRows,
 };
+pub use sampler::prioritized_slice::{PrioritizedSliceSampler, PrioritizedSliceSamplerState, WeightedSlices};
 pub use sampler::prompt_group::{
     GroupMember, GroupStrategy, PromptGroupOptions, PromptGroupSampler, PromptGroupSamplerState,
 };

@@ -2,6 +2,7 @@
 
 pub(crate) mod consuming;
 pub(crate) mod prioritized;
+pub(crate) mod prioritized_slice;
 pub(crate) mod prompt_group;
 pub(crate) mod random;
 pub(crate) mod slice;

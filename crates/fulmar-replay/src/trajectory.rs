@@ -193,6 +193,32 @@ impl TrajectoryIndex {
         self.segments.iter().map(|segment| self.trajectory(*segment))
     }
 
+    /// The trajectory that the step in `row` belongs to, and how many of its steps come before; `None` if none is there.
+    /// O(log trajectories).
+    #[must_use]
+    pub fn at(&self, row: usize) -> Option<(Trajectory, usize)> {
+        let newest = self.num_written.checked_sub(1)?;
+        let capacity = self.capacity as u64;
+        let age = (newest % capacity + capacity).checked_sub(row as u64)? % capacity;
+        let step = newest.checked_sub(age)?;
+        let segment = *self.segments.get(self.segments.partition_point(|one| one.end <= step))?;
+        if row >= self.capacity {
+            None
+        } else {
+            Some((self.trajectory(segment), (step - segment.start) as usize))
+        }
+    }
+
+    /// The row that the next step takes.
+    pub(crate) fn cursor(&self) -> usize {
+        (self.num_written % self.capacity as u64) as usize
+    }
+
+    /// The oldest and the newest trajectory.
+    pub(crate) fn outermost(&self) -> Option<[Trajectory; 2]> {
+        Some([self.trajectory(*self.segments.front()?), self.trajectory(*self.segments.back()?)])
+    }
+
     /// How many trajectories are in the ring.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -62,7 +62,7 @@ pub struct PrioritizedSampler {
     options: PrioritizedOptions,
     tree: PriorityTree,
     max_priority: Option<(f32, usize)>,
-    rng: Rng,
+    pub(crate) rng: Rng,
 }
 
 /// All that a [`PrioritizedSampler`] must keep to go on as if never stopped.
@@ -169,13 +169,18 @@ impl PrioritizedSampler {
     /// or if one is, as weights would divide by it (`eps` above 0 prevents both).
     pub fn sample(&mut self, count: usize) -> Result<WeightedRows> {
         let rows = self.tree.sample(&mut self.rng, count)?;
+        let weights = self.weights_of(&rows)?;
+        Ok(WeightedRows { rows, weights })
+    }
+
+    /// The weight of each of `rows`.
+    pub(crate) fn weights_of(&self, rows: &[usize]) -> Result<Vec<f32>> {
         let min = self.tree.min().unwrap_or_default();
         if min <= 0.0 {
             return Err(Error::new(ErrorKind::OutOfRange, "the smallest priority must be > 0: got 0"));
         }
         let weight_of = |&row: &usize| power(self.tree.leaf(row).unwrap_or(min) / min, -self.options.beta);
-        let weights = rows.iter().map(weight_of).collect();
-        Ok(WeightedRows { rows, weights })
+        Ok(rows.iter().map(weight_of).collect())
     }
 
     /// Changes the exponent of the priorities, those of all rows included. An exponent of 0 has forgotten them: after it, all

@@ -57,6 +57,21 @@ impl Default for SliceOptions {
     }
 }
 
+impl SliceOptions {
+    /// Slices of a batch of `count` rows, and steps of each.
+    pub(crate) fn shape(&self, count: usize) -> Result<(usize, usize)> {
+        let part = self.num_slices.or(self.slice_len).unwrap_or(1);
+        if !count.is_multiple_of(part) {
+            let detail = format!("count must be divisible by {part}: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let (num_slices, slice_len) =
+            if self.num_slices.is_some() { (part, count / part) } else { (count / part, part) };
+        check_spans(self, slice_len)?;
+        Ok((num_slices, slice_len))
+    }
+}
+
 /// A batch of slices, one after the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slices {
@@ -147,7 +162,8 @@ impl SliceSampler {
     /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not divisible by the
     /// slices, or steps of one, that are wanted, or if no trajectory is long enough.
     pub fn sample(&mut self, count: usize) -> Result<Slices> {
-        let (num_slices, slice_len) = self.shape(count)?;
+        checked_draw(self.index.len(), count)?;
+        let (num_slices, slice_len) = self.options.shape(count)?;
         let num_long = self.index.num_long(if self.options.strict_length { slice_len } else { 1 }) as u64;
         if num_long == 0 {
             return Err(self.too_short(slice_len));
@@ -184,20 +200,6 @@ impl SliceSampler {
         Ok(sampler)
     }
 
-    /// Slices of a batch of `count` rows, and steps of each.
-    pub(crate) fn shape(&self, count: usize) -> Result<(usize, usize)> {
-        checked_draw(self.index.len(), count)?;
-        let part = self.options.num_slices.or(self.options.slice_len).unwrap_or(1);
-        if !count.is_multiple_of(part) {
-            let detail = format!("count must be divisible by {part}: got {count}");
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
-        let (num_slices, slice_len) =
-            if self.options.num_slices.is_some() { (part, count / part) } else { (count / part, part) };
-        check_spans(&self.options, slice_len)?;
-        Ok((num_slices, slice_len))
-    }
-
     /// The error that no trajectory is long enough.
     pub(crate) fn too_short(&self, slice_len: usize) -> Error {
         let longest = self.index.trajectories().map(|one| one.len).max().unwrap_or_default();
@@ -224,19 +226,27 @@ impl SliceSampler {
         let start = first.saturating_sub(left);
         let end = (first + seq).saturating_sub(left).min(trajectory.len);
         let row = |step: usize| (trajectory.start + step) % self.index.capacity();
-        slices.rows.extend((start..end).map(row));
-        slices.mask.resize(slices.rows.len(), true);
-        if self.options.pad_output {
-            let padding = slice_len - (end - start);
-            slices.rows.extend(std::iter::repeat_n(row(end - 1), padding));
-            slices.mask.resize(slices.rows.len(), false);
+        let padded_len = if self.options.pad_output { slice_len } else { 0 };
+        slices.push((start..end).map(row), padded_len);
+        Ok(())
+    }
+}
+
+impl Slices {
+    /// Appends one slice, its last row repeated up to `padded_len`.
+    pub(crate) fn push(&mut self, rows: impl Iterator<Item = usize>, padded_len: usize) {
+        let start = self.rows.len();
+        self.rows.extend(rows);
+        self.mask.resize(self.rows.len(), true);
+        if let Some(&last) = self.rows.last() {
+            self.rows.resize(self.rows.len().max(start + padded_len), last);
         }
-        slices.lens.push(slices.rows.len() - slices.truncated.len());
-        slices.truncated.resize(slices.rows.len(), false);
-        if let Some(last) = slices.truncated.last_mut() {
+        self.mask.resize(self.rows.len(), false);
+        self.lens.push(self.rows.len() - start);
+        self.truncated.resize(self.rows.len(), false);
+        if let Some(last) = self.truncated.last_mut() {
             *last = true;
         }
-        Ok(())
     }
 }
 

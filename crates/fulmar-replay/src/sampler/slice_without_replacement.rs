@@ -3,6 +3,7 @@
 use fulmar_core::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::row::checked_draw;
 use crate::sampler::slice::{SliceOptions, SliceSampler, SliceSamplerState, Slices};
 use crate::sampler::without_replacement::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,
@@ -80,7 +81,8 @@ impl SliceSamplerWithoutReplacement {
     /// # Errors
     /// As [`SliceSampler::sample`]; `OutOfRange` if there are fewer trajectories than slices while short batches are dropped.
     pub fn sample(&mut self, count: usize) -> Result<Slices> {
-        let (num_slices, slice_len) = self.slices.shape(count)?;
+        checked_draw(self.slices.index().len(), count)?;
+        let (num_slices, slice_len) = self.slices.options.shape(count)?;
         let min_len = if self.slices.options.strict_length { slice_len } else { 1 };
         if self.epoch.as_ref().is_none_or(|(other, _)| *other != min_len) {
             self.restart();
