@@ -19,7 +19,8 @@
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { templates } from './templates.mjs'
+import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja, history, tokenizers]
+export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict]

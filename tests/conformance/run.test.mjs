@@ -55,6 +55,16 @@ const TOPICS = {
       mask: (row) => ({ ...row, assistant_mask: row.assistant_mask.map((bit) => 1 - bit) }),
     },
   },
+  tensordict: {
+    rows: () =>
+      rowsOf('tensor/tensordict.jsonl').filter((line) => /"topic":"index".*"ok":\{"\$td"/.test(line)),
+    alter: {
+      elements: (row) => ({ ...row, ok: { ...row.ok, k: { ...row.ok.k, a: row.ok.k.i } } }),
+      values: (row) => ({ ...row, ok: { ...row.ok, k: { ...row.ok.k, s: { $nt: 'other' } } } }),
+      keys: (row) => ({ ...row, ok: { ...row.ok, k: { a: row.ok.k.a } } }),
+      failure: ({ ok, ...row }) => ({ ...row, error: { msg: 'refused' } }),
+    },
+  },
   encode: {
     rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
     beside: ['tokenizer/wordpiece/tokenizer.json'],
