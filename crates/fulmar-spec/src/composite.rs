@@ -160,6 +160,20 @@ impl Composite {
         Ok(())
     }
 
+    /// Refuses a dictionary that has keys besides these.
+    pub(crate) fn check_no_more(&self, dict: &TensorDict) -> Result<()> {
+        for (name, entry) in dict.entries() {
+            let Some(spec) = self.entries.get(name) else {
+                let detail = format!("value must have no key {name:?}: got one");
+                return Err(Error::new(ErrorKind::UnknownName, detail));
+            };
+            if let Some(spec) = spec {
+                spec.check_no_more(entry).map_err(|error| error.at(format!("{name:?}")))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn project(&self, value: &Entry) -> Result<Entry> {
         let mut dict = dict(value)?.clone();
         for (name, spec) in self.specs() {

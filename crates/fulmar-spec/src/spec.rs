@@ -181,6 +181,39 @@ impl TensorSpec {
         }
     }
 
+    /// [`TensorSpec::check`], which besides refuses keys that the spec does not have.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::check`]; `UnknownName` for a further key.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_spec::{Composite, TensorSpec};
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let spec = TensorSpec::from(Composite::new([])?);
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set("extra", Tensor::from_vec(&[], vec![1_u8])?)?;
+    /// let value = dict.into();
+    /// assert!(spec.check(&value).is_ok());
+    /// assert_eq!(spec.check_strict(&value).unwrap_err().detail(), r#"value must have no key "extra": got one"#);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn check_strict(&self, value: &Entry) -> Result<()> {
+        self.check(value)?;
+        self.check_no_more(value)
+    }
+
+    /// Refuses keys that the spec does not have; looks at nothing else.
+    pub(crate) fn check_no_more(&self, value: &Entry) -> Result<()> {
+        match (self, value) {
+            (Self::Composite(composite), Entry::Dict(dict)) => composite.check_no_more(dict),
+            (Self::Stacked(stacked), _) => {
+                stacked.specs().iter().try_for_each(|spec| spec.check_no_more(value))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The value of this spec that is nearest to `value`: clamped, rounded to even, the largest element of a one-hot block (the first of
     /// equals). NaN becomes the middle of the bounds. Deterministic; a value of the spec stays as it is.
     ///
@@ -277,6 +310,43 @@ impl TensorSpec {
     pub fn mask(&self) -> Option<&Tensor> {
         match self {
             Self::Leaf(Leaf { space: Space::Discrete(discrete), .. }) => discrete.mask.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The least and the largest value, both included, broadcast to the shape of the spec; nothing unless it is `Bounded`.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_spec::TensorSpec;
+    /// let spec = TensorSpec::bounded(-1.0, 1.0, [2], Dtype::F32)?;
+    /// let bounds = spec.bounds().map(|(low, high)| (low.to_f32_vec(), high.to_f32_vec()));
+    /// assert_eq!(bounds, Some((vec![-1.0], vec![1.0])));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bounds(&self) -> Option<(&Tensor, &Tensor)> {
+        match self {
+            Self::Leaf(Leaf { space: Space::Bounded { low, high }, .. }) => Some((low, high)),
+            _ => None,
+        }
+    }
+
+    /// How many values each choice of a cell has, 64-bit integers broadcast to the shape of the spec; nothing unless it is discrete.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_spec::TensorSpec;
+    /// let spec = TensorSpec::multi_categorical(&[2, 3], [4, 2], Dtype::I64)?;
+    /// assert_eq!(spec.nvec().map(|nvec| nvec.to_vec::<i64>()), Some(Ok(vec![2, 3])));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn nvec(&self) -> Option<&Tensor> {
+        match self {
+            Self::Leaf(Leaf { space: Space::Discrete(discrete), .. }) => Some(&discrete.counts),
             _ => None,
         }
     }

@@ -27,11 +27,39 @@ fn a_leaf_that_is_wrong_is_named_with_its_rule_and_value() {
     assert_eq!(error.kind(), ErrorKind::OutOfRange);
     assert_eq!(with(Tensor::from_vec(&[3], vec![0.5_f32; 3]).unwrap()).kind(), ErrorKind::ShapeMismatch);
     assert_eq!(with(Tensor::from_vec(&[2], vec![0_i64; 2]).unwrap()).kind(), ErrorKind::Incompatible);
+    let mut dict = TensorDict::new(&[]).unwrap();
+    dict.set(["next", "reward"], Tensor::from_vec(&[2], vec![0.5_f32; 2]).unwrap()).unwrap();
+    assert_eq!(spec.check_strict(&dict.clone().into()), Ok(()));
+    dict.set(["next", "done"], Tensor::from_vec(&[1], vec![true]).unwrap()).unwrap();
+    assert_eq!(spec.check(&dict.clone().into()), Ok(()));
+    let error = spec.check_strict(&dict.into()).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.detail()),
+        (ErrorKind::UnknownName, r#""next": value must have no key "done": got one"#)
+    );
     let error = spec.check(&TensorDict::new(&[]).unwrap().into()).unwrap_err();
     assert_eq!(
         (error.kind(), error.detail()),
         (ErrorKind::UnknownName, r#"value must have the key "next": got "#)
     );
+}
+
+#[test]
+fn stacks_of_dictionaries_are_checked_strictly_spec_by_spec() {
+    let of = |n| {
+        let mut composite = Composite::new([]).unwrap();
+        composite.set("a", TensorSpec::categorical(n, [], Dtype::I64).unwrap()).unwrap();
+        TensorSpec::from(composite)
+    };
+    let spec = TensorSpec::stack(&[of(3), of(4)], 0).unwrap();
+    let mut dict = TensorDict::new(&[2]).unwrap();
+    dict.set("a", Tensor::from_vec(&[2], vec![2_i64, 3]).unwrap()).unwrap();
+    assert_eq!(spec.check_strict(&dict.clone().into()), Ok(()));
+    dict.set("b", Tensor::from_vec(&[2], vec![0_i64; 2]).unwrap()).unwrap();
+    assert_eq!(kind(spec.check_strict(&dict.clone().into())), ErrorKind::UnknownName);
+    dict.set("a", Tensor::from_vec(&[2], vec![3_i64, 3]).unwrap()).unwrap();
+    let error = spec.check(&dict.into()).unwrap_err();
+    assert_eq!(error.detail(), r#"at index 0 of the stack: "a": value must be an integer in 0..3: got 3"#);
 }
 
 #[test]
