@@ -13,6 +13,7 @@ const DTYPES = { float64: 'f64', float32: 'f32', int32: 'i32', int64: 'i64', boo
 
 /** What an operation makes of a dictionary and the row's arguments. */
 const MAKES = {
+  contains: (dict, { key }) => dict.has(keyOf(key)),
   select: (dict, { keys, strict }) => (strict === false ? SKIP : dict.select(keys.map(keyOf))),
   exclude: (dict, { keys }) => dict.exclude(keys.map(keyOf)),
   index: (dict, { index }) => (typeof index === 'string' ? dict.get(index) : dict.at(...indexOf(index))),
@@ -36,12 +37,19 @@ const MAKES = {
   pad: (dict, { pad_size: sizes, value }) => dict.pad(pairsOf(sizes), value),
   flatten_keys: (dict, { sep }) => dict.flattenKeys(sep),
   unflatten_keys: (dict, { sep }) => (dict.has('b') ? dict.flattenKeys() : dict).unflattenKeys(sep),
+  pad_sequence: (_, { items, kwargs }) => {
+    const { padding_value: value, return_mask: mask, pad_dim: dim } = Object.fromEntries(kwargs.$dict)
+    const options = { value, mask: mask === true ? 'masks' : mask }
+    return dim ? SKIP : TensorDict.padSequence(items.map(dictOf), options)
+  },
   stack: (_, { items, dim }) => (dim < 0 ? SKIP : TensorDict.stack(items.map(dictOf), dim)),
   cat: (_, { items, dim }) => (dim < 0 ? SKIP : TensorDict.cat(items.map(dictOf), dim)),
 }
 
 /** Operations that change the dictionary itself. */
 const CHANGES = {
+  set: (dict, { key, value }) => dict.set(keyOf(key), entryOf(value, dict.batchSize)),
+  setitem_key: (dict, { key, value }) => dict.set(keyOf(key), entryOf(value, dict.batchSize)),
   rename_key_: (dict, { old, new: key, kwargs }) =>
     dict.rename(keyOf(old), keyOf(key), Object.fromEntries(kwargs.$dict)),
   setitem_index: (dict, { index, value }) =>
@@ -52,6 +60,7 @@ const CHANGES = {
 /** Operations of programs, which give the next value. */
 const STEPS = {
   clone: (dict) => dict.select(dict.keys()),
+  set: (dict, { key }) => dict.select(dict.keys()).set(key, numbered(dict.batchSize)),
   mask: (dict, { mask }) => dict.at(mask),
   index: (dict, { arg }) => dict.at(arg),
   slice: (dict, { arg, dim }) => dict.at(...Array.from({ length: dim ?? 0 }, () => ({})), ...indexOf(arg)),
@@ -156,11 +165,14 @@ function show(value) {
   return JSON.stringify(value, (_, part) => (typeof part === 'bigint' ? Number(part) : part)).slice(0, 300)
 }
 
-const wanted = (value) =>
-  value?.$tuple ? value.$tuple.map((part) => plain(dictOf(part))) : plain(dictOf(value))
+function wanted(value) {
+  if (typeof value === 'boolean') return value
+  return value?.$tuple ? value.$tuple.map((part) => plain(dictOf(part))) : plain(dictOf(value))
+}
 
 /** A dictionary, or several, as plain objects. */
 function plain(dict) {
+  if (typeof dict === 'boolean') return dict
   if (Array.isArray(dict)) return dict.map(plain)
   const entries = dict.keys().map((name) => {
     const entry = dict.get([name])
@@ -169,6 +181,14 @@ function plain(dict) {
     return [name, entry instanceof NonTensorData ? spread(entry.value, dict.batchSize) : entry.values]
   })
   return { batchSize: [...dict.batchSize], entries: Object.fromEntries(entries) }
+}
+
+function numbered(shape) {
+  const count = shape.reduce((product, length) => product * length, 1)
+  return Tensor.from(
+    BigInt64Array.from({ length: count }, (_, at) => BigInt(at)),
+    { shape },
+  )
 }
 
 function spread(value, [length, ...rest]) {
@@ -191,6 +211,7 @@ function entryOf(value, batchSize) {
   if (value?.$t) return tensorOf(value)
   if (value?.$td) return dictOf(value)
   if (value?.$dict) return filled(value.$dict, batchSize)
+  if (typeof value === 'string') return new NonTensorData(value)
   if (value?.$nts) return new NonTensorStack(value.$nts)
   if (value !== null && typeof value === 'object' && '$nt' in value) return new NonTensorData(value.$nt)
   throw new Foreign('a value that Python converts')
@@ -203,7 +224,11 @@ function tensorOf({ $t: type, s: shape, d: elements }) {
   return Tensor.from(ARRAYS[type].from(numbers), { shape, dtype: DTYPES[type] })
 }
 
-const keyOf = (key) => key.$tuple ?? key
+function keyOf(key) {
+  const path = key.$tuple ?? key
+  if ([path].flat().every((name) => typeof name === 'string')) return path
+  throw new Foreign('a key that is no path of names')
+}
 
 const indexOf = (index) => (index?.$tuple ?? [index]).map(itemOf)
 
