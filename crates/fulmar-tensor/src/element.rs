@@ -23,18 +23,26 @@ pub trait Element: Stored + Copy + Default + PartialEq + Debug + Send + Sync + '
     /// The nearest single; `true` is 1.
     fn to_f32(self) -> f32;
 
+    /// The nearest double; `true` is 1.
+    fn to_f64(self) -> f64;
+
     /// The element that equals `value`: rounded for floats, nothing if an integer or a bool cannot be it.
     fn from_f64(value: f64) -> Option<Self>;
 }
 
 macro_rules! elements {
-    ($($dtype:ident: $type:ty, $value:ident => $to_f32:expr, $from_f64:expr;)*) => {
+    ($($dtype:ident: $type:ty, $value:ident => $to_f32:expr, $to_f64:expr, $from_f64:expr;)*) => {
         $(impl Element for $type {
             const DTYPE: Dtype = Dtype::$dtype;
 
             fn to_f32(self) -> f32 {
                 let $value = self;
                 $to_f32
+            }
+
+            fn to_f64(self) -> f64 {
+                let $value = self;
+                $to_f64
             }
 
             fn from_f64($value: f64) -> Option<Self> {
@@ -53,17 +61,17 @@ macro_rules! integer {
 }
 
 elements! {
-    F64: f64, value => value as f32, Some(value);
-    F32: f32, value => value, Some(value as f32);
-    F16: f16, value => value.to_f32(), Some(f16::from_f64(value));
-    Bf16: bf16, value => value.to_f32(), Some(bf16::from_f64(value));
-    I64: i64, value => value as f32, integer!(i64, value);
-    I32: i32, value => value as f32, integer!(i32, value);
-    I16: i16, value => f32::from(value), integer!(i16, value);
-    I8: i8, value => f32::from(value), integer!(i8, value);
-    U8: u8, value => f32::from(value), integer!(u8, value);
-    U32: u32, value => value as f32, integer!(u32, value);
-    Bool: bool, value => f32::from(u8::from(value)), (value == 0.0 || value == 1.0).then_some(value == 1.0);
+    F64: f64, value => value as f32, value, Some(value);
+    F32: f32, value => value, f64::from(value), Some(value as f32);
+    F16: f16, value => value.to_f32(), value.to_f64(), Some(f16::from_f64(value));
+    Bf16: bf16, value => value.to_f32(), value.to_f64(), Some(bf16::from_f64(value));
+    I64: i64, value => value as f32, value as f64, integer!(i64, value);
+    I32: i32, value => value as f32, f64::from(value), integer!(i32, value);
+    I16: i16, value => f32::from(value), f64::from(value), integer!(i16, value);
+    I8: i8, value => f32::from(value), f64::from(value), integer!(i8, value);
+    U8: u8, value => f32::from(value), f64::from(value), integer!(u8, value);
+    U32: u32, value => value as f32, f64::from(value), integer!(u32, value);
+    Bool: bool, value => f32::from(u8::from(value)), f64::from(u8::from(value)), (value == 0.0 || value == 1.0).then_some(value == 1.0);
 }
 
 /// Runs `body` with the alias `T` bound to the element type of `dtype`.

@@ -6,6 +6,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetensors files do");
 
+mod cast;
 mod element;
 mod gather;
 mod index;

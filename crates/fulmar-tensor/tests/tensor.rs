@@ -245,3 +245,34 @@ fn the_rank_is_limited() {
     assert_eq!(one_more.unwrap_err().kind(), ErrorKind::LimitExceeded);
     assert_eq!(Tensor::zeros(Dtype::F32, &[usize::MAX / 4]).unwrap_err().kind(), ErrorKind::LimitExceeded);
 }
+
+#[test]
+fn numbers_go_to_every_dtype_that_can_hold_them_and_to_no_other() {
+    let source = Tensor::from_vec(&[4], vec![0_i64, 1, 100, 127]).unwrap();
+    let every = [
+        Dtype::F64,
+        Dtype::F32,
+        Dtype::F16,
+        Dtype::Bf16,
+        Dtype::I64,
+        Dtype::I32,
+        Dtype::I16,
+        Dtype::I8,
+        Dtype::U8,
+        Dtype::U32,
+    ];
+    for dtype in every {
+        let there = source.to(dtype).unwrap();
+        assert_eq!((there.dtype(), there.to(Dtype::I64).unwrap()), (dtype, source.clone()));
+    }
+    assert_eq!(source.to(Dtype::Bool).unwrap().to_vec::<bool>().unwrap(), [false, true, true, true]);
+    assert!(source.to(Dtype::I64).unwrap().shares_storage(&source));
+    let kind = |values: Vec<f64>, dtype: Dtype| {
+        Tensor::from_vec(&[values.len()], values).unwrap().to(dtype).map_err(|error| error.kind())
+    };
+    assert_eq!(kind(vec![f64::NAN], Dtype::I32), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(vec![128.0], Dtype::I8), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(vec![-1.0], Dtype::U32), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(vec![-0.9], Dtype::U8).unwrap().to_vec::<u8>().unwrap(), [0]);
+    assert!(kind(vec![f64::NAN], Dtype::Bf16).unwrap().to_f32_vec()[0].is_nan());
+}
