@@ -20,6 +20,7 @@
 mod priority_tree;
 mod row;
 mod sampler;
+mod sequence;
 mod trajectory;
 mod writer;
 
@@ -41,6 +42,7 @@ pub use sampler::staleness::{StaleRows, StalenessAwareSampler, StalenessAwareSam
 pub use sampler::without_replacement::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,
 };
+pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
 pub use trajectory::{Trajectory, TrajectoryIndex, TrajectoryIndexState, ends_of_ids, find_trajectories};
 pub use writer::immutable::ImmutableWriter;
 pub use writer::max_value::{MaxValueWriter, MaxValueWriterState};

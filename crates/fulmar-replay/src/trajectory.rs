@@ -197,15 +197,27 @@ impl TrajectoryIndex {
     /// O(log trajectories).
     #[must_use]
     pub fn at(&self, row: usize) -> Option<(Trajectory, usize)> {
-        let newest = self.num_written.checked_sub(1)?;
-        let capacity = self.capacity as u64;
-        let age = (newest % capacity + capacity).checked_sub(row as u64)? % capacity;
-        let step = newest.checked_sub(age)?;
+        let (_, newer) = self.room(row)?;
+        let step = self.num_written - 1 - newer as u64;
         let segment = *self.segments.get(self.segments.partition_point(|one| one.end <= step))?;
         if row >= self.capacity {
             None
         } else {
             Some((self.trajectory(segment), (step - segment.start) as usize))
+        }
+    }
+
+    /// How many steps of the ring are older than that in `row`, and how many newer; `None` if none is there.
+    #[must_use]
+    pub fn room(&self, row: usize) -> Option<(usize, usize)> {
+        let newest = self.num_written.checked_sub(1)?;
+        let capacity = self.capacity as u64;
+        let newer = (newest % capacity + capacity).checked_sub(row as u64)? % capacity;
+        let num_rows = self.num_written.min(capacity);
+        if row >= self.capacity {
+            None
+        } else {
+            Some(((num_rows - 1).checked_sub(newer)? as usize, newer as usize))
         }
     }
 

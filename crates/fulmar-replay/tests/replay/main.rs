@@ -11,6 +11,8 @@ mod priority_tree;
 #[cfg(test)]
 mod samplers;
 #[cfg(test)]
+mod sequences;
+#[cfg(test)]
 mod slices;
 #[cfg(test)]
 mod writers;
