@@ -176,6 +176,8 @@ impl Composite {
 
     pub(crate) fn project(&self, value: &Entry) -> Result<Entry> {
         let mut dict = dict(value)?.clone();
+        // The copy is ours.
+        dict.unlock();
         for (name, spec) in self.specs() {
             let entry = dict.get(name).ok_or_else(|| missing(name, &dict))?;
             let projected = spec.project(entry).map_err(|error| error.at(format!("{name:?}")))?;

@@ -1,12 +1,12 @@
 //! Plain JSON to values and back.
 
 use fulmar_core::limits::TENSOR_RANK_MAX;
-use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
 use serde_json::{Map, Number, Value};
 
 use crate::choice::{Choices, first_fit};
-use crate::leaf::{Leaf, Space};
+use crate::leaf::{Leaf, Space, check_elements};
 use crate::number::{floats, integers, is_whole, of_floats, of_integers, whole_range};
 use crate::spec::{TensorSpec, tensor};
 
@@ -161,7 +161,8 @@ pub fn tensor_to_json(tensor: &Tensor) -> Result<Value> {
     };
     for dim in (1..tensor.rank()).rev() {
         let mut inner = values.into_iter();
-        let outer: usize = tensor.shape()[..dim].iter().product();
+        let outer = num_elements(&tensor.shape()[..dim])?;
+        check_elements(outer)?;
         values = (0..outer).map(|_| inner.by_ref().take(tensor.shape()[dim]).collect()).collect();
     }
     if tensor.rank() == 0 { Ok(values.pop().unwrap_or_default()) } else { Ok(Value::Array(values)) }

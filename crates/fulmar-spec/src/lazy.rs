@@ -55,16 +55,16 @@ pub fn check_no_exclusive_keys(spec: &TensorSpec) -> bool {
 /// ```
 /// use fulmar_core::{Dtype, Rng};
 /// use fulmar_spec::{Composite, TensorSpec, check_no_exclusive_keys, consolidate_spec};
-/// let agent = |key: &str| -> fulmar_spec::Result<TensorSpec> {
+/// let robot = |key: &str| -> fulmar_spec::Result<TensorSpec> {
 ///     let mut composite = Composite::new([])?;
 ///     composite.set(key, TensorSpec::unbounded([2], Dtype::F32)?)?;
 ///     Ok(composite.into())
 /// };
-/// let agents = TensorSpec::stack(&[agent("camera")?, agent("lidar")?], 0)?;
-/// assert!(agents.rand(&mut Rng::new(1), &[]).is_err());
-/// let agents = consolidate_spec(&agents)?;
-/// assert!(check_no_exclusive_keys(&agents));
-/// assert!(agents.contains(&agents.rand(&mut Rng::new(1), &[])?));
+/// let robots = TensorSpec::stack(&[robot("camera")?, robot("lidar")?], 0)?;
+/// assert!(robots.rand(&mut Rng::new(1), &[]).is_err());
+/// let robots = consolidate_spec(&robots)?;
+/// assert!(check_no_exclusive_keys(&robots));
+/// assert!(robots.contains(&robots.rand(&mut Rng::new(1), &[])?));
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn consolidate_spec(spec: &TensorSpec) -> Result<TensorSpec> {

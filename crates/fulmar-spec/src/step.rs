@@ -148,6 +148,10 @@ pub fn broadcasts(table: &Tensor, shape: &Shape, tail: usize) -> bool {
 /// For each cell of a value whose batch is `sizes`, row-major, which row of `table` belongs to it.
 pub fn rows(table: &Tensor, sizes: &[usize], tail: usize) -> Vec<usize> {
     let aligned = &table.shape()[..table.rank() - tail];
+    // Without this, a long dimension before one of length 0 would be counted through.
+    if sizes.contains(&0) {
+        return Vec::new();
+    }
     let mut rows = vec![0];
     for (back, size) in sizes.iter().enumerate() {
         let from_right = sizes.len() - back;

@@ -8,7 +8,7 @@ use fulmar_spec::{
 };
 use fulmar_tensor::{Entry, Tensor};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn dtypes() -> impl Strategy<Value = Dtype> {
     proptest::sample::select(Dtype::ALL.to_vec())
@@ -294,6 +294,95 @@ proptest! {
         }
         let _ = (spec.cardinality(), spec.to_one_hot_spec(), spec.to_categorical_spec(), spec.one(&[2]));
         let _ = (consolidate_spec(&spec), check_no_exclusive_keys(&spec), spec.to_dtype(Dtype::Bool));
+    }
+}
+
+/// JSON that looks like a spec and mostly is none.
+fn forms() -> impl Strategy<Value = Value> {
+    let dims = || {
+        prop::collection::vec(proptest::sample::select(vec![-2_i64, -1, 0, 1, 2, 3, 1 << 31, i64::MAX]), 0..4)
+    };
+    let number = prop_oneof![
+        proptest::sample::select(vec![
+            json!(-1),
+            json!(0),
+            json!(1),
+            json!(2),
+            json!(3),
+            json!(1_u64 << 53),
+            json!(u64::MAX)
+        ]),
+        proptest::sample::select(vec![
+            json!(0.5),
+            json!(1e300),
+            json!("NaN"),
+            json!("Infinity"),
+            json!("-Infinity"),
+            json!(true)
+        ]),
+    ];
+    let nested =
+        number.prop_recursive(2, 8, 3, |inner| prop::collection::vec(inner, 0..4).prop_map(Value::Array));
+    let class = proptest::sample::select(vec![
+        "Unbounded",
+        "Bounded",
+        "Categorical",
+        "OneHot",
+        "MultiCategorical",
+        "MultiOneHot",
+        "Binary",
+    ]);
+    let name = proptest::sample::select(vec!["f64", "f16", "i64", "u8", "bool", "i8", "f8"]);
+    let tables = (nested.clone(), nested.clone(), nested);
+    let leaf = (class, prop::option::of(dims()), prop::option::of(name), tables, any::<[bool; 2]>())
+        .prop_map(|(class, shape, dtype, (one, two, three), [masked, extra])| {
+            let mut form = json!({ "type": class });
+            if let Some(shape) = shape {
+                form["shape"] = json!(shape);
+            }
+            if let Some(dtype) = dtype {
+                form["dtype"] = json!(dtype);
+            }
+            match class {
+                "Bounded" => (form["low"], form["high"]) = (one, two),
+                "Categorical" | "OneHot" => form["n"] = one,
+                "MultiCategorical" | "MultiOneHot" => form["nvec"] = one,
+                _ if extra => form["n"] = one,
+                _ => {}
+            }
+            if masked {
+                form["mask"] = three;
+            }
+            form
+        });
+    leaf.prop_recursive(2, 6, 3, |inner| {
+        prop_oneof![
+            (0..3_usize, prop::collection::vec(inner.clone(), 0..3))
+                .prop_map(|(dim, specs)| json!({ "type": "Stacked", "dim": dim, "specs": specs })),
+            prop::collection::vec(inner.clone(), 0..3)
+                .prop_map(|specs| json!({ "type": "Choice", "choices": specs })),
+            (prop::option::of(inner.clone()), prop::option::of(inner))
+                .prop_map(|(a, b)| json!({ "type": "Composite", "entries": { "a": a, "b": b } })),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn json_from_outside_is_a_spec_or_a_typed_error(form in forms(), step in moves()) {
+        let Ok(spec) = TensorSpec::from_json(&form.to_string()) else { return Ok(()) };
+        prop_assert_eq!(TensorSpec::from_json(&spec.to_json().to_string()), Ok(spec.clone()));
+        for spec in [step.of(&spec, &spec).unwrap_or_else(|_| spec.clone()), spec] {
+            // Values are made of small specs only: a test has no gigabytes.
+            if spec.shape().sizes().iter().try_fold(1_usize, |len, dim| len.checked_mul(*dim)).is_some_and(|len| len < 1_000) {
+                if let Ok(value) = spec.rand(&mut Rng::new(1), &[]) {
+                    prop_assert_eq!(spec.check(&value), Ok(()));
+                }
+                let _ = (spec.cardinality(), spec.to_one_hot_spec().map(|one_hot| one_hot.shape()), spec.encode(&json!([1, 0])));
+            }
+        }
     }
 }
 

@@ -63,6 +63,24 @@ fn stacks_of_dictionaries_are_checked_strictly_spec_by_spec() {
 }
 
 #[test]
+fn a_locked_dictionary_can_be_projected_and_keeps_what_the_spec_does_not_name() {
+    let mut composite = Composite::new([]).unwrap();
+    composite.set(["n", "a"], TensorSpec::categorical(3, [], Dtype::I64).unwrap()).unwrap();
+    composite.set("any", None).unwrap();
+    let spec = TensorSpec::from(composite);
+    let mut inner = TensorDict::new(&[]).unwrap();
+    inner.set("a", Tensor::from_vec(&[], vec![9_i64]).unwrap()).unwrap();
+    inner.lock();
+    let mut dict = TensorDict::new(&[]).unwrap();
+    dict.set("n", inner).unwrap();
+    dict.set("extra", Tensor::from_vec(&[], vec![7_u8]).unwrap()).unwrap();
+    dict.lock();
+    let Entry::Dict(projected) = spec.project(&dict.into()).unwrap() else { unreachable!() };
+    assert_eq!(projected.tensor(["n", "a"]).unwrap().to_vec::<i64>().unwrap(), [2]);
+    assert_eq!(projected.tensor("extra").unwrap().to_vec::<u8>().unwrap(), [7]);
+}
+
+#[test]
 fn nan_is_in_no_domain_and_is_projected_to_the_middle() {
     let nan = |dtype| -> Entry {
         let value = Tensor::from_vec(&[1], vec![f64::NAN]).unwrap();
@@ -108,6 +126,10 @@ fn bounds_past_2_to_the_53_are_ordered_exactly() {
 fn specs_of_no_elements_have_values_of_none() {
     let none = TensorSpec::from_json(r#"{"type":"Bounded","shape":[0],"low":[0],"high":[]}"#).unwrap();
     assert!(none.contains(&none.rand(&mut Rng::new(1), &[3]).unwrap()));
+    let long = TensorSpec::binary([usize::MAX / 2, 0], Dtype::I8).unwrap();
+    let value = long.rand(&mut Rng::new(1), &[]).unwrap();
+    assert!(long.contains(&value));
+    assert_eq!(kind(long.decode(&value)), ErrorKind::LimitExceeded);
     let nested = TensorSpec::from_json(r#"{"type":"MultiCategorical","nvec":[[1,2],[3,4]]}"#).unwrap();
     let none = nested.at(&[At::Range(0..0)]).unwrap();
     assert_eq!(none.shape(), [0, 2].into());
