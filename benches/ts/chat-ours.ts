@@ -56,9 +56,7 @@ export class OursInNode {
     return timed(
       () =>
         this.corpus.map(({ messages, tools = [] }) => {
-          const { ids, sampledMask } = this.renderer.render(messages, {
-            tools: tools,
-          })
+          const { ids, sampledMask } = this.renderer.render(messages, { tools })
           return [ids, sampledMask] as const
         }),
       tokenBytes,

@@ -75,14 +75,17 @@ export class LogProbs {
     return new LogProbs(fields, options)
   }
 
+  /** The log-probabilities of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
   get prompt(): Sequence | undefined {
     return this.#columns.fields.prompt
   }
 
+  /** The log-probabilities of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
   get response(): Sequence | undefined {
     return this.#columns.fields.response
   }
 
+  /** The log-probabilities of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
   get full(): Sequence | undefined {
     return this.#columns.fields.full
   }

@@ -79,14 +79,17 @@ export class Tokens {
     return new Tokens(fields, options)
   }
 
+  /** The ids of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
   get prompt(): Sequence | undefined {
     return this.#columns.fields.prompt
   }
 
+  /** The ids of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
   get response(): Sequence | undefined {
     return this.#columns.fields.response
   }
 
+  /** The ids of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
   get full(): Sequence | undefined {
     return this.#columns.fields.full
   }
@@ -164,7 +167,9 @@ export class Tokens {
 
 /** Ids one behind the other, and where each row begins. */
 export interface FlatRows {
+  /** Shape `[T]`. */
   readonly ids: Uint32Array
+  /** Row `i` has the ids `rows[i]` up to `rows[i + 1]`. Shape `[S + 1]`. */
   readonly rows: Uint32Array
 }
 
