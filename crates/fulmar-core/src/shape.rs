@@ -6,7 +6,8 @@ use crate::{Error, ErrorKind, Result};
 /// The number of elements of `shape`; 1 for a scalar (`[]`).
 ///
 /// # Errors
-/// `LimitExceeded` if there are more than [`TENSOR_RANK_MAX`] dimensions or the product does not fit a `usize`.
+/// `LimitExceeded` if there are more than [`TENSOR_RANK_MAX`] dimensions or the product of their lengths, those of
+/// 0 left out, does not fit an `isize`.
 ///
 /// # Examples
 /// ```
@@ -18,12 +19,15 @@ pub fn num_elements(shape: &[usize]) -> Result<usize> {
         let detail = format!("shape must have at most {TENSOR_RANK_MAX} dimensions: got {}", shape.len());
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
-    shape.iter().try_fold(1_usize, |count, &dim| count.checked_mul(dim)).ok_or_else(|| {
-        Error::new(
-            ErrorKind::LimitExceeded,
-            format!("shape must hold a countable number of elements: got {shape:?}"),
-        )
-    })
+    // Dimensions of length 0 are left out of the count that is bounded: every part of a shape that passes is countable too.
+    let beside_zeros = shape.iter().try_fold(1_usize, |count, &dim| count.checked_mul(dim.max(1)));
+    match beside_zeros.filter(|count| isize::try_from(*count).is_ok()) {
+        Some(count) => Ok(if shape.contains(&0) { 0 } else { count }),
+        None => {
+            let detail = format!("shape must hold a countable number of elements: got {shape:?}");
+            Err(Error::new(ErrorKind::LimitExceeded, detail))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -35,6 +39,8 @@ mod tests {
         assert_eq!(num_elements(&[1; TENSOR_RANK_MAX]), Ok(1));
         assert_eq!(num_elements(&[1; TENSOR_RANK_MAX + 1]).unwrap_err().kind(), ErrorKind::LimitExceeded);
         assert_eq!(num_elements(&[usize::MAX, 2]).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(num_elements(&[0, usize::MAX, 2]).unwrap_err().kind(), ErrorKind::LimitExceeded);
         assert_eq!(num_elements(&[usize::MAX, 2, 0]).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(num_elements(&[isize::MAX as usize, 0]), Ok(0));
     }
 }

@@ -125,7 +125,10 @@ pub fn canonical(table: &Tensor, tail: usize) -> Result<Tensor> {
     for dim in 0..table.rank() - tail {
         let len = small.shape()[dim];
         let first = if len > 1 { small.select(dim, 0)? } else { continue };
-        if (1..len)
+        // What is empty is the same at every index of a long dimension.
+        let rest = if first.num_elements() == 0 { 1..1 } else { 1..len };
+        if rest
+            .into_iter()
             .try_fold(true, |same, index| Ok::<_, Error>(same && small.select(dim, index)? == first))?
         {
             small = small.slice(dim, 0..1)?;
@@ -173,17 +176,9 @@ fn repeated(table: &Tensor, shape: &Shape, tail: usize) -> Result<Tensor> {
         );
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
-    check_elements(num_elements(&[&shape.sizes(), &table.shape()[table.rank() - tail..]].concat())?)?;
-    let mut full = table.clone();
-    while full.rank() < shape.rank() + tail {
-        full = full.unsqueeze(0)?;
-    }
-    for (dim, size) in shape.sizes().into_iter().enumerate() {
-        if full.shape()[dim] != size {
-            full = full.index_select(dim, &vec![0; size])?;
-        }
-    }
-    Ok(full)
+    let whole = [&shape.sizes(), &table.shape()[table.rank() - tail..]].concat();
+    check_elements(num_elements(&whole)?)?;
+    Ok(table.expand(&whole)?.contiguous())
 }
 
 fn prefix(shape: &Shape, rank: usize) -> Result<Shape> {

@@ -362,3 +362,15 @@ fn specs_have_so_many_dimensions_and_no_more() {
     assert_eq!(kind(spec.unsqueeze(0)), ErrorKind::LimitExceeded);
     assert_eq!(kind(TensorSpec::unbounded([1; TENSOR_RANK_MAX + 1], Dtype::F32)), ErrorKind::LimitExceeded);
 }
+
+#[test]
+fn long_dimensions_beside_empty_ones_cost_nothing() {
+    for dims in [[i64::MAX, 0], [0, i64::MAX], [1 << 60, 0]] {
+        let form = serde_json::json!({ "type": "Bounded", "shape": dims, "low": [], "high": -1 }).to_string();
+        let Ok(spec) = TensorSpec::from_json(&form) else { continue };
+        assert_eq!(spec.flatten(0, 1).unwrap().shape().sizes(), [0]);
+        assert_eq!(spec.flatten(0, 0).unwrap(), spec);
+        let Entry::Tensor(zero) = spec.zero(&[]).unwrap() else { unreachable!() };
+        assert_eq!(zero.num_elements(), 0);
+    }
+}
