@@ -4,7 +4,7 @@ use fulmar_core::limits::{SPEC_ELEMENTS_MAX, SPEC_VALUES_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::Tensor;
 
-use crate::number::integers;
+use crate::number::{exact_max, integers};
 use crate::step::rows;
 
 /// How the choices of one cell are written.
@@ -244,6 +244,26 @@ pub fn check_choices(discrete: &Discrete) -> Result<()> {
         at = rest;
     }
     Ok(())
+}
+
+/// Refuses counts whose last index `dtype` would round.
+pub fn check_exact(discrete: &Discrete, dtype: Dtype) -> Result<()> {
+    // Blocks hold 0 and 1, which every dtype has.
+    if discrete.class.is_one_hot() || discrete.class == Class::Binary {
+        return Ok(());
+    }
+    let last = exact_max(dtype);
+    match integers(&discrete.counts)?.into_iter().find(|count| *count - 1 > last) {
+        Some(count) => {
+            let detail = format!(
+                "n must be at most {}, as {} holds no other integers exactly: got {count}",
+                last + 1,
+                dtype.name()
+            );
+            Err(Error::new(ErrorKind::OutOfRange, detail))
+        }
+        None => Ok(()),
+    }
 }
 
 fn sum(counts: &[i64]) -> i64 {

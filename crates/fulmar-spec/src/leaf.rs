@@ -4,7 +4,7 @@ use fulmar_core::limits::SPEC_ELEMENTS_MAX;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng, num_elements};
 use fulmar_tensor::Tensor;
 
-use crate::discrete::{Class, Discrete, check_choices};
+use crate::discrete::{Class, Discrete, check_choices, check_exact};
 use crate::number::{cast, floats, integers, is_whole, of_floats, of_integers, whole_range};
 use crate::shape::Shape;
 use crate::step::{Step, broadcasts, canonical, rows};
@@ -46,6 +46,7 @@ impl Leaf {
             }
             Space::Discrete(discrete) => {
                 check_choices(discrete)?;
+                check_exact(discrete, leaf.dtype)?;
                 leaf.check_width(discrete)?;
                 leaf.check_table("nvec", &discrete.counts, 1)?;
                 if let Some(mask) = &discrete.mask {

@@ -82,6 +82,17 @@ pub const fn whole_range(dtype: Dtype) -> (i64, i64) {
     }
 }
 
+/// The last integer of those from 0 on that `dtype` holds exactly, doubles on the way included.
+pub const fn exact_max(dtype: Dtype) -> i64 {
+    match dtype {
+        Dtype::Bf16 => 1 << 8,
+        Dtype::F16 => 1 << 11,
+        Dtype::F32 => 1 << 24,
+        Dtype::F64 | Dtype::I64 => 1 << 53,
+        _ => whole_range(dtype).1,
+    }
+}
+
 /// The elements, row-major; integers past 2^53 are rounded.
 pub fn floats(tensor: &Tensor) -> Result<Vec<f64>> {
     with_number!(tensor.dtype(), T => Ok(tensor.to_vec::<T>()?.into_iter().map(Number::to_f64).collect()))

@@ -81,8 +81,8 @@ impl TensorSpec {
     /// An integer from 0 below `n` in each element.
     ///
     /// # Errors
-    /// `OutOfRange` if `n` is 0 or past [`SPEC_VALUES_MAX`](fulmar_core::limits::SPEC_VALUES_MAX); `LimitExceeded` if `shape` has too
-    /// many dimensions.
+    /// `OutOfRange` if `n` is 0, past [`SPEC_VALUES_MAX`](fulmar_core::limits::SPEC_VALUES_MAX), or so large that `dtype` would round an
+    /// index; `LimitExceeded` if `shape` has too many dimensions.
     pub fn categorical(n: usize, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
         let space = discrete(Class::Categorical, counts_of(&[n])?, None);
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
@@ -354,7 +354,7 @@ impl TensorSpec {
     /// The same spec of another dtype, leaf by leaf; bounds are rounded.
     ///
     /// # Errors
-    /// `OutOfRange` if a bound is no number in `dtype`.
+    /// `OutOfRange` if a bound is no number in `dtype`, or it would round an index.
     pub fn to_dtype(&self, dtype: Dtype) -> Result<Self> {
         match self {
             Self::Leaf(leaf) => leaf.to_dtype(dtype).map(Self::Leaf),

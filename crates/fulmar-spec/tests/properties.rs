@@ -309,6 +309,7 @@ fn forms() -> impl Strategy<Value = Value> {
             json!(1),
             json!(2),
             json!(3),
+            json!(300),
             json!(1_u64 << 53),
             json!(u64::MAX)
         ]),
@@ -332,7 +333,7 @@ fn forms() -> impl Strategy<Value = Value> {
         "MultiOneHot",
         "Binary",
     ]);
-    let name = proptest::sample::select(vec!["f64", "f16", "i64", "u8", "bool", "i8", "f8"]);
+    let name = proptest::sample::select(vec!["f64", "f32", "f16", "i64", "u8", "bool", "i8", "f8"]);
     let tables = (nested.clone(), nested.clone(), nested);
     let leaf = (class, prop::option::of(dims()), prop::option::of(name), tables, any::<[bool; 2]>())
         .prop_map(|(class, shape, dtype, (one, two, three), [masked, extra])| {

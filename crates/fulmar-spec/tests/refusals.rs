@@ -328,11 +328,7 @@ fn values_have_so_many_elements_and_no_more() {
     assert_eq!(kind(wide.enumerate(false)), ErrorKind::LimitExceeded);
     let mut both = Composite::new([]).unwrap();
     for name in ["a", "b"] {
-        both.set(
-            [name, "n"],
-            TensorSpec::categorical(1 << 14, [1, 2, 8], Dtype::U8).unwrap().to_dtype(Dtype::I16).unwrap(),
-        )
-        .unwrap();
+        both.set([name, "n"], TensorSpec::categorical(1 << 14, [1, 2, 8], Dtype::I16).unwrap()).unwrap();
     }
     assert_eq!(kind(TensorSpec::from(both).enumerate(false)), ErrorKind::LimitExceeded);
     let actions = TensorSpec::one_hot(1 << 28, [3, 1 << 28], Dtype::Bool).unwrap();
@@ -354,6 +350,40 @@ fn a_choice_has_so_many_values_and_no_more() {
         kind(TensorSpec::one_hot(SPEC_ELEMENTS_MAX + 1, [SPEC_ELEMENTS_MAX + 1], Dtype::Bool)),
         ErrorKind::LimitExceeded
     );
+}
+
+#[test]
+fn a_dtype_holds_every_value_of_a_choice_exactly() {
+    let most = [
+        (Dtype::Bool, 2),
+        (Dtype::U8, 256),
+        (Dtype::I8, 128),
+        (Dtype::I16, 1 << 15),
+        (Dtype::Bf16, (1 << 8) + 1),
+        (Dtype::F16, (1 << 11) + 1),
+        (Dtype::F32, (1 << 24) + 1),
+        (Dtype::I32, 1 << 31),
+        (Dtype::U32, 1 << 32),
+        (Dtype::F64, 1 << 53),
+    ];
+    for (dtype, n) in most {
+        let spec = TensorSpec::categorical(n, [], dtype).unwrap();
+        assert!(spec.contains(&spec.rand(&mut Rng::new(5), &[100]).unwrap()));
+        assert_eq!(
+            spec.kind(),
+            TensorSpec::multi_categorical(&[1, n], [2], dtype).map(|_| "Categorical").unwrap()
+        );
+        if n < 1 << 53 {
+            assert_eq!(kind(TensorSpec::categorical(n + 1, [], dtype)), ErrorKind::OutOfRange, "{dtype:?}");
+            assert_eq!(kind(TensorSpec::multi_categorical(&[1, n + 1], [2], dtype)), ErrorKind::OutOfRange);
+            let wide = TensorSpec::categorical(n + 1, [], Dtype::I64).unwrap();
+            assert_eq!(kind(wide.to_dtype(dtype)), ErrorKind::OutOfRange);
+        }
+    }
+    let error = TensorSpec::categorical(300, [], Dtype::U8).unwrap_err();
+    assert_eq!(error.detail(), "n must be at most 256, as u8 holds no other integers exactly: got 300");
+    // One-hot blocks hold nothing but 0 and 1.
+    assert!(TensorSpec::one_hot(300, [300], Dtype::U8).unwrap().to_dtype(Dtype::Bool).is_ok());
 }
 
 #[test]
