@@ -4,8 +4,9 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result};
 
 use crate::element::{Element, with_element};
 use crate::index::Index;
-use crate::storage::reserved;
+use crate::storage::{reserved, zeroed};
 use crate::tensor::Tensor;
+use crate::tensor_dict::rows;
 
 impl Tensor {
     /// The parts at `indices` of dimension `dim`, in that order; an index may come twice. Copies.
@@ -32,8 +33,12 @@ impl Tensor {
         with_element!(self.dtype, T => {
             let dense = self.dense()?;
             let elements = dense.as_slice::<T>()?;
-            let starts = (0..outer).flat_map(|block| indices.iter().map(move |index| (block * len + index) * inner));
-            Self::from_vec(&shape, starts.flat_map(|start| &elements[start..start + inner]).copied().collect())
+            let mut values = zeroed::<T>(outer * indices.len() * inner)?;
+            let to = values.chunks_exact_mut((indices.len() * inner).max(1));
+            for (from, to) in elements.chunks_exact((len * inner).max(1)).zip(to) {
+                rows::gather(from, inner, indices, to);
+            }
+            Self::from_vec(&shape, values)
         })
     }
 

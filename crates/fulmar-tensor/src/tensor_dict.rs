@@ -8,6 +8,7 @@ mod batch_shape;
 mod entry;
 mod names;
 mod operation;
+pub(crate) mod rows;
 mod values;
 
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;

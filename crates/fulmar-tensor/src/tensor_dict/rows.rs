@@ -1,0 +1,260 @@
+//! Whole rows of the first batch dimension read and written in place: what a buffer does all day.
+
+use std::sync::Arc;
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use super::{Entry, TensorDict};
+use crate::element::{Element, with_element};
+use crate::tensor::Tensor;
+
+/// How many rows ahead of the one that is copied memory is asked for.
+const AHEAD: usize = 2;
+
+impl TensorDict {
+    /// [`TensorDict::index_select`] that writes into the tensors of `out` where it is laid out like the result, and allocates
+    /// nothing then. Any other `out` is replaced.
+    ///
+    /// # Errors
+    /// Those of [`TensorDict::index_select`]. After one `out` is as before.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut ring = TensorDict::new(&[3])?;
+    /// ring.set("id", Tensor::from_vec(&[3], vec![1_i64, 2, 3])?)?;
+    /// let mut batch = ring.index_select(&[0, 0])?;
+    /// ring.index_select_into(&[2, 1], &mut batch)?;
+    /// assert_eq!(batch.tensor("id")?.as_slice::<i64>()?, [3, 2]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn index_select_into(&self, indices: &[usize], out: &mut Self) -> Result<()> {
+        let len = self.batch_size.first().copied().unwrap_or(0);
+        let in_range = indices.iter().all(|index| *index < len);
+        if in_range && out.is_laid_out_as(self, indices.len()) {
+            self.copy_rows_to(indices, out)
+        } else {
+            *out = self.index_select(indices)?;
+            Ok(())
+        }
+    }
+
+    /// Writes element `i` of `items` over element `indices[i]`; of an index that comes twice the last stays. `items` has the
+    /// very keys of this dictionary. One item may come without its batch dimension.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if `items` has another batch size than `indices` and the further dimensions here say, or features of
+    /// another shape; `UnknownName` if a key is missing or one too many; `Incompatible` if a kind or a dtype is another, or an entry
+    /// is no tensor; `OutOfRange` if there is no such element. All name the key. After an error nothing has changed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut ring = TensorDict::new(&[3])?;
+    /// ring.set("id", Tensor::from_vec(&[3], vec![1_i64, 2, 3])?)?;
+    /// let mut items = TensorDict::new(&[2])?;
+    /// items.set("id", Tensor::from_vec(&[2], vec![8_i64, 9])?)?;
+    /// ring.index_copy(&[2, 0], &items)?;
+    /// assert_eq!(ring.tensor("id")?.as_slice::<i64>()?, [9, 2, 8]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn index_copy(&mut self, indices: &[usize], items: &Self) -> Result<()> {
+        let len = self.batch_size.first().copied().unwrap_or(0);
+        if let Some(index) = indices.iter().find(|index| **index >= len) {
+            let detail = format!("index must be < {len}, the batch size: got {index}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        self.check_rows(items, indices.len())?;
+        self.copy_rows_from(indices, items)
+    }
+
+    /// Whether `items` could be written by [`TensorDict::index_copy`] as `count` elements.
+    ///
+    /// # Errors
+    /// Those of [`TensorDict::index_copy`].
+    pub fn check_rows(&self, items: &Self, count: usize) -> Result<()> {
+        check_lead(&self.batch_size, &items.batch_size, count)?;
+        for name in items.entries.keys() {
+            if !self.entries.contains_key(name) {
+                let detail = format!("{name:?}: leaf must be one of those stored: got another");
+                return Err(Error::new(ErrorKind::UnknownName, detail));
+            }
+        }
+        for (name, have) in &self.entries {
+            let Some(new) = items.entries.get(name) else {
+                let detail = format!("{name:?}: leaf must be given, as it is stored: got none");
+                return Err(Error::new(ErrorKind::UnknownName, detail));
+            };
+            check_entry(have, new, count).map_err(|error| error.at(format!("{name:?}")))?;
+        }
+        Ok(())
+    }
+
+    fn is_laid_out_as(&self, source: &Self, count: usize) -> bool {
+        let same_entries = source.entries.iter().all(|(name, from)| match (from, self.entries.get(name)) {
+            (Entry::Tensor(from), Some(Entry::Tensor(to))) => {
+                from.dtype == to.dtype
+                    && leads(&to.shape, count, &from.shape)
+                    && to.is_contiguous()
+                    && from.is_contiguous()
+                    && Arc::strong_count(&to.storage) == 1
+            }
+            (Entry::Dict(from), Some(Entry::Dict(to))) => to.is_laid_out_as(from, count),
+            _ => false,
+        });
+        leads(&self.batch_size, count, &source.batch_size)
+            && self.entries.len() == source.entries.len()
+            && same_entries
+    }
+
+    fn copy_rows_to(&self, indices: &[usize], out: &mut Self) -> Result<()> {
+        for (name, from) in &self.entries {
+            match (from, out.entries.get_mut(name)) {
+                (Entry::Tensor(from), Some(Entry::Tensor(to))) => {
+                    with_element!(from.dtype, T => {
+                        let inner = row_len(from);
+                        let from = from.as_slice::<T>()?;
+                        gather(from, inner, indices, to.as_mut_slice::<T>()?);
+                    });
+                }
+                (Entry::Dict(from), Some(Entry::Dict(to))) => from.copy_rows_to(indices, to)?,
+                // `is_laid_out_as` has refused them.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_rows_from(&mut self, indices: &[usize], items: &Self) -> Result<()> {
+        for (name, to) in &mut self.entries {
+            match (to, items.entries.get(name)) {
+                (Entry::Tensor(to), Some(Entry::Tensor(from))) => {
+                    let inner = row_len(to);
+                    with_element!(to.dtype, T => {
+                        if from.is_contiguous() {
+                            scatter(from.as_slice::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
+                        } else {
+                            scatter(&from.to_vec::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
+                        }
+                    });
+                }
+                (Entry::Dict(to), Some(Entry::Dict(from))) => to.copy_rows_from(indices, from)?,
+                // `check_rows` has refused them.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows `indices` of `from` one after the other.
+pub(crate) fn gather<T: Element>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
+    if inner == 1 {
+        to.iter_mut().zip(indices).for_each(|(to, index)| *to = from[*index]);
+        return;
+    }
+    if inner == 0 {
+        return;
+    }
+    let line = (64 / size_of::<T>()).max(1);
+    for (place, (row, index)) in to.chunks_exact_mut(inner).zip(indices).enumerate() {
+        if let Some(next) = indices.get(place + AHEAD) {
+            // A load whose value nobody waits for: the row is on its way while others are copied.
+            for start in (0..inner.min(4 * line)).step_by(line) {
+                std::hint::black_box(from[next * inner + start]);
+            }
+        }
+        row.copy_from_slice(&from[index * inner..][..inner]);
+    }
+}
+
+fn scatter<T: Element>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
+    // Rows that follow each other, as a ring gives them, are one copy.
+    let mut place = 0;
+    while let Some(&first) = indices.get(place) {
+        let run = indices[place..].iter().zip(first..).take_while(|(index, next)| *index == next).count();
+        to[first * inner..(first + run) * inner].copy_from_slice(&from[place * inner..(place + run) * inner]);
+        place += run;
+    }
+}
+
+fn row_len(tensor: &Tensor) -> usize {
+    tensor.shape[1..].iter().product()
+}
+
+/// Whether `shape` is `[count, ...]` with the further dimensions of `like`.
+fn leads(shape: &[usize], count: usize, like: &[usize]) -> bool {
+    shape.len() == like.len() && shape.first() == Some(&count) && shape[1..] == like[1..]
+}
+
+/// Whether `shape` is that of `count` parts of a whole of shape `like`, or of one without its dimension.
+fn check_lead(like: &[usize], shape: &[usize], count: usize) -> Result<()> {
+    if leads(shape, count, like) || (count == 1 && like.get(1..) == Some(shape)) {
+        return Ok(());
+    }
+    let want = [&[count], like.get(1..).unwrap_or_default()].concat();
+    Err(Error::new(ErrorKind::ShapeMismatch, format!("shape must be {want:?}: got {shape:?}")))
+}
+
+fn check_entry(have: &Entry, new: &Entry, count: usize) -> Result<()> {
+    match (have, new) {
+        (Entry::Tensor(have), Entry::Tensor(new)) if have.dtype != new.dtype => {
+            let detail = format!("dtype must be {}: got {}", have.dtype.name(), new.dtype.name());
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+        (Entry::Tensor(have), Entry::Tensor(new)) => check_lead(&have.shape, &new.shape, count),
+        (Entry::Dict(have), Entry::Dict(new)) => have.check_rows(new, count),
+        (have, new) => {
+            let detail = format!("kind must be {}, a dense one: got {}", have.kind(), new.kind());
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_gathered_and_scattered_as_one_by_one() {
+        let from: Vec<i32> = (0..30).collect();
+        for inner in [0, 1, 3] {
+            let indices = [4, 5, 6, 0, 4];
+            let mut to = vec![-1; indices.len() * inner];
+            gather(&from, inner, &indices, &mut to);
+            let naive: Vec<i32> =
+                indices.iter().flat_map(|at| from[at * inner..(at + 1) * inner].to_vec()).collect();
+            assert_eq!(to, naive);
+            let mut back = vec![-1; 7 * inner];
+            scatter(&to, inner, &indices, &mut back);
+            for (at, row) in back.chunks(inner.max(1)).enumerate() {
+                let kept = if indices.contains(&at) {
+                    from[at * inner..(at + 1) * inner].to_vec()
+                } else {
+                    vec![-1; inner]
+                };
+                assert_eq!(row, kept);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_the_name_of_its_leaf() {
+        let dict = |shape: &[usize], key: &str| {
+            let mut dict = TensorDict::new(&shape[..1]).unwrap();
+            dict.set(["in", key], Tensor::zeros(fulmar_core::Dtype::F32, shape).unwrap()).unwrap();
+            dict
+        };
+        let mut ring = dict(&[4, 2], "a");
+        let kind = |error: Error| (error.kind(), error.detail().starts_with("\"in\": \"a\""));
+        let refused = ring.index_copy(&[1], &dict(&[1, 3], "a")).unwrap_err();
+        assert_eq!(kind(refused), (ErrorKind::ShapeMismatch, true));
+        assert_eq!(ring.index_copy(&[1], &dict(&[1, 2], "b")).unwrap_err().kind(), ErrorKind::UnknownName);
+        assert_eq!(ring.index_copy(&[4], &dict(&[1, 2], "a")).unwrap_err().kind(), ErrorKind::OutOfRange);
+        assert_eq!(ring.index_copy(&[0], &dict(&[2, 2], "a")).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+        let mut out = ring.index_select(&[0]).unwrap();
+        assert_eq!(ring.index_select_into(&[4], &mut out).unwrap_err().kind(), ErrorKind::OutOfRange);
+        ring.index_select_into(&[0, 1], &mut out).unwrap();
+        assert_eq!(out.batch_size(), [2]);
+    }
+}
