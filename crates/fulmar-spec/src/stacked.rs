@@ -1,7 +1,7 @@
 //! Specs that differ along a dimension.
 
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_tensor::{Entry, Ragged, Tensor, TensorDict};
+use fulmar_tensor::{Entry, Index, Ragged, Tensor, TensorDict};
 
 use crate::shape::Shape;
 use crate::spec::TensorSpec;
@@ -199,12 +199,9 @@ fn part(value: &Entry, dim: usize, index: usize) -> Result<Entry> {
 }
 
 fn dict_part(dict: &TensorDict, dim: usize, index: usize) -> Result<TensorDict> {
-    if dim == 0 {
-        return dict.index(index);
-    }
-    let len = dict.batch_size().first().copied().unwrap_or(0);
-    let parts = (0..len).map(|at| dict_part(&dict.index(at)?, dim - 1, index)).collect::<Result<Vec<_>>>()?;
-    TensorDict::stack(&parts, 0)
+    let mut at = vec![Index::ALL; dim];
+    at.push(Index::At(index as i64));
+    dict.at(&at)
 }
 
 /// The parts along a new dimension `dim`: a tensor, a ragged one if that is what they fit into, or a dictionary.

@@ -403,4 +403,17 @@ fn long_dimensions_beside_empty_ones_cost_nothing() {
         let Entry::Tensor(zero) = spec.zero(&[]).unwrap() else { unreachable!() };
         assert_eq!(zero.num_elements(), 0);
     }
+    let of = |low: f64| TensorSpec::bounded(low, 1.0, [1 << 31, 0], Dtype::F32).unwrap();
+    let stacked = TensorSpec::stack(&[of(0.0), of(-1.0)], 2).unwrap();
+    let Ok(Entry::Tensor(drawn)) = stacked.rand(&mut Rng::new(1), &[]) else { unreachable!() };
+    assert_eq!(drawn.shape(), [1 << 31, 0, 2]);
+    let of = |n: usize| {
+        let mut composite = Composite::new([1 << 40]).unwrap();
+        composite.set("a", TensorSpec::categorical(n, [1 << 40, 0], Dtype::I64).unwrap()).unwrap();
+        TensorSpec::from(composite)
+    };
+    let stacked = TensorSpec::stack(&[of(2), of(3)], 1).unwrap();
+    let mut dict = TensorDict::new(&[1 << 40, 2]).unwrap();
+    dict.set("a", Tensor::zeros(Dtype::I64, &[1 << 40, 2, 0]).unwrap()).unwrap();
+    assert_eq!(stacked.check(&dict.into()), Ok(()));
 }

@@ -1,6 +1,6 @@
 //! New tensors out of parts of others: chosen rows, stacks, concatenations and paddings. All of these copy.
 
-use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 
 use crate::element::{Element, with_element};
 use crate::index::Index;
@@ -155,6 +155,10 @@ impl Tensor {
 fn cat_elements<T: Element>(parts: &[Tensor], dim: usize) -> Result<Tensor> {
     let mut shape = parts[0].shape.clone();
     shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
+    // Without this, a long dimension before an empty one would be counted through.
+    if num_elements(&shape)? == 0 {
+        return Tensor::from_vec::<T>(&shape, Vec::new());
+    }
     let (outer, inner) = around(&shape, dim);
     let dense = parts.iter().map(Tensor::dense).collect::<Result<Vec<_>>>()?;
     let mut values = reserved(outer * shape[dim] * inner)?;
