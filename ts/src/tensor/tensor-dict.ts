@@ -33,7 +33,8 @@ export interface RenameOptions {
   readonly safe?: boolean
 }
 
-// The door to the private part, for the functions below.
+// Doors to the private parts, for this package only.
+let wrap: (make: () => RawTensorDict) => TensorDict
 let unwrap: (dict: TensorDict) => Handle<RawTensorDict>
 
 /**
@@ -65,6 +66,7 @@ export class TensorDict {
   }
 
   static {
+    wrap = (make) => new TensorDict(make)
     unwrap = (dict) => dict.#native
   }
 
@@ -505,6 +507,16 @@ export class TensorDict {
   }
 }
 
+/** The dictionary around a raw one, for the rooms that get dictionaries from the core. */
+export function dictAround(make: () => RawTensorDict): TensorDict {
+  return wrap(make)
+}
+
+/** Calls `body` with the raw dictionary, for the rooms that give dictionaries to the core. */
+export function withRawDict<R>(dict: TensorDict, body: (raw: RawTensorDict) => R): R {
+  return unwrap(dict).call(body)
+}
+
 function joinedDicts(
   dicts: readonly TensorDict[],
   join: (list: RawTensorDictList) => RawTensorDict,
@@ -518,11 +530,13 @@ function joinedDicts(
   }
 }
 
-function pathOf(key: TensorKey): string[] {
+/** The names of a key. */
+export function pathOf(key: TensorKey): string[] {
   return typeof key === 'string' ? [key] : [...key]
 }
 
-function jsonOf(value: Json): string {
+/** A JSON value as text. @throws {FulmarError} `MALFORMED` if JSON cannot say it. */
+export function jsonOf(value: Json): string {
   const text: string | undefined = JSON.stringify(value)
   if (text !== undefined) return text
   throw new FulmarError('MALFORMED', `value must be what JSON can say: got ${typeof value}`)
