@@ -97,6 +97,12 @@ pub const REPLAY_ROWS_MAX: usize = 1 << 30;
 /// Most rows that one call draws from a replay buffer.
 pub const REPLAY_SAMPLE_ROWS_MAX: usize = 1 << 24;
 
+/// Most bytes that a storage of a replay buffer allocates at its first write, unless it is told another number.
+pub const REPLAY_STORAGE_BYTES_MAX: u64 = 1 << 38;
+
+/// Deepest nesting of a predicate over trajectories.
+pub const REPLAY_PREDICATE_DEPTH_MAX: usize = 32;
+
 /// Most elements of one value that a spec makes: a draw, zeros, an enumeration.
 pub const SPEC_ELEMENTS_MAX: usize = 1 << 28;
 
@@ -105,3 +111,18 @@ pub const SPEC_VALUES_MAX: i64 = 1 << 53;
 
 /// Deepest nesting of specs in specs.
 pub const SPEC_DEPTH_MAX: usize = 32;
+
+/// Longest description that a folder or an archive of memory-mapped leaves, or a consolidated file, may have, in bytes.
+pub const MEMMAP_META_BYTES_MAX: usize = 1 << 24;
+
+/// Most rows of a durable store.
+pub const STORE_ROWS_MAX: u64 = 1 << 32;
+
+/// Largest segment of a durable store, in bytes; no record is longer.
+pub const STORE_SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Longest schema text of a durable store, in bytes.
+pub const STORE_SCHEMA_BYTES_MAX: usize = 1 << 20;
+
+/// Most records in one group of a durable store.
+pub const STORE_GROUP_RECORDS_MAX: u32 = 1 << 16;

@@ -7,11 +7,14 @@
 compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetensors files do");
 
 mod cast;
+pub mod consolidated;
 mod element;
 mod gather;
 mod index;
 mod index_item;
 mod key;
+mod lazy_stack;
+pub mod memmap;
 mod non_tensor;
 mod ragged;
 mod replace_file;
@@ -20,6 +23,7 @@ mod shape;
 mod storage;
 mod tensor;
 mod tensor_dict;
+mod torch_dtype;
 mod view;
 
 pub use element::Element;
@@ -27,6 +31,7 @@ pub use fulmar_core::Result;
 pub use half::{bf16, f16};
 pub use index::Index;
 pub use key::Key;
+pub use lazy_stack::LazyStack;
 pub use non_tensor::NonTensor;
 pub use ragged::{PadSide, Ragged};
 pub use replace_file::replace_file;

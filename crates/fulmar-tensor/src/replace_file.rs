@@ -44,7 +44,7 @@ fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -
 }
 
 /// A hidden name in the same folder that no other call of this or another process uses.
-fn temporary_beside(path: &Path) -> Result<PathBuf> {
+pub(crate) fn temporary_beside(path: &Path) -> Result<PathBuf> {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let Some(name) = path.file_name() else {
         return Err(Error::new(ErrorKind::Io, format!("path must name a file: got {}", path.display())));
@@ -65,7 +65,7 @@ const fn process_number() -> u32 {
 }
 
 /// Makes the rename itself durable. Only Unix can sync a folder.
-fn sync_folder_of(path: &Path) -> Result<()> {
+pub(crate) fn sync_folder_of(path: &Path) -> Result<()> {
     if cfg!(unix) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;

@@ -1,0 +1,17 @@
+//! Steps of a ring as TorchRL keeps them on disk: each trajectory's observations once.
+//!
+//! In memory a dictionary of steps holds step t at its root and step t + 1 below `"next"`, so inside a trajectory every observation
+//! stands twice. The flat form keeps `N` steps as `N` rewards, ends and actions, and as `N` observations with one more behind each
+//! trajectory, its last. The nested form is the same with one ragged row a trajectory. Both begin with the oldest step.
+//!
+//! Only what was written into the ring leaves it: where steps are missing, both forms hold zeros.
+
+mod flat;
+mod layout;
+mod nested;
+mod ring;
+
+pub use flat::{flat_to_ted, ted_to_flat};
+pub use fulmar_core::Result;
+pub use nested::{nested_to_ted, ted_to_nested};
+pub use ring::{Ring, TedKeys};

@@ -1,0 +1,81 @@
+//! The nested form: one ragged row a trajectory.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::{Entry, Ragged, TensorDict};
+
+use crate::flat::{ends, flat_to_ted, laid_out};
+use crate::layout::Layout;
+use crate::ring::{Ring, TedKeys, leaves, ring_of, with_ring};
+
+/// The nested form of `steps`: [`ted_to_flat`](crate::ted_to_flat) with a ragged row for each trajectory, and for the unwritten steps of
+/// each lane. Copies.
+///
+/// # Errors
+/// Those of [`ted_to_flat`](crate::ted_to_flat).
+///
+/// # Examples
+/// ```
+/// use fulmar_ted::{Ring, TedKeys, nested_to_ted, ted_to_nested};
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let mut steps = TensorDict::new(&[3])?;
+/// steps.set("observation", Tensor::from_vec(&[3], vec![0_i64, 7, 8])?)?;
+/// steps.set(["next", "observation"], Tensor::from_vec(&[3], vec![1_i64, 8, 9])?)?;
+/// steps.set("done", Tensor::from_vec(&[3, 1], vec![false; 3])?)?;
+/// steps.set(["next", "done"], Tensor::from_vec(&[3, 1], vec![true, false, false])?)?;
+/// let ring = Ring { cursor: 0, is_full: true };
+/// let nested = ted_to_nested(&steps, ring, &TedKeys::default())?;
+/// assert_eq!(nested.ragged("observation")?.row(1)?.to_vec::<i64>()?, [7, 8, 9]);
+/// assert_eq!(nested_to_ted(&nested, &TedKeys::default())?, (steps, ring));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn ted_to_nested(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<TensorDict> {
+    let (layout, columns) = laid_out(steps, ring, keys)?;
+    let mut nested = with_ring(&[layout.runs.len()], ring, steps.batch_size())?;
+    for column in columns {
+        let offsets = offsets(&layout, column.is_observation());
+        nested.set(column.key.clone(), Ragged::new(column.laid(&layout)?, &offsets)?)?;
+    }
+    Ok(nested)
+}
+
+/// The ring whose nested form this is, and where it stands. Copies.
+///
+/// # Errors
+/// Those of [`flat_to_ted`]; `Incompatible`, with the key, if an entry is not ragged; `ShapeMismatch` if its rows are not those of the
+/// trajectories that `keys.done` ends.
+pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Ring)> {
+    let (ring, shape) = ring_of(nested)?;
+    let done = nested.ragged(keys.done.clone())?;
+    let ends = ends(done.values(), &keys.done)?;
+    let count: usize = shape.iter().product();
+    if ends.len() != count {
+        let detail =
+            format!("{} must hold one bool for each of {count} steps: got {}", keys.done, ends.len());
+        return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+    }
+    let layout = Layout::new(ring, &shape, &|place, _| ends[place])?;
+    let (steps, observations) = (offsets(&layout, false), offsets(&layout, true));
+    let mut flat = with_ring(&[], ring, &shape)?;
+    for (key, entry) in leaves(nested) {
+        let Entry::Ragged(ragged) = entry else {
+            let detail = format!("{key} must be a ragged tensor: got an entry of kind {}", entry.kind());
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        };
+        if ragged.offsets() != steps && ragged.offsets() != observations {
+            let detail = "rows must be the trajectories that the ends say: got others";
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail).at(key));
+        }
+        flat.set(key, ragged.values().clone())?;
+    }
+    flat_to_ted(&flat, keys)
+}
+
+/// Where rows begin.
+fn offsets(layout: &Layout, of_observations: bool) -> Vec<u64> {
+    let mut end = 0;
+    let ends = layout.runs.iter().map(|(steps, observations)| {
+        end += if of_observations { *observations } else { *steps } as u64;
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
+}

@@ -1,0 +1,181 @@
+//! Dictionaries that stand beside one another without having been joined: their keys and shapes may differ.
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::key::Key;
+use crate::ragged::{PadSide, Ragged};
+use crate::tensor::Tensor;
+use crate::tensor_dict::{Entry, TensorDict};
+
+/// A stack of dictionaries along a new batch dimension, made entry by entry when asked for. Cloning shares the elements.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{LazyStack, PadSide, Tensor, TensorDict};
+/// let episode = |ids: Vec<i64>| {
+///     let mut dict = TensorDict::new(&[])?;
+///     dict.set("ids", Tensor::from_vec(&[ids.len()], ids)?)?;
+///     Ok::<_, fulmar_core::Error>(dict)
+/// };
+/// let stack = LazyStack::new(vec![episode(vec![1, 2])?, episode(vec![3])?], 0)?;
+/// assert_eq!(stack.ragged("ids")?.offsets(), [0, 2, 3]);
+/// assert_eq!(stack.padded("ids", PadSide::Right, 0.0)?.to_vec::<i64>()?, [1, 2, 3, 0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct LazyStack {
+    dim: usize,
+    parts: Vec<TensorDict>,
+}
+
+impl LazyStack {
+    /// Keeps `parts`, to be stacked along `dim`. Their batch sizes may differ in length alone.
+    ///
+    /// # Errors
+    /// `Empty` without parts; `ShapeMismatch` if their numbers of batch dimensions differ; `OutOfRange` if `dim` is past them.
+    pub fn new(parts: Vec<TensorDict>, dim: usize) -> Result<Self> {
+        let Some(first) = parts.first() else {
+            return Err(Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got none"));
+        };
+        let rank = first.batch_size().len();
+        if let Some(part) = parts.iter().find(|part| part.batch_size().len() != rank) {
+            let detail = format!(
+                "parts must have one number of batch dimensions: got batch sizes {:?} and {:?}",
+                first.batch_size(),
+                part.batch_size()
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        if dim > rank {
+            let detail = format!("dim must be <= {rank}, the number of batch dimensions: got {dim}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        Ok(Self { dim, parts })
+    }
+
+    /// The dictionaries.
+    #[must_use]
+    pub fn parts(&self) -> &[TensorDict] {
+        &self.parts
+    }
+
+    /// The batch dimension along which they are stacked.
+    #[must_use]
+    pub const fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The batch size of the stack; nothing for a dimension in which parts differ.
+    #[must_use]
+    pub fn batch_size(&self) -> Vec<Option<usize>> {
+        let rank = self.parts[0].batch_size().len();
+        let mut sizes: Vec<_> = (0..rank)
+            .map(|dim| {
+                let mut lengths = self.parts.iter().map(|part| part.batch_size()[dim]);
+                let first = lengths.next();
+                first.filter(|first| lengths.all(|len| len == *first))
+            })
+            .collect();
+        sizes.insert(self.dim, Some(self.parts.len()));
+        sizes
+    }
+
+    /// The keys of the leaves that every part has, in the order of the first.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Key> {
+        let mut keys = self.parts[0].leaf_keys();
+        keys.retain(|key| {
+            self.parts[1..]
+                .iter()
+                .all(|part| part.get(key.clone()).is_some_and(|entry| !matches!(entry, Entry::Dict(_))))
+        });
+        keys
+    }
+
+    /// The entry at `key`, stacked. Copies.
+    ///
+    /// # Errors
+    /// `UnknownName` if a part has no such entry; those of [`TensorDict::stack`], so `ShapeMismatch` where [`LazyStack::ragged`]
+    /// or [`LazyStack::padded`] can help.
+    pub fn get(&self, key: impl Into<Key>) -> Result<Entry> {
+        let key = key.into();
+        let alone = self.parts.iter().map(|part| {
+            let mut alone = TensorDict::new(part.batch_size())?;
+            alone.set("", part.entry(key.clone())?.clone())?;
+            Ok(alone)
+        });
+        let stacked = TensorDict::stack(&alone.collect::<Result<Vec<_>>>()?, self.dim);
+        stacked.and_then(|stacked| stacked.entry("").cloned()).map_err(|error| error.at(&key))
+    }
+
+    /// The tensors at `key` as rows, which may differ in their first dimension. Copies.
+    ///
+    /// # Errors
+    /// `Incompatible` if the parts have batch dimensions; those of [`TensorDict::tensor`] and [`Ragged::from_rows`].
+    pub fn ragged(&self, key: impl Into<Key>) -> Result<Ragged> {
+        let key = key.into();
+        let rank = self.parts[0].batch_size().len();
+        if rank != 0 {
+            let detail = format!("parts must have no batch dimensions to be rows: got {rank}");
+            return Err(Error::new(ErrorKind::Incompatible, detail).at(&key));
+        }
+        let rows = self.parts.iter().map(|part| part.tensor(key.clone()).cloned());
+        let rows = rows.collect::<Result<Vec<Tensor>>>()?;
+        if rows.iter().any(|row| row.rank() == 0) {
+            let detail = "rows must have at least 1 dimension: got a scalar";
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail).at(&key));
+        }
+        Ragged::from_rows(&rows).map_err(|error| error.at(&key))
+    }
+
+    /// The tensors at `key` with `fill` on the `side` of short ones. Copies.
+    ///
+    /// # Errors
+    /// Those of [`LazyStack::ragged`] and [`Ragged::to_padded`].
+    pub fn padded(&self, key: impl Into<Key>, side: PadSide, fill: f64) -> Result<Tensor> {
+        self.ragged(key)?.to_padded(side, fill)
+    }
+
+    /// One dictionary of the entries that all parts have: stacked where shapes agree, ragged where first dimensions differ. Copies.
+    ///
+    /// # Errors
+    /// Those of [`LazyStack::get`] and [`LazyStack::ragged`].
+    pub fn to_dict(&self) -> Result<TensorDict> {
+        let mut sizes = Vec::new();
+        for size in self.batch_size() {
+            sizes.push(size.ok_or_else(|| {
+                let detail = "parts must have one batch size to be one dictionary: got several";
+                Error::new(ErrorKind::ShapeMismatch, detail)
+            })?);
+        }
+        let mut dict = TensorDict::new(&sizes)?;
+        for key in self.keys() {
+            let entry = match self.get(key.clone()) {
+                Err(error) if error.kind() == ErrorKind::ShapeMismatch => {
+                    self.ragged(key.clone()).map(Entry::Ragged)
+                }
+                stacked => stacked,
+            };
+            dict.set(key, entry?)?;
+        }
+        Ok(dict)
+    }
+
+    /// [`LazyStack::to_dict`] that loses no entry.
+    ///
+    /// # Errors
+    /// `UnknownName` if a part has an entry that another lacks; those of [`LazyStack::to_dict`].
+    pub(crate) fn into_dict(self) -> Result<TensorDict> {
+        let shared = self.keys();
+        for part in &self.parts {
+            if let Some(key) = part.leaf_keys().into_iter().find(|key| !shared.contains(key)) {
+                let detail = format!("parts must have one set of keys: got {key} in some of them only");
+                return Err(Error::new(ErrorKind::UnknownName, detail));
+            }
+        }
+        match TensorDict::stack(&self.parts, self.dim) {
+            Err(error) if error.kind() == ErrorKind::ShapeMismatch => self.to_dict(),
+            stacked => stacked,
+        }
+    }
+}
