@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 
 use crate::shape::Shape;
 use crate::spec::TensorSpec;
+use crate::step::Step;
 use crate::structure::check_depth;
 
 /// Names that a leaf must not have: they are properties of every spec.
@@ -28,6 +29,8 @@ const RESERVED: [&str; 4] = ["shape", "device", "dtype", "space"];
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Composite {
     shape: Shape,
+    /// As many as dimensions, or none if no dimension has a name.
+    names: Vec<Option<String>>,
     entries: IndexMap<String, Option<TensorSpec>>,
 }
 
@@ -39,13 +42,106 @@ impl Composite {
     pub fn new(shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         num_elements(&shape.sizes())?;
-        Ok(Self { shape, entries: IndexMap::new() })
+        Ok(Self { shape, names: Vec::new(), entries: IndexMap::new() })
     }
 
     /// The batch size.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// The names of the dimensions of the batch; nothing if none has one.
+    #[must_use]
+    pub fn names(&self) -> Option<&[Option<String>]> {
+        if self.names.is_empty() { None } else { Some(&self.names) }
+    }
+
+    /// Names the dimensions of the batch.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if there are more or fewer names than dimensions; `OutOfRange` if two are the same.
+    pub fn set_names(&mut self, names: Vec<Option<String>>) -> Result<()> {
+        if names.len() != self.shape.rank() {
+            let detail =
+                format!("names must be one for each dimension of {}: got {}", self.shape, names.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        for (at, name) in names.iter().enumerate() {
+            if name.is_some() && names[..at].contains(name) {
+                let detail =
+                    format!("names must differ: got {:?} twice", name.as_deref().unwrap_or_default());
+                return Err(Error::new(ErrorKind::OutOfRange, detail));
+            }
+        }
+        self.names = if names.iter().all(Option::is_none) { Vec::new() } else { names };
+        Ok(())
+    }
+
+    /// Names dimensions that have no name. Nothing in `names` leaves a dimension as it is, `"..."` as many as there are.
+    ///
+    /// # Errors
+    /// Those of [`Composite::set_names`]; `Incompatible` if a dimension has another name.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_spec::Composite;
+    /// let mut spec = Composite::new([4, 10])?;
+    /// spec.refine_names(&[Some("...".to_owned()), Some("time".to_owned())])?;
+    /// assert_eq!(spec.names(), Some(&[None, Some("time".to_owned())][..]));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn refine_names(&mut self, names: &[Option<String>]) -> Result<()> {
+        let mut old = self.names.clone();
+        old.resize(self.shape.rank(), None);
+        let is_rest = |name: &Option<String>| name.as_deref() == Some("...");
+        let mut new = names.to_vec();
+        if let Some(at) = names.iter().position(is_rest) {
+            let rest = (self.shape.rank() + 1).saturating_sub(names.len());
+            new.splice(at..=at, std::iter::repeat_n(None, rest));
+        }
+        for (name, old) in new.iter_mut().zip(old) {
+            if name.is_some() && old.is_some() && *name != old {
+                let detail =
+                    format!("a name must stay {:?}: got {:?}", old.unwrap_or_default(), name.as_deref());
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+            *name = name.take().or(old);
+        }
+        self.set_names(new)
+    }
+
+    /// Puts all entries of `other` here, over those at the same keys; nested dictionaries merge.
+    ///
+    /// # Errors
+    /// Those of [`Composite::set`]. After an error nothing has changed.
+    pub fn update(&mut self, other: &Self) -> Result<()> {
+        let mut changed = self.clone();
+        for (name, spec) in &other.entries {
+            match (changed.entries.get_mut(name), spec) {
+                (Some(Some(TensorSpec::Composite(old))), Some(TensorSpec::Composite(new))) => {
+                    old.update(new).map_err(|error| error.at(format!("{name:?}")))?;
+                }
+                _ => changed.set(name.as_str(), spec.clone())?,
+            }
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// Whether there is an entry at `key`, also one that may be anything.
+    #[must_use]
+    pub fn has(&self, key: impl Into<Key>) -> bool {
+        let key = key.into();
+        let Some((name, parents)) = key.path().split_last() else { return false };
+        let mut composite = self;
+        for parent in parents {
+            let Some(Some(TensorSpec::Composite(inner))) = composite.entries.get(parent) else {
+                return false;
+            };
+            composite = inner;
+        }
+        composite.entries.contains_key(name)
     }
 
     /// Puts a spec, or with `None` an entry that may be anything, at `key`. Dictionaries on the way are made with this batch size.
@@ -141,8 +237,7 @@ impl Composite {
             self.entries.insert(name.clone(), spec);
             return Ok(());
         }
-        let made =
-            || Some(TensorSpec::Composite(Self { shape: self.shape.clone(), entries: IndexMap::new() }));
+        let made = || Some(TensorSpec::Composite(Self { shape: self.shape.clone(), ..Self::default() }));
         match self.entries.entry(name.clone()).or_insert_with(made) {
             Some(TensorSpec::Composite(inner)) => inner.put(rest, spec),
             _ => {
@@ -206,20 +301,32 @@ impl Composite {
     }
 
     pub(crate) fn map(&self, map: impl Fn(&TensorSpec) -> Result<TensorSpec>) -> Result<Self> {
-        self.map_to(self.shape.clone(), map)
+        Ok(Self { entries: self.mapped(map)?, shape: self.shape.clone(), names: self.names.clone() })
     }
 
-    /// The same keys under another batch size.
+    /// The same keys under another batch size, to which `step` leads.
     pub(crate) fn map_to(
         &self,
         shape: Shape,
+        step: &Step,
         map: impl Fn(&TensorSpec) -> Result<TensorSpec>,
     ) -> Result<Self> {
+        let mut moved = Self { shape, names: Vec::new(), entries: self.mapped(map)? };
+        if !self.names.is_empty() {
+            moved.set_names(step.names(&self.names, moved.shape.rank()))?;
+        }
+        Ok(moved)
+    }
+
+    fn mapped(
+        &self,
+        map: impl Fn(&TensorSpec) -> Result<TensorSpec>,
+    ) -> Result<IndexMap<String, Option<TensorSpec>>> {
         let one = |(name, spec): (&String, &Option<TensorSpec>)| {
             let spec = spec.as_ref().map(&map).transpose().map_err(|error| error.at(format!("{name:?}")))?;
             Ok((name.clone(), spec))
         };
-        Ok(Self { shape, entries: self.entries.iter().map(one).collect::<Result<_>>()? })
+        self.entries.iter().map(one).collect()
     }
 
     pub(crate) fn depth(&self) -> usize {

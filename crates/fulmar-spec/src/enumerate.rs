@@ -108,6 +108,41 @@ impl TensorSpec {
         self.recode(value, Self::to_categorical_spec)
     }
 
+    /// For each value of this spec, which has one choice, the element of `table`, `[n]`, that it names.
+    ///
+    /// # Errors
+    /// Those of [`TensorSpec::check`]; `Incompatible` unless the spec is `Categorical` or `OneHot`; `ShapeMismatch` if `table` is no list
+    /// of `n` elements.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_spec::TensorSpec;
+    /// use fulmar_tensor::Tensor;
+    /// let action = TensorSpec::categorical(3, [], Dtype::I64)?;
+    /// let force = Tensor::from_vec(&[3], vec![-1.0_f32, 0.0, 1.0])?;
+    /// let named = action.index(&Tensor::from_vec(&[2], vec![2_i64, 0])?, &force)?;
+    /// assert_eq!(named.to_f32_vec(), [1.0, -1.0]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn index(&self, value: &Tensor, table: &Tensor) -> Result<Tensor> {
+        let Self::Leaf(leaf @ Leaf { space: Space::Discrete(discrete), .. }) = self else {
+            return Err(uncountable(self));
+        };
+        if !matches!(discrete.class, Class::Categorical | Class::OneHot) {
+            let detail = format!("a spec must have one choice to be an index: got {}", self.kind());
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let n = discrete.count_rows()?[0];
+        if table.shape() != [n] {
+            let detail = format!("table must be of shape [{n}]: got {:?}", table.shape());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        leaf.check(value)?;
+        let rows: Vec<usize> = leaf.choices(discrete, value)?.into_iter().flatten().collect();
+        table.index_select(0, &rows)?.reshape(leaf.cells(value.shape()))
+    }
+
     fn recode(&self, value: &Tensor, target: fn(&Self) -> Result<Self>) -> Result<Tensor> {
         match (self, target(self)?) {
             (Self::Leaf(from), Self::Leaf(to)) => {

@@ -81,10 +81,12 @@ pub enum Form {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         values: Option<Vec<Value>>,
     },
-    /// `shape` is `[]` unless given; a null entry may be anything.
+    /// `shape` is `[]` unless given; a null entry may be anything. `names` are those of the dimensions.
     Composite {
         #[serde(default)]
         shape: Shape,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        names: Option<Vec<Option<String>>>,
         entries: IndexMap<String, Option<Form>>,
     },
     /// The specs along dimension `dim`.
@@ -94,7 +96,7 @@ pub enum Form {
 /// A dtype by its name.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(Dtype);
+pub struct Name(pub(crate) Dtype);
 
 impl TryFrom<String> for Name {
     type Error = Error;
@@ -166,8 +168,11 @@ impl TryFrom<Form> for TensorSpec {
                 ErrorKind::Malformed,
                 "Choice must have either choices, or values and their shape: got another set",
             )),
-            Form::Composite { shape, entries } => {
+            Form::Composite { shape, names, entries } => {
                 let mut composite = Composite::new(shape)?;
+                if let Some(names) = names {
+                    composite.set_names(names)?;
+                }
                 for (name, form) in entries {
                     let spec = form
                         .map(Self::try_from)
@@ -203,6 +208,7 @@ impl From<TensorSpec> for Form {
             },
             TensorSpec::Composite(composite) => Self::Composite {
                 shape: composite.shape().clone(),
+                names: composite.names().map(<[_]>::to_vec),
                 entries: composite
                     .entries()
                     .map(|(name, spec)| (name.to_owned(), spec.cloned().map(Self::from)))

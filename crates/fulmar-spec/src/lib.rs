@@ -6,14 +6,17 @@
 
 mod choice;
 mod composite;
+mod dictionary;
 mod discrete;
 mod encode;
 mod enumerate;
+mod explain;
 mod json;
 mod lazy;
 mod leaf;
 mod non_tensor;
 mod number;
+mod operation;
 mod shape;
 mod spec;
 mod stacked;
@@ -22,10 +25,12 @@ mod structure;
 
 pub use choice::Choice;
 pub use composite::Composite;
+pub use explain::{Place, Violation};
 pub use fulmar_core::Result;
 pub use lazy::{check_no_exclusive_keys, consolidate_spec, contains_lazy_spec, make_composite_from_td};
 pub use leaf::Leaf;
 pub use non_tensor::NonTensorSpec;
+pub use operation::Operation;
 pub use shape::Shape;
 pub use spec::TensorSpec;
 pub use stacked::Stacked;

@@ -18,10 +18,12 @@ pub struct Stacked {
 }
 
 impl Stacked {
+    /// The specs along a new dimension `dim`. Unlike [`TensorSpec::stack`] this stays a stack where they are equal.
+    ///
     /// # Errors
     /// `Empty` without specs; `Incompatible` if class or dtype differ; `ShapeMismatch` if the number of dimensions does; `OutOfRange` if `dim`
     /// is past it; `LimitExceeded` if the nesting would be too deep.
-    pub(crate) fn new(specs: Vec<TensorSpec>, dim: usize) -> Result<Self> {
+    pub fn new(specs: Vec<TensorSpec>, dim: usize) -> Result<Self> {
         let Some(first) = specs.first() else {
             return Err(Error::new(ErrorKind::Empty, "specs must hold at least one spec: got none"));
         };
@@ -66,6 +68,12 @@ impl Stacked {
             (0..shapes[0].rank()).map(|dim| shapes[0].dims()[dim].filter(|_| same(dim))).collect();
         dims.insert(self.dim, Some(self.specs.len()));
         dims.into()
+    }
+
+    /// The parts of `value`, one for each spec.
+    pub(crate) fn parts(&self, value: &Entry) -> Result<Vec<Entry>> {
+        let lead = self.lead(value)?;
+        (0..self.specs.len()).map(|index| part(value, lead + self.dim, index)).collect()
     }
 
     pub(crate) fn check(&self, value: &Entry) -> Result<()> {

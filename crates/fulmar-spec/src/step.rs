@@ -28,6 +28,24 @@ pub enum Step {
 }
 
 impl Step {
+    /// What becomes of the names of the first dimensions, of which there are `rank` after the step. What is reshaped has none.
+    pub fn names(&self, names: &[Option<String>], rank: usize) -> Vec<Option<String>> {
+        let mut names = names.to_vec();
+        match self {
+            Self::Expand { .. } => {
+                let added = rank.saturating_sub(names.len());
+                names.splice(..0, std::iter::repeat_n(None, added));
+            }
+            Self::Reshape { .. } => names = vec![None; rank],
+            Self::Unsqueeze(dim) => names.insert(*dim, None),
+            Self::Squeeze(dim) | Self::Select { dim, .. } => {
+                names.remove(*dim);
+            }
+            Self::Slice { .. } | Self::Pick { .. } => {}
+        }
+        names
+    }
+
     /// What becomes of a spec of `shape`.
     ///
     /// # Errors

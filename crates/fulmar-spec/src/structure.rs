@@ -205,7 +205,7 @@ impl TensorSpec {
                     Step::Reshape { rank, .. } => Step::Reshape { rank: *rank, shape: shape.clone() },
                     other => other.clone(),
                 };
-                composite.map_to(shape, |spec| spec.moved(&step)).map(Self::Composite)
+                composite.map_to(shape, &step, |spec| spec.moved(&step)).map(Self::Composite)
             }
             Self::Stacked(stacked) => stacked.moved(step),
         }
