@@ -1,0 +1,89 @@
+//! Copies of a store that cost what is open, not what is stored.
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::disk::Disk;
+use crate::layout::segment_name;
+use crate::store::Store;
+
+/// Bytes copied at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What a checkpoint cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointStats {
+    /// Full segments that the checkpoint shares with the store.
+    pub num_linked: u32,
+    /// Bytes of the open segment that were copied.
+    pub copied_bytes: u64,
+    /// The number of the row after the last one in it.
+    pub end_seq: u64,
+}
+
+impl Store {
+    /// Makes a copy of the store, as it is now, in a new folder called `name` below its own; it is a store itself and is
+    /// opened as one. Full segments are shared, the open one is copied. The last step renames the superblock into place, so the
+    /// folder holds the whole checkpoint or no store.
+    ///
+    /// # Errors
+    /// `Malformed` if `name` is empty or holds anything but letters, digits, `-`, `_` and `.`, or begins with a dot;
+    /// `Incompatible` if there is a store in that folder already; `Io` and `Closed` as [`Store::commit`]: what the folder holds
+    /// then is no store, and the same call may be tried again.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_store::{Disk, MemoryDisk, Store, StoreOptions};
+    /// let disk = MemoryDisk::default();
+    /// let mut store = Store::open(disk.clone(), &StoreOptions::new(8))?;
+    /// store.append(&[b"one"])?;
+    /// assert_eq!(store.checkpoint("step-1")?.end_seq, 1);
+    /// store.append(&[b"two"])?;
+    /// let copy = Store::open(disk.subfolder("step-1"), &StoreOptions::new(8))?;
+    /// assert_eq!((store.len(), copy.len()), (2, 1));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn checkpoint(&mut self, name: &str) -> Result<CheckpointStats> {
+        check_name(name)?;
+        self.begin_write()?;
+        self.flush()?;
+        self.make_durable()?;
+        let target = self.disk.folder(name)?;
+        let leftovers = target.list()?;
+        if leftovers.iter().any(|(file, _)| file.starts_with("super.") && !file.ends_with(".tmp")) {
+            let detail = format!("a checkpoint must go to a folder without a store: got {name:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        leftovers.iter().try_for_each(|(file, _)| target.remove(file))?;
+        let first = self.superblocks.newest.first_segment;
+        for segment in first..self.head.segment {
+            self.disk.link(&segment_name(segment), name)?;
+        }
+        let copied_bytes = u64::from(self.head.offset);
+        self.copy_open_segment(&*target, copied_bytes)?;
+        self.superblocks.publish(&*target, &self.superblock())?;
+        Ok(CheckpointStats { num_linked: self.head.segment - first, copied_bytes, end_seq: self.durable_seq })
+    }
+
+    fn copy_open_segment(&self, target: &dyn Disk, len: u64) -> Result<()> {
+        let name = segment_name(self.head.segment);
+        target.allocate(&name, len)?;
+        let mut bytes = vec![0; CHUNK_BYTES];
+        let mut offset = 0;
+        while offset < len {
+            let chunk = &mut bytes[..(len - offset).min(CHUNK_BYTES as u64) as usize];
+            self.disk.read_at(&name, offset, chunk)?;
+            target.write_at(&name, offset, chunk)?;
+            offset += chunk.len() as u64;
+        }
+        target.sync(&name)
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+        let detail = format!("name must be letters, digits, '-', '_' and '.', not first: got {name:?}");
+        return Err(Error::new(ErrorKind::Malformed, detail));
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! A folder of the file system.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::disk::{Disk, DiskLock};
+
+/// Most files kept open; the oldest names are opened anew when they are needed.
+const OPEN_FILES_MAX: usize = 128;
+
+/// The file that a writer holds.
+const LOCK: &str = "lock";
+
+/// A [`Disk`] that is a folder.
+///
+/// # Examples
+/// ```
+/// use fulmar_store::{Disk, FsDisk};
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-disk-{}", std::process::id()));
+/// let disk = FsDisk::new(&path)?;
+/// disk.allocate("a", 4096)?;
+/// assert_eq!(disk.list()?, [("a".to_owned(), 4096)]);
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FsDisk {
+    path: PathBuf,
+    open: Mutex<HashMap<String, Arc<File>>>,
+}
+
+impl FsDisk {
+    /// The disk of the folder at `path`, made if there is none.
+    ///
+    /// # Errors
+    /// `Io`, with the path, if the system refuses.
+    pub fn new(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        fs::create_dir_all(&path).map_err(|error| Error::from(error).at(path.display()))?;
+        let disk = Self { path, open: Mutex::default() };
+        if let Some(parent) = disk.path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            os::sync_folder(parent).map_err(|error| Error::from(error).at(parent.display()))?;
+        }
+        Ok(disk)
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self, name: &str) -> Result<Arc<File>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.get(name) {
+            return Ok(Arc::clone(file));
+        }
+        if open.len() >= OPEN_FILES_MAX {
+            open.clear();
+        }
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(at(&path))?;
+        let file = Arc::new(file);
+        open.insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn forget(&self, name: &str) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    fn sync_folder(&self) -> Result<()> {
+        os::sync_folder(&self.path).map_err(at(&self.path))
+    }
+}
+
+impl Disk for FsDisk {
+    fn list(&self) -> Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(at(&self.path))? {
+            let entry = entry.map_err(at(&self.path))?;
+            let metadata = entry.metadata().map_err(at(&self.path))?;
+            if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+                files.push((name, metadata.len()));
+            }
+        }
+        Ok(files)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        os::read_at(&*self.file(name)?, offset, bytes).map_err(at(&self.path.join(name)))
+    }
+
+    fn allocate(&self, name: &str, len: u64) -> Result<()> {
+        let path = self.path.join(name);
+        let allocated = || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            os::allocate(&file, len)?;
+            file.sync_all()
+        };
+        allocated().map_err(|error| {
+            let free =
+                os::free_bytes(&self.path).map_or("an unknown number".to_owned(), |free| free.to_string());
+            let detail = format!("disk must have room for {len} bytes: got {free} free ({error})");
+            Error::new(ErrorKind::Io, detail).at(path.display())
+        })?;
+        self.sync_folder()
+    }
+
+    fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        os::write_at(&*self.file(name)?, offset, bytes).map_err(at(&self.path.join(name)))
+    }
+
+    fn sync(&self, name: &str) -> Result<()> {
+        self.file(name)?.sync_data().map_err(at(&self.path.join(name)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.forget(from);
+        self.forget(to);
+        fs::rename(self.path.join(from), self.path.join(to)).map_err(at(&self.path.join(from)))?;
+        self.sync_folder()
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.forget(name);
+        fs::remove_file(self.path.join(name)).map_err(at(&self.path.join(name)))
+    }
+
+    fn link(&self, name: &str, folder: &str) -> Result<()> {
+        let (from, to) = (self.path.join(name), self.path.join(folder).join(name));
+        fs::hard_link(&from, &to).map_err(at(&to))
+    }
+
+    fn folder(&self, name: &str) -> Result<Box<dyn Disk>> {
+        Ok(Box::new(Self::new(self.path.join(name))?))
+    }
+
+    fn lock(&self) -> Result<DiskLock> {
+        let path = self.path.join(LOCK);
+        match os::lock(&path).map_err(at(&path))? {
+            Some(file) => {
+                // Who holds the lock is told to those who meet it; the lock itself is the system's and ends with the process.
+                let owner = format!("process {} of boot {}", std::process::id(), os::boot_id());
+                file.set_len(0).and_then(|()| os::write_at(&file, 0, owner.as_bytes())).map_err(at(&path))?;
+                Ok(Box::new(file))
+            }
+            None => {
+                let owner = fs::read_to_string(&path).unwrap_or_else(|_| "another process".to_owned());
+                let detail =
+                    format!("a store must be open once: got {}, held by {owner}", self.path.display());
+                Err(Error::new(ErrorKind::Incompatible, detail))
+            }
+        }
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| Error::from(error).at(path.display())
+}
+
+#[cfg(unix)]
+mod os {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    use rustix::fs::FlockOperation;
+
+    pub(super) fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        file.read_exact_at(bytes, offset)
+    }
+
+    pub(super) fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+
+    /// Takes the blocks, where the file system can; else writes the zeros, so that a full disk shows here and not later.
+    pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
+        let old_len = file.metadata()?.len();
+        if old_len >= len {
+            return Ok(());
+        }
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        super::write_zeros(file, old_len, len)
+    }
+
+    pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
+        let figures = rustix::fs::statvfs(path)?;
+        Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
+    }
+
+    pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    /// The file with its lock, or nothing if somebody else has the lock.
+    pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What tells this run of the machine from others, where the system says so.
+    pub(super) fn boot_id() -> String {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        if id.is_empty() { "unknown".to_owned() } else { id.trim().to_owned() }
+    }
+}
+
+#[cfg(windows)]
+mod os {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::windows::fs::{FileExt, OpenOptionsExt};
+    use std::path::Path;
+
+    /// The system's answer to a second open of a file that is not shared.
+    const SHARING_VIOLATION: i32 = 32;
+
+    pub(super) fn read_at(file: &File, mut offset: u64, mut bytes: &mut [u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = file.seek_read(bytes, offset)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            bytes = &mut bytes[count..];
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = file.seek_write(bytes, offset)?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            bytes = &bytes[count..];
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
+        super::write_zeros(file, file.metadata()?.len(), len)
+    }
+
+    pub(super) fn free_bytes(_: &Path) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Only Unix can sync a folder.
+    pub(super) fn sync_folder(_: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
+        match OpenOptions::new().read(true).write(true).create(true).truncate(false).share_mode(0).open(path)
+        {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.raw_os_error() == Some(SHARING_VIOLATION) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn boot_id() -> String {
+        "unknown".to_owned()
+    }
+}
+
+/// Zeros from `start` to `end`, so that the space is there.
+fn write_zeros(file: &File, start: u64, end: u64) -> std::io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut offset = start;
+    while offset < end {
+        let count = (end - offset).min(zeros.len() as u64);
+        os::write_at(file, offset, &zeros[..count as usize])?;
+        offset += count;
+    }
+    Ok(())
+}

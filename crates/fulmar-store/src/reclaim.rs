@@ -1,0 +1,105 @@
+//! Letting old segments go, and moving what is still needed out of those that hold little else.
+
+use fulmar_core::{ErrorKind, Result};
+
+use crate::layout::{ENTRY_BYTES, Entry, Header, Kind, segment_name};
+use crate::log::Segment;
+use crate::store::Store;
+
+/// Most segments emptied at one time, so that no commit waits for all of them. While the log is more than twice as long as
+/// its rows, each gives back half of itself on average: more than one new segment takes.
+const SEGMENTS_MOVED_MAX: usize = 4;
+/// Segments that a log may have beyond twice its rows.
+const SPARE_SEGMENTS: u64 = 4;
+
+impl Store {
+    /// Removes segments from the front of the log while nothing needs them. Everything written must be durable.
+    pub(crate) fn reclaim(&mut self) -> Result<()> {
+        if self.is_moving || self.index.end_seq < self.keep_until_seq {
+            return Ok(());
+        }
+        self.remove_dead()?;
+        for _ in 0..SEGMENTS_MOVED_MAX {
+            if !self.is_sparse() {
+                break;
+            }
+            self.is_moving = true;
+            let moved = self.move_first();
+            self.is_moving = false;
+            moved?;
+            self.remove_dead()?;
+        }
+        Ok(())
+    }
+
+    /// Whether rows take less than half of the log.
+    fn is_sparse(&self) -> bool {
+        let stats = self.stats();
+        let needed = stats.row_bytes + self.index.num_held() * u64::from(ENTRY_BYTES);
+        stats.log_bytes > 2 * needed + SPARE_SEGMENTS * self.segment_bytes()
+    }
+
+    fn remove_dead(&mut self) -> Result<()> {
+        let old_first = self.superblocks.newest.first_segment;
+        let is_dead = |segment: &u32| self.index.live_in(*segment) == 0;
+        let first =
+            (old_first..self.head.segment).find(|segment| !is_dead(segment)).unwrap_or(self.head.segment);
+        if first == old_first {
+            return Ok(());
+        }
+        // Both superblocks must know before a file goes: either may be the one that is read next.
+        self.superblocks.newest.first_segment = first;
+        self.write_superblock()?;
+        self.write_superblock()?;
+        for segment in old_first..first {
+            // What cannot be removed now goes when the store is opened.
+            let _ = self.disk.remove(&segment_name(segment));
+        }
+        Ok(())
+    }
+
+    /// Writes what is still needed of the first segment again, at the end of the log.
+    fn move_first(&mut self) -> Result<()> {
+        let number = self.superblocks.newest.first_segment;
+        let mut start = 0;
+        while let Some(header) = Segment::new(&*self.disk, number, self.segment_bytes())
+            .next_header(start, self.segment_bytes())?
+            .filter(|_| self.index.live_in(number) > 0)
+        {
+            start = u64::from(header.position.offset) + header.size_bytes();
+            let table = Segment::new(&*self.disk, number, self.segment_bytes()).table(&header)?;
+            self.move_group(&header, &table.unwrap_or_default())?;
+        }
+        self.flush()?;
+        self.make_log_durable()
+    }
+
+    fn move_group(&mut self, header: &Header, entries: &[Entry]) -> Result<()> {
+        let mut offset = header.payload_offset();
+        let mut record = Vec::new();
+        for entry in entries.iter().filter(|_| header.kind.has_payload()) {
+            let place = if self.index.is_live(entry.seq) { self.index.place(entry.seq) } else { None };
+            if let Some(place) = place.filter(|place| {
+                (place.position.segment, u64::from(place.position.offset))
+                    == (header.position.segment, offset)
+            }) {
+                match self.read_place(place, &mut record) {
+                    Ok(()) => self.put(entry.seq, &record)?,
+                    // A damaged row stays unreadable; its bytes are worth nothing.
+                    Err(error) if error.kind() == ErrorKind::Corrupt => self.index.remove_place(entry.seq),
+                    Err(error) => return Err(error),
+                }
+                self.stats.num_moved += 1;
+            }
+            offset += u64::from(entry.len());
+        }
+        for entry in entries.iter().filter(|_| header.kind == Kind::Mark) {
+            let mark = if self.index.is_live(entry.seq) { self.index.mark(entry.seq) } else { None };
+            if mark == Some((entry.word, header.position.segment)) {
+                self.put_mark(entry.seq, entry.word)?;
+                self.stats.num_moved += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,668 @@
+//! A ring of records on a disk.
+
+use std::ops::Range;
+
+use fulmar_core::limits::STORE_GROUP_RECORDS_MAX;
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::disk::{Disk, DiskLock};
+use crate::index::{Index, Place};
+use crate::layout::{
+    ENTRY_BYTES, Entry, HEADER_BYTES, Header, Kind, Position, Superblock, check_sizes, corrupt, group_bytes,
+    segment_name,
+};
+use crate::recovery::recover;
+use crate::superblock::Superblocks;
+
+/// Rows wait in memory up to this many bytes, then they are written as one group; a longer record is a group of its own.
+const GROUP_BYTES: u64 = 1 << 20;
+/// The segment of rows that wait in memory.
+const PENDING: u32 = u32::MAX;
+
+/// When rows are made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When a segment is full, a checkpoint is made or the store is closed. Acknowledged rows survive a crash of the process.
+    None,
+    /// When [`Store::tick`] finds them waiting for `interval_ms` milliseconds. Acknowledged rows survive a loss of power.
+    Async {
+        /// Longest wait, in milliseconds of the caller's clock.
+        interval_ms: u64,
+    },
+    /// At every [`Store::commit`]. Acknowledged rows survive a loss of power.
+    Sync,
+}
+
+/// What a store is made with.
+///
+/// # Examples
+/// ```
+/// let options = fulmar_store::StoreOptions::new(1000);
+/// assert_eq!((options.segment_bytes, options.durability), (64 << 20, fulmar_store::Durability::Sync));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Most rows; the next one takes the place of the oldest. A store that is there keeps its own: another one is an error.
+    pub capacity: u64,
+    /// What the records mean, for those who read them; the store keeps the text as it is. Another one than that of a store
+    /// that is there is an error.
+    pub schema: String,
+    /// The length of each file of records, in bytes. A store that is there keeps its own.
+    pub segment_bytes: u32,
+    /// When rows are made durable.
+    pub durability: Durability,
+}
+
+impl StoreOptions {
+    /// `capacity` rows without a schema, in segments of 64 MiB, durable at every commit.
+    #[must_use]
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, schema: String::new(), segment_bytes: 64 << 20, durability: Durability::Sync }
+    }
+}
+
+/// What a store holds and has done since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreStats {
+    /// Rows that the ring holds, damaged ones among them.
+    pub num_rows: u64,
+    /// Rows whose bytes were lost to damaged files when the store was opened; reading them is an error.
+    pub num_damaged_rows: u64,
+    /// Damaged stretches of the files, found when the store was opened.
+    pub num_gaps: u64,
+    /// Bytes of the rows.
+    pub row_bytes: u64,
+    /// Bytes of all segments.
+    pub log_bytes: u64,
+    /// Rows and other changes that wait in memory.
+    pub num_pending: u64,
+    /// Groups written.
+    pub num_groups: u64,
+    /// Times that the disk was asked to make something durable.
+    pub num_syncs: u64,
+    /// Rows and marks that were moved so that an old segment could go.
+    pub num_moved: u64,
+}
+
+/// A ring of records whose acknowledged rows survive a crash. See the crate's documentation for the promise and the files.
+///
+/// Rows are numbered from 0 on without end (`seq`); row `seq` stands in slot `(seq - base) mod capacity`, where `base` is the
+/// first row after the last [`Store::clear`]. Dropping a store without [`Store::close`] is a crash: nothing is written.
+///
+/// # Examples
+/// ```
+/// use fulmar_store::{MemoryDisk, Store, StoreOptions};
+/// let disk = MemoryDisk::default();
+/// let mut store = Store::open(disk.clone(), &StoreOptions::new(2))?;
+/// store.append(&[b"a", b"b"])?;
+/// store.append(&[b"c"])?;
+/// assert_eq!(store.commit()?, 3);
+/// drop(store);
+/// let store = Store::open(disk, &StoreOptions::new(2))?;
+/// assert_eq!((store.read(0)?, store.read(1)?), (b"c".to_vec(), b"b".to_vec()));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub struct Store {
+    pub(crate) disk: Box<dyn Disk>,
+    _lock: DiskLock,
+    pub(crate) superblocks: Superblocks,
+    durability: Durability,
+    pub(crate) index: Index,
+    pending: Pending,
+    epoch: u32,
+    pub(crate) revision: u64,
+    pub(crate) head: Position,
+    pub(crate) durable: Position,
+    written_seq: u64,
+    pub(crate) durable_seq: u64,
+    /// Old segments of a damaged store stay until this row is there, for those who want to look at them.
+    pub(crate) keep_until_seq: u64,
+    failed: bool,
+    dirty_since_ms: Option<u64>,
+    pub(crate) is_moving: bool,
+    pub(crate) stats: StoreStats,
+}
+
+#[derive(Default)]
+struct Pending {
+    kind: Option<Kind>,
+    entries: Vec<Entry>,
+    payload: Vec<u8>,
+    /// A write of this group failed: it must be written again as it is, since it may stand there in part.
+    is_fixed: bool,
+}
+
+impl Store {
+    /// Opens the store on `disk`, or makes one if the disk holds none. Rows that were acknowledged are there; others may be.
+    ///
+    /// # Errors
+    /// `Incompatible` if the store is open elsewhere, or is there with another capacity, schema or format; `Corrupt` if both
+    /// superblocks are damaged or absent; `OutOfRange` or `LimitExceeded` for absurd sizes; `Io` if the system refuses.
+    pub fn open(disk: impl Disk + 'static, options: &StoreOptions) -> Result<Self> {
+        check_sizes(options.capacity, options.segment_bytes, options.schema.len())?;
+        let disk: Box<dyn Disk> = Box::new(disk);
+        let lock = disk.lock()?;
+        let superblocks = Superblocks::open(&*disk, options)?;
+        let found = recover(&*disk, &superblocks.newest)?;
+        let num_damaged_rows = found.index.len() - found.index.num_placed();
+        let Some(epoch) = found.epoch.checked_add(1) else {
+            return Err(corrupt("a store must have been opened fewer than 2^32 times: got more"));
+        };
+        let mut store = Self {
+            disk,
+            _lock: lock,
+            durability: options.durability,
+            written_seq: found.index.end_seq,
+            durable_seq: found.index.end_seq,
+            keep_until_seq: if num_damaged_rows == 0 {
+                0
+            } else {
+                found.index.end_seq + found.index.capacity
+            },
+            durable: superblocks.newest.committed,
+            superblocks,
+            index: found.index,
+            pending: Pending::default(),
+            epoch,
+            revision: found.revision,
+            head: found.head,
+            failed: false,
+            dirty_since_ms: None,
+            is_moving: false,
+            stats: StoreStats { num_damaged_rows, num_gaps: found.num_gaps, ..StoreStats::default() },
+        };
+        store.settle()?;
+        Ok(store)
+    }
+
+    /// The capacity and the schema of the store on `disk`, or nothing if there is none.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Incompatible`, `LimitExceeded` and `Io` as [`Store::open`].
+    pub fn describe(disk: &dyn Disk) -> Result<Option<StoreOptions>> {
+        let Some(found) = Superblocks::find(disk)? else { return Ok(None) };
+        let (capacity, segment_bytes) = (found.newest.capacity, found.newest.segment_bytes);
+        Ok(Some(StoreOptions { schema: found.schema, segment_bytes, ..StoreOptions::new(capacity) }))
+    }
+
+    /// Most rows.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.index.capacity
+    }
+
+    /// The number of rows, acknowledged or not.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.index.len()
+    }
+
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the records mean, as it was given when the store was made.
+    #[must_use]
+    pub fn schema(&self) -> &str {
+        &self.superblocks.schema
+    }
+
+    /// The number of the next row.
+    #[must_use]
+    pub fn end_seq(&self) -> u64 {
+        self.index.end_seq
+    }
+
+    /// All rows and changes before this row number are acknowledged: they survive what [`Durability`] says.
+    #[must_use]
+    pub fn acknowledged_seq(&self) -> u64 {
+        if self.durability == Durability::None { self.written_seq } else { self.durable_seq }
+    }
+
+    /// The slot of the next row.
+    #[must_use]
+    pub fn cursor(&self) -> u64 {
+        (self.index.end_seq - self.index.base_seq) % self.index.capacity
+    }
+
+    /// Longest record, in bytes: it shares its segment with no other.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
+        (self.segment_bytes() - u64::from(2 * HEADER_BYTES + ENTRY_BYTES)) as usize
+    }
+
+    /// Adds rows and gives their numbers. They are acknowledged later, see [`Store::commit`]; a crash may keep the first ones
+    /// of them only.
+    ///
+    /// # Errors
+    /// `OutOfRange` for more rows than the capacity and `LimitExceeded` for a record above [`Store::record_bytes_max`]: no row
+    /// was added. `Io` if the disk refuses, is full for example: the rows before [`Store::end_seq`] were added and none is
+    /// lost, so that the same call with the rest may be tried again. `Closed` after a sync failed.
+    pub fn append(&mut self, records: &[&[u8]]) -> Result<Range<u64>> {
+        self.begin_write()?;
+        if records.len() as u64 > self.index.capacity {
+            let detail =
+                format!("rows must be at most the capacity {}: got {}", self.index.capacity, records.len());
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        records.iter().try_for_each(|record| self.check_record(record))?;
+        let start = self.index.end_seq;
+        for record in records {
+            self.make_room(Kind::Append, record.len())?;
+            let seq = self.index.end_seq;
+            self.index.end_seq += 1;
+            self.push_record(seq, record);
+        }
+        Ok(start..self.index.end_seq)
+    }
+
+    /// Replaces the record in `slot`.
+    ///
+    /// # Errors
+    /// `OutOfRange` if the slot holds no row; `LimitExceeded`, `Io` and `Closed` as [`Store::append`].
+    pub fn update(&mut self, slot: u64, record: &[u8]) -> Result<()> {
+        self.begin_write()?;
+        self.check_record(record)?;
+        let seq = self.seq_in(slot)?;
+        self.put(seq, record)
+    }
+
+    /// Sets the marks of rows: 64 bits beside each row that are cheap to change, a priority for example. A new row has the
+    /// mark 0.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if there are not as many marks as slots; `OutOfRange` if a slot holds no row: nothing was set. `Io` and
+    /// `Closed` as [`Store::append`].
+    pub fn set_marks(&mut self, slots: &[u64], marks: &[u64]) -> Result<()> {
+        self.begin_write()?;
+        if slots.len() != marks.len() {
+            let detail = format!("marks must be as many as slots, {}: got {}", slots.len(), marks.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let seqs = slots.iter().map(|slot| self.seq_in(*slot)).collect::<Result<Vec<_>>>()?;
+        seqs.into_iter().zip(marks).try_for_each(|(seq, mark)| self.put_mark(seq, *mark))
+    }
+
+    /// The mark of the row in `slot`.
+    ///
+    /// # Errors
+    /// `OutOfRange` if the slot holds no row; `Corrupt` if the row is damaged.
+    pub fn mark(&self, slot: u64) -> Result<u64> {
+        let seq = self.seq_in(slot)?;
+        self.place_of(seq)?;
+        Ok(self.index.mark(seq).map_or(0, |(mark, _)| mark))
+    }
+
+    /// Removes all rows; the next one stands in slot 0. Row numbers go on.
+    ///
+    /// # Errors
+    /// `Io` and `Closed` as [`Store::append`].
+    pub fn clear(&mut self) -> Result<()> {
+        self.begin_write()?;
+        self.flush()?;
+        self.pending.kind = Some(Kind::Clear);
+        self.flush()
+    }
+
+    /// The record in `slot`.
+    ///
+    /// # Errors
+    /// Those of [`Store::read_into`].
+    pub fn read(&self, slot: u64) -> Result<Vec<u8>> {
+        let mut record = Vec::new();
+        self.read_into(slot, &mut record)?;
+        Ok(record)
+    }
+
+    /// Replaces `record` by the record in `slot`, without an allocation where it has the room.
+    ///
+    /// # Errors
+    /// `OutOfRange` if the slot holds no row; `Corrupt`, with the place, if the row is damaged; `Io` if the disk refuses.
+    pub fn read_into(&self, slot: u64, record: &mut Vec<u8>) -> Result<()> {
+        let seq = self.seq_in(slot)?;
+        let place = self.place_of(seq)?;
+        self.read_place(place, record).map_err(|error| error.at(format!("slot {slot}, row {seq}")))
+    }
+
+    /// Writes what waits in memory and, with [`Durability::Sync`], makes it durable: one group commit. Gives
+    /// [`Store::acknowledged_seq`].
+    ///
+    /// # Errors
+    /// `Io` if the disk refuses. After a failed write nothing is lost and commit may be called again; after a failed sync
+    /// nobody knows what is on the disk, so all that writes answers `Closed` until the store is opened anew.
+    pub fn commit(&mut self) -> Result<u64> {
+        self.begin_write()?;
+        self.flush()?;
+        if self.durability == Durability::Sync {
+            self.make_durable()?;
+        }
+        Ok(self.acknowledged_seq())
+    }
+
+    /// Tells the time, in milliseconds of any clock that does not go back: with [`Durability::Async`], makes durable what has
+    /// waited long enough. Gives [`Store::acknowledged_seq`].
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn tick(&mut self, now_ms: u64) -> Result<u64> {
+        self.begin_write()?;
+        let Durability::Async { interval_ms } = self.durability else { return Ok(self.acknowledged_seq()) };
+        if self.durable == self.head && self.pending.kind.is_none() {
+            self.dirty_since_ms = None;
+            return Ok(self.acknowledged_seq());
+        }
+        let since_ms = *self.dirty_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since_ms) >= interval_ms {
+            self.flush()?;
+            self.make_durable()?;
+        }
+        Ok(self.acknowledged_seq())
+    }
+
+    /// Makes everything durable, whatever the mode, and notes where the log ends, so that damage of any of it will be noticed.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn close(mut self) -> Result<()> {
+        self.begin_write()?;
+        self.flush()?;
+        self.make_durable()?;
+        self.write_superblock()
+    }
+
+    /// What the store holds and has done.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let num_segments = u64::from(self.head.segment - self.superblocks.newest.first_segment) + 1;
+        StoreStats {
+            num_rows: self.len(),
+            row_bytes: self.index.live_bytes(),
+            log_bytes: num_segments * self.segment_bytes(),
+            num_pending: self.pending.entries.len() as u64,
+            ..self.stats
+        }
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        u64::from(self.superblocks.newest.segment_bytes)
+    }
+
+    /// After recovery: makes durable what was found, begins an epoch behind it, and removes what is left over.
+    fn settle(&mut self) -> Result<()> {
+        self.rewrite_tail()?;
+        let head = segment_name(self.head.segment);
+        self.disk.allocate(&head, self.segment_bytes())?;
+        if self.head.offset + HEADER_BYTES > self.superblocks.newest.segment_bytes {
+            self.begin_segment()?;
+        } else {
+            self.head.offset = self.write_start(self.head)?;
+        }
+        self.make_durable()?;
+        self.write_superblock()?;
+        self.superblocks.remove_leftovers(&*self.disk, self.head.segment)
+    }
+
+    /// Writes the part of the log again that the superblock does not know: after a failed sync the system may take pages for
+    /// clean that never reached the disk.
+    fn rewrite_tail(&self) -> Result<()> {
+        let lens: std::collections::HashMap<_, _> = self.disk.list()?.into_iter().collect();
+        let mut bytes = vec![0; GROUP_BYTES as usize];
+        for number in self.durable.segment..=self.head.segment {
+            let name = segment_name(number);
+            let Some(&len) = lens.get(&name) else { continue };
+            let mut offset = if number == self.durable.segment { u64::from(self.durable.offset) } else { 0 };
+            let end = if number == self.head.segment { u64::from(self.head.offset).min(len) } else { len };
+            while offset < end {
+                let chunk = &mut bytes[..(end - offset).min(GROUP_BYTES) as usize];
+                self.disk.read_at(&name, offset, chunk)?;
+                self.disk.write_at(&name, offset, chunk)?;
+                offset += chunk.len() as u64;
+            }
+            self.disk.sync(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses all writes after a failed sync, and first does again what a failed write left half done.
+    pub(crate) fn begin_write(&mut self) -> Result<()> {
+        if self.failed {
+            let detail = "a store must be opened anew after a failed sync: got a write";
+            return Err(Error::new(ErrorKind::Closed, detail));
+        }
+        if self.pending.is_fixed || self.pending.kind == Some(Kind::Clear) { self.flush() } else { Ok(()) }
+    }
+
+    fn check_record(&self, record: &[u8]) -> Result<()> {
+        let max = self.record_bytes_max();
+        if record.len() > max {
+            let detail = format!("record must have at most {max} bytes: got {}", record.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        Ok(())
+    }
+
+    fn seq_in(&self, slot: u64) -> Result<u64> {
+        self.index.seq_of(slot).ok_or_else(|| {
+            let detail = format!("slot must be below the number of rows {}: got {slot}", self.len());
+            Error::new(ErrorKind::OutOfRange, detail)
+        })
+    }
+
+    fn place_of(&self, seq: u64) -> Result<Place> {
+        self.index
+            .place(seq)
+            .ok_or_else(|| corrupt(format!("row {seq} must be in the files: got damage in its place")))
+    }
+
+    pub(crate) fn read_place(&self, place: Place, record: &mut Vec<u8>) -> Result<()> {
+        record.clear();
+        let start = place.position.offset as usize;
+        if place.position.segment == PENDING {
+            record.extend_from_slice(&self.pending.payload[start..start + place.len as usize]);
+            return Ok(());
+        }
+        record.resize(place.len as usize, 0);
+        let name = segment_name(place.position.segment);
+        self.disk.read_at(&name, start as u64, record)?;
+        let crc = crc32fast::hash(record);
+        if crc != place.crc {
+            let detail = format!(
+                "{name} at {start} must hold a record with the checksum {:08x}: got {crc:08x}",
+                place.crc
+            );
+            return Err(corrupt(detail));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put(&mut self, seq: u64, record: &[u8]) -> Result<()> {
+        self.make_room(Kind::Put, record.len())?;
+        self.push_record(seq, record);
+        Ok(())
+    }
+
+    pub(crate) fn put_mark(&mut self, seq: u64, mark: u64) -> Result<()> {
+        self.make_room(Kind::Mark, 0)?;
+        self.pending.entries.push(Entry { seq, word: mark });
+        self.index.set_mark(seq, mark, PENDING);
+        Ok(())
+    }
+
+    /// Writes what waits unless one more entry of `kind` may join it.
+    fn make_room(&mut self, kind: Kind, len: usize) -> Result<()> {
+        let count = self.pending.entries.len() as u32 + 1;
+        let fits = group_bytes(count, (self.pending.payload.len() + len) as u32)
+            <= GROUP_BYTES.min(self.segment_bytes() / 2);
+        let joins = self.pending.kind == Some(kind) && !self.pending.is_fixed;
+        if self.pending.kind.is_some() && !(joins && fits && count <= STORE_GROUP_RECORDS_MAX) {
+            self.flush()?;
+        }
+        self.pending.kind = Some(kind);
+        Ok(())
+    }
+
+    fn push_record(&mut self, seq: u64, record: &[u8]) {
+        let entry = Entry::of_record(seq, record.len() as u32, crc32fast::hash(record));
+        let position = Position { segment: PENDING, offset: self.pending.payload.len() as u32 };
+        self.pending.entries.push(entry);
+        self.pending.payload.extend_from_slice(record);
+        self.index.set_place(seq, Place { position, len: entry.len(), crc: entry.crc() });
+    }
+
+    /// Writes what waits in memory as one group. After an error it still waits.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let Some(kind) = self.pending.kind else { return Ok(()) };
+        let size = group_bytes(self.pending.entries.len() as u32, self.pending.payload.len() as u32);
+        let needs_segment = u64::from(self.head.offset) + size > self.segment_bytes();
+        if needs_segment {
+            self.make_log_durable()?;
+            self.begin_segment()?;
+        }
+        let header = self.pending_header(kind);
+        let bytes = self.pending_bytes(&header);
+        if let Err(error) =
+            self.disk.write_at(&segment_name(self.head.segment), u64::from(self.head.offset), &bytes)
+        {
+            self.pending.is_fixed = true;
+            return Err(error);
+        }
+        self.stats.num_groups += 1;
+        self.head.offset += bytes.len() as u32;
+        self.revision = header.revision;
+        self.written_seq = header.end_seq;
+        self.settle_pending(&header);
+        if needs_segment {
+            self.make_durable()?;
+            self.write_superblock()?;
+        }
+        Ok(())
+    }
+
+    fn pending_header(&self, kind: Kind) -> Header {
+        Header {
+            kind,
+            position: self.head,
+            epoch: self.epoch,
+            count: self.pending.entries.len() as u32,
+            payload_len: self.pending.payload.len() as u32,
+            table_crc: 0,
+            end_seq: self.index.end_seq,
+            revision: self.revision + u64::from(kind.revises()),
+            durable: self.durable,
+        }
+    }
+
+    fn pending_bytes(&self, header: &Header) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(header.size_bytes() as usize);
+        bytes.resize(HEADER_BYTES as usize, 0);
+        self.pending.entries.iter().for_each(|entry| entry.encode(&mut bytes));
+        let table_crc = crc32fast::hash(&bytes[HEADER_BYTES as usize..]);
+        bytes.extend_from_slice(&self.pending.payload);
+        bytes.resize(header.size_bytes() as usize, 0);
+        bytes[..HEADER_BYTES as usize].copy_from_slice(&Header { table_crc, ..*header }.encode());
+        bytes
+    }
+
+    /// Points the index at the group that was just written.
+    fn settle_pending(&mut self, header: &Header) {
+        let Position { segment, .. } = header.position;
+        let mut offset = header.payload_offset() as u32;
+        for entry in std::mem::take(&mut self.pending.entries) {
+            let is_live = self.index.is_live(entry.seq);
+            match header.kind {
+                Kind::Append | Kind::Put => {
+                    if is_live {
+                        let position = Position { segment, offset };
+                        self.index
+                            .set_place(entry.seq, Place { position, len: entry.len(), crc: entry.crc() });
+                    }
+                    offset += entry.len();
+                }
+                Kind::Mark if is_live => self.index.set_mark(entry.seq, entry.word, segment),
+                Kind::Mark | Kind::Start | Kind::Clear => {}
+            }
+        }
+        if header.kind == Kind::Clear {
+            self.index.clear(header.end_seq);
+        }
+        self.pending = Pending { payload: std::mem::take(&mut self.pending.payload), ..Pending::default() };
+        self.pending.payload.clear();
+    }
+
+    /// Makes a segment behind the last one, which must be durable, and moves the head there.
+    fn begin_segment(&mut self) -> Result<()> {
+        let segment = self.head.segment.checked_add(1).filter(|segment| *segment < PENDING);
+        let Some(segment) = segment else {
+            return Err(corrupt("a store must have fewer than 2^32 segments: got more"));
+        };
+        self.disk.allocate(&segment_name(segment), self.segment_bytes())?;
+        let start = Position { segment, offset: 0 };
+        self.head = Position { segment, offset: self.write_start(start)? };
+        Ok(())
+    }
+
+    /// Writes the group at `position` that begins a segment or an epoch; gives where it ends.
+    fn write_start(&self, position: Position) -> Result<u32> {
+        let header = Header {
+            kind: Kind::Start,
+            position,
+            epoch: self.epoch,
+            count: 0,
+            payload_len: 0,
+            table_crc: crc32fast::hash(&[]),
+            end_seq: self.written_seq,
+            revision: self.revision,
+            durable: self.durable,
+        };
+        self.disk.write_at(&segment_name(position.segment), u64::from(position.offset), &header.encode())?;
+        Ok(position.offset + HEADER_BYTES)
+    }
+
+    /// Makes what was written durable, and lets segments go that nothing needs any more.
+    pub(crate) fn make_durable(&mut self) -> Result<()> {
+        self.make_log_durable()?;
+        self.reclaim()
+    }
+
+    pub(crate) fn make_log_durable(&mut self) -> Result<()> {
+        if self.durable == self.head {
+            return Ok(());
+        }
+        self.stats.num_syncs += 1;
+        self.disk.sync(&segment_name(self.head.segment)).inspect_err(|_| self.failed = true)?;
+        self.durable = self.head;
+        self.durable_seq = self.written_seq;
+        self.dirty_since_ms = None;
+        Ok(())
+    }
+
+    /// The superblock for what is durable now.
+    pub(crate) fn superblock(&self) -> Superblock {
+        Superblock {
+            epoch: self.epoch,
+            committed: self.durable,
+            base_seq: self.index.base_seq,
+            end_seq: self.durable_seq,
+            revision: self.revision,
+            ..self.superblocks.newest
+        }
+    }
+
+    /// Notes what is durable in the older of the two superblocks. What was written must be durable.
+    pub(crate) fn write_superblock(&mut self) -> Result<()> {
+        let block = self.superblock();
+        self.stats.num_syncs += 1;
+        self.superblocks.write(&*self.disk, &block).inspect_err(|_| self.failed = true)
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("head", &self.head)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
