@@ -14,6 +14,8 @@ pub use fulmar_objective as objective;
 pub use fulmar_replay as replay;
 #[cfg(feature = "spec")]
 pub use fulmar_spec as spec;
+#[cfg(feature = "store")]
+pub use fulmar_store as store;
 #[cfg(feature = "template")]
 pub use fulmar_template as template;
 #[cfg(feature = "tensor")]
