@@ -1,4 +1,4 @@
-//! Losses with their gradients, group advantages, KL estimators and token drawing.
+//! Losses with their gradients, advantages of groups and of steps, KL estimators and token drawing.
 //!
 //! Losses are functions of log-probabilities: [`GrpoLoss::forward`] returns the value, numbers to log, and the
 //! derivative by each log-probability, with which a model's backward pass continues. There is no autograd tape.
@@ -15,6 +15,7 @@ mod normalization;
 mod output;
 mod real;
 mod sft;
+mod value;
 
 pub use advantage::{
     AdvantageOptions, AdvantageScale, GROUP_SIZE_MIN, GroupAdvantage, Groups, StdKind, group_advantage,
@@ -28,3 +29,8 @@ pub use normalization::Normalization;
 pub use output::{LossOutput, Metric};
 pub use real::Real;
 pub use sft::{SftLoss, SftOptions, SftOutput, SftReduction};
+pub use value::{
+    PerStep, StepBatch, TimeAxis, ValueEstimate, VtraceOptions, generalized_advantage_estimate, reward2go,
+    standardized, td_lambda_advantage_estimate, td_lambda_return_estimate, td0_advantage_estimate,
+    td0_return_estimate, td1_advantage_estimate, td1_return_estimate, vtrace_advantage_estimate,
+};

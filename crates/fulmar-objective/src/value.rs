@@ -1,0 +1,196 @@
+//! Returns and advantages of recorded steps, along the time axis of `[..., T, ...]` arrays. Legend: `r` reward, `d` done (the
+//! trajectory ends here), `e` terminated (and has no future), `V` value, `V'` value of the next observation, `V'_e = (1 - e) V'`:
+//!
+//! | | |
+//! |---|---|
+//! | TD(0) | `G_t = r_t + gamma V'_e` |
+//! | TD(1) | `G_t = r_t + gamma (d_t ? V'_e : G_{t+1})` |
+//! | TD(lambda) | `G_t = r_t + gamma ((1 - lambda) V'_e + lambda (d_t ? V'_e : G_{t+1}))` |
+//! | reward to go | `G_t = r_t + gamma (1 - d_t) G_{t+1}` |
+//! | GAE | `A_t = r_t + gamma V'_e - V_t + gamma lambda (1 - d_t) A_{t+1}`, target `A + V` |
+//! | V-trace | `x_t = rho_t (r_t + gamma V'_e - V_t) + gamma c_t (1 - d_t) x_{t+1}`, target `x + V` |
+//!
+//! The last step of an array counts as done, but not as terminated. All are one recursion `x_t = b_t + a_t x_{t+1}`, run once
+//! over the data in doubles. Nothing here has a gradient. Sutton and Barto, "Reinforcement Learning", chapters 6 and 12;
+//! J. Schulman and others, <https://arxiv.org/abs/1506.02438>; L. Espeholt and others, <https://arxiv.org/abs/1802.01561>.
+
+mod advantage;
+mod recursion;
+mod td;
+mod vtrace;
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+pub use self::advantage::{generalized_advantage_estimate, standardized};
+pub use self::td::{
+    reward2go, td_lambda_advantage_estimate, td_lambda_return_estimate, td0_advantage_estimate,
+    td0_return_estimate, td1_advantage_estimate, td1_return_estimate,
+};
+pub use self::vtrace::{VtraceOptions, vtrace_advantage_estimate};
+use crate::Real;
+use crate::batch::check_len;
+
+/// Where time runs in row-major arrays: they are read as `[outer, time, inner]`.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::TimeAxis;
+/// assert_eq!(TimeAxis::of(&[64, 1000, 1], -2)?, TimeAxis { outer: 64, time: 1000, inner: 1 });
+/// assert_eq!(TimeAxis::of(&[1000, 64], 0)?, TimeAxis { outer: 1, time: 1000, inner: 64 });
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeAxis {
+    /// Elements before the time dimension.
+    pub outer: usize,
+    /// Steps.
+    pub time: usize,
+    /// Elements behind the time dimension; 1 where the steps of a sequence stand side by side.
+    pub inner: usize,
+}
+
+impl TimeAxis {
+    /// The axis of arrays of `shape` with time in dimension `time_dim`; a negative one counts from the last.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such dimension; `LimitExceeded` if `shape` has too many dimensions or elements.
+    pub fn of(shape: &[usize], time_dim: isize) -> Result<Self> {
+        fulmar_core::num_elements(shape)?;
+        let rank = shape.len() as isize;
+        let dim = if time_dim < 0 { time_dim + rank } else { time_dim };
+        if dim < 0 || dim >= rank {
+            let detail = format!("time_dim must be a dimension of {shape:?}: got {time_dim}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let dim = dim as usize;
+        let (outer, inner) = (shape[..dim].iter().product(), shape[dim + 1..].iter().product());
+        Ok(Self { outer, time: shape[dim], inner })
+    }
+
+    /// The number of elements.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if nothing in memory can hold so many.
+    pub(crate) fn len(&self) -> Result<usize> {
+        fulmar_core::num_elements(&[self.outer, self.time, self.inner])
+    }
+}
+
+/// One number for all steps, or one for each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PerStep<'a, T = f32> {
+    /// The same everywhere.
+    All(f64),
+    /// As many as there are steps.
+    Each(&'a [T]),
+}
+
+impl<T: Real> PerStep<'_, T> {
+    fn check(&self, name: &str, len: usize) -> Result<()> {
+        let bad = match self {
+            Self::All(factor) => Some(*factor).filter(|factor| !(0.0..=1.0).contains(factor)),
+            Self::Each(factors) => {
+                check_len(name, factors.len(), "reward", len)?;
+                factors.iter().map(|factor| (*factor).into()).find(|factor| !(0.0..=1.0).contains(factor))
+            }
+        };
+        bad.map_or(Ok(()), |factor| {
+            let detail = format!("{name} must be a number from 0 to 1: got {factor}");
+            Err(Error::new(ErrorKind::OutOfRange, detail))
+        })
+    }
+
+    #[inline(always)]
+    fn at(&self, index: usize) -> f64 {
+        match self {
+            Self::All(factor) => *factor,
+            Self::Each(factors) => factors[index].into(),
+        }
+    }
+}
+
+/// What happened at each step. All slices are row-major and of one length.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{PerStep, StepBatch, TimeAxis, td0_return_estimate};
+/// let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
+/// let steps = StepBatch { axis, reward: &[1.0_f32, 1.0], next_value: &[4.0, 8.0], done: &[0, 1], terminated: None };
+/// assert_eq!(td0_return_estimate(&steps, PerStep::All(0.5))?, [3.0, 1.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct StepBatch<'a, T = f32> {
+    /// How the slices are laid out.
+    pub axis: TimeAxis,
+    /// The reward for each step.
+    pub reward: &'a [T],
+    /// The value of the observation after each step; not read where `terminated` is 1.
+    pub next_value: &'a [T],
+    /// 1 where a trajectory ends, else 0.
+    pub done: &'a [u8],
+    /// 1 where it ends with no future to value; `done` if none.
+    pub terminated: Option<&'a [u8]>,
+}
+
+impl<'a, T: Real> StepBatch<'a, T> {
+    /// The number of steps, after a check of everything that the slices can get wrong together.
+    fn check(&self) -> Result<usize> {
+        let len = self.axis.len()?;
+        check_len("reward", self.reward.len(), "the elements of the axis", len)?;
+        check_len("next_value", self.next_value.len(), "reward", len)?;
+        check_flags("done", self.done, len)?;
+        check_flags("terminated", self.terminated(), len)?;
+        Ok(len)
+    }
+
+    fn terminated(&self) -> &'a [u8] {
+        self.terminated.unwrap_or(self.done)
+    }
+}
+
+/// An advantage and the value that a critic should have, `advantage + value` except for V-trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueEstimate<T = f32> {
+    /// How much better than expected a step was.
+    pub advantage: Vec<T>,
+    /// What the value of its observation should have been.
+    pub target: Vec<T>,
+}
+
+fn check_flags(name: &str, flags: &[u8], len: usize) -> Result<()> {
+    check_len(name, flags.len(), "reward", len)?;
+    // Without an early exit the loop runs in vector lanes.
+    if flags.iter().fold(0, |all, flag| all | flag) <= 1 {
+        return Ok(());
+    }
+    let index = flags.iter().position(|flag| *flag > 1).unwrap_or(0);
+    let detail = format!("{name}[{index}] must be 0 or 1: got {}", flags[index]);
+    Err(Error::new(ErrorKind::OutOfRange, detail))
+}
+
+/// `values`, unless an infinity or a NaN came in or an overflow happened.
+fn finite<T: Real>(name: &str, values: Vec<T>) -> Result<Vec<T>> {
+    // 0 times a number is 0 unless the number is not finite; eight sums at once run in vector lanes.
+    let mut zeros = [0.0; 8];
+    let chunks = values.chunks_exact(8);
+    let rest = chunks.remainder().iter().map(|value| (*value).into() * 0.0).sum::<f64>();
+    for chunk in chunks {
+        for (zero, value) in zeros.iter_mut().zip(chunk) {
+            *zero += (*value).into() * 0.0;
+        }
+    }
+    if zeros.iter().sum::<f64>() + rest == 0.0 {
+        return Ok(values);
+    }
+    let wide = values.iter().map(|value| (*value).into());
+    let (index, value) = wide.enumerate().find(|(_, value)| !value.is_finite()).unwrap_or((0, f64::NAN));
+    Err(Error::new(ErrorKind::NonFinite, format!("{name}[{index}] must be finite: got {value}")))
+}
+
+/// `returns - value`, element by element.
+fn above<T: Real>(returns: &[T], value: &[T]) -> Result<Vec<T>> {
+    check_len("value", value.len(), "reward", returns.len())?;
+    let pairs = returns.iter().zip(value);
+    finite("advantage", pairs.map(|(to, from)| T::narrow((*to).into() - (*from).into())).collect())
+}

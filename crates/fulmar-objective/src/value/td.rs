@@ -1,0 +1,206 @@
+//! Returns by temporal differences, and the reward to go.
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+use super::recursion::recur;
+use super::{PerStep, StepBatch, TimeAxis, above, check_flags, finite};
+use crate::Real;
+use crate::batch::check_len;
+
+/// One reward and the discounted value of what follows it.
+///
+/// # Errors
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, or a flag not 0 or 1; `NonFinite` if a result
+/// would be.
+pub fn td0_return_estimate<T: Real>(steps: &StepBatch<'_, T>, gamma: PerStep<'_, T>) -> Result<Vec<T>> {
+    let len = steps.check()?;
+    gamma.check("gamma", len)?;
+    let terminated = steps.terminated();
+    let at = |index: usize| {
+        let next: f64 = steps.next_value[index].into();
+        let future = if terminated[index] == 0 { next } else { 0.0 };
+        T::narrow(steps.reward[index].into() + gamma.at(index) * future)
+    };
+    finite("return", (0..len).map(at).collect())
+}
+
+/// [`td0_return_estimate`] less the value of the observation before each step.
+///
+/// # Errors
+/// Those of [`td0_return_estimate`].
+pub fn td0_advantage_estimate<T: Real>(
+    steps: &StepBatch<'_, T>,
+    value: &[T],
+    gamma: PerStep<'_, T>,
+) -> Result<Vec<T>> {
+    above(&td0_return_estimate(steps, gamma)?, value)
+}
+
+/// All rewards to the end of the trajectory, discounted, and the value of what follows that end.
+///
+/// With `rolling_gamma` a reward is discounted by the gammas of the steps before it, else by powers of the gamma of the step whose
+/// return it is.
+///
+/// # Errors
+/// Those of [`td_lambda_return_estimate`].
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{PerStep, StepBatch, TimeAxis, td1_return_estimate};
+/// let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
+/// let steps = StepBatch { axis, reward: &[1.0_f32, 1.0], next_value: &[9.0, 8.0], done: &[0, 0], terminated: None };
+/// assert_eq!(td1_return_estimate(&steps, PerStep::All(0.5), true)?, [3.5, 5.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn td1_return_estimate<T: Real>(
+    steps: &StepBatch<'_, T>,
+    gamma: PerStep<'_, T>,
+    rolling_gamma: bool,
+) -> Result<Vec<T>> {
+    td_lambda_return_estimate(steps, gamma, PerStep::All(1.0), rolling_gamma)
+}
+
+/// [`td1_return_estimate`] less the value of the observation before each step.
+///
+/// # Errors
+/// Those of [`td_lambda_return_estimate`].
+pub fn td1_advantage_estimate<T: Real>(
+    steps: &StepBatch<'_, T>,
+    value: &[T],
+    gamma: PerStep<'_, T>,
+    rolling_gamma: bool,
+) -> Result<Vec<T>> {
+    above(&td1_return_estimate(steps, gamma, rolling_gamma)?, value)
+}
+
+/// The returns of all lengths, weighted by powers of `lambda`: 0 gives TD(0), 1 gives TD(1).
+///
+/// Without `rolling_gamma` (see [`td1_return_estimate`]; the same holds for `lambda`) every step needs a pass of its own to the
+/// end of its trajectory; otherwise one pass does for all.
+///
+/// # Errors
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` or `lambda` is not in `0..=1`, a flag not 0 or 1, or `rolling_gamma`
+/// false where neither differs from step to step; `NonFinite` if a result would be.
+pub fn td_lambda_return_estimate<T: Real>(
+    steps: &StepBatch<'_, T>,
+    gamma: PerStep<'_, T>,
+    lambda: PerStep<'_, T>,
+    rolling_gamma: bool,
+) -> Result<Vec<T>> {
+    let len = steps.check()?;
+    gamma.check("gamma", len)?;
+    lambda.check("lambda", len)?;
+    let returns = match (gamma, lambda, rolling_gamma) {
+        (PerStep::All(gamma), PerStep::All(lambda), true) => rolling(steps, |_| gamma, |_| lambda),
+        (PerStep::All(_), PerStep::All(_), false) => {
+            let detail = "rolling_gamma must be true where gamma and lambda are one number: got false";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        (_, _, true) => rolling(steps, |index| gamma.at(index), |index| lambda.at(index)),
+        (_, _, false) => fixed(steps, |index| (gamma.at(index), lambda.at(index))),
+    };
+    finite("return", returns)
+}
+
+/// [`td_lambda_return_estimate`] less the value of the observation before each step.
+///
+/// # Errors
+/// Those of [`td_lambda_return_estimate`].
+pub fn td_lambda_advantage_estimate<T: Real>(
+    steps: &StepBatch<'_, T>,
+    value: &[T],
+    gamma: PerStep<'_, T>,
+    lambda: PerStep<'_, T>,
+    rolling_gamma: bool,
+) -> Result<Vec<T>> {
+    above(&td_lambda_return_estimate(steps, gamma, lambda, rolling_gamma)?, value)
+}
+
+/// The discounted sum of the rewards from each step to the end of its trajectory; the array's last step ends all.
+///
+/// # Errors
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, or a flag not 0 or 1; `NonFinite` if a result
+/// would be.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{TimeAxis, reward2go};
+/// let axis = TimeAxis { outer: 1, time: 3, inner: 1 };
+/// assert_eq!(reward2go(axis, &[1.0_f32, 1.0, 1.0], &[0, 1, 0], 0.5)?, [1.5, 1.0, 1.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn reward2go<T: Real>(axis: TimeAxis, reward: &[T], done: &[u8], gamma: f64) -> Result<Vec<T>> {
+    let len = axis.len()?;
+    check_len("reward", reward.len(), "the elements of the axis", len)?;
+    check_flags("done", done, len)?;
+    PerStep::<T>::All(gamma).check("gamma", len)?;
+    let mut returns = vec![T::narrow(0.0); len];
+    recur(
+        axis,
+        |_| 0.0,
+        |range, b, a| {
+            for (((b, a), reward), done) in b.iter_mut().zip(a).zip(&reward[range.clone()]).zip(&done[range])
+            {
+                *b = (*reward).into();
+                *a = if *done == 0 { gamma } else { 0.0 };
+            }
+        },
+        |range, x| write(&mut returns[range], x),
+    );
+    finite("return", returns)
+}
+
+fn rolling<T: Real>(
+    steps: &StepBatch<'_, T>,
+    gamma: impl Fn(usize) -> f64,
+    lambda: impl Fn(usize) -> f64,
+) -> Vec<T> {
+    let mut returns = vec![T::narrow(0.0); steps.reward.len()];
+    let terminated = steps.terminated();
+    recur(
+        steps.axis,
+        |last| if terminated[last] == 0 { steps.next_value[last].into() } else { 0.0 },
+        |range, b, a| {
+            let (reward, next_value) = (&steps.reward[range.clone()], &steps.next_value[range.clone()]);
+            let (done, terminated, first) =
+                (&steps.done[range.clone()], &terminated[range.clone()], range.start);
+            let len = b.len();
+            let (reward, next_value, a) = (&reward[..len], &next_value[..len], &mut a[..len]);
+            let (done, terminated) = (&done[..len], &terminated[..len]);
+            for at in 0..len {
+                let (gamma, lambda) = (gamma(first + at), lambda(first + at));
+                let next: f64 = next_value[at].into();
+                let future = if terminated[at] == 0 { next } else { 0.0 };
+                let onward = if done[at] == 0 { lambda } else { 0.0 };
+                b[at] = reward[at].into() + gamma * (1.0 - onward) * future;
+                a[at] = gamma * onward;
+            }
+        },
+        |range, x| write(&mut returns[range], x),
+    );
+    returns
+}
+
+/// Each step's return with its own gamma and lambda all the way.
+fn fixed<T: Real>(steps: &StepBatch<'_, T>, factors: impl Fn(usize) -> (f64, f64)) -> Vec<T> {
+    let TimeAxis { time, inner, .. } = steps.axis;
+    let terminated = steps.terminated();
+    let one = |index: usize| {
+        let (gamma, lambda) = factors(index);
+        let left = time - 1 - index / inner % time;
+        let on_the_way = (0..left).take_while(|step| steps.done[index + step * inner] == 0).count();
+        let future = |at: usize| if terminated[at] == 0 { steps.next_value[at].into() } else { 0.0 };
+        let end = index + on_the_way * inner;
+        let mut sum = steps.reward[end].into() + gamma * future(end);
+        for step in (0..on_the_way).rev() {
+            let at = index + step * inner;
+            sum = steps.reward[at].into() + gamma * ((1.0 - lambda) * future(at) + lambda * sum);
+        }
+        T::narrow(sum)
+    };
+    (0..steps.reward.len()).map(one).collect()
+}
+
+fn write<T: Real>(to: &mut [T], from: &[f64]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = T::narrow(*from));
+}
