@@ -3,6 +3,9 @@
 //! `cargo fuzz run <target>` feeds a function without end. The ordinary test suite compiles this library too, as a
 //! module of `crates/fulmar/tests/fuzz.rs`, and feeds it the corpora and some thousand seeded mutations of them.
 
+pub mod archive;
+pub mod consolidated;
+pub mod hdf5;
 pub mod ledger;
 pub mod messages;
 pub mod renderer;

@@ -7,11 +7,15 @@
 //! Only what was written into the ring leaves it: where steps are missing, both forms hold zeros.
 
 mod flat;
+mod hdf5;
 mod layout;
 mod nested;
 mod ring;
+mod split;
 
 pub use flat::{flat_to_ted, ted_to_flat};
 pub use fulmar_core::Result;
+pub use hdf5::{read_hdf5, write_hdf5};
 pub use nested::{nested_to_ted, ted_to_nested};
 pub use ring::{Ring, TedKeys};
+pub use split::{hdf5_combine, hdf5_split};

@@ -10,7 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fulmar_core::ErrorKind;
-use fulmar_ted::{Ring, TedKeys, flat_to_ted, nested_to_ted, ted_to_flat, ted_to_nested};
+use fulmar_ted::{
+    Ring, TedKeys, flat_to_ted, hdf5_combine, hdf5_split, nested_to_ted, read_hdf5, ted_to_flat,
+    ted_to_nested, write_hdf5,
+};
 use fulmar_tensor::{Entry, TensorDict, memmap};
 use serde_json::Value;
 
@@ -50,8 +53,6 @@ enum Rule {
     Lossy,
     /// Upstream cannot load back what it wrote of full lanes.
     Lanes,
-    /// An HDF5 file: no reader here.
-    Hdf5,
     /// A plain folder of the ring itself.
     Tensor,
 }
@@ -111,12 +112,20 @@ fn checkpoints_of_torchrl_hold_what_it_said_and_ours_are_the_same() {
                 *rules.entry(Rule::Tensor).or_default() += 1;
                 continue;
             }
-            _ => {
-                *rules.entry(Rule::Hdf5).or_default() += 1;
-                continue;
-            }
+            _ => "hdf5",
         };
-        let stored = memmap::load(&folder).unwrap();
+        let stored = if to == "hdf5" {
+            let bytes = fs::read(folder.join("checkpoint.h5")).unwrap();
+            let split = read_hdf5(&bytes).unwrap();
+            let nested = hdf5_combine(&split).unwrap();
+            assert_eq!(read_hdf5(&write_hdf5(&split).unwrap()).unwrap(), split, "{id}");
+            if ring_is_full(&row) {
+                assert_eq!(hdf5_split(&nested).unwrap(), split, "{id}");
+            }
+            nested
+        } else {
+            memmap::load(&folder).unwrap()
+        };
         let (steps, ring) = back(&stored, to).unwrap();
         assert_eq!(
             (ring.cursor as u64, ring.is_full),
@@ -138,8 +147,26 @@ fn checkpoints_of_torchrl_hold_what_it_said_and_ours_are_the_same() {
         *rules.entry(rule).or_default() += 1;
     }
     println!("rb_checkpoint: {rules:?}");
-    let counts = [(Rule::Same, 18), (Rule::Lanes, 2), (Rule::Hdf5, 10), (Rule::Tensor, 10)];
+    let counts = [(Rule::Same, 27), (Rule::Lanes, 3), (Rule::Tensor, 10)];
     assert_eq!(rules, BTreeMap::from(counts));
+}
+
+fn ring_is_full(row: &Value) -> bool {
+    row["is_full"] == true
+}
+
+#[test]
+fn hdf5_files_of_tensordict_hold_what_it_said() {
+    let rows = rows("persistent_h5");
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let read = read_hdf5(&fs::read(golden(row["fixture"].as_str().unwrap())).unwrap()).unwrap();
+        let want = dict(&row["value"]);
+        for key in want.leaf_keys() {
+            assert_eq!(read.get(key.clone()), want.get(key.clone()), "{key}");
+        }
+        assert_eq!(read.leaf_keys().len(), want.leaf_keys().len());
+    }
 }
 
 /// The fixture has 5 of 8 steps.
@@ -164,10 +191,10 @@ fn the_rest_of_the_file_is_of_other_crates() {
         *topics.entry(row["topic"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     // Read in fulmar-tensor, and here.
-    for topic in ["memmap", "archive", "consolidate", "ted_convert", "rb_checkpoint"] {
+    for topic in ["memmap", "archive", "consolidate", "ted_convert", "rb_checkpoint", "persistent_h5"] {
         assert!(topics.remove(topic).is_some_and(|rows| rows > 0), "{topic}");
     }
     println!("not of these crates: {topics:?}");
-    let elsewhere = [("persistent_h5", 2), ("rb_parts", 9), ("storage_checkpoint", 5)];
+    let elsewhere = [("rb_parts", 9), ("storage_checkpoint", 5)];
     assert_eq!(topics, elsewhere.map(|(topic, rows)| (topic.to_owned(), rows)).into());
 }

@@ -16,12 +16,16 @@ pub use fulmar_replay as replay;
 pub use fulmar_spec as spec;
 #[cfg(feature = "store")]
 pub use fulmar_store as store;
+#[cfg(feature = "ted")]
+pub use fulmar_ted as ted;
 #[cfg(feature = "template")]
 pub use fulmar_template as template;
 #[cfg(feature = "tensor")]
 pub use fulmar_tensor as tensor;
 #[cfg(feature = "tokenizer")]
 pub use fulmar_tokenizer as tokenizer;
+#[cfg(feature = "transform")]
+pub use fulmar_transform as transform;
 
 mod describe;
 

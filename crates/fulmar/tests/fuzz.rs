@@ -62,6 +62,21 @@ fn stored_ledgers_are_refused_or_consistent() {
     feed("ledger", targets::ledger::run, 5_000);
 }
 
+#[test]
+fn archives_of_leaves_are_refused_or_survive() {
+    feed("archive", targets::archive::run, 5_000);
+}
+
+#[test]
+fn consolidated_files_are_refused_or_survive() {
+    feed("consolidated", targets::consolidated::run, 5_000);
+}
+
+#[test]
+fn hdf5_files_are_refused_or_survive() {
+    feed("hdf5", targets::hdf5::run, 5_000);
+}
+
 /// Gives `target` the corpus of `name`, then `num_mutations` mutations of it: the same ones each time.
 fn feed(name: &str, target: fn(&[u8]), num_mutations: u64) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
