@@ -18,9 +18,10 @@
 
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
+import { specs } from './specs.mjs'
 import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict]
+export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict, specs]

@@ -10,6 +10,7 @@ mod error;
 mod model;
 mod objective;
 mod slot;
+mod spec;
 mod task;
 mod template;
 mod tensor;

@@ -36,6 +36,12 @@ macro_rules! face {
             }
         }
 
+        impl crate::tensor::Lend<$inner_type> for $class {
+            fn lend<R>(&self, body: impl FnOnce(&mut $inner_type) -> CoreResult<R>) -> CoreResult<R> {
+                self.inner.with(body)
+            }
+        }
+
         #[napi]
         impl $class {
             $($(#[$make_doc])*
@@ -61,5 +67,7 @@ macro_rules! face {
         }
     };
 }
+
+pub(crate) use face;
 
 include!("../../faces/tensor.rs");

@@ -374,6 +374,84 @@ export interface RawTensors {
   }
 }
 
+// spec
+
+/** A tensor, rows, a dictionary or JSON values on their way to a spec or from it. */
+export interface RawSpecValue extends RawOwner {
+  kind(): string
+  tensor(): RawTensor | null | undefined
+  ragged(): RawRagged | null | undefined
+  dict(): RawTensorDict | null | undefined
+  json(): string | null | undefined
+}
+
+export interface RawTensorSpec extends RawOwner {
+  toJson(): string
+  kind(): string
+  /** -1 for a dynamic dimension. */
+  shape(): Float64Array
+  dtype(): string | null | undefined
+  check(value: RawSpecValue, strict: boolean): void
+  explain(value: RawSpecValue, strict: boolean): string | null | undefined
+  project(value: RawSpecValue): RawSpecValue
+  rand(seed: number, batch: Float64Array): RawSpecValue
+  zero(batch: Float64Array): RawSpecValue
+  one(batch: Float64Array): RawSpecValue
+  encode(valueJson: string): RawSpecValue
+  decode(value: RawSpecValue): string
+  enumerate(useMask: boolean): RawSpecValue
+  cardinality(): string | null | undefined
+  toOneHot(value: RawTensor): RawTensor
+  toCategorical(value: RawTensor): RawTensor
+  index(value: RawTensor, table: RawTensor): RawTensor
+  low(): RawTensor | null | undefined
+  high(): RawTensor | null | undefined
+  nvec(): RawTensor | null | undefined
+  mask(): RawTensor | null | undefined
+  setMask(mask: RawTensor): void
+  clearMask(): void
+  operate(operationJson: string): RawTensorSpec
+  unbind(dim: number): RawTensorSpecList
+  parts(): RawTensorSpecList
+  stackDim(): number | null | undefined
+  keys(): string
+  nestedKeys(): string
+  leafKeys(): string
+  has(path: string[]): boolean
+  get(path: string[]): RawTensorSpec | null | undefined
+  set(path: string[], entry: RawTensorSpec): void
+  setAny(path: string[]): void
+  remove(path: string[]): boolean
+  update(other: RawTensorSpec): void
+  containsLazy(): boolean
+  noExclusiveKeys(): boolean
+  equals(other: RawTensorSpec): boolean
+}
+
+export interface RawTensorSpecList extends RawOwner {
+  push(spec: RawTensorSpec): void
+  count(): number
+  get(at: number): RawTensorSpec | null | undefined
+  stack(dim: number): RawTensorSpec
+  choice(): RawTensorSpec
+  stacked(dim: number): RawTensorSpec
+}
+
+export interface RawSpecs {
+  readonly SpecValue: {
+    fromTensor(tensor: RawTensor): RawSpecValue
+    fromRagged(ragged: RawRagged): RawSpecValue
+    fromDict(dict: RawTensorDict): RawSpecValue
+    fromShared(valueJson: string): RawSpecValue
+    fromEach(shape: Float64Array, valuesJson: string): RawSpecValue
+  }
+  readonly TensorSpec: {
+    fromJson(json: string): RawTensorSpec
+    fromDict(dict: RawTensorDict, unsqueezeNullShapes: boolean, dynamicShape: boolean): RawTensorSpec
+  }
+  readonly TensorSpecList: { empty(): RawTensorSpecList }
+}
+
 // objective
 
 export interface RawLossOutput {
@@ -448,6 +526,7 @@ export interface Raw
     RawTemplates,
     RawModel,
     RawTensors,
+    RawSpecs,
     RawObjective,
     RawTokenizers,
     RawChat {}
