@@ -126,3 +126,12 @@ pub const STORE_SCHEMA_BYTES_MAX: usize = 1 << 20;
 
 /// Most records in one group of a durable store.
 pub const STORE_GROUP_RECORDS_MAX: u32 = 1 << 16;
+
+/// Most transforms in one list.
+pub const TRANSFORMS_MAX: usize = 256;
+
+/// Most elements of one tensor that a transform makes.
+pub const TRANSFORM_ELEMENTS_MAX: usize = 1 << 30;
+
+/// Longest side of an image that a transform makes.
+pub const TRANSFORM_IMAGE_SIDE_MAX: usize = 1 << 14;

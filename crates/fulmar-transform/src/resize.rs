@@ -1,0 +1,156 @@
+//! Images of another size. Bilinear is antialiased: each result is the mean of what lies below a triangle around its place in the
+//! source, whose half-width is the scale (at least 1), as Pillow and torchvision do it. Sums run in doubles in a fixed order, so all
+//! targets give the same bits.
+
+use fulmar_core::limits::TRANSFORM_IMAGE_SIDE_MAX;
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_tensor::{Key, Tensor, TensorDict};
+use serde::Deserialize;
+
+use crate::image::{check_rank, is_float};
+use crate::number::{at_least_1, check_out_keys, check_size, doubles, replaced};
+use crate::observation::pixels;
+use crate::transform::Transform;
+
+/// How the elements of a resized image come from those of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Interpolation {
+    /// The weighted mean of those around its place.
+    #[default]
+    Bilinear,
+    /// The one at its place, rounded towards the first.
+    Nearest,
+}
+
+/// `[..., A, B]` as `[..., w, h]`.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// use fulmar_transform::{Resize, Transform};
+/// let mut batch = TensorDict::new(&[])?;
+/// batch.set("pixels", Tensor::from_vec(&[1, 2, 2], vec![0.0_f32, 1.0, 2.0, 3.0])?)?;
+/// let small = Resize::new(1, None)?.forward(batch)?;
+/// assert_eq!(small.tensor("pixels")?.to_f32_vec(), [1.5]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resize {
+    /// The new length of the last dimension but one.
+    pub w: usize,
+    /// The new length of the last dimension; `w` unless told.
+    #[serde(default)]
+    pub h: Option<usize>,
+    /// Bilinear unless told.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+    /// Which tensors; `pixels` unless told.
+    #[serde(default = "pixels")]
+    pub in_keys: Vec<Key>,
+    /// Where to; in place unless told.
+    #[serde(default)]
+    pub out_keys: Vec<Key>,
+}
+
+impl Resize {
+    /// Bilinear, of `pixels`.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a length is 0; `LimitExceeded` if one is more than [`TRANSFORM_IMAGE_SIDE_MAX`].
+    pub fn new(w: usize, h: Option<usize>) -> Result<Self> {
+        Self { w, h, interpolation: Interpolation::default(), in_keys: pixels(), out_keys: vec![] }.checked()
+    }
+
+    pub(crate) fn checked(self) -> Result<Self> {
+        check_side("w", self.w)?;
+        check_side("h", self.h.unwrap_or(self.w))?;
+        check_out_keys(&self.in_keys, &self.out_keys)?;
+        Ok(self)
+    }
+
+    fn resized(&self, tensor: &Tensor) -> Result<Tensor> {
+        check_rank(tensor, 2)?;
+        let rank = tensor.rank();
+        let mut shape = tensor.shape().to_vec();
+        let (rows, columns) = (shape[rank - 2], shape[rank - 1]);
+        (shape[rank - 2], shape[rank - 1]) = (self.w, self.h.unwrap_or(self.w));
+        check_size(&shape)?;
+        if rows == 0 || columns == 0 {
+            let detail = format!("an image must have elements: got shape {:?}", tensor.shape());
+            return Err(Error::new(ErrorKind::Empty, detail));
+        }
+        let down = self.weights(rows, shape[rank - 2]);
+        let across = self.weights(columns, shape[rank - 1]);
+        let images = doubles(tensor)?;
+        let mut values = Vec::with_capacity(shape.iter().product());
+        for image in images.chunks_exact(rows * columns) {
+            values.extend(weighted(&narrowed(image, columns, &across), across.len(), &down));
+        }
+        // Integers round, as the mean of bytes is seldom one.
+        if !is_float(tensor.dtype()) && tensor.dtype() != Dtype::Bool {
+            values.iter_mut().for_each(|value: &mut f64| *value = value.round_ties_even());
+        }
+        Tensor::from_vec::<f64>(&shape, values)?.to(tensor.dtype())
+    }
+
+    /// For each of `to` elements the first of `from` that it is made of, and the weights of that and those behind it.
+    fn weights(&self, from: usize, to: usize) -> Vec<(usize, Vec<f64>)> {
+        let scale = from as f64 / to as f64;
+        let nearest = |at: usize| ((at as f64 * scale) as usize).min(from - 1);
+        match self.interpolation {
+            Interpolation::Nearest => (0..to).map(|at| (nearest(at), vec![1.0])).collect(),
+            Interpolation::Bilinear => (0..to).map(|at| triangle(from, scale, at)).collect(),
+        }
+    }
+}
+
+impl Transform for Resize {
+    fn forward(&mut self, dict: TensorDict) -> Result<TensorDict> {
+        replaced(dict, &self.in_keys, &self.out_keys, |tensor| self.resized(tensor))
+    }
+}
+
+fn triangle(from: usize, scale: f64, at: usize) -> (usize, Vec<f64>) {
+    let (center, half) = ((at as f64 + 0.5) * scale, scale.max(1.0));
+    let first = (center - half + 0.5).max(0.0) as usize;
+    let end = ((center + half + 0.5) as usize).min(from);
+    let height = |index: usize| (1.0 - ((index as f64 - center + 0.5) / half).abs()).max(0.0);
+    let weights: Vec<f64> = (first..end).map(height).collect();
+    let sum: f64 = weights.iter().sum();
+    (first, weights.into_iter().map(|weight| weight / sum).collect())
+}
+
+/// Rows of `columns` elements as rows of as many as there are `weights`.
+fn narrowed(image: &[f64], columns: usize, weights: &[(usize, Vec<f64>)]) -> Vec<f64> {
+    let mut values = Vec::with_capacity(image.len() / columns * weights.len());
+    for row in image.chunks_exact(columns) {
+        for (first, weights) in weights {
+            values.push(row[*first..].iter().zip(weights).map(|(value, weight)| value * weight).sum());
+        }
+    }
+    values
+}
+
+/// As many rows as there are `weights`, each the sum of rows of `columns` elements.
+fn weighted(image: &[f64], columns: usize, weights: &[(usize, Vec<f64>)]) -> Vec<f64> {
+    let mut values = Vec::with_capacity(columns * weights.len());
+    for (first, weights) in weights {
+        let mut sums = vec![0.0; columns];
+        for (row, weight) in image[first * columns..].chunks_exact(columns).zip(weights) {
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * weight);
+        }
+        values.append(&mut sums);
+    }
+    values
+}
+
+pub(crate) fn check_side(name: &str, side: usize) -> Result<()> {
+    at_least_1(name, side)?;
+    if side <= TRANSFORM_IMAGE_SIDE_MAX {
+        return Ok(());
+    }
+    let detail = format!("{name} must be at most {TRANSFORM_IMAGE_SIDE_MAX}: got {side}");
+    Err(Error::new(ErrorKind::LimitExceeded, detail))
+}
