@@ -1,4 +1,4 @@
-//! Replay buffers by index: which row is written next, and which rows a batch takes. No tensor is touched here.
+//! Replay buffers: where items lie, which row is written next, and which rows a batch takes.
 //!
 //! A **row** is a place of a buffer. Writers choose the rows of new items, samplers those of a batch; a buffer tells its
 //! sampler of every write with `extend`. All randomness is a [`fulmar_core::Rng`], so a seed gives the same rows on
@@ -17,15 +17,36 @@
 //! # Ok::<(), fulmar_core::Error>(())
 //! ```
 
+mod buffer;
+mod check;
+mod ensemble;
+mod hindsight;
 mod priority_tree;
+mod query;
+mod rate_limiter;
+mod read;
 mod row;
 mod sampler;
+mod schedule;
 mod sequence;
+mod storage;
 mod trajectory;
+mod unit;
 mod writer;
 
+pub use buffer::{
+    Batch, ConditionalUpdate, ConditionalUpdateResult, ReplayBuffer, ReplayBufferOptions, ReplayBufferState,
+    ReplayBufferStats,
+};
+pub use check::check_storage;
+pub use ensemble::{EnsembleBatch, EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing};
+pub use hindsight::{HindsightOptions, HindsightReplayBuffer, HindsightStrategy, RewardFunction};
 pub use priority_tree::{PriorityTree, PriorityTreeState};
+pub use query::{Comparand, Comparison, TrajectoryPredicate, TrajectoryReduction, TrajectoryValue};
+pub use rate_limiter::{RateLimiter, RateLimiterOptions};
+pub use read::{Reduction, TrajectoryKeys};
 pub use sampler::consuming::{ConsumingSampler, ConsumingSamplerState};
+pub use sampler::lane_slices::LaneSliceSampler;
 pub use sampler::prioritized::{
     PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, WeightedRows,
 };
@@ -34,16 +55,29 @@ pub use sampler::prompt_group::{
     GroupMember, GroupStrategy, PromptGroupOptions, PromptGroupSampler, PromptGroupSamplerState,
 };
 pub use sampler::random::{RandomSampler, RandomSamplerState};
-pub use sampler::slice::{SliceOptions, SliceSampler, SliceSamplerState, Slices, Span};
+pub use sampler::slice::{SliceBy, SliceOptions, SliceSampler, SliceSamplerState, Slices, Span};
 pub use sampler::slice_without_replacement::{
     SliceSamplerWithoutReplacement, SliceSamplerWithoutReplacementState,
 };
 pub use sampler::staleness::{StaleRows, StalenessAwareSampler, StalenessAwareSamplerState};
+pub use sampler::streaming_slice::{StreamingSliceSampler, StreamingSliceSamplerState};
 pub use sampler::without_replacement::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState, WithoutReplacementOptions,
 };
+pub use sampler::{Sampled, Sampler, SamplerOptions};
+pub use schedule::{LambdaScheduler, ParameterScheduler, Schedule};
 pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
+pub use storage::Storage;
+pub use storage::compressed_list::CompressedListStorage;
+pub use storage::lazy_stack::LazyStackStorage;
+pub use storage::list::ListStorage;
+pub use storage::options::StorageOptions;
+pub use storage::shared::SharedStorage;
+pub use storage::tensor::TensorStorage;
 pub use trajectory::{Trajectory, TrajectoryIndex, TrajectoryIndexState, ends_of_ids, find_trajectories};
+pub use unit::{SampleUnit, SampleUnitOptions, Sequence, Transition};
 pub use writer::immutable::ImmutableWriter;
 pub use writer::max_value::{MaxValueWriter, MaxValueWriterState};
+pub use writer::ranked::RankedWriter;
 pub use writer::round_robin::{RoundRobinWriter, RoundRobinWriterState};
+pub use writer::{Writer, WriterOptions};

@@ -1,6 +1,20 @@
 //! Samplers: which rows a batch takes.
 
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::{Key, Tensor, TensorDict};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::read::TrajectoryKeys;
+use crate::writer::{check_capacity, from_state, to_state};
+use crate::{
+    ConsumingSampler, PrioritizedOptions, PrioritizedSampler, PromptGroupOptions, RandomSampler,
+    SamplerWithoutReplacement, SliceOptions, WithoutReplacementOptions,
+};
+
 pub(crate) mod consuming;
+pub(crate) mod keyed;
+pub(crate) mod lane_slices;
 pub(crate) mod prioritized;
 pub(crate) mod prioritized_slice;
 pub(crate) mod prompt_group;
@@ -8,4 +22,423 @@ pub(crate) mod random;
 pub(crate) mod slice;
 pub(crate) mod slice_without_replacement;
 pub(crate) mod staleness;
+pub(crate) mod streaming_slice;
 pub(crate) mod without_replacement;
+
+/// Rows of a batch, and what the sampler says of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampled {
+    /// The rows, in the order of the batch.
+    pub rows: Vec<usize>,
+    /// Leaves of batch size `[rows]`: weights, staleness, masks.
+    pub info: TensorDict,
+    /// The lengths of the slices that the rows are; none where they are single rows.
+    pub slice_lens: Vec<usize>,
+}
+
+impl Sampled {
+    /// Rows of which nothing is said.
+    ///
+    /// # Errors
+    /// None that rows can cause.
+    pub fn plain(rows: Vec<usize>) -> Result<Self> {
+        let info = TensorDict::new(&[rows.len()])?;
+        Ok(Self { rows, info, slice_lens: Vec::new() })
+    }
+}
+
+/// Draws rows; a buffer tells it of every write.
+pub trait Sampler: Send {
+    /// Takes note that `items`, one for each of `rows`, were written there, in this order.
+    ///
+    /// # Errors
+    /// `UnknownName` if an item lacks a leaf that draws depend on, and what else keeps the sampler from taking them.
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
+
+    /// Draws `count` rows, or as many as there are, of a buffer that holds `len`.
+    ///
+    /// # Errors
+    /// `Empty` if there is none; `OutOfRange` if `count` is 0, above the limit of a draw, or cannot be drawn.
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled>;
+
+    /// Sets the priorities of `rows`; nothing where draws do not depend on any.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the lengths differ; `NonFinite` or `OutOfRange` for a priority that is no number >= 0.
+    fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
+        let _ = (rows, priorities);
+        Ok(())
+    }
+
+    /// How many of `len` rows can be drawn.
+    fn num_live(&self, len: usize) -> usize {
+        len
+    }
+
+    /// Whether the last draw ended an epoch.
+    fn ran_out(&self) -> bool {
+        false
+    }
+
+    /// Rows that new items should reuse, the first of them first.
+    fn freed(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// Whether draws depend on the order in which rows are written, so that after an edit all must be told again.
+    fn in_order(&self) -> bool {
+        false
+    }
+
+    /// The parameter called `name`, one that a schedule may drive.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is none.
+    fn parameter(&self, name: &str) -> Result<f64> {
+        Err(no_parameter(name))
+    }
+
+    /// Changes a parameter.
+    ///
+    /// # Errors
+    /// `UnknownName` if there is none, `OutOfRange` if it cannot have that value.
+    fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
+        let _ = value;
+        Err(no_parameter(name))
+    }
+
+    /// Forgets all rows.
+    fn clear(&mut self);
+
+    /// All that must be kept to go on as if never stopped.
+    ///
+    /// # Errors
+    /// What keeps the sampler from it.
+    fn state(&self) -> Result<Value>;
+
+    /// Goes on where `state` was taken.
+    ///
+    /// # Errors
+    /// `Malformed` if it is not the state of such a sampler, `Corrupt` if it breaks its rules, `Incompatible` if it is of
+    /// another capacity. After an error nothing has changed.
+    fn restore(&mut self, state: &Value) -> Result<()>;
+}
+
+/// A sampler as options describe it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum SamplerOptions {
+    /// A [`RandomSampler`].
+    #[default]
+    Random,
+    /// A [`SamplerWithoutReplacement`].
+    WithoutReplacement {
+        /// Whether an epoch ends before a batch that would be short. False.
+        #[serde(default)]
+        drop_last: bool,
+        /// Whether rows come in random order. True.
+        #[serde(default = "yes")]
+        shuffle: bool,
+    },
+    /// A [`ConsumingSampler`].
+    Consuming {
+        /// After how many draws a row is freed. 1.
+        #[serde(default = "one")]
+        max_sample_count: u32,
+    },
+    /// A [`PrioritizedSampler`].
+    Prioritized {
+        /// How priorities become probabilities.
+        #[serde(default)]
+        priorities: PrioritizedOptions,
+    },
+    /// A [`LaneSliceSampler`](crate::LaneSliceSampler).
+    Slice {
+        /// The shape of a batch.
+        slices: SliceOptions,
+        /// Where items say to which trajectory they belong.
+        #[serde(default)]
+        trajectories: TrajectoryKeys,
+    },
+    /// A [`SliceSamplerWithoutReplacement`](crate::SliceSamplerWithoutReplacement).
+    SliceWithoutReplacement {
+        /// The shape of a batch.
+        slices: SliceOptions,
+        /// How an epoch is ordered and cut.
+        #[serde(default)]
+        epochs: WithoutReplacementOptions,
+        /// Where items say to which trajectory they belong.
+        #[serde(default)]
+        trajectories: TrajectoryKeys,
+    },
+    /// A [`PrioritizedSliceSampler`](crate::PrioritizedSliceSampler).
+    PrioritizedSlice {
+        /// The shape of a batch.
+        slices: SliceOptions,
+        /// How priorities become probabilities.
+        #[serde(default)]
+        priorities: PrioritizedOptions,
+        /// Where items say to which trajectory they belong.
+        #[serde(default)]
+        trajectories: TrajectoryKeys,
+    },
+    /// A [`StreamingSliceSampler`](crate::StreamingSliceSampler).
+    StreamingSlice {
+        /// Steps of a slice, at least 1.
+        slice_len: usize,
+        /// Where items say to which trajectory they belong.
+        #[serde(default)]
+        trajectories: TrajectoryKeys,
+    },
+    /// A [`StalenessAwareSampler`](crate::StalenessAwareSampler); its parameter `consumerVersion` is the learner's.
+    StalenessAware {
+        /// How many versions a row may be behind; absent for any number.
+        #[serde(default)]
+        max_staleness: Option<u64>,
+        /// Where the version of an item is. `"policy_version"`.
+        #[serde(default = "version_key")]
+        version_key: Key,
+    },
+    /// A [`PromptGroupSampler`](crate::PromptGroupSampler).
+    PromptGroup {
+        /// The shape of a batch.
+        groups: PromptGroupOptions,
+        /// Where the prompt of an item is. `"query"`.
+        #[serde(default = "group_key")]
+        group_key: Key,
+        /// Where its reward is. `["next", "reward"]`; only read for strategies that rank by it.
+        #[serde(default = "reward_key")]
+        reward_key: Key,
+    },
+}
+
+impl SamplerOptions {
+    /// The sampler of a storage of a `shape`, `[capacity]` or `[time, lanes..]`; `seed` fixes its draws.
+    ///
+    /// # Errors
+    /// Those of the sampler's constructor; `Incompatible` if it cannot draw from several lanes and there are.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::SamplerOptions;
+    /// let options: SamplerOptions =
+    ///     serde_json::from_str(r#"{"kind": "prioritized", "priorities": {"alpha": 0.6}}"#).unwrap();
+    /// assert_eq!(options.build(&[100], 7)?.parameter("alpha")? as f32, 0.6);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn build(&self, shape: &[usize], seed: u64) -> Result<Box<dyn Sampler>> {
+        let capacity: usize = shape.iter().product();
+        let num_lanes: usize = shape.get(1..).unwrap_or_default().iter().product();
+        let takes_lanes = matches!(
+            self,
+            Self::Random
+                | Self::WithoutReplacement { .. }
+                | Self::Prioritized { .. }
+                | Self::Slice { .. }
+                | Self::StalenessAware { .. }
+        );
+        if num_lanes > 1 && !takes_lanes {
+            let detail = format!("the storage must have one dimension for this sampler: got {shape:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        Ok(match self {
+            Self::Random => Box::new(RandomSampler::new(seed)),
+            Self::WithoutReplacement { drop_last, shuffle } => {
+                let options = WithoutReplacementOptions { drop_last: *drop_last, shuffle: *shuffle };
+                Box::new(SamplerWithoutReplacement::new(options, seed))
+            }
+            Self::Consuming { max_sample_count } => Box::new(ConsumingSampler::new(*max_sample_count, seed)?),
+            Self::Prioritized { priorities } => {
+                Box::new(PrioritizedSampler::new(capacity, *priorities, seed)?)
+            }
+            Self::Slice { slices, trajectories } => {
+                Box::new(lane_slices::LaneSliceSampler::new(shape, *slices, trajectories.clone(), seed)?)
+            }
+            Self::SliceWithoutReplacement { slices, epochs, trajectories } => {
+                Box::new(keyed::KeyedSlices::new(
+                    crate::SliceSamplerWithoutReplacement::new(capacity, *slices, *epochs, seed)?,
+                    trajectories.clone(),
+                ))
+            }
+            Self::PrioritizedSlice { slices, priorities, trajectories } => Box::new(keyed::KeyedSlices::new(
+                crate::PrioritizedSliceSampler::new(capacity, *slices, *priorities, seed)?,
+                trajectories.clone(),
+            )),
+            Self::StreamingSlice { slice_len, trajectories } => Box::new(
+                streaming_slice::StreamingSliceSampler::new(capacity, *slice_len, trajectories.clone())?,
+            ),
+            Self::StalenessAware { max_staleness, version_key } => {
+                Box::new(keyed::VersionSampler::new(*max_staleness, version_key.clone(), seed))
+            }
+            Self::PromptGroup { groups, group_key, reward_key } => {
+                Box::new(keyed::GroupSampler::new(*groups, group_key.clone(), reward_key.clone(), seed)?)
+            }
+        })
+    }
+}
+
+impl Sampler for RandomSampler {
+    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Ok(())
+    }
+
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, len, count)?)
+    }
+
+    fn clear(&mut self) {}
+
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        *self = Self::from_state(&from_state("sampler", state)?)?;
+        Ok(())
+    }
+}
+
+impl Sampler for SamplerWithoutReplacement {
+    fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Ok(())
+    }
+
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, len, count)?)
+    }
+
+    fn ran_out(&self) -> bool {
+        Self::ran_out(self)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        *self = Self::from_state(&from_state("sampler", state)?)?;
+        Ok(())
+    }
+}
+
+impl Sampler for ConsumingSampler {
+    fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
+        Self::extend(self, rows)
+    }
+
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(Self::sample(self, count)?)
+    }
+
+    fn num_live(&self, _: usize) -> usize {
+        Self::num_live(self)
+    }
+
+    fn ran_out(&self) -> bool {
+        Self::ran_out(self)
+    }
+
+    fn freed(&self) -> Vec<usize> {
+        Self::freed(self).collect()
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        *self = Self::from_state(&from_state("sampler", state)?)?;
+        Ok(())
+    }
+}
+
+impl Sampler for PrioritizedSampler {
+    fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
+        Self::extend(self, rows)
+    }
+
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        let drawn = Self::sample(self, count)?;
+        let mut sampled = Sampled::plain(drawn.rows)?;
+        sampled.info.set("priority_weight", Tensor::from_vec(&[drawn.weights.len()], drawn.weights)?)?;
+        Ok(sampled)
+    }
+
+    fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
+        Self::update_priority(self, rows, priorities)
+    }
+
+    fn parameter(&self, name: &str) -> Result<f64> {
+        match name {
+            "alpha" => Ok(f64::from(self.options().alpha)),
+            "beta" => Ok(f64::from(self.options().beta)),
+            _ => Err(no_parameter(name)),
+        }
+    }
+
+    fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
+        match name {
+            "alpha" => self.set_alpha(value as f32),
+            "beta" => self.set_beta(value as f32),
+            _ => Err(no_parameter(name)),
+        }
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = Self::from_state(&from_state("sampler", state)?)?;
+        check_capacity(self.tree().capacity(), sampler.tree().capacity())?;
+        *self = sampler;
+        Ok(())
+    }
+}
+
+pub(crate) fn no_parameter(name: &str) -> Error {
+    Error::new(ErrorKind::UnknownName, format!("parameter must be one of the sampler: got {name:?}"))
+}
+
+/// Rows of slices, with the mask of those that are no padding where some are.
+pub(crate) fn sampled_slices(slices: crate::Slices) -> Result<Sampled> {
+    let mut sampled = Sampled::plain(slices.rows)?;
+    if slices.mask.contains(&false) {
+        let mask = Tensor::from_vec(&[slices.mask.len()], slices.mask)?;
+        sampled.info.set(["collector", "mask"], mask)?;
+    }
+    sampled.slice_lens = slices.lens;
+    Ok(sampled)
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn one() -> u32 {
+    1
+}
+
+fn version_key() -> Key {
+    Key::from("policy_version")
+}
+
+fn group_key() -> Key {
+    Key::from("query")
+}
+
+fn reward_key() -> Key {
+    Key::from(["next", "reward"])
+}

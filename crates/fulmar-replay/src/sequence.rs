@@ -117,7 +117,7 @@ impl SequenceOptions {
         Some((before, trajectory.len - 1 - before))
     }
 
-    fn checked_width(&self, num_anchors: usize) -> Result<usize> {
+    pub(crate) fn checked_width(&self, num_anchors: usize) -> Result<usize> {
         if self.length == 0 || self.dilation == 0 {
             let detail = format!("length and dilation must be >= 1: got {}, {}", self.length, self.dilation);
             return Err(Error::new(ErrorKind::OutOfRange, detail));

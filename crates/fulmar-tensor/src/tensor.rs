@@ -166,14 +166,15 @@ impl Tensor {
     /// Whether the elements stand row-major and without gaps, as [`Tensor::as_slice`] needs.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
-        let dense = contiguous_strides(&self.shape);
-        self.num_elements() <= 1
-            || self
-                .shape
-                .iter()
-                .zip(&self.strides)
-                .zip(dense)
-                .all(|((dim, have), want)| *dim == 1 || *have == want)
+        // Without a list of strides: buffers ask this at every draw, and must not allocate.
+        let mut dense = 1_usize;
+        for (dim, stride) in self.shape.iter().zip(&self.strides).rev() {
+            if *dim != 1 && *stride != dense {
+                return self.num_elements() <= 1;
+            }
+            dense = dense.saturating_mul(*dim);
+        }
+        true
     }
 
     /// Whether both look at the same storage, at the same or other elements of it.

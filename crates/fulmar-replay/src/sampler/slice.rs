@@ -26,6 +26,17 @@ pub enum Span {
     Any,
 }
 
+/// What a slice is drawn by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SliceBy {
+    /// Each trajectory is as likely as any other, whatever its length.
+    #[default]
+    Trajectories,
+    /// Each step that a slice may begin at is as likely as any other. A draw costs O(trajectories); spans must be none.
+    Steps,
+}
+
 /// The shape of a batch of slices; checked by [`SliceSampler::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -42,6 +53,8 @@ pub struct SliceOptions {
     pub left_span: Span,
     /// How much the end of a trajectory may cut off. Nothing.
     pub right_span: Span,
+    /// What is equally likely. Trajectories.
+    pub by: SliceBy,
 }
 
 impl Default for SliceOptions {
@@ -53,6 +66,7 @@ impl Default for SliceOptions {
             pad_output: false,
             left_span: Span::None,
             right_span: Span::None,
+            by: SliceBy::Trajectories,
         }
     }
 }
@@ -100,7 +114,7 @@ pub struct Slices {
 #[derive(Debug, Clone)]
 pub struct SliceSampler {
     pub(crate) options: SliceOptions,
-    index: TrajectoryIndex,
+    pub(crate) index: TrajectoryIndex,
     rng: Rng,
 }
 
@@ -136,6 +150,10 @@ impl SliceSampler {
         if let Some(slice_len) = options.slice_len {
             check_spans(&options, slice_len)?;
         }
+        if options.by == SliceBy::Steps && [options.left_span, options.right_span] != [Span::None; 2] {
+            let detail = "spans must be none where slices are drawn by their first step: got a span";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
         let rng = Rng::new(seed).stream("slice sampler");
         Ok(Self { options, index: TrajectoryIndex::new(capacity)?, rng })
     }
@@ -164,18 +182,51 @@ impl SliceSampler {
     pub fn sample(&mut self, count: usize) -> Result<Slices> {
         checked_draw(self.index.len(), count)?;
         let (num_slices, slice_len) = self.options.shape(count)?;
-        let num_long = self.index.num_long(if self.options.strict_length { slice_len } else { 1 }) as u64;
-        if num_long == 0 {
+        let num_choices = self.num_choices(slice_len);
+        if num_choices == 0 {
             return Err(self.too_short(slice_len));
         }
         let mut slices = Slices::default();
         for _ in 0..num_slices {
-            let place = self.rng.below(num_long)? as usize;
-            if let Some(trajectory) = self.index.long(place) {
-                self.take(trajectory, slice_len, &mut slices)?;
-            }
+            let place = self.rng.below(num_choices)?;
+            self.take_choice(place, slice_len, &mut slices)?;
         }
         Ok(slices)
+    }
+
+    /// How many trajectories, or first steps, slices of `slice_len` steps are drawn from.
+    pub(crate) fn num_choices(&mut self, slice_len: usize) -> u64 {
+        let min_len = if self.options.strict_length { slice_len } else { 1 };
+        match self.options.by {
+            SliceBy::Trajectories => self.index.num_long(min_len) as u64,
+            SliceBy::Steps => {
+                let long = self.index.trajectories().filter(|one| one.len >= min_len);
+                long.map(|one| (one.len - slice_len.min(one.len) + 1) as u64).sum()
+            }
+        }
+    }
+
+    /// Draws one slice of trajectory `place`, or takes that which begins at step `place`, of [`SliceSampler::num_choices`].
+    pub(crate) fn take_choice(&mut self, place: u64, slice_len: usize, slices: &mut Slices) -> Result<()> {
+        if self.options.by == SliceBy::Trajectories {
+            return match self.index.long(place as usize) {
+                Some(trajectory) => self.take(trajectory, slice_len, slices),
+                None => Ok(()),
+            };
+        }
+        let min_len = if self.options.strict_length { slice_len } else { 1 };
+        let mut left = place as usize;
+        for one in self.index.trajectories().filter(|one| one.len >= min_len) {
+            let seq = slice_len.min(one.len);
+            let num_starts = one.len - seq + 1;
+            if left < num_starts {
+                let row = |step: usize| (one.start + step) % self.index.capacity();
+                slices.push((left..left + seq).map(row), if self.options.pad_output { slice_len } else { 0 });
+                return Ok(());
+            }
+            left -= num_starts;
+        }
+        Ok(())
     }
 
     /// Forgets all steps.

@@ -1,6 +1,11 @@
 //! The writer of a buffer that nobody may write to.
 
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::TensorDict;
+use serde_json::Value;
+
+use crate::read::count_of;
+use crate::writer::Writer;
 
 /// Refuses every write: for data sets that are read through a buffer.
 ///
@@ -19,5 +24,40 @@ impl ImmutableWriter {
     pub fn extend(&self, count: usize) -> Result<Vec<usize>> {
         let detail = format!("the buffer must be writable to take {count} items: its data are immutable");
         Err(Error::new(ErrorKind::Incompatible, detail))
+    }
+}
+
+impl Writer for ImmutableWriter {
+    fn plan(&self, items: &TensorDict, _: &[usize]) -> Result<Vec<Option<usize>>> {
+        Ok(self.extend(count_of(items))?.into_iter().map(Some).collect())
+    }
+
+    fn commit(&mut self, items: &TensorDict, _: &[usize]) -> Result<()> {
+        self.extend(count_of(items)).map(|_| ())
+    }
+
+    fn write_at(&mut self, rows: &[usize], foreign: bool) -> Result<()> {
+        if foreign { Ok(()) } else { self.extend(rows.len()).map(|_| ()) }
+    }
+
+    fn cursor(&self) -> usize {
+        0
+    }
+
+    fn write_count(&self) -> u64 {
+        0
+    }
+
+    fn clear(&mut self, _: bool) {}
+
+    fn state(&self) -> Result<Value> {
+        Ok(Value::Null)
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        if state.is_null() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Malformed, format!("writer must be null: got {state}")))
     }
 }

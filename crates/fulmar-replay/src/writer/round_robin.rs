@@ -9,9 +9,13 @@ use std::collections::HashSet;
 
 use fulmar_core::limits::REPLAY_ROWS_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::read::count_of;
 use crate::row::{checked_capacity, checked_row};
+use crate::writer::{Writer, check_capacity, from_state, to_state};
 
 /// Gives rows in a ring, and counts how often each was written if asked to.
 ///
@@ -219,6 +223,10 @@ impl RoundRobinWriter {
 
     fn note(&mut self, rows: &[usize]) {
         self.write_count += rows.len() as u64;
+        self.raise(rows);
+    }
+
+    fn raise(&mut self, rows: &[usize]) {
         let Some(generations) = &mut self.generations else { return };
         for &row in rows {
             if row >= generations.len() {
@@ -226,6 +234,72 @@ impl RoundRobinWriter {
             }
             generations[row] += 1;
         }
+    }
+}
+
+impl Writer for RoundRobinWriter {
+    fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<Vec<Option<usize>>> {
+        let Self { capacity, cursor, len, write_count, .. } = *self;
+        let mut trial = Self { capacity, cursor, len, write_count, generations: None };
+        let count = count_of(items);
+        let rows = if freed.is_empty() {
+            trial.extend(count)?
+        } else {
+            trial.extend_reusing(freed.iter().copied(), count)?
+        };
+        Ok(rows.into_iter().map(Some).collect())
+    }
+
+    fn commit(&mut self, items: &TensorDict, freed: &[usize]) -> Result<()> {
+        let count = count_of(items);
+        if freed.is_empty() {
+            self.extend(count)?;
+        } else {
+            self.extend_reusing(freed.iter().copied(), count)?;
+        }
+        Ok(())
+    }
+
+    fn write_at(&mut self, rows: &[usize], foreign: bool) -> Result<()> {
+        if foreign {
+            self.raise(rows);
+            return Ok(());
+        }
+        Self::write_at(self, rows)
+    }
+
+    fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    fn write_count(&self) -> u64 {
+        self.write_count
+    }
+
+    fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
+        Self::generations_of(self, rows)
+    }
+
+    fn tracks_generations(&self) -> bool {
+        self.generations.is_some()
+    }
+
+    fn clear(&mut self, keeps_count: bool) {
+        Self::clear(self);
+        if !keeps_count {
+            self.reset_write_count();
+        }
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&Self::state(self))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let ring = Self::from_state(&from_state("writer", state)?)?;
+        check_capacity(self.capacity, ring.capacity)?;
+        *self = ring;
+        Ok(())
     }
 }
 

@@ -1,6 +1,10 @@
 //! Golden rows, naive twins and edges of the whole crate, in one program.
 
 #[cfg(test)]
+mod buffers;
+#[cfg(test)]
+mod golden_dicts;
+#[cfg(test)]
 mod golden_rows;
 #[cfg(test)]
 mod groups;
@@ -14,5 +18,7 @@ mod samplers;
 mod sequences;
 #[cfg(test)]
 mod slices;
+#[cfg(test)]
+mod storages;
 #[cfg(test)]
 mod writers;

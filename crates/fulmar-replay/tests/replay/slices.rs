@@ -156,6 +156,7 @@ fn options(given: &Value) -> SliceOptions {
         pad_output: given["pad_output"] == true,
         left_span: span(spans[0]),
         right_span: span(spans[1]),
+        ..Default::default()
     }
 }
 

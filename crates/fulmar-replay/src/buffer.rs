@@ -1,0 +1,677 @@
+//! The replay buffer: a storage, a writer, a sampler and a sample unit.
+//!
+//! ```text
+//! write    writer.plan -> storage.set -> writer.commit -> sampler.extend, unit.extend -> priorities
+//! sample   sampler.sample -> unit.expand -> storage.get -> what was said of the rows, set beside the items
+//! ```
+//!
+//! In a storage of several lanes items come as `[lanes.., time]` and lie time-first: rows count through time, then lanes.
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Storage;
+use crate::read::{Reduction, count_of, flags, numbers};
+use crate::sampler::{Sampled, Sampler, SamplerOptions};
+use crate::unit::{SampleUnit, SampleUnitOptions};
+use crate::writer::{Writer, WriterOptions};
+
+mod conditional;
+mod edit;
+
+pub use conditional::{ConditionalUpdate, ConditionalUpdateResult};
+
+/// A buffer as options describe it; the storage comes beside them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ReplayBufferOptions {
+    /// Fixes all draws. 0.
+    pub seed: u64,
+    /// Rows of a batch where none are asked for. Absent.
+    pub batch_size: Option<usize>,
+    /// Which rows a batch takes. Random ones.
+    pub sampler: SamplerOptions,
+    /// Which rows new items take. A ring.
+    pub writer: WriterOptions,
+    /// What a row stands for. Itself.
+    pub unit: SampleUnitOptions,
+    /// Whether items and batches hold their rows at `"index"`, and batches what the sampler says of them. True.
+    pub write_info: bool,
+    /// Where the priority of an item is. `"td_error"`.
+    pub priority_key: Key,
+    /// How the values there become one priority. The largest.
+    pub reduction: Reduction,
+    /// Where slices flag the last of their steps; absent where they do not. `["next", "truncated"]`.
+    pub truncated_key: Option<Key>,
+    /// The flag of a trajectory's first step, set at the first step of each slice where it is stored; absent where not.
+    /// `"is_init"`.
+    pub init_key: Option<Key>,
+    /// Whether one write may hold more items than the buffer, of which the last stay. True.
+    pub allow_overwrite: bool,
+}
+
+impl Default for ReplayBufferOptions {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            batch_size: None,
+            sampler: SamplerOptions::default(),
+            writer: WriterOptions::default(),
+            unit: SampleUnitOptions::default(),
+            write_info: true,
+            priority_key: Key::from("td_error"),
+            reduction: Reduction::Max,
+            truncated_key: Some(Key::from(["next", "truncated"])),
+            init_key: Some(Key::from("is_init")),
+            allow_overwrite: true,
+        }
+    }
+}
+
+/// A batch and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// The items, `[rows]`, with the leaves of `info` where the buffer writes them.
+    pub items: TensorDict,
+    /// Their rows.
+    pub rows: Vec<usize>,
+    /// What sampler and unit say of the rows, and `index_generation` where the writer tracks it. `[rows]`.
+    pub info: TensorDict,
+}
+
+/// Figures of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplayBufferStats {
+    /// Rows that hold an item.
+    pub size: usize,
+    /// Rows there is room for.
+    pub capacity: usize,
+    /// Items, or time steps where there are lanes, ever written.
+    pub write_count: u64,
+    /// `size` over `capacity`.
+    pub utilization: f64,
+}
+
+/// All that a [`ReplayBuffer`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayBufferState {
+    /// The states of sampler, writer and unit.
+    pub parts: Value,
+    /// Every row, in order: of rows that are alike one batch, else one for each.
+    pub items: Vec<TensorDict>,
+}
+
+/// Keeps items and draws batches of them.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{ReplayBuffer, ReplayBufferOptions, TensorStorage};
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let storage = Box::new(TensorStorage::new(&[100])?);
+/// let mut buffer = ReplayBuffer::new(storage, ReplayBufferOptions::default())?;
+/// let mut items = TensorDict::new(&[3])?;
+/// items.set("reward", Tensor::from_vec_f32(&[3], vec![0.0, 1.0, 2.0])?)?;
+/// assert_eq!(buffer.extend(&items)?, [Some(0), Some(1), Some(2)]);
+/// let batch = buffer.sample(Some(32))?;
+/// assert_eq!(batch.items.tensor("reward")?.shape(), [32]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub struct ReplayBuffer {
+    options: ReplayBufferOptions,
+    storage: Box<dyn Storage>,
+    sampler: Box<dyn Sampler>,
+    writer: Box<dyn Writer>,
+    unit: Box<dyn SampleUnit>,
+    /// The storage's revision that sampler and unit know.
+    seen: u64,
+}
+
+impl std::fmt::Debug for ReplayBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplayBuffer").field("options", &self.options).field("len", &self.len()).finish()
+    }
+}
+
+impl ReplayBuffer {
+    /// A buffer over `storage`, with the parts that `options` describe. What the storage holds already is told to them.
+    ///
+    /// # Errors
+    /// Those of the parts' constructors.
+    pub fn new(storage: Box<dyn Storage>, options: ReplayBufferOptions) -> Result<Self> {
+        let sampler = options.sampler.build(storage.shape(), options.seed)?;
+        let unit = options.unit.build(storage.shape())?;
+        let time = storage.shape().first().copied().unwrap_or_default();
+        let writer = options.writer.build(time)?;
+        Self::of_parts(storage, sampler, writer, unit, options)
+    }
+
+    /// A buffer of these parts, whatever `options` say of them.
+    ///
+    /// # Errors
+    /// What keeps sampler and unit from taking what the storage holds.
+    pub fn of_parts(
+        storage: Box<dyn Storage>,
+        sampler: Box<dyn Sampler>,
+        writer: Box<dyn Writer>,
+        unit: Box<dyn SampleUnit>,
+        options: ReplayBufferOptions,
+    ) -> Result<Self> {
+        let seen = storage.revision();
+        let mut buffer = Self { options, storage, sampler, writer, unit, seen };
+        buffer.tell_all(true)?;
+        Ok(buffer)
+    }
+
+    /// The options.
+    #[must_use]
+    pub const fn options(&self) -> &ReplayBufferOptions {
+        &self.options
+    }
+
+    /// The storage.
+    #[must_use]
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// The sampler.
+    #[must_use]
+    pub fn sampler(&self) -> &dyn Sampler {
+        &*self.sampler
+    }
+
+    /// The sampler, for its parameters.
+    pub fn sampler_mut(&mut self) -> &mut dyn Sampler {
+        &mut *self.sampler
+    }
+
+    /// The writer.
+    #[must_use]
+    pub fn writer(&self) -> &dyn Writer {
+        &*self.writer
+    }
+
+    /// Puts another sampler in the place of this one, which is given back; it is told of all rows.
+    ///
+    /// # Errors
+    /// What keeps the new one from taking them; then nothing has changed.
+    pub fn replace_sampler(&mut self, mut sampler: Box<dyn Sampler>) -> Result<Box<dyn Sampler>> {
+        sampler.clear();
+        let rows = self.rows_by_age();
+        if !rows.is_empty() {
+            sampler.extend(&rows, &self.storage.get(&rows)?)?;
+        }
+        Ok(std::mem::replace(&mut self.sampler, sampler))
+    }
+
+    /// Puts another writer in the place of this one, which is given back.
+    pub fn replace_writer(&mut self, writer: Box<dyn Writer>) -> Box<dyn Writer> {
+        std::mem::replace(&mut self.writer, writer)
+    }
+
+    /// How many rows can be drawn.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sampler.num_live(self.storage.len())
+    }
+
+    /// Whether no row can be drawn.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Figures, at no cost.
+    #[must_use]
+    pub fn stats(&self) -> ReplayBufferStats {
+        let (size, capacity) = (self.storage.len(), self.storage.capacity());
+        let utilization = size as f64 / capacity as f64;
+        ReplayBufferStats { size, capacity, write_count: self.writer.write_count(), utilization }
+    }
+
+    /// Writes one item without a batch dimension; the row it took, or `None` if it is not kept.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::extend`]; `Incompatible` if there are lanes, which are written together.
+    pub fn add(&mut self, item: &TensorDict) -> Result<Option<usize>> {
+        if self.num_lanes() > 1 {
+            let detail =
+                "the storage must have one dimension to take one item: got lanes, which are written together";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let rows = self.extend(&item.unsqueeze(0)?)?;
+        Ok(rows.first().copied().flatten())
+    }
+
+    /// Writes `items`, `[items]`, or `[lanes.., time]` where there are lanes; the row that each took, time first. Where they
+    /// have priorities at the priority's key, those are set.
+    ///
+    /// # Errors
+    /// `Empty` without items; `OutOfRange` if there are more than the buffer holds while those may not be overwritten; those of
+    /// writer, storage and sampler, which name the leaf. After one of the first two nothing has changed.
+    pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
+        self.write(items, true)
+    }
+
+    /// [`ReplayBuffer::extend`] that leaves the priorities at the sampler's default, whatever the items say.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::extend`].
+    pub fn extend_without_priorities(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
+        self.write(items, false)
+    }
+
+    fn write(&mut self, items: &TensorDict, prioritized: bool) -> Result<Vec<Option<usize>>> {
+        self.catch_up()?;
+        let steps = self.time_first(items)?;
+        let count = count_of(&steps);
+        let time = self.storage.shape().first().copied().unwrap_or_default();
+        if count > time && !self.options.allow_overwrite {
+            let detail = format!("items must be at most {time}, the capacity: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let freed = self.sampler.freed();
+        let steps_rows = self.writer.plan(&steps, &freed)?;
+        let lanes = self.num_lanes();
+        let spread = |row: &Option<usize>| {
+            (0..lanes).map(|lane| row.map(|row| row * lanes + lane)).collect::<Vec<_>>()
+        };
+        let all: Vec<Option<usize>> = steps_rows.iter().flat_map(spread).collect();
+        let kept: Vec<usize> = (0..all.len()).filter(|at| all[*at].is_some()).collect();
+        let rows: Vec<usize> = all.iter().copied().flatten().collect();
+        if !rows.is_empty() {
+            let flat = if lanes > 1 {
+                steps.flatten(0, self.storage.shape().len() as isize - 1)?
+            } else {
+                steps.clone()
+            };
+            let mut kept = if kept.len() == all.len() { flat } else { flat.index_select(&kept)? };
+            self.put_index(&mut kept, &rows)?;
+            self.storage.set(&rows, &kept)?;
+            self.seen = self.storage.revision();
+            self.writer.commit(&steps, &freed)?;
+            self.sampler.extend(&rows, &kept)?;
+            self.unit.extend(&rows, &kept)?;
+            if prioritized && kept.get(self.options.priority_key.clone()).is_some() {
+                let priorities = self.priorities_of(&kept)?;
+                self.sampler.update_priority(&rows, &priorities)?;
+            }
+        } else {
+            self.writer.commit(&steps, &freed)?;
+        }
+        Ok(all)
+    }
+
+    /// Draws a batch of `count` rows, or of the batch size of the options.
+    ///
+    /// # Errors
+    /// `OutOfRange` if neither is given, or the sampler cannot draw as many; `Empty` if there is nothing to draw from.
+    pub fn sample(&mut self, count: Option<usize>) -> Result<Batch> {
+        let sampled = self.draw(count)?;
+        self.batch(sampled)
+    }
+
+    /// [`ReplayBuffer::sample`] that may use the memory of `out.items`.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::sample`].
+    pub fn sample_into(&mut self, count: Option<usize>, out: &mut Batch) -> Result<()> {
+        let sampled = self.draw(count)?;
+        if self.options.write_info || !sampled.slice_lens.is_empty() {
+            *out = self.batch(sampled)?;
+            return Ok(());
+        }
+        self.storage.get_into(&sampled.rows, &mut out.items)?;
+        out.info = self.with_generations(&sampled.rows, sampled.info)?;
+        out.rows = sampled.rows;
+        Ok(())
+    }
+
+    /// The batch of given rows, as if they had been drawn.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a row holds no item.
+    pub fn batch_of(&self, rows: &[usize]) -> Result<Batch> {
+        self.batch(self.unit.expand(Sampled::plain(rows.to_vec())?)?)
+    }
+
+    /// Whether the last draw ended an epoch.
+    #[must_use]
+    pub fn ran_out(&self) -> bool {
+        self.sampler.ran_out()
+    }
+
+    /// Sets the priority of each of `rows`; a negative row is passed over, of one that comes twice the last stays.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` unless there is one priority a row, or one for all; those of [`Sampler::update_priority`].
+    pub fn update_priority(&mut self, rows: &[i64], priorities: &[f32]) -> Result<()> {
+        self.catch_up()?;
+        let all = if priorities.len() == 1 { vec![priorities[0]; rows.len()] } else { priorities.to_vec() };
+        if all.len() != rows.len() {
+            let detail =
+                format!("priorities must be one a row, {}, or one for all: got {}", rows.len(), all.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let given =
+            rows.iter().zip(all).filter_map(|(row, priority)| Some((usize::try_from(*row).ok()?, priority)));
+        let (rows, priorities): (Vec<usize>, Vec<f32>) = given.unzip();
+        crate::storage::check_written(&rows, self.storage.capacity())?;
+        self.sampler.update_priority(&rows, &priorities)
+    }
+
+    /// Sets priorities from a batch: what it holds at the priority's key, reduced to one a row of `"index"`. Of the steps of
+    /// windows, which say their `"anchor_index"`, the valid ones count, the largest for each anchor.
+    ///
+    /// # Errors
+    /// `UnknownName` if a key is missing; those of [`ReplayBuffer::update_priority`].
+    pub fn update_tensordict_priority(&mut self, batch: &TensorDict) -> Result<()> {
+        let count: usize = batch.batch_size().iter().product();
+        let anchored = batch.get("anchor_index").is_some();
+        let name = if anchored { "anchor_index" } else { "index" };
+        let rows = self.rows_of_index(batch.tensor(name)?, batch.batch_size())?;
+        let priorities = self.priorities_of(batch)?;
+        if !anchored {
+            let first = rows.len() / priorities.len().max(1);
+            let rows: Vec<i64> = rows.iter().copied().step_by(first.max(1)).collect();
+            return self.update_priority(&rows, &priorities);
+        }
+        let valid = match batch.get("validity_mask") {
+            Some(Entry::Tensor(mask)) => numbers(mask)?,
+            _ => vec![1.0; count],
+        };
+        let mut largest: Vec<(i64, f32)> = Vec::new();
+        for ((row, priority), _) in
+            rows.into_iter().zip(priorities).zip(valid).filter(|(_, valid)| *valid != 0.0)
+        {
+            match largest.iter_mut().find(|(other, _)| *other == row) {
+                Some((_, most)) => *most = most.max(priority),
+                None => largest.push((row, priority)),
+            }
+        }
+        let (rows, priorities): (Vec<i64>, Vec<f32>) = largest.into_iter().unzip();
+        self.update_priority(&rows, &priorities)
+    }
+
+    /// Takes note that `rows` changed without a write through this buffer: their priority is the default again.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a row holds no item.
+    pub fn mark_update(&mut self, rows: &[usize]) -> Result<()> {
+        self.sampler.extend(rows, &self.storage.get(rows)?)
+    }
+
+    /// How often each of `rows` was rewritten; -1 if never written or not tracked.
+    #[must_use]
+    pub fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
+        self.writer.generations_of(rows)
+    }
+
+    /// Empties the buffer; what was written stays counted if `keeps_count`.
+    pub fn clear(&mut self, keeps_count: bool) {
+        self.storage.clear();
+        self.writer.clear(keeps_count);
+        self.sampler.clear();
+        self.unit.clear();
+        self.seen = self.storage.revision();
+    }
+
+    /// All that must be kept to go on as if never stopped.
+    ///
+    /// # Errors
+    /// What keeps a part from it.
+    pub fn state(&self) -> Result<ReplayBufferState> {
+        let parts = json!({
+            "sampler": self.sampler.state()?,
+            "writer": self.writer.state()?,
+            "unit": self.unit.state()?,
+            "len": self.storage.len(),
+        });
+        let items = match self.read_all_in_order(None) {
+            Ok(all) => vec![all],
+            Err(_) => (0..self.storage.len()).map(|row| self.storage.get(&[row])).collect::<Result<_>>()?,
+        };
+        Ok(ReplayBufferState { parts, items })
+    }
+
+    /// Goes on where `state` was taken, of a buffer of the same parts.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Malformed` or `Incompatible` if the state is not of such a buffer; those of [`Storage::set`].
+    pub fn restore(&mut self, state: &ReplayBufferState) -> Result<()> {
+        let count: usize = state.items.iter().map(count_of).sum();
+        if state.parts["len"] != count {
+            let detail =
+                format!("items must be as many as the state says, {}: got {count}", state.parts["len"]);
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        let before = [self.sampler.state()?, self.writer.state()?, self.unit.state()?];
+        let restored =
+            self.restore_parts(&state.parts["sampler"], &state.parts["writer"], &state.parts["unit"]);
+        if let Err(error) = restored {
+            self.restore_parts(&before[0], &before[1], &before[2])?;
+            return Err(error);
+        }
+        self.storage.clear();
+        let mut start = 0;
+        for items in state.items.iter().filter(|items| count_of(items) > 0) {
+            let rows: Vec<usize> = (start..start + count_of(items)).collect();
+            self.storage.set(&rows, items)?;
+            start += rows.len();
+        }
+        self.seen = self.storage.revision();
+        Ok(())
+    }
+
+    fn restore_parts(&mut self, sampler: &Value, writer: &Value, unit: &Value) -> Result<()> {
+        self.sampler.restore(sampler)?;
+        self.writer.restore(writer)?;
+        self.unit.restore(unit)
+    }
+
+    fn draw(&mut self, count: Option<usize>) -> Result<Sampled> {
+        let Some(count) = count.or(self.options.batch_size) else {
+            let detail = "batch_size must be given, here or to the buffer: got none";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        };
+        self.catch_up()?;
+        let sampled = self.sampler.sample(self.storage.len(), count)?;
+        self.unit.expand(sampled)
+    }
+
+    fn batch(&self, sampled: Sampled) -> Result<Batch> {
+        let mut items = self.storage.get(&sampled.rows)?;
+        let info = self.with_generations(&sampled.rows, sampled.info)?;
+        if !sampled.slice_lens.is_empty() {
+            self.flag_slices(&mut items, &sampled.slice_lens)?;
+        }
+        if self.options.write_info {
+            self.put_index(&mut items, &sampled.rows)?;
+            for key in info.leaf_keys() {
+                items.set(key.clone(), info.entry(key)?.clone())?;
+            }
+        }
+        Ok(Batch { items, rows: sampled.rows, info })
+    }
+
+    fn with_generations(&self, rows: &[usize], mut info: TensorDict) -> Result<TensorDict> {
+        if self.writer.tracks_generations() {
+            let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+            let generations = self.writer.generations_of(&rows);
+            info.set("index_generation", Tensor::from_vec(&[rows.len()], generations)?)?;
+        }
+        Ok(info)
+    }
+
+    /// Ends each slice where a batch does, and begins it where it begins.
+    fn flag_slices(&self, items: &mut TensorDict, lens: &[usize]) -> Result<()> {
+        let count = count_of(items);
+        let mut first = vec![false; count];
+        let mut last = vec![false; count];
+        let mut start = 0;
+        for len in lens.iter().filter(|len| **len > 0) {
+            first[start] = true;
+            last[start + len - 1] = true;
+            start += len;
+        }
+        if let Some(key) = self.options.init_key.clone().filter(|key| items.get(key.clone()).is_some()) {
+            let shape = items.tensor(key.clone())?.shape().to_vec();
+            let stored = flags(items, &key)?;
+            let flags: Vec<bool> = stored.iter().zip(first).map(|(stored, first)| *stored || first).collect();
+            if shape.iter().product::<usize>() == count {
+                items.set(key, Tensor::from_vec(&shape, flags)?)?;
+            }
+        }
+        let Some(truncated_key) = &self.options.truncated_key else { return Ok(()) };
+        let path = truncated_key.path();
+        let parent = &path[..path.len().saturating_sub(1)];
+        let beside = |name: &str| Key::from([parent, &[name.to_owned()]].concat());
+        let stored = |items: &TensorDict, key: &Key| match items.get(key.clone()) {
+            Some(_) => flags(items, key),
+            None => Ok(vec![false; count]),
+        };
+        let done = stored(items, &beside("done"))?;
+        let terminated = stored(items, &beside("terminated"))?;
+        let done = done.iter().zip(&last).map(|(done, last)| *done || *last).collect();
+        for (key, flags) in
+            [(truncated_key.clone(), last), (beside("done"), done), (beside("terminated"), terminated)]
+        {
+            items.set(key, Tensor::from_vec(&[count, 1], flags)?)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the rows of items beside them: `[items]`, or `[items, dimensions]` where there are lanes.
+    fn put_index(&self, items: &mut TensorDict, rows: &[usize]) -> Result<()> {
+        if !self.options.write_info {
+            return Ok(());
+        }
+        let shape = self.storage.shape();
+        let rank = shape.len();
+        let mut index = Vec::with_capacity(rows.len() * rank);
+        for row in rows {
+            index.extend(self.coordinates(*row));
+        }
+        let width = if rank > 1 { vec![rank] } else { Vec::new() };
+        let index = Tensor::from_vec(&[&[rows.len()][..], &width].concat(), index)?;
+        let rest = items.batch_size().get(1..).unwrap_or_default().to_vec();
+        let mut lead = vec![rows.len()];
+        let mut spread = index;
+        for (at, len) in rest.iter().enumerate() {
+            spread = spread.unsqueeze(at + 1)?;
+            lead.push(*len);
+            spread = spread.expand(&[&lead[..], &width].concat())?;
+        }
+        let spread = if rest.is_empty() { spread } else { spread.contiguous() };
+        items.set("index", spread)
+    }
+
+    /// Where `row` lies in each dimension of the storage.
+    #[must_use]
+    pub fn coordinates(&self, row: usize) -> Vec<i64> {
+        let mut left = row;
+        let mut coordinates = vec![0; self.storage.shape().len()];
+        for (at, len) in coordinates.iter_mut().zip(self.storage.shape()).rev() {
+            *at = (left % len) as i64;
+            left /= len;
+        }
+        coordinates
+    }
+
+    /// The rows that an `"index"` of a batch of `batch_size` names.
+    fn rows_of_index(&self, index: &Tensor, batch_size: &[usize]) -> Result<Vec<i64>> {
+        let values = index.to(Dtype::I64)?.to_vec::<i64>()?;
+        let shape = self.storage.shape();
+        if shape.len() == 1 || index.shape() == batch_size {
+            return Ok(values);
+        }
+        let row = |at: &[i64]| at.iter().zip(shape).fold(0, |row, (at, len)| row * *len as i64 + at);
+        Ok(values.chunks(shape.len()).map(row).collect())
+    }
+
+    /// One priority for each element of the first batch dimension.
+    fn priorities_of(&self, items: &TensorDict) -> Result<Vec<f32>> {
+        let reduced = crate::read::reduced(items, &self.options.priority_key, self.options.reduction)?;
+        Ok(reduced.into_iter().map(|priority| priority as f32).collect())
+    }
+
+    fn num_lanes(&self) -> usize {
+        self.storage.shape().get(1..).unwrap_or_default().iter().product()
+    }
+
+    /// `[lanes.., time, ..]` as `[time, lanes.., ..]`; as it is where there are no lanes.
+    fn time_first(&self, items: &TensorDict) -> Result<TensorDict> {
+        let shape = self.storage.shape();
+        let rank = shape.len();
+        if rank == 1 {
+            return Ok(items.clone());
+        }
+        let batch_size = items.batch_size();
+        if batch_size.len() < rank || batch_size[..rank - 1] != shape[1..] {
+            let detail =
+                format!("items must have the batch size {:?} and then time: got {batch_size:?}", &shape[1..]);
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let order: Vec<isize> = std::iter::once(rank as isize - 1)
+            .chain(0..rank as isize - 1)
+            .chain(rank as isize..batch_size.len() as isize)
+            .collect();
+        items.permute(&order)
+    }
+
+    /// The rows that hold an item, from the oldest. Those before the oldest come first too, as a ring begins with row 0: they
+    /// are written over by their second coming.
+    fn rows_by_age(&self) -> Vec<usize> {
+        let len = self.storage.len();
+        let first = if len == self.storage.capacity() { self.writer.cursor() * self.num_lanes() } else { 0 };
+        (0..len).chain(0..first).collect()
+    }
+
+    /// The rows that hold an item, from the oldest, each once.
+    pub(crate) fn rows_from_oldest(&self) -> Vec<usize> {
+        let mut rows = self.rows_by_age();
+        rows.split_off(rows.len() - self.storage.len())
+    }
+
+    /// Tells sampler and unit of all rows anew, from the oldest; of those that depend on the order, or of both.
+    fn tell_all(&mut self, both: bool) -> Result<()> {
+        let rows = self.rows_by_age();
+        let (sampler, unit) = (both || self.sampler.in_order(), both || self.unit.in_order());
+        if rows.is_empty() || !(sampler || unit) {
+            return Ok(());
+        }
+        let items = self.storage.get(&rows)?;
+        if sampler {
+            self.sampler.clear();
+            self.sampler.extend(&rows, &items)?;
+        }
+        if unit {
+            self.unit.clear();
+            self.unit.extend(&rows, &items)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of what other buffers wrote to the same storage.
+    fn catch_up(&mut self) -> Result<()> {
+        let revision = self.storage.revision();
+        if revision == self.seen {
+            return Ok(());
+        }
+        let rows = self.storage.written_after(self.seen);
+        self.seen = revision;
+        if !rows.is_empty() {
+            let items = self.storage.get(&rows)?;
+            self.sampler.extend(&rows, &items)?;
+            self.unit.extend(&rows, &items)?;
+            self.writer.write_at(&rows, true)?;
+        } else if self.storage.is_empty() {
+            self.sampler.clear();
+            self.unit.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! The suite that every implementation of [`Storage`] runs in its tests.
+
+use fulmar_core::{ErrorKind, Result};
+use fulmar_tensor::{Tensor, TensorDict};
+
+use crate::Storage;
+
+/// What every [`Storage`] must do; `storage` is empty and has room for at least 4 rows.
+///
+/// # Errors
+/// What the storage refuses that it must not.
+///
+/// # Panics
+/// If another promise of the trait is broken. The message says which.
+pub fn check_storage(storage: &mut dyn Storage) -> Result<()> {
+    let capacity = storage.capacity();
+    assert!(capacity >= 4, "the suite needs room for 4 rows: got {capacity}");
+    assert_eq!(storage.shape().iter().product::<usize>(), capacity, "shape and capacity agree");
+    assert!(storage.is_empty(), "a new storage holds nothing");
+    assert_eq!(kind(storage.get(&[0])), Some(ErrorKind::OutOfRange), "unwritten rows are not shown");
+    let before = storage.revision();
+    storage.set(&[0, 1], &items(&[7, 8])?)?;
+    assert!(storage.revision() > before, "a write raises the revision");
+    assert_eq!(storage.get(&[1, 0, 1])?, items(&[8, 7, 8])?, "rows come in the order asked for");
+    storage.set(&[1, 2, 1], &items(&[1, 2, 3])?)?;
+    storage.set_one(3, &items(&[9])?.index(0)?)?;
+    assert_eq!(
+        (storage.len(), storage.get(&[0, 1, 2, 3])?),
+        (4, items(&[7, 3, 2, 9])?),
+        "the last of a row stays"
+    );
+    check_refusals(storage)?;
+    let mut out = items(&[0, 0])?;
+    storage.get_into(&[3, 2], &mut out)?;
+    assert_eq!(out, items(&[9, 2])?, "get_into gives what get gives");
+    storage.get_into(&[2], &mut out)?;
+    assert_eq!(out, items(&[2])?, "get_into gives what get gives, whatever out was");
+    storage.clear();
+    assert_eq!(
+        (storage.len(), kind(storage.get(&[0]))),
+        (0, Some(ErrorKind::OutOfRange)),
+        "clearing empties"
+    );
+    storage.set(&[0], &items(&[5])?)?;
+    assert_eq!(storage.get(&[0])?, items(&[5])?, "an emptied storage can be written");
+    Ok(())
+}
+
+fn check_refusals(storage: &mut dyn Storage) -> Result<()> {
+    let (before, capacity) = (storage.get(&[0, 1, 2, 3])?, storage.capacity());
+    let one = items(&[1])?;
+    assert_eq!(kind(storage.set(&[0, 1], &one)), Some(ErrorKind::ShapeMismatch), "as many items as rows");
+    assert_eq!(kind(storage.set(&[capacity], &one)), Some(ErrorKind::OutOfRange), "rows below the capacity");
+    assert_eq!(kind(storage.get(&[4])), Some(ErrorKind::OutOfRange), "rows that hold an item");
+    assert_eq!((storage.len(), storage.get(&[0, 1, 2, 3])?), (4, before), "an error changes nothing");
+    Ok(())
+}
+
+/// Items that differ in every leaf.
+fn items(ids: &[i64]) -> Result<TensorDict> {
+    let count = ids.len();
+    let mut items = TensorDict::new(&[count])?;
+    items.set("id", Tensor::from_slice(&[count], ids)?)?;
+    let pixels = ids.iter().flat_map(|id| [*id as u8, 1, 2]).collect();
+    items.set(["next", "pixels"], Tensor::from_vec(&[count, 3], pixels)?)?;
+    Ok(items)
+}
+
+fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}

@@ -1,0 +1,366 @@
+//! Several buffers drawn from as one, and offline data beside online data.
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
+use fulmar_tensor::{Index, Key, TensorDict};
+use serde::{Deserialize, Serialize};
+
+use crate::read::{count_of, integers};
+use crate::{Batch, ReplayBuffer};
+
+/// Where items say to which buffer of an ensemble they go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Routing {
+    /// At a key: the number of the buffer.
+    Key(Key),
+    /// By a batch dimension, which is as long as there are buffers.
+    Dim(usize),
+}
+
+/// How an ensemble draws and writes; checked by [`ReplayBufferEnsemble::new`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct EnsembleOptions {
+    /// Fixes which buffers are drawn. 0.
+    pub seed: u64,
+    /// Rows of a batch where none are asked for. Absent.
+    pub batch_size: Option<usize>,
+    /// How likely each buffer is, up to a factor; absent where all are equally.
+    pub p: Option<Vec<f64>>,
+    /// Whether each buffer gives its part of every batch, in order. False.
+    pub sample_from_all: bool,
+    /// How many buffers a batch takes; as many as there are where absent.
+    pub num_buffer_sampled: Option<usize>,
+    /// Where items go; without it nothing can be written.
+    pub routing: Option<Routing>,
+}
+
+/// A batch of several buffers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnsembleBatch {
+    /// The items, `[buffers drawn, rows of each]`.
+    pub items: TensorDict,
+    /// Which buffer each part comes from. Shape `[buffers drawn]`.
+    pub buffer_ids: Vec<usize>,
+    /// The parts.
+    pub parts: Vec<Batch>,
+}
+
+/// Draws from several buffers, each with its own sampler.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{EnsembleOptions, ListStorage, ReplayBuffer, ReplayBufferEnsemble};
+/// use fulmar_tensor::TensorDict;
+/// let mut buffers = Vec::new();
+/// for _ in 0..2 {
+///     let mut buffer = ReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default())?;
+///     buffer.extend(&TensorDict::new(&[3])?)?;
+///     buffers.push(buffer);
+/// }
+/// let options = EnsembleOptions { sample_from_all: true, ..Default::default() };
+/// let batch = ReplayBufferEnsemble::new(buffers, options)?.sample(Some(6))?;
+/// assert_eq!((batch.items.batch_size(), batch.buffer_ids), (&[2, 3][..], vec![0, 1]));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ReplayBufferEnsemble {
+    buffers: Vec<ReplayBuffer>,
+    options: EnsembleOptions,
+    /// The probability that a draw takes this buffer or one before it.
+    through: Vec<f64>,
+    rng: Rng,
+}
+
+impl ReplayBufferEnsemble {
+    /// An ensemble of `buffers`.
+    ///
+    /// # Errors
+    /// `Empty` without buffers; `ShapeMismatch` unless there is one probability a buffer; `OutOfRange` if they are no numbers
+    /// >= 0 of which one is above, or no buffers are to be drawn; `Incompatible` if there are and all buffers are drawn.
+    pub fn new(buffers: Vec<ReplayBuffer>, options: EnsembleOptions) -> Result<Self> {
+        let count = buffers.len();
+        if count == 0 {
+            return Err(Error::new(ErrorKind::Empty, "an ensemble must have a buffer: got none"));
+        }
+        if options.p.is_some() && options.sample_from_all {
+            let detail = "p must be absent where sample_from_all is true: got both";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let drawn = options.num_buffer_sampled.unwrap_or(count);
+        if drawn == 0 || (options.sample_from_all && drawn != count) {
+            let detail =
+                format!("num_buffer_sampled must be >= 1, and {count} where all are drawn: got {drawn}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let p = options.p.clone().unwrap_or_else(|| vec![1.0; count]);
+        if p.len() != count {
+            let detail = format!("p must have one item a buffer, {count}: got {}", p.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        let total: f64 = p.iter().sum();
+        if p.iter().any(|p| !p.is_finite() || *p < 0.0) || total <= 0.0 {
+            let detail = format!("p must be finite numbers >= 0, and one of them above: got {p:?}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let sum = |through: &mut f64, p: &f64| {
+            *through += p / total;
+            Some(*through)
+        };
+        let through = p.iter().scan(0.0, sum).collect();
+        let rng = Rng::new(options.seed).stream("replay buffer ensemble");
+        Ok(Self { buffers, options, through, rng })
+    }
+
+    /// The buffers.
+    #[must_use]
+    pub fn buffers(&self) -> &[ReplayBuffer] {
+        &self.buffers
+    }
+
+    /// One buffer, for what concerns it alone.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is none.
+    pub fn buffer_mut(&mut self, id: usize) -> Result<&mut ReplayBuffer> {
+        let count = self.buffers.len();
+        self.buffers
+            .get_mut(id)
+            .ok_or_else(|| Error::new(ErrorKind::OutOfRange, format!("buffer must be < {count}: got {id}")))
+    }
+
+    /// Draws a batch of `count` rows, in equal parts.
+    ///
+    /// # Errors
+    /// `OutOfRange` if no size is given or the buffers drawn do not divide it; those of [`ReplayBuffer::sample`]; what keeps the parts
+    /// from being one batch.
+    pub fn sample(&mut self, count: Option<usize>) -> Result<EnsembleBatch> {
+        let Some(count) = count.or(self.options.batch_size) else {
+            let detail = "batch_size must be given, here or to the ensemble: got none";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        };
+        let drawn = self.options.num_buffer_sampled.unwrap_or(self.buffers.len());
+        if !count.is_multiple_of(drawn) {
+            let detail = format!("batch_size must be divisible by {drawn}, the buffers drawn: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let buffer_ids: Vec<usize> = if self.options.sample_from_all {
+            (0..drawn).collect()
+        } else {
+            (0..drawn).map(|_| self.draw_buffer()).collect()
+        };
+        let draw = |id: &usize| self.buffers[*id].sample(Some(count / drawn));
+        let parts = buffer_ids.iter().map(draw).collect::<Result<Vec<_>>>()?;
+        let items: Vec<TensorDict> = parts.iter().map(|part| part.items.clone()).collect();
+        Ok(EnsembleBatch { items: TensorDict::stack(&items, 0)?, buffer_ids, parts })
+    }
+
+    /// What every buffer has at `index`, stacked.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::at`]; what keeps the parts from being one batch.
+    pub fn at(&self, index: &[Index]) -> Result<TensorDict> {
+        let parts = self.buffers.iter().map(|buffer| buffer.at(index)).collect::<Result<Vec<_>>>()?;
+        TensorDict::stack(&parts, 0)
+    }
+
+    /// Writes each of `items` to the buffer that routing names; which that is, and the row it took there.
+    ///
+    /// # Errors
+    /// `Incompatible` if the ensemble has no routing; `OutOfRange` if an item names no buffer; `ShapeMismatch` if the routing
+    /// dimension has another length; those of [`ReplayBuffer::extend`]. Buffers before the one that fails keep their items.
+    pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<(usize, Option<usize>)>> {
+        let (ids, items) = self.routed(items)?;
+        let mut taken = vec![(0, None); ids.len()];
+        for id in 0..self.buffers.len() {
+            let places: Vec<usize> = (0..ids.len()).filter(|at| ids[*at] == id).collect();
+            if places.is_empty() {
+                continue;
+            }
+            let rows = self.buffers[id].extend(&items.index_select(&places)?)?;
+            places.iter().zip(rows).for_each(|(at, row)| taken[*at] = (id, row));
+        }
+        Ok(taken)
+    }
+
+    /// Writes one item without a batch dimension, by its key.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBufferEnsemble::extend`]; `Incompatible` where a dimension routes or the item has one.
+    pub fn add(&mut self, item: &TensorDict) -> Result<(usize, Option<usize>)> {
+        if matches!(self.options.routing, Some(Routing::Dim(_))) || !item.batch_size().is_empty() {
+            let detail = format!(
+                "an item must have no batch dimension, and be routed by a key: got {:?}",
+                item.batch_size()
+            );
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        Ok(self.extend(&item.unsqueeze(0)?)?.first().copied().unwrap_or((0, None)))
+    }
+
+    /// The buffer of each item, and the items as one batch dimension.
+    fn routed(&self, items: &TensorDict) -> Result<(Vec<usize>, TensorDict)> {
+        let count = self.buffers.len();
+        match &self.options.routing {
+            None => {
+                let detail = "an ensemble must have routing to be written to: got none";
+                Err(Error::new(ErrorKind::Incompatible, detail))
+            }
+            Some(Routing::Key(key)) => {
+                if count_of(items) == 0 {
+                    return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+                }
+                let dtype = items.tensor(key.clone())?.dtype();
+                if matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Bool) {
+                    let detail = format!(
+                        "{key}: dtype must be one of integers to name a buffer: got {}",
+                        dtype.name()
+                    );
+                    return Err(Error::new(ErrorKind::Incompatible, detail));
+                }
+                let id = |id: i64| {
+                    usize::try_from(id).ok().filter(|id| *id < count).ok_or_else(|| {
+                        Error::new(
+                            ErrorKind::OutOfRange,
+                            format!("{key}: buffer must be in 0..{count}: got {id}"),
+                        )
+                    })
+                };
+                let ids = integers(items, key)?.into_iter().map(id).collect::<Result<Vec<_>>>()?;
+                Ok((ids, items.clone()))
+            }
+            Some(Routing::Dim(dim)) => {
+                let batch_size = items.batch_size();
+                if batch_size.get(*dim) != Some(&count) {
+                    let detail = format!(
+                        "dimension {dim} must be as long as there are buffers, {count}: got {batch_size:?}"
+                    );
+                    return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+                }
+                let parts = items.unbind(*dim as isize)?;
+                let flat = |part: &TensorDict| match part.batch_size().len() {
+                    0 => part.unsqueeze(0),
+                    1 => Ok(part.clone()),
+                    rank => part.flatten(0, rank as isize - 1),
+                };
+                let parts = parts.iter().map(flat).collect::<Result<Vec<_>>>()?;
+                let id = |(id, part): (usize, &TensorDict)| vec![id; count_of(part)];
+                let ids = parts.iter().enumerate().flat_map(id).collect();
+                Ok((ids, TensorDict::cat(&parts, 0)?))
+            }
+        }
+    }
+
+    fn draw_buffer(&mut self) -> usize {
+        let uniform = self.rng.uniform_f64();
+        let drawn = self.through.partition_point(|through| *through <= uniform);
+        // Rounding may leave the last sum below 1; and a buffer without mass is never drawn.
+        let last =
+            (0..self.through.len()).rev().find(|id| *id == 0 || self.through[*id] > self.through[*id - 1]);
+        drawn.min(last.unwrap_or(0))
+    }
+}
+
+/// Batches of which a fixed part is offline data.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{ListStorage, OfflineToOnline, ReplayBuffer};
+/// use fulmar_tensor::TensorDict;
+/// let buffer = || ReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default());
+/// let (mut offline, mut online) = (buffer()?, buffer()?);
+/// offline.extend(&TensorDict::new(&[4])?)?;
+/// let mut both = OfflineToOnline::new(offline, online, 0.25)?;
+/// assert_eq!(both.sample(8)?.1, 8);
+/// both.online_mut().extend(&TensorDict::new(&[1])?)?;
+/// assert_eq!(both.sample(8)?.1, 2);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct OfflineToOnline {
+    offline: ReplayBuffer,
+    online: ReplayBuffer,
+    initial: f64,
+    fraction: f64,
+}
+
+impl OfflineToOnline {
+    /// Batches of which `offline_fraction`, between 0 and 1, is offline data.
+    ///
+    /// # Errors
+    /// `OutOfRange` if the fraction is not between 0 and 1.
+    pub fn new(offline: ReplayBuffer, online: ReplayBuffer, offline_fraction: f64) -> Result<Self> {
+        if !(offline_fraction > 0.0 && offline_fraction < 1.0) {
+            let detail = format!("offline_fraction must be between 0 and 1: got {offline_fraction}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        Ok(Self { offline, online, initial: offline_fraction, fraction: offline_fraction })
+    }
+
+    /// The offline data.
+    #[must_use]
+    pub const fn offline(&self) -> &ReplayBuffer {
+        &self.offline
+    }
+
+    /// The online data, to be written.
+    pub const fn online_mut(&mut self) -> &mut ReplayBuffer {
+        &mut self.online
+    }
+
+    /// The part of a batch that is offline data.
+    #[must_use]
+    pub const fn offline_fraction(&self) -> f64 {
+        self.fraction
+    }
+
+    /// Shrinks the offline part in proportion, to none at step `total` and behind it.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `total` is 0.
+    pub fn anneal(&mut self, step: u64, total: u64) -> Result<()> {
+        if total == 0 {
+            return Err(Error::new(ErrorKind::OutOfRange, "total must be >= 1: got 0"));
+        }
+        self.fraction = self.initial * (1.0 - step as f64 / total as f64).max(0.0);
+        Ok(())
+    }
+
+    /// A batch of `count` items, and how many of them, the first, are offline data: the nearest whole number to that part, or
+    /// all while there are no online ones.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::sample`]; what keeps the two parts from being one batch.
+    pub fn sample(&mut self, count: usize) -> Result<(TensorDict, usize)> {
+        let part = (self.fraction * count as f64).round() as usize;
+        let num_offline = if self.online.is_empty() { count } else { part.min(count) };
+        let mut parts = Vec::with_capacity(2);
+        if num_offline > 0 {
+            parts.push(self.offline.sample(Some(num_offline))?.items);
+        }
+        if num_offline < count {
+            parts.push(self.online.sample(Some(count - num_offline))?.items);
+        }
+        Ok((TensorDict::cat(&parts, 0)?, num_offline))
+    }
+}
+
+impl ReplayBuffer {
+    /// Writes the first `count` items of `source`, all if absent, each once and in order, `chunk_size` at a time.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `source` has fewer or `chunk_size` is 0; those of [`ReplayBuffer::extend`].
+    pub fn prefill(&mut self, source: &Self, count: Option<usize>, chunk_size: usize) -> Result<()> {
+        let len = source.storage().len();
+        let count = count.unwrap_or(len);
+        if count > len || chunk_size == 0 {
+            let detail = format!("count must be <= {len} and chunk_size >= 1: got {count} and {chunk_size}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        for start in (0..count).step_by(chunk_size) {
+            let rows: Vec<usize> = (start..count.min(start + chunk_size)).collect();
+            self.extend(&source.storage().get(&rows)?)?;
+        }
+        Ok(())
+    }
+}

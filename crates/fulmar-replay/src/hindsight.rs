@@ -1,0 +1,239 @@
+//! Hindsight experience replay (Andrychowicz et al., <https://arxiv.org/abs/1707.01495>).
+//!
+//! ```text
+//! the first floor(N * ratio) rows of a batch get as their goal what was achieved by step g of the episode s..=e of row i:
+//! future   g = i + floor(u * (e - i + 1))       final  g = e
+//! episode  g = s + floor(u * (e - s + 1))       random g = any row
+//! goal     = the next achieved goal of g: where its action led
+//! reward   = f(the rows with their new goals)
+//! ```
+
+use fulmar_core::{Error, ErrorKind, Result, Rng};
+use fulmar_tensor::{Index, Key, Tensor, TensorDict};
+use serde::{Deserialize, Serialize};
+
+use crate::read::{Steps, TrajectoryKeys};
+use crate::sampler::keyed::check_follows;
+use crate::{Batch, ReplayBuffer, Trajectory, TrajectoryIndex};
+
+/// Which step's achievement becomes the goal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HindsightStrategy {
+    /// This one's or a later one's of the episode.
+    #[default]
+    Future,
+    /// The last one's of the episode.
+    Final,
+    /// Any one's of the episode.
+    Episode,
+    /// Any one's of the buffer.
+    Random,
+}
+
+impl HindsightStrategy {
+    /// How many steps after the first of its episode the source lies, for step `before` of one of `len` and a draw `uniform` in
+    /// `[0, 1)`; `None` where it need not be of the episode.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::HindsightStrategy;
+    /// assert_eq!(HindsightStrategy::Future.source(2, 5, 0.5), Some(3));
+    /// assert_eq!(HindsightStrategy::Final.source(2, 5, 0.5), Some(4));
+    /// ```
+    #[must_use]
+    pub fn source(self, before: usize, len: usize, uniform: f64) -> Option<usize> {
+        let below = |count: usize| ((uniform * count as f64) as usize).min(count.saturating_sub(1));
+        match self {
+            Self::Future => Some(before + below(len - before)),
+            Self::Final => Some(len - 1),
+            Self::Episode => Some(below(len)),
+            Self::Random => None,
+        }
+    }
+}
+
+/// How a batch is relabelled; checked by [`HindsightReplayBuffer::new`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HindsightOptions {
+    /// The part of a batch that is relabelled, in `[0, 1]`. 0.8.
+    pub her_ratio: f64,
+    /// Whose achievement becomes the goal. Future.
+    pub strategy: HindsightStrategy,
+    /// The goal. `"desired_goal"`.
+    pub goal_key: Key,
+    /// What was achieved, below `"next"` too. `"achieved_goal"`.
+    pub achieved_goal_key: Key,
+    /// The reward. `["next", "reward"]`.
+    pub reward_key: Key,
+    /// Where episodes end. As [`TrajectoryKeys`] says.
+    pub trajectories: TrajectoryKeys,
+}
+
+impl Default for HindsightOptions {
+    fn default() -> Self {
+        Self {
+            her_ratio: 0.8,
+            strategy: HindsightStrategy::Future,
+            goal_key: Key::from("desired_goal"),
+            achieved_goal_key: Key::from("achieved_goal"),
+            reward_key: Key::from(["next", "reward"]),
+            trajectories: TrajectoryKeys::default(),
+        }
+    }
+}
+
+/// The rewards of relabelled rows, in the shape of those stored.
+pub type RewardFunction = Box<dyn Fn(&TensorDict) -> Result<Tensor> + Send>;
+
+/// A ring of goal-conditioned steps whose batches are relabelled.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{HindsightOptions, HindsightReplayBuffer, HindsightStrategy, ReplayBuffer, TensorStorage};
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let buffer = ReplayBuffer::new(Box::new(TensorStorage::new(&[4])?), Default::default())?;
+/// let options = HindsightOptions { her_ratio: 1.0, strategy: HindsightStrategy::Final, ..Default::default() };
+/// let reward = Box::new(|rows: &TensorDict| Tensor::from_vec_f32(&[rows.batch_size()[0]], vec![1.0; rows.batch_size()[0]]));
+/// let mut buffer = HindsightReplayBuffer::new(buffer, options, reward, 7)?;
+/// let mut items = TensorDict::new(&[2])?;
+/// items.set("desired_goal", Tensor::from_vec_f32(&[2], vec![-1.0; 2])?)?;
+/// items.set(["next", "achieved_goal"], Tensor::from_vec_f32(&[2], vec![5.0, 6.0])?)?;
+/// items.set(["next", "reward"], Tensor::from_vec_f32(&[2], vec![0.0; 2])?)?;
+/// items.set(["next", "done"], Tensor::from_vec(&[2], vec![false, true])?)?;
+/// buffer.extend(&items)?;
+/// assert_eq!(buffer.sample(Some(3))?.items.tensor("desired_goal")?.as_f32()?, [6.0; 3]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub struct HindsightReplayBuffer {
+    buffer: ReplayBuffer,
+    options: HindsightOptions,
+    reward: RewardFunction,
+    index: TrajectoryIndex,
+    rng: Rng,
+}
+
+impl std::fmt::Debug for HindsightReplayBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HindsightReplayBuffer").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl HindsightReplayBuffer {
+    /// Relabels the batches of `buffer`, which is empty; `seed` fixes the goals.
+    ///
+    /// # Errors
+    /// `OutOfRange` if the ratio is not in `[0, 1]`; `Incompatible` if the buffer has lanes or holds items.
+    pub fn new(
+        buffer: ReplayBuffer,
+        options: HindsightOptions,
+        reward: RewardFunction,
+        seed: u64,
+    ) -> Result<Self> {
+        if !(0.0..=1.0).contains(&options.her_ratio) {
+            let detail = format!("her_ratio must be in 0..=1: got {}", options.her_ratio);
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let shape = buffer.storage().shape();
+        if shape.len() != 1 || !buffer.storage().is_empty() {
+            let detail =
+                format!("the buffer must be empty and of one dimension to be relabelled: got {shape:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let index = TrajectoryIndex::new(shape[0])?;
+        Ok(Self { buffer, options, reward, index, rng: Rng::new(seed).stream("hindsight") })
+    }
+
+    /// The buffer below.
+    #[must_use]
+    pub const fn buffer(&self) -> &ReplayBuffer {
+        &self.buffer
+    }
+
+    /// Writes `items`, `[steps]`, which follow those written last.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::extend`]; `UnknownName` if items do not say where episodes end; `Incompatible` if the writer is no
+    /// ring.
+    pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
+        let steps = self.options.trajectories.read(items)?;
+        let rows = self.buffer.extend(items)?;
+        let kept: Vec<usize> = rows.iter().copied().flatten().collect();
+        check_follows(&self.index, &kept)?;
+        match steps {
+            Steps::Ids(id_t) => self.index.extend_ids(&id_t),
+            Steps::Ends(end_t) => self.index.extend(&end_t),
+        }
+        Ok(rows)
+    }
+
+    /// Draws a batch and relabels its first rows.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::sample`]; `UnknownName`, naming it, if a goal or reward is not stored; those of the reward
+    /// function.
+    pub fn sample(&mut self, count: Option<usize>) -> Result<Batch> {
+        let batch = self.buffer.sample(count)?;
+        self.relabelled(batch)
+    }
+
+    /// The batch of given rows, relabelled.
+    ///
+    /// # Errors
+    /// Those of [`HindsightReplayBuffer::sample`].
+    pub fn batch_of(&mut self, rows: &[usize]) -> Result<Batch> {
+        let batch = self.buffer.batch_of(rows)?;
+        self.relabelled(batch)
+    }
+
+    /// The episode that `row` belongs to, and how many of its steps come before; `None` if none is there.
+    #[must_use]
+    pub fn episode_of(&self, row: usize) -> Option<(Trajectory, usize)> {
+        self.index.at(row)
+    }
+
+    /// Empties the buffer.
+    pub fn clear(&mut self) {
+        self.buffer.clear(false);
+        self.index.clear();
+    }
+
+    fn relabelled(&mut self, mut batch: Batch) -> Result<Batch> {
+        let achieved = Key::from([&["next".to_owned()], self.options.achieved_goal_key.path()].concat());
+        for key in [&achieved, &self.options.goal_key, &self.options.reward_key] {
+            batch.items.tensor(key.clone())?;
+        }
+        let count = (batch.rows.len() as f64 * self.options.her_ratio) as usize;
+        if count == 0 {
+            return Ok(batch);
+        }
+        let sources =
+            batch.rows[..count].iter().map(|row| self.source_of(*row)).collect::<Result<Vec<_>>>()?;
+        let goals = self.buffer.storage().get(&sources)?.tensor(achieved)?.clone();
+        let first = [Index::from(0..count as i64)];
+        let goal = &self.options.goal_key;
+        let next = Key::from([&["next".to_owned()], goal.path()].concat());
+        batch.items.write_at(goal.clone(), &first, &goals)?;
+        if batch.items.get(next.clone()).is_some() {
+            batch.items.write_at(next, &first, &goals)?;
+        }
+        let rewards = (self.reward)(&batch.items.slice(0..count)?)?;
+        let stored = batch.items.tensor(self.options.reward_key.clone())?.shape()[1..].to_vec();
+        let rewards = rewards.reshape(&[&[count], &stored[..]].concat())?;
+        batch.items.write_at(self.options.reward_key.clone(), &first, &rewards)?;
+        Ok(batch)
+    }
+
+    fn source_of(&mut self, row: usize) -> Result<usize> {
+        let uniform = self.rng.uniform_f64();
+        let Some((episode, before)) = self.index.at(row) else {
+            let detail = format!("row must hold a step to be relabelled: got {row}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        };
+        match self.options.strategy.source(before, episode.len, uniform) {
+            Some(step) => Ok((episode.start + step) % self.index.capacity()),
+            None => Ok(self.rng.below(self.buffer.storage().len() as u64)? as usize),
+        }
+    }
+}

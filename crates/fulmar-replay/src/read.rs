@@ -1,0 +1,167 @@
+//! What samplers and writers read of items: flags, numbers and names, one an item.
+
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
+use serde::{Deserialize, Serialize};
+
+/// How the values of one item become one number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// The largest.
+    #[default]
+    Max,
+    /// The smallest.
+    Min,
+    /// Their mean.
+    Mean,
+    /// The middle one, the lower of two.
+    Median,
+}
+
+impl Reduction {
+    /// One number of `values`.
+    ///
+    /// # Errors
+    /// `Empty` if there is none.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::Reduction;
+    /// assert_eq!(Reduction::Median.of(&[4.0, 1.0, 3.0, 2.0])?, 2.0);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn of(self, values: &[f64]) -> Result<f64> {
+        if values.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "values must hold one to reduce: got none"));
+        }
+        Ok(match self {
+            Self::Sum => values.iter().sum(),
+            Self::Mean => values.iter().sum::<f64>() / values.len() as f64,
+            Self::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            Self::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+            Self::Median => {
+                let mut sorted = values.to_vec();
+                sorted.sort_unstable_by(f64::total_cmp);
+                sorted[(sorted.len() - 1) / 2]
+            }
+        })
+    }
+}
+
+/// How many items there are.
+pub(crate) fn count_of(items: &TensorDict) -> usize {
+    items.batch_size().first().copied().unwrap_or(0)
+}
+
+/// All numbers of `tensor`.
+pub(crate) fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+    tensor.to(Dtype::F64)?.to_vec::<f64>()
+}
+
+/// The numbers at `key`, reduced to one an item.
+pub(crate) fn reduced(items: &TensorDict, key: &Key, reduction: Reduction) -> Result<Vec<f64>> {
+    if let Entry::Ragged(ragged) = items.entry(key.clone())? {
+        let row = |at| reduction.of(&numbers(&ragged.row(at)?)?);
+        return (0..ragged.num_rows()).map(row).collect();
+    }
+    let tensor = items.tensor(key.clone())?;
+    let values = numbers(tensor)?;
+    let width = values.len().checked_div(count_of(items)).unwrap_or(0);
+    if width == 0 {
+        return Ok(Vec::new());
+    }
+    values
+        .chunks(width)
+        .map(|values| reduction.of(values))
+        .collect::<Result<_>>()
+        .map_err(|error| error.at(key))
+}
+
+/// Whether any flag of each item is true at `key`.
+pub(crate) fn flags(items: &TensorDict, key: &Key) -> Result<Vec<bool>> {
+    Ok(reduced(items, key, Reduction::Max)?.into_iter().map(|flag| flag != 0.0).collect())
+}
+
+/// The whole number of each item at `key`.
+pub(crate) fn integers(items: &TensorDict, key: &Key) -> Result<Vec<i64>> {
+    let values = items.tensor(key.clone())?.to(Dtype::I64).and_then(|tensor| tensor.to_vec::<i64>());
+    let values = values.map_err(|error| error.at(key))?;
+    if values.len() != count_of(items) {
+        let detail =
+            format!("{key}: leaf must hold one number an item: got {:?}", items.tensor(key.clone())?.shape());
+        return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+    }
+    Ok(values)
+}
+
+/// What each item has at `key`, as a text: equal texts for equal values.
+pub(crate) fn names(items: &TensorDict, key: &Key) -> Result<Vec<String>> {
+    let one = |at| match items.index(at)?.entry(key.clone())? {
+        Entry::NonTensor(value) => Ok(value.to_json().to_string()),
+        Entry::Tensor(tensor) => Ok(format!("{:?}", numbers(tensor)?)),
+        other => {
+            let detail =
+                format!("{key} must be a JSON value or a tensor: got an entry of kind {}", other.kind());
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    };
+    (0..count_of(items)).map(one).collect()
+}
+
+/// Where items say to which trajectory they belong.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TrajectoryKeys {
+    /// The id of the trajectory, a whole number; comes before the flags.
+    pub id_key: Option<Key>,
+    /// Flags of the last steps, any of which ends a trajectory; none of them if empty. Absent, with no `idKey`: the ids at
+    /// `["collector", "traj_ids"]` or at `"episode"`, else the flags at `done`, `truncated` and `terminated` of `"next"`.
+    pub end_keys: Option<Vec<Key>>,
+}
+
+/// The trajectories of some items.
+pub(crate) enum Steps {
+    Ids(Vec<i64>),
+    Ends(Vec<bool>),
+}
+
+impl TrajectoryKeys {
+    /// What `items` say.
+    pub(crate) fn read(&self, items: &TensorDict) -> Result<Steps> {
+        if let Some(key) = &self.id_key {
+            return integers(items, key).map(Steps::Ids);
+        }
+        let ends = match &self.end_keys {
+            Some(keys) => keys.clone(),
+            None => {
+                let known = [Key::from(["collector", "traj_ids"]), Key::from("episode")];
+                if let Some(key) = known.into_iter().find(|key| items.get(key.clone()).is_some()) {
+                    return integers(items, &key).map(Steps::Ids);
+                }
+                let known = ["done", "truncated", "terminated"].map(|name| Key::from(["next", name]));
+                let keys: Vec<Key> =
+                    known.into_iter().filter(|key| items.get(key.clone()).is_some()).collect();
+                if keys.is_empty() {
+                    let detail =
+                        "items must say where trajectories end, at [\"next\", \"done\"]: got no such leaf";
+                    return Err(Error::new(ErrorKind::UnknownName, detail));
+                }
+                keys
+            }
+        };
+        let mut end_t = vec![false; count_of(items)];
+        for key in &ends {
+            end_t.iter_mut().zip(flags(items, key)?).for_each(|(end, flag)| *end |= flag);
+        }
+        Ok(Steps::Ends(end_t))
+    }
+}
+
+/// The indices of `values` that `lane`, of `num_lanes`, has: those of rows that are its own.
+pub(crate) fn of_lane<T: Copy>(values: &[T], rows: &[usize], lane: usize, num_lanes: usize) -> Vec<T> {
+    let own = values.iter().zip(rows).filter(|(_, row)| *row % num_lanes == lane);
+    own.map(|(value, _)| *value).collect()
+}

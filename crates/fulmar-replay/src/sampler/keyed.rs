@@ -1,0 +1,220 @@
+//! Samplers that read the items: their trajectories, versions or prompts.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::{Key, Tensor, TensorDict};
+use serde_json::{Value, json};
+
+use crate::read::{Reduction, Steps, TrajectoryKeys, integers, names, reduced};
+use crate::sampler::{Sampled, Sampler, no_parameter, sampled_slices};
+use crate::writer::{check_capacity, from_state, to_state};
+use crate::{
+    GroupStrategy, PrioritizedSliceSampler, PromptGroupOptions, PromptGroupSampler,
+    SliceSamplerWithoutReplacement, StalenessAwareSampler, TrajectoryIndex,
+};
+
+/// A sampler of slices of one ring, with the keys at which items say to which trajectory they belong.
+#[derive(Debug, Clone)]
+pub struct KeyedSlices<S> {
+    slices: S,
+    keys: TrajectoryKeys,
+}
+
+impl<S> KeyedSlices<S> {
+    pub const fn new(slices: S, keys: TrajectoryKeys) -> Self {
+        Self { slices, keys }
+    }
+}
+
+/// Refuses rows that do not follow those written last.
+pub fn check_follows(index: &TrajectoryIndex, rows: &[usize]) -> Result<()> {
+    let (first, capacity) = (index.cursor(), index.capacity());
+    match rows.iter().zip(first..).find(|(row, next)| **row != next % capacity) {
+        None => Ok(()),
+        Some((row, next)) => {
+            let detail =
+                format!("rows of trajectories must be written in a ring: got {row} for {}", next % capacity);
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    }
+}
+
+impl Sampler for KeyedSlices<SliceSamplerWithoutReplacement> {
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        check_follows(self.slices.index(), rows)?;
+        match self.keys.read(items)? {
+            Steps::Ids(id_t) => self.slices.extend_ids(&id_t),
+            Steps::Ends(end_t) => self.slices.extend(&end_t),
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        sampled_slices(self.slices.sample(count)?)
+    }
+
+    fn ran_out(&self) -> bool {
+        self.slices.ran_out()
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn clear(&mut self) {
+        self.slices.clear();
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&self.slices.state())
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let slices = SliceSamplerWithoutReplacement::from_state(&from_state("sampler", state)?)?;
+        check_capacity(self.slices.index().capacity(), slices.index().capacity())?;
+        self.slices = slices;
+        Ok(())
+    }
+}
+
+impl Sampler for KeyedSlices<PrioritizedSliceSampler> {
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        check_follows(self.slices.index(), rows)?;
+        match self.keys.read(items)? {
+            Steps::Ids(id_t) => self.slices.extend_ids(&id_t),
+            Steps::Ends(end_t) => self.slices.extend(&end_t),
+        }
+    }
+
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        let drawn = self.slices.sample(count)?;
+        let mut sampled = sampled_slices(drawn.slices)?;
+        sampled.info.set("priority_weight", Tensor::from_vec(&[drawn.weights.len()], drawn.weights)?)?;
+        Ok(sampled)
+    }
+
+    fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
+        self.slices.update_priority(rows, priorities)
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn clear(&mut self) {
+        self.slices.clear();
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&self.slices.state())
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let slices = PrioritizedSliceSampler::from_state(&from_state("sampler", state)?)?;
+        check_capacity(self.slices.index().capacity(), slices.index().capacity())?;
+        self.slices = slices;
+        Ok(())
+    }
+}
+
+/// A [`StalenessAwareSampler`] that reads the versions of items.
+#[derive(Debug, Clone)]
+pub struct VersionSampler {
+    sampler: StalenessAwareSampler,
+    version_key: Key,
+    consumer_version: i64,
+}
+
+impl VersionSampler {
+    pub fn new(max_staleness: Option<u64>, version_key: Key, seed: u64) -> Self {
+        Self { sampler: StalenessAwareSampler::new(max_staleness, seed), version_key, consumer_version: 0 }
+    }
+}
+
+impl Sampler for VersionSampler {
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.sampler.extend(rows, &integers(items, &self.version_key)?)
+    }
+
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        let drawn = self.sampler.sample(self.consumer_version, count)?;
+        let mut sampled = Sampled::plain(drawn.rows)?;
+        let staleness = drawn.staleness.into_iter().map(|staleness| staleness as f32).collect();
+        sampled.info.set("staleness", Tensor::from_vec(&[sampled.rows.len()], staleness)?)?;
+        Ok(sampled)
+    }
+
+    fn parameter(&self, name: &str) -> Result<f64> {
+        if name == "consumerVersion" { Ok(self.consumer_version as f64) } else { Err(no_parameter(name)) }
+    }
+
+    fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
+        if name != "consumerVersion" {
+            return Err(no_parameter(name));
+        }
+        if value.fract() != 0.0 || value.abs() > 2_f64.powi(53) {
+            let detail = format!("consumerVersion must be a whole number up to 2^53: got {value}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        self.consumer_version = value as i64;
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.sampler.clear();
+    }
+
+    fn state(&self) -> Result<Value> {
+        Ok(json!({ "sampler": to_state(&self.sampler.state())?, "consumerVersion": self.consumer_version }))
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let sampler = StalenessAwareSampler::from_state(&from_state("sampler", &state["sampler"])?)?;
+        self.consumer_version = from_state("consumerVersion", &state["consumerVersion"])?;
+        self.sampler = sampler;
+        Ok(())
+    }
+}
+
+/// A [`PromptGroupSampler`] that reads the prompts and rewards of items.
+#[derive(Debug, Clone)]
+pub struct GroupSampler {
+    sampler: PromptGroupSampler,
+    group_key: Key,
+    /// Absent where no strategy ranks by it.
+    reward_key: Option<Key>,
+}
+
+impl GroupSampler {
+    pub fn new(options: PromptGroupOptions, group_key: Key, reward_key: Key, seed: u64) -> Result<Self> {
+        let ranks = matches!(options.strategy, GroupStrategy::Reward | GroupStrategy::Variance);
+        let sampler = PromptGroupSampler::new(options, seed)?;
+        Ok(Self { sampler, group_key, reward_key: ranks.then_some(reward_key) })
+    }
+}
+
+impl Sampler for GroupSampler {
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let rewards = match &self.reward_key {
+            Some(key) => reduced(items, key, Reduction::Mean)?,
+            None => vec![0.0; rows.len()],
+        };
+        self.sampler.extend(rows, &names(items, &self.group_key)?, &rewards)
+    }
+
+    fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {
+        Sampled::plain(self.sampler.sample(count)?)
+    }
+
+    fn clear(&mut self) {
+        self.sampler.clear();
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&self.sampler.state())
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        self.sampler = PromptGroupSampler::from_state(&from_state("sampler", state)?)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Slices in the order in which they are written, each once.
+
+use std::collections::VecDeque;
+
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::TensorDict;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::read::{TrajectoryKeys, flags, integers};
+use crate::row::{checked_capacity, checked_draw, checked_row};
+use crate::sampler::{Sampled, Sampler};
+use crate::writer::{check_capacity, from_state, to_state};
+
+/// Gives slices of `slice_len` consecutive steps of one trajectory, first written first; what is left of a trajectory at its end
+/// is passed over, and so is a slice of which a row was written again. At most as many slices wait as the ring can hold.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{Sampler, StreamingSliceSampler};
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let mut sampler = StreamingSliceSampler::new(8, 2, Default::default())?;
+/// let mut items = TensorDict::new(&[5])?;
+/// let done = vec![false, false, true, false, false];
+/// items.set(["next", "done"], Tensor::from_vec(&[5], done)?)?;
+/// sampler.extend(&[0, 1, 2, 3, 4], &items)?;
+/// assert_eq!(sampler.sample(5, 4)?.rows, [0, 1, 3, 4]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct StreamingSliceSampler {
+    keys: TrajectoryKeys,
+    state: StreamingSliceSamplerState,
+}
+
+/// All that a [`StreamingSliceSampler`] must keep to go on as if never stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StreamingSliceSamplerState {
+    /// Number of rows of the ring.
+    pub capacity: usize,
+    /// Steps of a slice.
+    pub slice_len: usize,
+    /// How often each row was written; as long as the highest of them needs.
+    pub writes: Vec<u32>,
+    /// The rows of the slices that wait, each with its number of writes then.
+    pub queued: VecDeque<Vec<(usize, u32)>>,
+    /// The rows of the trajectory that goes on which are in no slice yet.
+    pub pending: Vec<(usize, u32)>,
+    /// The id of the last step, where ids are given.
+    pub last_id: Option<i64>,
+}
+
+impl StreamingSliceSampler {
+    /// A sampler of slices of `slice_len` steps of a ring of `capacity` rows. Both the ids and the flags at `keys` end a
+    /// trajectory; `["next", "done"]` does where no flags are named.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `capacity` is 0 or `slice_len` not in `1..=capacity`, `LimitExceeded` if `capacity` is above the limit of a buffer.
+    pub fn new(capacity: usize, slice_len: usize, keys: TrajectoryKeys) -> Result<Self> {
+        let capacity = checked_capacity(capacity)?;
+        if slice_len == 0 || slice_len > capacity {
+            let detail = format!("slice_len must be in 1..={capacity}: got {slice_len}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let (writes, queued, pending) = (Vec::new(), VecDeque::new(), Vec::new());
+        let state =
+            StreamingSliceSamplerState { capacity, slice_len, writes, queued, pending, last_id: None };
+        Ok(Self { keys, state })
+    }
+
+    /// What waits to be drawn.
+    #[must_use]
+    pub const fn waiting(&self) -> &StreamingSliceSamplerState {
+        &self.state
+    }
+
+    fn is_fresh(&self, slice: &[(usize, u32)]) -> bool {
+        slice.iter().all(|(row, writes)| self.state.writes.get(*row) == Some(writes))
+    }
+}
+
+impl Sampler for StreamingSliceSampler {
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let ids = self.keys.id_key.as_ref().map(|key| integers(items, key)).transpose()?;
+        let mut end_t = vec![false; rows.len()];
+        for key in self.keys.end_keys.as_deref().unwrap_or(&[["next", "done"].into()]) {
+            end_t.iter_mut().zip(flags(items, key)?).for_each(|(end, flag)| *end |= flag);
+        }
+        for &row in rows {
+            checked_row(row, self.state.capacity)?;
+        }
+        let state = &mut self.state;
+        for (step, (&row, ends)) in rows.iter().zip(end_t).enumerate() {
+            if row >= state.writes.len() {
+                state.writes.resize(row + 1, 0);
+            }
+            state.writes[row] = state.writes[row].wrapping_add(1);
+            let id = ids.as_ref().map(|ids| ids[step]);
+            if id != state.last_id {
+                state.pending.clear();
+            }
+            state.last_id = id;
+            state.pending.push((row, state.writes[row]));
+            if state.pending.len() == state.slice_len {
+                state.queued.push_back(std::mem::take(&mut state.pending));
+                if state.queued.len() > state.capacity / state.slice_len {
+                    state.queued.pop_front();
+                }
+            }
+            if ends {
+                state.pending.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, len: usize, count: usize) -> Result<Sampled> {
+        checked_draw(len, count)?;
+        let slice_len = self.state.slice_len;
+        if !count.is_multiple_of(slice_len) {
+            let detail = format!("count must be divisible by {slice_len}: got {count}");
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let fresh = self.state.queued.iter().filter(|slice| self.is_fresh(slice)).count();
+        if fresh * slice_len < count {
+            let detail = format!("as many slices must wait as are drawn, {}: got {fresh}", count / slice_len);
+            return Err(Error::new(ErrorKind::Empty, detail));
+        }
+        let mut rows = Vec::with_capacity(count);
+        while rows.len() < count {
+            let Some(slice) = self.state.queued.pop_front() else { break };
+            if self.is_fresh(&slice) {
+                rows.extend(slice.iter().map(|(row, _)| *row));
+            }
+        }
+        let mut sampled = Sampled::plain(rows)?;
+        sampled.slice_lens = vec![slice_len; count / slice_len];
+        Ok(sampled)
+    }
+
+    fn num_live(&self, _: usize) -> usize {
+        self.state.queued.iter().filter(|slice| self.is_fresh(slice)).count() * self.state.slice_len
+    }
+
+    fn ran_out(&self) -> bool {
+        self.num_live(0) == 0
+    }
+
+    fn clear(&mut self) {
+        self.state.writes.clear();
+        self.state.queued.clear();
+        self.state.pending.clear();
+        self.state.last_id = None;
+    }
+
+    fn state(&self) -> Result<Value> {
+        to_state(&self.state)
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        let state: StreamingSliceSamplerState = from_state("sampler", state)?;
+        check_capacity(self.state.capacity, state.capacity)?;
+        let whole = state.queued.iter().all(|slice| slice.len() == state.slice_len);
+        let rows = state.queued.iter().flatten().chain(&state.pending);
+        let known = rows.into_iter().all(|(row, _)| *row < state.writes.len());
+        if !(whole
+            && known
+            && state.slice_len == self.state.slice_len
+            && state.writes.len() <= state.capacity)
+        {
+            let detail = format!("slices must be of {} rows of the ring: they are not", self.state.slice_len);
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        self.state = state;
+        Ok(())
+    }
+}

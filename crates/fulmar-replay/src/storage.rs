@@ -1,0 +1,116 @@
+//! Storages: where the items of a buffer lie, by row.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::TensorDict;
+
+pub(crate) mod compressed_list;
+pub(crate) mod lazy_stack;
+pub(crate) mod list;
+pub(crate) mod options;
+pub(crate) mod shared;
+pub(crate) mod tensor;
+
+/// Items by row. Rows `0..len` hold one; what was never written is never shown.
+pub trait Storage: Send + Sync {
+    /// How many rows there is room for.
+    fn capacity(&self) -> usize;
+
+    /// `[capacity]`, or `[time, lanes..]` where rows count row-major through time and lanes.
+    fn shape(&self) -> &[usize];
+
+    /// How many rows hold an item.
+    fn len(&self) -> usize;
+
+    /// Whether no row holds an item.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts item `i` of `items`, whose first batch dimension is theirs, into `rows[i]`; of a row that comes twice the last stays.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if there are not as many items as rows; `OutOfRange` if a row is beyond the capacity or would leave
+    /// others before it empty; and, by the name of the leaf, whatever the storage cannot hold. After an error nothing has changed.
+    fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
+
+    /// [`Storage::set`] of one item without a batch dimension.
+    ///
+    /// # Errors
+    /// Those of [`Storage::set`].
+    fn set_one(&mut self, row: usize, item: &TensorDict) -> Result<()> {
+        self.set(&[row], &item.unsqueeze(0)?)
+    }
+
+    /// The items in `rows`, in that order; a row may come twice.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a row holds no item, and what keeps them from being one batch.
+    fn get(&self, rows: &[usize]) -> Result<TensorDict>;
+
+    /// [`Storage::get`] that may use the memory of `out`.
+    ///
+    /// # Errors
+    /// Those of [`Storage::get`]. After one `out` is as before.
+    fn get_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+        *out = self.get(rows)?;
+        Ok(())
+    }
+
+    /// Empties every row.
+    fn clear(&mut self);
+
+    /// A number that every write and every clearing raises.
+    fn revision(&self) -> u64;
+
+    /// The rows that were written after `revision`, where several buffers write to one storage; none where one does.
+    fn written_after(&self, revision: u64) -> Vec<usize> {
+        let _ = revision;
+        Vec::new()
+    }
+}
+
+/// How many rows hold an item once `rows` are written, of a storage that holds `len`.
+pub(crate) fn grown_len(len: usize, capacity: usize, rows: &[usize]) -> Result<usize> {
+    let Some(end) = rows.iter().max().map(|row| row + 1) else {
+        return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+    };
+    if end > capacity {
+        let detail = format!("row must be < {capacity}, the capacity: got {}", end - 1);
+        return Err(Error::new(ErrorKind::OutOfRange, detail));
+    }
+    if end <= len {
+        return Ok(len);
+    }
+    let mut written = vec![false; end - len];
+    for row in rows.iter().filter_map(|row| row.checked_sub(len)) {
+        written[row] = true;
+    }
+    match written.iter().position(|written| !written) {
+        None => Ok(end),
+        Some(gap) => {
+            let detail =
+                format!("rows must leave none before them empty: got {} without {}", end - 1, len + gap);
+            Err(Error::new(ErrorKind::OutOfRange, detail))
+        }
+    }
+}
+
+/// Refuses rows that hold no item.
+pub(crate) fn check_written(rows: &[usize], len: usize) -> Result<()> {
+    match rows.iter().find(|row| **row >= len) {
+        None => Ok(()),
+        Some(row) => {
+            let detail = format!("row must be < {len}, the number of rows that hold an item: got {row}");
+            Err(Error::new(ErrorKind::OutOfRange, detail))
+        }
+    }
+}
+
+/// Refuses another number of items than of rows.
+pub(crate) fn check_count(rows: &[usize], items: &TensorDict) -> Result<()> {
+    if items.batch_size().first() == Some(&rows.len()) {
+        return Ok(());
+    }
+    let detail = format!("items must have the batch size [{}]: got {:?}", rows.len(), items.batch_size());
+    Err(Error::new(ErrorKind::ShapeMismatch, detail))
+}
