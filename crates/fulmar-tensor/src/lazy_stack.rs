@@ -161,6 +161,18 @@ impl LazyStack {
         Ok(dict)
     }
 
+    /// One dictionary if keys and shapes agree, as [`TensorDict::stack`] makes it; else this stack.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if there is no memory for it.
+    pub fn maybe_dense(self) -> Result<std::result::Result<TensorDict, Self>> {
+        match TensorDict::stack(&self.parts, self.dim) {
+            Ok(dict) => Ok(Ok(dict)),
+            Err(error) if error.kind() == ErrorKind::LimitExceeded => Err(error),
+            Err(_) => Ok(Err(self)),
+        }
+    }
+
     /// [`LazyStack::to_dict`] that loses no entry.
     ///
     /// # Errors

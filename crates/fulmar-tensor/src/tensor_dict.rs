@@ -5,6 +5,7 @@
 
 mod batch;
 mod batch_shape;
+mod batch_size;
 mod entry;
 mod names;
 mod operation;

@@ -74,7 +74,7 @@ impl Entry {
 
 impl TensorDict {
     /// The same entries under another batch size.
-    fn rebatched(self, batch_size: &[usize]) -> Result<Self> {
+    pub(super) fn rebatched(self, batch_size: &[usize]) -> Result<Self> {
         let mut dict = Self::new(batch_size)?;
         for (name, entry) in self.entries {
             let fitted = entry.fitted(batch_size).map_err(|error| error.at(format!("{name:?}")))?;

@@ -105,6 +105,29 @@ pub enum Operation {
         /// Along which dimension.
         dim: isize,
     },
+    /// [`TensorDict::roll`].
+    Roll {
+        /// How many places.
+        shift: isize,
+        /// Along which dimension.
+        dim: isize,
+    },
+    /// [`TensorDict::flip`].
+    Flip {
+        /// Along which dimension.
+        dim: isize,
+    },
+    /// [`TensorDict::with_batch_size`].
+    WithBatchSize {
+        /// The other batch size.
+        sizes: Vec<usize>,
+    },
+    /// [`TensorDict::auto_batch_size`].
+    AutoBatchSize {
+        /// At most how many dimensions.
+        #[serde(rename = "dimsMax")]
+        dims_max: Option<usize>,
+    },
     /// [`TensorDict::pad`].
     Pad {
         /// How many before and after, for each dimension from the first on.
@@ -188,6 +211,10 @@ impl TensorDict {
             Operation::Expand { sizes } => self.expand(sizes),
             Operation::Repeat { counts } => self.repeat(counts),
             Operation::RepeatInterleave { count, dim } => self.repeat_interleave(*count, *dim),
+            Operation::Roll { shift, dim } => self.roll(*shift, *dim),
+            Operation::Flip { dim } => self.flip(*dim),
+            Operation::WithBatchSize { sizes } => self.with_batch_size(sizes),
+            Operation::AutoBatchSize { dims_max } => self.auto_batch_size(*dims_max),
             Operation::Pad { around, value } => self.pad(around, *value),
             Operation::FlattenKeys { separator } => self.flatten_keys(separator),
             Operation::UnflattenKeys { separator } => self.unflatten_keys(separator),
