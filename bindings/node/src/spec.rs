@@ -7,6 +7,6 @@ use napi_derive::napi;
 
 use crate::error::{Result, guard};
 use crate::slot::Slot;
-use crate::tensor::{Lend, Ragged, Share, Tensor, TensorDict, face};
+use crate::tensor::{Ragged, Share, Tensor, TensorDict, face};
 
 include!("../../faces/spec.rs");

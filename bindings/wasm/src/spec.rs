@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Lend, Ragged, Share, Tensor, TensorDict, face};
+use crate::tensor::{Ragged, Share, Tensor, TensorDict, face};
 
 type Float64Array = Vec<f64>;
 

@@ -64,9 +64,9 @@ export interface CheckEnvSpecsOptions {
  * }
  * await checkEnvSpecs(corridor, { steps: 20 })
  *
- * const rewardSpec = new Composite({ reward: new Bounded(0, 0.1, { shape: [1] }) })
+ * const rewardSpec = new Composite({ reward: new Bounded(0, 0.25, { shape: [1] }) })
  * await assert.rejects(checkEnvSpecs({ ...corridor, rewardSpec }, { steps: 20 }), {
- *   message: /^step \d+: "reward": value must be from 0 to 0.1: got 0.5$/,
+ *   message: /^step \d+: "reward": value must be from 0 to 0.25: got 0.5$/,
  * })
  * ```
  */

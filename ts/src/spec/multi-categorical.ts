@@ -16,7 +16,7 @@ import type { NestedPlain, PlainElement, SpecShape, SpecTable } from './types.js
  *
  * using pad = new MultiCategorical([3, 2]) // three directions, one button
  * assert.equal(pad.cardinality(), 6n)
- * assert.deepEqual(pad.decode(pad.enumerate()).at(-1), [2, 1])
+ * assert.deepEqual(pad.enumerate().select(0, 5).data, BigInt64Array.of(2n, 1n))
  * assert.deepEqual(pad.toOneHot(pad.encode([2, 0])).data, Uint8Array.of(0, 0, 1, 1, 0))
  * ```
  */
