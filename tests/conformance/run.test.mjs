@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { answersOf } from './specs.mjs'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'fulmar-conform-'))
@@ -65,6 +66,19 @@ const TOPICS = {
       failure: ({ ok, ...row }) => ({ ...row, error: { msg: 'refused' } }),
     },
   },
+  specs: {
+    rows: () => {
+      const rows = rowsOf('spec/specs.jsonl')
+      const encoded = rows.find((line) => /"topic":"encode_checked".*"ok"/.test(line))
+      return [encoded, rows.find((line) => line.includes('"topic":"stacked"'))]
+    },
+    alter: {
+      description: (row) => ({ ...row, spec: { ...row.spec, n: 4 } }),
+      value: (row) => ({ ...row, ops: row.ops.map((op) => (op.op === 'zero' ? one(op) : op)) }),
+      failure: (row) => ({ ...row, ops: row.ops.map((op) => (op.op === 'to' ? refused(op) : op)) }),
+      construction: (row) => ({ ...row, build_error: { class: 'ValueError' } }),
+    },
+  },
   encode: {
     rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
     beside: ['tokenizer/wordpiece/tokenizer.json'],
@@ -102,6 +116,9 @@ const TOPICS = {
   },
 }
 
+const one = (op) => ({ ...op, ok: { ...op.ok, d: op.ok.d.map(() => 1) } })
+const refused = ({ ok, ...op }) => ({ ...op, error: { class: 'RuntimeError' } })
+
 for (const [topic, { rows, beside = [], alter }] of Object.entries(TOPICS)) {
   test(`${topic}: every altered expectation is a failure, and only it`, () => {
     for (const name of beside) copyFileSync(golden(name), join(folder, name.split('/').at(-1)))
@@ -124,6 +141,16 @@ for (const [topic, { rows, beside = [], alter }] of Object.entries(TOPICS)) {
     assert.equal(conform(right).status, 0)
   })
 }
+
+test('no answer of a spec is lost to a decision', () => {
+  const asked = rowsOf('spec/specs.jsonl')
+    .map((line) => JSON.parse(line))
+    .filter((row) => row.ops?.length > 0 && !row.build_error && row.note !== 'low > high')
+  const rows = asked.filter(({ build }) => !build.names && (build.cls !== 'Categorical' || build.args[0] > 0))
+  const answers = rows.flatMap((row) => answersOf(row))
+  const count = answers.filter((outcome) => outcome === undefined).length
+  assert.ok(count >= 6_726, `${count} of ${answers.length} answers are as expected`)
+})
 
 test('decisions and missing files are counted apart, with their reason', () => {
   const decided = rowsOf('llm/history.jsonl').filter((line) => JSON.parse(line).upstream_bug)

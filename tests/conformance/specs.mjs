@@ -108,7 +108,7 @@ export const specs = {
 }
 
 function ofSpec(row) {
-  const { build, ops = [] } = row
+  const { build } = row
   const made = attempt(() => built(build))
   if (row.build_error !== undefined) return made.error ? undefined : 'must not be built'
   if (made.error) {
@@ -122,13 +122,21 @@ function ofSpec(row) {
   const spec = made.value
   if (!spec.equals(described(row.spec))) return wrong(spec.toJson())
   if (!TensorSpec.fromJson(spec.toJson()).equals(spec)) return 'its JSON is another spec'
-  let first = isFloatDiscrete(build) ? decided('BoundedDiscrete is of integers') : undefined
-  for (const op of ops) {
+  const outcomes = answersOf(row, spec)
+  const first = isFloatDiscrete(build) ? decided('BoundedDiscrete is of integers') : undefined
+  return (
+    outcomes.find((outcome) => typeof outcome === 'string') ??
+    first ??
+    outcomes.find((outcome) => outcome !== undefined)
+  )
+}
+
+/** What became of every question of a row: nothing where the answer is as expected. */
+export function answersOf({ build, ops = [] }, spec = built(build)) {
+  return ops.map((op) => {
     const outcome = answer(spec, op, build)
-    if (typeof outcome === 'string') return `${JSON.stringify(op).slice(0, 200)}: ${outcome}`
-    first ??= outcome
-  }
-  return first
+    return typeof outcome === 'string' ? `${JSON.stringify(op).slice(0, 200)}: ${outcome}` : outcome
+  })
 }
 
 /** The answers by operation: the spec, the question with its expected answer, and how the spec was built. */
