@@ -81,7 +81,7 @@ impl Composite {
     /// Names dimensions that have no name. Nothing in `names` leaves a dimension as it is, `"..."` as many as there are.
     ///
     /// # Errors
-    /// Those of [`Composite::set_names`]; `Incompatible` if a dimension has another name.
+    /// Those of [`Composite::set_names`]; `Incompatible` if a dimension has another name; `OutOfRange` for a second `"..."`.
     ///
     /// # Examples
     /// ```
@@ -99,6 +99,10 @@ impl Composite {
         if let Some(at) = names.iter().position(is_rest) {
             let rest = (self.shape.rank() + 1).saturating_sub(names.len());
             new.splice(at..=at, std::iter::repeat_n(None, rest));
+        }
+        if new.iter().any(is_rest) {
+            let detail = "names must hold \"...\" at most once: got more";
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         for (name, old) in new.iter_mut().zip(old) {
             if name.is_some() && old.is_some() && *name != old {

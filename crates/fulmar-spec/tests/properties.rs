@@ -4,9 +4,10 @@
 
 use fulmar_core::{Dtype, Rng};
 use fulmar_spec::{
-    At, Choice, Composite, NonTensorSpec, Shape, TensorSpec, check_no_exclusive_keys, consolidate_spec,
+    At, Choice, Composite, NonTensorSpec, Operation, Shape, TensorSpec, check_no_exclusive_keys,
+    consolidate_spec,
 };
-use fulmar_tensor::{Entry, Tensor};
+use fulmar_tensor::{Entry, Index, Tensor};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -294,6 +295,46 @@ proptest! {
         }
         let _ = (spec.cardinality(), spec.to_one_hot_spec(), spec.to_categorical_spec(), spec.one(&[2]));
         let _ = (consolidate_spec(&spec), check_no_exclusive_keys(&spec), spec.to_dtype(Dtype::Bool));
+    }
+}
+
+/// JSON of an index, of which one item at most is a list or a mask.
+fn indices() -> impl Strategy<Value = Vec<Value>> {
+    let bound = || prop::option::of(-5..6_i64);
+    let item = prop_oneof![
+        (-4..4_i64).prop_map(|at| json!(at)),
+        Just(json!(null)),
+        Just(json!("...")),
+        (bound(), bound(), 0..3_usize)
+            .prop_map(|(start, stop, step)| json!({ "start": start, "stop": stop, "step": step })),
+    ];
+    let list = prop_oneof![
+        prop::collection::vec(-3..3_i64, 0..4).prop_map(|at| json!(at)),
+        prop::collection::vec(any::<bool>(), 1..4).prop_map(|mask| json!(mask)),
+    ];
+    (prop::collection::vec(item, 0..4), prop::option::of((0..4_usize, list))).prop_map(|(mut items, list)| {
+        if let Some((at, list)) = list {
+            items.insert(at.min(items.len()), list);
+        }
+        items
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A spec is indexed as its values are: by the same JSON, to the same shape, or both refuse.
+    #[test]
+    fn an_index_means_to_a_spec_what_it_means_to_a_value(shape in prop::collection::vec(1..4_usize, 0..4), index in indices()) {
+        let spec = TensorSpec::unbounded(&*shape, Dtype::U8).unwrap();
+        let operation = json!({ "op": "at", "index": index }).to_string();
+        let items: Vec<Index> = fulmar_core::options_from_json("index", &json!(index).to_string()).unwrap();
+        let moved = fulmar_core::options_from_json::<Operation>("operation", &operation)
+            .and_then(|operation| spec.operate(&operation));
+        match Tensor::zeros(Dtype::U8, &shape).unwrap().at(&items) {
+            Ok(part) => prop_assert_eq!(moved.map(|spec| spec.shape().sizes()), Ok(part.shape().to_vec())),
+            Err(error) => prop_assert!(moved.is_err(), "the value refuses: {error}"),
+        }
     }
 }
 

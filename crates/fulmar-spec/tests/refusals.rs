@@ -387,6 +387,49 @@ fn a_dtype_holds_every_value_of_a_choice_exactly() {
 }
 
 #[test]
+fn operations_as_data_refuse_what_is_not_there() {
+    let spec = TensorSpec::unbounded(Shape::from_signed(&[2, -1]).unwrap(), Dtype::F32).unwrap();
+    let operate = |json: serde_json::Value| {
+        fulmar_core::options_from_json("operation", &json.to_string())
+            .and_then(|operation| spec.operate(&operation))
+    };
+    assert_eq!(operate(json!({ "op": "unsqueeze", "dim": -1 })).unwrap().shape().rank(), 3);
+    assert_eq!(operate(json!({ "op": "at", "index": ["...", -1, {}] })).unwrap().shape().rank(), 1);
+    for (json, want) in [
+        (json!({ "op": "unsqueeze", "dim": -4 }), ErrorKind::OutOfRange),
+        (json!({ "op": "squeeze", "dim": i64::MIN }), ErrorKind::OutOfRange),
+        (json!({ "op": "at", "index": [0, -1] }), ErrorKind::OutOfRange),
+        (json!({ "op": "at", "index": [0, { "stop": 1 }] }), ErrorKind::OutOfRange),
+        (json!({ "op": "at", "index": [[0], [1]] }), ErrorKind::Incompatible),
+        (json!({ "op": "at", "index": [[true]] }), ErrorKind::ShapeMismatch),
+        (json!({ "op": "at", "index": [{ "shape": [1, 1], "at": [0] }] }), ErrorKind::ShapeMismatch),
+        (json!({ "op": "refineNames", "names": [] }), ErrorKind::Incompatible),
+        (json!({ "op": "empty" }), ErrorKind::Incompatible),
+        (json!({ "op": "turn" }), ErrorKind::UnknownName),
+    ] {
+        assert_eq!(kind(operate(json.clone())), want, "{json}");
+    }
+    let huge = TensorSpec::unbounded([usize::MAX / 8], Dtype::U8).unwrap();
+    let every_second = fulmar_core::options_from_json(
+        "operation",
+        &json!({ "op": "at", "index": [{ "step": 2 }] }).to_string(),
+    );
+    assert_eq!(kind(huge.operate(&every_second.unwrap())), ErrorKind::LimitExceeded);
+}
+
+#[test]
+fn names_of_dimensions_differ_and_are_as_many() {
+    let name = |name: &str| Some(name.to_owned());
+    let mut spec = Composite::new([2, 3]).unwrap();
+    assert_eq!(kind(spec.set_names(vec![name("a")])), ErrorKind::ShapeMismatch);
+    assert_eq!(kind(spec.set_names(vec![name("a"), name("a")])), ErrorKind::OutOfRange);
+    spec.set_names(vec![name("a"), None]).unwrap();
+    assert_eq!(kind(spec.refine_names(&[name("b"), None])), ErrorKind::Incompatible);
+    assert_eq!(kind(spec.refine_names(&[name("..."), name("..."), name("...")])), ErrorKind::OutOfRange);
+    assert_eq!(spec.names(), Some(&[name("a"), None][..]), "an error changes nothing");
+}
+
+#[test]
 fn specs_have_so_many_dimensions_and_no_more() {
     let spec = TensorSpec::unbounded([1; TENSOR_RANK_MAX], Dtype::F32).unwrap();
     assert_eq!(kind(spec.unsqueeze(0)), ErrorKind::LimitExceeded);

@@ -9,7 +9,8 @@ use crate::Outcome::{self, Decided, Same, Skipped, Wrong};
 use crate::form::built;
 use crate::structure::{has_binary, index, indexed, masked, moved, structural};
 use crate::value::{
-    cast_like, ends, entry, nested, numbers, same, shape_of, sizes, tensor, text, torch_name, value_equals,
+    cast_like, elements, ends, entry, nested, numbers, same, shape_of, sizes, tensor, text, torch_name,
+    value_equals,
 };
 
 pub(crate) fn answer(spec: &mut TensorSpec, name: &str, op: &Value, build: &Value) -> Outcome {
@@ -96,11 +97,13 @@ pub(crate) fn answer(spec: &mut TensorSpec, name: &str, op: &Value, build: &Valu
             moved(Ok(spec.clone()), want, build)
         }
         "keys" | "keys_nested" | "keys_leaves" => keys(spec, name, want.unwrap()),
-        "is_empty" => match spec {
-            TensorSpec::Composite(composite) => {
-                same(json!(composite.entries().count() == 0) == *want.unwrap(), String::new)
+        "is_empty" => same(json!(spec.keys().unwrap().is_empty()) == *want.unwrap(), String::new),
+        "index" => match (spec.index(&tensor(&op["idx"]), &tensor(&op["tensor"])), want) {
+            (Ok(got), Some(want)) if elements(&got) == numbers(&want["d"]) => {
+                Decided("a batch of indices names a batch of elements")
             }
-            _ => Skipped("keys of stacked dictionaries"),
+            (Ok(_), None) => Decided("a batch of indices names a batch of elements"),
+            (got, _) => Wrong(format!("{got:?}")),
         },
         "set" | "del" | "pop" | "get" => dictionary(spec, name, op),
         "getitem" => getitem(spec, op, build),
@@ -245,18 +248,18 @@ pub(crate) fn decoded(spec: &TensorSpec, op: &Value) -> Outcome {
 }
 
 pub(crate) fn keys(spec: &TensorSpec, name: &str, want: &Value) -> Outcome {
-    let TensorSpec::Composite(composite) = spec else { return Skipped("keys of stacked dictionaries") };
     let path = |path: &[String]| if let [name] = path { json!(name) } else { json!(path) };
-    let got: Vec<Value> = match name {
-        "keys" => composite.entries().map(|(name, _)| json!(name)).collect(),
-        "keys_nested" => composite.nested_keys().iter().map(|key| path(key.path())).collect(),
-        _ => composite.leaf_keys().iter().map(|key| path(key.path())).collect(),
+    let keys = match name {
+        "keys" => spec.keys(),
+        "keys_nested" => spec.nested_keys(),
+        _ => spec.leaf_keys(),
     };
+    let got: Vec<Value> = keys.unwrap().iter().map(|key| path(key.path())).collect();
     same(json!(got) == *want, || json!(got).to_string())
 }
 
 pub(crate) fn dictionary(spec: &mut TensorSpec, name: &str, op: &Value) -> Outcome {
-    let TensorSpec::Composite(composite) = spec else { return Skipped("keys of stacked dictionaries") };
+    let Ok(composite) = spec.as_composite_mut() else { return Skipped("changes of stacked dictionaries") };
     let path = |key: &Value| -> Vec<String> {
         let key = key.get("$tuple").unwrap_or(key);
         key.as_array().map_or_else(

@@ -48,7 +48,7 @@ pub(crate) fn constructor(build: &Value) -> Value {
                 .iter()
                 .map(|(name, spec)| (name.clone(), constructor(spec)))
                 .collect();
-            return json!({ "type": "Composite", "shape": build["shape"], "entries": entries });
+            return json!({ "type": "Composite", "shape": build["shape"], "names": build["names"], "entries": entries });
         }
         other => panic!("unknown class {other}"),
     };
@@ -108,6 +108,7 @@ pub(crate) fn description(spec: &Value) -> Value {
                 .map(|(name, spec)| (name.clone(), description(spec)))
                 .collect();
             form["entries"] = Value::Object(entries);
+            form["names"] = spec["names"].clone();
             return form;
         }
         "Choice" => {

@@ -78,7 +78,7 @@ fn every_row_is_answered_or_named() {
     let shown: Vec<_> =
         tally.wrong.iter().take(60).map(|line| line.chars().take(520).collect::<String>()).collect();
     assert!(tally.wrong.is_empty(), "{}", shown.join("\n"));
-    assert!(tally.same >= 7_222, "no answer is lost to a decision: got {}", tally.same);
+    assert!(tally.same >= 7_275, "no answer is lost to a decision: got {}", tally.same);
 }
 
 fn spec_row(tally: &mut Tally, place: &str, row: &Value) {
@@ -86,9 +86,6 @@ fn spec_row(tally: &mut Tally, place: &str, row: &Value) {
     if row.get("build_error").is_some() {
         let outcome = if spec.is_err() { Same } else { Wrong("was built".to_owned()) };
         return tally.count(place, outcome);
-    }
-    if row["build"].get("names").is_some() {
-        return tally.count(place, Skipped("names of dimensions"));
     }
     let mut spec = match spec {
         Ok(spec) => spec,
@@ -98,6 +95,8 @@ fn spec_row(tally: &mut Tally, place: &str, row: &Value) {
                 Decided("Categorical has at least one value")
             } else if text(&row["build"]["cls"]) == "Bounded" && text(&row["note"]) == "low > high" {
                 Decided("low is at most high")
+            } else if row["build"].get("names").is_some() {
+                Decided("names are one for each dimension")
             } else {
                 Wrong(format!("not built: {error}"))
             };

@@ -2,7 +2,8 @@
 
 use fulmar_core::Dtype;
 use fulmar_spec::{
-    At, Composite, Shape, TensorSpec, check_no_exclusive_keys, consolidate_spec, contains_lazy_spec,
+    At, Composite, Operation, Shape, TensorSpec, check_no_exclusive_keys, consolidate_spec,
+    contains_lazy_spec,
 };
 use serde_json::{Value, json};
 
@@ -72,7 +73,8 @@ pub(crate) fn structural(spec: &TensorSpec, name: &str, op: &Value, build: &Valu
         "to_i64" => moved(spec.to_dtype(Dtype::I64), want, build),
         "to_one_hot_spec" => moved(spec.to_one_hot_spec(), want, build),
         "to_categorical_spec" => moved(spec.to_categorical_spec(), want, build),
-        "empty" => Skipped("empty"),
+        "empty" if want.is_none() => Decided("stacked dictionaries have empty ones"),
+        "empty" => moved(spec.empty(), want, build),
         "contains_lazy" => same(json!(contains_lazy_spec(spec)) == *want.unwrap(), String::new),
         "no_exclusive" => match (check_no_exclusive_keys(spec), want.unwrap()) {
             (got, want) if json!(got) == *want => Same,
@@ -87,8 +89,11 @@ pub(crate) fn structural(spec: &TensorSpec, name: &str, op: &Value, build: &Valu
             outer.set("a", spec.clone()).unwrap();
             moved(consolidate_spec(&outer.into()), want, build)
         }
-        "index" => Skipped("index"),
-        "refine_names" => Skipped("names of dimensions"),
+        "refine_names" => {
+            let names = op["names"].as_array().unwrap().iter();
+            let names = names.map(|name| Some(name.as_str().unwrap_or("...").to_owned())).collect();
+            moved(spec.operate(&Operation::RefineNames { names }), want, build)
+        }
         "lock" | "unlock" | "sub_unlock" => Skipped("locks: a shared reference is the lock"),
         other => panic!("unknown op {other}"),
     }
@@ -116,6 +121,7 @@ pub(crate) fn moved(got: fulmar_spec::Result<TensorSpec>, want: Option<&Value>, 
                 Decided("an entry that may be anything is passed over")
             }
             Ok(_) if masked(build) => Decided("masks are kept"),
+            Ok(_) if build.get("names").is_some() => Decided("names go with their dimensions"),
             Ok(got) => Wrong(got.to_json().to_string()),
         };
     };
@@ -145,6 +151,9 @@ pub(crate) fn moved(got: fulmar_spec::Result<TensorSpec>, want: Option<&Value>, 
     if got == want {
         return Same;
     }
+    if build.get("names").is_some() && unnamed(&got) == unnamed(&want) {
+        return Decided("names go with their dimensions");
+    }
     if build.to_string().contains("Infinity") && got.dtype() == Some(Dtype::I64) {
         return Decided("infinite bounds saturate");
     }
@@ -170,6 +179,14 @@ pub(crate) fn moved(got: fulmar_spec::Result<TensorSpec>, want: Option<&Value>, 
         return Decided("a dynamic dimension of a reshape is counted");
     }
     Wrong(format!("got {}\nwant {}", got.to_json(), want.to_json()))
+}
+
+fn unnamed(spec: &TensorSpec) -> TensorSpec {
+    let mut spec = spec.clone();
+    if let TensorSpec::Composite(composite) = &mut spec {
+        composite.set_names(vec![None; composite.shape().rank()]).unwrap();
+    }
+    spec
 }
 
 /// The original indexes a stack along the stacked dimension alone, or its specs by what is left of the index.
