@@ -45,6 +45,8 @@
 //! | | 64.. | the table: for each entry the row (`u64`), then length and checksum of its record (`u32` each) or its mark (`u64`) |
 //! | | | the payload: the records one after the other |
 //! | `lock` | | who has the store open; the lock itself is the system's |
+//!
+//! [`RowSchema`] says how the rows of a [`fulmar_tensor::TensorDict`] become records and back; its text is the store's schema.
 
 mod checkpoint;
 mod disk;
@@ -57,6 +59,7 @@ mod log;
 mod memory_disk;
 mod reclaim;
 mod recovery;
+mod rows;
 mod store;
 mod superblock;
 
@@ -67,4 +70,5 @@ pub use faulty_disk::{Fault, FaultyDisk};
 pub use fs_disk::FsDisk;
 pub use fulmar_core::Result;
 pub use memory_disk::MemoryDisk;
+pub use rows::RowSchema;
 pub use store::{Durability, Store, StoreOptions, StoreStats};

@@ -521,21 +521,21 @@ impl Store {
             self.begin_segment()?;
         }
         let header = self.pending_header(kind);
-        let bytes = self.pending_bytes(&header);
-        if let Err(error) =
-            self.disk.write_at(&segment_name(self.head.segment), u64::from(self.head.offset), &bytes)
-        {
+        if let Err(error) = self.write_pending(&header) {
             self.pending.is_fixed = true;
             return Err(error);
         }
         self.stats.num_groups += 1;
-        self.head.offset += bytes.len() as u32;
+        self.head.offset += size as u32;
         self.revision = header.revision;
         self.written_seq = header.end_seq;
         self.settle_pending(&header);
         if needs_segment {
+            let write_index = self.superblocks.newest.write_index;
             self.make_durable()?;
-            self.write_superblock()?;
+            if self.superblocks.newest.write_index == write_index {
+                self.write_superblock()?;
+            }
         }
         Ok(())
     }
@@ -554,15 +554,17 @@ impl Store {
         }
     }
 
-    fn pending_bytes(&self, header: &Header) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(header.size_bytes() as usize);
-        bytes.resize(HEADER_BYTES as usize, 0);
+    /// Writes the payload, which is long, from where it is, and then header and table.
+    fn write_pending(&self, header: &Header) -> Result<()> {
+        let name = segment_name(header.position.segment);
+        if !self.pending.payload.is_empty() {
+            self.disk.write_at(&name, header.payload_offset(), &self.pending.payload)?;
+        }
+        let mut bytes = vec![0; HEADER_BYTES as usize];
         self.pending.entries.iter().for_each(|entry| entry.encode(&mut bytes));
         let table_crc = crc32fast::hash(&bytes[HEADER_BYTES as usize..]);
-        bytes.extend_from_slice(&self.pending.payload);
-        bytes.resize(header.size_bytes() as usize, 0);
         bytes[..HEADER_BYTES as usize].copy_from_slice(&Header { table_crc, ..*header }.encode());
-        bytes
+        self.disk.write_at(&name, u64::from(header.position.offset), &bytes)
     }
 
     /// Points the index at the group that was just written.

@@ -1,0 +1,222 @@
+//! What a store promises and refuses.
+
+use fulmar_core::{ErrorKind, Rng};
+use fulmar_store::{Disk, Durability, Fault, FaultyDisk, MemoryDisk, Store, StoreOptions};
+
+fn options(capacity: u64) -> StoreOptions {
+    StoreOptions { segment_bytes: 4096, ..StoreOptions::new(capacity) }
+}
+
+fn kind<T>(result: fulmar_core::Result<T>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+#[test]
+fn a_second_open_is_refused_until_the_first_ends() {
+    let disk = MemoryDisk::default();
+    let first = Store::open(disk.clone(), &options(2)).unwrap();
+    assert_eq!(kind(Store::open(disk.clone(), &options(2))), Some(ErrorKind::Incompatible));
+    drop(first);
+    assert!(Store::open(disk, &options(2)).is_ok());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_open_of_a_folder_is_refused_and_a_full_disk_tells_its_figures() {
+    use fulmar_store::FsDisk;
+    let folder = std::env::temp_dir().join(format!("fulmar-store-{}", std::process::id()));
+    let mut store = Store::open(FsDisk::new(&folder).unwrap(), &options(2)).unwrap();
+    let error = Store::open(FsDisk::new(&folder).unwrap(), &options(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.detail().contains(&format!("held by process {}", std::process::id())), "{error}");
+    let error = FsDisk::new(&folder).unwrap().allocate("huge", 1 << 60).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.detail().contains("1152921504606846976 bytes: got "), "{error}");
+    store.append(&[b"row"]).unwrap();
+    store.checkpoint("copy").unwrap();
+    drop(store);
+    let copy = Store::open(FsDisk::new(folder.join("copy")).unwrap(), &options(2)).unwrap();
+    assert_eq!(copy.read(0).unwrap(), b"row");
+    drop(copy);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_store_keeps_its_capacity_and_schema() {
+    let disk = MemoryDisk::default();
+    let made = StoreOptions { schema: "what it means".to_owned(), ..options(5) };
+    assert_eq!(Store::describe(&disk).unwrap(), None);
+    drop(Store::open(disk.clone(), &made).unwrap());
+    assert_eq!(Store::describe(&disk).unwrap(), Some(made.clone()));
+    let other = StoreOptions { capacity: 6, ..made.clone() };
+    assert_eq!(kind(Store::open(disk.clone(), &other)), Some(ErrorKind::Incompatible));
+    let other = StoreOptions { schema: "another".to_owned(), ..made.clone() };
+    assert_eq!(kind(Store::open(disk.clone(), &other)), Some(ErrorKind::Incompatible));
+    assert_eq!(Store::open(disk, &made).unwrap().schema(), "what it means");
+}
+
+#[test]
+fn rows_are_acknowledged_as_the_mode_says() {
+    let found = |durability, ticks: &[u64]| {
+        let disk = MemoryDisk::recording();
+        let mut store = Store::open(disk.clone(), &StoreOptions { durability, ..options(8) }).unwrap();
+        store.append(&[b"one"]).unwrap();
+        let committed = store.commit().unwrap();
+        let ticked = ticks.iter().map(|now| store.tick(*now).unwrap()).collect::<Vec<_>>();
+        // Of what was not synced nothing is left.
+        let lost = (0..64).map(|seed| disk.after_power_loss(disk.num_ops(), seed));
+        let kept = lost.map(|lost| Store::open(lost, &options(8)).unwrap().len()).min().unwrap();
+        (committed, ticked, kept)
+    };
+    assert_eq!(found(Durability::None, &[0, 9]), (1, vec![1, 1], 0));
+    assert_eq!(found(Durability::Sync, &[]), (1, vec![], 1));
+    assert_eq!(found(Durability::Async { interval_ms: 5 }, &[100, 104]), (0, vec![0, 0], 0));
+    assert_eq!(found(Durability::Async { interval_ms: 5 }, &[100, 104, 105]), (0, vec![0, 0, 1], 1));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_whole() {
+    let mut store = Store::open(MemoryDisk::default(), &options(2)).unwrap();
+    let longest = vec![7; store.record_bytes_max()];
+    let longer = vec![7; store.record_bytes_max() + 1];
+    assert_eq!(kind(store.append(&[b"a", &longer])), Some(ErrorKind::LimitExceeded));
+    assert_eq!(kind(store.append(&[b"a", b"b", b"c"])), Some(ErrorKind::OutOfRange));
+    assert_eq!((store.len(), store.end_seq()), (0, 0));
+    assert_eq!(store.append(&[b"a", &longest]).unwrap(), 0..2);
+    store.commit().unwrap();
+    assert_eq!(store.read(1).unwrap(), longest);
+    assert_eq!(kind(store.update(2, b"x")), Some(ErrorKind::OutOfRange));
+    assert_eq!(kind(store.update(0, &longer)), Some(ErrorKind::LimitExceeded));
+    assert_eq!(kind(store.set_marks(&[0, 2], &[1, 1])), Some(ErrorKind::OutOfRange));
+    assert_eq!(kind(store.set_marks(&[0], &[])), Some(ErrorKind::ShapeMismatch));
+    assert_eq!((kind(store.read(2)), store.mark(0)), (Some(ErrorKind::OutOfRange), Ok(0)));
+}
+
+#[test]
+fn rows_are_read_before_they_are_written_and_marks_end_with_their_rows() {
+    let mut store = Store::open(MemoryDisk::default(), &options(2)).unwrap();
+    store.append(&[b"a", b"b"]).unwrap();
+    store.set_marks(&[0, 1], &[5, 6]).unwrap();
+    store.update(1, b"B").unwrap();
+    assert_eq!((store.read(1).unwrap(), store.mark(1)), (b"B".to_vec(), Ok(6)));
+    store.append(&[b"c"]).unwrap();
+    assert_eq!((store.read(0).unwrap(), store.mark(0), store.cursor()), (b"c".to_vec(), Ok(0), 1));
+    store.clear().unwrap();
+    assert!(store.is_empty() && store.cursor() == 0 && store.end_seq() == 3);
+    assert_eq!(store.commit(), Ok(3));
+}
+
+#[test]
+fn a_store_writes_nothing_after_a_failed_sync_and_still_reads() {
+    let probe = FaultyDisk::new(MemoryDisk::default(), u64::MAX, Fault::Io);
+    let mut store = Store::open(probe.clone(), &options(4)).unwrap();
+    store.append(&[b"a"]).unwrap();
+    store.commit().unwrap();
+    let sync = probe.num_ops() - 1;
+    let disk = FaultyDisk::new(MemoryDisk::default(), sync, Fault::Io);
+    let mut store = Store::open(disk.clone(), &options(4)).unwrap();
+    store.append(&[b"a"]).unwrap();
+    assert_eq!(kind(store.commit()), Some(ErrorKind::Io));
+    assert_eq!(kind(store.commit()), Some(ErrorKind::Closed));
+    assert_eq!(kind(store.append(&[b"b"])), Some(ErrorKind::Closed));
+    assert_eq!(kind(store.clear()), Some(ErrorKind::Closed));
+    assert_eq!((store.read(0).unwrap(), store.acknowledged_seq()), (b"a".to_vec(), 0));
+    drop(store);
+    assert_eq!(Store::open(disk, &options(4)).unwrap().read(0).unwrap(), b"a");
+}
+
+#[test]
+fn replaced_rows_and_marks_do_not_make_the_log_grow() {
+    let mut store = Store::open(MemoryDisk::default(), &options(64)).unwrap();
+    let rows: Vec<Vec<u8>> = (0..64).map(|i| vec![i; 40]).collect();
+    store.append(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+    store.set_marks(&[63], &[9]).unwrap();
+    let mut rng = Rng::new(3);
+    for i in 0..6000_u64 {
+        let slot = rng.below(32).unwrap();
+        store.update(slot, &i.to_le_bytes()).unwrap();
+        store.set_marks(&[slot], &[i]).unwrap();
+        if i % 16 == 0 {
+            store.commit().unwrap();
+        }
+    }
+    let stats = store.stats();
+    assert!(stats.num_moved > 0, "rows must have moved: got {stats:?}");
+    assert!(stats.log_bytes <= 2 * (64 * 72) + 8 * 4096, "the log must stay short: got {stats:?}");
+    assert_eq!((store.read(63).unwrap(), store.mark(63)), (vec![63; 40], Ok(9)));
+}
+
+#[test]
+fn a_checkpoint_shares_what_is_full_and_stays_as_it_was() {
+    let disk = MemoryDisk::default();
+    let mut store = Store::open(disk.clone(), &options(100)).unwrap();
+    for i in 0..50_u8 {
+        store.append(&[&[i; 300]]).unwrap();
+    }
+    let cost = store.checkpoint("a").unwrap();
+    assert!(cost.num_linked >= 3 && cost.copied_bytes <= 4096 && cost.end_seq == 50, "{cost:?}");
+    assert_eq!(kind(store.checkpoint("a")), Some(ErrorKind::Incompatible));
+    for name in ["", "a/b", "..", ".a", "a b"] {
+        assert_eq!(kind(store.checkpoint(name)), Some(ErrorKind::Malformed));
+    }
+    for i in 0..100 {
+        store.update(i % 50, b"changed").unwrap();
+    }
+    store.clear().unwrap();
+    store.commit().unwrap();
+    let mut copy = Store::open(disk.subfolder("a"), &options(100)).unwrap();
+    for i in 0..50_u8 {
+        assert_eq!(copy.read(u64::from(i)).unwrap(), [i; 300]);
+    }
+    copy.append(&[b"on its own"]).unwrap();
+    copy.commit().unwrap();
+    assert_eq!((copy.len(), store.len()), (51, 0));
+}
+
+#[test]
+fn folders_that_hold_something_else_are_refused() {
+    let with = |files: &[(&str, Vec<u8>)]| {
+        let disk = MemoryDisk::default();
+        for (name, bytes) in files {
+            disk.allocate(name, bytes.len() as u64).unwrap();
+            disk.write_at(name, 0, bytes).unwrap();
+        }
+        Store::open(disk, &options(2)).map(|store| store.len())
+    };
+    assert_eq!(with(&[("notes.txt", b"hello".to_vec())]), Ok(0));
+    assert_eq!(kind(with(&[("super.0", b"FULMARST".to_vec())])), Some(ErrorKind::Corrupt));
+    assert_eq!(kind(with(&[("super.0", vec![1; 4096])])), Some(ErrorKind::Corrupt));
+    assert_eq!(kind(with(&[("super.1", vec![0; 4096])])), Some(ErrorKind::Corrupt));
+    assert_eq!(kind(with(&[("seg-000000", vec![0; 4096])])), Some(ErrorKind::Corrupt));
+}
+
+#[test]
+fn segments_of_random_bytes_never_panic() {
+    for seed in 0..300 {
+        let disk = MemoryDisk::default();
+        let mut store = Store::open(disk.clone(), &options(16)).unwrap();
+        for i in 0..20_u8 {
+            store.append(&[&[i; 200]]).unwrap();
+            store.commit().unwrap();
+        }
+        store.close().unwrap();
+        let mut rng = Rng::new(seed);
+        for (name, len) in disk.list().unwrap() {
+            if name.starts_with("seg-") && !rng.next_u32().is_multiple_of(3) {
+                let bytes: Vec<u8> = (0..len).map(|_| rng.next_u32() as u8).collect();
+                disk.write_at(&name, 0, &bytes).unwrap();
+            }
+        }
+        let mut store = Store::open(disk.clone(), &options(16)).unwrap();
+        let damaged = (0..store.len()).filter(|slot| store.read(*slot).is_err()).count() as u64;
+        assert_eq!((store.len(), store.stats().num_damaged_rows), (16, damaged));
+        for i in 0..16_u8 {
+            store.append(&[&[i; 7]]).unwrap();
+        }
+        store.commit().unwrap();
+        drop(store);
+        let store = Store::open(disk, &options(16)).unwrap();
+        assert_eq!(store.stats().num_damaged_rows, 0, "a lap later nothing is missing");
+        assert!((0..16).all(|slot| store.read(slot).is_ok()));
+    }
+}
