@@ -147,10 +147,10 @@ impl Rng {
         if bound == 0 {
             return Err(Error::new(ErrorKind::OutOfRange, "bound must be >= 1: got 0"));
         }
-        let threshold = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
-            if product as u64 >= threshold {
+            // The remainder is below the bound: nearly every draw is spared its division.
+            if product as u64 >= bound || product as u64 >= bound.wrapping_neg() % bound {
                 return Ok((product >> 64) as u64);
             }
         }

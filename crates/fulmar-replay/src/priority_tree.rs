@@ -1,4 +1,4 @@
-//! A sum tree over the priorities of up to [`REPLAY_ROWS_MAX`] rows, exact in integers.
+//! A sum tree over the priorities of up to [`REPLAY_ROWS_MAX`](fulmar_core::limits::REPLAY_ROWS_MAX) rows, exact in integers.
 //!
 //! A row's **leaf** is the `f32` that was set. Its **mass**, what draws are proportional to, is a pure function of it:
 //! `mass = max(1, round(leaf / unit))` for a leaf above 0 and 0 for a leaf of 0, where `unit` is a power of two chosen
@@ -17,13 +17,15 @@
 //! advance level by level, so that their cache misses overlap.
 
 mod extremes;
+mod pages;
 
-use fulmar_core::limits::REPLAY_ROWS_MAX;
+use bytemuck::{Pod, Zeroable};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_capacity, checked_draw, checked_row};
 use extremes::Extremes;
+use pages::Pages;
 
 /// Children of an inner node.
 const FANOUT: usize = 8;
@@ -37,13 +39,13 @@ const MASS_BITS_MAX: u32 = 51;
 const SLACK_BITS: i32 = 8;
 
 /// Inclusive prefix sums of the masses below the children.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(align(64))]
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C, align(64))]
 struct Node([u64; FANOUT]);
 
 /// Bits of the leaves plus one; 0 where no leaf was set. Order of keys is order of leaves.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(align(64))]
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C, align(64))]
 struct Line([u32; LINE]);
 
 /// See the module's text.
@@ -68,9 +70,9 @@ pub struct PriorityTree {
     mass_bits: u32,
     /// One more than the highest row that was ever set.
     end: usize,
-    lines: Vec<Line>,
+    lines: Pages<Line>,
     /// From the leaves up; the last level is one node.
-    levels: Vec<Vec<Node>>,
+    levels: Vec<Pages<Node>>,
     extremes: Extremes,
 }
 
@@ -90,16 +92,16 @@ impl PriorityTree {
     /// A tree with room for `capacity` rows, none of them set.
     ///
     /// # Errors
-    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`] or memory does not suffice.
+    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`](fulmar_core::limits::REPLAY_ROWS_MAX) or memory does not suffice.
     pub fn new(capacity: usize) -> Result<Self> {
         checked_capacity(capacity)?;
         let mut num_children = capacity.div_ceil(LINE);
-        let lines = zeroed(num_children)?;
+        let lines = Pages::zeroed(num_children)?;
         let extremes = Extremes::new(num_children)?;
         let mut levels = Vec::new();
         while num_children > 1 || levels.is_empty() {
             num_children = num_children.div_ceil(FANOUT);
-            levels.push(zeroed(num_children)?);
+            levels.push(Pages::zeroed(num_children)?);
         }
         let mass_bits = (63 - ceil_log2(capacity)).min(MASS_BITS_MAX);
         Ok(Self { capacity, top: 1, mass_bits, end: 0, lines, levels, extremes })
@@ -399,7 +401,7 @@ impl PriorityTree {
     fn sum_up(&mut self) {
         let scale = 1.0 / self.unit();
         let mut num_children = self.end.div_ceil(LINE);
-        let mut below: Option<&Vec<Node>> = None;
+        let mut below: Option<&[Node]> = None;
         let lines = &self.lines;
         for level in &mut self.levels {
             let mass_at = |child: usize| match below {
@@ -415,7 +417,7 @@ impl PriorityTree {
                 }
             }
             num_children = num_children.div_ceil(FANOUT);
-            below = Some(level);
+            below = Some(&*level);
         }
     }
 }
@@ -469,17 +471,4 @@ fn power_of_two(exponent: i32) -> f64 {
 
 fn ceil_log2(count: usize) -> u32 {
     count.next_power_of_two().trailing_zeros()
-}
-
-/// `count` zeros.
-pub(crate) fn zeroed<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
-    let mut items = Vec::new();
-    let reserved = items.try_reserve_exact(count);
-    reserved.map_err(|_| {
-        let detail =
-            format!("capacity must fit memory, and be <= {REPLAY_ROWS_MAX} rows: {count} items do not");
-        Error::new(ErrorKind::LimitExceeded, detail)
-    })?;
-    items.resize(count, T::default());
-    Ok(items)
 }

@@ -1,34 +1,31 @@
 //! The smallest and the largest key below every node: an 8-ary tree over lines of leaves.
 
+use bytemuck::{Pod, Zeroable};
 use fulmar_core::Result;
 
-use super::{FANOUT, LINE, leaf_of, zeroed};
+use super::pages::Pages;
+use super::{FANOUT, LINE, leaf_of};
 
 /// Smallest and largest of some keys. Keys of 0 stand for leaves that were not set, and count for neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
 pub(super) struct Extreme {
-    /// The smallest key less one, so that 0 becomes the largest number.
-    min_bits: u32,
+    /// The bits of the smallest key less one, inverted: the largest of them is the smallest key, and 0 is none.
+    min_inverted: u32,
     pub(super) max: u32,
-}
-
-impl Default for Extreme {
-    fn default() -> Self {
-        Self { min_bits: u32::MAX, max: 0 }
-    }
 }
 
 impl Extreme {
     pub(super) fn min_leaf(self) -> Option<f32> {
-        leaf_of(self.min_bits.wrapping_add(1))
+        leaf_of((!self.min_inverted).wrapping_add(1))
     }
 
     fn of_key(key: u32) -> Self {
-        Self { min_bits: key.wrapping_sub(1), max: key }
+        Self { min_inverted: !key.wrapping_sub(1), max: key }
     }
 
     fn with(self, other: Self) -> Self {
-        Self { min_bits: self.min_bits.min(other.min_bits), max: self.max.max(other.max) }
+        Self { min_inverted: self.min_inverted.max(other.min_inverted), max: self.max.max(other.max) }
     }
 
     fn of_keys(keys: &[u32]) -> Self {
@@ -39,16 +36,16 @@ impl Extreme {
 /// `levels[0]` has one entry a line of leaves, every further level one for 8 entries, the last has one.
 #[derive(Debug, Clone)]
 pub(super) struct Extremes {
-    levels: Vec<Vec<Extreme>>,
+    levels: Vec<Pages<Extreme>>,
 }
 
 impl Extremes {
     pub(super) fn new(num_lines: usize) -> Result<Self> {
-        let mut levels = vec![zeroed(num_lines)?];
+        let mut levels = vec![Pages::zeroed(num_lines)?];
         let mut count = num_lines;
         while count > 1 {
             count = count.div_ceil(FANOUT);
-            levels.push(zeroed(count)?);
+            levels.push(Pages::zeroed(count)?);
         }
         Ok(Self { levels })
     }
