@@ -5,9 +5,12 @@ mod damage;
 mod faults;
 #[cfg(unix)]
 mod kill;
+mod lying_disk;
 mod model;
 mod power_loss;
 
+use fulmar_store::MemoryDisk;
+use lying_disk::{Lie, LyingDisk};
 use model::PATHS;
 
 #[cfg(unix)]
@@ -42,6 +45,16 @@ fn what_was_acknowledged_is_there_whenever_the_power_fails() {
             let num_losses = power_loss::lose_power(path, seed, 150, 2).unwrap();
             assert!(num_losses > 200, "{path:?} must do something: got {num_losses} losses");
         }
+    }
+}
+
+#[test]
+fn a_disk_that_lies_about_what_is_durable_is_found_out() {
+    for lie in [Lie::Sync, Lie::SyncOfSegments, Lie::SyncOfSuperblocks] {
+        let disk = MemoryDisk::recording();
+        let lying = LyingDisk { inner: disk.clone(), lie };
+        let found = power_loss::lose_power_of(&disk, lying, model::Path::Update, 1, 150, 4);
+        assert!(found.is_err(), "{lie:?}: got {found:?}");
     }
 }
 
