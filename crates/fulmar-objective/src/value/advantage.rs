@@ -2,7 +2,7 @@
 
 use fulmar_core::{Error, ErrorKind, Result};
 
-use super::recursion::recur;
+use super::recursion::{each_set, recur};
 use super::{PerStep, StepBatch, ValueEstimate, finite};
 use crate::Real;
 use crate::batch::check_len;
@@ -61,11 +61,11 @@ fn estimate<T: Real>(
             let (done, terminated, a) = (&done[..len], &terminated[..len], &mut a[..len]);
             for at in 0..len {
                 let gamma = gamma(first + at);
-                let next: f64 = next_value[at].into();
-                let future = if terminated[at] == 0 { next } else { 0.0 };
-                b[at] = reward[at].into() + gamma * future - value[at].into();
-                a[at] = if done[at] == 0 { gamma * lambda(first + at) } else { 0.0 };
+                b[at] = reward[at].into() + gamma * next_value[at].into() - value[at].into();
+                a[at] = gamma * lambda(first + at);
             }
+            each_set(terminated, |at| b[at] = reward[at].into() - value[at].into());
+            each_set(done, |at| a[at] = 0.0);
         },
         |range, x| {
             let (advantage, target) = (&mut advantage[range.clone()], &mut target[range.clone()]);

@@ -31,6 +31,19 @@ pub(super) fn recur(
     }
 }
 
+/// `then(i)` for each flag `i` that is set. They are few, and looking for them is cheaper than asking at every step.
+#[inline(always)]
+pub(super) fn each_set(flags: &[u8], mut then: impl FnMut(usize)) {
+    let chunks = flags.chunks_exact(16);
+    let (rest, behind) = (chunks.remainder(), flags.len() - chunks.remainder().len());
+    for (block, flags) in chunks.enumerate() {
+        if *flags != [0; 16] {
+            (0..16).filter(|at| flags[*at] != 0).for_each(|at| then(block * 16 + at));
+        }
+    }
+    (0..rest.len()).filter(|at| rest[*at] != 0).for_each(|at| then(behind + at));
+}
+
 /// Time is the last dimension: [`LANES`] rows at once, a chunk of steps after the other.
 fn rows(
     axis: TimeAxis,

@@ -2,7 +2,7 @@
 
 use fulmar_core::{Error, ErrorKind, Result};
 
-use super::recursion::recur;
+use super::recursion::{each_set, recur};
 use super::{PerStep, StepBatch, TimeAxis, above, check_flags, finite};
 use crate::Real;
 use crate::batch::check_len;
@@ -169,12 +169,14 @@ fn rolling<T: Real>(
             let (done, terminated) = (&done[..len], &terminated[..len]);
             for at in 0..len {
                 let (gamma, lambda) = (gamma(first + at), lambda(first + at));
-                let next: f64 = next_value[at].into();
-                let future = if terminated[at] == 0 { next } else { 0.0 };
-                let onward = if done[at] == 0 { lambda } else { 0.0 };
-                b[at] = reward[at].into() + gamma * (1.0 - onward) * future;
-                a[at] = gamma * onward;
+                b[at] = reward[at].into() + gamma * (1.0 - lambda) * next_value[at].into();
+                a[at] = gamma * lambda;
             }
+            each_set(done, |at| {
+                b[at] = reward[at].into() + gamma(first + at) * next_value[at].into();
+                a[at] = 0.0;
+            });
+            each_set(terminated, |at| b[at] = reward[at].into());
         },
         |range, x| write(&mut returns[range], x),
     );
