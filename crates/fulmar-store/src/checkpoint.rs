@@ -3,7 +3,7 @@
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::Disk;
-use crate::layout::segment_name;
+use crate::layout::{segment_name, segment_number};
 use crate::store::Store;
 
 /// Bytes copied at once.
@@ -53,7 +53,11 @@ impl Store {
             let detail = format!("a checkpoint must go to a folder without a store: got {name:?}");
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        leftovers.iter().try_for_each(|(file, _)| target.remove(file))?;
+        // Only what an earlier try may have left: the folder may hold files of others.
+        let is_ours = |file: &str| {
+            segment_number(file).is_some() || file.ends_with(".tmp") && file.starts_with("super.")
+        };
+        leftovers.iter().filter(|(file, _)| is_ours(file)).try_for_each(|(file, _)| target.remove(file))?;
         let first = self.superblocks.newest.first_segment;
         for segment in first..self.head.segment {
             self.disk.link(&segment_name(segment), name)?;

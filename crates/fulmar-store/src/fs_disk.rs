@@ -73,6 +73,10 @@ impl FsDisk {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
+    fn error_at(&self, name: &str, error: std::io::Error) -> Error {
+        Error::from(error).at(self.path.join(name).display())
+    }
+
     fn sync_folder(&self) -> Result<()> {
         os::sync_folder(&self.path).map_err(at(&self.path))
     }
@@ -92,7 +96,7 @@ impl Disk for FsDisk {
     }
 
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        os::read_at(&*self.file(name)?, offset, bytes).map_err(at(&self.path.join(name)))
+        os::read_at(&*self.file(name)?, offset, bytes).map_err(|error| self.error_at(name, error))
     }
 
     fn allocate(&self, name: &str, len: u64) -> Result<()> {
@@ -112,11 +116,11 @@ impl Disk for FsDisk {
     }
 
     fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
-        os::write_at(&*self.file(name)?, offset, bytes).map_err(at(&self.path.join(name)))
+        os::write_at(&*self.file(name)?, offset, bytes).map_err(|error| self.error_at(name, error))
     }
 
     fn sync(&self, name: &str) -> Result<()> {
-        self.file(name)?.sync_data().map_err(at(&self.path.join(name)))
+        self.file(name)?.sync_data().map_err(|error| self.error_at(name, error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -128,7 +132,7 @@ impl Disk for FsDisk {
 
     fn remove(&self, name: &str) -> Result<()> {
         self.forget(name);
-        fs::remove_file(self.path.join(name)).map_err(at(&self.path.join(name)))
+        fs::remove_file(self.path.join(name)).map_err(|error| self.error_at(name, error))
     }
 
     fn link(&self, name: &str, folder: &str) -> Result<()> {

@@ -4,7 +4,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::Disk;
 use crate::layout::{Position, SUPERBLOCK_BYTES, Superblock, corrupt, segment_name, segment_number};
-use crate::store::StoreOptions;
+use crate::options::StoreOptions;
 
 const NAMES: [&str; 2] = ["super.0", "super.1"];
 /// The first superblock of a store or of a checkpoint, until it is whole.

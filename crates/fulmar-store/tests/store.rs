@@ -153,7 +153,11 @@ fn a_checkpoint_shares_what_is_full_and_stays_as_it_was() {
     for i in 0..50_u8 {
         store.append(&[&[i; 300]]).unwrap();
     }
+    // What an earlier try left goes, what is somebody else's stays.
+    disk.allocate("a/seg-000000", 3).unwrap();
+    disk.allocate("a/notes", 5).unwrap();
     let cost = store.checkpoint("a").unwrap();
+    assert!(disk.subfolder("a").list().unwrap().contains(&("notes".to_owned(), 5)));
     assert!(cost.num_linked >= 3 && cost.copied_bytes <= 4096 && cost.end_seq == 50, "{cost:?}");
     assert_eq!(kind(store.checkpoint("a")), Some(ErrorKind::Incompatible));
     for name in ["", "a/b", "..", ".a", "a b"] {
