@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use crate::shape::Shape;
 use crate::spec::TensorSpec;
 use crate::step::Step;
-use crate::structure::check_depth;
+use crate::structure::check_depth_of;
 
 /// Names that a leaf must not have: they are properties of every spec.
 const RESERVED: [&str; 4] = ["shape", "device", "dtype", "space"];
@@ -156,11 +156,10 @@ impl Composite {
     /// error nothing has changed.
     pub fn set(&mut self, key: impl Into<Key>, spec: impl Into<Option<TensorSpec>>) -> Result<()> {
         let (key, spec) = (key.into(), spec.into());
-        let mut changed = self.clone();
-        changed.put(key.path(), spec).map_err(|error| error.at(&key))?;
-        check_depth(&changed.specs().map(|(_, spec)| spec.clone()).collect::<Vec<_>>())?;
-        *self = changed;
-        Ok(())
+        let path = key.path();
+        self.check_put(path, spec.as_ref()).map_err(|error| error.at(&key))?;
+        check_depth_of(path.len() + spec.as_ref().map_or(0, TensorSpec::depth))?;
+        self.put(path, spec)
     }
 
     /// The spec at `key`; nothing if there is no such key, or it may be anything.
@@ -222,31 +221,47 @@ impl Composite {
         keys
     }
 
-    fn put(&mut self, path: &[String], spec: Option<TensorSpec>) -> Result<()> {
-        let Some((name, rest)) = path.split_first() else {
+    /// Refuses what cannot stand at `path`, before anything changes.
+    fn check_put(&self, path: &[String], spec: Option<&TensorSpec>) -> Result<()> {
+        let Some((_, parents)) = path.split_last() else {
             return Err(Error::new(ErrorKind::Empty, "key must have at least one name: got none"));
         };
-        if RESERVED.contains(&name.as_str()) {
+        if let Some(name) = path.iter().find(|name| RESERVED.contains(&name.as_str())) {
             let detail = format!("key must be none of {}: got {name:?}", RESERVED.join(", "));
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
-        if rest.is_empty() {
-            if let Some(spec) = &spec
-                && !self.shape.begins(&spec.shape())
-            {
-                let detail =
-                    format!("shape must begin with the batch size {}: got {}", self.shape, spec.shape());
-                return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        let mut composite = self;
+        for name in parents {
+            match composite.entries.get(name) {
+                Some(Some(TensorSpec::Composite(inner))) => composite = inner,
+                // Dictionaries that are made from here on have this batch size.
+                None => break,
+                Some(_) => {
+                    let detail = format!("{name:?} must be a Composite to hold keys: got another");
+                    return Err(Error::new(ErrorKind::Incompatible, detail));
+                }
             }
+        }
+        match spec {
+            Some(spec) if !composite.shape.begins(&spec.shape()) => {
+                let (batch, got) = (&composite.shape, spec.shape());
+                let detail = format!("shape must begin with the batch size {batch}: got {got}");
+                Err(Error::new(ErrorKind::ShapeMismatch, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn put(&mut self, path: &[String], spec: Option<TensorSpec>) -> Result<()> {
+        let Some((name, rest)) = path.split_first() else { return Ok(()) };
+        if rest.is_empty() {
             self.entries.insert(name.clone(), spec);
             return Ok(());
         }
         let made = || Some(TensorSpec::Composite(Self { shape: self.shape.clone(), ..Self::default() }));
         match self.entries.entry(name.clone()).or_insert_with(made) {
             Some(TensorSpec::Composite(inner)) => inner.put(rest, spec),
-            _ => {
-                Err(Error::new(ErrorKind::Incompatible, format!("{name:?} must be a Composite to hold keys")))
-            }
+            _ => Ok(()),
         }
     }
 

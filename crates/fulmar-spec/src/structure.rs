@@ -223,7 +223,11 @@ impl TensorSpec {
 
 /// Refuses to put `specs` into another one if the nesting would be past [`SPEC_DEPTH_MAX`].
 pub(crate) fn check_depth(specs: &[TensorSpec]) -> Result<()> {
-    let depth = 1 + specs.iter().map(TensorSpec::depth).max().unwrap_or(0);
+    check_depth_of(1 + specs.iter().map(TensorSpec::depth).max().unwrap_or(0))
+}
+
+/// Refuses a nesting past [`SPEC_DEPTH_MAX`].
+pub(crate) fn check_depth_of(depth: usize) -> Result<()> {
     if depth <= SPEC_DEPTH_MAX {
         return Ok(());
     }

@@ -313,6 +313,12 @@ fn specs_nest_so_deep_and_no_deeper() {
         kind(TensorSpec::from_json(&format!(r#"{{"type":"Stacked","dim":0,"specs":[{json}]}}"#))),
         ErrorKind::LimitExceeded
     );
+    let path = |names| vec!["k".to_owned(); names];
+    assert_eq!(Composite::new([]).unwrap().set(path(SPEC_DEPTH_MAX), None), Ok(()));
+    assert_eq!(
+        kind(Composite::new([]).unwrap().set(path(SPEC_DEPTH_MAX + 1), None)),
+        ErrorKind::LimitExceeded
+    );
 }
 
 #[test]
@@ -415,6 +421,20 @@ fn operations_as_data_refuse_what_is_not_there() {
         &json!({ "op": "at", "index": [{ "step": 2 }] }).to_string(),
     );
     assert_eq!(kind(huge.operate(&every_second.unwrap())), ErrorKind::LimitExceeded);
+}
+
+/// A dictionary that was copied for each key would not come to an end here.
+#[test]
+fn a_dictionary_of_many_keys_is_built_key_by_key() {
+    let bit = TensorSpec::binary([1], Dtype::Bool).unwrap();
+    let mut spec = Composite::new([]).unwrap();
+    for at in 0..100_000 {
+        spec.set(["inner", &format!("k{at}")], bit.clone()).unwrap();
+    }
+    assert_eq!(spec.leaf_keys().len(), 100_000);
+    assert_eq!(kind(spec.set(["inner", "k0", "x"], None)), ErrorKind::Incompatible);
+    assert_eq!(kind(spec.set(["new", "device"], None)), ErrorKind::OutOfRange);
+    assert!(!spec.has("new"), "an error changes nothing");
 }
 
 #[test]
