@@ -324,7 +324,7 @@ impl ReplayBuffer {
             *out = self.batch(sampled)?;
             return Ok(());
         }
-        self.storage.get_into(&sampled.rows, &mut out.items)?;
+        self.storage.read_into(&sampled.rows, &mut out.items)?;
         out.info = self.with_generations(&sampled.rows, sampled.info)?;
         out.rows = sampled.rows;
         Ok(())
@@ -472,7 +472,7 @@ impl ReplayBuffer {
         self.unit.restore(unit)
     }
 
-    fn draw(&mut self, count: Option<usize>) -> Result<Sampled> {
+    pub(crate) fn draw(&mut self, count: Option<usize>) -> Result<Sampled> {
         let Some(count) = count.or(self.options.batch_size) else {
             let detail = "batch_size must be given, here or to the buffer: got none";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -483,7 +483,11 @@ impl ReplayBuffer {
     }
 
     fn batch(&self, sampled: Sampled) -> Result<Batch> {
-        let mut items = self.storage.get(&sampled.rows)?;
+        self.finish(self.storage.get(&sampled.rows)?, sampled)
+    }
+
+    /// The batch of `items`, those in the rows of `sampled`.
+    pub(crate) fn finish(&self, mut items: TensorDict, sampled: Sampled) -> Result<Batch> {
         let info = self.with_generations(&sampled.rows, sampled.info)?;
         if !sampled.slice_lens.is_empty() {
             self.flag_slices(&mut items, &sampled.slice_lens)?;

@@ -31,10 +31,10 @@ pub fn check_storage(storage: &mut dyn Storage) -> Result<()> {
     );
     check_refusals(storage)?;
     let mut out = items(&[0, 0])?;
-    storage.get_into(&[3, 2], &mut out)?;
-    assert_eq!(out, items(&[9, 2])?, "get_into gives what get gives");
-    storage.get_into(&[2], &mut out)?;
-    assert_eq!(out, items(&[2])?, "get_into gives what get gives, whatever out was");
+    storage.read_into(&[3, 2], &mut out)?;
+    assert_eq!(out, items(&[9, 2])?, "read_into gives what get gives");
+    storage.read_into(&[2], &mut out)?;
+    assert_eq!(out, items(&[2])?, "read_into gives what get gives, whatever out was");
     storage.clear();
     assert_eq!(
         (storage.len(), kind(storage.get(&[0]))),

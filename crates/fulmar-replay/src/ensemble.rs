@@ -13,8 +13,8 @@ use crate::{Batch, ReplayBuffer};
 pub enum Routing {
     /// At a key: the number of the buffer.
     Key(Key),
-    /// By a batch dimension, which is as long as there are buffers.
-    Dim(usize),
+    /// By a batch dimension, from the end if negative, which is as long as there are buffers.
+    Dim(isize),
 }
 
 /// How an ensemble draws and writes; checked by [`ReplayBufferEnsemble::new`].
@@ -207,7 +207,9 @@ impl ReplayBufferEnsemble {
                 Err(Error::new(ErrorKind::Incompatible, detail))
             }
             Some(Routing::Key(key)) => {
-                if count_of(items) == 0 {
+                let rank = items.batch_size().len();
+                let items = if rank > 1 { items.flatten(0, rank as isize - 1)? } else { items.clone() };
+                if count_of(&items) == 0 {
                     return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
                 }
                 let dtype = items.tensor(key.clone())?.dtype();
@@ -226,27 +228,26 @@ impl ReplayBufferEnsemble {
                         )
                     })
                 };
-                let ids = integers(items, key)?.into_iter().map(id).collect::<Result<Vec<_>>>()?;
-                Ok((ids, items.clone()))
+                let ids = integers(&items, key)?.into_iter().map(id).collect::<Result<Vec<_>>>()?;
+                Ok((ids, items))
             }
             Some(Routing::Dim(dim)) => {
                 let batch_size = items.batch_size();
-                if batch_size.get(*dim) != Some(&count) {
+                let place = if *dim < 0 { dim.checked_add_unsigned(batch_size.len()) } else { Some(*dim) };
+                let len = place.and_then(|dim| usize::try_from(dim).ok()).and_then(|dim| batch_size.get(dim));
+                if len != Some(&count) {
                     let detail = format!(
                         "dimension {dim} must be as long as there are buffers, {count}: got {batch_size:?}"
                     );
                     return Err(Error::new(ErrorKind::ShapeMismatch, detail));
                 }
-                let parts = items.unbind(*dim as isize)?;
-                let flat = |part: &TensorDict| match part.batch_size().len() {
-                    0 => part.unsqueeze(0),
-                    1 => Ok(part.clone()),
-                    rank => part.flatten(0, rank as isize - 1),
-                };
-                let parts = parts.iter().map(flat).collect::<Result<Vec<_>>>()?;
-                let id = |(id, part): (usize, &TensorDict)| vec![id; count_of(part)];
-                let ids = parts.iter().enumerate().flat_map(id).collect();
-                Ok((ids, TensorDict::cat(&parts, 0)?))
+                let behind = place.map_or(0, |dim| dim.unsigned_abs() + 1);
+                let stride: usize = batch_size[behind..].iter().product();
+                let total: usize = batch_size.iter().product();
+                let ids = (0..total).map(|at| at / stride.max(1) % count).collect();
+                let rank = batch_size.len();
+                let flat = if rank > 1 { items.flatten(0, rank as isize - 1)? } else { items.clone() };
+                Ok((ids, flat))
             }
         }
     }

@@ -29,6 +29,7 @@ mod row;
 mod sampler;
 mod schedule;
 mod sequence;
+mod shared;
 mod storage;
 mod trajectory;
 mod unit;
@@ -67,6 +68,7 @@ pub use sampler::without_replacement::{
 pub use sampler::{Sampled, Sampler, SamplerOptions};
 pub use schedule::{LambdaScheduler, ParameterScheduler, Schedule};
 pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
+pub use shared::SharedReplayBuffer;
 pub use storage::Storage;
 pub use storage::compressed_list::CompressedListStorage;
 pub use storage::lazy_stack::LazyStackStorage;

@@ -51,7 +51,7 @@ pub trait Storage: Send + Sync {
     ///
     /// # Errors
     /// Those of [`Storage::get`]. After one `out` is as before.
-    fn get_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
         *out = self.get(rows)?;
         Ok(())
     }

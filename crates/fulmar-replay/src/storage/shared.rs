@@ -88,8 +88,8 @@ impl Storage for SharedStorage {
         self.read().storage.get(rows)
     }
 
-    fn get_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
-        self.read().storage.get_into(rows, out)
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+        self.read().storage.read_into(rows, out)
     }
 
     fn clear(&mut self) {

@@ -204,7 +204,7 @@ impl Storage for TensorStorage {
         Ok(items)
     }
 
-    fn get_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
+    fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
         check_written(rows, self.len)?;
         match &self.dense {
             Some(dense) if self.loose.is_empty() => dense.index_select_into(rows, out),

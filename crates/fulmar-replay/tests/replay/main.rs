@@ -1,7 +1,11 @@
 //! Golden rows, naive twins and edges of the whole crate, in one program.
 
 #[cfg(test)]
+mod allocations;
+#[cfg(test)]
 mod buffers;
+#[cfg(test)]
+mod ensembles;
 #[cfg(test)]
 mod golden_dicts;
 #[cfg(test)]
@@ -9,16 +13,24 @@ mod golden_rows;
 #[cfg(test)]
 mod groups;
 #[cfg(test)]
+mod hindsight;
+#[cfg(test)]
 mod prioritized;
 #[cfg(test)]
 mod priority_tree;
 #[cfg(test)]
 mod samplers;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod sequences;
+#[cfg(test)]
+mod shared;
 #[cfg(test)]
 mod slices;
 #[cfg(test)]
 mod storages;
+#[cfg(test)]
+mod windows;
 #[cfg(test)]
 mod writers;

@@ -1,7 +1,5 @@
 //! Storages: the suite of the trait, and what each of them alone promises.
 
-use std::cell::Cell;
-
 use fulmar_core::limits::REPLAY_STORAGE_BYTES_MAX;
 use fulmar_core::{Dtype, ErrorKind};
 use fulmar_replay::{
@@ -10,6 +8,8 @@ use fulmar_replay::{
 };
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
+
+use crate::allocations::allocations;
 
 #[test]
 fn every_storage_passes_the_suite() {
@@ -140,31 +140,6 @@ fn who_is_far_behind_a_shared_storage_takes_note_of_all_rows() {
     assert!(mine.written_after(mine.revision()).is_empty());
 }
 
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts what this thread allocates.
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator with its arguments unchanged.
-unsafe impl std::alloc::GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
-        // The counter itself has gone when a thread ends.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { std::alloc::System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: std::alloc::Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { std::alloc::System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 #[test]
 fn rows_are_read_into_a_batch_without_an_allocation() {
     let mut storage = TensorStorage::new(&[64]).unwrap();
@@ -174,11 +149,11 @@ fn rows_are_read_into_a_batch_without_an_allocation() {
     let rows: Vec<usize> = (0..64).collect();
     storage.set(&rows, &items).unwrap();
     let mut out = storage.get(&rows).unwrap();
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     for _ in 0..10 {
-        storage.get_into(&rows, &mut out).unwrap();
+        storage.read_into(&rows, &mut out).unwrap();
     }
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(allocations(), before);
     drop(storage.get(&rows).unwrap());
-    assert!(ALLOCATIONS.get() > before, "the counter counts");
+    assert!(allocations() > before, "the counter counts");
 }
