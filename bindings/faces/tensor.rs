@@ -4,7 +4,7 @@
 
 use fulmar::core::{Dtype, Error, ErrorKind, Result as CoreResult, options_from_json};
 use fulmar::core::{index_from_f64 as index, indices_from_f64 as indices};
-use fulmar::tensor::{self, Index, Key, NonTensor, PadSide, safetensors};
+use fulmar::tensor::{self, Index, Key, NonTensor, PadSide, consolidated, memmap, safetensors};
 use serde_json::json;
 
 face! {
@@ -116,10 +116,24 @@ face! {
     make {
         /// No entries.
         fn empty as empty(batch_size: &[f64]) { tensor::TensorDict::new(&indices("batchSize", batch_size)?) }
+        /// Reads a folder of memory-mapped leaves.
+        fn load_memmap as loadMemmap(path: String) { memmap::load(path) }
+        /// Reads an archive of memory-mapped leaves.
+        fn read_archive as readArchive(bytes: &[u8]) { memmap::read_archive(bytes) }
+        /// Reads a consolidated file.
+        fn read_consolidated as readConsolidated(bytes: &[u8]) { consolidated::read(bytes) }
     }
     call {
         /// The batch dimensions.
         fn batch_size as batchSize() -> (Float64Array) { |dict| Ok(dims(dict.batch_size())) }
+        /// Writes a folder of memory-mapped leaves.
+        fn save_memmap as saveMemmap(path: String) -> (()) { |dict| memmap::save(path, dict) }
+        /// The bytes of an archive of memory-mapped leaves.
+        fn to_archive as toArchive() -> (Uint8Array) { |dict| memmap::write_archive(dict) }
+        /// The bytes of a consolidated file.
+        fn to_consolidated as toConsolidated() -> (Uint8Array) { |dict| consolidated::write(dict) }
+        /// The bytes that the elements of all tensors take.
+        fn size_bytes as sizeBytes() -> (f64) { |dict| CoreResult::Ok(dict.size_bytes() as f64) }
         /// The names of the entries.
         fn names as names() -> (Vec<String>) {
             |dict| Ok(dict.entries().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
@@ -199,8 +213,8 @@ face! {
         /// Puts all entries of another one here.
         fn update as update(other: &TensorDict) -> (()) { other = other.share()? => |dict| dict.update(&other) }
         /// Puts an entry at another key, over what stands there or not.
-        fn rename as rename(old: Vec<String>, new: Vec<String>, safe: bool) -> (()) {
-            |dict| if safe { dict.rename_safe(old, new) } else { dict.rename(old, new) }
+        fn rename as rename(old: Vec<String>, key: Vec<String>, safe: bool) -> (()) {
+            |dict| if safe { dict.rename_safe(old, key) } else { dict.rename(old, key) }
         }
         /// Refuses other keys, or no longer.
         fn set_locked as setLocked(locked: bool) -> (()) {

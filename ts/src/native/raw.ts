@@ -312,6 +312,10 @@ export interface RawRagged extends RawOwner {
 }
 
 export interface RawTensorDict extends RawOwner {
+  saveMemmap(path: string): void
+  toArchive(): Uint8Array
+  toConsolidated(): Uint8Array
+  sizeBytes(): number
   batchSize(): Float64Array
   names(): string[]
   nestedKeys(): string
@@ -366,7 +370,12 @@ export interface RawTensors {
   }
   readonly TensorList: { empty(): RawTensorList }
   readonly Ragged: { fromValues(values: RawTensor, offsets: Uint32Array): RawRagged }
-  readonly TensorDict: { empty(batchSize: Float64Array): RawTensorDict }
+  readonly TensorDict: {
+    empty(batchSize: Float64Array): RawTensorDict
+    loadMemmap(path: string): RawTensorDict
+    readArchive(bytes: Uint8Array): RawTensorDict
+    readConsolidated(bytes: Uint8Array): RawTensorDict
+  }
   readonly TensorDictList: { empty(): RawTensorDictList }
   readonly SafetensorsFile: {
     empty(metadataJson: string): RawSafetensorsFile
@@ -452,6 +461,70 @@ export interface RawSpecs {
   readonly TensorSpecList: { empty(): RawTensorSpecList }
 }
 
+// replay
+
+/** Where the items of buffers lie. Rows are doubles. */
+export interface RawStorage extends RawOwner {
+  capacity(): number
+  shape(): Float64Array
+  count(): number
+  set(rows: Float64Array, items: RawTensorDict): void
+  get(rows: Float64Array): RawTensorDict
+  clear(): void
+}
+
+export interface RawReplayBatch extends RawOwner {
+  items(): RawTensorDict
+  rows(): Float64Array
+  info(): RawTensorDict
+}
+
+export interface RawReplayState extends RawOwner {
+  parts(): string
+  items(): RawTensorDictList
+}
+
+/** Indices are JSON text, rows doubles, -1 for an item that was not kept. */
+export interface RawReplayBuffer extends RawOwner {
+  count(): number
+  stats(): string
+  add(item: RawTensorDict): number
+  extend(items: RawTensorDict, prioritized: boolean): Float64Array
+  sample(count: number | undefined): RawReplayBatch
+  sampleInto(count: number | undefined, out: RawReplayBatch): void
+  batchOf(rows: Float64Array): RawReplayBatch
+  at(indexJson: string): RawTensorDict
+  setAt(indexJson: string, items: RawTensorDict): void
+  setKeyAt(path: string[], value: RawTensor, indexJson: string): void
+  updatePriority(rows: Float64Array, priorities: Float32Array): void
+  updateTensorDictPriority(batch: RawTensorDict): void
+  markUpdate(rows: Float64Array): void
+  generationsOf(rows: Float64Array): Float64Array
+  updateIfPresent(
+    rows: Float64Array,
+    generations: Float64Array,
+    patch: RawTensorDict,
+    versionPath: string[],
+    versions: Float64Array,
+    requireNewer: boolean,
+  ): string
+  readAll(end: number | undefined): RawTensorDict
+  writeAll(items: RawTensorDict, end: number | undefined): void
+  parameter(name: string): number
+  setParameter(name: string, value: number): void
+  ranOut(): boolean
+  clear(keepsCount: boolean): void
+  state(): RawReplayState
+  restore(state: RawReplayState): void
+}
+
+export interface RawReplay {
+  readonly Storage: { create(optionsJson: string): RawStorage; over(items: RawTensorDict): RawStorage }
+  readonly ReplayBatch: { empty(): RawReplayBatch }
+  readonly ReplayState: { of(partsJson: string, items: RawTensorDictList): RawReplayState }
+  readonly ReplayBuffer: { create(storage: RawStorage, optionsJson: string): RawReplayBuffer }
+}
+
 // objective
 
 export interface RawLossOutput {
@@ -527,6 +600,7 @@ export interface Raw
     RawModel,
     RawTensors,
     RawSpecs,
+    RawReplay,
     RawObjective,
     RawTokenizers,
     RawChat {}

@@ -14,3 +14,11 @@ export {
   type TensorDictOptions,
   type TensorKey,
 } from './tensor-dict.js'
+export {
+  loadMemmap,
+  readArchive,
+  readConsolidated,
+  saveMemmap,
+  writeArchive,
+  writeConsolidated,
+} from './torch-files.js'

@@ -93,7 +93,7 @@ export class TensorDict {
    *   past the batch dimensions.
    */
   static stack(dicts: readonly TensorDict[], dim = 0): TensorDict {
-    return new TensorDict(() => joinedDicts(dicts, (list) => list.stack(dim)))
+    return new TensorDict(() => withRawDicts(dicts, (list) => list.stack(dim)))
   }
 
   /**
@@ -101,7 +101,7 @@ export class TensorDict {
    * @throws {FulmarError} As {@link TensorDict.stack}, but ragged entries join.
    */
   static cat(dicts: readonly TensorDict[], dim = 0): TensorDict {
-    return new TensorDict(() => joinedDicts(dicts, (list) => list.cat(dim)))
+    return new TensorDict(() => withRawDicts(dicts, (list) => list.cat(dim)))
   }
 
   /**
@@ -124,7 +124,7 @@ export class TensorDict {
   static padSequence(dicts: readonly TensorDict[], options: PadSequenceOptions = {}): TensorDict {
     checkKnownKeys('options', options, ['value', 'mask'])
     const { value = 0, mask } = options
-    return new TensorDict(() => joinedDicts(dicts, (list) => list.padSequence(value, mask)))
+    return new TensorDict(() => withRawDicts(dicts, (list) => list.padSequence(value, mask)))
   }
 
   /**
@@ -397,6 +397,26 @@ export class TensorDict {
     return this.#operated({ op: 'repeatInterleave', count, dim })
   }
 
+  /** Every part of dimension `dim` `shift` places further, the last ones first. Copies. @throws {FulmarError} As {@link TensorDict.unbind}. */
+  roll(shift: number, dim = 0): TensorDict {
+    return this.#operated({ op: 'roll', shift, dim })
+  }
+
+  /** The parts of dimension `dim` in reverse. Copies. @throws {FulmarError} As {@link TensorDict.unbind}. */
+  flip(dim = 0): TensorDict {
+    return this.#operated({ op: 'flip', dim })
+  }
+
+  /** The same entries under another batch size. Shares them. @throws {FulmarError} `SHAPE_MISMATCH` if a shape does not begin with it. */
+  withBatchSize(sizes: readonly number[]): TensorDict {
+    return this.#operated({ op: 'withBatchSize', sizes })
+  }
+
+  /** The same entries under the dimensions with which all shapes begin, at most `dimsMax` of them. Shares the elements. */
+  autoBatchSize(dimsMax?: number): TensorDict {
+    return this.#operated({ op: 'autoBatchSize', dimsMax: dimsMax ?? null })
+  }
+
   /**
    * `value`, a finite number, around the batch: `around[i]` says how many before and after the elements of dimension `i`.
    * @throws {FulmarError} `SHAPE_MISMATCH` with more pairs than dimensions; `OUT_OF_RANGE` if no element of a dtype equals
@@ -474,6 +494,11 @@ export class TensorDict {
     return this
   }
 
+  /** The bytes that the elements of all tensors take. */
+  get sizeBytes(): number {
+    return this.#native.call((dict) => dict.sizeBytes())
+  }
+
   /** Whether keys may not change. */
   get isLocked(): boolean {
     return this.#native.call((dict) => dict.locked())
@@ -494,12 +519,7 @@ export class TensorDict {
   }
 
   #parted(partition: object): TensorDict[] {
-    const list = this.#native.call((dict) => dict.part(JSON.stringify(partition)))
-    try {
-      return Array.from({ length: call(() => list.count()) }, (_, at) => new TensorDict(() => list.get(at)))
-    } finally {
-      list.free()
-    }
+    return dictsOf(this.#native.call((dict) => dict.part(JSON.stringify(partition))))
   }
 
   #derive(make: (dict: RawTensorDict) => RawTensorDict): TensorDict {
@@ -517,14 +537,21 @@ export function withRawDict<R>(dict: TensorDict, body: (raw: RawTensorDict) => R
   return unwrap(dict).call(body)
 }
 
-function joinedDicts(
-  dicts: readonly TensorDict[],
-  join: (list: RawTensorDictList) => RawTensorDict,
-): RawTensorDict {
+/** The dictionaries of a raw list, which is freed. */
+export function dictsOf(list: RawTensorDictList): TensorDict[] {
+  try {
+    return Array.from({ length: call(() => list.count()) }, (_, at) => dictAround(() => list.get(at)))
+  } finally {
+    list.free()
+  }
+}
+
+/** Calls `body` with a raw list of dictionaries. */
+export function withRawDicts<R>(dicts: readonly TensorDict[], body: (list: RawTensorDictList) => R): R {
   const list = call(() => raw.TensorDictList.empty())
   try {
     for (const dict of dicts) unwrap(dict).call((one) => list.push(one))
-    return call(() => join(list))
+    return call(() => body(list))
   } finally {
     list.free()
   }
