@@ -9,6 +9,7 @@ mod core;
 mod error;
 mod model;
 mod objective;
+mod replay;
 mod slot;
 mod spec;
 mod task;

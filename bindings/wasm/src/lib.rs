@@ -7,6 +7,7 @@ mod core;
 mod error;
 mod model;
 mod objective;
+mod replay;
 mod spec;
 mod template;
 mod tensor;

@@ -17,7 +17,7 @@ import {
 } from '../tokenizer/index.js'
 import { padId, toI64 } from './apply-chat-template.js'
 import { checkBatch, flatTexts, nestedLike, sizeOf } from './batch.js'
-import type { Sequence } from './sequences.js'
+import type { TokenField } from './sequences.js'
 
 /** The texts at `key`, one for each element of the batch; one that all share comes as often as there are elements. */
 export function textsAt(dict: TensorDict, key: TensorKey): string[] {
@@ -45,7 +45,7 @@ export function columnsOf(
   batch: EncodingBatch,
   batchSize: readonly number[],
   { padding, length, tokenizer }: ColumnOptions,
-): { readonly ids: Sequence; readonly attentionMask: Sequence } {
+): { readonly ids: TokenField; readonly attentionMask: TokenField } {
   if (padding !== false) {
     const value = padding.value ?? padId(tokenizer)
     const padded = padBatch(batch, { ...padding, value, ...(length !== undefined && { length }) })

@@ -71,7 +71,7 @@ export type {
   RendererConfig,
   ThinkingRetention,
 } from './renderer-config.js'
-export type { Sequence, SequenceOptions, SequenceSpec } from './sequences.js'
+export type { SequenceSpec, SequencesOptions, TokenField } from './sequences.js'
 export { TemplateTransform, type TemplateTransformOptions } from './template-transform.js'
 export { type Ids, TensorDictTokenizer, type TensorDictTokenizerOptions } from './tensor-dict-tokenizer.js'
 export { Text, type TextFields } from './text.js'

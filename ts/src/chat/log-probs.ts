@@ -5,18 +5,18 @@ import type { PaddingOptions } from '../tokenizer/index.js'
 import type { Nested } from './history.js'
 import {
   type Parts,
-  type Sequence,
-  type SequenceOptions,
   type SequenceSpec,
   Sequences,
+  type SequencesOptions,
+  type TokenField,
   zeroParts,
 } from './sequences.js'
 
 /** The fields of {@link Tokens} and {@link LogProbs}. */
 export interface SequenceFields {
-  readonly prompt?: Sequence | undefined
-  readonly response?: Sequence | undefined
-  readonly full?: Sequence | undefined
+  readonly prompt?: TokenField | undefined
+  readonly response?: TokenField | undefined
+  readonly full?: TokenField | undefined
 }
 
 const NAMES = ['prompt', 'response', 'full'] as const
@@ -45,7 +45,7 @@ export class LogProbs {
    * @throws {FulmarError} `INCOMPATIBLE` for another dtype, or ragged rows that shall be padded; `SHAPE_MISMATCH` if a
    * field is not of the batch; `UNKNOWN_NAME` for an unknown field or option.
    */
-  constructor(fields: SequenceFields = {}, options: SequenceOptions = {}) {
+  constructor(fields: SequenceFields = {}, options: SequencesOptions = {}) {
     this.#columns = new Sequences(NAMES, ['f32'], { ...fields }, options)
   }
 
@@ -76,17 +76,17 @@ export class LogProbs {
   }
 
   /** The log-probabilities of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
-  get prompt(): Sequence | undefined {
+  get prompt(): TokenField | undefined {
     return this.#columns.fields.prompt
   }
 
   /** The log-probabilities of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
-  get response(): Sequence | undefined {
+  get response(): TokenField | undefined {
     return this.#columns.fields.response
   }
 
   /** The log-probabilities of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
-  get full(): Sequence | undefined {
+  get full(): TokenField | undefined {
     return this.#columns.fields.full
   }
 

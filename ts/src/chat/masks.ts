@@ -5,17 +5,17 @@ import type { PaddingOptions } from '../tokenizer/index.js'
 import type { Nested } from './history.js'
 import {
   type Parts,
-  type Sequence,
-  type SequenceOptions,
   type SequenceSpec,
   Sequences,
+  type SequencesOptions,
+  type TokenField,
   zeroParts,
 } from './sequences.js'
 
 /** The fields of {@link Masks}. */
 export interface MaskFields {
-  readonly allAttentionMask?: Sequence | undefined
-  readonly allAssistantMask?: Sequence | undefined
+  readonly allAttentionMask?: TokenField | undefined
+  readonly allAssistantMask?: TokenField | undefined
 }
 
 const NAMES = ['allAttentionMask', 'allAssistantMask'] as const
@@ -42,7 +42,7 @@ export class Masks {
   readonly #columns: Sequences
 
   /** @throws {FulmarError} As {@link LogProbs}. */
-  constructor(fields: MaskFields = {}, options: SequenceOptions = {}) {
+  constructor(fields: MaskFields = {}, options: SequencesOptions = {}) {
     this.#columns = new Sequences(NAMES, ['bool'], { ...fields }, options)
   }
 
@@ -73,12 +73,12 @@ export class Masks {
   }
 
   /** TorchRL's `all_attention_mask`: the tokens that are no padding. */
-  get allAttentionMask(): Sequence | undefined {
+  get allAttentionMask(): TokenField | undefined {
     return this.#columns.fields.allAttentionMask
   }
 
   /** TorchRL's `all_assistant_mask`: the tokens that count as the assistant's. */
-  get allAssistantMask(): Sequence | undefined {
+  get allAssistantMask(): TokenField | undefined {
     return this.#columns.fields.allAssistantMask
   }
 

@@ -8,10 +8,10 @@ import { checkBatch, nestedLike, sizeOf } from './batch.js'
 import type { Nested } from './history.js'
 
 /** One sequence `[L]`, ragged rows, or padded rows `[...batch, L]`. */
-export type Sequence = Tensor | Ragged
+export type TokenField = Tensor | Ragged
 
 /** How the fields of {@link Tokens}, {@link LogProbs} and {@link Masks} are to be read. */
-export interface SequenceOptions {
+export interface SequencesOptions {
   /**
    * The batch: ragged rows are its elements, the last dimension changing fastest.
    * @default `[S]` of S ragged rows, `[]` of one sequence, all dimensions but the last of padded tensors
@@ -42,21 +42,21 @@ export interface SequenceSpec<C> {
 
 /** The fields of one container, checked. `names` says what there can be, `dtypes` of which type. */
 export class Sequences {
-  readonly fields: Readonly<Record<string, Sequence>>
+  readonly fields: Readonly<Record<string, TokenField>>
   readonly batchSize: readonly number[]
   readonly padded: boolean
-  readonly #given: SequenceOptions
+  readonly #given: SequencesOptions
 
   constructor(
     names: readonly string[],
     dtypes: readonly Dtype[],
-    fields: Readonly<Record<string, Sequence | undefined>>,
-    options: SequenceOptions,
+    fields: Readonly<Record<string, TokenField | undefined>>,
+    options: SequencesOptions,
   ) {
     checkKnownKeys('fields', fields, names)
     checkKnownKeys('options', options, ['batchSize', 'padded', 'side', 'lengths'])
     const given = Object.entries(fields).filter(
-      (entry): entry is [string, Sequence] => entry[1] !== undefined,
+      (entry): entry is [string, TokenField] => entry[1] !== undefined,
     )
     this.fields = Object.freeze(Object.fromEntries(given))
     this.padded = options.padded ?? false
@@ -67,7 +67,7 @@ export class Sequences {
     for (const [name, field] of given) this.#check(name, field, dtypes)
   }
 
-  #check(name: string, field: Sequence, dtypes: readonly Dtype[]): void {
+  #check(name: string, field: TokenField, dtypes: readonly Dtype[]): void {
     const { dtype } = field instanceof Ragged ? field.values : field
     if (!dtypes.includes(dtype))
       throw new FulmarError('INCOMPATIBLE', `${name} must be ${dtypes.join(' or ')}: got ${dtype}`)
@@ -85,7 +85,7 @@ export class Sequences {
   }
 
   /** What a constructor is told to make this container again. */
-  get options(): SequenceOptions {
+  get options(): SequencesOptions {
     return this.#given
   }
 
@@ -191,7 +191,7 @@ export class Sequences {
     )
   }
 
-  #each(of: (name: string, field: Sequence) => Sequence): Record<string, Sequence> {
+  #each(of: (name: string, field: TokenField) => TokenField): Record<string, TokenField> {
     const fields = Object.entries(this.fields).map(([name, field]) => [name, of(name, field)])
     return Object.fromEntries(fields)
   }
@@ -199,8 +199,8 @@ export class Sequences {
 
 /** What a constructor needs. */
 export interface Parts {
-  readonly fields: Readonly<Record<string, Sequence>>
-  readonly options: SequenceOptions
+  readonly fields: Readonly<Record<string, TokenField>>
+  readonly options: SequencesOptions
 }
 
 /** The parts of {@link SequenceSpec.zero}: one row of one element for each of the batch. */
@@ -221,7 +221,7 @@ export function zeroParts(
   return { fields: Object.fromEntries(keys.map((key) => [key, make()])), options: { batchSize } }
 }
 
-function batchOf(name: string, field: Sequence, padded: boolean): readonly number[] {
+function batchOf(name: string, field: TokenField, padded: boolean): readonly number[] {
   if (field instanceof Ragged) {
     if (padded)
       throw new FulmarError('INCOMPATIBLE', `${name} must be a tensor where padded is true: got ragged rows`)

@@ -10,10 +10,10 @@ import type { FromTextOptions, Nested } from './history.js'
 import type { SequenceFields } from './log-probs.js'
 import {
   type Parts,
-  type Sequence,
-  type SequenceOptions,
   type SequenceSpec,
   Sequences,
+  type SequencesOptions,
+  type TokenField,
   zeroParts,
 } from './sequences.js'
 import { Text } from './text.js'
@@ -45,7 +45,7 @@ export class Tokens {
    * @throws {FulmarError} `INCOMPATIBLE` for another dtype, or ragged rows that shall be padded; `SHAPE_MISMATCH` if a
    * field is not of the batch; `UNKNOWN_NAME` for an unknown field or option.
    */
-  constructor(fields: SequenceFields = {}, options: SequenceOptions = {}) {
+  constructor(fields: SequenceFields = {}, options: SequencesOptions = {}) {
     this.#columns = new Sequences(NAMES, ['i64'], { ...fields }, options)
   }
 
@@ -80,17 +80,17 @@ export class Tokens {
   }
 
   /** The ids of the prompts: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
-  get prompt(): Sequence | undefined {
+  get prompt(): TokenField | undefined {
     return this.#columns.fields.prompt
   }
 
   /** The ids of the responses: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
-  get response(): Sequence | undefined {
+  get response(): TokenField | undefined {
     return this.#columns.fields.response
   }
 
   /** The ids of prompts and responses together: `[L]`, ragged rows, or padded `[...batch, L]`; `undefined` where there are none. */
-  get full(): Sequence | undefined {
+  get full(): TokenField | undefined {
     return this.#columns.fields.full
   }
 
@@ -174,7 +174,7 @@ export interface FlatRows {
 }
 
 /** The rows as a field of `batchSize`. */
-export function fieldOf({ ids, rows }: FlatRows, batchSize: readonly number[]): Sequence {
+export function fieldOf({ ids, rows }: FlatRows, batchSize: readonly number[]): TokenField {
   const values = Tensor.from(toI64(ids))
   return batchSize.length === 0 ? values : Ragged.from(values, rows)
 }

@@ -1,0 +1,50 @@
+export * from './replay-buffer.js'
+export {
+  SampleUnit,
+  Sequence,
+  type SequenceOptions,
+  Transition,
+} from './sample-unit.js'
+export {
+  ConsumingSampler,
+  type ConsumingSamplerOptions,
+  PrioritizedSampler,
+  type PrioritizedSamplerOptions,
+  PrioritizedSliceSampler,
+  type PrioritizedSliceSamplerOptions,
+  PromptGroupSampler,
+  type PromptGroupSamplerOptions,
+  RandomSampler,
+  Sampler,
+  SamplerWithoutReplacement,
+  type SamplerWithoutReplacementOptions,
+  SliceSampler,
+  type SliceSamplerOptions,
+  SliceSamplerWithoutReplacement,
+  type SliceSamplerWithoutReplacementOptions,
+  type Span,
+  StalenessAwareSampler,
+  type StalenessAwareSamplerOptions,
+  StreamingSliceSampler,
+  type StreamingSliceSamplerOptions,
+  type TrajectoryOptions,
+} from './sampler.js'
+export {
+  CompressedListStorage,
+  type CompressedListStorageOptions,
+  LazyStackStorage,
+  LazyTensorStorage,
+  type LazyTensorStorageOptions,
+  ListStorage,
+  Storage,
+  TensorStorage,
+} from './storage.js'
+export {
+  ImmutableDatasetWriter,
+  type MaxValueWriterOptions,
+  RoundRobinWriter,
+  type RoundRobinWriterOptions,
+  TensorDictMaxValueWriter,
+  TensorDictRoundRobinWriter,
+  Writer,
+} from './writer.js'

@@ -1,0 +1,563 @@
+/** Buffers that keep items and draw batches of them. */
+
+import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { type RawReplayBatch, type RawReplayBuffer, type RawReplayState, raw } from '../native/index.js'
+import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
+import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
+import {
+  dictAround,
+  dictsOf,
+  pathOf,
+  type TensorDict,
+  type TensorKey,
+  withRawDict,
+  withRawDicts,
+} from '../tensor/tensor-dict.js'
+import { type SampleUnit, unitOptions } from './sample-unit.js'
+import {
+  attachSampler,
+  PrioritizedSampler,
+  type PrioritizedSamplerOptions,
+  RandomSampler,
+  type Sampler,
+  samplerOptions,
+} from './sampler.js'
+import { ListStorage, type Storage, withRawStorage } from './storage.js'
+import { type Writer, writerOptions } from './writer.js'
+
+/** What changes items on their way into a buffer, or batches on their way out. */
+export interface BufferTransform {
+  /** What a batch becomes when it is drawn. */
+  forward?(batch: TensorDict): TensorDict
+  /** What items become before they are written; `undefined`: none is. */
+  inverse?(items: TensorDict): TensorDict | undefined
+}
+
+/** Options of {@link ReplayBuffer}. */
+export interface ReplayBufferOptions {
+  /** Where items lie. @default `new ListStorage(1000)` */
+  readonly storage?: Storage
+  /** Which rows a batch takes; of this buffer alone. @default `new RandomSampler()` */
+  readonly sampler?: Sampler
+  /** Which rows new items take. @default a ring */
+  readonly writer?: Writer
+  /** What a drawn row stands for. @default itself */
+  readonly sampleUnit?: SampleUnit
+  /** Rows of a batch where none are asked for, from 1. @default none */
+  readonly batchSize?: number
+  /** Fixes all draws. @default 0 */
+  readonly seed?: number
+  /** What changes items and batches; `inverse` in reverse order when written, `forward` in order when drawn. @default none */
+  readonly transforms?: readonly BufferTransform[]
+  /** Whether one write may hold more items than the buffer, of which the last stay. @default true */
+  readonly allowOverwrite?: boolean
+}
+
+/** A batch and where it comes from. */
+export interface ReplayBatch {
+  /** The items. */
+  readonly items: TensorDict
+  /** Their rows, counted through time, then lanes. */
+  readonly index: readonly number[]
+  /** What sampler and unit say of the rows: weights, masks, staleness, `index_generation`. */
+  readonly info: TensorDict
+}
+
+/** Figures of a buffer. */
+export interface ReplayBufferStats {
+  /** Rows that hold an item. */
+  readonly size: number
+  /** Rows there is room for. */
+  readonly capacity: number
+  /** Items, or time steps where there are lanes, ever written. */
+  readonly writeCount: number
+  /** `size / capacity`. */
+  readonly utilization: number
+}
+
+/** Arguments of {@link ReplayBuffer.updateIfPresent}. */
+export interface ConditionalUpdate {
+  /** The rows. */
+  readonly index: Iterable<number>
+  /** How often each was rewritten when it was read. */
+  readonly generation: Iterable<number>
+  /** What to write over the leaves of that name, one element a row. */
+  readonly patch: TensorDict
+  /** Where the version of an item is. @default none is compared */
+  readonly versionKey?: TensorKey
+  /** The version of each row of the patch; rows that hold a later one are left. */
+  readonly version?: Iterable<number>
+  /** Whether rows that hold the same version are left too. @default false */
+  readonly requireNewer?: boolean
+}
+
+/** What became of each row of a {@link ConditionalUpdate}: written, refused for its version, or neither as it is stale. */
+export interface ConditionalUpdateResult {
+  readonly updated: readonly boolean[]
+  readonly versionRejected: readonly boolean[] | null
+}
+
+/** All that a buffer keeps to go on as if never stopped. */
+export interface ReplayBufferState {
+  /** The states of sampler, writer and unit: JSON text. */
+  readonly parts: string
+  /** Every item. */
+  readonly items: readonly TensorDict[]
+}
+
+const OPTIONS = [
+  'storage',
+  'sampler',
+  'writer',
+  'sampleUnit',
+  'batchSize',
+  'seed',
+  'transforms',
+  'allowOverwrite',
+] as const
+
+/** What only some classes of buffers have the core do. */
+export interface BufferKind {
+  readonly writeInfo: boolean
+  readonly priorityKey?: readonly string[]
+  readonly reduction?: string
+}
+
+/**
+ * Keeps items, dictionaries of tensors, and draws batches of them. Writes and draws cost what they copy; nothing per item
+ * crosses into JavaScript. Dispose it, declare it with `using`, or leave it to the collector.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(1000), batchSize: 4, seed: 7 })
+ * const steps = TensorDict.from(
+ *   { observation: Tensor.from([1, 2, 3, 4], { shape: [2, 2] }), reward: Tensor.from([0, 1]) },
+ *   { batchSize: [2] },
+ * )
+ * assert.deepEqual(buffer.extend(steps), [0, 1])
+ * assert.deepEqual(buffer.sample().tensor('observation').shape, [4, 2])
+ * assert.deepEqual(buffer.at(1).tensor('reward').data, Float32Array.of(1))
+ * ```
+ */
+export class ReplayBuffer {
+  readonly #native: Handle<RawReplayBuffer>
+  readonly #transforms: BufferTransform[]
+  readonly #sampler: Sampler
+  readonly #batchSize: number | undefined
+  /** Where the items lie. */
+  readonly storage: Storage
+
+  /**
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `INCOMPATIBLE` if another buffer has the sampler, or it cannot
+   *   draw from lanes and the storage has some; those of the parts.
+   */
+  constructor(options: ReplayBufferOptions = {}, kind: BufferKind = { writeInfo: false }) {
+    checkKnownKeys('options', options, OPTIONS)
+    const { storage = new ListStorage(), sampler = new RandomSampler(), writer, sampleUnit } = options
+    const { batchSize, seed, transforms = [], allowOverwrite } = options
+    const core = {
+      ...kind,
+      batchSize,
+      seed,
+      allowOverwrite,
+      sampler: samplerOptions(sampler),
+      writer: writer && writerOptions(writer),
+      unit: sampleUnit && unitOptions(sampleUnit),
+    }
+    const create = () => withRawStorage(storage, (one) => raw.ReplayBuffer.create(one, JSON.stringify(core)))
+    this.#native = new Handle('ReplayBuffer', create)
+    attachSampler(sampler, {
+      parameter: (name) => this.#native.call((buffer) => buffer.parameter(name)),
+      setParameter: (name, value) => this.#native.call((buffer) => buffer.setParameter(name, value)),
+      ranOut: () => this.#native.call((buffer) => buffer.ranOut()),
+    })
+    this.#transforms = [...transforms]
+    this.#sampler = sampler
+    this.#batchSize = batchSize
+    this.storage = storage
+  }
+
+  /** How many rows can be drawn. */
+  get length(): number {
+    return this.#native.call((buffer) => buffer.count())
+  }
+
+  /** The sampler. */
+  get sampler(): Sampler {
+    return this.#sampler
+  }
+
+  /** Figures, for a log. */
+  get stats(): ReplayBufferStats {
+    return JSON.parse(this.#native.call((buffer) => buffer.stats())) as ReplayBufferStats
+  }
+
+  /**
+   * Writes one item without a batch dimension; its row, or -1 if it was not kept.
+   * @throws {FulmarError} Those of {@link ReplayBuffer.extend}; `INCOMPATIBLE` if the storage has lanes.
+   */
+  add(item: TensorDict): number {
+    const written = this.#inverted(item)
+    if (!written) return -1
+    return this.#native.call((buffer) => withRawDict(written, (dict) => buffer.add(dict)))
+  }
+
+  /**
+   * Writes items by their first batch dimension, those of lanes as `[lanes.., time]`; their rows, -1 for one that was not
+   * kept.
+   * @throws {FulmarError} `EMPTY` without items; `INCOMPATIBLE` if the writer takes none; `OUT_OF_RANGE` above the capacity unless
+   *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold. After an error nothing has changed.
+   */
+  extend(items: TensorDict): number[] {
+    const written = this.#inverted(items)
+    if (!written) return []
+    return this.#native.call((buffer) => withRawDict(written, (dict) => [...buffer.extend(dict, true)]))
+  }
+
+  /**
+   * Draws a batch of `count` rows, or of the buffer's batch size.
+   * @throws {FulmarError} `EMPTY` if there is none to draw; `OUT_OF_RANGE` if neither is given, or the sampler cannot draw as
+   *   many.
+   */
+  sample(count?: number): TensorDict {
+    return this.sampleWithInfo(count).items
+  }
+
+  /** As {@link ReplayBuffer.sample}, with the rows and what is said of them. */
+  sampleWithInfo(count?: number): ReplayBatch {
+    return this.#transformed(this.#native.call((buffer) => buffer.sample(count)))
+  }
+
+  /**
+   * As {@link ReplayBuffer.sample}, into the memory of `batch` while nothing else holds it: dispose tensors taken from it before
+   * the next call.
+   */
+  sampleInto(batch: BatchMemory, count?: number): TensorDict {
+    return batch.filled((memory) => this.#native.call((buffer) => buffer.sampleInto(count, memory)))
+  }
+
+  /** Batches of the buffer's batch size: until an epoch ends, or without end. */
+  *[Symbol.iterator](): Generator<TensorDict, void, undefined> {
+    if (this.#batchSize === undefined) {
+      throw new FulmarError('OUT_OF_RANGE', 'batchSize must be given to iterate over a buffer: got none')
+    }
+    do {
+      yield this.sample()
+    } while (!this.#sampler.ranOut && this.length > 0)
+  }
+
+  /** The items at an index of rows, after the transforms; in a storage of lanes `[lanes.., time]`. */
+  at(...index: BatchIndex[]): TensorDict {
+    return this.#forward(dictAround(() => this.#native.call((buffer) => buffer.at(indexJson(index)))))
+  }
+
+  /** Writes over the items at an index, in place. @throws {FulmarError} As {@link TensorDict.setAt}. */
+  setAt(index: readonly BatchIndex[], items: TensorDict): void {
+    const written = this.#inverted(items)
+    if (!written) return
+    this.#native.call((buffer) => withRawDict(written, (dict) => buffer.setAt(indexJson(index), dict)))
+  }
+
+  /** Writes over one leaf of the items at an index, in place; a new leaf is zero elsewhere. */
+  setKeyAt(key: TensorKey, value: Tensor, index: readonly BatchIndex[]): void {
+    const path = pathOf(key)
+    this.#native.call((buffer) =>
+      withRawTensor(value, (tensor) => buffer.setKeyAt(path, tensor, indexJson(index))),
+    )
+  }
+
+  /**
+   * Sets the priorities of rows, one for each or one for all; a row of -1 is skipped. Nothing where draws depend on none.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if there is another number of them; `NON_FINITE` or `OUT_OF_RANGE` for one that is
+   *   no number >= 0. After an error nothing has changed.
+   */
+  updatePriority(index: Iterable<number>, priority: number | Iterable<number>): void {
+    const priorities = Float32Array.from(typeof priority === 'number' ? [priority] : priority)
+    this.#native.call((buffer) => buffer.updatePriority(indices(index), priorities))
+  }
+
+  /** Tells the sampler that rows were written in another way. */
+  markUpdate(index: Iterable<number>): void {
+    this.#native.call((buffer) => buffer.markUpdate(indices(index)))
+  }
+
+  /** How often each row was rewritten, -1 if never written, out of range or not tracked. */
+  generationsOf(index: Iterable<number>): number[] {
+    return this.#native.call((buffer) => [...buffer.generationsOf(indices(index))])
+  }
+
+  /**
+   * Writes a patch to those rows that still hold what they held when they were read. Of a row that comes twice the highest
+   * version is written.
+   * @throws {FulmarError} `INCOMPATIBLE` unless the writer tracks generations; `UNKNOWN_NAME`, `SHAPE_MISMATCH` or
+   *   `INCOMPATIBLE` with the leaf if the patch does not fit. After an error nothing has changed.
+   */
+  updateIfPresent(update: ConditionalUpdate): ConditionalUpdateResult {
+    const known = ['index', 'generation', 'patch', 'versionKey', 'version', 'requireNewer']
+    checkKnownKeys('update', update, known)
+    const { index, generation, patch, versionKey = [], version = [], requireNewer = false } = update
+    const path = pathOf(versionKey)
+    const [rows, generations, versions] = [indices(index), indices(generation), indices(version)]
+    const answer = this.#native.call((buffer) =>
+      withRawDict(patch, (dict) =>
+        buffer.updateIfPresent(rows, generations, dict, path, versions, requireNewer),
+      ),
+    )
+    return JSON.parse(answer) as ConditionalUpdateResult
+  }
+
+  /** The first items, or all, in the order of their rows. */
+  readAllInOrder(end?: number): TensorDict {
+    return dictAround(() => this.#native.call((buffer) => buffer.readAll(end)))
+  }
+
+  /** Writes over the first items, or all; new leaves are zero behind them. */
+  writeAll(items: TensorDict, end?: number): void {
+    this.#native.call((buffer) => withRawDict(items, (dict) => buffer.writeAll(dict, end)))
+  }
+
+  /** Adds a transform behind the others; with `invert` its `forward` runs when items are written. */
+  appendTransform(
+    transform: BufferTransform | ((batch: TensorDict) => TensorDict),
+    options: { invert?: boolean } = {},
+  ): this {
+    return this.insertTransform(this.#transforms.length, transform, options)
+  }
+
+  /** Adds a transform at a place. @throws {FulmarError} `OUT_OF_RANGE` past the last. */
+  insertTransform(
+    place: number,
+    transform: BufferTransform | ((batch: TensorDict) => TensorDict),
+    options: { invert?: boolean } = {},
+  ): this {
+    checkKnownKeys('options', options, ['invert'])
+    if (!Number.isInteger(place) || place < 0 || place > this.#transforms.length) {
+      throw new FulmarError(
+        'OUT_OF_RANGE',
+        `place must be an integer in 0..${this.#transforms.length}: got ${place}`,
+      )
+    }
+    const given: BufferTransform = typeof transform === 'function' ? { forward: transform } : transform
+    const inverse = given.forward?.bind(given)
+    this.#transforms.splice(place, 0, options.invert && inverse ? { inverse } : given)
+    return this
+  }
+
+  /** Empties every row; `keepWriteCount`: figures still count what was written. */
+  clear(options: { keepWriteCount?: boolean } = {}): void {
+    checkKnownKeys('options', options, ['keepWriteCount'])
+    this.#native.call((buffer) => buffer.clear(options.keepWriteCount ?? false))
+  }
+
+  /** All that must be kept to go on as if never stopped; transforms and what they hold are the caller's. */
+  stateDict(): ReplayBufferState {
+    const state = this.#native.call((buffer) => buffer.state())
+    try {
+      return { parts: call(() => state.parts()), items: dictsOf(call(() => state.items())) }
+    } finally {
+      state.free()
+    }
+  }
+
+  /**
+   * Goes on where a state was taken. Copies.
+   * @throws {FulmarError} `MALFORMED` or `CORRUPT` if it is no state of such parts, `INCOMPATIBLE` if it is of another
+   *   capacity. After an error nothing has changed.
+   */
+  loadStateDict(state: ReplayBufferState): void {
+    checkKnownKeys('state', state, ['parts', 'items'])
+    const whole: RawReplayState = withRawDicts(state.items, (items) => raw.ReplayState.of(state.parts, items))
+    try {
+      this.#native.call((buffer) => buffer.restore(whole))
+    } finally {
+      whole.free()
+    }
+  }
+
+  /** Gives the native memory back. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+
+  /** @internal */
+  protected callNative<R>(body: (buffer: RawReplayBuffer) => R): R {
+    return this.#native.call(body)
+  }
+
+  #transformed(batch: RawReplayBatch): ReplayBatch {
+    try {
+      const items = dictAround(() => call(() => batch.items()))
+      const info = dictAround(() => call(() => batch.info()))
+      return { items: this.#forward(items), index: [...call(() => batch.rows())], info }
+    } finally {
+      batch.free()
+    }
+  }
+
+  #forward(batch: TensorDict): TensorDict {
+    return this.#transforms.reduce((items, { forward }) => forward?.(items) ?? items, batch)
+  }
+
+  #inverted(items: TensorDict): TensorDict | undefined {
+    let written: TensorDict | undefined = items
+    for (const transform of [...this.#transforms].reverse()) {
+      if (written && transform.inverse) written = transform.inverse(written)
+    }
+    return written
+  }
+}
+
+/**
+ * Memory that batches are drawn into again and again.
+ *
+ * @example
+ * ```ts
+ * import { BatchMemory, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), seed: 1 })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([7]) }, { batchSize: [1] }))
+ * using memory = new BatchMemory()
+ * for (let step = 0; step < 3; step++) {
+ *   using batch = buffer.sampleInto(memory, 2)
+ *   using id = batch.tensor('id')
+ *   assert.deepEqual(id.data, Float32Array.of(7, 7))
+ * }
+ * ```
+ */
+export class BatchMemory {
+  readonly #native = new Handle<RawReplayBatch>('BatchMemory', () => raw.ReplayBatch.empty())
+
+  /** @internal */
+  filled(fill: (memory: RawReplayBatch) => void): TensorDict {
+    return dictAround(() =>
+      this.#native.call((memory) => {
+        fill(memory)
+        return memory.items()
+      }),
+    )
+  }
+
+  /** Gives the native memory back; dictionaries taken from it live on. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+}
+
+/** Options of {@link TensorDictReplayBuffer}. */
+export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
+  /** Where the priority of an item is. @default 'td_error' */
+  readonly priorityKey?: TensorKey
+  /** How the values there become one priority. @default 'max' */
+  readonly reduction?: 'max' | 'min' | 'mean' | 'median' | 'sum'
+}
+
+/**
+ * A buffer whose batches say of themselves: rows at `index`, and what the sampler says beside the items. Priorities are read
+ * from the items that are written.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, PrioritizedSampler, Tensor, TensorDict, TensorDictReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new PrioritizedSampler({ alpha: 1 })
+ * const buffer = new TensorDictReplayBuffer({ storage: new LazyTensorStorage(10), sampler, seed: 1 })
+ * buffer.extend(TensorDict.from({ td_error: Tensor.from([0, 4]) }, { batchSize: [2] }))
+ * const batch = buffer.sample(3)
+ * assert.deepEqual(batch.tensor('index').data, BigInt64Array.of(1n, 1n, 1n))
+ * batch.set('td_error', Tensor.from([0.5, 0.25, 0.5]))
+ * buffer.updateTensorDictPriority(batch)
+ * ```
+ */
+export class TensorDictReplayBuffer extends ReplayBuffer {
+  constructor(options: TensorDictReplayBufferOptions = {}) {
+    const { priorityKey, reduction, ...rest } = options
+    super(rest, {
+      writeInfo: true,
+      ...(priorityKey && { priorityKey: pathOf(priorityKey) }),
+      ...(reduction && { reduction }),
+    })
+  }
+
+  /** Writes items, and priorities from them only if `updatePriority`; their rows. @throws {FulmarError} As {@link ReplayBuffer.extend}. */
+  extendWith(items: TensorDict, options: { updatePriority: boolean }): number[] {
+    checkKnownKeys('options', options, ['updatePriority'])
+    return this.callNative((buffer) =>
+      withRawDict(items, (dict) => [...buffer.extend(dict, options.updatePriority)]),
+    )
+  }
+
+  /**
+   * Sets the priorities that a batch holds, of the rows at its `index`; of the steps of a window those that are valid, by
+   * their anchor, the largest.
+   * @throws {FulmarError} `UNKNOWN_NAME` if it has no `index` or no priority; those of {@link ReplayBuffer.updatePriority}.
+   */
+  updateTensorDictPriority(batch: TensorDict): void {
+    this.callNative((buffer) => withRawDict(batch, (dict) => buffer.updateTensorDictPriority(dict)))
+  }
+}
+
+/** Options of {@link PrioritizedReplayBuffer}. */
+export interface PrioritizedReplayBufferOptions
+  extends Omit<ReplayBufferOptions, 'sampler'>,
+    PrioritizedSamplerOptions {}
+
+/**
+ * A {@link ReplayBuffer} with a {@link PrioritizedSampler}.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, PrioritizedReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new PrioritizedReplayBuffer({ storage: new LazyTensorStorage(10), alpha: 0.7, beta: 0.9 })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2]) }, { batchSize: [2] }))
+ * assert.deepEqual(buffer.sampleWithInfo(2).info.tensor('priority_weight').data, Float32Array.of(1, 1))
+ * ```
+ */
+export class PrioritizedReplayBuffer extends ReplayBuffer {
+  constructor(options: PrioritizedReplayBufferOptions = {}) {
+    const [priorities, rest] = prioritiesOf(options)
+    super({ ...rest, sampler: new PrioritizedSampler(priorities) })
+  }
+}
+
+/** Options of {@link TensorDictPrioritizedReplayBuffer}. */
+export interface TensorDictPrioritizedReplayBufferOptions
+  extends Omit<TensorDictReplayBufferOptions, 'sampler'>,
+    PrioritizedSamplerOptions {}
+
+/**
+ * A {@link TensorDictReplayBuffer} with a {@link PrioritizedSampler}.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, Tensor, TensorDict, TensorDictPrioritizedReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new TensorDictPrioritizedReplayBuffer({ storage: new LazyTensorStorage(10), alpha: 1 })
+ * buffer.extend(TensorDict.from({ td_error: Tensor.from([0, 1]) }, { batchSize: [2] }))
+ * assert.deepEqual(buffer.sample(1).tensor('index').data, BigInt64Array.of(1n))
+ * ```
+ */
+export class TensorDictPrioritizedReplayBuffer extends TensorDictReplayBuffer {
+  constructor(options: TensorDictPrioritizedReplayBufferOptions = {}) {
+    const [priorities, rest] = prioritiesOf(options)
+    super({ ...rest, sampler: new PrioritizedSampler(priorities) })
+  }
+}
+
+function prioritiesOf<O extends PrioritizedSamplerOptions>(
+  options: O,
+): [PrioritizedSamplerOptions, Omit<O, keyof PrioritizedSamplerOptions>] {
+  const { alpha, beta, eps, maxPriorityWithinBuffer, ...rest } = options
+  const given = Object.entries({ alpha, beta, eps, maxPriorityWithinBuffer })
+  return [
+    Object.fromEntries(given.filter(([, value]) => value !== undefined)) as PrioritizedSamplerOptions,
+    rest,
+  ]
+}

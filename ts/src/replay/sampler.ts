@@ -1,0 +1,446 @@
+/** Which rows a batch takes. */
+
+import { checkKnownKeys, FulmarError } from '../core/index.js'
+import type { TensorKey } from '../tensor/index.js'
+import { pathOf } from '../tensor/tensor-dict.js'
+
+/** What a sampler's parameters are read from and written to once a buffer uses it. */
+export interface SamplerOwner {
+  parameter(name: string): number
+  setParameter(name: string, value: number): void
+  ranOut(): boolean
+}
+
+// The doors to the private parts, for buffers.
+let describe: (sampler: Sampler) => object
+let attach: (sampler: Sampler, owner: SamplerOwner) => void
+
+/**
+ * Draws rows of one buffer: give one of its classes to a {@link ReplayBuffer}. Its draws are fixed by the buffer's seed.
+ */
+export abstract class Sampler {
+  readonly #options: object
+  #owner: SamplerOwner | undefined
+
+  /** @internal */
+  protected constructor(options: object) {
+    this.#options = options
+  }
+
+  static {
+    describe = (sampler) => sampler.#options
+    attach = (sampler, owner) => {
+      if (sampler.#owner) {
+        throw new FulmarError('INCOMPATIBLE', 'sampler must belong to one buffer: got one that another has')
+      }
+      sampler.#owner = owner
+    }
+  }
+
+  /** Whether the last draw ended an epoch; always false where rows are drawn with replacement. */
+  get ranOut(): boolean {
+    return this.#owner?.ranOut() ?? false
+  }
+
+  /** @internal */
+  protected owner(): SamplerOwner {
+    if (this.#owner) return this.#owner
+    throw new FulmarError('INCOMPATIBLE', 'sampler must belong to a buffer for this: got one that does not')
+  }
+}
+
+/** What the core builds the sampler from. */
+export const samplerOptions = (sampler: Sampler): object => describe(sampler)
+/** Makes the buffer the owner of the sampler. */
+export const attachSampler = (sampler: Sampler, owner: SamplerOwner): void => attach(sampler, owner)
+
+/**
+ * Rows with replacement, each as likely as any other.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, RandomSampler, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler: new RandomSampler(), seed: 3 })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2]) }, { batchSize: [2] }))
+ * assert.equal(buffer.sample(5).batchSize[0], 5)
+ * ```
+ */
+export class RandomSampler extends Sampler {
+  constructor() {
+    super({ kind: 'random' })
+  }
+}
+
+/** Options of {@link SamplerWithoutReplacement}. */
+export interface SamplerWithoutReplacementOptions {
+  /** Whether an epoch ends before a batch that would be short. @default false */
+  readonly dropLast?: boolean
+  /** Whether rows come in random order. @default true */
+  readonly shuffle?: boolean
+}
+
+/**
+ * Every row once an epoch. A write begins a new one.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new SamplerWithoutReplacement({ shuffle: false })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler, batchSize: 2 })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
+ * const sizes = [...buffer].map((batch) => batch.batchSize[0])
+ * assert.deepEqual(sizes, [2, 1])
+ * ```
+ */
+export class SamplerWithoutReplacement extends Sampler {
+  constructor(options: SamplerWithoutReplacementOptions = {}) {
+    super({ kind: 'withoutReplacement', ...options })
+  }
+}
+
+/** Options of {@link ConsumingSampler}. */
+export interface ConsumingSamplerOptions {
+  /** After how many draws a row is freed, from 1. @default 1 */
+  readonly maxSampleCount?: number
+}
+
+/**
+ * Distinct rows, each of which is freed after some draws; new items take freed rows first.
+ *
+ * @example
+ * ```ts
+ * import { ConsumingSampler, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler: new ConsumingSampler() })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
+ * buffer.sample(2)
+ * assert.equal(buffer.length, 1)
+ * ```
+ */
+export class ConsumingSampler extends Sampler {
+  constructor(options: ConsumingSamplerOptions = {}) {
+    super({ kind: 'consuming', ...options })
+  }
+}
+
+/** Options of {@link PrioritizedSampler}. */
+export interface PrioritizedSamplerOptions {
+  /** Exponent of the priorities, >= 0; at 0 draws are uniform. @default 0.7 */
+  readonly alpha?: number
+  /** Exponent of the weights, >= 0; at 0 all are 1. @default 0.9 */
+  readonly beta?: number
+  /** Added to each priority, >= 0. @default 1e-8 */
+  readonly eps?: number
+  /** Whether new items take the largest priority of the rows there are, not of all that ever were. @default false */
+  readonly maxPriorityWithinBuffer?: boolean
+}
+
+const PRIORITIES = ['alpha', 'beta', 'eps', 'maxPriorityWithinBuffer'] as const
+
+/** A sampler whose exponents can be changed, by a schedule for example. */
+abstract class Weighted extends Sampler {
+  /** Exponent of the priorities. Setting it costs O(rows). */
+  get alpha(): number {
+    return this.owner().parameter('alpha')
+  }
+
+  set alpha(value: number) {
+    this.owner().setParameter('alpha', value)
+  }
+
+  /** Exponent of the weights. */
+  get beta(): number {
+    return this.owner().parameter('beta')
+  }
+
+  set beta(value: number) {
+    this.owner().setParameter('beta', value)
+  }
+}
+
+/**
+ * Rows with replacement, in proportion to `(priority + eps) ^ alpha`, with weights `(leaf / smallest leaf) ^ -beta` at
+ * `priority_weight` (Schaul et al., <https://arxiv.org/abs/1511.05952>). Costs O(log rows) a draw or update; every row with
+ * a priority above 0 can be drawn, at any number of rows.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, PrioritizedSampler, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new PrioritizedSampler({ alpha: 1, beta: 0.4 })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler, seed: 1 })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
+ * buffer.updatePriority([0, 1, 2], [0, 0, 5])
+ * assert.deepEqual(buffer.sample(2).tensor('id').data, Float32Array.of(3, 3))
+ * ```
+ */
+export class PrioritizedSampler extends Weighted {
+  constructor(options: PrioritizedSamplerOptions = {}) {
+    super({ kind: 'prioritized', priorities: options })
+  }
+}
+
+/** Where items say to which trajectory they belong. */
+export interface TrajectoryOptions {
+  /** The id of the trajectory, a whole number; comes before the flags. @default `['collector', 'traj_ids']` or `'episode'`, if stored */
+  readonly trajKey?: TensorKey
+  /** Flags of last steps, any of which ends a trajectory. @default `done`, `truncated` and `terminated` of `next` */
+  readonly endKeys?: readonly TensorKey[]
+}
+
+/** How much of a slice an end of its trajectory may cut off: nothing, up to so many steps, or all but one. */
+export type Span = boolean | number
+
+/** Options of {@link SliceSampler}: `numSlices` or `sliceLen` must be given. */
+export interface SliceSamplerOptions extends TrajectoryOptions {
+  /** Slices of a batch, from 1. */
+  readonly numSlices?: number
+  /** Steps of a slice, from 1. */
+  readonly sliceLen?: number
+  /** Whether shorter trajectories are left out, not taken whole. @default true */
+  readonly strictLength?: boolean
+  /** Whether slices that are too short repeat their last row, told by a mask at `['collector', 'mask']`. @default false */
+  readonly padOutput?: boolean
+  /** How much the ends of a trajectory may cut off: one for both, or the beginning's and the end's. @default false */
+  readonly span?: Span | readonly [Span, Span]
+  /** What is equally likely: trajectories, whatever their length, or the steps that a slice may begin at. @default 'trajectories' */
+  readonly by?: 'trajectories' | 'steps'
+}
+
+const SLICES = ['numSlices', 'sliceLen', 'strictLength', 'padOutput', 'by', 'span'] as const
+const TRAJECTORIES = ['trajKey', 'endKeys'] as const
+
+/**
+ * Slices of consecutive steps of one trajectory each. The last step of a slice is flagged at `['next', 'truncated']`.
+ * Boundaries are kept as items are written, so a draw costs the same however many rows there are.
+ *
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; when a buffer is made `OUT_OF_RANGE` unless one of `numSlices`
+ *   and `sliceLen` is given.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, SliceSampler, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new SliceSampler({ sliceLen: 2, trajKey: 'episode' })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler, seed: 1 })
+ * const episode = Tensor.from(BigInt64Array.of(0n, 0n, 1n, 1n))
+ * buffer.extend(TensorDict.from({ episode, step: Tensor.from([0, 1, 0, 1]) }, { batchSize: [4] }))
+ * assert.deepEqual(buffer.sample(4).tensor('step').data, Float32Array.of(0, 1, 0, 1))
+ * ```
+ */
+export class SliceSampler extends Sampler {
+  constructor(options: SliceSamplerOptions) {
+    checkKnownKeys('options', options, [...SLICES, ...TRAJECTORIES])
+    super({ kind: 'slice', slices: slicesOf(options), trajectories: trajectoriesOf(options) })
+  }
+}
+
+/** Options of {@link SliceSamplerWithoutReplacement}. */
+export interface SliceSamplerWithoutReplacementOptions
+  extends Omit<SliceSamplerOptions, 'span' | 'by'>,
+    SamplerWithoutReplacementOptions {}
+
+/**
+ * Slices of which each trajectory gives at most one an epoch.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, SliceSamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new SliceSamplerWithoutReplacement({ sliceLen: 2, trajKey: 'episode' })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler })
+ * buffer.extend(TensorDict.from({ episode: Tensor.from(BigInt64Array.of(0n, 0n, 1n, 1n)) }, { batchSize: [4] }))
+ * assert.equal(buffer.sample(8).batchSize[0], 4)
+ * ```
+ */
+export class SliceSamplerWithoutReplacement extends Sampler {
+  constructor(options: SliceSamplerWithoutReplacementOptions) {
+    const known = SLICES.filter((name) => name !== 'span' && name !== 'by')
+    checkKnownKeys('options', options, [...known, 'dropLast', 'shuffle', ...TRAJECTORIES])
+    super({
+      kind: 'sliceWithoutReplacement',
+      slices: slicesOf(options),
+      epochs: picked(options, ['dropLast', 'shuffle']),
+      trajectories: trajectoriesOf(options),
+    })
+  }
+}
+
+/** Options of {@link PrioritizedSliceSampler}. */
+export interface PrioritizedSliceSamplerOptions extends SliceSamplerOptions, PrioritizedSamplerOptions {}
+
+/**
+ * Slices in proportion to the priority of their first step; a step too near the end of its trajectory begins none.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, PrioritizedSliceSampler, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new PrioritizedSliceSampler({ sliceLen: 2, trajKey: 'episode', alpha: 1 })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler, seed: 1 })
+ * const episode = Tensor.from(BigInt64Array.of(0n, 0n, 0n))
+ * buffer.extend(TensorDict.from({ episode, step: Tensor.from([0, 1, 2]) }, { batchSize: [3] }))
+ * buffer.updatePriority([0, 1, 2], [0, 1, 9])
+ * assert.deepEqual(buffer.sample(2).tensor('step').data, Float32Array.of(1, 2))
+ * ```
+ */
+export class PrioritizedSliceSampler extends Weighted {
+  constructor(options: PrioritizedSliceSamplerOptions) {
+    checkKnownKeys('options', options, [...SLICES, ...PRIORITIES, ...TRAJECTORIES])
+    super({
+      kind: 'prioritizedSlice',
+      slices: slicesOf(options),
+      priorities: picked(options, PRIORITIES),
+      trajectories: trajectoriesOf(options),
+    })
+  }
+}
+
+/** Options of {@link StreamingSliceSampler}. */
+export interface StreamingSliceSamplerOptions extends TrajectoryOptions {
+  /** Steps of a slice, from 1. */
+  readonly sliceLen: number
+}
+
+/**
+ * The slices of all trajectories one after another, as they were written. Ids and flags both end a trajectory; with no
+ * `endKeys` the flag at `['next', 'done']` does.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, StreamingSliceSampler, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new StreamingSliceSampler({ sliceLen: 2, trajKey: 'episode', endKeys: [] })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler })
+ * const episode = Tensor.from(BigInt64Array.of(0n, 0n, 1n, 1n))
+ * buffer.extend(TensorDict.from({ episode, step: Tensor.from([0, 1, 2, 3]) }, { batchSize: [4] }))
+ * assert.equal(buffer.sample(2).batchSize[0], 2)
+ * ```
+ */
+export class StreamingSliceSampler extends Sampler {
+  constructor(options: StreamingSliceSamplerOptions) {
+    checkKnownKeys('options', options, ['sliceLen', ...TRAJECTORIES])
+    const { sliceLen } = options
+    super({ kind: 'streamingSlice', sliceLen, trajectories: trajectoriesOf(options) })
+  }
+}
+
+/** Options of {@link StalenessAwareSampler}. */
+export interface StalenessAwareSamplerOptions {
+  /** How many versions a row may be behind, from 0. @default any number */
+  readonly maxStaleness?: number
+  /** Where the version of an item is. @default 'policy_version' */
+  readonly versionKey?: TensorKey
+}
+
+/**
+ * Rows with replacement, in proportion to `1 / (1 + staleness)`, where staleness is how far the version of the row is behind
+ * {@link StalenessAwareSampler.consumerVersion}; it stands at `staleness` of a batch.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, StalenessAwareSampler, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new StalenessAwareSampler({ maxStaleness: 0 })
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler, seed: 1 })
+ * const policy_version = Tensor.from(BigInt64Array.of(1n, 2n))
+ * buffer.extend(TensorDict.from({ policy_version, id: Tensor.from([5, 6]) }, { batchSize: [2] }))
+ * sampler.consumerVersion = 2
+ * assert.deepEqual(buffer.sample(2).tensor('id').data, Float32Array.of(6, 6))
+ * ```
+ */
+export class StalenessAwareSampler extends Sampler {
+  constructor(options: StalenessAwareSamplerOptions = {}) {
+    checkKnownKeys('options', options, ['maxStaleness', 'versionKey'])
+    const { versionKey, ...rest } = options
+    super({
+      kind: 'stalenessAware',
+      ...rest,
+      ...(versionKey !== undefined && { versionKey: pathOf(versionKey) }),
+    })
+  }
+
+  /** The version of the learner, a whole number. */
+  get consumerVersion(): number {
+    return this.owner().parameter('consumerVersion')
+  }
+
+  set consumerVersion(value: number) {
+    this.owner().setParameter('consumerVersion', value)
+  }
+}
+
+/** Options of {@link PromptGroupSampler}: `numGroups` or `samplesPerGroup` must be given. */
+export interface PromptGroupSamplerOptions {
+  /** Groups of a batch, from 1. */
+  readonly numGroups?: number
+  /** Rows of each group, from 1. */
+  readonly samplesPerGroup?: number
+  /** Which rows of a group: any, the latest, those of the highest reward, or those that make its variance largest. @default 'random' */
+  readonly strategy?: 'random' | 'recency' | 'reward' | 'variance'
+  /** Where the prompt of an item is. @default 'query' */
+  readonly groupKey?: TensorKey
+  /** Where its reward is; read only by strategies that rank by it. @default ['next', 'reward'] */
+  readonly rewardKey?: TensorKey
+}
+
+/**
+ * Groups of rows that answer one prompt.
+ *
+ * @example
+ * ```ts
+ * import { ListStorage, NonTensorStack, PromptGroupSampler, ReplayBuffer, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new ListStorage(10), sampler: new PromptGroupSampler({ numGroups: 1 }) })
+ * buffer.extend(TensorDict.from({ query: new NonTensorStack(['a', 'b', 'a', 'b']) }, { batchSize: [4] }))
+ * const group = buffer.sample(2)
+ * assert.equal(group.index(0).value('query'), group.index(1).value('query'))
+ * ```
+ */
+export class PromptGroupSampler extends Sampler {
+  constructor(options: PromptGroupSamplerOptions) {
+    const groups = ['numGroups', 'samplesPerGroup', 'strategy'] as const
+    checkKnownKeys('options', options, [...groups, 'groupKey', 'rewardKey'])
+    const { groupKey, rewardKey } = options
+    super({
+      kind: 'promptGroup',
+      groups: picked(options, groups),
+      ...(groupKey !== undefined && { groupKey: pathOf(groupKey) }),
+      ...(rewardKey !== undefined && { rewardKey: pathOf(rewardKey) }),
+    })
+  }
+}
+
+function slicesOf(options: SliceSamplerOptions): object {
+  const { span = false } = options
+  const [left, right] = Array.isArray(span) ? (span as [Span, Span]) : [span as Span, span as Span]
+  const spans = { leftSpan: spanOf(left), rightSpan: spanOf(right) }
+  return { ...picked(options, SLICES.slice(0, 5)), ...spans }
+}
+
+const spanOf = (span: Span) => (typeof span === 'number' ? { upTo: span } : span ? 'any' : 'none')
+
+function trajectoriesOf({ trajKey, endKeys }: TrajectoryOptions): object {
+  return {
+    ...(trajKey !== undefined && { idKey: pathOf(trajKey) }),
+    ...(endKeys && { endKeys: endKeys.map(pathOf) }),
+  }
+}
+
+/** Only what was given under these names. */
+function picked<O extends object>(options: O, names: readonly (keyof O)[]): Partial<O> {
+  const given = names.filter((name) => options[name] !== undefined).map((name) => [name, options[name]])
+  return Object.fromEntries(given) as Partial<O>
+}

@@ -1,0 +1,201 @@
+/** Where the items of a buffer lie. */
+
+import { call, checkKnownKeys, Handle } from '../core/index.js'
+import { type RawStorage, raw } from '../native/index.js'
+import { indices } from '../tensor/tensor.js'
+import { dictAround, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
+
+// The door to the private part, for buffers.
+let unwrap: (storage: Storage) => Handle<RawStorage>
+
+/**
+ * Items by row. Make one of its classes; several buffers may share it, and each learns of what the others write.
+ * Dispose it, or leave it to the collector: buffers keep what they need.
+ *
+ * @example
+ * ```ts
+ * import { ListStorage, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using storage = new ListStorage(4)
+ * storage.set([0, 1], TensorDict.from({ id: Tensor.from([7, 8]) }, { batchSize: [2] }))
+ * assert.deepEqual(storage.get([1, 1]).tensor('id').data, Float32Array.of(8, 8))
+ * assert.deepEqual([storage.maxSize, storage.length], [4, 2])
+ * ```
+ */
+export class Storage {
+  readonly #native: Handle<RawStorage>
+  /** How many rows there is room for. */
+  readonly maxSize: number
+  /** `[maxSize]`, or `[time, lanes..]`: rows count through time, then through lanes. */
+  readonly shape: readonly number[]
+
+  /** @internal */
+  protected constructor(make: () => RawStorage) {
+    this.#native = new Handle('Storage', make)
+    this.maxSize = this.#native.call((storage) => storage.capacity())
+    this.shape = this.#native.call((storage) => [...storage.shape()])
+  }
+
+  static {
+    unwrap = (storage) => storage.#native
+  }
+
+  /** How many rows hold an item. */
+  get length(): number {
+    return this.#native.call((storage) => storage.count())
+  }
+
+  /**
+   * Writes item `i` of `items`, by their first batch dimension, to `rows[i]`; of a row that comes twice the last stays.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if there are not as many items as rows; `OUT_OF_RANGE` if a row is beyond the
+   *   storage or would leave others before it empty; with the name of the leaf, what the storage cannot hold. After an
+   *   error nothing has changed.
+   */
+  set(rows: Iterable<number>, items: TensorDict): void {
+    this.#native.call((storage) => withRawDict(items, (dict) => storage.set(indices(rows), dict)))
+  }
+
+  /** The items in `rows`, in that order. Copies. @throws {FulmarError} `OUT_OF_RANGE` if a row holds none. */
+  get(rows: Iterable<number>): TensorDict {
+    return dictAround(() => this.#native.call((storage) => storage.get(indices(rows))))
+  }
+
+  /** Empties every row. */
+  clear(): void {
+    this.#native.call((storage) => storage.clear())
+  }
+
+  /** Gives the native memory back, once no buffer uses it. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+}
+
+/** Calls `body` with the raw storage. */
+export function withRawStorage<R>(storage: Storage, body: (raw: RawStorage) => R): R {
+  return unwrap(storage).call(body)
+}
+
+const created = (options: object) => () => call(() => raw.Storage.create(JSON.stringify(options)))
+
+/** Options of {@link LazyTensorStorage}. */
+export interface LazyTensorStorageOptions {
+  /**
+   * Lanes that are written together: items come as `[lanes.., time]`, and `maxSize` is rounded up to whole time steps.
+   * @default none
+   */
+  readonly lanes?: readonly number[]
+  /** The most bytes to take, from 1. @default 64 GiB */
+  readonly bytesMax?: number
+}
+
+/**
+ * One tensor for each leaf, made with zeros at the first write, after whose leaves, dtypes and shapes all later items are.
+ * The fastest storage. What was never written is never shown. Ragged leaves and JSON values are kept row by row.
+ *
+ * @throws {FulmarError} `OUT_OF_RANGE` if there is room for no row; `LIMIT_EXCEEDED` above 2^32 rows, or at the first write
+ *   above `bytesMax`, with the figures; `UNKNOWN_NAME` for an unknown option.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using storage = new LazyTensorStorage(100, { lanes: [3] })
+ * assert.deepEqual([storage.shape, storage.maxSize], [[34, 3], 102])
+ * ```
+ */
+export class LazyTensorStorage extends Storage {
+  constructor(maxSize: number, options: LazyTensorStorageOptions = {}) {
+    checkKnownKeys('options', options, ['lanes', 'bytesMax'])
+    const { lanes = [], bytesMax } = options
+    const lanesTotal = lanes.reduce((product, lane) => product * lane, 1)
+    super(created({ kind: 'lazyTensor', shape: [Math.ceil(maxSize / lanesTotal), ...lanes], bytesMax }))
+  }
+}
+
+/**
+ * The elements of a dictionary as rows, all of them written. Shares the elements until the first write.
+ * @throws {FulmarError} `SHAPE_MISMATCH` if it has no batch dimension; `OUT_OF_RANGE` if that is empty.
+ *
+ * @example
+ * ```ts
+ * import { Tensor, TensorDict, TensorStorage } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using storage = new TensorStorage(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
+ * assert.equal(storage.length, 3)
+ * ```
+ */
+export class TensorStorage extends Storage {
+  constructor(items: TensorDict) {
+    super(() => withRawDict(items, (dict) => raw.Storage.over(dict)))
+  }
+}
+
+/**
+ * One dictionary a row, joined when they are read; what keeps them from it is an error then. Takes items of any leaves.
+ *
+ * @example
+ * ```ts
+ * import { ListStorage, NonTensorData, ReplayBuffer, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new ListStorage(10), seed: 1 })
+ * buffer.add(TensorDict.from({ task: new NonTensorData('add') }))
+ * assert.equal(buffer.sample(1).index(0).value('task'), 'add')
+ * ```
+ */
+export class ListStorage extends Storage {
+  constructor(maxSize = 1000) {
+    super(created({ kind: 'list', maxSize }))
+  }
+}
+
+/**
+ * One dictionary a row; leaves whose shapes differ in their first dimension are read as ragged rows.
+ *
+ * @example
+ * ```ts
+ * import { LazyStackStorage, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using storage = new LazyStackStorage(10)
+ * storage.set([0], TensorDict.from({ ids: Tensor.from([[1, 2]].flat(), { shape: [1, 2] }) }, { batchSize: [1] }))
+ * storage.set([1], TensorDict.from({ ids: Tensor.from([3], { shape: [1, 1] }) }, { batchSize: [1] }))
+ * assert.deepEqual(storage.get([0, 1]).ragged('ids').values.data, Float32Array.of(1, 2, 3))
+ * ```
+ */
+export class LazyStackStorage extends Storage {
+  constructor(maxSize: number) {
+    super(created({ kind: 'lazyStack', maxSize }))
+  }
+}
+
+/** Options of {@link CompressedListStorage}. */
+export interface CompressedListStorageOptions {
+  /** How hard to compress: 0, which is not at all, to 9. @default 3 */
+  readonly compressionLevel?: number
+}
+
+/**
+ * One dictionary a row, its tensors compressed (DEFLATE), nested ones too.
+ * @throws {FulmarError} `OUT_OF_RANGE` for a level above 9; `UNKNOWN_NAME` for an unknown option.
+ *
+ * @example
+ * ```ts
+ * import { CompressedListStorage, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using storage = new CompressedListStorage(10, { compressionLevel: 6 })
+ * const frames = TensorDict.from({ pixels: Tensor.zeros('u8', [1, 84, 84]) }, { batchSize: [1] })
+ * storage.set([0], frames)
+ * assert.ok(storage.get([0]).equals(frames))
+ * ```
+ */
+export class CompressedListStorage extends Storage {
+  constructor(maxSize: number, options: CompressedListStorageOptions = {}) {
+    super(created({ kind: 'compressedList', maxSize, ...options }))
+  }
+}
