@@ -134,6 +134,11 @@ impl Index {
         self.live.get(&segment).copied().unwrap_or(0)
     }
 
+    /// The first segment with a row or a mark that is still needed.
+    pub fn first_held(&self) -> Option<u32> {
+        self.live.keys().next().copied()
+    }
+
     /// How many rows and marks have a place.
     pub fn num_held(&self) -> u64 {
         self.live.values().sum()

@@ -11,6 +11,8 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const HEADER_BYTES: u32 = 64;
 /// The bytes of one entry of a group's table.
 pub const ENTRY_BYTES: u32 = 16;
+/// The number that no segment has: that of rows which wait in memory.
+pub const PENDING: u32 = u32::MAX;
 /// Smallest segment: below that, headers would be most of it.
 pub const SEGMENT_BYTES_MIN: u32 = 4096;
 
@@ -18,7 +20,7 @@ const MAGIC: [u8; 8] = *b"FULMARST";
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"FGRP");
 const FORMAT: u32 = 1;
 /// Row numbers stay below this, so that sums of them and of counts never overflow.
-const SEQ_MAX: u64 = 1 << 62;
+pub const SEQ_MAX: u64 = 1 << 62;
 
 /// A place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -35,7 +37,7 @@ pub fn segment_name(number: u32) -> String {
 /// The number of the segment called `name`, if it is one.
 pub fn segment_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("seg-")?.parse().ok()?;
-    (segment_name(number) == name).then_some(number)
+    (segment_name(number) == name && number != PENDING).then_some(number)
 }
 
 /// Where a store stands; see the table in the crate's documentation.
@@ -107,7 +109,11 @@ impl Superblock {
             schema_crc: get32(bytes, 76),
         };
         check_sizes(block.capacity, block.segment_bytes, block.schema_len as usize)?;
-        let in_order = block.base_seq <= block.end_seq && block.end_seq < SEQ_MAX && block.revision < SEQ_MAX;
+        let in_order = block.base_seq <= block.end_seq
+            && block.end_seq < SEQ_MAX
+            && block.revision < SEQ_MAX
+            && block.write_index < SEQ_MAX
+            && block.committed.segment != PENDING;
         if !in_order
             || block.committed.segment < block.first_segment
             || block.committed.offset > block.segment_bytes

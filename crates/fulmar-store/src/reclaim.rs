@@ -2,7 +2,7 @@
 
 use fulmar_core::{ErrorKind, Result};
 
-use crate::layout::{ENTRY_BYTES, Entry, Header, Kind, segment_name};
+use crate::layout::{ENTRY_BYTES, Entry, Header, Kind};
 use crate::log::Segment;
 use crate::store::Store;
 
@@ -41,9 +41,7 @@ impl Store {
 
     fn remove_dead(&mut self) -> Result<()> {
         let old_first = self.superblocks.newest.first_segment;
-        let is_dead = |segment: &u32| self.index.live_in(*segment) == 0;
-        let first =
-            (old_first..self.head.segment).find(|segment| !is_dead(segment)).unwrap_or(self.head.segment);
+        let first = self.index.first_held().unwrap_or(self.head.segment).clamp(old_first, self.head.segment);
         if first == old_first {
             return Ok(());
         }
@@ -51,10 +49,8 @@ impl Store {
         self.superblocks.newest.first_segment = first;
         self.write_superblock()?;
         self.write_superblock()?;
-        for segment in old_first..first {
-            // What cannot be removed now goes when the store is opened.
-            let _ = self.disk.remove(&segment_name(segment));
-        }
+        // What cannot be removed now goes when the store is opened.
+        let _ = self.superblocks.remove_leftovers(&*self.disk, self.head.segment);
         Ok(())
     }
 

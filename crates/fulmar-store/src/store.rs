@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use fulmar_core::limits::STORE_GROUP_RECORDS_MAX;
+use fulmar_core::limits::{STORE_GROUP_RECORDS_MAX, STORE_ROWS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::{Disk, DiskLock};
 use crate::index::{Index, Place};
 use crate::layout::{
-    ENTRY_BYTES, Entry, HEADER_BYTES, Header, Kind, Position, Superblock, check_sizes, corrupt, group_bytes,
-    segment_name,
+    ENTRY_BYTES, Entry, HEADER_BYTES, Header, Kind, PENDING, Position, SEQ_MAX, Superblock, check_sizes,
+    corrupt, group_bytes, segment_name, segment_number,
 };
 use crate::options::{Durability, StoreOptions, StoreStats};
 use crate::recovery::recover;
@@ -17,8 +17,6 @@ use crate::superblock::Superblocks;
 
 /// Rows wait in memory up to this many bytes, then they are written as one group; a longer record is a group of its own.
 const GROUP_BYTES: u64 = 1 << 20;
-/// The segment of rows that wait in memory.
-const PENDING: u32 = u32::MAX;
 
 /// A ring of records whose acknowledged rows survive a crash. See the crate's documentation for the promise and the files.
 ///
@@ -343,11 +341,11 @@ impl Store {
     /// Writes the part of the log again that the superblock does not know: after a failed sync the system may take pages for
     /// clean that never reached the disk.
     fn rewrite_tail(&self) -> Result<()> {
-        let lens: std::collections::HashMap<_, _> = self.disk.list()?.into_iter().collect();
+        let files = self.disk.list()?;
         let mut bytes = vec![0; GROUP_BYTES as usize];
-        for number in self.durable.segment..=self.head.segment {
-            let name = segment_name(number);
-            let Some(&len) = lens.get(&name) else { continue };
+        let tail = self.durable.segment..=self.head.segment;
+        for (name, len) in files {
+            let Some(number) = segment_number(&name).filter(|number| tail.contains(number)) else { continue };
             let mut offset = if number == self.durable.segment { u64::from(self.durable.offset) } else { 0 };
             let end = if number == self.head.segment { u64::from(self.head.offset).min(len) } else { len };
             while offset < end {
@@ -366,6 +364,10 @@ impl Store {
         if self.failed {
             let detail = "a store must be opened anew after a failed sync: got a write";
             return Err(Error::new(ErrorKind::Closed, detail));
+        }
+        // No store gets there by itself: its files were forged.
+        if self.index.end_seq.max(self.revision) >= SEQ_MAX - STORE_ROWS_MAX {
+            return Err(corrupt("a store must have seen fewer than 2^62 changes: got more"));
         }
         if self.pending.is_fixed || self.pending.kind == Some(Kind::Clear) { self.flush() } else { Ok(()) }
     }
