@@ -13,7 +13,30 @@ const DTYPES = { float64: 'f64', float32: 'f32', int32: 'i32', int64: 'i64', boo
 
 /** What an operation makes of a dictionary and the row's arguments. */
 const MAKES = {
+  construct: (_, { source, batch_size: sizes }) => filled(source.$dict, sizes ?? []),
+  getitem_key: (dict, { key }) => {
+    const entry = found(dict, key)
+    return entry instanceof NonTensorData ? entry.value : entry
+  },
+  nontensor_get: (dict) => dict.get('s'),
+  get: (dict, { key }) => dict.get(keyOf(key)) ?? null,
+  get_default: (dict, { key }) => dict.get(keyOf(key)) ?? 'dflt',
   contains: (dict, { key }) => dict.has(keyOf(key)),
+  keys: (dict, { kwargs }) => keysOf(dict, Object.fromEntries(kwargs.$dict)),
+  len: (dict) => dict.batchSize[0] ?? 0,
+  numel: (dict) => [
+    dict.batchSize.reduce((product, length) => product * length, 1),
+    dict.batchSize.length,
+    [...dict.batchSize],
+  ],
+  eq: (dict) => dict.equals(dict.select(dict.keys())),
+  empty: (dict) => TensorDict.from({}, { batchSize: dict.batchSize }),
+  clone_shallow: (dict) => dict.select(dict.keys()),
+  to_tensordict: (dict) => dict.select(dict.keys()),
+  from_dict: bare,
+  from_dict_auto: (dict) => bare(dict).autoBatchSize(),
+  roll: (dict, { args: [shift, dim] }) => dict.roll(shift, dim),
+  flip: (dict, { args: [dim] }) => dict.flip(dim),
   select: (dict, { keys, strict }) => (strict === false ? SKIP : dict.select(keys.map(keyOf))),
   exclude: (dict, { keys }) => dict.exclude(keys.map(keyOf)),
   index: (dict, { index }) => (typeof index === 'string' ? dict.get(index) : dict.at(...indexOf(index))),
@@ -48,6 +71,14 @@ const MAKES = {
 
 /** Operations that change the dictionary itself. */
 const CHANGES = {
+  del: (dict, { key }) => removed(dict, key),
+  locked_set_new: (dict) => dict.lock().set('fresh', TensorDict.from()),
+  locked_set_existing: (dict) => dict.lock().set('a', TensorDict.from()),
+  locked_nested_set: (dict) => dict.lock().set(['b', 'fresh'], TensorDict.from()),
+  locked_del: (dict) => dict.lock().delete('a'),
+  locked_pop: (dict) => dict.lock().delete('a'),
+  locked_rename: (dict) => dict.lock().rename('a', 'z'),
+  locked_update: (dict) => dict.lock().update(TensorDict.from()),
   set: (dict, { key, value }) => dict.set(keyOf(key), entryOf(value, dict.batchSize)),
   setitem_key: (dict, { key, value }) => dict.set(keyOf(key), entryOf(value, dict.batchSize)),
   rename_key_: (dict, { old, new: key, kwargs }) =>
@@ -79,6 +110,15 @@ const STEPS = {
 /** Where Fulmar differs on purpose. */
 const RULES = [
   {
+    name: 'below a tensor there is nothing, and no error',
+    applies: ({ error }) => error?.msg.startsWith('Expected a TensorDictBase instance') === true,
+  },
+  {
+    name: 'JSON values are leaves',
+    applies: ({ topic, args }) =>
+      topic === 'keys' && args.kwargs.$dict.some(([name, on]) => name === 'leaves_only' && on),
+  },
+  {
     name: 'a batch without dimensions has none to index or to repeat',
     applies: ({ topic, input, args }) =>
       input?.$td.length === 0 &&
@@ -101,6 +141,30 @@ const RULES = [
 ]
 
 const SKIP = Symbol('no such operation')
+
+/** The same entries without batch sizes, as a Python dictionary gives them. */
+function bare(dict) {
+  const entries = TensorDict.from()
+  for (const key of dict.leafKeys()) entries.set(key, dict.get(key))
+  return entries
+}
+
+/** The entry at `key`, or what Fulmar says of a missing one. */
+function found(dict, key) {
+  return dict.get(keyOf(key)) ?? dict.tensor(keyOf(key))
+}
+
+/** Without the entry at `key`, or what Fulmar says of a missing one. */
+function removed(dict, key) {
+  found(dict, key)
+  dict.delete(keyOf(key))
+}
+
+function keysOf(dict, { include_nested: nested = false, leaves_only: leaves = false, ...others }) {
+  if (Object.keys(others).length > 0) return SKIP
+  if (!nested) return dict.keys().filter((name) => !leaves || !(dict.get([name]) instanceof TensorDict))
+  return (leaves ? dict.leafKeys() : dict.nestedKeys()).map((path) => (path.length === 1 ? path[0] : path))
+}
 
 /** What Python has and JSON or Fulmar has not. */
 class Foreign extends Error {}
@@ -132,7 +196,7 @@ function ofOperation({ topic, input, args, ok, error, input_after: after }) {
   if (got.error !== undefined) return `must succeed: ${got.error.message}`
   const same = ok?.$same === true || topic in CHANGES
   const want = topic in CHANGES ? (after ?? input) : same ? input : ok
-  return differenceOf(plain(topic in CHANGES ? dict : got.value), wanted(want))
+  return differenceOf(plain(topic in CHANGES ? dict : got.value, dict?.batchSize), wanted(want))
 }
 
 function ofProgram({ input, steps, final }) {
@@ -166,14 +230,20 @@ function show(value) {
 }
 
 function wanted(value) {
-  if (typeof value === 'boolean') return value
-  return value?.$tuple ? value.$tuple.map((part) => plain(dictOf(part))) : plain(dictOf(value))
+  if (value === null || typeof value !== 'object') return value
+  if (Array.isArray(value)) return value.map(wanted)
+  if (value.$tuple?.every((part) => typeof part === 'string')) return value.$tuple
+  if (value.$tuple) return value.$tuple.map((part) => plain(dictOf(part)))
+  return plain(value.$td ? dictOf(value) : entryOf(value, value.b ?? []), value.b)
 }
 
-/** A dictionary, or several, as plain objects. */
-function plain(dict) {
-  if (typeof dict === 'boolean') return dict
-  if (Array.isArray(dict)) return dict.map(plain)
+/** A dictionary, or several, an entry of a batch of `batchSize`, or what JSON says, as plain objects. */
+function plain(dict, batchSize = []) {
+  if (dict === null || typeof dict !== 'object') return dict
+  if (Array.isArray(dict)) return dict.map((part) => plain(part))
+  if (dict instanceof Tensor) return [dict.dtype, [...dict.shape], [...dict.data]]
+  if (dict instanceof NonTensorData) return spread(dict.value, batchSize)
+  if (dict instanceof NonTensorStack) return dict.values
   const entries = dict.keys().map((name) => {
     const entry = dict.get([name])
     if (entry instanceof TensorDict) return [name, plain(entry)]
