@@ -474,7 +474,7 @@ impl ReplayBuffer {
 
     pub(crate) fn draw(&mut self, count: Option<usize>) -> Result<Sampled> {
         let Some(count) = count.or(self.options.batch_size) else {
-            let detail = "batch_size must be given, here or to the buffer: got none";
+            let detail = "a batch size must be given, here or to the buffer: got none";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         };
         self.catch_up()?;
@@ -495,7 +495,11 @@ impl ReplayBuffer {
         if self.options.write_info {
             self.put_index(&mut items, &sampled.rows)?;
             for key in info.leaf_keys() {
-                items.set(key.clone(), info.entry(key)?.clone())?;
+                let entry = match info.entry(key.clone())? {
+                    Entry::Tensor(said) => spread(said, items.batch_size())?.into(),
+                    other => other.clone(),
+                };
+                items.set(key, entry)?;
             }
         }
         Ok(Batch { items, rows: sampled.rows, info })
@@ -561,16 +565,7 @@ impl ReplayBuffer {
         }
         let width = if rank > 1 { vec![rank] } else { Vec::new() };
         let index = Tensor::from_vec(&[&[rows.len()][..], &width].concat(), index)?;
-        let rest = items.batch_size().get(1..).unwrap_or_default().to_vec();
-        let mut lead = vec![rows.len()];
-        let mut spread = index;
-        for (at, len) in rest.iter().enumerate() {
-            spread = spread.unsqueeze(at + 1)?;
-            lead.push(*len);
-            spread = spread.expand(&[&lead[..], &width].concat())?;
-        }
-        let spread = if rest.is_empty() { spread } else { spread.contiguous() };
-        items.set("index", spread)
+        items.set("index", spread(&index, items.batch_size())?)
     }
 
     /// Where `row` lies in each dimension of the storage.
@@ -678,4 +673,18 @@ impl ReplayBuffer {
         }
         Ok(())
     }
+}
+
+/// What is said of each row, `[rows, ..]`, for all elements of rows that are batches themselves: `[rows, elements.., ..]`.
+fn spread(said: &Tensor, batch_size: &[usize]) -> Result<Tensor> {
+    let elements = batch_size.get(1..).unwrap_or_default();
+    if elements.is_empty() {
+        return Ok(said.clone());
+    }
+    let features = said.shape().get(1..).unwrap_or_default();
+    let mut wide = said.clone();
+    for at in 1..=elements.len() {
+        wide = wide.unsqueeze(at)?;
+    }
+    Ok(wide.expand(&[batch_size, features].concat())?.contiguous())
 }

@@ -254,14 +254,14 @@ export class ReplayBuffer {
     return this.#forward(dictAround(() => this.#native.call((buffer) => buffer.at(indexJson(index)))))
   }
 
-  /** Writes over the items at an index, in place. @throws {FulmarError} As {@link TensorDict.setAt}. */
+  /** Writes over the items at an index, in place; new leaves are zero elsewhere. @throws {FulmarError} As {@link TensorDict.setAt}. */
   setAt(index: readonly BatchIndex[], items: TensorDict): void {
     const written = this.#inverted(items)
     if (!written) return
     this.#native.call((buffer) => withRawDict(written, (dict) => buffer.setAt(indexJson(index), dict)))
   }
 
-  /** Writes over one leaf of the items at an index, in place; a new leaf is zero elsewhere. */
+  /** Writes over one leaf of the items at an index, in place. @throws {FulmarError} `UNKNOWN_NAME` if no such tensor is stored. */
   setKeyAt(key: TensorKey, value: Tensor, index: readonly BatchIndex[]): void {
     const path = pathOf(key)
     this.#native.call((buffer) =>
@@ -286,7 +286,8 @@ export class ReplayBuffer {
 
   /** How often each row was rewritten, -1 if never written, out of range or not tracked. */
   generationsOf(index: Iterable<number>): number[] {
-    return this.#native.call((buffer) => [...buffer.generationsOf(indices(index))])
+    const rows = Array.from(index, (row) => (row < 0 ? -1 : row))
+    return this.#native.call((buffer) => [...buffer.generationsOf(indices(rows))])
   }
 
   /**

@@ -502,6 +502,22 @@ fn buffers_do_what_the_golden_rows_say() {
 }
 
 #[test]
+fn what_is_said_of_a_row_stands_at_all_elements_of_an_item_that_is_a_batch() {
+    let sampler = SamplerOptions::Prioritized { priorities: PrioritizedOptions::default() };
+    let options = ReplayBufferOptions { sampler, seed: 1, ..Default::default() };
+    let mut buffer = ReplayBuffer::new(Box::new(ListStorage::new(5).unwrap()), options).unwrap();
+    let mut items = TensorDict::new(&[3, 2]).unwrap();
+    let errors = fulmar_tensor::Tensor::from_vec(&[3, 2], vec![1.0_f32, 2.0, 1.0, 4.0, 1.0, 8.0]).unwrap();
+    items.set("td_error", errors).unwrap();
+    buffer.extend(&items).unwrap();
+    let batch = buffer.sample(Some(7)).unwrap();
+    assert_eq!(batch.items.batch_size(), [7, 2]);
+    let weights = batch.info.tensor("priority_weight").unwrap().to_vec::<f32>().unwrap();
+    let spread = batch.items.tensor("priority_weight").unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(spread, weights.iter().flat_map(|weight| [*weight; 2]).collect::<Vec<_>>());
+}
+
+#[test]
 fn buffers_of_one_storage_learn_of_each_others_writes() {
     for row in rows("buffer_ops").iter().filter(|row| row["topic"] == "shared_storage") {
         let priorities = PrioritizedOptions { alpha: 1.0, beta: 1.0, ..Default::default() };

@@ -1,0 +1,68 @@
+import { expect } from 'vitest'
+import { type BatchIndex, Tensor, TensorDict } from '../../src/tensor/index.js'
+
+/** Items that are told apart by a number. */
+export function numbered(...ids: number[]): TensorDict {
+  return TensorDict.from({ id: Tensor.from(ids) }, { batchSize: [ids.length] })
+}
+
+/** The numbers of {@link numbered} items, in their order. */
+export function idsOf(items: TensorDict): number[] {
+  using ids = items.tensor('id')
+  return Array.from(ids.data as Float32Array)
+}
+
+/** Consecutive steps of episodes of these lengths: `episode`, `step`, and whether a step is the last at `['next', 'done']`. */
+export function episodes(...lengths: number[]): TensorDict {
+  const steps = lengths.flatMap((length, episode) =>
+    Array.from({ length }, (_, step) => ({ episode, step, done: Number(step === length - 1) })),
+  )
+  const whole = (name: 'episode' | 'step') =>
+    Tensor.from(BigInt64Array.from(steps, (step) => BigInt(step[name])))
+  const done = Tensor.from(
+    Uint8Array.from(steps, (step) => step.done),
+    {
+      shape: [steps.length, 1],
+      dtype: 'bool',
+    },
+  )
+  return TensorDict.from(
+    { episode: whole('episode'), step: whole('step') },
+    { batchSize: [steps.length] },
+  ).set(['next', 'done'], done)
+}
+
+/** The elements of a leaf, as numbers. */
+export function numbersOf(dict: TensorDict, key: string | readonly string[]): number[] {
+  using tensor = dict.tensor(key)
+  return Array.from(tensor.data as ArrayLike<number | bigint>, Number)
+}
+
+export const ALL: readonly BatchIndex[] = [{}]
+
+/**
+ * Holds draws of kinds to their probabilities: nothing impossible, and a chi-square below its 0.999 quantile. Kinds that are
+ * expected fewer than five times count as one.
+ */
+export function expectDrawn(draws: readonly number[], probabilities: readonly number[]): void {
+  const total = probabilities.reduce((sum, one) => sum + one, 0)
+  const classes: { got: number; expected: number }[] = []
+  const rare = { got: 0, expected: 0 }
+  for (const [kind, probability] of probabilities.entries()) {
+    const got = draws.filter((draw) => draw === kind).length
+    const expected = (probability / total) * draws.length
+    expect(expected > 0 || got === 0, `kind ${kind} is impossible`).toBe(true)
+    if (expected >= 5) classes.push({ got, expected })
+    else {
+      rare.got += got
+      rare.expected += expected
+    }
+  }
+  if (rare.expected >= 5) classes.push(rare)
+  const chiSquare = classes.reduce((sum, { got, expected }) => sum + (got - expected) ** 2 / expected, 0)
+  const freedom = classes.length - 1
+  if (freedom === 0) return
+  // Wilson and Hilferty's approximation of the quantile.
+  const spread = 2 / (9 * freedom)
+  expect(chiSquare).toBeLessThan(freedom * (1 - spread + 3.0902 * Math.sqrt(spread)) ** 3)
+}
