@@ -6,7 +6,17 @@ import { pathOf } from '../tensor/tensor-dict.js'
 
 let describe: (unit: SampleUnit) => object
 
-/** Expands drawn rows to what a batch holds: give one of its classes to a {@link ReplayBuffer}. */
+/**
+ * Expands drawn rows to what a batch holds: give one of its classes to a {@link ReplayBuffer}.
+ *
+ * @example
+ * ```ts
+ * import { SampleUnit, Sequence, Transition } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.ok(new Transition() instanceof SampleUnit && new Sequence({ length: 4 }) instanceof SampleUnit)
+ * ```
+ */
 export abstract class SampleUnit {
   readonly #options: object
 

@@ -17,6 +17,18 @@ let attach: (sampler: Sampler, owner: SamplerOwner) => void
 
 /**
  * Draws rows of one buffer: give one of its classes to a {@link ReplayBuffer}. Its draws are fixed by the buffer's seed.
+ *
+ * @example
+ * ```ts
+ * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const sampler = new SamplerWithoutReplacement()
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(2), sampler })
+ * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2]) }, { batchSize: [2] }))
+ * buffer.sample(2)
+ * assert.ok(sampler.ranOut)
+ * ```
  */
 export abstract class Sampler {
   readonly #options: object
@@ -134,7 +146,7 @@ export interface PrioritizedSamplerOptions {
   readonly alpha?: number
   /** Exponent of the weights, >= 0; at 0 all are 1. @default 0.9 */
   readonly beta?: number
-  /** Added to each priority, >= 0. @default 1e-8 */
+  /** Added to each priority, >= 0; at 0 a priority of 0 keeps batches from being drawn. @default 1e-8 */
   readonly eps?: number
   /** Whether new items take the largest priority of the rows there are, not of all that ever were. @default false */
   readonly maxPriorityWithinBuffer?: boolean
@@ -144,7 +156,7 @@ const PRIORITIES = ['alpha', 'beta', 'eps', 'maxPriorityWithinBuffer'] as const
 
 /** A sampler whose exponents can be changed, by a schedule for example. */
 abstract class Weighted extends Sampler {
-  /** Exponent of the priorities. Setting it costs O(rows). */
+  /** Exponent of the priorities. Setting it costs O(rows); one of 0 has forgotten them: after it all count as 1. */
   get alpha(): number {
     return this.owner().parameter('alpha')
   }
@@ -432,7 +444,8 @@ function slicesOf(options: SliceSamplerOptions): object {
 
 const spanOf = (span: Span) => (typeof span === 'number' ? { upTo: span } : span ? 'any' : 'none')
 
-function trajectoriesOf({ trajKey, endKeys }: TrajectoryOptions): object {
+/** Where items say it, for the core. */
+export function trajectoriesOf({ trajKey, endKeys }: TrajectoryOptions): object {
   return {
     ...(trajKey !== undefined && { idKey: pathOf(trajKey) }),
     ...(endKeys && { endKeys: endKeys.map(pathOf) }),

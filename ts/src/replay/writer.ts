@@ -6,7 +6,17 @@ import { pathOf } from '../tensor/tensor-dict.js'
 
 let describe: (writer: Writer) => object
 
-/** Chooses the rows of new items: give one of its classes to a {@link ReplayBuffer}. */
+/**
+ * Chooses the rows of new items: give one of its classes to a {@link ReplayBuffer}.
+ *
+ * @example
+ * ```ts
+ * import { RoundRobinWriter, TensorDictMaxValueWriter, Writer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.ok(new RoundRobinWriter() instanceof Writer && new TensorDictMaxValueWriter() instanceof Writer)
+ * ```
+ */
 export abstract class Writer {
   readonly #options: object
 
