@@ -86,7 +86,7 @@ export interface LazyTensorStorageOptions {
    * @default none
    */
   readonly lanes?: readonly number[]
-  /** The most bytes to take, from 1. @default 64 GiB */
+  /** The most bytes to take. @default 64 GiB */
   readonly bytesMax?: number
 }
 
@@ -111,7 +111,9 @@ export class LazyTensorStorage extends Storage {
     checkKnownKeys('options', options, ['lanes', 'bytesMax'])
     const { lanes = [], bytesMax } = options
     const lanesTotal = lanes.reduce((product, lane) => product * lane, 1)
-    super(created({ kind: 'lazyTensor', shape: [Math.ceil(maxSize / lanesTotal), ...lanes], bytesMax }))
+    // Only a whole number is rounded up; the core refuses others by name.
+    const time = Number.isInteger(maxSize) ? Math.ceil(maxSize / lanesTotal) : maxSize
+    super(created({ kind: 'lazyTensor', shape: [time, ...lanes], bytesMax }))
   }
 }
 
