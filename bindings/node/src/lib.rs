@@ -17,3 +17,4 @@ mod template;
 mod tensor;
 mod text;
 mod tokenizer;
+mod transform;

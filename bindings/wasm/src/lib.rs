@@ -12,3 +12,4 @@ mod spec;
 mod template;
 mod tensor;
 mod tokenizer;
+mod transform;

@@ -461,6 +461,30 @@ export interface RawSpecs {
   readonly TensorSpecList: { empty(): RawTensorSpecList }
 }
 
+// transform
+
+/** Transforms that run one after another. */
+export interface RawTransforms extends RawOwner {
+  push(other: RawTransforms): void
+  forward(dict: RawTensorDict): RawTensorDict
+  inverse(dict: RawTensorDict): RawTensorDict | null | undefined
+  flush(): RawTensorDict | null | undefined
+  clear(): void
+  state(): RawTensorDict
+  loadState(state: RawTensorDict): void
+  setPolicyVersion(version: number): void
+}
+
+export interface RawTrajectorySplit extends RawOwner {
+  padded(dict: RawTensorDict): RawTensorDict
+  ragged(dict: RawTensorDict): RawTensorDict
+}
+
+export interface RawTransformRoom {
+  readonly Transforms: { create(transformsJson: string): RawTransforms }
+  readonly TrajectorySplit: { create(optionsJson: string): RawTrajectorySplit }
+}
+
 // replay
 
 /** Where the items of buffers lie. Rows are doubles. */
@@ -510,6 +534,7 @@ export interface RawReplayBuffer extends RawOwner {
   ): string
   readAll(end: number | undefined): RawTensorDict
   writeAll(items: RawTensorDict, end: number | undefined): void
+  query(predicateJson: string, trajectoriesJson: string): RawTensorDictList
   parameter(name: string): number
   setParameter(name: string, value: number): void
   ranOut(): boolean
@@ -518,11 +543,52 @@ export interface RawReplayBuffer extends RawOwner {
   restore(state: RawReplayState): void
 }
 
+export interface RawReplayBufferList extends RawOwner {
+  push(buffer: RawReplayBuffer): void
+  ensemble(optionsJson: string): RawReplayBufferEnsemble
+}
+
+export interface RawReplayBufferEnsemble extends RawOwner {
+  sample(count: number | undefined): RawEnsembleBatch
+  at(indexJson: string): RawTensorDict
+  /** Buffer and row of each item, one after the other. */
+  extend(items: RawTensorDict): Float64Array
+}
+
+export interface RawEnsembleBatch extends RawOwner {
+  items(): RawTensorDict
+  bufferIds(): Float64Array
+  part(at: number): RawReplayBatch
+}
+
+export interface RawHindsight extends RawOwner {
+  check(items: RawTensorDict): void
+  extend(rows: Float64Array, items: RawTensorDict): void
+  relabel(buffer: RawReplayBuffer, batch: RawReplayBatch): number
+  setRewards(batch: RawReplayBatch, count: number, rewards: RawTensor): void
+  clear(): void
+}
+
+export interface RawRateLimiter extends RawOwner {
+  sample(count: number): void
+  insert(count: number): void
+  remove(count: number): void
+  counts(): Float64Array
+}
+
+export interface RawParameterScheduler extends RawOwner {
+  step(buffer: RawReplayBuffer): void
+}
+
 export interface RawReplay {
   readonly Storage: { create(optionsJson: string): RawStorage; over(items: RawTensorDict): RawStorage }
   readonly ReplayBatch: { empty(): RawReplayBatch }
   readonly ReplayState: { of(partsJson: string, items: RawTensorDictList): RawReplayState }
   readonly ReplayBuffer: { create(storage: RawStorage, optionsJson: string): RawReplayBuffer }
+  readonly ReplayBufferList: { empty(): RawReplayBufferList }
+  readonly Hindsight: { create(buffer: RawReplayBuffer, optionsJson: string, seed: number): RawHindsight }
+  readonly RateLimiter: { create(optionsJson: string): RawRateLimiter }
+  readonly ParameterScheduler: { create(optionsJson: string): RawParameterScheduler }
 }
 
 // objective
@@ -601,6 +667,7 @@ export interface Raw
     RawTensors,
     RawSpecs,
     RawReplay,
+    RawTransformRoom,
     RawObjective,
     RawTokenizers,
     RawChat {}

@@ -1,0 +1,12 @@
+//! The face of `fulmar-transform`: transforms, and the cutting of steps into trajectories.
+//!
+//! The table of classes and methods is `bindings/faces/transform.rs`, the same for Node.
+
+use std::cell::RefCell;
+
+use wasm_bindgen::prelude::*;
+
+use crate::error::{Result, guard};
+use crate::tensor::{Share, TensorDict, face};
+
+include!("../../faces/transform.rs");

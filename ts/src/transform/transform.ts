@@ -1,0 +1,145 @@
+/** What every transform can be asked. */
+
+import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { type RawTransforms, raw } from '../native/index.js'
+import type { TensorDict, TensorKey } from '../tensor/index.js'
+import { dictAround, pathOf, withRawDict } from '../tensor/tensor-dict.js'
+
+/** One name, or a list of names and paths: `['a', ['next', 'b']]` are the entries `a` and `b` of `next`. */
+export type TransformKeys = string | readonly TensorKey[]
+
+/** Options of transforms that put what they make of some entries in their place or elsewhere. */
+export interface MappedKeys {
+  /** Which entries. */
+  readonly inKeys?: TransformKeys
+  /** Where to, as many. @default in place */
+  readonly outKeys?: TransformKeys
+}
+
+// Doors to the private parts, for this room only.
+let unwrap: (transform: Transform) => Handle<RawTransforms>
+let prepare: (transform: Transform) => void
+
+/**
+ * Changes dictionaries on their way into a buffer, `inverse`, and out of it, `forward`; what it does not change it hands on.
+ * Its classes go into the `transforms` of a buffer, or stand for themselves. What came in stays as it was. Dispose it, declare
+ * it with `using`, or leave it to the collector.
+ *
+ * @example
+ * ```ts
+ * import { SignTransform, Tensor, TensorDict, Transform } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const batch = TensorDict.from({ reward: Tensor.from([-3]) })
+ * const read = (transform: Transform) => transform.forward(batch).tensor('reward').data[0]
+ * assert.equal(read(new SignTransform()), -1)
+ * assert.deepEqual(new SignTransform().inverse(batch)?.tensor('reward').data, Float32Array.of(-3))
+ * ```
+ */
+export abstract class Transform {
+  readonly #native: Handle<RawTransforms>
+  readonly #beforeUse: ((transform: Transform) => void) | undefined
+
+  /** @internal */
+  protected constructor(make: () => RawTransforms, beforeUse?: (transform: Transform) => void) {
+    this.#native = new Handle(new.target.name, make)
+    this.#beforeUse = beforeUse
+    // So that they can be taken out of the object, as `batches.map(transform.forward)` does.
+    this.forward = this.forward.bind(this)
+    this.inverse = this.inverse.bind(this)
+  }
+
+  static {
+    unwrap = (transform) => transform.#native
+    prepare = (transform) => transform.#beforeUse?.(transform)
+  }
+
+  /** What a reader gets for a batch. @throws {FulmarError} `CLOSED` once disposed; those of the class. */
+  forward(batch: TensorDict): TensorDict {
+    prepare(this)
+    return dictAround(() => this.#native.call((raw) => withRawDict(batch, (dict) => raw.forward(dict))))
+  }
+
+  /**
+   * What is stored for items that are written; `undefined` if all of them are held back for later.
+   * @throws {FulmarError} Those of {@link Transform.forward}; then nothing has been held back.
+   */
+  inverse(items: TensorDict): TensorDict | undefined {
+    prepare(this)
+    return dictOr(this.#native.call((raw) => withRawDict(items, (dict) => raw.inverse(dict))))
+  }
+
+  /** What was held back, now that nothing more comes; `undefined` if nothing was. Nothing is held afterwards. */
+  flush(): TensorDict | undefined {
+    prepare(this)
+    return dictOr(this.#native.call((raw) => raw.flush()))
+  }
+
+  /** Forgets what was held back. */
+  clear(): void {
+    this.#native.call((raw) => raw.clear())
+  }
+
+  /** What {@link Transform.loadStateDict} needs to go on from here; empty if that is nothing. */
+  stateDict(): TensorDict {
+    return dictAround(() => this.#native.call((raw) => raw.state()))
+  }
+
+  /**
+   * Goes on where a state was taken from a transform with the same options.
+   * @throws {FulmarError} `UNKNOWN_NAME`, `INCOMPATIBLE` or `SHAPE_MISMATCH` if it is not such a state; then nothing has changed.
+   */
+  loadStateDict(state: TensorDict): void {
+    this.#native.call((raw) => withRawDict(state, (dict) => raw.loadState(dict)))
+  }
+
+  /** Says which version of the policy is in use, an integer from 0; filters by age listen. */
+  setPolicyVersion(version: number): void {
+    this.#native.call((raw) => raw.setPolicyVersion(version))
+  }
+
+  /** Gives the native memory back. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+}
+
+/** Does what must be done before a transform is used by another one. */
+export const prepareTransform = (transform: Transform): void => prepare(transform)
+
+/** Calls `body` with the raw transforms. */
+export function withRawTransform<R>(transform: Transform, body: (raw: RawTransforms) => R): R {
+  return unwrap(transform).call(body)
+}
+
+/** The raw transform of that type. */
+export function rawTransform(type: string, options: object): RawTransforms {
+  // The type is not the caller's to choose.
+  checkKnownKeys(
+    'options',
+    options,
+    Object.keys(Object(options)).filter((name) => name !== 'type'),
+  )
+  return call(() => raw.Transforms.create(JSON.stringify([{ ...plainOptions(options), type }])))
+}
+
+/** Options as the core reads them: each key a list of names. @throws {FulmarError} `NON_FINITE` for such a number. */
+export function plainOptions(options: object): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(options).map(([name, value]) => [name, plain(name, value)]))
+}
+
+function plain(name: string, value: unknown): unknown {
+  if (typeof value === 'string' || Array.isArray(value)) {
+    if (/keys(Inv)?$/i.test(name)) return typeof value === 'string' ? [[value]] : value.map(pathOf)
+    if (/(key(Out)?|prefix)$/i.test(name)) return pathOf(value)
+  }
+  // JSON would say null, which means that nothing was told.
+  if (typeof value === 'number' && !Number.isFinite(value)) {
+    throw new FulmarError('NON_FINITE', `${name} must be finite: got ${value}`)
+  }
+  return value
+}
+
+function dictOr(dict: ReturnType<RawTransforms['flush']>): TensorDict | undefined {
+  return dict ? dictAround(() => dict) : undefined
+}
