@@ -1,11 +1,11 @@
 // The face of `fulmar-replay`, once for Node and for WebAssembly: each includes this table into its own `replay.rs`, see
 // `bindings/faces/tensor.rs`. Parts and their states cross as JSON, rows as doubles, -1 for an item that was not kept.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use fulmar::core::{Result as CoreResult, integer_from_f64, options_from_json};
+use fulmar::core::{Error, ErrorKind, Result as CoreResult, integer_from_f64, options_from_json};
 use fulmar::core::{index_from_f64 as index, indices_from_f64 as indices};
-use fulmar::replay::{self, ConditionalUpdate, ReplayBufferState, SharedStorage, Storage as _, StorageOptions};
+use fulmar::replay::{
+    self, Batch, ConditionalUpdate, EnsembleOptions, ReplayBufferState, SharedReplayBuffer, SharedStorage, Storage as _, StorageOptions,
+};
 use fulmar::tensor::{Index, Key};
 use serde_json::json;
 
@@ -49,12 +49,12 @@ face! {
 
 face! {
     /// Items that were drawn.
-    ReplayBatch(replay::Batch)
+    ReplayBatch(Batch)
     make {
         /// No items: memory to draw into.
         fn empty as empty() {{
             let none = fulmar::tensor::TensorDict::new(&[0])?;
-            Ok(replay::Batch { items: none.clone(), rows: Vec::new(), info: none })
+            Ok(Batch { items: none.clone(), rows: Vec::new(), info: none })
         }}
     }
     call {
@@ -69,75 +69,78 @@ face! {
 
 face! {
     /// A storage, a writer, a sampler and a sample unit.
-    ReplayBuffer(Buffer)
+    ReplayBuffer(SharedReplayBuffer)
     make {
         /// A buffer over a storage.
         fn create as create(storage: &Storage, options: String) {{
             let options = options_from_json("options", &options)?;
-            Ok(Buffer::new(replay::ReplayBuffer::new(Box::new(storage.share()?), options)?))
+            SharedReplayBuffer::over(storage.share()?, options)
         }}
     }
     call {
         /// How many rows can be drawn.
-        fn count as count() -> (f64) { |buffer| CoreResult::Ok(buffer.lock().len() as f64) }
+        fn count as count() -> (f64) { |buffer| CoreResult::Ok(buffer.len() as f64) }
         /// Figures, as JSON.
-        fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.lock().stats()).to_string()) }
+        fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.stats()).to_string()) }
         /// Writes one item; its row.
         fn add as add(item: &TensorDict) -> (f64) {
-            item = item.share()? => |buffer| CoreResult::Ok(buffer.lock().add(&item)?.map_or(-1.0, |row| row as f64))
+            item = item.share()? => |buffer| CoreResult::Ok(number(buffer.with(|buffer| buffer.add(&item))?))
         }
         /// Writes items; their rows.
         fn extend as extend(items: &TensorDict, prioritized: bool) -> (Float64Array) {
             items = items.share()? => |buffer| {
-                let mut buffer = buffer.lock();
-                let rows =
-                    if prioritized { buffer.extend(&items)? } else { buffer.extend_without_priorities(&items)? };
-                CoreResult::Ok(rows.into_iter().map(|row| row.map_or(-1.0, |row| row as f64)).collect::<Vec<_>>())
+                let rows = if prioritized {
+                    buffer.extend(&items)?
+                } else {
+                    buffer.with(|buffer| buffer.extend_without_priorities(&items))?
+                };
+                CoreResult::Ok(rows.into_iter().map(number).collect::<Vec<_>>())
             }
         }
         /// Draws a batch.
         fn sample as sample(count: Option<f64>) -> (ReplayBatch) {
-            |buffer| buffer.lock().sample(count.map(|count| index("count", count)).transpose()?)
+            |buffer| buffer.sample(count.map(|count| index("count", count)).transpose()?)
         }
         /// Draws a batch into the memory of another.
         fn sample_into as sampleInto(count: Option<f64>, out: &ReplayBatch) -> (()) {
             |buffer| {
                 let count = count.map(|count| index("count", count)).transpose()?;
-                out.lend(|out| buffer.lock().sample_into(count, out))
+                out.lend(|out| buffer.with(|buffer| buffer.sample_into(count, out)))
             }
         }
         /// The batch of given rows.
-        fn batch_of as batchOf(rows: &[f64]) -> (ReplayBatch) { |buffer| buffer.lock().batch_of(&indices("rows", rows)?) }
+        fn batch_of as batchOf(rows: &[f64]) -> (ReplayBatch) { |buffer| buffer.with(|buffer| buffer.batch_of(&indices("rows", rows)?)) }
         /// Items by index.
         fn at as at(at: String) -> (TensorDict) {
-            |buffer| buffer.lock().at(&options_from_json::<Vec<Index>>("index", &at)?)
+            |buffer| buffer.with(|buffer| buffer.at(&options_from_json::<Vec<Index>>("index", &at)?))
         }
         /// Writes over items by index.
         fn set_at as setAt(at: String, items: &TensorDict) -> (()) {
             items = items.share()? =>
-                |buffer| buffer.lock().set_at(&options_from_json::<Vec<Index>>("index", &at)?, &items)
+                |buffer| buffer.with(|buffer| buffer.set_at(&options_from_json::<Vec<Index>>("index", &at)?, &items))
         }
         /// Writes over one leaf of items by index.
         fn set_key_at as setKeyAt(path: Vec<String>, value: &Tensor, at: String) -> (()) {
             value = value.share()? => |buffer| {
                 let at = options_from_json::<Vec<Index>>("index", &at)?;
-                buffer.lock().set_key_at(&Key::from(path), &value, &at)
+                buffer.with(|buffer| buffer.set_key_at(&Key::from(path), &value, &at))
             }
         }
         /// Sets priorities.
         fn update_priority as updatePriority(rows: &[f64], priorities: &[f32]) -> (()) {
-            |buffer| buffer.lock().update_priority(&signed("index", rows)?, priorities)
+            |buffer| buffer.update_priority(&signed("index", rows)?, priorities)
         }
         /// Sets the priorities that a batch holds.
         fn update_tensor_dict_priority as updateTensorDictPriority(batch: &TensorDict) -> (()) {
-            batch = batch.share()? => |buffer| buffer.lock().update_tensordict_priority(&batch)
+            batch = batch.share()? => |buffer| buffer.with(|buffer| buffer.update_tensordict_priority(&batch))
         }
         /// Tells the sampler of rows that were written in another way.
-        fn mark_update as markUpdate(rows: &[f64]) -> (()) { |buffer| buffer.lock().mark_update(&indices("index", rows)?) }
+        fn mark_update as markUpdate(rows: &[f64]) -> (()) { |buffer| buffer.with(|buffer| buffer.mark_update(&indices("index", rows)?)) }
         /// How often rows were rewritten.
         fn generations_of as generationsOf(rows: &[f64]) -> (Float64Array) {
             |buffer| {
-                let generations = buffer.lock().generations_of(&signed("index", rows)?);
+                let rows = signed("index", rows)?;
+                let generations = buffer.with(|buffer| buffer.generations_of(&rows));
                 CoreResult::Ok(generations.into_iter().map(|count| count as f64).collect::<Vec<_>>())
             }
         }
@@ -151,38 +154,189 @@ face! {
                 let versions = if key.path().is_empty() { None } else { Some((&key, versions.as_slice())) };
                 let update =
                     ConditionalUpdate { rows: &rows, generations: &generations, patch: &patch, versions, require_newer };
-                let result = buffer.lock().update_if_present(&update)?;
+                let result = buffer.with(|buffer| buffer.update_if_present(&update))?;
                 CoreResult::Ok(json!({ "updated": result.updated, "versionRejected": result.version_rejected }).to_string())
             }
         }
         /// The first items, or all.
         fn read_all as readAll(end: Option<f64>) -> (TensorDict) {
-            |buffer| buffer.lock().read_all_in_order(end.map(|end| index("end", end)).transpose()?)
+            |buffer| buffer.with(|buffer| buffer.read_all_in_order(end.map(|end| index("end", end)).transpose()?))
         }
         /// Writes over the first items, or all.
         fn write_all as writeAll(items: &TensorDict, end: Option<f64>) -> (()) {
             items = items.share()? =>
-                |buffer| buffer.lock().write_all(&items, end.map(|end| index("end", end)).transpose()?)
+                |buffer| buffer.with(|buffer| buffer.write_all(&items, end.map(|end| index("end", end)).transpose()?))
+        }
+        /// The trajectories that satisfy a predicate; all for JSON `null`.
+        fn query as query(predicate: String, trajectories: String) -> (TensorDictList) {
+            |buffer| {
+                let predicate: Option<replay::TrajectoryPredicate> = options_from_json("predicate", &predicate)?;
+                let keys = options_from_json("trajectories", &trajectories)?;
+                buffer.with(|buffer| buffer.query(predicate.as_ref(), &keys))
+            }
         }
         /// A parameter of the sampler.
-        fn parameter as parameter(name: String) -> (f64) { |buffer| buffer.lock().sampler().parameter(&name) }
+        fn parameter as parameter(name: String) -> (f64) { |buffer| buffer.with(|buffer| buffer.sampler().parameter(&name)) }
         /// Changes one.
         fn set_parameter as setParameter(name: String, value: f64) -> (()) {
-            |buffer| buffer.lock().sampler_mut().set_parameter(&name, value)
+            |buffer| buffer.with(|buffer| buffer.sampler_mut().set_parameter(&name, value))
         }
         /// Whether the last draw ended an epoch.
-        fn ran_out as ranOut() -> (bool) { |buffer| CoreResult::Ok(buffer.lock().ran_out()) }
+        fn ran_out as ranOut() -> (bool) { |buffer| CoreResult::Ok(buffer.with(|buffer| buffer.ran_out())) }
         /// Empties every row.
         fn clear as clear(keeps_count: bool) -> (()) {
             |buffer| {
-                buffer.lock().clear(keeps_count);
+                buffer.clear(keeps_count);
                 CoreResult::Ok(())
             }
         }
         /// All that must be kept to go on.
-        fn state as state() -> (ReplayState) { |buffer| buffer.lock().state() }
+        fn state as state() -> (ReplayState) { |buffer| buffer.state() }
         /// Goes on where a state was taken.
-        fn restore as restore(state: &ReplayState) -> (()) { state = state.share()? => |buffer| buffer.lock().restore(&state) }
+        fn restore as restore(state: &ReplayState) -> (()) { state = state.share()? => |buffer| buffer.with(|buffer| buffer.restore(&state)) }
+    }
+}
+
+face! {
+    /// Buffers on their way into an ensemble.
+    ReplayBufferList(Vec<SharedReplayBuffer>)
+    make {
+        /// No buffers.
+        fn empty as empty() { Ok(Vec::new()) }
+    }
+    call {
+        /// Appends one.
+        fn push as push(buffer: &ReplayBuffer) -> (()) {
+            buffer = buffer.share()? => |list| {
+                list.push(buffer);
+                CoreResult::Ok(())
+            }
+        }
+        /// The ensemble of them.
+        fn ensemble as ensemble(options: String) -> (ReplayBufferEnsemble) {
+            |list| replay::ReplayBufferEnsemble::new(list.clone(), options_from_json::<EnsembleOptions>("options", &options)?)
+        }
+    }
+}
+
+face! {
+    /// Several buffers drawn from as one.
+    ReplayBufferEnsemble(replay::ReplayBufferEnsemble)
+    make {}
+    call {
+        /// Draws a batch, `[buffers drawn, rows of each]`.
+        fn sample as sample(count: Option<f64>) -> (EnsembleBatch) {
+            |ensemble| ensemble.sample(count.map(|count| index("count", count)).transpose()?)
+        }
+        /// Items by index, of every buffer.
+        fn at as at(at: String) -> (TensorDict) { |ensemble| ensemble.at(&options_from_json::<Vec<Index>>("index", &at)?) }
+        /// Writes items to the buffers that they name: the buffer and the row of each, one after the other.
+        fn extend as extend(items: &TensorDict) -> (Float64Array) {
+            items = items.share()? => |ensemble| {
+                let taken = ensemble.extend(&items)?;
+                CoreResult::Ok(taken.into_iter().flat_map(|(id, row)| [id as f64, number(row)]).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+face! {
+    /// A batch of several buffers.
+    EnsembleBatch(replay::EnsembleBatch)
+    make {}
+    call {
+        /// The items.
+        fn items as items() -> (TensorDict) { |batch| CoreResult::Ok(batch.items.clone()) }
+        /// Which buffer each part comes from.
+        fn buffer_ids as bufferIds() -> (Float64Array) {
+            |batch| Ok(batch.buffer_ids.iter().map(|id| *id as f64).collect::<Vec<_>>())
+        }
+        /// One part.
+        fn part as part(at: f64) -> (ReplayBatch) {
+            |batch| {
+                let none = || Error::new(ErrorKind::OutOfRange, format!("part must be < {}: got {at}", batch.parts.len()));
+                batch.parts.get(index("part", at)?).cloned().ok_or_else(none)
+            }
+        }
+    }
+}
+
+face! {
+    /// What relabels the batches of a buffer with goals that were achieved.
+    Hindsight(replay::Hindsight)
+    make {
+        /// For an empty buffer.
+        fn create as create(buffer: &ReplayBuffer, options: String, seed: f64) {{
+            let (options, seed) = (options_from_json("options", &options)?, integer_from_f64("seed", seed)?);
+            buffer.share()?.with(|buffer| replay::Hindsight::new(buffer, options, seed))
+        }}
+    }
+    call {
+        /// Refuses items that do not say where episodes end.
+        fn check as check(items: &TensorDict) -> (()) { items = items.share()? => |hindsight| hindsight.check(&items) }
+        /// Takes note of what was written.
+        fn extend as extend(rows: &[f64], items: &TensorDict) -> (()) {
+            items = items.share()? => |hindsight| {
+                let rows: Vec<Option<usize>> =
+                    signed("rows", rows)?.into_iter().map(|row| usize::try_from(row).ok()).collect();
+                hindsight.extend(&rows, &items)
+            }
+        }
+        /// Writes other goals to the first rows of a batch; how many.
+        fn relabel as relabel(buffer: &ReplayBuffer, batch: &ReplayBatch) -> (f64) {
+            buffer = buffer.share()? => |hindsight| {
+                let count = batch.lend(|batch| buffer.with(|buffer| hindsight.relabel(buffer, batch)))?;
+                CoreResult::Ok(count as f64)
+            }
+        }
+        /// Writes the rewards of relabelled rows.
+        fn set_rewards as setRewards(batch: &ReplayBatch, count: f64, rewards: &Tensor) -> (()) {
+            rewards = rewards.share()? =>
+                |hindsight| batch.lend(|batch| hindsight.set_rewards(batch, index("count", count)?, &rewards))
+        }
+        /// Forgets every row.
+        fn clear as clear() -> (()) {
+            |hindsight| {
+                hindsight.clear();
+                CoreResult::Ok(())
+            }
+        }
+    }
+}
+
+face! {
+    /// How many samples may be drawn for each insert.
+    RateLimiter(replay::RateLimiter)
+    make {
+        /// A limiter that has counted nothing.
+        fn create as create(options: String) { replay::RateLimiter::new(options_from_json("limiter", &options)?) }
+    }
+    call {
+        /// Counts samples, or refuses them.
+        fn sample as sample(count: f64) -> (()) { |limiter| limiter.sample(integer_from_f64("count", count)?) }
+        /// Counts inserts, or refuses them.
+        fn insert as insert(count: f64) -> (()) { |limiter| limiter.insert(integer_from_f64("count", count)?) }
+        /// Counts deletes.
+        fn remove as remove(count: f64) -> (()) { |limiter| limiter.delete(integer_from_f64("count", count)?) }
+        /// Inserts, samples and deletes.
+        fn counts as counts() -> (Float64Array) { |limiter| CoreResult::Ok(limiter.counts().map(|count| count as f64).to_vec()) }
+    }
+}
+
+face! {
+    /// A parameter of a sampler on a schedule.
+    ParameterScheduler(replay::ParameterScheduler)
+    make {
+        /// The scheduler that options describe.
+        fn create as create(options: String) {
+            options_from_json::<replay::ParameterScheduler>("scheduler", &options)
+        }
+    }
+    call {
+        /// Takes a step.
+        fn step as step(buffer: &ReplayBuffer) -> (()) {
+            buffer = buffer.share()? => |scheduler| buffer.with(|buffer| scheduler.step(buffer.sampler_mut()))
+        }
     }
 }
 
@@ -203,18 +357,9 @@ face! {
     }
 }
 
-/// One buffer, shared by the objects that stand for it.
-#[derive(Clone)]
-pub struct Buffer(Arc<Mutex<replay::ReplayBuffer>>);
-
-impl Buffer {
-    fn new(buffer: replay::ReplayBuffer) -> Self {
-        Self(Arc::new(Mutex::new(buffer)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, replay::ReplayBuffer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A row, -1 for none.
+fn number(row: Option<usize>) -> f64 {
+    row.map_or(-1.0, |row| row as f64)
 }
 
 /// Rows, -1 for none.

@@ -5,7 +5,7 @@ use fulmar_tensor::{Index, Key, TensorDict};
 use serde::{Deserialize, Serialize};
 
 use crate::read::{count_of, integers};
-use crate::{Batch, ReplayBuffer};
+use crate::{Batch, ReplayBuffer, SharedReplayBuffer};
 
 /// Where items say to which buffer of an ensemble they go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,11 +50,11 @@ pub struct EnsembleBatch {
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{EnsembleOptions, ListStorage, ReplayBuffer, ReplayBufferEnsemble};
+/// use fulmar_replay::{EnsembleOptions, ListStorage, ReplayBufferEnsemble, SharedReplayBuffer};
 /// use fulmar_tensor::TensorDict;
 /// let mut buffers = Vec::new();
 /// for _ in 0..2 {
-///     let mut buffer = ReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default())?;
+///     let buffer = SharedReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default())?;
 ///     buffer.extend(&TensorDict::new(&[3])?)?;
 ///     buffers.push(buffer);
 /// }
@@ -63,9 +63,9 @@ pub struct EnsembleBatch {
 /// assert_eq!((batch.items.batch_size(), batch.buffer_ids), (&[2, 3][..], vec![0, 1]));
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ReplayBufferEnsemble {
-    buffers: Vec<ReplayBuffer>,
+    buffers: Vec<SharedReplayBuffer>,
     options: EnsembleOptions,
     /// The probability that a draw takes this buffer or one before it.
     through: Vec<f64>,
@@ -78,7 +78,7 @@ impl ReplayBufferEnsemble {
     /// # Errors
     /// `Empty` without buffers; `ShapeMismatch` unless there is one probability a buffer; `OutOfRange` if they are no numbers
     /// >= 0 of which one is above, or no buffers are to be drawn; `Incompatible` if there are and all buffers are drawn.
-    pub fn new(buffers: Vec<ReplayBuffer>, options: EnsembleOptions) -> Result<Self> {
+    pub fn new(buffers: Vec<SharedReplayBuffer>, options: EnsembleOptions) -> Result<Self> {
         let count = buffers.len();
         if count == 0 {
             return Err(Error::new(ErrorKind::Empty, "an ensemble must have a buffer: got none"));
@@ -114,19 +114,8 @@ impl ReplayBufferEnsemble {
 
     /// The buffers.
     #[must_use]
-    pub fn buffers(&self) -> &[ReplayBuffer] {
+    pub fn buffers(&self) -> &[SharedReplayBuffer] {
         &self.buffers
-    }
-
-    /// One buffer, for what concerns it alone.
-    ///
-    /// # Errors
-    /// `OutOfRange` if there is none.
-    pub fn buffer_mut(&mut self, id: usize) -> Result<&mut ReplayBuffer> {
-        let count = self.buffers.len();
-        self.buffers
-            .get_mut(id)
-            .ok_or_else(|| Error::new(ErrorKind::OutOfRange, format!("buffer must be < {count}: got {id}")))
     }
 
     /// Draws a batch of `count` rows, in equal parts.
@@ -160,7 +149,11 @@ impl ReplayBufferEnsemble {
     /// # Errors
     /// Those of [`ReplayBuffer::at`]; what keeps the parts from being one batch.
     pub fn at(&self, index: &[Index]) -> Result<TensorDict> {
-        let parts = self.buffers.iter().map(|buffer| buffer.at(index)).collect::<Result<Vec<_>>>()?;
+        let parts = self
+            .buffers
+            .iter()
+            .map(|buffer| buffer.with(|buffer| buffer.at(index)))
+            .collect::<Result<Vec<_>>>()?;
         TensorDict::stack(&parts, 0)
     }
 
@@ -266,21 +259,21 @@ impl ReplayBufferEnsemble {
 ///
 /// # Examples
 /// ```
-/// use fulmar_replay::{ListStorage, OfflineToOnline, ReplayBuffer};
+/// use fulmar_replay::{ListStorage, OfflineToOnline, SharedReplayBuffer};
 /// use fulmar_tensor::TensorDict;
-/// let buffer = || ReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default());
-/// let (mut offline, mut online) = (buffer()?, buffer()?);
+/// let buffer = || SharedReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default());
+/// let (offline, online) = (buffer()?, buffer()?);
 /// offline.extend(&TensorDict::new(&[4])?)?;
-/// let mut both = OfflineToOnline::new(offline, online, 0.25)?;
+/// let mut both = OfflineToOnline::new(offline, online.clone(), 0.25)?;
 /// assert_eq!(both.sample(8)?.1, 8);
-/// both.online_mut().extend(&TensorDict::new(&[1])?)?;
+/// online.extend(&TensorDict::new(&[1])?)?;
 /// assert_eq!(both.sample(8)?.1, 2);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct OfflineToOnline {
-    offline: ReplayBuffer,
-    online: ReplayBuffer,
+    offline: SharedReplayBuffer,
+    online: SharedReplayBuffer,
     initial: f64,
     fraction: f64,
 }
@@ -290,7 +283,11 @@ impl OfflineToOnline {
     ///
     /// # Errors
     /// `OutOfRange` if the fraction is not between 0 and 1.
-    pub fn new(offline: ReplayBuffer, online: ReplayBuffer, offline_fraction: f64) -> Result<Self> {
+    pub fn new(
+        offline: SharedReplayBuffer,
+        online: SharedReplayBuffer,
+        offline_fraction: f64,
+    ) -> Result<Self> {
         if !(offline_fraction > 0.0 && offline_fraction < 1.0) {
             let detail = format!("offline_fraction must be between 0 and 1: got {offline_fraction}");
             return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -300,13 +297,14 @@ impl OfflineToOnline {
 
     /// The offline data.
     #[must_use]
-    pub const fn offline(&self) -> &ReplayBuffer {
+    pub const fn offline(&self) -> &SharedReplayBuffer {
         &self.offline
     }
 
-    /// The online data, to be written.
-    pub const fn online_mut(&mut self) -> &mut ReplayBuffer {
-        &mut self.online
+    /// The online data.
+    #[must_use]
+    pub const fn online(&self) -> &SharedReplayBuffer {
+        &self.online
     }
 
     /// The part of a batch that is offline data.

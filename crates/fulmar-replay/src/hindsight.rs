@@ -108,15 +108,13 @@ pub type RewardFunction = Box<dyn Fn(&TensorDict) -> Result<Tensor> + Send>;
 /// ```
 pub struct HindsightReplayBuffer {
     buffer: ReplayBuffer,
-    options: HindsightOptions,
+    hindsight: Hindsight,
     reward: RewardFunction,
-    index: TrajectoryIndex,
-    rng: Rng,
 }
 
 impl std::fmt::Debug for HindsightReplayBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HindsightReplayBuffer").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("HindsightReplayBuffer").field("hindsight", &self.hindsight).finish_non_exhaustive()
     }
 }
 
@@ -131,18 +129,8 @@ impl HindsightReplayBuffer {
         reward: RewardFunction,
         seed: u64,
     ) -> Result<Self> {
-        if !(0.0..=1.0).contains(&options.her_ratio) {
-            let detail = format!("her_ratio must be in 0..=1: got {}", options.her_ratio);
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
-        let shape = buffer.storage().shape();
-        if shape.len() != 1 || !buffer.storage().is_empty() {
-            let detail =
-                format!("the buffer must be empty and of one dimension to be relabelled: got {shape:?}");
-            return Err(Error::new(ErrorKind::Incompatible, detail));
-        }
-        let index = TrajectoryIndex::new(shape[0])?;
-        Ok(Self { buffer, options, reward, index, rng: Rng::new(seed).stream("hindsight") })
+        let hindsight = Hindsight::new(&buffer, options, seed)?;
+        Ok(Self { buffer, hindsight, reward })
     }
 
     /// The buffer below.
@@ -157,14 +145,9 @@ impl HindsightReplayBuffer {
     /// Those of [`ReplayBuffer::extend`]; `UnknownName` if items do not say where episodes end; `Incompatible` if the writer is no
     /// ring.
     pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
-        let steps = self.options.trajectories.read(items)?;
+        self.hindsight.check(items)?;
         let rows = self.buffer.extend(items)?;
-        let kept: Vec<usize> = rows.iter().copied().flatten().collect();
-        check_follows(&self.index, &kept)?;
-        match steps {
-            Steps::Ids(id_t) => self.index.extend_ids(&id_t),
-            Steps::Ends(end_t) => self.index.extend(&end_t),
-        }
+        self.hindsight.extend(&rows, items)?;
         Ok(rows)
     }
 
@@ -190,27 +173,100 @@ impl HindsightReplayBuffer {
     /// The episode that `row` belongs to, and how many of its steps come before; `None` if none is there.
     #[must_use]
     pub fn episode_of(&self, row: usize) -> Option<(Trajectory, usize)> {
-        self.index.at(row)
+        self.hindsight.index.at(row)
     }
 
     /// Empties the buffer.
     pub fn clear(&mut self) {
         self.buffer.clear(false);
-        self.index.clear();
+        self.hindsight.clear();
     }
 
     fn relabelled(&mut self, mut batch: Batch) -> Result<Batch> {
+        let count = self.hindsight.relabel(&self.buffer, &mut batch)?;
+        if count > 0 {
+            let rewards = (self.reward)(&batch.items.slice(0..count)?)?;
+            self.hindsight.set_rewards(&mut batch, count, &rewards)?;
+        }
+        Ok(batch)
+    }
+}
+
+/// What relabels batches of one buffer, whose rewards another computes: [`HindsightReplayBuffer`] in its steps.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{Hindsight, ReplayBuffer, TensorStorage};
+/// let buffer = ReplayBuffer::new(Box::new(TensorStorage::new(&[4])?), Default::default())?;
+/// assert!(Hindsight::new(&buffer, Default::default(), 7).is_ok());
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Hindsight {
+    options: HindsightOptions,
+    index: TrajectoryIndex,
+    rng: Rng,
+}
+
+impl Hindsight {
+    /// What relabels the batches of `buffer`, which is empty; `seed` fixes the goals.
+    ///
+    /// # Errors
+    /// Those of [`HindsightReplayBuffer::new`].
+    pub fn new(buffer: &ReplayBuffer, options: HindsightOptions, seed: u64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&options.her_ratio) {
+            let detail = format!("her_ratio must be in 0..=1: got {}", options.her_ratio);
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        }
+        let shape = buffer.storage().shape();
+        if shape.len() != 1 || !buffer.storage().is_empty() {
+            let detail =
+                format!("the buffer must be empty and of one dimension to be relabelled: got {shape:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let index = TrajectoryIndex::new(shape[0])?;
+        Ok(Self { options, index, rng: Rng::new(seed).stream("hindsight") })
+    }
+
+    /// Refuses items that do not say where episodes end.
+    ///
+    /// # Errors
+    /// `UnknownName` for them.
+    pub fn check(&self, items: &TensorDict) -> Result<()> {
+        self.options.trajectories.read(items).map(|_| ())
+    }
+
+    /// Takes note that `items` were written to `rows`.
+    ///
+    /// # Errors
+    /// Those of [`Hindsight::check`]; `Incompatible` if the rows do not follow those written last.
+    pub fn extend(&mut self, rows: &[Option<usize>], items: &TensorDict) -> Result<()> {
+        let kept: Vec<usize> = rows.iter().copied().flatten().collect();
+        check_follows(&self.index, &kept)?;
+        match self.options.trajectories.read(items)? {
+            Steps::Ids(id_t) => self.index.extend_ids(&id_t),
+            Steps::Ends(end_t) => self.index.extend(&end_t),
+        }
+        Ok(())
+    }
+
+    /// Writes other goals to the first rows of a batch of `buffer`; how many. Their rewards are those of the old goals still.
+    ///
+    /// # Errors
+    /// `UnknownName`, naming it, if a goal or reward is not stored.
+    pub fn relabel(&mut self, buffer: &ReplayBuffer, batch: &mut Batch) -> Result<usize> {
         let achieved = Key::from([&["next".to_owned()], self.options.achieved_goal_key.path()].concat());
         for key in [&achieved, &self.options.goal_key, &self.options.reward_key] {
             batch.items.tensor(key.clone())?;
         }
         let count = (batch.rows.len() as f64 * self.options.her_ratio) as usize;
         if count == 0 {
-            return Ok(batch);
+            return Ok(0);
         }
+        let len = buffer.storage().len();
         let sources =
-            batch.rows[..count].iter().map(|row| self.source_of(*row)).collect::<Result<Vec<_>>>()?;
-        let goals = self.buffer.storage().get(&sources)?.tensor(achieved)?.clone();
+            batch.rows[..count].iter().map(|row| self.source_of(*row, len)).collect::<Result<Vec<_>>>()?;
+        let goals = buffer.storage().get(&sources)?.tensor(achieved)?.clone();
         let first = [Index::from(0..count as i64)];
         let goal = &self.options.goal_key;
         let next = Key::from([&["next".to_owned()], goal.path()].concat());
@@ -218,14 +274,25 @@ impl HindsightReplayBuffer {
         if batch.items.get(next.clone()).is_some() {
             batch.items.write_at(next, &first, &goals)?;
         }
-        let rewards = (self.reward)(&batch.items.slice(0..count)?)?;
-        let stored = batch.items.tensor(self.options.reward_key.clone())?.shape()[1..].to_vec();
-        let rewards = rewards.reshape(&[&[count], &stored[..]].concat())?;
-        batch.items.write_at(self.options.reward_key.clone(), &first, &rewards)?;
-        Ok(batch)
+        Ok(count)
     }
 
-    fn source_of(&mut self, row: usize) -> Result<usize> {
+    /// Writes the rewards of the first `count` rows, in the shape of those stored.
+    ///
+    /// # Errors
+    /// `UnknownName` if no rewards are stored, `ShapeMismatch` or `Incompatible` if these are not like them.
+    pub fn set_rewards(&self, batch: &mut Batch, count: usize, rewards: &Tensor) -> Result<()> {
+        let stored = batch.items.tensor(self.options.reward_key.clone())?.shape()[1..].to_vec();
+        let rewards = rewards.reshape(&[&[count], &stored[..]].concat())?;
+        batch.items.write_at(self.options.reward_key.clone(), &[Index::from(0..count as i64)], &rewards)
+    }
+
+    /// Forgets every row.
+    pub fn clear(&mut self) {
+        self.index.clear();
+    }
+
+    fn source_of(&mut self, row: usize, len: usize) -> Result<usize> {
         let uniform = self.rng.uniform_f64();
         let Some((episode, before)) = self.index.at(row) else {
             let detail = format!("row must hold a step to be relabelled: got {row}");
@@ -233,7 +300,7 @@ impl HindsightReplayBuffer {
         };
         match self.options.strategy.source(before, episode.len, uniform) {
             Some(step) => Ok((episode.start + step) % self.index.capacity()),
-            None => Ok(self.rng.below(self.buffer.storage().len() as u64)? as usize),
+            None => Ok(self.rng.below(len as u64)? as usize),
         }
     }
 }

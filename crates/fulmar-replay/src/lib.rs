@@ -41,7 +41,7 @@ pub use buffer::{
 };
 pub use check::check_storage;
 pub use ensemble::{EnsembleBatch, EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing};
-pub use hindsight::{HindsightOptions, HindsightReplayBuffer, HindsightStrategy, RewardFunction};
+pub use hindsight::{Hindsight, HindsightOptions, HindsightReplayBuffer, HindsightStrategy, RewardFunction};
 pub use priority_tree::{PriorityTree, PriorityTreeState};
 pub use query::{Comparand, Comparison, TrajectoryPredicate, TrajectoryReduction, TrajectoryValue};
 pub use rate_limiter::{RateLimiter, RateLimiterOptions};

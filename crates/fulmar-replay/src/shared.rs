@@ -49,7 +49,14 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::new`].
     pub fn new(storage: Box<dyn Storage>, options: ReplayBufferOptions) -> Result<Self> {
-        let storage = SharedStorage::new(storage);
+        Self::over(SharedStorage::new(storage), options)
+    }
+
+    /// The first handle to a buffer over a storage that others may write to as well.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::new`].
+    pub fn over(storage: SharedStorage, options: ReplayBufferOptions) -> Result<Self> {
         let buffer = ReplayBuffer::new(Box::new(storage.clone()), options)?;
         Ok(Self { parts: Arc::new(Mutex::new(buffer)), storage })
     }

@@ -1,4 +1,32 @@
-export * from './replay-buffer.js'
+export {
+  type EnsembleBatch,
+  type EnsembleRow,
+  type OfflineToOnlineOptions,
+  OfflineToOnlineReplayBuffer,
+  prefillReplayBuffer,
+  ReplayBufferEnsemble,
+  type ReplayBufferEnsembleOptions,
+} from './ensemble.js'
+export { HERReplayBuffer, type HERReplayBufferOptions } from './her.js'
+export { type TrajectoryNumber, type TrajectoryPredicate, type TrajectoryReduction, traj } from './query.js'
+export { RateLimiter, type RateLimiterOptions, type WaitOptions } from './rate-limiter.js'
+export {
+  BatchMemory,
+  type BufferTransform,
+  type ConditionalUpdate,
+  type ConditionalUpdateResult,
+  PrioritizedReplayBuffer,
+  type PrioritizedReplayBufferOptions,
+  type ReplayBatch,
+  ReplayBuffer,
+  type ReplayBufferOptions,
+  type ReplayBufferState,
+  type ReplayBufferStats,
+  TensorDictPrioritizedReplayBuffer,
+  type TensorDictPrioritizedReplayBufferOptions,
+  TensorDictReplayBuffer,
+  type TensorDictReplayBufferOptions,
+} from './replay-buffer.js'
 export {
   SampleUnit,
   Sequence,
@@ -29,6 +57,16 @@ export {
   type StreamingSliceSamplerOptions,
   type TrajectoryOptions,
 } from './sampler.js'
+export {
+  LambdaScheduler,
+  LinearScheduler,
+  type LinearSchedulerOptions,
+  type ParameterScheduler,
+  type ScheduleBounds,
+  SchedulerList,
+  StepScheduler,
+  type StepSchedulerOptions,
+} from './scheduler.js'
 export {
   CompressedListStorage,
   type CompressedListStorageOptions,

@@ -13,6 +13,7 @@ import {
   withRawDict,
   withRawDicts,
 } from '../tensor/tensor-dict.js'
+import type { TrajectoryPredicate } from './query.js'
 import { type SampleUnit, unitOptions } from './sample-unit.js'
 import {
   attachSampler,
@@ -21,6 +22,8 @@ import {
   RandomSampler,
   type Sampler,
   samplerOptions,
+  type TrajectoryOptions,
+  trajectoriesOf,
 } from './sampler.js'
 import { ListStorage, type Storage, withRawStorage } from './storage.js'
 import { type Writer, writerOptions } from './writer.js'
@@ -123,6 +126,9 @@ export interface BufferKind {
   readonly reduction?: string
 }
 
+// The door to the private part, for what stands beside buffers.
+let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
+
 /**
  * Keeps items, dictionaries of tensors, and draws batches of them. Writes and draws cost what they copy; nothing per item
  * crosses into JavaScript. Dispose it, declare it with `using`, or leave it to the collector.
@@ -149,6 +155,10 @@ export class ReplayBuffer {
   readonly #batchSize: number | undefined
   /** Where the items lie. */
   readonly storage: Storage
+
+  static {
+    unwrap = (buffer) => buffer.#native
+  }
 
   /**
    * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `INCOMPATIBLE` if another buffer has the sampler, or it cannot
@@ -229,6 +239,17 @@ export class ReplayBuffer {
   /** As {@link ReplayBuffer.sample}, with the rows and what is said of them. */
   sampleWithInfo(count?: number): ReplayBatch {
     return this.#transformed(this.#native.call((buffer) => buffer.sample(count)))
+  }
+
+  /**
+   * The trajectories that satisfy a predicate, from the oldest, each `[steps]`; all without one.
+   * @throws {FulmarError} `UNKNOWN_NAME` if a key is missing; `MALFORMED` if the predicate is none.
+   */
+  query(predicate?: TrajectoryPredicate, options: TrajectoryOptions = {}): TensorDict[] {
+    checkKnownKeys('options', options, ['trajKey', 'endKeys'])
+    const json = JSON.stringify(predicate ?? null)
+    const keys = JSON.stringify(trajectoriesOf(options))
+    return dictsOf(this.#native.call((buffer) => buffer.query(json, keys)))
   }
 
   /**
@@ -388,8 +409,14 @@ export class ReplayBuffer {
     return this.#native.call(body)
   }
 
+  /** What a drawn batch becomes before the transforms. @internal */
+  protected drawn(batch: RawReplayBatch): RawReplayBatch {
+    return batch
+  }
+
   #transformed(batch: RawReplayBatch): ReplayBatch {
     try {
+      this.drawn(batch)
       const items = dictAround(() => call(() => batch.items()))
       const info = dictAround(() => call(() => batch.info()))
       return { items: this.#forward(items), index: [...call(() => batch.rows())], info }
@@ -409,6 +436,11 @@ export class ReplayBuffer {
     }
     return written
   }
+}
+
+/** Calls `body` with the raw buffer. */
+export function withRawBuffer<R>(buffer: ReplayBuffer, body: (raw: RawReplayBuffer) => R): R {
+  return unwrap(buffer).call(body)
 }
 
 /**

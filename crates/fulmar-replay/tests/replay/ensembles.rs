@@ -2,7 +2,7 @@
 
 use fulmar_core::ErrorKind;
 use fulmar_replay::{
-    EnsembleOptions, OfflineToOnline, ReplayBuffer, ReplayBufferEnsemble, Routing, TensorStorage,
+    EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing, SharedReplayBuffer, TensorStorage,
 };
 use fulmar_tensor::{Tensor, TensorDict};
 use serde_json::Value;
@@ -10,9 +10,10 @@ use serde_json::Value;
 use crate::golden_dicts::{assert_dict, dict, items_of_index, key};
 use crate::golden_rows::{assert_drawn, index, list, numbers, rows};
 
-fn buffer(capacity: usize, values: &[i64]) -> ReplayBuffer {
-    let mut buffer =
-        ReplayBuffer::new(Box::new(TensorStorage::new(&[capacity]).unwrap()), Default::default()).unwrap();
+fn buffer(capacity: usize, values: &[i64]) -> SharedReplayBuffer {
+    let buffer =
+        SharedReplayBuffer::new(Box::new(TensorStorage::new(&[capacity]).unwrap()), Default::default())
+            .unwrap();
     if !values.is_empty() {
         let mut items = TensorDict::new(&[values.len()]).unwrap();
         items.set("x", Tensor::from_slice(&[values.len()], values).unwrap()).unwrap();
@@ -79,7 +80,11 @@ fn ensembles_draw_and_read_as_in_the_golden_rows() {
                     let rest =
                         pair.map_or_else(|| vec![fulmar_tensor::Index::ALL], |pair| items_of_index(&pair[1]));
                     let got = match first.as_u64() {
-                        Some(id) => ensemble.buffer_mut(id as usize).and_then(|buffer| buffer.at(&rest)),
+                        Some(id) => {
+                            let none = || fulmar_core::Error::new(ErrorKind::OutOfRange, "no such buffer");
+                            let one = ensemble.buffers().get(id as usize).ok_or_else(none);
+                            one.and_then(|buffer| buffer.with(|buffer| buffer.at(&rest)))
+                        }
                         None => ensemble.at(&rest),
                     };
                     assert_eq!(got.is_err(), failed, "{what}");
@@ -118,10 +123,18 @@ fn items_are_routed_as_in_the_golden_rows() {
             }
             for (buffer, member) in ensemble.buffers().iter().zip(list(&op["members"])) {
                 assert_eq!(buffer.len(), index(&member["len"]), "{what}");
-                assert_eq!(buffer.writer().cursor(), index(&member["cursor"]), "{what}");
+                assert_eq!(
+                    buffer.with(|buffer| buffer.writer().cursor()),
+                    index(&member["cursor"]),
+                    "{what}"
+                );
                 assert_eq!(buffer.stats().write_count, member["write_count"].as_u64().unwrap(), "{what}");
                 if !member["contents"].is_null() {
-                    assert_dict(&what, &buffer.read_all_in_order(None).unwrap(), dict(&member["contents"]));
+                    assert_dict(
+                        &what,
+                        &buffer.with(|buffer| buffer.read_all_in_order(None)).unwrap(),
+                        dict(&member["contents"]),
+                    );
                 }
             }
             compared += 1;
@@ -152,7 +165,8 @@ fn a_buffer_without_mass_is_never_drawn() {
 fn the_offline_part_is_exact_and_shrinks() {
     let mut both = OfflineToOnline::new(buffer(4, &[1, 1]), buffer(4, &[]), 0.3).unwrap();
     assert_eq!(both.sample(10).unwrap().1, 10);
-    both.online_mut().prefill(&buffer(4, &[2, 3, 4]), None, 2).unwrap();
+    let source = buffer(4, &[2, 3, 4]);
+    both.online().with(|online| source.with(|source| online.prefill(source, None, 2))).unwrap();
     let (items, offline) = both.sample(10).unwrap();
     let values = items.tensor("x").unwrap().to_vec::<i64>().unwrap();
     assert_eq!((offline, values.iter().filter(|value| **value == 1).count()), (3, 3));
@@ -165,7 +179,10 @@ fn the_offline_part_is_exact_and_shrinks() {
         assert!(OfflineToOnline::new(buffer(1, &[]), buffer(1, &[]), fraction).is_err());
     }
     assert_eq!(
-        buffer(1, &[]).prefill(&buffer(2, &[1]), Some(2), 1).unwrap_err().kind(),
+        buffer(1, &[])
+            .with(|online| buffer(2, &[1]).with(|source| online.prefill(source, Some(2), 1)))
+            .unwrap_err()
+            .kind(),
         ErrorKind::OutOfRange
     );
 }
