@@ -18,10 +18,12 @@
 
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
+import { replay } from './replay.mjs'
 import { specs } from './specs.mjs'
 import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
+import { transforms } from './transforms.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict, specs]
+export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict, specs, replay]

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { played } from './replay.mjs'
 import { answersOf } from './specs.mjs'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -79,6 +80,27 @@ const TOPICS = {
       construction: (row) => ({ ...row, build_error: { class: 'ValueError' } }),
     },
   },
+  replay: {
+    rows: () =>
+      rowsOf('replay/buffer_ops.jsonl').filter((line) => /"topic":"prioritized_reduction"/.test(line)),
+    alter: {
+      rows: (row) => changed(row, 'extend', (op) => ({ ...op, ok: { ...op.ok, d: op.ok.d.toReversed() } })),
+      contents: (row) =>
+        changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, contents: { $td: [1], k: {} } } })),
+      length: (row) => changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, len: 0 } })),
+      leaves: (row) =>
+        changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, sum_leaves: [0.5, 1, 1] } })),
+    },
+  },
+  transforms: {
+    rows: () => rowsOf('transform/transforms.jsonl').filter((line) => /"topic":"DensifyReward"/.test(line)),
+    alter: {
+      elements: (row) => ({ ...row, config: { $dict: [['discount', 0.1]] } }),
+      keys: (row) => ({ ...row, ok: { ...row.ok, k: {} } }),
+      dtype: (row) => ({ ...row, ok: JSON.parse(JSON.stringify(row.ok).replace('float32', 'float64')) }),
+      failure: ({ ok, ...row }) => ({ ...row, error: { msg: 'refused' } }),
+    },
+  },
   encode: {
     rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
     beside: ['tokenizer/wordpiece/tokenizer.json'],
@@ -117,6 +139,10 @@ const TOPICS = {
 }
 
 const one = (op) => ({ ...op, ok: { ...op.ok, d: op.ok.d.map(() => 1) } })
+const changed = (row, name, change) => ({
+  ...row,
+  ops: row.ops.map((op) => (op.op === name && op.ok ? change(op) : op)),
+})
 const refused = ({ ok, ...op }) => ({ ...op, error: { class: 'RuntimeError' } })
 
 for (const [topic, { rows, beside = [], alter }] of Object.entries(TOPICS)) {
@@ -150,6 +176,12 @@ test('no answer of a spec is lost to a decision', () => {
   const answers = rows.flatMap((row) => answersOf(row))
   const count = answers.filter((outcome) => outcome === undefined).length
   assert.ok(count >= 6_726, `${count} of ${answers.length} answers are as expected`)
+})
+
+test('no operation of a buffer is lost to a decision', () => {
+  const rows = rowsOf('replay/buffer_ops.jsonl').map((line) => JSON.parse(line))
+  const compared = rows.reduce((sum, row) => sum + played(row).compared, 0)
+  assert.ok(compared >= 965, `${compared} operations were compared`)
 })
 
 test('decisions and missing files are counted apart, with their reason', () => {

@@ -155,14 +155,17 @@ describe('TensorDictMaxValueWriter', () => {
     },
   )
 
-  it('needs a rank, and rows without lanes', () => {
+  it('needs a rank, and ranks lanes together', () => {
     const buffer = (storage: LazyTensorStorage) =>
-      new ReplayBuffer({ storage, writer: new TensorDictMaxValueWriter() })
+      new ReplayBuffer({ storage, writer: new TensorDictMaxValueWriter({ rankKey: 'id' }) })
     using plain = buffer(new LazyTensorStorage(2))
-    expect(codeOf(() => plain.extend(numbered(1)))).toBe('UNKNOWN_NAME')
+    const other = TensorDict.from({ other: Tensor.from([1]) }, { batchSize: [1] })
+    expect(codeOf(() => plain.extend(other))).toBe('UNKNOWN_NAME')
     expect(plain.length).toBe(0)
     using lanes = buffer(new LazyTensorStorage(4, { lanes: [2] }))
-    expect(() => lanes.extend(TensorDict.stack([numbered(1), numbered(2)]))).toThrow(/./)
+    const steps = TensorDict.stack([numbered(1, 2, 9), numbered(8, 2, 1)])
+    expect(lanes.extend(steps)).toEqual([0, 1, -1, -1, 2, 3])
+    expect(idsOf(lanes.at({}))).toEqual([1, 9, 8, 1])
   })
 })
 

@@ -1,0 +1,387 @@
+/**
+ * Compares whole replay buffers with what torchrl did, operation by operation: what a call answers, and what the buffer
+ * holds afterwards. Rows beside items are left aside; of a refusal only the fact counts.
+ */
+
+import { isDeepStrictEqual } from 'node:util'
+import {
+  CompressedListStorage,
+  ConsumingSampler,
+  ImmutableDatasetWriter,
+  LazyStackStorage,
+  LazyTensorStorage,
+  ListStorage,
+  PrioritizedSampler,
+  RandomSampler,
+  ReplayBuffer,
+  RoundRobinWriter,
+  SamplerWithoutReplacement,
+  Tensor,
+  TensorDict,
+  TensorDictMaxValueWriter,
+  TensorDictReplayBuffer,
+} from 'fulmar'
+import {
+  attempt,
+  decided,
+  dictIn,
+  elementsOf,
+  far,
+  given,
+  indexIn,
+  isKey,
+  isSame,
+  keyIn,
+  numbersIn,
+  partsOf,
+  range,
+  skipped,
+  tensorIn,
+} from './replay-rows.mjs'
+
+/** What is not one buffer of dictionaries. */
+const ABSENT = {
+  ensemble: 'ensembles',
+  ensemble_routed: 'ensembles',
+  pytree_payload: 'items that are no dictionaries',
+  list_payload: 'items that are no dictionaries',
+  string_payload: 'items that are no dictionaries',
+  her: 'relabelling',
+  her_cache: 'relabelling',
+}
+
+const TOPICS = new Set([
+  ...Object.keys(ABSENT),
+  ...['storage_x_writer', 'ring', 'errors', 'inplace', 'tensor_payload', 'ndim2', 'generations', 'max_value'],
+  ...['update_if_present', 'prioritized_reduction', 'prioritized_errors', 'consuming', 'schema_drift'],
+  'shared_storage',
+])
+
+export const replay = {
+  topic: 'replay',
+  matches: ({ topic, setup, strategy, capacity }) =>
+    (TOPICS.has(topic) || (topic === 'prioritized' && setup !== undefined)) &&
+    (setup !== undefined || strategy !== undefined || capacity !== undefined),
+  prepare: () => undefined,
+  check: ({ value: row }) => played(row).outcome,
+}
+
+/** The outcome of a row, and how many of its operations were compared. */
+export function played(row) {
+  if (ABSENT[row.topic]) return { outcome: skipped(ABSENT[row.topic]), compared: 0 }
+  if (row.topic === 'shared_storage') return { outcome: ofShared(row), compared: row.ops.length }
+  const player = playerOf(row)
+  const made = attempt(() => bufferOf(player))
+  if (made.error) {
+    return { outcome: row.build_error ? undefined : made.error.message, compared: 0 }
+  }
+  if (row.build_error) return { outcome: takenHere(row), compared: 0 }
+  player.buffer = made.value
+  let compared = 0
+  let outcome
+  for (const [at, op] of row.ops.entries()) {
+    const step = OPS[op.op](player, op)
+    const difference = typeof step === 'string' ? step : isLast(step) ? undefined : differenceOf(player, op)
+    if (difference !== undefined) return { outcome: `op ${at} ${op.op}: ${difference}`, compared }
+    if (step !== undefined) outcome ??= step.skipped ? skipped(step.skipped) : decided(step.rule)
+    if (isLast(step)) break
+    compared += 1
+    if (op.op === 'state_roundtrip' && op.state.max_size !== player.buffer.storage.maxSize) {
+      outcome ??= decided('a storage that is loaded keeps its capacity')
+      break
+    }
+  }
+  return { outcome, compared }
+}
+
+/** What is refused there when a buffer is made, and works here. */
+function takenHere({ setup }) {
+  if (setup.sampler?.drop_last) return decided('epochs without a last batch are cut by the size of each draw')
+  const isLanes = setup.storage.ndim === 2 && setup.writer?.cls === 'TensorDictMaxValueWriter'
+  return isLanes ? decided('lanes are ranked together') : 'the buffer must be refused'
+}
+
+/** Here it differs on purpose, and the state does not. */
+const differs = (rule) => ({ rule })
+/** Here it differs on purpose, and what follows is about another buffer. */
+const departs = (rule) => ({ rule, last: true })
+const isLast = (step) => step?.last === true
+
+function playerOf({ setup, ops }) {
+  // There the first write says how many lanes there are, here the storage does.
+  const lanes = setup.storage.ndim === 2 ? (ops[0]?.data?.$td?.[0] ?? 1) : undefined
+  return { setup, lanes, cls: setup.storage.cls, buffer: undefined }
+}
+
+function bufferOf({ setup, lanes, cls }) {
+  const { max_size: capacity } = setup.storage
+  const storages = {
+    ListStorage: () => new ListStorage(capacity),
+    LazyStackStorage: () => new LazyStackStorage(capacity),
+    CompressedListStorage: () => new CompressedListStorage(capacity),
+  }
+  const lazy = () => new LazyTensorStorage(capacity, lanes ? { lanes: [lanes] } : {})
+  const { priority_key: priorityKey } = setup
+  const isPlain = setup.buffer === 'ReplayBuffer'
+  return new (isPlain ? ReplayBuffer : TensorDictReplayBuffer)({
+    storage: (storages[cls] ?? lazy)(),
+    sampler: samplerOf(setup.sampler ?? {}),
+    writer: writerOf(setup.writer ?? {}),
+    ...given({ batchSize: setup.batch_size }),
+    ...(!isPlain && given({ priorityKey: keyIn(priorityKey), reduction: setup.sampler?.reduction })),
+  })
+}
+
+function samplerOf({ cls, alpha, beta, eps, max_priority_within_buffer: maxPriorityWithinBuffer }) {
+  if (cls === 'PrioritizedSampler')
+    return new PrioritizedSampler(given({ alpha, beta, eps, maxPriorityWithinBuffer }))
+  if (cls === 'ConsumingSampler') return new ConsumingSampler()
+  return cls === 'SamplerWithoutReplacement' ? new SamplerWithoutReplacement() : new RandomSampler()
+}
+
+function writerOf({ cls, rank_key: rankKey, reduction, track_generations: trackGenerations = false }) {
+  if (cls === 'TensorDictMaxValueWriter')
+    return new TensorDictMaxValueWriter(given({ rankKey: keyIn(rankKey), reduction }))
+  return cls === 'ImmutableDatasetWriter'
+    ? new ImmutableDatasetWriter()
+    : new RoundRobinWriter({ trackGenerations })
+}
+
+/** What each operation of a row answers: nothing as expected, a difference, or a rule. */
+const OPS = {
+  len: ({ buffer }, { ok }) => same(buffer.length, ok),
+  add: written,
+  extend: written,
+  get: got,
+  setitem: edited,
+  set_at_: edited,
+  set_: edited,
+  write_all: edited,
+  // The row does not say how many were asked for, only how many came.
+  read_all: ({ buffer }, { ok }) => items(buffer.readAllInOrder(ok.$td?.[0]), ok),
+  sample_size: ({ buffer }, { batch_size: count, ok, error }) => {
+    const { value, error: refusal } = attempt(() => buffer.sample(count ?? undefined))
+    if (count === 0) return refusal ? differs('a batch of nothing is an error') : 'must be refused'
+    if (refusal) return error ? undefined : refusal.message
+    return error ? 'must be refused' : same(value.batchSize[0], ok[0])
+  },
+  sample_index: ({ buffer, lanes, cls }, { index, ok, error }) => {
+    const dims = index.$tuple?.map(numbersIn)
+    const rows = dims ? dims[0].map((time, at) => time * lanes + dims[1][at]) : numbersIn(index)
+    const { value, error: refusal } = attempt(() => buffer.storage.get(rows))
+    if (refusal) return error ? undefined : refusal.message
+    if (error) return 'must be refused'
+    return cls === 'CompressedListStorage'
+      ? differs('compressed items come back as they were')
+      : items(value, ok)
+  },
+  stats: ({ buffer }, { ok }) => {
+    const want = Object.fromEntries(ok.$dict)
+    const { capacity, writeCount } = buffer.stats
+    return same([buffer.length, capacity, writeCount], [want.size, want.capacity, want.write_count])
+  },
+  empty: ({ buffer }, { kwargs, error }) => {
+    buffer.clear({ keepWriteCount: kwargs?.empty_write_count === false })
+    return error ? departs('an immutable buffer can be emptied') : undefined
+  },
+  state_roundtrip: (player, { error }) => {
+    const state = player.buffer.stateDict()
+    player.buffer = bufferOf(player)
+    player.buffer.loadStateDict(state)
+    if (player.buffer.stateDict().parts !== state.parts) return 'the state must come back'
+    return error ? differs('every writer has a state') : undefined
+  },
+  generations_of: ({ buffer }, { index, ok }) => same(buffer.generationsOf(numbersIn(index)), numbersIn(ok)),
+  update_priority: ({ buffer }, { index, priority, error }) =>
+    failed(() => buffer.updatePriority(numbersIn(index), numbersIn(priority)), error),
+  update_tensordict_priority: ({ buffer }, { data, error }) =>
+    failed(() => buffer.updateTensorDictPriority(dictIn(data)), error),
+  set_alpha: ({ buffer }, { value }) => {
+    buffer.sampler.alpha = value
+  },
+  update_if_present: updatedIfPresent,
+  write_at: () => ({ skipped: 'writes to given rows', last: true }),
+}
+
+function written({ buffer, setup, lanes }, { op, data, ok, error, kwargs }) {
+  const before = [buffer.stats.size, partsOf(buffer).writer]
+  const given = itemsOf(data, op)
+  const write = () => {
+    if (op === 'add') return [buffer.add(given)]
+    if (kwargs?.update_priority === undefined || kwargs.update_priority === null) return buffer.extend(given)
+    return buffer.extendWith(given, { updatePriority: kwargs.update_priority })
+  }
+  const { value: rows, error: refusal } = attempt(write)
+  if (refusal) {
+    const after = [buffer.stats.size, partsOf(buffer).writer]
+    if (!isDeepStrictEqual(after, before)) return `a write that fails must change nothing: ${refusal.message}`
+    if (given.batchSize.includes(0)) return differs('an empty write is an error')
+    if (error) return departs('a write that fails changes nothing')
+    return ['UNKNOWN_NAME', 'INCOMPATIBLE'].includes(refusal.code)
+      ? departs('leaves that are missing or too many are refused')
+      : refusal.message
+  }
+  if (error) return departs('what can be stored is stored')
+  const at = rows.flatMap((row) => (lanes && row >= 0 ? [Math.floor(row / lanes), row % lanes] : [row]))
+  const want = ok === null ? [-1] : numbersIn(ok)
+  if (setup.sampler?.cls === 'ConsumingSampler' && !isDeepStrictEqual(at, want))
+    return at.length === want.length ? departs('which rows are free is chance') : same(at, want)
+  return same(at, want)
+}
+
+function itemsOf(data, op) {
+  if (data.$td) return dictIn(data)
+  const value = tensorIn(data)
+  return TensorDict.from({ value }, { batchSize: op === 'add' ? [] : [value.shape[0]] })
+}
+
+function got({ buffer, cls }, { index, ok, error }) {
+  if (isKey(index)) return tensors(buffer.readAllInOrder().tensor(keyIn(index)), ok)
+  const { value, error: refusal } = attempt(() => buffer.at(...indexIn(index)))
+  if (error) {
+    if (refusal) return undefined
+    return error.msg.includes('bool') || value.batchSize.includes(0)
+      ? differs('nothing, and a mask, can be read from any storage')
+      : 'must be refused'
+  }
+  if (JSON.stringify(ok).includes('uninit')) return differs('memory that was not written is not shown')
+  const isList = cls === 'ListStorage' || cls === 'CompressedListStorage'
+  if (refusal?.code === 'UNKNOWN_NAME' && isList && '$lazy' in ok)
+    return differs('rows of a list that are read together are alike')
+  if (refusal) return refusal.message
+  if (ok.$t) return tensors(value.tensor('value'), ok)
+  // There, what was nested comes back as something else.
+  return cls === 'CompressedListStorage'
+    ? differs('compressed items come back as they were')
+    : items(value, ok)
+}
+
+function edited({ buffer, cls }, { op, data, index, key, value, kwargs, error, state }) {
+  if (op.startsWith('set_') && !value?.$t) return departs('values are tensors')
+  const before = buffer.stats.size
+  const edit = () => {
+    if (op === 'write_all') return buffer.writeAll(dictIn(data), kwargs?.end ?? undefined)
+    if (op === 'setitem') return buffer.setAt(indexIn(index), dictIn(data))
+    return buffer.setKeyAt(keyIn(key), tensorIn(value), op === 'set_' ? [{}] : indexIn(index))
+  }
+  const { error: refusal } = attempt(edit)
+  if (error) {
+    if (refusal) return undefined
+    return cls.includes('List') ? departs('lists can be edited too') : 'must be refused'
+  }
+  if (before === 0 || state.len !== before)
+    return refusal || buffer.stats.size === before ? departs('an edit does not append') : 'must not append'
+  if (refusal) return refusal.message
+  if (cls.includes('List') || cls === 'LazyStackStorage')
+    return departs('an edit keeps the leaves that it does not name')
+  return cls === 'LazyMemmapStorage' && op === 'write_all'
+    ? departs('a leaf can be added to any storage')
+    : undefined
+}
+
+function updatedIfPresent({ buffer, cls }, { kwargs, ok, error }) {
+  const { version_key: versionKey, version, require_newer: requireNewer = false } = kwargs
+  // Both or none is what the core can be asked.
+  if ((versionKey ?? undefined) === undefined || (version ?? undefined) === undefined) {
+    if ((versionKey ?? undefined) !== (version ?? undefined)) return undefined
+  }
+  const { value, error: refusal } = attempt(() =>
+    buffer.updateIfPresent({
+      index: numbersIn(kwargs.index),
+      generation: numbersIn(kwargs.generation),
+      patch: dictIn(kwargs.patch),
+      ...given({ versionKey: keyIn(versionKey), version: version && numbersIn(version) }),
+      requireNewer,
+    }),
+  )
+  if (error) {
+    if (refusal) return undefined
+    return cls === 'ListStorage' ? departs('lists can be edited too') : 'must be refused'
+  }
+  if (refusal) return refusal.message
+  const want = Object.fromEntries(ok.$dict)
+  return (
+    same(value.updated, want.updated.d) ??
+    same(value.versionRejected, want.version_rejected === null ? null : want.version_rejected.d)
+  )
+}
+
+/** What the buffer holds beside what the row shows. */
+function differenceOf({ buffer, setup, lanes, cls }, { state }) {
+  if (state === undefined) return undefined
+  const { writer, sampler } = partsOf(buffer)
+  const sizes = [buffer.length, buffer.stats.size]
+  if (!isDeepStrictEqual(sizes, [state.len, state.storage_len])) return `sizes are ${sizes}`
+  if (setup.writer?.cls !== 'TensorDictMaxValueWriter' && typeof state.cursor === 'number') {
+    const { writeCount } = buffer.stats
+    const cursor = writer?.cursor ?? 0
+    if (cursor !== state.cursor || writeCount !== state.write_count)
+      return `cursor and count are ${cursor}, ${writeCount}: expected ${state.cursor}, ${state.write_count}`
+  }
+  const { generations } = state
+  if (Array.isArray(generations)) {
+    const difference = same(buffer.generationsOf(range(generations.length)), generations)
+    if (difference) return difference
+  }
+  if (Array.isArray(state.sum_leaves) && sampler?.tree) {
+    const { leaves } = sampler.tree
+    const difference = far('leaves', leaves, state.sum_leaves.slice(0, leaves.length))
+    if (difference) return difference
+  }
+  return contentsOf(buffer, state.contents, lanes, cls)
+}
+
+function contentsOf({ storage }, contents, lanes, cls) {
+  const text = JSON.stringify(contents ?? null)
+  if (contents === null || contents === 'same' || cls === 'CompressedListStorage' || text.includes('uninit'))
+    return undefined
+  if (storage.length === 0) return undefined
+  if (contents.$t) return tensors(storage.get(range(storage.length)).tensor('value'), contents)
+  if (Array.isArray(contents)) {
+    // Row by row: not all rows have the same leaves.
+    const at = contents.findIndex((item, row) => {
+      const one = storage.get([row]).index(0)
+      return item.$t ? tensors(one.tensor('value'), item) : !isSame(one, item)
+    })
+    return at < 0 ? undefined : `row ${at} differs`
+  }
+  const all = storage.get(range(storage.length))
+  return items(lanes ? all.unflatten(0, [storage.length / lanes, lanes]) : all, contents)
+}
+
+/** Two buffers of one storage: each learns of what the other writes. */
+function ofShared({ setup, ops }) {
+  const { max_size: capacity, alpha, beta } = setup
+  const storage = new LazyTensorStorage(capacity)
+  const buffers = [0, 1].map(
+    () => new ReplayBuffer({ storage, sampler: new PrioritizedSampler({ alpha, beta }) }),
+  )
+  for (const op of ops) {
+    const isFirst = op.extend_through_first !== undefined
+    const [writer, other] = isFirst ? buffers : buffers.toReversed()
+    const count = isFirst ? op.extend_through_first : op.extend_through_second
+    writer.extend(TensorDict.from({ x: Tensor.zeros('f32', [count]) }, { batchSize: [count] }))
+    other.updatePriority([], [])
+    for (const [at, buffer] of buffers.entries()) {
+      const { writer, sampler } = partsOf(buffer)
+      const { leaves } = sampler.tree
+      const difference =
+        same([buffer.length, writer.cursor], [op.len[at], op.cursors[at]]) ??
+        far('leaves', leaves, op.leaves[at].slice(0, leaves.length))
+      if (difference) return difference
+    }
+  }
+  return undefined
+}
+
+function failed(run, error) {
+  const { error: refusal } = attempt(run)
+  if ((refusal !== undefined) === (error !== undefined)) return undefined
+  return refusal?.message ?? 'must be refused'
+}
+
+const items = (dict, want) => (isSame(dict, want) ? undefined : 'items differ')
+const tensors = (tensor, { s: shape, d: elements }) =>
+  same([[...tensor.shape], elementsOf(tensor)], [shape, numbersIn(elements)])
+const same = (got, want) =>
+  isDeepStrictEqual(got, want) ? undefined : `got ${JSON.stringify(got)}, expected ${JSON.stringify(want)}`
