@@ -82,14 +82,16 @@ const TOPICS = {
   },
   replay: {
     rows: () =>
-      rowsOf('replay/buffer_ops.jsonl').filter((line) => /"topic":"prioritized_reduction"/.test(line)),
+      rowsOf('replay/buffer_ops.jsonl').filter(
+        (line) => line.includes('"topic":"prioritized"') && !played(JSON.parse(line)).outcome,
+      ),
     alter: {
       rows: (row) => changed(row, 'extend', (op) => ({ ...op, ok: { ...op.ok, d: op.ok.d.toReversed() } })),
       contents: (row) =>
         changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, contents: { $td: [1], k: {} } } })),
       length: (row) => changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, len: 0 } })),
       leaves: (row) =>
-        changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, sum_leaves: [0.5, 1, 1] } })),
+        changed(row, 'extend', (op) => ({ ...op, state: { ...op.state, sum_leaves: [0.5, 1, 1, 1] } })),
     },
   },
   transforms: {
