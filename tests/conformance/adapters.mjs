@@ -26,4 +26,4 @@ import { tokenizers } from './tokenizers.mjs'
 import { transforms } from './transforms.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict, specs, replay]
+export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict, specs, replay, transforms]
