@@ -115,6 +115,9 @@ pub const SPEC_DEPTH_MAX: usize = 32;
 /// Longest description that a folder or an archive of memory-mapped leaves, or a consolidated file, may have, in bytes.
 pub const MEMMAP_META_BYTES_MAX: usize = 1 << 24;
 
+/// Longest description of a part of a replay buffer's folder, in bytes.
+pub const CHECKPOINT_JSON_BYTES_MAX: u64 = 1 << 28;
+
 /// Most rows of a durable store.
 pub const STORE_ROWS_MAX: u64 = 1 << 32;
 

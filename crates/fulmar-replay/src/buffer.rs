@@ -18,6 +18,7 @@ use crate::sampler::{Sampled, Sampler, SamplerOptions};
 use crate::unit::{SampleUnit, SampleUnitOptions};
 use crate::writer::{Writer, WriterOptions};
 
+mod checkpoint;
 mod conditional;
 mod edit;
 

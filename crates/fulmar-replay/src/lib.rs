@@ -19,6 +19,7 @@
 
 mod buffer;
 mod check;
+mod checkpoint;
 mod ensemble;
 mod hindsight;
 mod priority_tree;
@@ -40,6 +41,11 @@ pub use buffer::{
     ReplayBufferStats,
 };
 pub use check::check_storage;
+pub use checkpoint::compressed::CompressedListStorageCheckpointer;
+pub use checkpoint::list::ListStorageCheckpointer;
+pub use checkpoint::ted::{FlatStorageCheckpointer, H5StorageCheckpointer, NestedStorageCheckpointer};
+pub use checkpoint::tensor::TensorStorageCheckpointer;
+pub use checkpoint::{StorageCheckpointer, StoredRows};
 pub use ensemble::{EnsembleBatch, EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing};
 pub use hindsight::{Hindsight, HindsightOptions, HindsightReplayBuffer, HindsightStrategy, RewardFunction};
 pub use priority_tree::{PriorityTree, PriorityTreeState};

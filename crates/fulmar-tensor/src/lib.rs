@@ -37,3 +37,4 @@ pub use ragged::{PadSide, Ragged};
 pub use replace_file::replace_file;
 pub use tensor::Tensor;
 pub use tensor_dict::{Entry, Operation, Partition, TensorDict};
+pub use torch_dtype::{from_torch_name, torch_name};

@@ -40,12 +40,15 @@ pub struct SamplerWithoutReplacement {
     order: Vec<u32>,
     taken: usize,
     ran_out: bool,
+    /// Whether somebody else ordered this epoch.
+    is_given: bool,
     /// The generator as it was before it ordered this epoch.
     epoch_rng: RngState,
     rng: Rng,
 }
 
-/// All that a [`SamplerWithoutReplacement`] must keep to go on as if never stopped. Its size does not depend on the rows.
+/// All that a [`SamplerWithoutReplacement`] must keep to go on as if never stopped. Its size does not depend on the rows,
+/// unless somebody else ordered them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SamplerWithoutReplacementState {
@@ -59,6 +62,9 @@ pub struct SamplerWithoutReplacementState {
     pub ran_out: bool,
     /// The words of the generator's state before it ordered this epoch.
     pub rng: [u64; 3],
+    /// All rows of this epoch in their order, where it is not that of the generator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Vec<u32>>,
 }
 
 impl SamplerWithoutReplacement {
@@ -66,7 +72,15 @@ impl SamplerWithoutReplacement {
     #[must_use]
     pub fn new(options: WithoutReplacementOptions, seed: u64) -> Self {
         let rng = Rng::new(seed).stream("sampler without replacement");
-        Self { options, order: Vec::new(), taken: 0, ran_out: false, epoch_rng: rng.state(), rng }
+        Self {
+            options,
+            order: Vec::new(),
+            taken: 0,
+            ran_out: false,
+            is_given: false,
+            epoch_rng: rng.state(),
+            rng,
+        }
     }
 
     /// Draws the next `count` of the rows `0..num_rows`, fewer at the end of an epoch.
@@ -108,6 +122,7 @@ impl SamplerWithoutReplacement {
 
     /// Drops what is left of the epoch.
     pub fn clear(&mut self) {
+        self.is_given = false;
         self.order.clear();
         self.taken = 0;
         self.ran_out = false;
@@ -123,6 +138,7 @@ impl SamplerWithoutReplacement {
             taken: self.taken,
             ran_out: self.ran_out,
             rng: self.epoch_rng.words(),
+            order: self.is_given.then(|| self.order.clone()),
         }
     }
 
@@ -138,17 +154,28 @@ impl SamplerWithoutReplacement {
             let detail = format!("taken must be <= numRows, {}: got {}", state.num_rows, state.taken);
             return Err(Error::new(ErrorKind::Corrupt, detail));
         }
-        if state.num_rows > 0 {
-            sampler.start_epoch(state.num_rows)?;
+        match &state.order {
+            Some(order) => {
+                check_order(order, state.num_rows)?;
+                (sampler.order, sampler.is_given) = (order.clone(), true);
+            }
+            None if state.num_rows > 0 => sampler.start_epoch(state.num_rows)?,
+            None => {}
         }
         sampler.taken = state.taken;
         sampler.ran_out = state.ran_out;
         Ok(sampler)
     }
 
+    /// The rows that the rest of this epoch gives, in their order.
+    pub(crate) fn rows_left(&self) -> Vec<i64> {
+        self.order[self.taken..].iter().map(|row| i64::from(*row)).collect()
+    }
+
     fn start_epoch(&mut self, num_rows: usize) -> Result<()> {
         let num_rows = checked_capacity(num_rows)? as u32;
         self.epoch_rng = self.rng.state();
+        self.is_given = false;
         self.order = (0..num_rows).collect();
         if self.options.shuffle {
             self.rng.shuffle(&mut self.order);
@@ -156,4 +183,15 @@ impl SamplerWithoutReplacement {
         self.taken = 0;
         Ok(())
     }
+}
+
+/// Refuses an order that has not each of `num_rows` rows once.
+fn check_order(order: &[u32], num_rows: usize) -> Result<()> {
+    let mut sorted = order.to_vec();
+    sorted.sort_unstable();
+    if order.len() == num_rows && sorted.iter().enumerate().all(|(at, row)| at == *row as usize) {
+        return Ok(());
+    }
+    let detail = format!("order must hold each of {num_rows} rows once: got {} of them", order.len());
+    Err(Error::new(ErrorKind::Corrupt, detail))
 }

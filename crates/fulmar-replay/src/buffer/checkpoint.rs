@@ -1,0 +1,180 @@
+//! Folders of whole buffers, in TorchRL's layout.
+
+use std::path::Path;
+
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{ReplayBuffer, ReplayBufferState};
+use crate::WriterOptions;
+use crate::checkpoint::folder::{NewFolder, corrupt, expect_json, read_json, write_json};
+use crate::checkpoint::parts::{
+    WriterAbout, leaves_of, load_leaves, load_sampler, load_writer, save_sampler, save_writer,
+};
+use crate::checkpoint::{StorageCheckpointer, StoredRows, rows_of};
+
+/// What this crate keeps beside TorchRL's files, so that draws go on as if never stopped.
+const STATE: &str = "fulmar_state.json";
+const STATE_FORMAT: u32 = 1;
+const ABOUT: &str = "buffer_metadata.json";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exact {
+    format: u32,
+    cursor: usize,
+    write_count: u64,
+    parts: Value,
+}
+
+#[derive(Serialize, Deserialize)]
+struct About {
+    batch_size: Option<usize>,
+    #[serde(default)]
+    consume_after_n_samples: Option<u32>,
+}
+
+impl ReplayBuffer {
+    /// Writes a folder at `path` that this crate and TorchRL can load: `storage/` in the form of `checkpointer`, `sampler/`,
+    /// `writer/`, `buffer_metadata.json` and, for this crate alone, `fulmar_state.json` with all that draws depend on. The folder is
+    /// there whole or not at all: made under a hidden name beside, synced, renamed.
+    ///
+    /// # Errors
+    /// `Io` if something stands at `path` or the system refuses; those of [`StorageCheckpointer::save`]; `LimitExceeded` if a
+    /// description would be longer than [`CHECKPOINT_JSON_BYTES_MAX`](fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX).
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::{ReplayBuffer, TensorStorage, TensorStorageCheckpointer};
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let buffer = || ReplayBuffer::new(Box::new(TensorStorage::new(&[8])?), Default::default());
+    /// let (mut one, mut other) = (buffer()?, buffer()?);
+    /// let mut items = TensorDict::new(&[3])?;
+    /// items.set("action", Tensor::from_vec(&[3], vec![4_i64, 5, 6])?)?;
+    /// one.extend(&items)?;
+    /// let path = std::env::temp_dir().join(format!("fulmar-doc-dumps-{}", std::process::id()));
+    /// one.dumps(&path, &TensorStorageCheckpointer)?;
+    /// other.loads(&path, &TensorStorageCheckpointer)?;
+    /// assert_eq!(other.sample(Some(2))?, one.sample(Some(2))?);
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
+        let path = path.as_ref();
+        let write = || {
+            let new = NewFolder::beside(path)?;
+            self.write_parts(new.path(), checkpointer)?;
+            new.finish()
+        };
+        write().map_err(|error| error.at(path.display()))
+    }
+
+    fn write_parts(&self, folder: &Path, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
+        checkpointer.save(self.storage(), self.writer.cursor(), &folder.join("storage"))?;
+        let (mut sampler, writer) = (self.sampler.state()?, self.writer.state()?);
+        save_sampler(&sampler, &folder.join("sampler"))?;
+        let counts = (self.writer.cursor(), self.writer.write_count());
+        let rank_key = match &self.options.writer {
+            WriterOptions::MaxValue { rank_key, .. } => Some(rank_key),
+            _ => None,
+        };
+        save_writer(&writer, counts, rank_key, &folder.join("writer"))?;
+        let consumed = sampler["maxSampleCount"].as_u64().and_then(|count| u32::try_from(count).ok());
+        let about = About { batch_size: self.options.batch_size, consume_after_n_samples: consumed };
+        write_json(&folder.join(ABOUT), &about)?;
+        // The leaves of priorities stand in files of their own.
+        if let Some(leaves) = leaves_of(&mut sampler) {
+            *leaves = Value::Null;
+        }
+        let parts = json!({ "sampler": sampler, "writer": writer, "unit": self.unit.state()?, "len": self.storage.len() });
+        let exact = Exact { format: STATE_FORMAT, cursor: counts.0, write_count: counts.1, parts };
+        write_json(&folder.join(STATE), &exact)
+    }
+
+    /// Goes on where the folder at `path` was written, by [`ReplayBuffer::dumps`] or by TorchRL, of a buffer of the same parts.
+    /// Of TorchRL's files `prefetch.pkl`, `transform.t` and `rng_state` are not read: draws come from this buffer's own generator.
+    ///
+    /// # Errors
+    /// Those of [`StorageCheckpointer::load`]; with the file, `Corrupt` if a part of the folder is missing or contradicts another,
+    /// `Incompatible` or `Malformed` if it is of another part; those of the storage. After an error the buffer is as it was.
+    pub fn loads(&mut self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
+        let path = path.as_ref();
+        let rows = checkpointer.load(self.storage.shape(), &path.join("storage"))?;
+        let about: About = expect_json(&path.join(ABOUT))?;
+        let exact = read_json::<Exact>(&path.join(STATE))?;
+        self.check_rows(&rows, path)?;
+        let before = (StoredRows { items: rows_of(self.storage())?, cursor: None }, self.part_states()?);
+        let loaded = match exact {
+            Some(exact) => self.load_exact(exact, &rows, path),
+            None => self.load_parts(&rows, path),
+        };
+        if let Err(error) = loaded {
+            self.restore_parts(&before.1[0], &before.1[1], &before.1[2])?;
+            before.0.put(&mut *self.storage)?;
+            self.seen = self.storage.revision();
+            return Err(error);
+        }
+        self.options.batch_size = about.batch_size.or(self.options.batch_size);
+        Ok(())
+    }
+
+    /// That there is room for `rows`, and that they and the writer agree.
+    fn check_rows(&self, rows: &StoredRows, path: &Path) -> Result<()> {
+        let folder = path.join("writer");
+        let cursor = WriterAbout::read(&folder)?.cursor;
+        if rows.len() > self.storage.capacity() {
+            let detail =
+                format!("rows must be at most {}, the capacity: got {}", self.storage.capacity(), rows.len());
+            return Err(Error::new(ErrorKind::Incompatible, detail).at(path.display()));
+        }
+        match rows.cursor.filter(|ring| *ring != cursor) {
+            None => Ok(()),
+            Some(ring) => {
+                let detail = format!("cursor must be {ring}, as the storage says: got {cursor}");
+                Err(corrupt(detail).at(folder.display()))
+            }
+        }
+    }
+
+    fn part_states(&self) -> Result<[Value; 3]> {
+        Ok([self.sampler.state()?, self.writer.state()?, self.unit.state()?])
+    }
+
+    fn load_exact(&mut self, mut exact: Exact, rows: &StoredRows, path: &Path) -> Result<()> {
+        let about = WriterAbout::read(&path.join("writer"))?;
+        let counts = (exact.cursor, Some(exact.write_count), exact.parts["len"].as_u64());
+        if exact.format != STATE_FORMAT
+            || counts != (about.cursor, about.write_count, Some(rows.len() as u64))
+        {
+            let detail = format!(
+                "must be of format {STATE_FORMAT} and of the writer and the storage beside it: got another"
+            );
+            return Err(corrupt(detail).at(path.join(STATE).display()));
+        }
+        let capacity = self.storage.capacity();
+        if let Some(leaves) = leaves_of(&mut exact.parts["sampler"]).filter(|leaves| leaves.is_null()) {
+            *leaves = json!(load_leaves(capacity, &path.join("sampler"))?);
+        }
+        // TorchRL's files say nothing more, but where they are damaged, so may the others be.
+        let lanes = self.num_lanes().max(1);
+        load_sampler(exact.parts["sampler"].clone(), &path.join("sampler"))?;
+        load_writer(exact.parts["writer"].clone(), rows.len() / lanes, &path.join("writer"))?;
+        let state = ReplayBufferState { parts: exact.parts, items: rows.items.clone() };
+        self.restore(&state).map_err(|error| error.at(path.display()))
+    }
+
+    fn load_parts(&mut self, rows: &StoredRows, path: &Path) -> Result<()> {
+        let lanes = self.num_lanes().max(1);
+        let writer = load_writer(self.writer.state()?, rows.len() / lanes, &path.join("writer"))?;
+        self.writer.restore(&writer).map_err(|error| error.at(path.join("writer").display()))?;
+        rows.put(&mut *self.storage).map_err(|error| error.at(path.join("storage").display()))?;
+        self.seen = self.storage.revision();
+        self.sampler.clear();
+        self.unit.clear();
+        self.tell_all(true).map_err(|error| error.at(path.join("storage").display()))?;
+        let folder = path.join("sampler");
+        let sampler = load_sampler(self.sampler.state()?, &folder)?;
+        self.sampler.restore(&sampler).map_err(|error| error.at(folder.display()))
+    }
+}

@@ -1,0 +1,182 @@
+//! Folders that are there whole or not at all, and the files in them.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX;
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
+use fulmar_tensor::{Tensor, replace_file};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A hidden folder beside the one that it becomes. Dropped before [`NewFolder::finish`], it is removed.
+pub struct NewFolder<'a> {
+    hidden: PathBuf,
+    target: &'a Path,
+    finished: bool,
+}
+
+impl<'a> NewFolder<'a> {
+    /// `Io` if something stands at `target`, as a checkpoint is never written over another.
+    pub fn beside(target: &'a Path) -> Result<Self> {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let (Some(name), Err(_)) = (target.file_name(), fs::symlink_metadata(target)) else {
+            let detail = format!("path must name a folder that is not there yet: got {}", target.display());
+            return Err(Error::new(ErrorKind::Io, detail));
+        };
+        // Another process would have to be as old as this folder to take its name.
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".{}.{}-{call}.new", name.to_string_lossy(), number_of_process());
+        let hidden = target.with_file_name(name);
+        fs::create_dir(&hidden)?;
+        Ok(Self { hidden, target, finished: false })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.hidden
+    }
+
+    /// Gives the folder its name. The files in it are durable already.
+    pub fn finish(mut self) -> Result<()> {
+        sync_folder(&self.hidden)?;
+        fs::rename(&self.hidden, self.target)?;
+        self.finished = true;
+        let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_folder(parent.unwrap_or(Path::new(".")))
+    }
+}
+
+impl Drop for NewFolder<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // The first error is the one to tell; a hidden folder that cannot be removed is harmless.
+            let _ = fs::remove_dir_all(&self.hidden);
+        }
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn number_of_process() -> u32 {
+    std::process::id()
+}
+
+/// WebAssembly has no folders: making one fails with `Io`.
+#[cfg(target_family = "wasm")]
+const fn number_of_process() -> u32 {
+    0
+}
+
+/// Only Unix can sync a folder.
+fn sync_folder(path: &Path) -> Result<()> {
+    if cfg!(unix) {
+        File::open(path)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Writes `value` as the file at `path`.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text =
+        serde_json::to_vec(value).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
+    check_bytes(text.len() as u64).map_err(|error| error.at(path.display()))?;
+    replace_file(path, |writer| Ok(writer.write_all(&text)?))
+}
+
+/// The value in the file at `path`, or nothing if there is no such file.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let read = || {
+        let Some((bytes, file)) = opened(path)? else { return Ok(None) };
+        check_bytes(bytes)?;
+        serde_json::from_reader(BufReader::new(file.take(bytes)))
+            .map(Some)
+            .map_err(|error| corrupt(format!("must be JSON of the documented form: got {error}")))
+    };
+    read().map_err(|error: Error| error.at(path.display()))
+}
+
+/// [`read_json`] of a file that must be there.
+pub fn expect_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let none = || corrupt(format!("{}: must be there: got no such file", path.display()));
+    read_json(path)?.ok_or_else(none)
+}
+
+/// Writes the elements of `tensor`, without a header.
+pub fn write_elements(path: &Path, tensor: &Tensor) -> Result<()> {
+    replace_file(path, |writer| tensor.write_bytes(writer))
+}
+
+/// The elements in the file at `path`, which must be exactly as long as they are.
+pub fn read_elements(path: &Path, dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
+    let read = || {
+        let want = (num_elements(shape)? as u64).saturating_mul(dtype.size_bytes() as u64);
+        if want == 0 {
+            return Tensor::zeros(dtype, shape);
+        }
+        match opened(path)? {
+            None => Err(corrupt(format!("must hold {want} bytes: got no such file"))),
+            Some((got, _)) if got != want => Err(corrupt(format!("must hold {want} bytes: got {got}"))),
+            Some((_, file)) => {
+                let mut bytes = Vec::new();
+                file.take(want).read_to_end(&mut bytes)?;
+                Tensor::from_bytes(dtype, shape, &bytes)
+            }
+        }
+    };
+    read().map_err(|error| error.at(path.display()))
+}
+
+/// All of the file at `path`.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    let read = || match opened(path)? {
+        None => Err(corrupt("must be there: got no such file")),
+        Some((bytes, file)) => {
+            let mut all = Vec::new();
+            file.take(bytes).read_to_end(&mut all)?;
+            Ok(all)
+        }
+    };
+    read().map_err(|error| error.at(path.display()))
+}
+
+/// The file at `path` and its length. Opening a pipe or a device could wait for ever.
+fn opened(path: &Path) -> Result<Option<(u64, File)>> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(Some((found.len(), File::open(path)?))),
+        Ok(_) => Err(corrupt("must be a file: got something else")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn check_bytes(bytes: u64) -> Result<()> {
+    if bytes <= CHECKPOINT_JSON_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("a description must take at most {CHECKPOINT_JSON_BYTES_MAX} bytes: got {bytes}");
+    Err(Error::new(ErrorKind::LimitExceeded, detail))
+}
+
+pub fn corrupt(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupt, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_read_up_to_their_limit_and_not_past_it() {
+        let path = std::env::temp_dir().join(format!("fulmar-description-{}", std::process::id()));
+        let read = |bytes| {
+            let file = File::create(&path).unwrap();
+            file.set_len(bytes).unwrap();
+            read_json::<u8>(&path).unwrap_err().kind()
+        };
+        // Zeros are no JSON; past the limit nobody looks.
+        assert_eq!(read(CHECKPOINT_JSON_BYTES_MAX), ErrorKind::Corrupt);
+        assert_eq!(read(CHECKPOINT_JSON_BYTES_MAX + 1), ErrorKind::LimitExceeded);
+        fs::remove_file(path).unwrap();
+    }
+}
