@@ -19,6 +19,8 @@
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { replay } from './replay.mjs'
+import { replaySamplers } from './replay-samplers.mjs'
+import { replaySlices } from './replay-slices.mjs'
 import { specs } from './specs.mjs'
 import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
@@ -26,4 +28,15 @@ import { tokenizers } from './tokenizers.mjs'
 import { transforms } from './transforms.mjs'
 
 /** @type {readonly Adapter[]} */
-export const ADAPTERS = [templates, jinja, history, tokenizers, tensordict, specs, replay, transforms]
+export const ADAPTERS = [
+  templates,
+  jinja,
+  history,
+  tokenizers,
+  tensordict,
+  specs,
+  replay,
+  replaySamplers,
+  replaySlices,
+  transforms,
+]

@@ -103,6 +103,30 @@ const TOPICS = {
       failure: ({ ok, ...row }) => ({ ...row, error: { msg: 'refused' } }),
     },
   },
+  samplers: {
+    rows: () => rowsOf('replay/samplers.jsonl').filter((line) => line.includes('"topic":"prioritized"')),
+    alter: {
+      leaves: (row) => ({ ...row, leaves: row.leaves.map((leaf) => leaf + 1) }),
+      probabilities: (row) => ({
+        ...row,
+        probabilities: row.probabilities.map((one, at) => one + Number(at === 0)),
+      }),
+      weights: (row) => ({ ...row, weights: row.weights.map((weight) => weight / 2) }),
+      failure: (row) => ({ ...row, error: { class: 'RuntimeError' } }),
+    },
+  },
+  slices: {
+    rows: () =>
+      rowsOf('replay/slices.jsonl').filter((line) => /"topic":"slice_distribution".*"note":null/.test(line)),
+    alter: {
+      support: (row) => ({ ...row, slices: row.slices.slice(1) }),
+      probabilities: (row) => ({
+        ...row,
+        slices: row.slices.map((slice, at) => ({ ...slice, p: at === 0 ? '9/10' : '1/100' })),
+      }),
+      failure: (row) => ({ ...row, error: { class: 'RuntimeError' } }),
+    },
+  },
   encode: {
     rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
     beside: ['tokenizer/wordpiece/tokenizer.json'],
@@ -184,6 +208,12 @@ test('no operation of a buffer is lost to a decision', () => {
   const rows = rowsOf('replay/buffer_ops.jsonl').map((line) => JSON.parse(line))
   const compared = rows.reduce((sum, row) => sum + played(row).compared, 0)
   assert.ok(compared >= 965, `${compared} operations were compared`)
+})
+
+test('no draw of a sampler is lost to a decision', () => {
+  const { stdout } = conform(golden('replay/samplers.jsonl'), golden('replay/slices.jsonl'))
+  const passed = [...stdout.matchAll(/(\d+) passed, 0 failed/g)].map(([, count]) => Number(count))
+  assert.ok(passed[0] >= 110 && passed[1] >= 312, stdout)
 })
 
 test('decisions and missing files are counted apart, with their reason', () => {
