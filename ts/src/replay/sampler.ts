@@ -1,14 +1,40 @@
 /** Which rows a batch takes. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
-import type { TensorKey } from '../tensor/index.js'
-import { pathOf } from '../tensor/tensor-dict.js'
+import { type RawAnswer, type RawMailbox, raw } from '../native/index.js'
+import type { Json, TensorKey } from '../tensor/index.js'
+import { indices } from '../tensor/tensor.js'
+import { dictAround, pathOf, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
 
 /** What a sampler's parameters are read from and written to once a buffer uses it. */
 export interface SamplerOwner {
   parameter(name: string): number
   setParameter(name: string, value: number): void
   ranOut(): boolean
+}
+
+/** Rows that a {@link SamplerSource} draws, and what it says of them: leaves of batch size `[rows]`. */
+export interface DrawnRows {
+  readonly rows: readonly number[]
+  readonly info?: TensorDict
+}
+
+/** A sampler of your own: what {@link Sampler.from} makes one of. */
+export interface SamplerSource {
+  /** Whether the last draw ended an epoch. @default false */
+  readonly ranOut?: boolean
+  /** Takes note that `items`, one for each of `rows`, were written there, in this order. */
+  extend(rows: readonly number[], items: TensorDict): void
+  /** Draws `count` rows, or as many as there are, of a buffer that holds `length`; at least one. */
+  sample(length: number, count: number): DrawnRows
+  /** Sets the priorities of rows. @default nothing */
+  updatePriority?(rows: readonly number[], priorities: readonly number[]): void
+  /** Forgets all rows. */
+  clear(): void
+  /** All that must be kept to draw the same rows again. @default null */
+  state?(): Json
+  /** Goes on where a state was taken. @default nothing */
+  restore?(state: Json): void
 }
 
 // The doors to the private parts, for buffers.
@@ -49,6 +75,29 @@ export abstract class Sampler {
     }
   }
 
+  /**
+   * A sampler that your object keeps; only the thread that made it may use it, and your object must not use the buffer. What
+   * your object throws, and rows that hold no item, become `USER_CODE`.
+   *
+   * @example
+   * ```ts
+   * import { LazyTensorStorage, ReplayBuffer, Sampler, Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const newest = Sampler.from({
+   *   extend: () => {},
+   *   sample: (length, count) => ({ rows: Array.from({ length: count }, () => length - 1) }),
+   *   clear: () => {},
+   * })
+   * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler: newest })
+   * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
+   * assert.deepEqual(buffer.sample(2).tensor('id').data, Float32Array.of(3, 3))
+   * ```
+   */
+  static from(source: SamplerSource): Sampler {
+    return new SourceSampler(source)
+  }
+
   /** Whether the last draw ended an epoch; always false where rows are drawn with replacement. */
   get ranOut(): boolean {
     return this.#owner?.ranOut() ?? false
@@ -59,6 +108,50 @@ export abstract class Sampler {
     if (this.#owner) return this.#owner
     throw new FulmarError('INCOMPATIBLE', 'sampler must belong to a buffer for this: got one that does not')
   }
+}
+
+/** A sampler behind the functions of the caller. */
+class SourceSampler extends Sampler {
+  readonly source: SamplerSource
+
+  constructor(source: SamplerSource) {
+    super({ kind: 'random' })
+    this.source = source
+  }
+
+  override get ranOut(): boolean {
+    return this.source.ranOut ?? false
+  }
+}
+
+/** How the core calls a sampler that JavaScript keeps; nothing for one of the core's own. */
+export function samplerAnswer(sampler: Sampler): { mailbox: RawMailbox; answer: RawAnswer } | undefined {
+  if (!(sampler instanceof SourceSampler)) return undefined
+  const { source } = sampler
+  const mailbox = raw.Mailbox.empty()
+  const answers: Record<string, (numbers: number[]) => void> = {
+    extend: (rows) => {
+      const items = mailbox.takeItems()
+      if (items)
+        source.extend(
+          rows,
+          dictAround(() => items),
+        )
+    },
+    sample: ([length = 0, count = 0]) => {
+      const { rows, info } = source.sample(length, count)
+      mailbox.putNumbers(indices(rows))
+      if (info) withRawDict(info, (dict) => mailbox.putItems(dict))
+    },
+    updatePriority: (numbers) => {
+      const half = numbers.length / 2
+      source.updatePriority?.(numbers.slice(0, half), numbers.slice(half))
+    },
+    clear: () => source.clear(),
+    state: () => mailbox.putText(JSON.stringify(source.state?.() ?? null)),
+    restore: () => source.restore?.(JSON.parse(mailbox.takeText() ?? 'null') as Json),
+  }
+  return { mailbox, answer: (operation, numbers) => answers[operation]?.([...numbers]) }
 }
 
 /** What the core builds the sampler from. */
@@ -94,7 +187,7 @@ export interface SamplerWithoutReplacementOptions {
 }
 
 /**
- * Every row once an epoch. A write begins a new one.
+ * Every row once an epoch, which begins anew when the number of rows changes.
  *
  * @example
  * ```ts
