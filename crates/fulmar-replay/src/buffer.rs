@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Storage;
+use crate::checkpoint::parts::resume_writer;
 use crate::read::{Reduction, count_of, flags, numbers};
 use crate::sampler::{Sampled, Sampler, SamplerOptions};
 use crate::unit::{SampleUnit, SampleUnitOptions};
@@ -145,7 +146,11 @@ impl ReplayBuffer {
         let sampler = options.sampler.build(storage.shape(), options.seed)?;
         let unit = options.unit.build(storage.shape())?;
         let time = storage.shape().first().copied().unwrap_or_default();
-        let writer = options.writer.build(time)?;
+        let mut writer = options.writer.build(time)?;
+        if let Some(position) = storage.noted_writer() {
+            let lanes: usize = storage.shape()[1..].iter().product();
+            resume_writer(&mut *writer, storage.len() / lanes.max(1), position)?;
+        }
         Self::of_parts(storage, sampler, writer, unit, options)
     }
 
@@ -294,6 +299,7 @@ impl ReplayBuffer {
             self.storage.set(&rows, &kept)?;
             self.seen = self.storage.revision();
             self.writer.commit(&steps, &freed)?;
+            self.storage.note_writer(self.writer.cursor(), self.writer.write_count())?;
             self.sampler.extend(&rows, &kept)?;
             self.unit.extend(&rows, &kept)?;
             if prioritized && kept.get(self.options.priority_key.clone()).is_some() {

@@ -4,6 +4,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
 
 pub(crate) mod compressed_list;
+pub(crate) mod durable;
 pub(crate) mod lazy_stack;
 pub(crate) mod list;
 pub(crate) mod options;
@@ -66,6 +67,21 @@ pub trait Storage: Send + Sync {
     fn written_after(&self, revision: u64) -> Vec<usize> {
         let _ = revision;
         Vec::new()
+    }
+
+    /// Takes note of where the writer of a buffer stands after a write: the time step that is written next, and how many ever were. For
+    /// storages that outlive their buffer.
+    ///
+    /// # Errors
+    /// What keeps the storage from it.
+    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+        let _ = (cursor, write_count);
+        Ok(())
+    }
+
+    /// What [`Storage::note_writer`] was told last, where it outlived its buffer.
+    fn noted_writer(&self) -> Option<(usize, u64)> {
+        None
     }
 }
 

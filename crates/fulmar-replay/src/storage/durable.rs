@@ -1,0 +1,343 @@
+//! Rows in a store that a crash does not empty.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use fulmar_core::{Error, ErrorKind, Result, num_elements, options_from_json};
+use fulmar_store::{Disk, Durability, RowSchema, Store, StoreOptions, StoreStats};
+use fulmar_tensor::TensorDict;
+use serde::{Deserialize, Serialize};
+
+use crate::row::checked_capacity;
+use crate::storage::{Storage, check_count, check_written, grown_len};
+
+/// How a [`DurableStorage`] keeps its rows.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::DurableStorageOptions;
+/// use fulmar_store::Durability;
+/// assert_eq!(DurableStorageOptions::default().durability, Durability::Sync);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DurableStorageOptions {
+    /// When rows are made durable. At every commit.
+    pub durability: Durability,
+    /// The length of each file of rows, in bytes; a store that is there keeps its own. 64 MiB.
+    pub segment_bytes: u32,
+}
+
+impl Default for DurableStorageOptions {
+    fn default() -> Self {
+        let StoreOptions { durability, segment_bytes, .. } = StoreOptions::new(1);
+        Self { durability, segment_bytes }
+    }
+}
+
+/// A storage over a [`Store`]: what was acknowledged is there when it is opened again, after a crash of the process and, as its
+/// [`Durability`] says, of the machine. A buffer over it commits after every write, and one that is made over a storage with rows
+/// goes on where the last acknowledged write left its ring. The first write fixes which entries items have; they have one batch
+/// dimension.
+///
+/// Clones share the rows: one for a buffer, one to commit and to look.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{DurableStorage, ReplayBuffer};
+/// use fulmar_store::MemoryDisk;
+/// use fulmar_tensor::{Tensor, TensorDict};
+/// let disk = MemoryDisk::default();
+/// let open = || -> fulmar_core::Result<ReplayBuffer> {
+///     let storage = DurableStorage::open(disk.clone(), &[4], Default::default())?;
+///     ReplayBuffer::new(Box::new(storage), Default::default())
+/// };
+/// let mut items = TensorDict::new(&[3])?;
+/// items.set("action", Tensor::from_vec(&[3], vec![7_i64, 8, 9])?)?;
+/// open()?.extend(&items)?;
+/// let mut again = open()?;
+/// assert_eq!((again.len(), again.writer().cursor(), again.writer().write_count()), (3, 3, 3));
+/// assert_eq!(again.extend(&items)?, [Some(3), Some(0), Some(1)]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct DurableStorage {
+    shape: Vec<usize>,
+    capacity: usize,
+    inner: Arc<RwLock<Inner>>,
+}
+
+struct Inner {
+    /// Nothing once the store is there.
+    maker: Option<Maker>,
+    options: DurableStorageOptions,
+    opened: Option<Opened>,
+    position: Position,
+    revision: u64,
+    /// What kept the store from being emptied.
+    failed: Option<Error>,
+}
+
+struct Opened {
+    store: Store,
+    schema: RowSchema,
+}
+
+/// The schema of the store: row `r` of the storage stands in slot `r + 1`. Slot 0 holds a [`Position`], written after the rows
+/// that it counts, so that a crash between them shows none of those.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    format: u32,
+    shape: Vec<usize>,
+    rows: String,
+}
+
+const FORMAT: u32 = 1;
+
+/// How far rows were written, and where a buffer's writer stood after that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Position {
+    len: usize,
+    writer: Option<(usize, u64)>,
+}
+
+impl Position {
+    fn to_record(self) -> Vec<u8> {
+        // Numbers always have a JSON form.
+        serde_json::to_vec(&self).unwrap_or_default()
+    }
+}
+
+/// Makes the store, once it is known what it will hold.
+type Maker = Box<dyn FnOnce(&StoreOptions) -> Result<Store> + Send + Sync>;
+
+impl std::fmt::Debug for DurableStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DurableStorage").field("shape", &self.shape).field("len", &self.len()).finish()
+    }
+}
+
+impl DurableStorage {
+    /// The rows on `disk`, of a storage of `shape`, `[capacity]` or `[time, lanes..]`. Nothing is written before the first item.
+    ///
+    /// # Errors
+    /// `OutOfRange` or `LimitExceeded` for absurd shapes; `Incompatible` if the rows are of another shape or open elsewhere; those of
+    /// [`Store::open`].
+    pub fn open(disk: impl Disk + 'static, shape: &[usize], options: DurableStorageOptions) -> Result<Self> {
+        let capacity = checked_capacity(num_elements(shape)?)?;
+        let mut inner = Inner {
+            maker: None,
+            options,
+            opened: None,
+            position: Position::default(),
+            revision: 0,
+            failed: None,
+        };
+        match Store::describe(&disk)? {
+            None => inner.maker = Some(Box::new(move |options| Store::open(disk, options))),
+            Some(found) => {
+                let store = Store::open(disk, &StoreOptions { durability: options.durability, ..found })?;
+                let described: Described = options_from_json("schema", store.schema())?;
+                if described.format != FORMAT || described.shape != shape {
+                    let detail = format!(
+                        "the store must be of format {FORMAT} and shape {shape:?}: got {} and {:?}",
+                        described.format, described.shape
+                    );
+                    return Err(Error::new(ErrorKind::Incompatible, detail));
+                }
+                let schema = RowSchema::parse(&described.rows)?;
+                let opened = Opened::new(store, schema)?;
+                inner.position = position_of(&opened.store)?;
+                inner.opened = Some(opened);
+            }
+        }
+        Ok(Self { shape: shape.to_vec(), capacity, inner: Arc::new(RwLock::new(inner)) })
+    }
+
+    /// Acknowledges all writes up to here, as the [`Durability`] says.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn commit(&self) -> Result<()> {
+        self.write().with_store(|store| store.commit().map(|_| ()))
+    }
+
+    /// Tells the time, see [`Store::tick`].
+    ///
+    /// # Errors
+    /// Those of [`Store::tick`].
+    pub fn tick(&self, now_ms: u64) -> Result<()> {
+        self.write().with_store(|store| store.tick(now_ms).map(|_| ()))
+    }
+
+    /// What the store holds and has done; nothing before the first item.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.read().opened.as_ref().map_or_else(StoreStats::default, |opened| opened.store.stats())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn with_store(&mut self, act: impl FnOnce(&mut Store) -> Result<()>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.opened.as_mut().map_or(Ok(()), |opened| act(&mut opened.store))
+    }
+
+    /// The store for rows like `items`, made if there is none.
+    fn opened(&mut self, items: &TensorDict, shape: &[usize]) -> Result<&mut Opened> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.maker.is_some() {
+            let schema = RowSchema::of(items)?;
+            let options = store_options(&schema, shape, self.options)?;
+            let store = self.maker.take().map(|maker| maker(&options)).transpose()?;
+            self.opened = store.map(|store| Opened::new(store, schema)).transpose()?;
+        }
+        let closed = || {
+            Error::new(
+                ErrorKind::Closed,
+                "the store must be open: got one that could not be made, open it anew",
+            )
+        };
+        self.opened.as_mut().ok_or_else(closed)
+    }
+}
+
+impl Opened {
+    /// `store` with its first record, which a crash may have taken.
+    fn new(mut store: Store, schema: RowSchema) -> Result<Self> {
+        if store.is_empty() {
+            store.append(&[&Position::default().to_record()])?;
+        }
+        Ok(Self { store, schema })
+    }
+
+    /// Puts each record into its row. Rows that are new come in their order, whatever that of `rows`.
+    fn put(&mut self, rows: &[usize], records: &[Vec<u8>]) -> Result<()> {
+        let mut last: Vec<(usize, &Vec<u8>)> = rows.iter().copied().zip(records).collect();
+        // Stable: of a row that comes twice the last stays.
+        last.sort_by_key(|(row, _)| *row);
+        for (at, (row, record)) in last.iter().enumerate() {
+            if last.get(at + 1).is_some_and(|(next, _)| next == row) {
+                continue;
+            }
+            let slot = *row as u64 + 1;
+            if slot < self.store.len() {
+                self.store.update(slot, record)?;
+            } else {
+                self.store.append(&[record])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With what a store of rows of `schema` is made.
+fn store_options(
+    schema: &RowSchema,
+    shape: &[usize],
+    options: DurableStorageOptions,
+) -> Result<StoreOptions> {
+    let described = Described { format: FORMAT, shape: shape.to_vec(), rows: schema.to_text() };
+    let schema = serde_json::to_string(&described)
+        .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
+    let DurableStorageOptions { durability, segment_bytes } = options;
+    Ok(StoreOptions { capacity: num_elements(shape)? as u64 + 1, schema, segment_bytes, durability })
+}
+
+/// The position that a store holds.
+fn position_of(store: &Store) -> Result<Position> {
+    let record = store.read(0)?;
+    let position: Option<Position> = serde_json::from_slice(&record).ok();
+    let bad =
+        || Error::new(ErrorKind::Corrupt, "slot 0 must say how many rows there are: got another record");
+    position.filter(|position| (position.len as u64) < store.len()).ok_or_else(bad)
+}
+
+impl Storage for DurableStorage {
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn len(&self) -> usize {
+        self.read().position.len
+    }
+
+    fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let mut inner = self.write();
+        let len = grown_len(inner.position.len, self.capacity, rows)?;
+        check_count(rows, items)?;
+        let position = Position { len, ..inner.position };
+        let opened = inner.opened(items, &self.shape)?;
+        let records = opened.schema.encode(items)?;
+        if let Some(record) = records.iter().find(|record| record.len() > opened.store.record_bytes_max()) {
+            let detail = format!(
+                "a row must take at most {} bytes, one segment: got {}",
+                opened.store.record_bytes_max(),
+                record.len()
+            );
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        opened.put(rows, &records)?;
+        if position.len != inner.position.len {
+            inner.with_store(|store| store.update(0, &position.to_record()))?;
+        }
+        inner.position = position;
+        inner.revision += 1;
+        Ok(())
+    }
+
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        let inner = self.read();
+        check_written(rows, inner.position.len)?;
+        let Some(opened) = &inner.opened else { return TensorDict::new(&[rows.len()]) };
+        let read =
+            |row: &usize| opened.store.read(*row as u64 + 1).map_err(|error| error.at(format!("row {row}")));
+        opened.schema.decode(&rows.iter().map(read).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Should the store refuse, everything after says so.
+    fn clear(&mut self) {
+        let mut inner = self.write();
+        inner.position = Position::default();
+        let cleared = inner.with_store(|store| {
+            store.clear()?;
+            store.append(&[&Position::default().to_record()]).map(|_| ())
+        });
+        inner.failed = cleared.err();
+        inner.revision += 1;
+    }
+
+    fn revision(&self) -> u64 {
+        self.read().revision
+    }
+
+    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+        let mut inner = self.write();
+        inner.position.writer = Some((cursor, write_count));
+        let record = inner.position.to_record();
+        inner.with_store(|store| {
+            store.update(0, &record)?;
+            store.commit().map(|_| ())
+        })
+    }
+
+    fn noted_writer(&self) -> Option<(usize, u64)> {
+        self.read().position.writer
+    }
+}

@@ -1,0 +1,184 @@
+//! A storage that a crash does not empty, on a disk that loses its power at every moment.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use fulmar_core::{ErrorKind, Rng};
+use fulmar_replay::{
+    DurableStorage, DurableStorageOptions, ReplayBuffer, ReplayBufferOptions, Storage, TensorStorage,
+    check_storage,
+};
+use fulmar_store::{Durability, FsDisk, MemoryDisk};
+use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
+use serde_json::json;
+
+fn items(from: i64, count: usize) -> TensorDict {
+    let numbers: Vec<i64> = (from..from + count as i64).collect();
+    let mut items = TensorDict::new(&[count]).unwrap();
+    items.set("id", Tensor::from_vec(&[count], numbers.clone()).unwrap()).unwrap();
+    items
+        .set(["next", "pixels"], Tensor::from_vec(&[count, 2], vec![from as u8; 2 * count]).unwrap())
+        .unwrap();
+    let names = numbers.iter().map(|number| json!(format!("item {number}"))).collect();
+    items.set("name", NonTensor::each(&[count], names).unwrap()).unwrap();
+    let rows: Vec<Tensor> = numbers
+        .iter()
+        .map(|number| Tensor::from_vec(&[*number as usize % 3], vec![1.5_f32; *number as usize % 3]).unwrap())
+        .collect();
+    items.set("tokens", Ragged::from_rows(&rows).unwrap()).unwrap();
+    items
+}
+
+fn open(disk: &MemoryDisk, shape: &[usize]) -> fulmar_core::Result<DurableStorage> {
+    let options = DurableStorageOptions { durability: Durability::Sync, segment_bytes: 4096 };
+    DurableStorage::open(disk.clone(), shape, options)
+}
+
+fn buffer(disk: &MemoryDisk) -> fulmar_core::Result<ReplayBuffer> {
+    ReplayBuffer::new(Box::new(open(disk, &[6])?), ReplayBufferOptions::default())
+}
+
+#[test]
+fn it_is_a_storage() {
+    check_storage(&mut open(&MemoryDisk::default(), &[5]).unwrap()).unwrap();
+    check_storage(&mut open(&MemoryDisk::default(), &[2, 3]).unwrap()).unwrap();
+}
+
+#[test]
+fn rows_are_those_of_a_storage_in_memory_through_writes_and_openings() {
+    let (disk, mut rng) = (MemoryDisk::default(), Rng::new(7));
+    let mut memory = TensorStorage::new(&[9]).unwrap();
+    let mut next = 1;
+    for _ in 0..40 {
+        let mut durable = open(&disk, &[9]).unwrap();
+        for _ in 0..rng.below(6).unwrap() {
+            if rng.below(20).unwrap() == 0 {
+                memory.clear();
+                durable.clear();
+            }
+            let count = 1 + rng.below(4).unwrap() as usize;
+            let rows: Vec<usize> = (0..count)
+                .map(|at| rng.below((memory.len() + 1 + at).min(9) as u64).unwrap() as usize)
+                .collect();
+            let items = items(next, count);
+            next += count as i64;
+            let (ours, theirs) = (durable.set(&rows, &items), memory.set(&rows, &items));
+            assert_eq!(ours.map_err(|error| error.kind()), theirs.map_err(|error| error.kind()));
+        }
+        durable.commit().unwrap();
+        assert_eq!(durable.len(), memory.len());
+        let all: Vec<usize> = (0..memory.len()).collect();
+        if !all.is_empty() {
+            assert_eq!(durable.get(&all).unwrap(), memory.get(&all).unwrap());
+        }
+    }
+}
+
+/// What a buffer promised once so many operations had reached the disk.
+struct Promise {
+    num_ops: usize,
+    items: Option<TensorDict>,
+    cursor: usize,
+    write_count: u64,
+}
+
+#[test]
+fn a_loss_of_power_at_any_moment_leaves_the_acknowledged_buffer_and_it_goes_on() {
+    let disk = MemoryDisk::recording();
+    let mut promises = vec![Promise { num_ops: 0, items: None, cursor: 0, write_count: 0 }];
+    let mut one = buffer(&disk).unwrap();
+    for write in 0..12 {
+        one.extend(&items(1 + 3 * write, 1 + write as usize % 3)).unwrap();
+        promises.push(Promise {
+            num_ops: disk.num_ops(),
+            items: Some(one.read_all_in_order(None).unwrap()),
+            cursor: one.writer().cursor(),
+            write_count: one.writer().write_count(),
+        });
+    }
+    drop(one);
+    let mut later = 0;
+    for num_ops in 0..=disk.num_ops() {
+        for seed in 0..3 {
+            let found = disk.after_power_loss(num_ops, seed);
+            let Ok(mut again) = buffer(&found) else {
+                assert!(num_ops < promises[1].num_ops, "only a store that was being made may be no store");
+                continue;
+            };
+            let at = promises.iter().rposition(|promise| promise.num_ops <= num_ops).unwrap();
+            let is_of = |promise: &Promise| {
+                (promise.cursor, promise.write_count)
+                    == (again.writer().cursor(), again.writer().write_count())
+            };
+            // The next write may be there although nobody was told so, whole or its first rows.
+            let is_acknowledged = is_of(&promises[at]);
+            assert!(is_acknowledged || promises.get(at + 1).is_some_and(is_of), "after {num_ops} operations");
+            let promise = &promises[if is_acknowledged { at } else { at + 1 }];
+            later += usize::from(!is_acknowledged);
+            let len = promise.items.as_ref().map_or(0, |items| items.batch_size()[0]);
+            assert_eq!(again.len(), len);
+            if let Some(items) = &promise.items {
+                let got = again.read_all_in_order(None).unwrap();
+                // Rows of the write under way may stand in the places that it takes.
+                let next = promises.get(at + 1).and_then(|promise| promise.items.as_ref());
+                for row in 0..len {
+                    let got = got.index(row).unwrap();
+                    let is_next = next.is_some_and(|next| got == next.index(row).unwrap());
+                    assert!(
+                        got == items.index(row).unwrap() || is_next,
+                        "row {row} after {num_ops} operations"
+                    );
+                }
+            }
+            let rows = again.extend(&items(100, 2)).unwrap();
+            assert_eq!(rows, [Some(promise.cursor), Some((promise.cursor + 1) % 6)]);
+        }
+    }
+    println!("{} operations, {later} findings with a write that was not acknowledged", disk.num_ops());
+}
+
+#[test]
+fn stores_of_other_rows_are_refused() {
+    let disk = MemoryDisk::default();
+    let mut one = open(&disk, &[4]).unwrap();
+    let first = open(&disk, &[4]).map(|_| ());
+    assert_eq!(first, Ok(()), "nothing is taken before the first item");
+    one.set(&[0], &items(1, 1)).unwrap();
+    assert_eq!(open(&disk, &[4]).unwrap_err().kind(), ErrorKind::Incompatible, "open elsewhere");
+    let mut other = TensorDict::new(&[1]).unwrap();
+    other.set("id", Tensor::from_vec(&[1], vec![1.0_f32]).unwrap()).unwrap();
+    let error = one.set(&[1], &other).unwrap_err();
+    assert_eq!((error.kind(), one.len()), (ErrorKind::Incompatible, 1), "{error}");
+    let mut long = items(1, 1);
+    long.set("name", NonTensor::each(&[1], vec![json!("x".repeat(5000))]).unwrap()).unwrap();
+    assert_eq!(one.set(&[1], &long).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    drop(one);
+    assert_eq!(open(&disk, &[5]).unwrap_err().kind(), ErrorKind::Incompatible, "another shape");
+}
+
+#[test]
+fn a_buffer_in_a_folder_goes_on_after_its_process_ended() {
+    let path = std::env::temp_dir().join(format!("fulmar-durable-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    let open = || {
+        let storage =
+            DurableStorage::open(FsDisk::new(&path).unwrap(), &[4, 2], DurableStorageOptions::default())
+                .unwrap();
+        ReplayBuffer::new(Box::new(storage), ReplayBufferOptions::default()).unwrap()
+    };
+    let steps = |from: i64, time: usize| {
+        let mut steps = TensorDict::new(&[2, time]).unwrap();
+        let numbers = (0..2 * time as i64).map(|number| from + number).collect();
+        steps.set("id", Tensor::from_vec(&[2, time], numbers).unwrap()).unwrap();
+        steps
+    };
+    let mut memory =
+        ReplayBuffer::new(Box::new(TensorStorage::new(&[4, 2]).unwrap()), ReplayBufferOptions::default())
+            .unwrap();
+    for (from, time) in [(0, 3), (10, 2), (20, 1), (30, 4)] {
+        let mut one = open();
+        assert_eq!(one.extend(&steps(from, time)).unwrap(), memory.extend(&steps(from, time)).unwrap());
+        assert_eq!(one.read_all_in_order(None).unwrap(), memory.read_all_in_order(None).unwrap());
+        assert_eq!(one.writer().state().unwrap(), memory.writer().state().unwrap());
+    }
+    std::fs::remove_dir_all(path).unwrap();
+}
