@@ -48,6 +48,44 @@ face! {
 }
 
 face! {
+    /// Where JavaScript and a part that it keeps leave data for each other.
+    Mailbox(replay::Mailbox)
+    make {
+        /// An empty one.
+        fn empty as empty() { CoreResult::Ok(replay::Mailbox::default()) }
+    }
+    call {
+        /// Leaves items.
+        fn put_items as putItems(items: &TensorDict) -> (()) {
+            items = items.share()? => |mailbox| {
+                mailbox.put_items(items);
+                CoreResult::Ok(())
+            }
+        }
+        /// Takes the items that were left.
+        fn take_items as takeItems() -> (Option<TensorDict>) {
+            |mailbox| CoreResult::Ok(mailbox.take_items().map(TensorDict::from))
+        }
+        /// Leaves numbers.
+        fn put_numbers as putNumbers(numbers: &[f64]) -> (()) {
+            |mailbox| {
+                mailbox.put_numbers(numbers.to_vec());
+                CoreResult::Ok(())
+            }
+        }
+        /// Leaves text.
+        fn put_text as putText(text: String) -> (()) {
+            |mailbox| {
+                mailbox.put_text(text);
+                CoreResult::Ok(())
+            }
+        }
+        /// Takes the text that was left.
+        fn take_text as takeText() -> (Option<String>) { |mailbox| CoreResult::Ok(mailbox.take_text()) }
+    }
+}
+
+face! {
     /// Items that were drawn.
     ReplayBatch(Batch)
     make {

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 
+use send_wrapper::SendWrapper;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
@@ -12,3 +13,50 @@ use crate::tensor::{Lend, Share, Tensor, TensorDict, TensorDictList, face};
 type Float64Array = Vec<f64>;
 
 include!("../../faces/replay.rs");
+
+/// A function of this module's one thread.
+struct Callee(SendWrapper<js_sys::Function>);
+
+impl Callee {
+    fn boxed(answer: js_sys::Function) -> Box<dyn replay::Callee> {
+        Box::new(Self(SendWrapper::new(answer)))
+    }
+}
+
+impl replay::Callee for Callee {
+    fn call(&self, operation: &str, numbers: &[f64]) -> CoreResult<()> {
+        let numbers = js_sys::Float64Array::from(numbers);
+        self.0.call2(&JsValue::NULL, &operation.into(), &numbers).map(|_| ()).map_err(|thrown| {
+            let text = thrown.dyn_ref::<js_sys::Error>().map(|error| String::from(error.message()));
+            Error::new(
+                ErrorKind::UserCode,
+                text.unwrap_or_else(|| "something that is no error was thrown".to_owned()),
+            )
+        })
+    }
+}
+
+/// A storage that JavaScript keeps.
+#[wasm_bindgen(js_name = foreignStorage)]
+pub fn foreign_storage(capacity: f64, mailbox: &Mailbox, answer: js_sys::Function) -> Result<Storage> {
+    guard(|| {
+        let callee = Callee::boxed(answer);
+        let storage = replay::ForeignStorage::new(index("maxSize", capacity)?, mailbox.share()?, callee)?;
+        Ok(SharedStorage::new(Box::new(storage)).into())
+    })
+}
+
+/// A buffer whose sampler JavaScript keeps.
+#[wasm_bindgen(js_name = bufferWithSampler)]
+pub fn buffer_with_sampler(
+    storage: &Storage,
+    options: String,
+    mailbox: &Mailbox,
+    answer: js_sys::Function,
+) -> Result<ReplayBuffer> {
+    guard(|| {
+        let sampler = replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer));
+        let options = options_from_json("options", &options)?;
+        Ok(SharedReplayBuffer::with_sampler(storage.share()?, Box::new(sampler), options)?.into())
+    })
+}

@@ -36,11 +36,13 @@ pub enum ErrorKind {
     Closed,
     /// A Rust panic caught at the language boundary: a bug in Fulmar, never in the caller.
     Panic,
+    /// A function of the caller failed, or gave what it must not.
+    UserCode,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ShapeMismatch,
         Self::OutOfRange,
         Self::NonFinite,
@@ -56,6 +58,7 @@ impl ErrorKind {
         Self::Io,
         Self::Closed,
         Self::Panic,
+        Self::UserCode,
     ];
 
     /// The stable name that JavaScript sees as `err.code`.
@@ -81,6 +84,7 @@ impl ErrorKind {
             Self::Io => "IO",
             Self::Closed => "CLOSED",
             Self::Panic => "PANIC",
+            Self::UserCode => "USER_CODE",
         }
     }
 }

@@ -15,7 +15,8 @@ use fulmar_core::{ErrorKind, Result};
 use fulmar_tensor::TensorDict;
 
 use crate::{
-    Batch, ReplayBuffer, ReplayBufferOptions, ReplayBufferState, ReplayBufferStats, SharedStorage, Storage,
+    Batch, ReplayBuffer, ReplayBufferOptions, ReplayBufferState, ReplayBufferStats, Sampler, SharedStorage,
+    Storage,
 };
 
 /// How often a draw begins anew because the buffer was emptied in its middle.
@@ -58,6 +59,21 @@ impl SharedReplayBuffer {
     /// Those of [`ReplayBuffer::new`].
     pub fn over(storage: SharedStorage, options: ReplayBufferOptions) -> Result<Self> {
         let buffer = ReplayBuffer::new(Box::new(storage.clone()), options)?;
+        Ok(Self { parts: Arc::new(Mutex::new(buffer)), storage })
+    }
+
+    /// The first handle to a buffer that draws by `sampler`, whatever `options` say of it.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::new`].
+    pub fn with_sampler(
+        storage: SharedStorage,
+        sampler: Box<dyn Sampler>,
+        options: ReplayBufferOptions,
+    ) -> Result<Self> {
+        let unit = options.unit.build(storage.shape())?;
+        let writer = options.writer.build(storage.shape().first().copied().unwrap_or_default())?;
+        let buffer = ReplayBuffer::of_parts(Box::new(storage.clone()), sampler, writer, unit, options)?;
         Ok(Self { parts: Arc::new(Mutex::new(buffer)), storage })
     }
 

@@ -19,10 +19,10 @@ export const ERROR_CODES = [
   'IO',
   'CLOSED',
   'PANIC',
+  'USER_CODE',
   'ABORTED',
   'UNAVAILABLE',
   'TIMEOUT',
-  'USER_CODE',
 ] as const
 
 /**

@@ -497,6 +497,18 @@ export interface RawStorage extends RawOwner {
   clear(): void
 }
 
+/** Where JavaScript and a part that it keeps leave data for each other. */
+export interface RawMailbox extends RawOwner {
+  putItems(items: RawTensorDict): void
+  takeItems(): RawTensorDict | null | undefined
+  putNumbers(numbers: Float64Array): void
+  putText(text: string): void
+  takeText(): string | null | undefined
+}
+
+/** What a part that JavaScript keeps is called by. */
+export type RawAnswer = (operation: string, numbers: Float64Array) => void
+
 export interface RawReplayBatch extends RawOwner {
   items(): RawTensorDict
   rows(): Float64Array
@@ -581,6 +593,14 @@ export interface RawParameterScheduler extends RawOwner {
 }
 
 export interface RawReplay {
+  foreignStorage(capacity: number, mailbox: RawMailbox, answer: RawAnswer): RawStorage
+  bufferWithSampler(
+    storage: RawStorage,
+    optionsJson: string,
+    mailbox: RawMailbox,
+    answer: RawAnswer,
+  ): RawReplayBuffer
+  readonly Mailbox: { empty(): RawMailbox }
   readonly Storage: { create(optionsJson: string): RawStorage; over(items: RawTensorDict): RawStorage }
   readonly ReplayBatch: { empty(): RawReplayBatch }
   readonly ReplayState: { of(partsJson: string, items: RawTensorDictList): RawReplayState }

@@ -36,6 +36,7 @@ export {
 export {
   ConsumingSampler,
   type ConsumingSamplerOptions,
+  type DrawnRows,
   PrioritizedSampler,
   type PrioritizedSamplerOptions,
   PrioritizedSliceSampler,
@@ -44,6 +45,7 @@ export {
   type PromptGroupSamplerOptions,
   RandomSampler,
   Sampler,
+  type SamplerSource,
   SamplerWithoutReplacement,
   type SamplerWithoutReplacementOptions,
   SliceSampler,
@@ -75,6 +77,7 @@ export {
   type LazyTensorStorageOptions,
   ListStorage,
   Storage,
+  type StorageSource,
   TensorStorage,
 } from './storage.js'
 export {

@@ -21,6 +21,7 @@ import {
   type PrioritizedSamplerOptions,
   RandomSampler,
   type Sampler,
+  samplerAnswer,
   samplerOptions,
   type TrajectoryOptions,
   trajectoriesOf,
@@ -177,7 +178,13 @@ export class ReplayBuffer {
       writer: writer && writerOptions(writer),
       unit: sampleUnit && unitOptions(sampleUnit),
     }
-    const create = () => withRawStorage(storage, (one) => raw.ReplayBuffer.create(one, JSON.stringify(core)))
+    const own = samplerAnswer(sampler)
+    const create = () =>
+      withRawStorage(storage, (one) =>
+        own
+          ? raw.bufferWithSampler(one, JSON.stringify(core), own.mailbox, own.answer)
+          : raw.ReplayBuffer.create(one, JSON.stringify(core)),
+      )
     this.#native = new Handle('ReplayBuffer', create)
     attachSampler(sampler, {
       parameter: (name) => this.#native.call((buffer) => buffer.parameter(name)),

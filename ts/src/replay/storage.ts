@@ -5,6 +5,21 @@ import { type RawStorage, raw } from '../native/index.js'
 import { indices } from '../tensor/tensor.js'
 import { dictAround, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
 
+/** A storage of your own: what {@link Storage.from} makes one of. */
+export interface StorageSource {
+  /** How many rows there is room for, from 1. */
+  readonly maxSize: number
+  /**
+   * Keeps item `i` of `items`, by their first batch dimension, as `rows[i]`; of a row that comes twice the last stays. Rows are
+   * whole numbers below `maxSize` that leave none before them empty.
+   */
+  set(rows: readonly number[], items: TensorDict): void
+  /** The items in `rows`, which were all set, in that order; a row may come twice. */
+  get(rows: readonly number[]): TensorDict
+  /** Forgets every row. */
+  clear(): void
+}
+
 // The door to the private part, for buffers.
 let unwrap: (storage: Storage) => Handle<RawStorage>
 
@@ -39,6 +54,45 @@ export class Storage {
 
   static {
     unwrap = (storage) => storage.#native
+  }
+
+  /**
+   * A storage that your object keeps; only the thread that made it may use it, and your object must not use the buffer.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is room for no row. What your object throws becomes `USER_CODE`.
+   *
+   * @example
+   * ```ts
+   * import { Storage, Tensor, TensorDict } from 'fulmar'
+   * import { checkStorage } from 'fulmar/testing'
+   *
+   * const inAMap = () => {
+   *   const kept = new Map<number, TensorDict>()
+   *   return Storage.from({
+   *     maxSize: 8,
+   *     set: (rows, items) => rows.forEach((row, at) => void kept.set(row, items.index(at))),
+   *     get: (rows) => TensorDict.stack(rows.map((row) => kept.get(row) as TensorDict)),
+   *     clear: () => kept.clear(),
+   *   })
+   * }
+   * checkStorage(inAMap) // throws if it does not do what a storage must
+   * import assert from 'node:assert/strict'
+   * assert.equal(inAMap().length, 0)
+   * ```
+   */
+  static from(source: StorageSource): Storage {
+    return new Storage(() => {
+      const mailbox = raw.Mailbox.empty()
+      return raw.foreignStorage(source.maxSize, mailbox, (operation, numbers) => {
+        const items = operation === 'set' && mailbox.takeItems()
+        if (items)
+          source.set(
+            [...numbers],
+            dictAround(() => items),
+          )
+        if (operation === 'get') withRawDict(source.get([...numbers]), (dict) => mailbox.putItems(dict))
+        if (operation === 'clear') source.clear()
+      })
+    })
   }
 
   /** How many rows hold an item. */

@@ -1,3 +1,5 @@
+/** What stands beside buffers: ensembles, offline data, hindsight, queries and schedules. */
+
 import { describe, expect, it } from 'vitest'
 import {
   HERReplayBuffer,
