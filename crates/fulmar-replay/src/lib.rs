@@ -79,6 +79,7 @@ pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
 pub use shared::SharedReplayBuffer;
 pub use storage::Storage;
 pub use storage::compressed_list::CompressedListStorage;
+pub use storage::durable::{DurableStorage, DurableStorageOptions};
 pub use storage::lazy_stack::LazyStackStorage;
 pub use storage::list::ListStorage;
 pub use storage::options::StorageOptions;
