@@ -242,7 +242,7 @@ function ofSplit(row) {
   const [input, want] = [dictIn(row.input), dictIn(row.ok)]
   const difference = compared(splitTrajectories(input, optionsOf(row)), want)
   const ragged = splitTrajectoriesRagged(input, optionsOf(row))
-  const padded = (key) => ragged.ragged(key).toPadded()
+  const padded = (key) => ragged.ragged(key).toPadded({ side: 'right', fill: 0 })
   const wrong = ragged.leafKeys().find((key) => differs(padded(key), want.tensor(key), 1e-6))
   return difference ?? (wrong && `ragged ${wrong}`)
 }

@@ -1,6 +1,6 @@
 /** Several transforms as one. */
 
-import { call } from '../core/index.js'
+import { call, describeValue, FulmarError } from '../core/index.js'
 import { type RawTransforms, raw } from '../native/index.js'
 import { prepareTransform, Transform, withRawTransform } from './transform.js'
 
@@ -25,7 +25,7 @@ export class Compose extends Transform {
   /** The transforms, in the order of `forward`. */
   readonly transforms: readonly Transform[]
 
-  /** @throws {FulmarError} `CLOSED` if one was disposed. */
+  /** @throws {FulmarError} `INCOMPATIBLE` for an object of your own, which a buffer takes; `CLOSED` if one was disposed. */
   constructor(transforms: readonly Transform[]) {
     const list = [...transforms]
     super(
@@ -38,6 +38,12 @@ export class Compose extends Transform {
 
 function chained(transforms: readonly Transform[]): RawTransforms {
   const all = call(() => raw.Transforms.create('[]'))
-  for (const transform of transforms) withRawTransform(transform, (one) => all.push(one))
+  for (const transform of transforms) {
+    if (!(transform instanceof Transform)) {
+      const got = describeValue(transform)
+      throw new FulmarError('INCOMPATIBLE', `transforms must hold classes of Transform: got ${got}`)
+    }
+    withRawTransform(transform, (one) => all.push(one))
+  }
   return all
 }

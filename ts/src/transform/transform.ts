@@ -114,12 +114,10 @@ export function withRawTransform<R>(transform: Transform, body: (raw: RawTransfo
 
 /** The raw transform of that type. */
 export function rawTransform(type: string, options: object): RawTransforms {
-  // The type is not the caller's to choose.
-  checkKnownKeys(
-    'options',
-    options,
-    Object.keys(Object(options)).filter((name) => name !== 'type'),
-  )
+  checkKnownKeys('options', options, Object.keys(Object(options)))
+  if (Object.hasOwn(options, 'type')) {
+    throw new FulmarError('UNKNOWN_NAME', `options.type must be left out: the class is ${type}`)
+  }
   return call(() => raw.Transforms.create(JSON.stringify([{ ...plainOptions(options), type }])))
 }
 

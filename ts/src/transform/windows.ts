@@ -191,8 +191,8 @@ export interface BurnInTransformOptions {
  * import assert from 'node:assert/strict'
  *
  * const double = (steps: TensorDict) => {
- *   const doubled = steps.tensor('h').data.map((h) => 2 * Number(h))
- *   return steps.set(['next', 'h'], Tensor.from(Float32Array.from(doubled)))
+ *   const doubled = steps.tensor('h').as('f32').data.map((h) => 2 * h)
+ *   return steps.set(['next', 'h'], Tensor.from(doubled))
  * }
  * const warm = new BurnInTransform({ module: double, burnIn: 2, outKeys: 'h' })
  * const steps = TensorDict.from({ h: Tensor.from([1, 2, 0, 0]) }, { batchSize: [4] })

@@ -76,4 +76,6 @@ it('needs transforms that are open, and keeps theirs after they are disposed', (
     .set('ends', bools([true]))
   expect(numbersAt(both.forward(steps), 'next', 'reward')).toEqual([2])
   expect(codeOf(() => new Compose([scaling]))).toBe('CLOSED')
+  const own = { forward: (batch: TensorDict) => batch } as RewardScaling
+  expect(codeOf(() => new Compose([own]))).toBe('INCOMPATIBLE')
 })
