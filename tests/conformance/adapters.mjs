@@ -19,6 +19,7 @@
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { replay } from './replay.mjs'
+import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
 import { specs } from './specs.mjs'
@@ -36,6 +37,7 @@ export const ADAPTERS = [
   tensordict,
   specs,
   replay,
+  replayEnsembles,
   replaySamplers,
   replaySlices,
   transforms,

@@ -3,7 +3,9 @@
 import { isDeepStrictEqual } from 'node:util'
 import {
   ConsumingSampler,
+  LambdaScheduler,
   LazyTensorStorage,
+  LinearScheduler,
   ListStorage,
   NonTensorStack,
   PrioritizedReplayBuffer,
@@ -12,6 +14,7 @@ import {
   ReplayBuffer,
   SamplerWithoutReplacement,
   StalenessAwareSampler,
+  StepScheduler,
   Tensor,
   TensorDict,
 } from 'fulmar'
@@ -62,7 +65,7 @@ const CHECKS = {
   },
   prompt_group_errors: ofGroupErrors,
   replacement_false: () => skipped('samplers that are made without replacement by an option'),
-  scheduler: () => skipped('schedulers'),
+  scheduler: ofSchedule,
 }
 
 export const replaySamplers = {
@@ -236,6 +239,31 @@ function ofStaleness(row) {
       row.staleness_reported,
     )
   )
+}
+
+/** The schedules that the rows name. */
+const SCHEDULES = {
+  'Linear(1.0, 4)': (buffer) => new LinearScheduler(buffer, 'beta', { finalValue: 1, numSteps: 4 }),
+  'Linear(0.1, 3)': (buffer) => new LinearScheduler(buffer, 'beta', { finalValue: 0.1, numSteps: 3 }),
+  'Step(.5, 2, multiplicative)': (buffer) => new StepScheduler(buffer, 'beta', { gamma: 0.5, numSteps: 2 }),
+  'Step(.2, 1, additive, max .9)': (buffer) =>
+    new StepScheduler(buffer, 'beta', { gamma: 0.2, mode: 'additive', maxValue: 0.9 }),
+  'Step(-.2, 1, additive, min 0)': (buffer) =>
+    new StepScheduler(buffer, 'beta', { gamma: -0.2, mode: 'additive', minValue: 0 }),
+  'Lambda(1/(1+step))': (buffer) => new LambdaScheduler(buffer, 'beta', (step) => 1 / (1 + step)),
+  'Step bad mode': (buffer) => new StepScheduler(buffer, 'beta', { mode: 'x' }),
+}
+
+function ofSchedule({ scheduler, initial, ok, error }) {
+  const buffer = prioritized({ max_capacity: 4, beta: initial })
+  const { value: schedule, error: refusal } = attempt(() => SCHEDULES[scheduler](buffer))
+  if (error) return refusal ? undefined : 'must be refused'
+  if (refusal) return refusal.message
+  const values = ok.map(() => {
+    schedule.step()
+    return buffer.sampler.beta
+  })
+  return far('beta', values, ok, 1e-6, 1e-7)
 }
 
 function groupsOf(options, query, reward) {

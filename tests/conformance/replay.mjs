@@ -39,29 +39,30 @@ import {
   tensorIn,
 } from './replay-rows.mjs'
 
-/** What is not one buffer of dictionaries. */
+/** What no buffer holds here. */
 const ABSENT = {
-  ensemble: 'ensembles',
-  ensemble_routed: 'ensembles',
   pytree_payload: 'items that are no dictionaries',
   list_payload: 'items that are no dictionaries',
   string_payload: 'items that are no dictionaries',
-  her: 'relabelling',
-  her_cache: 'relabelling',
 }
 
 const TOPICS = new Set([
   ...Object.keys(ABSENT),
   ...['storage_x_writer', 'ring', 'errors', 'inplace', 'tensor_payload', 'ndim2', 'generations', 'max_value'],
-  ...['update_if_present', 'prioritized_reduction', 'prioritized_errors', 'consuming', 'schema_drift'],
+  ...[
+    'update_if_present',
+    'prioritized',
+    'prioritized_reduction',
+    'prioritized_errors',
+    'consuming',
+    'schema_drift',
+  ],
   'shared_storage',
 ])
 
 export const replay = {
   topic: 'replay',
-  matches: ({ topic, setup, strategy, capacity }) =>
-    (TOPICS.has(topic) || (topic === 'prioritized' && setup !== undefined)) &&
-    (setup !== undefined || strategy !== undefined || capacity !== undefined),
+  matches: ({ topic, setup }) => setup !== undefined && TOPICS.has(topic),
   prepare: () => undefined,
   check: ({ value: row }) => played(row).outcome,
 }

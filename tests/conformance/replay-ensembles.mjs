@@ -1,0 +1,221 @@
+/** Compares ensembles of buffers and hindsight with golden rows: what goes where, and which goals and rewards a batch has. */
+
+import { isDeepStrictEqual } from 'node:util'
+import {
+  HERReplayBuffer,
+  LazyTensorStorage,
+  ReplayBuffer,
+  ReplayBufferEnsemble,
+  RoundRobinWriter,
+  Tensor,
+  TensorDict,
+} from 'fulmar'
+import {
+  attempt,
+  decided,
+  dictIn,
+  elementsOf,
+  given,
+  indexIn,
+  isSame,
+  numbersIn,
+  partsOf,
+  range,
+} from './replay-rows.mjs'
+
+const CHECKS = { ensemble: ofEnsemble, ensemble_routed: ofEnsemble, her: ofHindsight, her_cache: ofFullRing }
+
+export const replayEnsembles = {
+  topic: 'ensembles of replay buffers',
+  matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && typeof id === 'string',
+  prepare: () => undefined,
+  check: ({ value: row }) => CHECKS[row.topic](row),
+}
+
+const CHILD = { max_size: 4, x: [0] }
+
+function ensembleOf({
+  children = [CHILD, CHILD, CHILD],
+  track_generations: trackGenerations = false,
+  ...setup
+}) {
+  const buffers = children.map(({ max_size: capacity, x }) => {
+    const writer = new RoundRobinWriter({ trackGenerations })
+    const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(capacity), writer })
+    if (x) {
+      const leaf = Tensor.from(BigInt64Array.from(x, BigInt))
+      buffer.extend(TensorDict.from({ x: leaf }, { batchSize: [x.length] }))
+    }
+    return buffer
+  })
+  const { p, sample_from_all: sampleFromAll, num_buffer_sampled: numBufferSampled } = setup
+  const { routing_key: routingKey, routing_dim: routingDim } = setup
+  return new ReplayBufferEnsemble(
+    buffers,
+    given({ p, sampleFromAll, numBufferSampled, routingKey, routingDim }),
+  )
+}
+
+function ofEnsemble({ setup, ops, build_error: refusal }) {
+  const made = attempt(() => ensembleOf(setup))
+  if (refusal) return made.error ? undefined : 'the ensemble must be refused'
+  if (made.error) return made.error.message
+  for (const [at, op] of ops.entries()) {
+    const difference = answered(made.value, op) ?? membersDiffer(made.value, op)
+    if (difference) return `op ${at} ${op.op}: ${difference}`
+  }
+  return undefined
+}
+
+function answered(ensemble, { op, arg, data, ok, error }) {
+  if (op === 'len') return same(ensemble.length, ok)
+  const { value, error: refusal } = attempt(() => {
+    if (op === 'get') return got(ensemble, arg)
+    if (op.startsWith('sample')) return ensemble.sampleWithInfo(arg)
+    return written(ensemble, op, data)
+  })
+  if (error) return refusal ? undefined : 'must be refused'
+  if (refusal) return refusal.message
+  if (op === 'get') return isSame(value, ok) ? undefined : 'items differ'
+  if (op === 'sample_shape') return same([...value.items.batchSize], ok)
+  if (op === 'sample_ids') {
+    const each = value.items.batchSize[1]
+    return same(
+      value.bufferIds.flatMap((id) => Array(each).fill(id)),
+      numbersIn(ok),
+    )
+  }
+  const [ids, rows] = [value.map(({ buffer }) => buffer), value.map(({ row }) => row)]
+  return same([ids, rows], [numbersIn(ok.k.buffer_ids), numbersIn(ok.k.index)])
+}
+
+function got(ensemble, arg) {
+  const [first, rest] = arg.$tuple ?? [arg, { $slice: [null, null, null] }]
+  if (typeof first !== 'number') return ensemble.at(...indexIn(rest))
+  const buffer = ensemble.buffers[first]
+  if (buffer === undefined) throw Object.assign(new Error('no such buffer'), { code: 'OUT_OF_RANGE' })
+  return buffer.at(...indexIn(rest))
+}
+
+/** One item is a write of one: there is no call of its own, so that a batch cannot be taken for an item. */
+function written(ensemble, op, data) {
+  const items = data ? dictIn(data) : TensorDict.from({ x: Tensor.from([0]) }, { batchSize: [1] })
+  if (op === 'extend') return ensemble.extend(items)
+  if (items.batchSize.length > 0)
+    throw Object.assign(new Error('an item must have no batch'), { code: 'SHAPE_MISMATCH' })
+  return ensemble.extend(items.unsqueeze(0))
+}
+
+function membersDiffer({ buffers }, { members = [] }) {
+  for (const [at, { len, cursor, write_count: count, contents }] of members.entries()) {
+    const buffer = buffers[at]
+    const sizes = [buffer.length, partsOf(buffer).writer.cursor, buffer.stats.writeCount]
+    if (!isDeepStrictEqual(sizes, [len, cursor, count])) return `buffer ${at} has ${sizes}`
+    if (contents && !isSame(buffer.readAllInOrder(), contents)) return `the items of buffer ${at} differ`
+  }
+  return undefined
+}
+
+/** 0 where the goal was achieved, else -1. */
+function rewardFn(rows) {
+  const [goals, achieved] = [
+    tableOf(rows.tensor('desired_goal')),
+    tableOf(rows.tensor(['next', 'achieved_goal'])),
+  ]
+  return Tensor.from(goals.map((goal, at) => (isDeepStrictEqual(goal, achieved[at]) ? 0 : -1)))
+}
+
+const tableOf = (tensor) => {
+  const values = elementsOf(tensor)
+  const width = values.length / tensor.shape[0]
+  return range(tensor.shape[0]).map((row) => values.slice(row * width, (row + 1) * width))
+}
+
+function hindsight({ strategy, her_ratio: herRatio, capacity }) {
+  const storage = new LazyTensorStorage(capacity)
+  return new HERReplayBuffer({ storage, rewardFn, ...given({ strategy, herRatio }), seed: 3 })
+}
+
+/** Which rows are drawn is chance, so each relabelled row is held to what its strategy may give it. */
+function ofHindsight(row) {
+  const { her_ratio: ratio, strategy, writes = [], index, error } = row
+  const { value: buffer, error: refusal } = attempt(() => {
+    const buffer = hindsight(row)
+    for (const items of writes) buffer.extend(dictIn(items))
+    buffer.sample(index.length)
+    return buffer
+  })
+  if (error) {
+    if (refusal) return undefined
+    const isRead = buffer.storage.get([0]).has('achieved_goal')
+    return isRead ? 'must be refused' : decided('only what next achieved is read')
+  }
+  if (refusal) return refusal.message
+  const stored = buffer.readAllInOrder()
+  const [next, goals] = [stored.tensor(['next', 'achieved_goal']), stored.tensor('desired_goal')].map(tableOf)
+  const episodes = episodesOf(row, writes.map(dictIn))
+  const count = Math.floor(index.length * ratio)
+  for (let draw = 0; draw < 50; draw++) {
+    const batch = buffer.sampleWithInfo(index.length)
+    const given = tableOf(batch.items.tensor('desired_goal'))
+    const rewards = elementsOf(batch.items.tensor(['next', 'reward']))
+    for (const [at, drawn] of batch.index.entries()) {
+      if (at >= count) {
+        if (!isDeepStrictEqual(given[at], goals[drawn])) return `row ${at} must keep its goal`
+        continue
+      }
+      const may = sourcesOf(
+        strategy,
+        episodes.find((rows) => rows.includes(drawn)),
+        drawn,
+        next.length,
+      )
+      if (!may.some((source) => isDeepStrictEqual(next[source], given[at])))
+        return `row ${drawn} has the goal ${given[at]}`
+      const reward = isDeepStrictEqual(next[drawn], given[at]) ? 0 : -1
+      if (rewards[at] !== reward) return `row ${drawn} has the reward ${rewards[at]}`
+    }
+  }
+  return count > 0 ? decided('a goal is what its source step led to') : undefined
+}
+
+/** The rows of each episode, in their order: one ends at a flag or at the newest step, and loses what was written over. */
+function episodesOf({ capacity }, writes) {
+  const episodes = [[]]
+  let nth = 0
+  for (const items of writes) {
+    const flags = ['done', 'terminated', 'truncated']
+      .filter((name) => items.has(['next', name]))
+      .map((name) => elementsOf(items.tensor(['next', name])))
+    for (const step of range(items.batchSize[0])) {
+      for (const rows of episodes) if (rows[0] === nth % capacity && nth >= capacity) rows.shift()
+      episodes.at(-1).push(nth % capacity)
+      if (flags.some((flag) => flag[step])) episodes.push([])
+      nth += 1
+    }
+  }
+  return episodes
+}
+
+function sourcesOf(strategy, episode, row, count) {
+  if (strategy === 'final') return episode.slice(-1)
+  if (strategy === 'future') return episode.slice(episode.indexOf(row))
+  return strategy === 'episode' ? episode : range(count)
+}
+
+/** There a full ring cannot be drawn from after a second write of several rows. */
+function ofFullRing({ capacity, ops }) {
+  const buffer = hindsight({ capacity })
+  for (const { extend: count } of ops) {
+    const zeros = () => Tensor.zeros('f32', [count, 1])
+    const items = TensorDict.from({ achieved_goal: zeros(), desired_goal: zeros() }, { batchSize: [count] })
+    items.set(['next', 'achieved_goal'], zeros()).set(['next', 'reward'], zeros())
+    buffer.extend(items.set(['next', 'done'], Tensor.zeros('bool', [count, 1])))
+    const { error } = attempt(() => buffer.sample(3))
+    if (error) return error.message
+  }
+  return decided('a full ring can be drawn from after any write')
+}
+
+const same = (got, want) =>
+  isDeepStrictEqual(got, want) ? undefined : `got ${JSON.stringify(got)}, expected ${JSON.stringify(want)}`
