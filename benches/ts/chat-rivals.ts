@@ -62,13 +62,18 @@ export function nodeRivals(template: string, tokenizerJson: string): NodeRivals 
 /** minijinja as it comes, and the crate `tokenizers`: answers `render` and `encode`. */
 export function rustRival(folder: string): Peer | Skipped {
   const manifest = fileURLToPath(new URL('benches/rival/rust/Cargo.toml', ROOT))
-  return built('the Rust rivals', manifest, 'target/rival', 'rival', folder)
+  return built('the Rust rivals', manifest, 'target/rival', 'rival', [folder])
 }
 
 /** Ours in Rust, without Node in between: answers `render`, `template`, `encode`, `rollout` and `whole`. */
 export function rustOurs(folder: string): Peer | Skipped {
+  return rustProgram('fulmar-bench', [folder])
+}
+
+/** A program of benches/rust, built. */
+export function rustProgram(program: string, args: readonly string[]): Peer | Skipped {
   const manifest = fileURLToPath(new URL('benches/rust/Cargo.toml', ROOT))
-  return built('ours in Rust', manifest, 'target', 'fulmar-bench', folder)
+  return built('ours in Rust', manifest, 'target', program, args)
 }
 
 /** transformers: answers `render` and `tokens`. */
@@ -92,14 +97,14 @@ function built(
   manifest: string,
   target: string,
   program: string,
-  folder: string,
+  args: readonly string[],
 ): Peer | Skipped {
   say(`building ${what}`)
   const out = fileURLToPath(new URL(target, ROOT))
-  const args = ['build', '--release', '--quiet', '--manifest-path', manifest, '--target-dir', out]
-  const { status, stderr } = spawnSync('cargo', args, { encoding: 'utf8' })
+  const build = ['build', '--release', '--quiet', '--manifest-path', manifest, '--target-dir', out]
+  const { status, stderr } = spawnSync('cargo', build, { encoding: 'utf8' })
   if (status !== 0) return { skipped: `cargo failed: ${stderr?.trim().split('\n')[0] ?? 'not installed'}` }
-  return new Peer(what, `${out}/release/${program}`, [folder])
+  return new Peer(what, `${out}/release/${program}`, args)
 }
 
 /** Contestants of a bench by name. */

@@ -39,12 +39,12 @@ export interface TrlStep {
 export type Variant = 'shipped' | 'tuned'
 
 /** Fresh pages cost PyTorch a lot on virtual machines: let its allocator keep them. */
-const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_: '20000000000' }
+export const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_: '20000000000' }
 
 const RIVAL = fileURLToPath(new URL('benches/rival/trl/', ROOT))
 const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
 
-/** The Python of a virtual environment that holds TRL and transformers, made now where it is missing; or why there is none. */
+/** The Python of a virtual environment that holds TRL, transformers, TorchRL and cpprb, made now where it is missing; or why there is none. */
 export function installTrl(): { readonly python: string } | { readonly skipped: string } {
   const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 10))'])
   if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }
@@ -53,12 +53,14 @@ export function installTrl(): { readonly python: string } | { readonly skipped: 
   const [python, stamp] = [join(VENV, 'bin/python'), join(VENV, 'requirements.txt')]
   const wanted = readFileSync(requirements, 'utf8')
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === wanted) return { python }
-  say('installing TRL under .venv/trl from PyPI: about 3 GB to download and some minutes, once')
+  say(
+    'installing TRL, TorchRL and cpprb under .venv/trl from PyPI: about 3 GB to download and some minutes, once',
+  )
   const made = spawnSync('python3', ['-m', 'venv', VENV])
   if (made.status !== 0) return { skipped: `python3 -m venv failed: ${lastLine(made.stderr)}` }
   const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', requirements]
   const installed = spawnSync(python, install, { stdio: ['ignore', 'inherit', 'pipe'] })
-  if (installed.status !== 0) return { skipped: `pip could not install TRL: ${lastLine(installed.stderr)}` }
+  if (installed.status !== 0) return { skipped: `pip could not install them: ${lastLine(installed.stderr)}` }
   writeFileSync(stamp, wanted)
   return { python }
 }

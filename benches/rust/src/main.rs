@@ -5,14 +5,15 @@
 //! `render` (table-driven Qwen3 to text), `template` (the Jinja template to text), `encode` (that text to ids), `rollout`
 //! (a conversation of many turns by bridges, ids in and out, each answer parsed), `whole` (one rendering of all of it).
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Instant;
 
 use fulmar::chat::{Bridge, Message, ParseOptions, RenderOptions, Renderer, RendererConfig, create_renderer};
-use fulmar::core::{Error, ErrorKind, Result};
+use fulmar::core::Result;
 use fulmar::template::{Template, TemplateInput};
 use fulmar::tokenizer::{HfTokenizer, Tokenizer};
+use fulmar_bench::{broken, say};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -142,13 +143,4 @@ fn answer(start: Instant, output: impl FnOnce() -> Vec<u8>) -> Result<()> {
     let output = output();
     let digest: String = Sha256::digest(&output).iter().map(|byte| format!("{byte:02x}")).collect();
     say(&json!({ "ms": ms, "count": output.len(), "digest": digest }))
-}
-
-fn say(line: &Value) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(broken)
-}
-
-fn broken(error: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Malformed, format!("the bench's input must be readable: got {error}"))
 }
