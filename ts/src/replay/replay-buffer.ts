@@ -226,7 +226,8 @@ export class ReplayBuffer {
    * Writes items by their first batch dimension, those of lanes as `[lanes.., time]`; their rows, -1 for one that was not
    * kept.
    * @throws {FulmarError} `EMPTY` without items; `INCOMPATIBLE` if the writer takes none; `OUT_OF_RANGE` above the capacity unless
-   *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold. After an error nothing has changed.
+   *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold. After these nothing has changed. After an
+   *   item lacked a leaf that draws depend on (`UNKNOWN_NAME`), or its priority is no number >= 0, the items are stored.
    */
   extend(items: TensorDict): number[] {
     const written = this.#inverted(items)
