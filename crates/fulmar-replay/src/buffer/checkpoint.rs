@@ -109,7 +109,9 @@ impl ReplayBuffer {
             Some(exact) => self.load_exact(exact, &rows, path),
             None => self.load_parts(&rows, path),
         };
-        if let Err(error) = loaded {
+        let noted =
+            loaded.and_then(|()| self.storage.note_writer(self.writer.cursor(), self.writer.write_count()));
+        if let Err(error) = noted {
             self.restore_parts(&before.1[0], &before.1[1], &before.1[2])?;
             before.0.put(&mut *self.storage)?;
             self.seen = self.storage.revision();
