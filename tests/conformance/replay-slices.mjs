@@ -128,8 +128,10 @@ function ofDistribution(row) {
   if (expected === undefined) return decided('a span on the right cuts off as many steps as it says')
   const kinds = [...expected.keys()]
   const drawn = []
-  for (let draw = 0; draw < 400; draw++) {
-    for (const slice of slicesOf(buffer.sampleWithInfo(count), options)) {
+  // Large batches are faster; a number of slices fixes the size of one.
+  const [draws, size] = options.numSlices ? [400, count] : [20, 20 * count]
+  for (let draw = 0; draw < draws; draw++) {
+    for (const slice of slicesOf(buffer.sampleWithInfo(size), options)) {
       const kind = kinds.indexOf(slice)
       if (kind < 0) return `${slice} is no slice`
       drawn.push(kind)
@@ -197,7 +199,9 @@ function ofLanes({ sampler, slice_len: sliceLen, lanes, writes, storage, slices 
     buffer.extend(TensorDict.from({}, { batchSize }).set(DONE, ends))
   }
   const kinds = slices.map(({ slots }) => slots.map(([time, lane]) => time * lanes + lane).join())
-  const drawn = range(5000).map(() => kinds.indexOf(buffer.sampleWithInfo(sliceLen).index.join()))
+  const drawn = range(50).flatMap(() =>
+    slicesOf(buffer.sampleWithInfo(100 * sliceLen), {}).map((slice) => kinds.indexOf(slice)),
+  )
   return drawn.includes(-1)
     ? 'a slice is none of the golden ones'
     : misdrawn(
@@ -277,7 +281,7 @@ function ofPriorities({ sampler, storage, slice_len: sliceLen, priorities, slice
   const buffer = made.value
   fill(buffer, storage)
   if (priorities) buffer.updatePriority(range(storage.len), numbersIn(priorities))
-  const count = sliceLen * (options.numSlices ?? 3)
+  const count = sliceLen * (options.numSlices ?? 60)
   if (error) {
     const refused = attempt(() => buffer.sample(count)).error !== undefined
     if (sliceLen === 1)
@@ -286,7 +290,7 @@ function ofPriorities({ sampler, storage, slice_len: sliceLen, priorities, slice
   }
   const kinds = slices.map(({ slots }) => slots.join())
   const drawn = []
-  for (let draw = 0; draw < 1500; draw++) {
+  for (let draw = 0; draw < (options.numSlices ? 1500 : 60); draw++) {
     const batch = buffer.sampleWithInfo(count)
     const weights = elementsOf(batch.info.tensor('priority_weight'))
     let at = 0
