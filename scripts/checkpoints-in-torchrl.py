@@ -86,7 +86,7 @@ def check(path):
         assert rb.write_count == count, f"write_count {rb.write_count}"
         assert rb._writer._cursor == count % CAPACITY, f"cursor {rb._writer._cursor}"
     if kind == "compressed":
-        # Upstream cannot load dictionaries in compressed dictionaries, its own no more than ours.
+        # Upstream neither writes nor loads dictionaries in compressed dictionaries.
         expected = [item.exclude("next") for item in expected]
     for row, item in enumerate(expected):
         got = rb._storage[row]

@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     }
     let mut buffer = filled(Box::new(CompressedListStorage::new(CAPACITY, 3)?), 0, &json!({}))?;
     for step in 0..5 {
-        // Upstream cannot load dictionaries in compressed dictionaries.
+        // Upstream neither writes nor loads dictionaries in compressed dictionaries.
         buffer.add(&item(step)?.exclude(&["next".into()]))?;
     }
     buffer.dumps(folder.join("compressed_5"), &CompressedListStorageCheckpointer::default())

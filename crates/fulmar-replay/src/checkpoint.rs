@@ -12,6 +12,7 @@ use crate::Storage;
 use crate::read::count_of;
 
 pub(crate) mod compressed;
+pub(crate) mod ensemble;
 pub(crate) mod folder;
 pub(crate) mod list;
 pub(crate) mod parts;

@@ -43,6 +43,7 @@ pub use buffer::{
 };
 pub use check::check_storage;
 pub use checkpoint::compressed::CompressedListStorageCheckpointer;
+pub use checkpoint::ensemble::StorageEnsembleCheckpointer;
 pub use checkpoint::list::ListStorageCheckpointer;
 pub use checkpoint::ted::{FlatStorageCheckpointer, H5StorageCheckpointer, NestedStorageCheckpointer};
 pub use checkpoint::tensor::TensorStorageCheckpointer;

@@ -13,7 +13,8 @@ use fulmar_core::{ErrorKind, Result};
 use fulmar_replay::{
     CompressedListStorage, CompressedListStorageCheckpointer, FlatStorageCheckpointer, H5StorageCheckpointer,
     LazyStackStorage, ListStorage, ListStorageCheckpointer, NestedStorageCheckpointer, ReplayBuffer,
-    ReplayBufferOptions, Storage, StorageCheckpointer, TensorStorage, TensorStorageCheckpointer,
+    ReplayBufferOptions, Storage, StorageCheckpointer, StorageEnsembleCheckpointer, TensorStorage,
+    TensorStorageCheckpointer,
 };
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
 use proptest::prelude::*;
@@ -520,5 +521,26 @@ fn folders_of_other_buffers_are_refused() {
         .collect();
     let corrupt = Some(ErrorKind::Corrupt);
     assert_eq!(kinds, [corrupt, None, corrupt, corrupt, Some(ErrorKind::Forbidden), corrupt]);
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn storages_of_an_ensemble_come_back_each_with_its_own_rows() {
+    let path = fresh("ensemble");
+    let mut storages = [3, 5, 4].map(|capacity| TensorStorage::new(&[capacity]).unwrap());
+    storages[0].set(&[0, 1, 2], &steps(0, 3)).unwrap();
+    storages[2].set(&[0, 1], &steps(9, 2)).unwrap();
+    let form = StorageEnsembleCheckpointer { member: Box::<FlatStorageCheckpointer>::default() };
+    let members: Vec<(&dyn Storage, usize)> =
+        storages.iter().zip([0, 0, 2]).map(|(storage, cursor)| (storage as &dyn Storage, cursor)).collect();
+    form.save(&members, &path).unwrap();
+    let rows = form.load(&[&[3], &[5], &[4]], &path).unwrap();
+    assert_eq!(rows[0].items, [steps(0, 3)]);
+    assert!(rows[1].is_empty());
+    assert_eq!(rows[2].items, [steps(9, 2)]);
+    assert_eq!(form.load(&[&[3], &[5]], &path).unwrap_err().kind(), ErrorKind::Incompatible, "more storages");
+    fs::remove_dir_all(path.join("2")).unwrap();
+    let error = form.load(&[&[3], &[5], &[4]], &path).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.detail().starts_with("storage 2"), "{error}");
     fs::remove_dir_all(path).unwrap();
 }
