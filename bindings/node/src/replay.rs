@@ -16,8 +16,11 @@ include!("../../faces/replay.rs");
 /// What a part that JavaScript keeps is called by: an operation and its numbers.
 type Answer<'a> = Function<'a, FnArgs<(String, Float64Array)>, ()>;
 
+/// [`Answer`], kept.
+type KeptAnswer = FunctionRef<FnArgs<(String, Float64Array)>, ()>;
+
 /// A function of the thread that made it, and of no other.
-struct Callee(SendWrapper<(Env, FunctionRef<FnArgs<(String, Float64Array)>, ()>)>);
+struct Callee(SendWrapper<(Env, KeptAnswer)>);
 
 impl Callee {
     fn boxed(env: Env, answer: &Answer<'_>) -> CoreResult<Box<dyn replay::Callee>> {

@@ -8,10 +8,17 @@ export {
   type ReplayBufferEnsembleOptions,
 } from './ensemble.js'
 export { HERReplayBuffer, type HERReplayBufferOptions } from './her.js'
-export { type TrajectoryNumber, type TrajectoryPredicate, type TrajectoryReduction, traj } from './query.js'
+export {
+  type TrajectoryNumber,
+  type TrajectoryPredicate,
+  type TrajectoryReduction,
+  type TrajectoryValue,
+  traj,
+} from './query.js'
 export { RateLimiter, type RateLimiterOptions, type WaitOptions } from './rate-limiter.js'
 export {
   BatchMemory,
+  type BufferKind,
   type BufferTransform,
   type ConditionalUpdate,
   type ConditionalUpdateResult,

@@ -7,13 +7,17 @@ import { pathOf } from '../tensor/tensor-dict.js'
 export type TrajectoryReduction = 'sum' | 'mean' | 'max' | 'min' | 'first' | 'last' | 'any' | 'all'
 
 /** One number of a trajectory. */
-type Value =
+export type TrajectoryValue =
   | { readonly of: 'length' | 'totalReward' }
   | { readonly of: 'leaf'; readonly key: readonly string[]; readonly reduce: TrajectoryReduction }
 
 /** What a trajectory must be like: made by {@link traj}, combined by `and`, `or` and `not`. */
 export type TrajectoryPredicate =
-  | { readonly value: Value; readonly is: '<' | '<=' | '==' | '!=' | '>=' | '>'; readonly than: number }
+  | {
+      readonly value: TrajectoryValue
+      readonly is: '<' | '<=' | '==' | '!=' | '>=' | '>'
+      readonly than: number
+    }
   | { readonly and: readonly TrajectoryPredicate[] }
   | { readonly or: readonly TrajectoryPredicate[] }
   | { readonly not: TrajectoryPredicate }
@@ -28,7 +32,7 @@ export interface TrajectoryNumber {
   readonly above: (than: number) => TrajectoryPredicate
 }
 
-const numberOf = (value: Value): TrajectoryNumber => ({
+const numberOf = (value: TrajectoryValue): TrajectoryNumber => ({
   below: (than) => ({ value, is: '<', than }),
   atMost: (than) => ({ value, is: '<=', than }),
   equals: (than) => ({ value, is: '==', than }),

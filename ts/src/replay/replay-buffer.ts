@@ -434,7 +434,7 @@ export class ReplayBuffer {
   }
 
   #forward(batch: TensorDict): TensorDict {
-    return this.#transforms.reduce((items, { forward }) => forward?.(items) ?? items, batch)
+    return this.#transforms.reduce((items, transform) => transform.forward?.(items) ?? items, batch)
   }
 
   #inverted(items: TensorDict): TensorDict | undefined {

@@ -55,6 +55,7 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
 
   declare readonly [RESHAPED]: TensorSpec
 
+  /** @internal */
   protected constructor(make: () => RawTensorSpec) {
     this.#native = new Handle('TensorSpec', make)
     this.kind = this.#native.call((spec) => spec.kind())

@@ -163,6 +163,50 @@ describe('a query', () => {
   })
 })
 
+describe('transforms', () => {
+  it('are called as methods, in order when drawn and in reverse when written', () => {
+    class Scale {
+      readonly by: number
+      constructor(by: number) {
+        this.by = by
+      }
+      forward(batch: TensorDict) {
+        return TensorDict.from(
+          {
+            id: Tensor.from(
+              batch
+                .tensor('id')
+                .toFloat32()
+                .map((id) => id * this.by),
+            ),
+          },
+          { batchSize: batch.batchSize },
+        )
+      }
+      inverse(items: TensorDict) {
+        return TensorDict.from(
+          {
+            id: Tensor.from(
+              items
+                .tensor('id')
+                .toFloat32()
+                .map((id) => id - this.by),
+            ),
+          },
+          { batchSize: items.batchSize },
+        )
+      }
+    }
+    const buffer = new ReplayBuffer({
+      storage: new LazyTensorStorage(4),
+      transforms: [new Scale(2), new Scale(3)],
+    })
+    buffer.extend(TensorDict.from({ id: Tensor.from([10]) }, { batchSize: [1] }))
+    expect(idsOf(buffer.storage.get([0]))).toEqual([5])
+    expect(idsOf(buffer.sample(1))).toEqual([30])
+  })
+})
+
 describe('a schedule', () => {
   it('drives a parameter in steps, by factors, summands and functions, between bounds', () => {
     const sampler = new PrioritizedSampler({ alpha: 0.5, beta: 0.5 })
