@@ -2,6 +2,8 @@
 //!
 //! The table of classes and methods is `bindings/faces/replay.rs`, the same for WebAssembly.
 
+use fulmar::replay::CheckpointerOptions;
+use fulmar::store::{Durability, FsDisk};
 use napi::Env;
 use napi::bindgen_prelude::{Float64Array, FnArgs, Function, FunctionRef};
 use napi_derive::napi;
@@ -12,6 +14,65 @@ use crate::slot::Slot;
 use crate::tensor::{Lend, Share, Tensor, TensorDict, TensorDictList, face};
 
 include!("../../faces/replay.rs");
+
+face! {
+    /// A storage over a folder that a crash does not empty.
+    DurableStorage(replay::DurableStorage)
+    make {
+        /// Opens the folder, or makes it. The interval is that of syncs in milliseconds: 0 for every write, nothing for none.
+        fn open as open(path: String, shape: &[f64], interval_ms: Option<f64>, segment_bytes: Option<f64>) {{
+            let durability = match interval_ms {
+                None => Durability::None,
+                Some(0.0) => Durability::Sync,
+                Some(interval) => Durability::Async { interval_ms: integer_from_f64("intervalMs", interval)? },
+            };
+            let mut options = replay::DurableStorageOptions { durability, ..Default::default() };
+            if let Some(bytes) = segment_bytes {
+                options.segment_bytes = u32::try_from(integer_from_f64("segmentBytes", bytes)?).unwrap_or(u32::MAX);
+            }
+            replay::DurableStorage::open(FsDisk::new(path)?, &indices("shape", shape)?, options)
+        }}
+    }
+    call {
+        /// The storage that buffers share.
+        fn storage as storage() -> (Storage) {
+            |durable| CoreResult::Ok(SharedStorage::new(Box::new(durable.clone())))
+        }
+        /// Makes everything durable, as the store was opened to.
+        fn commit as commit() -> (()) { |durable| durable.commit() }
+        /// Says what time it is.
+        fn tick as tick(now_ms: f64) -> (()) { |durable| durable.tick(integer_from_f64("nowMs", now_ms)?) }
+        /// Figures, as JSON.
+        fn stats as stats() -> (String) {
+            |durable| {
+                let stats = durable.stats();
+                CoreResult::Ok(json!({
+                    "numRows": stats.num_rows, "numDamagedRows": stats.num_damaged_rows, "numGaps": stats.num_gaps,
+                    "rowBytes": stats.row_bytes, "logBytes": stats.log_bytes, "numPending": stats.num_pending,
+                    "numSyncs": stats.num_syncs,
+                }).to_string())
+            }
+        }
+    }
+}
+
+/// Writes a buffer as a folder.
+#[napi]
+pub fn dump_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: String) -> Result<()> {
+    guard(|| {
+        let checkpointer = options_from_json::<CheckpointerOptions>("checkpointer", &checkpointer)?.build();
+        buffer.share()?.with(|buffer| buffer.dumps(path, checkpointer.as_ref()))
+    })
+}
+
+/// Reads a buffer's folder into one of the same parts.
+#[napi]
+pub fn load_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: String) -> Result<()> {
+    guard(|| {
+        let checkpointer = options_from_json::<CheckpointerOptions>("checkpointer", &checkpointer)?.build();
+        buffer.share()?.with(|buffer| buffer.loads(path, checkpointer.as_ref()))
+    })
+}
 
 /// What a part that JavaScript keeps is called by: an operation and its numbers.
 type Answer<'a> = Function<'a, FnArgs<(String, Float64Array)>, ()>;

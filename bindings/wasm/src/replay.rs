@@ -50,13 +50,13 @@ pub fn foreign_storage(capacity: f64, mailbox: &Mailbox, answer: js_sys::Functio
 #[wasm_bindgen(js_name = bufferWithSampler)]
 pub fn buffer_with_sampler(
     storage: &Storage,
-    options: String,
+    options: &str,
     mailbox: &Mailbox,
     answer: js_sys::Function,
 ) -> Result<ReplayBuffer> {
     guard(|| {
         let sampler = replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer));
-        let options = options_from_json("options", &options)?;
+        let options = options_from_json("options", options)?;
         Ok(SharedReplayBuffer::with_sampler(storage.share()?, Box::new(sampler), options)?.into())
     })
 }

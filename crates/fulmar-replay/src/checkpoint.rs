@@ -15,6 +15,7 @@ pub(crate) mod compressed;
 pub(crate) mod ensemble;
 pub(crate) mod folder;
 pub(crate) mod list;
+pub(crate) mod options;
 pub(crate) mod parts;
 pub(crate) mod ted;
 pub(crate) mod tensor;

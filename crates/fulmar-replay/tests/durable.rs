@@ -4,8 +4,8 @@
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_replay::{
-    DurableStorage, DurableStorageOptions, ReplayBuffer, ReplayBufferOptions, Storage, TensorStorage,
-    check_storage,
+    DurableStorage, DurableStorageOptions, ReplayBuffer, ReplayBufferOptions, SharedReplayBuffer, Storage,
+    TensorStorage, check_storage,
 };
 use fulmar_store::{Durability, FsDisk, MemoryDisk};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
@@ -181,4 +181,15 @@ fn a_buffer_in_a_folder_goes_on_after_its_process_ended() {
         assert_eq!(one.writer().state().unwrap(), memory.writer().state().unwrap());
     }
     std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn a_handle_to_a_buffer_over_it_goes_on_too() {
+    let disk = MemoryDisk::default();
+    let shared =
+        || SharedReplayBuffer::new(Box::new(open(&disk, &[6]).unwrap()), Default::default()).unwrap();
+    shared().extend(&items(0, 4)).unwrap();
+    let again = shared();
+    assert_eq!((again.len(), again.stats().write_count), (4, 4));
+    assert_eq!(again.extend(&items(4, 3)).unwrap(), [Some(4), Some(5), Some(0)]);
 }

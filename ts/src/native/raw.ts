@@ -592,7 +592,29 @@ export interface RawParameterScheduler extends RawOwner {
   step(buffer: RawReplayBuffer): void
 }
 
-export interface RawReplay {
+/** A storage over a folder. Syncs are at intervals in milliseconds: 0 for every write, none at all if absent. */
+export interface RawDurableStorage extends RawOwner {
+  storage(): RawStorage
+  commit(): void
+  tick(nowMs: number): void
+  stats(): string
+}
+
+/** What only the addon has: WebAssembly has no files. */
+export interface RawReplayDisk {
+  dumpReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
+  loadReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
+  readonly DurableStorage: {
+    open(
+      path: string,
+      shape: Float64Array,
+      intervalMs: number | undefined,
+      segmentBytes: number | undefined,
+    ): RawDurableStorage
+  }
+}
+
+export interface RawReplay extends Partial<RawReplayDisk> {
   foreignStorage(capacity: number, mailbox: RawMailbox, answer: RawAnswer): RawStorage
   bufferWithSampler(
     storage: RawStorage,

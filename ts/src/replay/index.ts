@@ -1,4 +1,15 @@
 export {
+  CompressedListStorageCheckpointer,
+  FlatStorageCheckpointer,
+  H5StorageCheckpointer,
+  ListStorageCheckpointer,
+  NestedStorageCheckpointer,
+  type StepKeysOptions,
+  StorageCheckpointerBase,
+  TensorStorageCheckpointer,
+} from './checkpointer.js'
+export { DurableStorage, type DurableStorageOptions, type DurableStorageStats } from './durable-storage.js'
+export {
   type EnsembleBatch,
   type EnsembleRow,
   type OfflineToOnlineOptions,

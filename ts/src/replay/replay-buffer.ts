@@ -13,6 +13,7 @@ import {
   withRawDict,
   withRawDicts,
 } from '../tensor/tensor-dict.js'
+import { checkpointerJson, replayDisk, type StorageCheckpointerBase } from './checkpointer.js'
 import type { TrajectoryPredicate } from './query.js'
 import { type SampleUnit, unitOptions } from './sample-unit.js'
 import {
@@ -405,6 +406,27 @@ export class ReplayBuffer {
     } finally {
       whole.free()
     }
+  }
+
+  /**
+   * Writes the buffer as a folder in a form of TorchRL's: rows, sampler, writer, and what it takes to draw the same rows again. It is
+   * there whole or not at all. Natively only; transforms are the caller's.
+   * @throws {FulmarError} `IO` if something stands at `path` or the system refuses; with the leaf, what the form cannot hold;
+   *   `UNAVAILABLE` in WebAssembly.
+   */
+  dumps(path: string, checkpointer: StorageCheckpointerBase): void {
+    const { dumpReplayBuffer } = replayDisk()
+    this.#native.call((buffer) => dumpReplayBuffer(buffer, path, checkpointerJson(checkpointer)))
+  }
+
+  /**
+   * Goes on where a folder was written, by {@link ReplayBuffer.dumps} or by TorchRL, of a buffer of the same parts. Pickles are not read.
+   * @throws {FulmarError} With the file, `CORRUPT` if a part is missing or damaged, `INCOMPATIBLE` or `MALFORMED` if it is of another
+   *   buffer; `IO`; `UNAVAILABLE` in WebAssembly. After an error the buffer is as it was.
+   */
+  loads(path: string, checkpointer: StorageCheckpointerBase): void {
+    const { loadReplayBuffer } = replayDisk()
+    this.#native.call((buffer) => loadReplayBuffer(buffer, path, checkpointerJson(checkpointer)))
   }
 
   /** Gives the native memory back. */

@@ -102,6 +102,14 @@ impl Storage for SharedStorage {
         self.read().storage.revision()
     }
 
+    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+        self.write().storage.note_writer(cursor, write_count)
+    }
+
+    fn noted_writer(&self) -> Option<(usize, u64)> {
+        self.read().storage.noted_writer()
+    }
+
     fn written_after(&self, revision: u64) -> Vec<usize> {
         let inner = self.read();
         let first = inner.writes.front().map_or(u64::MAX, |(first, _)| *first);

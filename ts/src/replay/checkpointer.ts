@@ -1,0 +1,181 @@
+/** How the rows of a buffer lie in a folder. */
+
+import { FulmarError } from '../core/index.js'
+import { type RawReplayDisk, raw } from '../native/index.js'
+import type { TensorKey } from '../tensor/index.js'
+import { pathOf } from '../tensor/tensor-dict.js'
+
+let describe: (checkpointer: StorageCheckpointerBase) => object
+
+/**
+ * A form of a buffer's folder: give one of its classes to {@link ReplayBuffer.dumps} and {@link ReplayBuffer.loads}. All but the
+ * list's are TorchRL's own, read and written; pickles are never read. Natively only.
+ *
+ * @example
+ * ```ts
+ * import { type StorageCheckpointerBase, TensorStorageCheckpointer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const form: StorageCheckpointerBase = new TensorStorageCheckpointer()
+ * assert.ok(form)
+ * ```
+ */
+export abstract class StorageCheckpointerBase {
+  readonly #options: object
+
+  /** @internal */
+  protected constructor(options: object) {
+    this.#options = options
+  }
+
+  static {
+    describe = (checkpointer) => checkpointer.#options
+  }
+}
+
+/** What the core builds the checkpointer from. */
+export const checkpointerJson = (checkpointer: StorageCheckpointerBase): string =>
+  JSON.stringify(describe(checkpointer))
+
+/** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
+export function replayDisk(): RawReplayDisk {
+  const { dumpReplayBuffer, loadReplayBuffer, DurableStorage } = raw
+  if (dumpReplayBuffer && loadReplayBuffer && DurableStorage) {
+    return { dumpReplayBuffer, loadReplayBuffer, DurableStorage }
+  }
+  throw new FulmarError('UNAVAILABLE', 'folders of buffers must be used natively: got WebAssembly')
+}
+
+/**
+ * One memory-mapped file a leaf. Full capacity, zeros where nothing was written.
+ *
+ * @example
+ * ```ts no-run
+ * import { LazyTensorStorage, ReplayBuffer, TensorStorageCheckpointer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
+ * buffer.loads('experience', new TensorStorageCheckpointer())
+ * assert.ok(buffer.length > 0)
+ * ```
+ */
+export class TensorStorageCheckpointer extends StorageCheckpointerBase {
+  constructor() {
+    super({ kind: 'tensor' })
+  }
+}
+
+/**
+ * The items of a {@link ListStorage} in one file, which TorchRL does not have.
+ *
+ * @example
+ * ```ts no-run
+ * import { ListStorage, ListStorageCheckpointer, ReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new ListStorage(100) })
+ * buffer.loads('experience', new ListStorageCheckpointer())
+ * assert.ok(buffer.length > 0)
+ * ```
+ */
+export class ListStorageCheckpointer extends StorageCheckpointerBase {
+  constructor() {
+    super({ kind: 'list' })
+  }
+}
+
+/**
+ * Compressed items, a folder each.
+ *
+ * @example
+ * ```ts no-run
+ * import { CompressedListStorage, CompressedListStorageCheckpointer, ReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new CompressedListStorage(100) })
+ * buffer.loads('experience', new CompressedListStorageCheckpointer({ compressionLevel: 6 }))
+ * assert.ok(buffer.length > 0)
+ * ```
+ */
+export class CompressedListStorageCheckpointer extends StorageCheckpointerBase {
+  constructor(options: { readonly compressionLevel?: number } = {}) {
+    super({ kind: 'compressedList', ...options })
+  }
+}
+
+/** Which entries of steps are no observations; the names of those below `next`. */
+export interface StepKeysOptions {
+  /** The end of a trajectory. @default 'done' */
+  readonly doneKey?: TensorKey
+  /** Marks of ends, that one among them. @default `done`, `truncated`, `terminated` */
+  readonly doneKeys?: readonly TensorKey[]
+  /** Rewards. @default `reward` */
+  readonly rewardKeys?: readonly TensorKey[]
+}
+
+/**
+ * Each trajectory's observations once, all trajectories one after another.
+ *
+ * @example
+ * ```ts no-run
+ * import { FlatStorageCheckpointer, LazyTensorStorage, ReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
+ * buffer.loads('experience', new FlatStorageCheckpointer({ rewardKeys: ['reward'] }))
+ * assert.ok(buffer.length > 0)
+ * ```
+ */
+export class FlatStorageCheckpointer extends StorageCheckpointerBase {
+  constructor(options: StepKeysOptions = {}) {
+    super({ kind: 'flat', keys: stepKeys(options) })
+  }
+}
+
+/**
+ * Each trajectory's observations once, trajectory by trajectory.
+ *
+ * @example
+ * ```ts no-run
+ * import { LazyTensorStorage, NestedStorageCheckpointer, ReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
+ * buffer.loads('experience', new NestedStorageCheckpointer())
+ * assert.ok(buffer.length > 0)
+ * ```
+ */
+export class NestedStorageCheckpointer extends StorageCheckpointerBase {
+  constructor(options: StepKeysOptions = {}) {
+    super({ kind: 'nested', keys: stepKeys(options) })
+  }
+}
+
+/**
+ * One HDF5 file, a group a trajectory.
+ *
+ * @example
+ * ```ts no-run
+ * import { H5StorageCheckpointer, LazyTensorStorage, ReplayBuffer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
+ * buffer.loads('experience', new H5StorageCheckpointer({ checkpointFile: 'steps.h5' }))
+ * assert.ok(buffer.length > 0)
+ * ```
+ */
+export class H5StorageCheckpointer extends StorageCheckpointerBase {
+  constructor(options: StepKeysOptions & { readonly checkpointFile?: string } = {}) {
+    const { checkpointFile: file, ...keys } = options
+    super({ kind: 'h5', file, keys: stepKeys(keys) })
+  }
+}
+
+function stepKeys({ doneKey, doneKeys, rewardKeys, ...rest }: StepKeysOptions): object {
+  return {
+    ...rest,
+    ...(doneKey !== undefined && { doneKey: pathOf(doneKey) }),
+    ...(doneKeys && { doneKeys: doneKeys.map(pathOf) }),
+    ...(rewardKeys && { rewardKeys: rewardKeys.map(pathOf) }),
+  }
+}
