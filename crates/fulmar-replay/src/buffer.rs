@@ -367,6 +367,10 @@ impl ReplayBuffer {
             rows.iter().zip(all).filter_map(|(row, priority)| Some((usize::try_from(*row).ok()?, priority)));
         let (rows, priorities): (Vec<usize>, Vec<f32>) = given.unzip();
         crate::storage::check_written(&rows, self.storage.capacity())?;
+        // Rows that were emptied since they were drawn have no priority to set: one would be drawn, and hold nothing.
+        let len = self.storage.len();
+        let held = rows.into_iter().zip(priorities).filter(|(row, _)| *row < len);
+        let (rows, priorities): (Vec<usize>, Vec<f32>) = held.unzip();
         self.sampler.update_priority(&rows, &priorities)
     }
 

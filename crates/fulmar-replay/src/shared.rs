@@ -19,7 +19,7 @@ use crate::{
     Storage,
 };
 
-/// How often a draw begins anew because the buffer was emptied in its middle.
+/// How often a draw begins anew because the buffer was emptied in its middle, before it holds the others up.
 const REDRAWS_MAX: usize = 16;
 
 /// A handle to a [`ReplayBuffer`]; clones of it are handles to the same.
@@ -90,16 +90,16 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::sample`].
     pub fn sample(&self, count: Option<usize>) -> Result<Batch> {
-        let mut redraws = 0;
-        loop {
+        for _ in 0..REDRAWS_MAX {
             let sampled = self.parts().draw(count)?;
-            match self.storage.get(&sampled.rows) {
-                Ok(items) => return self.parts().finish(items, sampled),
-                // Emptied between choice and copy; the next draw finds what there is now.
-                Err(error) if error.kind() == ErrorKind::OutOfRange && redraws < REDRAWS_MAX => redraws += 1,
-                Err(error) => return Err(error),
+            match self.storage.get(&sampled.rows).and_then(|items| self.parts().finish(items, sampled)) {
+                // Emptied after the choice; the next draw finds what there is now.
+                Err(error) if error.kind() == ErrorKind::OutOfRange => {}
+                drawn => return drawn,
             }
         }
+        // Nobody empties it while the parts are held.
+        self.parts().sample(count)
     }
 
     /// Sets priorities, as [`ReplayBuffer::update_priority`].

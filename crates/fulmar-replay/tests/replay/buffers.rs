@@ -547,3 +547,16 @@ fn buffers_of_one_storage_learn_of_each_others_writes() {
         }
     }
 }
+
+#[test]
+fn priorities_of_rows_that_were_emptied_meanwhile_are_passed_over() {
+    let sampler = SamplerOptions::Prioritized { priorities: PrioritizedOptions::default() };
+    let options = ReplayBufferOptions { sampler, ..Default::default() };
+    let mut buffer = ReplayBuffer::new(Box::new(TensorStorage::new(&[8]).unwrap()), options).unwrap();
+    buffer.extend(&TensorDict::new(&[8]).unwrap()).unwrap();
+    buffer.clear(false);
+    buffer.extend(&TensorDict::new(&[2]).unwrap()).unwrap();
+    buffer.update_priority(&[7, 1], &[9.0, 2.0]).unwrap();
+    assert!(buffer.sample(Some(64)).unwrap().rows.iter().all(|row| *row < 2));
+    assert_eq!(buffer.update_priority(&[8], &[1.0]).unwrap_err().kind(), ErrorKind::OutOfRange);
+}
