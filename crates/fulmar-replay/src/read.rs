@@ -22,7 +22,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// One number of `values`.
+    /// One number of `values`; NaN if one of them is, so that what checks the number sees it.
     ///
     /// # Errors
     /// `Empty` if there is none.
@@ -31,11 +31,15 @@ impl Reduction {
     /// ```
     /// use fulmar_replay::Reduction;
     /// assert_eq!(Reduction::Median.of(&[4.0, 1.0, 3.0, 2.0])?, 2.0);
+    /// assert!(Reduction::Max.of(&[f64::NAN, 5.0])?.is_nan());
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn of(self, values: &[f64]) -> Result<f64> {
         if values.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "values must hold one to reduce: got none"));
+        }
+        if let Some(nan) = values.iter().find(|value| value.is_nan()) {
+            return Ok(*nan);
         }
         Ok(match self {
             Self::Sum => values.iter().sum(),
