@@ -13,7 +13,7 @@ import { dictAround, type TensorDict, withRawDict } from './tensor-dict.js'
  *   naming the entry, if its key is a word of the format (`shape`, `device`, `_type`) or would take another entry's file.
  *
  * @example
- * ```ts
+ * ```ts no-run
  * import { loadMemmap, saveMemmap, Tensor, TensorDict } from 'fulmar'
  * import assert from 'node:assert/strict'
  * import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -40,7 +40,7 @@ export function saveMemmap(path: string, dict: TensorDict): void {
  *   does not begin with the batch size; `LIMIT_EXCEEDED` above 16 MiB of description.
  *
  * @example
- * ```ts
+ * ```ts no-run
  * import { loadMemmap } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
