@@ -55,6 +55,16 @@ pub trait Sampler: Send {
     /// `UnknownName` if an item lacks a leaf that draws depend on, and what else keeps the sampler from taking them.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
 
+    /// Whether [`Sampler::extend`], and behind it [`Sampler::update_priority`] with `priorities` if there are some, would take the
+    /// same. A buffer asks before it stores the items.
+    ///
+    /// # Errors
+    /// Those of the two.
+    fn check(&self, rows: &[usize], items: &TensorDict, priorities: &[f32]) -> Result<()> {
+        let _ = (rows, items, priorities);
+        Ok(())
+    }
+
     /// Draws `count` rows, or as many as there are, of a buffer that holds `len`.
     ///
     /// # Errors
@@ -361,6 +371,10 @@ impl Sampler for ConsumingSampler {
 }
 
 impl Sampler for PrioritizedSampler {
+    fn check(&self, _: &[usize], _: &TensorDict, priorities: &[f32]) -> Result<()> {
+        self.leaves_of(priorities).map(|_| ())
+    }
+
     fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
         Self::extend(self, rows)
     }

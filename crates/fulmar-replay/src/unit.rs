@@ -19,6 +19,15 @@ pub trait SampleUnit: Send {
     /// What keeps the unit from taking them.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
 
+    /// Whether [`SampleUnit::extend`] would take the same. A buffer asks before it stores the items.
+    ///
+    /// # Errors
+    /// Those of [`SampleUnit::extend`].
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let _ = (rows, items);
+        Ok(())
+    }
+
     /// The rows that are read for those drawn, and what is said of them.
     ///
     /// # Errors
@@ -157,20 +166,27 @@ impl Sequence {
     fn spread(info: &TensorDict, sequence_id: &[usize]) -> Result<TensorDict> {
         info.index_select(sequence_id)
     }
-}
 
-impl SampleUnit for Sequence {
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        let end_t = match &self.done_key {
-            Some(key) => flags(items, key)?,
-            None => vec![false; rows.len()],
-        };
+    /// Whether each step of items that go to `rows`, which follow those of their lanes, ends its trajectory.
+    fn ends(&self, rows: &[usize], items: &TensorDict) -> Result<Vec<bool>> {
         let num_lanes = self.lanes.len();
         for (lane, index) in self.lanes.iter().enumerate() {
             let steps: Vec<usize> =
                 of_lane(rows, rows, lane, num_lanes).into_iter().map(|row| row / num_lanes).collect();
             check_follows(index, &steps)?;
         }
+        self.done_key.as_ref().map_or_else(|| Ok(vec![false; rows.len()]), |key| flags(items, key))
+    }
+}
+
+impl SampleUnit for Sequence {
+    fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.ends(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let end_t = self.ends(rows, items)?;
+        let num_lanes = self.lanes.len();
         for (lane, index) in self.lanes.iter_mut().enumerate() {
             index.extend(&of_lane(&end_t, rows, lane, num_lanes));
         }

@@ -1,3 +1,4 @@
+export { BatchMemory } from './batch-memory.js'
 export {
   CompressedListStorageCheckpointer,
   FlatStorageCheckpointer,
@@ -20,6 +21,12 @@ export {
 } from './ensemble.js'
 export { HERReplayBuffer, type HERReplayBufferOptions } from './her.js'
 export {
+  PrioritizedReplayBuffer,
+  type PrioritizedReplayBufferOptions,
+  TensorDictPrioritizedReplayBuffer,
+  type TensorDictPrioritizedReplayBufferOptions,
+} from './prioritized-replay-buffer.js'
+export {
   type TrajectoryNumber,
   type TrajectoryPredicate,
   type TrajectoryReduction,
@@ -28,22 +35,15 @@ export {
 } from './query.js'
 export { RateLimiter, type RateLimiterOptions, type WaitOptions } from './rate-limiter.js'
 export {
-  BatchMemory,
   type BufferKind,
   type BufferTransform,
   type ConditionalUpdate,
   type ConditionalUpdateResult,
-  PrioritizedReplayBuffer,
-  type PrioritizedReplayBufferOptions,
   type ReplayBatch,
   ReplayBuffer,
   type ReplayBufferOptions,
   type ReplayBufferState,
   type ReplayBufferStats,
-  TensorDictPrioritizedReplayBuffer,
-  type TensorDictPrioritizedReplayBufferOptions,
-  TensorDictReplayBuffer,
-  type TensorDictReplayBufferOptions,
 } from './replay-buffer.js'
 export {
   SampleUnit,
@@ -98,6 +98,7 @@ export {
   type StorageSource,
   TensorStorage,
 } from './storage.js'
+export { TensorDictReplayBuffer, type TensorDictReplayBufferOptions } from './tensor-dict-replay-buffer.js'
 export {
   ImmutableDatasetWriter,
   type MaxValueWriterOptions,

@@ -13,13 +13,12 @@ import {
   withRawDict,
   withRawDicts,
 } from '../tensor/tensor-dict.js'
+import type { BatchMemory } from './batch-memory.js'
 import { checkpointerJson, replayDisk, type StorageCheckpointerBase } from './checkpointer.js'
 import type { TrajectoryPredicate } from './query.js'
 import { type SampleUnit, unitOptions } from './sample-unit.js'
 import {
   attachSampler,
-  PrioritizedSampler,
-  type PrioritizedSamplerOptions,
   RandomSampler,
   type Sampler,
   samplerAnswer,
@@ -227,8 +226,9 @@ export class ReplayBuffer {
    * Writes items by their first batch dimension, those of lanes as `[lanes.., time]`; their rows, -1 for one that was not
    * kept.
    * @throws {FulmarError} `EMPTY` without items; `INCOMPATIBLE` if the writer takes none; `OUT_OF_RANGE` above the capacity unless
-   *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold. After these nothing has changed. After an
-   *   item lacked a leaf that draws depend on (`UNKNOWN_NAME`), or its priority is no number >= 0, the items are stored.
+   *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold; `UNKNOWN_NAME` if an item lacks a leaf that draws
+   *   depend on; `NON_FINITE` or `OUT_OF_RANGE` if its priority is no number >= 0. After these nothing has changed. What a sampler
+   *   of your own throws, `USER_CODE`, comes after the items are stored.
    */
   extend(items: TensorDict): number[] {
     const written = this.#inverted(items)
@@ -471,156 +471,4 @@ export class ReplayBuffer {
 /** Calls `body` with the raw buffer. */
 export function withRawBuffer<R>(buffer: ReplayBuffer, body: (raw: RawReplayBuffer) => R): R {
   return unwrap(buffer).call(body)
-}
-
-/**
- * Memory that batches are drawn into again and again.
- *
- * @example
- * ```ts
- * import { BatchMemory, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), seed: 1 })
- * buffer.extend(TensorDict.from({ id: Tensor.from([7]) }, { batchSize: [1] }))
- * using memory = new BatchMemory()
- * for (let step = 0; step < 3; step++) {
- *   using batch = buffer.sampleInto(memory, 2)
- *   using id = batch.tensor('id')
- *   assert.deepEqual(id.data, Float32Array.of(7, 7))
- * }
- * ```
- */
-export class BatchMemory {
-  readonly #native = new Handle<RawReplayBatch>('BatchMemory', () => raw.ReplayBatch.empty())
-
-  /** @internal */
-  filled(fill: (memory: RawReplayBatch) => void): TensorDict {
-    return dictAround(() =>
-      this.#native.call((memory) => {
-        fill(memory)
-        return memory.items()
-      }),
-    )
-  }
-
-  /** Gives the native memory back; dictionaries taken from it live on. */
-  [Symbol.dispose](): void {
-    this.#native.free()
-  }
-}
-
-/** Options of {@link TensorDictReplayBuffer}. */
-export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
-  /** Where the priority of an item is. @default 'td_error' */
-  readonly priorityKey?: TensorKey
-  /** How the values there become one priority. @default 'max' */
-  readonly reduction?: 'max' | 'min' | 'mean' | 'median' | 'sum'
-}
-
-/**
- * A buffer whose batches say of themselves: rows at `index`, and what the sampler says beside the items. Priorities are read
- * from the items that are written.
- *
- * @example
- * ```ts
- * import { LazyTensorStorage, PrioritizedSampler, Tensor, TensorDict, TensorDictReplayBuffer } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const sampler = new PrioritizedSampler({ alpha: 1 })
- * const buffer = new TensorDictReplayBuffer({ storage: new LazyTensorStorage(10), sampler, seed: 1 })
- * buffer.extend(TensorDict.from({ td_error: Tensor.from([0, 4]) }, { batchSize: [2] }))
- * const batch = buffer.sample(3)
- * assert.deepEqual(batch.tensor('index').data, BigInt64Array.of(1n, 1n, 1n))
- * batch.set('td_error', Tensor.from([0.5, 0.25, 0.5]))
- * buffer.updateTensorDictPriority(batch)
- * ```
- */
-export class TensorDictReplayBuffer extends ReplayBuffer {
-  constructor(options: TensorDictReplayBufferOptions = {}) {
-    const { priorityKey, reduction, ...rest } = options
-    super(rest, {
-      writeInfo: true,
-      ...(priorityKey && { priorityKey: pathOf(priorityKey) }),
-      ...(reduction && { reduction }),
-    })
-  }
-
-  /** Writes items, and priorities from them only if `updatePriority`; their rows. @throws {FulmarError} As {@link ReplayBuffer.extend}. */
-  extendWith(items: TensorDict, options: { updatePriority: boolean }): number[] {
-    checkKnownKeys('options', options, ['updatePriority'])
-    return this.callNative((buffer) =>
-      withRawDict(items, (dict) => [...buffer.extend(dict, options.updatePriority)]),
-    )
-  }
-
-  /**
-   * Sets the priorities that a batch holds, of the rows at its `index`; of the steps of a window those that are valid, by
-   * their anchor, the largest.
-   * @throws {FulmarError} `UNKNOWN_NAME` if it has no `index` or no priority; those of {@link ReplayBuffer.updatePriority}.
-   */
-  updateTensorDictPriority(batch: TensorDict): void {
-    this.callNative((buffer) => withRawDict(batch, (dict) => buffer.updateTensorDictPriority(dict)))
-  }
-}
-
-/** Options of {@link PrioritizedReplayBuffer}. */
-export interface PrioritizedReplayBufferOptions
-  extends Omit<ReplayBufferOptions, 'sampler'>,
-    PrioritizedSamplerOptions {}
-
-/**
- * A {@link ReplayBuffer} with a {@link PrioritizedSampler}.
- *
- * @example
- * ```ts
- * import { LazyTensorStorage, PrioritizedReplayBuffer, Tensor, TensorDict } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const buffer = new PrioritizedReplayBuffer({ storage: new LazyTensorStorage(10), alpha: 0.7, beta: 0.9 })
- * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2]) }, { batchSize: [2] }))
- * assert.deepEqual(buffer.sampleWithInfo(2).info.tensor('priority_weight').data, Float32Array.of(1, 1))
- * ```
- */
-export class PrioritizedReplayBuffer extends ReplayBuffer {
-  constructor(options: PrioritizedReplayBufferOptions = {}) {
-    const [priorities, rest] = prioritiesOf(options)
-    super({ ...rest, sampler: new PrioritizedSampler(priorities) })
-  }
-}
-
-/** Options of {@link TensorDictPrioritizedReplayBuffer}. */
-export interface TensorDictPrioritizedReplayBufferOptions
-  extends Omit<TensorDictReplayBufferOptions, 'sampler'>,
-    PrioritizedSamplerOptions {}
-
-/**
- * A {@link TensorDictReplayBuffer} with a {@link PrioritizedSampler}.
- *
- * @example
- * ```ts
- * import { LazyTensorStorage, Tensor, TensorDict, TensorDictPrioritizedReplayBuffer } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const buffer = new TensorDictPrioritizedReplayBuffer({ storage: new LazyTensorStorage(10), alpha: 1 })
- * buffer.extend(TensorDict.from({ td_error: Tensor.from([0, 1]) }, { batchSize: [2] }))
- * assert.deepEqual(buffer.sample(1).tensor('index').data, BigInt64Array.of(1n))
- * ```
- */
-export class TensorDictPrioritizedReplayBuffer extends TensorDictReplayBuffer {
-  constructor(options: TensorDictPrioritizedReplayBufferOptions = {}) {
-    const [priorities, rest] = prioritiesOf(options)
-    super({ ...rest, sampler: new PrioritizedSampler(priorities) })
-  }
-}
-
-function prioritiesOf<O extends PrioritizedSamplerOptions>(
-  options: O,
-): [PrioritizedSamplerOptions, Omit<O, keyof PrioritizedSamplerOptions>] {
-  const { alpha, beta, eps, maxPriorityWithinBuffer, ...rest } = options
-  const given = Object.entries({ alpha, beta, eps, maxPriorityWithinBuffer })
-  return [
-    Object.fromEntries(given.filter(([, value]) => value !== undefined)) as PrioritizedSamplerOptions,
-    rest,
-  ]
 }

@@ -5,6 +5,7 @@ use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde_json::{Value, json};
 
 use crate::read::{Reduction, Steps, TrajectoryKeys, integers, names, reduced};
+use crate::sampler::prompt_group::check_rewards;
 use crate::sampler::{Sampled, Sampler, no_parameter, sampled_slices};
 use crate::writer::{check_capacity, from_state, to_state};
 use crate::{
@@ -23,6 +24,12 @@ impl<S> KeyedSlices<S> {
     pub const fn new(slices: S, keys: TrajectoryKeys) -> Self {
         Self { slices, keys }
     }
+
+    /// The trajectories of items that go to `rows`, which follow those in `index`.
+    fn steps(&self, index: &TrajectoryIndex, rows: &[usize], items: &TensorDict) -> Result<Steps> {
+        check_follows(index, rows)?;
+        self.keys.read(items)
+    }
 }
 
 /// Refuses rows that do not follow those written last.
@@ -39,9 +46,12 @@ pub fn check_follows(index: &TrajectoryIndex, rows: &[usize]) -> Result<()> {
 }
 
 impl Sampler for KeyedSlices<SliceSamplerWithoutReplacement> {
+    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+        self.steps(self.slices.index(), rows, items).map(|_| ())
+    }
+
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        check_follows(self.slices.index(), rows)?;
-        match self.keys.read(items)? {
+        match self.steps(self.slices.index(), rows, items)? {
             Steps::Ids(id_t) => self.slices.extend_ids(&id_t),
             Steps::Ends(end_t) => self.slices.extend(&end_t),
         }
@@ -77,9 +87,13 @@ impl Sampler for KeyedSlices<SliceSamplerWithoutReplacement> {
 }
 
 impl Sampler for KeyedSlices<PrioritizedSliceSampler> {
+    fn check(&self, rows: &[usize], items: &TensorDict, priorities: &[f32]) -> Result<()> {
+        self.slices.priorities().leaves_of(priorities)?;
+        self.steps(self.slices.index(), rows, items).map(|_| ())
+    }
+
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        check_follows(self.slices.index(), rows)?;
-        match self.keys.read(items)? {
+        match self.steps(self.slices.index(), rows, items)? {
             Steps::Ids(id_t) => self.slices.extend_ids(&id_t),
             Steps::Ends(end_t) => self.slices.extend(&end_t),
         }
@@ -131,6 +145,10 @@ impl VersionSampler {
 }
 
 impl Sampler for VersionSampler {
+    fn check(&self, _: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+        integers(items, &self.version_key).map(|_| ())
+    }
+
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         self.sampler.extend(rows, &integers(items, &self.version_key)?)
     }
@@ -190,15 +208,26 @@ impl GroupSampler {
         let sampler = PromptGroupSampler::new(options, seed)?;
         Ok(Self { sampler, group_key, reward_key: ranks.then_some(reward_key) })
     }
-}
 
-impl Sampler for GroupSampler {
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+    /// The prompt and the reward of each item.
+    fn answers(&self, rows: &[usize], items: &TensorDict) -> Result<(Vec<String>, Vec<f64>)> {
         let rewards = match &self.reward_key {
             Some(key) => reduced(items, key, Reduction::Mean)?,
             None => vec![0.0; rows.len()],
         };
-        self.sampler.extend(rows, &names(items, &self.group_key)?, &rewards)
+        check_rewards(rows, &rewards)?;
+        Ok((names(items, &self.group_key)?, rewards))
+    }
+}
+
+impl Sampler for GroupSampler {
+    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+        self.answers(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let (keys, rewards) = self.answers(rows, items)?;
+        self.sampler.extend(rows, &keys, &rewards)
     }
 
     fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {

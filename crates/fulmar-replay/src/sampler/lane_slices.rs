@@ -77,17 +77,27 @@ impl LaneSliceSampler {
         }
         Ok(slices)
     }
-}
 
-impl Sampler for LaneSliceSampler {
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+    /// The trajectories of items that go to `rows`, which follow those of their lanes.
+    fn steps(&self, rows: &[usize], items: &TensorDict) -> Result<Steps> {
         let num_lanes = self.lanes.len();
         for (lane, sampler) in self.lanes.iter().enumerate() {
             let steps: Vec<usize> =
                 of_lane(rows, rows, lane, num_lanes).into_iter().map(|row| row / num_lanes).collect();
             check_follows(sampler.index(), &steps)?;
         }
-        let steps = self.keys.read(items)?;
+        self.keys.read(items)
+    }
+}
+
+impl Sampler for LaneSliceSampler {
+    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+        self.steps(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let steps = self.steps(rows, items)?;
+        let num_lanes = self.lanes.len();
         for (lane, sampler) in self.lanes.iter_mut().enumerate() {
             match &steps {
                 Steps::Ids(id_t) => sampler.extend_ids(&of_lane(id_t, rows, lane, num_lanes)),

@@ -140,16 +140,7 @@ impl PrioritizedSampler {
     /// `ShapeMismatch` if the lengths differ, `NonFinite` if a priority is NaN or infinite or its power is, `OutOfRange`
     /// if a priority is negative or a row beyond the capacity.
     pub fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
-        let mut leaves = Vec::with_capacity(priorities.len());
-        for (index, &priority) in priorities.iter().enumerate() {
-            if !(priority >= 0.0 && priority.is_finite()) {
-                let kind = if priority.is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
-                let detail = format!("priority {index} must be a finite number >= 0: got {priority}");
-                return Err(Error::new(kind, detail));
-            }
-            leaves.push(power(priority + self.options.eps, self.options.alpha));
-        }
-        self.tree.update(rows, &leaves)?;
+        self.tree.update(rows, &self.leaves_of(priorities)?)?;
         for (&row, &priority) in rows.iter().zip(priorities) {
             if self.max_priority.is_none_or(|(max, _)| priority > max) {
                 self.max_priority = Some((priority, row));
@@ -160,6 +151,21 @@ impl PrioritizedSampler {
             self.max_priority = self.tree.max().map(|(row, leaf)| (self.priority_of(leaf), row));
         }
         Ok(())
+    }
+
+    /// What the tree keeps for priorities.
+    pub(crate) fn leaves_of(&self, priorities: &[f32]) -> Result<Vec<f32>> {
+        let one = |(index, &priority): (usize, &f32)| {
+            let leaf = power(priority + self.options.eps, self.options.alpha);
+            if priority >= 0.0 && leaf.is_finite() {
+                return Ok(leaf);
+            }
+            let kind = if leaf.is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
+            let detail =
+                format!("priority {index} must be a finite number >= 0, and its power: got {priority}");
+            Err(Error::new(kind, detail))
+        };
+        priorities.iter().enumerate().map(one).collect()
     }
 
     /// Draws `count` rows and their weights.

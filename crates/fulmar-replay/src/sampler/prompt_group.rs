@@ -132,15 +132,10 @@ impl PromptGroupSampler {
             );
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        for (&row, reward) in rows.iter().zip(rewards) {
+        for &row in rows {
             checked_row(row, REPLAY_ROWS_MAX)?;
-            if !reward.is_finite() {
-                return Err(Error::new(
-                    ErrorKind::NonFinite,
-                    format!("reward of row {row} must be a finite number: got {reward}"),
-                ));
-            }
         }
+        check_rewards(rows, rewards)?;
         for ((&row, key), &reward) in rows.iter().zip(keys).zip(rewards) {
             self.remove(row);
             self.insert(row, key.as_ref(), reward, self.clock);
@@ -308,4 +303,15 @@ fn widest(sorted: &[f64], size: usize) -> usize {
         }
     }
     best.1
+}
+
+/// Refuses rewards that no order or variance has.
+pub(crate) fn check_rewards(rows: &[usize], rewards: &[f64]) -> Result<()> {
+    match rows.iter().zip(rewards).find(|(_, reward)| !reward.is_finite()) {
+        None => Ok(()),
+        Some((row, reward)) => {
+            let detail = format!("reward of row {row} must be a finite number: got {reward}");
+            Err(Error::new(ErrorKind::NonFinite, detail))
+        }
+    }
 }

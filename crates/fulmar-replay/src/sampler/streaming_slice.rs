@@ -78,10 +78,9 @@ impl StreamingSliceSampler {
     fn is_fresh(&self, slice: &[(usize, u32)]) -> bool {
         slice.iter().all(|(row, writes)| self.state.writes.get(*row) == Some(writes))
     }
-}
 
-impl Sampler for StreamingSliceSampler {
-    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+    /// The id of each step, where there are any, and whether it ends its trajectory.
+    fn steps(&self, rows: &[usize], items: &TensorDict) -> Result<(Option<Vec<i64>>, Vec<bool>)> {
         let ids = self.keys.id_key.as_ref().map(|key| integers(items, key)).transpose()?;
         let mut end_t = vec![false; rows.len()];
         for key in self.keys.end_keys.as_deref().unwrap_or(&[["next", "done"].into()]) {
@@ -90,6 +89,17 @@ impl Sampler for StreamingSliceSampler {
         for &row in rows {
             checked_row(row, self.state.capacity)?;
         }
+        Ok((ids, end_t))
+    }
+}
+
+impl Sampler for StreamingSliceSampler {
+    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+        self.steps(rows, items).map(|_| ())
+    }
+
+    fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let (ids, end_t) = self.steps(rows, items)?;
         let state = &mut self.state;
         for (step, (&row, ends)) in rows.iter().zip(end_t).enumerate() {
             if row >= state.writes.len() {

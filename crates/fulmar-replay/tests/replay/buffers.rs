@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use fulmar_core::ErrorKind;
 use fulmar_replay::{
-    CompressedListStorage, ConditionalUpdate, LazyStackStorage, ListStorage, PrioritizedOptions, Reduction,
-    ReplayBuffer, ReplayBufferOptions, SamplerOptions, SharedStorage, Storage, TensorStorage, WriterOptions,
+    CompressedListStorage, ConditionalUpdate, LazyStackStorage, ListStorage, PrioritizedOptions,
+    PromptGroupOptions, Reduction, ReplayBuffer, ReplayBufferOptions, SampleUnitOptions, SamplerOptions,
+    SharedStorage, SliceOptions, Storage, TensorStorage, WriterOptions,
 };
 use fulmar_tensor::{Index, Key, TensorDict};
 use serde_json::Value;
@@ -559,4 +560,41 @@ fn priorities_of_rows_that_were_emptied_meanwhile_are_passed_over() {
     buffer.update_priority(&[7, 1], &[9.0, 2.0]).unwrap();
     assert!(buffer.sample(Some(64)).unwrap().rows.iter().all(|row| *row < 2));
     assert_eq!(buffer.update_priority(&[8], &[1.0]).unwrap_err().kind(), ErrorKind::OutOfRange);
+}
+
+#[test]
+fn a_write_that_sampler_or_unit_refuses_changes_nothing() {
+    let priorities = PrioritizedOptions::default();
+    let slices = SliceOptions { slice_len: Some(1), ..Default::default() };
+    let unit =
+        SampleUnitOptions::Sequence { window: Default::default(), done_key: Some(["next", "done"].into()) };
+    let sampled_by = |sampler| ReplayBufferOptions { sampler, ..Default::default() };
+    let cases = [
+        sampled_by(SamplerOptions::StalenessAware { max_staleness: None, version_key: "version".into() }),
+        sampled_by(SamplerOptions::Slice { slices, trajectories: Default::default() }),
+        sampled_by(SamplerOptions::SliceWithoutReplacement {
+            slices,
+            epochs: Default::default(),
+            trajectories: Default::default(),
+        }),
+        sampled_by(SamplerOptions::PrioritizedSlice { slices, priorities, trajectories: Default::default() }),
+        sampled_by(SamplerOptions::StreamingSlice { slice_len: 1, trajectories: Default::default() }),
+        sampled_by(SamplerOptions::PromptGroup {
+            groups: PromptGroupOptions { num_groups: Some(1), ..Default::default() },
+            group_key: "query".into(),
+            reward_key: "reward".into(),
+        }),
+        sampled_by(SamplerOptions::Prioritized { priorities }),
+        ReplayBufferOptions { unit, ..Default::default() },
+    ];
+    for options in cases {
+        let mut buffer =
+            ReplayBuffer::new(Box::new(TensorStorage::new(&[4]).unwrap()), options.clone()).unwrap();
+        let mut items = TensorDict::new(&[3]).unwrap();
+        let error = f32::NAN;
+        items.set("td_error", fulmar_tensor::Tensor::from_vec(&[3], vec![1.0, error, 2.0]).unwrap()).unwrap();
+        let before = buffer.state().unwrap();
+        assert!(buffer.extend(&items).is_err(), "{options:?}");
+        assert_eq!(buffer.state().unwrap(), before, "{options:?}");
+    }
 }
