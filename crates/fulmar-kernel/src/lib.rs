@@ -27,7 +27,7 @@ pub use log_prob::{LogProb, cross_entropy, log_prob_backward_row, log_prob_row, 
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
 pub use parallel::{for_each_part, num_threads};
 pub use rms_norm::{rms_norm, rms_norm_backward};
-pub use rope::RopeTable;
+pub use rope::{RopeTable, rope_frequencies};
 pub use swiglu::{swiglu, swiglu_backward};
 
 #[cfg(test)]

@@ -15,11 +15,12 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of heads of width `head_dim` (even) and base `theta`, empty until [`RopeTable::extend_to`].
+    /// The table of heads of twice as many elements as `frequencies`, radians a position, empty until
+    /// [`RopeTable::extend_to`].
     ///
     /// # Examples
     /// ```
-    /// let mut rope = fulmar_kernel::RopeTable::new(4, 10_000.0);
+    /// let mut rope = fulmar_kernel::RopeTable::new(fulmar_kernel::rope_frequencies(4, 10_000.0));
     /// rope.extend_to(2);
     /// let mut x = [1.0, 1.0, 0.0, 0.0];
     /// rope.rotate(&mut x, 1, &[1]);
@@ -28,10 +29,8 @@ impl RopeTable {
     /// assert!((x[0] - 1.0).abs() < 1e-6);
     /// ```
     #[must_use]
-    pub fn new(head_dim: usize, theta: f64) -> Self {
-        let frequencies =
-            (0..head_dim / 2).map(|i| libm::pow(theta, -2.0 * i as f64 / head_dim as f64)).collect();
-        Self { half: head_dim / 2, table: Vec::new(), frequencies }
+    pub const fn new(frequencies: Vec<f64>) -> Self {
+        Self { half: frequencies.len(), table: Vec::new(), frequencies }
     }
 
     /// Computes the angles of positions below `num_positions` that are not there yet.
@@ -77,6 +76,17 @@ impl RopeTable {
     }
 }
 
+/// The frequencies of heads of width `head_dim` (even) and base `theta`, highest first: `theta^(-2i/E)`.
+///
+/// # Examples
+/// ```
+/// assert_eq!(fulmar_kernel::rope_frequencies(4, 10_000.0), [1.0, 0.01]);
+/// ```
+#[must_use]
+pub fn rope_frequencies(head_dim: usize, theta: f64) -> Vec<f64> {
+    (0..head_dim / 2).map(|i| libm::pow(theta, -2.0 * i as f64 / head_dim as f64)).collect()
+}
+
 lanes! {
     fn turn_head(head: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
         let (low, high) = head.split_at_mut(cos.len());
@@ -95,7 +105,7 @@ mod tests {
 
     #[test]
     fn rotating_back_is_the_gradient() {
-        let mut rope = RopeTable::new(6, 100.0);
+        let mut rope = RopeTable::new(rope_frequencies(6, 100.0));
         rope.extend_to(9);
         let (positions, x, d_out) = ([8, 3], random(1, 24), random(2, 24));
         let mut d_x = d_out.clone();

@@ -2,8 +2,10 @@
 
 use fulmar_core::limits::{MODEL_LAYERS_MAX, MODEL_WIDTH_MAX, VOCAB_SIZE_MAX};
 use fulmar_core::{Error, ErrorKind, Result, options_from_json};
-use fulmar_kernel::AttentionShape;
+use fulmar_kernel::{AttentionShape, RopeTable, rope_frequencies};
 use serde::{Deserialize, Serialize};
+
+use crate::rope_parameters::{RopeParameters, RopeScaling};
 
 /// The family of a decoder: which parts its layers have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +15,8 @@ pub enum ModelType {
     Llama,
     /// Qwen2: biases on the query, key and value projections.
     Qwen2,
+    /// Qwen3: no biases; each query and key head is normalised before it is rotated.
+    Qwen3,
 }
 
 /// The shape of a decoder. Field names are those of `config.json`; keys that do not concern the shape are ignored.
@@ -59,30 +63,39 @@ pub struct DecoderConfig {
     /// The same in the form of transformers 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_parameters: Option<RopeParameters>,
-    /// Scaling of long contexts: not built yet, so only absent or `default` is accepted.
+    /// Scaling of long contexts, as checkpoints before transformers 5 write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<RopeParameters>,
     /// Whether the output head is the embedding table.
     #[serde(default)]
     pub tie_word_embeddings: bool,
+    /// The gate's activation, of which only `silu` is built.
+    #[serde(default = "default_activation")]
+    pub hidden_act: String,
+    /// Whether attention has biases of its own, which is not built.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub attention_bias: bool,
+    /// Whether the feed-forward layer has biases, which is not built.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mlp_bias: bool,
+    /// Whether some layers see only the last tokens, which is not built.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub use_sliding_window: bool,
     /// Standard deviation of fresh weights.
     #[serde(default = "default_range")]
     pub initializer_range: f64,
 }
 
-/// Rotary parameters in the form of transformers 5.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RopeParameters {
-    /// Base of the angles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rope_theta: Option<f64>,
-    /// Kind of scaling.
-    #[serde(default, alias = "type")]
-    pub rope_type: Option<String>,
-}
-
 const fn default_positions() -> usize {
     2048
+}
+
+fn default_activation() -> String {
+    "silu".to_owned()
+}
+
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 const fn default_eps() -> f64 {
@@ -163,11 +176,23 @@ impl DecoderConfig {
         {
             return out_of_range(format!("{name} must be a positive number: got {value}"));
         }
-        for rope in [&self.rope_parameters, &self.rope_scaling].into_iter().flatten() {
-            if let Some(kind) = rope.rope_type.as_deref().filter(|kind| *kind != "default") {
-                let detail = format!("rope_type must be \"default\" (no scaling is built yet): got {kind:?}");
-                return Err(Error::new(ErrorKind::Incompatible, detail));
-            }
+        self.check_parts()?;
+        self.rope_scaling().map(|_| ())
+    }
+
+    /// Refuses parts that are not built, which would give other numbers in silence.
+    fn check_parts(&self) -> Result<()> {
+        let missing = [
+            ("attention_bias", self.attention_bias),
+            ("mlp_bias", self.mlp_bias),
+            ("use_sliding_window", self.use_sliding_window),
+        ];
+        if let Some((name, _)) = missing.into_iter().find(|(_, asked)| *asked) {
+            return Err(Error::new(ErrorKind::Incompatible, format!("{name} must be false: got true")));
+        }
+        if self.hidden_act != "silu" {
+            let detail = format!("hidden_act must be \"silu\": got {:?}", self.hidden_act);
+            return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         Ok(())
     }
@@ -189,6 +214,20 @@ impl DecoderConfig {
     pub fn theta(&self) -> f64 {
         let nested = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
         self.rope_theta.or(nested).unwrap_or(10_000.0)
+    }
+
+    fn rope_scaling(&self) -> Result<RopeScaling> {
+        match self.rope_parameters.as_ref().or(self.rope_scaling.as_ref()) {
+            None => Ok(RopeScaling::None),
+            Some(rope) => rope.scaling(),
+        }
+    }
+
+    /// An empty table of this model's angles.
+    pub(crate) fn rope(&self) -> RopeTable {
+        let scaling = self.rope_scaling().unwrap_or(RopeScaling::None);
+        let frequencies = rope_frequencies(self.head_dim(), self.theta());
+        RopeTable::new(frequencies.into_iter().map(|frequency| scaling.scale(frequency)).collect())
     }
 
     pub(crate) fn attention(&self) -> AttentionShape {
@@ -237,7 +276,11 @@ mod tests {
             ("vocab_size", serde_json::json!(VOCAB_SIZE_MAX + 1), ErrorKind::LimitExceeded),
             ("hidden_size", serde_json::json!(MODEL_WIDTH_MAX + 4), ErrorKind::LimitExceeded),
             ("num_hidden_layers", serde_json::json!(MODEL_LAYERS_MAX + 1), ErrorKind::LimitExceeded),
-            ("rope_scaling", serde_json::json!({"type": "llama3"}), ErrorKind::Incompatible),
+            ("rope_scaling", serde_json::json!({"type": "yarn"}), ErrorKind::Incompatible),
+            ("hidden_act", serde_json::json!("gelu"), ErrorKind::Incompatible),
+            ("attention_bias", serde_json::json!(true), ErrorKind::Incompatible),
+            ("mlp_bias", serde_json::json!(true), ErrorKind::Incompatible),
+            ("use_sliding_window", serde_json::json!(true), ErrorKind::Incompatible),
             ("model_type", serde_json::json!("gpt2"), ErrorKind::UnknownName),
         ];
         for (key, value, kind) in cases {

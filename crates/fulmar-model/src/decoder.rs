@@ -21,7 +21,7 @@ pub struct Scores {
 
 /// A decoder with its weights and, while training, its gradients and the trace of the last forward pass.
 ///
-/// The shapes are Llama's and Qwen2's: RMSNorm, rotary embedding, grouped-query attention, SwiGLU. Results do not
+/// The shapes are those of Llama, Qwen2 and Qwen3: RMSNorm, rotary embedding, grouped-query attention, SwiGLU. Results do not
 /// depend on the number of threads, nor on what else is in a batch.
 ///
 /// # Examples
@@ -180,7 +180,7 @@ impl Decoder {
 
     fn run_layers(&self, trace: &mut Trace) {
         let Trace { packed, layers, x, rope, .. } = trace;
-        let rope = rope.get_or_insert_with(|| RopeTable::new(self.config.head_dim(), self.config.theta()));
+        let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         x.resize(packed.ids.len() * self.config.hidden_size, 0.0);
         embed(&self.weights[self.layout.embed.clone()], self.config.hidden_size, &packed.ids, x);

@@ -78,7 +78,7 @@ impl Decoding {
             sequences: vec![Generated::default(); slots.len()],
             slots,
             cache: (0..config.num_hidden_layers).map(|_| layer()).collect(),
-            rope: RopeTable::new(config.head_dim(), config.theta()),
+            rope: config.rope(),
             trace: LayerTrace::default(),
             prefilled: false,
         }

@@ -1,7 +1,7 @@
 //! One decoder layer over rows: the three steps that the trainer and the sampler share.
 //!
 //! ```text
-//! n1 = norm(x)      q, k, v = n1 Wq + bq, n1 Wk + bk, n1 Wv + bv      q, k rotated by position
+//! n1 = norm(x)      q, k, v = n1 Wq + bq, n1 Wk + bk, n1 Wv + bv      q, k normalised by head (Qwen3), rotated by position
 //! x += attention(q, k, v) Wo
 //! n2 = norm(x)      x += (silu(n2 Wg) * (n2 Wu)) Wd
 //! ```
@@ -26,6 +26,11 @@ pub(crate) struct LayerTrace {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
+    /// Queries and keys before they were normalised, and the scale of each head; empty where the family does not.
+    pub raw_q: Vec<f32>,
+    pub raw_k: Vec<f32>,
+    pub inv_rms_q: Vec<f32>,
+    pub inv_rms_k: Vec<f32>,
     pub attention: Vec<f32>,
     pub log_sum: Vec<f32>,
     /// The residual stream between attention and feed-forward.
@@ -101,8 +106,26 @@ impl Layer<'_> {
             add_bias(&mut trace.k, self.of(k_bias));
             add_bias(&mut trace.v, self.of(v_bias));
         }
+        if let Some([q_norm, k_norm]) = &ranges.qk_norm {
+            self.normalise_heads(q_norm, &mut trace.q, &mut trace.raw_q, &mut trace.inv_rms_q);
+            self.normalise_heads(k_norm, &mut trace.k, &mut trace.raw_k, &mut trace.inv_rms_k);
+        }
         rope.rotate(&mut trace.q, config.num_attention_heads, positions);
         rope.rotate(&mut trace.k, config.num_kv_heads(), positions);
+    }
+
+    /// Normalises every head of `heads`, and keeps what it was in `raw`.
+    fn normalise_heads(
+        &self,
+        weight: &Range<usize>,
+        heads: &mut [f32],
+        raw: &mut Vec<f32>,
+        inv_rms: &mut Vec<f32>,
+    ) {
+        raw.clear();
+        raw.extend_from_slice(heads);
+        inv_rms.resize(heads.len() / weight.len(), 0.0);
+        rms_norm(raw, self.of(weight), self.config.rms_norm_eps as f32, heads, inv_rms);
     }
 
     /// Fills everything behind `attention`, and `out` with the residual stream that leaves the layer.
@@ -158,6 +181,11 @@ impl Layer<'_> {
         let (hidden, q_width, kv_width) = (config.hidden_size, config.q_width(), config.kv_width());
         rope.0.rotate_back(&mut scratch.d_q, config.num_attention_heads, rope.1);
         rope.0.rotate_back(&mut scratch.d_k, config.num_kv_heads(), rope.1);
+        if let Some([q_norm, k_norm]) = &ranges.qk_norm {
+            let Scratch { d_q, d_k, d_heads, .. } = scratch;
+            self.normalise_heads_backward(q_norm, (&trace.raw_q, &trace.inv_rms_q), d_q, d_heads, gradients);
+            self.normalise_heads_backward(k_norm, (&trace.raw_k, &trace.inv_rms_k), d_k, d_heads, gradients);
+        }
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
             bias_backward(&scratch.d_q, &mut gradients[q_bias.clone()]);
             bias_backward(&scratch.d_k, &mut gradients[k_bias.clone()]);
@@ -171,6 +199,22 @@ impl Layer<'_> {
         self.input_gradient(&scratch.d_v, &ranges.v, (hidden, kv_width), &mut scratch.hidden, true);
         let (norm, d_norm) = (self.of(&ranges.input_norm), &mut gradients[ranges.input_norm.clone()]);
         rms_norm_backward(&trace.x, norm, &trace.inv_rms1, &scratch.hidden, d_x, d_norm);
+    }
+
+    /// The backward pass of [`Layer::normalise_heads`]: turns `d_heads` into the gradient of the raw heads.
+    fn normalise_heads_backward(
+        &self,
+        weight: &Range<usize>,
+        (raw, inv_rms): (&[f32], &[f32]),
+        d_heads: &mut [f32],
+        spare: &mut Vec<f32>,
+        gradients: &mut [f32],
+    ) {
+        spare.clear();
+        spare.extend_from_slice(d_heads);
+        d_heads.fill(0.0);
+        let d_weight = &mut gradients[weight.clone()];
+        rms_norm_backward(raw, self.of(weight), inv_rms, spare, d_heads, d_weight);
     }
 
     /// `d_in = d_out * weight` for a weight `[out, in]`; `width` is `(in, out)`.
@@ -204,6 +248,8 @@ pub(crate) struct Scratch {
     pub d_q: Vec<f32>,
     pub d_k: Vec<f32>,
     pub d_v: Vec<f32>,
+    /// A copy of `d_q` or `d_k`; empty where heads are not normalised.
+    pub d_heads: Vec<f32>,
 }
 
 impl Scratch {

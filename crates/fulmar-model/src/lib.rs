@@ -9,10 +9,12 @@ mod layer;
 mod optimizer;
 mod packing;
 mod parameters;
+mod rope_parameters;
 
-pub use config::{DecoderConfig, ModelType, RopeParameters};
+pub use config::{DecoderConfig, ModelType};
 pub use decoder::{Decoder, Scores};
 pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
 pub use optimizer::{AdamW, AdamWOptions, StepReport};
 pub use packing::TokenBatch;
 pub use parameters::Parameter;
+pub use rope_parameters::RopeParameters;

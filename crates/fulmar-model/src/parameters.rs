@@ -29,6 +29,8 @@ pub(crate) struct LayerRanges {
     pub v: Range<usize>,
     /// Query, key and value biases, where the family has them.
     pub qkv_bias: Option<[Range<usize>; 3]>,
+    /// Norms of query and key heads, where the family has them.
+    pub qk_norm: Option<[Range<usize>; 2]>,
     pub o: Range<usize>,
     pub post_norm: Range<usize>,
     pub gate: Range<usize>,
@@ -67,14 +69,24 @@ impl Layout {
                 gate: add("mlp.gate_proj.weight", &[inner, hidden]),
                 up: add("mlp.up_proj.weight", &[inner, hidden]),
                 down: add("mlp.down_proj.weight", &[hidden, inner]),
-                qkv_bias: None,
+                ..LayerRanges::default()
             };
-            if config.model_type == ModelType::Qwen2 {
-                layer.qkv_bias = Some([
-                    add("self_attn.q_proj.bias", &[q_width]),
-                    add("self_attn.k_proj.bias", &[kv_width]),
-                    add("self_attn.v_proj.bias", &[kv_width]),
-                ]);
+            match config.model_type {
+                ModelType::Llama => {}
+                ModelType::Qwen2 => {
+                    layer.qkv_bias = Some([
+                        add("self_attn.q_proj.bias", &[q_width]),
+                        add("self_attn.k_proj.bias", &[kv_width]),
+                        add("self_attn.v_proj.bias", &[kv_width]),
+                    ]);
+                }
+                ModelType::Qwen3 => {
+                    let width = [config.head_dim()];
+                    layer.qk_norm = Some([
+                        add("self_attn.q_norm.weight", &width),
+                        add("self_attn.k_norm.weight", &width),
+                    ]);
+                }
             }
             layers.push(layer);
         }

@@ -11,7 +11,7 @@ use fulmar_objective::{Advantage, GrpoLoss, LossBatch};
 use fulmar_tensor::safetensors::{File, load_file};
 use serde_json::Value;
 
-const MODELS: [&str; 3] = ["qwen2_untied", "llama_tied", "llama_untied"];
+const MODELS: [&str; 5] = ["qwen2_untied", "llama_tied", "llama_untied", "llama_rope_llama3", "qwen3_tied"];
 
 struct Case {
     folder: PathBuf,

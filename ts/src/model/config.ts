@@ -5,8 +5,8 @@
  * that do not concern the shape are ignored.
  */
 export interface DecoderConfig {
-  /** The family: Qwen2 has biases on its query, key and value projections, Llama has none. */
-  readonly model_type: 'llama' | 'qwen2'
+  /** The family: Qwen2 has biases on its query, key and value projections, Qwen3 normalises its query and key heads, Llama neither. */
+  readonly model_type: 'llama' | 'qwen2' | 'qwen3'
   /** Ids in the vocabulary. */
   readonly vocab_size: number
   /** Width of the residual stream. */

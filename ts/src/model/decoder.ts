@@ -23,7 +23,7 @@ export interface Scores {
 }
 
 /**
- * A decoder of the Llama or Qwen2 shape (RMSNorm, rotary embedding, grouped-query attention, SwiGLU).
+ * A decoder of the Llama, Qwen2 or Qwen3 shape (RMSNorm, rotary embedding, grouped-query attention, SwiGLU).
  *
  * Results are the same bits whatever the batch and the number of threads; the log-probs of sampled tokens are those
  * of {@link Decoder.forward}. Sums run on worker threads (in WebAssembly: on the calling thread). Sequences with
