@@ -48,6 +48,12 @@ pub const MODEL_WIDTH_MAX: usize = 1 << 17;
 /// Longest token of a rank file, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1024;
 
+/// Most tensors, and most keys, of a GGUF file.
+pub const GGUF_TENSORS_MAX: usize = 1 << 16;
+
+/// Deepest nesting of arrays in the metadata of a GGUF file.
+pub const GGUF_DEPTH_MAX: usize = 4;
+
 /// Most layers of a model.
 pub const MODEL_LAYERS_MAX: usize = 512;
 

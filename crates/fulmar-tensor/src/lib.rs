@@ -10,6 +10,7 @@ mod cast;
 pub mod consolidated;
 mod element;
 mod gather;
+pub mod gguf;
 mod index;
 mod index_item;
 mod key;
