@@ -48,6 +48,9 @@ pub const MODEL_WIDTH_MAX: usize = 1 << 17;
 /// Longest token of a rank file, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 1024;
 
+/// Largest `config.json`, or list of the files of a checkpoint, in bytes.
+pub const MODEL_JSON_BYTES_MAX: usize = 16 << 20;
+
 /// Most tensors, and most keys, of a GGUF file.
 pub const GGUF_TENSORS_MAX: usize = 1 << 16;
 
