@@ -67,10 +67,7 @@ impl Decoder {
     /// # Errors
     /// Those of [`DecoderConfig::checked`].
     pub fn new(config: DecoderConfig, seed: u64) -> Result<Self> {
-        let config = config.checked()?;
-        let layout = Layout::new(&config);
-        let weights = layout.init(&config, seed);
-        Ok(Self { config, layout, weights, gradients: Vec::new(), trace: Trace::default() })
+        Self::with_weights(config, |config, layout| Ok(layout.init(config, seed)))
     }
 
     /// The weights of a safetensors file in memory, with Hugging Face's tensor names.
@@ -79,9 +76,17 @@ impl Decoder {
     /// Those of [`DecoderConfig::checked`] and [`safetensors::read`]; `Incompatible` if the tensors are those of
     /// another architecture; `NonFinite` for a weight that is no number.
     pub fn from_safetensors(config: DecoderConfig, bytes: &[u8]) -> Result<Self> {
+        Self::with_weights(config, |_, layout| layout.read(&safetensors::read(bytes)?))
+    }
+
+    /// The weights that `weights` gives for a shape.
+    pub(crate) fn with_weights(
+        config: DecoderConfig,
+        weights: impl FnOnce(&DecoderConfig, &Layout) -> Result<Vec<f32>>,
+    ) -> Result<Self> {
         let config = config.checked()?;
         let layout = Layout::new(&config);
-        let weights = layout.read(&safetensors::read(bytes)?)?;
+        let weights = weights(&config, &layout)?;
         Ok(Self { config, layout, weights, gradients: Vec::new(), trace: Trace::default() })
     }
 

@@ -3,7 +3,9 @@
 mod config;
 mod decoder;
 mod decoding;
+mod folder;
 mod generation;
+mod gguf;
 mod head;
 mod layer;
 mod optimizer;

@@ -2,12 +2,16 @@
 //!
 //! One buffer makes the optimiser, the gradient norm and a checkpoint one loop each. Matrices are `[out, in]`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fulmar_core::{Error, ErrorKind, Result, Rng};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Tensor, safetensors};
 
 use crate::config::{DecoderConfig, ModelType};
+
+/// The output head, where it is not the embedding table.
+const HEAD: &str = "lm_head.weight";
 
 /// Where one named tensor stands in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +98,7 @@ impl Layout {
         let head = if config.tie_word_embeddings {
             embed.clone()
         } else {
-            list.add("lm_head.weight".to_owned(), &[config.vocab_size, hidden])
+            list.add(HEAD.to_owned(), &[config.vocab_size, hidden])
         };
         Self { parameters: list.parameters, embed, layers, final_norm, head, len: list.len }
     }
@@ -132,32 +136,77 @@ impl Layout {
 
     /// The inverse of [`Layout::write`].
     pub(crate) fn read(&self, file: &safetensors::File) -> Result<Vec<f32>> {
-        if let Some(name) =
-            file.tensors.keys().find(|name| self.parameters.iter().all(|known| known.name != **name))
-        {
-            let detail = format!("checkpoint must hold only this architecture's tensors: got {name:?}");
+        let mut filling = Filling::new(self);
+        for (name, tensor) in &file.tensors {
+            filling.put(name, tensor)?;
+        }
+        filling.finish()
+    }
+}
+
+/// A buffer that tensors are put into by name, from one file or several.
+pub(crate) struct Filling<'a> {
+    missing: BTreeMap<&'a str, &'a Parameter>,
+    tied: bool,
+    buffer: Vec<f32>,
+}
+
+impl<'a> Filling<'a> {
+    pub(crate) fn new(layout: &'a Layout) -> Self {
+        let named = layout.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter));
+        Self { missing: named.collect(), tied: layout.head == layout.embed, buffer: vec![0.0; layout.len] }
+    }
+
+    /// Puts a tensor of any float dtype into its place.
+    ///
+    /// # Errors
+    /// `Incompatible` for a name or shape that is not this architecture's, or a name that comes twice; `NonFinite` for a weight
+    /// that is no number.
+    pub(crate) fn put(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
+        // What old checkpoints repeat: the angles, and the table once more as the head that is tied to it.
+        if name.ends_with("rotary_emb.inv_freq") || (self.tied && name == HEAD) {
+            return Ok(());
+        }
+        let Some(Parameter { shape, range, .. }) = self.missing.remove(name) else {
+            let detail =
+                format!("checkpoint must hold only this architecture's tensors, once each: got {name:?}");
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        };
+        if tensor.shape() != shape {
+            let detail = format!("checkpoint's {name:?} must have shape {shape:?}: got {:?}", tensor.shape());
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        let mut buffer = vec![0.0; self.len];
-        for Parameter { name, shape, range } in &self.parameters {
-            let Some(tensor) = file.tensors.get(name) else {
-                let detail = format!("checkpoint must hold {name:?} of shape {shape:?}: got no such tensor");
-                return Err(Error::new(ErrorKind::Incompatible, detail));
-            };
-            if tensor.shape() != shape {
-                let detail =
-                    format!("checkpoint's {name:?} must have shape {shape:?}: got {:?}", tensor.shape());
+        let values = match tensor.dtype() {
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => tensor.to(Dtype::F32)?,
+            dtype => {
+                let detail = format!(
+                    "checkpoint's {name:?} must be float32, float16 or bfloat16: got {}",
+                    dtype.name()
+                );
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }
-            let values = tensor.as_f32().map_err(|error| error.at(name))?;
-            if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-                let detail =
-                    format!("checkpoint's {name:?} must be finite: got {} at {index}", values[index]);
-                return Err(Error::new(ErrorKind::NonFinite, detail));
-            }
-            buffer[range.clone()].copy_from_slice(values);
+        };
+        let values = values.as_f32()?;
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            let detail = format!("checkpoint's {name:?} must be finite: got {} at {index}", values[index]);
+            return Err(Error::new(ErrorKind::NonFinite, detail));
         }
-        Ok(buffer)
+        self.buffer[range.clone()].copy_from_slice(values);
+        Ok(())
+    }
+
+    /// The buffer, once every tensor is there.
+    ///
+    /// # Errors
+    /// `Incompatible`, naming a tensor that is missing.
+    pub(crate) fn finish(self) -> Result<Vec<f32>> {
+        match self.missing.first_key_value() {
+            None => Ok(self.buffer),
+            Some((name, Parameter { shape, .. })) => {
+                let detail = format!("checkpoint must hold {name:?} of shape {shape:?}: got no such tensor");
+                Err(Error::new(ErrorKind::Incompatible, detail))
+            }
+        }
     }
 }
 

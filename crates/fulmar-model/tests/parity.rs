@@ -166,7 +166,7 @@ fn a_checkpoint_of_another_architecture_is_refused_by_name() {
     let bytes = large.to_safetensors().unwrap();
     let error = Decoder::from_safetensors(small.config().clone(), &bytes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.detail().contains("model.embed_tokens.weight"), "{error}");
+    assert!(error.detail().contains("lm_head.weight") && error.detail().contains("[61, 48]"), "{error}");
     let error = Decoder::from_safetensors(large.config().clone(), &bytes[..bytes.len() - 1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     let moments = AdamW::new(&large, AdamWOptions::default()).unwrap().to_safetensors(&large).unwrap();
