@@ -9,7 +9,7 @@ pub fn run(data: &[u8]) {
         let again = read_hdf5(&written).and_then(|dict| write_hdf5(&dict));
         assert_eq!(again.as_ref(), Ok(&written), "bytes bring it back");
     }
-    if let Ok(nested) = hdf5_combine(&dict)
+    if let Ok(nested) = hdf5_combine(&dict, &TedKeys::default())
         && let Ok((steps, ring)) = nested_to_ted(&nested, &TedKeys::default())
     {
         assert!(ring.cursor <= steps.batch_size()[0], "a ring stands inside its steps");

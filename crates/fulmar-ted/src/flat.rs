@@ -13,7 +13,7 @@ use crate::ring::{Ring, TedKeys, leaves, next, ring_of, with_ring};
 /// newest step of each lane.
 ///
 /// # Errors
-/// `Incompatible`, with the key, if an entry is no tensor, if `keys.done` holds no bools, or if a step's next observation is not the
+/// `Incompatible`, with the key, if an entry is no tensor or stands where `keys` want the ring, if `keys.done` holds no bools, or if a step's next observation is not the
 /// observation of the step after it, which this form could not bring back (so it is with n-step returns and relabelled goals);
 /// `UnknownName` if an entry below `"next"` is neither of `keys` nor at the root; `OutOfRange` or `Empty` as [`Ring::oldest`] says.
 ///
@@ -34,7 +34,7 @@ use crate::ring::{Ring, TedKeys, leaves, next, ring_of, with_ring};
 /// ```
 pub fn ted_to_flat(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<TensorDict> {
     let (layout, columns) = laid_out(steps, ring, keys)?;
-    let mut flat = with_ring(&[], ring, steps.batch_size())?;
+    let mut flat = with_ring(&[], ring, steps.batch_size(), keys)?;
     for column in columns {
         flat.set(column.key.clone(), column.laid(&layout)?)?;
     }
@@ -48,7 +48,7 @@ pub fn ted_to_flat(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<Ten
 /// key, if an entry is no tensor; `ShapeMismatch` if an entry has not one row a step, nor that and one more a trajectory;
 /// `OutOfRange` or `Empty` as [`Ring::oldest`] says.
 pub fn flat_to_ted(flat: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Ring)> {
-    let (ring, shape) = ring_of(flat)?;
+    let (ring, shape) = ring_of(flat, keys)?;
     let ends = ends(flat.tensor(keys.done.clone())?, &keys.done)?;
     let count: usize = shape.iter().product();
     if ends.len() != count {
@@ -58,7 +58,7 @@ pub fn flat_to_ted(flat: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Rin
     }
     let layout = Layout::new(ring, &shape, &|place, _| ends[place])?;
     let mut steps = TensorDict::new(&shape)?;
-    for (key, entry) in leaves(flat) {
+    for (key, entry) in leaves(flat, keys) {
         let Entry::Tensor(tensor) = entry else { return Err(no_tensor(entry, &key)) };
         unfold(tensor, &key, keys, &layout, &mut steps).map_err(|error| error.at(&key))?;
     }
@@ -193,6 +193,10 @@ fn columns(steps: &TensorDict, keys: &TedKeys) -> Result<Vec<Column>> {
         }
     }
     for column in &columns {
+        if keys.is_of_ring(&column.key) {
+            let detail = "an entry must not stand where the form says where its ring stood: got one";
+            return Err(Error::new(ErrorKind::Incompatible, detail).at(&column.key));
+        }
         if column
             .next
             .as_ref()

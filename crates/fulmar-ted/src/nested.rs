@@ -30,7 +30,7 @@ use crate::ring::{Ring, TedKeys, leaves, ring_of, with_ring};
 /// ```
 pub fn ted_to_nested(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<TensorDict> {
     let (layout, columns) = laid_out(steps, ring, keys)?;
-    let mut nested = with_ring(&[layout.runs.len()], ring, steps.batch_size())?;
+    let mut nested = with_ring(&[layout.runs.len()], ring, steps.batch_size(), keys)?;
     for column in columns {
         let offsets = offsets(&layout, column.is_observation());
         nested.set(column.key.clone(), Ragged::new(column.laid(&layout)?, &offsets)?)?;
@@ -44,7 +44,7 @@ pub fn ted_to_nested(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<T
 /// Those of [`flat_to_ted`]; `Incompatible`, with the key, if an entry is not ragged; `ShapeMismatch` if its rows are not those of the
 /// trajectories that `keys.done` ends.
 pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Ring)> {
-    let (ring, shape) = ring_of(nested)?;
+    let (ring, shape) = ring_of(nested, keys)?;
     let done = nested.ragged(keys.done.clone())?;
     let ends = ends(done.values(), &keys.done)?;
     let count: usize = shape.iter().product();
@@ -55,8 +55,8 @@ pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict,
     }
     let layout = Layout::new(ring, &shape, &|place, _| ends[place])?;
     let (steps, observations) = (offsets(&layout, false), offsets(&layout, true));
-    let mut flat = with_ring(&[], ring, &shape)?;
-    for (key, entry) in leaves(nested) {
+    let mut flat = with_ring(&[], ring, &shape, keys)?;
+    for (key, entry) in leaves(nested, keys) {
         let Entry::Ragged(ragged) = entry else {
             let detail = format!("{key} must be a ragged tensor: got an entry of kind {}", entry.kind());
             return Err(Error::new(ErrorKind::Incompatible, detail));

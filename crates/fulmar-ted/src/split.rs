@@ -4,7 +4,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::{Value, json};
 
-use crate::ring::{IS_FULL, SHIFT, STORAGE_SHAPE, leaves, ring_of, with_ring};
+use crate::ring::{STORAGE_SHAPE, TedKeys, leaves, ring_of, with_ring};
 
 /// How many trajectories there are with what upstream counts, its steps.
 const LEN: &str = "_len";
@@ -24,14 +24,15 @@ const TRAJECTORY: &str = "traj_";
 /// let mut steps = TensorDict::new(&[2])?;
 /// steps.set("action", Tensor::from_vec(&[2], vec![4_i64, 5])?)?;
 /// steps.set(["next", "done"], Tensor::from_vec(&[2, 1], vec![true, true])?)?;
-/// let nested = ted_to_nested(&steps, Ring { cursor: 0, is_full: true }, &TedKeys::default())?;
-/// let split = hdf5_split(&nested)?;
+/// let keys = TedKeys::default();
+/// let nested = ted_to_nested(&steps, Ring::default(), &keys)?;
+/// let split = hdf5_split(&nested, &keys)?;
 /// assert_eq!(split.tensor(["traj_1", "action"])?.as_slice::<i64>()?, [5]);
-/// assert_eq!(hdf5_combine(&split)?, nested);
+/// assert_eq!(hdf5_combine(&split, &keys)?, nested);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-pub fn hdf5_split(nested: &TensorDict) -> Result<TensorDict> {
-    let (ring, shape) = ring_of(nested)?;
+pub fn hdf5_split(nested: &TensorDict, keys: &TedKeys) -> Result<TensorDict> {
+    let (ring, shape) = ring_of(nested, keys)?;
     let count = nested.batch_size().first().copied().unwrap_or(0);
     let mut split = TensorDict::new(&[])?;
     let steps = shape.iter().product::<usize>();
@@ -41,11 +42,11 @@ pub fn hdf5_split(nested: &TensorDict) -> Result<TensorDict> {
     split.set(LEN, scalar(if ring.is_full { steps } else { ring.cursor * lanes })?)?;
     let dims = shape.iter().map(|dim| signed(*dim)).collect::<Result<Vec<_>>>()?;
     split.set(STORAGE_SHAPE, Tensor::from_vec(&[dims.len()], dims)?)?;
-    split.set(IS_FULL, Tensor::from_vec(&[], vec![ring.is_full])?)?;
-    split.set(SHIFT, scalar(ring.cursor)?)?;
+    split.set(keys.is_full.clone(), Tensor::from_vec(&[], vec![ring.is_full])?)?;
+    split.set(keys.shift.clone(), scalar(ring.cursor)?)?;
     // As many digits as the count has, less one where it is a power of ten: names then sort like numbers.
     let digits = count.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
-    for (key, entry) in leaves(nested) {
+    for (key, entry) in leaves(nested, keys) {
         let Entry::Ragged(ragged) = entry else { return Err(not_ragged(&key, entry)) };
         for at in 0..count {
             let path = [&[format!("{TRAJECTORY}{at:0digits$}")], key.path()].concat();
@@ -60,20 +61,20 @@ pub fn hdf5_split(nested: &TensorDict) -> Result<TensorDict> {
 /// # Errors
 /// `UnknownName` if a word of the ring, or an entry in some trajectory, is missing; `Malformed` if a word has another form;
 /// `Incompatible` or `ShapeMismatch`, with the key, if trajectories do not join.
-pub fn hdf5_combine(split: &TensorDict) -> Result<TensorDict> {
+pub fn hdf5_combine(split: &TensorDict, keys: &TedKeys) -> Result<TensorDict> {
     let mut ring = TensorDict::new(&[])?;
-    let shape = counts(split, STORAGE_SHAPE)?;
-    let is_full = split.tensor(IS_FULL)?.to_vec::<bool>()?;
+    let shape = counts(split, &STORAGE_SHAPE.into())?;
+    let is_full = split.tensor(keys.is_full.clone())?.to_vec::<bool>()?;
     for (key, value) in [
-        (IS_FULL, json!(is_full.first())),
-        (SHIFT, json!(counts(split, SHIFT)?.first())),
-        (STORAGE_SHAPE, json!(shape)),
+        (keys.is_full.clone(), json!(is_full.first())),
+        (keys.shift.clone(), json!(counts(split, &keys.shift)?.first())),
+        (STORAGE_SHAPE.into(), json!(shape)),
     ] {
         ring.set(key, NonTensor::shared(value))?;
     }
-    let (ring, shape) = ring_of(&ring)?;
+    let (ring, shape) = ring_of(&ring, keys)?;
     let trajectories = trajectories(split)?;
-    let mut nested = with_ring(&[trajectories.len()], ring, &shape)?;
+    let mut nested = with_ring(&[trajectories.len()], ring, &shape, keys)?;
     let Some(first) = trajectories.first() else {
         return Err(Error::new(ErrorKind::Empty, "a file must hold at least one trajectory: got none"));
     };
@@ -103,11 +104,11 @@ fn trajectories(split: &TensorDict) -> Result<Vec<&TensorDict>> {
     Ok(numbered.into_iter().map(|(_, dict)| dict).collect())
 }
 
-fn counts(split: &TensorDict, key: &str) -> Result<Vec<Value>> {
+fn counts(split: &TensorDict, key: &Key) -> Result<Vec<Value>> {
     Ok(split
-        .tensor(key)?
+        .tensor(key.clone())?
         .to_vec::<i64>()
-        .map_err(|error| error.at(Key::from(key)))?
+        .map_err(|error| error.at(key))?
         .into_iter()
         .map(Value::from)
         .collect())

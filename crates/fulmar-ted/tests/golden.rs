@@ -117,10 +117,10 @@ fn checkpoints_of_torchrl_hold_what_it_said_and_ours_are_the_same() {
         let stored = if to == "hdf5" {
             let bytes = fs::read(folder.join("checkpoint.h5")).unwrap();
             let split = read_hdf5(&bytes).unwrap();
-            let nested = hdf5_combine(&split).unwrap();
+            let nested = hdf5_combine(&split, &TedKeys::default()).unwrap();
             assert_eq!(read_hdf5(&write_hdf5(&split).unwrap()).unwrap(), split, "{id}");
             if ring_is_full(&row) {
-                assert_eq!(hdf5_split(&nested).unwrap(), split, "{id}");
+                assert_eq!(hdf5_split(&nested, &TedKeys::default()).unwrap(), split, "{id}");
             }
             nested
         } else {

@@ -64,8 +64,8 @@ proptest! {
         prop_assert_eq!(&flat_to_ted(&flat, &keys).unwrap(), &want);
         let nested = ted_to_nested(&steps, ring, &keys).unwrap();
         prop_assert_eq!(&nested_to_ted(&nested, &keys).unwrap(), &want);
-        let split = read_hdf5(&write_hdf5(&hdf5_split(&nested).unwrap()).unwrap()).unwrap();
-        prop_assert_eq!(&nested_to_ted(&hdf5_combine(&split).unwrap(), &keys).unwrap(), &want);
+        let split = read_hdf5(&write_hdf5(&hdf5_split(&nested, &keys).unwrap()).unwrap()).unwrap();
+        prop_assert_eq!(&nested_to_ted(&hdf5_combine(&split, &keys).unwrap(), &keys).unwrap(), &want);
         for key in [Key::from("action"), Key::from(["agent", "observation"])] {
             let values = flat.tensor(key).unwrap().to_vec::<i64>().unwrap();
             prop_assert!(!values.contains(&GARBAGE));
@@ -125,6 +125,32 @@ fn entries_that_a_form_would_lose_are_refused() {
 }
 
 #[test]
+fn the_ring_is_said_where_the_keys_want_it() {
+    let (steps, ring) = ring_of(3, 1, &[false, true, false, false]);
+    let keys = TedKeys { shift: ["meta", "at"].into(), is_full: "whole".into(), ..TedKeys::default() };
+    let flat = ted_to_flat(&steps, ring, &keys).unwrap();
+    assert_eq!(flat.non_tensor(["meta", "at"]).unwrap().to_json(), json!(1));
+    assert!(flat.get("shift").is_none() && flat.get("is_full").is_none());
+    assert_eq!(flat_to_ted(&flat, &keys).unwrap(), (steps.clone(), ring));
+    assert_eq!(kind(flat_to_ted(&flat, &TedKeys::default())), Some(ErrorKind::UnknownName));
+    let nested = ted_to_nested(&steps, ring, &keys).unwrap();
+    let split = hdf5_split(&nested, &keys).unwrap();
+    assert_eq!(split.tensor(["meta", "at"]).unwrap().to_vec::<i64>().unwrap(), [1]);
+    assert_eq!(nested_to_ted(&hdf5_combine(&split, &keys).unwrap(), &keys).unwrap(), (steps, ring));
+}
+
+#[test]
+fn an_entry_that_the_ring_would_hide_is_refused() {
+    for name in ["shift", "is_full", "_storage_shape"] {
+        let (mut steps, ring) = ring_of(3, 1, &[false, true, false]);
+        steps.set(name, Tensor::from_vec(&[3], vec![1_i64, 2, 3]).unwrap()).unwrap();
+        let keys = TedKeys::default();
+        assert_eq!(kind(ted_to_flat(&steps, ring, &keys)), Some(ErrorKind::Incompatible), "{name}");
+        assert_eq!(kind(ted_to_nested(&steps, ring, &keys)), Some(ErrorKind::Incompatible), "{name}");
+    }
+}
+
+#[test]
 fn damaged_forms_are_typed_errors() {
     let keys = TedKeys::default();
     let damaged = |spoil: &dyn Fn(&mut TensorDict)| {
@@ -153,9 +179,9 @@ fn damaged_forms_are_typed_errors() {
     let (steps, ring) = ring_of(3, 1, &[false, true, false]);
     let nested = ted_to_nested(&steps, ring, &keys).unwrap();
     assert_eq!(kind(flat_to_ted(&nested, &keys)), Some(ErrorKind::Incompatible));
-    let mut split = hdf5_split(&nested).unwrap();
+    let mut split = hdf5_split(&nested, &keys).unwrap();
     split.remove(["traj_1", "action"]).unwrap();
-    assert_eq!(kind(hdf5_combine(&split)), Some(ErrorKind::UnknownName));
+    assert_eq!(kind(hdf5_combine(&split, &keys)), Some(ErrorKind::UnknownName));
 }
 
 #[test]

@@ -69,6 +69,7 @@ impl StepKeys {
             done: self.done_key.clone().unwrap_or(default.done),
             ends: self.done_keys.clone().unwrap_or(default.ends),
             rewards: self.reward_keys.clone().unwrap_or(default.rewards),
+            ..default
         }
     }
 }

@@ -105,7 +105,7 @@ impl Default for H5StorageCheckpointer {
 impl StorageCheckpointer for H5StorageCheckpointer {
     fn save(&self, storage: &dyn Storage, cursor: usize, folder: &Path) -> Result<()> {
         let nested = ted_to_nested(&steps_of(storage)?, ring_of(storage, cursor), &self.keys)?;
-        let bytes = write_hdf5(&hdf5_split(&nested)?)?;
+        let bytes = write_hdf5(&hdf5_split(&nested, &self.keys)?)?;
         fs::create_dir(folder)?;
         replace_file(folder.join(&self.file), |writer| Ok(writer.write_all(&bytes)?))
     }
@@ -113,7 +113,9 @@ impl StorageCheckpointer for H5StorageCheckpointer {
     fn load(&self, shape: &[usize], folder: &Path) -> Result<StoredRows> {
         let path = folder.join(&self.file);
         let bytes = read_bytes(&path)?;
-        let read = || of_ring(nested_to_ted(&hdf5_combine(&read_hdf5(&bytes)?)?, &self.keys)?, None, shape);
+        let read = || {
+            of_ring(nested_to_ted(&hdf5_combine(&read_hdf5(&bytes)?, &self.keys)?, &self.keys)?, None, shape)
+        };
         read().map_err(|error| error.at(path.display()))
     }
 }
