@@ -29,7 +29,7 @@ pub fn rms_norm(x_nd: &[f32], weight_d: &[f32], eps: f32, out_nd: &mut [f32], in
     });
 }
 
-/// Adds to `d_x_nd` and `d_weight_d` the gradients, given that of the output.
+/// Adds to `d_x_nd` and, where it is given, `d_weight_d` the gradients, given that of the output.
 ///
 /// # Panics
 /// If the lengths disagree.
@@ -39,7 +39,7 @@ pub fn rms_norm_backward(
     inv_rms_n: &[f32],
     d_out_nd: &[f32],
     d_x_nd: &mut [f32],
-    d_weight_d: &mut [f32],
+    d_weight_d: Option<&mut [f32]>,
 ) {
     let width = weight_d.len();
     assert!(x_nd.len() == d_out_nd.len() && x_nd.len() == width * inv_rms_n.len(), "lengths must agree");
@@ -55,6 +55,7 @@ pub fn rms_norm_backward(
             );
         }
     });
+    let Some(d_weight_d) = d_weight_d else { return };
     add_column_sums(inv_rms_n.len(), d_weight_d, |first, end, sums| {
         for row in first..end {
             weight_row(
@@ -120,7 +121,7 @@ mod tests {
         let (mut out, mut inv_rms) = (vec![0.0; x.len()], vec![0.0; rows]);
         rms_norm(&x, &weight, 1e-6, &mut out, &mut inv_rms);
         let (mut d_x, mut d_weight) = (vec![0.0; x.len()], vec![0.0; width]);
-        rms_norm_backward(&x, &weight, &inv_rms, &d_out, &mut d_x, &mut d_weight);
+        rms_norm_backward(&x, &weight, &inv_rms, &d_out, &mut d_x, Some(&mut d_weight));
         let (x64, weight64, d64) = (widen(&x), widen(&weight), widen(&d_out));
         let forward: f64 = out.iter().zip(&d64).map(|(y, d)| f64::from(*y) * d).sum();
         assert!((forward - loss(&x64, &weight64, &d64)).abs() < 1e-4);

@@ -6,9 +6,10 @@ use fulmar_tensor::safetensors;
 
 use crate::config::DecoderConfig;
 use crate::head::{Head, HeadTrace};
-use crate::layer::{Layer, LayerTrace, Scratch};
+use crate::layer::{Gradients, Layer, LayerTrace, Scratch};
+use crate::lora::{Lora, LoraConfig};
 use crate::packing::{Packed, TokenBatch};
-use crate::parameters::{Layout, Parameter};
+use crate::parameters::{self, Layout, Parameter};
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -44,6 +45,7 @@ pub struct Decoder {
     config: DecoderConfig,
     layout: Layout,
     weights: Vec<f32>,
+    lora: Option<Lora>,
     gradients: Vec<f32>,
     trace: Trace,
 }
@@ -76,7 +78,9 @@ impl Decoder {
     /// Those of [`DecoderConfig::checked`] and [`safetensors::read`]; `Incompatible` if the tensors are those of
     /// another architecture; `NonFinite` for a weight that is no number.
     pub fn from_safetensors(config: DecoderConfig, bytes: &[u8]) -> Result<Self> {
-        Self::with_weights(config, |_, layout| layout.read(&safetensors::read(bytes)?))
+        Self::with_weights(config, |_, layout| {
+            parameters::read(&layout.parameters, &safetensors::read(bytes)?)
+        })
     }
 
     /// The weights that `weights` gives for a shape.
@@ -87,7 +91,7 @@ impl Decoder {
         let config = config.checked()?;
         let layout = Layout::new(&config);
         let weights = weights(&config, &layout)?;
-        Ok(Self { config, layout, weights, gradients: Vec::new(), trace: Trace::default() })
+        Ok(Self { config, layout, weights, lora: None, gradients: Vec::new(), trace: Trace::default() })
     }
 
     /// The weights as a safetensors file, the same bytes for the same weights.
@@ -95,7 +99,7 @@ impl Decoder {
     /// # Errors
     /// Those of [`safetensors::write`].
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
-        self.layout.write(&self.weights, &[("format", "pt")])
+        parameters::write(&self.layout.parameters, &self.weights, &[("format", "pt")])
     }
 
     /// The shape.
@@ -110,7 +114,7 @@ impl Decoder {
         self.layout.len
     }
 
-    /// Names, shapes and places of the tensors in [`Decoder::weights`] and [`Decoder::gradients`].
+    /// Names, shapes and places of the tensors in [`Decoder::weights`].
     #[must_use]
     pub fn parameters(&self) -> &[Parameter] {
         &self.layout.parameters
@@ -122,14 +126,100 @@ impl Decoder {
         &self.weights
     }
 
-    /// The gradients added up since [`Decoder::zero_gradients`]; empty before the first backward pass.
+    /// Names, shapes and places of what is trained: all tensors, or the adapter's.
+    #[must_use]
+    pub fn trainable(&self) -> &[Parameter] {
+        self.lora.as_ref().map_or(&self.layout.parameters, |lora| &lora.parameters)
+    }
+
+    /// Number of weights that are trained.
+    #[must_use]
+    pub fn num_trainable(&self) -> usize {
+        self.lora.as_ref().map_or(self.layout.len, |lora| lora.weights.len())
+    }
+
+    /// Freezes all weights and trains an adapter beside them, which changes nothing before its first step.
+    ///
+    /// # Errors
+    /// `Incompatible` if there is an adapter already; `OutOfRange`, `UnknownName` or `Empty` naming what is wrong with `config`.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_model::{Decoder, DecoderConfig, LoraConfig};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0)?;
+    /// assert_eq!(decoder.num_trainable(), 2 * 2 * (8 + 8)); // beside q and v
+    /// let bytes = decoder.lora_to_safetensors()?; // PEFT's adapter_model.safetensors
+    /// decoder.merge_lora()?;
+    /// decoder.load_lora(LoraConfig { r: 2, ..LoraConfig::default() }, &bytes)?;
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn add_lora(&mut self, config: LoraConfig, seed: u64) -> Result<()> {
+        self.set_lora(|layout| Lora::new(config, layout, seed))
+    }
+
+    /// As [`Decoder::add_lora`], with the weights of PEFT's `adapter_model.safetensors`.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::add_lora`]; those of [`safetensors::read`]; `Incompatible` for other tensors.
+    pub fn load_lora(&mut self, config: LoraConfig, bytes: &[u8]) -> Result<()> {
+        self.set_lora(|layout| Lora::read(config, layout, bytes))
+    }
+
+    fn set_lora(&mut self, make: impl FnOnce(&Layout) -> Result<Lora>) -> Result<()> {
+        if self.lora.is_some() {
+            let detail = "a decoder must have one adapter at most: got another";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        self.lora = Some(make(&self.layout)?);
+        self.forget_training();
+        Ok(())
+    }
+
+    /// The adapter's shape, if there is one.
+    #[must_use]
+    pub fn lora(&self) -> Option<&LoraConfig> {
+        self.lora.as_ref().map(|lora| &lora.config)
+    }
+
+    /// The adapter as PEFT's `adapter_model.safetensors`; [`LoraConfig::to_json`] is the file beside it.
+    ///
+    /// # Errors
+    /// `Empty` without an adapter.
+    pub fn lora_to_safetensors(&self) -> Result<Vec<u8>> {
+        self.lora.as_ref().ok_or_else(no_adapter)?.write()
+    }
+
+    /// Adds the adapter to the weights, which are trained again, and drops it.
+    ///
+    /// # Errors
+    /// `Empty` without an adapter.
+    pub fn merge_lora(&mut self) -> Result<()> {
+        let lora = self.lora.take().ok_or_else(no_adapter)?;
+        lora.merge(&self.layout, &mut self.weights);
+        self.forget_training();
+        Ok(())
+    }
+
+    /// Gradients and trace are those of what was trained before.
+    fn forget_training(&mut self) {
+        self.gradients = Vec::new();
+        self.trace.ready = false;
+    }
+
+    /// The gradients of what is trained, added up since [`Decoder::zero_gradients`]; empty before the first backward pass.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         &self.gradients
     }
 
-    pub(crate) fn weights_and_gradients(&mut self) -> (&mut [f32], &[f32]) {
-        (&mut self.weights, &self.gradients)
+    pub(crate) fn trainable_and_gradients(&mut self) -> (&mut [f32], &[f32]) {
+        let weights = self.lora.as_mut().map_or(&mut self.weights, |lora| &mut lora.weights);
+        (weights, &self.gradients)
     }
 
     pub(crate) const fn layout(&self) -> &Layout {
@@ -203,7 +293,12 @@ impl Decoder {
     }
 
     pub(crate) fn layer(&self, index: usize) -> Layer<'_> {
-        Layer { config: &self.config, ranges: &self.layout.layers[index], weights: &self.weights }
+        Layer {
+            config: &self.config,
+            ranges: &self.layout.layers[index],
+            weights: &self.weights,
+            lora: self.lora.as_ref().map(|lora| lora.layer(index)),
+        }
     }
 
     pub(crate) fn head(&self) -> Head<'_> {
@@ -225,8 +320,12 @@ impl Decoder {
         }
         let mut trace = std::mem::take(&mut self.trace);
         let mut gradients = std::mem::take(&mut self.gradients);
-        gradients.resize(self.layout.len, 0.0);
-        self.run_backward(&mut trace, d_log_prob, d_entropy, &mut gradients);
+        gradients.resize(self.num_trainable(), 0.0);
+        let mut sink = match self.lora {
+            None => Gradients::Weights(&mut gradients),
+            Some(_) => Gradients::Adapter(&mut gradients),
+        };
+        self.run_backward(&mut trace, d_log_prob, d_entropy, &mut sink);
         trace.ready = false;
         (self.trace, self.gradients) = (trace, gradients);
         Ok(())
@@ -251,7 +350,7 @@ impl Decoder {
         trace: &mut Trace,
         d_log_prob: &[f32],
         d_entropy: Option<&[f32]>,
-        gradients: &mut [f32],
+        gradients: &mut Gradients<'_>,
     ) {
         let Trace { packed, layers, x: d_x, head, rope, scratch, .. } = trace;
         let Some(rope) = rope else { return };
@@ -279,6 +378,12 @@ impl Decoder {
             );
             layer.project_heads_backward(trace, gradients, d_x, scratch, (rope, &packed.positions));
         }
-        embed_backward(d_x, self.config.hidden_size, &packed.ids, &mut gradients[self.layout.embed.clone()]);
+        if let Some(d_embed) = gradients.of(&self.layout.embed) {
+            embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
+        }
     }
+}
+
+fn no_adapter() -> Error {
+    Error::new(ErrorKind::Empty, "a decoder must have an adapter: got none")
 }

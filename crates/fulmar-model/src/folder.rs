@@ -53,7 +53,7 @@ impl Decoder {
 }
 
 fn weights(folder: &Path, layout: &Layout) -> Result<Vec<f32>> {
-    let mut filling = Filling::new(layout);
+    let mut filling = Filling::new(&layout.parameters);
     let index = folder.join(INDEX);
     if index.exists() {
         for (file, names) in listed(&index)? {

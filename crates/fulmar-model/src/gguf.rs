@@ -63,7 +63,7 @@ fn vocabulary(file: &File<'_>) -> Result<Value> {
 }
 
 fn weights(file: &File<'_>, config: &DecoderConfig, layout: &Layout) -> Result<Vec<f32>> {
-    let mut filling = Filling::new(layout);
+    let mut filling = Filling::new(&layout.parameters);
     for name in file.names() {
         let tensor = file.tensor(name)?;
         let ours = our_name(name)?;

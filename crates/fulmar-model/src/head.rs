@@ -8,6 +8,7 @@ use fulmar_kernel::{
 };
 
 use crate::config::DecoderConfig;
+use crate::layer::Gradients;
 use crate::packing::Target;
 use crate::parameters::Layout;
 
@@ -80,7 +81,7 @@ impl Head<'_> {
         trace: &HeadTrace,
         targets: &[Target],
         d_found: impl Fn(&Target) -> (f32, f32),
-        gradients: &mut [f32],
+        gradients: &mut Gradients<'_>,
         d_x_nd: &mut [f32],
     ) {
         let (hidden, vocab, chunk) = (self.config.hidden_size, self.config.vocab_size, self.chunk());
@@ -100,12 +101,13 @@ impl Head<'_> {
             let d_logits = MatRef::new(&logits, targets.len(), vocab);
             let head = MatRef::new(&self.weights[self.layout.head.clone()], vocab, hidden);
             matmul(&mut d_normed[rows.start * hidden..rows.end * hidden], d_logits, head, false);
-            let normed = MatRef::new(normed, targets.len(), hidden);
-            matmul(&mut gradients[self.layout.head.clone()], d_logits.transposed(), normed, true);
+            if let Some(d_head) = gradients.of(&self.layout.head) {
+                matmul(d_head, d_logits.transposed(), MatRef::new(normed, targets.len(), hidden), true);
+            }
         }
         let norm = &self.weights[self.layout.final_norm.clone()];
         let mut d_x = vec![0.0; d_normed.len()];
-        let d_norm = &mut gradients[self.layout.final_norm.clone()];
+        let d_norm = gradients.of(&self.layout.final_norm);
         rms_norm_backward(&trace.x, norm, &trace.inv_rms, &d_normed, &mut d_x, d_norm);
         d_x_nd.fill(0.0);
         for (d_row, target) in d_x.chunks_exact(hidden).zip(targets) {

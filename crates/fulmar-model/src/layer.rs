@@ -14,7 +14,8 @@ use fulmar_kernel::{
 };
 
 use crate::config::DecoderConfig;
-use crate::parameters::LayerRanges;
+use crate::lora::LayerLora;
+use crate::parameters::{LayerRanges, Linear};
 
 /// What one layer computed for N rows: all that its backward pass needs.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +72,7 @@ pub(crate) struct Layer<'a> {
     pub config: &'a DecoderConfig,
     pub ranges: &'a LayerRanges,
     pub weights: &'a [f32],
+    pub lora: Option<LayerLora<'a>>,
 }
 
 impl Layer<'_> {
@@ -78,29 +80,24 @@ impl Layer<'_> {
         &self.weights[range.clone()]
     }
 
-    /// `out = input * weight^T` for a weight `[out, in]`.
-    fn project(
-        &self,
-        input: &[f32],
-        weight: &Range<usize>,
-        width: (usize, usize),
-        out: &mut [f32],
-        add: bool,
-    ) {
-        let rows = input.len() / width.0;
-        let weight = MatRef::new(self.of(weight), width.1, width.0).transposed();
-        matmul(out, MatRef::new(input, rows, width.0), weight, add);
+    /// `out = input * weight^T`, with what an adapter adds.
+    fn project(&self, linear: &Linear, input: &[f32], out: &mut [f32], add: bool) {
+        let rows = input.len() / linear.inputs;
+        let weight = MatRef::new(self.of(&linear.weight), linear.outputs, linear.inputs).transposed();
+        matmul(out, MatRef::new(input, rows, linear.inputs), weight, add);
+        if let Some(lora) = self.lora {
+            lora.forward(linear, input, out);
+        }
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
     pub(crate) fn project_heads(&self, trace: &mut LayerTrace, rope: &RopeTable, positions: &[u32]) {
         let (config, ranges) = (self.config, self.ranges);
-        let (hidden, q_width, kv_width) = (config.hidden_size, config.q_width(), config.kv_width());
         let eps = config.rms_norm_eps as f32;
         rms_norm(&trace.x, self.of(&ranges.input_norm), eps, &mut trace.n1, &mut trace.inv_rms1);
-        self.project(&trace.n1, &ranges.q, (hidden, q_width), &mut trace.q, false);
-        self.project(&trace.n1, &ranges.k, (hidden, kv_width), &mut trace.k, false);
-        self.project(&trace.n1, &ranges.v, (hidden, kv_width), &mut trace.v, false);
+        self.project(&ranges.q, &trace.n1, &mut trace.q, false);
+        self.project(&ranges.k, &trace.n1, &mut trace.k, false);
+        self.project(&ranges.v, &trace.n1, &mut trace.v, false);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
             add_bias(&mut trace.q, self.of(q_bias));
             add_bias(&mut trace.k, self.of(k_bias));
@@ -131,16 +128,15 @@ impl Layer<'_> {
     /// Fills everything behind `attention`, and `out` with the residual stream that leaves the layer.
     pub(crate) fn finish(&self, trace: &mut LayerTrace, out: &mut [f32]) {
         let (config, ranges) = (self.config, self.ranges);
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         trace.x_mid.copy_from_slice(&trace.x);
-        self.project(&trace.attention, &ranges.o, (config.q_width(), hidden), &mut trace.x_mid, true);
+        self.project(&ranges.o, &trace.attention, &mut trace.x_mid, true);
         let eps = config.rms_norm_eps as f32;
         rms_norm(&trace.x_mid, self.of(&ranges.post_norm), eps, &mut trace.n2, &mut trace.inv_rms2);
-        self.project(&trace.n2, &ranges.gate, (hidden, inner), &mut trace.gate, false);
-        self.project(&trace.n2, &ranges.up, (hidden, inner), &mut trace.up, false);
+        self.project(&ranges.gate, &trace.n2, &mut trace.gate, false);
+        self.project(&ranges.up, &trace.n2, &mut trace.up, false);
         swiglu(&trace.gate, &trace.up, &mut trace.act);
         out.copy_from_slice(&trace.x_mid);
-        self.project(&trace.act, &ranges.down, (inner, hidden), out, true);
+        self.project(&ranges.down, &trace.act, out, true);
     }
 
     /// The backward pass of [`Layer::finish`]: turns `d_x`, the gradient of the layer's output, into that of `x_mid`
@@ -148,23 +144,25 @@ impl Layer<'_> {
     pub(crate) fn finish_backward(
         &self,
         trace: &mut LayerTrace,
-        gradients: &mut [f32],
+        gradients: &mut Gradients<'_>,
         d_x: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (config, ranges) = (self.config, self.ranges);
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-        self.input_gradient(d_x, &ranges.down, (inner, hidden), &mut scratch.inner, false);
-        weight_gradient(d_x, &trace.act, (inner, hidden), &mut gradients[ranges.down.clone()]);
+        let ranges = self.ranges;
+        self.project_backward(&ranges.down, d_x, &trace.act, (&mut scratch.inner, false), gradients);
         swiglu_backward(&mut trace.gate, &mut trace.up, &scratch.inner);
-        self.input_gradient(&trace.gate, &ranges.gate, (hidden, inner), &mut scratch.hidden, false);
-        self.input_gradient(&trace.up, &ranges.up, (hidden, inner), &mut scratch.hidden, true);
-        weight_gradient(&trace.gate, &trace.n2, (hidden, inner), &mut gradients[ranges.gate.clone()]);
-        weight_gradient(&trace.up, &trace.n2, (hidden, inner), &mut gradients[ranges.up.clone()]);
-        let (norm, d_norm) = (self.of(&ranges.post_norm), &mut gradients[ranges.post_norm.clone()]);
-        rms_norm_backward(&trace.x_mid, norm, &trace.inv_rms2, &scratch.hidden, d_x, d_norm);
-        self.input_gradient(d_x, &ranges.o, (config.q_width(), hidden), &mut scratch.wide, false);
-        weight_gradient(d_x, &trace.attention, (config.q_width(), hidden), &mut gradients[ranges.o.clone()]);
+        self.project_backward(&ranges.gate, &trace.gate, &trace.n2, (&mut scratch.hidden, false), gradients);
+        self.project_backward(&ranges.up, &trace.up, &trace.n2, (&mut scratch.hidden, true), gradients);
+        let d_norm = gradients.of(&ranges.post_norm);
+        rms_norm_backward(
+            &trace.x_mid,
+            self.of(&ranges.post_norm),
+            &trace.inv_rms2,
+            &scratch.hidden,
+            d_x,
+            d_norm,
+        );
+        self.project_backward(&ranges.o, d_x, &trace.attention, (&mut scratch.wide, false), gradients);
     }
 
     /// The backward pass of [`Layer::project_heads`], given the gradients of `q`, `k` and `v` in `scratch`: adds to
@@ -172,13 +170,12 @@ impl Layer<'_> {
     pub(crate) fn project_heads_backward(
         &self,
         trace: &LayerTrace,
-        gradients: &mut [f32],
+        gradients: &mut Gradients<'_>,
         d_x: &mut [f32],
         scratch: &mut Scratch,
         rope: (&RopeTable, &[u32]),
     ) {
         let (config, ranges) = (self.config, self.ranges);
-        let (hidden, q_width, kv_width) = (config.hidden_size, config.q_width(), config.kv_width());
         rope.0.rotate_back(&mut scratch.d_q, config.num_attention_heads, rope.1);
         rope.0.rotate_back(&mut scratch.d_k, config.num_kv_heads(), rope.1);
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
@@ -186,19 +183,19 @@ impl Layer<'_> {
             self.normalise_heads_backward(q_norm, (&trace.raw_q, &trace.inv_rms_q), d_q, d_heads, gradients);
             self.normalise_heads_backward(k_norm, (&trace.raw_k, &trace.inv_rms_k), d_k, d_heads, gradients);
         }
-        if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
-            bias_backward(&scratch.d_q, &mut gradients[q_bias.clone()]);
-            bias_backward(&scratch.d_k, &mut gradients[k_bias.clone()]);
-            bias_backward(&scratch.d_v, &mut gradients[v_bias.clone()]);
+        if let Some(biases) = &ranges.qkv_bias {
+            for (bias, d_out) in biases.iter().zip([&scratch.d_q, &scratch.d_k, &scratch.d_v]) {
+                if let Some(d_bias) = gradients.of(bias) {
+                    bias_backward(d_out, d_bias);
+                }
+            }
         }
-        weight_gradient(&scratch.d_q, &trace.n1, (hidden, q_width), &mut gradients[ranges.q.clone()]);
-        weight_gradient(&scratch.d_k, &trace.n1, (hidden, kv_width), &mut gradients[ranges.k.clone()]);
-        weight_gradient(&scratch.d_v, &trace.n1, (hidden, kv_width), &mut gradients[ranges.v.clone()]);
-        self.input_gradient(&scratch.d_q, &ranges.q, (hidden, q_width), &mut scratch.hidden, false);
-        self.input_gradient(&scratch.d_k, &ranges.k, (hidden, kv_width), &mut scratch.hidden, true);
-        self.input_gradient(&scratch.d_v, &ranges.v, (hidden, kv_width), &mut scratch.hidden, true);
-        let (norm, d_norm) = (self.of(&ranges.input_norm), &mut gradients[ranges.input_norm.clone()]);
-        rms_norm_backward(&trace.x, norm, &trace.inv_rms1, &scratch.hidden, d_x, d_norm);
+        let Scratch { hidden, d_q, d_k, d_v, .. } = scratch;
+        self.project_backward(&ranges.q, d_q, &trace.n1, (hidden, false), gradients);
+        self.project_backward(&ranges.k, d_k, &trace.n1, (hidden, true), gradients);
+        self.project_backward(&ranges.v, d_v, &trace.n1, (hidden, true), gradients);
+        let d_norm = gradients.of(&ranges.input_norm);
+        rms_norm_backward(&trace.x, self.of(&ranges.input_norm), &trace.inv_rms1, hidden, d_x, d_norm);
     }
 
     /// The backward pass of [`Layer::normalise_heads`]: turns `d_heads` into the gradient of the raw heads.
@@ -208,35 +205,52 @@ impl Layer<'_> {
         (raw, inv_rms): (&[f32], &[f32]),
         d_heads: &mut [f32],
         spare: &mut Vec<f32>,
-        gradients: &mut [f32],
+        gradients: &mut Gradients<'_>,
     ) {
         spare.clear();
         spare.extend_from_slice(d_heads);
         d_heads.fill(0.0);
-        let d_weight = &mut gradients[weight.clone()];
-        rms_norm_backward(raw, self.of(weight), inv_rms, spare, d_heads, d_weight);
+        rms_norm_backward(raw, self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
     }
 
-    /// `d_in = d_out * weight` for a weight `[out, in]`; `width` is `(in, out)`.
-    fn input_gradient(
+    /// The backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the gradients.
+    fn project_backward(
         &self,
+        linear: &Linear,
         d_out: &[f32],
-        weight: &Range<usize>,
-        width: (usize, usize),
-        d_in: &mut [f32],
-        add: bool,
+        input: &[f32],
+        (d_in, add): (&mut [f32], bool),
+        gradients: &mut Gradients<'_>,
     ) {
-        let rows = d_out.len() / width.1;
-        let weight = MatRef::new(self.of(weight), width.1, width.0);
-        matmul(d_in, MatRef::new(d_out, rows, width.1), weight, add);
+        let rows = d_out.len() / linear.outputs;
+        let d_rows = MatRef::new(d_out, rows, linear.outputs);
+        let weight = MatRef::new(self.of(&linear.weight), linear.outputs, linear.inputs);
+        matmul(d_in, d_rows, weight, add);
+        match (gradients, self.lora) {
+            (Gradients::Weights(all), _) => {
+                let d_weight = &mut all[linear.weight.clone()];
+                matmul(d_weight, d_rows.transposed(), MatRef::new(input, rows, linear.inputs), true);
+            }
+            (Gradients::Adapter(adapter), Some(lora)) => lora.backward(linear, d_out, input, d_in, adapter),
+            (Gradients::Adapter(_), None) => {}
+        }
     }
 }
 
-/// `d_weight += d_out^T * input` for a weight `[out, in]`; `width` is `(in, out)`.
-pub(crate) fn weight_gradient(d_out: &[f32], input: &[f32], width: (usize, usize), d_weight: &mut [f32]) {
-    let rows = d_out.len() / width.1;
-    let d_out = MatRef::new(d_out, rows, width.1).transposed();
-    matmul(d_weight, d_out, MatRef::new(input, rows, width.0), true);
+/// Whose gradients a backward pass adds up: those of all weights, or of an adapter beside frozen ones.
+pub(crate) enum Gradients<'a> {
+    Weights(&'a mut [f32]),
+    Adapter(&'a mut [f32]),
+}
+
+impl Gradients<'_> {
+    /// The gradients of a tensor of the model itself, unless it is frozen.
+    pub(crate) fn of(&mut self, range: &Range<usize>) -> Option<&mut [f32]> {
+        match self {
+            Self::Weights(all) => Some(&mut all[range.clone()]),
+            Self::Adapter(_) => None,
+        }
+    }
 }
 
 /// Gradients of activations, reused by every layer.

@@ -1,4 +1,4 @@
-//! AdamW over all weights of a decoder, with the gradient clipped to a norm.
+//! AdamW over the weights of a decoder that are trained, with the gradient clipped to a norm.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_kernel::{AdamwStep, adamw_step};
@@ -6,6 +6,7 @@ use fulmar_tensor::safetensors;
 use serde::Deserialize;
 
 use crate::decoder::Decoder;
+use crate::parameters;
 
 /// Options of [`AdamW`]; the defaults are PyTorch's but for the decay, which is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -19,7 +20,7 @@ pub struct AdamWOptions {
     pub beta2: f64,
     /// Added to the root of the second moment, > 0.
     pub eps: f64,
-    /// Decoupled weight decay on every parameter, >= 0.
+    /// Decoupled weight decay on every parameter that is trained, >= 0.
     pub weight_decay: f64,
 }
 
@@ -86,12 +87,12 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// Zero moments for the weights of `decoder`.
+    /// Zero moments for the weights of `decoder` that are trained: all, or its adapter's.
     ///
     /// # Errors
     /// `OutOfRange` naming the option.
     pub fn new(decoder: &Decoder, options: AdamWOptions) -> Result<Self> {
-        let zeros = vec![0.0; decoder.num_parameters()];
+        let zeros = vec![0.0; decoder.num_trainable()];
         Ok(Self { options: options.checked()?, num_steps: 0, moment1: zeros.clone(), moment2: zeros })
     }
 
@@ -123,8 +124,8 @@ impl AdamW {
         if let Some(max_norm) = max_norm.filter(|norm| norm.is_nan() || *norm <= 0.0) {
             return out_of_range("max_norm", max_norm, "> 0");
         }
-        if decoder.num_parameters() != self.moment1.len() {
-            let (ours, theirs) = (self.moment1.len(), decoder.num_parameters());
+        if decoder.num_trainable() != self.moment1.len() {
+            let (ours, theirs) = (self.moment1.len(), decoder.num_trainable());
             let detail = format!("decoder must have this optimizer's {ours} parameters: got {theirs}");
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
@@ -142,7 +143,7 @@ impl AdamW {
         let AdamWOptions { beta1, beta2, eps, weight_decay, .. } = self.options;
         let betas = (beta1, beta2);
         let step = AdamwStep::at(self.num_steps, learning_rate, betas, eps, weight_decay, clip_coefficient);
-        let (weights, gradients) = decoder.weights_and_gradients();
+        let (weights, gradients) = decoder.trainable_and_gradients();
         adamw_step(step, weights, gradients, &mut self.moment1, &mut self.moment2);
         decoder.zero_gradients();
         Ok(StepReport { step: self.num_steps, gradient_norm, clip_coefficient })
@@ -155,7 +156,7 @@ impl AdamW {
     pub fn to_safetensors(&self, decoder: &Decoder) -> Result<Vec<u8>> {
         let mut tensors = Vec::new();
         for (prefix, moments) in [("moment1", &self.moment1), ("moment2", &self.moment2)] {
-            for parameter in decoder.parameters() {
+            for parameter in decoder.trainable() {
                 let values = moments.get(parameter.range.clone()).unwrap_or_default().to_vec();
                 let tensor = fulmar_tensor::Tensor::from_vec_f32(&parameter.shape, values)?;
                 tensors.push((format!("{prefix}.{}", parameter.name), tensor));
@@ -182,12 +183,12 @@ impl AdamW {
             })?;
         let mut moment = |prefix: &str| {
             let mut part = safetensors::File::default();
-            for parameter in decoder.parameters() {
+            for parameter in decoder.trainable() {
                 if let Some(tensor) = file.tensors.remove(&format!("{prefix}.{}", parameter.name)) {
                     part.tensors.insert(parameter.name.clone(), tensor);
                 }
             }
-            decoder.layout().read(&part)
+            parameters::read(decoder.trainable(), &part)
         };
         let (moment1, moment2) = (moment("moment1")?, moment("moment2")?);
         if let Some(name) = file.tensors.keys().next() {

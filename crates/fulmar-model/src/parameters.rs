@@ -13,6 +13,9 @@ use crate::config::{DecoderConfig, ModelType};
 /// The output head, where it is not the embedding table.
 const HEAD: &str = "lm_head.weight";
 
+const ATTENTION: &str = "self_attn";
+const FEED_FORWARD: &str = "mlp";
+
 /// Where one named tensor stands in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
@@ -24,22 +27,40 @@ pub struct Parameter {
     pub range: Range<usize>,
 }
 
-/// The ranges of one layer's tensors.
+/// A projection `x W^T` with a weight `[outputs, inputs]`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Linear {
+    /// Hugging Face's name of the block and, in it, of the projection.
+    pub block: &'static str,
+    pub name: &'static str,
+    pub weight: Range<usize>,
+    pub inputs: usize,
+    pub outputs: usize,
+}
+
+/// The places of one layer's tensors.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayerRanges {
     pub input_norm: Range<usize>,
-    pub q: Range<usize>,
-    pub k: Range<usize>,
-    pub v: Range<usize>,
+    pub q: Linear,
+    pub k: Linear,
+    pub v: Linear,
     /// Query, key and value biases, where the family has them.
     pub qkv_bias: Option<[Range<usize>; 3]>,
     /// Norms of query and key heads, where the family has them.
     pub qk_norm: Option<[Range<usize>; 2]>,
-    pub o: Range<usize>,
+    pub o: Linear,
     pub post_norm: Range<usize>,
-    pub gate: Range<usize>,
-    pub up: Range<usize>,
-    pub down: Range<usize>,
+    pub gate: Linear,
+    pub up: Linear,
+    pub down: Linear,
+}
+
+impl LayerRanges {
+    /// The projections, which are what an adapter can stand beside.
+    pub(crate) const fn linears(&self) -> [&Linear; 7] {
+        [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+    }
 }
 
 /// Names, shapes and places of all tensors of one [`DecoderConfig`].
@@ -65,14 +86,14 @@ impl Layout {
                 |name: &str, shape: &[usize]| list.add(format!("model.layers.{index}.{name}"), shape);
             let mut layer = LayerRanges {
                 input_norm: add("input_layernorm.weight", &[hidden]),
-                q: add("self_attn.q_proj.weight", &[q_width, hidden]),
-                k: add("self_attn.k_proj.weight", &[kv_width, hidden]),
-                v: add("self_attn.v_proj.weight", &[kv_width, hidden]),
-                o: add("self_attn.o_proj.weight", &[hidden, q_width]),
+                q: linear(&mut add, ATTENTION, "q_proj", [q_width, hidden]),
+                k: linear(&mut add, ATTENTION, "k_proj", [kv_width, hidden]),
+                v: linear(&mut add, ATTENTION, "v_proj", [kv_width, hidden]),
+                o: linear(&mut add, ATTENTION, "o_proj", [hidden, q_width]),
                 post_norm: add("post_attention_layernorm.weight", &[hidden]),
-                gate: add("mlp.gate_proj.weight", &[inner, hidden]),
-                up: add("mlp.up_proj.weight", &[inner, hidden]),
-                down: add("mlp.down_proj.weight", &[hidden, inner]),
+                gate: linear(&mut add, FEED_FORWARD, "gate_proj", [inner, hidden]),
+                up: linear(&mut add, FEED_FORWARD, "up_proj", [inner, hidden]),
+                down: linear(&mut add, FEED_FORWARD, "down_proj", [hidden, inner]),
                 ..LayerRanges::default()
             };
             match config.model_type {
@@ -123,38 +144,41 @@ impl Layout {
         }
         weights
     }
+}
 
-    /// A buffer laid out like the weights, as a safetensors file with `metadata`.
-    pub(crate) fn write(&self, buffer: &[f32], metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
-        let mut tensors = Vec::with_capacity(self.parameters.len());
-        for parameter in &self.parameters {
-            let values = buffer[parameter.range.clone()].to_vec();
-            tensors.push((parameter.name.as_str(), Tensor::from_vec_f32(&parameter.shape, values)?));
-        }
-        safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), metadata)
+/// A buffer of `parameters`, as a safetensors file with `metadata`.
+pub(crate) fn write(parameters: &[Parameter], buffer: &[f32], metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
+    let mut tensors = Vec::with_capacity(parameters.len());
+    for parameter in parameters {
+        let values = buffer[parameter.range.clone()].to_vec();
+        tensors.push((parameter.name.as_str(), Tensor::from_vec_f32(&parameter.shape, values)?));
     }
+    safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), metadata)
+}
 
-    /// The inverse of [`Layout::write`].
-    pub(crate) fn read(&self, file: &safetensors::File) -> Result<Vec<f32>> {
-        let mut filling = Filling::new(self);
-        for (name, tensor) in &file.tensors {
-            filling.put(name, tensor)?;
-        }
-        filling.finish()
+/// The inverse of [`write`].
+pub(crate) fn read(parameters: &[Parameter], file: &safetensors::File) -> Result<Vec<f32>> {
+    let mut filling = Filling::new(parameters);
+    for (name, tensor) in &file.tensors {
+        filling.put(name, tensor)?;
     }
+    filling.finish()
 }
 
 /// A buffer that tensors are put into by name, from one file or several.
 pub(crate) struct Filling<'a> {
     missing: BTreeMap<&'a str, &'a Parameter>,
-    tied: bool,
+    /// Whether the head is one of the tensors, not the embedding table.
+    has_head: bool,
     buffer: Vec<f32>,
 }
 
 impl<'a> Filling<'a> {
-    pub(crate) fn new(layout: &'a Layout) -> Self {
-        let named = layout.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter));
-        Self { missing: named.collect(), tied: layout.head == layout.embed, buffer: vec![0.0; layout.len] }
+    pub(crate) fn new(parameters: &'a [Parameter]) -> Self {
+        let missing: BTreeMap<_, _> =
+            parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
+        let len = parameters.iter().map(|parameter| parameter.range.end).max().unwrap_or(0);
+        Self { has_head: missing.contains_key(HEAD), missing, buffer: vec![0.0; len] }
     }
 
     /// Puts a tensor of any float dtype into its place.
@@ -164,7 +188,7 @@ impl<'a> Filling<'a> {
     /// that is no number.
     pub(crate) fn put(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
         // What old checkpoints repeat: the angles, and the table once more as the head that is tied to it.
-        if name.ends_with("rotary_emb.inv_freq") || (self.tied && name == HEAD) {
+        if name.ends_with("rotary_emb.inv_freq") || (!self.has_head && name == HEAD) {
             return Ok(());
         }
         let Some(Parameter { shape, range, .. }) = self.missing.remove(name) else {
@@ -208,6 +232,17 @@ impl<'a> Filling<'a> {
             }
         }
     }
+}
+
+/// Lists the weight of a projection.
+fn linear(
+    add: &mut impl FnMut(&str, &[usize]) -> Range<usize>,
+    block: &'static str,
+    name: &'static str,
+    [outputs, inputs]: [usize; 2],
+) -> Linear {
+    let weight = add(&format!("{block}.{name}.weight"), &[outputs, inputs]);
+    Linear { block, name, weight, inputs, outputs }
 }
 
 #[derive(Default)]

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use fulmar_model::{
-    AdamW, AdamWOptions, Decoder, DecoderConfig, Generation, GenerationOptions, Request, TokenBatch,
+    AdamW, AdamWOptions, Decoder, DecoderConfig, Generation, GenerationOptions, LoraConfig, Request,
+    TokenBatch,
 };
 use fulmar_objective::{Advantage, GrpoLoss, LossBatch};
 use fulmar_tensor::safetensors::{File, load_file};
@@ -235,5 +236,93 @@ fn three_adamw_steps_equal_those_of_pytorch_with_and_without_clipping() {
                 assert_close(&format!("{name} {run} {}", parameter.name), ours, expected, 5e-5);
             }
         }
+    }
+}
+
+/// The models that have an adapter, with its shape and training options.
+fn adapted(name: &str) -> (Case, Decoder, AdamWOptions) {
+    let case = Case::load(name);
+    let mut decoder = case.decoder("config.json");
+    let config = std::fs::read_to_string(case.folder.join("lora/adapter_config.json")).unwrap();
+    let bytes = std::fs::read(case.folder.join("lora/adapter_model.safetensors")).unwrap();
+    decoder.load_lora(LoraConfig::from_json(&config).unwrap(), &bytes).unwrap();
+    let adamw = &case.json["lora"]["adamw"];
+    let number = |key: &str| adamw[key].as_f64().unwrap();
+    let options = AdamWOptions {
+        learning_rate: number("lr"),
+        beta1: adamw["betas"][0].as_f64().unwrap(),
+        beta2: adamw["betas"][1].as_f64().unwrap(),
+        eps: number("eps"),
+        weight_decay: number("weight_decay"),
+    };
+    (case, decoder, options)
+}
+
+const ADAPTED: [&str; 2] = ["llama_untied", "qwen2_untied"];
+
+#[test]
+fn an_adapter_gives_the_log_probs_loss_and_gradients_of_peft() {
+    for name in ADAPTED {
+        let (case, mut decoder, _) = adapted(name);
+        let training = training(&case);
+        let scores = decoder.forward(&training.ragged.batch()).unwrap();
+        let logits = load_file(case.folder.join("lora/expected.safetensors")).unwrap();
+        let logits = logits.tensor("train_logits").unwrap();
+        let [_, columns, vocab] = logits.shape() else { panic!("logits have three dimensions") };
+        for (token, &(row, column)) in training.ragged.source.iter().enumerate() {
+            if training.ragged.mask[token] == 1 {
+                let logits = &logits.as_f32().unwrap()[(row * columns + column - 1) * vocab..][..*vocab];
+                let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+                let expected = f64::from(logits[training.ragged.ids[token] as usize]) - sum.ln();
+                assert!((f64::from(scores.log_prob[token]) - expected).abs() < 2e-4, "{name} {token}");
+            }
+        }
+        let (loss, gradient) = cross_entropy(&training, &scores.log_prob);
+        assert!((loss - case.json["lora"]["loss_ce"].as_f64().unwrap()).abs() < 1e-4, "{name}");
+        decoder.backward(&gradient, None).unwrap();
+        let gradients = load_file(case.folder.join("lora/grads_ce.safetensors")).unwrap();
+        assert_eq!(decoder.trainable().len(), gradients.tensors.len());
+        for parameter in decoder.trainable() {
+            let expected = gradients.tensor(&parameter.name).unwrap().as_f32().unwrap();
+            let scale = expected.iter().fold(1e-6_f32, |max, x| max.max(x.abs()));
+            let ours = &decoder.gradients()[parameter.range.clone()];
+            assert_close(&format!("{name} {}", parameter.name), ours, expected, 1e-3 * scale);
+        }
+    }
+}
+
+#[test]
+fn an_adapter_is_trained_written_and_merged_as_by_peft() {
+    for name in ADAPTED {
+        let (case, mut decoder, options) = adapted(name);
+        let (base, training) = (decoder.weights().to_vec(), training(&case));
+        let merged_file = load_file(case.folder.join("lora/merged_qkvo.safetensors")).unwrap();
+        let mut merged = decoder.clone();
+        merged.merge_lora().unwrap();
+        for (tensor_name, expected) in &merged_file.tensors {
+            let parameter = merged.parameters().iter().find(|known| known.name == *tensor_name).unwrap();
+            let ours = &merged.weights()[parameter.range.clone()];
+            assert_close(tensor_name, ours, expected.as_f32().unwrap(), 1e-6);
+        }
+        let batch = training.ragged.batch();
+        let [beside, within] = [&decoder, &merged].map(|decoder| decoder.score(&batch).unwrap().log_prob);
+        assert_close(name, &within, &beside, 5e-4);
+
+        let mut optimizer = AdamW::new(&decoder, options).unwrap();
+        for _ in 0..3 {
+            let scores = decoder.forward(&training.ragged.batch()).unwrap();
+            decoder.backward(&cross_entropy(&training, &scores.log_prob).1, None).unwrap();
+            optimizer.step(&mut decoder, None, None).unwrap();
+        }
+        assert_eq!(decoder.weights(), base, "the model itself is frozen");
+        let ours = fulmar_tensor::safetensors::read(&decoder.lora_to_safetensors().unwrap()).unwrap();
+        let expected = load_file(case.folder.join("lora/adapter_after_adamw3_ce.safetensors")).unwrap();
+        assert_eq!(ours.tensors.len(), expected.tensors.len());
+        for (tensor_name, expected) in &expected.tensors {
+            let ours = ours.tensor(tensor_name).unwrap();
+            assert_close(tensor_name, ours.as_f32().unwrap(), expected.as_f32().unwrap(), 5e-5);
+        }
+        let moments = optimizer.to_safetensors(&decoder).unwrap();
+        AdamW::from_safetensors(&decoder, options, &moments).unwrap();
     }
 }
