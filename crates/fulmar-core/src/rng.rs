@@ -156,6 +156,56 @@ impl Rng {
         }
     }
 
+    /// Fills `out` with the numbers that as many calls of [`Rng::below`] would give, faster.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `bound` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Rng;
+    /// let (mut many, mut one) = ([0; 3], Rng::new(1));
+    /// Rng::new(1).fill_below(6, &mut many)?;
+    /// assert_eq!(many, [one.below(6)?, one.below(6)?, one.below(6)?]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn fill_below(&mut self, bound: u64, out: &mut [u64]) -> Result<()> {
+        if bound == 0 {
+            return Err(Error::new(ErrorKind::OutOfRange, "bound must be >= 1: got 0"));
+        }
+        let least = bound.wrapping_neg() % bound;
+        let mut count = 0;
+        while count < out.len() {
+            let drawn = count..out.len();
+            self.fill_u64(&mut out[drawn.clone()]);
+            for at in drawn {
+                let product = u128::from(out[at]) * u128::from(bound);
+                out[count] = (product >> 64) as u64;
+                count += usize::from(product as u64 >= least);
+            }
+        }
+        Ok(())
+    }
+
+    /// What as many calls of [`Rng::next_u64`] give.
+    fn fill_u64(&mut self, out: &mut [u64]) {
+        let mut next = 0;
+        while next < out.len() && !self.state.word_index.is_multiple_of(4) {
+            out[next] = self.next_u64();
+            next += 1;
+        }
+        let mut pairs = out[next..].chunks_exact_mut(2);
+        for pair in &mut pairs {
+            self.fill_block();
+            let [a, b, c, d] = self.block.map(u64::from);
+            (pair[0], pair[1]) = (a | b << 32, c | d << 32);
+            self.state.word_index = self.state.word_index.wrapping_add(4);
+        }
+        if let [last] = pairs.into_remainder() {
+            *last = self.next_u64();
+        }
+    }
+
     /// A standard normal number (Box-Muller, one of the pair; two doubles are used for each).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform_f64()));

@@ -6,7 +6,22 @@
 /// Accumulators of every reduction: two AVX2 registers, four SSE2 or SIMD128 registers.
 pub(crate) const WIDTH: usize = 16;
 
-/// Defines a function whose body is compiled for the baseline and for AVX2.
+/// Defines a function whose body is compiled for the baseline and for AVX2, and which calls the one that the processor has.
+///
+/// # Examples
+/// ```
+/// fulmar_kernel::lanes! {
+///     fn double(values: &mut [f32]) {
+///         for value in values {
+///             *value *= 2.0;
+///         }
+///     }
+/// }
+/// let mut values = [1.0, 2.0];
+/// double(&mut values);
+/// assert_eq!(values, [2.0, 4.0]);
+/// ```
+#[macro_export]
 macro_rules! lanes {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
@@ -29,6 +44,20 @@ macro_rules! lanes {
     };
 }
 pub(crate) use lanes;
+
+/// Asks for the memory of `items[index]`, which is then on its way while other work is done. Nothing where there is no such item
+/// or no such instruction.
+#[inline(always)]
+pub fn prefetch<T>(items: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program sees, and faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(items.as_ptr().wrapping_add(index).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (items, index);
+}
 
 /// The vector instructions in use on this machine: `avx2`, `sse2`, `neon`, `simd128` or `scalar`.
 #[must_use]

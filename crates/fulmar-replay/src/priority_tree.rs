@@ -17,7 +17,9 @@
 //! advance level by level, so that their cache misses overlap.
 
 mod extremes;
+mod line;
 mod pages;
+mod walk;
 
 use bytemuck::{Pod, Zeroable};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
@@ -25,14 +27,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_capacity, checked_draw, checked_row};
 use extremes::Extremes;
+use line::{LINE, Line};
 use pages::Pages;
+use walk::{CHUNK, Sums};
 
 /// Children of an inner node.
 const FANOUT: usize = 8;
-/// Leaves of one cache line.
-const LINE: usize = 16;
-/// Queries that advance together.
-const CHUNK: usize = 64;
 /// Most bits of one mass: a leaf is rounded to a whole number in an `f64`, which holds no more.
 const MASS_BITS_MAX: u32 = 51;
 /// The unit shrinks when the largest leaf has fallen this many powers of two below what the unit was chosen for.
@@ -42,11 +42,6 @@ const SLACK_BITS: i32 = 8;
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Node([u64; FANOUT]);
-
-/// Bits of the leaves plus one; 0 where no leaf was set. Order of keys is order of leaves.
-#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([u32; LINE]);
 
 /// See the module's text.
 ///
@@ -161,7 +156,7 @@ impl PriorityTree {
     #[must_use]
     pub fn max(&self) -> Option<(usize, f32)> {
         let (line, key) = self.extremes.first_max()?;
-        let lane = self.lines[line].0.iter().position(|&other| other == key)?;
+        let lane = (0..LINE).find(|&lane| self.lines[line].key(lane) == key)?;
         Some((line * LINE + lane, leaf_of(key)?))
     }
 
@@ -181,19 +176,13 @@ impl PriorityTree {
             let detail = format!("leaves must have one item a row, {}: got {}", rows.len(), leaves.len());
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        let mut largest = 0;
-        for (&row, &leaf) in rows.iter().zip(leaves) {
-            checked_row(row, self.capacity)?;
-            largest = largest.max(key_of(leaf).map_err(|error| error.at(format!("row {row}")))?);
-        }
+        let largest = self.checked(rows, leaves)?;
         if top_of(largest) > self.top {
             self.top = top_of(largest);
             self.write_leaves(rows, leaves);
             self.sum_up();
         } else {
-            for (rows, leaves) in rows.chunks(CHUNK).zip(leaves.chunks(CHUNK)) {
-                self.update_chunk(rows, leaves);
-            }
+            self.change_leaves(rows, leaves);
         }
         self.tighten();
         Ok(())
@@ -221,25 +210,39 @@ impl PriorityTree {
     ///
     /// [`REPLAY_SAMPLE_ROWS_MAX`]: fulmar_core::limits::REPLAY_SAMPLE_ROWS_MAX
     pub fn sample(&self, rng: &mut Rng, count: usize) -> Result<Vec<usize>> {
+        self.sample_leaves(rng, count).map(|(rows, _)| rows)
+    }
+
+    /// [`PriorityTree::sample`] with the leaf of each row.
+    pub(crate) fn sample_leaves(&self, rng: &mut Rng, count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
         checked_draw(self.end, count)?;
         let total = self.total();
         if total == 0 {
             return Err(Error::new(ErrorKind::OutOfRange, "the sum of priorities must be > 0: got 0"));
         }
-        let mut masses = Vec::with_capacity(count);
-        for _ in 0..count {
-            masses.push(rng.below(total)?);
+        let (mut rows, mut leaves) = (vec![0; count], Vec::with_capacity(count));
+        let (mut masses, mut keys) = ([0; CHUNK], [0; CHUNK]);
+        for rows in rows.chunks_mut(CHUNK) {
+            let (masses, keys) = (&mut masses[..rows.len()], &mut keys[..rows.len()]);
+            rng.fill_below(total, masses)?;
+            walk::descend(&self.sums(), masses, rows, keys);
+            // A row with a mass has a key.
+            leaves.extend(keys.iter().map(|key| f32::from_bits(key.wrapping_sub(1))));
         }
-        Ok(self.rows_at(&masses))
+        Ok((rows, leaves))
     }
 
     /// The row that each mass falls on: the first whose sum of masses up to and including itself is above it. All masses
     /// must be below [`PriorityTree::total`]; the capacity stands for those that are not.
     #[must_use]
     pub fn rows_at(&self, masses: &[u64]) -> Vec<usize> {
-        let mut rows = vec![self.capacity; masses.len()];
+        let (mut rows, mut keys) = (vec![0; masses.len()], [0; CHUNK]);
         for (masses, rows) in masses.chunks(CHUNK).zip(rows.chunks_mut(CHUNK)) {
-            self.descend(masses, rows);
+            let mut left = [0; CHUNK];
+            left[..masses.len()].copy_from_slice(masses);
+            walk::descend(&self.sums(), &mut left[..masses.len()], rows, &mut keys[..masses.len()]);
+            let beyond = masses.iter().zip(rows).filter(|(mass, _)| **mass >= self.total());
+            beyond.for_each(|(_, row)| *row = self.capacity);
         }
         rows
     }
@@ -302,7 +305,7 @@ impl PriorityTree {
     }
 
     fn key(&self, row: usize) -> u32 {
-        self.lines[row / LINE].0[row % LINE]
+        self.lines[row / LINE].key(row % LINE)
     }
 
     /// The sum of the masses of rows `0..row`.
@@ -312,7 +315,7 @@ impl PriorityTree {
         }
         let scale = 1.0 / self.unit();
         let mut place = row / LINE;
-        let mut mass: u64 = self.lines[place].0[..row % LINE].iter().map(|&key| mass_of(key, scale)).sum();
+        let mut mass = self.lines[place].mass_before(row % LINE, scale);
         for level in &self.levels {
             let node = level[place / FANOUT];
             if !place.is_multiple_of(FANOUT) {
@@ -323,68 +326,56 @@ impl PriorityTree {
         mass
     }
 
-    fn descend(&self, masses: &[u64], rows: &mut [usize]) {
-        let total = self.total();
-        let scale = 1.0 / self.unit();
-        let mut left = [0_u64; CHUNK];
-        let mut place = [0_usize; CHUNK];
-        left[..masses.len()].copy_from_slice(masses);
-        for level in self.levels.iter().rev() {
-            for (left, place) in left.iter_mut().zip(&mut place).take(masses.len()) {
-                // A mass beyond the total stays on the first child; its row is set last. No branch depends on the mass.
-                let Node(sums) = &level[*place];
-                let child = sums.iter().map(|sum| usize::from(sum <= left)).sum::<usize>() % FANOUT;
-                let before = sums[(child + FANOUT - 1) % FANOUT];
-                *left -= if child == 0 { 0 } else { before };
-                *place = *place * FANOUT + child;
+    fn sums(&self) -> Sums<'_> {
+        Sums { levels: &self.levels, lines: &self.lines, scale: 1.0 / self.unit() }
+    }
+
+    /// The largest key of `leaves`, after a check of all that an update can get wrong.
+    fn checked(&self, rows: &[usize], leaves: &[f32]) -> Result<u32> {
+        let end = rows.iter().fold(0, |end, &row| end.max(row));
+        // Infinities and NaN are above all numbers, and so are negative numbers but -0.
+        let largest = leaves.iter().fold(0, |largest, &leaf| largest.max((leaf + 0.0).to_bits()));
+        if !rows.is_empty() && (end >= self.capacity || largest >= f32::INFINITY.to_bits()) {
+            for (&row, &leaf) in rows.iter().zip(leaves) {
+                checked_row(row, self.capacity)?;
+                key_of(leaf).map_err(|error| error.at(format!("row {row}")))?;
             }
         }
-        // All lines are fetched before the first is read, so that their cache misses overlap.
-        let mut lines = [Line::default(); CHUNK];
-        for (line, &place) in lines.iter_mut().zip(&place).take(masses.len()) {
-            *line = self.lines[place];
-        }
-        for (index, row) in rows.iter_mut().enumerate() {
-            if masses[index] < total {
-                *row = place[index] * LINE + lane_at(&lines[index], left[index], scale);
-            }
-        }
+        Ok(if rows.is_empty() { 0 } else { largest + 1 })
     }
 
     /// Sets leaves that need no larger unit.
-    fn update_chunk(&mut self, rows: &[usize], leaves: &[f32]) {
+    fn change_leaves(&mut self, rows: &[usize], leaves: &[f32]) {
         let scale = 1.0 / self.unit();
-        let mut change = [0_u64; CHUNK];
-        for ((&row, &leaf), change) in rows.iter().zip(leaves).zip(&mut change) {
-            let key = &mut self.lines[row / LINE].0[row % LINE];
-            let new = leaf.abs().to_bits() + 1; // -0 counts as 0
-            *change = mass_of(new, scale).wrapping_sub(mass_of(*key, scale));
-            *key = new;
-            self.end = self.end.max(row + 1);
-        }
-        let mut span = LINE;
-        for level in &mut self.levels {
-            for (&row, &change) in rows.iter().zip(&change) {
-                let child = row / span % FANOUT;
-                let Node(sums) = &mut level[row / span / FANOUT];
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    *sum = sum.wrapping_add(if index >= child { change } else { 0 });
-                }
+        // Above a level with fewer nodes than changes it is cheaper to add up all of them than to add each change.
+        let is_few = |num_nodes: usize| num_nodes <= rows.len();
+        let num_grown = 1 + self.levels.iter().take_while(|level| !is_few(level.len())).count();
+        let num_grown = num_grown.min(self.levels.len());
+        let (mut keys, mut growth) = ([0; CHUNK], [0; CHUNK]);
+        for (rows, leaves) in rows.chunks(CHUNK).zip(leaves.chunks(CHUNK)) {
+            walk::fetch(&self.lines, &self.levels, &self.extremes, rows);
+            let (keys, growth) = (&mut keys[..rows.len()], &mut growth[..rows.len()]);
+            keys.iter_mut().zip(leaves).for_each(|(key, &leaf)| *key = key_at(leaf));
+            walk::write_keys(&mut self.lines, rows, keys, scale, growth);
+            let mut span = LINE;
+            for level in &mut self.levels[..num_grown] {
+                walk::grow(level, span, rows, growth);
+                span *= FANOUT;
             }
-            span *= FANOUT;
+            self.extremes.update(&self.lines, rows, num_grown);
+            self.end = rows.iter().fold(self.end, |end, &row| end.max(row + 1));
         }
-        for &row in rows {
-            self.extremes.update(row / LINE, &self.lines[row / LINE].0);
-        }
+        self.add_up_from(num_grown);
+        self.extremes.rebuild(num_grown);
     }
 
     fn write_leaves(&mut self, rows: &[usize], leaves: &[f32]) {
         for (&row, &leaf) in rows.iter().zip(leaves) {
-            self.lines[row / LINE].0[row % LINE] = leaf.abs().to_bits() + 1;
+            self.lines[row / LINE].replace(row % LINE, key_at(leaf));
             self.end = self.end.max(row + 1);
         }
-        for &row in rows {
-            self.extremes.update(row / LINE, &self.lines[row / LINE].0);
+        for rows in rows.chunks(CHUNK) {
+            self.extremes.update(&self.lines, rows, usize::MAX);
         }
     }
 
@@ -400,46 +391,18 @@ impl PriorityTree {
     /// Computes every sum anew from the leaves. O(rows).
     fn sum_up(&mut self) {
         let scale = 1.0 / self.unit();
-        let mut num_children = self.end.div_ceil(LINE);
-        let mut below: Option<&[Node]> = None;
-        let lines = &self.lines;
-        for level in &mut self.levels {
-            let mass_at = |child: usize| match below {
-                None => lines[child].0.iter().map(|&key| mass_of(key, scale)).sum::<u64>(),
-                Some(nodes) => nodes[child].0[FANOUT - 1],
-            };
-            for (index, Node(sums)) in level.iter_mut().enumerate().take(num_children.div_ceil(FANOUT)) {
-                let mut sum = 0;
-                for (offset, slot) in sums.iter_mut().enumerate() {
-                    let child = index * FANOUT + offset;
-                    sum += if child < num_children { mass_at(child) } else { 0 };
-                    *slot = sum;
-                }
-            }
-            num_children = num_children.div_ceil(FANOUT);
-            below = Some(&*level);
+        let num_lines = self.end.div_ceil(LINE);
+        walk::add_up_lines(&mut self.levels[0], &self.lines[..num_lines], scale);
+        self.add_up_from(1);
+    }
+
+    /// Computes the sums of the levels from `start` on anew.
+    fn add_up_from(&mut self, start: usize) {
+        for depth in start..self.levels.len() {
+            let (below, above) = self.levels.split_at_mut(depth);
+            walk::add_up(&mut above[0], &below[depth - 1]);
         }
     }
-}
-
-/// The lane of `line` on which `mass`, counted from the line's beginning, falls.
-fn lane_at(line: &Line, mass: u64, scale: f64) -> usize {
-    let masses = line.0.map(|key| mass_of(key, scale));
-    let (mut sum, mut lane) = (0, 0);
-    for own in masses {
-        sum += own;
-        lane += usize::from(sum <= mass);
-    }
-    lane % LINE
-}
-
-/// The mass of a key, without a branch or a conversion that lanes of a vector unit do not have.
-fn mass_of(key: u32, scale: f64) -> u64 {
-    const INTEGERS: f64 = 4_503_599_627_370_496.0; // 2^52: from here on to 2^53, doubles are the integers
-    let leaf = f64::from(f32::from_bits(key - u32::from(key != 0)));
-    // A product with a power of two is exact and so is the rounding of the sum: the same integer on every target.
-    let scaled = if leaf > 0.0 { (leaf * scale).max(1.0) } else { 0.0 };
-    (scaled + INTEGERS).to_bits() - INTEGERS.to_bits()
 }
 
 fn leaf_of(key: u32) -> Option<f32> {
@@ -456,7 +419,12 @@ fn key_of(leaf: f32) -> Result<u32> {
     if leaf.is_sign_negative() && leaf != 0.0 {
         return Err(Error::new(ErrorKind::OutOfRange, format!("priority must be >= 0: got {leaf}")));
     }
-    Ok(leaf.abs().to_bits() + 1)
+    Ok(key_at(leaf))
+}
+
+/// The key of a leaf that may be one.
+fn key_at(leaf: f32) -> u32 {
+    leaf.abs().to_bits() + 1 // -0 counts as 0
 }
 
 /// The smallest power of two that is above the leaf of `key`.

@@ -2,9 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 use fulmar_core::Result;
+use fulmar_kernel::{lanes, prefetch};
 
+use super::line::{LINE, Line};
 use super::pages::Pages;
-use super::{FANOUT, LINE, leaf_of};
+use super::walk::CHUNK;
+use super::{FANOUT, leaf_of};
 
 /// Smallest and largest of some keys. Keys of 0 stand for leaves that were not set, and count for neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -20,16 +23,68 @@ impl Extreme {
         leaf_of((!self.min_inverted).wrapping_add(1))
     }
 
+    #[inline(always)]
     fn of_key(key: u32) -> Self {
         Self { min_inverted: !key.wrapping_sub(1), max: key }
     }
 
+    #[inline(always)]
     fn with(self, other: Self) -> Self {
         Self { min_inverted: self.min_inverted.max(other.min_inverted), max: self.max.max(other.max) }
     }
 
-    fn of_keys(keys: &[u32]) -> Self {
+    #[inline(always)]
+    fn of_keys(keys: &[u32; LINE]) -> Self {
         keys.iter().fold(Self::default(), |all, &key| all.with(Self::of_key(key)))
+    }
+}
+
+lanes! {
+    /// Sets the entries of the lines of `rows`; those that are others than before come to stand at the front of `changed`, which are
+    /// so many.
+    fn take_lines(entries: &mut [Extreme], lines: &[Line], rows: &[usize], changed: &mut [usize; CHUNK]) -> usize {
+        let mut count = 0;
+        for row in rows {
+            let line = row / LINE;
+            let now = Extreme::of_keys(lines[line].keys());
+            changed[count] = line;
+            count += usize::from(entries[line] != now);
+            entries[line] = now;
+        }
+        count
+    }
+}
+
+lanes! {
+    /// Sets the entries above those that changed; again those that are others than before come to the front, which are so many.
+    fn take_nodes(entries: &mut [Extreme], below: &[Extreme], changed: &mut [usize]) -> usize {
+        let mut count = 0;
+        for at in 0..changed.len() {
+            let place = changed[at] / FANOUT;
+            let now = above(below, place);
+            changed[count] = place;
+            count += usize::from(entries[place] != now);
+            entries[place] = now;
+        }
+        count
+    }
+}
+
+lanes! {
+    fn take_all(entries: &mut [Extreme], below: &[Extreme]) {
+        for (place, entry) in entries.iter_mut().enumerate() {
+            *entry = above(below, place);
+        }
+    }
+}
+
+/// The extremes of all children of a node.
+#[inline(always)]
+fn above(below: &[Extreme], place: usize) -> Extreme {
+    let children = &below[place * FANOUT..];
+    match children.first_chunk::<FANOUT>() {
+        Some(children) => children.iter().fold(Extreme::default(), |all, &one| all.with(one)),
+        None => children.iter().fold(Extreme::default(), |all, &one| all.with(one)),
     }
 }
 
@@ -60,19 +115,27 @@ impl Extremes {
         }
     }
 
-    /// Takes note of the keys that line `line` has now.
-    pub(super) fn update(&mut self, line: usize, keys: &[u32]) {
-        let mut place = line;
-        let mut now = Extreme::of_keys(keys);
-        for level in 0..self.levels.len() {
-            if self.levels[level][place] == now {
-                return;
-            }
-            self.levels[level][place] = now;
-            place /= FANOUT;
-            let nodes = &self.levels[level];
-            let siblings = &nodes[place * FANOUT..nodes.len().min((place + 1) * FANOUT)];
-            now = siblings.iter().fold(Extreme::default(), |all, &one| all.with(one));
+    /// Asks for what [`Extremes::update`] of a line touches at first.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, line: usize) {
+        prefetch(&self.levels[0], line);
+    }
+
+    /// Takes note of the keys that the lines of `rows`, at most [`CHUNK`], have now, up to the level before `end`.
+    pub(super) fn update(&mut self, lines: &[Line], rows: &[usize], end: usize) {
+        let mut changed = [0; CHUNK];
+        let mut count = take_lines(&mut self.levels[0], lines, rows, &mut changed);
+        for depth in 1..end.min(self.levels.len()) {
+            let (below, above) = self.levels.split_at_mut(depth);
+            count = take_nodes(&mut above[0], &below[depth - 1], &mut changed[..count]);
+        }
+    }
+
+    /// Computes the levels from `start` on anew.
+    pub(super) fn rebuild(&mut self, start: usize) {
+        for depth in start.max(1)..self.levels.len() {
+            let (below, above) = self.levels.split_at_mut(depth);
+            take_all(&mut above[0], &below[depth - 1]);
         }
     }
 

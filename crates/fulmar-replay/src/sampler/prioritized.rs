@@ -10,6 +10,7 @@
 //! 2^-24 for a leaf above 2^24 units of the tree.
 
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
+use fulmar_kernel::{power, power_each};
 use serde::{Deserialize, Serialize};
 
 use crate::{PriorityTree, PriorityTreeState};
@@ -127,8 +128,8 @@ impl PrioritizedSampler {
             self.update_priority(rows, &vec![1.0; rows.len()])?;
         }
         self.update_priority(rows, &vec![self.default_priority(); rows.len()])?;
-        let erased = self.max_priority.is_some_and(|(_, holder)| rows.contains(&holder));
-        if self.options.max_priority_within_buffer && erased {
+        let erased = || self.max_priority.is_some_and(|(_, holder)| rows.contains(&holder));
+        if self.options.max_priority_within_buffer && erased() {
             self.max_priority = None;
         }
         Ok(())
@@ -141,13 +142,19 @@ impl PrioritizedSampler {
     /// if a priority is negative or a row beyond the capacity.
     pub fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
         self.tree.update(rows, &self.leaves_of(priorities)?)?;
-        for (&row, &priority) in rows.iter().zip(priorities) {
-            if self.max_priority.is_none_or(|(max, _)| priority > max) {
-                self.max_priority = Some((priority, row));
-            }
+        let largest =
+            priorities.iter().fold(
+                f32::NEG_INFINITY,
+                |largest, &priority| {
+                    if priority > largest { priority } else { largest }
+                },
+            );
+        if self.max_priority.is_none_or(|(max, _)| largest > max) {
+            let holder = priorities.iter().zip(rows).find(|(priority, _)| **priority == largest);
+            self.max_priority = holder.map(|(&priority, &row)| (priority, row)).or(self.max_priority);
         }
-        let holder_changed = self.max_priority.is_some_and(|(_, holder)| rows.contains(&holder));
-        if self.options.max_priority_within_buffer && self.options.alpha > 0.0 && holder_changed {
+        let holder_changed = || self.max_priority.is_some_and(|(_, holder)| rows.contains(&holder));
+        if self.options.max_priority_within_buffer && self.options.alpha > 0.0 && holder_changed() {
             self.max_priority = self.tree.max().map(|(row, leaf)| (self.priority_of(leaf), row));
         }
         Ok(())
@@ -155,17 +162,21 @@ impl PrioritizedSampler {
 
     /// What the tree keeps for priorities.
     pub(crate) fn leaves_of(&self, priorities: &[f32]) -> Result<Vec<f32>> {
-        let one = |(index, &priority): (usize, &f32)| {
-            let leaf = power(priority + self.options.eps, self.options.alpha);
-            if priority >= 0.0 && leaf.is_finite() {
-                return Ok(leaf);
-            }
-            let kind = if leaf.is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
-            let detail =
-                format!("priority {index} must be a finite number >= 0, and its power: got {priority}");
-            Err(Error::new(kind, detail))
-        };
-        priorities.iter().enumerate().map(one).collect()
+        let mut leaves: Vec<f32> = priorities.iter().map(|priority| priority + self.options.eps).collect();
+        raise(&mut leaves, self.options.alpha);
+        // Without an early exit the loop runs in vector lanes.
+        let pairs = || priorities.iter().zip(&leaves);
+        let is_good = |(priority, leaf): (&f32, &f32)| *priority >= 0.0 && *leaf < f32::INFINITY;
+        if pairs().fold(true, |all, pair| all & is_good(pair)) {
+            return Ok(leaves);
+        }
+        let index = pairs().position(|pair| !is_good(pair)).unwrap_or(0);
+        let kind = if leaves[index].is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
+        let detail = format!(
+            "priority {index} must be a finite number >= 0, and its power: got {}",
+            priorities[index]
+        );
+        Err(Error::new(kind, detail))
     }
 
     /// Draws `count` rows and their weights.
@@ -174,19 +185,26 @@ impl PrioritizedSampler {
     /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if all priorities are 0,
     /// or if one is, as weights would divide by it (`eps` above 0 prevents both).
     pub fn sample(&mut self, count: usize) -> Result<WeightedRows> {
-        let rows = self.tree.sample(&mut self.rng, count)?;
-        let weights = self.weights_of(&rows)?;
+        let (rows, leaves) = self.tree.sample_leaves(&mut self.rng, count)?;
+        let weights = self.weights_of_leaves(leaves)?;
         Ok(WeightedRows { rows, weights })
     }
 
     /// The weight of each of `rows`.
     pub(crate) fn weights_of(&self, rows: &[usize]) -> Result<Vec<f32>> {
         let min = self.tree.min().unwrap_or_default();
+        self.weights_of_leaves(rows.iter().map(|&row| self.tree.leaf(row).unwrap_or(min)).collect())
+    }
+
+    /// The weight of a row with each of `leaves`.
+    fn weights_of_leaves(&self, mut leaves: Vec<f32>) -> Result<Vec<f32>> {
+        let min = self.tree.min().unwrap_or_default();
         if min <= 0.0 {
             return Err(Error::new(ErrorKind::OutOfRange, "the smallest priority must be > 0: got 0"));
         }
-        let weight_of = |&row: &usize| power(self.tree.leaf(row).unwrap_or(min) / min, -self.options.beta);
-        Ok(rows.iter().map(weight_of).collect())
+        leaves.iter_mut().for_each(|leaf| *leaf /= min);
+        raise(&mut leaves, -self.options.beta);
+        Ok(leaves)
     }
 
     /// Changes the exponent of the priorities, those of all rows included. An exponent of 0 has forgotten them: after it, all
@@ -196,8 +214,8 @@ impl PrioritizedSampler {
     /// `OutOfRange` if `alpha` is not a finite number >= 0, `NonFinite` if a leaf overflows.
     pub fn set_alpha(&mut self, alpha: f32) -> Result<()> {
         check_exponent("alpha", alpha)?;
-        // From 0 the ratio is infinite, and every leaf, being 1, stays.
-        if alpha != self.options.alpha {
+        // From 0 every leaf, being 1, stays.
+        if alpha != self.options.alpha && self.options.alpha > 0.0 {
             let ratio = alpha / self.options.alpha;
             self.tree.map_leaves(|leaf| power(leaf, ratio))?;
         }
@@ -264,10 +282,9 @@ fn check_exponent(name: &str, value: f32) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be a finite number >= 0: got {value}")))
 }
 
-/// `base^exponent`, the same bits on every target.
-fn power(base: f32, exponent: f32) -> f32 {
-    if exponent == 1.0 {
-        return base;
+/// Puts its power in the place of each value.
+fn raise(values: &mut [f32], exponent: f32) {
+    if exponent != 1.0 {
+        power_each(values, exponent);
     }
-    libm::powf(base, exponent)
 }

@@ -1,0 +1,109 @@
+//! Many queries and many changes at once, level by level, so that their cache misses overlap. In vector lanes where there are some.
+
+use fulmar_kernel::{lanes, prefetch};
+
+use super::extremes::Extremes;
+use super::line::{LINE, Line, mass_of};
+use super::pages::Pages;
+use super::{FANOUT, Node};
+
+/// Queries or changes that advance together.
+pub(super) const CHUNK: usize = 128;
+
+/// The sums and leaves of a tree.
+pub(super) struct Sums<'a> {
+    pub(super) levels: &'a [Pages<Node>],
+    pub(super) lines: &'a [Line],
+    /// Masses are leaves times this.
+    pub(super) scale: f64,
+}
+
+lanes! {
+    /// Writes the row that each of `masses` falls on, and its key. A mass beyond the total falls on some row.
+    pub(super) fn descend(sums: &Sums<'_>, masses: &mut [u64], rows: &mut [usize], keys: &mut [u32]) {
+        rows.fill(0);
+        for (depth, level) in sums.levels.iter().enumerate().rev() {
+            let nodes: &[Node] = level;
+            let below: &[Node] = if depth > 0 { &sums.levels[depth - 1] } else { &[] };
+            for (mass, place) in masses.iter_mut().zip(rows.iter_mut()) {
+                // No branch depends on the mass.
+                let Node(sums_of) = &nodes[*place];
+                let child = sums_of.iter().map(|sum| i64::from(*sum as i64 <= *mass as i64)).sum::<i64>() as usize % FANOUT;
+                let before = sums_of[(child + FANOUT - 1) % FANOUT];
+                *mass -= if child == 0 { 0 } else { before };
+                *place = *place * FANOUT + child;
+                if depth > 0 { prefetch(below, *place) } else { prefetch(sums.lines, *place) }
+            }
+        }
+        for ((mass, row), key) in masses.iter().zip(rows).zip(keys) {
+            let line = &sums.lines[*row];
+            let lane = line.lane_at(*mass, sums.scale);
+            *key = line.key(lane);
+            *row = *row * LINE + lane;
+        }
+    }
+}
+
+lanes! {
+    /// Sets the keys of rows, and writes by how much their masses grew.
+    pub(super) fn write_keys(lines: &mut [Line], rows: &[usize], keys: &[u32], scale: f64, growth: &mut [u64]) {
+        let mut before = [0; CHUNK];
+        for ((&row, &key), before) in rows.iter().zip(keys).zip(&mut before) {
+            *before = lines[row / LINE].replace(row % LINE, key);
+        }
+        for ((growth, &key), &before) in growth.iter_mut().zip(keys).zip(&before) {
+            *growth = mass_of(key, scale).wrapping_sub(mass_of(before, scale));
+        }
+    }
+}
+
+lanes! {
+    /// Adds the growth of rows to the sums of a level whose children have `span` rows.
+    pub(super) fn grow(nodes: &mut [Node], span: usize, rows: &[usize], growth: &[u64]) {
+        let shift = span.trailing_zeros();
+        for (&row, &growth) in rows.iter().zip(growth) {
+            let child = ((row >> shift) % FANOUT) as i64;
+            let Node(sums) = &mut nodes[(row >> shift) / FANOUT];
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.wrapping_add(if index as i64 >= child { growth } else { 0 });
+            }
+        }
+    }
+}
+
+lanes! {
+    /// The sums of a level of `num_children` nodes below.
+    pub(super) fn add_up(nodes: &mut [Node], below: &[Node]) {
+        for (Node(sums), children) in nodes.iter_mut().zip(below.chunks(FANOUT)) {
+            let mut sum = 0;
+            for (at, slot) in sums.iter_mut().enumerate() {
+                sum += children.get(at).map_or(0, |child| child.0[FANOUT - 1]);
+                *slot = sum;
+            }
+        }
+    }
+}
+
+lanes! {
+    /// The sums of the lowest level.
+    pub(super) fn add_up_lines(nodes: &mut [Node], lines: &[Line], scale: f64) {
+        for (Node(sums), lines) in nodes.iter_mut().zip(lines.chunks(FANOUT)) {
+            let mut sum = 0;
+            for (at, slot) in sums.iter_mut().enumerate() {
+                sum += lines.get(at).map_or(0, |line| line.mass(scale));
+                *slot = sum;
+            }
+        }
+    }
+}
+
+/// Asks for all that a chunk of changes touches at random.
+pub(super) fn fetch(lines: &[Line], levels: &[Pages<Node>], extremes: &Extremes, rows: &[usize]) {
+    for &row in rows {
+        prefetch(lines, row / LINE);
+        extremes.prefetch(row / LINE);
+        if let Some(level) = levels.first() {
+            prefetch(level, row / LINE / FANOUT);
+        }
+    }
+}
