@@ -109,6 +109,12 @@ pub const REPLAY_SAMPLE_ROWS_MAX: usize = 1 << 24;
 /// Most bytes that a storage of a replay buffer allocates at its first write, unless it is told another number.
 pub const REPLAY_STORAGE_BYTES_MAX: u64 = 1 << 38;
 
+/// Most times that a write to a replay buffer begins anew because another buffer wrote to its storage first.
+pub const REPLAY_WRITE_TRIES_MAX: usize = 1000;
+
+/// Most bytes of replies that one operation on a server takes, unless a storage is told another number.
+pub const STORE_REPLY_BYTES_MAX: usize = 1 << 30;
+
 /// Deepest nesting of a predicate over trajectories.
 pub const REPLAY_PREDICATE_DEPTH_MAX: usize = 32;
 

@@ -1,18 +1,18 @@
 //! The replay buffer: a storage, a writer, a sampler and a sample unit.
 //!
 //! ```text
-//! write    writer.plan -> storage.set -> writer.commit -> sampler.extend, unit.extend -> priorities
+//! write    writer.plan -> storage.set, begun anew if another buffer wrote first -> writer.commit -> sampler.extend, unit.extend -> priorities
 //! sample   sampler.sample -> unit.expand -> storage.get -> what was said of the rows, set beside the items
 //! ```
 //!
 //! In a storage of several lanes items come as `[lanes.., time]` and lie time-first: rows count through time, then lanes.
 
+use fulmar_core::limits::REPLAY_WRITE_TRIES_MAX;
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use serde_json::{Value, json};
 
 use crate::Storage;
-use crate::checkpoint::parts::resume_writer;
 use crate::read::{count_of, flags, numbers};
 use crate::sampler::{Sampled, Sampler};
 use crate::unit::SampleUnit;
@@ -66,11 +66,7 @@ impl ReplayBuffer {
         let sampler = options.sampler.build(storage.shape(), options.seed)?;
         let unit = options.unit.build(storage.shape())?;
         let time = storage.shape().first().copied().unwrap_or_default();
-        let mut writer = options.writer.build(time)?;
-        if let Some(position) = storage.noted_writer() {
-            let lanes: usize = storage.shape()[1..].iter().product();
-            resume_writer(&mut *writer, storage.len() / lanes.max(1), position)?;
-        }
+        let writer = options.writer.build(time)?;
         Self::of_parts(storage, sampler, writer, unit, options)
     }
 
@@ -85,8 +81,11 @@ impl ReplayBuffer {
         unit: Box<dyn SampleUnit>,
         options: ReplayBufferOptions,
     ) -> Result<Self> {
+        storage.refresh()?;
         let seen = storage.revision();
         let mut buffer = Self { options, storage, sampler, writer, unit, seen };
+        buffer.writer.start_generations(buffer.storage.first_generation().unwrap_or(0));
+        buffer.follow_writer()?;
         buffer.tell_all(true)?;
         Ok(buffer)
     }
@@ -191,7 +190,30 @@ impl ReplayBuffer {
     }
 
     fn write(&mut self, items: &TensorDict, prioritized: bool) -> Result<Vec<Option<usize>>> {
-        self.catch_up()?;
+        let mut rows = None;
+        self.retry(|buffer| {
+            rows = buffer.write_once(items, prioritized)?;
+            Ok(rows.is_some())
+        })?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    /// Does `change`, which says whether nobody else was faster, until it does.
+    fn retry(&mut self, mut change: impl FnMut(&mut Self) -> Result<bool>) -> Result<()> {
+        for _ in 0..REPLAY_WRITE_TRIES_MAX {
+            self.catch_up()?;
+            if change(self)? {
+                return Ok(());
+            }
+        }
+        let detail = format!(
+            "a write must find its storage unchanged within {REPLAY_WRITE_TRIES_MAX} tries: got others' writes"
+        );
+        Err(Error::new(ErrorKind::LimitExceeded, detail))
+    }
+
+    /// The row of each item, nothing if another buffer wrote in the meantime.
+    fn write_once(&mut self, items: &TensorDict, prioritized: bool) -> Result<Option<Vec<Option<usize>>>> {
         let steps = self.time_first(items)?;
         let count = count_of(&steps);
         let time = self.storage.shape().first().copied().unwrap_or_default();
@@ -200,12 +222,12 @@ impl ReplayBuffer {
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         let freed = self.sampler.freed();
-        let steps_rows = self.writer.plan(&steps, &freed)?;
+        let plan = self.writer.plan(&steps, &freed)?;
         let lanes = self.num_lanes();
         let spread = |row: &Option<usize>| {
             (0..lanes).map(|lane| row.map(|row| row * lanes + lane)).collect::<Vec<_>>()
         };
-        let all: Vec<Option<usize>> = steps_rows.iter().flat_map(spread).collect();
+        let all: Vec<Option<usize>> = plan.rows.iter().flat_map(spread).collect();
         let kept: Vec<usize> = (0..all.len()).filter(|at| all[*at].is_some()).collect();
         let rows: Vec<usize> = all.iter().copied().flatten().collect();
         if !rows.is_empty() {
@@ -220,10 +242,12 @@ impl ReplayBuffer {
             let priorities = if has_priorities { self.priorities_of(&kept)? } else { Vec::new() };
             self.sampler.check(&rows, &kept, &priorities)?;
             self.unit.check(&rows, &kept)?;
-            self.storage.set(&rows, &kept)?;
+            let position = (plan.cursor, plan.write_count);
+            if !self.storage.set_if_unchanged(self.seen, &rows, &kept, Some(position))? {
+                return Ok(None);
+            }
             self.seen = self.storage.revision();
             self.writer.commit(&steps, &freed)?;
-            self.storage.note_writer(self.writer.cursor(), self.writer.write_count())?;
             self.sampler.extend(&rows, &kept)?;
             self.unit.extend(&rows, &kept)?;
             if has_priorities {
@@ -232,7 +256,7 @@ impl ReplayBuffer {
         } else {
             self.writer.commit(&steps, &freed)?;
         }
-        Ok(all)
+        Ok(Some(all))
     }
 
     /// Draws a batch of `count` rows, or of the batch size of the options.
@@ -589,23 +613,36 @@ impl ReplayBuffer {
     }
 
     /// Takes note of what other buffers wrote to the same storage.
-    fn catch_up(&mut self) -> Result<()> {
+    pub(crate) fn catch_up(&mut self) -> Result<()> {
+        self.storage.refresh()?;
         let revision = self.storage.revision();
         if revision == self.seen {
             return Ok(());
         }
         let rows = self.storage.written_after(self.seen);
-        self.seen = revision;
         if !rows.is_empty() {
             let items = self.storage.get(&rows)?;
+            self.seen = revision;
             self.sampler.extend(&rows, &items)?;
             self.unit.extend(&rows, &items)?;
             self.writer.write_at(&rows, true)?;
         } else if self.storage.is_empty() {
             self.sampler.clear();
             self.unit.clear();
+            self.writer.clear(true);
         }
-        Ok(())
+        self.seen = revision;
+        self.follow_writer()
+    }
+
+    /// Puts the writer where the storage notes that writes ended.
+    fn follow_writer(&mut self) -> Result<()> {
+        let Some(position) = self.storage.noted_writer() else { return Ok(()) };
+        let len = self.storage.len();
+        let lanes = self.num_lanes().max(1);
+        let storage = &self.storage;
+        let items = || storage.get(&(0..len).collect::<Vec<_>>());
+        self.writer.resume(len / lanes, position, &items)
     }
 }
 

@@ -86,6 +86,8 @@ pub use storage::lazy_stack::LazyStackStorage;
 pub use storage::list::ListStorage;
 pub use storage::options::StorageOptions;
 pub use storage::shared::SharedStorage;
+#[cfg(all(feature = "redis", not(target_family = "wasm")))]
+pub use storage::store::{StoreStorage, StoreStorageOptions};
 pub use storage::tensor::TensorStorage;
 pub use trajectory::{Trajectory, TrajectoryIndex, TrajectoryIndexState, ends_of_ids, find_trajectories};
 pub use unit::{SampleUnit, SampleUnitOptions, Sequence, Transition};
@@ -93,4 +95,4 @@ pub use writer::immutable::ImmutableWriter;
 pub use writer::max_value::{MaxValueWriter, MaxValueWriterState};
 pub use writer::ranked::RankedWriter;
 pub use writer::round_robin::{RoundRobinWriter, RoundRobinWriterState};
-pub use writer::{Writer, WriterOptions};
+pub use writer::{WritePlan, Writer, WriterOptions};

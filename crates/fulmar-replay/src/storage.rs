@@ -9,6 +9,8 @@ pub(crate) mod lazy_stack;
 pub(crate) mod list;
 pub(crate) mod options;
 pub(crate) mod shared;
+#[cfg(all(feature = "redis", not(target_family = "wasm")))]
+pub(crate) mod store;
 pub(crate) mod tensor;
 
 /// Items by row. Rows `0..len` hold one; what was never written is never shown.
@@ -57,8 +59,38 @@ pub trait Storage: Send + Sync {
         Ok(())
     }
 
+    /// [`Storage::set`] and [`Storage::note_writer`] in one, if nothing has changed since `revision`; false, and nothing changes, if
+    /// something has: somebody else was faster.
+    ///
+    /// # Errors
+    /// Those of [`Storage::set`] and [`Storage::note_writer`].
+    fn set_if_unchanged(
+        &mut self,
+        revision: u64,
+        rows: &[usize],
+        items: &TensorDict,
+        writer: Option<(usize, u64)>,
+    ) -> Result<bool> {
+        if self.revision() != revision {
+            return Ok(false);
+        }
+        self.set(rows, items)?;
+        if let Some((cursor, write_count)) = writer {
+            self.note_writer(cursor, write_count)?;
+        }
+        Ok(true)
+    }
+
     /// Empties every row.
     fn clear(&mut self);
+
+    /// Looks what others did to the rows, where they lie outside this process. Buffers do before they draw or write.
+    ///
+    /// # Errors
+    /// What keeps the storage from looking.
+    fn refresh(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// A number that every write and every clearing raises.
     fn revision(&self) -> u64;
@@ -81,6 +113,12 @@ pub trait Storage: Send + Sync {
 
     /// What [`Storage::note_writer`] was told last, where it outlived its buffer.
     fn noted_writer(&self) -> Option<(usize, u64)> {
+        None
+    }
+
+    /// For storages that outlive their buffer: above every count of rewrites that buffers of earlier openings gave, so that who
+    /// still has one updates no row that was written since. Such storages keep the leaves of their first items.
+    fn first_generation(&self) -> Option<i64> {
         None
     }
 }

@@ -14,13 +14,13 @@ pub(crate) mod round_robin;
 
 /// Chooses the rows of new items. A write is planned, then stored, then committed: an error on the way leaves no hole.
 pub trait Writer: Send {
-    /// The row that each of `items` would take, `None` for those that are not kept. `freed` rows are there to be reused.
+    /// Where `items` would go. `freed` rows are there to be reused.
     ///
     /// # Errors
     /// `Empty` without items, and what keeps the writer from taking them.
-    fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<Vec<Option<usize>>>;
+    fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<WritePlan>;
 
-    /// Takes the rows that the same call of [`Writer::plan`] gave.
+    /// Does what the same call of [`Writer::plan`] gave.
     ///
     /// # Errors
     /// Those of [`Writer::plan`].
@@ -37,6 +37,23 @@ pub trait Writer: Send {
 
     /// How many items were ever written.
     fn write_count(&self) -> u64;
+
+    /// Stands where others left the storage: `len` time steps are written, the next goes to `cursor`, `write_count` ever were. `items`
+    /// reads all of them.
+    ///
+    /// # Errors
+    /// `Corrupt` if the writer could not have left it so; those of `items`.
+    fn resume(
+        &mut self,
+        len: usize,
+        position: (usize, u64),
+        items: &dyn Fn() -> Result<TensorDict>,
+    ) -> Result<()>;
+
+    /// Counts rewrites from `first` on, above those that are counted already. Nothing where they are not.
+    fn start_generations(&mut self, first: i64) {
+        let _ = first;
+    }
 
     /// How often each row was rewritten; -1 if never written or not tracked.
     fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
@@ -63,6 +80,26 @@ pub trait Writer: Send {
     /// `Malformed` if it is not the state of such a writer, `Corrupt` if it breaks its rules, `Incompatible` if it is of
     /// another capacity. After an error nothing has changed.
     fn restore(&mut self, state: &Value) -> Result<()>;
+}
+
+/// What a write would do.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{RoundRobinWriter, WritePlan, Writer};
+/// use fulmar_tensor::TensorDict;
+/// let plan = Writer::plan(&RoundRobinWriter::new(4)?, &TensorDict::new(&[2])?, &[])?;
+/// assert_eq!(plan, WritePlan { rows: vec![Some(0), Some(1)], cursor: 2, write_count: 2 });
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WritePlan {
+    /// The row that each item takes, `None` for those that are not kept.
+    pub rows: Vec<Option<usize>>,
+    /// [`Writer::cursor`] afterwards.
+    pub cursor: usize,
+    /// [`Writer::write_count`] afterwards.
+    pub write_count: u64,
 }
 
 /// A writer as options describe it.

@@ -4,8 +4,8 @@
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_replay::{
-    DurableStorage, DurableStorageOptions, ReplayBuffer, ReplayBufferOptions, SharedReplayBuffer, Storage,
-    TensorStorage, check_storage,
+    ConditionalUpdate, DurableStorage, DurableStorageOptions, Reduction, ReplayBuffer, ReplayBufferOptions,
+    SharedReplayBuffer, Storage, TensorStorage, WriterOptions, check_storage,
 };
 use fulmar_store::{Durability, FsDisk, MemoryDisk};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
@@ -192,4 +192,87 @@ fn a_handle_to_a_buffer_over_it_goes_on_too() {
     let again = shared();
     assert_eq!((again.len(), again.stats().write_count), (4, 4));
     assert_eq!(again.extend(&items(4, 3)).unwrap(), [Some(4), Some(5), Some(0)]);
+}
+
+#[test]
+fn a_shape_that_is_refused_leaves_no_folder() {
+    let path = std::env::temp_dir().join(format!("fulmar-durable-none-{}", std::process::id()));
+    for shape in [&[0][..], &[1 << 40]] {
+        let opened =
+            FsDisk::new(&path).and_then(|disk| DurableStorage::open(disk, shape, Default::default()));
+        assert!(opened.is_err());
+        assert!(!path.exists(), "nothing was made");
+    }
+    let storage = DurableStorage::open(FsDisk::new(&path).unwrap(), &[4], Default::default()).unwrap();
+    assert!(storage.is_empty() && !path.exists(), "nor is anything before the first item");
+    std::fs::write(&path, "a file").unwrap();
+    assert_eq!(FsDisk::new(&path).unwrap_err().kind(), ErrorKind::Io);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_writer_of_the_best_knows_their_ranks_again() {
+    let disk = MemoryDisk::default();
+    let best = || {
+        let writer = WriterOptions::MaxValue { rank_key: "id".into(), reduction: Reduction::Sum };
+        let options = ReplayBufferOptions { writer, ..Default::default() };
+        ReplayBuffer::new(Box::new(open(&disk, &[3]).unwrap()), options).unwrap()
+    };
+    let mut first = best();
+    first.extend(&items(1, 4)).unwrap();
+    let (state, count) = (first.writer().state().unwrap(), first.writer().write_count());
+    drop(first);
+    let mut again = best();
+    assert_eq!((again.writer().state().unwrap(), again.writer().write_count()), (state, count));
+    assert_eq!(again.extend(&items(1, 1)).unwrap(), [None], "what is worse is not kept");
+    assert!(again.extend(&items(9, 1)).unwrap()[0].is_some());
+    drop(again);
+    let writer = WriterOptions::MaxValue { rank_key: "absent".into(), reduction: Reduction::Sum };
+    let options = ReplayBufferOptions { writer, ..Default::default() };
+    let error = ReplayBuffer::new(Box::new(open(&disk, &[3]).unwrap()), options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownName, "rows without ranks are refused: {error}");
+}
+
+#[test]
+fn counts_of_rewrites_from_before_an_opening_are_stale() {
+    let disk = MemoryDisk::default();
+    let tracking = || {
+        let writer = WriterOptions::RoundRobin { track_generations: true };
+        let options = ReplayBufferOptions { writer, ..Default::default() };
+        ReplayBuffer::new(Box::new(open(&disk, &[4]).unwrap()), options).unwrap()
+    };
+    let mut patch = TensorDict::new(&[1]).unwrap();
+    patch.set("id", Tensor::from_vec(&[1], vec![70_i64]).unwrap()).unwrap();
+    let updated = |buffer: &mut ReplayBuffer, row: i64, generation: i64| {
+        let (rows, generations) = ([row], [generation]);
+        let update = ConditionalUpdate {
+            rows: &rows,
+            generations: &generations,
+            patch: &patch,
+            versions: None,
+            require_newer: false,
+        };
+        buffer.update_if_present(&update).unwrap().updated[0]
+    };
+    let mut first = tracking();
+    first.extend(&items(1, 5)).unwrap();
+    let before = first.generations_of(&[0, 1, 2, 3]);
+    assert_eq!(before, [1, 0, 0, 0], "they begin with 0 where nothing came before");
+    drop(first);
+    let mut again = tracking();
+    again.extend(&items(10, 1)).unwrap();
+    let now = again.generations_of(&[0, 1, 2, 3]);
+    for row in 0..4 {
+        assert!(now[row] > before[row] && !updated(&mut again, row as i64, before[row]), "row {row}");
+    }
+    assert!(updated(&mut again, 2, now[2]));
+    again.clear(false);
+    drop(again);
+    let mut emptied = tracking();
+    emptied.extend(&items(20, 1)).unwrap();
+    assert!(emptied.generations_of(&[0])[0] > now[1] && !updated(&mut emptied, 0, before[1]));
+    let mut wide = TensorDict::new(&[1]).unwrap();
+    wide.set("new", Tensor::from_vec(&[1], vec![1_i64]).unwrap()).unwrap();
+    let error = emptied.write_all(&wide, None).unwrap_err();
+    assert_eq!((error.kind(), emptied.len()), (ErrorKind::Incompatible, 1), "leaves stay: {error}");
 }

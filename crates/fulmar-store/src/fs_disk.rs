@@ -34,18 +34,27 @@ pub struct FsDisk {
 }
 
 impl FsDisk {
-    /// The disk of the folder at `path`, made if there is none.
+    /// The disk of the folder at `path`, which is made before the first file.
     ///
     /// # Errors
-    /// `Io`, with the path, if the system refuses.
+    /// `Io`, with the path, if something else stands there.
     pub fn new(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        fs::create_dir_all(&path).map_err(|error| Error::from(error).at(path.display()))?;
-        let disk = Self { path, open: Mutex::default() };
-        if let Some(parent) = disk.path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            os::sync_folder(parent).map_err(|error| Error::from(error).at(parent.display()))?;
+        if fs::metadata(&path).is_ok_and(|found| !found.is_dir()) {
+            return Err(Error::new(ErrorKind::Io, "a disk must be a folder: got a file").at(path.display()));
         }
-        Ok(disk)
+        Ok(Self { path, open: Mutex::default() })
+    }
+
+    fn make_folder(&self) -> Result<()> {
+        if self.path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.path).map_err(at(&self.path))?;
+        match self.path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => os::sync_folder(parent).map_err(at(parent)),
+            None => Ok(()),
+        }
     }
 
     /// The folder.
@@ -85,6 +94,9 @@ impl FsDisk {
 impl Disk for FsDisk {
     fn list(&self) -> Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
+        if !self.path.try_exists().map_err(at(&self.path))? {
+            return Ok(files);
+        }
         for entry in fs::read_dir(&self.path).map_err(at(&self.path))? {
             let entry = entry.map_err(at(&self.path))?;
             let metadata = entry.metadata().map_err(at(&self.path))?;
@@ -100,6 +112,7 @@ impl Disk for FsDisk {
     }
 
     fn allocate(&self, name: &str, len: u64) -> Result<()> {
+        self.make_folder()?;
         let path = self.path.join(name);
         let allocated = || {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -141,10 +154,13 @@ impl Disk for FsDisk {
     }
 
     fn folder(&self, name: &str) -> Result<Box<dyn Disk>> {
-        Ok(Box::new(Self::new(self.path.join(name))?))
+        let folder = Self::new(self.path.join(name))?;
+        folder.make_folder()?;
+        Ok(Box::new(folder))
     }
 
     fn lock(&self) -> Result<DiskLock> {
+        self.make_folder()?;
         let path = self.path.join(LOCK);
         match os::lock(&path).map_err(at(&path))? {
             Some(file) => {

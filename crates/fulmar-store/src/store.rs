@@ -143,6 +143,12 @@ impl Store {
         &self.superblocks.schema
     }
 
+    /// How often the store was opened, this time among them; from 1 on.
+    #[must_use]
+    pub fn num_openings(&self) -> u32 {
+        self.epoch
+    }
+
     /// The number of the next row.
     #[must_use]
     pub fn end_seq(&self) -> u64 {

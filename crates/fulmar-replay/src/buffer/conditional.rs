@@ -77,7 +77,22 @@ impl ReplayBuffer {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn update_if_present(&mut self, update: &ConditionalUpdate<'_>) -> Result<ConditionalUpdateResult> {
-        self.catch_up()?;
+        let mut result = None;
+        self.retry(|buffer| {
+            let (found, winners) = buffer.judge(update)?;
+            result = Some(found);
+            buffer.write_winners(update, winners)
+        })?;
+        self.tell_all(false)?;
+        let none = || ConditionalUpdateResult { updated: Vec::new(), version_rejected: None };
+        Ok(result.unwrap_or_else(none))
+    }
+
+    /// What becomes of each row, and for each that is written which of the update's.
+    fn judge(
+        &self,
+        update: &ConditionalUpdate<'_>,
+    ) -> Result<(ConditionalUpdateResult, HashMap<usize, usize>)> {
         self.check_update(update)?;
         let now = self.writer.generations_of(update.rows);
         let len = self.storage.len();
@@ -112,27 +127,28 @@ impl ReplayBuffer {
                 (updated[loser], rejected[loser]) = (false, true);
             }
         }
-        self.write_winners(update, winners)?;
-        Ok(ConditionalUpdateResult { updated, version_rejected: update.versions.map(|_| rejected) })
+        let version_rejected = update.versions.map(|_| rejected);
+        Ok((ConditionalUpdateResult { updated, version_rejected }, winners))
     }
 
     fn write_winners(
         &mut self,
         update: &ConditionalUpdate<'_>,
         winners: HashMap<usize, usize>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        if winners.is_empty() {
+            return Ok(true);
+        }
         let mut winners: Vec<(usize, usize)> = winners.into_iter().collect();
         winners.sort_unstable();
         let (rows, places): (Vec<usize>, Vec<usize>) = winners.into_iter().unzip();
         let mut part = update.patch.index_select(&places)?;
-        if let Some((key, versions)) = update.versions
-            && !rows.is_empty()
-        {
+        if let Some((key, versions)) = update.versions {
             let have = self.storage.get(&rows)?.tensor(key.clone())?.clone();
             let new: Vec<i64> = places.iter().map(|at| versions[*at]).collect();
             part.set(key.clone(), Tensor::from_vec(have.shape(), new)?.to(have.dtype())?)?;
         }
-        self.edit(&rows, &part)
+        self.edit_once(&rows, &part)
     }
 
     fn check_update(&self, update: &ConditionalUpdate<'_>) -> Result<()> {

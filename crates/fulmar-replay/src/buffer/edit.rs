@@ -97,11 +97,12 @@ impl ReplayBuffer {
     /// # Errors
     /// `OutOfRange` if a row holds no item; those of writer, storage and sampler. After one of the storage nothing has changed.
     pub fn write_at(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        self.catch_up()?;
-        crate::storage::check_written(rows, self.storage.len())?;
         let mut items = items.clone();
         self.put_index(&mut items, rows)?;
-        self.storage.set(rows, &items)?;
+        self.retry(|buffer| {
+            crate::storage::check_written(rows, buffer.storage.len())?;
+            buffer.storage.set_if_unchanged(buffer.seen, rows, &items, None)
+        })?;
         self.seen = self.storage.revision();
         self.writer.write_at(rows, false)?;
         if !self.sampler.in_order() {
@@ -138,17 +139,28 @@ impl ReplayBuffer {
                 format!("items must be as many as rows, {}: got {:?}", rows.len(), part.batch_size());
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        self.catch_up()?;
+        self.retry(|buffer| buffer.edit_once(rows, part))?;
+        self.tell_all(false)
+    }
+
+    /// False if another buffer wrote in the meantime.
+    pub(super) fn edit_once(&mut self, rows: &[usize], part: &TensorDict) -> Result<bool> {
         let mut items = self.storage.get(rows)?;
-        let is_new = part.leaf_keys().into_iter().any(|key| items.get(key).is_none());
+        let new = part.leaf_keys().into_iter().find(|key| items.get(key.clone()).is_none());
         items.update(part)?;
-        if is_new {
+        if let Some(key) = new {
+            if self.storage.first_generation().is_some() {
+                let detail = format!(
+                    "{key} must be a leaf of the first items, as the storage outlives its buffer: got a new key"
+                );
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
             self.widen(rows, part)?;
-        } else {
-            self.storage.set(rows, &items)?;
+        } else if !self.storage.set_if_unchanged(self.seen, rows, &items, None)? {
+            return Ok(false);
         }
         self.seen = self.storage.revision();
-        self.tell_all(false)
+        Ok(true)
     }
 
     /// Gives all rows the leaves of `part` that are new: `part`'s in `rows`, zeros in others.

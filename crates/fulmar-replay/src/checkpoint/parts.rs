@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::folder::{corrupt, expect_json, read_elements, write_elements, write_json};
-use crate::writer::{Writer, to_state};
+use crate::writer::to_state;
 use crate::{
     MaxValueWriterState, PrioritizedSamplerState, PriorityTree, RoundRobinWriterState,
     SamplerWithoutReplacement, SamplerWithoutReplacementState,
@@ -295,15 +295,6 @@ pub fn load_writer(state: Value, len: usize, folder: &Path) -> Result<Value> {
         return to_state(&best);
     }
     Ok(state)
-}
-
-/// Puts a ring where it stood, by what a storage noted of it, when `len` time steps were written. Other writers know from the rows
-/// alone.
-pub fn resume_writer(writer: &mut dyn Writer, len: usize, (cursor, write_count): (usize, u64)) -> Result<()> {
-    let Some(mut ring) = read::<RoundRobinWriterState>(&writer.state()?) else { return Ok(()) };
-    ring.generations = ring.generations.map(|_| vec![0; len]);
-    (ring.cursor, ring.len, ring.write_count) = (cursor, len, write_count);
-    writer.restore(&to_state(&ring)?)
 }
 
 /// The rank of each of `len` rows.

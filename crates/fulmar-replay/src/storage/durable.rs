@@ -340,4 +340,10 @@ impl Storage for DurableStorage {
     fn noted_writer(&self) -> Option<(usize, u64)> {
         self.read().position.writer
     }
+
+    /// 2^32 for each time that the store was opened before.
+    fn first_generation(&self) -> Option<i64> {
+        let openings = self.read().opened.as_ref().map_or(0, |opened| opened.store.num_openings() - 1);
+        Some(i64::from(openings) << 32)
+    }
 }

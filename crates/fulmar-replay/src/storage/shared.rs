@@ -54,6 +54,19 @@ impl SharedStorage {
     }
 }
 
+impl Inner {
+    /// Notes which rows were written since `before`, unless the storage does that itself.
+    fn remember(&mut self, before: u64, rows: &[usize]) {
+        if !self.storage.written_after(before).is_empty() {
+            return;
+        }
+        self.writes.push_back((self.storage.revision(), rows.to_vec()));
+        if self.writes.len() > WRITES_KEPT {
+            self.writes.pop_front();
+        }
+    }
+}
+
 impl std::fmt::Debug for SharedStorage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedStorage").field("shape", &self.shape).finish_non_exhaustive()
@@ -75,13 +88,25 @@ impl Storage for SharedStorage {
 
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let mut inner = self.write();
+        let before = inner.storage.revision();
         inner.storage.set(rows, items)?;
-        let revision = inner.storage.revision();
-        inner.writes.push_back((revision, rows.to_vec()));
-        if inner.writes.len() > WRITES_KEPT {
-            inner.writes.pop_front();
-        }
+        inner.remember(before, rows);
         Ok(())
+    }
+
+    fn set_if_unchanged(
+        &mut self,
+        revision: u64,
+        rows: &[usize],
+        items: &TensorDict,
+        writer: Option<(usize, u64)>,
+    ) -> Result<bool> {
+        let mut inner = self.write();
+        let is_set = inner.storage.set_if_unchanged(revision, rows, items, writer)?;
+        if is_set {
+            inner.remember(revision, rows);
+        }
+        Ok(is_set)
     }
 
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
@@ -98,6 +123,10 @@ impl Storage for SharedStorage {
         inner.writes.clear();
     }
 
+    fn refresh(&self) -> Result<()> {
+        self.read().storage.refresh()
+    }
+
     fn revision(&self) -> u64 {
         self.read().storage.revision()
     }
@@ -110,8 +139,16 @@ impl Storage for SharedStorage {
         self.read().storage.noted_writer()
     }
 
+    fn first_generation(&self) -> Option<i64> {
+        self.read().storage.first_generation()
+    }
+
     fn written_after(&self, revision: u64) -> Vec<usize> {
         let inner = self.read();
+        let known = inner.storage.written_after(revision);
+        if !known.is_empty() {
+            return known;
+        }
         let first = inner.writes.front().map_or(u64::MAX, |(first, _)| *first);
         let mut rows: Vec<usize> = if revision.saturating_add(1) < first {
             (0..inner.storage.len()).collect()

@@ -5,7 +5,7 @@ use fulmar_tensor::TensorDict;
 use serde_json::Value;
 
 use crate::read::count_of;
-use crate::writer::Writer;
+use crate::writer::{WritePlan, Writer};
 
 /// Refuses every write: for data sets that are read through a buffer.
 ///
@@ -28,8 +28,9 @@ impl ImmutableWriter {
 }
 
 impl Writer for ImmutableWriter {
-    fn plan(&self, items: &TensorDict, _: &[usize]) -> Result<Vec<Option<usize>>> {
-        Ok(self.extend(count_of(items))?.into_iter().map(Some).collect())
+    fn plan(&self, items: &TensorDict, _: &[usize]) -> Result<WritePlan> {
+        let rows = self.extend(count_of(items))?.into_iter().map(Some).collect();
+        Ok(WritePlan { rows, cursor: 0, write_count: 0 })
     }
 
     fn commit(&mut self, items: &TensorDict, _: &[usize]) -> Result<()> {
@@ -46,6 +47,10 @@ impl Writer for ImmutableWriter {
 
     fn write_count(&self) -> u64 {
         0
+    }
+
+    fn resume(&mut self, _: usize, _: (usize, u64), _: &dyn Fn() -> Result<TensorDict>) -> Result<()> {
+        Ok(())
     }
 
     fn clear(&mut self, _: bool) {}

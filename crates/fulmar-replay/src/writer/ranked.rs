@@ -5,8 +5,8 @@ use fulmar_tensor::{Key, TensorDict};
 use serde_json::Value;
 
 use crate::read::reduced;
-use crate::writer::{Writer, check_capacity, from_state, to_state};
-use crate::{MaxValueWriter, Reduction};
+use crate::writer::{WritePlan, Writer, check_capacity, from_state, to_state};
+use crate::{MaxValueWriter, MaxValueWriterState, Reduction};
 
 /// A [`MaxValueWriter`] of the numbers that items have at a key. A write that is kept costs O(capacity).
 ///
@@ -17,7 +17,7 @@ use crate::{MaxValueWriter, Reduction};
 /// let writer = RankedWriter::new(2, "reward".into(), Reduction::Sum)?;
 /// let mut items = TensorDict::new(&[3])?;
 /// items.set("reward", Tensor::from_vec_f32(&[3], vec![3.0, 1.0, 2.0])?)?;
-/// assert_eq!(writer.plan(&items, &[])?, [Some(0), None, Some(1)]);
+/// assert_eq!(writer.plan(&items, &[])?.rows, [Some(0), None, Some(1)]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -50,8 +50,10 @@ impl RankedWriter {
 }
 
 impl Writer for RankedWriter {
-    fn plan(&self, items: &TensorDict, _: &[usize]) -> Result<Vec<Option<usize>>> {
-        self.best.clone().extend(&self.ranks(items)?)
+    fn plan(&self, items: &TensorDict, _: &[usize]) -> Result<WritePlan> {
+        let mut trial = Self { best: self.best.clone(), rank_key: self.rank_key.clone(), ..*self };
+        let rows = trial.best.extend(&self.ranks(items)?)?;
+        Ok(WritePlan { rows, cursor: trial.cursor(), write_count: trial.write_count() })
     }
 
     fn commit(&mut self, items: &TensorDict, _: &[usize]) -> Result<()> {
@@ -73,6 +75,19 @@ impl Writer for RankedWriter {
 
     fn write_count(&self) -> u64 {
         self.best.write_count()
+    }
+
+    /// The ranks are those of the rows: what was not kept left no trace.
+    fn resume(
+        &mut self,
+        len: usize,
+        (_, write_count): (usize, u64),
+        items: &dyn Fn() -> Result<TensorDict>,
+    ) -> Result<()> {
+        let ranks = if len == 0 { Vec::new() } else { self.ranks(&items()?)? };
+        let state = MaxValueWriterState { capacity: self.best.capacity(), write_count, ranks };
+        self.best = MaxValueWriter::from_state(&state)?;
+        Ok(())
     }
 
     fn clear(&mut self, keeps_count: bool) {

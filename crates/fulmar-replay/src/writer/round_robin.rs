@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::read::count_of;
 use crate::row::{checked_capacity, checked_row};
-use crate::writer::{Writer, check_capacity, from_state, to_state};
+use crate::writer::{WritePlan, Writer, check_capacity, from_state, to_state};
 
 /// Gives rows in a ring, and counts how often each was written if asked to.
 ///
@@ -35,6 +35,8 @@ pub struct RoundRobinWriter {
     write_count: u64,
     /// Of the rows ever written; `None` where nobody asked.
     generations: Option<Vec<i64>>,
+    /// That of a row that is written for the first time.
+    first_generation: i64,
 }
 
 /// All that a [`RoundRobinWriter`] must keep to go on as if never stopped.
@@ -60,7 +62,7 @@ impl RoundRobinWriter {
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`].
     pub fn new(capacity: usize) -> Result<Self> {
         let capacity = checked_capacity(capacity)?;
-        Ok(Self { capacity, cursor: 0, len: 0, write_count: 0, generations: None })
+        Ok(Self { capacity, cursor: 0, len: 0, write_count: 0, generations: None, first_generation: 0 })
     }
 
     /// The same ring, counting from now on how often each row is written. 8 bytes a row.
@@ -166,8 +168,8 @@ impl RoundRobinWriter {
         Ok(())
     }
 
-    /// For each row how often it was rewritten: 0 after the first write, -1 if never written, beyond the capacity or not
-    /// tracked. A row's number changes when it is written and when the buffer is emptied.
+    /// For each row how often it was rewritten: 0 after the first write, more over a storage that outlived a buffer; -1 if never
+    /// written, beyond the capacity or not tracked. A row's number changes when it is written and when the buffer is emptied.
     #[must_use]
     pub fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
         let generations = self.generations.as_deref().unwrap_or_default();
@@ -218,7 +220,8 @@ impl RoundRobinWriter {
             return Err(Error::new(ErrorKind::Corrupt, detail));
         }
         let (cursor, len, write_count) = (state.cursor, state.len, state.write_count);
-        Ok(Self { capacity, cursor, len, write_count, generations: state.generations.clone() })
+        let generations = state.generations.clone();
+        Ok(Self { capacity, cursor, len, write_count, generations, first_generation: 0 })
     }
 
     fn note(&mut self, rows: &[usize]) {
@@ -232,22 +235,24 @@ impl RoundRobinWriter {
             if row >= generations.len() {
                 generations.resize(row + 1, -1);
             }
-            generations[row] += 1;
+            let count = &mut generations[row];
+            *count = if *count < 0 { self.first_generation } else { *count + 1 };
         }
     }
 }
 
 impl Writer for RoundRobinWriter {
-    fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<Vec<Option<usize>>> {
-        let Self { capacity, cursor, len, write_count, .. } = *self;
-        let mut trial = Self { capacity, cursor, len, write_count, generations: None };
+    fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<WritePlan> {
+        let Self { capacity, cursor, len, write_count, first_generation, .. } = *self;
+        let mut trial = Self { capacity, cursor, len, write_count, generations: None, first_generation };
         let count = count_of(items);
         let rows = if freed.is_empty() {
             trial.extend(count)?
         } else {
             trial.extend_reusing(freed.iter().copied(), count)?
         };
-        Ok(rows.into_iter().map(Some).collect())
+        let rows = rows.into_iter().map(Some).collect();
+        Ok(WritePlan { rows, cursor: trial.cursor, write_count: trial.write_count })
     }
 
     fn commit(&mut self, items: &TensorDict, freed: &[usize]) -> Result<()> {
@@ -276,6 +281,27 @@ impl Writer for RoundRobinWriter {
         self.write_count
     }
 
+    fn resume(
+        &mut self,
+        len: usize,
+        (cursor, write_count): (usize, u64),
+        _: &dyn Fn() -> Result<TensorDict>,
+    ) -> Result<()> {
+        let state =
+            RoundRobinWriterState { capacity: self.capacity, cursor, len, write_count, generations: None };
+        let ring = Self::from_state(&state)?;
+        let mut generations = self.generations.take();
+        if let Some(generations) = generations.as_mut().filter(|generations| generations.len() < len) {
+            generations.resize(len, self.first_generation);
+        }
+        *self = Self { generations, first_generation: self.first_generation, ..ring };
+        Ok(())
+    }
+
+    fn start_generations(&mut self, first: i64) {
+        self.first_generation = first;
+    }
+
     fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
         Self::generations_of(self, rows)
     }
@@ -298,7 +324,7 @@ impl Writer for RoundRobinWriter {
     fn restore(&mut self, state: &Value) -> Result<()> {
         let ring = Self::from_state(&from_state("writer", state)?)?;
         check_capacity(self.capacity, ring.capacity)?;
-        *self = ring;
+        *self = Self { first_generation: self.first_generation, ..ring };
         Ok(())
     }
 }

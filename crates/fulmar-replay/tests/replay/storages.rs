@@ -1,10 +1,13 @@
 //! Storages: the suite of the trait, and what each of them alone promises.
 
-use fulmar_core::limits::REPLAY_STORAGE_BYTES_MAX;
-use fulmar_core::{Dtype, ErrorKind};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fulmar_core::limits::{REPLAY_STORAGE_BYTES_MAX, REPLAY_WRITE_TRIES_MAX};
+use fulmar_core::{Dtype, ErrorKind, Result};
 use fulmar_replay::{
-    CompressedListStorage, LazyStackStorage, ListStorage, SharedStorage, Storage, TensorStorage,
-    check_storage,
+    CompressedListStorage, LazyStackStorage, ListStorage, ReplayBuffer, SharedStorage, Storage,
+    TensorStorage, check_storage,
 };
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
@@ -156,4 +159,81 @@ fn rows_are_read_into_a_batch_without_an_allocation() {
     assert_eq!(allocations(), before);
     drop(storage.get(&rows).unwrap());
     assert!(allocations() > before, "the counter counts");
+}
+
+/// A storage that somebody else writes to whenever it is looked at, so many times.
+struct Busy {
+    rows: ListStorage,
+    others: AtomicU64,
+    noise: AtomicU64,
+}
+
+impl Storage for Busy {
+    fn capacity(&self) -> usize {
+        self.rows.capacity()
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.rows.shape()
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        self.rows.set(rows, items)
+    }
+
+    fn set_if_unchanged(
+        &mut self,
+        _: u64,
+        rows: &[usize],
+        items: &TensorDict,
+        _: Option<(usize, u64)>,
+    ) -> Result<bool> {
+        if self.others.load(Relaxed) > 0 {
+            self.others.fetch_sub(1, Relaxed);
+            self.noise.fetch_add(1, Relaxed);
+            return Ok(false);
+        }
+        self.rows.set(rows, items).map(|()| true)
+    }
+
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        self.rows.get(rows)
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+    }
+
+    fn revision(&self) -> u64 {
+        self.rows.revision() + self.noise.load(Relaxed)
+    }
+}
+
+#[test]
+fn a_write_begins_anew_behind_others_but_not_without_end() {
+    let item = TensorDict::new(&[1]).unwrap();
+    for (others, kept) in [(REPLAY_WRITE_TRIES_MAX - 1, true), (REPLAY_WRITE_TRIES_MAX, false)] {
+        let rows = ListStorage::new(4).unwrap();
+        let busy = Busy { rows, others: AtomicU64::new(others as u64), noise: AtomicU64::new(0) };
+        let mut buffer = ReplayBuffer::new(Box::new(busy), Default::default()).unwrap();
+        match buffer.extend(&item) {
+            Ok(rows) => assert!(kept && rows == [Some(0)]),
+            Err(error) => assert!(!kept && error.kind() == ErrorKind::LimitExceeded, "{error}"),
+        }
+        assert_eq!((buffer.len(), buffer.writer().write_count()), (usize::from(kept), u64::from(kept)));
+    }
+}
+
+#[test]
+fn a_buffer_whose_storage_another_emptied_begins_anew() {
+    let storage = SharedStorage::new(Box::new(ListStorage::new(4).unwrap()));
+    let mut mine = ReplayBuffer::new(Box::new(storage.clone()), Default::default()).unwrap();
+    let mut others = ReplayBuffer::new(Box::new(storage), Default::default()).unwrap();
+    mine.extend(&TensorDict::new(&[3]).unwrap()).unwrap();
+    others.clear(false);
+    assert_eq!(mine.extend(&TensorDict::new(&[1]).unwrap()).unwrap(), [Some(0)]);
 }

@@ -1,0 +1,180 @@
+//! One connection to a server, with an end to every wait and to every reply.
+//!
+//! The crate `redis` packs commands and reads replies; its own connection bounds neither how long a reply may take as a whole
+//! nor how many bytes it may have.
+
+use std::io::{self, ErrorKind as IoKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use fulmar_core::{Error, ErrorKind, Result};
+use redis::{Parser, Pipeline, ServerError, Value};
+
+use super::StoreStorageOptions;
+
+/// Bytes that are sent at once; between two such pieces the time is looked at.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// A connection that is made when it is needed, and anew after it failed.
+pub struct Connection {
+    options: StoreStorageOptions,
+    stream: Option<TcpStream>,
+}
+
+impl Connection {
+    pub fn new(options: StoreStorageOptions) -> Self {
+        Self { options, stream: None }
+    }
+
+    /// Sends `commands` at once; the reply to each. After an error the connection is given up, and the next call makes another.
+    ///
+    /// # Errors
+    /// `Io` if there is no server, it does not answer in time, or breaks off; `Forbidden` if it wants another password; `LimitExceeded`
+    /// if its replies are too long; `Malformed` if it speaks something else.
+    pub fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>> {
+        let stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.connected()?,
+        };
+        let replies = self.exchange(&stream, commands).map_err(|error| error.at(self.options.place()))?;
+        self.stream = Some(stream);
+        Ok(replies)
+    }
+
+    fn connected(&self) -> Result<TcpStream> {
+        let Self { options, .. } = self;
+        let wait = Duration::from_millis(options.connect_timeout_ms);
+        let failed = |error: &io::Error| {
+            Error::new(ErrorKind::Io, format!("{} must be a server: got {error}", options.place()))
+        };
+        let addresses = (&*options.host, options.port).to_socket_addrs().map_err(|error| failed(&error))?;
+        let mut last = io::Error::new(IoKind::NotFound, "a name without an address");
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, wait) {
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(|error| failed(&error))?;
+                    self.introduce(&stream).map_err(|error| error.at(options.place()))?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(failed(&last))
+    }
+
+    /// Says who asks, and for which database.
+    fn introduce(&self, stream: &TcpStream) -> Result<()> {
+        let mut commands = redis::pipe();
+        if let Some(password) = &self.options.password {
+            let command = commands.cmd("AUTH");
+            if let Some(username) = &self.options.username {
+                command.arg(username);
+            }
+            command.arg(password);
+        }
+        commands.cmd("SELECT").arg(self.options.db);
+        self.exchange(stream, &commands)?.into_iter().try_for_each(|reply| checked(reply).map(|_| ()))
+    }
+
+    fn exchange(&self, stream: &TcpStream, commands: &Pipeline) -> Result<Vec<Value>> {
+        let until = Instant::now() + Duration::from_millis(self.options.timeout_ms);
+        let timed = |error: &io::Error| broken(error, self.options.timeout_ms);
+        let mut out = stream;
+        for piece in commands.get_packed_pipeline().chunks(PIECE_BYTES) {
+            let left = left_of(until).map_err(|error| timed(&error))?;
+            out.set_write_timeout(Some(left))
+                .and_then(|()| out.write_all(piece))
+                .map_err(|error| timed(&error))?;
+        }
+        let mut replies = Vec::with_capacity(commands.len());
+        let mut reader = BoundedReader { stream, until, left: self.options.reply_bytes_max, failed: None };
+        let mut parser = Parser::new();
+        for _ in 0..commands.len() {
+            let parsed = parser.parse_value(&mut reader);
+            match (parsed, reader.failed.take()) {
+                (Ok(reply), _) => replies.push(reply),
+                (Err(_), Some(error)) if error.kind() == IoKind::FileTooLarge => {
+                    let detail =
+                        format!("replies must take at most {} bytes: got more", self.options.reply_bytes_max);
+                    return Err(Error::new(ErrorKind::LimitExceeded, detail));
+                }
+                (Err(_), Some(error)) => return Err(timed(&error)),
+                (Err(error), None) => {
+                    return Err(Error::new(
+                        ErrorKind::Malformed,
+                        format!("replies must be those of Redis: got {error}"),
+                    ));
+                }
+            }
+        }
+        Ok(replies)
+    }
+}
+
+/// How long there is until then.
+fn left_of(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(IoKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn broken(error: &io::Error, timeout_ms: u64) -> Error {
+    let detail = match error.kind() {
+        IoKind::TimedOut | IoKind::WouldBlock => {
+            format!("the server must answer within {timeout_ms} ms: got no more")
+        }
+        IoKind::UnexpectedEof => "the connection must last to the end of a reply: got its end".to_owned(),
+        _ => format!("the connection must last to the end of a reply: got {error}"),
+    };
+    Error::new(ErrorKind::Io, detail)
+}
+
+/// Reads until a moment, and so many bytes.
+struct BoundedReader<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+    left: usize,
+    /// Why it reads no more.
+    failed: Option<io::Error>,
+}
+
+impl BoundedReader<'_> {
+    fn some(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(IoKind::FileTooLarge.into());
+        }
+        self.stream.set_read_timeout(Some(left_of(self.until)?))?;
+        let end = bytes.len().min(self.left);
+        let count = self.stream.read(&mut bytes[..end])?;
+        self.left -= count;
+        if count == 0 && end > 0 { Err(IoKind::UnexpectedEof.into()) } else { Ok(count) }
+    }
+}
+
+impl Read for BoundedReader<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.some(bytes).inspect_err(|error| self.failed = Some(error.kind().into()))
+    }
+}
+
+/// A reply that is no refusal.
+///
+/// # Errors
+/// `Forbidden` if the server wants another user, `Incompatible` if a key is of another kind, `Io` for everything else that it refuses.
+pub fn checked(reply: Value) -> Result<Value> {
+    match reply {
+        Value::ServerError(refusal) => Err(refused(&refusal)),
+        reply => Ok(reply),
+    }
+}
+
+fn refused(refusal: &ServerError) -> Error {
+    let said = format!("{} {}", refusal.code(), refusal.details().unwrap_or_default());
+    let (kind, rule) = match refusal.code() {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => {
+            (ErrorKind::Forbidden, "username and password must be those of the server")
+        }
+        "WRONGTYPE" => (ErrorKind::Incompatible, "keys of that name must be those of a storage"),
+        _ => (ErrorKind::Io, "the server must take the command"),
+    };
+    Error::new(kind, format!("{rule}: got {}", said.trim_end()))
+}

@@ -1,0 +1,117 @@
+//! Servers that tests start and stop: Debian's `redis-server`, and ones that speak as a test says.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use fulmar_replay::StoreStorageOptions;
+
+/// A server of a test's own, on the loopback, which keeps nothing.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// A server with these further arguments, or nothing where the program is not installed.
+    pub fn start(arguments: &[&str]) -> Option<Self> {
+        // A free port may be taken by another before the server has it.
+        (0..10).find_map(|_| Self::start_on(free_port(), arguments)).flatten()
+    }
+
+    /// The same on a port; `None` if that is taken, `Some(None)` where the program is not installed.
+    pub fn start_on(port: u16, arguments: &[&str]) -> Option<Option<Self>> {
+        let folder = std::env::temp_dir().join(format!("fulmar-redis-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let started = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+            .arg("--dir")
+            .arg(&folder)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut child) = started else {
+            // Not `println!`, which a test that passes keeps for itself.
+            let _ = writeln!(
+                std::io::stderr(),
+                "\nSKIPPED: redis-server is not installed, so StoreStorage is not tested"
+            );
+            return Some(None);
+        };
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let is_ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("Ready to accept"));
+        // What it says later must go somewhere.
+        thread::spawn(move || lines.map_while(Result::ok).count());
+        let server = Self { child, port, folder };
+        is_ready.then_some(Some(server))
+    }
+
+    pub fn options(&self) -> StoreStorageOptions {
+        StoreStorageOptions { port: self.port, ..Default::default() }
+    }
+
+    /// Sends a command of words, and waits for its reply.
+    pub fn tell(&self, command: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut reply = [0; 64];
+        let count = stream.read(&mut reply).unwrap();
+        assert!(count > 0 && reply[0] != b'-', "{command}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Stands before a server and breaks every connection off after so many bytes of what a client says and of what it is told.
+pub fn cutting(port: u16, asked: usize, told: usize) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { break };
+            let pairs = [
+                (client.try_clone(), server.try_clone(), asked),
+                (server.try_clone(), client.try_clone(), told),
+            ];
+            for (from, to, limit) in pairs {
+                let (from, mut to) = (from.unwrap(), to.unwrap());
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from.try_clone().unwrap().take(limit as u64), &mut to);
+                    let _ = from.shutdown(std::net::Shutdown::Both);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    own
+}
+
+/// A server that answers whatever it hears with `reply`, and then ends or stays silent.
+pub fn saying(reply: Vec<u8>, is_silent: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let _ = client.read(&mut [0; 1024]);
+            let _ = client.write_all(&reply);
+            if is_silent {
+                kept.push(client);
+            }
+        }
+    });
+    port
+}
