@@ -4,7 +4,7 @@
 
 use fulmar::core::{Dtype, Error, ErrorKind, Result as CoreResult, options_from_json};
 use fulmar::core::{index_from_f64 as index, indices_from_f64 as indices};
-use fulmar::tensor::{self, Index, Key, NonTensor, PadSide, consolidated, memmap, safetensors};
+use fulmar::tensor::{self, Index, Key, NonTensor, PadSequence, PadSide, consolidated, memmap, safetensors};
 use serde_json::json;
 
 face! {
@@ -49,6 +49,28 @@ face! {
         fn index_select as indexSelect(dim: f64, at: &[f64]) -> (Tensor) {
             |tensor| tensor.index_select(index("dim", dim)?, &indices("indices", at)?)
         }
+        /// The numbers in another element type.
+        fn to as to(dtype: String) -> (Tensor) { |tensor| tensor.to(Dtype::parse(&dtype)?) }
+        /// The same elements in another shape, never copied.
+        fn view as view(shape: &[f64]) -> (Tensor) { |tensor| tensor.view(&indices("shape", shape)?) }
+        /// The dimensions in another order.
+        fn permute as permute(order: &[f64]) -> (Tensor) { |tensor| tensor.permute(&indices("order", order)?) }
+        /// Without a dimension of length 1.
+        fn squeeze as squeeze(dim: f64) -> (Tensor) { |tensor| tensor.squeeze(index("dim", dim)?) }
+        /// A new dimension of length 1.
+        fn unsqueeze as unsqueeze(dim: f64) -> (Tensor) { |tensor| tensor.unsqueeze(index("dim", dim)?) }
+        /// Dimensions of length 1 shown more often.
+        fn expand as expand(shape: &[f64]) -> (Tensor) { |tensor| tensor.expand(&indices("shape", shape)?) }
+        /// Copies beside each other.
+        fn repeat as repeat(counts: &[f64]) -> (Tensor) { |tensor| tensor.repeat(&indices("counts", counts)?) }
+        /// The part at an index.
+        fn at as at(index: String) -> (Tensor) {
+            |tensor| tensor.at(&options_from_json::<Vec<Index>>("index", &index)?)
+        }
+        /// The sum of all elements.
+        fn sum as sum() -> (Tensor) { |tensor| tensor.sum() }
+        /// The sums along a dimension.
+        fn sum_dim as sumDim(dim: f64) -> (Tensor) { |tensor| tensor.sum_dim(index("dim", dim)?) }
         /// Whether dtype, shape and elements are equal.
         fn equals as equals(other: &Tensor) -> (bool) {
             other = other.share()? => |tensor| Ok(*tensor == other)
@@ -210,6 +232,33 @@ face! {
             part = part.share()? =>
                 |dict| dict.set_at(&options_from_json::<Vec<Index>>("index", &index)?, &part)
         }
+        /// Writes a tensor over the elements of another.
+        fn write_at as writeAt(path: Vec<String>, index: String, value: &Tensor) -> (()) {
+            value = value.share()? =>
+                |dict| dict.write_at(path, &options_from_json::<Vec<Index>>("index", &index)?, &value)
+        }
+        /// Writes over entries that exist.
+        fn write_all as writeAll(other: &TensorDict) -> (()) {
+            other = other.share()? => |dict| dict.write_all(&other)
+        }
+        /// Writes a number to a part of the batch.
+        fn fill_at as fillAt(index: String, value: f64) -> (()) {
+            |dict| dict.fill_at(&options_from_json::<Vec<Index>>("index", &index)?, value)
+        }
+        /// This where a mask is true, else another.
+        fn where_else as whereElse(mask: &Tensor, other: &TensorDict) -> (TensorDict) {
+            both = (mask.share()?, other.share()?) => |dict| dict.where_else(&both.0, &both.1)
+        }
+        /// The names of the dimensions.
+        fn dim_names as dimNames() -> (String) { |dict| Ok(json!(dict.names()).to_string()) }
+        /// Names all dimensions.
+        fn set_dim_names as setDimNames(names: String) -> (()) {
+            |dict| dict.set_names(&borrowed(&options_from_json::<Vec<_>>("names", &names)?))
+        }
+        /// Names dimensions that have no name.
+        fn refine_dim_names as refineDimNames(names: String) -> (()) {
+            |dict| dict.refine_names(&borrowed(&options_from_json::<Vec<_>>("names", &names)?))
+        }
         /// Puts all entries of another one here.
         fn update as update(other: &TensorDict) -> (()) { other = other.share()? => |dict| dict.update(&other) }
         /// Puts an entry at another key, over what stands there or not.
@@ -252,15 +301,110 @@ face! {
             }
         }
         /// Pads them to the longest and joins them along a new first dimension.
-        fn pad_sequence as padSequence(value: f64, mask: Option<String>) -> (TensorDict) {
-            |list| tensor::TensorDict::pad_sequence(list, value, mask.as_deref())
+        fn pad_sequence as padSequence(dim: f64, value: f64, mask: Option<String>) -> (TensorDict) {
+            |list| {
+                let options = PadSequence { dim: signed("dim", dim)?, value, mask: mask.as_deref() };
+                tensor::TensorDict::pad_sequence(list, &options)
+            }
+        }
+        /// Keeps them beside one another.
+        fn lazy_stack as lazyStack(dim: f64) -> (LazyStack) {
+            |list| tensor::LazyStack::new(list.clone(), signed("dim", dim)?)
         }
         /// Joins them along a new batch dimension.
         fn stack as stack(dim: f64) -> (TensorDict) {
-            |list| tensor::TensorDict::stack(list, index("dim", dim)?)
+            |list| tensor::TensorDict::stack(list, signed("dim", dim)?)
         }
         /// Joins them along a batch dimension.
-        fn cat as cat(dim: f64) -> (TensorDict) { |list| tensor::TensorDict::cat(list, index("dim", dim)?) }
+        fn cat as cat(dim: f64) -> (TensorDict) { |list| tensor::TensorDict::cat(list, signed("dim", dim)?) }
+    }
+}
+
+face! {
+    /// Dictionaries that stand beside one another.
+    LazyStack(tensor::LazyStack)
+    make {}
+    call {
+        /// Along which dimension they stand.
+        fn dim as dim() -> (f64) { |stack| CoreResult::Ok(stack.dim() as f64) }
+        /// The batch dimensions, -1 where lengths differ.
+        fn batch_size as batchSize() -> (Float64Array) {
+            |stack| Ok(stack.batch_size().iter().map(|len| len.map_or(-1.0, |len| len as f64)).collect::<Vec<_>>())
+        }
+        /// The keys of the entries that all have.
+        fn names as names() -> (String) { |stack| Ok(json!(stack.names()).to_string()) }
+        /// The keys of the leaves that all have.
+        fn leaf_keys as leafKeys() -> (String) { |stack| Ok(json!(stack.keys()).to_string()) }
+        /// The dictionaries.
+        fn parts as parts() -> (TensorDictList) { |stack| Ok(stack.parts().to_vec()) }
+        /// The part at an index.
+        fn at as at(index: String) -> (Stacked) {
+            |stack| stack.at(&options_from_json::<Vec<Index>>("index", &index)?)
+        }
+        /// The tensors there as rows.
+        fn ragged as ragged(path: Vec<String>) -> (Ragged) { |stack| stack.ragged(path) }
+        /// The tensors there, padded.
+        fn padded as padded(path: Vec<String>, side: String, fill: f64) -> (Tensor) {
+            |stack| stack.padded(path, PadSide::parse(&side)?, fill)
+        }
+        /// Deals the entry "" of a dictionary to the parts.
+        fn set as set(path: Vec<String>, holder: &TensorDict) -> (()) {
+            holder = holder.share()? => |stack| stack.set(path, holder.entry("")?.clone())
+        }
+        /// Writes over one part.
+        fn set_part as setPart(at: f64, item: &TensorDict) -> (()) {
+            item = item.share()? => |stack| stack.set_part(index("at", at)?, &item)
+        }
+        /// Puts a part before another.
+        fn insert as insert(at: f64, part: &TensorDict) -> (()) {
+            part = part.share()? => |stack| stack.insert(index("at", at)?, part)
+        }
+        /// The parts of both.
+        fn cat as cat(other: &LazyStack) -> (LazyStack) {
+            other = other.share()? => |stack| tensor::LazyStack::cat(&[stack.clone(), other])
+        }
+        /// Joined part by part.
+        fn stack as stack(other: &LazyStack) -> (LazyStack) {
+            other = other.share()? => |stack| tensor::LazyStack::stack(&[stack.clone(), other])
+        }
+        /// Only the entries at `keys`.
+        fn select as select(keys: String) -> (LazyStack) {
+            |stack| stack.select(&options_from_json::<Vec<Key>>("keys", &keys)?)
+        }
+        /// One dictionary of them.
+        fn dense as dense() -> (TensorDict) { |stack| stack.dense() }
+        /// One dictionary, ragged where lengths differ.
+        fn densify as densify() -> (TensorDict) { |stack| stack.to_dict() }
+        /// One dictionary, if they can be.
+        fn maybe_dense as maybeDense() -> (Stacked) { |stack| stack.clone().maybe_dense() }
+        /// Whether parts and dimension are equal.
+        fn equals as equals(other: &LazyStack) -> (bool) {
+            other = other.share()? => |stack| Ok(*stack == other)
+        }
+    }
+}
+
+face! {
+    /// A dictionary, or a stack that was not made.
+    Stacked(tensor::Stacked)
+    make {}
+    call {
+        /// Whether it is a dictionary.
+        fn is_dict as isDict() -> (bool) { |stacked| CoreResult::Ok(matches!(stacked, tensor::Stacked::Dict(_))) }
+        /// The dictionary.
+        fn dict as dict() -> (TensorDict) {
+            |stacked| match stacked {
+                tensor::Stacked::Dict(dict) => Ok(dict.clone()),
+                tensor::Stacked::Lazy(_) => Err(not_stacked("a dictionary")),
+            }
+        }
+        /// The stack.
+        fn lazy as lazy() -> (LazyStack) {
+            |stacked| match stacked {
+                tensor::Stacked::Lazy(stack) => Ok(stack.clone()),
+                tensor::Stacked::Dict(_) => Err(not_stacked("a stack")),
+            }
+        }
     }
 }
 
@@ -308,6 +452,20 @@ pub trait Lend<T> {
 fn push<T>(list: &mut Vec<T>, item: T) -> CoreResult<()> {
     list.push(item);
     Ok(())
+}
+
+fn not_stacked(wanted: &str) -> Error {
+    Error::new(ErrorKind::Incompatible, format!("a result must be {wanted}: got the other kind"))
+}
+
+fn borrowed(names: &[Option<String>]) -> Vec<Option<&str>> {
+    names.iter().map(Option::as_deref).collect()
+}
+
+/// A dimension, from the end if negative.
+fn signed(name: &str, dim: f64) -> CoreResult<isize> {
+    let size = index(name, dim.abs())? as isize;
+    Ok(if dim < 0.0 { -size } else { size })
 }
 
 fn dims(shape: &[usize]) -> Vec<f64> {

@@ -60,12 +60,22 @@ impl Index {
     }
 
     /// The number of dimensions that this item takes up.
-    fn dims(&self) -> usize {
+    pub(crate) fn dims(&self) -> usize {
         match self {
             Self::At(_) | Self::Slice { .. } => 1,
             Self::Pick(tensor) if tensor.dtype() == Dtype::Bool => tensor.rank(),
             Self::Pick(_) => 1,
             Self::NewAxis | Self::Ellipsis => 0,
+        }
+    }
+
+    /// The number of dimensions that there are in place of those, where this item is the only pick.
+    pub(crate) fn dims_given(&self) -> usize {
+        match self {
+            Self::Slice { .. } | Self::NewAxis => 1,
+            Self::Pick(mask) if mask.dtype() == Dtype::Bool => 1,
+            Self::Pick(at) => at.rank(),
+            Self::At(_) | Self::Ellipsis => 0,
         }
     }
 

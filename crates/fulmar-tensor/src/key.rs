@@ -5,6 +5,7 @@ use std::fmt;
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A path of names. `"a"` is one name, `["a", "b"]` the entry `b` of the dictionary `a`; a dot in a name means nothing.
 ///
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(Key::from(["next", "reward"]).to_string(), r#"["next", "reward"]"#);
 /// assert_eq!(Key::from("next.reward").to_string(), r#""next.reward""#);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Key(Vec<String>);
 
@@ -23,6 +24,26 @@ impl Key {
     #[must_use]
     pub fn path(&self) -> &[String] {
         &self.0
+    }
+
+    /// The key that a name or a list of names, nested as deep as it likes, stands for.
+    ///
+    /// # Errors
+    /// `Malformed` if there is something else in it; `LimitExceeded` with more than [`TENSOR_DICT_DEPTH_MAX`] names or lists within
+    /// lists.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::Key;
+    /// use serde_json::json;
+    /// assert_eq!(Key::unravel(&json!(["a", ["b", ["c"]]]))?, Key::from(["a", "b", "c"]));
+    /// assert!(Key::unravel(&json!(["a", 3])).is_err());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn unravel(nested: &Value) -> Result<Self> {
+        let mut path = Vec::new();
+        gather(nested, 0, &mut path)?;
+        Ok(Self(path))
     }
 
     /// All names but the last, and the last.
@@ -45,6 +66,25 @@ impl Key {
         self.0.insert(0, parent.to_owned());
         self
     }
+}
+
+/// Appends the names in `nested` to `path`.
+fn gather(nested: &Value, depth: usize, path: &mut Vec<String>) -> Result<()> {
+    let is_name = nested.is_string();
+    if depth > TENSOR_DICT_DEPTH_MAX || (is_name && path.len() == TENSOR_DICT_DEPTH_MAX) {
+        let detail =
+            format!("key must have at most {TENSOR_DICT_DEPTH_MAX} names or lists in lists: got more");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    match nested {
+        Value::String(name) => path.push(name.clone()),
+        Value::Array(parts) => parts.iter().try_for_each(|part| gather(part, depth + 1, path))?,
+        other => {
+            let detail = format!("key must be names and lists of them: got {other}");
+            return Err(Error::new(ErrorKind::Malformed, detail));
+        }
+    }
+    Ok(())
 }
 
 impl From<&str> for Key {

@@ -1,11 +1,14 @@
 //! Dictionaries that stand beside one another without having been joined: their keys and shapes may differ.
 
+mod change;
+mod index;
+
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::key::Key;
 use crate::ragged::{PadSide, Ragged};
 use crate::tensor::Tensor;
-use crate::tensor_dict::{Entry, TensorDict};
+use crate::tensor_dict::{Entry, TensorDict, dim_in};
 
 /// A stack of dictionaries along a new batch dimension, made entry by entry when asked for. Cloning shares the elements.
 ///
@@ -28,24 +31,38 @@ pub struct LazyStack {
     parts: Vec<TensorDict>,
 }
 
+/// One dictionary, or a stack of them that was not made.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{LazyStack, Stacked, TensorDict};
+/// let same = LazyStack::new(vec![TensorDict::new(&[2])?, TensorDict::new(&[2])?], 0)?;
+/// assert!(matches!(same.maybe_dense()?, Stacked::Dict(dict) if dict.batch_size() == [2, 2]));
+/// let other = LazyStack::new(vec![TensorDict::new(&[2])?, TensorDict::new(&[3])?], 0)?;
+/// assert!(matches!(other.maybe_dense()?, Stacked::Lazy(_)));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stacked {
+    /// A dictionary.
+    Dict(TensorDict),
+    /// A stack.
+    Lazy(LazyStack),
+}
+
 impl LazyStack {
-    /// Keeps `parts`, to be stacked along `dim`. Their batch sizes may differ in length alone.
+    /// Keeps `parts`, to be stacked along `dim`, from the end of the stack's dimensions if negative. Their batch sizes may differ in length alone.
     ///
     /// # Errors
     /// `Empty` without parts; `ShapeMismatch` if their numbers of batch dimensions differ; `OutOfRange` if `dim` is past them.
-    pub fn new(parts: Vec<TensorDict>, dim: usize) -> Result<Self> {
-        let Some(first) = parts.first() else {
-            return Err(Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got none"));
-        };
-        let rank = first.batch_size().len();
-        if let Some(part) = parts.iter().find(|part| part.batch_size().len() != rank) {
-            let detail = format!(
-                "parts must have one number of batch dimensions: got batch sizes {:?} and {:?}",
-                first.batch_size(),
-                part.batch_size()
-            );
-            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-        }
+    pub fn new(parts: Vec<TensorDict>, dim: isize) -> Result<Self> {
+        let dim = dim_in(dim, rank_of(&parts)? + 1)?;
+        Ok(Self { dim, parts })
+    }
+
+    /// [`LazyStack::new`] along a dimension counted from the start.
+    pub(crate) fn along(parts: Vec<TensorDict>, dim: usize) -> Result<Self> {
+        let rank = rank_of(&parts)?;
         if dim > rank {
             let detail = format!("dim must be <= {rank}, the number of batch dimensions: got {dim}");
             return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -92,6 +109,14 @@ impl LazyStack {
         keys
     }
 
+    /// The names of the entries that every part has, nested ones not visited.
+    #[must_use]
+    pub fn names(&self) -> Vec<Key> {
+        let all_have = |name: &str| self.parts[1..].iter().all(|part| part.get(name).is_some());
+        let entries = self.parts[0].entries().filter(|(name, _)| all_have(name));
+        entries.map(|(name, _)| name.into()).collect()
+    }
+
     /// The entry at `key`, stacked. Copies.
     ///
     /// # Errors
@@ -104,7 +129,7 @@ impl LazyStack {
             alone.set("", part.entry(key.clone())?.clone())?;
             Ok(alone)
         });
-        let stacked = TensorDict::stack(&alone.collect::<Result<Vec<_>>>()?, self.dim);
+        let stacked = TensorDict::stack_at(&alone.collect::<Result<Vec<_>>>()?, self.dim);
         stacked.and_then(|stacked| stacked.entry("").cloned()).map_err(|error| error.at(&key))
     }
 
@@ -161,15 +186,32 @@ impl LazyStack {
         Ok(dict)
     }
 
-    /// One dictionary if keys and shapes agree, as [`TensorDict::stack`] makes it; else this stack.
+    /// The entry of each part at `key`. Shares the elements.
+    ///
+    /// # Errors
+    /// `UnknownName` if a part has no such entry.
+    pub fn list(&self, key: impl Into<Key>) -> Result<Vec<Entry>> {
+        let key = key.into();
+        self.parts.iter().map(|part| part.entry(key.clone()).cloned()).collect()
+    }
+
+    /// One dictionary, as [`TensorDict::stack`] makes it. Copies.
+    ///
+    /// # Errors
+    /// Those of [`TensorDict::stack`].
+    pub fn dense(&self) -> Result<TensorDict> {
+        TensorDict::stack_at(&self.parts, self.dim)
+    }
+
+    /// [`LazyStack::dense`] if keys and shapes agree, else this stack.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for it.
-    pub fn maybe_dense(self) -> Result<std::result::Result<TensorDict, Self>> {
-        match TensorDict::stack(&self.parts, self.dim) {
-            Ok(dict) => Ok(Ok(dict)),
+    pub fn maybe_dense(self) -> Result<Stacked> {
+        match self.dense() {
+            Ok(dict) => Ok(Stacked::Dict(dict)),
             Err(error) if error.kind() == ErrorKind::LimitExceeded => Err(error),
-            Err(_) => Ok(Err(self)),
+            Err(_) => Ok(Stacked::Lazy(self)),
         }
     }
 
@@ -185,9 +227,26 @@ impl LazyStack {
                 return Err(Error::new(ErrorKind::UnknownName, detail));
             }
         }
-        match TensorDict::stack(&self.parts, self.dim) {
+        match self.dense() {
             Err(error) if error.kind() == ErrorKind::ShapeMismatch => self.to_dict(),
             stacked => stacked,
         }
     }
+}
+
+/// The number of batch dimensions that all `parts` have.
+fn rank_of(parts: &[TensorDict]) -> Result<usize> {
+    let Some(first) = parts.first() else {
+        return Err(Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got none"));
+    };
+    let rank = first.batch_size().len();
+    if let Some(part) = parts.iter().find(|part| part.batch_size().len() != rank) {
+        let detail = format!(
+            "parts must have one number of batch dimensions: got batch sizes {:?} and {:?}",
+            first.batch_size(),
+            part.batch_size()
+        );
+        return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+    }
+    Ok(rank)
 }

@@ -6,7 +6,9 @@
 mod batch;
 mod batch_shape;
 mod batch_size;
+mod dim_names;
 mod entry;
+mod leaves;
 mod names;
 mod operation;
 pub(crate) mod rows;
@@ -16,8 +18,12 @@ use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use indexmap::IndexMap;
 
+pub(crate) use self::batch_shape::dim_in;
+use self::dim_names::Names;
 pub use self::entry::Entry;
+pub use self::leaves::ApplyOptions;
 pub use self::operation::{Operation, Partition};
+pub use self::values::PadSequence;
 use crate::key::Key;
 use crate::non_tensor::NonTensor;
 use crate::ragged::Ragged;
@@ -38,11 +44,12 @@ use crate::tensor::Tensor;
 #[derive(Debug, Clone)]
 pub struct TensorDict {
     batch_size: Vec<usize>,
+    names: Names,
     entries: IndexMap<String, Entry>,
     locked: bool,
 }
 
-/// Equal batch sizes and equal entries at equal keys, in any order, locked or not.
+/// Equal batch sizes and equal entries at equal keys, in any order, locked or not, whatever their dimensions are called.
 impl PartialEq for TensorDict {
     fn eq(&self, other: &Self) -> bool {
         self.batch_size == other.batch_size && self.entries == other.entries
@@ -243,13 +250,49 @@ impl TensorDict {
         self.filtered(&paths, false)
     }
 
+    /// For each of `sets` the entries at its keys, and at last all others. Shares the elements.
+    ///
+    /// # Errors
+    /// `UnknownName` if a key has no entry.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Key, Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[])?;
+    /// dict.set("a", Tensor::from_vec(&[], vec![1_u8])?)?;
+    /// dict.set("b", Tensor::from_vec(&[], vec![2_u8])?)?;
+    /// let parts = dict.split_keys(&[vec!["b".into()]])?;
+    /// assert_eq!(parts[1].leaf_keys(), [Key::from("a")]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn split_keys(&self, sets: &[Vec<Key>]) -> Result<Vec<Self>> {
+        let mut parts = sets.iter().map(|keys| self.select(keys)).collect::<Result<Vec<_>>>()?;
+        parts.push(self.exclude(&sets.concat()));
+        Ok(parts)
+    }
+
+    /// The dictionaries without their tensors, ragged tensors included; JSON values stay.
+    #[must_use]
+    pub fn structure(&self) -> Self {
+        let entries = self.entries.iter().filter_map(|(name, entry)| match entry {
+            Entry::Dict(dict) => Some((name.clone(), Entry::Dict(dict.structure()))),
+            Entry::NonTensor(_) => Some((name.clone(), entry.clone())),
+            Entry::Tensor(_) | Entry::Ragged(_) => None,
+        });
+        Self::holding(self.batch_size.clone(), entries.collect()).named(self.names.clone())
+    }
+
     fn holding(batch_size: Vec<usize>, entries: IndexMap<String, Entry>) -> Self {
-        Self { batch_size, entries, locked: false }
+        Self { batch_size, names: Names::new(), entries, locked: false }
     }
 
     fn put(&mut self, parents: &[String], name: &str, entry: Entry) -> Result<()> {
         let Some((parent, rest)) = parents.split_first() else {
-            let fitted = entry.fitted(&self.batch_size)?;
+            let mut fitted = entry.fitted(&self.batch_size)?;
+            if let Entry::Dict(dict) = &mut fitted {
+                dict.unlock();
+                dict.name_first(&self.names);
+            }
             self.entries.insert(name.to_owned(), fitted);
             return Ok(());
         };
@@ -257,7 +300,8 @@ impl TensorDict {
             Some(Entry::Dict(dict)) => dict.put(rest, name, entry),
             Some(other) => Err(other.is_not("a dictionary", &Key::from(parent.as_str()))),
             None => {
-                let mut dict = Self::holding(self.batch_size.clone(), IndexMap::new());
+                let mut dict =
+                    Self::holding(self.batch_size.clone(), IndexMap::new()).named(self.names.clone());
                 dict.put(rest, name, entry)?;
                 self.entries.insert(parent.clone(), Entry::Dict(dict));
                 Ok(())
@@ -310,6 +354,8 @@ impl TensorDict {
                 _ => {}
             }
         }
-        Self::holding(self.batch_size.clone(), entries)
+        let mut kept = Self::holding(self.batch_size.clone(), entries).named(self.names.clone());
+        kept.unlock();
+        kept
     }
 }

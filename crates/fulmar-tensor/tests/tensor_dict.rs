@@ -4,7 +4,7 @@
 
 use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Dtype, ErrorKind};
-use fulmar_tensor::{Entry, Index, Key, NonTensor, Operation, Ragged, Tensor, TensorDict};
+use fulmar_tensor::{Entry, Index, Key, NonTensor, Operation, PadSequence, Ragged, Tensor, TensorDict};
 use serde_json::{Value, json};
 
 fn single(value: i64) -> Tensor {
@@ -287,13 +287,75 @@ fn a_part_is_written_into_every_entry_or_none() {
 fn parts_of_different_lengths_are_padded_and_masked_over_all_their_dimensions() {
     let long = grid().select(&["id".into()]).unwrap();
     let parts = [long.clone(), long.slice(1..2).unwrap()];
-    let batch = TensorDict::pad_sequence(&parts, -1.0, Some("masks")).unwrap();
+    let batch =
+        TensorDict::pad_sequence(&parts, &PadSequence { value: -1.0, mask: Some("masks"), dim: 0 }).unwrap();
     assert_eq!(ints(&batch, "id"), [0, 1, 2, 3, 4, 5, 3, 4, 5, -1, -1, -1]);
     let mask: Vec<_> = (0..12).map(|at| at < 9).collect();
     assert_eq!(batch.tensor(["masks", "id"]).unwrap().to_vec::<bool>().unwrap(), mask);
-    assert_eq!(TensorDict::pad_sequence(&[], 0.0, None).unwrap_err().kind(), ErrorKind::Empty);
+    assert_eq!(TensorDict::pad_sequence(&[], &PadSequence::default()).unwrap_err().kind(), ErrorKind::Empty);
     let scalar = TensorDict::new(&[]).unwrap();
-    assert_eq!(TensorDict::pad_sequence(&[scalar], 0.0, None).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(
+        TensorDict::pad_sequence(&[scalar], &PadSequence::default()).unwrap_err().kind(),
+        ErrorKind::OutOfRange
+    );
+}
+
+#[test]
+fn lengths_of_a_later_dimension_are_padded_too() {
+    let long = grid().select(&["id".into()]).unwrap();
+    let short = long.at(&[Index::ALL, (0..1).into()]).unwrap();
+    let options = PadSequence { dim: -1, value: -1.0, mask: Some("masks") };
+    let batch = TensorDict::pad_sequence(&[short, long], &options).unwrap();
+    assert_eq!(ints(&batch, "id"), [0, -1, -1, 3, -1, -1, 0, 1, 2, 3, 4, 5]);
+    let mask = batch.tensor(["masks", "id"]).unwrap().at(&[0.into(), 1.into()]).unwrap();
+    assert_eq!(mask.to_vec::<bool>().unwrap(), [true, false, false]);
+}
+
+#[test]
+fn a_lock_holds_for_nested_dictionaries_and_for_no_part_that_was_made() {
+    let mut dict = grid();
+    dict.lock();
+    let nested = dict.dict("in").unwrap().clone();
+    assert!(nested.is_locked() && dict.set(["in", "new"], nested.clone()).is_err());
+    for made in [dict.select(&["in".into()]).unwrap(), dict.index(0).unwrap(), dict.exclude(&[])] {
+        assert!(!made.is_locked() && !made.dict("in").unwrap().is_locked());
+    }
+    let mut other = TensorDict::new(dict.batch_size()).unwrap();
+    other.set("locked", nested).unwrap();
+    assert!(!other.dict("locked").unwrap().is_locked());
+    dict.unlock();
+    assert!(!dict.dict("in").unwrap().is_locked());
+}
+
+#[test]
+fn numbers_are_written_to_all_tensors_or_to_none() {
+    let mut dict = grid();
+    dict.set("flag", Tensor::zeros(Dtype::Bool, &[2, 3]).unwrap()).unwrap();
+    dict.set("note", NonTensor::shared(json!("x"))).unwrap();
+    dict.lock();
+    dict.fill_at(&[0.into(), Index::list(vec![2, 0])], 7.0).unwrap();
+    assert_eq!(ints(&dict, "id"), [7, 1, 7, 3, 4, 5]);
+    let flags = dict.tensor("flag").unwrap().to_vec::<bool>().unwrap();
+    assert_eq!(flags, [true, false, true, false, false, false]);
+    assert!(dict.is_locked() && dict.non_tensor("note").unwrap().to_json() == "x");
+    let before = dict.clone();
+    assert_eq!(dict.fill_at(&[2.into()], 1.0).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(dict.fill_at(&[], f64::NAN).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert_eq!(dict, before);
+}
+
+#[test]
+fn entries_are_written_over_those_that_exist_or_not_at_all() {
+    let mut dict = grid();
+    let mut other = TensorDict::new(&[2, 3]).unwrap();
+    other.set("id", Tensor::zeros(Dtype::I64, &[2, 3]).unwrap()).unwrap();
+    let mut unknown = other.clone();
+    unknown.set("unknown", Tensor::zeros(Dtype::I64, &[2, 3]).unwrap()).unwrap();
+    assert_eq!(dict.write_all(&unknown).unwrap_err().kind(), ErrorKind::UnknownName);
+    assert_eq!(dict, grid());
+    dict.lock();
+    dict.write_all(&other).unwrap();
+    assert_eq!(ints(&dict, "id"), [0; 6]);
 }
 
 #[test]

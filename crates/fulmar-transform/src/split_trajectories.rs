@@ -1,7 +1,7 @@
 //! Sequences of steps cut into trajectories.
 
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_tensor::{Entry, Key, Ragged, Tensor, TensorDict};
+use fulmar_tensor::{Entry, Key, PadSequence, Ragged, Tensor, TensorDict};
 use serde::Deserialize;
 
 use crate::next_state::integers;
@@ -58,7 +58,7 @@ pub fn split_trajectories(dict: &TensorDict, options: &SplitOptions) -> Result<T
         }
     }
     let parts = cut.offsets.windows(2).map(|pair| cut.steps.slice(pair[0] as usize..pair[1] as usize));
-    let mut split = TensorDict::pad_sequence(&parts.collect::<Result<Vec<_>>>()?, 0.0, None)?;
+    let mut split = TensorDict::pad_sequence(&parts.collect::<Result<Vec<_>>>()?, &PadSequence::default())?;
     let lengths = cut.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize);
     let mask = lengths.flat_map(|len| (0..longest).map(move |step| step < len)).collect();
     split.set(below(&options.prefix, "mask"), Tensor::from_vec::<bool>(&[num, longest], mask)?)?;

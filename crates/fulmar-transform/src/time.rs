@@ -73,10 +73,7 @@ pub(crate) fn flags(dict: &TensorDict, key: &Key) -> Result<Vec<bool>> {
 /// What two calls let go, one behind the other in time.
 pub(crate) fn joined(first: Option<TensorDict>, second: Option<TensorDict>) -> Result<Option<TensorDict>> {
     match (first, second) {
-        (Some(first), Some(second)) => {
-            let time = first.batch_size().len().saturating_sub(1);
-            TensorDict::cat(&[first, second], time).map(Some)
-        }
+        (Some(first), Some(second)) => TensorDict::cat(&[first, second], -1).map(Some),
         (first, second) => Ok(first.or(second)),
     }
 }

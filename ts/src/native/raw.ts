@@ -291,6 +291,16 @@ export interface RawTensor extends RawOwner {
   reshape(shape: Float64Array): RawTensor
   transpose(left: number, right: number): RawTensor
   indexSelect(dim: number, indices: Float64Array): RawTensor
+  to(dtype: string): RawTensor
+  view(shape: Float64Array): RawTensor
+  permute(order: Float64Array): RawTensor
+  squeeze(dim: number): RawTensor
+  unsqueeze(dim: number): RawTensor
+  expand(shape: Float64Array): RawTensor
+  repeat(counts: Float64Array): RawTensor
+  at(indexJson: string): RawTensor
+  sum(): RawTensor
+  sumDim(dim: number): RawTensor
   equals(other: RawTensor): boolean
 }
 
@@ -339,6 +349,13 @@ export interface RawTensorDict extends RawOwner {
   operate(operationJson: string): RawTensorDict
   part(partitionJson: string): RawTensorDictList
   setAt(indexJson: string, part: RawTensorDict): void
+  writeAt(path: string[], indexJson: string, value: RawTensor): void
+  writeAll(other: RawTensorDict): void
+  fillAt(indexJson: string, value: number): void
+  whereElse(mask: RawTensor, other: RawTensorDict): RawTensorDict
+  dimNames(): string
+  setDimNames(namesJson: string): void
+  refineDimNames(namesJson: string): void
   update(other: RawTensorDict): void
   rename(old: string[], new_: string[], safe: boolean): void
   setLocked(locked: boolean): void
@@ -350,9 +367,37 @@ export interface RawTensorDictList extends RawOwner {
   push(dict: RawTensorDict): void
   count(): number
   get(at: number): RawTensorDict
-  padSequence(value: number, mask: string | undefined): RawTensorDict
+  padSequence(dim: number, value: number, mask: string | undefined): RawTensorDict
+  lazyStack(dim: number): RawLazyStack
   stack(dim: number): RawTensorDict
   cat(dim: number): RawTensorDict
+}
+
+export interface RawLazyStack extends RawOwner {
+  dim(): number
+  batchSize(): Float64Array
+  names(): string
+  leafKeys(): string
+  parts(): RawTensorDictList
+  at(indexJson: string): RawStacked
+  ragged(path: string[]): RawRagged
+  padded(path: string[], side: string, fill: number): RawTensor
+  set(path: string[], holder: RawTensorDict): void
+  setPart(at: number, item: RawTensorDict): void
+  insert(at: number, part: RawTensorDict): void
+  cat(other: RawLazyStack): RawLazyStack
+  stack(other: RawLazyStack): RawLazyStack
+  select(pathsJson: string): RawLazyStack
+  dense(): RawTensorDict
+  densify(): RawTensorDict
+  maybeDense(): RawStacked
+  equals(other: RawLazyStack): boolean
+}
+
+export interface RawStacked extends RawOwner {
+  isDict(): boolean
+  dict(): RawTensorDict
+  lazy(): RawLazyStack
 }
 
 export interface RawSafetensorsFile extends RawOwner {

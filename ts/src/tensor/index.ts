@@ -2,13 +2,28 @@
 
 export type { BatchIndex, IndexRange } from './batch-index.js'
 export type { Dtype, TensorData, TypedArrays } from './dtype.js'
+export { type NestedKey, unravelKey } from './key.js'
+export { type LazyGetOptions, LazyStack, lazyStack, maybeDenseStack } from './lazy-stack.js'
 export { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 export { type PadOptions, Ragged } from './ragged.js'
 export { readSafetensors, type SafetensorsFile, writeSafetensors } from './safetensors.js'
 export { type DtypeOf, type SliceOptions, Tensor, type TensorOptions } from './tensor.js'
 export {
+  type FieldKind,
+  type FieldOf,
+  type FieldsOf,
+  type TensorClass,
+  type TensorClassInstance,
+  type TensorClassMembers,
+  type TensorClassOptions,
+  type TensorFields,
+  tensorClass,
+} from './tensor-class.js'
+export {
+  type ApplyOptions,
   type PadSequenceOptions,
   type RenameOptions,
+  type SelectOptions,
   TensorDict,
   type TensorDictEntry,
   type TensorDictOptions,

@@ -3,6 +3,7 @@
 import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawTensorDict, type RawTensorDictList, raw } from '../native/index.js'
 import { type BatchIndex, indexJson, maskOf, positionsOf } from './batch-index.js'
+import type { Dtype } from './dtype.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged, raggedAround, withRawRagged } from './ragged.js'
 import { indices, Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -17,14 +18,32 @@ export type TensorDictEntry = Tensor | Ragged | TensorDict | NonTensorData | Non
 export interface TensorDictOptions {
   /** The dimensions with which the shape of every tensor begins; never inferred. @default [] */
   readonly batchSize?: readonly number[]
+  /** The name of each of them, `null` for none. @default no names */
+  readonly names?: readonly (string | null)[]
 }
 
 /** Options of {@link TensorDict.padSequence}. */
 export interface PadSequenceOptions {
+  /** The batch dimension in which lengths differ, from the end if negative. @default 0 */
+  readonly dim?: number
   /** What stands after the elements of shorter dictionaries; finite. @default 0 */
   readonly value?: number
   /** The key of a dictionary of bools to put beside them: true at elements, false at padding. @default none */
   readonly mask?: string
+}
+
+/** Options of {@link TensorDict.select}. */
+export interface SelectOptions {
+  /** Whether a key without an entry is refused instead of passed over. @default true */
+  readonly strict?: boolean
+}
+
+/** Options of {@link TensorDict.apply}. */
+export interface ApplyOptions {
+  /** The batch size of the result and of all dictionaries in it, where leading dimensions change. @default each its own */
+  readonly batchSize?: readonly number[]
+  /** Whether dictionaries that lose their last entry stay, empty. @default false */
+  readonly keepEmpty?: boolean
 }
 
 /** Options of {@link TensorDict.rename}. */
@@ -79,8 +98,10 @@ export class TensorDict {
     entries: Readonly<Record<string, TensorDictEntry>> = {},
     options: TensorDictOptions = {},
   ): TensorDict {
-    const { batchSize = [] } = options
+    checkKnownKeys('options', options, ['batchSize', 'names'])
+    const { batchSize = [], names } = options
     const dict = new TensorDict(() => raw.TensorDict.empty(indices(batchSize)))
+    if (names) dict.names = names
     for (const [name, entry] of Object.entries(entries)) dict.set(name, entry)
     return dict
   }
@@ -122,9 +143,9 @@ export class TensorDict {
    * ```
    */
   static padSequence(dicts: readonly TensorDict[], options: PadSequenceOptions = {}): TensorDict {
-    checkKnownKeys('options', options, ['value', 'mask'])
-    const { value = 0, mask } = options
-    return new TensorDict(() => withRawDicts(dicts, (list) => list.padSequence(value, mask)))
+    checkKnownKeys('options', options, ['dim', 'value', 'mask'])
+    const { dim = 0, value = 0, mask } = options
+    return new TensorDict(() => withRawDicts(dicts, (list) => list.padSequence(dim, value, mask)))
   }
 
   /**
@@ -193,6 +214,13 @@ export class TensorDict {
     return JSON.parse(this.#native.call((dict) => dict.value(pathOf(key)))) as Json
   }
 
+  /** Takes the entry at `key` out and gives it, or `undefined`. @throws {FulmarError} `CLOSED` if this is locked. */
+  pop(key: TensorKey): TensorDictEntry | undefined {
+    const entry = this.get(key)
+    this.delete(key)
+    return entry
+  }
+
   /** Takes the entry at `key` out. Whether there was one. */
   delete(key: TensorKey): boolean {
     return this.#native.call((dict) => dict.remove(pathOf(key)))
@@ -240,10 +268,31 @@ export class TensorDict {
 
   /**
    * Only the entries at `keys`, in the order of this dictionary. Shares the elements.
+   * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry and `strict` is not false.
+   */
+  select(keys: readonly TensorKey[], options: SelectOptions = {}): TensorDict {
+    checkKnownKeys('options', options, ['strict'])
+    const paths = keys.map(pathOf)
+    if (options.strict === false) return this.#operated({ op: 'selectKnown', keys: paths })
+    return this.#derive((dict) => dict.select(JSON.stringify(paths)))
+  }
+
+  /**
+   * For each of `sets` the entries at its keys, and at last all others. Shares the elements.
    * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry.
    */
-  select(keys: readonly TensorKey[]): TensorDict {
-    return this.#derive((dict) => dict.select(JSON.stringify(keys.map(pathOf))))
+  splitKeys(...sets: readonly (readonly TensorKey[])[]): TensorDict[] {
+    return this.#parted({ by: 'splitKeys', sets: sets.map((keys) => keys.map(pathOf)) })
+  }
+
+  /** The nested dictionaries and JSON values, without tensors. */
+  structure(): TensorDict {
+    return this.#operated({ op: 'structure' })
+  }
+
+  /** This dictionary with a structure of its own, unlocked. Shares the elements. */
+  clone(): TensorDict {
+    return this.at()
   }
 
   /** All entries but those at `keys`; keys without an entry are passed over. Shares the elements. */
@@ -295,6 +344,205 @@ export class TensorDict {
     const json = indexJson(index)
     this.#native.call((dict) => part.#native.call((rows) => dict.setAt(json, rows)))
     return this
+  }
+
+  /**
+   * Writes `value`, broadcast, over the elements of the tensor at `key`, also if this is locked. Returns this dictionary; what was
+   * taken out of it keeps its elements.
+   * @throws {FulmarError} `UNKNOWN_NAME` if there is no entry; `INCOMPATIBLE` if it is no tensor or of another dtype;
+   *   `SHAPE_MISMATCH` if `value` does not broadcast. After an error nothing has changed.
+   */
+  write(key: TensorKey, value: Tensor): this {
+    return this.writeAt(key, [], value)
+  }
+
+  /**
+   * {@link TensorDict.write} to the batch elements at `index` alone.
+   * @throws {FulmarError} Those of {@link TensorDict.write} and {@link TensorDict.at}.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const dict = TensorDict.from({ reward: Tensor.from([0.5, 1]) }, { batchSize: [2] }).lock()
+   * dict.writeAt('reward', [-1], Tensor.from([2], { shape: [] }))
+   * assert.deepEqual(dict.tensor('reward').data, Float32Array.of(0.5, 2))
+   * ```
+   */
+  writeAt(key: TensorKey, index: readonly BatchIndex[], value: Tensor): this {
+    const [path, json] = [pathOf(key), indexJson(index)]
+    this.#native.call((dict) => withRawTensor(value, (tensor) => dict.writeAt(path, json, tensor)))
+    return this
+  }
+
+  /**
+   * Writes the entries of `other` over those at the same keys, also if this is locked. Returns this dictionary.
+   * @throws {FulmarError} `UNKNOWN_NAME` if a key has no entry here; those of {@link TensorDict.setAt}. After an error nothing has
+   *   changed.
+   */
+  writeAll(other: TensorDict): this {
+    this.#native.call((dict) => other.#native.call((entries) => dict.writeAll(entries)))
+    return this
+  }
+
+  /**
+   * Writes a finite number to all tensors at the batch elements at `index`, cast to each dtype; JSON values stay. Returns this
+   * dictionary.
+   * @throws {FulmarError} Those of {@link TensorDict.at}; `OUT_OF_RANGE` if a dtype cannot hold `value`; `INCOMPATIBLE` if an entry
+   *   is ragged. After an error nothing has changed.
+   */
+  fillAt(index: readonly BatchIndex[], value: number): this {
+    const json = indexJson(index)
+    this.#native.call((dict) => dict.fillAt(json, value))
+    return this
+  }
+
+  /**
+   * This dictionary where `mask`, bools of the shape of the batch, is true, `other` where it is false. Copies.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if `mask` or `other` has another shape; `UNKNOWN_NAME` or `INCOMPATIBLE` if the
+   *   dictionaries differ in keys, kinds or dtypes, or an entry is ragged.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const dict = TensorDict.from({ id: Tensor.from(Int32Array.of(1, 2)) }, { batchSize: [2] })
+   * const mask = Tensor.from(Uint8Array.of(1, 0), { dtype: 'bool' })
+   * assert.deepEqual(dict.where(mask, dict.zerosLike()).tensor('id').data, Int32Array.of(1, 0))
+   * ```
+   */
+  where(mask: Tensor, other: TensorDict): TensorDict {
+    return this.#derive((dict) =>
+      withRawTensor(mask, (bools) => other.#native.call((rest) => dict.whereElse(bools, rest))),
+    )
+  }
+
+  /**
+   * What `to` makes of each tensor, and of the values of each ragged one, given its key; an entry of which it makes nothing goes.
+   * JSON values stay. Nothing if every entry goes and `keepEmpty` is not set. Calls `to` once for each leaf, in order.
+   * @throws {FulmarError} `SHAPE_MISMATCH`, with the key, if a shape does not begin with the batch size; `UNKNOWN_NAME` for an
+   *   unknown option. What `to` throws goes through.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const dict = TensorDict.from({ id: Tensor.from([1, 2]), done: Tensor.zeros('bool', [2]) }, { batchSize: [2] })
+   * const doubles = dict.apply((tensor) => tensor.to('f64'))
+   * assert.equal(doubles.tensor('done').dtype, 'f64')
+   * const ids = dict.apply((tensor, key) => (key[0] === 'id' ? tensor : undefined))
+   * assert.deepEqual(ids?.keys(), ['id'])
+   * ```
+   */
+  apply(to: (tensor: Tensor, key: readonly string[]) => Tensor, options?: ApplyOptions): TensorDict
+  apply(
+    to: (tensor: Tensor, key: readonly string[]) => Tensor | undefined,
+    options: ApplyOptions & { readonly keepEmpty: true },
+  ): TensorDict
+  apply(
+    to: (tensor: Tensor, key: readonly string[]) => Tensor | undefined,
+    options?: ApplyOptions,
+  ): TensorDict | undefined
+  apply(
+    to: (tensor: Tensor, key: readonly string[]) => Tensor | undefined,
+    options: ApplyOptions = {},
+  ): TensorDict | undefined {
+    checkKnownKeys('options', options, ['batchSize', 'keepEmpty'])
+    return this.#applied([], to, options)
+  }
+
+  /** The same keys and shapes with zeros (`false` for bools); JSON values stay. */
+  zerosLike(): TensorDict {
+    return this.#operated({ op: 'zerosLike' })
+  }
+
+  /**
+   * Every tensor, and the values of every ragged one, in another element type, as by {@link Tensor.to}.
+   * @throws {FulmarError} Those of {@link Tensor.to}, with the key.
+   */
+  to(dtype: Dtype): TensorDict {
+    return this.#operated({ op: 'to', dtype })
+  }
+
+  /**
+   * The sum of each tensor along batch dimension `dim`, which goes, or without one of all its elements, in no batch at all.
+   * Integers and bools add up to `i64`.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or a sum does not fit; `INCOMPATIBLE` at a ragged entry or
+   *   values of each element.
+   */
+  sum(dim?: number): TensorDict {
+    return this.#operated({ op: 'sum', dim })
+  }
+
+  /**
+   * The name of each batch dimension, `null` where it has none. Names follow their dimensions through every operation and into
+   * nested dictionaries; equality and files know nothing of them. Setting names them all.
+   * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one for each dimension; `INCOMPATIBLE` if one comes twice.
+   *
+   * @example
+   * ```ts
+   * import { TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const batch = TensorDict.from({}, { batchSize: [2, 3], names: [null, 'time'] })
+   * assert.deepEqual(batch.transpose(0, 1).names, ['time', null])
+   * ```
+   */
+  get names(): readonly (string | null)[] {
+    return JSON.parse(this.#native.call((dict) => dict.dimNames())) as (string | null)[]
+  }
+
+  set names(names: readonly (string | null)[]) {
+    this.#native.call((dict) => dict.setDimNames(JSON.stringify(names)))
+  }
+
+  /**
+   * Names dimensions that have no name yet: `'...'` stands for all that the others leave, `null` for one that has none. Returns this
+   * dictionary.
+   * @throws {FulmarError} `INCOMPATIBLE` if a dimension has another name; those of {@link TensorDict.names}.
+   */
+  refineNames(...names: (string | null)[]): this {
+    this.#native.call((dict) => dict.refineDimNames(JSON.stringify(names)))
+    return this
+  }
+
+  /** All tensors by their path with dots between the names. Shares the elements. @throws {FulmarError} `INCOMPATIBLE` if two paths give one name. */
+  stateDict(): Record<string, Tensor> {
+    const flat = this.flattenKeys('.')
+    const tensors = flat.keys().map((name) => [name, flat.get([name])] as const)
+    return Object.fromEntries(tensors.filter((pair): pair is [string, Tensor] => pair[1] instanceof Tensor))
+  }
+
+  /**
+   * Writes the tensors of `state` over those of the same name, also if this is locked. Returns this dictionary.
+   * @throws {FulmarError} `UNKNOWN_NAME` if the names are not exactly those of {@link TensorDict.stateDict}; with the key,
+   *   `SHAPE_MISMATCH` or `INCOMPATIBLE` if a shape or a dtype differs. After an error nothing has changed.
+   *
+   * @example
+   * ```ts
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const dict = TensorDict.from().set(['layer', 'bias'], Tensor.from([1]))
+   * assert.deepEqual(Object.keys(dict.stateDict()), ['layer.bias'])
+   * assert.ok(dict.zerosLike().loadStateDict(dict.stateDict()).equals(dict))
+   * ```
+   */
+  loadStateDict(state: Readonly<Record<string, Tensor>>): this {
+    const rest = new Map(Object.entries(state))
+    const written = TensorDict.from({}, { batchSize: this.batchSize })
+    for (const path of this.leafKeys()) {
+      if (!(this.get(path) instanceof Tensor)) continue
+      const tensor = rest.get(path.join('.'))
+      if (tensor === undefined) throw otherNames(path.join('.'))
+      written.set(path, tensor)
+      rest.delete(path.join('.'))
+    }
+    for (const name of rest.keys()) throw otherNames(name)
+    return this.writeAll(written)
   }
 
   /**
@@ -514,6 +762,31 @@ export class TensorDict {
     this.#native.free()
   }
 
+  #applied(
+    path: readonly string[],
+    to: (tensor: Tensor, key: readonly string[]) => Tensor | undefined,
+    options: ApplyOptions,
+  ): TensorDict | undefined {
+    const { batchSize = this.batchSize, keepEmpty = false } = options
+    const made = TensorDict.from({}, { batchSize })
+    if (batchSize === this.batchSize) made.names = this.names
+    const names = this.keys()
+    for (const name of names) {
+      const entry = this.get([name])
+      const applied = entry && appliedTo(entry, [...path, name])
+      if (applied !== undefined) made.set([name], applied)
+    }
+    return keepEmpty || names.length === 0 || made.keys().length > 0 ? made : undefined
+
+    function appliedTo(entry: TensorDictEntry, key: readonly string[]): TensorDictEntry | undefined {
+      if (entry instanceof Tensor) return to(entry, key)
+      if (entry instanceof TensorDict) return entry.#applied(key, to, options)
+      if (!(entry instanceof Ragged)) return entry
+      const values = to(entry.values, key)
+      return values && Ragged.from(values, entry.offsets)
+    }
+  }
+
   #operated(operation: object): TensorDict {
     return this.#derive((dict) => dict.operate(JSON.stringify(operation)))
   }
@@ -525,6 +798,11 @@ export class TensorDict {
   #derive(make: (dict: RawTensorDict) => RawTensorDict): TensorDict {
     return new TensorDict(() => this.#native.call(make))
   }
+}
+
+function otherNames(name: string): FulmarError {
+  const detail = `a state must have the names of this dictionary: got ${JSON.stringify(name)} in one of them only`
+  return new FulmarError('UNKNOWN_NAME', detail)
 }
 
 /** The dictionary around a raw one, for the rooms that get dictionaries from the core. */

@@ -2,6 +2,7 @@
 
 import { call, FulmarError, Handle } from '../core/index.js'
 import { type RawTensor, type RawTensorList, raw } from '../native/index.js'
+import { type BatchIndex, indexJson } from './batch-index.js'
 import {
   bytesOf,
   carry,
@@ -132,6 +133,11 @@ export class Tensor<D extends Dtype = Dtype> {
     return this.#data
   }
 
+  /** The number of elements: 1 for a scalar, 0 if a dimension is 0. */
+  get numElements(): number {
+    return this.shape.reduce((product, length) => product * length, 1)
+  }
+
   /** This tensor with its dtype known to the compiler. @throws {FulmarError} `INCOMPATIBLE` if it has another. */
   as<E extends Dtype>(dtype: E): Tensor<E> {
     if (isOf(this, dtype)) return this
@@ -148,7 +154,60 @@ export class Tensor<D extends Dtype = Dtype> {
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or index.
    */
   select(dim: number, index: number): Tensor<D> {
-    return this.#derive((tensor) => tensor.select(dim, index))
+    return this.#derive((tensor) => tensor.select(this.#dim(dim), index))
+  }
+
+  /**
+   * The part at `index`, whose items are as in {@link TensorDict.at}. Shares the elements, but a list or a mask copies.
+   * @throws {FulmarError} As {@link TensorDict.at}.
+   *
+   * @example
+   * ```ts
+   * import { Tensor } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const rows = Tensor.from(Int32Array.of(1, 2, 3, 4, 5, 6), { shape: [2, 3] })
+   * assert.deepEqual(rows.at('...', [2, 0]).data, Int32Array.of(3, 1, 6, 4))
+   * ```
+   */
+  at(...index: BatchIndex[]): Tensor<D> {
+    return this.#derive((tensor) => tensor.at(indexJson(index)))
+  }
+
+  /**
+   * The same numbers in another element type: floats round, integers drop the fraction, a bool is whether a number is not 0.
+   * Copies unless it has the type.
+   * @throws {FulmarError} `OUT_OF_RANGE` if an integer type cannot hold an element; `UNKNOWN_NAME` if there is no such type.
+   *
+   * @example
+   * ```ts
+   * import { Tensor } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * assert.deepEqual(Tensor.from([1.5, -2]).to('i32').data, Int32Array.of(1, -2))
+   * ```
+   */
+  to<E extends Dtype>(dtype: E): Tensor<E> {
+    return new Tensor<E>(() => this.#native.call((tensor) => tensor.to(dtype)))
+  }
+
+  /**
+   * The sum of all elements, a scalar, or the sums along a dimension, which goes. Integers and bools add up to `i64`.
+   * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension, or integers add up to more than an `i64`.
+   *
+   * @example
+   * ```ts
+   * import { Tensor } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const rows = Tensor.from([1, 2, 3, 4], { shape: [2, 2] })
+   * assert.deepEqual(rows.sum(-1).data, Float32Array.of(3, 7))
+   * assert.deepEqual(rows.sum().shape, [])
+   * ```
+   */
+  sum(dim?: number): Tensor {
+    const sum = (tensor: RawTensor) => (dim === undefined ? tensor.sum() : tensor.sumDim(this.#dim(dim)))
+    return new Tensor(() => this.#native.call(sum))
   }
 
   /**
@@ -156,7 +215,8 @@ export class Tensor<D extends Dtype = Dtype> {
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension, or the range is backwards or ends past it.
    */
   slice(options: SliceOptions = {}): Tensor<D> {
-    const { dim = 0, start = 0, end = this.shape[dim] ?? 0 } = options
+    const dim = this.#dim(options.dim ?? 0)
+    const { start = 0, end = this.shape[dim] ?? 0 } = options
     return this.#derive((tensor) => tensor.slice(dim, start, end))
   }
 
@@ -168,12 +228,52 @@ export class Tensor<D extends Dtype = Dtype> {
     return this.#derive((tensor) => tensor.reshape(indices(shape)))
   }
 
+  /** {@link Tensor.reshape} that never copies. @throws {FulmarError} `INCOMPATIBLE` if strides do not allow it. */
+  view(shape: readonly number[]): Tensor<D> {
+    return this.#derive((tensor) => tensor.view(indices(shape)))
+  }
+
+  /** One dimension in place of those from `first` to `last`, both included. @throws {FulmarError} `OUT_OF_RANGE` without such dimensions. */
+  flatten(first = 0, last = -1): Tensor<D> {
+    const [from, to] = [this.#dim(first), this.#dim(last)]
+    if (from > to || to >= this.shape.length) {
+      throw new FulmarError('OUT_OF_RANGE', `last must lie in ${from}..${this.shape.length}: got ${last}`)
+    }
+    const merged = this.shape.slice(from, to + 1).reduce((product, length) => product * length, 1)
+    return this.reshape([...this.shape.slice(0, from), merged, ...this.shape.slice(to + 1)])
+  }
+
+  /** The dimensions in another order. Shares the elements. @throws {FulmarError} `SHAPE_MISMATCH` if one is left out or comes twice. */
+  permute(order: readonly number[]): Tensor<D> {
+    return this.#derive((tensor) => tensor.permute(indices(order.map((dim) => this.#dim(dim)))))
+  }
+
+  /** Without dimension `dim` if its length is 1. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` without such a dimension. */
+  squeeze(dim: number): Tensor<D> {
+    return this.#derive((tensor) => tensor.squeeze(this.#dim(dim)))
+  }
+
+  /** A dimension of length 1 before `dim`; -1 appends it. Shares the elements. @throws {FulmarError} `OUT_OF_RANGE` past the rank. */
+  unsqueeze(dim: number): Tensor<D> {
+    return this.#derive((tensor) => tensor.unsqueeze(dim < 0 ? dim + this.shape.length + 1 : dim))
+  }
+
+  /** Dimensions of length 1, and new ones in front, as often as `shape` says. Shares the elements. @throws {FulmarError} `SHAPE_MISMATCH` if another dimension would change. */
+  expand(shape: readonly number[]): Tensor<D> {
+    return this.#derive((tensor) => tensor.expand(indices(shape)))
+  }
+
+  /** Copies beside each other, one count for each dimension. @throws {FulmarError} `SHAPE_MISMATCH` with other counts; `LIMIT_EXCEEDED` above 2^27 elements. */
+  repeat(counts: readonly number[]): Tensor<D> {
+    return this.#derive((tensor) => tensor.repeat(indices(counts)))
+  }
+
   /**
    * Two dimensions exchanged. Shares the elements.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension.
    */
   transpose(left: number, right: number): Tensor<D> {
-    return this.#derive((tensor) => tensor.transpose(left, right))
+    return this.#derive((tensor) => tensor.transpose(this.#dim(left), this.#dim(right)))
   }
 
   /**
@@ -181,7 +281,7 @@ export class Tensor<D extends Dtype = Dtype> {
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension or index.
    */
   indexSelect(dim: number, at: Iterable<number>): Tensor<D> {
-    return this.#derive((tensor) => tensor.indexSelect(dim, indices(at)))
+    return this.#derive((tensor) => tensor.indexSelect(this.#dim(dim), indices(at)))
   }
 
   /** Whether dtype, shape and elements are equal, floats as `===` compares them (NaN equals nothing). */
@@ -192,6 +292,11 @@ export class Tensor<D extends Dtype = Dtype> {
   /** Gives the native memory back; views and copies of it live on. */
   [Symbol.dispose](): void {
     this.#native.free()
+  }
+
+  /** A dimension counted from the start; the core checks it. */
+  #dim(dim: number): number {
+    return dim < 0 ? dim + this.shape.length : dim
   }
 
   #derive(view: (tensor: RawTensor) => RawTensor): Tensor<D> {

@@ -208,7 +208,7 @@ impl Reader<'_> {
                 }
             }
         }
-        LazyStack::new(parts, dim)?.into_dict().map(Entry::Dict)
+        LazyStack::along(parts, dim)?.into_dict().map(Entry::Dict)
     }
 }
 

@@ -202,7 +202,7 @@ fn lazy_stack(files: &mut dyn Files, prefix: &str, meta: &Map<String, Value>, de
             }
         }
     }
-    LazyStack::new(parts, len_of(dim)?)?.into_dict().map(Entry::Dict)
+    LazyStack::along(parts, len_of(dim)?)?.into_dict().map(Entry::Dict)
 }
 
 fn control<T: serde::de::DeserializeOwned>(meta: &mut Map<String, Value>, key: &str) -> Result<T> {

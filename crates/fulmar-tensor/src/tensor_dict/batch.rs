@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use fulmar_core::{Error, ErrorKind, Result};
 
+use super::batch_shape::dim_in;
+use super::dim_names::Names;
 use super::{Entry, TensorDict};
 use crate::non_tensor::{Batched, NonTensor};
 use crate::ragged::Ragged;
@@ -23,12 +25,13 @@ impl TensorDict {
                 format!("index must be < {len}, the batch size: got {at}"),
             ));
         }
-        self.map(self.batch_size[1..].to_vec(), |entry| match entry {
+        let part = self.map(self.batch_size[1..].to_vec(), |entry| match entry {
             Entry::Tensor(tensor) => tensor.select(0, at).map(Entry::Tensor),
             Entry::Ragged(ragged) => ragged.row(at).map(Entry::Tensor),
             Entry::NonTensor(values) => values.select(0, at).map(Entry::NonTensor),
             Entry::Dict(dict) => dict.index(at).map(Entry::Dict),
-        })
+        })?;
+        Ok(part.named(self.names.get(1..).unwrap_or_default().to_vec()))
     }
 
     /// The elements `range` of the first batch dimension. Shares the elements.
@@ -69,7 +72,7 @@ impl TensorDict {
         })
     }
 
-    /// Joins `parts` along a new batch dimension `dim`. Copies. JSON values become one for each element.
+    /// Joins `parts` along a new batch dimension `dim`, from the end of the result's if negative. Copies. JSON values become one for each element.
     ///
     /// # Errors
     /// `Empty` without parts; `ShapeMismatch` if batch sizes or, at a named key, shapes differ; `UnknownName` if a part lacks a key or
@@ -85,15 +88,14 @@ impl TensorDict {
     /// assert_eq!((batch.batch_size(), batch.tensor("reward")?.as_f32()?), (&[2][..], &[0.5, 0.5][..]));
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn stack(parts: &[Self], dim: usize) -> Result<Self> {
+    pub fn stack(parts: &[Self], dim: isize) -> Result<Self> {
+        let dim = dim_in(dim, first_of(parts)?.batch_size.len() + 1)?;
+        Self::stack_at(parts, dim)
+    }
+
+    /// [`TensorDict::stack`] along a dimension counted from the start.
+    pub(crate) fn stack_at(parts: &[Self], dim: usize) -> Result<Self> {
         let first = first_of(parts)?;
-        if dim > first.batch_size.len() {
-            let detail = format!(
-                "dim must be <= {}, the number of batch dimensions: got {dim}",
-                first.batch_size.len()
-            );
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
         for part in parts {
             check_batch_size(first, part, part.batch_size == first.batch_size)?;
         }
@@ -103,12 +105,12 @@ impl TensorDict {
             tensors: Tensor::stack,
             ragged: refuse_stack,
             values: NonTensor::stack,
-            dicts: Self::stack,
+            dicts: Self::stack_at,
         };
         join.all(parts, batch_size, dim)
     }
 
-    /// Joins `parts` along their batch dimension `dim`; the other dimensions must agree. Copies. JSON values stay shared if all
+    /// Joins `parts` along their batch dimension `dim`, from the end if negative; the other dimensions must agree. Copies. JSON values stay shared if all
     /// parts share the same one.
     ///
     /// # Errors
@@ -123,15 +125,13 @@ impl TensorDict {
     /// assert_eq!(both.ragged("ids")?.offsets(), [0, 1, 3, 4, 6]);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn cat(parts: &[Self], dim: usize) -> Result<Self> {
+    pub fn cat(parts: &[Self], dim: isize) -> Result<Self> {
+        let dim = first_of(parts)?.batch_dim(dim)?;
+        Self::cat_at(parts, dim)
+    }
+
+    fn cat_at(parts: &[Self], dim: usize) -> Result<Self> {
         let first = first_of(parts)?;
-        if dim >= first.batch_size.len() {
-            let detail = format!(
-                "dim must be < {}, the number of batch dimensions: got {dim}",
-                first.batch_size.len()
-            );
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
         let without_dim = |dict: &Self| {
             let mut others = dict.batch_size.clone();
             if dim < others.len() {
@@ -145,7 +145,7 @@ impl TensorDict {
         let mut batch_size = first.batch_size.clone();
         batch_size[dim] = parts.iter().map(|part| part.batch_size[dim]).sum();
         let join =
-            Join { tensors: Tensor::cat, ragged: Ragged::cat, values: NonTensor::cat, dicts: Self::cat };
+            Join { tensors: Tensor::cat, ragged: Ragged::cat, values: NonTensor::cat, dicts: Self::cat_at };
         join.all(parts, batch_size, dim)
     }
 
@@ -163,12 +163,14 @@ impl TensorDict {
         [&[len], &self.batch_size[1..]].concat()
     }
 
+    /// The entries that `map` makes of these, in a batch of `batch_size`. As long as that has as many dimensions they keep their names.
     pub(super) fn map(&self, batch_size: Vec<usize>, map: impl Fn(&Entry) -> Result<Entry>) -> Result<Self> {
         let entries = self.entries.iter().map(|(name, entry)| {
             Ok((name.clone(), map(entry).map_err(|error| error.at(format!("{name:?}")))?))
         });
         // A nested dictionary keeps its further batch dimensions, which `map` has found out by itself.
-        Ok(Self::holding(batch_size, entries.collect::<Result<_>>()?))
+        let names = if batch_size.len() == self.batch_size.len() { self.names.clone() } else { Names::new() };
+        Ok(Self::holding(batch_size, entries.collect::<Result<_>>()?).named(names))
     }
 }
 
@@ -185,6 +187,14 @@ impl Join {
         let mut joined = TensorDict::holding(batch_size, indexmap::IndexMap::new());
         for part in parts {
             check_keys(&parts[0], part)?;
+        }
+        if let [first, others @ ..] = parts
+            && others.iter().all(|part| part.names == first.names)
+        {
+            joined.names = first.names.clone();
+            if !joined.names.is_empty() && joined.batch_size.len() > first.batch_size.len() {
+                joined.names.insert(dim, None);
+            }
         }
         for name in parts[0].entries.keys() {
             let entry = self.one(parts, name, dim).map_err(|error| error.at(format!("{name:?}")))?;
@@ -248,7 +258,7 @@ fn refuse_stack(_: &[Ragged]) -> Result<Ragged> {
     Err(Error::new(ErrorKind::Incompatible, detail))
 }
 
-fn first_of(parts: &[TensorDict]) -> Result<&TensorDict> {
+pub(super) fn first_of(parts: &[TensorDict]) -> Result<&TensorDict> {
     parts
         .first()
         .ok_or_else(|| Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got none"))

@@ -3,6 +3,7 @@
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 
+use super::dim_names::{Names, forgotten, indexed};
 use super::{Entry, TensorDict};
 use crate::index::Index;
 use crate::ragged::Ragged;
@@ -26,7 +27,7 @@ impl TensorDict {
     /// ```
     pub fn at(&self, index: &[Index]) -> Result<Self> {
         let index = Index::within(index, self.batch_size.len())?;
-        self.moved(&|tensor| tensor.at(&index))
+        self.moved_named(&|tensor| tensor.at(&index), &|names| indexed(names, &index))
     }
 
     /// The batch elements where `mask` is true, in one batch dimension in place of those that it covers. Copies.
@@ -76,7 +77,8 @@ impl TensorDict {
             shape[at] = index.shape()[at];
             Tensor::from_vec(&shape, (0..shape[at] as i64).collect()).map(Index::Pick)
         };
-        self.at(&(0..rank).map(item).collect::<Result<Vec<_>>>()?)
+        let items = (0..rank).map(item).collect::<Result<Vec<_>>>()?;
+        self.moved(&|tensor| tensor.at(&items))
     }
 
     /// The same batch elements, row-major, under another batch size, in which one -1 is whatever is left. Shares the elements
@@ -98,7 +100,12 @@ impl TensorDict {
     pub fn reshape(&self, batch_size: &[isize]) -> Result<Self> {
         let (rank, batch_size) =
             (self.batch_size.len(), inferred(batch_size, num_elements(&self.batch_size)?)?);
-        self.moved(&|tensor| tensor.reshape(&[&batch_size, &tensor.shape()[rank..]].concat()))
+        self.moved_named(
+            &|tensor| tensor.reshape(&[&batch_size, &tensor.shape()[rank..]].concat()),
+            &|names| {
+                forgotten(names, 0..rank, batch_size.len());
+            },
+        )
     }
 
     /// [`TensorDict::reshape`] that never copies.
@@ -108,7 +115,9 @@ impl TensorDict {
     pub fn view(&self, batch_size: &[isize]) -> Result<Self> {
         let (rank, batch_size) =
             (self.batch_size.len(), inferred(batch_size, num_elements(&self.batch_size)?)?);
-        self.moved(&|tensor| tensor.view(&[&batch_size, &tensor.shape()[rank..]].concat()))
+        self.moved_named(&|tensor| tensor.view(&[&batch_size, &tensor.shape()[rank..]].concat()), &|names| {
+            forgotten(names, 0..rank, batch_size.len());
+        })
     }
 
     /// One batch dimension in place of those from `first` to `last`, both included; without batch dimensions, one of length 1.
@@ -149,8 +158,12 @@ impl TensorDict {
             let detail = format!("order must name each of {rank} batch dimensions once: got {order:?}");
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        self.moved(&|tensor| {
+        let permute = |tensor: &Tensor| {
             tensor.permute(&order.iter().copied().chain(rank..tensor.rank()).collect::<Vec<_>>())
+        };
+        self.moved_named(&permute, &|names| {
+            let firsts: Vec<_> = order.iter().map(|dim| names[*dim].clone()).collect();
+            names[..rank].clone_from_slice(&firsts);
         })
     }
 
@@ -160,7 +173,7 @@ impl TensorDict {
     /// `OutOfRange` if there is no such dimension.
     pub fn transpose(&self, left: isize, right: isize) -> Result<Self> {
         let (left, right) = (self.batch_dim(left)?, self.batch_dim(right)?);
-        self.moved(&|tensor| tensor.transpose(left, right))
+        self.moved_named(&|tensor| tensor.transpose(left, right), &|names| names.swap(left, right))
     }
 
     /// Inserts a batch dimension of length 1 before `dim`; -1 appends it. Shares the elements.
@@ -169,7 +182,7 @@ impl TensorDict {
     /// `OutOfRange` if there is no such place; `LimitExceeded` if a tensor would have too many dimensions.
     pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
         let dim = dim_in(dim, self.batch_size.len() + 1)?;
-        self.moved(&|tensor| tensor.unsqueeze(dim))
+        self.moved_named(&|tensor| tensor.unsqueeze(dim), &|names| names.insert(dim, None))
     }
 
     /// Without batch dimension `dim` if its length is 1, else the same. Shares the elements.
@@ -178,8 +191,11 @@ impl TensorDict {
     /// `OutOfRange` if there is no such dimension.
     pub fn squeeze(&self, dim: isize) -> Result<Self> {
         let dim = self.batch_dim(dim)?;
+        let goes = self.batch_size[dim] == 1;
         // A nested dictionary agrees in its first dimensions, so it loses the same ones.
-        self.moved(&|tensor| tensor.squeeze(dim))
+        self.moved_named(&|tensor| tensor.squeeze(dim), &|names| {
+            forgotten(names, dim..dim + usize::from(goes), 0);
+        })
     }
 
     /// Without any batch dimension of length 1. Shares the elements.
@@ -187,9 +203,8 @@ impl TensorDict {
     /// # Errors
     /// `Incompatible` at a ragged entry if its one batch dimension would go.
     pub fn squeeze_all(&self) -> Result<Self> {
-        let longer: Vec<_> =
-            self.batch_size.iter().filter(|len| **len != 1).map(|len| *len as isize).collect();
-        self.view(&longer)
+        let mut ones = (0..self.batch_size.len()).rev().filter(|dim| self.batch_size[*dim] == 1);
+        ones.try_fold(self.clone(), |dict, dim| dict.squeeze(dim as isize))
     }
 
     /// Shows batch dimensions of length 1, and new ones in front, as often as `batch_size` says. Shares the elements; a value
@@ -199,7 +214,9 @@ impl TensorDict {
     /// Those of [`Tensor::expand`].
     pub fn expand(&self, batch_size: &[usize]) -> Result<Self> {
         let rank = self.batch_size.len();
-        self.moved(&|tensor| tensor.expand(&[batch_size, &tensor.shape()[rank..]].concat()))
+        self.moved_named(&|tensor| tensor.expand(&[batch_size, &tensor.shape()[rank..]].concat()), &|names| {
+            forgotten(names, 0..0, batch_size.len() - rank);
+        })
     }
 
     /// Copies of the batch beside each other, `counts[i]` along dimension `i`.
@@ -300,24 +317,38 @@ impl TensorDict {
     /// `OutOfRange` if there is no such dimension.
     pub fn unbind(&self, dim: isize) -> Result<Vec<Self>> {
         let dim = self.batch_dim(dim)?;
-        let part = |at| if dim == 0 { self.index(at) } else { self.moved(&|tensor| tensor.select(dim, at)) };
+        let part = |at| if dim == 0 { self.index(at) } else { self.selected(dim, at) };
         (0..self.batch_size[dim]).map(part).collect()
     }
 
     /// Other batch dimensions in place of `start..end`.
     fn with_dims(&self, start: usize, end: usize, dims: &[usize]) -> Result<Self> {
-        self.moved(&|tensor| {
+        let reshape = |tensor: &Tensor| {
             let (before, after) = (&tensor.shape()[..start], &tensor.shape()[end..]);
             tensor.reshape(&[before, dims, after].concat())
-        })
+        };
+        self.moved_named(&reshape, &|names| forgotten(names, start..end, dims.len()))
+    }
+
+    fn selected(&self, dim: usize, at: usize) -> Result<Self> {
+        self.moved_named(&|tensor| tensor.select(dim, at), &|names| drop(names.remove(dim)))
+    }
+
+    /// [`TensorDict::moved_named`] that leaves each dimension in its place.
+    pub(super) fn moved(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        self.moved_named(to, &|_| ())
     }
 
     /// Does `to`, which moves whole parts along the first dimensions, to every tensor, and what it would do to a tensor of one
-    /// number a batch element to everything else.
-    pub(super) fn moved(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+    /// number a batch element to everything else. `rename` makes of the names of the dimensions what they are then.
+    fn moved_named(
+        &self,
+        to: &dyn Fn(&Tensor) -> Result<Tensor>,
+        rename: &dyn Fn(&mut Names),
+    ) -> Result<Self> {
         let batch_size = to(&Tensor::one_element_as(&self.batch_size))?.shape().to_vec();
         let unchanged = batch_size == self.batch_size;
-        self.map(batch_size, |entry| match entry {
+        let moved = self.map(batch_size, |entry| match entry {
             Entry::Tensor(tensor) => to(tensor).map(Entry::Tensor),
             Entry::Ragged(ragged) if self.batch_size.is_empty() && unchanged => {
                 Ok(Entry::Ragged(ragged.clone()))
@@ -325,8 +356,13 @@ impl TensorDict {
             Entry::Ragged(ragged) if self.batch_size.is_empty() => Err(not_rows(ragged.num_rows())),
             Entry::Ragged(ragged) => moved_rows(ragged, to),
             Entry::NonTensor(values) => values.moved(to).map(Entry::NonTensor),
-            Entry::Dict(dict) => dict.moved(to).map(Entry::Dict),
-        })
+            Entry::Dict(dict) => dict.moved_named(to, rename).map(Entry::Dict),
+        })?;
+        let mut names = self.names.clone();
+        if !names.is_empty() {
+            rename(&mut names);
+        }
+        Ok(moved.named(names))
     }
 
     /// The batch dimension `dim`, from the end if negative.
@@ -335,7 +371,7 @@ impl TensorDict {
     }
 }
 
-fn dim_in(dim: isize, rank: usize) -> Result<usize> {
+pub(crate) fn dim_in(dim: isize, rank: usize) -> Result<usize> {
     let from_start = if dim < 0 { dim.checked_add_unsigned(rank) } else { Some(dim) };
     from_start.and_then(|dim| usize::try_from(dim).ok()).filter(|dim| *dim < rank).ok_or_else(|| {
         Error::new(

@@ -22,7 +22,11 @@ impl TensorDict {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn with_batch_size(&self, sizes: &[usize]) -> Result<Self> {
-        self.clone().rebatched(sizes)
+        let mut names = self.names.clone();
+        if !names.is_empty() {
+            names.resize(sizes.len(), None);
+        }
+        Ok(self.clone().rebatched(sizes)?.named(names))
     }
 
     /// [`TensorDict::with_batch_size`] with the dimensions with which all shapes begin, at most `dims_max` of them. JSON values that

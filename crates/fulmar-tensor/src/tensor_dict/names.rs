@@ -65,7 +65,7 @@ impl TensorDict {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn flatten_keys(&self, separator: &str) -> Result<Self> {
-        let mut flat = Self::new(&self.batch_size)?;
+        let mut flat = Self::new(&self.batch_size)?.named(self.names.clone());
         for key in self.leaf_keys() {
             let name = key.path().join(separator);
             if flat.entries.contains_key(&name) {
@@ -87,7 +87,7 @@ impl TensorDict {
             return Err(Error::new(ErrorKind::Empty, "separator must have at least one character: got none"));
         }
         let (paths, names): (Vec<_>, Vec<_>) = self.entries().partition(|(name, _)| name.contains(separator));
-        let mut nested = Self::new(&self.batch_size)?;
+        let mut nested = Self::new(&self.batch_size)?.named(self.names.clone());
         for (name, entry) in names {
             nested.set(name, entry.clone())?;
         }
@@ -116,8 +116,8 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Refuses new, renamed and removed keys from now on. Elements can still be written: [`TensorDict::write`],
-    /// [`TensorDict::set_at`]. What is made of this dictionary is not locked, but for its clones.
+    /// Refuses new, renamed and removed keys from now on, here and in nested dictionaries. Elements can still be written:
+    /// [`TensorDict::write`], [`TensorDict::set_at`]. What is made of this dictionary is not locked, but for its clones.
     ///
     /// # Examples
     /// ```
@@ -130,13 +130,22 @@ impl TensorDict {
     /// dict.write("a", &Tensor::from_vec(&[], vec![2_i64])?)?;
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub const fn lock(&mut self) {
-        self.locked = true;
+    pub fn lock(&mut self) {
+        self.set_locked(true);
     }
 
-    /// Lets keys change again.
-    pub const fn unlock(&mut self) {
-        self.locked = false;
+    /// Lets keys change again, also those of nested dictionaries.
+    pub fn unlock(&mut self) {
+        self.set_locked(false);
+    }
+
+    pub(super) fn set_locked(&mut self, locked: bool) {
+        self.locked = locked;
+        for entry in self.entries.values_mut() {
+            if let Entry::Dict(dict) = entry {
+                dict.set_locked(locked);
+            }
+        }
     }
 
     /// Whether keys may not change.

@@ -1,10 +1,11 @@
 //! Operations on dictionaries as data, for callers who speak JSON.
 
-use fulmar_core::Result;
+use fulmar_core::{Dtype, Result};
 use serde::Deserialize;
 
 use super::TensorDict;
 use crate::index::Index;
+use crate::key::Key;
 use crate::tensor::Tensor;
 
 /// An operation that makes one dictionary of another; each is the method of its name.
@@ -135,6 +136,25 @@ pub enum Operation {
         /// What to pad with.
         value: f64,
     },
+    /// [`TensorDict::to`].
+    To {
+        /// The name of the element type.
+        dtype: String,
+    },
+    /// [`TensorDict::zeros_like`].
+    ZerosLike,
+    /// [`TensorDict::sum`].
+    Sum {
+        /// Along which dimension; nothing for all elements.
+        dim: Option<isize>,
+    },
+    /// [`TensorDict::structure`].
+    Structure,
+    /// [`TensorDict::select_known`].
+    SelectKnown {
+        /// The keys, known or not.
+        keys: Vec<Key>,
+    },
     /// [`TensorDict::flatten_keys`].
     FlattenKeys {
         /// What comes between names.
@@ -147,7 +167,7 @@ pub enum Operation {
     },
 }
 
-/// A way to part a dictionary along a batch dimension; each is the method of its name.
+/// A way to part a dictionary; each is the method of its name.
 ///
 /// # Examples
 /// ```
@@ -185,6 +205,11 @@ pub enum Partition {
         /// Along which dimension.
         dim: isize,
     },
+    /// [`TensorDict::split_keys`].
+    SplitKeys {
+        /// The keys of each part but the last.
+        sets: Vec<Vec<Key>>,
+    },
 }
 
 impl TensorDict {
@@ -216,6 +241,11 @@ impl TensorDict {
             Operation::WithBatchSize { sizes } => self.with_batch_size(sizes),
             Operation::AutoBatchSize { dims_max } => self.auto_batch_size(*dims_max),
             Operation::Pad { around, value } => self.pad(around, *value),
+            Operation::To { dtype } => self.to(Dtype::parse(dtype)?),
+            Operation::ZerosLike => self.zeros_like(),
+            Operation::Sum { dim } => self.sum(*dim),
+            Operation::Structure => Ok(self.structure()),
+            Operation::SelectKnown { keys } => Ok(self.select_known(keys)),
             Operation::FlattenKeys { separator } => self.flatten_keys(separator),
             Operation::UnflattenKeys { separator } => self.unflatten_keys(separator),
         }
@@ -231,6 +261,7 @@ impl TensorDict {
             Partition::SplitSizes { sizes, dim } => self.split_sizes(sizes, *dim),
             Partition::Chunk { count, dim } => self.chunk(*count, *dim),
             Partition::Unbind { dim } => self.unbind(*dim),
+            Partition::SplitKeys { sets } => self.split_keys(sets),
         }
     }
 }

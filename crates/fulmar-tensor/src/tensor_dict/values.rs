@@ -2,12 +2,30 @@
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 
+use super::batch::first_of;
 use super::{Entry, TensorDict};
 use crate::index::Index;
 use crate::key::Key;
 use crate::non_tensor::NonTensor;
 use crate::ragged::Ragged;
 use crate::tensor::Tensor;
+
+/// How [`TensorDict::pad_sequence`] pads.
+///
+/// # Examples
+/// ```
+/// let options = fulmar_tensor::PadSequence::default();
+/// assert_eq!((options.dim, options.value, options.mask), (0, 0.0, None));
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PadSequence<'a> {
+    /// The batch dimension in which lengths differ.
+    pub dim: isize,
+    /// What stands after the elements.
+    pub value: f64,
+    /// The name of a dictionary to put beside the rest: for each key, bools that are true at elements and false at padding.
+    pub mask: Option<&'a str>,
+}
 
 impl TensorDict {
     /// Writes `value`, broadcast, over the elements of the tensor at `key`, also if this is locked. Copies all of them first if
@@ -42,6 +60,56 @@ impl TensorDict {
         if let Some(Entry::Tensor(tensor)) = found {
             tensor.set_at(&index, value).map_err(|error| error.at(&key))?;
         }
+        Ok(())
+    }
+
+    /// Writes the entries of `other` over those at the same keys, as [`TensorDict::set_at`] does at no index, also if this is locked.
+    ///
+    /// # Errors
+    /// `UnknownName` if a key has no entry here; those of [`TensorDict::set_at`]. After an error nothing has changed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[2])?;
+    /// dict.set("id", Tensor::from_vec(&[2], vec![1_i64, 2])?)?;
+    /// dict.lock();
+    /// dict.write_all(&dict.zeros_like()?)?;
+    /// assert_eq!(dict.tensor("id")?.as_slice::<i64>()?, [0, 0]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn write_all(&mut self, other: &Self) -> Result<()> {
+        for key in other.leaf_keys() {
+            self.entry(key)?;
+        }
+        self.set_at(&[], other)
+    }
+
+    /// Writes `value` to all tensors at the batch elements at `index`, in each dtype as [`Tensor::to`] casts it. JSON values stay.
+    ///
+    /// # Errors
+    /// Those of [`TensorDict::at`]; with the key, `OutOfRange` if an integer dtype cannot hold `value`; `Incompatible` if an entry is
+    /// ragged. After an error nothing has changed.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[2])?;
+    /// dict.set("id", Tensor::from_vec(&[2], vec![1_i64, 2])?)?;
+    /// dict.fill_at(&[(-1).into()], 7.0)?;
+    /// assert_eq!(dict.tensor("id")?.as_slice::<i64>()?, [1, 7]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn fill_at(&mut self, index: &[Index], value: f64) -> Result<()> {
+        let index = Index::within(index, self.batch_size.len())?;
+        let value = Tensor::scalar(Dtype::F64, value)?;
+        let locked = self.locked;
+        *self = self.filled(&self.batch_size, &|tensor| {
+            let mut filled = tensor.clone();
+            filled.set_at(&index, &value.to(tensor.dtype())?)?;
+            Ok(filled)
+        })?;
+        self.set_locked(locked);
         Ok(())
     }
 
@@ -109,15 +177,7 @@ impl TensorDict {
     /// `Incompatible` if `mask` does not hold bools or an entry is ragged; `ShapeMismatch` if it has another shape; `OutOfRange` if
     /// no element of a dtype equals `value`.
     pub fn masked_fill(&self, mask: &Tensor, value: f64) -> Result<Self> {
-        if mask.dtype() != Dtype::Bool || mask.shape() != self.batch_size {
-            let detail = format!(
-                "mask must be bools of the batch size {:?}: got {} of {:?}",
-                self.batch_size,
-                mask.dtype().name(),
-                mask.shape()
-            );
-            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
-        }
+        self.check_mask(mask)?;
         let index = match (self.batch_size.as_slice(), mask.as_slice::<bool>()) {
             // A mask without dimensions stands for the one batch element.
             ([], Ok([true])) => Vec::new(),
@@ -162,40 +222,59 @@ impl TensorDict {
         self.filled(&batch_size, &|tensor| tensor.pad(around, value))
     }
 
-    /// `parts` of different lengths stacked along a new first batch dimension, with `value` after the elements of shorter ones.
-    /// `mask` names a dictionary to put beside them: for each key, bools that are true at elements and false at padding. Copies.
+    /// `parts` that differ in the length of one batch dimension stacked along a new first one, padded after the elements of shorter
+    /// ones. Copies.
     ///
     /// # Errors
-    /// `Empty` without parts; `OutOfRange` if one has no batch dimension; those of [`TensorDict::pad`] and [`TensorDict::stack`].
+    /// `Empty` without parts; `OutOfRange` if one has no such dimension; those of [`TensorDict::pad`] and [`TensorDict::stack`].
     ///
     /// # Examples
     /// ```
-    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// use fulmar_tensor::{PadSequence, Tensor, TensorDict};
     /// let mut long = TensorDict::new(&[2])?;
     /// long.set("id", Tensor::from_vec(&[2], vec![1_i64, 2])?)?;
     /// let short = long.slice(0..1)?;
-    /// let batch = TensorDict::pad_sequence(&[long, short], 0.0, Some("masks"))?;
+    /// let batch = TensorDict::pad_sequence(&[long, short], &PadSequence { mask: Some("masks"), ..Default::default() })?;
     /// assert_eq!(batch.tensor("id")?.as_slice::<i64>()?, [1, 2, 1, 0]);
     /// assert_eq!(batch.tensor(["masks", "id"])?.as_slice::<bool>()?, [true, true, true, false]);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn pad_sequence(parts: &[Self], value: f64, mask: Option<&str>) -> Result<Self> {
-        let lengths =
-            parts.iter().map(|part| Ok(part.batch_size[part.batch_dim(0)?])).collect::<Result<Vec<_>>>()?;
+    pub fn pad_sequence(parts: &[Self], options: &PadSequence<'_>) -> Result<Self> {
+        let dim = first_of(parts)?.batch_dim(options.dim)?;
+        let length = |part: &Self| Ok(part.batch_size[part.batch_dim(dim as isize)?]);
+        let lengths = parts.iter().map(length).collect::<Result<Vec<_>>>()?;
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        let padded = parts.iter().zip(&lengths).map(|(part, len)| part.pad(&[(0, longest - len)], value));
+        let padded = parts.iter().zip(&lengths).map(|(part, len)| {
+            let mut around = vec![(0, 0); dim + 1];
+            around[dim].1 = longest - len;
+            part.pad(&around, options.value)
+        });
         let mut batch = Self::stack(&padded.collect::<Result<Vec<_>>>()?, 0)?;
-        if let Some(name) = mask {
+        if let Some(name) = options.mask {
             let holds = lengths.iter().flat_map(|len| (0..longest).map(move |at| at < *len)).collect();
             // One bool a step, shown for every further batch dimension.
             let mut shape = vec![1; batch.batch_size.len()];
-            shape[..2].copy_from_slice(&[parts.len(), longest]);
+            (shape[0], shape[dim + 1]) = (parts.len(), longest);
             let mask = Tensor::from_vec(&shape, holds)?.expand(&batch.batch_size)?;
             for key in batch.leaf_keys() {
                 batch.set(key.below(name), mask.clone())?;
             }
         }
         Ok(batch)
+    }
+
+    /// That `mask` holds one bool for each element of the batch.
+    pub(super) fn check_mask(&self, mask: &Tensor) -> Result<()> {
+        if mask.dtype() != Dtype::Bool || mask.shape() != self.batch_size {
+            let detail = format!(
+                "mask must be bools of the batch size {:?}: got {} of {:?}",
+                self.batch_size,
+                mask.dtype().name(),
+                mask.shape()
+            );
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        Ok(())
     }
 
     /// Does `to` to every tensor; what is no tensor cannot be filled with a number.
@@ -261,6 +340,9 @@ impl TensorDict {
             match (self.entries.get_mut(name), entry) {
                 (Some(Entry::Tensor(have)), Entry::Tensor(new)) => have.set_at(index, new)?,
                 (Some(Entry::Dict(have)), Entry::Dict(new)) => have.write_part(index, new)?,
+                (Some(Entry::NonTensor(have)), Entry::NonTensor(new)) if index.is_empty() => {
+                    *have = new.clone();
+                }
                 (Some(Entry::NonTensor(have)), Entry::NonTensor(new)) => {
                     *have = have.with_at(&self.batch_size, index, (new, &part.batch_size))?;
                 }

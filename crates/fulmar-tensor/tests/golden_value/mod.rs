@@ -25,7 +25,7 @@ pub fn entry(value: &Value) -> Entry {
     }
     if let Some(dim) = value.get("$lazy") {
         let parts = value["items"].as_array().unwrap().iter().map(dict).collect();
-        return LazyStack::new(parts, dim.as_u64().unwrap() as usize).unwrap().to_dict().unwrap().into();
+        return LazyStack::new(parts, dim.as_i64().unwrap() as isize).unwrap().to_dict().unwrap().into();
     }
     if let Some(values) = value.get("$nts") {
         return NonTensor::nested(&shape(&value["b"]), plain(values)).unwrap().into();

@@ -37,7 +37,7 @@ pub(crate) fn written(row: &Value) -> Outcome {
         let stored = transforms.inverse(dict(&op["extend"])).unwrap();
         let time = dict(&op["extend"]).batch_size().len() - 1;
         contents = match (contents, stored) {
-            (Some(before), Some(stored)) => Some(TensorDict::cat(&[before, stored], time).unwrap()),
+            (Some(before), Some(stored)) => Some(TensorDict::cat(&[before, stored], -1).unwrap()),
             (before, stored) => before.or(stored),
         };
         let Some(want) = op["contents"].as_object() else {
