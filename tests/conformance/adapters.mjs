@@ -23,6 +23,7 @@ import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
 import { specs } from './specs.mjs'
+import { ted } from './ted.mjs'
 import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
@@ -41,4 +42,5 @@ export const ADAPTERS = [
   replaySamplers,
   replaySlices,
   transforms,
+  ted,
 ]

@@ -13,6 +13,7 @@ mod replay;
 mod slot;
 mod spec;
 mod task;
+mod ted;
 mod template;
 mod tensor;
 mod text;

@@ -9,6 +9,7 @@ mod model;
 mod objective;
 mod replay;
 mod spec;
+mod ted;
 mod template;
 mod tensor;
 mod tokenizer;

@@ -530,6 +530,28 @@ export interface RawTransformRoom {
   readonly TrajectorySplit: { create(optionsJson: string): RawTrajectorySplit }
 }
 
+// ted
+
+/** Which entries of steps are no observations. A ring crosses as JSON. */
+export interface RawTedKeys extends RawOwner {
+  flat(steps: RawTensorDict, ringJson: string): RawTensorDict
+  nested(steps: RawTensorDict, ringJson: string): RawTensorDict
+  stepsOfFlat(flat: RawTensorDict): RawTensorDict
+  stepsOfNested(nested: RawTensorDict): RawTensorDict
+  split(nested: RawTensorDict): RawTensorDict
+  combine(split: RawTensorDict): RawTensorDict
+}
+
+export interface RawHdf5File extends RawOwner {
+  dict(): RawTensorDict
+  bytes(): Uint8Array
+}
+
+export interface RawTed {
+  readonly TedKeys: { create(optionsJson: string): RawTedKeys }
+  readonly Hdf5File: { read(bytes: Uint8Array): RawHdf5File; of(dict: RawTensorDict): RawHdf5File }
+}
+
 // replay
 
 /** Where the items of buffers lie. Rows are doubles. */
@@ -755,6 +777,7 @@ export interface Raw
     RawSpecs,
     RawReplay,
     RawTransformRoom,
+    RawTed,
     RawObjective,
     RawTokenizers,
     RawChat {}
