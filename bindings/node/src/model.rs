@@ -62,6 +62,68 @@ impl Decoder {
         })
     }
 
+    /// The model of a Hugging Face folder.
+    #[napi(ts_return_type = "Promise<Decoder>")]
+    pub fn from_folder(path: String) -> AsyncTask<Work<Decoder>> {
+        task(move || Ok(model::Decoder::from_folder(path)?.into()))
+    }
+
+    /// The model of a GGUF file.
+    #[napi(ts_return_type = "Promise<Decoder>")]
+    pub fn from_gguf(bytes: &[u8]) -> AsyncTask<Work<Decoder>> {
+        let bytes = bytes.to_vec();
+        task(move || Ok(model::Decoder::from_gguf(&bytes)?.into()))
+    }
+
+    /// Writes a Hugging Face folder.
+    #[napi(ts_return_type = "Promise<void>")]
+    pub fn save_folder(&self, path: String) -> AsyncTask<Work<()>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| decoder.save_folder(path)))
+    }
+
+    /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
+    #[napi(ts_return_type = "Promise<number>")]
+    pub fn add_lora(&self, config_json: String, seed: f64) -> AsyncTask<Work<f64>> {
+        let decoder = self.inner.clone();
+        task(move || {
+            let config = model::LoraConfig::from_json(&config_json)?;
+            let seed = integer_from_f64("seed", seed)?;
+            decoder.with(|decoder| decoder.add_lora(config, seed).map(|()| decoder.num_trainable() as f64))
+        })
+    }
+
+    /// Puts the adapter of PEFT's files there; how many weights are then trained.
+    #[napi(ts_return_type = "Promise<number>")]
+    pub fn load_lora(&self, config_json: String, bytes: &[u8]) -> AsyncTask<Work<f64>> {
+        let (decoder, bytes) = (self.inner.clone(), bytes.to_vec());
+        task(move || {
+            let config = model::LoraConfig::from_json(&config_json)?;
+            decoder.with(|decoder| decoder.load_lora(config, &bytes).map(|()| decoder.num_trainable() as f64))
+        })
+    }
+
+    /// Adds the adapter to the weights.
+    #[napi(ts_return_type = "Promise<void>")]
+    pub fn merge_lora(&self) -> AsyncTask<Work<()>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(model::Decoder::merge_lora))
+    }
+
+    /// The adapter as a safetensors file.
+    #[napi(ts_return_type = "Promise<Uint8Array>")]
+    pub fn lora_to_safetensors(&self) -> AsyncTask<Work<Uint8Array>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| Ok(decoder.lora_to_safetensors()?.into())))
+    }
+
+    /// The adapter's shape as PEFT's file.
+    #[napi(ts_return_type = "Promise<string>")]
+    pub fn lora_config_json(&self) -> AsyncTask<Work<String>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| decoder.lora_config_json()))
+    }
+
     /// The shape.
     #[napi]
     pub fn config_json(&self) -> Result<String> {

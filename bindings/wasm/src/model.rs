@@ -57,6 +57,51 @@ impl Decoder {
         })
     }
 
+    /// The model of a GGUF file.
+    #[wasm_bindgen(js_name = fromGguf)]
+    pub fn from_gguf(bytes: &[u8]) -> Result<Self> {
+        guard(|| Ok(model::Decoder::from_gguf(bytes)?.into()))
+    }
+
+    /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
+    #[wasm_bindgen(js_name = addLora)]
+    pub fn add_lora(&self, config_json: &str, seed: f64) -> Result<f64> {
+        guard(|| {
+            let config = model::LoraConfig::from_json(config_json)?;
+            let mut decoder = self.inner.borrow_mut();
+            decoder.add_lora(config, integer_from_f64("seed", seed)?)?;
+            Ok(decoder.num_trainable() as f64)
+        })
+    }
+
+    /// Puts the adapter of PEFT's files there; how many weights are then trained.
+    #[wasm_bindgen(js_name = loadLora)]
+    pub fn load_lora(&self, config_json: &str, bytes: &[u8]) -> Result<f64> {
+        guard(|| {
+            let mut decoder = self.inner.borrow_mut();
+            decoder.load_lora(model::LoraConfig::from_json(config_json)?, bytes)?;
+            Ok(decoder.num_trainable() as f64)
+        })
+    }
+
+    /// Adds the adapter to the weights.
+    #[wasm_bindgen(js_name = mergeLora)]
+    pub fn merge_lora(&self) -> Result<()> {
+        guard(|| self.inner.borrow_mut().merge_lora())
+    }
+
+    /// The adapter as a safetensors file.
+    #[wasm_bindgen(js_name = loraToSafetensors)]
+    pub fn lora_to_safetensors(&self) -> Result<Vec<u8>> {
+        guard(|| self.inner.borrow().lora_to_safetensors())
+    }
+
+    /// The adapter's shape as PEFT's file.
+    #[wasm_bindgen(js_name = loraConfigJson)]
+    pub fn lora_config_json(&self) -> Result<String> {
+        guard(|| self.inner.borrow().lora_config_json())
+    }
+
     /// The shape.
     #[wasm_bindgen(js_name = configJson)]
     pub fn config_json(&self) -> Result<String> {

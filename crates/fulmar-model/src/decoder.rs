@@ -180,13 +180,15 @@ impl Decoder {
         Ok(())
     }
 
-    /// The adapter's shape, if there is one.
-    #[must_use]
-    pub fn lora(&self) -> Option<&LoraConfig> {
-        self.lora.as_ref().map(|lora| &lora.config)
+    /// The adapter's shape as PEFT's `adapter_config.json`.
+    ///
+    /// # Errors
+    /// `Empty` without an adapter.
+    pub fn lora_config_json(&self) -> Result<String> {
+        Ok(self.lora.as_ref().ok_or_else(no_adapter)?.config.to_json())
     }
 
-    /// The adapter as PEFT's `adapter_model.safetensors`; [`LoraConfig::to_json`] is the file beside it.
+    /// The adapter as PEFT's `adapter_model.safetensors`.
     ///
     /// # Errors
     /// `Empty` without an adapter.

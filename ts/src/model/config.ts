@@ -55,3 +55,33 @@ export interface DecoderConfig {
   /** Everything else that a `config.json` may hold. */
   readonly [key: string]: unknown
 }
+
+/**
+ * The shape of a low-rank adapter (https://arxiv.org/abs/2106.09685), in the words of PEFT's `adapter_config.json`: beside
+ * each projection `x W^T`, `lora_alpha / r (x A^T) B^T` is trained. Keys that concern neither shape nor strength are ignored, variants
+ * that are not built are refused.
+ */
+export interface LoraConfig {
+  /**
+   * Rank, from 1 to the narrower side of each projection.
+   * @default 8
+   */
+  readonly r?: number
+  /**
+   * Strength, > 0.
+   * @default 8
+   */
+  readonly lora_alpha?: number
+  /**
+   * Whether the strength is divided by the root of the rank, not by the rank (https://arxiv.org/abs/2312.03732).
+   * @default false
+   */
+  readonly use_rslora?: boolean
+  /**
+   * Projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`.
+   * @default `['q_proj', 'v_proj']`
+   */
+  readonly target_modules?: readonly string[]
+  /** Everything else that an `adapter_config.json` may hold. */
+  readonly [key: string]: unknown
+}

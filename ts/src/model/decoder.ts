@@ -1,8 +1,8 @@
 /** A decoder language model: weights, log-probs, gradients. */
 
-import { Handle } from '../core/index.js'
+import { callAsync, FulmarError, Handle } from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
-import type { DecoderConfig } from './config.js'
+import type { DecoderConfig, LoraConfig } from './config.js'
 
 /** Sequences in flat arrays: sequence `s` is `ids[offsets[s]..offsets[s + 1]]`. */
 export interface TokenBatch {
@@ -49,10 +49,13 @@ export interface Scores {
  */
 export class Decoder {
   readonly #native: Handle<RawDecoder>
-  #version = 0
+  #version: number
+  #numTrainable: number
 
-  private constructor(make: () => RawDecoder) {
+  private constructor(make: () => RawDecoder, version = 0) {
     this.#native = new Handle('Decoder', make)
+    this.#version = version
+    this.#numTrainable = this.numParameters
   }
 
   /**
@@ -75,9 +78,48 @@ export class Decoder {
     bytes: Uint8Array,
     { version = 0 }: { readonly version?: number } = {},
   ): Decoder {
-    const decoder = new Decoder(() => raw.Decoder.fromSafetensors(JSON.stringify(config), bytes))
-    decoder.#version = version
-    return decoder
+    return new Decoder(() => raw.Decoder.fromSafetensors(JSON.stringify(config), bytes), version)
+  }
+
+  /**
+   * The model of a folder as Hugging Face lays it out: `config.json`, and `model.safetensors` or the files that
+   * `model.safetensors.index.json` lists. Families Llama, Qwen2 and Qwen3; weights of 16 bits are widened. Native only.
+   * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if one is damaged; `INCOMPATIBLE` for another
+   * architecture or a part that is not built; `UNAVAILABLE` in WebAssembly. The sentence names the file.
+   *
+   * @example
+   * ```ts no-run
+   * import { Decoder } from 'fulmar'
+   *
+   * using decoder = await Decoder.fromFolder('./SmolLM2-135M-Instruct')
+   * ```
+   */
+  static async fromFolder(
+    folder: string,
+    { version = 0 }: { readonly version?: number } = {},
+  ): Promise<Decoder> {
+    const { fromFolder } = raw.Decoder
+    if (!fromFolder) throw noFiles()
+    const decoder = await callAsync(() => fromFolder(folder))
+    return new Decoder(() => decoder, version)
+  }
+
+  /**
+   * The model of a GGUF file in memory, of family llama, qwen2 or qwen3: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q6_K,
+   * widened to single precision.
+   * @throws {FulmarError} `CORRUPT` for a damaged file; `UNKNOWN_NAME` for another kind of block; `INCOMPATIBLE` for another family.
+   *
+   * @example
+   * ```ts no-run
+   * import { Decoder } from 'fulmar'
+   * import { readFile } from 'node:fs/promises'
+   *
+   * using decoder = await Decoder.fromGguf(await readFile('SmolLM2-135M-Instruct.Q4_1.gguf'))
+   * ```
+   */
+  static async fromGguf(bytes: Uint8Array): Promise<Decoder> {
+    const decoder = await callAsync(() => raw.Decoder.fromGguf(bytes))
+    return new Decoder(() => decoder)
   }
 
   /** The shape, with every default filled in. */
@@ -90,6 +132,11 @@ export class Decoder {
     return this.#native.call((decoder) => decoder.numParameters())
   }
 
+  /** Number of weights that are trained: all, or those of the adapter. */
+  get numTrainable(): number {
+    return this.#numTrainable
+  }
+
   /** Counts the updates of the weights: 0 as made, or where a resumed run goes on. */
   get version(): number {
     return this.#version
@@ -98,6 +145,75 @@ export class Decoder {
   /** The weights as a safetensors file; the same weights give the same bytes. */
   toSafetensors(): Promise<Uint8Array> {
     return this.#native.callAsync((decoder) => decoder.toSafetensors())
+  }
+
+  /**
+   * Writes `config.json` and `model.safetensors` into `folder`, each whole or not at all. Native only.
+   * @throws {FulmarError} `IO` if the system refuses; `UNAVAILABLE` in WebAssembly.
+   */
+  saveFolder(folder: string): Promise<void> {
+    return this.#native.callAsync((decoder) => {
+      if (!decoder.saveFolder) throw noFiles()
+      return decoder.saveFolder(folder)
+    })
+  }
+
+  /**
+   * Freezes all weights and trains an adapter beside them, which changes nothing before its first step. Make the optimiser afterwards.
+   * @throws {FulmarError} `INCOMPATIBLE` if there is one already; `OUT_OF_RANGE`, `UNKNOWN_NAME` or `EMPTY` naming the key.
+   *
+   * @example
+   * ```ts
+   * import { Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 } as const
+   * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+   * await decoder.addLora({ r: 2, target_modules: ['q_proj', 'v_proj'] }, { seed: 0 })
+   * assert.equal(decoder.numTrainable, 2 * 2 * (8 + 8))
+   * const bytes = await decoder.loraToSafetensors() // PEFT's adapter_model.safetensors
+   * const config = await decoder.loraConfig() // and its adapter_config.json
+   * await decoder.mergeLora()
+   * await decoder.loadLora(config, bytes)
+   * ```
+   */
+  async addLora(config: LoraConfig, { seed }: { readonly seed: number }): Promise<void> {
+    const json = JSON.stringify(config)
+    this.#numTrainable = await this.#native.callAsync((decoder) => decoder.addLora(json, seed))
+  }
+
+  /**
+   * As {@link Decoder.addLora}, with the weights of PEFT's `adapter_model.safetensors`.
+   * @throws {FulmarError} As {@link Decoder.addLora}; `CORRUPT` for a damaged file; `INCOMPATIBLE` for other tensors.
+   */
+  async loadLora(config: LoraConfig, bytes: Uint8Array): Promise<void> {
+    const json = JSON.stringify(config)
+    this.#numTrainable = await this.#native.callAsync((decoder) => decoder.loadLora(json, bytes))
+  }
+
+  /**
+   * Adds the adapter to the weights, which are trained again, and drops it.
+   * @throws {FulmarError} `EMPTY` without an adapter.
+   */
+  async mergeLora(): Promise<void> {
+    await this.#native.callAsync((decoder) => decoder.mergeLora())
+    this.#numTrainable = this.numParameters
+  }
+
+  /**
+   * The adapter as PEFT's `adapter_model.safetensors`.
+   * @throws {FulmarError} `EMPTY` without an adapter.
+   */
+  loraToSafetensors(): Promise<Uint8Array> {
+    return this.#native.callAsync((decoder) => decoder.loraToSafetensors())
+  }
+
+  /**
+   * The adapter's shape, in the form of PEFT's `adapter_config.json`.
+   * @throws {FulmarError} `EMPTY` without an adapter.
+   */
+  async loraConfig(): Promise<LoraConfig> {
+    return JSON.parse(await this.#native.callAsync((decoder) => decoder.loraConfigJson())) as LoraConfig
   }
 
   /**
@@ -139,4 +255,8 @@ export class Decoder {
   [Symbol.dispose](): void {
     this.#native.free()
   }
+}
+
+function noFiles(): FulmarError {
+  return new FulmarError('UNAVAILABLE', 'folders of models must be used natively: got WebAssembly')
 }

@@ -231,6 +231,13 @@ export interface RawDecoder extends RawOwner {
   configJson(): string
   numParameters(): number
   toSafetensors(): Later<Uint8Array>
+  /** Only the addon has it: WebAssembly has no files. */
+  saveFolder?(path: string): Later<void>
+  addLora(configJson: string, seed: number): Later<number>
+  loadLora(configJson: string, bytes: Uint8Array): Later<number>
+  mergeLora(): Later<void>
+  loraToSafetensors(): Later<Uint8Array>
+  loraConfigJson(): Later<string>
   score(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array): Later<RawScores>
   forward(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array): Later<RawScores>
   backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Later<void>
@@ -265,6 +272,9 @@ export interface RawModel {
   readonly Decoder: {
     new (configJson: string, seed: number): RawDecoder
     fromSafetensors(configJson: string, bytes: Uint8Array): RawDecoder
+    fromGguf(bytes: Uint8Array): Later<RawDecoder>
+    /** Only the addon has it: WebAssembly has no files. */
+    fromFolder?(path: string): Later<RawDecoder>
   }
   readonly Generation: new (
     decoder: RawDecoder,
@@ -582,18 +592,28 @@ export interface RawReplayBatch extends RawOwner {
   info(): RawTensorDict
 }
 
+/** A batch that was drawn and may still have to be copied. */
+export interface RawPendingBatch extends RawOwner {
+  isLast(): boolean
+  isReady(): boolean
+  batch(): RawReplayBatch
+}
+
 export interface RawReplayState extends RawOwner {
   parts(): string
   items(): RawTensorDictList
+  ahead(): RawTensorDictList
 }
 
 /** Indices are JSON text, rows doubles, -1 for an item that was not kept. */
 export interface RawReplayBuffer extends RawOwner {
+  storage(): RawStorage
   count(): number
   stats(): string
   add(item: RawTensorDict): number
   extend(items: RawTensorDict, prioritized: boolean): Float64Array
   sample(count: number | undefined): RawReplayBatch
+  nextBatch(): RawPendingBatch
   sampleInto(count: number | undefined, out: RawReplayBatch): void
   batchOf(rows: Float64Array): RawReplayBatch
   at(indexJson: string): RawTensorDict
@@ -611,6 +631,7 @@ export interface RawReplayBuffer extends RawOwner {
     versions: Float64Array,
     requireNewer: boolean,
   ): string
+  writeAt(rows: Float64Array, items: RawTensorDict): void
   readAll(end: number | undefined): RawTensorDict
   writeAll(items: RawTensorDict, end: number | undefined): void
   query(predicateJson: string, trajectoriesJson: string): RawTensorDictList
@@ -667,8 +688,9 @@ export interface RawDurableStorage extends RawOwner {
   stats(): string
 }
 
-/** What only the addon has: WebAssembly has no files. */
+/** What only the addon has: WebAssembly has no files and no sockets. */
 export interface RawReplayDisk {
+  storeStorage(shape: Float64Array, optionsJson: string): RawStorage
   dumpReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
   loadReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
   readonly DurableStorage: {
@@ -681,18 +703,40 @@ export interface RawReplayDisk {
   }
 }
 
-export interface RawReplay extends Partial<RawReplayDisk> {
+/** What only the addon has: WebAssembly has one thread. */
+export interface RawReplayThreads {
+  /** What the buffer is shared as: `id`, or what it was before. */
+  shareReplayBuffer(buffer: RawReplayBuffer, id: string): string
+  attachReplayBuffer(id: string): RawReplayBuffer
+  copyAhead(buffer: RawReplayBuffer): Promise<void>
+  copyBatch(pending: RawPendingBatch): Promise<void>
+}
+
+/** Lane, first step, last step and length of each trajectory, one after the other. */
+export interface RawTrajectories extends RawOwner {
+  spans(): Float64Array
+}
+
+export interface RawReplay extends Partial<RawReplayDisk>, Partial<RawReplayThreads> {
   foreignStorage(capacity: number, mailbox: RawMailbox, answer: RawAnswer): RawStorage
-  bufferWithSampler(
+  bufferOfParts(
     storage: RawStorage,
     optionsJson: string,
     mailbox: RawMailbox,
+    ownSampler: boolean,
+    ownWriter: boolean,
     answer: RawAnswer,
   ): RawReplayBuffer
   readonly Mailbox: { empty(): RawMailbox }
   readonly Storage: { create(optionsJson: string): RawStorage; over(items: RawTensorDict): RawStorage }
   readonly ReplayBatch: { empty(): RawReplayBatch }
-  readonly ReplayState: { of(partsJson: string, items: RawTensorDictList): RawReplayState }
+  readonly ReplayState: {
+    of(partsJson: string, items: RawTensorDictList, ahead: RawTensorDictList): RawReplayState
+  }
+  readonly Trajectories: {
+    ofEnds(ends: Float64Array, numLanes: number, isFull: boolean, newest: number | undefined): RawTrajectories
+    ofIds(ids: Float64Array, numLanes: number, isFull: boolean, newest: number | undefined): RawTrajectories
+  }
   readonly ReplayBuffer: { create(storage: RawStorage, optionsJson: string): RawReplayBuffer }
   readonly ReplayBufferList: { empty(): RawReplayBufferList }
   readonly Hindsight: { create(buffer: RawReplayBuffer, optionsJson: string, seed: number): RawHindsight }
@@ -731,7 +775,29 @@ export interface RawDraw {
   readonly sampledLogProb: number
 }
 
+/** What happened at each step. A factor that is undefined is a column. */
+export interface RawSteps extends RawOwner {
+  gae(gamma: number | undefined, lambda: number | undefined): RawTensorDict
+  vtrace(gamma: number | undefined, optionsJson: string): RawTensorDict
+  td0Return(gamma: number | undefined): RawTensor
+  td0Advantage(gamma: number | undefined): RawTensor
+  td1Return(gamma: number | undefined, rolling: boolean | undefined): RawTensor
+  td1Advantage(gamma: number | undefined, rolling: boolean | undefined): RawTensor
+  tdLambdaReturn(
+    gamma: number | undefined,
+    lambda: number | undefined,
+    rolling: boolean | undefined,
+  ): RawTensor
+  tdLambdaAdvantage(
+    gamma: number | undefined,
+    lambda: number | undefined,
+    rolling: boolean | undefined,
+  ): RawTensor
+  rewardToGo(gamma: number): RawTensor
+}
+
 export interface RawObjective {
+  readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
   checkGrpoOptions(optionsJson: string): void
   grpoLoss(
     optionsJson: string,

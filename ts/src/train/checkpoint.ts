@@ -79,7 +79,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
 }
 
 /**
- * Reads the weights of a checkpoint, or of any Hugging Face folder of a built shape with one `model.safetensors`.
+ * Reads the weights of a checkpoint that {@link saveCheckpoint} wrote; {@link Decoder.fromFolder} reads models of others.
  *
  * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if it is damaged; `INCOMPATIBLE` if the weights
  * are those of another architecture than `config.json` says.

@@ -77,7 +77,7 @@ describe('Decoder', () => {
       Decoder.fromSafetensors({ ...TINY, ...config }, data)
     expect(load({}, bytes.subarray(0, -4))).toThrow(code('CORRUPT'))
     expect(load({ num_hidden_layers: 1 }, bytes)).toThrow(code('INCOMPATIBLE'))
-    expect(load({ intermediate_size: 64 }, bytes)).toThrow(/gate_proj/)
+    expect(load({ intermediate_size: 64 }, bytes)).toThrow(/down_proj/)
     const broken = bytes.slice()
     broken.set([0, 0, 192, 127], broken.length - 4)
     expect(load({}, broken)).toThrow(code('NON_FINITE'))
