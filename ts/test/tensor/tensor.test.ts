@@ -143,3 +143,34 @@ describe('Tensor', () => {
     expect(Tensor.from(shared).data).toEqual(Float32Array.of(1, 2))
   })
 })
+
+describe('shapes and sums', () => {
+  const grid = () => Tensor.from(Int32Array.of(0, 1, 2, 3, 4, 5), { shape: [2, 3] })
+
+  it('reads parts, other shapes and other element types', () => {
+    expect([...grid().at(-1, [2, 0]).data]).toEqual([5, 3])
+    expect(grid().at(null, '...').shape).toEqual([1, 2, 3])
+    expect(grid().flatten().shape).toEqual([6])
+    expect(grid().flatten(1).shape).toEqual([2, 3])
+    expect(grid().unsqueeze(-1).shape).toEqual([2, 3, 1])
+    expect(grid().unsqueeze(0).squeeze(0).shape).toEqual([2, 3])
+    expect([...grid().permute([-1, 0]).data]).toEqual([0, 3, 1, 4, 2, 5])
+    expect(grid().view([3, 2]).shape).toEqual([3, 2])
+    expect([...grid().at(0).expand([2, 3]).data]).toEqual([0, 1, 2, 0, 1, 2])
+    expect(grid().repeat([2, 1]).shape).toEqual([4, 3])
+    expect([...grid().select(-1, 0).data]).toEqual([0, 3])
+    expect([...grid().to('bool').data]).toEqual([0, 1, 1, 1, 1, 1])
+    expect(grid().numElements).toBe(6)
+    expect([...grid().sum(0).data, ...grid().sum().data]).toEqual([3n, 5n, 7n, 15n])
+  })
+
+  it('refuses what does not fit by code', () => {
+    expect(codeOf(() => grid().permute([0, 1]).permute([1, 0]).view([6]))).toBe('INCOMPATIBLE')
+    expect(codeOf(() => grid().at(2))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().flatten(1, 0))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().flatten(0, 2))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().sum(-3))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => Tensor.from([300]).to('u8'))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => grid().to('f8' as never))).toBe('UNKNOWN_NAME')
+  })
+})
