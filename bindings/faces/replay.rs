@@ -30,7 +30,12 @@ face! {
             |storage| Ok(storage.shape().iter().map(|len| *len as f64).collect::<Vec<_>>())
         }
         /// How many rows hold an item.
-        fn count as count() -> (f64) { |storage| CoreResult::Ok(storage.len() as f64) }
+        fn count as count() -> (f64) {
+            |storage| {
+                storage.refresh()?;
+                CoreResult::Ok(storage.len() as f64)
+            }
+        }
         /// Writes items.
         fn set as set(rows: &[f64], items: &TensorDict) -> (()) {
             items = items.share()? => |storage| storage.set(&indices("rows", rows)?, &items)
@@ -117,7 +122,12 @@ face! {
     }
     call {
         /// How many rows can be drawn.
-        fn count as count() -> (f64) { |buffer| CoreResult::Ok(buffer.len() as f64) }
+        fn count as count() -> (f64) {
+            |buffer| {
+                buffer.with(|buffer| buffer.catch_up())?;
+                CoreResult::Ok(buffer.len() as f64)
+            }
+        }
         /// Figures, as JSON.
         fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.stats()).to_string()) }
         /// Writes one item; its row.

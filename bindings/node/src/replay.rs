@@ -56,6 +56,16 @@ face! {
     }
 }
 
+/// A storage whose rows lie on a server.
+#[napi]
+pub fn store_storage(shape: &[f64], options: String) -> Result<Storage> {
+    guard(|| {
+        let options = options_from_json::<replay::StoreStorageOptions>("options", &options)?;
+        let storage = replay::StoreStorage::new(&indices("shape", shape)?, options)?;
+        Ok(SharedStorage::new(Box::new(storage)).into())
+    })
+}
+
 /// Writes a buffer as a folder.
 #[napi]
 pub fn dump_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: String) -> Result<()> {

@@ -612,8 +612,11 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// Takes note of what other buffers wrote to the same storage.
-    pub(crate) fn catch_up(&mut self) -> Result<()> {
+    /// Takes note of what others wrote to the same storage, as draws and writes do before they begin.
+    ///
+    /// # Errors
+    /// Those of [`Storage::refresh`], and what keeps sampler and unit from taking what was written.
+    pub fn catch_up(&mut self) -> Result<()> {
         self.storage.refresh()?;
         let revision = self.storage.revision();
         if revision == self.seen {

@@ -39,11 +39,11 @@ export const checkpointerJson = (checkpointer: StorageCheckpointerBase): string 
 
 /** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
 export function replayDisk(): RawReplayDisk {
-  const { dumpReplayBuffer, loadReplayBuffer, DurableStorage } = raw
-  if (dumpReplayBuffer && loadReplayBuffer && DurableStorage) {
-    return { dumpReplayBuffer, loadReplayBuffer, DurableStorage }
+  const { dumpReplayBuffer, loadReplayBuffer, DurableStorage, storeStorage } = raw
+  if (dumpReplayBuffer && loadReplayBuffer && DurableStorage && storeStorage) {
+    return { dumpReplayBuffer, loadReplayBuffer, DurableStorage, storeStorage }
   }
-  throw new FulmarError('UNAVAILABLE', 'folders of buffers must be used natively: got WebAssembly')
+  throw new FulmarError('UNAVAILABLE', 'folders and servers of rows must be used natively: got WebAssembly')
 }
 
 /**

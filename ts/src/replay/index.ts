@@ -98,6 +98,7 @@ export {
   type StorageSource,
   TensorStorage,
 } from './storage.js'
+export { StoreStorage, type StoreStorageOptions } from './store-storage.js'
 export { TensorDictReplayBuffer, type TensorDictReplayBufferOptions } from './tensor-dict-replay-buffer.js'
 export {
   ImmutableDatasetWriter,
