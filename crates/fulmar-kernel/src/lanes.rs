@@ -30,12 +30,13 @@ macro_rules! lanes {
             fn portable($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
-                #[target_feature(enable = "avx2")]
+                #[target_feature(enable = "avx2,popcnt")]
                 fn avx2($($arg: $ty),*) $(-> $ret)? {
                     portable($($arg),*)
                 }
-                if std::arch::is_x86_feature_detected!("avx2") {
-                    // SAFETY: this processor was just seen to have AVX2.
+                // Every processor with AVX2 can count bits too.
+                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
+                    // SAFETY: this processor was just seen to have both.
                     return unsafe { avx2($($arg),*) };
                 }
             }

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use fulmar_core::Result;
 use fulmar_kernel::{lanes, prefetch};
 
-use super::line::{LINE, Line};
+use super::line::{LINE, Line, SIDE};
 use super::pages::Pages;
 use super::walk::CHUNK;
 use super::{FANOUT, leaf_of};
@@ -13,29 +13,24 @@ use super::{FANOUT, leaf_of};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Extreme {
-    /// The bits of the smallest key less one, inverted: the largest of them is the smallest key, and 0 is none.
+    /// The negative of the smallest key, modulo 2^32: the largest of them is the smallest key, and 0 is none.
     min_inverted: u32,
     pub(super) max: u32,
 }
 
 impl Extreme {
     pub(super) fn min_leaf(self) -> Option<f32> {
-        leaf_of((!self.min_inverted).wrapping_add(1))
+        leaf_of(self.min_inverted.wrapping_neg())
     }
 
     #[inline(always)]
     fn of_key(key: u32) -> Self {
-        Self { min_inverted: !key.wrapping_sub(1), max: key }
+        Self { min_inverted: key.wrapping_neg(), max: key }
     }
 
     #[inline(always)]
     fn with(self, other: Self) -> Self {
         Self { min_inverted: self.min_inverted.max(other.min_inverted), max: self.max.max(other.max) }
-    }
-
-    #[inline(always)]
-    fn of_keys(keys: &[u32; LINE]) -> Self {
-        keys.iter().fold(Self::default(), |all, &key| all.with(Self::of_key(key)))
     }
 }
 
@@ -43,10 +38,22 @@ lanes! {
     /// Sets the entries of the lines of `rows`; those that are others than before come to stand at the front of `changed`, which are
     /// so many.
     fn take_lines(entries: &mut [Extreme], lines: &[Line], rows: &[usize], changed: &mut [usize; CHUNK]) -> usize {
+        // Two loops, because each by itself runs in vector lanes.
+        let (mut lows, mut highs) = ([[0; SIDE]; CHUNK], [[0; SIDE]; CHUNK]);
+        for ((low, high), row) in lows.iter_mut().zip(&mut highs).zip(rows) {
+            let (mut least, mut most) = ([0; SIDE], [0; SIDE]);
+            for keys in lines[row / LINE].keys().chunks_exact(SIDE) {
+                for part in 0..SIDE {
+                    least[part] = keys[part].wrapping_neg().max(least[part]);
+                    most[part] = keys[part].max(most[part]);
+                }
+            }
+            (*low, *high) = (least, most);
+        }
         let mut count = 0;
-        for row in rows {
-            let line = row / LINE;
-            let now = Extreme::of_keys(lines[line].keys());
+        for ((low, high), row) in lows.iter().zip(&highs).zip(rows) {
+            let largest = |of: &[u32; SIDE]| of[0].max(of[1]).max(of[2].max(of[3]));
+            let (line, now) = (row / LINE, Extreme { min_inverted: largest(low), max: largest(high) });
             changed[count] = line;
             count += usize::from(entries[line] != now);
             entries[line] = now;

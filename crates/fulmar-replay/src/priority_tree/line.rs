@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 /// Leaves of one cache line.
 pub(super) const LINE: usize = 16;
 /// A line is a square of this side.
-const SIDE: usize = 4;
+pub(super) const SIDE: usize = 4;
 
 /// The keys of leaves: their bits plus one, 0 where no leaf was set. Order of keys is order of leaves.
 ///
@@ -39,34 +39,43 @@ impl Line {
     pub(super) fn mass(&self, scale: f64) -> u64 {
         self.0.iter().map(|&key| mass_of(key, scale)).sum()
     }
+}
 
-    /// The lane on which `mass`, counted from the line's beginning, falls: as many as have a sum of masses up to and including
-    /// theirs that is not above it. 0 for a mass beyond all.
-    #[inline(always)]
-    pub(super) fn lane_at(&self, mass: u64, scale: f64) -> usize {
-        let mut sums = [[0_i64; SIDE]; SIDE];
-        for (column, keys) in sums.iter_mut().zip(self.0.chunks_exact(SIDE)) {
-            for (sum, &key) in column.iter_mut().zip(keys) {
-                *sum = mass_of(key, scale) as i64;
-            }
+/// The sums of masses up to and including each lane of the part it is in; they lie as the keys do.
+pub(super) type PartSums = [[i64; SIDE]; SIDE];
+
+#[inline(always)]
+pub(super) fn part_sums(line: &Line, scale: f64) -> PartSums {
+    let mut sums = [[0; SIDE]; SIDE];
+    let mut sum = [0; SIDE];
+    for (at, column) in sums.iter_mut().enumerate() {
+        for part in 0..SIDE {
+            sum[part] += mass_of(line.0[at * SIDE + part], scale) as i64;
         }
-        for at in 1..SIDE {
-            for part in 0..SIDE {
-                sums[at][part] += sums[at - 1][part];
-            }
-        }
-        // What is left of the mass behind the parts before.
-        let [first, second, third, _] = sums[SIDE - 1];
-        let mass = mass as i64;
-        let left = [mass, mass - first, mass - first - second, mass - first - second - third];
-        let mut lane = 0_i64;
-        for column in sums {
-            for part in 0..SIDE {
-                lane += i64::from(column[part] <= left[part]);
-            }
-        }
-        lane as usize % LINE
+        *column = sum;
     }
+    sums
+}
+
+/// What of `mass`, counted from the beginning of the line, is left behind the parts before each.
+#[inline(always)]
+pub(super) fn left_in_parts(sums: &PartSums, mass: u64) -> [i64; SIDE] {
+    let [first, second, third, _] = sums[SIDE - 1];
+    let mass = mass as i64;
+    [mass, mass - first, mass - first - second, mass - first - second - third]
+}
+
+/// The lane on which a mass falls: as many as have a sum of masses, up to and including theirs, that is not above it. 0 for a mass
+/// beyond all.
+#[inline(always)]
+pub(super) fn lane_at(sums: &PartSums, left: &[i64; SIDE]) -> usize {
+    let mut lanes = [0; SIDE];
+    for column in sums {
+        for part in 0..SIDE {
+            lanes[part] += i64::from(column[part] <= left[part]);
+        }
+    }
+    lanes.iter().sum::<i64>() as usize % LINE
 }
 
 /// Where the key of a lane lies.

@@ -3,12 +3,15 @@
 use fulmar_kernel::{lanes, prefetch};
 
 use super::extremes::Extremes;
-use super::line::{LINE, Line, mass_of};
+use super::line::{LINE, Line, SIDE, lane_at, left_in_parts, mass_of, part_sums};
 use super::pages::Pages;
 use super::{FANOUT, Node};
 
 /// Queries or changes that advance together.
-pub(super) const CHUNK: usize = 128;
+pub(super) const CHUNK: usize = 64;
+
+/// All bits for every child but the first, which none comes before. A comparison would become a branch.
+const HAS_BEFORE: [u64; FANOUT] = [0, !0, !0, !0, !0, !0, !0, !0];
 
 /// The sums and leaves of a tree.
 pub(super) struct Sums<'a> {
@@ -30,15 +33,22 @@ lanes! {
                 let Node(sums_of) = &nodes[*place];
                 let child = sums_of.iter().map(|sum| i64::from(*sum as i64 <= *mass as i64)).sum::<i64>() as usize % FANOUT;
                 let before = sums_of[(child + FANOUT - 1) % FANOUT];
-                *mass -= if child == 0 { 0 } else { before };
+                *mass -= before & HAS_BEFORE[child];
                 *place = *place * FANOUT + child;
                 if depth > 0 { prefetch(below, *place) } else { prefetch(sums.lines, *place) }
             }
         }
-        for ((mass, row), key) in masses.iter().zip(rows).zip(keys) {
-            let line = &sums.lines[*row];
-            let lane = line.lane_at(*mass, sums.scale);
-            *key = line.key(lane);
+        // Three loops, because each by itself runs in vector lanes.
+        let (mut parts, mut left) = ([[[0; SIDE]; SIDE]; CHUNK], [[0; SIDE]; CHUNK]);
+        for (parts, row) in parts.iter_mut().zip(rows.iter()) {
+            *parts = part_sums(&sums.lines[*row], sums.scale);
+        }
+        for ((left, parts), mass) in left.iter_mut().zip(&parts).zip(masses) {
+            *left = left_in_parts(parts, *mass);
+        }
+        for (((left, parts), row), key) in left.iter().zip(&parts).zip(rows).zip(keys) {
+            let lane = lane_at(parts, left);
+            *key = sums.lines[*row].key(lane);
             *row = *row * LINE + lane;
         }
     }

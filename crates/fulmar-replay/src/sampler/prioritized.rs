@@ -142,13 +142,7 @@ impl PrioritizedSampler {
     /// if a priority is negative or a row beyond the capacity.
     pub fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
         self.tree.update(rows, &self.leaves_of(priorities)?)?;
-        let largest =
-            priorities.iter().fold(
-                f32::NEG_INFINITY,
-                |largest, &priority| {
-                    if priority > largest { priority } else { largest }
-                },
-            );
+        let largest = f32::from_bits(largest_bits(priorities));
         if self.max_priority.is_none_or(|(max, _)| largest > max) {
             let holder = priorities.iter().zip(rows).find(|(priority, _)| **priority == largest);
             self.max_priority = holder.map(|(&priority, &row)| (priority, row)).or(self.max_priority);
@@ -164,14 +158,15 @@ impl PrioritizedSampler {
     pub(crate) fn leaves_of(&self, priorities: &[f32]) -> Result<Vec<f32>> {
         let mut leaves: Vec<f32> = priorities.iter().map(|priority| priority + self.options.eps).collect();
         raise(&mut leaves, self.options.alpha);
-        // Without an early exit the loop runs in vector lanes.
-        let pairs = || priorities.iter().zip(&leaves);
-        let is_good = |(priority, leaf): (&f32, &f32)| *priority >= 0.0 && *leaf < f32::INFINITY;
-        if pairs().fold(true, |all, pair| all & is_good(pair)) {
+        let beyond = f32::INFINITY.to_bits();
+        if largest_bits(priorities) < beyond && largest_bits(&leaves) < beyond {
             return Ok(leaves);
         }
-        let index = pairs().position(|pair| !is_good(pair)).unwrap_or(0);
-        let kind = if leaves[index].is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
+        let is_good =
+            |index: &usize| (0.0..f32::INFINITY).contains(&priorities[*index]) && leaves[*index].is_finite();
+        let index = (0..leaves.len()).find(|index| !is_good(index)).unwrap_or(0);
+        let is_finite = priorities[index].is_finite() && leaves[index].is_finite();
+        let kind = if is_finite { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
         let detail = format!(
             "priority {index} must be a finite number >= 0, and its power: got {}",
             priorities[index]
@@ -280,6 +275,11 @@ fn check_exponent(name: &str, value: f32) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be a finite number >= 0: got {value}")))
+}
+
+/// The largest of the bits of `values`, whose order is theirs; infinities, NaN and numbers below 0 are above all others. 0 for none.
+fn largest_bits(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, &value| largest.max((value + 0.0).to_bits()))
 }
 
 /// Puts its power in the place of each value.
