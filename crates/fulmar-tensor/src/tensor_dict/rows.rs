@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_kernel::prefetch;
 
 use super::{Entry, TensorDict};
 use crate::element::{Element, with_element};
@@ -10,6 +11,11 @@ use crate::tensor::Tensor;
 
 /// How many rows ahead of the one that is copied memory is asked for.
 const AHEAD: usize = 2;
+/// Bytes that are copied at once, while as many of a later row are on their way. From 2 KB on, C libraries copy by one instruction
+/// that is slow where source and target lie badly to each other.
+const BLOCK: usize = 512;
+/// Of longer rows no more is asked for: the processor sees by itself how they go on.
+const FETCHED_MAX: usize = 8192;
 
 impl TensorDict {
     /// [`TensorDict::index_select`] that writes into the tensors of `out` where it is laid out like the result, and allocates
@@ -156,15 +162,19 @@ pub(crate) fn gather<T: Element>(from: &[T], inner: usize, indices: &[usize], to
     if inner == 0 {
         return;
     }
-    let line = (64 / size_of::<T>()).max(1);
+    let (line, block) = ((64 / size_of::<T>()).max(1), (BLOCK / size_of::<T>()).max(1));
+    let fetched = FETCHED_MAX / size_of::<T>();
     for (place, (row, index)) in to.chunks_exact_mut(inner).zip(indices).enumerate() {
-        if let Some(next) = indices.get(place + AHEAD) {
-            // A load whose value nobody waits for: the row is on its way while others are copied.
-            for start in (0..inner.min(4 * line)).step_by(line) {
-                std::hint::black_box(from[next * inner + start]);
+        let next = indices.get(place + AHEAD).map(|next| next * inner);
+        let blocks = row.chunks_mut(block).zip(from[index * inner..][..inner].chunks(block));
+        for (start, (to, from_block)) in (0..).step_by(block).zip(blocks) {
+            if let Some(next) = next.filter(|_| start < fetched) {
+                for at in (0..from_block.len()).step_by(line) {
+                    prefetch(from, next + start + at);
+                }
             }
+            to.copy_from_slice(from_block);
         }
-        row.copy_from_slice(&from[index * inner..][..inner]);
     }
 }
 
@@ -217,8 +227,8 @@ mod tests {
 
     #[test]
     fn rows_are_gathered_and_scattered_as_one_by_one() {
-        let from: Vec<i32> = (0..30).collect();
-        for inner in [0, 1, 3] {
+        let from: Vec<i32> = (0..3000).collect();
+        for inner in [0, 1, 3, 300] {
             let indices = [4, 5, 6, 0, 4];
             let mut to = vec![-1; indices.len() * inner];
             gather(&from, inner, &indices, &mut to);
