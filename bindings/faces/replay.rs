@@ -111,6 +111,20 @@ face! {
 }
 
 face! {
+    /// A batch that was drawn and may still have to be copied.
+    PendingBatch(replay::PendingBatch)
+    make {}
+    call {
+        /// Whether an epoch ended with it.
+        fn is_last as isLast() -> (bool) { |pending| CoreResult::Ok(pending.is_last()) }
+        /// Whether it is copied.
+        fn is_ready as isReady() -> (bool) { |pending| CoreResult::Ok(pending.is_ready()) }
+        /// The batch, copied now if it is not yet.
+        fn batch as batch() -> (ReplayBatch) { |pending| pending.batch() }
+    }
+}
+
+face! {
     /// A storage, a writer, a sampler and a sample unit.
     ReplayBuffer(SharedReplayBuffer)
     make {
@@ -121,6 +135,8 @@ face! {
         }}
     }
     call {
+        /// Where the items lie.
+        fn storage as storage() -> (Storage) { |buffer| CoreResult::Ok(buffer.storage().clone()) }
         /// How many rows can be drawn.
         fn count as count() -> (f64) {
             |buffer| {
@@ -149,6 +165,8 @@ face! {
         fn sample as sample(count: Option<f64>) -> (ReplayBatch) {
             |buffer| buffer.sample(count.map(|count| index("count", count)).transpose()?)
         }
+        /// The next batch, drawn ahead or now.
+        fn next_batch as nextBatch() -> (PendingBatch) { |buffer| buffer.next_batch() }
         /// Draws a batch into the memory of another.
         fn sample_into as sampleInto(count: Option<f64>, out: &ReplayBatch) -> (()) {
             |buffer| {
@@ -206,6 +224,10 @@ face! {
                 CoreResult::Ok(json!({ "updated": result.updated, "versionRejected": result.version_rejected }).to_string())
             }
         }
+        /// Writes whole items over rows, as new ones.
+        fn write_at as writeAt(rows: &[f64], items: &TensorDict) -> (()) {
+            items = items.share()? => |buffer| buffer.with(|buffer| buffer.write_at(&indices("index", rows)?, &items))
+        }
         /// The first items, or all.
         fn read_all as readAll(end: Option<f64>) -> (TensorDict) {
             |buffer| buffer.with(|buffer| buffer.read_all_in_order(end.map(|end| index("end", end)).transpose()?))
@@ -241,7 +263,7 @@ face! {
         /// All that must be kept to go on.
         fn state as state() -> (ReplayState) { |buffer| buffer.state() }
         /// Goes on where a state was taken.
-        fn restore as restore(state: &ReplayState) -> (()) { state = state.share()? => |buffer| buffer.with(|buffer| buffer.restore(&state)) }
+        fn restore as restore(state: &ReplayState) -> (()) { state = state.share()? => |buffer| buffer.restore(&state) }
     }
 }
 
@@ -392,16 +414,47 @@ face! {
     /// All that a buffer keeps to go on.
     ReplayState(ReplayBufferState)
     make {
-        /// The states of the parts, as JSON, and every item.
-        fn of as of(parts: String, items: &TensorDictList) {
-            Ok(ReplayBufferState { parts: options_from_json("parts", &parts)?, items: items.share()? })
-        }
+        /// The states of the parts, as JSON, every item, and the batches drawn ahead.
+        fn of as of(parts: String, items: &TensorDictList, ahead: &TensorDictList) {{
+            let parts = options_from_json("parts", &parts)?;
+            Ok(ReplayBufferState { parts, items: items.share()?, ahead: ahead.share()? })
+        }}
     }
     call {
         /// The states of the parts, as JSON.
         fn parts as parts() -> (String) { |state| CoreResult::Ok(state.parts.to_string()) }
         /// Every item.
         fn items as items() -> (TensorDictList) { |state| CoreResult::Ok(state.items.clone()) }
+        /// The batches that were drawn ahead.
+        fn ahead as ahead() -> (TensorDictList) { |state| CoreResult::Ok(state.ahead.clone()) }
+    }
+}
+
+face! {
+    /// Trajectories that were found in a ring.
+    Trajectories(Vec<replay::Trajectory>)
+    make {
+        /// By flags of their last steps, `[T, lanes]`.
+        fn of_ends as ofEnds(ends: &[f64], num_lanes: f64, is_full: bool, newest: Option<f64>) {{
+            let ends: Vec<bool> = ends.iter().map(|flag| *flag != 0.0).collect();
+            let newest = newest.map(|step| index("cursor", step)).transpose()?;
+            replay::find_trajectories(&ends, index("lanes", num_lanes)?, is_full, newest)
+        }}
+        /// By ids, `[T, lanes]`.
+        fn of_ids as ofIds(ids: &[f64], num_lanes: f64, is_full: bool, newest: Option<f64>) {{
+            let ids: Vec<i64> = ids.iter().map(|id| *id as i64).collect();
+            let (num_lanes, newest) = (index("lanes", num_lanes)?, newest.map(|step| index("cursor", step)).transpose()?);
+            replay::find_trajectories(&replay::ends_of_ids(&ids, num_lanes, is_full)?, num_lanes, is_full, newest)
+        }}
+    }
+    call {
+        /// Lane, first step, last step and length of each, one after the other.
+        fn spans as spans() -> (Float64Array) {
+            |found| {
+                let one = |one: &replay::Trajectory| [one.lane, one.start, one.stop, one.len].map(|number| number as f64);
+                CoreResult::Ok(found.iter().flat_map(one).collect::<Vec<_>>())
+            }
+        }
     }
 }
 

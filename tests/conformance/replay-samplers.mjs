@@ -64,7 +64,7 @@ const CHECKS = {
     )
   },
   prompt_group_errors: ofGroupErrors,
-  replacement_false: () => skipped('samplers that are made without replacement by an option'),
+  replacement_false: () => decided('draws without replacement have a class of their own'),
   scheduler: ofSchedule,
 }
 

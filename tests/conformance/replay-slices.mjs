@@ -2,6 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util'
 import {
+  findStartStopTraj,
   LazyTensorStorage,
   PrioritizedSliceSampler,
   ReplayBuffer,
@@ -26,10 +27,11 @@ import {
   partsOf,
   range,
   skipped,
+  tensorIn,
 } from './replay-rows.mjs'
 
 const CHECKS = {
-  find_start_stop_traj: () => skipped('a scan for trajectories'),
+  find_start_stop_traj: ofScan,
   slice_fragmented: () => skipped('slices of fragments'),
   slice_distribution: ofDistribution,
   slice_distribution_nd: ofLanes,
@@ -83,6 +85,38 @@ function fill(buffer, { len, capacity, cursor = 0, ...columns }) {
 function episode({ episode: id, len, ends = true }) {
   const dict = TensorDict.from({ episode: whole(Array(len).fill(id)) }, { batchSize: [len] })
   return dict.set(DONE, flags(range(len).map((step) => ends && step === len - 1)))
+}
+
+function ofScan({ args, ok, error }) {
+  const { at_capacity: atCapacity } = args
+  // The last of a tensor or a range was written last.
+  const { $range, $t } = args.cursor ?? {}
+  const written = $t
+    ? numbersIn(args.cursor)
+    : $range
+      ? range($range[1] - $range[0]).map((at) => $range[0] + at)
+      : undefined
+  const cursor = written ? written.at(-1) : (args.cursor ?? undefined)
+  if (written?.length === 0)
+    return error ? decided('the step that was written last is a number') : 'it must be refused'
+  const steps = Object.fromEntries(
+    ['end', 'trajectory'].flatMap((name) => (args[name] ? [[name, tensorIn(args[name])]] : [])),
+  )
+  const { value: found, error: refusal } = attempt(() =>
+    findStartStopTraj({ ...steps, atCapacity, ...given({ cursor }) }),
+  )
+  if (error) return refusal ? undefined : 'must be refused'
+  if (refusal) return refusal.message
+  const want = Object.fromEntries(ok.$dict)
+  const got = [
+    found.flatMap(({ start }) => start),
+    found.flatMap(({ stop }) => stop),
+    found.map(({ length }) => length),
+  ]
+  const expected = ['start', 'stop', 'length'].map((name) => numbersIn(want[name]))
+  return isDeepStrictEqual(got, expected)
+    ? undefined
+    : `got ${JSON.stringify(got)}, expected ${JSON.stringify(expected)}`
 }
 
 function optionsOf({ sampler }) {
@@ -214,7 +248,8 @@ function ofConstruction({ sampler, error }) {
   const isForeign = ['ends', 'trajectories', 'fragmented', 'end_keys'].some(
     (name) => sampler[name] !== undefined,
   )
-  if (!error || isForeign) return skipped('slices of static ends and of fragments')
+  if (isForeign && error) return decided('where trajectories end is what items say, in their order')
+  if (!error) return skipped('slices of static ends and of fragments')
   return attempt(() => bufferOf(new SliceSampler(optionsOf({ sampler })), 10)).error
     ? undefined
     : 'must be refused'
@@ -381,15 +416,22 @@ function flatAnchor(info, width) {
     : range(tensor.shape[0]).map((at) => values[at * 2] * width + values[at * 2 + 1])
 }
 
+/** Where slices are flagged; null there is null here. */
+function flagsIn({ truncated_key: truncatedKey, init_key: initKey }) {
+  return {
+    ...given({ truncatedKey: keyIn(truncatedKey), initKey: keyIn(initKey) }),
+    ...(truncatedKey === null && { truncatedKey }),
+    ...(initKey === null && { initKey }),
+  }
+}
+
 /** Compares each slice with one of the same rows, as which are drawn is chance. */
 function ofFlags({ sampler, storage, slice_len: sliceLen, num, ok }) {
-  if (sampler.truncated_key !== undefined || sampler.init_key !== undefined)
-    return skipped('other keys of flags')
   const { index, sample } = Object.fromEntries(ok.$dict)
   const rows = numbersIn(index.$tuple[0])
   if (rows.length !== sliceLen * num || sample.k.collector) return skipped('how long each slice is')
   const buffer = bufferOf(
-    new SliceSampler({ sliceLen, endKeys: [DONE], strictLength: sampler.strict_length }),
+    new SliceSampler({ sliceLen, endKeys: [DONE], strictLength: sampler.strict_length, ...flagsIn(sampler) }),
     storage.capacity,
   )
   const shown = given({ 'next.terminated': sample.k.next.k.terminated && storage['next.terminated'] })

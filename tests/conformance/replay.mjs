@@ -201,7 +201,8 @@ const OPS = {
     buffer.sampler.alpha = value
   },
   update_if_present: updatedIfPresent,
-  write_at: () => ({ skipped: 'writes to given rows', last: true }),
+  write_at: ({ buffer }, { index, data, error }) =>
+    failed(() => buffer.writeAt(numbersIn(index), dictIn(data)), error),
 }
 
 function written({ buffer, setup, lanes }, { op, data, ok, error, kwargs }) {

@@ -2,15 +2,19 @@
 //!
 //! The table of classes and methods is `bindings/faces/replay.rs`, the same for WebAssembly.
 
-use fulmar::replay::CheckpointerOptions;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fulmar::replay::{CheckpointerOptions, WeakReplayBuffer};
 use fulmar::store::{Durability, FsDisk};
 use napi::Env;
-use napi::bindgen_prelude::{Float64Array, FnArgs, Function, FunctionRef};
+use napi::bindgen_prelude::{AsyncTask, Float64Array, FnArgs, Function, FunctionRef};
 use napi_derive::napi;
 use send_wrapper::SendWrapper;
 
 use crate::error::{Result, guard};
 use crate::slot::Slot;
+use crate::task::{Work, task};
 use crate::tensor::{Lend, Share, Tensor, TensorDict, TensorDictList, face};
 
 include!("../../faces/replay.rs");
@@ -71,7 +75,7 @@ pub fn store_storage(shape: &[f64], options: String) -> Result<Storage> {
 pub fn dump_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: String) -> Result<()> {
     guard(|| {
         let checkpointer = options_from_json::<CheckpointerOptions>("checkpointer", &checkpointer)?.build();
-        buffer.share()?.with(|buffer| buffer.dumps(path, checkpointer.as_ref()))
+        buffer.share()?.dumps(path, checkpointer.as_ref())
     })
 }
 
@@ -80,7 +84,67 @@ pub fn dump_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: Str
 pub fn load_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: String) -> Result<()> {
     guard(|| {
         let checkpointer = options_from_json::<CheckpointerOptions>("checkpointer", &checkpointer)?.build();
-        buffer.share()?.with(|buffer| buffer.loads(path, checkpointer.as_ref()))
+        buffer.share()?.loads(path, checkpointer.as_ref())
+    })
+}
+
+/// The buffers of this process that its threads may attach to, by what names them. It keeps none of them open.
+static SHARED: Mutex<Option<HashMap<String, WeakReplayBuffer>>> = Mutex::new(None);
+
+/// Those that are open.
+fn with_shared<R>(body: impl FnOnce(&mut HashMap<String, WeakReplayBuffer>) -> R) -> R {
+    let mut shared: MutexGuard<'_, _> = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = shared.get_or_insert_default();
+    open.retain(|_, buffer| buffer.upgrade().is_some());
+    body(open)
+}
+
+/// Copies the batches that are drawn ahead, off the event loop.
+#[napi(ts_return_type = "Promise<void>")]
+pub fn copy_ahead(buffer: &ReplayBuffer) -> AsyncTask<Work<()>> {
+    let buffer = buffer.share();
+    task(move || {
+        buffer?.copy_ahead();
+        Ok(())
+    })
+}
+
+/// Copies a batch that was drawn, off the event loop.
+#[napi(ts_return_type = "Promise<void>")]
+pub fn copy_batch(pending: &PendingBatch) -> AsyncTask<Work<()>> {
+    let pending = pending.share();
+    task(move || pending?.batch().map(|_| ()))
+}
+
+/// Lets other threads attach to a buffer by `id`, or by what it was shared as before, which is returned.
+#[napi]
+pub fn share_replay_buffer(buffer: &ReplayBuffer, id: String) -> Result<String> {
+    guard(|| {
+        let buffer = buffer.share()?;
+        Ok(with_shared(|shared| {
+            let is_it =
+                |other: &WeakReplayBuffer| other.upgrade().is_some_and(|other| other.is_same(&buffer));
+            let before = shared.iter().find(|(_, other)| is_it(other)).map(|(id, _)| id.clone());
+            before.unwrap_or_else(|| {
+                shared.insert(id.clone(), buffer.downgrade());
+                id
+            })
+        }))
+    })
+}
+
+/// Another handle to the buffer that was shared as `id`.
+#[napi]
+pub fn attach_replay_buffer(id: String) -> Result<ReplayBuffer> {
+    guard(|| {
+        let buffer = with_shared(|shared| shared.get(&id).and_then(WeakReplayBuffer::upgrade));
+        let closed = || {
+            Error::new(
+                ErrorKind::Closed,
+                "token must be of a buffer that is open in this process: got another",
+            )
+        };
+        buffer.map(ReplayBuffer::from).ok_or_else(closed)
     })
 }
 
@@ -132,18 +196,34 @@ pub fn foreign_storage(
     })
 }
 
-/// A buffer whose sampler JavaScript keeps.
+/// A buffer of which JavaScript keeps the sampler, the writer, or both.
 #[napi]
-pub fn buffer_with_sampler(
+pub fn buffer_of_parts(
     env: Env,
     storage: &Storage,
     options: String,
     mailbox: &Mailbox,
+    own_sampler: bool,
+    own_writer: bool,
     #[napi(ts_arg_type = "(operation: string, numbers: Float64Array) => void")] answer: Answer<'_>,
 ) -> Result<ReplayBuffer> {
     guard(|| {
-        let sampler = replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(env, &answer)?);
+        let storage = storage.share()?;
+        let (mut sampler, mut writer): (Option<Box<dyn replay::Sampler>>, Option<Box<dyn replay::Writer>>) =
+            (None, None);
+        if own_sampler {
+            sampler =
+                Some(Box::new(replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(env, &answer)?)));
+        }
+        if own_writer {
+            let time = storage.shape().first().copied().unwrap_or_default();
+            writer = Some(Box::new(replay::ForeignWriter::new(
+                time,
+                mailbox.share()?,
+                Callee::boxed(env, &answer)?,
+            )?));
+        }
         let options = options_from_json("options", &options)?;
-        Ok(SharedReplayBuffer::with_sampler(storage.share()?, Box::new(sampler), options)?.into())
+        Ok(SharedReplayBuffer::with_parts(storage, sampler, writer, options)?.into())
     })
 }

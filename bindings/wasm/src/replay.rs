@@ -46,17 +46,28 @@ pub fn foreign_storage(capacity: f64, mailbox: &Mailbox, answer: js_sys::Functio
     })
 }
 
-/// A buffer whose sampler JavaScript keeps.
-#[wasm_bindgen(js_name = bufferWithSampler)]
-pub fn buffer_with_sampler(
+/// A buffer of which JavaScript keeps the sampler, the writer, or both.
+#[wasm_bindgen(js_name = bufferOfParts)]
+pub fn buffer_of_parts(
     storage: &Storage,
     options: &str,
     mailbox: &Mailbox,
+    own_sampler: bool,
+    own_writer: bool,
     answer: js_sys::Function,
 ) -> Result<ReplayBuffer> {
     guard(|| {
-        let sampler = replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer));
+        let storage = storage.share()?;
+        let (mut sampler, mut writer): (Option<Box<dyn replay::Sampler>>, Option<Box<dyn replay::Writer>>) =
+            (None, None);
+        if own_sampler {
+            sampler = Some(Box::new(replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer.clone()))));
+        }
+        if own_writer {
+            let time = storage.shape().first().copied().unwrap_or_default();
+            writer = Some(Box::new(replay::ForeignWriter::new(time, mailbox.share()?, Callee::boxed(answer.clone()))?));
+        }
         let options = options_from_json("options", options)?;
-        Ok(SharedReplayBuffer::with_sampler(storage.share()?, Box::new(sampler), options)?.into())
+        Ok(SharedReplayBuffer::with_parts(storage, sampler, writer, options)?.into())
     })
 }

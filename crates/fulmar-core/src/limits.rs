@@ -106,6 +106,12 @@ pub const REPLAY_ROWS_MAX: usize = 1 << 30;
 /// Most rows that one call draws from a replay buffer.
 pub const REPLAY_SAMPLE_ROWS_MAX: usize = 1 << 24;
 
+/// Most weights of staleness that a sampler is told.
+pub const REPLAY_STALENESS_WEIGHTS_MAX: usize = 1 << 16;
+
+/// Most batches that a replay buffer draws ahead.
+pub const REPLAY_PREFETCH_MAX: usize = 1 << 10;
+
 /// Most bytes that a storage of a replay buffer allocates at its first write, unless it is told another number.
 pub const REPLAY_STORAGE_BYTES_MAX: u64 = 1 << 38;
 

@@ -18,7 +18,7 @@ use crate::sampler::{Sampled, Sampler};
 use crate::unit::SampleUnit;
 use crate::writer::Writer;
 
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod conditional;
 mod edit;
 mod options;
@@ -154,7 +154,13 @@ impl ReplayBuffer {
     pub fn stats(&self) -> ReplayBufferStats {
         let (size, capacity) = (self.storage.len(), self.storage.capacity());
         let utilization = size as f64 / capacity as f64;
-        ReplayBufferStats { size, capacity, write_count: self.writer.write_count(), utilization }
+        ReplayBufferStats {
+            size,
+            capacity,
+            write_count: self.writer.write_count(),
+            utilization,
+            prefetch_queue_size: 0,
+        }
     }
 
     /// Writes one item without a batch dimension; the row it took, or `None` if it is not kept.
@@ -279,7 +285,7 @@ impl ReplayBuffer {
             return Ok(());
         }
         self.storage.read_into(&sampled.rows, &mut out.items)?;
-        out.info = self.with_generations(&sampled.rows, sampled.info)?;
+        out.info = sampled.info;
         out.rows = sampled.rows;
         Ok(())
     }
@@ -289,7 +295,7 @@ impl ReplayBuffer {
     /// # Errors
     /// `OutOfRange` if a row holds no item.
     pub fn batch_of(&self, rows: &[usize]) -> Result<Batch> {
-        self.batch(self.unit.expand(Sampled::plain(rows.to_vec())?)?)
+        self.batch(self.expand(Sampled::plain(rows.to_vec())?)?)
     }
 
     /// Whether the last draw ended an epoch.
@@ -392,14 +398,24 @@ impl ReplayBuffer {
             Ok(all) => vec![all],
             Err(_) => (0..self.storage.len()).map(|row| self.storage.get(&[row])).collect::<Result<_>>()?,
         };
-        Ok(ReplayBufferState { parts, items })
+        Ok(ReplayBufferState { parts, items, ahead: Vec::new() })
     }
 
     /// Goes on where `state` was taken, of a buffer of the same parts.
     ///
     /// # Errors
-    /// `Corrupt`, `Malformed` or `Incompatible` if the state is not of such a buffer; those of [`Storage::set`].
+    /// `Corrupt`, `Malformed` or `Incompatible` if the state is not of such a buffer, or holds batches that were drawn ahead, which
+    /// only a [`SharedReplayBuffer`](crate::SharedReplayBuffer) gives; those of [`Storage::set`].
     pub fn restore(&mut self, state: &ReplayBufferState) -> Result<()> {
+        if !state.ahead.is_empty() {
+            let detail = format!("state must hold no batch drawn ahead: got {}", state.ahead.len());
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        self.restore_rest(state)
+    }
+
+    /// [`ReplayBuffer::restore`] of all but the batches drawn ahead.
+    pub(crate) fn restore_rest(&mut self, state: &ReplayBufferState) -> Result<()> {
         let count: usize = state.items.iter().map(count_of).sum();
         if state.parts["len"] != count {
             let detail =
@@ -437,7 +453,14 @@ impl ReplayBuffer {
         };
         self.catch_up()?;
         let sampled = self.sampler.sample(self.storage.len(), count)?;
-        self.unit.expand(sampled)
+        self.expand(sampled)
+    }
+
+    /// The rows that are read for those drawn, and what is said of them; as of now, so that a generation is never newer than its item.
+    fn expand(&self, sampled: Sampled) -> Result<Sampled> {
+        let mut sampled = self.unit.expand(sampled)?;
+        sampled.info = self.with_generations(&sampled.rows, sampled.info)?;
+        Ok(sampled)
     }
 
     fn batch(&self, sampled: Sampled) -> Result<Batch> {
@@ -446,7 +469,7 @@ impl ReplayBuffer {
 
     /// The batch of `items`, those in the rows of `sampled`.
     pub(crate) fn finish(&self, mut items: TensorDict, sampled: Sampled) -> Result<Batch> {
-        let info = self.with_generations(&sampled.rows, sampled.info)?;
+        let info = sampled.info;
         if !sampled.slice_lens.is_empty() {
             self.flag_slices(&mut items, &sampled.slice_lens)?;
         }

@@ -4,11 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulmar_core::{Error, ErrorKind, Result, index_from_f64};
 use fulmar_tensor::TensorDict;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::read::count_of;
 use crate::row::{checked_capacity, checked_draw};
 use crate::storage::{Storage, check_count, check_written, grown_len};
-use crate::{Sampled, Sampler};
+use crate::writer::{check_capacity, from_state};
+use crate::{Sampled, Sampler, WritePlan, Writer};
 
 /// The other side: does an operation whose data lies in a [`Mailbox`], and leaves its answer there.
 pub trait Callee: Send + Sync {
@@ -153,7 +155,7 @@ impl Storage for ForeignStorage {
     }
 }
 
-/// A sampler on the other side: `extend` (rows; items in the mailbox), `sample` (number of rows, count; leaves rows there, and info
+/// A sampler on the other side: `check` and `extend` (rows; items in the mailbox), `ranOut` (leaves 1 or 0 there), `sample` (number of rows, count; leaves rows there, and info
 /// as items), `updatePriority` (rows, then priorities), `clear`, `state` and `restore` (JSON as text).
 ///
 /// # Examples
@@ -194,6 +196,16 @@ impl std::fmt::Debug for ForeignSampler {
 }
 
 impl Sampler for ForeignSampler {
+    fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
+        self.mailbox.put_items(items.clone());
+        self.callee.call("check", &numbers(rows))
+    }
+
+    fn ran_out(&self) -> bool {
+        // One that fails to say has not.
+        self.callee.call("ranOut", &[]).is_ok() && self.mailbox.take_numbers() == [1.0]
+    }
+
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         self.mailbox.put_items(items.clone());
         self.callee.call("extend", &numbers(rows))
@@ -231,16 +243,166 @@ impl Sampler for ForeignSampler {
     }
 
     fn state(&self) -> Result<Value> {
-        self.callee.call("state", &[])?;
-        let text = self.mailbox.take_text().unwrap_or_else(|| "null".to_owned());
-        serde_json::from_str(&text)
-            .map_err(|error| Error::new(ErrorKind::UserCode, format!("state must be JSON: got {error}")))
+        asked_state(&self.mailbox, &*self.callee, "state")
     }
 
     fn restore(&mut self, state: &Value) -> Result<()> {
         self.mailbox.put_text(state.to_string());
         self.callee.call("restore", &[])
     }
+}
+
+/// A writer on the other side: `plan` (capacity, then rows to reuse; items in the mailbox; leaves the row of each item there, -1 for one
+/// that is not kept), `commit` (the rows that were planned), `clear`, `state` and `restore` (JSON as text), each named `writer.plan` and
+/// so on, as a sampler may stand behind the same function. What was written is counted here.
+///
+/// # Examples
+/// ```
+/// use fulmar_core::Result;
+/// use fulmar_replay::{Callee, ForeignWriter, Mailbox, Writer};
+/// use fulmar_tensor::TensorDict;
+/// struct First(Mailbox);
+/// impl Callee for First {
+///     fn call(&self, operation: &str, _numbers: &[f64]) -> Result<()> {
+///         if operation == "writer.plan" {
+///             self.0.put_numbers(vec![0.0, -1.0]);
+///         }
+///         Ok(())
+///     }
+/// }
+/// let mailbox = Mailbox::default();
+/// let writer = ForeignWriter::new(4, mailbox.clone(), Box::new(First(mailbox)))?;
+/// assert_eq!(writer.plan(&TensorDict::new(&[2])?, &[])?.rows, [Some(0), None]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub struct ForeignWriter {
+    capacity: usize,
+    cursor: usize,
+    write_count: u64,
+    /// What the last plan gave, for its commit: asked again, the other side might say something else.
+    planned: Mutex<Option<WritePlan>>,
+    mailbox: Mailbox,
+    callee: Box<dyn Callee>,
+}
+
+impl ForeignWriter {
+    /// A writer behind `callee`, of a storage of `capacity` rows.
+    ///
+    /// # Errors
+    /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
+    pub fn new(capacity: usize, mailbox: Mailbox, callee: Box<dyn Callee>) -> Result<Self> {
+        let capacity = checked_capacity(capacity)?;
+        Ok(Self { capacity, cursor: 0, write_count: 0, planned: Mutex::default(), mailbox, callee })
+    }
+
+    fn planned(&self) -> MutexGuard<'_, Option<WritePlan>> {
+        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The row that a number stands for, nothing for -1.
+    fn row(&self, row: f64) -> Result<Option<usize>> {
+        if row == -1.0 {
+            return Ok(None);
+        }
+        let row = index_from_f64("row", row).and_then(|row| crate::row::checked_row(row, self.capacity));
+        row.map(Some).map_err(|error| Error::new(ErrorKind::UserCode, error.detail()).at("what plan gives"))
+    }
+}
+
+impl std::fmt::Debug for ForeignWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ForeignWriter").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl Writer for ForeignWriter {
+    fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<WritePlan> {
+        let count = count_of(items);
+        if count == 0 {
+            return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+        }
+        let _ = self.mailbox.take_numbers();
+        self.mailbox.put_items(items.clone());
+        let about = [&[self.capacity], freed].concat();
+        self.callee.call("writer.plan", &numbers(&about))?;
+        let given = self.mailbox.take_numbers();
+        if given.len() != count {
+            let detail = format!("what plan gives must be one row an item, {count}: got {}", given.len());
+            return Err(Error::new(ErrorKind::UserCode, detail));
+        }
+        let rows = given.into_iter().map(|row| self.row(row)).collect::<Result<Vec<_>>>()?;
+        let kept = rows.iter().flatten().count() as u64;
+        let cursor = rows.iter().flatten().next_back().map_or(self.cursor, |row| (row + 1) % self.capacity);
+        let plan = WritePlan { rows, cursor, write_count: self.write_count + kept };
+        *self.planned() = Some(plan.clone());
+        Ok(plan)
+    }
+
+    fn commit(&mut self, _: &TensorDict, _: &[usize]) -> Result<()> {
+        let Some(plan) = self.planned().take() else {
+            return Err(Error::new(ErrorKind::Empty, "a write must be planned before it is done: got none"));
+        };
+        (self.cursor, self.write_count) = (plan.cursor, plan.write_count);
+        let rows: Vec<f64> = plan.rows.iter().map(|row| row.map_or(-1.0, |row| row as f64)).collect();
+        self.callee.call("writer.commit", &rows)
+    }
+
+    fn write_at(&mut self, _: &[usize], _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    fn write_count(&self) -> u64 {
+        self.write_count
+    }
+
+    fn resume(
+        &mut self,
+        _: usize,
+        (cursor, write_count): (usize, u64),
+        _: &dyn Fn() -> Result<TensorDict>,
+    ) -> Result<()> {
+        (self.cursor, self.write_count) = (cursor % self.capacity, write_count);
+        Ok(())
+    }
+
+    fn clear(&mut self, keeps_count: bool) {
+        // As with a storage: its rows are empty whatever it says.
+        let _ = self.callee.call("writer.clear", &[]);
+        self.cursor = 0;
+        if !keeps_count {
+            self.write_count = 0;
+        }
+    }
+
+    fn state(&self) -> Result<Value> {
+        let own = asked_state(&self.mailbox, &*self.callee, "writer.state")?;
+        Ok(
+            json!({ "capacity": self.capacity, "cursor": self.cursor, "writeCount": self.write_count, "own": own }),
+        )
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<()> {
+        check_capacity(self.capacity, from_state("capacity", &state["capacity"])?)?;
+        let cursor: usize = from_state("cursor", &state["cursor"])?;
+        let write_count = from_state("writeCount", &state["writeCount"])?;
+        crate::row::checked_row(cursor, self.capacity)?;
+        self.mailbox.put_text(state["own"].to_string());
+        self.callee.call("writer.restore", &[])?;
+        (self.cursor, self.write_count) = (cursor, write_count);
+        Ok(())
+    }
+}
+
+/// What the other side says when it is asked for its state.
+fn asked_state(mailbox: &Mailbox, callee: &dyn Callee, operation: &str) -> Result<Value> {
+    callee.call(operation, &[])?;
+    let text = mailbox.take_text().unwrap_or_else(|| "null".to_owned());
+    serde_json::from_str(&text)
+        .map_err(|error| Error::new(ErrorKind::UserCode, format!("state must be JSON: got {error}")))
 }
 
 fn numbers(rows: &[usize]) -> Vec<f64> {
@@ -285,6 +447,27 @@ mod tests {
             self.0.put_numbers(self.1.clone());
             Ok(())
         }
+    }
+
+    #[test]
+    fn wrong_plans_are_refused_and_planned_rows_are_committed() {
+        let items = TensorDict::new(&[2]).unwrap();
+        let writer = |answer: Vec<f64>| {
+            let mailbox = Mailbox::default();
+            ForeignWriter::new(3, mailbox.clone(), Box::new(Answers(mailbox, answer))).unwrap()
+        };
+        for answer in
+            [vec![], vec![0.0], vec![0.0, 3.0], vec![0.0, -2.0], vec![0.0, f64::NAN], vec![0.5, 1.0]]
+        {
+            let error = writer(answer.clone()).plan(&items, &[]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UserCode, "{answer:?}");
+        }
+        let mut writer = writer(vec![2.0, -1.0]);
+        assert_eq!(writer.plan(&TensorDict::new(&[0]).unwrap(), &[]).unwrap_err().kind(), ErrorKind::Empty);
+        assert_eq!(writer.plan(&items, &[]).unwrap().rows, [Some(2), None]);
+        writer.commit(&items, &[]).unwrap();
+        assert_eq!((writer.cursor(), writer.write_count()), (0, 1));
+        assert_eq!(writer.commit(&items, &[]).unwrap_err().kind(), ErrorKind::Empty);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! # Ok::<(), fulmar_core::Error>(())
 //! ```
 
+mod ahead;
 mod buffer;
 mod check;
 mod checkpoint;
@@ -37,6 +38,7 @@ mod trajectory;
 mod unit;
 mod writer;
 
+pub use ahead::PendingBatch;
 pub use buffer::{
     Batch, ConditionalUpdate, ConditionalUpdateResult, ReplayBuffer, ReplayBufferOptions, ReplayBufferState,
     ReplayBufferStats,
@@ -50,7 +52,7 @@ pub use checkpoint::ted::{FlatStorageCheckpointer, H5StorageCheckpointer, Nested
 pub use checkpoint::tensor::TensorStorageCheckpointer;
 pub use checkpoint::{StorageCheckpointer, StoredRows};
 pub use ensemble::{EnsembleBatch, EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing};
-pub use foreign::{Callee, ForeignSampler, ForeignStorage, Mailbox};
+pub use foreign::{Callee, ForeignSampler, ForeignStorage, ForeignWriter, Mailbox};
 pub use hindsight::{Hindsight, HindsightOptions, HindsightReplayBuffer, HindsightStrategy, RewardFunction};
 pub use priority_tree::{PriorityTree, PriorityTreeState};
 pub use query::{Comparand, Comparison, TrajectoryPredicate, TrajectoryReduction, TrajectoryValue};
@@ -78,7 +80,7 @@ pub use sampler::without_replacement::{
 pub use sampler::{Sampled, Sampler, SamplerOptions};
 pub use schedule::{LambdaScheduler, ParameterScheduler, Schedule};
 pub use sequence::{EpisodeBoundary, SequenceOptions, Sequences};
-pub use shared::SharedReplayBuffer;
+pub use shared::{SharedReplayBuffer, WeakReplayBuffer};
 pub use storage::Storage;
 pub use storage::compressed_list::CompressedListStorage;
 pub use storage::durable::{DurableStorage, DurableStorageOptions};

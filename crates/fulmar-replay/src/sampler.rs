@@ -205,6 +205,9 @@ pub enum SamplerOptions {
         /// How many versions a row may be behind; absent for any number.
         #[serde(default)]
         max_staleness: Option<u64>,
+        /// The weight of each staleness from 0, the last for all beyond; none for `1 / (1 + staleness)`.
+        #[serde(default)]
+        weights: Vec<f64>,
         /// Where the version of an item is. `"policy_version"`.
         #[serde(default = "version_key")]
         version_key: Key,
@@ -277,9 +280,9 @@ impl SamplerOptions {
             Self::StreamingSlice { slice_len, trajectories } => Box::new(
                 streaming_slice::StreamingSliceSampler::new(capacity, *slice_len, trajectories.clone())?,
             ),
-            Self::StalenessAware { max_staleness, version_key } => {
-                Box::new(keyed::VersionSampler::new(*max_staleness, version_key.clone(), seed))
-            }
+            Self::StalenessAware { max_staleness, weights, version_key } => Box::new(
+                keyed::VersionSampler::new(*max_staleness, weights.clone(), version_key.clone(), seed)?,
+            ),
             Self::PromptGroup { groups, group_key, reward_key } => {
                 Box::new(keyed::GroupSampler::new(*groups, group_key.clone(), reward_key.clone(), seed)?)
             }

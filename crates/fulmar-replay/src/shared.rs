@@ -9,14 +9,19 @@
 //! wait for each other only while rows are chosen. A row is copied whole or not at all, so none is torn; one that is written
 //! again between choice and copy is read as it is then.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fulmar_core::{ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
 
+use crate::ahead::{Drawn, PendingBatch, check_prefetch};
+use crate::buffer::checkpoint::load_ahead;
+use crate::checkpoint::StorageCheckpointer;
 use crate::{
     Batch, ReplayBuffer, ReplayBufferOptions, ReplayBufferState, ReplayBufferStats, Sampler, SharedStorage,
-    Storage,
+    Storage, Writer,
 };
 
 /// How often a draw begins anew because the buffer was emptied in its middle, before it holds the others up.
@@ -40,8 +45,38 @@ const REDRAWS_MAX: usize = 16;
 /// ```
 #[derive(Debug, Clone)]
 pub struct SharedReplayBuffer {
-    parts: Arc<Mutex<ReplayBuffer>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    parts: Mutex<ReplayBuffer>,
     storage: SharedStorage,
+    /// Batches that were drawn and not asked for yet. Locked behind `parts`, before `storage`.
+    ahead: Mutex<VecDeque<Arc<Drawn>>>,
+}
+
+/// Leads to a [`SharedReplayBuffer`] while a handle to it is open, and keeps none open.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{ListStorage, SharedReplayBuffer};
+/// let buffer = SharedReplayBuffer::new(Box::new(ListStorage::new(4)?), Default::default())?;
+/// let weak = buffer.downgrade();
+/// assert!(weak.upgrade().is_some_and(|other| other.is_same(&buffer)));
+/// drop(buffer);
+/// assert!(weak.upgrade().is_none());
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct WeakReplayBuffer(Weak<Inner>);
+
+impl WeakReplayBuffer {
+    /// A handle to the buffer; none if all were dropped.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<SharedReplayBuffer> {
+        Some(SharedReplayBuffer { inner: self.0.upgrade()? })
+    }
 }
 
 impl SharedReplayBuffer {
@@ -58,23 +93,50 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::new`].
     pub fn over(storage: SharedStorage, options: ReplayBufferOptions) -> Result<Self> {
+        check_prefetch(&options)?;
         let buffer = ReplayBuffer::new(Box::new(storage.clone()), options)?;
-        Ok(Self { parts: Arc::new(Mutex::new(buffer)), storage })
+        Ok(Self::around(buffer, storage))
     }
 
-    /// The first handle to a buffer that draws by `sampler`, whatever `options` say of it.
+    /// The first handle to a buffer that draws by `sampler` and writes by `writer`, whatever `options` say of those that are given.
     ///
     /// # Errors
     /// Those of [`ReplayBuffer::new`].
-    pub fn with_sampler(
+    pub fn with_parts(
         storage: SharedStorage,
-        sampler: Box<dyn Sampler>,
+        sampler: Option<Box<dyn Sampler>>,
+        writer: Option<Box<dyn Writer>>,
         options: ReplayBufferOptions,
     ) -> Result<Self> {
+        check_prefetch(&options)?;
         let unit = options.unit.build(storage.shape())?;
-        let writer = options.writer.build(storage.shape().first().copied().unwrap_or_default())?;
+        let time = storage.shape().first().copied().unwrap_or_default();
+        let writer = writer.map_or_else(|| options.writer.build(time), Ok)?;
+        let sampler = sampler.map_or_else(|| options.sampler.build(storage.shape(), options.seed), Ok)?;
         let buffer = ReplayBuffer::of_parts(Box::new(storage.clone()), sampler, writer, unit, options)?;
-        Ok(Self { parts: Arc::new(Mutex::new(buffer)), storage })
+        Ok(Self::around(buffer, storage))
+    }
+
+    fn around(buffer: ReplayBuffer, storage: SharedStorage) -> Self {
+        Self { inner: Arc::new(Inner { parts: Mutex::new(buffer), storage, ahead: Mutex::default() }) }
+    }
+
+    /// What finds the buffer again and does not keep it.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakReplayBuffer {
+        WeakReplayBuffer(Arc::downgrade(&self.inner))
+    }
+
+    /// Whether both are handles to one buffer.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Where the items lie.
+    #[must_use]
+    pub fn storage(&self) -> &SharedStorage {
+        &self.inner.storage
     }
 
     /// Writes items, as [`ReplayBuffer::extend`].
@@ -92,7 +154,8 @@ impl SharedReplayBuffer {
     pub fn sample(&self, count: Option<usize>) -> Result<Batch> {
         for _ in 0..REDRAWS_MAX {
             let sampled = self.parts().draw(count)?;
-            match self.storage.get(&sampled.rows).and_then(|items| self.parts().finish(items, sampled)) {
+            match self.inner.storage.get(&sampled.rows).and_then(|items| self.parts().finish(items, sampled))
+            {
                 // Emptied after the choice; the next draw finds what there is now.
                 Err(error) if error.kind() == ErrorKind::OutOfRange => {}
                 drawn => return drawn,
@@ -100,6 +163,66 @@ impl SharedReplayBuffer {
         }
         // Nobody empties it while the parts are held.
         self.parts().sample(count)
+    }
+
+    /// The next batch of the batch size of the options: the oldest of those drawn ahead, or one that is drawn now. Then as many are
+    /// drawn ahead as the options say, none of them behind the end of an epoch; what cannot be drawn is left for the next call to refuse.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::sample`] if none was drawn ahead.
+    pub fn next_batch(&self) -> Result<PendingBatch> {
+        let mut parts = self.parts();
+        let mut ahead = self.ahead();
+        let next = match ahead.pop_front() {
+            Some(drawn) => drawn,
+            None => self.draw(&mut parts)?,
+        };
+        while ahead.len() < parts.options().prefetch && !ahead.back().unwrap_or(&next).is_last {
+            let Ok(drawn) = self.draw(&mut parts) else { break };
+            ahead.push_back(drawn);
+        }
+        Ok(PendingBatch::new(self.clone(), next))
+    }
+
+    /// Copies the batches that are drawn ahead. Work for a thread that has nothing else to do.
+    pub fn copy_ahead(&self) {
+        let ahead: Vec<_> = self.ahead().iter().cloned().collect();
+        for drawn in ahead {
+            // Who asks for the batch hears of an error.
+            let _ = self.inner.storage.copied(&drawn.items);
+        }
+    }
+
+    fn draw(&self, parts: &mut ReplayBuffer) -> Result<Arc<Drawn>> {
+        for _ in 0..REDRAWS_MAX {
+            let sampled = parts.draw(None)?;
+            // Another buffer of the storage may have emptied it after the choice.
+            let Ok(items) = self.inner.storage.pending(&sampled.rows) else { continue };
+            let is_last = parts.ran_out() || parts.is_empty();
+            return Ok(Arc::new(Drawn { sampled, items, is_last }));
+        }
+        let detail =
+            format!("rows must stay until they are copied, in {REDRAWS_MAX} draws: got emptied ones");
+        Err(Error::new(ErrorKind::Empty, detail))
+    }
+
+    pub(crate) fn batch_of_drawn(&self, drawn: &Drawn) -> Result<Batch> {
+        let items = self.inner.storage.copied(&drawn.items)?;
+        self.parts().finish(items, drawn.sampled.clone())
+    }
+
+    /// What a state keeps of the batches that were drawn ahead.
+    fn ahead_dicts(&self, parts: &ReplayBuffer) -> Result<Vec<TensorDict>> {
+        let kept = |drawn: &Arc<Drawn>| {
+            let items = self.inner.storage.copied(&drawn.items)?;
+            drawn.to_dict(parts.finish(items, drawn.sampled.clone())?)
+        };
+        self.ahead().iter().map(kept).collect()
+    }
+
+    fn ahead_of(&self, dicts: &[TensorDict]) -> Result<VecDeque<Arc<Drawn>>> {
+        let capacity = self.inner.storage.capacity();
+        dicts.iter().map(|dict| Drawn::from_dict(dict, capacity).map(Arc::new)).collect()
     }
 
     /// Sets priorities, as [`ReplayBuffer::update_priority`].
@@ -110,9 +233,11 @@ impl SharedReplayBuffer {
         self.parts().update_priority(rows, priorities)
     }
 
-    /// Empties the buffer; what was written stays counted if `keeps_count`.
+    /// Empties the buffer, and drops what was drawn ahead; what was written stays counted if `keeps_count`.
     pub fn clear(&self, keeps_count: bool) {
-        self.parts().clear(keeps_count);
+        let mut parts = self.parts();
+        parts.clear(keeps_count);
+        self.ahead().clear();
     }
 
     /// How many rows can be drawn.
@@ -130,7 +255,8 @@ impl SharedReplayBuffer {
     /// Figures.
     #[must_use]
     pub fn stats(&self) -> ReplayBufferStats {
-        self.parts().stats()
+        let parts = self.parts();
+        ReplayBufferStats { prefetch_queue_size: self.ahead().len(), ..parts.stats() }
     }
 
     /// All that must be kept to go on as if never stopped. Holds all others up.
@@ -138,7 +264,42 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::state`].
     pub fn state(&self) -> Result<ReplayBufferState> {
-        self.parts().state()
+        let parts = self.parts();
+        Ok(ReplayBufferState { ahead: self.ahead_dicts(&parts)?, ..parts.state()? })
+    }
+
+    /// Goes on where `state` was taken, with the batches that were drawn ahead then.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::restore`]; `Corrupt` if a batch that was drawn ahead is none of such a buffer.
+    pub fn restore(&self, state: &ReplayBufferState) -> Result<()> {
+        let ahead = self.ahead_of(&state.ahead)?;
+        let mut parts = self.parts();
+        parts.restore_rest(state)?;
+        *self.ahead() = ahead;
+        Ok(())
+    }
+
+    /// Writes a folder, as [`ReplayBuffer::dumps`], with the batches that are drawn ahead.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::dumps`].
+    pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
+        let parts = self.parts();
+        parts.dumps_with(path.as_ref(), checkpointer, &self.ahead_dicts(&parts)?)
+    }
+
+    /// Goes on where a folder was written, as [`ReplayBuffer::loads`], with the batches that were drawn ahead then.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::loads`] and [`SharedReplayBuffer::restore`].
+    pub fn loads(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
+        let path = path.as_ref();
+        let ahead = self.ahead_of(&load_ahead(path)?).map_err(|error| error.at(path.display()))?;
+        let mut parts = self.parts();
+        parts.loads(path, checkpointer)?;
+        *self.ahead() = ahead;
+        Ok(())
     }
 
     /// Does `to` to the buffer while nobody else does anything.
@@ -146,8 +307,12 @@ impl SharedReplayBuffer {
         to(&mut self.parts())
     }
 
+    fn ahead(&self) -> MutexGuard<'_, VecDeque<Arc<Drawn>>> {
+        self.inner.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn parts(&self) -> MutexGuard<'_, ReplayBuffer> {
         // A thread that panicked left the parts as its last whole step did.
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

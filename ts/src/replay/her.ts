@@ -52,6 +52,8 @@ export interface HERReplayBufferOptions extends ReplayBufferOptions, TrajectoryO
  * ```
  */
 export class HERReplayBuffer extends ReplayBuffer {
+  /** @internal */
+  static override readonly kind: string | undefined = undefined
   readonly #hindsight: Handle<RawHindsight>
   readonly #rewardFn: (rows: TensorDict) => Tensor
 
@@ -76,9 +78,10 @@ export class HERReplayBuffer extends ReplayBuffer {
     this.#rewardFn = rewardFn
   }
 
-  override extend(items: TensorDict): number[] {
+  /** @internal */
+  protected override write(items: TensorDict, prioritized: boolean): number[] {
     this.#hindsight.call((hindsight) => withRawDict(items, (dict) => hindsight.check(dict)))
-    const rows = super.extend(items)
+    const rows = super.write(items, prioritized)
     this.#hindsight.call((hindsight) => withRawDict(items, (dict) => hindsight.extend(indices(rows), dict)))
     return rows
   }

@@ -19,6 +19,11 @@ export {
   ReplayBufferEnsemble,
   type ReplayBufferEnsembleOptions,
 } from './ensemble.js'
+export {
+  type FindStartStopTrajOptions,
+  findStartStopTraj,
+  type TrajectorySpan,
+} from './find-start-stop-traj.js'
 export { HERReplayBuffer, type HERReplayBufferOptions } from './her.js'
 export {
   PrioritizedReplayBuffer,
@@ -35,6 +40,8 @@ export {
 } from './query.js'
 export { RateLimiter, type RateLimiterOptions, type WaitOptions } from './rate-limiter.js'
 export {
+  type AttachOptions,
+  type BatchesOptions,
   type BufferKind,
   type BufferTransform,
   type ConditionalUpdate,
@@ -44,6 +51,7 @@ export {
   type ReplayBufferOptions,
   type ReplayBufferState,
   type ReplayBufferStats,
+  type ReplayBufferToken,
 } from './replay-buffer.js'
 export {
   SampleUnit,
@@ -108,4 +116,5 @@ export {
   TensorDictMaxValueWriter,
   TensorDictRoundRobinWriter,
   Writer,
+  type WriterSource,
 } from './writer.js'

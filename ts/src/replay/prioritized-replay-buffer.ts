@@ -1,6 +1,12 @@
 /** Buffers with a prioritised sampler. */
 
-import { ReplayBuffer, type ReplayBufferOptions } from './replay-buffer.js'
+import {
+  type AttachOptions,
+  attachBuffer,
+  ReplayBuffer,
+  type ReplayBufferOptions,
+  type ReplayBufferToken,
+} from './replay-buffer.js'
 import { PrioritizedSampler, type PrioritizedSamplerOptions } from './sampler.js'
 import { TensorDictReplayBuffer, type TensorDictReplayBufferOptions } from './tensor-dict-replay-buffer.js'
 
@@ -23,9 +29,15 @@ export interface PrioritizedReplayBufferOptions
  * ```
  */
 export class PrioritizedReplayBuffer extends ReplayBuffer {
+  /** @internal */
+  static override readonly kind: string | undefined = 'PrioritizedReplayBuffer'
   constructor(options: PrioritizedReplayBufferOptions = {}) {
     const [priorities, rest] = prioritiesOf(options)
     super({ ...rest, sampler: new PrioritizedSampler(priorities) })
+  }
+
+  static override attach(token: ReplayBufferToken, options: AttachOptions = {}): PrioritizedReplayBuffer {
+    return attachBuffer(PrioritizedReplayBuffer, token, options)
   }
 }
 
@@ -48,9 +60,18 @@ export interface TensorDictPrioritizedReplayBufferOptions
  * ```
  */
 export class TensorDictPrioritizedReplayBuffer extends TensorDictReplayBuffer {
+  /** @internal */
+  static override readonly kind: string | undefined = 'TensorDictPrioritizedReplayBuffer'
   constructor(options: TensorDictPrioritizedReplayBufferOptions = {}) {
     const [priorities, rest] = prioritiesOf(options)
     super({ ...rest, sampler: new PrioritizedSampler(priorities) })
+  }
+
+  static override attach(
+    token: ReplayBufferToken,
+    options: AttachOptions = {},
+  ): TensorDictPrioritizedReplayBuffer {
+    return attachBuffer(TensorDictPrioritizedReplayBuffer, token, options)
   }
 }
 

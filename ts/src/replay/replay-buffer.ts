@@ -1,7 +1,14 @@
 /** Buffers that keep items and draw batches of them. */
 
-import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
-import { type RawReplayBatch, type RawReplayBuffer, type RawReplayState, raw } from '../native/index.js'
+import { call, callAsync, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import {
+  type RawPendingBatch,
+  type RawReplayBatch,
+  type RawReplayBuffer,
+  type RawReplayState,
+  type RawReplayThreads,
+  raw,
+} from '../native/index.js'
 import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
 import {
@@ -19,15 +26,18 @@ import type { TrajectoryPredicate } from './query.js'
 import { type SampleUnit, unitOptions } from './sample-unit.js'
 import {
   attachSampler,
+  isSourceSampler,
   RandomSampler,
   type Sampler,
-  samplerAnswer,
+  samplerAnswers,
+  samplerAround,
+  samplerFlags,
   samplerOptions,
   type TrajectoryOptions,
   trajectoriesOf,
 } from './sampler.js'
-import { ListStorage, type Storage, withRawStorage } from './storage.js'
-import { type Writer, writerOptions } from './writer.js'
+import { isSourceStorage, ListStorage, type Storage, storageAround, withRawStorage } from './storage.js'
+import { type Writer, writerAnswers, writerOptions } from './writer.js'
 
 /** What changes items on their way into a buffer, or batches on their way out. */
 export interface BufferTransform {
@@ -35,6 +45,10 @@ export interface BufferTransform {
   forward?(batch: TensorDict): TensorDict
   /** What items become before they are written; `undefined`: none is. */
   inverse?(items: TensorDict): TensorDict | undefined
+  /** What was held back of items, now that nothing more comes; `undefined`: nothing was. */
+  flush?(): TensorDict | undefined
+  /** Forgets what was held back, as the buffer is emptied. */
+  clear?(): void
 }
 
 /** Options of {@link ReplayBuffer}. */
@@ -49,6 +63,8 @@ export interface ReplayBufferOptions {
   readonly sampleUnit?: SampleUnit
   /** Rows of a batch where none are asked for, from 1. @default none */
   readonly batchSize?: number
+  /** How many batches {@link ReplayBuffer.batches} draws before they are asked for, up to 1024; needs `batchSize`. @default 0 */
+  readonly prefetch?: number
   /** Fixes all draws. @default 0 */
   readonly seed?: number
   /** What changes items and batches; `inverse` in reverse order when written, `forward` in order when drawn. @default none */
@@ -77,6 +93,8 @@ export interface ReplayBufferStats {
   readonly writeCount: number
   /** `size / capacity`. */
   readonly utilization: number
+  /** Batches that are drawn and were not asked for yet. */
+  readonly prefetchQueueSize: number
 }
 
 /** Arguments of {@link ReplayBuffer.updateIfPresent}. */
@@ -107,6 +125,14 @@ export interface ReplayBufferState {
   readonly parts: string
   /** Every item. */
   readonly items: readonly TensorDict[]
+  /** The batches that were drawn ahead, which come first when it goes on. @default none */
+  readonly prefetched?: readonly TensorDict[]
+}
+
+/** Options of {@link ReplayBuffer.batches}. */
+export interface BatchesOptions {
+  /** Ends the iteration with `ABORTED`, between batches; those drawn ahead are left for the next. */
+  readonly signal?: AbortSignal
 }
 
 const OPTIONS = [
@@ -115,6 +141,7 @@ const OPTIONS = [
   'writer',
   'sampleUnit',
   'batchSize',
+  'prefetch',
   'seed',
   'transforms',
   'allowOverwrite',
@@ -126,6 +153,27 @@ export interface BufferKind {
   readonly priorityKey?: readonly string[]
   readonly reduction?: string
 }
+
+/** Names a buffer to the threads of its process: post it to a worker. Plain data, and no address. */
+export interface ReplayBufferToken {
+  /** The class to attach with. */
+  readonly kind: string
+  /** What the core knows the buffer by; nobody can guess it. */
+  readonly id: string
+  /** How it draws. */
+  readonly sampler: { readonly kind: string }
+  /** Rows of a batch where none are asked for. @default none */
+  readonly batchSize?: number
+}
+
+/** Options of {@link ReplayBuffer.attach}. */
+export interface AttachOptions {
+  /** What changes items and batches that go through this handle. @default none */
+  readonly transforms?: readonly BufferTransform[]
+}
+
+// What the constructor takes instead of making a buffer.
+const attached = new WeakMap<ReplayBufferOptions, RawReplayBuffer>()
 
 // The door to the private part, for what stands beside buffers.
 let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
@@ -150,10 +198,13 @@ let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
  * ```
  */
 export class ReplayBuffer {
+  /** What a token of the class says; nothing for one that threads cannot share. @internal */
+  static readonly kind: string | undefined = 'ReplayBuffer'
   readonly #native: Handle<RawReplayBuffer>
   readonly #transforms: BufferTransform[]
   readonly #sampler: Sampler
   readonly #batchSize: number | undefined
+  readonly #hasOwnWriter: boolean
   /** Where the items lie. */
   readonly storage: Storage
 
@@ -168,21 +219,33 @@ export class ReplayBuffer {
   constructor(options: ReplayBufferOptions = {}, kind: BufferKind = { writeInfo: false }) {
     checkKnownKeys('options', options, OPTIONS)
     const { storage = new ListStorage(), sampler = new RandomSampler(), writer, sampleUnit } = options
-    const { batchSize, seed, transforms = [], allowOverwrite } = options
+    const { batchSize, prefetch, seed, transforms = [], allowOverwrite } = options
     const core = {
       ...kind,
+      ...samplerFlags(sampler),
       batchSize,
+      prefetch,
       seed,
       allowOverwrite,
       sampler: samplerOptions(sampler),
       writer: writer && writerOptions(writer),
       unit: sampleUnit && unitOptions(sampleUnit),
     }
-    const own = samplerAnswer(sampler)
+    const mailbox = raw.Mailbox.empty()
+    const [ownSampler, ownWriter] = [samplerAnswers(sampler, mailbox), writerAnswers(writer, mailbox)]
+    const own = { ...ownSampler, ...ownWriter }
     const create = () =>
+      attached.get(options) ??
       withRawStorage(storage, (one) =>
-        own
-          ? raw.bufferWithSampler(one, JSON.stringify(core), own.mailbox, own.answer)
+        ownSampler || ownWriter
+          ? raw.bufferOfParts(
+              one,
+              JSON.stringify(core),
+              mailbox,
+              !!ownSampler,
+              !!ownWriter,
+              (name, numbers) => own[name]?.([...numbers]),
+            )
           : raw.ReplayBuffer.create(one, JSON.stringify(core)),
       )
     this.#native = new Handle('ReplayBuffer', create)
@@ -194,6 +257,7 @@ export class ReplayBuffer {
     this.#transforms = [...transforms]
     this.#sampler = sampler
     this.#batchSize = batchSize
+    this.#hasOwnWriter = ownWriter !== undefined
     this.storage = storage
   }
 
@@ -227,17 +291,29 @@ export class ReplayBuffer {
    * kept.
    * @throws {FulmarError} `EMPTY` without items; `INCOMPATIBLE` if the writer takes none; `OUT_OF_RANGE` above the capacity unless
    *   `allowOverwrite`; with the name of the leaf, what the storage cannot hold; `UNKNOWN_NAME` if an item lacks a leaf that draws
-   *   depend on; `NON_FINITE` or `OUT_OF_RANGE` if its priority is no number >= 0. After these nothing has changed. What a sampler
-   *   of your own throws, `USER_CODE`, comes after the items are stored.
+   *   depend on; `NON_FINITE` or `OUT_OF_RANGE` if its priority is no number >= 0; `USER_CODE` for what the `check` of a sampler of
+   *   your own throws. After these nothing has changed. What its `extend` throws comes after the items are stored.
    */
   extend(items: TensorDict): number[] {
-    const written = this.#inverted(items)
-    if (!written) return []
-    return this.#native.call((buffer) => withRawDict(written, (dict) => [...buffer.extend(dict, true)]))
+    return this.writeThrough(items, true)
   }
 
   /**
-   * Draws a batch of `count` rows, or of the buffer's batch size.
+   * Writes what transforms held back, now that nothing more comes: the last steps of a {@link MultiStepTransform}. Their rows.
+   * @throws {FulmarError} Those of {@link ReplayBuffer.extend}; what the transforms let go is lost then.
+   */
+  flush(): number[] {
+    const rows: number[] = []
+    for (let place = this.#transforms.length - 1; place >= 0; place--) {
+      const held = this.#transforms[place]?.flush?.()
+      const written = held && this.#inverted(held, place)
+      if (written) rows.push(...this.write(written, true))
+    }
+    return rows
+  }
+
+  /**
+   * Draws a batch of `count` rows, or of the buffer's batch size; now, whatever was drawn ahead.
    * @throws {FulmarError} `EMPTY` if there is none to draw; `OUT_OF_RANGE` if neither is given, or the sampler cannot draw as
    *   many.
    */
@@ -248,6 +324,11 @@ export class ReplayBuffer {
   /** As {@link ReplayBuffer.sample}, with the rows and what is said of them. */
   sampleWithInfo(count?: number): ReplayBatch {
     return this.#transformed(this.#native.call((buffer) => buffer.sample(count)))
+  }
+
+  /** The batch of given rows, as if they had been drawn. @throws {FulmarError} `OUT_OF_RANGE` if a row holds no item. */
+  batchOf(index: Iterable<number>): ReplayBatch {
+    return this.#transformed(this.#native.call((buffer) => buffer.batchOf(indices(index))))
   }
 
   /**
@@ -277,6 +358,58 @@ export class ReplayBuffer {
     do {
       yield this.sample()
     } while (!this.#sampler.ranOut && this.length > 0)
+  }
+
+  /**
+   * Batches of the buffer's batch size, copied off the event loop: until an epoch ends, or without end. With `prefetch` so many are drawn
+   * before they are asked for; their rows are chosen in the order of the batches and hold what they held when they were chosen, so nothing
+   * depends on threads or time, and without a write in between batches are those that would be drawn without `prefetch`. Writes, priorities
+   * and parameters count for batches that are chosen later. `clear` drops those drawn ahead, states and folders keep them, and an iteration
+   * that ends early leaves them for the next. In WebAssembly, and over a {@link Storage.from}, batches are copied when they are asked for.
+   *
+   * `collate` makes something else of each batch, behind the transforms.
+   * @throws {FulmarError} `OUT_OF_RANGE` without a batch size; `ABORTED` if the signal fires; those of {@link ReplayBuffer.sample}, when
+   *   the batch is asked for.
+   *
+   * @example
+   * ```ts
+   * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const sampler = new SamplerWithoutReplacement({ shuffle: false })
+   * using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(5), sampler, batchSize: 2, prefetch: 2 })
+   * buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3, 4, 5]) }, { batchSize: [5] }))
+   * const epoch: number[][] = []
+   * for await (const ids of buffer.batches({ collate: (batch) => [...batch.tensor('id').toFloat32()] })) epoch.push(ids)
+   * assert.deepEqual(epoch, [[1, 2], [3, 4], [5]])
+   * ```
+   */
+  batches(options?: BatchesOptions): AsyncGenerator<TensorDict, void, undefined>
+  batches<T>(
+    options: BatchesOptions & { readonly collate: (batch: TensorDict) => T },
+  ): AsyncGenerator<T, void, undefined>
+  async *batches<T>(
+    options: BatchesOptions & { readonly collate?: (batch: TensorDict) => T } = {},
+  ): AsyncGenerator<T | TensorDict, void, undefined> {
+    checkKnownKeys('options', options, ['signal', 'collate'])
+    const { signal, collate } = options
+    let isLast = false
+    while (!isLast) {
+      if (signal?.aborted) {
+        throw new FulmarError('ABORTED', 'signal must not fire during the iteration: got an abort', {
+          cause: signal.reason,
+        })
+      }
+      const pending = this.#native.call((buffer) => buffer.nextBatch())
+      try {
+        await this.#copied(pending)
+        isLast = pending.isLast()
+        const { items } = this.#transformed(call(() => pending.batch()))
+        yield collate ? collate(items) : items
+      } finally {
+        pending.free()
+      }
+    }
   }
 
   /** The items at an index of rows, after the transforms; in a storage of lanes `[lanes.., time]`. */
@@ -340,6 +473,15 @@ export class ReplayBuffer {
     return JSON.parse(answer) as ConditionalUpdateResult
   }
 
+  /**
+   * Writes whole items over rows that hold some, as new ones: they count as written, and their priority is the default again. The cursor
+   * stays. Past the transforms.
+   * @throws {FulmarError} `OUT_OF_RANGE` if a row holds no item; those of {@link ReplayBuffer.extend}.
+   */
+  writeAt(index: Iterable<number>, items: TensorDict): void {
+    this.#native.call((buffer) => withRawDict(items, (dict) => buffer.writeAt(indices(index), dict)))
+  }
+
   /** The first items, or all, in the order of their rows. */
   readAllInOrder(end?: number): TensorDict {
     return dictAround(() => this.#native.call((buffer) => buffer.readAll(end)))
@@ -377,17 +519,20 @@ export class ReplayBuffer {
     return this
   }
 
-  /** Empties every row; `keepWriteCount`: figures still count what was written. */
+  /** Empties every row, and what transforms hold back; `keepWriteCount`: figures still count what was written. */
   clear(options: { keepWriteCount?: boolean } = {}): void {
     checkKnownKeys('options', options, ['keepWriteCount'])
     this.#native.call((buffer) => buffer.clear(options.keepWriteCount ?? false))
+    for (const transform of this.#transforms) transform.clear?.()
   }
 
   /** All that must be kept to go on as if never stopped; transforms and what they hold are the caller's. */
   stateDict(): ReplayBufferState {
     const state = this.#native.call((buffer) => buffer.state())
     try {
-      return { parts: call(() => state.parts()), items: dictsOf(call(() => state.items())) }
+      const prefetched = dictsOf(call(() => state.ahead()))
+      const whole = { parts: call(() => state.parts()), items: dictsOf(call(() => state.items())) }
+      return prefetched.length > 0 ? { ...whole, prefetched } : whole
     } finally {
       state.free()
     }
@@ -399,8 +544,11 @@ export class ReplayBuffer {
    *   capacity. After an error nothing has changed.
    */
   loadStateDict(state: ReplayBufferState): void {
-    checkKnownKeys('state', state, ['parts', 'items'])
-    const whole: RawReplayState = withRawDicts(state.items, (items) => raw.ReplayState.of(state.parts, items))
+    checkKnownKeys('state', state, ['parts', 'items', 'prefetched'])
+    const { parts, items, prefetched = [] } = state
+    const whole: RawReplayState = withRawDicts(items, (all) =>
+      withRawDicts(prefetched, (ahead) => raw.ReplayState.of(parts, all, ahead)),
+    )
     try {
       this.#native.call((buffer) => buffer.restore(whole))
     } finally {
@@ -429,9 +577,65 @@ export class ReplayBuffer {
     this.#native.call((buffer) => loadReplayBuffer(buffer, path, checkpointerJson(checkpointer)))
   }
 
+  /**
+   * What lets worker threads use this buffer as well, by {@link ReplayBuffer.attach}: all write to and draw from the same rows, at once, and
+   * no row is ever torn. The buffer stays open until the last handle to it, in any thread, is disposed or collected; the token leads nowhere
+   * then. Transforms belong to each handle.
+   * @throws {FulmarError} `INCOMPATIBLE` if storage or sampler are your own, which belong to their thread, or the class keeps something in
+   *   JavaScript; `UNAVAILABLE` in WebAssembly.
+   *
+   * @example
+   * ```ts
+   * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), batchSize: 2 })
+   * // new Worker(file, { workerData: buffer.share() }), and there:
+   * using other = ReplayBuffer.attach(buffer.share())
+   * other.extend(TensorDict.from({ id: Tensor.from([7]) }, { batchSize: [1] }))
+   * assert.deepEqual(buffer.sample().tensor('id').data, Float32Array.of(7, 7))
+   * ```
+   */
+  share(): ReplayBufferToken {
+    const { shareReplayBuffer } = threads()
+    const { kind } = this.constructor as typeof ReplayBuffer
+    const own = isSourceStorage(this.storage)
+      ? 'its storage'
+      : isSourceSampler(this.#sampler)
+        ? 'its sampler'
+        : this.#hasOwnWriter && 'its writer'
+    if (own || !kind) {
+      const got = own || `${this.constructor.name}, which keeps something`
+      throw new FulmarError('INCOMPATIBLE', `a shared buffer must keep nothing in JavaScript: got ${got}`)
+    }
+    const id = this.#native.call((buffer) => shareReplayBuffer(buffer, crypto.randomUUID()))
+    const batchSize = this.#batchSize !== undefined && { batchSize: this.#batchSize }
+    return { kind, id, sampler: samplerOptions(this.#sampler) as { kind: string }, ...batchSize }
+  }
+
+  /**
+   * Another handle to the buffer that {@link ReplayBuffer.share} gave the token of, in any thread of its process. Each class has its own.
+   * @throws {FulmarError} `INCOMPATIBLE` if it is of another class; `CLOSED` if no handle to it is open any more, or it is of another
+   *   process; `UNAVAILABLE` in WebAssembly.
+   */
+  static attach(token: ReplayBufferToken, options: AttachOptions = {}): ReplayBuffer {
+    return attachBuffer(ReplayBuffer, token, options)
+  }
+
   /** Gives the native memory back. */
   [Symbol.dispose](): void {
     this.#native.free()
+  }
+
+  /** Writes what transforms make of items. @internal */
+  protected writeThrough(items: TensorDict, prioritized: boolean): number[] {
+    const written = this.#inverted(items)
+    return written ? this.write(written, prioritized) : []
+  }
+
+  /** Writes items as they are. @internal */
+  protected write(items: TensorDict, prioritized: boolean): number[] {
+    return this.#native.call((buffer) => withRawDict(items, (dict) => [...buffer.extend(dict, prioritized)]))
   }
 
   /** @internal */
@@ -459,13 +663,51 @@ export class ReplayBuffer {
     return this.#transforms.reduce((items, transform) => transform.forward?.(items) ?? items, batch)
   }
 
-  #inverted(items: TensorDict): TensorDict | undefined {
+  /** Has the batch copied, and those drawn ahead, by threads that have nothing else to do where there are some. */
+  async #copied(pending: RawPendingBatch): Promise<void> {
+    const { copyAhead, copyBatch } = raw
+    if (!copyAhead || !copyBatch || isSourceStorage(this.storage)) return
+    // Who asks for one of them hears of an error.
+    void this.#native.callAsync((buffer) => copyAhead(buffer)).catch(() => {})
+    if (!call(() => pending.isReady())) await callAsync(() => copyBatch(pending))
+  }
+
+  /** What the first `count` transforms make of items that are written; all of them unless it is given. */
+  #inverted(items: TensorDict, count = this.#transforms.length): TensorDict | undefined {
     let written: TensorDict | undefined = items
-    for (const transform of [...this.#transforms].reverse()) {
+    for (const transform of this.#transforms.slice(0, count).reverse()) {
       if (written && transform.inverse) written = transform.inverse(written)
     }
     return written
   }
+}
+
+/** A handle of the class to the buffer of a token. */
+export function attachBuffer<B extends ReplayBuffer>(
+  buffers: { readonly prototype: B; readonly kind: string | undefined },
+  token: ReplayBufferToken,
+  options: AttachOptions,
+): B {
+  const { attachReplayBuffer } = threads()
+  checkKnownKeys('token', token, ['kind', 'id', 'sampler', 'batchSize'])
+  checkKnownKeys('options', options, ['transforms'])
+  const { kind, id, sampler, ...rest } = token
+  if (kind !== buffers.kind) {
+    throw new FulmarError('INCOMPATIBLE', `token must be of a ${buffers.kind}: got that of a ${kind}`)
+  }
+  const native = call(() => attachReplayBuffer(String(id)))
+  const storage = storageAround(() => native.storage())
+  const given = { ...rest, ...options, storage, sampler: samplerAround(sampler) }
+  attached.set(given, native)
+  // Its own constructor would make a buffer; it adds nothing else.
+  return Reflect.construct(ReplayBuffer, [given], Object(buffers)) as B
+}
+
+/** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
+function threads(): Pick<RawReplayThreads, 'shareReplayBuffer' | 'attachReplayBuffer'> {
+  const { shareReplayBuffer, attachReplayBuffer } = raw
+  if (shareReplayBuffer && attachReplayBuffer) return { shareReplayBuffer, attachReplayBuffer }
+  throw new FulmarError('UNAVAILABLE', 'buffers must be shared between threads natively: got WebAssembly')
 }
 
 /** Calls `body` with the raw buffer. */

@@ -1,7 +1,7 @@
 /** Which rows a batch takes. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
-import { type RawAnswer, type RawMailbox, raw } from '../native/index.js'
+import type { RawMailbox } from '../native/index.js'
 import type { Json, TensorKey } from '../tensor/index.js'
 import { indices } from '../tensor/tensor.js'
 import { dictAround, pathOf, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
@@ -23,7 +23,12 @@ export interface DrawnRows {
 export interface SamplerSource {
   /** Whether the last draw ended an epoch. @default false */
   readonly ranOut?: boolean
-  /** Takes note that `items`, one for each of `rows`, were written there, in this order. */
+  /** Throws what {@link SamplerSource.extend} would; asked before the items are stored, so that what it refuses is not. @default nothing */
+  check?(rows: readonly number[], items: TensorDict): void
+  /**
+   * Takes note that `items`, one for each of `rows`, were written there, in this order. The items are stored by then: they stay, and the
+   * write throws, if it throws.
+   */
   extend(rows: readonly number[], items: TensorDict): void
   /** Draws `count` rows, or as many as there are, of a buffer that holds `length`; at least one. */
   sample(length: number, count: number): DrawnRows
@@ -39,6 +44,7 @@ export interface SamplerSource {
 
 // The doors to the private parts, for buffers.
 let describe: (sampler: Sampler) => object
+let flag: (sampler: Sampler) => object
 let attach: (sampler: Sampler, owner: SamplerOwner) => void
 
 /**
@@ -58,15 +64,18 @@ let attach: (sampler: Sampler, owner: SamplerOwner) => void
  */
 export abstract class Sampler {
   readonly #options: object
+  readonly #flags: object
   #owner: SamplerOwner | undefined
 
   /** @internal */
-  protected constructor(options: object) {
+  protected constructor(options: object, flags: object = {}) {
     this.#options = options
+    this.#flags = flags
   }
 
   static {
     describe = (sampler) => sampler.#options
+    flag = (sampler) => sampler.#flags
     attach = (sampler, owner) => {
       if (sampler.#owner) {
         throw new FulmarError('INCOMPATIBLE', 'sampler must belong to one buffer: got one that another has')
@@ -124,20 +133,21 @@ class SourceSampler extends Sampler {
   }
 }
 
+/** How the core calls a part that JavaScript keeps: a function for each operation, with its numbers. */
+export type Answers = Readonly<Record<string, (numbers: number[]) => void>>
+
 /** How the core calls a sampler that JavaScript keeps; nothing for one of the core's own. */
-export function samplerAnswer(sampler: Sampler): { mailbox: RawMailbox; answer: RawAnswer } | undefined {
+export function samplerAnswers(sampler: Sampler, mailbox: RawMailbox): Answers | undefined {
   if (!(sampler instanceof SourceSampler)) return undefined
   const { source } = sampler
-  const mailbox = raw.Mailbox.empty()
-  const answers: Record<string, (numbers: number[]) => void> = {
-    extend: (rows) => {
-      const items = mailbox.takeItems()
-      if (items)
-        source.extend(
-          rows,
-          dictAround(() => items),
-        )
-    },
+  const withItems = (take: (items: TensorDict) => void) => {
+    const items = mailbox.takeItems()
+    if (items) take(dictAround(() => items))
+  }
+  return {
+    check: (rows) => withItems((items) => source.check?.(rows, items)),
+    extend: (rows) => withItems((items) => source.extend(rows, items)),
+    ranOut: () => mailbox.putNumbers(indices([Number(source.ranOut ?? false)])),
     sample: ([length = 0, count = 0]) => {
       const { rows, info } = source.sample(length, count)
       mailbox.putNumbers(indices(rows))
@@ -151,11 +161,32 @@ export function samplerAnswer(sampler: Sampler): { mailbox: RawMailbox; answer: 
     state: () => mailbox.putText(JSON.stringify(source.state?.() ?? null)),
     restore: () => source.restore?.(JSON.parse(mailbox.takeText() ?? 'null') as Json),
   }
-  return { mailbox, answer: (operation, numbers) => answers[operation]?.([...numbers]) }
+}
+
+/** Whether rows are drawn by an object of the caller. */
+export const isSourceSampler = (sampler: Sampler): boolean => sampler instanceof SourceSampler
+
+/** The sampler of a buffer that another thread made, from what the core built it from there. */
+export function samplerAround(options: { readonly kind: string }): Sampler {
+  const classes: Record<string, typeof Sampler> = {
+    prioritized: PrioritizedSampler,
+    prioritizedSlice: PrioritizedSliceSampler,
+    stalenessAware: StalenessAwareSampler,
+    withoutReplacement: SamplerWithoutReplacement,
+    consuming: ConsumingSampler,
+    slice: SliceSampler,
+    sliceWithoutReplacement: SliceSamplerWithoutReplacement,
+    streamingSlice: StreamingSliceSampler,
+    promptGroup: PromptGroupSampler,
+  }
+  // Their own constructors take other options; what they are made of is the same.
+  return Reflect.construct(Sampler, [options], classes[options.kind] ?? RandomSampler) as Sampler
 }
 
 /** What the core builds the sampler from. */
 export const samplerOptions = (sampler: Sampler): object => describe(sampler)
+/** What the buffer does to batches of the sampler. */
+export const samplerFlags = (sampler: Sampler): object => flag(sampler)
 /** Makes the buffer the owner of the sampler. */
 export const attachSampler = (sampler: Sampler, owner: SamplerOwner): void => attach(sampler, owner)
 
@@ -316,9 +347,14 @@ export interface SliceSamplerOptions extends TrajectoryOptions {
   readonly span?: Span | readonly [Span, Span]
   /** What is equally likely: trajectories, whatever their length, or the steps that a slice may begin at. @default 'trajectories' */
   readonly by?: 'trajectories' | 'steps'
+  /** Where the last step of each slice is flagged, with `done` and `terminated` beside; null: nowhere. @default `['next', 'truncated']` */
+  readonly truncatedKey?: TensorKey | null
+  /** The flag of first steps, set at that of each slice where it is stored; null: left as it is. @default 'is_init' */
+  readonly initKey?: TensorKey | null
 }
 
 const SLICES = ['numSlices', 'sliceLen', 'strictLength', 'padOutput', 'by', 'span'] as const
+const FLAGS = ['truncatedKey', 'initKey'] as const
 const TRAJECTORIES = ['trajKey', 'endKeys'] as const
 
 /**
@@ -342,8 +378,9 @@ const TRAJECTORIES = ['trajKey', 'endKeys'] as const
  */
 export class SliceSampler extends Sampler {
   constructor(options: SliceSamplerOptions) {
-    checkKnownKeys('options', options, [...SLICES, ...TRAJECTORIES])
-    super({ kind: 'slice', slices: slicesOf(options), trajectories: trajectoriesOf(options) })
+    checkKnownKeys('options', options, [...SLICES, ...FLAGS, ...TRAJECTORIES])
+    const core = { kind: 'slice', slices: slicesOf(options), trajectories: trajectoriesOf(options) }
+    super(core, flagsOf(options))
   }
 }
 
@@ -369,13 +406,14 @@ export interface SliceSamplerWithoutReplacementOptions
 export class SliceSamplerWithoutReplacement extends Sampler {
   constructor(options: SliceSamplerWithoutReplacementOptions) {
     const known = SLICES.filter((name) => name !== 'span' && name !== 'by')
-    checkKnownKeys('options', options, [...known, 'dropLast', 'shuffle', ...TRAJECTORIES])
-    super({
+    checkKnownKeys('options', options, [...known, ...FLAGS, 'dropLast', 'shuffle', ...TRAJECTORIES])
+    const core = {
       kind: 'sliceWithoutReplacement',
       slices: slicesOf(options),
       epochs: picked(options, ['dropLast', 'shuffle']),
       trajectories: trajectoriesOf(options),
-    })
+    }
+    super(core, flagsOf(options))
   }
 }
 
@@ -400,13 +438,14 @@ export interface PrioritizedSliceSamplerOptions extends SliceSamplerOptions, Pri
  */
 export class PrioritizedSliceSampler extends Weighted {
   constructor(options: PrioritizedSliceSamplerOptions) {
-    checkKnownKeys('options', options, [...SLICES, ...PRIORITIES, ...TRAJECTORIES])
-    super({
+    checkKnownKeys('options', options, [...SLICES, ...FLAGS, ...PRIORITIES, ...TRAJECTORIES])
+    const core = {
       kind: 'prioritizedSlice',
       slices: slicesOf(options),
       priorities: picked(options, PRIORITIES),
       trajectories: trajectoriesOf(options),
-    })
+    }
+    super(core, flagsOf(options))
   }
 }
 
@@ -440,16 +479,24 @@ export class StreamingSliceSampler extends Sampler {
   }
 }
 
+/** How many weights a function of staleness is asked for at most. */
+const WEIGHTS_MAX = 65_536
+
 /** Options of {@link StalenessAwareSampler}. */
 export interface StalenessAwareSamplerOptions {
   /** How many versions a row may be behind, from 0. @default any number */
   readonly maxStaleness?: number
   /** Where the version of an item is. @default 'policy_version' */
   readonly versionKey?: TensorKey
+  /**
+   * The weight of each staleness from 0, the last for all beyond; or a function of it, asked once for each up to `maxStaleness`, which must
+   * be given then. Rows of a weight of 0 are not drawn. @default `1 / (1 + staleness)`
+   */
+  readonly stalenessWeight?: readonly number[] | ((staleness: number) => number)
 }
 
 /**
- * Rows with replacement, in proportion to `1 / (1 + staleness)`, where staleness is how far the version of the row is behind
+ * Rows with replacement, in proportion to `1 / (1 + staleness)` or to weights of your own, where staleness is how far the version of the row is behind
  * {@link StalenessAwareSampler.consumerVersion}; it stands at `staleness` of a batch.
  *
  * @example
@@ -467,11 +514,12 @@ export interface StalenessAwareSamplerOptions {
  */
 export class StalenessAwareSampler extends Sampler {
   constructor(options: StalenessAwareSamplerOptions = {}) {
-    checkKnownKeys('options', options, ['maxStaleness', 'versionKey'])
-    const { versionKey, ...rest } = options
+    checkKnownKeys('options', options, ['maxStaleness', 'versionKey', 'stalenessWeight'])
+    const { versionKey, stalenessWeight, ...rest } = options
     super({
       kind: 'stalenessAware',
       ...rest,
+      ...(stalenessWeight !== undefined && { weights: weightsOf(stalenessWeight, rest.maxStaleness) }),
       ...(versionKey !== undefined && { versionKey: pathOf(versionKey) }),
     })
   }
@@ -484,6 +532,29 @@ export class StalenessAwareSampler extends Sampler {
   set consumerVersion(value: number) {
     this.owner().setParameter('consumerVersion', value)
   }
+}
+
+/** A table of weights, which the core can ask in any thread. */
+function weightsOf(
+  weight: readonly number[] | ((staleness: number) => number),
+  maxStaleness: number | undefined,
+): readonly number[] {
+  if (typeof weight === 'function' && !Number.isInteger(maxStaleness)) {
+    throw new FulmarError('OUT_OF_RANGE', 'maxStaleness must be given with a function of weights: got none')
+  }
+  const length = (maxStaleness ?? 0) + 1
+  if (typeof weight === 'function' && length > WEIGHTS_MAX) {
+    throw new FulmarError('LIMIT_EXCEEDED', `maxStaleness must be < ${WEIGHTS_MAX}: got ${maxStaleness}`)
+  }
+  const weights =
+    typeof weight === 'function' ? Array.from({ length }, (_, staleness) => weight(staleness)) : weight
+  const wrong = weights.find((one) => !Number.isFinite(one))
+  // JSON would say null, which means that nothing was told.
+  if (wrong !== undefined) {
+    throw new FulmarError('NON_FINITE', `stalenessWeight must give finite numbers: got ${wrong}`)
+  }
+  if (weights.length === 0) throw new FulmarError('EMPTY', 'stalenessWeight must hold a weight: got none')
+  return weights
 }
 
 /** Options of {@link PromptGroupSampler}: `numGroups` or `samplesPerGroup` must be given. */
@@ -533,6 +604,15 @@ function slicesOf(options: SliceSamplerOptions): object {
   const [left, right] = Array.isArray(span) ? (span as [Span, Span]) : [span as Span, span as Span]
   const spans = { leftSpan: spanOf(left), rightSpan: spanOf(right) }
   return { ...picked(options, SLICES.slice(0, 5)), ...spans }
+}
+
+/** Where slices are flagged. */
+function flagsOf({ truncatedKey, initKey }: SliceSamplerOptions): object {
+  const path = (key: TensorKey | null) => (key === null ? null : pathOf(key))
+  return {
+    ...(truncatedKey !== undefined && { truncatedKey: path(truncatedKey) }),
+    ...(initKey !== undefined && { initKey: path(initKey) }),
+  }
 }
 
 const spanOf = (span: Span) => (typeof span === 'number' ? { upTo: span } : span ? 'any' : 'none')

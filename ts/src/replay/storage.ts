@@ -20,8 +20,9 @@ export interface StorageSource {
   clear(): void
 }
 
-// The door to the private part, for buffers.
+// The doors to the private parts, for buffers.
 let unwrap: (storage: Storage) => Handle<RawStorage>
+let around: (make: () => RawStorage) => Storage
 
 /**
  * Items by row. Make one of its classes; several buffers may share it, and each learns of what the others write.
@@ -54,6 +55,7 @@ export class Storage {
 
   static {
     unwrap = (storage) => storage.#native
+    around = (make) => new Storage(make)
   }
 
   /**
@@ -80,19 +82,7 @@ export class Storage {
    * ```
    */
   static from(source: StorageSource): Storage {
-    return new Storage(() => {
-      const mailbox = raw.Mailbox.empty()
-      return raw.foreignStorage(source.maxSize, mailbox, (operation, numbers) => {
-        const items = operation === 'set' && mailbox.takeItems()
-        if (items)
-          source.set(
-            [...numbers],
-            dictAround(() => items),
-          )
-        if (operation === 'get') withRawDict(source.get([...numbers]), (dict) => mailbox.putItems(dict))
-        if (operation === 'clear') source.clear()
-      })
-    })
+    return new SourceStorage(source)
   }
 
   /** How many rows hold an item. */
@@ -126,9 +116,40 @@ export class Storage {
   }
 }
 
+/** A storage behind the functions of the caller. */
+class SourceStorage extends Storage {
+  constructor(source: StorageSource) {
+    super(() => {
+      const mailbox = raw.Mailbox.empty()
+      return raw.foreignStorage(source.maxSize, mailbox, (operation, numbers) => {
+        const items = operation === 'set' && mailbox.takeItems()
+        if (items)
+          source.set(
+            [...numbers],
+            dictAround(() => items),
+          )
+        if (operation === 'get') withRawDict(source.get([...numbers]), (dict) => mailbox.putItems(dict))
+        if (operation === 'clear') source.clear()
+      })
+    })
+  }
+}
+
+/** Whether the rows are kept by an object of the caller. */
+export const isSourceStorage = (storage: Storage): boolean => storage instanceof SourceStorage
+/** Another handle to a storage of the core. */
+export const storageAround = (make: () => RawStorage): Storage => around(make)
+
 /** Calls `body` with the raw storage. */
 export function withRawStorage<R>(storage: Storage, body: (raw: RawStorage) => R): R {
   return unwrap(storage).call(body)
+}
+
+/** `[time, lanes..]` with room for `maxSize` rows, rounded up to whole time steps. */
+export function shapeOf(maxSize: number, lanes: readonly number[]): number[] {
+  const lanesTotal = lanes.reduce((product, lane) => product * lane, 1)
+  // Only a whole number is rounded up; the core refuses others by name.
+  return [Number.isInteger(maxSize) ? Math.ceil(maxSize / lanesTotal) : maxSize, ...lanes]
 }
 
 const created = (options: object) => () => call(() => raw.Storage.create(JSON.stringify(options)))
@@ -164,10 +185,7 @@ export class LazyTensorStorage extends Storage {
   constructor(maxSize: number, options: LazyTensorStorageOptions = {}) {
     checkKnownKeys('options', options, ['lanes', 'bytesMax'])
     const { lanes = [], bytesMax } = options
-    const lanesTotal = lanes.reduce((product, lane) => product * lane, 1)
-    // Only a whole number is rounded up; the core refuses others by name.
-    const time = Number.isInteger(maxSize) ? Math.ceil(maxSize / lanesTotal) : maxSize
-    super(created({ kind: 'lazyTensor', shape: [time, ...lanes], bytesMax }))
+    super(created({ kind: 'lazyTensor', shape: shapeOf(maxSize, lanes), bytesMax }))
   }
 }
 

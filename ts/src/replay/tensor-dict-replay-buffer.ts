@@ -2,7 +2,13 @@
 
 import { checkKnownKeys } from '../core/index.js'
 import { pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
-import { ReplayBuffer, type ReplayBufferOptions } from './replay-buffer.js'
+import {
+  type AttachOptions,
+  attachBuffer,
+  ReplayBuffer,
+  type ReplayBufferOptions,
+  type ReplayBufferToken,
+} from './replay-buffer.js'
 
 /** Options of {@link TensorDictReplayBuffer}. */
 export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
@@ -31,6 +37,8 @@ export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
  * ```
  */
 export class TensorDictReplayBuffer extends ReplayBuffer {
+  /** @internal */
+  static override readonly kind: string | undefined = 'TensorDictReplayBuffer'
   constructor(options: TensorDictReplayBufferOptions = {}) {
     const { priorityKey, reduction, ...rest } = options
     super(rest, {
@@ -40,12 +48,14 @@ export class TensorDictReplayBuffer extends ReplayBuffer {
     })
   }
 
+  static override attach(token: ReplayBufferToken, options: AttachOptions = {}): TensorDictReplayBuffer {
+    return attachBuffer(TensorDictReplayBuffer, token, options)
+  }
+
   /** Writes items, and priorities from them only if `updatePriority`; their rows. @throws {FulmarError} As {@link ReplayBuffer.extend}. */
   extendWith(items: TensorDict, options: { updatePriority: boolean }): number[] {
     checkKnownKeys('options', options, ['updatePriority'])
-    return this.callNative((buffer) =>
-      withRawDict(items, (dict) => [...buffer.extend(dict, options.updatePriority)]),
-    )
+    return this.writeThrough(items, options.updatePriority)
   }
 
   /**

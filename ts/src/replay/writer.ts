@@ -1,8 +1,28 @@
 /** Which rows new items take. */
 
 import { checkKnownKeys } from '../core/index.js'
-import type { TensorKey } from '../tensor/index.js'
-import { pathOf } from '../tensor/tensor-dict.js'
+import type { RawMailbox } from '../native/index.js'
+import type { Json, TensorKey } from '../tensor/index.js'
+import { indices } from '../tensor/tensor.js'
+import { dictAround, pathOf, type TensorDict } from '../tensor/tensor-dict.js'
+import type { Answers } from './sampler.js'
+
+/** A writer of your own: what {@link Writer.from} makes one of. */
+export interface WriterSource {
+  /**
+   * The row that each of `items` would take, below `maxSize` and without a gap before it, -1 for one that is not kept. Changes nothing: what
+   * is refused afterwards is not written. `freed` rows, the first of them first, are there to be used again.
+   */
+  plan(items: TensorDict, maxSize: number, freed: readonly number[]): readonly number[]
+  /** Takes note that what was planned last is written. @default nothing */
+  commit?(rows: readonly number[]): void
+  /** Forgets all rows. */
+  clear(): void
+  /** All that must be kept to plan the same rows again. @default null */
+  state?(): Json
+  /** Goes on where a state was taken. @default nothing */
+  restore?(state: Json): void
+}
 
 let describe: (writer: Writer) => object
 
@@ -27,6 +47,66 @@ export abstract class Writer {
 
   static {
     describe = (writer) => writer.#options
+  }
+
+  /**
+   * A writer that your object keeps; only the thread that made it may use it, and your object must not use the buffer. What your object
+   * throws, and rows that cannot be, become `USER_CODE`.
+   *
+   * @example
+   * ```ts
+   * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict, Writer } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * let next = 0 // keeps every other item, as a ring
+   * const writer = Writer.from({
+   *   plan: (items, maxSize) =>
+   *     Array.from({ length: items.batchSize[0] ?? 0 }, (_, at) => (at % 2 ? -1 : (next + at / 2) % maxSize)),
+   *   commit: (rows) => {
+   *     next += rows.filter((row) => row >= 0).length
+   *   },
+   *   clear: () => {
+   *     next = 0
+   *   },
+   * })
+   * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(2), writer })
+   * assert.deepEqual(buffer.extend(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] })), [0, -1, 1])
+   * ```
+   */
+  static from(source: WriterSource): Writer {
+    return new SourceWriter(source)
+  }
+}
+
+/** A writer behind the functions of the caller. */
+class SourceWriter extends Writer {
+  readonly source: WriterSource
+
+  constructor(source: WriterSource) {
+    super({ kind: 'roundRobin' })
+    this.source = source
+  }
+}
+
+/** How the core calls a writer that JavaScript keeps; nothing for one of the core's own. */
+export function writerAnswers(writer: Writer | undefined, mailbox: RawMailbox): Answers | undefined {
+  if (!(writer instanceof SourceWriter)) return undefined
+  const { source } = writer
+  return {
+    'writer.plan': ([maxSize = 0, ...freed]) => {
+      const items = mailbox.takeItems()
+      if (!items) return
+      const rows = source.plan(
+        dictAround(() => items),
+        maxSize,
+        freed,
+      )
+      mailbox.putNumbers(indices(rows))
+    },
+    'writer.commit': (rows) => source.commit?.(rows),
+    'writer.clear': () => source.clear(),
+    'writer.state': () => mailbox.putText(JSON.stringify(source.state?.() ?? null)),
+    'writer.restore': () => source.restore?.(JSON.parse(mailbox.takeText() ?? 'null') as Json),
   }
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
   BatchMemory,
+  HERReplayBuffer,
   ImmutableDatasetWriter,
   LazyTensorStorage,
   ListStorage,
@@ -16,6 +17,7 @@ import {
   TensorStorage,
 } from '../../src/replay/index.js'
 import { NonTensorData, Tensor, TensorDict } from '../../src/tensor/index.js'
+import { MultiStepTransform } from '../../src/transform/index.js'
 import { codeOf } from '../tensor/code-of.js'
 import { ALL, episodes, idsOf, numbered, numbersOf } from './items.js'
 
@@ -28,7 +30,13 @@ describe('ReplayBuffer', () => {
     expect(buffer.extend(numbered(0, 1, 2))).toEqual([0, 1, 2])
     expect(buffer.extend(numbered(3, 4, 5, 6))).toEqual([3, 4, 0, 1])
     expect(idsOf(buffer.readAllInOrder())).toEqual([5, 6, 2, 3, 4])
-    expect(buffer.stats).toEqual({ size: 5, capacity: 5, writeCount: 7, utilization: 1 })
+    expect(buffer.stats).toEqual({
+      size: 5,
+      capacity: 5,
+      writeCount: 7,
+      utilization: 1,
+      prefetchQueueSize: 0,
+    })
     expect(buffer.extend(numbered(...range(12, 100)))).toEqual([2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3])
     expect(idsOf(buffer.readAllInOrder())).toEqual([108, 109, 110, 111, 107])
   })
@@ -90,9 +98,21 @@ describe('ReplayBuffer', () => {
   it('says nothing of rows that were emptied, and goes on', () => {
     using buffer = ring(10)
     buffer.extend(numbered(...range(15)))
-    expect(buffer.stats).toEqual({ size: 10, capacity: 10, writeCount: 15, utilization: 1 })
+    expect(buffer.stats).toEqual({
+      size: 10,
+      capacity: 10,
+      writeCount: 15,
+      utilization: 1,
+      prefetchQueueSize: 0,
+    })
     buffer.clear({ keepWriteCount: true })
-    expect(buffer.stats).toEqual({ size: 0, capacity: 10, writeCount: 15, utilization: 0 })
+    expect(buffer.stats).toEqual({
+      size: 0,
+      capacity: 10,
+      writeCount: 15,
+      utilization: 0,
+      prefetchQueueSize: 0,
+    })
     expect(codeOf(() => buffer.sample(1))).toBe('EMPTY')
     expect(buffer.add(numbered(4).index(0))).toBe(0)
     expect(idsOf(buffer.sample(2))).toEqual([4, 4])
@@ -395,8 +415,134 @@ describe('TensorDictReplayBuffer', () => {
       writer: new ImmutableDatasetWriter(),
     })
     expect(codeOf(() => buffer.extend(numbered(4)))).toBe('INCOMPATIBLE')
-    expect(buffer.stats).toEqual({ size: 3, capacity: 3, writeCount: 0, utilization: 1 })
+    expect(buffer.stats).toEqual({
+      size: 3,
+      capacity: 3,
+      writeCount: 0,
+      utilization: 1,
+      prefetchQueueSize: 0,
+    })
     buffer.setKeyAt('id', Tensor.from([7, 8, 9]), ALL)
     expect(idsOf(buffer.at({}))).toEqual([7, 8, 9])
+  })
+})
+
+describe('what transforms hold back', () => {
+  const steps = (...rewards: number[]) =>
+    TensorDict.from({}, { batchSize: [rewards.length] })
+      .set(['next', 'reward'], Tensor.from(rewards))
+      .set(['next', 'done'], Tensor.from(new Uint8Array(rewards.length), { dtype: 'bool' }))
+  const rewardsOf = (buffer: ReplayBuffer) => numbersOf(buffer.readAllInOrder(), ['next', 'reward'])
+  const twoSteps = () => new MultiStepTransform({ nSteps: 2, gamma: 1 })
+
+  it('is written by flush, through the transforms that stand nearer to the storage', () => {
+    const seen: number[] = []
+    const watch = {
+      inverse(items: TensorDict) {
+        seen.push(items.batchSize[0] ?? 0)
+        return items
+      },
+    }
+    using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(9), transforms: [watch, twoSteps()] })
+    expect([buffer.extend(steps(1, 2)), buffer.extend(steps(4)), buffer.flush(), buffer.flush()]).toEqual([
+      [],
+      [0],
+      [1, 2],
+      [],
+    ])
+    expect([rewardsOf(buffer), seen]).toEqual([
+      [3, 6, 4],
+      [1, 2],
+    ])
+  })
+
+  it('passes each transform that holds rows back as well', () => {
+    using buffer = new ReplayBuffer({
+      storage: new LazyTensorStorage(9),
+      transforms: [twoSteps(), twoSteps()],
+    })
+    expect(buffer.extend(steps(1, 1, 1, 1, 1))).toHaveLength(1)
+    expect(buffer.flush()).toHaveLength(4)
+    expect(rewardsOf(buffer)).toEqual([4, 4, 4, 3, 1])
+  })
+
+  it('is forgotten when the buffer is emptied', () => {
+    using buffer = new ReplayBuffer({
+      storage: new LazyTensorStorage(9),
+      transforms: [twoSteps(), { forward: (batch: TensorDict) => batch }],
+    })
+    buffer.extend(steps(1, 2))
+    buffer.clear()
+    expect([buffer.flush(), buffer.extend(steps(4, 4, 4))]).toEqual([[], [0]])
+  })
+
+  it('counts for hindsight as it is written', () => {
+    const rewardFn = (rows: TensorDict) => Tensor.zeros('f32', [rows.batchSize[0] ?? 0])
+    using buffer = new HERReplayBuffer({
+      storage: new LazyTensorStorage(9),
+      herRatio: 1,
+      strategy: 'final',
+      rewardFn,
+      transforms: [twoSteps()],
+    })
+    const goals = (...ids: number[]) =>
+      steps(...ids.map(() => 1))
+        .set('desired_goal', Tensor.from(ids.map(() => -1)))
+        .set(['next', 'achieved_goal'], Tensor.from(ids))
+        .set(['next', 'observation'], Tensor.from(ids))
+    expect(buffer.extend(goals(1, 2, 3))).toEqual([0])
+    expect(buffer.flush()).toEqual([1, 2])
+    expect(new Set(numbersOf(buffer.sample(8), 'desired_goal'))).toEqual(new Set([3]))
+  })
+
+  it('is none where a buffer writes without priorities, through the same transforms', () => {
+    using buffer = new TensorDictReplayBuffer({
+      storage: new LazyTensorStorage(9),
+      sampler: new PrioritizedSampler({ alpha: 1 }),
+      transforms: [{ inverse: (items: TensorDict) => items.set('seen', Tensor.zeros('f32', [2])) }],
+    })
+    const given = steps(1, 1).set('td_error', Tensor.from([0, 9]))
+    expect(buffer.extendWith(given, { updatePriority: false })).toEqual([0, 1])
+    expect(buffer.readAllInOrder().keys()).toContain('seen')
+    expect(new Set(buffer.sampleWithInfo(64).index)).toEqual(new Set([0, 1]))
+  })
+})
+
+describe('given rows', () => {
+  it('come as a batch, with what is said of them', () => {
+    using buffer = new TensorDictReplayBuffer({
+      storage: new LazyTensorStorage(4),
+      writer: new RoundRobinWriter({ trackGenerations: true }),
+      transforms: [
+        { forward: (batch: TensorDict) => batch.set('seen', Tensor.zeros('f32', [batch.batchSize[0] ?? 0])) },
+      ],
+    })
+    buffer.extend(numbered(5, 6, 7))
+    const { items, index, info } = buffer.batchOf([2, 0, 2])
+    expect([idsOf(items), index, numbersOf(items, 'index')]).toEqual([
+      [7, 5, 7],
+      [2, 0, 2],
+      [2, 0, 2],
+    ])
+    expect([items.keys().includes('seen'), numbersOf(info, 'index_generation')]).toEqual([true, [0, 0, 0]])
+    expect(codeOf(() => buffer.batchOf([3]))).toBe('OUT_OF_RANGE')
+  })
+
+  it('are written over by whole items, which are new', () => {
+    using buffer = new ReplayBuffer({
+      storage: new LazyTensorStorage(4),
+      writer: new RoundRobinWriter({ trackGenerations: true }),
+      sampler: new PrioritizedSampler({ alpha: 1 }),
+    })
+    buffer.extend(numbered(0, 1, 2))
+    buffer.updatePriority([0, 1, 2], 0)
+    buffer.writeAt([1], numbered(10))
+    expect([idsOf(buffer.readAllInOrder()), buffer.generationsOf([0, 1, 2])]).toEqual([
+      [0, 10, 2],
+      [0, 1, 0],
+    ])
+    expect([new Set(idsOf(buffer.sample(8))), buffer.extend(numbered(3))]).toEqual([new Set([10]), [3]])
+    expect(codeOf(() => buffer.writeAt([9], numbered(1)))).toBe('OUT_OF_RANGE')
+    expect(codeOf(() => buffer.writeAt([0, 1], numbered(1)))).toBe('SHAPE_MISMATCH')
   })
 })

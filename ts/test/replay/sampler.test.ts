@@ -9,7 +9,7 @@ import {
   PromptGroupSampler,
   RandomSampler,
   ReplayBuffer,
-  type Sampler,
+  Sampler,
   SamplerWithoutReplacement,
   SliceSampler,
   type SliceSamplerOptions,
@@ -377,5 +377,84 @@ describe('a sampler', () => {
     for (const sampler of [new ConsumingSampler(), new StreamingSliceSampler({ sliceLen: 2 })]) {
       expect(codeOf(() => new ReplayBuffer({ storage: lanes(), sampler }))).toBe('INCOMPATIBLE')
     }
+  })
+})
+
+describe('weights of staleness', () => {
+  const versions = (...ids: number[]) => Tensor.from(BigInt64Array.from(ids, BigInt))
+  const drawn = (
+    stalenessWeight: readonly number[] | ((staleness: number) => number),
+    maxStaleness?: number,
+  ) => {
+    const sampler = new StalenessAwareSampler({
+      stalenessWeight,
+      ...(maxStaleness !== undefined && { maxStaleness }),
+    })
+    using one = buffer(sampler)
+    one.extend(numbered(0, 1, 2, 3).set('policy_version', versions(9, 8, 7, 6)))
+    sampler.consumerVersion = 9
+    return idsOf(one.sample(4000))
+  }
+
+  it('are those of a table, whose last holds for all beyond, or of a function', () => {
+    expectDrawn(drawn([1, 0, 3]), [1, 0, 3, 3])
+    const asked: number[] = []
+    const squared = (staleness: number) => {
+      asked.push(staleness)
+      return 1 / (1 + staleness) ** 2
+    }
+    expectDrawn(drawn(squared, 2), [1, 1 / 4, 1 / 9, 0])
+    expect(asked).toEqual([0, 1, 2])
+  })
+
+  it('must be finite numbers >= 0, and a function of so many', () => {
+    const made = (
+      stalenessWeight: readonly number[] | ((staleness: number) => number),
+      maxStaleness?: number,
+    ) => codeOf(() => drawn(stalenessWeight, maxStaleness))
+    expect(made(() => 1)).toBe('OUT_OF_RANGE')
+    expect([drawn(() => 1, 65_535).length, made(() => 1, 65_536)]).toEqual([4000, 'LIMIT_EXCEEDED'])
+    expect(made([])).toBe('EMPTY')
+    expect([made([1, Number.NaN]), made([-1]), made([0])]).toEqual([
+      'NON_FINITE',
+      'OUT_OF_RANGE',
+      'OUT_OF_RANGE',
+    ])
+  })
+})
+
+describe('the flags of slices', () => {
+  const items = () => episodes(4).set('first', Tensor.from(new Uint8Array(4), { dtype: 'bool' }))
+  const slice = (flags: Pick<SliceSamplerOptions, 'truncatedKey' | 'initKey'>) => {
+    using one = buffer(new SliceSampler({ sliceLen: 2, endKeys: END, ...flags }))
+    one.extend(items())
+    return one.sample(2)
+  }
+
+  it('stand where they are asked for, or nowhere', () => {
+    expect(numbersOf(slice({ truncatedKey: ['deep', 'cut'] }), ['deep', 'cut'])).toEqual([0, 1])
+    const none = slice({ truncatedKey: null, initKey: null })
+    expect([none.get(['next', 'truncated']), numbersOf(none, 'first')]).toEqual([undefined, [0, 0]])
+    expect(numbersOf(slice({ initKey: 'first' }), 'first')).toEqual([1, 0])
+  })
+})
+
+describe('a sampler of JavaScript', () => {
+  it('may refuse items before they are stored, by its check alone', () => {
+    const thrower = (on: 'check' | 'extend') =>
+      Sampler.from({
+        check: () => {
+          if (on === 'check') throw new Error('no such items')
+        },
+        extend: () => {
+          if (on === 'extend') throw new Error('no such items')
+        },
+        sample: () => ({ rows: [0] }),
+        clear: () => {},
+      })
+    const [checked, late] = [buffer(thrower('check')), buffer(thrower('extend'))]
+    for (const one of [checked, late]) expect(codeOf(() => one.extend(numbered(1)))).toBe('USER_CODE')
+    expect([checked.length, checked.stats.writeCount]).toEqual([0, 0])
+    expect([late.length, late.stats.writeCount]).toEqual([1, 1])
   })
 })

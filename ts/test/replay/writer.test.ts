@@ -1,12 +1,16 @@
 import { describe, expect, it } from 'vitest'
 import {
+  ConsumingSampler,
   ImmutableDatasetWriter,
   LazyTensorStorage,
   ListStorage,
   PrioritizedSampler,
   ReplayBuffer,
   RoundRobinWriter,
+  Sampler,
   TensorDictMaxValueWriter,
+  Writer,
+  type WriterSource,
 } from '../../src/replay/index.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
@@ -184,7 +188,13 @@ describe('lanes', () => {
     expect(buffer.at({}).batchSize).toEqual([3, 4])
     expect(idsOf(buffer.at(0))).toEqual([12, 1, 10, 11])
     expect(idsOf(buffer.at('...', 1))).toEqual([1, 3, 5])
-    expect(buffer.stats).toEqual({ size: 12, capacity: 12, writeCount: 5, utilization: 1 })
+    expect(buffer.stats).toEqual({
+      size: 12,
+      capacity: 12,
+      writeCount: 5,
+      utilization: 1,
+      prefetchQueueSize: 0,
+    })
     expect(codeOf(() => buffer.add(numbered(1).index(0)))).toBe('INCOMPATIBLE')
     expect(codeOf(() => buffer.extend(wide(2, 2)))).toBe('SHAPE_MISMATCH')
   })
@@ -205,4 +215,84 @@ it('a data set can be read, and neither written nor grown', () => {
   expect(codeOf(() => buffer.extend(numbered(1)))).toBe('INCOMPATIBLE')
   expect(codeOf(() => buffer.add(numbered(1).index(0)))).toBe('INCOMPATIBLE')
   expect(buffer.length).toBe(0)
+})
+
+describe('a writer of JavaScript', () => {
+  /** Keeps items with an even number, in a ring. */
+  function evens(): WriterSource & { next: number } {
+    return {
+      next: 0,
+      plan(items, maxSize) {
+        let kept = 0
+        return idsOf(items).map((id) => (id % 2 ? -1 : (this.next + kept++) % maxSize))
+      },
+      commit(rows) {
+        this.next += rows.filter((row) => row >= 0).length
+      },
+      clear() {
+        this.next = 0
+      },
+    }
+  }
+
+  it('says where items go, and counts those that it kept', () => {
+    using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(3), writer: Writer.from(evens()) })
+    expect(buffer.extend(numbered(...range(7)))).toEqual([0, -1, 1, -1, 2, -1, 0])
+    expect([idsOf(buffer.readAllInOrder()), buffer.stats.writeCount]).toEqual([[6, 2, 4], 4])
+    expect([buffer.add(numbered(1).index(0)), buffer.add(numbered(8).index(0))]).toEqual([-1, 1])
+    buffer.clear()
+    expect(buffer.extend(numbered(8))).toEqual([0])
+  })
+
+  it('stands beside a sampler of JavaScript', () => {
+    const sampler = Sampler.from({
+      extend: () => {},
+      sample: (length, count) => ({ rows: Array(count).fill(length - 1) }),
+      clear: () => {},
+      state: () => 'of the sampler',
+    })
+    const writer = Writer.from({ ...evens(), state: () => 'of the writer' })
+    using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(3), writer, sampler })
+    buffer.extend(numbered(2, 4))
+    expect(idsOf(buffer.sample(2))).toEqual([4, 4])
+    const parts = JSON.parse(buffer.stateDict().parts)
+    expect([parts.sampler, parts.writer.own]).toEqual(['of the sampler', 'of the writer'])
+  })
+
+  it('is asked to reuse the rows that a sampler freed', () => {
+    let freed: readonly number[] = []
+    const source = evens()
+    const writer = Writer.from({
+      ...source,
+      plan(items, maxSize, rows) {
+        freed = rows
+        return source.plan(items, maxSize, rows)
+      },
+    })
+    using buffer = new ReplayBuffer({
+      storage: new LazyTensorStorage(3),
+      writer,
+      sampler: new ConsumingSampler(),
+    })
+    buffer.extend(numbered(2, 4))
+    const { index } = buffer.sampleWithInfo(2)
+    buffer.extend(numbered(6))
+    expect([...freed].sort()).toEqual([...index].sort())
+  })
+
+  it('changes nothing where it is wrong', () => {
+    let rows: readonly number[] = []
+    const source = { plan: () => rows, clear: () => {} }
+    using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(3), writer: Writer.from(source) })
+    for (const wrong of [[], [0, 1], [3], [-2], [0.5], [Number.NaN]]) {
+      rows = wrong
+      expect([codeOf(() => buffer.extend(numbered(1))), buffer.stats.writeCount]).toEqual(['USER_CODE', 0])
+    }
+    rows = [2]
+    expect(codeOf(() => buffer.extend(numbered(1)))).toBe('OUT_OF_RANGE')
+    expect([buffer.length, buffer.stats.writeCount]).toEqual([0, 0])
+    expect(codeOf(() => new ReplayBuffer({ writer: Writer.from(source) }).share())).toMatch(
+      /INCOMPATIBLE|UNAVAILABLE/,
+    )
+  })
 })

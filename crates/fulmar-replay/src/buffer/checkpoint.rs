@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_tensor::{Entry, TensorDict, consolidated};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -18,6 +19,8 @@ use crate::checkpoint::{StorageCheckpointer, StoredRows, rows_of};
 const STATE: &str = "fulmar_state.json";
 const STATE_FORMAT: u32 = 1;
 const ABOUT: &str = "buffer_metadata.json";
+/// The batches that were drawn ahead, where some were: a dictionary of them by their place.
+const AHEAD: &str = "fulmar_ahead.consolidated";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,10 +64,20 @@ impl ReplayBuffer {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
-        let path = path.as_ref();
+        self.dumps_with(path.as_ref(), checkpointer, &[])
+    }
+
+    /// [`ReplayBuffer::dumps`] with batches that were drawn ahead.
+    pub(crate) fn dumps_with(
+        &self,
+        path: &Path,
+        checkpointer: &dyn StorageCheckpointer,
+        ahead: &[TensorDict],
+    ) -> Result<()> {
         let write = || {
             let new = NewFolder::beside(path)?;
             self.write_parts(new.path(), checkpointer)?;
+            save_ahead(ahead, new.path())?;
             new.finish()
         };
         write().map_err(|error| error.at(path.display()))
@@ -162,7 +175,7 @@ impl ReplayBuffer {
         let lanes = self.num_lanes().max(1);
         load_sampler(exact.parts["sampler"].clone(), &path.join("sampler"))?;
         load_writer(exact.parts["writer"].clone(), rows.len() / lanes, &path.join("writer"))?;
-        let state = ReplayBufferState { parts: exact.parts, items: rows.items.clone() };
+        let state = ReplayBufferState { parts: exact.parts, items: rows.items.clone(), ahead: Vec::new() };
         self.restore(&state).map_err(|error| error.at(path.display()))
     }
 
@@ -179,4 +192,29 @@ impl ReplayBuffer {
         let sampler = load_sampler(self.sampler.state()?, &folder)?;
         self.sampler.restore(&sampler).map_err(|error| error.at(folder.display()))
     }
+}
+
+fn save_ahead(ahead: &[TensorDict], folder: &Path) -> Result<()> {
+    if ahead.is_empty() {
+        return Ok(());
+    }
+    let mut all = TensorDict::new(&[])?;
+    for (place, batch) in ahead.iter().enumerate() {
+        all.set(place.to_string().as_str(), batch.clone())?;
+    }
+    consolidated::save(folder.join(AHEAD), &all)
+}
+
+/// The batches that were drawn ahead when the folder at `path` was written.
+pub(crate) fn load_ahead(path: &Path) -> Result<Vec<TensorDict>> {
+    let path = path.join(AHEAD);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let all = consolidated::load(&path)?;
+    let batch = |place: usize| match all.get(place.to_string().as_str()) {
+        Some(Entry::Dict(batch)) => Ok(batch.clone()),
+        _ => Err(corrupt(format!("batch {place} must be a dictionary: got another")).at(path.display())),
+    };
+    (0..all.num_entries()).map(batch).collect()
 }

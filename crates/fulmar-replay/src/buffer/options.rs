@@ -17,6 +17,8 @@ pub struct ReplayBufferOptions {
     pub seed: u64,
     /// Rows of a batch where none are asked for. Absent.
     pub batch_size: Option<usize>,
+    /// How many batches are drawn before they are asked for, where a shared buffer gives one after the other. 0.
+    pub prefetch: usize,
     /// Which rows a batch takes. Random ones.
     pub sampler: SamplerOptions,
     /// Which rows new items take. A ring.
@@ -43,6 +45,7 @@ impl Default for ReplayBufferOptions {
         Self {
             seed: 0,
             batch_size: None,
+            prefetch: 0,
             sampler: SamplerOptions::default(),
             writer: WriterOptions::default(),
             unit: SampleUnitOptions::default(),
@@ -79,6 +82,8 @@ pub struct ReplayBufferStats {
     pub write_count: u64,
     /// `size` over `capacity`.
     pub utilization: f64,
+    /// Batches that are drawn and were not asked for yet.
+    pub prefetch_queue_size: usize,
 }
 
 /// All that a [`ReplayBuffer`] must keep to go on as if never stopped.
@@ -88,4 +93,6 @@ pub struct ReplayBufferState {
     pub parts: Value,
     /// Every row, in order: of rows that are alike one batch, else one for each.
     pub items: Vec<TensorDict>,
+    /// The batches that were drawn and not asked for yet, in their order.
+    pub ahead: Vec<TensorDict>,
 }

@@ -134,13 +134,15 @@ impl Sampler for KeyedSlices<PrioritizedSliceSampler> {
 #[derive(Debug, Clone)]
 pub struct VersionSampler {
     sampler: StalenessAwareSampler,
+    weights: Vec<f64>,
     version_key: Key,
     consumer_version: i64,
 }
 
 impl VersionSampler {
-    pub fn new(max_staleness: Option<u64>, version_key: Key, seed: u64) -> Self {
-        Self { sampler: StalenessAwareSampler::new(max_staleness, seed), version_key, consumer_version: 0 }
+    pub fn new(max_staleness: Option<u64>, weights: Vec<f64>, version_key: Key, seed: u64) -> Result<Self> {
+        let sampler = StalenessAwareSampler::new(max_staleness, seed).weighted(weights.clone())?;
+        Ok(Self { sampler, weights, version_key, consumer_version: 0 })
     }
 }
 
@@ -187,6 +189,7 @@ impl Sampler for VersionSampler {
 
     fn restore(&mut self, state: &Value) -> Result<()> {
         let sampler = StalenessAwareSampler::from_state(&from_state("sampler", &state["sampler"])?)?;
+        let sampler = sampler.weighted(self.weights.clone())?;
         self.consumer_version = from_state("consumerVersion", &state["consumerVersion"])?;
         self.sampler = sampler;
         Ok(())

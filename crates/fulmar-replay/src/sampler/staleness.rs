@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! s_i = consumer_version - version_i          rows with s above max_staleness are left out
-//! P(i) is proportional to 1 / (1 + s_i)
+//! P(i) is proportional to 1 / (1 + s_i), or to the weight that a table gives s_i
 //! ```
 
 use std::collections::BTreeMap;
 
-use fulmar_core::limits::REPLAY_ROWS_MAX;
+use fulmar_core::limits::{REPLAY_ROWS_MAX, REPLAY_STALENESS_WEIGHTS_MAX};
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,8 @@ use crate::row::{checked_draw, checked_row};
 #[derive(Debug, Clone)]
 pub struct StalenessAwareSampler {
     max_staleness: Option<u64>,
+    /// The weight of each staleness from 0; the last stands for all beyond. Without any it is `1 / (1 + s)`.
+    weights: Vec<f64>,
     rows_by_version: BTreeMap<i64, Vec<u32>>,
     /// The version of each row and its place among the rows of that version.
     places: Vec<Option<(i64, usize)>>,
@@ -59,7 +61,40 @@ impl StalenessAwareSampler {
     #[must_use]
     pub fn new(max_staleness: Option<u64>, seed: u64) -> Self {
         let rng = Rng::new(seed).stream("staleness aware sampler");
-        Self { max_staleness, rows_by_version: BTreeMap::new(), places: Vec::new(), rng }
+        Self { max_staleness, weights: Vec::new(), rows_by_version: BTreeMap::new(), places: Vec::new(), rng }
+    }
+
+    /// The same sampler with a weight for each staleness from 0, the last for all beyond. Rows of a weight of 0 are left out. None:
+    /// `1 / (1 + s)` again.
+    ///
+    /// # Errors
+    /// `NonFinite` or `OutOfRange` for a weight that is no number >= 0; `LimitExceeded` for more than
+    /// [`REPLAY_STALENESS_WEIGHTS_MAX`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::StalenessAwareSampler;
+    /// let mut sampler = StalenessAwareSampler::new(None, 7).weighted(vec![0.0, 1.0, 0.0])?;
+    /// sampler.extend(&[0, 1, 2], &[5, 4, 1])?;
+    /// assert_eq!(sampler.sample(5, 3)?.rows, [1, 1, 1]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn weighted(self, weights: Vec<f64>) -> Result<Self> {
+        if weights.len() > REPLAY_STALENESS_WEIGHTS_MAX {
+            let detail =
+                format!("weights must be at most {REPLAY_STALENESS_WEIGHTS_MAX}: got {}", weights.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        if let Some(weight) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+            let kind = if weight.is_finite() { ErrorKind::OutOfRange } else { ErrorKind::NonFinite };
+            return Err(Error::new(kind, format!("weights must be numbers >= 0: got {weight}")));
+        }
+        Ok(Self { weights, ..self })
+    }
+
+    fn weight(&self, staleness: u64) -> f64 {
+        let Some(last) = self.weights.len().checked_sub(1) else { return 1.0 / (1.0 + staleness as f64) };
+        self.weights[usize::try_from(staleness).unwrap_or(last).min(last)]
     }
 
     /// Takes note that `rows` were written by policies of `versions`.
@@ -101,15 +136,17 @@ impl StalenessAwareSampler {
                 let detail = format!("versions must be <= {consumer_version}, the consumer's: got {version}");
                 return Err(Error::new(ErrorKind::OutOfRange, detail));
             };
-            if self.max_staleness.is_none_or(|max| staleness <= max) {
-                total += rows.len() as f64 / (1.0 + staleness as f64);
+            let weight = self.weight(staleness);
+            if weight > 0.0 && self.max_staleness.is_none_or(|max| staleness <= max) {
+                total += rows.len() as f64 * weight;
                 classes.push((total, staleness, rows));
             }
         }
         let Some(&freshest) = classes.last() else {
-            let max = self.max_staleness.unwrap_or_default();
-            let detail =
-                format!("a row must be at most max_staleness, {max}, behind {consumer_version}: none is");
+            let max = self.max_staleness.map_or_else(|| "any number".to_owned(), |max| max.to_string());
+            let detail = format!(
+                "a row must be at most max_staleness, {max}, behind {consumer_version}, and have a weight above 0: none has"
+            );
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         };
         let mut drawn = StaleRows { rows: Vec::with_capacity(count), staleness: Vec::with_capacity(count) };

@@ -1,12 +1,13 @@
 //! One storage that several buffers write to.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use fulmar_core::Result;
 use fulmar_tensor::TensorDict;
 
-use crate::storage::Storage;
+use crate::storage::{Storage, check_written};
 
 /// Writes that are remembered; who is further behind takes note of all rows.
 const WRITES_KEPT: usize = 256;
@@ -34,6 +35,26 @@ struct Inner {
     storage: Box<dyn Storage>,
     /// The last writes, each with the revision that it made.
     writes: VecDeque<(u64, Vec<usize>)>,
+    /// Who reads rows later as they were before.
+    pending: Mutex<Vec<Weak<PendingRows>>>,
+}
+
+/// Rows as they were when they were asked for, copied by who comes first: one who needs them, or a write over them.
+#[derive(Debug)]
+pub struct PendingRows {
+    rows: Vec<usize>,
+    items: OnceLock<Result<TensorDict>>,
+}
+
+impl PendingRows {
+    /// Rows that are copied.
+    pub fn copied(items: TensorDict) -> Self {
+        Self { rows: Vec::new(), items: OnceLock::from(Ok(items)) }
+    }
+
+    pub fn is_copied(&self) -> bool {
+        self.items.get().is_some()
+    }
 }
 
 impl SharedStorage {
@@ -41,7 +62,31 @@ impl SharedStorage {
     #[must_use]
     pub fn new(storage: Box<dyn Storage>) -> Self {
         let shape = storage.shape().to_vec();
-        Self { shape, inner: Arc::new(RwLock::new(Inner { storage, writes: VecDeque::new() })) }
+        let inner = Inner { storage, writes: VecDeque::new(), pending: Mutex::default() };
+        Self { shape, inner: Arc::new(RwLock::new(inner)) }
+    }
+
+    /// The items in `rows` as they are now, for later. Another process that writes over them is not waited for.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a row holds no item.
+    pub(crate) fn pending(&self, rows: &[usize]) -> Result<Arc<PendingRows>> {
+        let inner = self.read();
+        check_written(rows, inner.storage.len())?;
+        let one = Arc::new(PendingRows { rows: rows.to_vec(), items: OnceLock::new() });
+        let mut pending = inner.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.retain(|other| other.upgrade().is_some_and(|other| !other.is_copied()));
+        pending.push(Arc::downgrade(&one));
+        Ok(one)
+    }
+
+    /// Copies pending rows unless they are.
+    ///
+    /// # Errors
+    /// Those of [`Storage::get`].
+    pub(crate) fn copied(&self, pending: &PendingRows) -> Result<TensorDict> {
+        let inner = self.read();
+        pending.items.get_or_init(|| inner.storage.get(&pending.rows)).clone()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -55,6 +100,20 @@ impl SharedStorage {
 }
 
 impl Inner {
+    /// Copies those of the pending rows that `written` may change.
+    fn settle(&mut self, written: &Range<usize>) {
+        let storage = &self.storage;
+        let pending = self.pending.get_mut().unwrap_or_else(PoisonError::into_inner);
+        pending.retain(|one| {
+            let Some(one) = one.upgrade().filter(|one| !one.is_copied()) else { return false };
+            let is_changed = one.rows.iter().any(|row| written.contains(row));
+            if is_changed {
+                one.items.get_or_init(|| storage.get(&one.rows));
+            }
+            !is_changed
+        });
+    }
+
     /// Notes which rows were written since `before`, unless the storage does that itself.
     fn remember(&mut self, before: u64, rows: &[usize]) {
         if !self.storage.written_after(before).is_empty() {
@@ -88,6 +147,7 @@ impl Storage for SharedStorage {
 
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let mut inner = self.write();
+        inner.settle(&range_of(rows));
         let before = inner.storage.revision();
         inner.storage.set(rows, items)?;
         inner.remember(before, rows);
@@ -102,6 +162,7 @@ impl Storage for SharedStorage {
         writer: Option<(usize, u64)>,
     ) -> Result<bool> {
         let mut inner = self.write();
+        inner.settle(&range_of(rows));
         let is_set = inner.storage.set_if_unchanged(revision, rows, items, writer)?;
         if is_set {
             inner.remember(revision, rows);
@@ -119,6 +180,7 @@ impl Storage for SharedStorage {
 
     fn clear(&mut self) {
         let mut inner = self.write();
+        inner.settle(&(0..usize::MAX));
         inner.storage.clear();
         inner.writes.clear();
     }
@@ -164,4 +226,9 @@ impl Storage for SharedStorage {
         }
         rows
     }
+}
+
+/// From the first of `rows` to the last.
+fn range_of(rows: &[usize]) -> Range<usize> {
+    rows.iter().fold(usize::MAX..0, |range, row| range.start.min(*row)..range.end.max(row + 1))
 }

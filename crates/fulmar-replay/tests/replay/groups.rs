@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fulmar_core::ErrorKind;
+use fulmar_core::limits::REPLAY_STALENESS_WEIGHTS_MAX;
 use fulmar_replay::{GroupStrategy, PromptGroupOptions, PromptGroupSampler, StalenessAwareSampler};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -239,4 +240,33 @@ fn what_groups_and_versions_cannot_be_is_refused() {
     let mut state = stale.state();
     state.versions.push((3, vec![0]));
     assert_eq!(StalenessAwareSampler::from_state(&state).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn weights_of_staleness_are_those_of_the_table_and_bounded() {
+    // Staleness 0 to 3; the last weight of the table holds from 2 on.
+    let weights = [1.0, 0.0, 3.0];
+    let mut sampler = StalenessAwareSampler::new(None, 11).weighted(weights.to_vec()).unwrap();
+    sampler.extend(&[0, 1, 2, 3], &[9, 8, 7, 6]).unwrap();
+    let drawn = sampler.sample(9, 70_000).unwrap();
+    let count = |row: usize| drawn.rows.iter().filter(|other| **other == row).count() as f64;
+    let chi_square: f64 = [(0, 10_000.0), (2, 30_000.0), (3, 30_000.0)]
+        .iter()
+        .map(|(row, want)| (count(*row) - want).powi(2) / want)
+        .sum();
+    assert!(count(1) == 0.0 && chi_square < 13.8, "{chi_square}");
+    let whole =
+        StalenessAwareSampler::from_state(&sampler.state()).unwrap().weighted(weights.to_vec()).unwrap();
+    let [mut left, mut right] = [sampler, whole];
+    assert_eq!(left.sample(9, 20).unwrap(), right.sample(9, 20).unwrap());
+    let mut none = StalenessAwareSampler::new(Some(5), 0).weighted(vec![0.0]).unwrap();
+    none.extend(&[0], &[1]).unwrap();
+    assert_eq!(none.sample(1, 1).unwrap_err().kind(), ErrorKind::OutOfRange);
+    let kind = |weights| {
+        StalenessAwareSampler::new(None, 0).weighted(weights).map(|_| ()).map_err(|error| error.kind())
+    };
+    assert_eq!(kind(vec![1.0; REPLAY_STALENESS_WEIGHTS_MAX]), Ok(()));
+    assert_eq!(kind(vec![1.0; REPLAY_STALENESS_WEIGHTS_MAX + 1]), Err(ErrorKind::LimitExceeded));
+    assert_eq!(kind(vec![-1.0]), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(vec![f64::NAN]), Err(ErrorKind::NonFinite));
 }

@@ -1,6 +1,8 @@
 //! Golden rows, naive twins and edges of the whole crate, in one program.
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod allocations;
 #[cfg(test)]
 mod buffers;
