@@ -37,6 +37,11 @@ if (task === 'write') {
   let numTorn = 0
   for (let draw = 0; draw < numDraws; draw++) numTorn += torn(buffer.sample(16))
   parentPort.postMessage({ numTorn })
+} else if (task === 'batches') {
+  parentPort.postMessage({ started: true })
+  for await (const batch of buffer.batches()) {
+    if (torn(batch) > 0) parentPort.postMessage({ isTorn: true })
+  }
 } else {
   parentPort.postMessage({ started: true })
   for (let step = 0; ; step++) {

@@ -29,7 +29,7 @@ const refusal = (code: string, message = '') =>
   expect.objectContaining({ code, message: expect.stringContaining(message) })
 
 interface Task {
-  readonly task: 'write' | 'draw' | 'both'
+  readonly task: 'write' | 'draw' | 'both' | 'batches'
   readonly writer?: number
   readonly numWrites?: number
   readonly numDraws?: number
@@ -131,6 +131,34 @@ describe.runIf(backend === 'native')('a shared buffer', () => {
       expectWhole(buffer.sample(32))
     }
     expect(buffer.share()).toEqual(before)
+  })
+
+  it('outlives workers that are terminated while batches are copied for them', async () => {
+    using buffer = new ReplayBuffer({
+      storage: new LazyTensorStorage(64),
+      batchSize: 32,
+      prefetch: 4,
+      seed: 2,
+    })
+    buffer.extend(wideItems(...Array(64).keys()))
+    for (let round = 0; round < 5; round++) {
+      const worker = started(buffer.share(), { task: 'batches' })
+      const torn: unknown[] = []
+      await once(worker, 'message')
+      worker.on('message', (message) => torn.push(message))
+      for (let write = 0; write < 20; write++) {
+        buffer.extend(wideItems(100 * round + write))
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+      await worker.terminate()
+      expect(torn).toEqual([])
+      let numBatches = 0
+      for await (const batch of buffer.batches()) {
+        expectWhole(batch)
+        numBatches += 1
+        if (numBatches === 6) break
+      }
+    }
   })
 
   it('is of the same class, with the same sampler, storage and batch size', () => {
