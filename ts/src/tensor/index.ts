@@ -9,6 +9,7 @@ export { type PadOptions, Ragged } from './ragged.js'
 export { readSafetensors, type SafetensorsFile, writeSafetensors } from './safetensors.js'
 export { type DtypeOf, type SliceOptions, Tensor, type TensorOptions } from './tensor.js'
 export {
+  type FieldClass,
   type FieldKind,
   type FieldOf,
   type FieldsOf,

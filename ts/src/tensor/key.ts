@@ -23,7 +23,8 @@ export function unravelKey(key: NestedKey): string | string[] {
   return names.length === 1 ? (names[0] ?? names) : names
 }
 
-function namesIn(key: NestedKey): string[] {
+/** The names of a key, outermost first. */
+export function namesIn(key: NestedKey): string[] {
   if (typeof key === 'string') return [key]
   if (Array.isArray(key)) return key.flatMap(namesIn)
   throw new FulmarError('MALFORMED', `key must be names and lists of them: got ${typeof key}`)

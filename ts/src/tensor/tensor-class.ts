@@ -11,8 +11,13 @@ import { TensorDict, type TensorDictEntry, type TensorDictOptions } from './tens
 /** What stands at a field: a tensor of a dtype or of any, rows, a dictionary, or a JSON value. */
 export type FieldKind = Dtype | 'tensor' | 'ragged' | 'dict' | 'json'
 
+/** What a field needs of the class whose instances it holds. */
+export interface FieldClass {
+  around(dict: TensorDict): { readonly dict: TensorDict }
+}
+
 /** Fields with their kinds; one with `?` may be missing, one of another class holds an instance of it. */
-export type TensorFields = { readonly [name: string]: FieldKind | `${FieldKind}?` | TensorClass }
+export type TensorFields = { readonly [name: string]: FieldKind | `${FieldKind}?` | FieldClass }
 
 /** What a field gives. */
 export type FieldOf<K> =

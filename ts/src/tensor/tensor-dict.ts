@@ -4,6 +4,7 @@ import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawTensorDict, type RawTensorDictList, raw } from '../native/index.js'
 import { type BatchIndex, indexJson, maskOf, positionsOf } from './batch-index.js'
 import type { Dtype } from './dtype.js'
+import { namesIn } from './key.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged, raggedAround, withRawRagged } from './ragged.js'
 import { indices, Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -835,9 +836,9 @@ export function withRawDicts<R>(dicts: readonly TensorDict[], body: (list: RawTe
   }
 }
 
-/** The names of a key. */
+/** The names of a key. @throws {FulmarError} `MALFORMED` if it is neither a name nor a list of them. */
 export function pathOf(key: TensorKey): string[] {
-  return typeof key === 'string' ? [key] : [...key]
+  return namesIn(key)
 }
 
 /** A JSON value as text. @throws {FulmarError} `MALFORMED` if JSON cannot say it. */
