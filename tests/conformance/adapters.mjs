@@ -28,6 +28,7 @@ import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
 import { transforms } from './transforms.mjs'
+import { values } from './values.mjs'
 
 /** @type {readonly Adapter[]} */
 export const ADAPTERS = [
@@ -43,4 +44,5 @@ export const ADAPTERS = [
   replaySlices,
   transforms,
   ted,
+  values,
 ]

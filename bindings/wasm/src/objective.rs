@@ -1,5 +1,7 @@
 //! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
 
+mod steps;
+
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::objective::{self, Advantage, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
 use wasm_bindgen::prelude::*;

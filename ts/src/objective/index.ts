@@ -6,3 +6,22 @@ export { GRPOLoss, type GRPOLossOptions, type LossBatch } from './grpo.js'
 export { type KlEstimateOptions, type KlEstimateResult, klEstimate } from './kl.js'
 export type { KlEstimator, KlPenalty, LossResult, Normalization } from './loss.js'
 export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossResult } from './sft.js'
+export {
+  type GeneralizedAdvantageSteps,
+  generalizedAdvantageEstimate,
+  type OwnValue,
+  type RewardSteps,
+  reward2go,
+  type Td1Steps,
+  type TdLambdaSteps,
+  td0AdvantageEstimate,
+  td0ReturnEstimate,
+  td1AdvantageEstimate,
+  td1ReturnEstimate,
+  tdLambdaAdvantageEstimate,
+  tdLambdaReturnEstimate,
+  type ValueEstimate,
+  type ValueSteps,
+  type VtraceSteps,
+  vtraceAdvantageEstimate,
+} from './value-estimates.js'
