@@ -35,12 +35,10 @@ export type FieldOf<K> =
               ? TensorDict
               : Json
 
-type OptionalOf<F> = { [N in keyof F]: F[N] extends `${string}?` ? N : never }[keyof F]
-
 /** The fields to make an instance of; those that may be missing may be left out. */
 export type FieldsOf<F extends TensorFields> = {
-  readonly [N in Exclude<keyof F, OptionalOf<F>>]: FieldOf<F[N]>
-} & { readonly [N in OptionalOf<F>]?: FieldOf<F[N]> }
+  readonly [N in keyof F as F[N] extends `${string}?` ? never : N]: FieldOf<F[N]>
+} & { readonly [N in keyof F as F[N] extends `${string}?` ? N : never]?: FieldOf<F[N]> }
 
 /** What every instance has beside its fields. */
 export interface TensorClassMembers<F extends TensorFields> {
