@@ -10,6 +10,7 @@ pub mod hdf5;
 pub mod ledger;
 pub mod messages;
 pub mod renderer;
+pub mod store;
 pub mod template;
 pub mod tokenizer;
 

@@ -82,6 +82,11 @@ fn gguf_files_are_refused_or_decode() {
     feed("gguf", targets::gguf::run, 5_000);
 }
 
+#[test]
+fn files_of_a_store_are_refused_or_open() {
+    feed("store", targets::store::run, 5_000);
+}
+
 /// Gives `target` the corpus of `name`, then `num_mutations` mutations of it: the same ones each time.
 fn feed(name: &str, target: fn(&[u8]), num_mutations: u64) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);

@@ -1,0 +1,4 @@
+//! libFuzzer's door to `fulmar_fuzz::store::run`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fulmar_fuzz::store::run(data));
