@@ -5,6 +5,7 @@ export type { Dtype, TensorData, TypedArrays } from './dtype.js'
 export { type NestedKey, unravelKey } from './key.js'
 export { type LazyGetOptions, LazyStack, lazyStack, maybeDenseStack } from './lazy-stack.js'
 export { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
+export { fromPytree, type Pytree, toPytree } from './pytree.js'
 export { type PadOptions, Ragged } from './ragged.js'
 export { readSafetensors, type SafetensorsFile, writeSafetensors } from './safetensors.js'
 export { type DtypeOf, type SliceOptions, Tensor, type TensorOptions } from './tensor.js'
@@ -21,15 +22,17 @@ export {
   tensorClass,
 } from './tensor-class.js'
 export {
-  type ApplyOptions,
-  type PadSequenceOptions,
-  type RenameOptions,
-  type SelectOptions,
   TensorDict,
   type TensorDictEntry,
-  type TensorDictOptions,
   type TensorKey,
 } from './tensor-dict.js'
+export type {
+  ApplyOptions,
+  PadSequenceOptions,
+  RenameOptions,
+  SelectOptions,
+  TensorDictOptions,
+} from './tensor-dict-options.js'
 export {
   loadMemmap,
   readArchive,

@@ -6,7 +6,8 @@ import type { Dtype } from './dtype.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged } from './ragged.js'
 import { Tensor } from './tensor.js'
-import { TensorDict, type TensorDictEntry, type TensorDictOptions } from './tensor-dict.js'
+import { TensorDict, type TensorDictEntry } from './tensor-dict.js'
+import type { TensorDictOptions } from './tensor-dict-options.js'
 
 /** What stands at a field: a tensor of a dtype or of any, rows, a dictionary, or a JSON value. */
 export type FieldKind = Dtype | 'tensor' | 'ragged' | 'dict' | 'json'
