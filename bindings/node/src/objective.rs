@@ -57,7 +57,17 @@ pub fn grpo_loss(
     guard(|| {
         let loss = GrpoLoss::new(options_from_json("GRPOLoss", &options_json)?)?;
         let advantage = Advantage::infer(advantage, offsets)?;
-        let batch = LossBatch { log_prob, old_log_prob, ref_log_prob, entropy, advantage, mask, offsets };
+        let sampler_log_prob = None;
+        let batch = LossBatch {
+            log_prob,
+            old_log_prob,
+            ref_log_prob,
+            sampler_log_prob,
+            entropy,
+            advantage,
+            mask,
+            offsets,
+        };
         Ok(loss.forward(&batch)?.into())
     })
 }

@@ -167,6 +167,7 @@ fn grpo(training: &Training, log_prob: &[f32]) -> (f64, Vec<f32>) {
         log_prob,
         old_log_prob: &training.old,
         ref_log_prob: Some(&training.reference),
+        sampler_log_prob: None,
         mask: &training.ragged.mask,
         advantage: Advantage::PerSequence(&training.advantages),
         offsets: &training.ragged.offsets,

@@ -83,6 +83,8 @@ pub struct LossBatch<'a, T = f32> {
     pub old_log_prob: &'a [T],
     /// The same under a frozen reference.
     pub ref_log_prob: Option<&'a [T]>,
+    /// The same as the program that drew the tokens computed it, where that is another than `old_log_prob`.
+    pub sampler_log_prob: Option<&'a [T]>,
     /// Entropy of the current distribution at each token, in nats.
     pub entropy: Option<&'a [T]>,
     /// The advantage, per sequence or per token.
@@ -99,6 +101,7 @@ impl<T: Real> LossBatch<'_, T> {
         let num_tokens = self.log_prob.len();
         check_len("old_log_prob", self.old_log_prob.len(), "log_prob", num_tokens)?;
         check_optional("ref_log_prob", self.ref_log_prob, num_tokens)?;
+        check_optional("sampler_log_prob", self.sampler_log_prob, num_tokens)?;
         check_optional("entropy", self.entropy, num_tokens)?;
         let tokens = trained_tokens(num_tokens, self.mask, self.offsets)?;
         self.advantage.check(num_tokens, self.offsets.len() - 1)?;

@@ -1,4 +1,18 @@
-//! Group relative policy optimisation: a clipped policy gradient over tokens.
+//! Group relative policy optimisation and its family: a policy gradient over tokens, composed of whose ratio pushes a token
+//! ([`RatioLevel`]), how far ([`Surrogate`]), what corrects for another sampler ([`Correction`]) and what sums are divided by
+//! ([`Normalization`]).
+//!
+//! | loss | ratio | surrogate | normalization |
+//! |---|---|---|---|
+//! | GRPO, <https://arxiv.org/abs/2402.03300> | token | clip | `SequenceMean` |
+//! | BNPO (TRL's name) | token | clip | `TokenMean` |
+//! | DAPO, <https://arxiv.org/abs/2503.14476> | token | clip, 0.2 and 0.28 | `GlobalTokens` |
+//! | Dr. GRPO, <https://arxiv.org/abs/2503.20783> | token | clip | `FixedLength` |
+//! | GSPO, <https://arxiv.org/abs/2507.18071> | sequence, or sequence-token | clip, 3e-4 and 4e-4 | `SequenceMean` |
+//! | LUSPO, <https://arxiv.org/abs/2602.05261> | sequence | clip, 2e-3 and 2.5e-3 | `FixedLength(1)`: a sequence counts by its length |
+//! | GMPO | token, inside the surrogate | GMPO, 0.4 and 0.4 | `SequenceMean` |
+//! | CISPO, VESPO | token | theirs | `GlobalTokens` |
+//! | SAPO | token | SAPO | `SequenceMean` |
 //!
 //! Per trained token, with `w = log p - log p_old`, `r = e^w`, advantage `A`:
 //!
@@ -9,7 +23,8 @@
 //! ```
 //!
 //! 1. List the trained tokens; drop those whose old log-probability is not finite, whose `|w|` exceeds
-//!    `log_ratio_max`, or whose `w^2 / 2` exceeds `kl_mask_threshold`. A dropped token leaves the denominator too.
+//!    `log_ratio_max`, or whose `w^2 / 2` exceeds `kl_mask_threshold`. A dropped token leaves the denominator too. So does one
+//!    that a correction or `off_policy_threshold` rejects, unless `keep_rejected`.
 //! 2. Turn the normalisation into one weight a token. Every term uses it.
 //! 3. Add the surrogate, the KL penalties and the entropy bonus, value and gradient side by side.
 //! 4. Report means over the tokens that were kept.
@@ -26,8 +41,10 @@ use serde::Deserialize;
 
 use crate::batch::{LossBatch, Token, finite};
 use crate::clip::{Clip, out_of_range};
+use crate::correction::{Correction, CorrectionLevel};
 use crate::kl::{KlEstimator, KlPenalty};
 use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::surrogate::{RatioLevel, Surrogate, sigmoid};
 use crate::{Normalization, Real};
 
 /// The largest `log_ratio_max`: `e^700` is still a finite double.
@@ -37,6 +54,17 @@ pub const LOG_RATIO_LIMIT: f64 = 700.0;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GrpoOptions {
+    /// Whose ratio pushes a token; its own.
+    pub ratio: RatioLevel,
+    /// How far; clipped.
+    pub surrogate: Surrogate,
+    /// Corrections for another sampler, in turn; they need `sampler_log_prob`. None.
+    pub corrections: Vec<Correction>,
+    /// Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds it, with `q` the sampler's probability
+    /// or else the old one (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>); at least 0. Off by default.
+    pub off_policy_threshold: Option<f64>,
+    /// Whether rejected tokens still count in denominators and in other terms, as in TRL; false.
+    pub keep_rejected: bool,
     /// The clip range of the ratio; 0.2 on both sides.
     pub clip_epsilon: Clip,
     /// The largest ratio that still pushes down a token with a negative advantage; above `1 + high`. Off by default.
@@ -58,6 +86,11 @@ pub struct GrpoOptions {
 impl Default for GrpoOptions {
     fn default() -> Self {
         Self {
+            ratio: RatioLevel::default(),
+            surrogate: Surrogate::default(),
+            corrections: Vec::new(),
+            off_policy_threshold: None,
+            keep_rejected: false,
             clip_epsilon: Clip::default(),
             dual_clip: None,
             normalization: Normalization::default(),
@@ -80,6 +113,7 @@ impl Default for GrpoOptions {
 ///     log_prob: &log_prob,
 ///     old_log_prob: &log_prob, // on-policy: every ratio is 1
 ///     ref_log_prob: None,
+///     sampler_log_prob: None,
 ///     entropy: None,
 ///     advantage: Advantage::PerSequence(&[1.0, -1.0]),
 ///     mask: &[0, 1, 1],
@@ -98,10 +132,17 @@ pub struct GrpoLoss {
 #[derive(Debug, Clone, Copy)]
 struct Scored {
     token: Token,
+    log_prob: f64,
     log_ratio: f64,
     ratio: f64,
+    /// The log-ratio that pushes it: its own, or that of its sequence.
+    push: f64,
     advantage: f64,
     weight: f64,
+    /// `log p_old - log q`, 0 without a sampler.
+    sampler_log_ratio: f64,
+    /// What the correction multiplies its policy term with, 0 where it is rejected.
+    factor: f64,
 }
 
 /// Trained tokens that were left out, by reason.
@@ -110,6 +151,7 @@ struct Dropped {
     non_finite: usize,
     extreme: usize,
     kl_masked: usize,
+    rejected: usize,
 }
 
 /// One term of the loss: its weighted sum and its plain mean over the kept tokens.
@@ -120,6 +162,31 @@ struct Term {
 }
 
 impl GrpoLoss {
+    /// What corrections did, where there is a sampler or something that rejects.
+    fn correction_metrics(
+        &self,
+        has_sampler: bool,
+        tokens: &[Scored],
+        dropped: &Dropped,
+        metrics: &mut Vec<Metric>,
+    ) {
+        let denominator = tokens.len() as f64;
+        let mean = |name, sum: f64| Metric { name, value: sum / denominator.max(1.0), denominator };
+        if has_sampler {
+            let ratio = |t: &Scored| libm::exp(t.sampler_log_ratio);
+            let max = tokens.iter().map(ratio).fold(0.0, f64::max);
+            metrics.extend([
+                mean("samplerRatioMean", tokens.iter().map(ratio).sum()),
+                Metric { name: "samplerRatioMax", value: max, denominator: 1.0 },
+                mean("samplerLogRatioAbs", tokens.iter().map(|t| t.sampler_log_ratio.abs()).sum()),
+                mean("correctionMean", tokens.iter().map(|t| t.factor).sum()),
+            ]);
+        }
+        if !self.options.corrections.is_empty() || self.options.off_policy_threshold.is_some() {
+            metrics.push(Metric { name: "numRejected", value: dropped.rejected as f64, denominator: 1.0 });
+        }
+    }
+
     /// Checks `options`.
     ///
     /// # Errors
@@ -127,6 +194,26 @@ impl GrpoLoss {
     pub fn new(options: GrpoOptions) -> Result<Self> {
         let clip = options.clip_epsilon.checked()?;
         options.normalization.checked()?;
+        options.surrogate.checked()?;
+        options.corrections.iter().try_for_each(Correction::checked)?;
+        if let Some(threshold) =
+            options.off_policy_threshold.filter(|threshold| !(threshold.is_finite() && *threshold >= 0.0))
+        {
+            return Err(out_of_range("offPolicyThreshold must be a finite number >= 0", threshold));
+        }
+        if options.ratio != RatioLevel::Token
+            && !matches!(options.surrogate, Surrogate::Clip | Surrogate::None)
+        {
+            let detail = "ratio must be token with a surrogate other than clip and none: got another";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let weighs_sequences = |correction: &Correction| correction.level == CorrectionLevel::Sequence;
+        if matches!(options.surrogate, Surrogate::Vespo { .. })
+            && options.corrections.iter().any(weighs_sequences)
+        {
+            let detail = "corrections must be of tokens or geometric with vespo, whose weight is that of the sequence: got sequence";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
         options.kl_to_ref.checked("klToRef")?;
         options.kl_to_inference.checked("klToInference")?;
         if let Some(delta) =
@@ -148,7 +235,7 @@ impl GrpoLoss {
                 options.entropy_coefficient,
             ));
         }
-        let clip_log = [libm::log1p(-clip.low), libm::log1p(clip.high)];
+        let clip_log = options.surrogate.clip_log(clip);
         Ok(Self { options, clip_log })
     }
 
@@ -176,11 +263,13 @@ impl GrpoLoss {
     pub fn forward<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<LossOutput<T>> {
         self.check_given(batch)?;
         let num_sequences = batch.offsets.len().saturating_sub(1);
-        let (mut tokens, dropped) = self.scored(batch)?;
+        let (mut tokens, mut dropped) = self.scored(batch)?;
+        self.correct(&mut tokens, &mut dropped);
+        self.level(&mut tokens);
         self.weigh(&mut tokens, num_sequences);
         let mut grad_t = vec![0.0; batch.log_prob.len()];
 
-        let policy = self.add_policy(&tokens, &mut grad_t);
+        let policy = self.add_policy(&mut tokens, &mut grad_t);
         let to_ref = match batch.ref_log_prob {
             Some(reference) => {
                 Some(add_kl(&self.options.kl_to_ref, "ref_log_prob", reference, batch, &tokens, &mut grad_t)?)
@@ -199,6 +288,7 @@ impl GrpoLoss {
         let loss = finite_loss(terms.iter().flatten().map(|term| term.loss).sum())?;
         let mut metrics = self.term_metrics(terms, tokens.len());
         self.ratio_metrics(&tokens, &mut metrics);
+        self.correction_metrics(batch.sampler_log_prob.is_some(), &tokens, &dropped, &mut metrics);
         count_metrics(tokens.len(), num_sequences, &dropped, &mut metrics);
         Ok(LossOutput { loss, metrics, grad_log_prob: narrow(&grad_t)?, grad_entropy })
     }
@@ -210,6 +300,10 @@ impl GrpoLoss {
         };
         if self.options.kl_to_ref.coefficient > 0.0 && batch.ref_log_prob.is_none() {
             return missing("ref_log_prob", "klToRef.coefficient");
+        }
+        if !self.options.corrections.is_empty() && batch.sampler_log_prob.is_none() {
+            let detail = "sampler_log_prob must be given for corrections: got none";
+            return Err(Error::new(ErrorKind::Empty, detail));
         }
         if self.options.entropy_coefficient > 0.0 && batch.entropy.is_none() {
             return missing("entropy", "entropyCoefficient");
@@ -224,8 +318,11 @@ impl GrpoLoss {
         for token in trained {
             let log_prob = finite("log_prob", token.index, batch.log_prob[token.index].into())?;
             let advantage = batch.advantage.at(token)?;
-            let log_ratio = log_prob - batch.old_log_prob[token.index].into();
-            if !log_ratio.is_finite() {
+            let old = batch.old_log_prob[token.index].into();
+            let log_ratio = log_prob - old;
+            let sampler_log_ratio =
+                batch.sampler_log_prob.map_or(0.0, |sampler| old - sampler[token.index].into());
+            if !(log_ratio.is_finite() && sampler_log_ratio.is_finite()) {
                 dropped.non_finite += 1;
             } else if log_ratio.abs() > self.options.log_ratio_max {
                 dropped.extreme += 1;
@@ -233,10 +330,58 @@ impl GrpoLoss {
             {
                 dropped.kl_masked += 1;
             } else {
-                scored.push(Scored { token, log_ratio, ratio: libm::exp(log_ratio), advantage, weight: 0.0 });
+                let ratio = libm::exp(log_ratio);
+                let (push, weight, factor) = (log_ratio, 0.0, 1.0);
+                scored.push(Scored {
+                    token,
+                    log_prob,
+                    log_ratio,
+                    ratio,
+                    push,
+                    advantage,
+                    weight,
+                    sampler_log_ratio,
+                    factor,
+                });
             }
         }
         Ok((scored, dropped))
+    }
+
+    /// What corrections multiply each token with, without those that they reject.
+    fn correct(&self, tokens: &mut Vec<Scored>, dropped: &mut Dropped) {
+        for sequence in sequences(tokens) {
+            let sampler_t: Vec<_> = sequence.iter().map(|t| t.sampler_log_ratio).collect();
+            for correction in &self.options.corrections {
+                for (t, factor) in sequence.iter_mut().zip(correction.factors(&sampler_t)) {
+                    t.factor *= factor.unwrap_or(0.0);
+                }
+            }
+            if let Some(threshold) = self.options.off_policy_threshold {
+                let drift = |t: &Scored| -t.log_ratio - t.sampler_log_ratio;
+                let mean = sequence.iter().map(drift).sum::<f64>() / sequence.len() as f64;
+                let stale = sequence.iter_mut().filter(|t| t.advantage < 0.0 && mean > threshold);
+                stale.for_each(|t| t.factor = 0.0);
+            }
+        }
+        let rejects = !self.options.corrections.is_empty() || self.options.off_policy_threshold.is_some();
+        if rejects {
+            dropped.rejected = tokens.iter().filter(|t| t.factor == 0.0).count();
+            if !self.options.keep_rejected {
+                tokens.retain(|t| t.factor != 0.0);
+            }
+        }
+    }
+
+    /// The log-ratio that pushes each token.
+    fn level(&self, tokens: &mut [Scored]) {
+        if self.options.ratio == RatioLevel::Token {
+            return;
+        }
+        for sequence in sequences(tokens) {
+            let mean = sequence.iter().map(|t| t.log_ratio).sum::<f64>() / sequence.len() as f64;
+            sequence.iter_mut().for_each(|t| t.push = mean);
+        }
     }
 
     /// Step 2.
@@ -251,30 +396,107 @@ impl GrpoLoss {
         }
     }
 
-    fn add_policy(&self, tokens: &[Scored], grad_t: &mut [f64]) -> Term {
+    fn add_policy(&self, tokens: &mut [Scored], grad_t: &mut [f64]) -> Term {
         let (mut loss, mut sum) = (0.0, 0.0);
-        for scored in tokens {
-            let (value, gradient) = self.surrogate(scored);
-            loss += scored.weight * value;
-            sum += value;
-            grad_t[scored.token.index] += scored.weight * gradient;
+        for sequence in sequences(tokens) {
+            let sequence_weight = self.sequence_weight(sequence);
+            let mut shared = 0.0;
+            for t in &*sequence {
+                // VESPO has taken the corrections into the weight of the sequence.
+                let is_vespo = matches!(self.options.surrogate, Surrogate::Vespo { .. });
+                let factor = if is_vespo && t.factor > 0.0 { 1.0 } else { t.factor };
+                let (value, gradient) = self.surrogate(t, sequence_weight);
+                loss += t.weight * factor * value;
+                sum += factor * value;
+                if self.shares_gradient() {
+                    shared += t.weight * factor * gradient;
+                } else {
+                    grad_t[t.token.index] += t.weight * factor * gradient;
+                }
+            }
+            let shared = shared / sequence.len() as f64;
+            for t in sequence.iter().filter(|t| self.shares_gradient() && self.passes(t)) {
+                grad_t[t.token.index] += shared;
+            }
         }
         Term { loss, mean: sum / tokens.len().max(1) as f64 }
     }
 
+    /// Whether the ratio of a sequence has one gradient by the log-probability of each of its tokens.
+    fn shares_gradient(&self) -> bool {
+        self.options.ratio == RatioLevel::Sequence || self.options.surrogate == Surrogate::Gmpo
+    }
+
+    /// Whether a token moves the ratio of its sequence.
+    fn passes(&self, t: &Scored) -> bool {
+        let [low_log, high_log] = self.clip_log;
+        self.options.surrogate != Surrogate::Gmpo
+            || if t.advantage > 0.0 { t.log_ratio <= high_log } else { t.log_ratio >= low_log }
+    }
+
+    /// What the whole sequence says: the log-ratio of VESPO, the mean of GMPO's clipped ones.
+    fn sequence_weight(&self, sequence: &[Scored]) -> f64 {
+        let [low_log, high_log] = self.clip_log;
+        match self.options.surrogate {
+            Surrogate::Vespo { .. } => {
+                let corrected = |t: &Scored| {
+                    t.log_ratio.clamp(-20.0, 20.0) + if t.factor > 0.0 { libm::log(t.factor) } else { 0.0 }
+                };
+                let log_ratio = sequence.iter().map(corrected).sum::<f64>();
+                log_ratio.clamp(VESPO_LOG_MIN, VESPO_LOG_MAX)
+            }
+            Surrogate::Gmpo => {
+                let clipped = |t: &Scored| {
+                    if t.advantage > 0.0 { t.log_ratio.min(high_log) } else { t.log_ratio.max(low_log) }
+                };
+                sequence.iter().map(clipped).sum::<f64>() / sequence.len() as f64
+            }
+            _ => 0.0,
+        }
+    }
+
     /// `L` and `dL/dl` of one token. Branches instead of products, so that no `inf * 0` can arise.
-    fn surrogate(&self, scored: &Scored) -> (f64, f64) {
+    fn surrogate(&self, t: &Scored, sequence_weight: f64) -> (f64, f64) {
+        let a = t.advantage;
+        let plain = |ratio: f64| (-ratio * a, -ratio * a);
+        match self.options.surrogate {
+            Surrogate::Clip => self.clipped(t),
+            Surrogate::None => plain(libm::exp(t.push)),
+            Surrogate::Gmpo => plain(libm::exp(sequence_weight)),
+            Surrogate::Cispo { cap } => {
+                let weight = t.ratio.min(cap);
+                (-weight * a * t.log_prob, -weight * a)
+            }
+            Surrogate::Vespo { positive, negative } => {
+                let phi = if a >= 0.0 { positive } else { negative }.at(sequence_weight);
+                (-phi * a * t.log_prob, -phi * a)
+            }
+            Surrogate::Sapo { tau_positive, tau_negative } => {
+                let tau = if a > 0.0 { tau_positive } else { tau_negative };
+                let gate = sigmoid(tau * (t.ratio - 1.0));
+                (-4.0 / tau * gate * a, -4.0 * gate * (1.0 - gate) * t.ratio * a)
+            }
+            Surrogate::Dppo { delta } => {
+                let moved = libm::exp(t.log_prob) - libm::exp(t.log_prob - t.log_ratio);
+                let too_far = if a > 0.0 { moved > delta } else { moved < -delta };
+                if too_far { (0.0, 0.0) } else { plain(t.ratio) }
+            }
+        }
+    }
+
+    fn clipped(&self, t: &Scored) -> (f64, f64) {
         let (clip, [low_log, high_log]) = (self.options.clip_epsilon, self.clip_log);
-        let bound = if scored.advantage >= 0.0 {
-            (scored.log_ratio > high_log).then_some(1.0 + clip.high)
-        } else if scored.log_ratio < low_log {
+        let ratio = libm::exp(t.push);
+        let bound = if t.advantage >= 0.0 {
+            (t.push > high_log).then_some(1.0 + clip.high)
+        } else if t.push < low_log {
             Some(1.0 - clip.low)
         } else {
-            self.options.dual_clip.filter(|&delta| scored.ratio > delta)
+            self.options.dual_clip.filter(|&delta| ratio > delta)
         };
         match bound {
-            Some(bound) => (-bound * scored.advantage, 0.0),
-            None => (-scored.ratio * scored.advantage, -scored.ratio * scored.advantage),
+            Some(bound) => (-bound * t.advantage, 0.0),
+            None => (-ratio * t.advantage, -ratio * t.advantage),
         }
     }
 
@@ -323,7 +545,7 @@ impl GrpoLoss {
         let (mut kl, mut kl_approx, mut ratio, mut ratio_max) = (0.0, 0.0, 0.0, 0.0_f64);
         let share = |hit: bool| f64::from(u8::from(hit));
         for t in tokens {
-            let (below, above) = (t.log_ratio < low_log, t.log_ratio > high_log);
+            let (below, above) = (t.push < low_log, t.push > high_log);
             clipped += share(below || above);
             low += share(below && t.advantage < 0.0);
             high += share(above && t.advantage > 0.0);
@@ -347,12 +569,21 @@ impl GrpoLoss {
     }
 }
 
+/// VESPO's bounds on the log-ratio of a sequence: that of 1e-8, and where `e^20` is still a weight.
+const VESPO_LOG_MIN: f64 = -18.420_680_743_952_367;
+const VESPO_LOG_MAX: f64 = 20.0;
+
 impl Default for GrpoLoss {
     fn default() -> Self {
         let options = GrpoOptions::default();
-        let clip_log = [libm::log1p(-options.clip_epsilon.low), libm::log1p(options.clip_epsilon.high)];
+        let clip_log = options.surrogate.clip_log(options.clip_epsilon);
         Self { options, clip_log }
     }
+}
+
+/// The tokens of each sequence that has some.
+fn sequences(tokens: &mut [Scored]) -> impl Iterator<Item = &mut [Scored]> {
+    tokens.chunk_by_mut(|left, right| left.token.sequence == right.token.sequence)
 }
 
 /// Adds one KL penalty to the gradient; with a coefficient of 0 it only measures.

@@ -8,6 +8,7 @@
 mod advantage;
 mod batch;
 mod clip;
+mod correction;
 mod draw;
 mod grpo;
 mod kl;
@@ -15,6 +16,7 @@ mod normalization;
 mod output;
 mod real;
 mod sft;
+mod surrogate;
 mod value;
 
 pub use advantage::{
@@ -22,6 +24,7 @@ pub use advantage::{
 };
 pub use batch::{Advantage, LossBatch, SftBatch};
 pub use clip::Clip;
+pub use correction::{Correction, CorrectionLevel, CorrectionRule};
 pub use draw::{Draw, DrawOptions, draw, draw_probabilities, draw_rng};
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use kl::{KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, kl_estimate};
@@ -29,6 +32,7 @@ pub use normalization::Normalization;
 pub use output::{LossOutput, Metric};
 pub use real::Real;
 pub use sft::{SftLoss, SftOptions, SftOutput, SftReduction};
+pub use surrogate::{Envelope, RatioLevel, Surrogate};
 pub use value::{
     PerStep, StepBatch, TimeAxis, ValueEstimate, VtraceOptions, generalized_advantage_estimate, reward2go,
     standardized, td_lambda_advantage_estimate, td_lambda_return_estimate, td0_advantage_estimate,

@@ -18,12 +18,17 @@ pub enum Normalization {
     /// Divides by a given number of tokens, that of the whole optimiser step (DAPO): the sum over micro-batches
     /// then equals one big batch.
     GlobalTokens(f64),
+    /// [`Normalization::SequenceMean`] with a given number of sequences, that of the whole optimiser step: the sum over micro-batches
+    /// then equals one big batch.
+    GlobalSequences(f64),
 }
 
 impl Normalization {
     pub(crate) fn checked(self) -> Result<Self> {
         match self {
-            Self::FixedLength(count) | Self::GlobalTokens(count) if !(count.is_finite() && count >= 1.0) => {
+            Self::FixedLength(count) | Self::GlobalTokens(count) | Self::GlobalSequences(count)
+                if !(count.is_finite() && count >= 1.0) =>
+            {
                 let detail = format!("normalization count must be a finite number >= 1: got {count}");
                 Err(Error::new(ErrorKind::OutOfRange, detail))
             }
@@ -39,7 +44,8 @@ impl Normalization {
             Self::TokenMean => num_trained.max(1) as f64,
             Self::SequenceMean => num_sequences * count.max(1) as f64,
             Self::FixedLength(length) => num_sequences * length,
-            Self::GlobalTokens(count) => count,
+            Self::GlobalTokens(tokens) => tokens,
+            Self::GlobalSequences(sequences) => sequences * count.max(1) as f64,
         };
         num_trained_s.iter().map(|&count| 1.0 / denominator(count)).collect()
     }
@@ -56,6 +62,7 @@ mod tests {
         assert_eq!(weights(Normalization::SequenceMean), [1.0 / 9.0, 1.0 / 3.0, 1.0 / 3.0]);
         assert_eq!(weights(Normalization::FixedLength(4.0)), [1.0 / 12.0; 3]);
         assert_eq!(weights(Normalization::GlobalTokens(8.0)), [0.125; 3]);
+        assert_eq!(weights(Normalization::GlobalSequences(2.0)), [1.0 / 6.0, 0.5, 0.5]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ fn valid() -> LossBatch<'static> {
         log_prob: &[-1.0, -2.0, -3.0],
         old_log_prob: &[-1.0, -2.0, -3.0],
         ref_log_prob: None,
+        sampler_log_prob: None,
         entropy: None,
         advantage: Advantage::PerSequence(&[1.0, -1.0]),
         mask: &[0, 1, 1],

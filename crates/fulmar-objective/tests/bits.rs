@@ -38,6 +38,7 @@ fn a_loss_and_its_gradients_have_these_bits() {
         log_prob: &log_prob,
         old_log_prob: &old_log_prob,
         ref_log_prob: Some(&ref_log_prob),
+        sampler_log_prob: None,
         entropy: Some(&entropy),
         advantage: Advantage::PerSequence(&[-0.625, -0.125, 0.375, 0.875]),
         mask: &mask,

@@ -29,6 +29,7 @@ impl Batch {
             log_prob: &self.log_prob,
             old_log_prob: &self.old_log_prob,
             ref_log_prob: self.ref_log_prob.as_deref(),
+            sampler_log_prob: None,
             entropy: self.entropy.as_deref(),
             advantage: Advantage::PerToken(&self.advantage),
             mask: &self.mask,

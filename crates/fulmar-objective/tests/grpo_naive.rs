@@ -47,6 +47,7 @@ impl Batch {
             log_prob: &self.log_prob,
             old_log_prob: &self.old_log_prob,
             ref_log_prob: Some(&self.ref_log_prob),
+            sampler_log_prob: None,
             entropy: Some(&self.entropy),
             advantage: Advantage::PerSequence(&self.advantage),
             mask: &self.mask,
@@ -61,7 +62,8 @@ fn random_options(rng: &mut Rng) -> GrpoOptions {
         Normalization::SequenceMean,
         Normalization::FixedLength(9.0),
         Normalization::GlobalTokens(31.0),
-    ][rng.below(4).unwrap() as usize];
+        Normalization::GlobalSequences(5.0),
+    ][rng.below(5).unwrap() as usize];
     let mut penalty = || KlPenalty {
         estimator: [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3][rng.below(3).unwrap() as usize],
         coefficient: rng.uniform_f64(),
@@ -76,6 +78,7 @@ fn random_options(rng: &mut Rng) -> GrpoOptions {
         kl_mask_threshold: (rng.below(3).unwrap() == 0).then_some(0.3),
         log_ratio_max: 20.0,
         entropy_coefficient: rng.uniform_f64(),
+        ..GrpoOptions::default()
     }
 }
 
@@ -118,6 +121,7 @@ fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
         Normalization::SequenceMean => mean_sum / num_sequences as f64,
         Normalization::FixedLength(length) => total / (num_sequences as f64 * length),
         Normalization::GlobalTokens(tokens) => total / tokens,
+        Normalization::GlobalSequences(sequences) => mean_sum / sequences,
     }
 }
 
@@ -196,6 +200,7 @@ fn single_precision_is_double_precision_rounded_once() {
                 log_prob: &log_prob,
                 old_log_prob: &old,
                 ref_log_prob: Some(&reference),
+                sampler_log_prob: None,
                 entropy: Some(&entropy),
                 advantage: Advantage::PerSequence(&advantage),
                 mask: &batch.mask,
@@ -234,6 +239,7 @@ fn micro_batches_under_global_tokens_add_up_to_one_batch() {
                     log_prob: &batch.log_prob[range.clone()],
                     old_log_prob: &batch.old_log_prob[range.clone()],
                     ref_log_prob: Some(&batch.ref_log_prob[range.clone()]),
+                    sampler_log_prob: None,
                     entropy: Some(&batch.entropy[range.clone()]),
                     advantage: Advantage::PerSequence(&batch.advantage[s..=s]),
                     mask: &batch.mask[range.clone()],

@@ -45,6 +45,7 @@ fn main() -> Result<()> {
         log_prob: &group.log_prob,
         old_log_prob: &group.log_prob,
         ref_log_prob: None,
+        sampler_log_prob: None,
         entropy: None,
         advantage: Advantage::PerSequence(&advantage_s),
         mask: &group.mask,

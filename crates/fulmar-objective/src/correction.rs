@@ -1,0 +1,129 @@
+//! Corrections for tokens that another program drew than the one that says their old log-probability: with the log-probability `q` under
+//! the sampler, a token has the ratio `e^(log p_old - log q)`, and a sequence the product of those of its tokens.
+//!
+//! With the sampler's own log-probabilities as `old_log_prob` (TorchRL, torchtitan) one ratio takes up both staleness and mismatch, and
+//! there is nothing to correct; with those of a proximal policy (decoupled PPO, <https://arxiv.org/abs/2110.00641>) a truncated
+//! correction brings the second factor.
+
+use fulmar_core::Result;
+use serde::Deserialize;
+
+use crate::clip::out_of_range;
+
+/// Whose ratio is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CorrectionLevel {
+    /// That of the token.
+    #[default]
+    Token,
+    /// The product over the sequence.
+    Sequence,
+    /// The geometric mean over the sequence, which rejects and never weighs.
+    Geometric,
+}
+
+/// What follows from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CorrectionRule {
+    /// The loss is multiplied by the ratio, brought between the bounds.
+    #[default]
+    Truncate,
+    /// The loss is multiplied by the ratio, and what lies outside the bounds is rejected.
+    Mask,
+    /// A sequence with one token outside the bounds is rejected; nothing is multiplied.
+    Veto,
+}
+
+/// One correction; several are applied in turn.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{Correction, CorrectionRule};
+/// let truncated = Correction { max: 2.0, ..Correction::default() };
+/// assert_eq!((truncated.rule, truncated.min), (CorrectionRule::Truncate, 0.0));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Correction {
+    /// Whose ratio is looked at; the token's.
+    pub level: CorrectionLevel,
+    /// What follows; truncation.
+    pub rule: CorrectionRule,
+    /// The lower bound, at least 0; 0.
+    pub min: f64,
+    /// The upper bound, above the lower one; 3.
+    pub max: f64,
+}
+
+impl Default for Correction {
+    fn default() -> Self {
+        Self { level: CorrectionLevel::default(), rule: CorrectionRule::default(), min: 0.0, max: 3.0 }
+    }
+}
+
+impl Correction {
+    pub(crate) fn checked(&self) -> Result<()> {
+        if !(self.min.is_finite() && self.min >= 0.0) {
+            return Err(out_of_range("corrections.min must be a finite number >= 0", self.min));
+        }
+        if self.max.is_nan() || self.max <= self.min {
+            return Err(out_of_range("corrections.max must be above min", self.max));
+        }
+        Ok(())
+    }
+
+    /// What each token of a sequence is multiplied with, for their log-ratios; nothing where it is rejected.
+    pub(crate) fn factors(&self, log_ratio_t: &[f64]) -> Vec<Option<f64>> {
+        let sum: f64 = log_ratio_t.iter().sum();
+        let whole = match self.level {
+            CorrectionLevel::Token => None,
+            CorrectionLevel::Sequence => Some(sum),
+            CorrectionLevel::Geometric => Some(sum / log_ratio_t.len().max(1) as f64),
+        };
+        let ratios = log_ratio_t.iter().map(|log_ratio| libm::exp(whole.unwrap_or(*log_ratio)));
+        let inside = |ratio: f64| (self.min..=self.max).contains(&ratio);
+        match (self.rule, self.level) {
+            (CorrectionRule::Veto, _) => {
+                let all = ratios.clone().all(inside);
+                ratios.map(|_| all.then_some(1.0)).collect()
+            }
+            (_, CorrectionLevel::Geometric) => ratios.map(|ratio| inside(ratio).then_some(1.0)).collect(),
+            (CorrectionRule::Mask, _) => ratios.map(|ratio| inside(ratio).then_some(ratio)).collect(),
+            (CorrectionRule::Truncate, _) => {
+                ratios.map(|ratio| Some(ratio.clamp(self.min, self.max))).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_keep_and_truncate_what_the_books_say() {
+        let log_ratio_t = [0.1, -1.5, 0.8, -10.0, 0.3];
+        let factors =
+            |rule, min, max| Correction { rule, min, max, ..Correction::default() }.factors(&log_ratio_t);
+        let masked = factors(CorrectionRule::Mask, 0.5, 2.0);
+        assert_eq!(masked.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, false, true]);
+        let truncated: Vec<_> = factors(CorrectionRule::Truncate, 0.0, 2.0).into_iter().flatten().collect();
+        for (got, want) in truncated.iter().zip([1.105, 0.223, 2.0, 4.5e-5, 1.350]) {
+            assert!((got - want).abs() < 1e-3, "got {got}, expected {want}");
+        }
+        assert_eq!(factors(CorrectionRule::Veto, 1e-4, 100.0), [None; 5]);
+        assert_eq!(factors(CorrectionRule::Veto, 1e-5, 100.0), [Some(1.0); 5]);
+    }
+
+    #[test]
+    fn a_sequence_has_one_ratio() {
+        let factors = |level, rule| Correction { level, rule, min: 0.9, max: 1.1 }.factors(&[0.3, -0.2]);
+        let product = libm::exp(0.3 - 0.2);
+        assert_eq!(factors(CorrectionLevel::Sequence, CorrectionRule::Truncate), [Some(1.1); 2]);
+        assert_eq!(factors(CorrectionLevel::Sequence, CorrectionRule::Mask), [None; 2]);
+        assert_eq!(factors(CorrectionLevel::Geometric, CorrectionRule::Mask), [Some(1.0); 2]);
+        assert!(product > 1.1);
+    }
+}
