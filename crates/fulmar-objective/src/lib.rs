@@ -9,6 +9,7 @@ mod advantage;
 mod batch;
 mod clip;
 mod correction;
+mod distillation;
 mod draw;
 mod grpo;
 mod kl;
@@ -25,6 +26,7 @@ pub use advantage::{
 pub use batch::{Advantage, LossBatch, SftBatch};
 pub use clip::Clip;
 pub use correction::{Correction, CorrectionLevel, CorrectionRule};
+pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
 pub use draw::{Draw, DrawOptions, draw, draw_probabilities, draw_rng};
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use kl::{KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, kl_estimate};

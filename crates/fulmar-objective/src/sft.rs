@@ -90,9 +90,7 @@ impl SftLoss {
     /// `OutOfRange` if an option is outside the range that its field states, or asks for importance weights, which need
     /// an old policy.
     pub fn new(options: SftOptions) -> Result<Self> {
-        if let SftReduction::GlobalTokens(count) = options.reduction {
-            Normalization::GlobalTokens(count).checked()?;
-        }
+        options.reduction.checked()?;
         if options.kl_to_ref.checked("klToRef")?.importance_weighted {
             let detail = "klToRef.importanceWeighted must be false in a supervised loss: got true";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -116,8 +114,8 @@ impl SftLoss {
             return Err(Error::new(ErrorKind::Empty, detail));
         }
         let tokens = batch.trained()?;
-        let num_trained_s = self.num_trained_s(&tokens, batch.offsets.len() - 1);
-        let weight_s = self.weight_s(&num_trained_s);
+        let num_trained_s = num_trained_s(&tokens, batch.offsets.len() - 1);
+        let weight_s = self.options.reduction.weight_s(self.options.normalize_by_seq_length, &num_trained_s);
         let (mut nll, mut kl, mut log_prob_sum, mut kl_sum) = (0.0, 0.0, 0.0, 0.0);
         let (mut grad_t, mut nll_s) = (vec![0.0; batch.log_prob.len()], vec![0.0; num_trained_s.len()]);
         for &Token { index, sequence } in &tokens {
@@ -153,28 +151,34 @@ impl SftLoss {
         };
         Ok(SftOutput { output, sequence_loss: nll_s })
     }
+}
 
-    fn num_trained_s(&self, tokens: &[Token], num_sequences: usize) -> Vec<usize> {
-        let mut num_trained_s = vec![0; num_sequences];
-        for token in tokens {
-            num_trained_s[token.sequence] += 1;
+impl SftReduction {
+    pub(crate) fn checked(self) -> Result<()> {
+        if let Self::GlobalTokens(count) = self {
+            Normalization::GlobalTokens(count).checked()?;
         }
-        num_trained_s
+        Ok(())
     }
 
-    /// The weight of one trained token of each sequence.
-    fn weight_s(&self, num_trained_s: &[usize]) -> Vec<f64> {
+    /// The weight of one trained token of each sequence, which counts by its mean over them or by their sum.
+    pub(crate) fn weight_s(self, is_mean: bool, num_trained_s: &[usize]) -> Vec<f64> {
         let num_sequences = num_trained_s.len() as f64;
-        let length = |count: usize| {
-            if self.options.normalize_by_seq_length { count.max(1) as f64 } else { 1.0 }
-        };
-        match self.options.reduction {
-            SftReduction::Mean => {
-                num_trained_s.iter().map(|&count| 1.0 / (num_sequences * length(count))).collect()
-            }
-            SftReduction::Sum => num_trained_s.iter().map(|&count| 1.0 / length(count)).collect(),
-            SftReduction::TokenMean => Normalization::TokenMean.weight_s(num_trained_s),
-            SftReduction::GlobalTokens(count) => Normalization::GlobalTokens(count).weight_s(num_trained_s),
+        let length = |count: usize| if is_mean { count.max(1) as f64 } else { 1.0 };
+        match self {
+            Self::Mean => num_trained_s.iter().map(|&count| 1.0 / (num_sequences * length(count))).collect(),
+            Self::Sum => num_trained_s.iter().map(|&count| 1.0 / length(count)).collect(),
+            Self::TokenMean => Normalization::TokenMean.weight_s(num_trained_s),
+            Self::GlobalTokens(count) => Normalization::GlobalTokens(count).weight_s(num_trained_s),
         }
     }
+}
+
+/// How many of `tokens` each sequence has.
+pub(crate) fn num_trained_s(tokens: &[Token], num_sequences: usize) -> Vec<usize> {
+    let mut num_trained_s = vec![0; num_sequences];
+    for token in tokens {
+        num_trained_s[token.sequence] += 1;
+    }
+    num_trained_s
 }

@@ -1,0 +1,123 @@
+//! Distillation: tokens that the teacher likes as much as the student does. With `l` the student's log-probability and `t` the teacher's:
+//!
+//! | direction | value a token | gradient by `l` |
+//! |---|---|---|
+//! | reverse: tokens that the student drew | `e^(t - l) - 1 - (t - l)` | `1 - e^(t - l)` |
+//! | forward: tokens that the teacher wrote | `e^(l - t) - 1 - (l - t)` | `e^(l - t) - 1` |
+//!
+//! Both are never negative and 0 where they agree; beyond [`KL_LOG_RATIO_MAX`](crate::KL_LOG_RATIO_MAX) they go on as straight lines.
+//! As TorchRL's `DistillationLoss`. R. Agarwal and others, "On-Policy Distillation", 2023, <https://arxiv.org/abs/2306.13649>.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::Real;
+use crate::batch::{SftBatch, Token, finite};
+use crate::kl::KlEstimator;
+use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::sft::{SftOutput, SftReduction, num_trained_s};
+
+/// Who drew the tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KlDirection {
+    /// The student.
+    #[default]
+    Reverse,
+    /// The teacher.
+    Forward,
+}
+
+/// Options of [`DistillationLoss`]; [`DistillationLoss::new`] checks them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DistillationOptions {
+    /// Who drew the tokens; the student.
+    pub direction: KlDirection,
+    /// How sequences are joined; their mean.
+    pub reduction: SftReduction,
+    /// Whether a sequence's loss is its mean over trained tokens (true) or their sum.
+    pub normalize_by_seq_length: bool,
+}
+
+impl Default for DistillationOptions {
+    fn default() -> Self {
+        let (direction, reduction) = (KlDirection::default(), SftReduction::default());
+        Self { direction, reduction, normalize_by_seq_length: true }
+    }
+}
+
+/// The distillation loss, see the module for its formula.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{DistillationLoss, SftBatch};
+/// let log_prob = [-1.0_f32, -2.0];
+/// let batch = SftBatch { log_prob: &log_prob, ref_log_prob: Some(&log_prob), mask: &[1, 1], offsets: &[0, 2] };
+/// let result = DistillationLoss::default().forward(&batch)?;
+/// assert_eq!((result.output.loss, result.output.grad_log_prob), (0.0, vec![0.0, 0.0]));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DistillationLoss {
+    options: DistillationOptions,
+}
+
+impl DistillationLoss {
+    /// Checks `options`.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a count of tokens is below 1.
+    pub fn new(options: DistillationOptions) -> Result<Self> {
+        options.reduction.checked()?;
+        Ok(Self { options })
+    }
+
+    /// Value, metrics and gradient over `batch`, whose reference is the teacher. Costs O(T); sums run in f64 in token order.
+    ///
+    /// Metrics: `distillLoss`, `klToTeacher` (mean over trained tokens), `numTokens`, `numSequences`.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty` if the mask
+    /// trains nothing or the teacher is missing; `NonFinite` for a trained log-probability that is not finite, or if the result
+    /// overflows.
+    pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
+        let Some(teacher) = batch.ref_log_prob else {
+            return Err(Error::new(ErrorKind::Empty, "ref_log_prob must be that of the teacher: got none"));
+        };
+        let tokens = batch.trained()?;
+        let num_trained_s = num_trained_s(&tokens, batch.offsets.len() - 1);
+        let weight_s = self.options.reduction.weight_s(self.options.normalize_by_seq_length, &num_trained_s);
+        let (mut loss, mut sum) = (0.0, 0.0);
+        let (mut grad_t, mut loss_s) = (vec![0.0; batch.log_prob.len()], vec![0.0; num_trained_s.len()]);
+        for &Token { index, sequence } in &tokens {
+            let log_prob = finite("log_prob", index, batch.log_prob[index].into())?;
+            let target = finite("ref_log_prob", index, teacher[index].into())?;
+            let (value, gradient) = match self.options.direction {
+                KlDirection::Reverse => KlEstimator::K3.at(target - log_prob),
+                KlDirection::Forward => {
+                    let (value, gradient) = KlEstimator::K3.at(log_prob - target);
+                    (value, -gradient)
+                }
+            };
+            loss += weight_s[sequence] * value;
+            sum += value;
+            loss_s[sequence] += value;
+            grad_t[index] = weight_s[sequence] * gradient;
+        }
+        if self.options.normalize_by_seq_length {
+            loss_s.iter_mut().zip(&num_trained_s).for_each(|(loss, &count)| *loss /= count.max(1) as f64);
+        }
+        let count = tokens.len() as f64;
+        let term = |name, value| Metric { name, value, denominator: 1.0 };
+        let metrics = vec![
+            term("distillLoss", loss),
+            Metric { name: "klToTeacher", value: sum / count, denominator: count },
+            term("numTokens", count),
+            term("numSequences", loss_s.len() as f64),
+        ];
+        let (loss, grad_log_prob) = (finite_loss(loss)?, narrow(&grad_t)?);
+        let output = LossOutput { loss, metrics, grad_log_prob, grad_entropy: None };
+        Ok(SftOutput { output, sequence_loss: loss_s })
+    }
+}
