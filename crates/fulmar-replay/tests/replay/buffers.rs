@@ -570,7 +570,11 @@ fn a_write_that_sampler_or_unit_refuses_changes_nothing() {
         SampleUnitOptions::Sequence { window: Default::default(), done_key: Some(["next", "done"].into()) };
     let sampled_by = |sampler| ReplayBufferOptions { sampler, ..Default::default() };
     let cases = [
-        sampled_by(SamplerOptions::StalenessAware { max_staleness: None, version_key: "version".into() }),
+        sampled_by(SamplerOptions::StalenessAware {
+            max_staleness: None,
+            weights: Vec::new(),
+            version_key: "version".into(),
+        }),
         sampled_by(SamplerOptions::Slice { slices, trajectories: Default::default() }),
         sampled_by(SamplerOptions::SliceWithoutReplacement {
             slices,
