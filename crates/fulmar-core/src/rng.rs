@@ -311,6 +311,27 @@ mod tests {
     }
 
     #[test]
+    fn many_bounded_integers_are_those_of_single_draws() {
+        // Of the largest of these bounds half of all words are refused.
+        for bound in [1, 6, (1 << 62) + 1, (1 << 63) + 1] {
+            for start in 0..5 {
+                let mut many = Rng::new(2).stream("many");
+                for _ in 0..start {
+                    many.next_u32();
+                }
+                let mut one = many.clone();
+                for count in [1, 2, 3, 64, 7] {
+                    let mut drawn = vec![0; count];
+                    many.fill_below(bound, &mut drawn).unwrap();
+                    let single: Vec<u64> = (0..count).map(|_| one.below(bound).unwrap()).collect();
+                    assert_eq!((drawn, many.state()), (single, one.state()), "{bound} from {start}");
+                }
+            }
+        }
+        assert_eq!(Rng::new(0).fill_below(0, &mut []).unwrap_err().kind(), ErrorKind::OutOfRange);
+    }
+
+    #[test]
     fn normals_have_mean_zero_and_variance_one() {
         let mut rng = Rng::new(5);
         let draws: Vec<f64> = (0..50_000).map(|_| rng.normal()).collect();
