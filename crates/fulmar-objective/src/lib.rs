@@ -7,6 +7,7 @@
 
 mod advantage;
 mod batch;
+mod bradley_terry;
 mod clip;
 mod correction;
 mod distillation;
@@ -24,6 +25,7 @@ pub use advantage::{
     AdvantageOptions, AdvantageScale, GROUP_SIZE_MIN, GroupAdvantage, Groups, StdKind, group_advantage,
 };
 pub use batch::{Advantage, LossBatch, SftBatch};
+pub use bradley_terry::{BradleyTerryLoss, BradleyTerryOptions, BradleyTerryOutput, RewardPairs};
 pub use clip::Clip;
 pub use correction::{Correction, CorrectionLevel, CorrectionRule};
 pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
