@@ -128,6 +128,6 @@ impl BradleyTerryLoss {
 }
 
 /// `log(1 + e^x)`, which is `-log sigmoid(-x)`, without overflow.
-fn softplus(x: f64) -> f64 {
+pub(crate) fn softplus(x: f64) -> f64 {
     x.max(0.0) + libm::log1p(libm::exp(-x.abs()))
 }

@@ -5,6 +5,10 @@
 //! loss  = reduce_s nll_s + coefficient * (KL to the reference, token by token, under the same weights)
 //! ```
 //!
+//! With `minor_beta` a sequence that is ahead of the reference counts for less and less: with `ahead_s` the sum of `mask (l - l_ref)`,
+//! divided like `nll_s`, its loss is `-log sigmoid(beta ahead_s)` (S. Xie and others, "Minor SFT", 2024,
+//! <https://arxiv.org/abs/2408.10642>).
+//!
 //! As TorchRL's `SFTLoss`, except for the KL term: there it is a mean over all tokens of the batch, here it is weighed
 //! and masked like the first term.
 
@@ -12,8 +16,11 @@ use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::batch::{SftBatch, Token, finite};
+use crate::bradley_terry::softplus;
+use crate::clip::out_of_range;
 use crate::kl::KlPenalty;
 use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::surrogate::sigmoid;
 use crate::{Normalization, Real};
 
 /// How the sequences of a batch become one number.
@@ -40,6 +47,9 @@ pub struct SftOptions {
     /// Whether a sequence's loss is its mean over trained tokens (true) or their sum. Says nothing about the two
     /// token-wise reductions.
     pub normalize_by_seq_length: bool,
+    /// How fast a sequence is done with once it is ahead of the reference, above 0; needs `ref_log_prob`, a reduction by sequences, and
+    /// no penalty. Off by default.
+    pub minor_beta: Option<f64>,
     /// The penalty for leaving the reference; needs `ref_log_prob` when its coefficient is above 0.
     pub kl_to_ref: KlPenalty,
 }
@@ -49,6 +59,7 @@ impl Default for SftOptions {
         Self {
             reduction: SftReduction::default(),
             normalize_by_seq_length: true,
+            minor_beta: None,
             kl_to_ref: KlPenalty::default(),
         }
     }
@@ -91,6 +102,17 @@ impl SftLoss {
     /// an old policy.
     pub fn new(options: SftOptions) -> Result<Self> {
         options.reduction.checked()?;
+        if let Some(beta) = options.minor_beta {
+            if !(beta.is_finite() && beta > 0.0) {
+                return Err(out_of_range("minorBeta must be a finite number > 0", beta));
+            }
+            let by_sequences = matches!(options.reduction, SftReduction::Mean | SftReduction::Sum);
+            if !by_sequences || options.kl_to_ref.coefficient > 0.0 {
+                let detail =
+                    "minorBeta must go with a mean or sum of sequences and without klToRef: got another";
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+        }
         if options.kl_to_ref.checked("klToRef")?.importance_weighted {
             let detail = "klToRef.importanceWeighted must be false in a supervised loss: got true";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -100,7 +122,7 @@ impl SftLoss {
 
     /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
     ///
-    /// Metrics: `nllLoss`, `klToRefLoss` (when in the loss), `klToRef` (when `ref_log_prob` is given), `logProb` (mean
+    /// Metrics: `nllLoss`, `minorLoss` (in place of it in the loss, with `minor_beta`), `klToRefLoss` (when in the loss), `klToRef` (when `ref_log_prob` is given), `logProb` (mean
     /// over trained tokens), `numTokens`, `numSequences`.
     ///
     /// # Errors
@@ -109,8 +131,10 @@ impl SftLoss {
     /// finite.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         let penalty = self.options.kl_to_ref;
-        if penalty.coefficient > 0.0 && batch.ref_log_prob.is_none() {
-            let detail = "ref_log_prob must be given when klToRef.coefficient is above 0: got none";
+        let needs_reference = penalty.coefficient > 0.0 || self.options.minor_beta.is_some();
+        if needs_reference && batch.ref_log_prob.is_none() {
+            let detail =
+                "ref_log_prob must be given when klToRef.coefficient is above 0, or minorBeta: got none";
             return Err(Error::new(ErrorKind::Empty, detail));
         }
         let tokens = batch.trained()?;
@@ -118,6 +142,7 @@ impl SftLoss {
         let weight_s = self.options.reduction.weight_s(self.options.normalize_by_seq_length, &num_trained_s);
         let (mut nll, mut kl, mut log_prob_sum, mut kl_sum) = (0.0, 0.0, 0.0, 0.0);
         let (mut grad_t, mut nll_s) = (vec![0.0; batch.log_prob.len()], vec![0.0; num_trained_s.len()]);
+        let mut ahead_s = vec![0.0; num_trained_s.len()];
         for &Token { index, sequence } in &tokens {
             let log_prob = finite("log_prob", index, batch.log_prob[index].into())?;
             let weight = weight_s[sequence];
@@ -127,6 +152,7 @@ impl SftLoss {
             grad_t[index] = -weight;
             if let Some(reference) = batch.ref_log_prob {
                 let log_ratio = finite("ref_log_prob", index, reference[index].into())? - log_prob;
+                ahead_s[sequence] -= log_ratio;
                 let (value, gradient) = penalty.at(log_ratio, 1.0);
                 kl += penalty.coefficient * weight * value;
                 kl_sum += value;
@@ -142,6 +168,19 @@ impl SftLoss {
         metrics.extend([term("numTokens", count), term("numSequences", nll_s.len() as f64)]);
         if self.options.normalize_by_seq_length {
             nll_s.iter_mut().zip(&num_trained_s).for_each(|(nll, &count)| *nll /= count.max(1) as f64);
+            ahead_s.iter_mut().zip(&num_trained_s).for_each(|(ahead, &count)| *ahead /= count.max(1) as f64);
+        }
+        if let Some(beta) = self.options.minor_beta {
+            nll = 0.0;
+            for (sequence, &count) in num_trained_s.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let length = if self.options.normalize_by_seq_length { count as f64 } else { 1.0 };
+                nll_s[sequence] = softplus(-beta * ahead_s[sequence]);
+                nll += weight_s[sequence] * length * nll_s[sequence];
+            }
+            for token in &tokens {
+                grad_t[token.index] *= beta * sigmoid(-beta * ahead_s[token.sequence]);
+            }
+            metrics.insert(1, term("minorLoss", nll));
         }
         let output = LossOutput {
             loss: finite_loss(nll + kl)?,

@@ -101,3 +101,45 @@ fn what_a_supervised_loss_cannot_do_is_refused() {
     assert_eq!(forward(&[-1.0, -1.0], &[0, 0]).unwrap_err().kind(), ErrorKind::Empty);
     assert_eq!(forward(&[-1.0], &[1]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
 }
+
+#[test]
+fn minor_sft_gives_the_published_values_and_its_gradient_is_a_slope() {
+    let (log_prob, reference) = ([-0.5, -0.5, -3.0, -9.0], [-1.0, -1.0, -2.0, 0.0]);
+    let run = |log_prob: &[f64; 4], reduction, normalize| {
+        let options = SftOptions { minor_beta: Some(0.1), ..options(reduction, normalize) };
+        let (mask, offsets) = ([1, 1, 1, 0], [0, 2, 4]);
+        let batch = SftBatch { log_prob, ref_log_prob: Some(&reference), mask: &mask, offsets: &offsets };
+        SftLoss::new(options).unwrap().forward(&batch).unwrap()
+    };
+    // Sums of -1 and -3 beside -2 and -2.
+    let mean = run(&log_prob, SftReduction::Mean, false);
+    assert_all_near("sequences", &mean.sequence_loss, &[0.6444, 0.7444], 1e-4);
+    assert_near("mean", mean.output.loss, 0.6944, 1e-4);
+    assert_near("sum", run(&log_prob, SftReduction::Sum, false).output.loss, 1.3888, 1e-4);
+    for (reduction, normalize) in [(SftReduction::Mean, true), (SftReduction::Sum, false)] {
+        let gradient = run(&log_prob, reduction, normalize).output.grad_log_prob;
+        for t in 0..4 {
+            let moved = |by: f64| {
+                let mut moved = log_prob;
+                moved[t] += by;
+                run(&moved, reduction, normalize).output.loss
+            };
+            assert_near("slope", gradient[t], (moved(1e-6) - moved(-1e-6)) / 2e-6, 1e-8);
+        }
+    }
+}
+
+#[test]
+fn minor_sft_is_refused_without_what_it_needs() {
+    let refused = |options: SftOptions| SftLoss::new(options).unwrap_err().kind();
+    let minor = |beta| SftOptions { minor_beta: Some(beta), ..SftOptions::default() };
+    for beta in [0.0, -1.0, f64::NAN] {
+        assert_eq!(refused(minor(beta)), ErrorKind::OutOfRange);
+    }
+    let reduction = SftReduction::TokenMean;
+    assert_eq!(refused(SftOptions { reduction, ..minor(0.1) }), ErrorKind::Incompatible);
+    let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
+    assert_eq!(refused(SftOptions { kl_to_ref, ..minor(0.1) }), ErrorKind::Incompatible);
+    let batch = SftBatch { log_prob: &[-1.0], ref_log_prob: None, mask: &[1], offsets: &[0, 1] };
+    assert_eq!(SftLoss::new(minor(0.1)).unwrap().forward(&batch).unwrap_err().kind(), ErrorKind::Empty);
+}
