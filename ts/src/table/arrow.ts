@@ -29,6 +29,7 @@ import {
 } from 'apache-arrow'
 import { FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
+import { checkFooter, checkMessage } from './arrow-limits.js'
 import {
   type Column,
   type ColumnForm,
@@ -80,8 +81,8 @@ export function toArrow(dict: TensorDict): Uint8Array {
 /**
  * The dictionary of an Arrow file or stream, its batch the rows. One of {@link toArrow} gives the same dictionary again; in
  * others numbers and booleans become tensors `[N]`, fixed-size lists of them tensors `[N, ...]`, lists ragged entries,
- * strings JSON values, and a dot in a column's name begins a nested dictionary. Give it files from where you trust: what is
- * cut off or of another kind is refused, but a forged file can keep the reader busy for minutes.
+ * strings JSON values, and a dot in a column's name begins a nested dictionary. What the file says of its lengths is checked
+ * against its bytes before it is read.
  *
  * @throws {FulmarError} `MALFORMED` if the bytes cannot be read, or naming column and row for a null; `INCOMPATIBLE` if a
  *   column holds something else; `LIMIT_EXCEEDED` above 4,096 columns.
@@ -98,7 +99,7 @@ export function toArrow(dict: TensorDict): Uint8Array {
  */
 export function fromArrow(bytes: Uint8Array): TensorDict {
   const limit = elementsMax(bytes)
-  const table = parsed(bytes)
+  const table = parsed(bytes, limit)
   checkCount(table.schema.fields.length)
   checkRows(table.numRows, limit)
   const forms = formsOf(table.schema.metadata.get(METADATA_KEY))
@@ -108,9 +109,9 @@ export function fromArrow(bytes: Uint8Array): TensorDict {
   return dictOf(columns, table.numRows)
 }
 
-function parsed(bytes: Uint8Array): Table {
+function parsed(bytes: Uint8Array, limit: number): Table {
   try {
-    checkFrames(bytes)
+    checkFrames(bytes, limit)
     return tableFromIPC(bytes)
   } catch (cause) {
     const detail = `bytes must be an Arrow file or stream: got ${(cause as Error).message}`
@@ -122,15 +123,20 @@ function parsed(bytes: Uint8Array): Table {
  * Walks over the messages of a file or stream, each -1, the length of its metadata, the metadata, and its body. The reader
  * itself follows a negative length back and forth without end, and takes a file without its end for a table without rows.
  */
-function checkFrames(bytes: Uint8Array): void {
+function checkFrames(bytes: Uint8Array, limit: number): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const isFile = String.fromCharCode(...bytes.subarray(0, MAGIC.length)) === MAGIC
   let at = isFile ? 8 : 0
   while (isFile || at < bytes.length) {
     const [mark, length] = [view.getInt32(at, true), view.getInt32(at + 4, true)]
-    if (mark === -1 && length === 0) return
+    if (mark === -1 && length === 0) {
+      if (isFile) checkFooter(footerOf(bytes, view))
+      return
+    }
     if (mark !== -1 || length < 0) throw new Error(`no message at byte ${at}`)
-    const message = Message.decode(bytes.subarray(at + 8, at + 8 + length))
+    const metadata = bytes.subarray(at + 8, at + 8 + length)
+    checkMessage(metadata, limit)
+    const message = Message.decode(metadata)
     const { bodyLength } = message
     const isData = message.isDictionaryBatch() || message.isRecordBatch()
     if (!(isData ? bodyLength >= 0 : message.isSchema() && bodyLength === 0)) {
@@ -142,6 +148,14 @@ function checkFrames(bytes: Uint8Array): void {
 }
 
 const MAGIC = 'ARROW1'
+
+/** The footer of a file: its length and the magic stand behind it. */
+function footerOf(bytes: Uint8Array, view: DataView): Uint8Array {
+  const end = bytes.length - MAGIC.length - 4
+  const length = view.getInt32(end, true)
+  if (length < 0 || length > end) throw new Error(`a footer of ${length} bytes`)
+  return bytes.subarray(end - length, end)
+}
 
 const TYPES: Readonly<Record<Dtype | 'text' | 'json', () => DataType>> = {
   f64: () => new Float64(),

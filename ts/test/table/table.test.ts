@@ -103,6 +103,21 @@ it('refuses every change of a Parquet file, or reads a dictionary', async () => 
   }
 })
 
+it('refuses every change of an Arrow file, or reads a dictionary, soon', () => {
+  const bytes = toArrow(sample())
+  for (let at = 0; at < bytes.length; at++) {
+    for (const byte of [0xff, (bytes[at] ?? 0) ^ 0x5a]) {
+      const changed = bytes.slice()
+      changed[at] = byte
+      try {
+        fromArrow(changed)
+      } catch (error) {
+        expect(error).toMatchObject({ code: expect.stringMatching(KNOWN) })
+      }
+    }
+  }
+})
+
 it('refuses options that it does not know', () => {
   expect(() => toParquet(sample(), { compresion: 'none' } as never)).toThrow("did you mean 'compression'?")
   expect(() => toParquet(sample(), { compression: 'zip' as never })).toThrow(
