@@ -121,6 +121,12 @@ pub const REPLAY_WRITE_TRIES_MAX: usize = 1000;
 /// Most bytes of replies that one operation on a server takes, unless a storage is told another number.
 pub const STORE_REPLY_BYTES_MAX: usize = 1 << 30;
 
+/// Most processes that write to one memory-mapped storage at a time.
+pub const REPLAY_MEMMAP_WRITERS_MAX: usize = 32;
+
+/// Most looks at what another process has under way in a memory-mapped storage, some seconds in all.
+pub const REPLAY_MEMMAP_WAITS_MAX: usize = 1 << 22;
+
 /// Deepest nesting of a predicate over trajectories.
 pub const REPLAY_PREDICATE_DEPTH_MAX: usize = 32;
 

@@ -49,6 +49,8 @@ pub struct ReplayBuffer {
     unit: Box<dyn SampleUnit>,
     /// The storage's revision that sampler and unit know.
     seen: u64,
+    /// How many rows it held then.
+    seen_len: usize,
 }
 
 impl std::fmt::Debug for ReplayBuffer {
@@ -83,7 +85,8 @@ impl ReplayBuffer {
     ) -> Result<Self> {
         storage.refresh()?;
         let seen = storage.revision();
-        let mut buffer = Self { options, storage, sampler, writer, unit, seen };
+        let seen_len = storage.len();
+        let mut buffer = Self { options, storage, sampler, writer, unit, seen, seen_len };
         buffer.writer.start_generations(buffer.storage.first_generation().unwrap_or(0));
         buffer.follow_writer()?;
         buffer.tell_all(true)?;
@@ -252,7 +255,7 @@ impl ReplayBuffer {
             if !self.storage.set_if_unchanged(self.seen, &rows, &kept, Some(position))? {
                 return Ok(None);
             }
-            self.seen = self.storage.revision();
+            self.note_seen();
             self.writer.commit(&steps, &freed)?;
             self.sampler.extend(&rows, &kept)?;
             self.unit.extend(&rows, &kept)?;
@@ -380,7 +383,7 @@ impl ReplayBuffer {
         self.writer.clear(keeps_count);
         self.sampler.clear();
         self.unit.clear();
-        self.seen = self.storage.revision();
+        self.note_seen();
     }
 
     /// All that must be kept to go on as if never stopped.
@@ -436,7 +439,7 @@ impl ReplayBuffer {
             self.storage.set(&rows, items)?;
             start += rows.len();
         }
-        self.seen = self.storage.revision();
+        self.note_seen();
         Ok(())
     }
 
@@ -646,25 +649,42 @@ impl ReplayBuffer {
             return Ok(());
         }
         let rows = self.storage.written_after(self.seen);
-        if !rows.is_empty() {
-            let items = self.storage.get(&rows)?;
-            self.seen = revision;
-            self.sampler.extend(&rows, &items)?;
-            self.unit.extend(&rows, &items)?;
-            self.writer.write_at(&rows, true)?;
-        } else if self.storage.is_empty() {
+        let len = self.storage.len();
+        if len < self.seen_len {
+            // Emptied in between: what is known is of items that are gone.
             self.sampler.clear();
             self.unit.clear();
             self.writer.clear(true);
         }
-        self.seen = revision;
+        if !rows.is_empty() {
+            let items = self.storage.get(&rows)?;
+            (self.seen, self.seen_len) = (revision, len);
+            self.sampler.extend(&rows, &items)?;
+            self.unit.extend(&rows, &items)?;
+            self.writer.write_at(&rows, true)?;
+        }
+        (self.seen, self.seen_len) = (revision, len);
         self.follow_writer()
+    }
+
+    /// Takes note of what the storage is after a change of this buffer's own.
+    fn note_seen(&mut self) {
+        (self.seen, self.seen_len) = (self.storage.revision(), self.storage.len());
     }
 
     /// Puts the writer where the storage notes that writes ended.
     fn follow_writer(&mut self) -> Result<()> {
-        let Some(position) = self.storage.noted_writer() else { return Ok(()) };
-        let len = self.storage.len();
+        let mut len = self.storage.len();
+        let Some(mut position) = self.storage.noted_writer() else { return Ok(()) };
+        for _ in 0..REPLAY_WRITE_TRIES_MAX {
+            // Others may write in between: the two must be of one moment.
+            let now = self.storage.len();
+            if now == len {
+                break;
+            }
+            len = now;
+            position = self.storage.noted_writer().unwrap_or(position);
+        }
         let lanes = self.num_lanes().max(1);
         let storage = &self.storage;
         let items = || storage.get(&(0..len).collect::<Vec<_>>());

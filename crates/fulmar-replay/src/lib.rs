@@ -86,6 +86,8 @@ pub use storage::compressed_list::CompressedListStorage;
 pub use storage::durable::{DurableStorage, DurableStorageOptions};
 pub use storage::lazy_stack::LazyStackStorage;
 pub use storage::list::ListStorage;
+#[cfg(not(target_family = "wasm"))]
+pub use storage::memmap::{LazyMemmapStorage, LazyMemmapStorageOptions};
 pub use storage::options::StorageOptions;
 pub use storage::shared::SharedStorage;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]

@@ -7,6 +7,8 @@ pub(crate) mod compressed_list;
 pub(crate) mod durable;
 pub(crate) mod lazy_stack;
 pub(crate) mod list;
+#[cfg(not(target_family = "wasm"))]
+pub(crate) mod memmap;
 pub(crate) mod options;
 pub(crate) mod shared;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]

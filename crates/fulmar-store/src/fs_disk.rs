@@ -63,6 +63,12 @@ impl FsDisk {
         &self.path
     }
 
+    /// How many bytes are free for files, where the folder is there and the system says so.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        os::free_bytes(&self.path).ok()
+    }
+
     fn file(&self, name: &str) -> Result<Arc<File>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = open.get(name) {

@@ -11,6 +11,7 @@
 
 mod file_name;
 mod files;
+mod outline;
 mod read;
 mod write;
 
@@ -20,6 +21,7 @@ use std::path::Path;
 use fulmar_core::Result;
 
 use self::files::{Archive, ArchiveWriter, Folder, FolderWriter};
+pub use self::outline::{leaf_path, outline};
 use crate::replace_file;
 use crate::tensor_dict::TensorDict;
 

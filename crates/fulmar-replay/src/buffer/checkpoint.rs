@@ -127,7 +127,7 @@ impl ReplayBuffer {
         if let Err(error) = noted {
             self.restore_parts(&before.1[0], &before.1[1], &before.1[2])?;
             before.0.put(&mut *self.storage)?;
-            self.seen = self.storage.revision();
+            self.note_seen();
             return Err(error);
         }
         self.options.batch_size = about.batch_size.or(self.options.batch_size);
@@ -184,7 +184,7 @@ impl ReplayBuffer {
         let writer = load_writer(self.writer.state()?, rows.len() / lanes, &path.join("writer"))?;
         self.writer.restore(&writer).map_err(|error| error.at(path.join("writer").display()))?;
         rows.put(&mut *self.storage).map_err(|error| error.at(path.join("storage").display()))?;
-        self.seen = self.storage.revision();
+        self.note_seen();
         self.sampler.clear();
         self.unit.clear();
         self.tell_all(true).map_err(|error| error.at(path.join("storage").display()))?;

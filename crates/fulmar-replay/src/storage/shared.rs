@@ -35,6 +35,8 @@ struct Inner {
     storage: Box<dyn Storage>,
     /// The last writes, each with the revision that it made.
     writes: VecDeque<(u64, Vec<usize>)>,
+    /// The last revision whose write is remembered no more.
+    forgotten: u64,
     /// Who reads rows later as they were before.
     pending: Mutex<Vec<Weak<PendingRows>>>,
 }
@@ -62,8 +64,15 @@ impl SharedStorage {
     #[must_use]
     pub fn new(storage: Box<dyn Storage>) -> Self {
         let shape = storage.shape().to_vec();
-        let inner = Inner { storage, writes: VecDeque::new(), pending: Mutex::default() };
-        Self { shape, inner: Arc::new(RwLock::new(inner)) }
+        Self {
+            shape,
+            inner: Arc::new(RwLock::new(Inner {
+                storage,
+                writes: VecDeque::new(),
+                forgotten: 0,
+                pending: Mutex::default(),
+            })),
+        }
     }
 
     /// The items in `rows` as they are now, for later. Another process that writes over them is not waited for.
@@ -120,8 +129,10 @@ impl Inner {
             return;
         }
         self.writes.push_back((self.storage.revision(), rows.to_vec()));
-        if self.writes.len() > WRITES_KEPT {
-            self.writes.pop_front();
+        if self.writes.len() > WRITES_KEPT
+            && let Some((forgotten, _)) = self.writes.pop_front()
+        {
+            self.forgotten = forgotten;
         }
     }
 }
@@ -183,6 +194,7 @@ impl Storage for SharedStorage {
         inner.settle(&(0..usize::MAX));
         inner.storage.clear();
         inner.writes.clear();
+        inner.forgotten = inner.storage.revision();
     }
 
     fn refresh(&self) -> Result<()> {
@@ -207,24 +219,21 @@ impl Storage for SharedStorage {
 
     fn written_after(&self, revision: u64) -> Vec<usize> {
         let inner = self.read();
-        let known = inner.storage.written_after(revision);
-        if !known.is_empty() {
-            return known;
-        }
-        let first = inner.writes.front().map_or(u64::MAX, |(first, _)| *first);
-        let mut rows: Vec<usize> = if revision.saturating_add(1) < first {
-            (0..inner.storage.len()).collect()
-        } else {
-            let newer = inner.writes.iter().filter(|(made, _)| *made > revision);
-            newer
-                .flat_map(|(_, rows)| rows.iter().copied())
-                .filter(|row| *row < inner.storage.len())
-                .collect()
-        };
+        let len = inner.storage.len();
         if inner.storage.revision() == revision {
-            rows.clear();
+            return Vec::new();
         }
-        rows
+        if revision < inner.forgotten {
+            return (0..len).collect();
+        }
+        // What others wrote outside this process, and what handles did.
+        let outside = inner.storage.written_after(revision);
+        let newer = inner.writes.iter().filter(|(made, _)| *made > revision);
+        outside
+            .into_iter()
+            .chain(newer.flat_map(|(_, rows)| rows.iter().copied()))
+            .filter(|row| *row < len)
+            .collect()
     }
 }
 

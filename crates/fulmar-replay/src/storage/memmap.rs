@@ -1,0 +1,600 @@
+//! Rows in memory-mapped files, which other processes may write to and read from at the same time.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fulmar_core::limits::{REPLAY_MEMMAP_WAITS_MAX, REPLAY_STORAGE_BYTES_MAX};
+use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use fulmar_tensor::{Tensor, TensorDict};
+use serde::{Deserialize, Serialize};
+
+use crate::row::checked_capacity;
+use crate::storage::{Storage, check_count, check_written, grown_len};
+
+mod folder;
+mod mapping;
+mod news;
+mod ring;
+mod schema;
+
+use folder::{Folder, Slot};
+use news::News;
+use ring::Busy;
+use schema::Schema;
+
+/// How long to wait for another process before the next look, once it is not there in a moment.
+const PAUSE: Duration = Duration::from_micros(100);
+/// Looks before the first pause.
+const SPINS: usize = 64;
+
+/// Where a [`LazyMemmapStorage`] keeps its files, and with whom.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::LazyMemmapStorageOptions;
+/// let options = LazyMemmapStorageOptions::default();
+/// assert_eq!((options.scratch_dir, options.exists_ok, options.shared_init), (None, false, false));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LazyMemmapStorageOptions {
+    /// The folder. One of its own among the system's temporary ones.
+    pub scratch_dir: Option<PathBuf>,
+    /// Whether a storage that is in the folder may be replaced, by an empty one. False.
+    pub exists_ok: bool,
+    /// Whether a storage that is in the folder, or that another process makes there first, is joined: its rows are this one's too. False.
+    pub shared_init: bool,
+    /// Whether the folder is removed with the last handle. That of a temporary folder alone.
+    pub auto_cleanup: Option<bool>,
+    /// The most bytes that rows may take. The limit of a storage.
+    pub bytes_max: Option<u64>,
+}
+
+/// One memory-mapped file a leaf, as tensordict has them, so that `TensorDict.load_memmap` reads the folder. Made at the first write,
+/// after whose leaves, dtypes and shapes all later items are; leaves must be dense. Space is taken ahead.
+///
+/// Several processes may have a storage over one folder, by `shared_init`: each has a buffer with a sampler of its own, which learns
+/// what the others wrote before it draws or writes. A row is read whole or again. A process that dies in the middle of a write loses the
+/// items that it had not written yet, and nobody else's. Rows outlive processes; [`DurableStorage`](crate::DurableStorage) outlives the
+/// machine.
+///
+/// Clones are the same storage.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{LazyMemmapStorage, LazyMemmapStorageOptions, ReplayBuffer};
+/// use fulmar_tensor::{Tensor, TensorDict, memmap};
+/// let folder = std::env::temp_dir().join(format!("fulmar-doc-storage-{}", std::process::id()));
+/// let open = || {
+///     let options = LazyMemmapStorageOptions { scratch_dir: Some(folder.clone()), shared_init: true, ..Default::default() };
+///     ReplayBuffer::new(Box::new(LazyMemmapStorage::new(&[100], options)?), Default::default())
+/// };
+/// let (mut one, mut other) = (open()?, open()?);
+/// let mut items = TensorDict::new(&[2])?;
+/// items.set("reward", Tensor::from_vec_f32(&[2], vec![0.5, 1.0])?)?;
+/// assert_eq!(one.extend(&items)?, [Some(0), Some(1)]);
+/// assert_eq!(other.extend(&items)?, [Some(2), Some(3)]);
+/// assert_eq!(memmap::load(&folder)?.tensor("reward")?.as_f32()?[..5], [0.5, 1.0, 0.5, 1.0, 0.0]);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct LazyMemmapStorage {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shape: Vec<usize>,
+    capacity: usize,
+    path: PathBuf,
+    options: LazyMemmapStorageOptions,
+    cleans: bool,
+    folder: OnceLock<Folder>,
+    slot: OnceLock<Slot>,
+    /// Held by whoever changes rows: there is one slot.
+    writing: Mutex<()>,
+    news: Mutex<News>,
+    /// 1 once the folder was removed.
+    removed: AtomicU64,
+}
+
+impl LazyMemmapStorage {
+    /// Room for items of a `shape`, `[capacity]` or `[time, lanes..]`. No file is made before the first write.
+    ///
+    /// # Errors
+    /// `OutOfRange` or `LimitExceeded` for absurd shapes; `Incompatible`, naming `existsOk`, if there is a storage in the folder that is
+    /// neither to be joined nor replaced, or if one is joined that has another shape; `Corrupt`, with the file, if it is damaged; `Io`.
+    pub fn new(shape: &[usize], options: LazyMemmapStorageOptions) -> Result<Self> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let capacity = checked_capacity(num_elements(shape)?)?;
+        let path = options.scratch_dir.clone().unwrap_or_else(|| {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            std::env::temp_dir().join(format!("fulmar-memmap-{}-{number}", std::process::id()))
+        });
+        let joins = options.shared_init && folder::has_board(&path);
+        if !joins && !options.exists_ok && folder::is_taken(&path) {
+            return Err(folder::taken(&path));
+        }
+        let cleans = options.auto_cleanup.unwrap_or(options.scratch_dir.is_none());
+        let inner = Inner {
+            shape: shape.to_vec(),
+            capacity,
+            path,
+            options,
+            cleans,
+            folder: OnceLock::new(),
+            slot: OnceLock::new(),
+            writing: Mutex::new(()),
+            news: Mutex::new(News::default()),
+            removed: AtomicU64::new(0),
+        };
+        if joins {
+            inner.joined()?;
+        }
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Removes the folder with all that is in it; false if that was done before. The storage is of no use then.
+    ///
+    /// # Errors
+    /// `Io` if the system refuses.
+    pub fn cleanup(&self) -> Result<bool> {
+        if self.inner.removed.swap(1, Ordering::AcqRel) == 1 {
+            return Ok(false);
+        }
+        let existed = self.inner.path.exists();
+        folder::remove(&self.inner.path)?;
+        Ok(existed)
+    }
+}
+
+impl std::fmt::Debug for LazyMemmapStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LazyMemmapStorage")
+            .field("path", &self.inner.path)
+            .field("shape", &self.inner.shape)
+            .finish()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.cleans && *self.removed.get_mut() == 0 {
+            // Nobody is left to be told of a folder that cannot be removed.
+            let _ = folder::remove(&self.path);
+        }
+    }
+}
+
+/// Waits for others, a number of times that is bounded.
+#[derive(Default)]
+struct Patience(usize);
+
+impl Patience {
+    /// Buries who is dead, or waits a moment; an error once it has waited too often.
+    fn wait(&mut self, folder: &Folder, busy: Busy, row: Option<usize>) -> Result<()> {
+        self.0 += 1;
+        let Busy::By(slot) = busy else {
+            std::thread::yield_now();
+            return self.checked("rows");
+        };
+        if self.0.is_multiple_of(SPINS) {
+            if folder.bury(slot, row)? {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
+        } else {
+            std::thread::yield_now();
+        }
+        self.checked(&format!("the process of slot {slot}"))
+    }
+
+    fn checked(&self, who: &str) -> Result<()> {
+        if self.0 < REPLAY_MEMMAP_WAITS_MAX {
+            return Ok(());
+        }
+        let detail =
+            format!("{who} must be ready after {REPLAY_MEMMAP_WAITS_MAX} looks: got writes under way");
+        Err(Error::new(ErrorKind::LimitExceeded, detail))
+    }
+}
+
+impl Inner {
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        // Whoever panicked left what a process that died leaves, and is buried like one.
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_there(&self) -> Result<()> {
+        if self.removed.load(Ordering::Acquire) == 0 {
+            return self.folder.get().map_or(Ok(()), Folder::check_current);
+        }
+        let detail = "the folder must be there: got one that was cleaned up";
+        Err(Error::new(ErrorKind::Closed, detail).at(self.path.display()))
+    }
+
+    /// The files, if they were made.
+    fn joined(&self) -> Result<Option<&Folder>> {
+        self.check_there()?;
+        if let Some(folder) = self.folder.get() {
+            return Ok(Some(folder));
+        }
+        if !self.options.shared_init || !folder::has_board(&self.path) {
+            return Ok(None);
+        }
+        let folder = Folder::join(&self.path, &self.shape)?;
+        Ok(Some(self.folder.get_or_init(|| folder)))
+    }
+
+    /// The files, made for items like these if there are none.
+    fn made(&self, items: &TensorDict) -> Result<&Folder> {
+        if let Some(folder) = self.joined()? {
+            folder.blank.check_rows(items, items.batch_size().first().copied().unwrap_or(0))?;
+            return Ok(folder);
+        }
+        let schema = Schema::of(items)?;
+        let row_bytes: u64 = schema.leaves()?.iter().map(|leaf| leaf.row_bytes as u64).sum();
+        let (bytes, bytes_max) = (
+            row_bytes.saturating_mul(self.capacity as u64),
+            self.options.bytes_max.unwrap_or(REPLAY_STORAGE_BYTES_MAX),
+        );
+        if bytes > bytes_max {
+            let detail = format!(
+                "a storage must take at most {bytes_max} bytes: got {} rows of {row_bytes} bytes, {bytes} together",
+                self.capacity
+            );
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        let blank = schema.rows(&[1], &mut |dtype, shape| Tensor::zeros(dtype, shape))?;
+        let (joins, exists_ok) = (self.options.shared_init, self.options.exists_ok);
+        let folder = Folder::make(&self.path, &self.shape, &blank, joins, exists_ok)?;
+        let folder = self.folder.get_or_init(|| folder);
+        folder.blank.check_rows(items, items.batch_size().first().copied().unwrap_or(0))?;
+        Ok(folder)
+    }
+
+    /// This process's place among the writers.
+    fn slot(&self, folder: &Folder) -> Result<&Slot> {
+        match self.slot.get() {
+            Some(slot) => Ok(slot),
+            None => {
+                let slot = folder.take_slot()?;
+                Ok(self.slot.get_or_init(|| slot))
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        // What cannot be joined is told by whoever reads.
+        self.joined().ok().flatten().map_or(0, |folder| folder.ring().len())
+    }
+
+    /// Looks what others did.
+    fn refresh(&self) -> Result<()> {
+        if let Some(folder) = self.joined()? {
+            self.news().look(&folder.ring());
+        }
+        Ok(())
+    }
+
+    /// Writes items to the rows that follow each other in the ring, if the next one is the first of them still; whether it was.
+    fn append(&self, folder: &Folder, rows: &[usize], items: &TensorDict) -> Result<bool> {
+        let (ring, slot) = (folder.ring(), self.slot(folder)?);
+        let mut patience = Patience::default();
+        let range = loop {
+            match ring.reserve(slot.index, rows[0], rows.len() as u64) {
+                Ok(range) => break range,
+                Err(Busy::Raced) => return Ok(false),
+                Err(busy) => patience.wait(folder, busy, None)?,
+            }
+        };
+        let bytes = bytes_of(folder, items)?;
+        for (at, seq) in range.clone().enumerate() {
+            if let Err(error) = self.put(folder, slot, ring.row(seq), &bytes, at, None) {
+                // What is left of the range keeps the items that were there; in the first lap it is given back.
+                ring.recover(slot.index, |_| {});
+                return Err(error);
+            }
+            ring.written(slot.index, seq + 1);
+            ring.note(slot.index, None);
+        }
+        self.news().wrote(range.clone(), ring.row(range.end));
+        Ok(true)
+    }
+
+    /// Writes item `at` of `bytes` to a row; one that a live process is writing is waited for.
+    fn put(
+        &self,
+        folder: &Folder,
+        slot: &Slot,
+        row: usize,
+        bytes: &[Vec<u8>],
+        at: usize,
+        claimed: Option<u64>,
+    ) -> Result<()> {
+        let ring = folder.ring();
+        let mut patience = Patience::default();
+        let claimed = match claimed {
+            Some(claimed) => claimed,
+            None => loop {
+                match ring.claim(slot.index, row, None) {
+                    Ok(claimed) => break claimed,
+                    Err(busy) => patience.wait(folder, busy, Some(row))?,
+                }
+            },
+        };
+        folder.note(slot, bytes, at);
+        ring.note(slot.index, Some(row));
+        folder.write(row, bytes, at);
+        ring.release(row, claimed);
+        Ok(())
+    }
+
+    /// Writes items over rows that hold some, each whole.
+    fn replace(&self, folder: &Folder, rows: &[(usize, usize)], items: &TensorDict) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (ring, slot, bytes) = (folder.ring(), self.slot(folder)?, bytes_of(folder, items)?);
+        for (row, at) in rows {
+            let mut patience = Patience::default();
+            let claimed = loop {
+                match ring.claim(slot.index, *row, None) {
+                    Ok(claimed) => break claimed,
+                    Err(busy) => patience.wait(folder, busy, Some(*row))?,
+                }
+            };
+            let number = ring.log(*row);
+            self.put(folder, slot, *row, &bytes, *at, Some(claimed))?;
+            ring.note(slot.index, None);
+            self.news().logged(number);
+        }
+        self.news().change();
+        Ok(())
+    }
+
+    /// [`Inner::replace`] if nobody has changed anything since `revision`, all of them or none; whether.
+    fn replace_if(
+        &self,
+        folder: &Folder,
+        revision: u64,
+        rows: &[(usize, usize)],
+        items: &TensorDict,
+    ) -> Result<bool> {
+        let (ring, slot, bytes) = (folder.ring(), self.slot(folder)?, bytes_of(folder, items)?);
+        let mut states = Vec::with_capacity(rows.len());
+        for (row, _) in rows {
+            let mut patience = Patience::default();
+            states.push(loop {
+                match ring.taker(*row).map_or(ring.readable(*row), |slot| Err(Busy::By(slot))) {
+                    Ok(state) => break state,
+                    Err(busy) => patience.wait(folder, busy, Some(*row))?,
+                }
+            });
+        }
+        {
+            // The states are those of what this process has seen, or of something newer that shows now.
+            let mut news = self.news();
+            news.look(&ring);
+            if news.number() != revision {
+                return Ok(false);
+            }
+        }
+        let mut claims = Vec::with_capacity(rows.len());
+        for ((row, _), state) in rows.iter().zip(states) {
+            match ring.claim(slot.index, *row, Some(state)) {
+                Ok(claimed) => claims.push(claimed),
+                Err(_) => {
+                    rows.iter().zip(claims).for_each(|((row, _), claimed)| ring.release(*row, claimed));
+                    return Ok(false);
+                }
+            }
+        }
+        for ((row, at), claimed) in rows.iter().zip(claims) {
+            let number = ring.log(*row);
+            self.put(folder, slot, *row, &bytes, *at, Some(claimed))?;
+            ring.note(slot.index, None);
+            self.news().logged(number);
+        }
+        self.news().change();
+        Ok(true)
+    }
+
+    /// Writes items wherever they go, rows that hold none first, without asking who was faster.
+    fn set(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        let folder = self.made(items)?;
+        let len = folder.ring().len();
+        let end = grown_len(len, self.capacity, rows)?;
+        let last = last_of_each(rows);
+        let split = last.partition_point(|(row, _)| *row < len);
+        let (old, new) = last.split_at(split);
+        if !new.is_empty() {
+            let places: Vec<usize> = new.iter().map(|(_, at)| *at).collect();
+            let rows: Vec<usize> = (len..end).collect();
+            if !self.append(folder, &rows, &items.index_select(&places)?)? {
+                let detail = format!(
+                    "row {len} must be the first that holds no item: got a write of another process to it"
+                );
+                return Err(Error::new(ErrorKind::OutOfRange, detail));
+            }
+        }
+        self.replace(folder, old, items)
+    }
+
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        let Some(folder) = self.joined()? else {
+            check_written(rows, 0)?;
+            return TensorDict::new(&[0]);
+        };
+        let ring = folder.ring();
+        check_written(rows, ring.len())?;
+        let mut bytes: Vec<Vec<u8>> =
+            folder.leaves().map(|leaf| vec![0; leaf.row_bytes * rows.len()]).collect();
+        for (at, row) in rows.iter().enumerate() {
+            let mut patience = Patience::default();
+            loop {
+                match ring.readable(*row) {
+                    Ok(state) => {
+                        folder.read(*row, at, &mut bytes);
+                        if ring.is_still(*row, state) {
+                            break;
+                        }
+                        patience.wait(folder, Busy::Raced, None)?;
+                    }
+                    Err(busy) => patience.wait(folder, busy, Some(*row))?,
+                }
+            }
+        }
+        let mut leaves = folder.leaves().zip(bytes);
+        folder.schema.rows(&[rows.len()], &mut |dtype, shape| match leaves.next() {
+            Some((leaf, bytes)) => {
+                Tensor::from_bytes(dtype, shape, &bytes).map_err(|error| error.at(&leaf.key))
+            }
+            None => Tensor::zeros(dtype, shape),
+        })
+    }
+}
+
+/// The elements of each leaf, row after row.
+fn bytes_of(folder: &Folder, items: &TensorDict) -> Result<Vec<Vec<u8>>> {
+    folder.leaves().map(|leaf| Ok(items.tensor(leaf.key.clone())?.to_bytes())).collect()
+}
+
+/// The rows in their order, each with the place of its last item.
+fn last_of_each(rows: &[usize]) -> Vec<(usize, usize)> {
+    let mut last: Vec<(usize, usize)> = rows.iter().copied().zip(0..).collect();
+    last.sort_unstable_by_key(|(row, at)| (*row, std::cmp::Reverse(*at)));
+    last.dedup_by_key(|(row, _)| *row);
+    last
+}
+
+impl Storage for LazyMemmapStorage {
+    fn capacity(&self) -> usize {
+        self.inner.capacity
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.inner.shape
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
+        grown_len(self.len(), self.inner.capacity, rows)?;
+        check_count(rows, items)?;
+        let _writing = self.inner.writing();
+        self.inner.set(rows, items)
+    }
+
+    fn set_if_unchanged(
+        &mut self,
+        revision: u64,
+        rows: &[usize],
+        items: &TensorDict,
+        writer: Option<(usize, u64)>,
+    ) -> Result<bool> {
+        check_count(rows, items)?;
+        let inner = Arc::clone(&self.inner);
+        let _writing = inner.writing();
+        let folder = inner.made(items)?;
+        let ring = folder.ring();
+        let Some((cursor, write_count)) = writer else {
+            check_written(rows, ring.len())?;
+            return inner.replace_if(folder, revision, &last_of_each(rows), items);
+        };
+        let follow = rows.windows(2).all(|pair| pair[1] == (pair[0] + 1) % inner.capacity);
+        if follow && rows.first().is_some_and(|row| *row == ring.next_row()) {
+            let is_set = inner.append(folder, rows, items)?;
+            if is_set {
+                ring.count(write_count);
+            }
+            return Ok(is_set);
+        }
+        inner.news().look(&ring);
+        if inner.news().number() != revision {
+            return Ok(false);
+        }
+        inner.set(rows, items)?;
+        self.note_writer(cursor, write_count)?;
+        Ok(true)
+    }
+
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        self.inner.get(rows)
+    }
+
+    /// Others that are writing may still show what they had begun before.
+    fn clear(&mut self) {
+        let _writing = self.inner.writing();
+        if let Ok(Some(folder)) = self.inner.joined() {
+            folder.ring().clear();
+            self.inner.news().reset(&folder.ring());
+        }
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.inner.refresh()
+    }
+
+    fn revision(&self) -> u64 {
+        self.inner.news().number()
+    }
+
+    fn written_after(&self, revision: u64) -> Vec<usize> {
+        let Some(folder) = self.inner.folder.get() else { return Vec::new() };
+        self.inner.news().written_after(revision, &folder.ring())
+    }
+
+    fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
+        if let Some(folder) = self.inner.joined()? {
+            let lanes: usize = self.inner.shape[1..].iter().product();
+            folder.ring().count(write_count);
+            folder.ring().seek(cursor * lanes);
+            self.inner.news().reset(&folder.ring());
+        }
+        Ok(())
+    }
+
+    fn noted_writer(&self) -> Option<(usize, u64)> {
+        let folder = self.inner.joined().ok().flatten()?;
+        let lanes: usize = self.inner.shape[1..].iter().product();
+        Some((folder.ring().next_row() / lanes, folder.ring().write_count()))
+    }
+
+    /// Above all that was ever written to the folder.
+    fn first_generation(&self) -> Option<i64> {
+        let folder = self.inner.joined().ok().flatten();
+        Some(folder.map_or(0, |folder| folder.ring().num_writes() as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_waits_so_often_and_no_longer() {
+        assert_eq!(Patience(REPLAY_MEMMAP_WAITS_MAX - 1).checked("rows"), Ok(()));
+        let error = Patience(REPLAY_MEMMAP_WAITS_MAX).checked("rows").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn of_a_row_that_comes_twice_the_last_stays() {
+        assert_eq!(last_of_each(&[3, 1, 3, 0]), [(0, 3), (1, 1), (3, 2)]);
+    }
+}
