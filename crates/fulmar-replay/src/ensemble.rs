@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::read::{count_of, integers};
 use crate::{Batch, ReplayBuffer, SharedReplayBuffer};
 
+pub(crate) mod members;
+
 /// Where items say to which buffer of an ensemble they go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -51,6 +51,7 @@ pub use checkpoint::options::{CheckpointerOptions, StepKeys};
 pub use checkpoint::ted::{FlatStorageCheckpointer, H5StorageCheckpointer, NestedStorageCheckpointer};
 pub use checkpoint::tensor::TensorStorageCheckpointer;
 pub use checkpoint::{StorageCheckpointer, StoredRows};
+pub use ensemble::members::{SamplerEnsemble, StorageEnsemble, WriterEnsemble};
 pub use ensemble::{EnsembleBatch, EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing};
 pub use foreign::{Callee, ForeignSampler, ForeignStorage, ForeignWriter, Mailbox};
 pub use hindsight::{Hindsight, HindsightOptions, HindsightReplayBuffer, HindsightStrategy, RewardFunction};

@@ -4,6 +4,7 @@ import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawReplayBufferEnsemble, raw } from '../native/index.js'
 import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { dictAround, pathOf, TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
+import { buffersOf, type EnsembleParts } from './ensemble-parts.js'
 import { type ReplayBatch, type ReplayBuffer, withRawBuffer } from './replay-buffer.js'
 
 /** Options of {@link ReplayBufferEnsemble}. */
@@ -40,6 +41,8 @@ export interface EnsembleBatch {
   readonly parts: readonly Pick<ReplayBatch, 'index' | 'info'>[]
 }
 
+const DRAWN = ['p', 'sampleFromAll', 'numBufferSampled'] as const
+
 const OPTIONS = [
   'batchSize',
   'seed',
@@ -55,7 +58,8 @@ const OPTIONS = [
  * themselves, not on batches of the ensemble.
  *
  * @throws {FulmarError} `EMPTY` without buffers; `SHAPE_MISMATCH` or `OUT_OF_RANGE` for probabilities that are none;
- *   `INCOMPATIBLE` if there are some and every buffer is drawn; `UNKNOWN_NAME` for an unknown option.
+ *   `INCOMPATIBLE` if there are some and every buffer is drawn, or options and samplers both say which are; `UNKNOWN_NAME` for
+ *   an unknown option.
  *
  * @example
  * ```ts
@@ -78,9 +82,24 @@ export class ReplayBufferEnsemble {
   /** The buffers. */
   readonly buffers: readonly ReplayBuffer[]
 
-  constructor(buffers: readonly ReplayBuffer[], options: ReplayBufferEnsembleOptions = {}) {
+  /** An ensemble of buffers, or of those that have the given parts, whose samplers alone say which of them are drawn. */
+  constructor(
+    buffersOrParts: readonly ReplayBuffer[] | EnsembleParts,
+    options: ReplayBufferEnsembleOptions = {},
+  ) {
     checkKnownKeys('options', options, OPTIONS)
-    const { routingKey, routingDim, ...rest } = options
+    const { routingKey, routingDim, ...given } = options
+    const { buffers, drawn } = isParts(buffersOrParts)
+      ? buffersOf(buffersOrParts, options.seed ?? 0)
+      : { buffers: buffersOrParts, drawn: {} }
+    const twice = isParts(buffersOrParts) && DRAWN.find((name) => given[name] !== undefined)
+    if (twice) {
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        `${twice} must be given to the samplers of an ensemble: got it in its options`,
+      )
+    }
+    const rest = { ...given, ...drawn }
     if (routingKey !== undefined && routingDim !== undefined) {
       throw new FulmarError('INCOMPATIBLE', 'routing must be by a key or a dimension: got both')
     }
@@ -158,6 +177,9 @@ export class ReplayBufferEnsemble {
     this.#native.free()
   }
 }
+
+const isParts = (given: readonly ReplayBuffer[] | EnsembleParts): given is EnsembleParts =>
+  !Array.isArray(given)
 
 /** Options of {@link OfflineToOnlineReplayBuffer}. */
 export interface OfflineToOnlineOptions {

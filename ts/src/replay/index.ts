@@ -20,6 +20,13 @@ export {
   type ReplayBufferEnsembleOptions,
 } from './ensemble.js'
 export {
+  type EnsembleParts,
+  SamplerEnsemble,
+  type SamplerEnsembleOptions,
+  StorageEnsemble,
+  WriterEnsemble,
+} from './ensemble-parts.js'
+export {
   type FindStartStopTrajOptions,
   findStartStopTraj,
   type TrajectorySpan,

@@ -2,7 +2,9 @@
 
 use fulmar_core::ErrorKind;
 use fulmar_replay::{
-    EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, Routing, SharedReplayBuffer, TensorStorage,
+    EnsembleOptions, OfflineToOnline, ReplayBufferEnsemble, ReplayBufferOptions, Routing, SamplerEnsemble,
+    SamplerOptions, SharedReplayBuffer, SharedStorage, StorageEnsemble, TensorStorage, WriterEnsemble,
+    WriterOptions,
 };
 use fulmar_tensor::{Tensor, TensorDict};
 use serde_json::Value;
@@ -185,4 +187,54 @@ fn the_offline_part_is_exact_and_shrinks() {
             .kind(),
         ErrorKind::OutOfRange
     );
+}
+
+#[test]
+fn an_ensemble_of_parts_draws_as_one_of_the_buffers_that_have_them() {
+    let storage = |values: &[i64]| {
+        let mut items = TensorDict::new(&[values.len()]).unwrap();
+        items.set("x", Tensor::from_slice(&[values.len()], values).unwrap()).unwrap();
+        SharedStorage::new(Box::new(TensorStorage::over(&items).unwrap()))
+    };
+    let storages = [storage(&[1, 2, 3]), storage(&[10, 20]), storage(&[100])];
+    let samplers = vec![
+        SamplerOptions::Random,
+        SamplerOptions::WithoutReplacement { drop_last: false, shuffle: true },
+        SamplerOptions::Random,
+    ];
+    let writers = WriterEnsemble {
+        writers: vec![WriterOptions::default(), WriterOptions::default(), WriterOptions::Immutable],
+    };
+    let options = EnsembleOptions { seed: 5, routing: Some(Routing::Key("to".into())), ..Default::default() };
+    let p = Some(vec![0.2, 0.0, 0.8]);
+    let parts = SamplerEnsemble { samplers: samplers.clone(), p: p.clone(), ..Default::default() };
+    let ensemble = StorageEnsemble::new(storages.to_vec()).unwrap();
+    let of =
+        |samplers, options| ReplayBufferEnsemble::of_parts(&ensemble, samplers, writers.clone(), options);
+    let mut ours = of(parts.clone(), options.clone()).unwrap();
+    let buffers = storages.iter().zip(samplers).zip(5..).map(|((storage, sampler), seed)| {
+        SharedReplayBuffer::over(storage.clone(), ReplayBufferOptions { sampler, seed, ..Default::default() })
+            .unwrap()
+    });
+    let mut wanted =
+        ReplayBufferEnsemble::new(buffers.collect(), EnsembleOptions { p, ..options.clone() }).unwrap();
+    for _ in 0..20 {
+        assert_eq!(ours.sample(Some(6)).unwrap(), wanted.sample(Some(6)).unwrap());
+    }
+    let read = ensemble.get(&[(2, &[0, 0]), (0, &[2])]).unwrap();
+    let values = |at: usize| (read[at].0, read[at].1.tensor("x").unwrap().to_vec::<i64>().unwrap());
+    assert_eq!((values(0), values(1)), ((2, vec![100, 100]), (0, vec![3])));
+    let kinds = [
+        ensemble.get(&[(3, &[0])]).unwrap_err().kind(),
+        ensemble.get(&[(1, &[2])]).unwrap_err().kind(),
+        StorageEnsemble::new(Vec::new()).unwrap_err().kind(),
+        of(SamplerEnsemble::default(), options.clone()).unwrap_err().kind(),
+        of(parts, EnsembleOptions { sample_from_all: true, ..options }).unwrap_err().kind(),
+    ];
+    let (range, shape) = (ErrorKind::OutOfRange, ErrorKind::ShapeMismatch);
+    assert_eq!(kinds, [range, range, ErrorKind::Empty, shape, ErrorKind::Incompatible]);
+    let mut item = TensorDict::new(&[1]).unwrap();
+    item.set("x", Tensor::from_slice(&[1], &[7_i64]).unwrap()).unwrap();
+    item.set("to", Tensor::from_slice(&[1], &[2_i64]).unwrap()).unwrap();
+    assert_eq!(ours.extend(&item).unwrap_err().kind(), ErrorKind::Incompatible, "its writer takes none");
 }
