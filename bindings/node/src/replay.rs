@@ -70,6 +70,27 @@ pub fn store_storage(shape: &[f64], options: String) -> Result<Storage> {
     })
 }
 
+face! {
+    /// A storage in memory-mapped files that processes share.
+    LazyMemmapStorage(replay::LazyMemmapStorage)
+    make {
+        /// Opens the folder that options name, which is made at the first write.
+        fn open as open(shape: &[f64], options: String) {
+            replay::LazyMemmapStorage::new(&indices("shape", shape)?, options_from_json("options", &options)?)
+        }
+    }
+    call {
+        /// The storage that buffers share.
+        fn storage as storage() -> (Storage) {
+            |mapped| CoreResult::Ok(SharedStorage::new(Box::new(mapped.clone())))
+        }
+        /// The folder.
+        fn path as path() -> (String) { |mapped| CoreResult::Ok(mapped.path().display().to_string()) }
+        /// Removes the folder; whether it was there.
+        fn cleanup as cleanup() -> (bool) { |mapped| mapped.cleanup() }
+    }
+}
+
 /// Writes a buffer as a folder.
 #[napi]
 pub fn dump_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: String) -> Result<()> {

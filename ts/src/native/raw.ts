@@ -688,11 +688,19 @@ export interface RawDurableStorage extends RawOwner {
   stats(): string
 }
 
+/** A storage in files that processes share. */
+export interface RawLazyMemmapStorage extends RawOwner {
+  storage(): RawStorage
+  path(): string
+  cleanup(): boolean
+}
+
 /** What only the addon has: WebAssembly has no files and no sockets. */
 export interface RawReplayDisk {
   storeStorage(shape: Float64Array, optionsJson: string): RawStorage
   dumpReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
   loadReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
+  readonly LazyMemmapStorage: { open(shape: Float64Array, optionsJson: string): RawLazyMemmapStorage }
   readonly DurableStorage: {
     open(
       path: string,

@@ -39,9 +39,9 @@ export const checkpointerJson = (checkpointer: StorageCheckpointerBase): string 
 
 /** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
 export function replayDisk(): RawReplayDisk {
-  const { dumpReplayBuffer, loadReplayBuffer, DurableStorage, storeStorage } = raw
-  if (dumpReplayBuffer && loadReplayBuffer && DurableStorage && storeStorage) {
-    return { dumpReplayBuffer, loadReplayBuffer, DurableStorage, storeStorage }
+  const { dumpReplayBuffer, loadReplayBuffer, DurableStorage, LazyMemmapStorage, storeStorage } = raw
+  if (dumpReplayBuffer && loadReplayBuffer && DurableStorage && LazyMemmapStorage && storeStorage) {
+    return { dumpReplayBuffer, loadReplayBuffer, DurableStorage, LazyMemmapStorage, storeStorage }
   }
   throw new FulmarError('UNAVAILABLE', 'folders and servers of rows must be used natively: got WebAssembly')
 }

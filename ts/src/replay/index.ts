@@ -32,6 +32,7 @@ export {
   type TrajectorySpan,
 } from './find-start-stop-traj.js'
 export { HERReplayBuffer, type HERReplayBufferOptions } from './her.js'
+export { LazyMemmapStorage, type LazyMemmapStorageOptions } from './lazy-memmap-storage.js'
 export {
   PrioritizedReplayBuffer,
   type PrioritizedReplayBufferOptions,
