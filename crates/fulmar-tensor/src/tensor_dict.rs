@@ -290,7 +290,6 @@ impl TensorDict {
         let Some((parent, rest)) = parents.split_first() else {
             let mut fitted = entry.fitted(&self.batch_size)?;
             if let Entry::Dict(dict) = &mut fitted {
-                dict.unlock();
                 dict.name_first(&self.names);
             }
             self.entries.insert(name.to_owned(), fitted);

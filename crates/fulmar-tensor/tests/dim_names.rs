@@ -58,6 +58,10 @@ fn names_follow_their_dimensions_here_and_below() {
     check(Ok(dict.split(1, 1).unwrap().swap_remove(0)), &[x, t]);
     check(Ok(dict.unbind(1).unwrap().swap_remove(0)), &[x]);
     assert_eq!(dict.with_batch_size(&[2]).unwrap().names(), [x]);
+    let mut outer = TensorDict::new(&[2]).unwrap();
+    outer.set("in", TensorDict::new(&[2]).unwrap()).unwrap();
+    outer.set_names(&[x]).unwrap();
+    assert_eq!(outer.with_batch_size(&[2, 3]).unwrap().dict("in").unwrap().names(), [x, None]);
     assert_eq!(dict.flatten_keys(".").unwrap().names(), [x, t]);
 }
 

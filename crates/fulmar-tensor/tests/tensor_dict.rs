@@ -317,7 +317,10 @@ fn a_lock_holds_for_nested_dictionaries_and_for_no_part_that_was_made() {
     dict.lock();
     let nested = dict.dict("in").unwrap().clone();
     assert!(nested.is_locked() && dict.set(["in", "new"], nested.clone()).is_err());
-    for made in [dict.select(&["in".into()]).unwrap(), dict.index(0).unwrap(), dict.exclude(&[])] {
+    let mut nested_only = dict.select(&["in".into()]).unwrap();
+    nested_only.lock();
+    let sized = nested_only.with_batch_size(&[]).unwrap();
+    for made in [dict.select(&["in".into()]).unwrap(), dict.index(0).unwrap(), dict.exclude(&[]), sized] {
         assert!(!made.is_locked() && !made.dict("in").unwrap().is_locked());
     }
     let mut other = TensorDict::new(dict.batch_size()).unwrap();

@@ -22,11 +22,13 @@ impl TensorDict {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn with_batch_size(&self, sizes: &[usize]) -> Result<Self> {
-        let mut names = self.names.clone();
-        if !names.is_empty() {
+        let mut sized = self.clone().rebatched(sizes)?;
+        if !self.names.is_empty() {
+            let mut names = self.names.clone();
             names.resize(sizes.len(), None);
+            sized.name_first(&names);
         }
-        Ok(self.clone().rebatched(sizes)?.named(names))
+        Ok(sized)
     }
 
     /// [`TensorDict::with_batch_size`] with the dimensions with which all shapes begin, at most `dims_max` of them. JSON values that

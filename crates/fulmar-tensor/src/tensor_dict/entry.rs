@@ -48,7 +48,11 @@ impl Entry {
             Self::Dict(dict) if !dict.batch_size.starts_with(batch_size) => {
                 dict.rebatched(batch_size).map(Self::Dict)
             }
-            Self::Dict(dict) => Ok(Self::Dict(dict)),
+            Self::Dict(mut dict) => {
+                // What it becomes a part of is not locked, or it would not become one.
+                dict.unlock();
+                Ok(Self::Dict(dict))
+            }
             Self::Tensor(tensor) => {
                 check_begins(tensor.shape(), batch_size)?;
                 Ok(Self::Tensor(tensor))
