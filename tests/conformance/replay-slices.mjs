@@ -429,9 +429,15 @@ function flagsIn({ truncated_key: truncatedKey, init_key: initKey }) {
 function ofFlags({ sampler, storage, slice_len: sliceLen, num, ok }) {
   const { index, sample } = Object.fromEntries(ok.$dict)
   const rows = numbersIn(index.$tuple[0])
-  if (rows.length !== sliceLen * num || sample.k.collector) return skipped('how long each slice is')
+  if (rows.length !== sliceLen * num) return skipped('how long each slice is')
   const buffer = bufferOf(
-    new SliceSampler({ sliceLen, endKeys: [DONE], strictLength: sampler.strict_length, ...flagsIn(sampler) }),
+    new SliceSampler({
+      sliceLen,
+      endKeys: [DONE],
+      strictLength: sampler.strict_length,
+      ...given({ padOutput: sampler.pad_output }),
+      ...flagsIn(sampler),
+    }),
     storage.capacity,
   )
   const shown = given({ 'next.terminated': sample.k.next.k.terminated && storage['next.terminated'] })
@@ -446,7 +452,9 @@ function ofFlags({ sampler, storage, slice_len: sliceLen, num, ok }) {
     if (!found) return `${at} must be drawn`
     const expected = want.slice(nth * sliceLen, (nth + 1) * sliceLen)
     for (const key of expected.leafKeys()) {
-      const got = found.items.get(key)
+      // What the sampler says of rows stands beside the items; a mask of all is not said.
+      const isMask = key[0] === 'collector'
+      const got = isMask ? (found.info.get(key) ?? flags(Array(sliceLen).fill(1))) : found.items.get(key)
       if (!got?.equals(expected.get(key))) return `${at}: ${key.join('.')} is ${got && elementsOf(got)}`
     }
   }

@@ -474,7 +474,7 @@ impl ReplayBuffer {
     pub(crate) fn finish(&self, mut items: TensorDict, sampled: Sampled) -> Result<Batch> {
         let info = sampled.info;
         if !sampled.slice_lens.is_empty() {
-            self.flag_slices(&mut items, &sampled.slice_lens)?;
+            self.flag_slices(&mut items, &sampled.slice_lens, &info)?;
         }
         if self.options.write_info {
             self.put_index(&mut items, &sampled.rows)?;
@@ -498,15 +498,20 @@ impl ReplayBuffer {
         Ok(info)
     }
 
-    /// Ends each slice where a batch does, and begins it where it begins.
-    fn flag_slices(&self, items: &mut TensorDict, lens: &[usize]) -> Result<()> {
+    /// Ends each slice at its last step that is no padding, and begins it where it begins.
+    fn flag_slices(&self, items: &mut TensorDict, lens: &[usize], info: &TensorDict) -> Result<()> {
         let count = count_of(items);
+        let mask = match info.get(["collector", "mask"]) {
+            Some(_) => flags(info, &Key::from(["collector", "mask"]))?,
+            None => vec![true; count],
+        };
         let mut first = vec![false; count];
         let mut last = vec![false; count];
         let mut start = 0;
         for len in lens.iter().filter(|len| **len > 0) {
             first[start] = true;
-            last[start + len - 1] = true;
+            let steps = mask.iter().skip(start).take(*len).filter(|is_step| **is_step).count();
+            last[start + steps.max(1) - 1] = true;
             start += len;
         }
         if let Some(key) = self.options.init_key.clone().filter(|key| items.get(key.clone()).is_some()) {

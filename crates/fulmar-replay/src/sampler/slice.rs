@@ -95,7 +95,7 @@ pub struct Slices {
     pub lens: Vec<usize>,
     /// Whether each row is one of the trajectory, not padding.
     pub mask: Vec<bool>,
-    /// Whether each row is the last of its slice, where a batch ends a trajectory whatever the buffer says.
+    /// Whether each row is the last of its slice that is no padding, where a batch ends a trajectory whatever the buffer says.
     pub truncated: Vec<bool>,
 }
 
@@ -289,15 +289,16 @@ impl Slices {
         let start = self.rows.len();
         self.rows.extend(rows);
         self.mask.resize(self.rows.len(), true);
+        self.truncated.resize(self.rows.len(), false);
+        if let Some(last) = self.truncated.last_mut() {
+            *last = true;
+        }
         if let Some(&last) = self.rows.last() {
             self.rows.resize(self.rows.len().max(start + padded_len), last);
         }
         self.mask.resize(self.rows.len(), false);
         self.lens.push(self.rows.len() - start);
         self.truncated.resize(self.rows.len(), false);
-        if let Some(last) = self.truncated.last_mut() {
-            *last = true;
-        }
     }
 }
 

@@ -302,7 +302,7 @@ fn padding_repeats_the_last_row_and_is_masked() {
     let batch = sampler.sample(8).unwrap();
     assert_eq!(batch.rows, [0, 1, 2, 2, 0, 1, 2, 2]);
     assert_eq!(batch.mask, [true, true, true, false, true, true, true, false]);
-    assert_eq!(batch.truncated, [false, false, false, true, false, false, false, true]);
+    assert_eq!(batch.truncated, [false, false, true, false, false, false, true, false]);
     assert_eq!(batch.lens, [4, 4]);
 }
 
