@@ -12,7 +12,7 @@ import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
 export type SideName = 'node' | 'rust' | 'torchrl' | 'tuned' | 'cpprb'
 
 /** What is in a buffer; benches/rust/src/bin/bench_replay.rs tells it in full. */
-export type CaseName = 'pixels' | 'prioritized' | 'slices'
+export type CaseName = 'pixels' | 'prioritized' | 'ragged' | 'slices'
 
 /** What a side says of a batch that it drew. Rows are wrong that are not what was written; the rest is of priorities. */
 export interface Checked {

@@ -1,6 +1,6 @@
 /**
- * Replay buffers: rows of 3.1 KB drawn and written, draws and updates by priority, slices of trajectories. Ours in Rust
- * and, for rows, on Node beside TorchRL, as shipped and tuned, and cpprb; goals 4 to 7.
+ * Replay buffers: rows of 3.1 KB drawn and written, draws and updates by priority, rollouts of any length, slices of trajectories. Ours in Rust
+ * and, for rows, on Node beside TorchRL, as shipped and tuned, and cpprb; goals 4 to 8.
  */
 
 import type { Skipped } from './chat-rivals.js'
@@ -65,6 +65,8 @@ const SHOWN = { tuned: undefined, cpprb: undefined }
 const draw = { operation: 'sample', count: 256, repeats: 100 }
 const extend = { operation: 'extend', count: 400, repeats: 50 }
 const add = { operation: 'add', count: 1, repeats: 500 }
+const write = { operation: 'extend', count: 256, repeats: 50 }
+const pad = { operation: 'sample', count: 64, repeats: 100 }
 
 const SECTIONS: readonly Section[] = [
   {
@@ -85,6 +87,20 @@ const SECTIONS: readonly Section[] = [
   { ...prioritized(1, 5, 9), works: [...prioritized(1, 5, 9).works, ...smallBatch()] },
   prioritized(10, 6, 7),
   prioritized(100, 9, 12),
+  {
+    name: 'ragged',
+    rows: 4096,
+    payloadBytes: 4 + 8 * 1056,
+    works: [
+      {
+        work: 'extend 256 rollouts of 64 to 2,048 tokens',
+        own: ['rust', 'extend'],
+        ...write,
+        goals: torchrl(3),
+      },
+      { work: 'sample 64 of them and pad', own: ['rust', 'sample'], ...pad, goals: torchrl(3) },
+    ],
+  },
   slices(100_000, {}),
   slices(1_000_000, {}),
   slices(10_000_000, torchrl(100)),
@@ -219,6 +235,7 @@ async function compare(name: CaseName, present: readonly (readonly [SideName, Si
       await side.run('extend', 400, 2)
       await side.run('add', 1, 3)
     }
+    if (name === 'ragged') await side.run('extend', 256, 3)
     if (name === 'slices') await side.run('turn', 1, 2)
     if (name !== 'prioritized') {
       const state = await side.state()

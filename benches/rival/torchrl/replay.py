@@ -20,6 +20,7 @@ import numpy  # noqa: E402
 
 ROWS, MORE, BATCH = 10_000, 400, 256
 LEVELS, ALPHA, BETA, EPS = 1000, 0.6, 0.4, 1e-8
+ROLLOUTS, PADDED = 256, 64
 EPISODE, SLICES, STEPS, WRITTEN = 200, 32, 64, 256
 CHUNK = 1_000_000
 
@@ -148,6 +149,47 @@ class Prioritized:
         return {"apart": apart, "leafApart": leaf_apart, **means}
 
 
+def tokens_of(id):
+    return torch.arange(64 + int(bits(id)) % 1985, dtype=torch.int64) * 7 + 31 * int(id)
+
+
+class Rollouts:
+    """Rows of different lengths, kept one by one as TorchRL's list storage does, by reference."""
+
+    def __init__(self, rows):
+        self.buffer = ReplayBuffer(storage=ListStorage(rows), batch_size=PADDED, collate_fn=self.padded)
+        self.buffer.extend(self.items(0, rows))
+        self.more = self.items(2 * rows, ROLLOUTS)
+
+    def items(self, start, count):
+        ids = range(start, start + count)
+        return [TensorDict({"reward": torch.tensor(float(id)), "tokens": tokens_of(id)}, batch_size=[]) for id in ids]
+
+    def padded(self, items):
+        tokens = torch.nn.utils.rnn.pad_sequence([item["tokens"] for item in items], batch_first=True, padding_value=-1)
+        rewards = torch.stack([item["reward"] for item in items])
+        return TensorDict({"reward": rewards, "tokens": tokens}, batch_size=[len(items)])
+
+    def extend(self, count):
+        self.buffer.extend(self.more)
+
+    def sample(self, count):
+        return self.buffer.sample(count)
+
+    def check(self):
+        batch = self.sample(PADDED)
+        wrong = 0
+        for id, row in zip(batch["reward"].tolist(), batch["tokens"]):
+            tokens = tokens_of(id)
+            wrong += not (torch.equal(row[: len(tokens)], tokens) and bool((row[len(tokens) :] == -1).all()))
+        return {"wrong": wrong, "of": PADDED}
+
+    def state(self):
+        items = [self.buffer._storage[row] for row in range(len(self.buffer))]
+        rewards = torch.stack([item["reward"] for item in items])
+        return digest_of(rewards.numpy(), torch.cat([item["tokens"] for item in items]).numpy())
+
+
 class Slices:
     def __init__(self, rows):
         sampler = SliceSampler(num_slices=SLICES, traj_key="episode")
@@ -210,12 +252,12 @@ else:
     import torch
     import torchrl
     from tensordict import TensorDict
-    from torchrl.data import LazyTensorStorage, PrioritizedSampler, ReplayBuffer, SliceSampler
+    from torchrl.data import LazyTensorStorage, ListStorage, PrioritizedSampler, ReplayBuffer, SliceSampler
 
     threads = int(sys.argv[2])
     torch.set_num_threads(threads)
     versions = {name.__name__: name.__version__ for name in (torch, torchrl, tensordict)}
-    cases = {"pixels": Pixels, "prioritized": Prioritized, "slices": Slices}
+    cases = {"pixels": Pixels, "prioritized": Prioritized, "ragged": Rollouts, "slices": Slices}
 
 answer(versions={"python": sys.version.split()[0], **versions}, cases=list(cases))
 case = None

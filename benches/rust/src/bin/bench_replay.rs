@@ -6,6 +6,8 @@
 //!
 //! - `pixels`: row `i` holds `a[k] = 5 i + k`, f32\[5\], and `b.c[j] = 31 i + 7 j`, u8\[3, 32, 32\]; 3,092 bytes.
 //! - `prioritized`: a sampler alone; the priority of row `i` is one of 1,000 levels, by the bits of `2654435761 i`.
+//! - `ragged`: row `i` holds `reward` f32, `i` itself, and `tokens` i64 of length `64 + bits(i) % 1985`, token `k` being
+//!   `31 i + 7 k`; drawn rows are padded on the right with -1.
 //! - `slices`: episodes of 200 steps with `episode` i64, `step` f32 and `next.done`; a turn writes 256 steps and draws 32 x 64.
 
 use std::io::BufRead;
@@ -16,7 +18,7 @@ use fulmar::replay::{
     Batch, PrioritizedOptions, PrioritizedSampler, ReplayBuffer, ReplayBufferOptions, SamplerOptions,
     SliceOptions, TensorStorage, TrajectoryKeys,
 };
-use fulmar::tensor::{Key, Tensor, TensorDict};
+use fulmar::tensor::{Key, PadSide, Ragged, Tensor, TensorDict};
 use fulmar_bench::{broken, say};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -29,6 +31,11 @@ const LEVELS: u32 = 1000;
 const PRIORITIES: PrioritizedOptions =
     PrioritizedOptions { alpha: 0.6, beta: 0.4, eps: 1e-8, max_priority_within_buffer: false };
 const DRAWS: usize = 65_536;
+const TOKENS_MIN: usize = 64;
+const TOKENS_SPAN: u32 = 1985;
+const ROLLOUTS: usize = 256;
+const PADDED: usize = 64;
+const PAD: i64 = -1;
 const EPISODE: i64 = 200;
 const SLICES: usize = 32;
 const STEPS: usize = 64;
@@ -47,7 +54,7 @@ trait Case {
 }
 
 fn main() -> Result<()> {
-    say(&json!({ "cases": ["pixels", "prioritized", "slices"] }))?;
+    say(&json!({ "cases": ["pixels", "prioritized", "ragged", "slices"] }))?;
     let mut case: Option<Box<dyn Case>> = None;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(broken)?;
@@ -84,6 +91,7 @@ fn open(case: &str, rows: usize) -> Result<Box<dyn Case>> {
     Ok(match case {
         "pixels" => Box::new(Pixels::new(rows)?),
         "prioritized" => Box::new(Prioritized::new(rows)?),
+        "ragged" => Box::new(Rollouts::new(rows)?),
         "slices" => Box::new(Slices::new(rows)?),
         other => return Err(broken(format!("no case {other}"))),
     })
@@ -229,6 +237,77 @@ fn priority(row: usize) -> f32 {
     (f64::from(bits(row) % LEVELS + 1) / f64::from(LEVELS)) as f32
 }
 
+struct Rollouts {
+    buffer: ReplayBuffer,
+    more: TensorDict,
+}
+
+impl Rollouts {
+    fn new(rows: usize) -> Result<Self> {
+        let options = ReplayBufferOptions { seed: 1, write_info: false, ..Default::default() };
+        let mut buffer = ReplayBuffer::new(Box::new(TensorStorage::new(&[rows])?), options)?;
+        buffer.extend(&rollouts(0, rows)?)?;
+        Ok(Self { buffer, more: rollouts(2 * rows, ROLLOUTS)? })
+    }
+
+    fn draw(&mut self, count: usize) -> Result<(Tensor, Batch)> {
+        let batch = self.buffer.sample(Some(count))?;
+        Ok((batch.items.ragged("tokens")?.to_padded(PadSide::Right, PAD as f64)?, batch))
+    }
+}
+
+impl Case for Rollouts {
+    fn run(&mut self, operation: &str, count: usize) -> Result<()> {
+        match operation {
+            "extend" => drop(self.buffer.extend(&self.more)?),
+            "sample" => drop(self.draw(count)?),
+            other => return Err(broken(format!("no operation {other}"))),
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<Value> {
+        let (padded, batch) = self.draw(PADDED)?;
+        let width = padded.shape()[1];
+        let rows = padded.as_slice::<i64>()?.chunks_exact(width).zip(batch.items.tensor("reward")?.as_f32()?);
+        let is_right = |(row, id): (&[i64], &f32)| {
+            let tokens = tokens_of(*id as usize);
+            row[..tokens.len()] == tokens && row[tokens.len()..].iter().all(|token| *token == PAD)
+        };
+        let num_right = rows.filter(|row| is_right(*row)).count();
+        Ok(json!({ "wrong": PADDED - num_right, "of": PADDED }))
+    }
+
+    fn state(&self) -> Result<String> {
+        let rows: Vec<usize> = (0..self.buffer.len()).collect();
+        let items = self.buffer.storage().get(&rows)?;
+        let mut digest = Sha256::new();
+        digest.update(items.tensor("reward")?.to_bytes());
+        digest.update(items.ragged("tokens")?.values().to_bytes());
+        Ok(hex(digest))
+    }
+}
+
+fn rollouts(start: usize, count: usize) -> Result<TensorDict> {
+    let ids = start..start + count;
+    let rows: Vec<Vec<i64>> = ids.clone().map(tokens_of).collect();
+    let mut offsets = vec![0_u64];
+    offsets.extend(rows.iter().scan(0, |end, row| {
+        *end += row.len() as u64;
+        Some(*end)
+    }));
+    let values = rows.concat();
+    let mut items = TensorDict::new(&[count])?;
+    items.set("reward", Tensor::from_vec_f32(&[count], ids.map(|id| id as f32).collect())?)?;
+    items.set("tokens", Ragged::new(Tensor::from_vec(&[values.len()], values)?, &offsets)?)?;
+    Ok(items)
+}
+
+fn tokens_of(id: usize) -> Vec<i64> {
+    let len = TOKENS_MIN + (bits(id) % TOKENS_SPAN) as usize;
+    (0..len).map(|at| (31 * id + 7 * at) as i64).collect()
+}
+
 struct Slices {
     buffer: ReplayBuffer,
     more: TensorDict,
@@ -298,7 +377,11 @@ fn digest(buffer: &ReplayBuffer, keys: &[Key]) -> Result<String> {
     for key in keys {
         digest.update(items.tensor(key.clone())?.to_bytes());
     }
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(digest))
+}
+
+fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Memory of this process that is not swapped out; `None` where the system does not tell.
