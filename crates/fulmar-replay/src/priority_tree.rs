@@ -352,8 +352,11 @@ impl PriorityTree {
         let num_grown = 1 + self.levels.iter().take_while(|level| !is_few(level.len())).count();
         let num_grown = num_grown.min(self.levels.len());
         let (mut keys, mut growth) = ([0; CHUNK], [0; CHUNK]);
+        let mut later = rows.chunks(CHUNK);
+        walk::fetch(&self.lines, &self.levels, &self.extremes, later.next().unwrap_or_default());
         for (rows, leaves) in rows.chunks(CHUNK).zip(leaves.chunks(CHUNK)) {
-            walk::fetch(&self.lines, &self.levels, &self.extremes, rows);
+            // What the next chunk touches is on its way while this one is worked on.
+            walk::fetch(&self.lines, &self.levels, &self.extremes, later.next().unwrap_or_default());
             let (keys, growth) = (&mut keys[..rows.len()], &mut growth[..rows.len()]);
             keys.iter_mut().zip(leaves).for_each(|(key, &leaf)| *key = key_at(leaf));
             walk::write_keys(&mut self.lines, rows, keys, scale, growth);

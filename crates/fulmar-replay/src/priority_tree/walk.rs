@@ -10,6 +10,8 @@ use super::{FANOUT, Node};
 /// Queries or changes that advance together.
 pub(super) const CHUNK: usize = 64;
 
+/// Levels of nodes that are too many for the nearest caches.
+const FETCHED_LEVELS: usize = 2;
 /// All bits for every child but the first, which none comes before. A comparison would become a branch.
 const HAS_BEFORE: [u64; FANOUT] = [0, !0, !0, !0, !0, !0, !0, !0];
 
@@ -112,8 +114,10 @@ pub(super) fn fetch(lines: &[Line], levels: &[Pages<Node>], extremes: &Extremes,
     for &row in rows {
         prefetch(lines, row / LINE);
         extremes.prefetch(row / LINE);
-        if let Some(level) = levels.first() {
-            prefetch(level, row / LINE / FANOUT);
+        let mut node = row / LINE;
+        for level in levels.iter().take(FETCHED_LEVELS) {
+            node /= FANOUT;
+            prefetch(level, node);
         }
     }
 }
