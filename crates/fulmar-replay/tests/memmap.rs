@@ -309,6 +309,20 @@ fn a_folder_is_taken_over_only_where_that_is_said_and_shows_no_old_row() {
 }
 
 #[test]
+fn a_folder_that_somebody_is_making_can_be_opened_and_one_of_tensordict_alone_is_not_written_to() {
+    let scratch = Scratch::new("half");
+    memmap::save(&scratch.0, &items(&[1])).unwrap();
+    let mut storage = scratch.open(&[4]).unwrap();
+    assert!(storage.is_empty(), "its board may still come");
+    let error = storage.set(&[0], &items(&[1])).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.detail().contains("existsOk")),
+        (ErrorKind::Incompatible, true),
+        "{error}"
+    );
+}
+
+#[test]
 fn folders_are_removed_as_was_said() {
     let mut temporary = LazyMemmapStorage::new(&[4], Default::default()).unwrap();
     temporary.set(&[0], &items(&[1])).unwrap();

@@ -114,7 +114,8 @@ impl LazyMemmapStorage {
             std::env::temp_dir().join(format!("fulmar-memmap-{}-{number}", std::process::id()))
         });
         let joins = options.shared_init && folder::has_board(&path);
-        if !joins && !options.exists_ok && folder::is_taken(&path) {
+        // A folder that another process is making is joined, or refused, at the first write.
+        if !options.shared_init && !options.exists_ok && folder::is_taken(&path) {
             return Err(folder::taken(&path));
         }
         let cleans = options.auto_cleanup.unwrap_or(options.scratch_dir.is_none());
