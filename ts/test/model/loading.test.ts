@@ -1,3 +1,5 @@
+/** Decoders from folders and GGUF files. */
+
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

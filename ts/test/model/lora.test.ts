@@ -1,3 +1,5 @@
+/** Adapters of a decoder: those of PEFT, trained alone, merged. */
+
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
