@@ -61,11 +61,16 @@ pub fn buffer_of_parts(
         let (mut sampler, mut writer): (Option<Box<dyn replay::Sampler>>, Option<Box<dyn replay::Writer>>) =
             (None, None);
         if own_sampler {
-            sampler = Some(Box::new(replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer.clone()))));
+            sampler =
+                Some(Box::new(replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer.clone()))));
         }
         if own_writer {
             let time = storage.shape().first().copied().unwrap_or_default();
-            writer = Some(Box::new(replay::ForeignWriter::new(time, mailbox.share()?, Callee::boxed(answer.clone()))?));
+            writer = Some(Box::new(replay::ForeignWriter::new(
+                time,
+                mailbox.share()?,
+                Callee::boxed(answer.clone()),
+            )?));
         }
         let options = options_from_json("options", options)?;
         Ok(SharedReplayBuffer::with_parts(storage, sampler, writer, options)?.into())

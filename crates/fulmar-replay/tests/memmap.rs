@@ -438,7 +438,7 @@ fn spawn(folder: &Path, first: i64) -> Child {
 
 /// Lines that say that a write returned, until there are `count`; the last number.
 fn wait_for(child: &mut Child, count: usize) -> i64 {
-    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(|line| line.ok());
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(std::result::Result::ok);
     let mut written =
         lines.filter_map(|line| line.split("written ").nth(1).and_then(|number| number.parse().ok()));
     written.nth(count - 1).unwrap()

@@ -49,8 +49,8 @@ pub(super) fn part_sums(line: &Line, scale: f64) -> PartSums {
     let mut sums = [[0; SIDE]; SIDE];
     let mut sum = [0; SIDE];
     for (at, column) in sums.iter_mut().enumerate() {
-        for part in 0..SIDE {
-            sum[part] += mass_of(line.0[at * SIDE + part], scale) as i64;
+        for (sum, &key) in sum.iter_mut().zip(&line.0[at * SIDE..][..SIDE]) {
+            *sum += mass_of(key, scale) as i64;
         }
         *column = sum;
     }

@@ -239,5 +239,5 @@ impl Storage for SharedStorage {
 
 /// From the first of `rows` to the last.
 fn range_of(rows: &[usize]) -> Range<usize> {
-    rows.iter().fold(usize::MAX..0, |range, row| range.start.min(*row)..range.end.max(row + 1))
+    rows.iter().min().map_or(0, |first| *first)..rows.iter().max().map_or(0, |last| last + 1)
 }

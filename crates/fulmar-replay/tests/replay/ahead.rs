@@ -91,7 +91,7 @@ fn a_batch_holds_what_its_rows_held_when_they_were_drawn() {
     let state = buffer.state().unwrap();
     let waiting = [buffer.next_batch().unwrap(), buffer.next_batch().unwrap()];
     buffer.extend(&items(&[100; 11])).unwrap();
-    assert!(first.is_ready() && waiting.iter().all(|pending| pending.is_ready()));
+    assert!(first.is_ready() && waiting.iter().all(fulmar_replay::PendingBatch::is_ready));
     let drawn_now = buffer.sample(None).unwrap();
     assert_eq!(ids(&drawn_now), [100; 4]);
     for pending in waiting.iter().chain([&first]) {
