@@ -140,7 +140,7 @@ face! {
         /// How many rows can be drawn.
         fn count as count() -> (f64) {
             |buffer| {
-                buffer.with(|buffer| buffer.catch_up())?;
+                buffer.with(replay::ReplayBuffer::catch_up)?;
                 CoreResult::Ok(buffer.len() as f64)
             }
         }

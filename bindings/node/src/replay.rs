@@ -230,8 +230,8 @@ pub fn buffer_of_parts(
 ) -> Result<ReplayBuffer> {
     guard(|| {
         let storage = storage.share()?;
-        let (mut sampler, mut writer): (Option<Box<dyn replay::Sampler>>, Option<Box<dyn replay::Writer>>) =
-            (None, None);
+        let mut sampler: Option<Box<dyn replay::Sampler>> = None;
+        let mut writer: Option<Box<dyn replay::Writer>> = None;
         if own_sampler {
             sampler =
                 Some(Box::new(replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(env, &answer)?)));

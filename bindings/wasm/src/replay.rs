@@ -54,12 +54,12 @@ pub fn buffer_of_parts(
     mailbox: &Mailbox,
     own_sampler: bool,
     own_writer: bool,
-    answer: js_sys::Function,
+    answer: &js_sys::Function,
 ) -> Result<ReplayBuffer> {
     guard(|| {
         let storage = storage.share()?;
-        let (mut sampler, mut writer): (Option<Box<dyn replay::Sampler>>, Option<Box<dyn replay::Writer>>) =
-            (None, None);
+        let mut sampler: Option<Box<dyn replay::Sampler>> = None;
+        let mut writer: Option<Box<dyn replay::Writer>> = None;
         if own_sampler {
             sampler =
                 Some(Box::new(replay::ForeignSampler::new(mailbox.share()?, Callee::boxed(answer.clone()))));

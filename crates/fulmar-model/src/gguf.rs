@@ -1,5 +1,7 @@
 //! Decoders from GGUF files: their names, their order of dimensions and heads, put into Hugging Face's.
 
+pub(crate) mod tokenizer;
+
 use fulmar_core::limits::MODEL_LAYERS_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::Tensor;

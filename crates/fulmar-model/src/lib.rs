@@ -17,6 +17,7 @@ mod rope_parameters;
 pub use config::{DecoderConfig, ModelType};
 pub use decoder::{Decoder, Scores};
 pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
+pub use gguf::tokenizer::gguf_tokenizer_json;
 pub use lora::LoraConfig;
 pub use optimizer::{AdamW, AdamWOptions, StepReport};
 pub use packing::TokenBatch;
