@@ -109,6 +109,31 @@ pub fn load_replay_buffer(buffer: &ReplayBuffer, path: String, checkpointer: Str
     })
 }
 
+/// Writes an ensemble as a folder, each of its storages in the form of `member`.
+#[napi]
+pub fn dump_replay_buffer_ensemble(
+    ensemble: &ReplayBufferEnsemble,
+    path: String,
+    member: String,
+) -> Result<()> {
+    guard(|| ensemble.share()?.dumps(path, &ensemble_checkpointer(&member)?))
+}
+
+/// Reads an ensemble's folder into one of the same parts.
+#[napi]
+pub fn load_replay_buffer_ensemble(
+    ensemble: &ReplayBufferEnsemble,
+    path: String,
+    member: String,
+) -> Result<()> {
+    guard(|| ensemble.lend(|ensemble| ensemble.loads(path, &ensemble_checkpointer(&member)?)))
+}
+
+fn ensemble_checkpointer(member: &str) -> CoreResult<replay::StorageEnsembleCheckpointer> {
+    let member = options_from_json::<CheckpointerOptions>("checkpointer", member)?.build();
+    Ok(replay::StorageEnsembleCheckpointer { member })
+}
+
 /// The buffers of this process that its threads may attach to, by what names them. It keeps none of them open.
 static SHARED: Mutex<Option<HashMap<String, WeakReplayBuffer>>> = Mutex::new(None);
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::read::{count_of, integers};
 use crate::{Batch, ReplayBuffer, SharedReplayBuffer};
 
+mod checkpoint;
 pub(crate) mod members;
 
 /// Where items say to which buffer of an ensemble they go.

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use fulmar_core::{ErrorKind, Result};
 use fulmar_replay::{
-    CompressedListStorage, CompressedListStorageCheckpointer, FlatStorageCheckpointer, H5StorageCheckpointer,
-    LazyStackStorage, ListStorage, ListStorageCheckpointer, NestedStorageCheckpointer, ReplayBuffer,
-    ReplayBufferOptions, Storage, StorageCheckpointer, StorageEnsembleCheckpointer, TensorStorage,
-    TensorStorageCheckpointer,
+    CompressedListStorage, CompressedListStorageCheckpointer, EnsembleOptions, FlatStorageCheckpointer,
+    H5StorageCheckpointer, LazyStackStorage, ListStorage, ListStorageCheckpointer, NestedStorageCheckpointer,
+    ReplayBuffer, ReplayBufferEnsemble, ReplayBufferOptions, SharedReplayBuffer, Storage,
+    StorageCheckpointer, StorageEnsembleCheckpointer, TensorStorage, TensorStorageCheckpointer,
 };
 use fulmar_tensor::{Entry, NonTensor, Tensor, TensorDict};
 use proptest::prelude::*;
@@ -542,5 +542,59 @@ fn storages_of_an_ensemble_come_back_each_with_its_own_rows() {
     fs::remove_dir_all(path.join("2")).unwrap();
     let error = form.load(&[&[3], &[5], &[4]], &path).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.detail().starts_with("storage 2"), "{error}");
+    fs::remove_dir_all(path).unwrap();
+}
+
+/// Two buffers with prioritised draws, the second empty unless `both`.
+fn ensemble(both: bool) -> ReplayBufferEnsemble {
+    let options = json!({ "seed": 3, "batchSize": 2, "sampler": {"kind": "prioritized", "priorities": {"alpha": 0.7}} });
+    let buffer = |count: usize| {
+        let storage = Box::new(TensorStorage::new(&[4]).unwrap());
+        let options = serde_json::from_value(options.clone()).unwrap();
+        let buffer = SharedReplayBuffer::new(storage, options).unwrap();
+        if count > 0 {
+            buffer.extend(&steps(10, count)).unwrap();
+        }
+        buffer
+    };
+    let options = EnsembleOptions { batch_size: Some(4), ..EnsembleOptions::default() };
+    ReplayBufferEnsemble::new(vec![buffer(6), buffer(if both { 3 } else { 0 })], options).unwrap()
+}
+
+#[test]
+fn an_ensemble_goes_on_as_if_never_stopped() {
+    let path = fresh("whole-ensemble");
+    let form = StorageEnsembleCheckpointer { member: Box::new(TensorStorageCheckpointer) };
+    let mut one = ensemble(true);
+    one.sample(None).unwrap();
+    one.dumps(&path, &form).unwrap();
+    assert_eq!(one.dumps(&path, &form).unwrap_err().kind(), ErrorKind::Io, "never written over");
+    let mut other = ensemble(false);
+    other.loads(&path, &form).unwrap();
+    for _ in 0..8 {
+        let (one, other) = (one.sample(None).unwrap(), other.sample(None).unwrap());
+        assert_eq!((one.items, one.buffer_ids), (other.items, other.buffer_ids));
+    }
+    let next = |ensemble: &ReplayBufferEnsemble| ensemble.buffers()[0].extend(&steps(90, 1)).unwrap();
+    assert_eq!(next(&one), next(&other));
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn an_ensemble_with_an_empty_buffer_comes_back_and_a_damaged_one_changes_nothing() {
+    let path = fresh("damaged-ensemble");
+    let form = StorageEnsembleCheckpointer { member: Box::new(TensorStorageCheckpointer) };
+    ensemble(false).dumps(&path, &form).unwrap();
+    let mut other = ensemble(true);
+    other.loads(&path, &form).unwrap();
+    assert!(other.buffers()[1].is_empty());
+
+    fs::remove_dir_all(path.join("writer/1")).unwrap();
+    let mut other = ensemble(true);
+    let before: Vec<_> = other.buffers().iter().map(|buffer| buffer.state().unwrap()).collect();
+    let error = other.loads(&path, &form).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.detail().starts_with("storage 1"), "{error}");
+    let after: Vec<_> = other.buffers().iter().map(|buffer| buffer.state().unwrap()).collect();
+    assert_eq!(after, before);
     fs::remove_dir_all(path).unwrap();
 }

@@ -700,6 +700,8 @@ export interface RawReplayDisk {
   storeStorage(shape: Float64Array, optionsJson: string): RawStorage
   dumpReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
   loadReplayBuffer(buffer: RawReplayBuffer, path: string, checkpointerJson: string): void
+  dumpReplayBufferEnsemble(ensemble: RawReplayBufferEnsemble, path: string, memberJson: string): void
+  loadReplayBufferEnsemble(ensemble: RawReplayBufferEnsemble, path: string, memberJson: string): void
   readonly LazyMemmapStorage: { open(shape: Float64Array, optionsJson: string): RawLazyMemmapStorage }
   readonly DurableStorage: {
     open(

@@ -39,10 +39,8 @@ export const checkpointerJson = (checkpointer: StorageCheckpointerBase): string 
 
 /** What only the addon can do. @throws {FulmarError} `UNAVAILABLE` in WebAssembly. */
 export function replayDisk(): RawReplayDisk {
-  const { dumpReplayBuffer, loadReplayBuffer, DurableStorage, LazyMemmapStorage, storeStorage } = raw
-  if (dumpReplayBuffer && loadReplayBuffer && DurableStorage && LazyMemmapStorage && storeStorage) {
-    return { dumpReplayBuffer, loadReplayBuffer, DurableStorage, LazyMemmapStorage, storeStorage }
-  }
+  // The addon has all of them, WebAssembly none.
+  if (raw.dumpReplayBuffer) return raw as typeof raw & RawReplayDisk
   throw new FulmarError('UNAVAILABLE', 'folders and servers of rows must be used natively: got WebAssembly')
 }
 
@@ -168,6 +166,30 @@ export class H5StorageCheckpointer extends StorageCheckpointerBase {
   constructor(options: StepKeysOptions & { readonly checkpointFile?: string } = {}) {
     const { checkpointFile: file, ...keys } = options
     super({ kind: 'h5', file, keys: stepKeys(keys) })
+  }
+}
+
+/**
+ * Folders `0`, `1`, ... of the storages of an ensemble, each in the form of `member`: give it to {@link ReplayBufferEnsemble.dumps}
+ * and {@link ReplayBufferEnsemble.loads}.
+ *
+ * @example
+ * ```ts no-run
+ * import { LazyTensorStorage, ReplayBufferEnsemble, StorageEnsemble, StorageEnsembleCheckpointer, TensorStorageCheckpointer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const storages = new StorageEnsemble([new LazyTensorStorage(100), new LazyTensorStorage(100)])
+ * const ensemble = new ReplayBufferEnsemble({ storages })
+ * ensemble.loads('experience', new StorageEnsembleCheckpointer(new TensorStorageCheckpointer()))
+ * assert.ok(storages.storages[0].length > 0)
+ * ```
+ */
+export class StorageEnsembleCheckpointer {
+  /** The form of each storage. */
+  readonly member: StorageCheckpointerBase
+
+  constructor(member: StorageCheckpointerBase) {
+    this.member = member
   }
 }
 

@@ -4,6 +4,7 @@ import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawReplayBufferEnsemble, raw } from '../native/index.js'
 import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { dictAround, pathOf, TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
+import { checkpointerJson, replayDisk, type StorageEnsembleCheckpointer } from './checkpointer.js'
 import { buffersOf, type EnsembleParts } from './ensemble-parts.js'
 import { type ReplayBatch, type ReplayBuffer, withRawBuffer } from './replay-buffer.js'
 
@@ -170,6 +171,27 @@ export class ReplayBufferEnsemble {
       buffer: taken[2 * at] as number,
       row: taken[2 * at + 1] as number,
     }))
+  }
+
+  /**
+   * Writes a folder at `path`, there whole or not at all: storages in the form of `checkpointer`, samplers and writers, in TorchRL's
+   * layout, and what draws depend on besides. Native only.
+   * @throws {FulmarError} Those of {@link ReplayBuffer.dumps}, with the number of the storage.
+   */
+  dumps(path: string, checkpointer: StorageEnsembleCheckpointer): void {
+    const member = checkpointerJson(checkpointer.member)
+    const disk = replayDisk()
+    this.#native.call((ensemble) => disk.dumpReplayBufferEnsemble(ensemble, path, member))
+  }
+
+  /**
+   * Goes on where the folder at `path` was written, of an ensemble of the same parts. Native only.
+   * @throws {FulmarError} Those of {@link ReplayBuffer.loads}, with the number of the storage; after one every buffer is as it was.
+   */
+  loads(path: string, checkpointer: StorageEnsembleCheckpointer): void {
+    const member = checkpointerJson(checkpointer.member)
+    const disk = replayDisk()
+    this.#native.call((ensemble) => disk.loadReplayBufferEnsemble(ensemble, path, member))
   }
 
   /** Gives the native memory back; the buffers live on. */

@@ -7,6 +7,7 @@ export {
   NestedStorageCheckpointer,
   type StepKeysOptions,
   StorageCheckpointerBase,
+  StorageEnsembleCheckpointer,
   TensorStorageCheckpointer,
 } from './checkpointer.js'
 export { DurableStorage, type DurableStorageOptions, type DurableStorageStats } from './durable-storage.js'

@@ -13,6 +13,9 @@ import {
   NestedStorageCheckpointer,
   PrioritizedSampler,
   ReplayBuffer,
+  ReplayBufferEnsemble,
+  StorageEnsemble,
+  StorageEnsembleCheckpointer,
   Tensor,
   TensorDict,
   TensorStorageCheckpointer,
@@ -143,4 +146,28 @@ it.skipIf(isNative)('says that WebAssembly has no folders', () => {
   expect(() => buffer.dumps(join(folder, 'x'), new TensorStorageCheckpointer())).toThrow(
     expect.objectContaining({ code: 'UNAVAILABLE' }),
   )
+})
+
+describe.runIf(isNative)('a folder of an ensemble', () => {
+  it('brings back the rows and draws of every buffer, and is refused whole where a part is missing', () => {
+    const ensembleOf = () => {
+      const storages = new StorageEnsemble([new LazyTensorStorage(8), new LazyTensorStorage(4)])
+      return new ReplayBufferEnsemble({ storages }, { batchSize: 4, seed: 3 })
+    }
+    const [ensemble, other] = [ensembleOf(), ensembleOf()]
+    for (const [id, buffer] of ensemble.buffers.entries()) buffer.extend(steps(10 * id, 3))
+    const path = join(folder, 'ensemble')
+    const form = new StorageEnsembleCheckpointer(new TensorStorageCheckpointer())
+    ensemble.dumps(path, form)
+    other.loads(path, form)
+    for (let draw = 0; draw < 4; draw++) {
+      const [ours, theirs] = [ensemble.sampleWithInfo(), other.sampleWithInfo()]
+      expect(theirs.bufferIds).toEqual(ours.bufferIds)
+      expect(theirs.items.equals(ours.items)).toBe(true)
+    }
+    rmSync(join(path, 'writer/1'), { recursive: true })
+    const empty = ensembleOf()
+    expect(() => empty.loads(path, form)).toThrow(/storage 1/)
+    expect(empty.buffers.map((buffer) => buffer.length)).toEqual([0, 0])
+  })
 })

@@ -1,6 +1,6 @@
 //! Folders of whole buffers, in TorchRL's layout.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, TensorDict, consolidated};
@@ -36,6 +36,39 @@ struct About {
     batch_size: Option<usize>,
     #[serde(default)]
     consume_after_n_samples: Option<u32>,
+}
+
+/// Where the parts of a buffer lie.
+pub(crate) struct Places {
+    rows: PathBuf,
+    sampler: PathBuf,
+    writer: PathBuf,
+    about: PathBuf,
+    state: PathBuf,
+}
+
+impl Places {
+    fn of_buffer(folder: &Path) -> Self {
+        Self {
+            rows: folder.join("storage"),
+            sampler: folder.join("sampler"),
+            writer: folder.join("writer"),
+            about: folder.join(ABOUT),
+            state: folder.join(STATE),
+        }
+    }
+
+    /// Those of one buffer of an ensemble, as TorchRL's ensembles of storages, samplers and writers lay them out.
+    pub(crate) fn of_member(folder: &Path, id: usize) -> Self {
+        let of = |part: &str| folder.join(part).join(id.to_string());
+        Self {
+            rows: of("storage"),
+            sampler: of("sampler"),
+            writer: of("writer"),
+            about: folder.join(format!("{id}_{ABOUT}")),
+            state: folder.join(format!("{id}_{STATE}")),
+        }
+    }
 }
 
 impl ReplayBuffer {
@@ -85,24 +118,37 @@ impl ReplayBuffer {
 
     fn write_parts(&self, folder: &Path, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         checkpointer.save(self.storage(), self.writer.cursor(), &folder.join("storage"))?;
+        self.write_beside_rows(&Places::of_buffer(folder))
+    }
+
+    /// Writes the rows, unless there are none; whether there are.
+    pub(crate) fn write_rows(&self, checkpointer: &dyn StorageCheckpointer, path: &Path) -> Result<bool> {
+        if self.storage.is_empty() {
+            return Ok(false);
+        }
+        checkpointer.save(self.storage(), self.writer.cursor(), path).map(|()| true)
+    }
+
+    /// Writes all but the rows.
+    pub(crate) fn write_beside_rows(&self, places: &Places) -> Result<()> {
         let (mut sampler, writer) = (self.sampler.state()?, self.writer.state()?);
-        save_sampler(&sampler, &folder.join("sampler"))?;
+        save_sampler(&sampler, &places.sampler)?;
         let counts = (self.writer.cursor(), self.writer.write_count());
         let rank_key = match &self.options.writer {
             WriterOptions::MaxValue { rank_key, .. } => Some(rank_key),
             _ => None,
         };
-        save_writer(&writer, counts, rank_key, &folder.join("writer"))?;
+        save_writer(&writer, counts, rank_key, &places.writer)?;
         let consumed = sampler["maxSampleCount"].as_u64().and_then(|count| u32::try_from(count).ok());
         let about = About { batch_size: self.options.batch_size, consume_after_n_samples: consumed };
-        write_json(&folder.join(ABOUT), &about)?;
+        write_json(&places.about, &about)?;
         // The leaves of priorities stand in files of their own.
         if let Some(leaves) = leaves_of(&mut sampler) {
             *leaves = Value::Null;
         }
         let parts = json!({ "sampler": sampler, "writer": writer, "unit": self.unit.state()?, "len": self.storage.len() });
         let exact = Exact { format: STATE_FORMAT, cursor: counts.0, write_count: counts.1, parts };
-        write_json(&folder.join(STATE), &exact)
+        write_json(&places.state, &exact)
     }
 
     /// Goes on where the folder at `path` was written, by [`ReplayBuffer::dumps`] or by TorchRL, of a buffer of the same parts.
@@ -114,13 +160,18 @@ impl ReplayBuffer {
     pub fn loads(&mut self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         let path = path.as_ref();
         let rows = checkpointer.load(self.storage.shape(), &path.join("storage"))?;
-        let about: About = expect_json(&path.join(ABOUT))?;
-        let exact = read_json::<Exact>(&path.join(STATE))?;
-        self.check_rows(&rows, path)?;
+        self.load_around_rows(&rows, &Places::of_buffer(path))
+    }
+
+    /// Goes on with `rows` and what lies beside them. After an error the buffer is as it was.
+    pub(crate) fn load_around_rows(&mut self, rows: &StoredRows, places: &Places) -> Result<()> {
+        let about: About = expect_json(&places.about)?;
+        let exact = read_json::<Exact>(&places.state)?;
+        self.check_rows(rows, places)?;
         let before = (StoredRows { items: rows_of(self.storage())?, cursor: None }, self.part_states()?);
         let loaded = match exact {
-            Some(exact) => self.load_exact(exact, &rows, path),
-            None => self.load_parts(&rows, path),
+            Some(exact) => self.load_exact(exact, rows, places),
+            None => self.load_parts(rows, places),
         };
         let noted =
             loaded.and_then(|()| self.storage.note_writer(self.writer.cursor(), self.writer.write_count()));
@@ -135,19 +186,18 @@ impl ReplayBuffer {
     }
 
     /// That there is room for `rows`, and that they and the writer agree.
-    fn check_rows(&self, rows: &StoredRows, path: &Path) -> Result<()> {
-        let folder = path.join("writer");
-        let cursor = WriterAbout::read(&folder)?.cursor;
+    fn check_rows(&self, rows: &StoredRows, places: &Places) -> Result<()> {
+        let cursor = WriterAbout::read(&places.writer)?.cursor;
         if rows.len() > self.storage.capacity() {
             let detail =
                 format!("rows must be at most {}, the capacity: got {}", self.storage.capacity(), rows.len());
-            return Err(Error::new(ErrorKind::Incompatible, detail).at(path.display()));
+            return Err(Error::new(ErrorKind::Incompatible, detail).at(places.rows.display()));
         }
         match rows.cursor.filter(|ring| *ring != cursor) {
             None => Ok(()),
             Some(ring) => {
                 let detail = format!("cursor must be {ring}, as the storage says: got {cursor}");
-                Err(corrupt(detail).at(folder.display()))
+                Err(corrupt(detail).at(places.writer.display()))
             }
         }
     }
@@ -156,8 +206,8 @@ impl ReplayBuffer {
         Ok([self.sampler.state()?, self.writer.state()?, self.unit.state()?])
     }
 
-    fn load_exact(&mut self, mut exact: Exact, rows: &StoredRows, path: &Path) -> Result<()> {
-        let about = WriterAbout::read(&path.join("writer"))?;
+    fn load_exact(&mut self, mut exact: Exact, rows: &StoredRows, places: &Places) -> Result<()> {
+        let about = WriterAbout::read(&places.writer)?;
         let counts = (exact.cursor, Some(exact.write_count), exact.parts["len"].as_u64());
         if exact.format != STATE_FORMAT
             || counts != (about.cursor, about.write_count, Some(rows.len() as u64))
@@ -165,32 +215,31 @@ impl ReplayBuffer {
             let detail = format!(
                 "must be of format {STATE_FORMAT} and of the writer and the storage beside it: got another"
             );
-            return Err(corrupt(detail).at(path.join(STATE).display()));
+            return Err(corrupt(detail).at(places.state.display()));
         }
         let capacity = self.storage.capacity();
         if let Some(leaves) = leaves_of(&mut exact.parts["sampler"]).filter(|leaves| leaves.is_null()) {
-            *leaves = json!(load_leaves(capacity, &path.join("sampler"))?);
+            *leaves = json!(load_leaves(capacity, &places.sampler)?);
         }
         // TorchRL's files say nothing more, but where they are damaged, so may the others be.
         let lanes = self.num_lanes().max(1);
-        load_sampler(exact.parts["sampler"].clone(), &path.join("sampler"))?;
-        load_writer(exact.parts["writer"].clone(), rows.len() / lanes, &path.join("writer"))?;
+        load_sampler(exact.parts["sampler"].clone(), &places.sampler)?;
+        load_writer(exact.parts["writer"].clone(), rows.len() / lanes, &places.writer)?;
         let state = ReplayBufferState { parts: exact.parts, items: rows.items.clone(), ahead: Vec::new() };
-        self.restore(&state).map_err(|error| error.at(path.display()))
+        self.restore(&state).map_err(|error| error.at(places.state.display()))
     }
 
-    fn load_parts(&mut self, rows: &StoredRows, path: &Path) -> Result<()> {
+    fn load_parts(&mut self, rows: &StoredRows, places: &Places) -> Result<()> {
         let lanes = self.num_lanes().max(1);
-        let writer = load_writer(self.writer.state()?, rows.len() / lanes, &path.join("writer"))?;
-        self.writer.restore(&writer).map_err(|error| error.at(path.join("writer").display()))?;
-        rows.put(&mut *self.storage).map_err(|error| error.at(path.join("storage").display()))?;
+        let writer = load_writer(self.writer.state()?, rows.len() / lanes, &places.writer)?;
+        self.writer.restore(&writer).map_err(|error| error.at(places.writer.display()))?;
+        rows.put(&mut *self.storage).map_err(|error| error.at(places.rows.display()))?;
         self.note_seen();
         self.sampler.clear();
         self.unit.clear();
-        self.tell_all(true).map_err(|error| error.at(path.join("storage").display()))?;
-        let folder = path.join("sampler");
-        let sampler = load_sampler(self.sampler.state()?, &folder)?;
-        self.sampler.restore(&sampler).map_err(|error| error.at(folder.display()))
+        self.tell_all(true).map_err(|error| error.at(places.rows.display()))?;
+        let sampler = load_sampler(self.sampler.state()?, &places.sampler)?;
+        self.sampler.restore(&sampler).map_err(|error| error.at(places.sampler.display()))
     }
 }
 

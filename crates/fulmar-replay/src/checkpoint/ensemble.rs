@@ -45,15 +45,30 @@ impl StorageEnsembleCheckpointer {
     /// # Errors
     /// Those of [`StorageCheckpointer::save`], with the number of the storage.
     pub fn save(&self, storages: &[(&dyn Storage, usize)], folder: &Path) -> Result<()> {
+        let save = |id: usize, form: &dyn StorageCheckpointer, path: &Path| {
+            let (storage, cursor) = storages[id];
+            if storage.is_empty() {
+                return Ok(false);
+            }
+            form.save(storage, cursor, path).map(|()| true)
+        };
+        self.save_each(storages.len(), folder, save)
+    }
+
+    /// Makes `folder`; `save` writes the storage of a number, unless it is empty, and says whether it did.
+    pub(crate) fn save_each(
+        &self,
+        count: usize,
+        folder: &Path,
+        mut save: impl FnMut(usize, &dyn StorageCheckpointer, &Path) -> Result<bool>,
+    ) -> Result<()> {
         fs::create_dir(folder)?;
         let mut empty_members = Vec::new();
-        for (id, (storage, cursor)) in storages.iter().enumerate() {
-            if storage.is_empty() {
+        for id in 0..count {
+            let saved = save(id, self.member.as_ref(), &folder.join(id.to_string()));
+            if !saved.map_err(|error| error.at(format!("storage {id}")))? {
                 empty_members.push(id);
-                continue;
             }
-            let saved = self.member.save(*storage, *cursor, &folder.join(id.to_string()));
-            saved.map_err(|error| error.at(format!("storage {id}")))?;
         }
         write_json(&folder.join(ABOUT), &About { empty_members })
     }

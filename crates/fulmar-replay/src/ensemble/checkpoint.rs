@@ -1,0 +1,112 @@
+//! Folders of whole ensembles, in TorchRL's layout.
+
+use std::fs;
+use std::path::Path;
+
+use fulmar_core::{Result, Rng, RngState};
+use serde::{Deserialize, Serialize};
+
+use super::ReplayBufferEnsemble;
+use crate::Storage;
+use crate::buffer::checkpoint::Places;
+use crate::checkpoint::ensemble::StorageEnsembleCheckpointer;
+use crate::checkpoint::folder::{NewFolder, corrupt, read_json, write_json};
+
+/// Which buffers are drawn next.
+const STATE: &str = "fulmar_ensemble.json";
+const STATE_FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    format: u32,
+    rng: [u64; 3],
+}
+
+impl ReplayBufferEnsemble {
+    /// Writes a folder at `path`: `storage/` in the form of `checkpointer`, `sampler/<n>` and `writer/<n>` as TorchRL's ensembles have
+    /// them, and two files a buffer for the rest. Each buffer is held while it is written, so each is whole in
+    /// itself. The folder is there whole or not at all.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps), with the number of the storage.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_replay::{
+    ///     ReplayBufferEnsemble, SharedReplayBuffer, StorageEnsembleCheckpointer, TensorStorage, TensorStorageCheckpointer,
+    /// };
+    /// use fulmar_tensor::TensorDict;
+    /// let ensemble = || {
+    ///     ReplayBufferEnsemble::new(vec![SharedReplayBuffer::new(Box::new(TensorStorage::new(&[8])?), Default::default())?], Default::default())
+    /// };
+    /// let (one, mut other) = (ensemble()?, ensemble()?);
+    /// one.buffers()[0].extend(&TensorDict::new(&[3])?)?;
+    /// let path = std::env::temp_dir().join(format!("fulmar-doc-ensemble-dumps-{}", std::process::id()));
+    /// let form = StorageEnsembleCheckpointer { member: Box::new(TensorStorageCheckpointer) };
+    /// one.dumps(&path, &form)?;
+    /// other.loads(&path, &form)?;
+    /// assert_eq!(other.buffers()[0].len(), 3);
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &StorageEnsembleCheckpointer) -> Result<()> {
+        let path = path.as_ref();
+        let write = || {
+            let new = NewFolder::beside(path)?;
+            for part in ["sampler", "writer"] {
+                fs::create_dir(new.path().join(part))?;
+            }
+            checkpointer.save_each(self.buffers.len(), &new.path().join("storage"), |id, form, rows| {
+                self.buffers[id].with(|buffer| {
+                    buffer.write_beside_rows(&Places::of_member(new.path(), id))?;
+                    buffer.write_rows(form, rows)
+                })
+            })?;
+            write_json(
+                &new.path().join(STATE),
+                &State { format: STATE_FORMAT, rng: self.rng.state().words() },
+            )?;
+            new.finish()
+        };
+        write().map_err(|error| error.at(path.display()))
+    }
+
+    /// Goes on where the folder at `path` was written, of an ensemble of the same parts.
+    ///
+    /// # Errors
+    /// Those of [`ReplayBuffer::loads`](crate::ReplayBuffer::loads), with the number of the storage; `Incompatible` if the folder is of
+    /// more buffers. After an error every buffer is as it was.
+    pub fn loads(
+        &mut self,
+        path: impl AsRef<Path>,
+        checkpointer: &StorageEnsembleCheckpointer,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let shapes: Vec<Vec<usize>> =
+            self.buffers.iter().map(|buffer| buffer.storage().shape().to_vec()).collect();
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        let rows = checkpointer.load(&shapes, &path.join("storage"))?;
+        let rng = match read_json::<State>(&path.join(STATE))? {
+            Some(State { format: STATE_FORMAT, rng }) => Some(Rng::from_state(RngState::from_words(&rng)?)),
+            Some(State { format, .. }) => {
+                let detail = format!("format must be {STATE_FORMAT}: got {format}");
+                return Err(corrupt(detail).at(path.join(STATE).display()));
+            }
+            None => None,
+        };
+        let mut before = Vec::new();
+        for (id, (buffer, rows)) in self.buffers.iter().zip(&rows).enumerate() {
+            before.push(buffer.state()?);
+            let loaded = buffer.with(|buffer| buffer.load_around_rows(rows, &Places::of_member(path, id)));
+            if let Err(error) = loaded {
+                for (buffer, state) in self.buffers.iter().zip(&before[..id]) {
+                    buffer.with(|buffer| buffer.restore(state))?;
+                }
+                return Err(error.at(format!("storage {id}")));
+            }
+        }
+        self.rng = rng.unwrap_or_else(|| self.rng.clone());
+        Ok(())
+    }
+}
