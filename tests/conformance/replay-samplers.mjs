@@ -28,7 +28,6 @@ import {
   numbersIn,
   partsOf,
   range,
-  skipped,
 } from './replay-rows.mjs'
 
 const CHECKS = {
@@ -191,8 +190,9 @@ function ofConsumed({ args, ops }) {
   // After a draw, which rows are free is a matter of chance; how many are is not.
   let drew = false
   for (const op of ops) {
-    if (op.op === 'consume_slots') return skipped('rows that are consumed by name')
-    if (op.op === 'sample') {
+    if (op.op === 'consume_slots') {
+      consume(buffer, op.slots)
+    } else if (op.op === 'sample') {
       const { value: batch, error } = attempt(() => buffer.sampleWithInfo(op.batch_size))
       if ((error !== undefined) !== (op.error !== undefined)) return error?.message ?? 'must be refused'
       if (batch && new Set(batch.index).size !== op.size) return `${batch.index} must be ${op.size} rows`
@@ -213,6 +213,23 @@ function ofConsumed({ args, ops }) {
     buffer.loadStateDict(buffer.stateDict())
   }
   return undefined
+}
+
+/** Frees rows by name, which only a state can say: as draws would that happen to take them. */
+function consume(buffer, slots) {
+  const state = buffer.stateDict()
+  const { sampler } = partsOf(buffer)
+  const changed = {
+    live: sampler.live.filter((row) => !slots.includes(row)),
+    counts: sampler.counts.map((count, row) => (slots.includes(row) ? sampler.maxSampleCount : count)),
+    freed: [...sampler.freed, ...slots.filter((row) => sampler.live.includes(row))],
+  }
+  // The text stays: its seeds are integers that JavaScript's numbers would round.
+  const parts = Object.entries(changed).reduce(
+    (text, [key, rows]) => text.replace(new RegExp(`"${key}":\\[[^\\]]*\\]`), `"${key}":[${rows}]`),
+    state.parts,
+  )
+  buffer.loadStateDict({ ...state, parts })
 }
 
 function ofStaleness(row) {

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { AdamW, Decoder } from '../../src/model/index.js'
+import { AdamW, Decoder, type LoraConfig } from '../../src/model/index.js'
 import { TINY } from './tiny.js'
 
 const batch = {
@@ -54,7 +54,7 @@ describe('an adapter of a Decoder', () => {
 
   it('is refused by name where it cannot be', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 3 })
-    const add = (config: object) => decoder.addLora(config, { seed: 0 })
+    const add = (config: LoraConfig) => decoder.addLora(config, { seed: 0 })
     await expect(add({ r: 0 })).rejects.toThrow(code('OUT_OF_RANGE'))
     await expect(add({ target_modules: ['lm_head'] })).rejects.toThrow(/target_modules/)
     await expect(add({ use_dora: true })).rejects.toThrow(code('INCOMPATIBLE'))
