@@ -191,6 +191,8 @@ function ofConsumed({ args, ops }) {
   let drew = false
   for (const op of ops) {
     if (op.op === 'consume_slots') {
+      // What is left of rows that were drawn by chance, and so all that follows, is chance too.
+      if (drew) return undefined
       consume(buffer, op.slots)
     } else if (op.op === 'sample') {
       const { value: batch, error } = attempt(() => buffer.sampleWithInfo(op.batch_size))
