@@ -155,14 +155,13 @@ impl Disk for FsDisk {
     }
 
     fn link(&self, name: &str, folder: &str) -> Result<()> {
+        Self::new(self.path.join(folder))?.make_folder()?;
         let (from, to) = (self.path.join(name), self.path.join(folder).join(name));
         fs::hard_link(&from, &to).map_err(at(&to))
     }
 
     fn folder(&self, name: &str) -> Result<Box<dyn Disk>> {
-        let folder = Self::new(self.path.join(name))?;
-        folder.make_folder()?;
-        Ok(Box::new(folder))
+        Ok(Box::new(Self::new(self.path.join(name))?))
     }
 
     fn lock(&self) -> Result<DiskLock> {

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_store::{Disk, DiskLock, FsDisk, Store};
+use rustix::process::Signal;
 
 use crate::model::{COMMIT_STEPS_MAX, Model, Path, Step, checkpoint_name, options, reached, step_at, take};
 
@@ -115,7 +117,11 @@ fn killed(child: &mut Child, num_wanted: u64) -> Result<Option<u64>> {
     }
     // The child goes on writing while it is being killed.
     child.kill()?;
-    child.wait()?;
+    // A child that fails by itself writes text where its answers are looked for.
+    let status = child.wait()?;
+    if status.signal() != Some(Signal::KILL.as_raw()) {
+        return Err(Error::new(ErrorKind::Io, format!("a child must live until it is killed: got {status}")));
+    }
     while answers.read_exact(&mut answer).is_ok() {
         last = Some(u64::from_le_bytes(answer));
     }
@@ -162,7 +168,7 @@ impl KillDisk {
 
 fn kill_myself() {
     // The only failure is a process that is not there, and this one is.
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }
 
 impl Disk for KillDisk {
