@@ -90,8 +90,10 @@ export class Decoder {
    * @example
    * ```ts no-run
    * import { Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
    *
    * using decoder = await Decoder.fromFolder('./SmolLM2-135M-Instruct')
+   * assert.equal(decoder.config.hidden_size, 576)
    * ```
    */
   static async fromFolder(
@@ -112,9 +114,11 @@ export class Decoder {
    * @example
    * ```ts no-run
    * import { Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
    * import { readFile } from 'node:fs/promises'
    *
    * using decoder = await Decoder.fromGguf(await readFile('SmolLM2-135M-Instruct.Q4_1.gguf'))
+   * assert.equal(decoder.config.num_hidden_layers, 30)
    * ```
    */
   static async fromGguf(bytes: Uint8Array): Promise<Decoder> {

@@ -585,7 +585,7 @@ export class ReplayBuffer {
    *   JavaScript; `UNAVAILABLE` in WebAssembly.
    *
    * @example
-   * ```ts
+   * ```ts no-run
    * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
    * import assert from 'node:assert/strict'
    *
