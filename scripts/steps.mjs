@@ -2,7 +2,7 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
@@ -108,6 +108,8 @@ export function wasmEnvironment() {
 /** `ts/src` to `dist/`. */
 export async function compileSources() {
   await must('the TypeScript compiler', runTool('typescript/bin/tsc', ['-p', 'tsconfig.json']))
+  // npm does this where a package is installed; in a clone `npx fulmar` runs the file as it lies.
+  chmodSync(`${root}dist/cli/main.js`, 0o755)
 }
 
 /** `examples/*.ts` and `benches/ts` to `build/`; needs `dist/`. */
