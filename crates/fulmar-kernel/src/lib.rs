@@ -19,18 +19,22 @@ mod power;
 mod rms_norm;
 mod rope;
 mod swiglu;
+mod top_k;
 
 pub use adamw::{AdamwStep, adamw_step, sum_of_squares};
 pub use attention::{AttentionSaved, AttentionShape, Spans, attention, attention_backward};
 pub use embedding::{embed, embed_backward};
 pub use lanes::{active_lanes, exp, prefetch};
-pub use log_prob::{LogProb, cross_entropy, log_prob_backward_row, log_prob_row, softmax_row};
+pub use log_prob::{
+    LogProb, cross_entropy, entropy_row, log_prob_backward_row, log_prob_row, softmax_row, top_k_log_probs,
+};
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
 pub use parallel::{for_each_part, num_threads};
 pub use power::{power, power_each};
 pub use rms_norm::{rms_norm, rms_norm_backward};
 pub use rope::{RopeTable, rope_frequencies};
 pub use swiglu::{swiglu, swiglu_backward};
+pub use top_k::top_k;
 
 #[cfg(test)]
 mod finite_difference;

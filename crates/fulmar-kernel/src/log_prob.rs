@@ -9,8 +9,9 @@
 //! The sampler and the trainer both call [`log_prob_row`], so their log-probs agree to the bit.
 
 use crate::lanes::{WIDTH, exp, lanes, sum_lanes};
+use crate::top_k::top_k;
 
-/// Logits summed in single precision before their sum is added in double precision.
+/// Logits summed in single precision before their sum is added in double precision; they stay in the nearest cache for both loops.
 const BLOCK: usize = 4096;
 
 /// What one row of logits says about one id.
@@ -37,14 +38,38 @@ pub struct LogProb {
 /// ```
 #[must_use]
 pub fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb {
-    let max = max_of(logits_v);
-    let (sum, weighted) = exp_sums(logits_v, max);
-    let log_sum = libm::log(sum);
+    let row = Softmax::of(logits_v);
     LogProb {
-        log_prob: ((f64::from(logits_v[id]) - f64::from(max)) - log_sum) as f32,
-        entropy: (log_sum - weighted / sum).max(0.0) as f32,
-        log_sum_exp: (f64::from(max) + log_sum) as f32,
+        log_prob: row.log_prob(logits_v[id]),
+        entropy: row.entropy,
+        log_sum_exp: (f64::from(row.max) + row.log_sum) as f32,
     }
+}
+
+/// The entropy of the softmax of `logits_v` in nats, in `[0, ln V]`: the same bits as [`LogProb::entropy`].
+///
+/// # Examples
+/// ```
+/// assert!((fulmar_kernel::entropy_row(&[0.0, 0.0]) - 2_f32.ln()).abs() < 1e-6);
+/// assert_eq!(fulmar_kernel::entropy_row(&[0.0, f32::NEG_INFINITY]), 0.0);
+/// ```
+#[must_use]
+pub fn entropy_row(logits_v: &[f32]) -> f32 {
+    Softmax::of(logits_v).entropy
+}
+
+/// The `k` likeliest ids and their log-probabilities, the likeliest first and of equals the lower id first; all if there are no more
+/// than `k`. The same bits as [`log_prob_row`] gives for each. O(V + k log k).
+///
+/// # Examples
+/// ```
+/// let top = fulmar_kernel::top_k_log_probs(&[f32::NEG_INFINITY, 1.0, 1.0], 2);
+/// assert_eq!(top, [(1, -std::f32::consts::LN_2), (2, -std::f32::consts::LN_2)]);
+/// ```
+#[must_use]
+pub fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)> {
+    let row = Softmax::of(logits_v);
+    top_k(logits_v, k).into_iter().map(|id| (id, row.log_prob(logits_v[id as usize]))).collect()
 }
 
 /// The mean cross-entropy of `ids_n` under rows of `logits_nv`, and its gradient written over the logits.
@@ -99,20 +124,45 @@ pub fn log_prob_backward_row(
 /// assert_eq!(row, [0.5, 0.5]);
 /// ```
 pub fn softmax_row(logits_v: &mut [f32]) {
-    let max = max_of(logits_v);
-    let (sum, _) = exp_sums(logits_v, max);
+    let (max, sum, _) = exp_sums(logits_v);
     scale_exp(logits_v, max, (1.0 / sum) as f32);
 }
 
-fn max_of(x: &[f32]) -> f32 {
-    x.iter().fold(f32::NEG_INFINITY, |max, x| max.max(*x))
+/// What all numbers of a row of logits have in common.
+struct Softmax {
+    max: f32,
+    /// `ln sum_v e^(x[v] - max)`.
+    log_sum: f64,
+    entropy: f32,
+}
+
+impl Softmax {
+    fn of(logits_v: &[f32]) -> Self {
+        let (max, sum, weighted) = exp_sums(logits_v);
+        let log_sum = libm::log(sum);
+        Self { max, log_sum, entropy: (log_sum - weighted / sum).max(0.0) as f32 }
+    }
+
+    fn log_prob(&self, logit: f32) -> f32 {
+        ((f64::from(logit) - f64::from(self.max)) - self.log_sum) as f32
+    }
 }
 
 lanes! {
-    /// `(sum e^(x - max), sum e^(x - max) (x - max))`.
-    fn exp_sums(x: &[f32], max: f32) -> (f64, f64) {
-        let (mut total, mut weighted_total) = (0.0_f64, 0.0_f64);
+    /// `(max, sum e^(x - max), sum e^(x - max) (x - max))`, reading the row once: what was summed against a lower maximum is scaled.
+    fn exp_sums(x: &[f32]) -> (f32, f64, f64) {
+        let (mut max, mut total, mut weighted_total) = (f32::NEG_INFINITY, 0.0_f64, 0.0_f64);
         for block in x.chunks(BLOCK) {
+            let block_max = max_of(block);
+            if block_max > max {
+                if total > 0.0 {
+                    let down = f64::from(max) - f64::from(block_max);
+                    let scale = libm::exp(down);
+                    weighted_total = scale * (weighted_total + total * down);
+                    total *= scale;
+                }
+                max = block_max;
+            }
             let (mut sums, mut weighted) = ([0.0_f32; WIDTH], [0.0_f32; WIDTH]);
             for xs in block.chunks(WIDTH) {
                 for (lane, x) in xs.iter().enumerate() {
@@ -125,8 +175,20 @@ lanes! {
             total += f64::from(sum_lanes(sums));
             weighted_total += f64::from(sum_lanes(weighted));
         }
-        (total, weighted_total)
+        (max, total, weighted_total)
     }
+}
+
+/// The largest number; `-inf` if there is none.
+#[inline(always)]
+fn max_of(x: &[f32]) -> f32 {
+    let mut max = [f32::NEG_INFINITY; WIDTH];
+    for xs in x.chunks(WIDTH) {
+        for (max, x) in max.iter_mut().zip(xs) {
+            *max = if *x > *max { *x } else { *max };
+        }
+    }
+    max.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
 lanes! {
@@ -166,6 +228,31 @@ mod tests {
             assert!((f64::from(found.log_prob) - log_prob).abs() < 2e-6 * log_prob.abs().max(1.0));
             assert!((f64::from(found.entropy) - entropy).abs() < 1e-5);
         }
+    }
+
+    #[test]
+    fn a_maximum_behind_the_first_block_changes_neither_sum() {
+        let mut logits = random(8, 3 * BLOCK + 5);
+        for (place, logit) in [(BLOCK + 3, 30.0), (3 * BLOCK + 1, 31.5)] {
+            logits[place] = logit;
+            let (log_prob, entropy) = exact(&widen(&logits), place);
+            let found = log_prob_row(&logits, place);
+            assert!((f64::from(found.log_prob) - log_prob).abs() < 1e-6, "{} {log_prob}", found.log_prob);
+            assert!((f64::from(found.entropy) - entropy).abs() < 1e-5, "{} {entropy}", found.entropy);
+        }
+    }
+
+    #[test]
+    fn the_likeliest_have_the_log_probs_and_the_entropy_of_single_ids() {
+        let logits: Vec<f32> = random(9, 9000).iter().map(|x| x * 3.0).collect();
+        let top = top_k_log_probs(&logits, 40);
+        assert!(top.windows(2).all(|pair| pair[0].1 >= pair[1].1) && top.len() == 40);
+        for (id, log_prob) in top {
+            let found = log_prob_row(&logits, id as usize);
+            assert_eq!((found.log_prob, found.entropy), (log_prob, entropy_row(&logits)));
+        }
+        assert_eq!(top_k_log_probs(&logits, 9001).len(), 9000);
+        assert_eq!(top_k_log_probs(&[0.0, f32::NEG_INFINITY], 2)[1], (1, f32::NEG_INFINITY));
     }
 
     #[test]
