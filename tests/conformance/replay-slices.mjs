@@ -32,7 +32,7 @@ import {
 
 const CHECKS = {
   find_start_stop_traj: ofScan,
-  slice_fragmented: () => skipped('slices of fragments'),
+  slice_fragmented: ofFragments,
   slice_distribution: ofDistribution,
   slice_distribution_nd: ofLanes,
   slice_ctor: ofConstruction,
@@ -133,7 +133,27 @@ function optionsOf({ sampler }) {
     // Without a key of ends, items are told apart by their ids, as they are there.
     trajKey: trajKey ?? (ends ? undefined : 'episode'),
     endKeys: ends,
+    fragmented: sampler.fragmented,
   })
+}
+
+function ofFragments(row) {
+  const options = optionsOf(row)
+  const buffer = bufferOf(new SliceSampler(options), row.capacity)
+  for (const { episode: ids, step_count: steps } of row.writes) {
+    const columns = { episode: whole(ids), step_count: whole(steps) }
+    buffer.extend(TensorDict.from(columns, { batchSize: [ids.length] }))
+  }
+  const draw = () => buffer.sampleWithInfo(20 * options.sliceLen)
+  if (row.error) return attempt(draw).error ? undefined : 'must be refused'
+  const kinds = row.slices.map(({ slots }) => slots.join())
+  const drawn = range(100).flatMap(() => slicesOf(draw(), options).map((slice) => kinds.indexOf(slice)))
+  return drawn.includes(-1)
+    ? 'a slice is none of the golden ones'
+    : misdrawn(
+        drawn,
+        row.slices.map(({ p }) => fraction(p)),
+      )
 }
 
 function ofDistribution(row) {
@@ -245,11 +265,12 @@ function ofLanes({ sampler, slice_len: sliceLen, lanes, writes, storage, slices 
 }
 
 function ofConstruction({ sampler, error }) {
-  const isForeign = ['ends', 'trajectories', 'fragmented', 'end_keys'].some(
+  if (sampler.step_key === null) return decided('steps are counted at step_count where nothing else is said')
+  const isForeign = ['ends', 'trajectories', 'end_keys'].some(
     (name) => sampler[name] !== undefined,
   )
   if (isForeign && error) return decided('where trajectories end is what items say, in their order')
-  if (!error) return skipped('slices of static ends and of fragments')
+  if (!error) return skipped('slices of static ends')
   return attempt(() => bufferOf(new SliceSampler(optionsOf({ sampler })), 10)).error
     ? undefined
     : 'must be refused'

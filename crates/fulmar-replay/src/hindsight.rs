@@ -242,7 +242,7 @@ impl Hindsight {
     /// Those of [`Hindsight::check`]; `Incompatible` if the rows do not follow those written last.
     pub fn extend(&mut self, rows: &[Option<usize>], items: &TensorDict) -> Result<()> {
         let kept: Vec<usize> = rows.iter().copied().flatten().collect();
-        check_follows(&self.index, &kept)?;
+        check_follows(self.index.cursor(), self.index.capacity(), &kept)?;
         match self.options.trajectories.read(items)? {
             Steps::Ids(id_t) => self.index.extend_ids(&id_t),
             Steps::Ends(end_t) => self.index.extend(&end_t),

@@ -60,6 +60,7 @@ pub use query::{Comparand, Comparison, TrajectoryPredicate, TrajectoryReduction,
 pub use rate_limiter::{RateLimiter, RateLimiterOptions};
 pub use read::{Reduction, TrajectoryKeys};
 pub use sampler::consuming::{ConsumingSampler, ConsumingSamplerState};
+pub use sampler::fragmented_slices::FragmentedSliceSampler;
 pub use sampler::lane_slices::LaneSliceSampler;
 pub use sampler::prioritized::{
     PrioritizedOptions, PrioritizedSampler, PrioritizedSamplerState, WeightedRows,

@@ -13,6 +13,7 @@ use crate::{
 };
 
 pub(crate) mod consuming;
+pub(crate) mod fragmented_slices;
 pub(crate) mod keyed;
 pub(crate) mod lane_slices;
 pub(crate) mod prioritized;
@@ -170,6 +171,17 @@ pub enum SamplerOptions {
         #[serde(default)]
         trajectories: TrajectoryKeys,
     },
+    /// A [`FragmentedSliceSampler`](crate::FragmentedSliceSampler).
+    FragmentedSlice {
+        /// The shape of a batch.
+        slices: SliceOptions,
+        /// Where items say to which trajectory they belong, by an id.
+        #[serde(default)]
+        trajectories: TrajectoryKeys,
+        /// Where they are counted. `"step_count"`.
+        #[serde(default = "step_key")]
+        step_key: Key,
+    },
     /// A [`SliceSamplerWithoutReplacement`](crate::SliceSamplerWithoutReplacement).
     SliceWithoutReplacement {
         /// The shape of a batch.
@@ -266,6 +278,12 @@ impl SamplerOptions {
             }
             Self::Slice { slices, trajectories } => {
                 Box::new(lane_slices::LaneSliceSampler::new(shape, *slices, trajectories.clone(), seed)?)
+            }
+            Self::FragmentedSlice { slices, trajectories, step_key } => {
+                let (keys, step_key) = (trajectories.clone(), step_key.clone());
+                Box::new(fragmented_slices::FragmentedSliceSampler::new(
+                    capacity, *slices, keys, step_key, seed,
+                )?)
             }
             Self::SliceWithoutReplacement { slices, epochs, trajectories } => {
                 Box::new(keyed::KeyedSlices::new(
@@ -446,6 +464,10 @@ const fn yes() -> bool {
 
 const fn one() -> u32 {
     1
+}
+
+fn step_key() -> Key {
+    Key::from("step_count")
 }
 
 fn version_key() -> Key {

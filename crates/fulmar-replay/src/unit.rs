@@ -173,7 +173,7 @@ impl Sequence {
         for (lane, index) in self.lanes.iter().enumerate() {
             let steps: Vec<usize> =
                 of_lane(rows, rows, lane, num_lanes).into_iter().map(|row| row / num_lanes).collect();
-            check_follows(index, &steps)?;
+            check_follows(index.cursor(), index.capacity(), &steps)?;
         }
         self.done_key.as_ref().map_or_else(|| Ok(vec![false; rows.len()]), |key| flags(items, key))
     }

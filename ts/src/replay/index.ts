@@ -72,6 +72,7 @@ export {
   ConsumingSampler,
   type ConsumingSamplerOptions,
   type DrawnRows,
+  type FragmentOptions,
   PrioritizedSampler,
   type PrioritizedSamplerOptions,
   PrioritizedSliceSampler,

@@ -353,6 +353,17 @@ export interface SliceSamplerOptions extends TrajectoryOptions {
   readonly initKey?: TensorKey | null
 }
 
+/** Options of {@link SliceSampler} alone. */
+export interface FragmentOptions {
+  /**
+   * Whether steps of a trajectory may lie apart, in between those of others: those belong together that are counted one after the
+   * other. Then trajectories are told by an id, and spans and `by` are not to be had. @default false
+   */
+  readonly fragmented?: boolean
+  /** Where steps are counted, whole numbers, if they may lie apart. @default 'step_count' */
+  readonly stepKey?: TensorKey
+}
+
 const SLICES = ['numSlices', 'sliceLen', 'strictLength', 'padOutput', 'by', 'span'] as const
 const FLAGS = ['truncatedKey', 'initKey'] as const
 const TRAJECTORIES = ['trajKey', 'endKeys'] as const
@@ -377,9 +388,18 @@ const TRAJECTORIES = ['trajKey', 'endKeys'] as const
  * ```
  */
 export class SliceSampler extends Sampler {
-  constructor(options: SliceSamplerOptions) {
-    checkKnownKeys('options', options, [...SLICES, ...FLAGS, ...TRAJECTORIES])
-    const core = { kind: 'slice', slices: slicesOf(options), trajectories: trajectoriesOf(options) }
+  constructor(options: SliceSamplerOptions & FragmentOptions) {
+    checkKnownKeys('options', options, [...SLICES, ...FLAGS, ...TRAJECTORIES, 'fragmented', 'stepKey'])
+    const { fragmented = false, stepKey } = options
+    if (stepKey !== undefined && !fragmented) {
+      throw new FulmarError('INCOMPATIBLE', 'stepKey must come with fragmented: got it alone')
+    }
+    const core = {
+      kind: fragmented ? 'fragmentedSlice' : 'slice',
+      slices: slicesOf(options),
+      trajectories: trajectoriesOf(options),
+      ...(stepKey !== undefined && { stepKey: pathOf(stepKey) }),
+    }
     super(core, flagsOf(options))
   }
 }

@@ -232,6 +232,30 @@ describe('SliceSampler', () => {
     expect(batch.tensor(['next', 'done']).shape).toEqual([6, 1])
   })
 
+  it('gathers the steps of fragmented episodes by their counts', () => {
+    const steps = [0, 0, 1, 1, 2, 4, 3, 5].map(BigInt)
+    const items = TensorDict.from(
+      {
+        episode: Tensor.from(BigInt64Array.from(steps, (_, at) => BigInt(at % 2))),
+        time: Tensor.from(BigInt64Array.from(steps)),
+      },
+      { batchSize: [8] },
+    )
+    using one = buffer(
+      new SliceSampler({ sliceLen: 2, trajKey: 'episode', fragmented: true, stepKey: 'time' }),
+      8,
+    )
+    one.extend(items)
+    // Episode 0 lies in rows 0, 2, 4, 6; episode 1 in 1, 3 and, as its count leaps, in 5, 7.
+    const { index } = one.sampleWithInfo(400)
+    const drawn = new Set(range(200).map((slice) => `${index[2 * slice]},${index[2 * slice + 1]}`))
+    expect([...drawn].sort()).toEqual(['0,2', '1,3', '2,4', '4,6', '5,7'])
+    expect(codeOf(() => new SliceSampler({ sliceLen: 2, stepKey: 'time' }))).toBe('INCOMPATIBLE')
+    expect(codeOf(() => buffer(new SliceSampler({ sliceLen: 2, fragmented: true, span: true }), 8))).toBe(
+      'INCOMPATIBLE',
+    )
+  })
+
   it('refuses what has no slice', () => {
     using one = buffer(new SliceSampler({ sliceLen: 5, endKeys: END }), 20)
     expect(codeOf(() => one.sample(5))).toBe('EMPTY')

@@ -27,15 +27,14 @@ impl<S> KeyedSlices<S> {
 
     /// The trajectories of items that go to `rows`, which follow those in `index`.
     fn steps(&self, index: &TrajectoryIndex, rows: &[usize], items: &TensorDict) -> Result<Steps> {
-        check_follows(index, rows)?;
+        check_follows(index.cursor(), index.capacity(), rows)?;
         self.keys.read(items)
     }
 }
 
-/// Refuses rows that do not follow those written last.
-pub fn check_follows(index: &TrajectoryIndex, rows: &[usize]) -> Result<()> {
-    let (first, capacity) = (index.cursor(), index.capacity());
-    match rows.iter().zip(first..).find(|(row, next)| **row != next % capacity) {
+/// Refuses rows that do not follow each other around a ring from `cursor` on.
+pub fn check_follows(cursor: usize, capacity: usize, rows: &[usize]) -> Result<()> {
+    match rows.iter().zip(cursor..).find(|(row, next)| **row != next % capacity) {
         None => Ok(()),
         Some((row, next)) => {
             let detail =

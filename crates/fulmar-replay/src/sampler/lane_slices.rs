@@ -84,7 +84,7 @@ impl LaneSliceSampler {
         for (lane, sampler) in self.lanes.iter().enumerate() {
             let steps: Vec<usize> =
                 of_lane(rows, rows, lane, num_lanes).into_iter().map(|row| row / num_lanes).collect();
-            check_follows(sampler.index(), &steps)?;
+            check_follows(sampler.index().cursor(), sampler.index().capacity(), &steps)?;
         }
         self.keys.read(items)
     }

@@ -137,19 +137,7 @@ impl SliceSampler {
     /// `OutOfRange` unless exactly one of `num_slices` and `slice_len` is given and at least 1, if padding is asked for
     /// where lengths are strict, or a span is not below `slice_len`; and as [`TrajectoryIndex::new`].
     pub fn new(capacity: usize, options: SliceOptions, seed: u64) -> Result<Self> {
-        let given = [options.num_slices, options.slice_len];
-        if given.iter().flatten().count() != 1 || given.contains(&Some(0)) {
-            let detail = format!("one of num_slices and slice_len must be given, and >= 1: got {given:?}");
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
-        if options.pad_output && options.strict_length {
-            let detail =
-                "pad_output must be false where strict_length is true, as no slice is short: got true";
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
-        if let Some(slice_len) = options.slice_len {
-            check_spans(&options, slice_len)?;
-        }
+        check_shape(&options)?;
         if options.by == SliceBy::Steps && [options.left_span, options.right_span] != [Span::None; 2] {
             let detail = "spans must be none where slices are drawn by their first step: got a span";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -300,6 +288,23 @@ impl Slices {
         self.lens.push(self.rows.len() - start);
         self.truncated.resize(self.rows.len(), false);
     }
+}
+
+/// Refuses options that no batch fits.
+pub(crate) fn check_shape(options: &SliceOptions) -> Result<()> {
+    let given = [options.num_slices, options.slice_len];
+    if given.iter().flatten().count() != 1 || given.contains(&Some(0)) {
+        let detail = format!("one of num_slices and slice_len must be given, and >= 1: got {given:?}");
+        return Err(Error::new(ErrorKind::OutOfRange, detail));
+    }
+    if options.pad_output && options.strict_length {
+        let detail = "pad_output must be false where strict_length is true, as no slice is short: got true";
+        return Err(Error::new(ErrorKind::OutOfRange, detail));
+    }
+    if let Some(slice_len) = options.slice_len {
+        check_spans(options, slice_len)?;
+    }
+    Ok(())
 }
 
 fn check_spans(options: &SliceOptions, slice_len: usize) -> Result<()> {

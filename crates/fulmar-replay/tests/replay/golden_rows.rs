@@ -73,6 +73,13 @@ pub fn assert_close(what: &str, got: &[f64], expected: &[f64], relative: f64, ab
     }
 }
 
+/// A number that is written as a fraction.
+pub fn fraction(value: &Value) -> f64 {
+    let text = value.as_str().unwrap_or_else(|| panic!("{value} must be a text"));
+    let (over, under) = text.split_once('/').unwrap_or((text, "1"));
+    over.parse::<f64>().unwrap() / under.parse::<f64>().unwrap()
+}
+
 /// Holds `draws` to `probabilities`: nothing impossible, and a chi-square below its 0.999 quantile. What is expected fewer
 /// than five times is one class.
 pub fn assert_drawn(what: &str, draws: &[usize], probabilities: &[f64]) {

@@ -9,6 +9,8 @@ mod buffers;
 #[cfg(test)]
 mod ensembles;
 #[cfg(test)]
+mod fragments;
+#[cfg(test)]
 mod golden_dicts;
 #[cfg(test)]
 mod golden_rows;
