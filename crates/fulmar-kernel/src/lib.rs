@@ -18,6 +18,7 @@ mod parallel;
 mod power;
 mod rms_norm;
 mod rope;
+mod softmax;
 mod swiglu;
 mod top_k;
 
@@ -33,8 +34,9 @@ pub use parallel::{for_each_part, num_threads};
 pub use power::{power, power_each};
 pub use rms_norm::{rms_norm, rms_norm_backward};
 pub use rope::{RopeTable, rope_frequencies};
+pub use softmax::SoftmaxRow;
 pub use swiglu::{swiglu, swiglu_backward};
-pub use top_k::top_k;
+pub use top_k::{at_least, top_k};
 
 #[cfg(test)]
 mod finite_difference;

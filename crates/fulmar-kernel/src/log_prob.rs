@@ -8,11 +8,11 @@
 //! ```
 //! The sampler and the trainer both call [`log_prob_row`], so their log-probs agree to the bit.
 
-use crate::lanes::{WIDTH, exp, lanes, sum_lanes};
+use crate::lanes::{SOFTMAX_FLOOR, WIDTH, lanes, max_of, padded, softmax_exp, sum_lanes};
 use crate::top_k::top_k;
 
 /// Logits summed in single precision before their sum is added in double precision; they stay in the nearest cache for both loops.
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// What one row of logits says about one id.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -164,13 +164,18 @@ lanes! {
                 max = block_max;
             }
             let (mut sums, mut weighted) = ([0.0_f32; WIDTH], [0.0_f32; WIDTH]);
-            for xs in block.chunks(WIDTH) {
-                for (lane, x) in xs.iter().enumerate() {
-                    let shifted = (x - max).max(-1e4); // keeps 0 * -inf out of the entropy
-                    let e = exp(shifted);
+            let mut add = |xs: &[f32; WIDTH]| {
+                for lane in 0..WIDTH {
+                    let shifted = (xs[lane] - max).max(SOFTMAX_FLOOR); // keeps 0 * -inf out of the entropy
+                    let e = softmax_exp(shifted);
                     sums[lane] += e;
                     weighted[lane] += e * shifted;
                 }
+            };
+            let (whole, rest) = block.as_chunks::<WIDTH>();
+            whole.iter().for_each(&mut add);
+            if !rest.is_empty() {
+                add(&padded(rest));
             }
             total += f64::from(sum_lanes(sums));
             weighted_total += f64::from(sum_lanes(weighted));
@@ -179,22 +184,10 @@ lanes! {
     }
 }
 
-/// The largest number; `-inf` if there is none.
-#[inline(always)]
-fn max_of(x: &[f32]) -> f32 {
-    let mut max = [f32::NEG_INFINITY; WIDTH];
-    for xs in x.chunks(WIDTH) {
-        for (max, x) in max.iter_mut().zip(xs) {
-            *max = if *x > *max { *x } else { *max };
-        }
-    }
-    max.into_iter().fold(f32::NEG_INFINITY, f32::max)
-}
-
 lanes! {
     fn scale_exp(x: &mut [f32], max: f32, scale: f32) {
         for x in x {
-            *x = exp(*x - max) * scale;
+            *x = softmax_exp((*x - max).max(SOFTMAX_FLOOR)) * scale;
         }
     }
 }
@@ -202,8 +195,8 @@ lanes! {
 lanes! {
     fn backward_row(x: &mut [f32], log_sum_exp: f32, entropy: f32, d_log_prob: f32, d_entropy: f32) {
         for x in x {
-            let log_p = (*x - log_sum_exp).max(-1e4);
-            *x = -exp(log_p) * (d_log_prob + d_entropy * (log_p + entropy));
+            let log_p = (*x - log_sum_exp).max(SOFTMAX_FLOOR);
+            *x = -softmax_exp(log_p) * (d_log_prob + d_entropy * (log_p + entropy));
         }
     }
 }

@@ -33,6 +33,30 @@ pub fn top_k(values: &[f32], k: usize) -> Vec<u32> {
     list.ids
 }
 
+/// The indices of all of `values` that are no less than `bar`, in order.
+///
+/// # Examples
+/// ```
+/// assert_eq!(fulmar_kernel::at_least(&[0.5, 2.0, f32::NAN, 1.0], 1.0), [1, 3]);
+/// ```
+#[must_use]
+pub fn at_least(values: &[f32], bar: f32) -> Vec<u32> {
+    let mut ids = Vec::new();
+    for (run, values) in values.chunks(RUN).enumerate() {
+        let count = count_at_least(values, bar);
+        if count == 0 {
+            continue;
+        }
+        let start = (run * RUN) as u32;
+        if count == values.len() as u32 {
+            ids.extend(start..start + count);
+        } else {
+            ids.extend(values.iter().zip(start..).filter(|(value, _)| **value >= bar).map(|(_, id)| id));
+        }
+    }
+    ids
+}
+
 struct ShortList<'a> {
     values: &'a [f32],
     k: usize,
@@ -98,6 +122,12 @@ lanes! {
     }
 }
 
+lanes! {
+    fn count_at_least(values: &[f32], bar: f32) -> u32 {
+        values.iter().map(|value| u32::from(*value >= bar)).sum()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +150,15 @@ mod tests {
             // Rising numbers are the worst case: each is above the bar.
             values.sort_by(f32::total_cmp);
             assert_eq!(top_k(&values, 5), sorted(&values, 5));
+        }
+    }
+
+    #[test]
+    fn all_above_a_bar_equal_a_plain_search() {
+        let values = random(9, 5000);
+        for bar in [f32::NEG_INFINITY, -1.0, 0.0, values[7], 3.0, f32::INFINITY, f32::NAN] {
+            let plain: Vec<u32> = (0..5000).filter(|&id| values[id as usize] >= bar).collect();
+            assert_eq!(at_least(&values, bar), plain, "{bar}");
         }
     }
 
