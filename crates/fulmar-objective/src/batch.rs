@@ -161,7 +161,7 @@ pub(crate) fn check_len(name: &str, len: usize, against: &str, expected: usize) 
     Err(Error::new(ErrorKind::ShapeMismatch, detail))
 }
 
-fn check_optional<T>(name: &str, values: Option<&[T]>, expected: usize) -> Result<()> {
+pub(crate) fn check_optional<T>(name: &str, values: Option<&[T]>, expected: usize) -> Result<()> {
     values.map_or(Ok(()), |values| check_len(name, values.len(), "log_prob", expected))
 }
 

@@ -7,17 +7,22 @@
 //!
 //! R. Bradley and M. Terry, 1952; P. Christiano and others, 2017, <https://arxiv.org/abs/1706.03741>. The second term keeps rewards
 //! around 0: J. Eisenstein and others, 2023, <https://arxiv.org/abs/2312.09244>.
+//!
+//! With `offsets` each pair has a reward a token, and its loss is the mean over the tokens that are compared (TorchRL's `GPT2RewardModel`:
+//! those from the first at which the answers differ to the end of the longer one).
+
+use std::iter;
 
 use fulmar_core::Result;
 use serde::Deserialize;
 
 use crate::Real;
-use crate::batch::{check_len, finite};
+use crate::batch::{check_len, check_offsets, finite};
 use crate::clip::out_of_range;
 use crate::output::{Metric, finite_loss, narrow};
 use crate::surrogate::sigmoid;
 
-/// Pairs of answers. All slices have one entry a pair.
+/// Pairs of answers. All slices have one entry a pair, or one a compared token.
 #[derive(Debug, Clone, Copy)]
 pub struct RewardPairs<'a, T = f32> {
     /// The reward of the better answer.
@@ -26,6 +31,8 @@ pub struct RewardPairs<'a, T = f32> {
     pub rejected: &'a [T],
     /// By how much the first should be ahead; 0 if none.
     pub margin: Option<&'a [T]>,
+    /// `[P + 1]` bounds of the pairs where entries are tokens; a pair without tokens, of equal answers, counts nothing.
+    pub offsets: Option<&'a [u32]>,
 }
 
 /// Options of [`BradleyTerryLoss`]; [`BradleyTerryLoss::new`] checks them.
@@ -56,7 +63,7 @@ pub struct BradleyTerryOutput<T = f32> {
 /// # Examples
 /// ```
 /// use fulmar_objective::{BradleyTerryLoss, RewardPairs};
-/// let pairs = RewardPairs { chosen: &[1.0_f32], rejected: &[1.0], margin: None };
+/// let pairs = RewardPairs { chosen: &[1.0_f32], rejected: &[1.0], margin: None, offsets: None };
 /// let output = BradleyTerryLoss::default().forward(&pairs)?;
 /// assert_eq!((output.loss, output.grad_chosen, output.grad_rejected), (2.0_f64.ln(), vec![-0.5], vec![0.5]));
 /// # Ok::<(), fulmar_core::Error>(())
@@ -84,19 +91,32 @@ impl BradleyTerryLoss {
 
     /// Value, metrics and gradients over `pairs`. Sums run in f64 in order; without pairs everything is 0.
     ///
-    /// Metrics: `accuracy` (share of pairs in which the chosen answer earns more), `margin`, `meanReward`, `numPairs`.
+    /// Metrics: `accuracy` (share of entries in which the chosen answer earns more), `margin`, `meanReward`, `numPairs`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if lengths differ; `NonFinite` if a reward or margin is, or the result would be.
+    /// `ShapeMismatch` if lengths differ; `OutOfRange` for offsets that fall; `NonFinite` if a reward or margin is, or the result would be.
     pub fn forward<T: Real>(&self, pairs: &RewardPairs<'_, T>) -> Result<BradleyTerryOutput<T>> {
         let count = pairs.chosen.len();
         check_len("rejected", pairs.rejected.len(), "chosen", count)?;
         pairs.margin.map_or(Ok(()), |margin| check_len("margin", margin.len(), "chosen", count))?;
         let center = self.options.center_coefficient;
-        let weight = 1.0 / self.options.num_pairs.unwrap_or(count as f64).max(1.0);
+        let length_p = match pairs.offsets {
+            None => vec![1; count],
+            Some(offsets) => {
+                check_offsets(offsets, count)?;
+                offsets
+                    .windows(2)
+                    .map(|pair| (pair[1] - pair[0]) as usize)
+                    .filter(|length| *length > 0)
+                    .collect()
+            }
+        };
+        let num_pairs = length_p.len() as f64;
+        let weight_p = 1.0 / self.options.num_pairs.unwrap_or(num_pairs).max(1.0);
+        let weights = length_p.iter().flat_map(|&length| iter::repeat_n(weight_p / length as f64, length));
         let (mut loss, mut right, mut ahead, mut rewards) = (0.0, 0.0, 0.0, 0.0);
         let (mut grad_chosen, mut grad_rejected) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        for index in 0..count {
+        for (index, weight) in weights.enumerate() {
             let chosen = finite("chosen", index, pairs.chosen[index].into())?;
             let rejected = finite("rejected", index, pairs.rejected[index].into())?;
             let margin =
@@ -116,7 +136,7 @@ impl BradleyTerryLoss {
             mean("accuracy", right),
             mean("margin", ahead),
             mean("meanReward", rewards / 2.0),
-            Metric { name: "numPairs", value: denominator, denominator: 1.0 },
+            Metric { name: "numPairs", value: num_pairs, denominator: 1.0 },
         ];
         Ok(BradleyTerryOutput {
             loss: finite_loss(loss)?,

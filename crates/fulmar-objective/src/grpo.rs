@@ -11,6 +11,7 @@
 //! | GSPO, <https://arxiv.org/abs/2507.18071> | sequence, or sequence-token | clip, 3e-4 and 4e-4 | `SequenceMean` |
 //! | LUSPO, <https://arxiv.org/abs/2602.05261> | sequence | clip, 2e-3 and 2.5e-3 | `FixedLength(1)`: a sequence counts by its length |
 //! | GMPO | token, inside the surrogate | GMPO, 0.4 and 0.4 | `SequenceMean` |
+//! | RLOO, <https://arxiv.org/abs/2402.14740> | sequence product | clip | `SequenceMean` |
 //! | CISPO, VESPO | token | theirs | `GlobalTokens` |
 //! | SAPO | token | SAPO | `SequenceMean` |
 //!
@@ -379,8 +380,9 @@ impl GrpoLoss {
             return;
         }
         for sequence in sequences(tokens) {
-            let mean = sequence.iter().map(|t| t.log_ratio).sum::<f64>() / sequence.len() as f64;
-            sequence.iter_mut().for_each(|t| t.push = mean);
+            let sum = sequence.iter().map(|t| t.log_ratio).sum::<f64>();
+            let push = sum / self.shared_among(sequence);
+            sequence.iter_mut().for_each(|t| t.push = push);
         }
     }
 
@@ -414,7 +416,7 @@ impl GrpoLoss {
                     grad_t[t.token.index] += t.weight * factor * gradient;
                 }
             }
-            let shared = shared / sequence.len() as f64;
+            let shared = shared / self.shared_among(sequence);
             for t in sequence.iter().filter(|t| self.shares_gradient() && self.passes(t)) {
                 grad_t[t.token.index] += shared;
             }
@@ -424,7 +426,13 @@ impl GrpoLoss {
 
     /// Whether the ratio of a sequence has one gradient by the log-probability of each of its tokens.
     fn shares_gradient(&self) -> bool {
-        self.options.ratio == RatioLevel::Sequence || self.options.surrogate == Surrogate::Gmpo
+        matches!(self.options.ratio, RatioLevel::Sequence | RatioLevel::SequenceProduct)
+            || self.options.surrogate == Surrogate::Gmpo
+    }
+
+    /// By what the sum of log-ratios of a sequence is divided: a geometric mean is shared among its tokens, a product is not.
+    fn shared_among(&self, sequence: &[Scored]) -> f64 {
+        if self.options.ratio == RatioLevel::SequenceProduct { 1.0 } else { sequence.len() as f64 }
     }
 
     /// Whether a token moves the ratio of its sequence.

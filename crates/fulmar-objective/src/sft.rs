@@ -9,6 +9,9 @@
 //! divided like `nll_s`, its loss is `-log sigmoid(beta ahead_s)` (S. Xie and others, "Minor SFT", 2024,
 //! <https://arxiv.org/abs/2408.10642>).
 //!
+//! With `dft` a token weighs by its own probability, held fixed: `-sum_t mask e^l l`, which takes the factor `1 / p` out of its gradient
+//! (Y. Wu and others, "Dynamic Fine-Tuning", 2025, <https://arxiv.org/abs/2508.05629>).
+//!
 //! As TorchRL's `SFTLoss`, except for the KL term: there it is a mean over all tokens of the batch, here it is weighed
 //! and masked like the first term.
 
@@ -34,8 +37,11 @@ pub enum SftReduction {
     Sum,
     /// The mean over trained tokens, whatever their sequence.
     TokenMean,
-    /// The sum over trained tokens divided by a given number: for micro-batches of one optimiser step.
+    /// The sum over trained tokens divided by a given number, that of the whole optimiser step: the sum over micro-batches then equals one
+    /// big batch.
     GlobalTokens(f64),
+    /// [`SftReduction::Mean`] with a given number of sequences, that of the whole optimiser step.
+    GlobalSequences(f64),
 }
 
 /// Options of [`SftLoss`]; [`SftLoss::new`] checks them.
@@ -50,6 +56,8 @@ pub struct SftOptions {
     /// How fast a sequence is done with once it is ahead of the reference, above 0; needs `ref_log_prob`, a reduction by sequences, and
     /// no penalty. Off by default.
     pub minor_beta: Option<f64>,
+    /// Whether a token weighs by its own probability; not with `minor_beta`. False.
+    pub dft: bool,
     /// The penalty for leaving the reference; needs `ref_log_prob` when its coefficient is above 0.
     pub kl_to_ref: KlPenalty,
 }
@@ -60,6 +68,7 @@ impl Default for SftOptions {
             reduction: SftReduction::default(),
             normalize_by_seq_length: true,
             minor_beta: None,
+            dft: false,
             kl_to_ref: KlPenalty::default(),
         }
     }
@@ -106,7 +115,16 @@ impl SftLoss {
             if !(beta.is_finite() && beta > 0.0) {
                 return Err(out_of_range("minorBeta must be a finite number > 0", beta));
             }
-            let by_sequences = matches!(options.reduction, SftReduction::Mean | SftReduction::Sum);
+            if options.dft {
+                return Err(Error::new(
+                    ErrorKind::Incompatible,
+                    "dft must be false with minorBeta: got true",
+                ));
+            }
+            let by_sequences = matches!(
+                options.reduction,
+                SftReduction::Mean | SftReduction::Sum | SftReduction::GlobalSequences(_)
+            );
             if !by_sequences || options.kl_to_ref.coefficient > 0.0 {
                 let detail =
                     "minorBeta must go with a mean or sum of sequences and without klToRef: got another";
@@ -146,10 +164,11 @@ impl SftLoss {
         for &Token { index, sequence } in &tokens {
             let log_prob = finite("log_prob", index, batch.log_prob[index].into())?;
             let weight = weight_s[sequence];
-            nll -= weight * log_prob;
+            let likelihood = if self.options.dft { libm::exp(log_prob) } else { 1.0 };
+            nll -= weight * likelihood * log_prob;
             log_prob_sum += log_prob;
-            nll_s[sequence] -= log_prob;
-            grad_t[index] = -weight;
+            nll_s[sequence] -= likelihood * log_prob;
+            grad_t[index] = -weight * likelihood;
             if let Some(reference) = batch.ref_log_prob {
                 let log_ratio = finite("ref_log_prob", index, reference[index].into())? - log_prob;
                 ahead_s[sequence] -= log_ratio;
@@ -194,7 +213,7 @@ impl SftLoss {
 
 impl SftReduction {
     pub(crate) fn checked(self) -> Result<()> {
-        if let Self::GlobalTokens(count) = self {
+        if let Self::GlobalTokens(count) | Self::GlobalSequences(count) = self {
             Normalization::GlobalTokens(count).checked()?;
         }
         Ok(())
@@ -205,7 +224,10 @@ impl SftReduction {
         let num_sequences = num_trained_s.len() as f64;
         let length = |count: usize| if is_mean { count.max(1) as f64 } else { 1.0 };
         match self {
-            Self::Mean => num_trained_s.iter().map(|&count| 1.0 / (num_sequences * length(count))).collect(),
+            Self::Mean => Self::GlobalSequences(num_sequences).weight_s(is_mean, num_trained_s),
+            Self::GlobalSequences(sequences) => {
+                num_trained_s.iter().map(|&count| 1.0 / (sequences * length(count))).collect()
+            }
             Self::Sum => num_trained_s.iter().map(|&count| 1.0 / length(count)).collect(),
             Self::TokenMean => Normalization::TokenMean.weight_s(num_trained_s),
             Self::GlobalTokens(count) => Normalization::GlobalTokens(count).weight_s(num_trained_s),

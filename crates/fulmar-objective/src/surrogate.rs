@@ -33,6 +33,8 @@ pub enum RatioLevel {
     Sequence,
     /// The value of [`RatioLevel::Sequence`] with the gradient of the token alone, for advantages that differ from token to token.
     SequenceToken,
+    /// The product over its sequence, whose gradient all tokens share (RLOO, <https://arxiv.org/abs/2402.14740>): the answer as one action.
+    SequenceProduct,
 }
 
 /// VESPO's `phi(W) = W^k e^(lambda (1 - W))`, which is 1 at `W = 1` and 0 far from it.

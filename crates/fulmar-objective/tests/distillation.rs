@@ -9,7 +9,7 @@ use rows::{assert_all_near, assert_near, flat, lines, rows};
 
 #[test]
 fn loss_and_gradient_equal_torchrl() {
-    let rows = rows("distillation", |_| true);
+    let rows = rows("preference", |row| row["kind"] == "torchrl_DistillationLoss");
     assert_eq!(rows.len(), 12);
     for row in rows {
         let config = &row["config"];

@@ -349,8 +349,10 @@ fn family() -> Vec<(RatioLevel, Surrogate)> {
         (RatioLevel::Token, Surrogate::Clip),
         (RatioLevel::Sequence, Surrogate::Clip),
         (RatioLevel::SequenceToken, Surrogate::Clip),
+        (RatioLevel::SequenceProduct, Surrogate::Clip),
         (RatioLevel::Token, Surrogate::None),
         (RatioLevel::Sequence, Surrogate::None),
+        (RatioLevel::SequenceProduct, Surrogate::None),
         (RatioLevel::Token, Surrogate::Cispo { cap: 1.1 }),
         (RatioLevel::Token, Surrogate::Sapo { tau_positive: 1.0, tau_negative: 1.05 }),
         (RatioLevel::Token, VESPO),
@@ -440,7 +442,14 @@ fn eight_micro_batches_are_one_batch_of_eight() {
     for _ in 0..10 {
         let batch = random(&mut rng);
         for (ratio, surrogate) in family() {
-            for normalization in [Normalization::GlobalTokens(40.0), Normalization::GlobalSequences(8.0)] {
+            let num_tokens = batch.mask.iter().filter(|&&bit| bit == 1).count() as f64;
+            // What a batch counts by itself, and what stands for it over a whole step.
+            let twins = [
+                (Normalization::TokenMean, Normalization::GlobalTokens(num_tokens)),
+                (Normalization::SequenceMean, Normalization::GlobalSequences(8.0)),
+                (Normalization::FixedLength(6.0), Normalization::GlobalTokens(8.0 * 6.0)),
+            ];
+            for (here, normalization) in twins {
                 let corrections = vec![Correction { max: 1.2, ..Correction::default() }];
                 let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
                 let options = GrpoOptions {
@@ -451,7 +460,7 @@ fn eight_micro_batches_are_one_batch_of_eight() {
                     kl_to_ref,
                     ..GrpoOptions::default()
                 };
-                let whole = batch.run(&options);
+                let whole = batch.run(&GrpoOptions { normalization: here, ..options.clone() });
                 let parts: Vec<_> = (0..8).map(|s| batch.sequence(s).run(&options)).collect();
                 assert_near("loss", parts.iter().map(|part| part.loss).sum(), whole.loss, TIGHT);
                 let gradient: Vec<f64> = parts.iter().flat_map(|part| part.grad_log_prob.clone()).collect();

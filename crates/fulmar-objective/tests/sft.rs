@@ -6,27 +6,89 @@ mod rows;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{KlEstimator, KlPenalty, SftBatch, SftLoss, SftOptions, SftReduction};
 use rows::{assert_all_near, assert_near, flat, lines, number, rows};
+use serde_json::Value;
 
 fn options(reduction: SftReduction, normalize_by_seq_length: bool) -> SftOptions {
     SftOptions { reduction, normalize_by_seq_length, ..SftOptions::default() }
 }
 
+/// `[S, T]` rows one after another.
+fn offsets_of(value: &Value) -> Vec<u32> {
+    let mut offsets = vec![0];
+    for sequence in lines(value) {
+        offsets.push(offsets[offsets.len() - 1] + lines(sequence).len() as u32);
+    }
+    offsets
+}
+
+fn bits(values: &[f64]) -> Vec<u8> {
+    values.iter().map(|&bit| bit as u8).collect()
+}
+
 #[test]
 fn the_token_mean_equals_trl() {
-    for row in rows("preference", |row| row["kind"] == "trl_sft") {
-        let lengths = lines(&row["log_probs"]).iter().map(|sequence| lines(sequence).len() as u32);
-        let offsets: Vec<u32> = std::iter::once(0)
-            .chain(lengths.scan(0, |end, length| {
-                *end += length;
-                Some(*end)
-            }))
-            .collect();
-        let log_prob = flat(&row["log_probs"]);
-        let mask: Vec<u8> = flat(&row["label_mask"]).iter().map(|&bit| bit as u8).collect();
+    let all = rows("preference", |row| row["kind"] == "trl_sft");
+    assert_eq!(all.len(), 2);
+    for row in all {
+        let options = SftOptions {
+            reduction: SftReduction::TokenMean,
+            dft: row["loss_type"] == "dft",
+            ..SftOptions::default()
+        };
+        let (log_prob, mask) = (flat(&row["log_probs"]), bits(&flat(&row["label_mask"])));
+        let offsets = offsets_of(&row["log_probs"]);
         let batch = SftBatch { log_prob: &log_prob, ref_log_prob: None, mask: &mask, offsets: &offsets };
-        let result = SftLoss::new(options(SftReduction::TokenMean, true)).unwrap().forward(&batch).unwrap();
+        let result = SftLoss::new(options).unwrap().forward(&batch).unwrap();
         assert_near("loss", result.output.loss, number(&row["loss"]), 1e-9);
         assert_all_near("gradient", &result.output.grad_log_prob, &flat(&row["gradient"]), 1e-9);
+    }
+}
+
+/// Upstream the class refuses to start without a tokenizer, and says no value; a loss of log-probabilities has nothing to tokenize.
+#[test]
+fn the_inputs_of_torchrl_give_its_formula() {
+    let all = rows("preference", |row| row["kind"] == "torchrl_SFTLoss");
+    assert_eq!(all.len(), 12);
+    for row in all {
+        let config = &row["config"];
+        let is_minor = config["loss_function"] == "minor_sft";
+        let normalize_by_seq_length = config["normalize_by_seq_length"] == true;
+        let is_mean = config["reduction"] == "mean";
+        let options = SftOptions {
+            reduction: if is_mean { SftReduction::Mean } else { SftReduction::Sum },
+            normalize_by_seq_length,
+            minor_beta: is_minor.then(|| number(&config["beta"])),
+            ..SftOptions::default()
+        };
+        let (log_prob, mask) = (flat(&row["log_probs"]), bits(&flat(&row["assistant_mask"])));
+        let reference =
+            row["ref_or_teacher_log_probs"].is_array().then(|| flat(&row["ref_or_teacher_log_probs"]));
+        let offsets = offsets_of(&row["log_probs"]);
+        let batch = SftBatch {
+            log_prob: &log_prob,
+            ref_log_prob: reference.as_deref(),
+            mask: &mask,
+            offsets: &offsets,
+        };
+        let result = SftLoss::new(options).unwrap().forward(&batch).unwrap();
+        let mut sequences = Vec::new();
+        for bounds in offsets.windows(2) {
+            let trained: Vec<usize> =
+                (bounds[0] as usize..bounds[1] as usize).filter(|&t| mask[t] == 1).collect();
+            let length = if normalize_by_seq_length { trained.len().max(1) as f64 } else { 1.0 };
+            let sum = |values: &[f64]| trained.iter().map(|&t| values[t]).sum::<f64>() / length;
+            let own = sum(&log_prob);
+            sequences.push(match &reference {
+                Some(reference) if is_minor => {
+                    (1.0 + (-number(&config["beta"]) * (own - sum(reference))).exp()).ln()
+                }
+                _ => -own,
+            });
+        }
+        assert_all_near("sequences", &result.sequence_loss, &sequences, 1e-9);
+        let wanted = sequences.iter().sum::<f64>() / if is_mean { sequences.len() as f64 } else { 1.0 };
+        assert_near("loss", result.output.loss, wanted, 1e-9);
+        assert_eq!(row["expected_error"]["message"], "Tokenizer must be provided.");
     }
 }
 
@@ -52,8 +114,13 @@ fn mean_and_sum_over_sequences_equal_the_published_values() {
 #[test]
 fn every_reduction_has_the_gradient_of_its_value() {
     let (mut rng, step) = (Rng::new(1).stream("sft"), 1e-6);
-    let reductions =
-        [SftReduction::Mean, SftReduction::Sum, SftReduction::TokenMean, SftReduction::GlobalTokens(5.0)];
+    let reductions = [
+        SftReduction::Mean,
+        SftReduction::Sum,
+        SftReduction::TokenMean,
+        SftReduction::GlobalTokens(5.0),
+        SftReduction::GlobalSequences(7.0),
+    ];
     for case in 0..200 {
         let mut log_prob: Vec<f64> = (0..9).map(|_| -2.0 * rng.uniform_f64()).collect();
         let reference: Vec<f64> = log_prob.iter().map(|l| l + 0.3 * rng.normal()).collect();
@@ -61,7 +128,7 @@ fn every_reduction_has_the_gradient_of_its_value() {
         mask[8] = 1;
         let estimator = [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3][case % 3];
         let kl_to_ref = KlPenalty { estimator, coefficient: 0.3, importance_weighted: false };
-        let options = SftOptions { kl_to_ref, ..options(reductions[case % 4], case % 8 < 4) };
+        let options = SftOptions { kl_to_ref, ..options(reductions[case % 5], case % 8 < 4) };
         let loss = SftLoss::new(options).unwrap();
         let run = |log_prob: &[f64]| {
             let batch =
@@ -85,13 +152,60 @@ fn every_reduction_has_the_gradient_of_its_value() {
     }
 }
 
+/// Three sequences of four tokens, alone and together, under each reduction and the one that stands for it over a whole step.
+#[test]
+fn micro_batches_add_up_to_one_batch_under_every_reduction() {
+    let mut rng = Rng::new(4).stream("sft");
+    let log_prob: Vec<f64> = (0..12).map(|_| -2.0 * rng.uniform_f64()).collect();
+    let reference: Vec<f64> = log_prob.iter().map(|l| l + 0.3 * rng.normal()).collect();
+    let mask = [0, 1, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1];
+    let twins = [
+        (SftReduction::Mean, SftReduction::GlobalSequences(3.0)),
+        (SftReduction::Sum, SftReduction::Sum),
+        (SftReduction::TokenMean, SftReduction::GlobalTokens(7.0)),
+    ];
+    for (here, of_step) in twins {
+        for (minor_beta, dft) in [(None, false), (None, true), (Some(0.3), false)] {
+            if minor_beta.is_some() && here == SftReduction::TokenMean {
+                continue; // it goes with reductions by sequences
+            }
+            let run = |reduction, tokens: std::ops::Range<usize>, offsets: &[u32]| {
+                let batch = SftBatch {
+                    log_prob: &log_prob[tokens.clone()],
+                    ref_log_prob: Some(&reference[tokens.clone()]),
+                    mask: &mask[tokens],
+                    offsets,
+                };
+                let loss = SftLoss::new(SftOptions { minor_beta, dft, ..options(reduction, true) }).unwrap();
+                loss.forward(&batch).unwrap().output
+            };
+            let whole = run(here, 0..12, &[0, 4, 8, 12]);
+            let parts: Vec<_> = [0..4, 4..8, 8..12].map(|tokens| run(of_step, tokens, &[0, 4])).to_vec();
+            assert_near("loss", parts.iter().map(|part| part.loss).sum(), whole.loss, 1e-12);
+            let gradient: Vec<f64> = parts.iter().flat_map(|part| part.grad_log_prob.clone()).collect();
+            assert_all_near("gradient", &gradient, &whole.grad_log_prob, 1e-12);
+        }
+    }
+}
+
+#[test]
+fn a_dynamic_weight_is_the_probability_of_the_token_and_has_no_gradient() {
+    let options = SftOptions { dft: true, ..options(SftReduction::TokenMean, true) };
+    let log_prob = [0.5_f64.ln(), 0.25_f64.ln()];
+    let batch = SftBatch { log_prob: &log_prob, ref_log_prob: None, mask: &[1, 1], offsets: &[0, 2] };
+    let output = SftLoss::new(options).unwrap().forward(&batch).unwrap().output;
+    assert_near("loss", output.loss, (0.5 * 2.0_f64.ln() + 0.25 * 4.0_f64.ln()) / 2.0, 1e-12);
+    assert_all_near("gradient", &output.grad_log_prob, &[-0.25, -0.125], 1e-12);
+}
+
 #[test]
 fn what_a_supervised_loss_cannot_do_is_refused() {
     let kl_to_ref = KlPenalty { importance_weighted: true, ..KlPenalty::default() };
     let weighted = SftOptions { kl_to_ref, ..SftOptions::default() };
     assert_eq!(SftLoss::new(weighted).unwrap_err().kind(), ErrorKind::OutOfRange);
-    let none = options(SftReduction::GlobalTokens(0.0), true);
-    assert_eq!(SftLoss::new(none).unwrap_err().kind(), ErrorKind::OutOfRange);
+    for reduction in [SftReduction::GlobalTokens(0.0), SftReduction::GlobalSequences(f64::NAN)] {
+        assert_eq!(SftLoss::new(options(reduction, true)).unwrap_err().kind(), ErrorKind::OutOfRange);
+    }
     let forward = |log_prob: &[f64], mask: &[u8]| {
         let batch = SftBatch { log_prob, ref_log_prob: None, mask, offsets: &[0, 2] };
         SftLoss::default().forward(&batch).map(|result| result.output.loss)
@@ -138,6 +252,7 @@ fn minor_sft_is_refused_without_what_it_needs() {
     }
     let reduction = SftReduction::TokenMean;
     assert_eq!(refused(SftOptions { reduction, ..minor(0.1) }), ErrorKind::Incompatible);
+    assert_eq!(refused(SftOptions { dft: true, ..minor(0.1) }), ErrorKind::Incompatible);
     let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
     assert_eq!(refused(SftOptions { kl_to_ref, ..minor(0.1) }), ErrorKind::Incompatible);
     let batch = SftBatch { log_prob: &[-1.0], ref_log_prob: None, mask: &[1], offsets: &[0, 1] };
