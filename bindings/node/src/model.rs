@@ -145,15 +145,27 @@ impl Decoder {
 
     /// Log-probs of masked tokens.
     #[napi(ts_return_type = "Promise<Scores>")]
-    pub fn score(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> AsyncTask<Work<Scores>> {
-        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask));
+    pub fn score(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<&[u32]>,
+    ) -> AsyncTask<Work<Scores>> {
+        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask, positions));
         task(move || decoder.with(|decoder| Ok(decoder.score(&batch.borrow())?.into())))
     }
 
     /// Log-probs of masked tokens, kept for `backward`.
     #[napi(ts_return_type = "Promise<Scores>")]
-    pub fn forward(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> AsyncTask<Work<Scores>> {
-        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask));
+    pub fn forward(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<&[u32]>,
+    ) -> AsyncTask<Work<Scores>> {
+        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask, positions));
         task(move || decoder.with(|decoder| Ok(decoder.forward(&batch.borrow())?.into())))
     }
 
@@ -177,15 +189,22 @@ struct OwnedBatch {
     ids: Vec<u32>,
     offsets: Vec<u32>,
     mask: Vec<u8>,
+    positions: Option<Vec<u32>>,
 }
 
 impl OwnedBatch {
-    fn new(ids: &[u32], offsets: &[u32], mask: &[u8]) -> Self {
-        Self { ids: ids.to_vec(), offsets: offsets.to_vec(), mask: mask.to_vec() }
+    fn new(ids: &[u32], offsets: &[u32], mask: &[u8], positions: Option<&[u32]>) -> Self {
+        Self {
+            ids: ids.to_vec(),
+            offsets: offsets.to_vec(),
+            mask: mask.to_vec(),
+            positions: positions.map(<[u32]>::to_vec),
+        }
     }
 
     fn borrow(&self) -> model::TokenBatch<'_> {
-        model::TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask }
+        let positions = self.positions.as_deref();
+        model::TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, positions }
     }
 }
 
@@ -276,32 +295,39 @@ pub struct StepReport {
     pub clip_coefficient: f64,
 }
 
-/// The optimiser of `fulmar_model::AdamW`.
+/// The optimiser of `fulmar_model::Optimizer`.
 #[napi]
-pub struct AdamW {
+pub struct Optimizer {
     decoder: Slot<model::Decoder>,
-    inner: Slot<model::AdamW>,
+    inner: Slot<model::Optimizer>,
 }
 
 #[napi]
-impl AdamW {
-    /// Zero moments.
+impl Optimizer {
+    /// Zero moments of the rule called `name`.
     #[napi(constructor)]
-    pub fn new(decoder: &Decoder, options_json: String) -> Result<Self> {
+    pub fn new(decoder: &Decoder, name: String, options_json: String) -> Result<Self> {
         guard(|| {
-            let options = options_from_json("options", &options_json)?;
-            let optimizer = decoder.inner.with(|decoder| model::AdamW::new(decoder, options))?;
-            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("AdamW", optimizer) })
+            let options = model::OptimizerOptions::from_json(&name, &options_json)?;
+            let optimizer = decoder.inner.with(|decoder| model::Optimizer::new(decoder, options))?;
+            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("Optimizer", optimizer) })
         })
     }
 
     /// The moments of a safetensors file.
     #[napi(factory)]
-    pub fn from_safetensors(decoder: &Decoder, options_json: String, bytes: &[u8]) -> Result<Self> {
+    pub fn from_safetensors(
+        decoder: &Decoder,
+        name: String,
+        options_json: String,
+        bytes: &[u8],
+    ) -> Result<Self> {
         guard(|| {
-            let options = options_from_json("options", &options_json)?;
-            let read = |decoder: &mut model::Decoder| model::AdamW::from_safetensors(decoder, options, bytes);
-            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("AdamW", decoder.inner.with(read)?) })
+            let options = model::OptimizerOptions::from_json(&name, &options_json)?;
+            let read =
+                |decoder: &mut model::Decoder| model::Optimizer::from_safetensors(decoder, options, bytes);
+            let optimizer = decoder.inner.with(read)?;
+            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("Optimizer", optimizer) })
         })
     }
 
@@ -331,4 +357,13 @@ impl AdamW {
     pub fn free(&self) -> Result<()> {
         guard(|| self.inner.free())
     }
+}
+
+/// The learning rate of step `step` of `num_steps`.
+#[napi]
+pub fn scheduled_rate(schedule_json: String, step: f64, num_steps: f64) -> Result<f64> {
+    guard(|| {
+        let schedule: model::Schedule = options_from_json("schedule", &schedule_json)?;
+        schedule.at(integer_from_f64("step", step)?, integer_from_f64("numSteps", num_steps)?)
+    })
 }

@@ -121,13 +121,31 @@ impl Decoder {
     }
 
     /// Log-probs of masked tokens.
-    pub fn score(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> Result<Scores> {
-        guard(|| Ok(self.inner.borrow().score(&model::TokenBatch { ids, offsets, mask })?.into()))
+    pub fn score(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<Vec<u32>>,
+    ) -> Result<Scores> {
+        guard(|| {
+            let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
+            Ok(self.inner.borrow().score(&batch)?.into())
+        })
     }
 
     /// Log-probs of masked tokens, kept for `backward`.
-    pub fn forward(&self, ids: &[u32], offsets: &[u32], mask: &[u8]) -> Result<Scores> {
-        guard(|| Ok(self.inner.borrow_mut().forward(&model::TokenBatch { ids, offsets, mask })?.into()))
+    pub fn forward(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<Vec<u32>>,
+    ) -> Result<Scores> {
+        guard(|| {
+            let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
+            Ok(self.inner.borrow_mut().forward(&batch)?.into())
+        })
     }
 
     /// Adds to the gradients.
@@ -206,31 +224,31 @@ pub struct StepReport {
     pub clip_coefficient: f64,
 }
 
-/// The optimiser of `fulmar_model::AdamW`.
+/// The optimiser of `fulmar_model::Optimizer`.
 #[wasm_bindgen]
-pub struct AdamW {
+pub struct Optimizer {
     decoder: Rc<RefCell<model::Decoder>>,
-    inner: model::AdamW,
+    inner: model::Optimizer,
 }
 
 #[wasm_bindgen]
-impl AdamW {
-    /// Zero moments.
+impl Optimizer {
+    /// Zero moments of the rule called `name`.
     #[wasm_bindgen(constructor)]
-    pub fn new(decoder: &Decoder, options_json: &str) -> Result<Self> {
+    pub fn new(decoder: &Decoder, name: &str, options_json: &str) -> Result<Self> {
         guard(|| {
-            let options = options_from_json("options", options_json)?;
-            let inner = model::AdamW::new(&decoder.inner.borrow(), options)?;
+            let options = model::OptimizerOptions::from_json(name, options_json)?;
+            let inner = model::Optimizer::new(&decoder.inner.borrow(), options)?;
             Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
         })
     }
 
     /// The moments of a safetensors file.
     #[wasm_bindgen(js_name = fromSafetensors)]
-    pub fn from_safetensors(decoder: &Decoder, options_json: &str, bytes: &[u8]) -> Result<Self> {
+    pub fn from_safetensors(decoder: &Decoder, name: &str, options_json: &str, bytes: &[u8]) -> Result<Self> {
         guard(|| {
-            let options = options_from_json("options", options_json)?;
-            let inner = model::AdamW::from_safetensors(&decoder.inner.borrow(), options, bytes)?;
+            let options = model::OptimizerOptions::from_json(name, options_json)?;
+            let inner = model::Optimizer::from_safetensors(&decoder.inner.borrow(), options, bytes)?;
             Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
         })
     }
@@ -249,4 +267,13 @@ impl AdamW {
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         guard(|| self.inner.to_safetensors(&self.decoder.borrow()))
     }
+}
+
+/// The learning rate of step `step` of `num_steps`.
+#[wasm_bindgen(js_name = scheduledRate)]
+pub fn scheduled_rate(schedule_json: &str, step: f64, num_steps: f64) -> Result<f64> {
+    guard(|| {
+        let schedule: model::Schedule = options_from_json("schedule", schedule_json)?;
+        schedule.at(integer_from_f64("step", step)?, integer_from_f64("numSteps", num_steps)?)
+    })
 }

@@ -14,10 +14,12 @@ mod embedding;
 mod lanes;
 mod log_prob;
 mod matmul;
+mod newton_schulz;
 mod parallel;
 mod power;
 mod rms_norm;
 mod rope;
+mod sgd;
 mod softmax;
 mod swiglu;
 mod top_k;
@@ -30,10 +32,12 @@ pub use log_prob::{
     LogProb, cross_entropy, entropy_row, log_prob_backward_row, log_prob_row, softmax_row, top_k_log_probs,
 };
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
+pub use newton_schulz::newton_schulz;
 pub use parallel::{for_each_part, num_threads};
 pub use power::{power, power_each};
 pub use rms_norm::{rms_norm, rms_norm_backward};
 pub use rope::{RopeTable, rope_frequencies};
+pub use sgd::{SgdStep, sgd_step};
 pub use softmax::SoftmaxRow;
 pub use swiglu::{swiglu, swiglu_backward};
 pub use top_k::{at_least, top_k};

@@ -33,7 +33,7 @@ pub struct Scores {
 ///     "num_hidden_layers": 1, "num_attention_heads": 2
 /// }"#)?;
 /// let mut decoder = Decoder::new(config, 42)?;
-/// let batch = TokenBatch { ids: &[1, 2, 3], offsets: &[0, 3], mask: &[0, 1, 1] };
+/// let batch = TokenBatch { ids: &[1, 2, 3], offsets: &[0, 3], mask: &[0, 1, 1], ..Default::default() };
 /// let scores = decoder.forward(&batch)?;
 /// assert_eq!(scores.log_prob[0], 0.0);
 /// decoder.backward(&[0.0, -0.5, -0.5], None)?; // the gradient of the mean negative log-prob
@@ -48,6 +48,7 @@ pub struct Decoder {
     lora: Option<Lora>,
     gradients: Vec<f32>,
     trace: Trace,
+    version: u64,
 }
 
 /// What the last forward pass keeps for the backward pass. Its memory is reused.
@@ -91,7 +92,15 @@ impl Decoder {
         let config = config.checked()?;
         let layout = Layout::new(&config);
         let weights = weights(&config, &layout)?;
-        Ok(Self { config, layout, weights, lora: None, gradients: Vec::new(), trace: Trace::default() })
+        Ok(Self {
+            config,
+            layout,
+            weights,
+            lora: None,
+            gradients: Vec::new(),
+            trace: Trace::default(),
+            version: 0,
+        })
     }
 
     /// The weights as a safetensors file, the same bytes for the same weights.
@@ -124,6 +133,12 @@ impl Decoder {
     #[must_use]
     pub fn weights(&self) -> &[f32] {
         &self.weights
+    }
+
+    /// How often the weights were changed since they were made: by an optimiser's step, or an adapter that was loaded or merged.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Names, shapes and places of what is trained: all tensors, or the adapter's.
@@ -167,7 +182,9 @@ impl Decoder {
     /// # Errors
     /// Those of [`Decoder::add_lora`]; those of [`safetensors::read`]; `Incompatible` for other tensors.
     pub fn load_lora(&mut self, config: LoraConfig, bytes: &[u8]) -> Result<()> {
-        self.set_lora(|layout| Lora::read(config, layout, bytes))
+        self.set_lora(|layout| Lora::read(config, layout, bytes))?;
+        self.version += 1;
+        Ok(())
     }
 
     fn set_lora(&mut self, make: impl FnOnce(&Layout) -> Result<Lora>) -> Result<()> {
@@ -203,6 +220,7 @@ impl Decoder {
     pub fn merge_lora(&mut self) -> Result<()> {
         let lora = self.lora.take().ok_or_else(no_adapter)?;
         lora.merge(&self.layout, &mut self.weights);
+        self.version += 1;
         self.forget_training();
         Ok(())
     }
@@ -219,7 +237,9 @@ impl Decoder {
         &self.gradients
     }
 
+    /// What an optimiser's step changes, and by which gradients.
     pub(crate) fn trainable_and_gradients(&mut self) -> (&mut [f32], &[f32]) {
+        self.version += 1;
         let weights = self.lora.as_mut().map_or(&mut self.weights, |lora| &mut lora.weights);
         (weights, &self.gradients)
     }

@@ -11,15 +11,21 @@ mod layer;
 mod lora;
 mod optimizer;
 mod packing;
+mod padding;
 mod parameters;
 mod rope_parameters;
+mod schedule;
 
 pub use config::{DecoderConfig, ModelType};
 pub use decoder::{Decoder, Scores};
 pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
 pub use gguf::tokenizer::gguf_tokenizer_json;
 pub use lora::LoraConfig;
-pub use optimizer::{AdamW, AdamWOptions, StepReport};
+pub use optimizer::{
+    AdamWOptions, Decay, MuonOptions, MuonScale, Optimizer, OptimizerOptions, SgdOptions, StepReport,
+};
 pub use packing::TokenBatch;
+pub use padding::{PaddedBatch, UnpaddedBatch};
 pub use parameters::Parameter;
 pub use rope_parameters::RopeParameters;
+pub use schedule::{Decline, Schedule};

@@ -1,53 +1,17 @@
-//! AdamW over the weights of a decoder that are trained, with the gradient clipped to a norm.
+//! AdamW, SGD and Muon over the weights of a decoder that are trained, with the gradient clipped to a norm.
+
+mod options;
+
+use std::ops::Range;
 
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{AdamwStep, adamw_step};
+use fulmar_kernel::{AdamwStep, SgdStep, adamw_step, newton_schulz, sgd_step};
 use fulmar_tensor::safetensors;
-use serde::Deserialize;
 
 use crate::decoder::Decoder;
-use crate::parameters;
+use crate::parameters::{self, Parameter};
 
-/// Options of [`AdamW`]; the defaults are PyTorch's but for the decay, which is 0.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct AdamWOptions {
-    /// Size of a step, >= 0, unless the step says another.
-    pub learning_rate: f64,
-    /// Decay of the first moment, in `[0, 1)`.
-    pub beta1: f64,
-    /// Decay of the second moment, in `[0, 1)`.
-    pub beta2: f64,
-    /// Added to the root of the second moment, > 0.
-    pub eps: f64,
-    /// Decoupled weight decay on every parameter that is trained, >= 0.
-    pub weight_decay: f64,
-}
-
-impl Default for AdamWOptions {
-    fn default() -> Self {
-        Self { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
-    }
-}
-
-impl AdamWOptions {
-    fn checked(self) -> Result<Self> {
-        let Self { learning_rate, beta1, beta2, eps, weight_decay } = self;
-        let rules = [
-            ("learning_rate", learning_rate, ">= 0", learning_rate >= 0.0 && learning_rate.is_finite()),
-            ("beta1", beta1, "in [0, 1)", (0.0..1.0).contains(&beta1)),
-            ("beta2", beta2, "in [0, 1)", (0.0..1.0).contains(&beta2)),
-            ("eps", eps, "> 0", eps > 0.0 && eps.is_finite()),
-            ("weight_decay", weight_decay, ">= 0", weight_decay >= 0.0 && weight_decay.is_finite()),
-        ];
-        match rules.into_iter().find(|(.., holds)| !holds) {
-            None => Ok(self),
-            Some((name, value, rule, _)) => {
-                Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be {rule}: got {value}")))
-            }
-        }
-    }
-}
+pub use options::{AdamWOptions, Decay, MuonOptions, MuonScale, OptimizerOptions, SgdOptions};
 
 /// What one optimiser step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,18 +24,19 @@ pub struct StepReport {
     pub clip_coefficient: f64,
 }
 
-/// AdamW: two moments a weight.
+/// Updates the weights of one decoder from its gradients. Keeps what its rule remembers: AdamW two moments a weight, Muon one (its
+/// momentum), SGD one or none.
 ///
 /// # Examples
 /// ```
-/// use fulmar_model::{AdamW, AdamWOptions, Decoder, DecoderConfig, TokenBatch};
+/// use fulmar_model::{AdamWOptions, Decoder, DecoderConfig, Optimizer, TokenBatch};
 /// let config = DecoderConfig::from_json(r#"{
 ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 4, "intermediate_size": 8,
 ///     "num_hidden_layers": 1, "num_attention_heads": 2
 /// }"#)?;
 /// let mut decoder = Decoder::new(config, 1)?;
-/// let mut optimizer = AdamW::new(&decoder, AdamWOptions::default())?;
-/// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1] };
+/// let mut optimizer = Optimizer::new(&decoder, AdamWOptions::default())?;
+/// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
 /// let before = decoder.forward(&batch)?.log_prob[1];
 /// decoder.backward(&[0.0, -1.0], None)?;
 /// optimizer.step(&mut decoder, Some(1e-2), Some(1.0))?;
@@ -79,27 +44,87 @@ pub struct StepReport {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct AdamW {
-    options: AdamWOptions,
+pub struct Optimizer {
+    options: OptimizerOptions,
     num_steps: u64,
-    moment1: Vec<f32>,
-    moment2: Vec<f32>,
+    groups: Vec<Group>,
+    num_weights: usize,
+    /// First moment or momentum.
+    moment1: Moment,
+    moment2: Moment,
 }
 
-impl AdamW {
+/// One value for each weight of some parameters.
+#[derive(Debug, Clone, Default)]
+struct Moment {
+    /// Whose values these are, with their places here.
+    parameters: Vec<Parameter>,
+    values: Vec<f32>,
+}
+
+/// Weights that stand beside each other and are stepped alike.
+#[derive(Debug, Clone)]
+struct Group {
+    rule: Rule,
+    decays: bool,
+    weights: Range<usize>,
+    moment1: Range<usize>,
+    moment2: Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    AdamW,
+    Sgd,
+    /// For one matrix.
+    Muon {
+        rows: usize,
+        cols: usize,
+    },
+}
+
+impl Optimizer {
     /// Zero moments for the weights of `decoder` that are trained: all, or its adapter's.
     ///
     /// # Errors
-    /// `OutOfRange` naming the option.
-    pub fn new(decoder: &Decoder, options: AdamWOptions) -> Result<Self> {
-        let zeros = vec![0.0; decoder.num_trainable()];
-        Ok(Self { options: options.checked()?, num_steps: 0, moment1: zeros.clone(), moment2: zeros })
+    /// `OutOfRange` or `Incompatible` naming the option; `UnknownName` for a pattern of names that fits none.
+    pub fn new(decoder: &Decoder, options: impl Into<OptimizerOptions>) -> Result<Self> {
+        Self::over(decoder.trainable(), options.into())
+    }
+
+    fn over(parameters: &[Parameter], options: OptimizerOptions) -> Result<Self> {
+        options.check(parameters)?;
+        let (mut groups, mut moment1, mut moment2) =
+            (Vec::<Group>::new(), Moment::default(), Moment::default());
+        for parameter in parameters {
+            let (rule, decay) = rule_of(&options, parameter);
+            let keeps_first = !matches!(&options, OptimizerOptions::Sgd(sgd) if sgd.momentum == 0.0);
+            let group = Group {
+                rule,
+                decays: decay.holds(parameter),
+                weights: parameter.range.clone(),
+                moment1: moment1.add(parameter, keeps_first),
+                moment2: moment2.add(parameter, rule == Rule::AdamW),
+            };
+            match groups.last_mut() {
+                Some(last) if last.goes_on(&group) => last.extend(&group),
+                _ => groups.push(group),
+            }
+        }
+        let num_weights = parameters.iter().map(|parameter| parameter.range.len()).sum();
+        Ok(Self { options, num_steps: 0, groups, num_weights, moment1, moment2 })
     }
 
     /// Steps taken.
     #[must_use]
     pub const fn num_steps(&self) -> u64 {
         self.num_steps
+    }
+
+    /// Floats that this optimiser keeps.
+    #[must_use]
+    pub fn num_floats(&self) -> usize {
+        self.moment1.values.len() + self.moment2.values.len()
     }
 
     /// Updates the weights of `decoder` from its gradients, scaled down to norm `max_norm` where they are longer, and
@@ -114,7 +139,7 @@ impl AdamW {
         learning_rate: Option<f64>,
         max_norm: Option<f64>,
     ) -> Result<StepReport> {
-        let learning_rate = learning_rate.unwrap_or(self.options.learning_rate);
+        let learning_rate = learning_rate.unwrap_or(self.options.learning_rate());
         let out_of_range = |name: &str, value: f64, rule: &str| {
             Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be {rule}: got {value}")))
         };
@@ -124,8 +149,8 @@ impl AdamW {
         if let Some(max_norm) = max_norm.filter(|norm| norm.is_nan() || *norm <= 0.0) {
             return out_of_range("max_norm", max_norm, "> 0");
         }
-        if decoder.num_trainable() != self.moment1.len() {
-            let (ours, theirs) = (self.moment1.len(), decoder.num_trainable());
+        if decoder.num_trainable() != self.num_weights {
+            let (ours, theirs) = (self.num_weights, decoder.num_trainable());
             let detail = format!("decoder must have this optimizer's {ours} parameters: got {theirs}");
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
@@ -139,62 +164,197 @@ impl AdamW {
             return Err(Error::new(ErrorKind::NonFinite, detail));
         }
         let clip_coefficient = max_norm.map_or(1.0, |max| (max / (gradient_norm + 1e-6)).min(1.0));
-        self.num_steps += 1;
-        let AdamWOptions { beta1, beta2, eps, weight_decay, .. } = self.options;
-        let betas = (beta1, beta2);
-        let step = AdamwStep::at(self.num_steps, learning_rate, betas, eps, weight_decay, clip_coefficient);
         let (weights, gradients) = decoder.trainable_and_gradients();
-        adamw_step(step, weights, gradients, &mut self.moment1, &mut self.moment2);
+        self.update(weights, gradients, learning_rate, clip_coefficient);
         decoder.zero_gradients();
         Ok(StepReport { step: self.num_steps, gradient_norm, clip_coefficient })
     }
 
-    /// The moments and the step count as a safetensors file: `moment1.<name>`, `moment2.<name>`.
+    fn update(&mut self, weights: &mut [f32], gradients: &[f32], learning_rate: f64, scale: f64) {
+        self.num_steps += 1;
+        for group in &self.groups {
+            let weights = &mut weights[group.weights.clone()];
+            let gradients = &gradients[group.weights.clone()];
+            let moment1 = &mut self.moment1.values[group.moment1.clone()];
+            let decay = |weight_decay: f64| if group.decays { weight_decay } else { 0.0 };
+            let mut adamw = |options: &AdamWOptions, learning_rate: f64, moment1: &mut [f32]| {
+                let AdamWOptions { beta1, beta2, eps, weight_decay, .. } = *options;
+                let decay = decay(weight_decay);
+                let step = AdamwStep::at(self.num_steps, learning_rate, (beta1, beta2), eps, decay, scale);
+                adamw_step(
+                    step,
+                    weights,
+                    gradients,
+                    moment1,
+                    &mut self.moment2.values[group.moment2.clone()],
+                );
+            };
+            match (&self.options, group.rule) {
+                (OptimizerOptions::AdamW(options), _) => adamw(options, learning_rate, moment1),
+                (OptimizerOptions::Sgd(options), _) => {
+                    let step = SgdStep {
+                        learning_rate: learning_rate as f32,
+                        momentum: options.momentum as f32,
+                        dampening: options.dampening as f32,
+                        nesterov: options.nesterov,
+                        decay: decay(options.weight_decay) as f32,
+                        gradient_scale: scale as f32,
+                        first: self.num_steps == 1,
+                    };
+                    sgd_step(step, weights, gradients, moment1);
+                }
+                (OptimizerOptions::Muon(options), Rule::Muon { rows, cols }) => {
+                    let decay = decay(options.weight_decay);
+                    let step = MuonStep { options, learning_rate, decay, scale: scale as f32 };
+                    step.take((rows, cols), weights, gradients, moment1);
+                }
+                (OptimizerOptions::Muon(options), _) => {
+                    let share = learning_rate / options.learning_rate;
+                    adamw(&options.adamw, options.adamw.learning_rate * share, moment1);
+                }
+            }
+        }
+    }
+
+    /// Moments and step count as a safetensors file: `moment1.<name>`, `moment2.<name>`.
     ///
     /// # Errors
     /// Those of [`safetensors::write`]; `ShapeMismatch` for another decoder.
     pub fn to_safetensors(&self, decoder: &Decoder) -> Result<Vec<u8>> {
+        if decoder.num_trainable() != self.num_weights {
+            let (ours, theirs) = (self.num_weights, decoder.num_trainable());
+            let detail = format!("decoder must have this optimizer's {ours} parameters: got {theirs}");
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
         let mut tensors = Vec::new();
-        for (prefix, moments) in [("moment1", &self.moment1), ("moment2", &self.moment2)] {
-            for parameter in decoder.trainable() {
-                let values = moments.get(parameter.range.clone()).unwrap_or_default().to_vec();
+        for (prefix, moment) in [("moment1", &self.moment1), ("moment2", &self.moment2)] {
+            for parameter in &moment.parameters {
+                let values = moment.values.get(parameter.range.clone()).unwrap_or_default().to_vec();
                 let tensor = fulmar_tensor::Tensor::from_vec_f32(&parameter.shape, values)?;
                 tensors.push((format!("{prefix}.{}", parameter.name), tensor));
             }
         }
         let num_steps = self.num_steps.to_string();
         let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
-        safetensors::write(named, &[("num_steps", num_steps.as_str())])
+        safetensors::write(named, &[("num_steps", num_steps.as_str()), ("optimizer", self.options.name())])
     }
 
-    /// The optimiser that [`AdamW::to_safetensors`] wrote.
+    /// The optimiser that [`Optimizer::to_safetensors`] wrote.
     ///
     /// # Errors
-    /// Those of [`safetensors::read`]; `Incompatible` if the moments are those of another architecture or the step
-    /// count is missing; `OutOfRange` naming a bad option.
-    pub fn from_safetensors(decoder: &Decoder, options: AdamWOptions, bytes: &[u8]) -> Result<Self> {
+    /// Those of [`safetensors::read`] and [`Optimizer::new`]; `Incompatible` for the file of another optimiser or architecture, or
+    /// without its step count.
+    pub fn from_safetensors(
+        decoder: &Decoder,
+        options: impl Into<OptimizerOptions>,
+        bytes: &[u8],
+    ) -> Result<Self> {
+        let mut optimizer = Self::new(decoder, options)?;
         let mut file = safetensors::read(bytes)?;
-        let num_steps =
-            file.metadata.get("num_steps").and_then(|text| text.parse().ok()).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Incompatible,
-                    "optimizer file must hold num_steps: got none that is a number",
-                )
-            })?;
-        let mut moment = |prefix: &str| {
+        let incompatible = |detail: String| Error::new(ErrorKind::Incompatible, detail);
+        let written = file.metadata.get("optimizer").map_or("", String::as_str);
+        if written != optimizer.options.name() {
+            let name = optimizer.options.name();
+            return Err(incompatible(format!("optimizer file must be that of {name}: got {written:?}")));
+        }
+        let num_steps = file.metadata.get("num_steps").and_then(|text| text.parse().ok());
+        optimizer.num_steps = num_steps.ok_or_else(|| {
+            incompatible("optimizer file must hold num_steps: got none that is a number".to_owned())
+        })?;
+        for (prefix, moment) in [("moment1", &mut optimizer.moment1), ("moment2", &mut optimizer.moment2)] {
             let mut part = safetensors::File::default();
-            for parameter in decoder.trainable() {
+            for parameter in &moment.parameters {
                 if let Some(tensor) = file.tensors.remove(&format!("{prefix}.{}", parameter.name)) {
                     part.tensors.insert(parameter.name.clone(), tensor);
                 }
             }
-            parameters::read(decoder.trainable(), &part)
-        };
-        let (moment1, moment2) = (moment("moment1")?, moment("moment2")?);
-        if let Some(name) = file.tensors.keys().next() {
-            let detail = format!("optimizer file must hold only this architecture's moments: got {name:?}");
-            return Err(Error::new(ErrorKind::Incompatible, detail));
+            moment.values = parameters::read(&moment.parameters, &part)?;
         }
-        Ok(Self { options: options.checked()?, num_steps, moment1, moment2 })
+        match file.tensors.keys().next() {
+            None => Ok(optimizer),
+            Some(name) => {
+                let detail =
+                    format!("optimizer file must hold only this architecture's moments: got {name:?}");
+                Err(incompatible(detail))
+            }
+        }
     }
 }
+
+impl Moment {
+    /// Makes room for the values of `parameter`, if they are kept.
+    fn add(&mut self, parameter: &Parameter, is_kept: bool) -> Range<usize> {
+        let first = self.values.len();
+        if !is_kept {
+            return first..first;
+        }
+        let range = first..first + parameter.range.len();
+        self.values.resize(range.end, 0.0);
+        self.parameters.push(Parameter { range: range.clone(), ..parameter.clone() });
+        range
+    }
+}
+
+impl Group {
+    /// Whether `next` is stepped alike, weight by weight, and stands right behind.
+    fn goes_on(&self, next: &Self) -> bool {
+        let is_matrix = matches!(self.rule, Rule::Muon { .. });
+        !is_matrix
+            && self.rule == next.rule
+            && self.decays == next.decays
+            && self.weights.end == next.weights.start
+    }
+
+    fn extend(&mut self, next: &Self) {
+        self.weights.end = next.weights.end;
+        self.moment1.end = next.moment1.end;
+        self.moment2.end = next.moment2.end;
+    }
+}
+
+fn rule_of<'a>(options: &'a OptimizerOptions, parameter: &Parameter) -> (Rule, &'a Decay) {
+    match options {
+        OptimizerOptions::AdamW(options) => (Rule::AdamW, &options.decay),
+        OptimizerOptions::Sgd(options) => (Rule::Sgd, &options.decay),
+        OptimizerOptions::Muon(options) => match parameter.shape[..] {
+            [rows, cols] if MuonOptions::holds(parameter) => (Rule::Muon { rows, cols }, &options.decay),
+            _ => (Rule::AdamW, &options.adamw.decay),
+        },
+    }
+}
+
+/// A step of Muon, in the order of operations of `torch.optim.Muon`:
+///
+/// ```text
+/// b += (1 - momentum) (g - b)         u = g + momentum (b - g) with Nesterov, else b
+/// w -= lr decay w                     w -= lr scale(out, in) newton_schulz(u)
+/// ```
+struct MuonStep<'a> {
+    options: &'a MuonOptions,
+    learning_rate: f64,
+    decay: f64,
+    scale: f32,
+}
+
+impl MuonStep<'_> {
+    fn take(&self, shape: (usize, usize), weights: &mut [f32], gradients: &[f32], momentum: &mut [f32]) {
+        let MuonOptions { nesterov, num_iterations, coefficients: [a, b, c], eps, .. } = *self.options;
+        let keep = self.options.momentum as f32;
+        let mut direction = Vec::with_capacity(gradients.len());
+        for (m, g) in momentum.iter_mut().zip(gradients) {
+            let g = g * self.scale;
+            *m += (1.0 - keep) * (g - *m);
+            direction.push(if nesterov { g + keep * (*m - g) } else { *m });
+        }
+        let coefficients = (a as f32, b as f32, c as f32);
+        let update = newton_schulz(&direction, shape, coefficients, num_iterations, eps as f32);
+        let rate = (self.learning_rate * self.options.scale.factor(shape.0, shape.1)) as f32;
+        let kept = (1.0 - self.learning_rate * self.decay) as f32;
+        for (w, u) in weights.iter_mut().zip(update) {
+            *w = *w * kept - rate * u;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use fulmar_kernel::Spans;
 use crate::config::DecoderConfig;
 
 /// `S` sequences, flat: sequence `s` is `ids[offsets[s]..offsets[s + 1]]`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct TokenBatch<'a> {
     /// Token ids `[T]`.
     pub ids: &'a [u32],
@@ -21,6 +21,9 @@ pub struct TokenBatch<'a> {
     pub offsets: &'a [u32],
     /// `[T]`: 1 where the log-prob of that token is wanted, else 0. A sequence's first token has none: 0.
     pub mask: &'a [u8],
+    /// `[T]`: where each token stands, for the rotary angles alone: a token sees all tokens before it in its sequence. Counted from 0 in
+    /// each sequence if absent.
+    pub positions: Option<&'a [u32]>,
 }
 
 impl TokenBatch<'_> {
@@ -28,7 +31,7 @@ impl TokenBatch<'_> {
     ///
     /// # Errors
     /// `Empty` without a sequence, `ShapeMismatch` if lengths disagree, `OutOfRange` for an id or a masked first token,
-    /// `LimitExceeded` for too many tokens.
+    /// `LimitExceeded` for too many tokens or a position beyond the model's.
     pub fn check(&self, config: &DecoderConfig) -> Result<()> {
         let num_tokens = self.ids.len();
         if self.offsets.len() < 2 {
@@ -45,9 +48,11 @@ impl TokenBatch<'_> {
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         check_limit("ids", num_tokens, BATCH_TOKENS_MAX)?;
+        let longest = config.max_position_embeddings.min(SEQUENCE_TOKENS_MAX);
+        self.check_positions(longest)?;
         for bound in self.offsets.windows(2) {
             let (first, end) = (bound[0] as usize, bound[1] as usize);
-            check_limit("a sequence", end - first, config.max_position_embeddings.min(SEQUENCE_TOKENS_MAX))?;
+            check_limit("a sequence", end - first, longest)?;
             if first < end && self.mask[first] != 0 {
                 let detail = format!(
                     "mask must be 0 at a sequence's first token: got {} at {first}",
@@ -57,6 +62,27 @@ impl TokenBatch<'_> {
             }
         }
         check_ids(self.ids, config)
+    }
+
+    fn check_positions(&self, bound: usize) -> Result<()> {
+        let Some(positions) = self.positions else { return Ok(()) };
+        if positions.len() != self.ids.len() {
+            let detail =
+                format!("positions must be as long as ids ({}): got {}", self.ids.len(), positions.len());
+            return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+        }
+        match positions.iter().position(|position| *position as usize >= bound) {
+            None => Ok(()),
+            Some(index) => {
+                let detail = format!("positions must be below {bound}: got {} at {index}", positions[index]);
+                Err(Error::new(ErrorKind::LimitExceeded, detail))
+            }
+        }
+    }
+
+    /// Where the token `token` of the sequence that begins at `first` stands.
+    fn position(&self, token: usize, first: usize) -> u32 {
+        self.positions.map_or((token - first) as u32, |positions| positions[token])
     }
 }
 
@@ -112,9 +138,10 @@ impl Packed {
 
     fn push_block(&mut self, batch: &TokenBatch<'_>, siblings: &[Cut]) {
         let first_row = self.ids.len() as u32;
-        let prompt = &batch.ids[siblings[0].prompt.clone()];
-        for (position, &id) in prompt.iter().enumerate() {
-            self.push_row(id, position, &[(first_row, first_row + position as u32 + 1)]);
+        let prompt = siblings[0].prompt.clone();
+        for token in prompt.clone() {
+            let end = first_row + (token - prompt.start) as u32 + 1;
+            self.push_row(batch.ids[token], batch.position(token, prompt.start), &[(first_row, end)]);
         }
         let prompt_rows = (first_row, self.ids.len() as u32);
         for cut in siblings {
@@ -128,7 +155,7 @@ impl Packed {
                     let end = self.ids.len() as u32 + 1;
                     self.push_row(
                         batch.ids[token],
-                        token - cut.prompt.start,
+                        batch.position(token, cut.prompt.start),
                         &[prompt_rows, (own_first, end)],
                     );
                 }
@@ -137,9 +164,9 @@ impl Packed {
         self.blocks.push((first_row, self.ids.len() as u32));
     }
 
-    fn push_row(&mut self, id: u32, position: usize, ranges: &[(u32, u32)]) {
+    fn push_row(&mut self, id: u32, position: u32, ranges: &[(u32, u32)]) {
         self.ids.push(id);
-        self.positions.push(position as u32);
+        self.positions.push(position);
         self.spans.push_row(ranges);
     }
 }
@@ -147,14 +174,15 @@ impl Packed {
 /// The sequences with something to score, those with equal prompts together, in order of first appearance.
 fn group_by_prompt(batch: &TokenBatch<'_>) -> Vec<Vec<Cut>> {
     let mut groups: Vec<Vec<Cut>> = Vec::new();
-    let mut index_of: HashMap<&[u32], usize> = HashMap::new();
+    let mut index_of: HashMap<(&[u32], &[u32]), usize> = HashMap::new();
     for bound in batch.offsets.windows(2) {
         let (first, end) = (bound[0] as usize, bound[1] as usize);
         let scored = (first..end).find(|&token| batch.mask[token] != 0);
         let last = (first..end).rfind(|&token| batch.mask[token] != 0);
         let (Some(scored), Some(last)) = (scored, last) else { continue };
         let cut = Cut { prompt: first..scored, scored_end: last + 1 };
-        let group = *index_of.entry(&batch.ids[first..scored]).or_insert_with(|| {
+        let positions = batch.positions.map_or(&[][..], |positions| &positions[first..scored]);
+        let group = *index_of.entry((&batch.ids[first..scored], positions)).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
@@ -178,7 +206,7 @@ mod tests {
         let ids = [1, 2, 3, 4, 9, 1, 2, 5, 7, 8, 6];
         let offsets = [0, 5, 8, 8, 11];
         let mask = [0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0];
-        let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &mask };
+        let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, positions: None };
         batch.check(&config()).unwrap();
         let packed = Packed::new(&batch);
         assert_eq!(packed.ids, [1, 2, 3]);
@@ -202,10 +230,30 @@ mod tests {
             (&[0; 9], &[0, 9], &[0; 9], ErrorKind::LimitExceeded),
         ];
         for (ids, offsets, mask, kind) in cases {
-            assert_eq!(TokenBatch { ids, offsets, mask }.check(&config()).unwrap_err().kind(), kind);
+            assert_eq!(
+                TokenBatch { ids, offsets, mask, positions: None }.check(&config()).unwrap_err().kind(),
+                kind
+            );
         }
         let (ids, offsets) = ([0; 8], [0, 8]);
-        assert!(TokenBatch { ids: &ids, offsets: &offsets, mask: &[0; 8] }.check(&config()).is_ok());
+        let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &[0; 8], positions: None };
+        assert!(batch.check(&config()).is_ok());
+        let at = |positions| TokenBatch { positions: Some(positions), ..batch }.check(&config());
+        assert!(at(&[7; 8]).is_ok());
+        assert_eq!(at(&[0, 1, 2, 3, 4, 5, 6, 8]).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(at(&[7; 7]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+    }
+
+    #[test]
+    fn positions_are_the_callers_and_only_equal_ones_are_shared() {
+        let ids = [1, 2, 3, 1, 2, 3, 1, 2, 3];
+        let mask = [0, 0, 1, 0, 0, 1, 0, 0, 1];
+        let positions = [4, 6, 7, 4, 6, 7, 0, 1, 2];
+        let batch =
+            TokenBatch { ids: &ids, offsets: &[0, 3, 6, 9], mask: &mask, positions: Some(&positions) };
+        let packed = Packed::new(&batch);
+        assert_eq!(packed.positions, [4, 6, 0, 1]);
+        assert_eq!(packed.blocks, [(0, 2), (2, 4)]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use fulmar_model::{
-    AdamW, AdamWOptions, Decoder, DecoderConfig, Generation, GenerationOptions, LoraConfig, Request,
-    TokenBatch,
+    AdamWOptions, Decay, Decoder, DecoderConfig, Generation, GenerationOptions, LoraConfig, Optimizer,
+    PaddedBatch, Request, TokenBatch, UnpaddedBatch,
 };
 use fulmar_objective::{Advantage, GrpoLoss, LossBatch};
 use fulmar_tensor::safetensors::{File, load_file};
@@ -74,7 +74,7 @@ impl Ragged {
     }
 
     fn batch(&self) -> TokenBatch<'_> {
-        TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask }
+        TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, positions: None }
     }
 
     /// Values of a padded `[B, T-1]` array of log-probs, one a token, 0 off the mask.
@@ -110,6 +110,75 @@ fn log_probs_equal_those_of_transformers_plain_padded_and_packed() {
             let padded = Ragged::new(&ids, |row, column| attention[row][column] == 1, |_, _| true);
             let expected = padded.gather(&case.array("left_padded.token_logprobs"), ids[0].len());
             assert_close(name, &decoder.score(&padded.batch()).unwrap().log_prob, &expected, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn padded_rows_at_the_callers_positions_give_the_log_probs_of_transformers() {
+    for name in MODELS {
+        let case = Case::load(name);
+        let rows = |key| case.rows("left_padded", key);
+        let (ids, attention, positions) = (rows("ids"), rows("attention_mask"), rows("position_ids"));
+        let width = ids[0].len();
+        let attention_mask: Vec<u8> = attention.concat().iter().map(|kept| *kept as u8).collect();
+        let is_wanted =
+            |place: usize| place % width > 0 && attention_mask[place] == 1 && attention_mask[place - 1] == 1;
+        let mask: Vec<u8> = (0..attention_mask.len()).map(|place| u8::from(is_wanted(place))).collect();
+        let (ids, positions) = (ids.concat(), positions.concat());
+        let padded = PaddedBatch {
+            ids: &ids,
+            attention_mask: &attention_mask,
+            mask: &mask,
+            positions: Some(&positions),
+            width,
+        };
+        let unpadded = UnpaddedBatch::new(&padded).unwrap();
+        let log_prob = case.decoder("config.json").score(&unpadded.batch()).unwrap().log_prob;
+        let ours = unpadded.pad(&log_prob).unwrap();
+        let expected = case.array("left_padded.token_logprobs");
+        for place in (0..ours.len()).filter(|&place| is_wanted(place)) {
+            let expected = expected[place / width * (width - 1) + place % width - 1];
+            assert!((ours[place] - expected).abs() < 1e-4, "{name} {place}: {} and {expected}", ours[place]);
+        }
+        let without = PaddedBatch { positions: None, ..padded };
+        let counted = UnpaddedBatch::new(&without).unwrap();
+        let same = case.decoder("config.json").score(&counted.batch()).unwrap().log_prob;
+        assert_eq!(same, log_prob, "{name}: counting from 0 is what these positions say");
+    }
+}
+
+/// Every id's log-prob after every prefix of eight tokens that stand up to position 8000.
+#[test]
+fn far_positions_give_the_logits_of_transformers() {
+    for name in MODELS {
+        let case = Case::load(name);
+        let (ids, places) = (case.rows("far_positions", "ids"), case.rows("far_positions", "position_ids"));
+        let (ids, places) = (&ids[0], &places[0]);
+        let logits = case.array("far_positions.logits");
+        let vocab = logits.len() / ids.len();
+        let mut batch = Ragged { offsets: vec![0], ..Ragged::default() };
+        let mut positions = Vec::new();
+        for end in 1..=ids.len() {
+            for id in 0..vocab as u32 {
+                batch.ids.extend_from_slice(&ids[..end]);
+                batch.ids.push(id);
+                batch.mask.resize(batch.ids.len() - 1, 0);
+                batch.mask.push(1);
+                positions.extend_from_slice(&places[..end]);
+                positions.push(places[end - 1] + 1);
+                batch.offsets.push(batch.ids.len() as u32);
+            }
+        }
+        let at_places = TokenBatch { positions: Some(&positions), ..batch.batch() };
+        let log_prob = case.decoder("config.json").score(&at_places).unwrap().log_prob;
+        for (row, logits) in logits.chunks_exact(vocab).enumerate() {
+            let log_sum = logits.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
+            for (id, logit) in logits.iter().enumerate() {
+                let token = batch.offsets[row * vocab + id + 1] as usize - 1;
+                let (ours, expected) = (f64::from(log_prob[token]), f64::from(*logit) - log_sum);
+                assert!((ours - expected).abs() < 2e-3, "{name} {row} {id}: {ours} and {expected}");
+            }
         }
     }
 }
@@ -221,8 +290,9 @@ fn three_adamw_steps_equal_those_of_pytorch_with_and_without_clipping() {
                 beta2: betas[1],
                 eps: hyper("eps"),
                 weight_decay: hyper("weight_decay"),
+                decay: Decay::All,
             };
-            let mut optimizer = AdamW::new(&decoder, options).unwrap();
+            let mut optimizer = Optimizer::new(&decoder, options.clone()).unwrap();
             let max_norm = case.json["adamw"]["runs"][run]["max_norm"].as_f64();
             for _ in 0..3 {
                 let scores = decoder.forward(&training.ragged.batch()).unwrap();
@@ -255,6 +325,7 @@ fn adapted(name: &str) -> (Case, Decoder, AdamWOptions) {
         beta2: adamw["betas"][1].as_f64().unwrap(),
         eps: number("eps"),
         weight_decay: number("weight_decay"),
+        decay: Decay::All,
     };
     (case, decoder, options)
 }
@@ -309,7 +380,7 @@ fn an_adapter_is_trained_written_and_merged_as_by_peft() {
         let [beside, within] = [&decoder, &merged].map(|decoder| decoder.score(&batch).unwrap().log_prob);
         assert_close(name, &within, &beside, 5e-4);
 
-        let mut optimizer = AdamW::new(&decoder, options).unwrap();
+        let mut optimizer = Optimizer::new(&decoder, options.clone()).unwrap();
         for _ in 0..3 {
             let scores = decoder.forward(&training.ragged.batch()).unwrap();
             decoder.backward(&cross_entropy(&training, &scores.log_prob).1, None).unwrap();
@@ -324,6 +395,6 @@ fn an_adapter_is_trained_written_and_merged_as_by_peft() {
             assert_close(tensor_name, ours.as_f32().unwrap(), expected.as_f32().unwrap(), 5e-5);
         }
         let moments = optimizer.to_safetensors(&decoder).unwrap();
-        AdamW::from_safetensors(&decoder, options, &moments).unwrap();
+        Optimizer::from_safetensors(&decoder, options, &moments).unwrap();
     }
 }

@@ -46,8 +46,9 @@ fn a_gguf_file_gives_the_weights_and_log_probs_that_transformers_reads_from_it()
     let vocab = logits.shape()[2];
     for (row, ids) in ids.iter().enumerate() {
         let mask: Vec<u8> = (0..ids.len()).map(|at| u8::from(at > 0)).collect();
-        let scores =
-            decoder.score(&TokenBatch { ids, offsets: &[0, ids.len() as u32], mask: &mask }).unwrap();
+        let scores = decoder
+            .score(&TokenBatch { ids, offsets: &[0, ids.len() as u32], mask: &mask, positions: None })
+            .unwrap();
         for at in 1..ids.len() {
             let logits = &logits.as_f32().unwrap()[(row * ids.len() + at - 1) * vocab..][..vocab];
             let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();

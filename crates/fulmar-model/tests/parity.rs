@@ -4,7 +4,7 @@
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_model::{
-    AdamW, AdamWOptions, Decoder, DecoderConfig, Generated, Generation, GenerationOptions, Request,
+    AdamWOptions, Decoder, DecoderConfig, Generated, Generation, GenerationOptions, Optimizer, Request,
     TokenBatch,
 };
 
@@ -40,7 +40,7 @@ fn trained(decoder: &mut Decoder, prompts: &[&[u32]], generated: &[Generated]) -
         mask.resize(ids.len(), 1);
         offsets.push(ids.len() as u32);
     }
-    let scores = decoder.forward(&TokenBatch { ids: &ids, offsets: &offsets, mask: &mask }).unwrap();
+    let scores = decoder.forward(&TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, positions: None }).unwrap();
     let rows = offsets.windows(2).zip(prompts);
     rows.map(|(w, prompt)| scores.log_prob[w[0] as usize + prompt.len()..w[1] as usize].to_vec()).collect()
 }
@@ -91,7 +91,7 @@ fn a_training_step_does_not_depend_on_the_number_of_threads() {
             let tokens: usize =
                 prompts.iter().map(|p| p.len()).sum::<usize>() + rows.iter().map(Vec::len).sum::<usize>();
             decoder.backward(&vec![-0.01; tokens], Some(&vec![0.001; tokens])).unwrap();
-            let mut optimizer = AdamW::new(&decoder, AdamWOptions::default()).unwrap();
+            let mut optimizer = Optimizer::new(&decoder, AdamWOptions::default()).unwrap();
             optimizer.step(&mut decoder, None, Some(1.0)).unwrap();
             (generated, bits(decoder.weights()))
         })
@@ -102,18 +102,18 @@ fn a_training_step_does_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn a_checkpoint_continues_training_with_the_same_bits() {
-    let batch = TokenBatch { ids: &[1, 2, 3, 4], offsets: &[0, 4], mask: &[0, 1, 1, 1] };
-    let train = |decoder: &mut Decoder, optimizer: &mut AdamW| {
+    let batch = TokenBatch { ids: &[1, 2, 3, 4], offsets: &[0, 4], mask: &[0, 1, 1, 1], positions: None };
+    let train = |decoder: &mut Decoder, optimizer: &mut Optimizer| {
         decoder.forward(&batch).unwrap();
         decoder.backward(&[0.0, -0.3, -0.3, -0.3], None).unwrap();
         optimizer.step(decoder, Some(1e-2), Some(0.5)).unwrap();
     };
     let mut whole = decoder(48, 40);
-    let mut optimizer = AdamW::new(&whole, AdamWOptions::default()).unwrap();
+    let mut optimizer = Optimizer::new(&whole, AdamWOptions::default()).unwrap();
     train(&mut whole, &mut optimizer);
     let (weights, moments) = (whole.to_safetensors().unwrap(), optimizer.to_safetensors(&whole).unwrap());
     let mut resumed = Decoder::from_safetensors(whole.config().clone(), &weights).unwrap();
-    let mut resumed_optimizer = AdamW::from_safetensors(&resumed, AdamWOptions::default(), &moments).unwrap();
+    let mut resumed_optimizer = Optimizer::from_safetensors(&resumed, AdamWOptions::default(), &moments).unwrap();
     for _ in 0..3 {
         train(&mut whole, &mut optimizer);
         train(&mut resumed, &mut resumed_optimizer);
@@ -126,11 +126,11 @@ fn a_checkpoint_continues_training_with_the_same_bits() {
 fn misuse_is_a_typed_error_and_changes_nothing() {
     let mut decoder = decoder(48, 40);
     let weights = decoder.weights().to_vec();
-    let mut optimizer = AdamW::new(&decoder, AdamWOptions::default()).unwrap();
+    let mut optimizer = Optimizer::new(&decoder, AdamWOptions::default()).unwrap();
     let kind = |result: fulmar_core::Result<()>| result.unwrap_err().kind();
     assert_eq!(kind(decoder.backward(&[], None)), ErrorKind::Closed);
     assert_eq!(kind(optimizer.step(&mut decoder, Some(0.1), None).map(drop)), ErrorKind::Closed);
-    let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1] };
+    let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], positions: None };
     decoder.forward(&batch).unwrap();
     assert_eq!(kind(decoder.backward(&[0.0], None)), ErrorKind::ShapeMismatch);
     assert_eq!(kind(decoder.backward(&[0.0, f32::NAN], None)), ErrorKind::NonFinite);
@@ -169,9 +169,9 @@ fn a_checkpoint_of_another_architecture_is_refused_by_name() {
     assert!(error.detail().contains("lm_head.weight") && error.detail().contains("[61, 48]"), "{error}");
     let error = Decoder::from_safetensors(large.config().clone(), &bytes[..bytes.len() - 1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    let moments = AdamW::new(&large, AdamWOptions::default()).unwrap().to_safetensors(&large).unwrap();
+    let moments = Optimizer::new(&large, AdamWOptions::default()).unwrap().to_safetensors(&large).unwrap();
     let config = DecoderConfig { num_hidden_layers: 2, ..large.config().clone() };
     let shallow = Decoder::new(config, 0).unwrap(); // every moment it needs is in the file, and more
-    let error = AdamW::from_safetensors(&shallow, AdamWOptions::default(), &moments).unwrap_err();
+    let error = Optimizer::from_safetensors(&shallow, AdamWOptions::default(), &moments).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
 }

@@ -12,6 +12,12 @@ export interface TokenBatch {
   readonly offsets: Uint32Array
   /** 1 where the log-prob of that token is wanted, else 0; 0 at each sequence's first token. Shape `[T]`. */
   readonly mask: Uint8Array
+  /**
+   * Where each token stands, below the model's `max_position_embeddings`: turns the rotary angles, while a token sees all those before
+   * it in its sequence. Shape `[T]`.
+   * @default counted from 0 in each sequence
+   */
+  readonly positions?: Uint32Array
 }
 
 /** What a decoder says about a {@link TokenBatch}; 0 where its mask is 0. */
@@ -224,16 +230,16 @@ export class Decoder {
    * Log-probs and entropies of the masked tokens; remembers nothing.
    * @throws {FulmarError} `SHAPE_MISMATCH`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for a bad batch.
    */
-  score({ ids, offsets, mask }: TokenBatch): Promise<Scores> {
-    return this.#native.callAsync((decoder) => decoder.score(ids, offsets, mask))
+  score({ ids, offsets, mask, positions }: TokenBatch): Promise<Scores> {
+    return this.#native.callAsync((decoder) => decoder.score(ids, offsets, mask, positions))
   }
 
   /**
    * As {@link Decoder.score}, and keeps what {@link Decoder.backward} needs.
    * @throws {FulmarError} As {@link Decoder.score}.
    */
-  forward({ ids, offsets, mask }: TokenBatch): Promise<Scores> {
-    return this.#native.callAsync((decoder) => decoder.forward(ids, offsets, mask))
+  forward({ ids, offsets, mask, positions }: TokenBatch): Promise<Scores> {
+    return this.#native.callAsync((decoder) => decoder.forward(ids, offsets, mask, positions))
   }
 
   /**

@@ -238,8 +238,8 @@ export interface RawDecoder extends RawOwner {
   mergeLora(): Later<void>
   loraToSafetensors(): Later<Uint8Array>
   loraConfigJson(): Later<string>
-  score(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array): Later<RawScores>
-  forward(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array): Later<RawScores>
+  score(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array, positions?: Uint32Array): Later<RawScores>
+  forward(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array, positions?: Uint32Array): Later<RawScores>
   backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Later<void>
 }
 
@@ -263,7 +263,7 @@ export interface RawStepReport {
   readonly clipCoefficient: number
 }
 
-export interface RawAdamW extends RawOwner {
+export interface RawOptimizer extends RawOwner {
   step(learningRate?: number, maxNorm?: number): Later<RawStepReport>
   toSafetensors(): Later<Uint8Array>
 }
@@ -283,10 +283,11 @@ export interface RawModel {
     seeds: Float64Array,
     optionsJson: string,
   ) => RawGeneration
-  readonly AdamW: {
-    new (decoder: RawDecoder, optionsJson: string): RawAdamW
-    fromSafetensors(decoder: RawDecoder, optionsJson: string, bytes: Uint8Array): RawAdamW
+  readonly Optimizer: {
+    new (decoder: RawDecoder, name: string, optionsJson: string): RawOptimizer
+    fromSafetensors(decoder: RawDecoder, name: string, optionsJson: string, bytes: Uint8Array): RawOptimizer
   }
+  scheduledRate(scheduleJson: string, step: number, numSteps: number): number
 }
 
 // tensor

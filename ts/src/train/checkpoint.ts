@@ -3,7 +3,7 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { FulmarError } from '../core/index.js'
-import { AdamW, type AdamWOptions, Decoder, type DecoderConfig } from '../model/index.js'
+import { Decoder, type DecoderConfig, type Optimizer } from '../model/index.js'
 
 /** What a checkpoint keeps besides weights and moments: plain JSON, such as where the data stands. */
 export type CheckpointState = Readonly<Record<string, unknown>>
@@ -15,7 +15,7 @@ export interface SaveCheckpointOptions {
   /** Written as `model.safetensors` and `config.json`, as Hugging Face lays them out. */
   readonly decoder: Decoder
   /** Written as `optimizer.safetensors`. */
-  readonly optimizer?: AdamW
+  readonly optimizer?: Optimizer
   /** Written as `state.json`. */
   readonly state?: CheckpointState
   /** Further files by name, such as a tokenizer. */
@@ -100,7 +100,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
  * await saveCheckpoint({ folder, decoder, optimizer })
  * assert.equal(await hasCheckpoint(folder), true)
  * using again = (await loadCheckpoint(folder)).decoder
- * using resumed = await loadOptimizer(folder, again, {})
+ * using resumed = await loadOptimizer(folder, (state) => new AdamW(again, {}, state))
  * assert.deepEqual(await resumed.toSafetensors(), await optimizer.toSafetensors())
  * ```
  */
@@ -116,22 +116,24 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
 }
 
 /**
- * The optimiser of a checkpoint.
+ * The optimiser of a checkpoint, which `make` makes of its file.
  * @throws {FulmarError} `IO`, `CORRUPT` or `INCOMPATIBLE`.
  *
  * @example
  * ```ts
- * import { Decoder, loadOptimizer } from 'fulmar'
+ * import { AdamW, Decoder, loadOptimizer } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
  * using decoder = Decoder.fromSeed(shape, { seed: 1 })
- * await assert.rejects(loadOptimizer('/nowhere', decoder, {}), { code: 'IO' })
+ * await assert.rejects(loadOptimizer('/nowhere', (state) => new AdamW(decoder, {}, state)), { code: 'IO' })
  * ```
  */
-export async function loadOptimizer(folder: string, decoder: Decoder, options: AdamWOptions): Promise<AdamW> {
-  const bytes = await read(join(await wholeFolder(folder), 'optimizer.safetensors'))
-  return new AdamW(decoder, options, bytes)
+export async function loadOptimizer<T extends Optimizer>(
+  folder: string,
+  make: (state: Uint8Array) => T,
+): Promise<T> {
+  return make(await read(join(await wholeFolder(folder), 'optimizer.safetensors')))
 }
 
 /**

@@ -9,7 +9,7 @@
  */
 
 import { FulmarError } from '../core/index.js'
-import type { AdamW, Decoder } from '../model/index.js'
+import type { Decoder, Optimizer } from '../model/index.js'
 import { GRPOLoss } from '../objective/index.js'
 import type { DecoderPolicy } from '../policy/index.js'
 import {
@@ -30,7 +30,7 @@ export interface GrpoOptions<Sample> {
   /** Gives groups of scored rollouts. */
   readonly rollouter: Rollouter<Sample>
   /** Changes the weights. */
-  readonly optimizer: AdamW
+  readonly optimizer: Optimizer
   /**
    * @default new GRPOLoss()
    */

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { createRenderer } from '../chat/index.js'
 import { describeBuild, FulmarError } from '../core/index.js'
 import { type SumDigitsTask, sumDigits } from '../env/index.js'
-import { AdamW, Decoder, type DecoderConfig } from '../model/index.js'
+import { AdamW, Decoder, type DecoderConfig, type Optimizer } from '../model/index.js'
 import { GRPOLoss, type GRPOLossOptions } from '../objective/index.js'
 import { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
@@ -25,7 +25,7 @@ import {
 } from './checkpoint.js'
 import type { TrainConfig, TrainResult } from './config.js'
 import { type GrpoStep, grpo } from './grpo.js'
-import { linearSchedule } from './schedule.js'
+import { linearSchedule, type Schedule } from './schedule.js'
 import { type SftStep, sft } from './sft.js'
 
 /** What a caller of {@link runTraining} may watch and do. */
@@ -197,7 +197,7 @@ class Run {
       steps,
       firstStep: this.#progress.step,
       maxGradNorm,
-      schedule: linearSchedule(this.#config.sft),
+      schedule: this.#schedule('sft'),
     }
     let startMs = this.#clock.nowMs()
     for await (const step of sft({ ...parts, ...shared, batchSize, ...this.#signal() })) {
@@ -229,7 +229,7 @@ class Run {
       steps,
       firstStep: this.#progress.step,
       maxGradNorm,
-      schedule: linearSchedule(this.#config.grpo),
+      schedule: this.#schedule('grpo'),
     }
     const objective = { promptsPerStep, loss: new GRPOLoss(loss as GRPOLossOptions) }
     let startMs = this.#clock.nowMs()
@@ -284,10 +284,16 @@ class Run {
   }
 
   /** The optimiser of a phase: that of the checkpoint inside it, a new one at its beginning. */
-  async #optimizer(phase: Progress['phase'], options: object): Promise<AdamW> {
+  async #optimizer(phase: Progress['phase'], options: object): Promise<Optimizer> {
     const isInside = this.#progress.phase === phase && this.#progress.step > 0
     if (!isInside) return new AdamW(this.#decoder, options)
-    return await loadOptimizer(join(this.#config.runDir, 'checkpoint'), this.#decoder, options)
+    const folder = join(this.#config.runDir, 'checkpoint')
+    return await loadOptimizer(folder, (state) => new AdamW(this.#decoder, options, state))
+  }
+
+  #schedule(phase: Progress['phase']): Schedule {
+    const { learningRate, warmupSteps, finalFraction } = this.#config[phase]
+    return linearSchedule({ learningRate, warmupSteps, finalFraction })
   }
 
   async #measure(): Promise<Evaluation> {
@@ -298,13 +304,13 @@ class Run {
     return measured
   }
 
-  async #checkpointEvery(optimizer: AdamW): Promise<void> {
+  async #checkpointEvery(optimizer: Optimizer): Promise<void> {
     const every = this.#config.checkpointEverySteps
     if (every > 0 && this.#progress.step % every === 0) await this.#checkpoint(optimizer)
   }
 
   /** The log is on disk before the checkpoint that it leads to. */
-  async #checkpoint(optimizer: AdamW): Promise<void> {
+  async #checkpoint(optimizer: Optimizer): Promise<void> {
     this.#log?.flush()
     const folder = join(this.#config.runDir, 'checkpoint')
     await saveCheckpoint({

@@ -1,52 +1,91 @@
 /** How large the steps of an optimiser are, over a run. */
 
-import { FulmarError } from '../core/index.js'
+import { call, checkKnownKeys } from '../core/index.js'
+import { raw } from '../native/index.js'
 
 /** The learning rate of step `step` (counted from 0) of `numSteps`. */
 export type Schedule = (step: number, numSteps: number) => number
 
-/** Options of {@link linearSchedule}. */
-export interface LinearScheduleOptions {
+/** Options of {@link constantSchedule}. */
+export interface ConstantScheduleOptions {
   /** The largest rate, > 0. */
   readonly learningRate: number
   /**
-   * Steps in which the rate rises to it in equal parts.
+   * Steps in which the rate rises to it in equal parts; the first step takes one part, not none.
    * @default 0
    */
   readonly warmupSteps?: number
+}
+
+/** Options of {@link linearSchedule} and {@link cosineSchedule}. */
+export interface FallingScheduleOptions extends ConstantScheduleOptions {
   /**
-   * Share of the rate that is left at the end, in [0, 1]; 1 keeps it constant.
-   * @default 1
+   * Share of the rate that is left at the end, in [0, 1].
+   * @default 0
    */
   readonly finalFraction?: number
 }
 
 /**
- * Rises linearly, then falls linearly.
- * @throws {FulmarError} `OUT_OF_RANGE` for an option outside its range.
+ * Rises linearly, then falls linearly: by `1 - (1 - f) done`, where `done` is the share of the steps behind the rise that are taken and
+ * `f` the final fraction.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option, `OUT_OF_RANGE` for one outside its range.
  *
  * @example
  * ```ts
  * import { linearSchedule } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const rate = linearSchedule({ learningRate: 1, warmupSteps: 2, finalFraction: 0 })
+ * const rate = linearSchedule({ learningRate: 1, warmupSteps: 2 })
  * assert.deepEqual([0, 1, 2, 4].map((step) => rate(step, 6)), [0.5, 1, 1, 0.5])
  * ```
  */
-export function linearSchedule(options: LinearScheduleOptions): Schedule {
-  const { learningRate, warmupSteps = 0, finalFraction = 1 } = options
-  const rules: [string, number, string, boolean][] = [
-    ['learningRate', learningRate, '> 0', Number.isFinite(learningRate) && learningRate > 0],
-    ['warmupSteps', warmupSteps, 'an integer >= 0', Number.isSafeInteger(warmupSteps) && warmupSteps >= 0],
-    ['finalFraction', finalFraction, 'in [0, 1]', finalFraction >= 0 && finalFraction <= 1],
-  ]
-  for (const [name, value, rule, holds] of rules) {
-    if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
-  }
-  return (step, numSteps) => {
-    if (step < warmupSteps) return (learningRate * (step + 1)) / warmupSteps
-    const done = (step - warmupSteps) / Math.max(1, numSteps - warmupSteps)
-    return learningRate * (1 - (1 - finalFraction) * done)
-  }
+export function linearSchedule(options: FallingScheduleOptions): Schedule {
+  return schedule('linear', options, FALLING_KEYS)
+}
+
+/**
+ * Rises linearly, then falls along half a cosine (https://arxiv.org/abs/1608.03983): by `f + (1 - f) (1 + cos(pi done)) / 2`, with `done`
+ * and `f` as in {@link linearSchedule}. The same bits on every target.
+ * @throws {FulmarError} As {@link linearSchedule}.
+ *
+ * @example
+ * ```ts
+ * import { cosineSchedule } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const rate = cosineSchedule({ learningRate: 1, warmupSteps: 2, finalFraction: 0.5 })
+ * assert.deepEqual([0, 1, 2, 4, 6].map((step) => rate(step, 6)), [0.5, 1, 1, 0.75, 0.5])
+ * ```
+ */
+export function cosineSchedule(options: FallingScheduleOptions): Schedule {
+  return schedule('cosine', options, FALLING_KEYS)
+}
+
+/**
+ * Rises linearly, then stays.
+ * @throws {FulmarError} As {@link linearSchedule}.
+ *
+ * @example
+ * ```ts
+ * import { constantSchedule } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const rate = constantSchedule({ learningRate: 1, warmupSteps: 2 })
+ * assert.deepEqual([0, 1, 2, 5].map((step) => rate(step, 6)), [0.5, 1, 1, 1])
+ * ```
+ */
+export function constantSchedule(options: ConstantScheduleOptions): Schedule {
+  return schedule('constant', options, CONSTANT_KEYS)
+}
+
+const CONSTANT_KEYS = ['learningRate', 'warmupSteps'] as const
+const FALLING_KEYS = [...CONSTANT_KEYS, 'finalFraction'] as const
+
+function schedule(decline: string, options: object, keys: readonly string[]): Schedule {
+  checkKnownKeys('options', options, keys)
+  const json = JSON.stringify({ ...options, decline })
+  const rate: Schedule = (step, numSteps) => call(() => raw.scheduledRate(json, step, numSteps))
+  rate(0, 1)
+  return rate
 }

@@ -3,7 +3,7 @@
 import type { Message, Renderer } from '../chat/index.js'
 import { FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import type { AdamW, Decoder, TokenBatch } from '../model/index.js'
+import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
 import { SFTLoss } from '../objective/index.js'
 import type { Schedule } from './schedule.js'
 import { type TrainStepResult, trainStep } from './train-step.js'
@@ -13,7 +13,7 @@ export interface SftOptions {
   /** Whose weights change. */
   readonly decoder: Decoder
   /** Changes them. */
-  readonly optimizer: AdamW
+  readonly optimizer: Optimizer
   /** Makes tokens of conversations, and says which of them an assistant would have sampled: those are trained. */
   readonly renderer: Renderer
   /** Conversations with the assistant's answers in them. */

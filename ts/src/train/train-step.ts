@@ -1,7 +1,7 @@
 /** One optimiser step: forward, loss, backward, update. */
 
 import { FulmarError } from '../core/index.js'
-import type { AdamW, Decoder, Scores, TokenBatch } from '../model/index.js'
+import type { Decoder, Optimizer, Scores, TokenBatch } from '../model/index.js'
 import type { LossResult } from '../objective/index.js'
 
 /** What {@link trainStep} works on. */
@@ -9,7 +9,7 @@ export interface TrainStepOptions {
   /** Whose weights change. */
   readonly decoder: Decoder
   /** Changes them. */
-  readonly optimizer: AdamW
+  readonly optimizer: Optimizer
   /** The sequences; the loss sees the log-probs of the masked tokens. */
   readonly batch: TokenBatch
   /** The loss and its gradient with respect to the log-probs. */

@@ -17,7 +17,7 @@ describe('saveCheckpoint', () => {
     await saveCheckpoint({ folder, decoder, optimizer, state: { step: 3 }, files: { 'note.txt': 'hello' } })
     const loaded = await loadCheckpoint(folder)
     using again = loaded.decoder
-    using resumed = await loadOptimizer(folder, again, {})
+    using resumed = await loadOptimizer(folder, (state) => new AdamW(again, {}, state))
     expect(loaded.state).toMatchObject({ step: 3, policyVersion: 0 })
     expect(Buffer.compare(await again.toSafetensors(), await decoder.toSafetensors())).toBe(0)
     expect(Buffer.compare(await resumed.toSafetensors(), await optimizer.toSafetensors())).toBe(0)

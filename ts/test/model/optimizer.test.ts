@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { AdamW, Decoder } from '../../src/model/index.js'
+import { AdamW, Decoder, Muon, type Optimizer, SGD } from '../../src/model/index.js'
 import { TINY } from './tiny.js'
 
 const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })
 const batch = { ids: Uint32Array.of(1, 2, 3), offsets: Uint32Array.of(0, 3), mask: Uint8Array.of(0, 1, 1) }
 const gradient = Float32Array.of(0, -0.5, -0.5)
 
-async function train(decoder: Decoder, optimizer: AdamW): Promise<void> {
+async function train(decoder: Decoder, optimizer: Optimizer): Promise<void> {
   await decoder.forward(batch)
   await decoder.backward(gradient)
   await optimizer.step({ maxGradNorm: 1 })
@@ -53,5 +53,50 @@ describe('AdamW', () => {
     const state = await optimizer.toSafetensors()
     expect(() => new AdamW(other, {}, state)).toThrow(code('INCOMPATIBLE'))
     expect(() => new AdamW(decoder, {}, state.subarray(0, 100))).toThrow(code('CORRUPT'))
+  })
+})
+
+describe('SGD', () => {
+  it('steps along the gradient, and refuses Nesterov without momentum', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    using optimizer = new SGD(decoder, { learningRate: 0.5, momentum: 0.9, nesterov: true })
+    const before = (await decoder.score(batch)).logProb[2] as number
+    await train(decoder, optimizer)
+    expect((await decoder.score(batch)).logProb[2]).toBeGreaterThan(before)
+    expect(() => new SGD(decoder, { nesterov: true })).toThrow(code('INCOMPATIBLE'))
+    expect(() => new SGD(decoder, { momentun: 0.9 } as object)).toThrow(/did you mean 'momentum'/)
+  })
+})
+
+describe('Muon', () => {
+  it('goes on from its file, which another optimiser refuses', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    using optimizer = new Muon(decoder, { learningRate: 0.02, adamw: { learningRate: 0.001 } })
+    await train(decoder, optimizer)
+    const state = await optimizer.toSafetensors()
+    using resumed = new Muon(decoder, {}, state)
+    expect(Buffer.compare(await resumed.toSafetensors(), state)).toBe(0)
+    expect(() => new AdamW(decoder, {}, state)).toThrow(code('INCOMPATIBLE'))
+  })
+
+  it('refuses unknown options of the AdamW inside it', () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    expect(() => new Muon(decoder, { adamw: { beta: 1 } as object })).toThrow(/options.adamw.beta/)
+  })
+})
+
+describe('Decay', () => {
+  it('pulls at what it names, and must name something', async () => {
+    const weights = async (decay: readonly string[] | 'all' | 'matrices') => {
+      using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+      using optimizer = new AdamW(decoder, { learningRate: 0.01, weightDecay: 0.5, decay })
+      await train(decoder, optimizer)
+      return decoder.toSafetensors()
+    }
+    const [all, matrices] = [await weights('all'), await weights('matrices')]
+    expect(Buffer.compare(all, matrices)).not.toBe(0)
+    expect(Buffer.compare(await weights(['*']), all)).toBe(0)
+    await expect(weights(['*.no_such.*'])).rejects.toThrow(code('UNKNOWN_NAME'))
+    await expect(weights('none' as 'all')).rejects.toThrow(code('UNKNOWN_NAME'))
   })
 })

@@ -1,0 +1,134 @@
+//! What training promises whatever way it is cut: accumulated gradients are those of one large batch.
+
+#![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
+
+use fulmar_core::Rng;
+use fulmar_model::{
+    AdamWOptions, Decoder, DecoderConfig, MuonOptions, Optimizer, OptimizerOptions, SgdOptions, TokenBatch,
+};
+
+fn decoder() -> Decoder {
+    let config = r#"{"model_type": "qwen3", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}"#;
+    Decoder::new(DecoderConfig::from_json(config).unwrap(), 5).unwrap()
+}
+
+/// Eight sequences of 2 to 20 tokens; all but the first are scored.
+struct Sequences {
+    ids: Vec<u32>,
+    offsets: Vec<u32>,
+    mask: Vec<u8>,
+}
+
+impl Sequences {
+    fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed).stream("sequences");
+        let (mut ids, mut offsets, mut mask) = (Vec::new(), vec![0], Vec::new());
+        for _ in 0..8 {
+            for index in 0..2 + rng.below(19).unwrap() {
+                ids.push(rng.below(61).unwrap() as u32);
+                mask.push(u8::from(index > 0));
+            }
+            offsets.push(ids.len() as u32);
+        }
+        Self { ids, offsets, mask }
+    }
+
+    /// Adds the gradient of the mean negative log-prob over all eight sequences, from those from `first` to `end`.
+    fn backward(&self, decoder: &mut Decoder, first: usize, end: usize) {
+        let tokens = self.offsets[first] as usize..self.offsets[end] as usize;
+        let offsets: Vec<u32> = self.offsets[first..=end].iter().map(|at| at - self.offsets[first]).collect();
+        let mask = &self.mask[tokens.clone()];
+        let batch = TokenBatch { ids: &self.ids[tokens], offsets: &offsets, mask, positions: None };
+        decoder.forward(&batch).unwrap();
+        let count = self.mask.iter().map(|scored| f32::from(*scored)).sum::<f32>();
+        let gradient: Vec<f32> = mask.iter().map(|scored| -f32::from(*scored) / count).collect();
+        decoder.backward(&gradient, None).unwrap();
+    }
+}
+
+/// The largest difference relative to the largest value.
+fn difference(ours: &[f32], theirs: &[f32]) -> f32 {
+    let scale = theirs.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+    ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale
+}
+
+#[test]
+fn eight_times_one_sequence_accumulates_to_one_time_eight_within_rounding() {
+    let sequences = Sequences::draw(1);
+    let (mut whole, mut parts) = (decoder(), decoder());
+    sequences.backward(&mut whole, 0, 8);
+    for sequence in 0..8 {
+        sequences.backward(&mut parts, sequence, sequence + 1);
+    }
+    let worst = difference(parts.gradients(), whole.gradients());
+    assert!(worst < 2e-6, "gradients differ by {worst} of the largest");
+    let norms = (parts.gradient_norm(), whole.gradient_norm());
+    assert!((norms.0 / norms.1 - 1.0).abs() < 1e-6, "{norms:?}");
+}
+
+#[test]
+fn steps_from_accumulated_gradients_stay_with_those_of_whole_batches_under_clipping() {
+    let rules: [OptimizerOptions; 3] = [
+        AdamWOptions { eps: 1e-4, weight_decay: 0.1, ..Default::default() }.into(),
+        SgdOptions { learning_rate: 0.1, momentum: 0.9, nesterov: true, ..Default::default() }.into(),
+        MuonOptions {
+            learning_rate: 0.01,
+            adamw: AdamWOptions { eps: 1e-4, ..Default::default() },
+            ..Default::default()
+        }
+        .into(),
+    ];
+    for options in rules {
+        let (mut whole, mut parts) = (decoder(), decoder());
+        let mut of_whole = Optimizer::new(&whole, options.clone()).unwrap();
+        let mut of_parts = Optimizer::new(&parts, options.clone()).unwrap();
+        for step in 0..5 {
+            let sequences = Sequences::draw(10 + step);
+            sequences.backward(&mut whole, 0, 8);
+            for sequence in 0..8 {
+                sequences.backward(&mut parts, sequence, sequence + 1);
+            }
+            let report = of_whole.step(&mut whole, None, Some(0.5)).unwrap();
+            assert!(report.clip_coefficient < 1.0, "or nothing is clipped: {report:?}");
+            of_parts.step(&mut parts, None, Some(0.5)).unwrap();
+        }
+        assert_ne!(whole.weights(), decoder().weights());
+        let worst = difference(parts.weights(), whole.weights());
+        assert!(worst < 1e-4, "{}: weights differ by {worst} of the largest", options.name());
+    }
+}
+
+#[test]
+fn an_optimizer_of_every_kind_goes_on_from_its_file_with_the_same_bits() {
+    let rules: [OptimizerOptions; 4] = [
+        AdamWOptions::default().into(),
+        SgdOptions::default().into(),
+        SgdOptions { momentum: 0.9, ..Default::default() }.into(),
+        MuonOptions::default().into(),
+    ];
+    for options in rules {
+        let mut straight = decoder();
+        let mut optimizer = Optimizer::new(&straight, options.clone()).unwrap();
+        let sequences = Sequences::draw(3);
+        sequences.backward(&mut straight, 0, 8);
+        optimizer.step(&mut straight, None, None).unwrap();
+        let file = optimizer.to_safetensors(&straight).unwrap();
+        let mut resumed = straight.clone();
+        let mut resumed_optimizer = Optimizer::from_safetensors(&resumed, options.clone(), &file).unwrap();
+        for _ in 0..2 {
+            sequences.backward(&mut straight, 0, 8);
+            sequences.backward(&mut resumed, 0, 8);
+            optimizer.step(&mut straight, None, None).unwrap();
+            resumed_optimizer.step(&mut resumed, None, None).unwrap();
+        }
+        assert_eq!(straight.weights(), resumed.weights(), "{}", options.name());
+        assert_eq!(resumed_optimizer.num_steps(), 3);
+        let other: OptimizerOptions = match options {
+            OptimizerOptions::AdamW(_) => SgdOptions { momentum: 0.5, ..Default::default() }.into(),
+            _ => AdamWOptions::default().into(),
+        };
+        let error = Optimizer::from_safetensors(&resumed, other, &file).unwrap_err();
+        assert!(error.detail().starts_with("optimizer file must be that of"), "{error}");
+    }
+}
