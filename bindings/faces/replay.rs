@@ -394,6 +394,49 @@ face! {
 }
 
 face! {
+    /// Sums of priorities over ranges of rows.
+    PriorityTree(replay::PriorityTree)
+    make {
+        /// A tree with room for so many rows.
+        fn create as create(capacity: f64) { replay::PriorityTree::new(index("capacity", capacity)?) }
+    }
+    call {
+        /// Sets the leaves of rows.
+        fn update as update(rows: &[f64], leaves: &[f64]) -> (()) {
+            |tree| {
+                let leaves: Vec<f32> = leaves.iter().map(|leaf| *leaf as f32).collect();
+                tree.update(&indices("rows", rows)?, &leaves)
+            }
+        }
+        /// The sum of the leaves of a range of rows.
+        fn sum_in as sumIn(start: f64, end: f64) -> (f64) { |tree| tree.sum_in(index("start", start)?, index("end", end)?) }
+        /// The smallest leaf that is set in a range of rows.
+        fn min_in as minIn(start: f64, end: f64) -> (Option<f64>) {
+            |tree| Ok(tree.min_in(index("start", start)?, index("end", end)?)?.map(f64::from))
+        }
+        /// The first row with the largest leaf, and that leaf; nothing where none is set.
+        fn max as max() -> (Float64Array) {
+            |tree| CoreResult::Ok(tree.max().map_or_else(Vec::new, |(row, leaf)| vec![row as f64, f64::from(leaf)]))
+        }
+        /// The leaf of each row, NaN where none is set.
+        fn leaves as leaves(rows: &[f64]) -> (Float64Array) {
+            |tree| Ok(indices("rows", rows)?.into_iter().map(|row| tree.leaf(row).map_or(f64::NAN, f64::from)).collect::<Vec<_>>())
+        }
+        /// The first row at which the leaves sum to each of so much.
+        fn lower_bound as lowerBound(sums: &[f64]) -> (Float64Array) {
+            |tree| CoreResult::Ok(sums.iter().map(|sum| tree.lower_bound(*sum) as f64).collect::<Vec<_>>())
+        }
+        /// Forgets every leaf.
+        fn clear as clear() -> (()) {
+            |tree| {
+                tree.clear();
+                CoreResult::Ok(())
+            }
+        }
+    }
+}
+
+face! {
     /// A parameter of a sampler on a schedule.
     ParameterScheduler(replay::ParameterScheduler)
     make {

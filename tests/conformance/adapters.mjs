@@ -18,10 +18,12 @@
 
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
+import { priorityTrees } from './priority-trees.mjs'
 import { replay } from './replay.mjs'
 import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
+import { replayTrees } from './replay-trees.mjs'
 import { specs } from './specs.mjs'
 import { ted } from './ted.mjs'
 import { templates } from './templates.mjs'
@@ -38,10 +40,12 @@ export const ADAPTERS = [
   tokenizers,
   tensordict,
   specs,
+  priorityTrees,
   replay,
   replayEnsembles,
   replaySamplers,
   replaySlices,
+  replayTrees,
   transforms,
   ted,
   values,

@@ -266,9 +266,7 @@ function ofLanes({ sampler, slice_len: sliceLen, lanes, writes, storage, slices 
 
 function ofConstruction({ sampler, error }) {
   if (sampler.step_key === null) return decided('steps are counted at step_count where nothing else is said')
-  const isForeign = ['ends', 'trajectories', 'end_keys'].some(
-    (name) => sampler[name] !== undefined,
-  )
+  const isForeign = ['ends', 'trajectories', 'end_keys'].some((name) => sampler[name] !== undefined)
   if (isForeign && error) return decided('where trajectories end is what items say, in their order')
   if (!error) return skipped('slices of static ends')
   return attempt(() => bufferOf(new SliceSampler(optionsOf({ sampler })), 10)).error

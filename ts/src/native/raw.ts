@@ -677,6 +677,16 @@ export interface RawRateLimiter extends RawOwner {
   counts(): Float64Array
 }
 
+export interface RawPriorityTree extends RawOwner {
+  update(rows: Float64Array, leaves: Float64Array): void
+  sumIn(start: number, end: number): number
+  minIn(start: number, end: number): number | null | undefined
+  max(): Float64Array
+  leaves(rows: Float64Array): Float64Array
+  lowerBound(sums: Float64Array): Float64Array
+  clear(): void
+}
+
 export interface RawParameterScheduler extends RawOwner {
   step(buffer: RawReplayBuffer): void
 }
@@ -751,6 +761,7 @@ export interface RawReplay extends Partial<RawReplayDisk>, Partial<RawReplayThre
   readonly ReplayBuffer: { create(storage: RawStorage, optionsJson: string): RawReplayBuffer }
   readonly ReplayBufferList: { empty(): RawReplayBufferList }
   readonly Hindsight: { create(buffer: RawReplayBuffer, optionsJson: string, seed: number): RawHindsight }
+  readonly PriorityTree: { create(capacity: number): RawPriorityTree }
   readonly RateLimiter: { create(optionsJson: string): RawRateLimiter }
   readonly ParameterScheduler: { create(optionsJson: string): RawParameterScheduler }
 }

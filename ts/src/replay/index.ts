@@ -40,6 +40,7 @@ export {
   TensorDictPrioritizedReplayBuffer,
   type TensorDictPrioritizedReplayBufferOptions,
 } from './prioritized-replay-buffer.js'
+export { PriorityTree } from './priority-tree.js'
 export {
   type TrajectoryNumber,
   type TrajectoryPredicate,

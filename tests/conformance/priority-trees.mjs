@@ -1,0 +1,71 @@
+/**
+ * Compares sums, minima and searches of priorities with what TorchRL's segment trees gave. Our leaves are singles whose masses are whole
+ * numbers of a unit: sums agree within a millionth, and a search may end at a neighbour where the sum is within that of the one sought.
+ */
+
+import { PriorityTree } from 'fulmar'
+
+const RELATIVE = 1e-6
+
+export const priorityTrees = {
+  topic: 'priority trees',
+  matches: ({ kind, identity, size, ops }) =>
+    ['sum', 'min'].includes(kind) && identity !== undefined && size !== undefined && Array.isArray(ops),
+  prepare: () => undefined,
+  check: ({ value: row }) => ofTree(row),
+}
+
+function ofTree({ kind, size, identity, ops }) {
+  const tree = new PriorityTree(size)
+  const leaves = new Array(size).fill(0)
+  for (const op of ops) {
+    const difference = OPS[op.op](tree, leaves, op, { kind, identity })
+    if (difference !== undefined) return `${op.op}: ${difference}`
+  }
+}
+
+const OPS = {
+  update(tree, leaves, { index: rows, value: given }) {
+    const [index, value] = [[rows].flat(), [given].flat()]
+    const values = index.map((_, at) => (value.length === 1 ? value[0] : value[at]))
+    index.forEach((row, at) => {
+      leaves[row] = values[at]
+    })
+    tree.update(index, values)
+  },
+  at: (tree, _, { index, ok }, { identity }) =>
+    firstDifference(tree.leaves([index].flat()), [ok].flat(), (got, want) =>
+      got === undefined ? want === identity : got === Math.fround(want),
+    ),
+  query(tree, leaves, { l, r, ok }, { kind, identity }) {
+    const ends = [r].flat()
+    const got = [l].flat().map((start, at) => tree[kind](start, ends[at]))
+    const near = (sum, want) => Math.abs(sum - want) <= slackOf(leaves, want)
+    const least = (min, want) => (min === undefined ? want === identity : min === Math.fround(want))
+    return firstDifference(got, [ok].flat(), kind === 'sum' ? near : least)
+  },
+  scan(tree, leaves, { x, ok }) {
+    const got = tree.lowerBound([x].flat())
+    // Sums of singles let the original run past its last leaf where x is all of them.
+    const want = [ok].flat().map((row) => Math.min(row, leaves.length))
+    return firstDifference(
+      got,
+      want,
+      (row, other, at) => row === other || isTie(leaves, [x].flat()[at], row, other),
+    )
+  },
+}
+
+/** Whether the leaves reach `x` within rounding at both rows. */
+function isTie(leaves, x, row, other) {
+  const through = (last) => leaves.slice(0, last + 1).reduce((sum, leaf) => sum + leaf, 0)
+  const [first, last] = [through(Math.min(row, other)), through(Math.max(row, other) - 1)]
+  return [first, last].every((sum) => Math.abs(sum - x) <= slackOf(leaves, x))
+}
+
+const slackOf = (leaves, value) => RELATIVE * Math.max(Math.abs(value), ...leaves)
+
+function firstDifference(got, want, isEqual) {
+  const at = want.findIndex((value, index) => !isEqual(got[index], value, index))
+  return at === -1 ? undefined : `item ${at} is ${got[at]}, not ${want[at]}`
+}
