@@ -3,8 +3,8 @@
 mod steps;
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
-use fulmar::objective::{self, Advantage, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
-use napi::bindgen_prelude::{Float32Array, Float64Array, Uint8Array};
+use fulmar::objective::{self, Advantage, DrawContext, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
+use napi::bindgen_prelude::{Float32Array, Float64Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
@@ -177,11 +177,20 @@ pub struct Draw {
 
 /// Draw number `drawIndex` of the request seeded with `seed`.
 #[napi]
-pub fn draw_token(options_json: String, logits: &[f32], seed: f64, draw_index: f64) -> Result<Draw> {
+pub fn draw_token(
+    options_json: String,
+    logits: &[f32],
+    prompt_ids: Option<&[u32]>,
+    output_ids: Option<&[u32]>,
+    allowed: Option<&[u32]>,
+    seed: f64,
+    draw_index: f64,
+) -> Result<Draw> {
     guard(|| {
         let options: DrawOptions = options_from_json("drawToken", &options_json)?;
+        let context = context_of(prompt_ids, output_ids, allowed);
         let (seed, index) = (integer_from_f64("seed", seed)?, integer_from_f64("drawIndex", draw_index)?);
-        let token = objective::draw(logits, &options, &mut objective::draw_rng(seed, index))?;
+        let token = objective::draw_in(logits, &options, &context, &mut objective::draw_rng(seed, index))?;
         let (log_prob, sampled_log_prob) = (token.log_prob.into(), token.sampled_log_prob.into());
         Ok(Draw { id: token.id, log_prob, sampled_log_prob })
     })
@@ -189,9 +198,34 @@ pub fn draw_token(options_json: String, logits: &[f32], seed: f64, draw_index: f
 
 /// The distribution that `drawToken` draws from.
 #[napi]
-pub fn draw_probabilities(options_json: String, logits: &[f32]) -> Result<Float64Array> {
+pub fn draw_probabilities(
+    options_json: String,
+    logits: &[f32],
+    prompt_ids: Option<&[u32]>,
+    output_ids: Option<&[u32]>,
+    allowed: Option<&[u32]>,
+) -> Result<Float64Array> {
     guard(|| {
         let options = options_from_json("drawToken", &options_json)?;
-        Ok(objective::draw_probabilities(logits, &options)?.into())
+        let context = context_of(prompt_ids, output_ids, allowed);
+        Ok(objective::draw_probabilities(logits, &options, &context)?.into())
     })
+}
+
+fn context_of<'a>(
+    prompt_ids: Option<&'a [u32]>,
+    output_ids: Option<&'a [u32]>,
+    allowed: Option<&'a [u32]>,
+) -> DrawContext<'a> {
+    DrawContext {
+        prompt_ids: prompt_ids.unwrap_or_default(),
+        output_ids: output_ids.unwrap_or_default(),
+        allowed,
+    }
+}
+
+/// The mask that lets some of `vocabSize` tokens through.
+#[napi]
+pub fn token_mask(vocab_size: f64, ids: &[u32]) -> Result<Uint32Array> {
+    guard(|| Ok(objective::token_mask(index_from_f64("vocabSize", vocab_size)?, ids)?.into()))
 }

@@ -3,7 +3,7 @@
 mod steps;
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
-use fulmar::objective::{self, Advantage, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
+use fulmar::objective::{self, Advantage, DrawContext, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
@@ -183,11 +183,20 @@ pub struct Draw {
 
 /// Draw number `drawIndex` of the request seeded with `seed`.
 #[wasm_bindgen(js_name = drawToken)]
-pub fn draw_token(options_json: &str, logits: &[f32], seed: f64, draw_index: f64) -> Result<Draw> {
-    guard(|| {
+pub fn draw_token(
+    options_json: &str,
+    logits: &[f32],
+    prompt_ids: Option<Vec<u32>>,
+    output_ids: Option<Vec<u32>>,
+    allowed: Option<Vec<u32>>,
+    seed: f64,
+    draw_index: f64,
+) -> Result<Draw> {
+    guard(move || {
         let options: DrawOptions = options_from_json("drawToken", options_json)?;
+        let context = context_of(&prompt_ids, &output_ids, &allowed);
         let (seed, index) = (integer_from_f64("seed", seed)?, integer_from_f64("drawIndex", draw_index)?);
-        let token = objective::draw(logits, &options, &mut objective::draw_rng(seed, index))?;
+        let token = objective::draw_in(logits, &options, &context, &mut objective::draw_rng(seed, index))?;
         let (log_prob, sampled_log_prob) = (token.log_prob.into(), token.sampled_log_prob.into());
         Ok(Draw { id: token.id, log_prob, sampled_log_prob })
     })
@@ -195,9 +204,33 @@ pub fn draw_token(options_json: &str, logits: &[f32], seed: f64, draw_index: f64
 
 /// The distribution that `drawToken` draws from.
 #[wasm_bindgen(js_name = drawProbabilities)]
-pub fn draw_probabilities(options_json: &str, logits: &[f32]) -> Result<Vec<f64>> {
-    guard(|| {
+pub fn draw_probabilities(
+    options_json: &str,
+    logits: &[f32],
+    prompt_ids: Option<Vec<u32>>,
+    output_ids: Option<Vec<u32>>,
+    allowed: Option<Vec<u32>>,
+) -> Result<Vec<f64>> {
+    guard(move || {
         let options = options_from_json("drawToken", options_json)?;
-        objective::draw_probabilities(logits, &options)
+        objective::draw_probabilities(logits, &options, &context_of(&prompt_ids, &output_ids, &allowed))
     })
+}
+
+fn context_of<'a>(
+    prompt_ids: &'a Option<Vec<u32>>,
+    output_ids: &'a Option<Vec<u32>>,
+    allowed: &'a Option<Vec<u32>>,
+) -> DrawContext<'a> {
+    DrawContext {
+        prompt_ids: prompt_ids.as_deref().unwrap_or_default(),
+        output_ids: output_ids.as_deref().unwrap_or_default(),
+        allowed: allowed.as_deref(),
+    }
+}
+
+/// The mask that lets some of `vocabSize` tokens through.
+#[wasm_bindgen(js_name = tokenMask)]
+pub fn token_mask(vocab_size: f64, ids: &[u32]) -> Result<Vec<u32>> {
+    guard(|| objective::token_mask(index_from_f64("vocabSize", vocab_size)?, ids))
 }

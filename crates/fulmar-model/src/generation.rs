@@ -43,7 +43,8 @@ impl Default for GenerationOptions {
 
 impl GenerationOptions {
     pub(crate) fn draw(&self) -> DrawOptions {
-        DrawOptions { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
+        let (temperature, top_k, top_p) = (self.temperature, self.top_k, self.top_p);
+        DrawOptions { temperature, top_k, top_p, ..DrawOptions::default() }
     }
 }
 

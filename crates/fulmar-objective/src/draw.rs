@@ -1,17 +1,37 @@
 //! Drawing the next token from logits.
 //!
-//! The order is that of `transformers`: divide by the temperature, keep the `top_k` largest (all that tie with the
-//! last one), then keep the largest whose probabilities before them sum to less than `top_p`. Equal logits go by
-//! lower id. The draw itself inverts the cumulative distribution in id order with one 32-bit word of the generator,
-//! so that draw number `n` of a stream can be replayed without the draws before it.
+//! ```text
+//! x = logits + bias                              those of banned and of disallowed tokens are gone
+//! x = x < 0 ? x r : x / r                        r repetition penalty, of each token that was seen
+//! x = x - frequency * count - presence           of each token that was drawn before
+//! z = x / temperature
+//! top_k: the k largest, and all that tie with the last of them
+//! top_p: the likeliest, until the probability before the next one reaches p
+//! min_p: those at least p times as likely as the likeliest
+//! typical_p: those whose -ln p(v) is nearest to the entropy, until their probability reaches p, with ties
+//! ```
+//! Each cut takes the probabilities among those that the cut before it kept. The order is that of `transformers`, the penalties are
+//! those of vLLM. Equal logits go by lower id. The draw itself inverts the cumulative distribution in id order with one 32-bit word of
+//! the generator, so that draw number `n` of a stream can be replayed without the draws before it.
 //!
-//! Costs O(V) on average whatever the options: top-k and top-p find their last token by partition, without a sort.
+//! Costs O(V) whatever the options: no cut sorts the vocabulary. A. Holtzman and others, "The Curious Case of Neural Text
+//! Degeneration", <https://arxiv.org/abs/1904.09751> (top-p); N. N. Minh and others, <https://arxiv.org/abs/2407.01082> (min-p);
+//! C. Meister and others, <https://arxiv.org/abs/2202.00666> (typical); N. S. Keskar and others,
+//! <https://arxiv.org/abs/1909.05858> (repetition).
+
+mod kept;
+mod scores;
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
+use fulmar_kernel::{SoftmaxRow, log_prob_row};
 use serde::Deserialize;
 
 use crate::batch::finite;
 use crate::clip::out_of_range;
+use kept::Kept;
+use scores::scores;
+
+pub use scores::token_mask;
 
 /// How to draw a token; every value is checked by [`draw`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -23,11 +43,36 @@ pub struct DrawOptions {
     pub top_k: Option<usize>,
     /// The probability mass that stays, in `(0, 1]`; 1.
     pub top_p: f64,
+    /// The least probability that stays, as a share of the likeliest token's, in `[0, 1]`; 0.
+    pub min_p: f64,
+    /// The probability mass of the most typical tokens that stays, in `(0, 1]`; 1.
+    pub typical_p: f64,
+    /// Divides the logits above 0, and multiplies those below, of tokens in the prompt and the output; above 0. 1.
+    pub repetition_penalty: f64,
+    /// Subtracted from the logit of each token in the output; 0.
+    pub presence_penalty: f64,
+    /// Subtracted from the logit of each token in the output, once each time that it stands there; 0.
+    pub frequency_penalty: f64,
+    /// Added to the logits of single ids.
+    pub logit_bias: Vec<(u32, f64)>,
+    /// Ids that are not drawn: stop ids, say, before an output is as long as it must be.
+    pub banned_ids: Vec<u32>,
 }
 
 impl Default for DrawOptions {
     fn default() -> Self {
-        Self { temperature: 1.0, top_k: None, top_p: 1.0 }
+        Self {
+            temperature: 1.0,
+            top_k: None,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            banned_ids: Vec::new(),
+        }
     }
 }
 
@@ -43,15 +88,44 @@ impl DrawOptions {
         if self.top_k == Some(0) {
             return Err(out_of_range("topK must be >= 1", 0.0));
         }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(out_of_range("topP must be in (0, 1]", self.top_p));
+        for (name, mass) in [("topP", self.top_p), ("typicalP", self.typical_p)] {
+            if !(mass > 0.0 && mass <= 1.0) {
+                return Err(out_of_range(&format!("{name} must be in (0, 1]"), mass));
+            }
         }
-        Ok(())
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return Err(out_of_range("minP must be in [0, 1]", self.min_p));
+        }
+        if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
+            let rule = "repetitionPenalty must be a finite number > 0";
+            return Err(out_of_range(rule, self.repetition_penalty));
+        }
+        let penalties =
+            [("presencePenalty", self.presence_penalty), ("frequencyPenalty", self.frequency_penalty)];
+        for (name, penalty) in penalties {
+            if !penalty.is_finite() {
+                return Err(out_of_range(&format!("{name} must be a finite number"), penalty));
+            }
+        }
+        match self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
+            Some((id, bias)) => {
+                Err(out_of_range(&format!("logitBias of {id} must be a finite number"), *bias))
+            }
+            None => Ok(()),
+        }
     }
+}
 
-    fn is_neutral(&self) -> bool {
-        self.temperature == 1.0 && self.top_k.is_none() && self.top_p == 1.0
-    }
+/// What a draw looks at beside logits and options; nothing by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DrawContext<'a> {
+    /// The tokens before those that were drawn: for the repetition penalty.
+    pub prompt_ids: &'a [u32],
+    /// The tokens that were drawn: for all penalties.
+    pub output_ids: &'a [u32],
+    /// The tokens that a grammar or a set lets through: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v / 32`, 1 for
+    /// allowed. [`token_mask`] makes one from ids.
+    pub allowed: Option<&'a [u32]>,
 }
 
 /// One drawn token.
@@ -59,8 +133,8 @@ impl DrawOptions {
 pub struct Draw {
     /// The token.
     pub id: u32,
-    /// Its log-probability under the model itself (temperature 1, nothing cut): what a loss needs. The same function
-    /// computes it as in training, so the two agree to the bit.
+    /// Its log-probability under the model itself (temperature 1, nothing changed or cut): what a loss needs. The same bits as in
+    /// training.
     pub log_prob: f32,
     /// Its log-probability under the distribution that it was drawn from; 0 at temperature 0.
     pub sampled_log_prob: f32,
@@ -97,174 +171,90 @@ pub fn draw_rng(seed: u64, draw_index: u64) -> Rng {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn draw(logits: &[f32], options: &DrawOptions, rng: &mut Rng) -> Result<Draw> {
-    options.check()?;
-    check_logits(logits)?;
-    let uniform = (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
-    if options.temperature == 0.0 {
-        let id = likeliest(logits);
-        return Ok(Draw { id: id as u32, log_prob: raw_log_prob(logits, id), sampled_log_prob: 0.0 });
-    }
-    let kept = Kept::of(logits, options);
-    let (id, sampled_log_prob) = kept.pick(uniform);
-    let log_prob = raw_log_prob(logits, id);
-    let sampled_log_prob = if options.is_neutral() { log_prob } else { sampled_log_prob };
-    Ok(Draw { id: id as u32, log_prob, sampled_log_prob })
+    draw_in(logits, options, &DrawContext::default(), rng)
 }
 
-/// The distribution that [`draw`] draws from: `[V]` probabilities that sum to 1, 0 for tokens that were cut.
+/// [`draw`] behind other tokens, or among some tokens only.
 ///
 /// # Errors
-/// As [`draw`].
+/// Those of [`draw`]; `OutOfRange` for an id of the context or the options that is not below V; `ShapeMismatch` for a mask of another
+/// length; `Empty` if no token may be drawn.
 ///
 /// # Examples
 /// ```
-/// use fulmar_objective::{DrawOptions, draw_probabilities};
-/// let options = DrawOptions { top_k: Some(2), ..DrawOptions::default() };
-/// assert_eq!(draw_probabilities(&[1.0, 3.0, 3.0, 0.0], &options)?, [0.0, 0.5, 0.5, 0.0]);
+/// use fulmar_objective::{DrawContext, DrawOptions, draw_in, draw_rng, token_mask};
+/// let allowed = token_mask(3, &[0, 2])?;
+/// let context = DrawContext { allowed: Some(&allowed), ..DrawContext::default() };
+/// let greedy = DrawOptions { temperature: 0.0, ..DrawOptions::default() };
+/// assert_eq!(draw_in(&[0.5, 2.0, -1.0], &greedy, &context, &mut draw_rng(7, 0))?.id, 0);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-pub fn draw_probabilities(logits: &[f32], options: &DrawOptions) -> Result<Vec<f64>> {
+pub fn draw_in(
+    logits: &[f32],
+    options: &DrawOptions,
+    context: &DrawContext<'_>,
+    rng: &mut Rng,
+) -> Result<Draw> {
     options.check()?;
     check_logits(logits)?;
+    let scores = scores(logits, options, context)?;
+    let uniform = (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
     if options.temperature == 0.0 {
-        let greedy = likeliest(logits);
-        return Ok((0..logits.len()).map(|id| f64::from(u8::from(id == greedy))).collect());
+        let id = likeliest(&scores);
+        let log_prob = log_prob_row(logits, id).log_prob;
+        return Ok(Draw { id: id as u32, log_prob, sampled_log_prob: 0.0 });
     }
-    let kept = Kept::of(logits, options);
-    Ok(kept.weight_v.iter().map(|weight| f64::from(*weight) / kept.total).collect())
+    let kept = Kept::of(&scores, options);
+    let (id, sampled_log_prob) = kept.find(&scores, uniform);
+    let unchanged = std::ptr::eq(logits, &*scores) && options.temperature == 1.0;
+    let log_prob = match kept.whole().filter(|_| unchanged) {
+        Some(model) => model.log_prob(logits[id]),
+        None => SoftmaxRow::of(logits, 1.0).log_prob(logits[id]),
+    };
+    Ok(Draw { id: id as u32, log_prob, sampled_log_prob })
 }
 
-fn raw_log_prob(logits: &[f32], id: usize) -> f32 {
-    fulmar_kernel::log_prob_row(logits, id).log_prob
+/// The distribution that [`draw_in`] draws from: `[V]` probabilities that sum to 1, 0 for tokens that cannot be drawn.
+///
+/// # Errors
+/// As [`draw_in`].
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{DrawContext, DrawOptions, draw_probabilities};
+/// let options = DrawOptions { top_k: Some(2), ..DrawOptions::default() };
+/// let probabilities = draw_probabilities(&[1.0, 3.0, 3.0, 0.0], &options, &DrawContext::default())?;
+/// assert_eq!(probabilities, [0.0, 0.5, 0.5, 0.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn draw_probabilities(
+    logits: &[f32],
+    options: &DrawOptions,
+    context: &DrawContext<'_>,
+) -> Result<Vec<f64>> {
+    options.check()?;
+    check_logits(logits)?;
+    let scores = scores(logits, options, context)?;
+    if options.temperature == 0.0 {
+        let greedy = likeliest(&scores);
+        return Ok((0..logits.len()).map(|id| f64::from(u8::from(id == greedy))).collect());
+    }
+    Ok(Kept::of(&scores, options).probabilities(&scores))
 }
 
 fn check_logits(logits: &[f32]) -> Result<()> {
     if logits.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "logits must hold at least one token: got []"));
     }
-    match logits.iter().position(|logit| !logit.is_finite()) {
+    // Without a way out of the loop it runs over many logits at once.
+    let num_bad: u32 = logits.iter().map(|logit| u32::from(!logit.is_finite())).sum();
+    match logits.iter().position(|logit| !logit.is_finite()).filter(|_| num_bad > 0) {
         Some(id) => finite("logits", id, logits[id].into()).map(|_| ()),
         None => Ok(()),
     }
 }
 
 /// The id of the largest logit, the lowest among equals.
-fn likeliest(logits: &[f32]) -> usize {
-    let mut best = 0;
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
-            best = id;
-        }
-    }
-    best
-}
-
-/// Unnormalised probabilities `e^(z - max z)`, 0 where cut, and their sum over the kept tokens in id order.
-struct Kept {
-    score_v: Vec<f32>,
-    weight_v: Vec<f32>,
-    peak: f32,
-    total: f64,
-}
-
-/// A token in the order of likelihood: greater is likelier, and of equals the lower id.
-#[derive(PartialEq)]
-struct Ranked {
-    score: f32,
-    id: usize,
-}
-
-impl Eq for Ranked {}
-
-impl Ord for Ranked {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.score.total_cmp(&other.score).then(other.id.cmp(&self.id))
-    }
-}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Kept {
-    fn of(logits: &[f32], options: &DrawOptions) -> Self {
-        let temperature = (options.temperature as f32).max(f32::MIN_POSITIVE); // 0 / 0 would be NaN
-        // Adding 0 turns -0 into 0: the two are equal logits.
-        let score_v: Vec<f32> = logits.iter().map(|logit| scaled(*logit, temperature) + 0.0).collect();
-        let peak = score_v.iter().copied().fold(f32::MIN, f32::max);
-        let weight_v = score_v.iter().map(|score| fulmar_kernel::exp(score - peak)).collect();
-        let mut kept = Self { score_v, weight_v, peak, total: 0.0 };
-        if let Some(top_k) = options.top_k.filter(|&top_k| top_k < logits.len()) {
-            kept.cut_to_largest(top_k);
-        }
-        if options.top_p < 1.0 {
-            kept.cut_to_mass(options.top_p);
-        }
-        kept.total = kept.weight_v.iter().copied().map(f64::from).sum();
-        kept
-    }
-
-    /// Keeps the `top_k` largest scores and all that equal the smallest of them.
-    fn cut_to_largest(&mut self, top_k: usize) {
-        let mut order_v = self.score_v.clone();
-        let (_, threshold, _) = order_v.select_nth_unstable_by(top_k - 1, |a, b| b.total_cmp(a));
-        for (weight, score) in self.weight_v.iter_mut().zip(&self.score_v) {
-            if score < threshold {
-                *weight = 0.0;
-            }
-        }
-    }
-
-    /// Keeps the likeliest tokens until the mass before the next one reaches `top_p`.
-    fn cut_to_mass(&mut self, top_p: f64) {
-        let total: f64 = self.weight_v.iter().copied().map(f64::from).sum();
-        // Tokens this unlikely weigh at most (1 - p) of the total even all together: they are cut for certain.
-        let negligible = (1.0 - top_p) * total / self.weight_v.len() as f64;
-        let mut ranked: Vec<Ranked> = (0..self.weight_v.len())
-            .filter(|&id| f64::from(self.weight_v[id]) > negligible || self.score_v[id] == self.peak)
-            .map(|id| Ranked { score: self.score_v[id], id })
-            .collect();
-        // The last kept token is in `open`; all likelier ones outside of it weigh `mass`.
-        let (mut open, mut mass) = (ranked.as_mut_slice(), 0.0);
-        while open.len() > 1 {
-            let middle = open.len() / 2;
-            open.select_nth_unstable_by(middle, |a, b| b.cmp(a));
-            let (likelier, rest) = open.split_at_mut(middle);
-            let likelier_mass: f64 = likelier.iter().map(|token| f64::from(self.weight_v[token.id])).sum();
-            if mass + likelier_mass < top_p * total {
-                mass += likelier_mass;
-                open = rest;
-            } else {
-                open = likelier;
-            }
-        }
-        let Some(last) = open.first() else { return };
-        for (id, weight) in self.weight_v.iter_mut().enumerate() {
-            if (Ranked { score: self.score_v[id], id }) < *last {
-                *weight = 0.0;
-            }
-        }
-    }
-
-    /// The token at `uniform` of the way through the kept mass, and its log-probability.
-    fn pick(&self, uniform: f64) -> (usize, f32) {
-        let target = uniform * self.total;
-        let (mut mass, mut last) = (0.0, 0);
-        for (id, &weight) in self.weight_v.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
-            mass += f64::from(weight);
-            last = id;
-            if mass > target {
-                break;
-            }
-        }
-        let log_prob = f64::from(self.score_v[last]) - f64::from(self.peak) - libm::log(self.total);
-        (last, log_prob.min(0.0) as f32)
-    }
-}
-
-/// The logit at a temperature; a tiny temperature must not overflow.
-fn scaled(logit: f32, temperature: f32) -> f32 {
-    (logit / temperature).clamp(f32::MIN, f32::MAX)
+fn likeliest(scores: &[f32]) -> usize {
+    fulmar_kernel::top_k(scores, 1).first().map_or(0, |&id| id as usize)
 }

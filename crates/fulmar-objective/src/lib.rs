@@ -33,7 +33,7 @@ pub use clip::Clip;
 pub use correction::{Correction, CorrectionLevel, CorrectionRule};
 pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
 pub use dpo::{DpoLoss, DpoOptions, PreferenceBatch};
-pub use draw::{Draw, DrawOptions, draw, draw_probabilities, draw_rng};
+pub use draw::{Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask};
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use kl::{KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, kl_estimate};
 pub use kto::{KtoBatch, KtoLoss, KtoLossType, KtoOptions};

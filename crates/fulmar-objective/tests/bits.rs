@@ -1,8 +1,8 @@
 //! The same inputs give the same bits here, in the addon and in WebAssembly: `ts/test/objective` holds the same numbers.
 
 use fulmar_objective::{
-    Advantage, Clip, DrawOptions, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch, Normalization,
-    draw, draw_probabilities, draw_rng,
+    Advantage, Clip, DrawContext, DrawOptions, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch,
+    Normalization, draw, draw_probabilities, draw_rng,
 };
 
 /// FNV-1a over bytes.
@@ -52,8 +52,8 @@ fn a_loss_and_its_gradients_have_these_bits() {
 
 #[test]
 fn a_distribution_and_its_draws_have_these_bits() {
-    let options = DrawOptions { temperature: 0.8, top_k: Some(20), top_p: 0.9 };
-    let probabilities = draw_probabilities(&logits(), &options).unwrap();
+    let options = DrawOptions { temperature: 0.8, top_k: Some(20), top_p: 0.9, ..DrawOptions::default() };
+    let probabilities = draw_probabilities(&logits(), &options, &DrawContext::default()).unwrap();
     assert_eq!(bits_of(probabilities.into_iter().flat_map(f64::to_le_bytes)), "11d17623735a05d4");
     let options = DrawOptions { top_p: 0.9, ..DrawOptions::default() };
     let draws = (0..200).flat_map(|index| {

@@ -3,16 +3,26 @@
 
 mod rows;
 
+use fulmar_core::limits::VOCAB_SIZE_MAX;
 use fulmar_core::{ErrorKind, Rng};
-use fulmar_objective::{Draw, DrawOptions, draw, draw_probabilities, draw_rng};
+use fulmar_objective::{
+    Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask,
+};
 use rows::{assert_all_near, flat, lines, rows};
 use serde_json::Value;
 
 fn options_of(config: &Value) -> DrawOptions {
+    let or = |name: &str, otherwise: f64| config[name].as_f64().unwrap_or(otherwise);
     DrawOptions {
-        temperature: config["temperature"].as_f64().unwrap_or(1.0),
+        temperature: or("temperature", 1.0),
         top_k: config["top_k"].as_u64().filter(|&top_k| top_k > 0).map(|top_k| top_k as usize),
-        top_p: config["top_p"].as_f64().unwrap_or(1.0),
+        top_p: or("top_p", 1.0),
+        min_p: or("min_p", 0.0),
+        typical_p: or("typical_p", 1.0),
+        repetition_penalty: or("repetition_penalty", 1.0),
+        presence_penalty: or("presence_penalty", 0.0),
+        frequency_penalty: or("frequency_penalty", 0.0),
+        ..DrawOptions::default()
     }
 }
 
@@ -20,20 +30,35 @@ fn narrow(values: Vec<f64>) -> Vec<f32> {
     values.into_iter().map(|value| value as f32).collect()
 }
 
+fn ids_of(row: &Value, name: &str) -> Vec<u32> {
+    let ids = if row[name].is_array() { lines(&row[name]) } else { &[] };
+    ids.iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+fn distribution(logits: &[f32], options: &DrawOptions) -> Vec<f64> {
+    draw_probabilities(logits, options, &DrawContext::default()).unwrap()
+}
+
 #[test]
 fn kept_tokens_and_probabilities_equal_transformers_and_vllm() {
-    let mut num_checked = 0;
+    let mut num_checked = [0; 3];
     for row in rows("sampling", |row| row["expected_error"].is_null()) {
+        let kinds = ["transformers", "vllm_penalties", "vllm_topk_topp"];
+        num_checked[kinds.iter().position(|kind| row["kind"] == *kind).unwrap()] += 1;
         let config = if row["config"].is_object() { &row["config"] } else { &row };
-        let options = options_of(config);
-        let got = draw_probabilities(&narrow(flat(&row["logits"])), &options).unwrap();
-        let kept: Vec<f64> = (0..got.len()).filter(|&id| got[id] > 0.0).map(|id| id as f64).collect();
-        // On tied logits vLLM keeps its pick of them, transformers all: ours is the rule of transformers.
-        assert_eq!(kept, flat(&row["kept"]), "{}", row["config"]);
+        let prompt_ids = [ids_of(&row, "input_ids"), ids_of(&row, "prompt_ids")].concat();
+        let output_ids = ids_of(&row, "output_ids");
+        let context = DrawContext { prompt_ids: &prompt_ids, output_ids: &output_ids, allowed: None };
+        let logits = narrow(flat(&row["logits"]));
+        let got = draw_probabilities(&logits, &options_of(config), &context).unwrap();
         assert_all_near("probabilities", &got, &flat(&row["probs"]), 1e-5);
-        num_checked += lines(&row["kept"]).len().min(1);
+        if row["kept"].is_array() {
+            let kept: Vec<f64> = (0..got.len()).filter(|&id| got[id] > 0.0).map(|id| id as f64).collect();
+            // On tied logits vLLM keeps its pick of them, transformers all: ours is the rule of transformers.
+            assert_eq!(kept, flat(&row["kept"]), "{}", row["config"]);
+        }
     }
-    assert!(num_checked >= 15, "got {num_checked}");
+    assert_eq!(num_checked, [12, 10, 10]);
 }
 
 #[test]
@@ -45,33 +70,62 @@ fn a_row_that_transformers_refuses_is_out_of_range() {
     }
 }
 
-/// Temperature, then a full sort for top-k and top-p: the slow, obvious version in double precision.
-fn naive_probabilities(logits: &[f32], options: &DrawOptions) -> Vec<f64> {
-    let score: Vec<f64> = logits.iter().map(|logit| f64::from(logit / options.temperature as f32)).collect();
+/// Every step of the module's list with full sorts in double precision: the slow, obvious version.
+fn naive_probabilities(logits: &[f32], options: &DrawOptions, context: &DrawContext<'_>) -> Vec<f64> {
+    let seen = |ids: &[u32], id: usize| ids.iter().filter(|&&seen| seen as usize == id).count() as f64;
+    let mut score: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
+    for (id, bias) in &options.logit_bias {
+        score[*id as usize] += bias;
+    }
+    for (id, score) in score.iter_mut().enumerate() {
+        let num_drawn = seen(context.output_ids, id);
+        if num_drawn + seen(context.prompt_ids, id) > 0.0 {
+            *score *= options.repetition_penalty.powf(if *score < 0.0 { 1.0 } else { -1.0 });
+        }
+        *score -= options.frequency_penalty * num_drawn + options.presence_penalty * num_drawn.min(1.0);
+        let allowed = context.allowed.is_none_or(|words| words[id / 32] >> (id % 32) & 1 == 1);
+        if !allowed || options.banned_ids.contains(&(id as u32)) {
+            *score = f64::NEG_INFINITY;
+        }
+        *score = f64::from((*score / options.temperature) as f32);
+    }
     let mut order: Vec<usize> = (0..score.len()).collect();
     order.sort_by(|&a, &b| score[b].total_cmp(&score[a]).then(a.cmp(&b)));
     let threshold = options.top_k.map_or(f64::MIN, |top_k| score[order[top_k.min(order.len()) - 1]]);
-    let mut weight = vec![0.0; score.len()];
-    for &id in order.iter().filter(|&&id| score[id] >= threshold) {
-        weight[id] = (score[id] - score[order[0]]).exp();
-    }
+    let mut weight: Vec<f64> =
+        score.iter().map(|z| if *z >= threshold { (z - score[order[0]]).exp() } else { 0.0 }).collect();
+    cut_behind(&mut weight, &order, options.top_p, |_, _| false);
+    weight.iter_mut().for_each(|weight| *weight *= f64::from(u8::from(*weight >= options.min_p)));
     let total: f64 = weight.iter().sum();
-    let mut mass = 0.0;
-    for &id in &order {
-        if mass >= options.top_p * total {
-            weight[id] = 0.0;
-        }
-        mass += weight[id];
-    }
+    let surprise: Vec<f64> = weight.iter().map(|weight| -(weight / total).ln()).collect();
+    let terms = weight.iter().zip(&surprise).filter(|(weight, _)| **weight > 0.0);
+    let entropy: f64 = terms.map(|(weight, surprise)| weight / total * surprise).sum();
+    let distance: Vec<f64> = surprise.iter().map(|surprise| (surprise - entropy).abs()).collect();
+    order.sort_by(|&a, &b| distance[a].total_cmp(&distance[b]).then(a.cmp(&b)));
+    cut_behind(&mut weight, &order, options.typical_p, |a, b| (distance[a] - distance[b]).abs() < 1e-9);
     let total: f64 = weight.iter().sum();
     weight.iter().map(|weight| weight / total).collect()
+}
+
+/// Cuts all behind the place in `order` where the mass is enough, but for those that tie with the last one before it.
+fn cut_behind(weight: &mut [f64], order: &[usize], mass: f64, ties: impl Fn(usize, usize) -> bool) {
+    let (target, mut sum, mut last) = (mass * weight.iter().sum::<f64>(), 0.0, order[0]);
+    for &id in order {
+        // The whole mass keeps everything, however its sum is rounded.
+        if mass < 1.0 && sum >= target && !ties(id, last) {
+            weight[id] = 0.0;
+        } else if sum < target {
+            last = id;
+        }
+        sum += weight[id];
+    }
 }
 
 #[test]
 fn the_distribution_equals_a_full_sort() {
     let mut rng = Rng::new(4).stream("test");
-    for case in 0..2_000 {
-        let vocab = 1 + rng.below(90).unwrap() as usize;
+    for case in 0..4_000 {
+        let vocab = 1 + rng.below(if case % 5 == 0 { 900 } else { 90 }).unwrap() as usize;
         let scale = [0.1, 1.0, 6.0][case % 3];
         // Every other case has logits on a coarse grid, so that many tie.
         let logit = |rng: &mut Rng| match case % 2 {
@@ -79,14 +133,32 @@ fn the_distribution_equals_a_full_sort() {
             _ => (rng.below(4).unwrap() as f32) * scale as f32,
         };
         let logits: Vec<f32> = (0..vocab).map(|_| logit(&mut rng)).collect();
+        let mut often = |share: u64| rng.below(4).unwrap() < share;
+        let uses = [often(2), often(2), often(1), often(1), often(1), often(1)];
+        let mut ids = |count: usize| -> Vec<u32> {
+            (0..count).map(|_| rng.below(vocab as u64).unwrap() as u32).collect()
+        };
+        let (prompt_ids, output_ids, bias_ids, banned_ids) = (ids(6), ids(6), ids(2), ids(1));
+        let let_through: Vec<u32> = ids(vocab).into_iter().filter(|id| *id != banned_ids[0]).collect();
         let options = DrawOptions {
             temperature: 0.2 + 2.0 * rng.uniform_f64(),
-            top_k: (rng.below(2).unwrap() == 1).then(|| 1 + rng.below(100).unwrap() as usize),
-            top_p: 1.0 - if rng.below(2).unwrap() == 1 { 0.999 * rng.uniform_f64() } else { 0.0 },
+            top_k: uses[0].then(|| 1 + rng.below(100).unwrap() as usize),
+            top_p: 1.0 - if uses[1] { 0.999 * rng.uniform_f64() } else { 0.0 },
+            min_p: if uses[2] { 0.3 * rng.uniform_f64() } else { 0.0 },
+            // Grids make pairs of tokens equally far from the entropy on both sides, where rounding decides.
+            typical_p: 1.0 - if uses[3] && case % 2 == 0 { 0.9 * rng.uniform_f64() } else { 0.0 },
+            repetition_penalty: if uses[4] { 1.3 } else { 1.0 },
+            presence_penalty: if uses[4] { 0.25 } else { 0.0 },
+            frequency_penalty: if uses[5] { -0.5 } else { 0.0 },
+            logit_bias: bias_ids.iter().map(|id| (*id, 0.5)).filter(|_| uses[5]).collect(),
+            banned_ids: banned_ids.into_iter().filter(|_| uses[5] && vocab > 1).collect(),
         };
-        let got = draw_probabilities(&logits, &options).unwrap();
-        let naive = naive_probabilities(&logits, &options);
-        assert_all_near(&format!("case {case} {options:?}"), &got, &naive, 2e-6);
+        let mask = token_mask(vocab, &let_through).unwrap();
+        let allowed = Some(&*mask).filter(|_| uses[2] && !let_through.is_empty());
+        let context = DrawContext { prompt_ids: &prompt_ids, output_ids: &output_ids, allowed };
+        let got = draw_probabilities(&logits, &options, &context).unwrap();
+        let naive = naive_probabilities(&logits, &options, &context);
+        assert_all_near(&format!("case {case} {options:?}"), &got, &naive, 3e-6);
     }
 }
 
@@ -105,9 +177,12 @@ fn draws_follow_the_distribution() {
         DrawOptions { temperature: 0.7, ..DrawOptions::default() },
         DrawOptions { temperature: 1.8, top_k: Some(7), ..DrawOptions::default() },
         DrawOptions { top_p: 0.8, ..DrawOptions::default() },
-        DrawOptions { temperature: 1.2, top_k: Some(10), top_p: 0.9 },
+        DrawOptions { temperature: 1.2, top_k: Some(10), top_p: 0.9, ..DrawOptions::default() },
+        DrawOptions { min_p: 0.1, ..DrawOptions::default() },
+        DrawOptions { typical_p: 0.7, ..DrawOptions::default() },
+        DrawOptions { logit_bias: vec![(3, 2.0)], banned_ids: vec![5, 6], ..DrawOptions::default() },
     ] {
-        let probabilities = draw_probabilities(&logits, &options).unwrap();
+        let probabilities = distribution(&logits, &options);
         let (num_draws, mut counts) = (60_000, vec![0.0; logits.len()]);
         for index in 0..num_draws {
             counts[draw(&logits, &options, &mut draw_rng(11, index)).unwrap().id as usize] += 1.0;
@@ -127,14 +202,80 @@ fn draws_follow_the_distribution() {
 }
 
 #[test]
+fn large_vocabularies_flat_and_peaked_equal_a_full_sort() {
+    let mut rng = Rng::new(5).stream("test");
+    for scale in [0.0, 0.01, 2.5, 30.0] {
+        let logits: Vec<f32> = (0..20_000).map(|_| (scale * rng.normal()) as f32 + 0.0).collect();
+        let default = DrawOptions::default;
+        for options in [
+            DrawOptions { top_p: 0.9, ..default() },
+            DrawOptions { top_k: Some(50), top_p: 0.9, ..default() },
+            DrawOptions { top_p: 0.5, min_p: 0.05, temperature: 1.7, ..default() },
+            DrawOptions { typical_p: 0.8, ..default() },
+        ] {
+            let got = distribution(&logits, &options);
+            let naive = naive_probabilities(&logits, &options, &DrawContext::default());
+            let num_kept = naive.iter().filter(|probability| **probability > 0.0).count();
+            let distance: f64 = got.iter().zip(&naive).map(|(got, naive)| (got - naive).abs()).sum();
+            // Among thousands of tokens, rounding of the mass may move the end of a cut by one.
+            let slack = if num_kept > 1000 { 2.5 / num_kept as f64 } else { 0.0 };
+            assert!(distance < slack + 1e-5, "{scale} {options:?}: {distance} of {num_kept}");
+        }
+    }
+}
+
+#[test]
+fn penalties_and_masks_change_the_draw_and_not_what_a_loss_sees() {
+    let mut rng = Rng::new(10).stream("test");
+    let logits: Vec<f32> = (0..70).map(|_| 2.0 * rng.normal() as f32).collect();
+    let allowed = token_mask(70, &[3, 40, 69]).unwrap();
+    let context = DrawContext { prompt_ids: &[3], output_ids: &[40, 40], allowed: Some(&allowed) };
+    let options = DrawOptions { frequency_penalty: 0.5, repetition_penalty: 1.5, ..DrawOptions::default() };
+    let probabilities = draw_probabilities(&logits, &options, &context).unwrap();
+    for index in 0..300 {
+        let token = draw_in(&logits, &options, &context, &mut draw_rng(2, index)).unwrap();
+        assert!([3, 40, 69].contains(&token.id));
+        assert_eq!(token.log_prob, fulmar_kernel::log_prob_row(&logits, token.id as usize).log_prob);
+        let sampled = probabilities[token.id as usize].ln();
+        assert!((f64::from(token.sampled_log_prob) - sampled).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn contexts_are_checked_and_must_leave_a_token() {
+    let default = DrawOptions::default();
+    let refuse = |options: &DrawOptions, context: DrawContext<'_>| {
+        let mut rng = Rng::new(1);
+        let error = draw_in(&[0.0; 33], options, &context, &mut rng).unwrap_err();
+        assert_eq!(rng.state().word_index, 0);
+        (error.kind(), error.to_string())
+    };
+    let none = DrawContext::default();
+    assert_eq!(
+        refuse(&default, DrawContext { prompt_ids: &[0, 33], ..none }),
+        (ErrorKind::OutOfRange, "promptIds[1] must be below the vocabulary's size 33: got 33".to_owned())
+    );
+    assert_eq!(refuse(&default, DrawContext { output_ids: &[40], ..none }).0, ErrorKind::OutOfRange);
+    assert_eq!(refuse(&default, DrawContext { allowed: Some(&[1]), ..none }).0, ErrorKind::ShapeMismatch);
+    // Bits behind the vocabulary name no token.
+    assert_eq!(refuse(&default, DrawContext { allowed: Some(&[0, 2]), ..none }).0, ErrorKind::Empty);
+    let banned = DrawOptions { banned_ids: (0..33).collect(), ..default };
+    assert_eq!(refuse(&banned, none).0, ErrorKind::Empty);
+    assert_eq!(token_mask(32, &[32]).unwrap_err().kind(), ErrorKind::OutOfRange);
+    assert!(token_mask(VOCAB_SIZE_MAX, &[]).is_ok());
+    assert_eq!(token_mask(VOCAB_SIZE_MAX + 1, &[]).unwrap_err().kind(), ErrorKind::LimitExceeded);
+}
+
+#[test]
 fn both_log_probs_are_those_of_their_distributions() {
     let mut rng = Rng::new(9).stream("test");
     for index in 0..500 {
         let logits: Vec<f32> = (0..50).map(|_| 2.0 * rng.normal() as f32).collect();
-        let options = DrawOptions { temperature: 0.8, top_k: Some(20), top_p: 0.95 };
+        let options =
+            DrawOptions { temperature: 0.8, top_k: Some(20), top_p: 0.95, ..DrawOptions::default() };
         let Draw { id, log_prob, sampled_log_prob } =
             draw(&logits, &options, &mut draw_rng(1, index)).unwrap();
-        let sampled = draw_probabilities(&logits, &options).unwrap()[id as usize].ln();
+        let sampled = distribution(&logits, &options)[id as usize].ln();
         assert!((f64::from(sampled_log_prob) - sampled).abs() < 1e-6, "{sampled_log_prob} against {sampled}");
         assert_eq!(log_prob, fulmar_kernel::log_prob_row(&logits, id as usize).log_prob);
         let plain = draw(&logits, &DrawOptions::default(), &mut draw_rng(1, index)).unwrap();
@@ -169,7 +310,7 @@ fn temperature_zero_takes_the_likeliest_and_of_equals_the_lower_id() {
         assert_eq!((token.id, token.sampled_log_prob), (id, 0.0));
     }
     let tied = DrawOptions { top_p: 1e-9, ..DrawOptions::default() };
-    assert_eq!(draw_probabilities(&[1.0, 3.0, 3.0, 3.0], &tied).unwrap(), [0.0, 1.0, 0.0, 0.0]);
+    assert_eq!(distribution(&[1.0, 3.0, 3.0, 3.0], &tied), [0.0, 1.0, 0.0, 0.0]);
 }
 
 #[test]
@@ -183,7 +324,7 @@ fn extreme_options_go_to_their_limits() {
         (temperature(1e300), [0.25; 4]),
         (DrawOptions { top_k: Some(usize::MAX), top_p: 1e-300, ..DrawOptions::default() }, peaked),
     ] {
-        assert_eq!(draw_probabilities(&logits, &options).unwrap(), expected, "{options:?}");
+        assert_eq!(distribution(&logits, &options), expected, "{options:?}");
         assert!(draw(&logits, &options, &mut Rng::new(3)).unwrap().sampled_log_prob.is_finite());
     }
 }
@@ -205,6 +346,15 @@ fn bad_logits_and_options_are_refused_and_cost_no_word() {
     assert_eq!(kind(&[f32::INFINITY], &default()).0, ErrorKind::NonFinite);
     assert_eq!(kind(&[f32::NEG_INFINITY], &default()).0, ErrorKind::NonFinite);
     for options in [
+        DrawOptions { min_p: -0.1, ..default() },
+        DrawOptions { min_p: 1.1, ..default() },
+        DrawOptions { typical_p: 0.0, ..default() },
+        DrawOptions { repetition_penalty: 0.0, ..default() },
+        DrawOptions { presence_penalty: f64::INFINITY, ..default() },
+        DrawOptions { frequency_penalty: f64::NAN, ..default() },
+        DrawOptions { logit_bias: vec![(0, f64::NAN)], ..default() },
+        DrawOptions { logit_bias: vec![(1, 0.0)], ..default() },
+        DrawOptions { banned_ids: vec![1], ..default() },
         DrawOptions { temperature: -1.0, ..default() },
         DrawOptions { temperature: f64::NAN, ..default() },
         DrawOptions { top_k: Some(0), ..default() },

@@ -852,8 +852,23 @@ export interface RawObjective {
     refLogProb: Float32Array,
     mask: Uint8Array,
   ): RawKlEstimate
-  drawToken(optionsJson: string, logits: Float32Array, seed: number, drawIndex: number): RawDraw
-  drawProbabilities(optionsJson: string, logits: Float32Array): Float64Array
+  drawToken(
+    optionsJson: string,
+    logits: Float32Array,
+    promptIds: Uint32Array | undefined,
+    outputIds: Uint32Array | undefined,
+    allowed: Uint32Array | undefined,
+    seed: number,
+    drawIndex: number,
+  ): RawDraw
+  drawProbabilities(
+    optionsJson: string,
+    logits: Float32Array,
+    promptIds: Uint32Array | undefined,
+    outputIds: Uint32Array | undefined,
+    allowed: Uint32Array | undefined,
+  ): Float64Array
+  tokenMask(vocabSize: number, ids: Uint32Array): Uint32Array
 }
 
 /** Everything: a room adds its own interface above and its name here. */

@@ -1,19 +1,46 @@
 /** Drawing the next token from logits. */
 
-import { call, checkKnownKeys } from '../core/index.js'
+import { call, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, type KnownKeys, optionsJson } from './argument.js'
 
-/** The distribution to draw from; the defaults are those of the Rust core. */
-export interface DrawOptions {
-  /** `[V]`, all finite. Copied, not kept. */
-  readonly logits: Float32Array
+/** How logits become a distribution, in this order; the defaults are those of the Rust core. */
+export interface DrawRule {
+  /** Added to the logits of single ids, by id. @default none */
+  readonly logitBias?: Readonly<Record<number, number>>
+  /** Divides the logits above 0, and multiplies those below, of the tokens in prompt and output; above 0. @default 1 */
+  readonly repetitionPenalty?: number
+  /** Subtracted from the logit of each token in the output, once each time that it stands there. @default 0 */
+  readonly frequencyPenalty?: number
+  /** Subtracted from the logit of each token in the output. @default 0 */
+  readonly presencePenalty?: number
+  /** Ids that are not drawn: stop ids, say, before an output is as long as it must be. @default none */
+  readonly bannedIds?: readonly number[]
   /** Divides the logits; at 0 the likeliest token is taken, of equals the one with the lower id. @default 1 */
   readonly temperature?: number
   /** How many of the likeliest tokens stay, with all that tie with the last one; at least 1. @default all */
   readonly topK?: number
   /** The probability mass that stays, in `(0, 1]`. @default 1 */
   readonly topP?: number
+  /** The least probability that stays, as a share of the likeliest token's, in `[0, 1]`. @default 0 */
+  readonly minP?: number
+  /** The probability mass of the tokens whose surprise is nearest to the entropy that stays, in `(0, 1]`. @default 1 */
+  readonly typicalP?: number
+}
+
+/** The distribution to draw from. */
+export interface DrawOptions extends DrawRule {
+  /** `[V]`, all finite. Copied, not kept. */
+  readonly logits: Float32Array
+  /** The tokens before those that were drawn: for the repetition penalty. @default none */
+  readonly promptIds?: Uint32Array
+  /** The tokens that were drawn: for all penalties. @default none */
+  readonly outputIds?: Uint32Array
+  /**
+   * The tokens that a grammar or a set lets through: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v / 32`. See
+   * {@link tokenMask}. @default all
+   */
+  readonly allowed?: Uint32Array
 }
 
 /** Options of {@link drawToken}. */
@@ -34,14 +61,27 @@ export interface Draw {
   readonly sampledLogProb: number
 }
 
-const DISTRIBUTION_KEYS = { temperature: true, topK: true, topP: true } as const
+const RULE_KEYS = {
+  logitBias: true,
+  repetitionPenalty: true,
+  frequencyPenalty: true,
+  presencePenalty: true,
+  bannedIds: true,
+  temperature: true,
+  topK: true,
+  topP: true,
+  minP: true,
+  typicalP: true,
+} as const
+const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: true } as const
 
 /**
- * Draws a token: temperature, then top-k, then top-p, in the order of `transformers`. The same token natively and in
- * WebAssembly. Costs O(V).
+ * Draws a token. Bias, penalties and masks come before the temperature; then the cuts, each over what the one before it kept: top-k,
+ * top-p, min-p, typical; in the order of `transformers`. The same token natively and in WebAssembly. Costs O(V) whatever the options.
  *
- * @throws {FulmarError} `EMPTY` without logits; `NON_FINITE` if one is NaN or infinite; `OUT_OF_RANGE` for an option
- * outside its range; `UNKNOWN_NAME` for an unknown key; `MALFORMED` for a value of another type.
+ * @throws {FulmarError} `EMPTY` without logits, or if no token may be drawn; `NON_FINITE` if one is NaN or infinite; `OUT_OF_RANGE`
+ * for an option outside its range or an id that is not below V; `SHAPE_MISMATCH` for a mask of another length; `UNKNOWN_NAME` for an
+ * unknown key; `MALFORMED` for a value of another type.
  *
  * @example
  * ```ts
@@ -55,10 +95,10 @@ const DISTRIBUTION_KEYS = { temperature: true, topK: true, topP: true } as const
  * ```
  */
 export function drawToken(options: DrawTokenOptions): Draw {
-  const { seed, drawIndex } = options
-  const json = distributionJson('drawToken', options, { seed: true, drawIndex: true })
-  const { id, logProb, sampledLogProb } = call(() => raw.drawToken(json, options.logits, seed, drawIndex))
-  return { id, logProb, sampledLogProb }
+  const { logits, promptIds, outputIds, allowed, seed, drawIndex } = options
+  const json = ruleJson('drawToken', options, { seed: true, drawIndex: true })
+  const draw = call(() => raw.drawToken(json, logits, promptIds, outputIds, allowed, seed, drawIndex))
+  return { id: draw.id, logProb: draw.logProb, sampledLogProb: draw.sampledLogProb }
 }
 
 /**
@@ -76,13 +116,50 @@ export function drawToken(options: DrawTokenOptions): Draw {
  * ```
  */
 export function drawProbabilities(options: DrawOptions): Float64Array {
-  const json = distributionJson('drawProbabilities', options, {})
-  return call(() => raw.drawProbabilities(json, options.logits))
+  const { logits, promptIds, outputIds, allowed } = options
+  const json = ruleJson('drawProbabilities', options, {})
+  return call(() => raw.drawProbabilities(json, logits, promptIds, outputIds, allowed))
 }
 
-function distributionJson(place: string, options: DrawOptions, more: KnownKeys): string {
-  checkKnownKeys(place, options, Object.keys({ logits: true, ...DISTRIBUTION_KEYS, ...more }))
+/**
+ * The mask that lets `ids` through, out of `vocabSize` tokens: `[ceil(vocabSize / 32)]`, see {@link DrawOptions.allowed}. A grammar
+ * makes one for each state and gives it to the draws from there.
+ *
+ * @throws {FulmarError} `OUT_OF_RANGE` for an id that is not below `vocabSize`; `LIMIT_EXCEEDED` for more than 2^22 tokens;
+ * `MALFORMED` for ids in an array of another type.
+ *
+ * @example
+ * ```ts
+ * import { drawProbabilities, tokenMask } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const allowed = tokenMask(4, Uint32Array.of(0, 3))
+ * assert.deepEqual(allowed, Uint32Array.of(0b1001))
+ * const probabilities = drawProbabilities({ logits: Float32Array.of(1, 9, 9, 1), allowed })
+ * assert.deepEqual([...probabilities], [0.5, 0, 0, 0.5])
+ * ```
+ */
+export function tokenMask(vocabSize: number, ids: Uint32Array): Uint32Array {
+  checkArray({ ids }, 'ids', 'Uint32Array')
+  return call(() => raw.tokenMask(vocabSize, ids))
+}
+
+function ruleJson(place: string, options: DrawOptions, more: KnownKeys): string {
+  checkKnownKeys(place, options, Object.keys({ ...CONTEXT_KEYS, ...RULE_KEYS, ...more }))
   checkArray(options, 'logits', 'Float32Array')
-  const { temperature, topK, topP } = options
-  return optionsJson(place, { temperature, topK, topP }, DISTRIBUTION_KEYS)
+  for (const name of ['promptIds', 'outputIds', 'allowed']) checkArray(options, name, 'Uint32Array', true)
+  const { logitBias, ...rule } = Object.fromEntries(
+    Object.entries(options).filter(([name]) => name in RULE_KEYS),
+  )
+  const biases = logitBias === undefined ? {} : { logitBias: biasesOf(place, logitBias) }
+  return optionsJson(place, { ...rule, ...biases }, RULE_KEYS)
+}
+
+/** The core takes pairs, as JSON's keys are texts. */
+function biasesOf(place: string, logitBias: unknown): [number, unknown][] {
+  if (typeof logitBias !== 'object' || logitBias === null || Array.isArray(logitBias)) {
+    const got = describeValue(logitBias)
+    throw new FulmarError('MALFORMED', `${place}.logitBias must be an object of numbers by id: got ${got}`)
+  }
+  return Object.entries(logitBias).map(([id, bias]) => [Number(id), bias])
 }

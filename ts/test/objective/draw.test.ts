@@ -1,23 +1,46 @@
 import { describe, expect, it } from 'vitest'
-import { type DrawTokenOptions, drawProbabilities, drawToken } from '../../src/objective/index.js'
+import { type DrawTokenOptions, drawProbabilities, drawToken, tokenMask } from '../../src/objective/index.js'
 import { bitsOf, expectNear, flat, readRows } from './rows.js'
 
+const NAMES = {
+  temperature: 'temperature',
+  top_k: 'topK',
+  top_p: 'topP',
+  min_p: 'minP',
+  repetition_penalty: 'repetitionPenalty',
+  presence_penalty: 'presencePenalty',
+  frequency_penalty: 'frequencyPenalty',
+}
 const LOGITS = Float32Array.from({ length: 30 }, (_, id) => ((id * 7) % 11) / 4 - ((id * 5) % 3))
 
 describe('drawProbabilities', () => {
   it('keeps the tokens and gives the probabilities of transformers and vLLM', () => {
     for (const row of readRows('sampling', (row) => !row.expected_error)) {
-      const { temperature, top_k: topK, top_p: topP } = row.config ?? row
+      const config = row.config ?? row
+      const given = Object.entries(NAMES).filter(([name]) => config[name])
       const probabilities = drawProbabilities({
         logits: Float32Array.from(flat(row.logits)),
-        ...(temperature && { temperature }),
-        ...(topK && { topK }),
-        ...(topP && { topP }),
+        promptIds: Uint32Array.from(row.input_ids ?? row.prompt_ids ?? []),
+        outputIds: Uint32Array.from(row.output_ids ?? []),
+        ...Object.fromEntries(given.map(([name, option]) => [option, config[name]])),
       })
       const kept = [...probabilities.keys()].filter((id) => (probabilities[id] ?? 0) > 0)
-      expect(kept).toEqual(row.kept)
       expectNear(probabilities, flat(row.probs))
+      if (row.kept) expect(kept).toEqual(row.kept)
     }
+  })
+
+  it('adds biases, bans ids and lets through what a mask allows', () => {
+    const logits = new Float32Array(40)
+    const allowed = tokenMask(40, Uint32Array.of(0, 1, 39))
+    const options = { logits, allowed, logitBias: { 0: Math.log(3), 7: 5 }, bannedIds: [1] }
+    const probabilities = drawProbabilities(options)
+    expectNear(
+      [0, 1, 7, 39].map((id) => probabilities[id] ?? Number.NaN),
+      [0.75, 0, 0, 0.25],
+    )
+    const ids = Array.from({ length: 50 }, (_, drawIndex) => drawToken({ ...options, seed: 3, drawIndex }).id)
+    expect(new Set(ids)).toEqual(new Set([0, 39]))
   })
 
   it('gives the same bits on every backend', () => {
@@ -75,6 +98,17 @@ describe('drawToken', () => {
     ['OUT_OF_RANGE', { temperature: Number.NaN }],
     ['OUT_OF_RANGE', { topK: 0 }],
     ['OUT_OF_RANGE', { topP: 0 }],
+    ['OUT_OF_RANGE', { minP: 2 }],
+    ['OUT_OF_RANGE', { typicalP: 0 }],
+    ['OUT_OF_RANGE', { repetitionPenalty: 0 }],
+    ['OUT_OF_RANGE', { promptIds: Uint32Array.of(30) }],
+    ['OUT_OF_RANGE', { logitBias: { 30: 1 } }],
+    ['MALFORMED', { logitBias: { a: 1 } }],
+    ['MALFORMED', { logitBias: [1] }],
+    ['MALFORMED', { logitBias: { 1: Number.NaN } }],
+    ['MALFORMED', { outputIds: [1] }],
+    ['SHAPE_MISMATCH', { allowed: Uint32Array.of(1, 1) }],
+    ['EMPTY', { allowed: Uint32Array.of(0) }],
     ['OUT_OF_RANGE', { seed: -1 }],
     ['OUT_OF_RANGE', { drawIndex: 0.5 }],
     ['MALFORMED', { topK: 1.5 }],
