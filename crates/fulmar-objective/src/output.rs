@@ -39,8 +39,14 @@ impl<T> LossOutput<T> {
     /// The metrics as a JSON array of `{name, value, denominator}`.
     #[must_use]
     pub fn metrics_json(&self) -> String {
-        serde_json::to_string(&self.metrics).unwrap_or_default()
+        metrics_json(&self.metrics)
     }
+}
+
+/// `metrics` as a JSON array of `{name, value, denominator}`.
+#[must_use]
+pub fn metrics_json(metrics: &[Metric]) -> String {
+    serde_json::to_string(metrics).unwrap_or_default()
 }
 
 /// Narrows a gradient and refuses one that overflowed.
