@@ -19,6 +19,16 @@ pub enum ModelType {
     Qwen3,
 }
 
+/// A head that reads one number from the residual stream, for values of tokens and rewards of sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScalarHead {
+    /// `score.weight` in the place of the head over the vocabulary, as transformers' models for sequence classification with one label.
+    Score,
+    /// `v_head.summary.weight` and `v_head.summary.bias` beside it, as TRL's models with a value head.
+    VHead,
+}
+
 /// The shape of a decoder. Field names are those of `config.json`; keys that do not concern the shape are ignored.
 ///
 /// # Examples
@@ -84,6 +94,12 @@ pub struct DecoderConfig {
     /// Standard deviation of fresh weights.
     #[serde(default = "default_range")]
     pub initializer_range: f64,
+    /// Transformers' class of the model: one for sequence classification means [`ScalarHead::Score`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub architectures: Vec<String>,
+    /// The head that reads one number. TRL writes no key that says so: put `"scalar_head": "v_head"` into its `config.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scalar_head: Option<ScalarHead>,
 }
 
 const fn default_positions() -> usize {
@@ -113,14 +129,42 @@ impl DecoderConfig {
     /// `Malformed` if the text is not JSON of that form, `UnknownName` for a family that is not built, `OutOfRange` or `LimitExceeded` for an impossible shape,
     /// `Incompatible` for a rotary scaling that is not built.
     pub fn from_json(text: &str) -> Result<Self> {
-        let config: Self = options_from_json("config", text)?;
+        let mut config: Self = options_from_json("config", text)?;
+        if config.scalar_head.is_none() && config.is_classifier() {
+            config.scalar_head = Some(ScalarHead::Score);
+        }
         config.checked()
     }
 
     /// The JSON form, which [`DecoderConfig::from_json`] and transformers read.
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default()
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        if let (Some(ScalarHead::Score), Some(fields)) = (self.scalar_head, value.as_object_mut()) {
+            // How transformers says that there is one label.
+            fields.insert("id2label".to_owned(), serde_json::json!({ "0": "LABEL_0" }));
+            fields.insert("label2id".to_owned(), serde_json::json!({ "LABEL_0": 0 }));
+        }
+        format!("{value:#}")
+    }
+
+    /// The same shape with a head that reads one number.
+    pub(crate) fn with_scalar_head(&self, head: ScalarHead) -> Self {
+        let family = match self.model_type {
+            ModelType::Llama => "Llama",
+            ModelType::Qwen2 => "Qwen2",
+            ModelType::Qwen3 => "Qwen3",
+        };
+        let class = match head {
+            ScalarHead::Score => "ForSequenceClassification",
+            ScalarHead::VHead => "ForCausalLM",
+        };
+        Self { architectures: vec![format!("{family}{class}")], scalar_head: Some(head), ..self.clone() }
+    }
+
+    /// Whether transformers' class reads labels of sequences.
+    fn is_classifier(&self) -> bool {
+        self.architectures.iter().any(|class| class.ends_with("ForSequenceClassification"))
     }
 
     /// The same config if its shape is possible.

@@ -4,11 +4,11 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_kernel::{AttentionSaved, RopeTable, attention, attention_backward, embed, embed_backward};
 use fulmar_tensor::safetensors;
 
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, ScalarHead};
 use crate::head::{Head, HeadTrace};
 use crate::layer::{Gradients, Layer, LayerTrace, Scratch};
 use crate::lora::{Lora, LoraConfig};
-use crate::packing::{Packed, TokenBatch};
+use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter};
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
@@ -48,20 +48,57 @@ pub struct Decoder {
     lora: Option<Lora>,
     gradients: Vec<f32>,
     trace: Trace,
+    recomputes: bool,
     version: u64,
 }
 
-/// What the last forward pass keeps for the backward pass. Its memory is reused.
+/// What a forward pass leaves behind. Its memory is reused.
 #[derive(Debug, Clone, Default)]
-struct Trace {
+pub(crate) struct Trace {
     packed: Packed,
     num_tokens: usize,
+    /// What each layer computed, or one that all layers share.
     layers: Vec<LayerTrace>,
+    /// What came into each layer, where that is all that is kept.
+    inputs: Vec<Vec<f32>>,
     x: Vec<f32>,
     head: HeadTrace,
     rope: Option<RopeTable>,
     scratch: Scratch,
-    ready: bool,
+    /// What the backward pass that may follow takes derivatives of.
+    ready: Option<Read>,
+}
+
+/// What a forward pass keeps of the layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Everything,
+    /// What comes in: the backward pass computes the rest again.
+    Inputs,
+    Nothing,
+}
+
+impl Trace {
+    /// Makes room for `layers` layers; forgets what another way to keep them took.
+    fn resize(&mut self, keep: Keep, layers: usize) {
+        let (traces, inputs) = match keep {
+            Keep::Everything => (layers, 0),
+            Keep::Inputs => (1, layers),
+            Keep::Nothing => (1, 0),
+        };
+        if self.layers.len() != traces {
+            self.layers = vec![LayerTrace::default(); traces];
+        }
+        if self.inputs.len() != inputs {
+            self.inputs = vec![Vec::new(); inputs];
+        }
+    }
+
+    fn num_floats(&self) -> usize {
+        let layers = self.layers.iter().map(LayerTrace::num_floats).sum::<usize>();
+        let inputs = self.inputs.iter().map(Vec::capacity).sum::<usize>();
+        layers + inputs + self.x.capacity() + self.head.num_floats() + self.scratch.num_floats()
+    }
 }
 
 impl Decoder {
@@ -99,6 +136,7 @@ impl Decoder {
             lora: None,
             gradients: Vec::new(),
             trace: Trace::default(),
+            recomputes: false,
             version: 0,
         })
     }
@@ -187,7 +225,35 @@ impl Decoder {
         Ok(())
     }
 
+    /// Puts a fresh head that reads one number there: its weights normal with `initializer_range`, its bias 0. All weights are trained
+    /// from then on; make the optimiser afterwards. [`ScalarHead::Score`] drops an output head that is not the embedding table.
+    ///
+    /// # Errors
+    /// `Incompatible` if there is such a head or an adapter already.
+    pub fn add_scalar_head(&mut self, head: ScalarHead, seed: u64) -> Result<()> {
+        if self.layout.scalar.is_some() || self.lora.is_some() {
+            let detail = "a decoder must have no scalar head and no adapter to be given one: got one";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+        let config = self.config.with_scalar_head(head);
+        let layout = Layout::new(&config);
+        let mut weights = layout.init(&config, seed);
+        for parameter in &layout.parameters {
+            if let Some(known) = self.layout.parameters.iter().find(|known| known.name == parameter.name) {
+                weights[parameter.range.clone()].copy_from_slice(&self.weights[known.range.clone()]);
+            }
+        }
+        (self.config, self.layout, self.weights) = (config, layout, weights);
+        self.version += 1;
+        self.forget_training();
+        Ok(())
+    }
+
     fn set_lora(&mut self, make: impl FnOnce(&Layout) -> Result<Lora>) -> Result<()> {
+        if self.layout.scalar.is_some() {
+            let detail = "an adapter must stand beside a decoder without a scalar head: got one with it";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
         if self.lora.is_some() {
             let detail = "a decoder must have one adapter at most: got another";
             return Err(Error::new(ErrorKind::Incompatible, detail));
@@ -228,7 +294,7 @@ impl Decoder {
     /// Gradients and trace are those of what was trained before.
     fn forget_training(&mut self) {
         self.gradients = Vec::new();
-        self.trace.ready = false;
+        self.trace.ready = None;
     }
 
     /// The gradients of what is trained, added up since [`Decoder::zero_gradients`]; empty before the first backward pass.
@@ -259,34 +325,99 @@ impl Decoder {
         self.gradients.fill(0.0);
     }
 
+    /// Whether forward passes from now on keep only what comes into each layer, and backward passes compute the rest again: the same
+    /// bits for about a third more time, with the memory of one layer where there was that of all.
+    pub fn recompute_activations(&mut self, recomputes: bool) {
+        self.recomputes = recomputes;
+        self.trace = Trace { rope: self.trace.rope.take(), ..Trace::default() };
+    }
+
+    /// Bytes that the activations of the last [`Decoder::forward`] and the scratch of its backward pass hold.
+    #[must_use]
+    pub fn trace_bytes(&self) -> usize {
+        self.trace.num_floats() * size_of::<f32>()
+    }
+
     /// Log-probs and entropies of the masked tokens. Remembers nothing, and allocates what it needs.
     ///
     /// # Errors
-    /// Those of [`TokenBatch::check`].
+    /// Those of [`TokenBatch::check`]; `Incompatible` for a model without a head over its vocabulary.
     pub fn score(&self, batch: &TokenBatch<'_>) -> Result<Scores> {
-        self.run(batch, &mut Trace::default())
+        self.run(batch, &mut Trace::default(), Keep::Nothing)
     }
 
     /// As [`Decoder::score`], and keeps what [`Decoder::backward`] needs.
     ///
     /// # Errors
-    /// Those of [`TokenBatch::check`]; an earlier trace is then gone.
+    /// Those of [`Decoder::score`]; an earlier trace is then gone.
     pub fn forward(&mut self, batch: &TokenBatch<'_>) -> Result<Scores> {
-        let mut trace = std::mem::take(&mut self.trace);
-        trace.ready = false;
-        let scores = self.run(batch, &mut trace);
-        trace.ready = scores.is_ok();
-        self.trace = trace;
-        scores
+        self.keeping(Read::Before, |decoder, trace, keep| decoder.run(batch, trace, keep))
     }
 
-    fn run(&self, batch: &TokenBatch<'_>, trace: &mut Trace) -> Result<Scores> {
-        batch.check(&self.config)?;
-        trace.packed = Packed::new(batch);
+    /// Runs a forward pass that leaves a trace for the backward pass of `read`.
+    fn keeping<T>(
+        &mut self,
+        read: Read,
+        run: impl FnOnce(&Self, &mut Trace, Keep) -> Result<T>,
+    ) -> Result<T> {
+        let mut trace = std::mem::take(&mut self.trace);
+        trace.ready = None;
+        let keep = if self.recomputes { Keep::Inputs } else { Keep::Everything };
+        let found = run(self, &mut trace, keep);
+        trace.ready = found.is_ok().then_some(read);
+        self.trace = trace;
+        found
+    }
+
+    /// Numbers that the scalar head reads at the masked tokens: `value[t]` is that of all up to token `t`, and 0 where the mask is 0.
+    /// A sequence's first token may be masked too; for the reward of a sequence mask its last token. Remembers nothing.
+    ///
+    /// # Errors
+    /// Those of [`TokenBatch::check`], but for first tokens; `Incompatible` for a model without such a head.
+    pub fn values(&self, batch: &TokenBatch<'_>) -> Result<Vec<f32>> {
+        self.run_values(batch, &mut Trace::default(), Keep::Nothing)
+    }
+
+    /// As [`Decoder::values`], and keeps what [`Decoder::backward_values`] needs.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::values`]; an earlier trace is then gone.
+    pub fn forward_values(&mut self, batch: &TokenBatch<'_>) -> Result<Vec<f32>> {
+        self.keeping(Read::Own, |decoder, trace, keep| decoder.run_values(batch, trace, keep))
+    }
+
+    fn run_values(&self, batch: &TokenBatch<'_>, trace: &mut Trace, keep: Keep) -> Result<Vec<f32>> {
+        let ranges = self.layout.scalar.as_ref().ok_or_else(no_scalar_head)?;
+        batch.check_rows(&self.config)?;
+        trace.packed = Packed::new(batch, Read::Own);
         trace.num_tokens = batch.ids.len();
-        self.run_layers(trace);
-        let head = Head { config: &self.config, layout: &self.layout, weights: &self.weights };
-        head.forward(&trace.x, &trace.packed.targets, &mut trace.head);
+        self.run_layers(trace, keep);
+        let found = self.head().forward_scalar(ranges, &trace.x, &trace.packed.targets, &mut trace.head);
+        let mut values = vec![0.0; batch.ids.len()];
+        for (target, value) in trace.packed.targets.iter().zip(found) {
+            values[target.token as usize] = value;
+        }
+        Ok(values)
+    }
+
+    fn run(&self, batch: &TokenBatch<'_>, trace: &mut Trace, keep: Keep) -> Result<Scores> {
+        self.run_with(batch, trace, keep, |_, _| {})
+    }
+
+    /// As [`Decoder::run`]; calls `visit(target, logits)` for each masked token.
+    pub(crate) fn run_with(
+        &self,
+        batch: &TokenBatch<'_>,
+        trace: &mut Trace,
+        keep: Keep,
+        visit: impl FnMut(&Target, &[f32]),
+    ) -> Result<Scores> {
+        self.head().check()?;
+        batch.check(&self.config)?;
+        trace.packed = Packed::new(batch, Read::Before);
+        trace.num_tokens = batch.ids.len();
+        self.run_layers(trace, keep);
+        self.head().forward(&trace.x, &trace.packed.targets, &mut trace.head, visit);
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
         for (target, found) in trace.packed.targets.iter().zip(&trace.head.found) {
             log_prob[target.token as usize] = found.log_prob;
@@ -295,23 +426,31 @@ impl Decoder {
         Ok(Scores { log_prob, entropy })
     }
 
-    fn run_layers(&self, trace: &mut Trace) {
-        let Trace { packed, layers, x, rope, .. } = trace;
+    fn run_layers(&self, trace: &mut Trace, keep: Keep) {
+        trace.resize(keep, self.layout.layers.len());
+        let Trace { packed, layers, inputs, x, rope, .. } = trace;
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         x.resize(packed.ids.len() * self.config.hidden_size, 0.0);
         embed(&self.weights[self.layout.embed.clone()], self.config.hidden_size, &packed.ids, x);
-        layers.resize_with(self.layout.layers.len(), LayerTrace::default);
-        for (index, trace) in layers.iter_mut().enumerate() {
-            trace.resize(&self.config, packed.ids.len());
-            trace.x.copy_from_slice(x);
+        for index in 0..self.layout.layers.len() {
+            if let Some(input) = inputs.get_mut(index) {
+                input.clone_from(x);
+            }
+            let trace = &mut layers[if keep == Keep::Everything { index } else { 0 }];
             let layer = self.layer(index);
-            layer.project_heads(trace, rope, &packed.positions);
-            let shape = self.config.attention();
-            let LayerTrace { q, k, v, attention: out, log_sum, .. } = trace;
-            attention(shape, q, k, v, &packed.spans, out, log_sum);
+            self.attend(layer, trace, x, packed, rope);
             layer.finish(trace, x);
         }
+    }
+
+    /// The first half of a layer, up to what attention gives.
+    fn attend(&self, layer: Layer<'_>, trace: &mut LayerTrace, x: &[f32], packed: &Packed, rope: &RopeTable) {
+        trace.resize(&self.config, packed.ids.len());
+        trace.x.copy_from_slice(x);
+        layer.project_heads(trace, rope, &packed.positions);
+        let LayerTrace { q, k, v, attention: out, log_sum, .. } = trace;
+        attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
     }
 
     pub(crate) fn layer(&self, index: usize) -> Layer<'_> {
@@ -334,12 +473,52 @@ impl Decoder {
     /// `Closed` without a forward pass before; `ShapeMismatch` for another length; `NonFinite` for a derivative that
     /// is no number (the gradients are then unchanged).
     pub fn backward(&mut self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> Result<()> {
-        if !self.trace.ready {
-            return Err(Error::new(ErrorKind::Closed, "backward must follow a forward pass: got none"));
-        }
+        self.check_trace(Read::Before)?;
         for (name, values) in [("d_log_prob", Some(d_log_prob)), ("d_entropy", d_entropy)] {
             self.check_derivatives(name, values.unwrap_or_default(), values.is_some())?;
         }
+        self.adding_gradients(|decoder, trace, gradients| {
+            let d_found = |target: &Target| {
+                let token = target.token as usize;
+                (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
+            };
+            let Trace { packed, head, x: d_x, .. } = trace;
+            decoder.head().backward(head, &packed.targets, d_found, gradients, d_x);
+        });
+        Ok(())
+    }
+
+    /// Adds to the gradients those of a loss with the given derivatives `[T]` with respect to the values of the last
+    /// [`Decoder::forward_values`]. Numbers where the mask was 0 are ignored. Uses up the trace.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::backward`].
+    pub fn backward_values(&mut self, d_value: &[f32]) -> Result<()> {
+        self.check_trace(Read::Own)?;
+        self.check_derivatives("d_value", d_value, true)?;
+        self.adding_gradients(|decoder, trace, gradients| {
+            let Some(ranges) = &decoder.layout.scalar else { return };
+            let Trace { packed, head, x: d_x, .. } = trace;
+            let d_values: Vec<f32> =
+                packed.targets.iter().map(|target| d_value[target.token as usize]).collect();
+            decoder.head().backward_scalar(ranges, head, &packed.targets, &d_values, gradients, d_x);
+        });
+        Ok(())
+    }
+
+    fn check_trace(&self, read: Read) -> Result<()> {
+        if self.trace.ready == Some(read) {
+            return Ok(());
+        }
+        let detail = match read {
+            Read::Before => "backward must follow a forward pass: got none",
+            Read::Own => "backward_values must follow a forward pass of values: got none",
+        };
+        Err(Error::new(ErrorKind::Closed, detail))
+    }
+
+    /// Runs a backward pass, which begins with that of a head.
+    fn adding_gradients(&mut self, head: impl FnOnce(&Self, &mut Trace, &mut Gradients<'_>)) {
         let mut trace = std::mem::take(&mut self.trace);
         let mut gradients = std::mem::take(&mut self.gradients);
         gradients.resize(self.num_trainable(), 0.0);
@@ -347,10 +526,10 @@ impl Decoder {
             None => Gradients::Weights(&mut gradients),
             Some(_) => Gradients::Adapter(&mut gradients),
         };
-        self.run_backward(&mut trace, d_log_prob, d_entropy, &mut sink);
-        trace.ready = false;
+        head(self, &mut trace, &mut sink);
+        self.run_backward(&mut trace, &mut sink);
+        trace.ready = None;
         (self.trace, self.gradients) = (trace, gradients);
-        Ok(())
     }
 
     fn check_derivatives(&self, name: &str, values: &[f32], given: bool) -> Result<()> {
@@ -367,23 +546,22 @@ impl Decoder {
         Err(Error::new(ErrorKind::NonFinite, detail))
     }
 
-    fn run_backward(
-        &self,
-        trace: &mut Trace,
-        d_log_prob: &[f32],
-        d_entropy: Option<&[f32]>,
-        gradients: &mut Gradients<'_>,
-    ) {
-        let Trace { packed, layers, x: d_x, head, rope, scratch, .. } = trace;
+    /// From the gradient of the residual stream in `trace.x` down to the embedding.
+    fn run_backward(&self, trace: &mut Trace, gradients: &mut Gradients<'_>) {
+        let Trace { packed, layers, inputs, x: d_x, rope, scratch, .. } = trace;
         let Some(rope) = rope else { return };
-        let d_found = |target: &crate::packing::Target| {
-            let token = target.token as usize;
-            (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
-        };
-        self.head().backward(head, &packed.targets, d_found, gradients, d_x);
         scratch.resize(&self.config, packed.ids.len());
-        for (index, trace) in layers.iter_mut().enumerate().rev() {
+        for index in (0..self.layout.layers.len()).rev() {
             let layer = self.layer(index);
+            let trace = match inputs.get(index) {
+                None => &mut layers[index],
+                Some(input) => {
+                    let trace = &mut layers[0];
+                    self.attend(layer, trace, input, packed, rope);
+                    layer.activate(trace);
+                    trace
+                }
+            };
             layer.finish_backward(trace, gradients, d_x, scratch);
             let LayerTrace { q, k: keys, v: values, attention: out, log_sum, .. } = &*trace;
             let saved = AttentionSaved { q, keys, values, out, log_sum };
@@ -404,6 +582,10 @@ impl Decoder {
             embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
         }
     }
+}
+
+fn no_scalar_head() -> Error {
+    Error::new(ErrorKind::Incompatible, "a decoder must have a head that reads one number: got none")
 }
 
 fn no_adapter() -> Error {

@@ -64,6 +64,15 @@ impl LayerTrace {
         }
         self.log_sum.resize(rows * config.num_attention_heads, 0.0);
     }
+
+    /// Floats that are held.
+    pub(crate) fn num_floats(&self) -> usize {
+        let Self { x, inv_rms1, n1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
+        let Self { attention, log_sum, x_mid, inv_rms2, n2, gate, up, act, .. } = self;
+        let first = [x, inv_rms1, n1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k];
+        let behind = [attention, log_sum, x_mid, inv_rms2, n2, gate, up, act];
+        first.into_iter().chain(behind).map(Vec::capacity).sum()
+    }
 }
 
 /// The weights of one layer, read from the buffer of all weights.
@@ -127,6 +136,13 @@ impl Layer<'_> {
 
     /// Fills everything behind `attention`, and `out` with the residual stream that leaves the layer.
     pub(crate) fn finish(&self, trace: &mut LayerTrace, out: &mut [f32]) {
+        self.activate(trace);
+        out.copy_from_slice(&trace.x_mid);
+        self.project(&self.ranges.down, &trace.act, out, true);
+    }
+
+    /// Fills everything behind `attention`: what [`Layer::finish_backward`] needs.
+    pub(crate) fn activate(&self, trace: &mut LayerTrace) {
         let (config, ranges) = (self.config, self.ranges);
         trace.x_mid.copy_from_slice(&trace.x);
         self.project(&ranges.o, &trace.attention, &mut trace.x_mid, true);
@@ -135,8 +151,6 @@ impl Layer<'_> {
         self.project(&ranges.gate, &trace.n2, &mut trace.gate, false);
         self.project(&ranges.up, &trace.n2, &mut trace.up, false);
         swiglu(&trace.gate, &trace.up, &mut trace.act);
-        out.copy_from_slice(&trace.x_mid);
-        self.project(&ranges.down, &trace.act, out, true);
     }
 
     /// The backward pass of [`Layer::finish`]: turns `d_x`, the gradient of the layer's output, into that of `x_mid`
@@ -267,6 +281,12 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Floats that are held.
+    pub(crate) fn num_floats(&self) -> usize {
+        let Self { hidden, wide, inner, d_q, d_k, d_v, d_heads } = self;
+        [hidden, wide, inner, d_q, d_k, d_v, d_heads].into_iter().map(Vec::capacity).sum()
+    }
+
     pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize) {
         self.hidden.resize(rows * config.hidden_size, 0.0);
         self.inner.resize(rows * config.intermediate_size, 0.0);

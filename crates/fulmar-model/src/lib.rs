@@ -16,7 +16,7 @@ mod parameters;
 mod rope_parameters;
 mod schedule;
 
-pub use config::{DecoderConfig, ModelType};
+pub use config::{DecoderConfig, ModelType, ScalarHead};
 pub use decoder::{Decoder, Scores};
 pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
 pub use gguf::tokenizer::gguf_tokenizer_json;

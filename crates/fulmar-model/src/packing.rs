@@ -33,6 +33,22 @@ impl TokenBatch<'_> {
     /// `Empty` without a sequence, `ShapeMismatch` if lengths disagree, `OutOfRange` for an id or a masked first token,
     /// `LimitExceeded` for too many tokens or a position beyond the model's.
     pub fn check(&self, config: &DecoderConfig) -> Result<()> {
+        self.check_rows(config)?;
+        for bound in self.offsets.windows(2) {
+            let (first, end) = (bound[0] as usize, bound[1] as usize);
+            if first < end && self.mask[first] != 0 {
+                let detail = format!(
+                    "mask must be 0 at a sequence's first token: got {} at {first}",
+                    self.mask[first]
+                );
+                return Err(Error::new(ErrorKind::OutOfRange, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`TokenBatch::check`], but a sequence's first token may be masked.
+    pub(crate) fn check_rows(&self, config: &DecoderConfig) -> Result<()> {
         let num_tokens = self.ids.len();
         if self.offsets.len() < 2 {
             return Err(Error::new(ErrorKind::Empty, "offsets must bound at least one sequence: got none"));
@@ -53,13 +69,6 @@ impl TokenBatch<'_> {
         for bound in self.offsets.windows(2) {
             let (first, end) = (bound[0] as usize, bound[1] as usize);
             check_limit("a sequence", end - first, longest)?;
-            if first < end && self.mask[first] != 0 {
-                let detail = format!(
-                    "mask must be 0 at a sequence's first token: got {} at {first}",
-                    self.mask[first]
-                );
-                return Err(Error::new(ErrorKind::OutOfRange, detail));
-            }
         }
         check_ids(self.ids, config)
     }
@@ -101,7 +110,16 @@ pub(crate) fn check_limit(what: &str, tokens: usize, max: usize) -> Result<()> {
     Err(Error::new(ErrorKind::LimitExceeded, format!("{what} must have at most {max} tokens: got {tokens}")))
 }
 
-/// A log-prob to compute: that of `id`, the flat batch's token `token`, after row `row`.
+/// Which row a masked token is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// The one before it: its log-prob.
+    Before,
+    /// Its own: the value behind it.
+    Own,
+}
+
+/// What to read of the masked token `token` of the flat batch, whose id is `id`, at row `row`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     pub row: u32,
@@ -128,15 +146,15 @@ struct Cut {
 
 impl Packed {
     /// Packs a checked batch.
-    pub(crate) fn new(batch: &TokenBatch<'_>) -> Self {
+    pub(crate) fn new(batch: &TokenBatch<'_>, read: Read) -> Self {
         let mut packed = Self::default();
         for siblings in group_by_prompt(batch) {
-            packed.push_block(batch, &siblings);
+            packed.push_block(batch, &siblings, read);
         }
         packed
     }
 
-    fn push_block(&mut self, batch: &TokenBatch<'_>, siblings: &[Cut]) {
+    fn push_block(&mut self, batch: &TokenBatch<'_>, siblings: &[Cut], read: Read) {
         let first_row = self.ids.len() as u32;
         let prompt = siblings[0].prompt.clone();
         for token in prompt.clone() {
@@ -147,11 +165,15 @@ impl Packed {
         for cut in siblings {
             let own_first = self.ids.len() as u32;
             for token in cut.prompt.end..cut.scored_end {
-                let row = if token == cut.prompt.end { prompt_rows.1 - 1 } else { self.ids.len() as u32 - 1 };
+                let row = match read {
+                    Read::Own => self.ids.len() as u32,
+                    Read::Before if token == cut.prompt.end => prompt_rows.1 - 1,
+                    Read::Before => self.ids.len() as u32 - 1,
+                };
                 if batch.mask[token] != 0 {
                     self.targets.push(Target { row, id: batch.ids[token], token: token as u32 });
                 }
-                if token + 1 < cut.scored_end {
+                if token + 1 < cut.scored_end || read == Read::Own {
                     let end = self.ids.len() as u32 + 1;
                     self.push_row(
                         batch.ids[token],
@@ -208,12 +230,30 @@ mod tests {
         let mask = [0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0];
         let batch = TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, positions: None };
         batch.check(&config()).unwrap();
-        let packed = Packed::new(&batch);
+        let packed = Packed::new(&batch, Read::Before);
         assert_eq!(packed.ids, [1, 2, 3]);
         assert_eq!(packed.positions, [0, 1, 2]);
         assert_eq!(packed.blocks, [(0, 3)]);
         let targets = packed.targets.iter().map(|t| (t.row, t.id, t.token)).collect::<Vec<_>>();
         assert_eq!(targets, [(1, 3, 2), (2, 4, 3), (1, 5, 7)]);
+    }
+
+    #[test]
+    fn a_value_is_read_at_the_tokens_own_row() {
+        let batch = TokenBatch {
+            ids: &[1, 2, 3, 1, 2, 4, 9, 7],
+            offsets: &[0, 3, 7, 8],
+            mask: &[0, 0, 1, 0, 0, 1, 0, 1],
+            positions: None,
+        };
+        assert!(batch.check_rows(&config()).is_ok());
+        assert_eq!(batch.check(&config()).unwrap_err().kind(), ErrorKind::OutOfRange);
+        let packed = Packed::new(&batch, Read::Own);
+        assert_eq!(packed.ids, [1, 2, 3, 4, 7]);
+        assert_eq!(packed.positions, [0, 1, 2, 2, 0]);
+        assert_eq!(packed.blocks, [(0, 4), (4, 5)]);
+        let targets = packed.targets.iter().map(|t| (t.row, t.token)).collect::<Vec<_>>();
+        assert_eq!(targets, [(2, 2), (3, 5), (4, 7)]);
     }
 
     type BadBatch<'a> = (&'a [u32], &'a [u32], &'a [u8], ErrorKind);
@@ -251,7 +291,7 @@ mod tests {
         let positions = [4, 6, 7, 4, 6, 7, 0, 1, 2];
         let batch =
             TokenBatch { ids: &ids, offsets: &[0, 3, 6, 9], mask: &mask, positions: Some(&positions) };
-        let packed = Packed::new(&batch);
+        let packed = Packed::new(&batch, Read::Before);
         assert_eq!(packed.positions, [4, 6, 0, 1]);
         assert_eq!(packed.blocks, [(0, 2), (2, 4)]);
     }

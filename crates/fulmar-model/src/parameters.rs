@@ -8,7 +8,7 @@ use std::ops::Range;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Tensor, safetensors};
 
-use crate::config::{DecoderConfig, ModelType};
+use crate::config::{DecoderConfig, ModelType, ScalarHead};
 
 /// The output head, where it is not the embedding table.
 const HEAD: &str = "lm_head.weight";
@@ -63,6 +63,13 @@ impl LayerRanges {
     }
 }
 
+/// The places of a head that reads one number.
+#[derive(Debug, Clone)]
+pub(crate) struct ScalarRanges {
+    pub weight: Range<usize>,
+    pub bias: Option<Range<usize>>,
+}
+
 /// Names, shapes and places of all tensors of one [`DecoderConfig`].
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
@@ -70,7 +77,9 @@ pub(crate) struct Layout {
     pub embed: Range<usize>,
     pub layers: Vec<LayerRanges>,
     pub final_norm: Range<usize>,
-    pub head: Range<usize>,
+    /// The head over the vocabulary, which [`ScalarHead::Score`] stands in the place of.
+    pub head: Option<Range<usize>>,
+    pub scalar: Option<ScalarRanges>,
     pub len: usize,
 }
 
@@ -116,12 +125,21 @@ impl Layout {
             layers.push(layer);
         }
         let final_norm = list.add("model.norm.weight".to_owned(), &[hidden]);
-        let head = if config.tie_word_embeddings {
-            embed.clone()
-        } else {
-            list.add(HEAD.to_owned(), &[config.vocab_size, hidden])
+        let head = match (config.scalar_head, config.tie_word_embeddings) {
+            (Some(ScalarHead::Score), _) => None,
+            (_, true) => Some(embed.clone()),
+            (_, false) => Some(list.add(HEAD.to_owned(), &[config.vocab_size, hidden])),
         };
-        Self { parameters: list.parameters, embed, layers, final_norm, head, len: list.len }
+        let scalar = config.scalar_head.map(|kind| match kind {
+            ScalarHead::Score => {
+                ScalarRanges { weight: list.add("score.weight".to_owned(), &[1, hidden]), bias: None }
+            }
+            ScalarHead::VHead => ScalarRanges {
+                weight: list.add("v_head.summary.weight".to_owned(), &[1, hidden]),
+                bias: Some(list.add("v_head.summary.bias".to_owned(), &[1])),
+            },
+        });
+        Self { parameters: list.parameters, embed, layers, final_norm, head, scalar, len: list.len }
     }
 
     /// Fresh weights: matrices normal with `initializer_range`, the two projections into the residual stream

@@ -1,4 +1,4 @@
-//! What training promises whatever way it is cut: accumulated gradients are those of one large batch.
+//! What training promises whatever way it is cut: accumulated gradients are those of one large batch, recomputed activations those kept.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
@@ -65,6 +65,32 @@ fn eight_times_one_sequence_accumulates_to_one_time_eight_within_rounding() {
     assert!(worst < 2e-6, "gradients differ by {worst} of the largest");
     let norms = (parts.gradient_norm(), whole.gradient_norm());
     assert!((norms.0 / norms.1 - 1.0).abs() < 1e-6, "{norms:?}");
+}
+
+#[test]
+fn recomputed_activations_give_the_same_bits_with_a_fraction_of_the_memory() {
+    let sequences = Sequences::draw(2);
+    let config = decoder().config().clone();
+    let deep = DecoderConfig { num_hidden_layers: 12, ..config };
+    let mut kept = Decoder::new(deep, 7).unwrap();
+    let mut recomputed = kept.clone();
+    recomputed.recompute_activations(true);
+    for _ in 0..2 {
+        sequences.backward(&mut kept, 0, 8);
+        sequences.backward(&mut recomputed, 0, 8);
+    }
+    assert_eq!(bits(recomputed.gradients()), bits(kept.gradients()));
+    let (all, inputs) = (kept.trace_bytes(), recomputed.trace_bytes());
+    assert!(inputs * 4 < all, "{inputs} and {all} bytes");
+    recomputed.recompute_activations(false);
+    assert!(recomputed.trace_bytes() == 0, "what another way kept is given back");
+    sequences.backward(&mut kept, 3, 5);
+    sequences.backward(&mut recomputed, 3, 5);
+    assert_eq!(bits(recomputed.gradients()), bits(kept.gradients()));
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]
