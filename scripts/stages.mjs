@@ -2,6 +2,7 @@
 
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { fetchSmolLm2 } from './smollm2.mjs'
 import {
   buildAddon,
   buildWasm,
@@ -87,7 +88,7 @@ function countTap(output) {
 /** The golden rows that `npm run conform` compares with; those of mathematics are compared by other tests. */
 function goldenFiles() {
   const rows =
-    /^tests\/golden\/(llm\/\w+|tokenizer\/\w+\/(batch|decode|encode)|tensor\/tensordict|spec\/\w+|replay\/\w+|transform\/\w+|ted\/ted|objective\/value)\.jsonl$/
+    /^tests\/golden\/(llm\/\w+|tokenizer\/\w+\/(batch|decode|encode)|tensor\/tensordict|spec\/\w+|replay\/\w+|transform\/\w+|ted\/ted|objective\/value|model\/smollm2)\.jsonl$/
   const files = readdirSync(join(root, 'tests/golden'), { recursive: true })
   return files
     .map((file) => `tests/golden/${file.replaceAll('\\', '/')}`)
@@ -129,6 +130,7 @@ export const STAGES = [
   { name: 'dist', run: () => built(compileSources) },
   // The native tests open the sandbox of untrusted templates too.
   { name: 'wasm-build', run: buildWasmOrSkip },
+  { name: 'model', run: fetchedOrSkipped },
   { name: 'native', run: () => vitest('native') },
   { name: 'conform', run: () => conform('native') },
   { name: 'conform-runner', run: runnerTests },
@@ -154,6 +156,13 @@ async function buildWasmOrSkip() {
     reason = await buildWasm()
   })
   return reason === undefined ? result : { ...outcome(0, 0, 1), noWasm: reason }
+}
+
+/** A real model for the rows and the example that want one; nothing fails where it cannot be had. */
+async function fetchedOrSkipped() {
+  const missing = await fetchSmolLm2()
+  if (missing) process.stdout.write(`model: SKIPPED: ${missing}\n`)
+  return missing ? outcome(0, 0, 1) : outcome(1, 0)
 }
 
 export { checkTools }

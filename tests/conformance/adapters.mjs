@@ -24,6 +24,7 @@ import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
 import { replayTrees } from './replay-trees.mjs'
+import { smollm2 } from './smollm2.mjs'
 import { specs } from './specs.mjs'
 import { ted } from './ted.mjs'
 import { templates } from './templates.mjs'
@@ -49,4 +50,5 @@ export const ADAPTERS = [
   transforms,
   ted,
   values,
+  smollm2,
 ]

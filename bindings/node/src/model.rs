@@ -2,6 +2,7 @@
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
+use fulmar::tensor::gguf;
 use napi::bindgen_prelude::{AsyncTask, Float32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 
@@ -365,5 +366,17 @@ pub fn scheduled_rate(schedule_json: String, step: f64, num_steps: f64) -> Resul
     guard(|| {
         let schedule: model::Schedule = options_from_json("schedule", &schedule_json)?;
         schedule.at(integer_from_f64("step", step)?, integer_from_f64("numSteps", num_steps)?)
+    })
+}
+
+/// The tokenizer of a GGUF file: `tokenizer.json`, `tokenizer_config.json` and, if there is one, `chat_template.jinja`.
+#[napi]
+pub fn gguf_tokenizer(bytes: &[u8]) -> Result<Vec<String>> {
+    guard(|| {
+        let read = model::GgufTokenizer::read(&gguf::File::read(bytes)?)?;
+        Ok([Some(read.tokenizer_json), Some(read.config_json), read.chat_template]
+            .into_iter()
+            .flatten()
+            .collect())
     })
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
+use fulmar::tensor::gguf;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
@@ -275,5 +276,17 @@ pub fn scheduled_rate(schedule_json: &str, step: f64, num_steps: f64) -> Result<
     guard(|| {
         let schedule: model::Schedule = options_from_json("schedule", schedule_json)?;
         schedule.at(integer_from_f64("step", step)?, integer_from_f64("numSteps", num_steps)?)
+    })
+}
+
+/// The tokenizer of a GGUF file: `tokenizer.json`, `tokenizer_config.json` and, if there is one, `chat_template.jinja`.
+#[wasm_bindgen(js_name = ggufTokenizer)]
+pub fn gguf_tokenizer(bytes: &[u8]) -> Result<Vec<String>> {
+    guard(|| {
+        let read = model::GgufTokenizer::read(&gguf::File::read(bytes)?)?;
+        Ok([Some(read.tokenizer_json), Some(read.config_json), read.chat_template]
+            .into_iter()
+            .flatten()
+            .collect())
     })
 }

@@ -19,7 +19,7 @@ mod schedule;
 pub use config::{DecoderConfig, ModelType, ScalarHead};
 pub use decoder::{Decoder, Scores};
 pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
-pub use gguf::tokenizer::gguf_tokenizer_json;
+pub use gguf::tokenizer::GgufTokenizer;
 pub use lora::LoraConfig;
 pub use optimizer::{
     AdamWOptions, Decay, MuonOptions, MuonScale, Optimizer, OptimizerOptions, SgdOptions, StepReport,

@@ -40,7 +40,8 @@ fn trained(decoder: &mut Decoder, prompts: &[&[u32]], generated: &[Generated]) -
         mask.resize(ids.len(), 1);
         offsets.push(ids.len() as u32);
     }
-    let scores = decoder.forward(&TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, positions: None }).unwrap();
+    let scores =
+        decoder.forward(&TokenBatch { ids: &ids, offsets: &offsets, mask: &mask, positions: None }).unwrap();
     let rows = offsets.windows(2).zip(prompts);
     rows.map(|(w, prompt)| scores.log_prob[w[0] as usize + prompt.len()..w[1] as usize].to_vec()).collect()
 }
@@ -113,7 +114,8 @@ fn a_checkpoint_continues_training_with_the_same_bits() {
     train(&mut whole, &mut optimizer);
     let (weights, moments) = (whole.to_safetensors().unwrap(), optimizer.to_safetensors(&whole).unwrap());
     let mut resumed = Decoder::from_safetensors(whole.config().clone(), &weights).unwrap();
-    let mut resumed_optimizer = Optimizer::from_safetensors(&resumed, AdamWOptions::default(), &moments).unwrap();
+    let mut resumed_optimizer =
+        Optimizer::from_safetensors(&resumed, AdamWOptions::default(), &moments).unwrap();
     for _ in 0..3 {
         train(&mut whole, &mut optimizer);
         train(&mut resumed, &mut resumed_optimizer);

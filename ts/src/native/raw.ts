@@ -269,6 +269,8 @@ export interface RawOptimizer extends RawOwner {
 }
 
 export interface RawModel {
+  /** `tokenizer.json`, `tokenizer_config.json`, and `chat_template.jinja` if there is one. */
+  ggufTokenizer(bytes: Uint8Array): string[]
   readonly Decoder: {
     new (configJson: string, seed: number): RawDecoder
     fromSafetensors(configJson: string, bytes: Uint8Array): RawDecoder

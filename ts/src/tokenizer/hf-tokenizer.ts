@@ -82,6 +82,25 @@ export class HfTokenizer extends NativeTokenizer {
     return new HfTokenizer(tokenizer, { config, specialTokensMap, templates })
   }
 
+  /**
+   * The tokenizer that a GGUF file carries, with its chat template, if it is a byte-level BPE; `bytes` are the file.
+   * @throws {FulmarError} `CORRUPT` for a damaged file; `INCOMPATIBLE` for another kind of tokenizer, or cuts that are not built.
+   *
+   * @example
+   * ```ts no-run
+   * import { HfTokenizer } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   * import { readFile } from 'node:fs/promises'
+   *
+   * using tokenizer = HfTokenizer.fromGguf(await readFile('SmolLM2-135M-Instruct.Q4_1.gguf'))
+   * assert.equal(tokenizer.specialTokens.eos_token, '<|im_end|>')
+   * ```
+   */
+  static fromGguf(bytes: Uint8Array): HfTokenizer {
+    const [tokenizer, config, template] = call(() => raw.ggufTokenizer(bytes))
+    return HfTokenizer.fromJson(tokenizer, config, template)
+  }
+
   /** The `tokenizer.json`, ready for JSON. Names of special tokens and chat templates are not in it. */
   toJSON(): unknown {
     return JSON.parse(this.withNative((native) => native.toJson()))

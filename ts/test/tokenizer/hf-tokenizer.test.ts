@@ -138,6 +138,17 @@ describe('HfTokenizer', () => {
     })
   })
 
+  it('takes vocabulary, special tokens and template of a GGUF file', () => {
+    using tokenizer = HfTokenizer.fromGguf(ggufFile('gpt2'))
+    expect([...tokenizer.encode('abab<|end|>', { addedTokens: true }).ids]).toEqual([3, 3, 0])
+    expect(tokenizer.specialTokens).toEqual({ eos_token: '<|end|>' })
+    expect(tokenizer.chatTemplate).toBe('{{ eos_token }}')
+    expect(() => HfTokenizer.fromGguf(ggufFile('llama'))).toThrow(/^tokenizer.ggml.model must be "gpt2"/)
+    expect(() => HfTokenizer.fromGguf(ggufFile('gpt2').subarray(0, 100))).toThrow(
+      expect.objectContaining({ code: 'CORRUPT' }),
+    )
+  })
+
   it('refuses files that are none, contradict themselves, or are not there', async () => {
     for (const json of ['', '[]', '{}', '{"model": 7}', null, 7]) {
       expect(() => HfTokenizer.fromJson(json), String(json)).toThrow(failing('MALFORMED'))
@@ -166,3 +177,37 @@ describe('HfTokenizer', () => {
     expect(tokenizer.decode(ids)).toBe(text)
   })
 })
+
+/** A GGUF file without weights: four tokens, one merge. */
+function ggufFile(model: string): Uint8Array {
+  const [STRING, ARRAY, U32] = [8, 9, 4]
+  const number = (value: number, bytes: 4 | 8) => {
+    const buffer = Buffer.alloc(bytes)
+    buffer.writeUInt32LE(value)
+    return buffer
+  }
+  const text = (value: string) => Buffer.concat([number(Buffer.byteLength(value), 8), Buffer.from(value)])
+  const list = (type: number, items: Buffer[]) => [
+    number(ARRAY, 4),
+    number(type, 4),
+    number(items.length, 8),
+    ...items,
+  ]
+  const entries: [string, Buffer[]][] = [
+    ['tokenizer.ggml.model', [number(STRING, 4), text(model)]],
+    ['tokenizer.ggml.pre', [number(STRING, 4), text('gpt-2')]],
+    ['tokenizer.ggml.tokens', list(STRING, ['<|end|>', 'a', 'b', 'ab'].map(text))],
+    ['tokenizer.ggml.merges', list(STRING, [text('a b')])],
+    [
+      'tokenizer.ggml.token_type',
+      list(
+        U32,
+        [3, 1, 1, 1].map((kind) => number(kind, 4)),
+      ),
+    ],
+    ['tokenizer.ggml.eos_token_id', [number(U32, 4), number(0, 4)]],
+    ['tokenizer.chat_template', [number(STRING, 4), text('{{ eos_token }}')]],
+  ]
+  const head = [Buffer.from('GGUF'), number(3, 4), number(0, 8), number(entries.length, 8)]
+  return Buffer.concat([...head, ...entries.flatMap(([key, value]) => [text(key), ...value])])
+}

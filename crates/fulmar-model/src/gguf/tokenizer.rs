@@ -1,6 +1,6 @@
 //! The tokenizer that a GGUF file carries, as the `tokenizer.json` that Hugging Face's library reads.
 
-use fulmar_core::Result;
+use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::gguf::File;
 use serde_json::{Map, Value, json};
 
@@ -10,12 +10,57 @@ use super::{incompatible, text};
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
-/// The tokenizer of a GGUF file with a byte-level BPE model, as `tokenizer.json`: vocabulary, merges, and the cuts that the name
-/// under `tokenizer.ggml.pre` stands for (`smollm`, `gpt-2`, `default`, `qwen2`, `llama-bpe`).
-///
-/// # Errors
-/// `Incompatible` if the file carries another model or cuts by a rule that is not built, or lacks a part.
-pub fn gguf_tokenizer_json(file: &File<'_>) -> Result<String> {
+/// Names of special tokens in `tokenizer_config.json`, and in a GGUF file.
+const SPECIAL: [(&str, &str); 4] =
+    [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")];
+
+/// The tokenizer of a GGUF file with a byte-level BPE model, in the forms of Hugging Face's files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GgufTokenizer {
+    /// `tokenizer.json`: vocabulary, merges, added tokens, and the cuts that the name under `tokenizer.ggml.pre` stands for
+    /// (`smollm`, `gpt-2`, `default`, `qwen2`, `llama-bpe`).
+    pub tokenizer_json: String,
+    /// `tokenizer_config.json`: the names of special tokens.
+    pub config_json: String,
+    /// `chat_template.jinja`, if the file has one.
+    pub chat_template: Option<String>,
+}
+
+impl GgufTokenizer {
+    /// Reads it from the metadata.
+    ///
+    /// # Errors
+    /// `Incompatible` if the file carries another model or cuts by a rule that is not built, or lacks a part; `OutOfRange` if a special
+    /// token is none of its tokens.
+    pub fn read(file: &File<'_>) -> Result<Self> {
+        let chat_template = file.metadata.get("tokenizer.chat_template").and_then(Value::as_str);
+        Ok(Self {
+            tokenizer_json: tokenizer_json(file)?,
+            config_json: config_json(file)?,
+            chat_template: chat_template.map(str::to_owned),
+        })
+    }
+}
+
+fn config_json(file: &File<'_>) -> Result<String> {
+    let tokens = list(&file.metadata, "tokenizer.ggml.tokens")?;
+    let mut config = Map::new();
+    for (ours, theirs) in SPECIAL {
+        let key = format!("tokenizer.ggml.{theirs}_token_id");
+        let Some(id) = file.metadata.get(&key) else {
+            continue;
+        };
+        let token = id.as_u64().and_then(|id| tokens.get(usize::try_from(id).ok()?));
+        let Some(token) = token else {
+            let detail = format!("{key} must be below {}: got {id}", tokens.len());
+            return Err(Error::new(ErrorKind::OutOfRange, detail));
+        };
+        config.insert(ours.to_owned(), token.clone());
+    }
+    Ok(Value::Object(config).to_string())
+}
+
+fn tokenizer_json(file: &File<'_>) -> Result<String> {
     let metadata = &file.metadata;
     let model = text(metadata, "tokenizer.ggml.model")?;
     if model != "gpt2" {
@@ -93,9 +138,9 @@ mod tests {
     }
 
     /// A file of a tokenizer with two letters, their merge and a control token.
-    fn file(model: &str, pre: &str) -> Vec<u8> {
+    fn file(model: &str, pre: &str, end: u32) -> Vec<u8> {
         let mut bytes = b"GGUF\x03\0\0\0".to_vec();
-        bytes.extend([0_u64.to_le_bytes(), 5_u64.to_le_bytes()].concat());
+        bytes.extend([0_u64.to_le_bytes(), 6_u64.to_le_bytes()].concat());
         for (key, value) in [("tokenizer.ggml.model", model), ("tokenizer.ggml.pre", pre)] {
             put_text(&mut bytes, key);
             bytes.extend(8_u32.to_le_bytes());
@@ -113,14 +158,17 @@ mod tests {
         bytes.extend([9_u32.to_le_bytes(), 5_u32.to_le_bytes()].concat());
         bytes.extend(4_u64.to_le_bytes());
         bytes.extend([3_i32, 1, 1, 1].iter().flat_map(|kind| kind.to_le_bytes()));
+        put_text(&mut bytes, "tokenizer.ggml.eos_token_id");
+        bytes.extend([4_u32.to_le_bytes(), end.to_le_bytes()].concat());
         bytes
     }
 
     #[test]
     fn vocabulary_merges_control_tokens_and_cuts_become_a_tokenizer() {
-        let bytes = file("gpt2", "smollm");
-        let json = gguf_tokenizer_json(&File::read(&bytes).unwrap()).unwrap();
-        let json: Value = serde_json::from_str(&json).unwrap();
+        let bytes = file("gpt2", "smollm", 0);
+        let read = GgufTokenizer::read(&File::read(&bytes).unwrap()).unwrap();
+        let json: Value = serde_json::from_str(&read.tokenizer_json).unwrap();
+        assert_eq!((&*read.config_json, read.chat_template), (r#"{"eos_token":"<|end|>"}"#, None));
         assert_eq!(json["model"]["vocab"], json!({"<|end|>": 0, "a": 1, "b": 2, "ab": 3}));
         assert_eq!(json["model"]["merges"], json!(["a b"]));
         assert_eq!(json["added_tokens"][0]["content"], "<|end|>");
@@ -128,8 +176,15 @@ mod tests {
     }
 
     #[test]
+    fn a_special_token_that_is_none_is_refused() {
+        let bytes = file("gpt2", "smollm", 4);
+        let error = GgufTokenizer::read(&File::read(&bytes).unwrap()).unwrap_err();
+        assert_eq!(error.detail(), "tokenizer.ggml.eos_token_id must be below 4: got 4");
+    }
+
+    #[test]
     fn other_models_and_cuts_are_refused_by_name() {
-        let of = |model, pre| gguf_tokenizer_json(&File::read(&file(model, pre)).unwrap());
+        let of = |model, pre| GgufTokenizer::read(&File::read(&file(model, pre, 0)).unwrap());
         assert!(of("gpt2", "qwen2").is_ok());
         assert!(of("llama", "default").unwrap_err().detail().starts_with("tokenizer.ggml.model must be"));
         assert!(of("gpt2", "tekken").unwrap_err().detail().starts_with("tokenizer.ggml.pre must be"));
