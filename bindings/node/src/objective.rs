@@ -1,99 +1,14 @@
 //! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
 
+mod losses;
 mod steps;
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
-use fulmar::objective::{self, Advantage, DrawContext, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
+use fulmar::objective::{self, DrawContext, DrawOptions, Groups};
 use napi::bindgen_prelude::{Float32Array, Float64Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
-
-/// Value, metrics and gradient of a loss.
-#[napi(object)]
-pub struct LossOutput {
-    /// All terms together.
-    pub loss: f64,
-    /// JSON array of `{name, value, denominator}`.
-    pub metrics_json: String,
-    /// `[T]`
-    pub grad_log_prob: Float32Array,
-    /// `[T]`
-    pub grad_entropy: Option<Float32Array>,
-    /// `[S]`
-    pub sequence_loss: Option<Float64Array>,
-}
-
-impl From<objective::LossOutput> for LossOutput {
-    fn from(output: objective::LossOutput) -> Self {
-        Self {
-            loss: output.loss,
-            metrics_json: output.metrics_json(),
-            grad_log_prob: output.grad_log_prob.into(),
-            grad_entropy: output.grad_entropy.map(Into::into),
-            sequence_loss: None,
-        }
-    }
-}
-
-/// Refuses options that `grpoLoss` would refuse.
-#[napi]
-pub fn check_grpo_options(options_json: String) -> Result<()> {
-    guard(|| GrpoLoss::new(options_from_json("GRPOLoss", &options_json)?).map(|_| ()))
-}
-
-/// The GRPO loss of one batch.
-#[napi]
-pub fn grpo_loss(
-    options_json: String,
-    log_prob: &[f32],
-    old_log_prob: &[f32],
-    ref_log_prob: Option<&[f32]>,
-    entropy: Option<&[f32]>,
-    advantage: &[f32],
-    mask: &[u8],
-    offsets: &[u32],
-) -> Result<LossOutput> {
-    guard(|| {
-        let loss = GrpoLoss::new(options_from_json("GRPOLoss", &options_json)?)?;
-        let advantage = Advantage::infer(advantage, offsets)?;
-        let sampler_log_prob = None;
-        let batch = LossBatch {
-            log_prob,
-            old_log_prob,
-            ref_log_prob,
-            sampler_log_prob,
-            entropy,
-            advantage,
-            mask,
-            offsets,
-        };
-        Ok(loss.forward(&batch)?.into())
-    })
-}
-
-/// Refuses options that `sftLoss` would refuse.
-#[napi]
-pub fn check_sft_options(options_json: String) -> Result<()> {
-    guard(|| SftLoss::new(options_from_json("SFTLoss", &options_json)?).map(|_| ()))
-}
-
-/// The supervised loss of one batch.
-#[napi]
-pub fn sft_loss(
-    options_json: String,
-    log_prob: &[f32],
-    ref_log_prob: Option<&[f32]>,
-    mask: &[u8],
-    offsets: &[u32],
-) -> Result<LossOutput> {
-    guard(|| {
-        let loss = SftLoss::new(options_from_json("SFTLoss", &options_json)?)?;
-        let result = loss.forward(&SftBatch { log_prob, ref_log_prob, mask, offsets })?;
-        let sequence_loss = Some(result.sequence_loss.into());
-        Ok(LossOutput { sequence_loss, ..result.output.into() })
-    })
-}
 
 /// Advantages within groups.
 #[napi(object)]

@@ -1,104 +1,13 @@
 //! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
 
+mod losses;
 mod steps;
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
-use fulmar::objective::{self, Advantage, DrawContext, DrawOptions, Groups, GrpoLoss, LossBatch, SftBatch, SftLoss};
+use fulmar::objective::{self, DrawContext, DrawOptions, Groups};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-
-/// Value, metrics and gradient of a loss.
-#[wasm_bindgen(getter_with_clone)]
-pub struct LossOutput {
-    /// All terms together.
-    pub loss: f64,
-    /// JSON array of `{name, value, denominator}`.
-    #[wasm_bindgen(js_name = metricsJson)]
-    pub metrics_json: String,
-    /// `[T]`
-    #[wasm_bindgen(js_name = gradLogProb)]
-    pub grad_log_prob: Vec<f32>,
-    /// `[T]`
-    #[wasm_bindgen(js_name = gradEntropy)]
-    pub grad_entropy: Option<Vec<f32>>,
-    /// `[S]`
-    #[wasm_bindgen(js_name = sequenceLoss)]
-    pub sequence_loss: Option<Vec<f64>>,
-}
-
-impl From<objective::LossOutput> for LossOutput {
-    fn from(output: objective::LossOutput) -> Self {
-        Self {
-            loss: output.loss,
-            metrics_json: output.metrics_json(),
-            grad_log_prob: output.grad_log_prob,
-            grad_entropy: output.grad_entropy,
-            sequence_loss: None,
-        }
-    }
-}
-
-/// Refuses options that `grpoLoss` would refuse.
-#[wasm_bindgen(js_name = checkGrpoOptions)]
-pub fn check_grpo_options(options_json: &str) -> Result<()> {
-    guard(|| GrpoLoss::new(options_from_json("GRPOLoss", options_json)?).map(|_| ()))
-}
-
-/// The GRPO loss of one batch.
-#[wasm_bindgen(js_name = grpoLoss)]
-pub fn grpo_loss(
-    options_json: &str,
-    log_prob: &[f32],
-    old_log_prob: &[f32],
-    ref_log_prob: Option<Vec<f32>>,
-    entropy: Option<Vec<f32>>,
-    advantage: &[f32],
-    mask: &[u8],
-    offsets: &[u32],
-) -> Result<LossOutput> {
-    guard(move || {
-        let loss = GrpoLoss::new(options_from_json("GRPOLoss", options_json)?)?;
-        let advantage = Advantage::infer(advantage, offsets)?;
-        let (ref_log_prob, entropy) = (ref_log_prob.as_deref(), entropy.as_deref());
-        let sampler_log_prob = None;
-        let batch = LossBatch {
-            log_prob,
-            old_log_prob,
-            ref_log_prob,
-            sampler_log_prob,
-            entropy,
-            advantage,
-            mask,
-            offsets,
-        };
-        Ok(loss.forward(&batch)?.into())
-    })
-}
-
-/// Refuses options that `sftLoss` would refuse.
-#[wasm_bindgen(js_name = checkSftOptions)]
-pub fn check_sft_options(options_json: &str) -> Result<()> {
-    guard(|| SftLoss::new(options_from_json("SFTLoss", options_json)?).map(|_| ()))
-}
-
-/// The supervised loss of one batch.
-#[wasm_bindgen(js_name = sftLoss)]
-pub fn sft_loss(
-    options_json: &str,
-    log_prob: &[f32],
-    ref_log_prob: Option<Vec<f32>>,
-    mask: &[u8],
-    offsets: &[u32],
-) -> Result<LossOutput> {
-    guard(move || {
-        let loss = SftLoss::new(options_from_json("SFTLoss", options_json)?)?;
-        let ref_log_prob = ref_log_prob.as_deref();
-        let result = loss.forward(&SftBatch { log_prob, ref_log_prob, mask, offsets })?;
-        let sequence_loss = Some(result.sequence_loss);
-        Ok(LossOutput { sequence_loss, ..result.output.into() })
-    })
-}
 
 /// Advantages within groups.
 #[wasm_bindgen(getter_with_clone)]

@@ -779,6 +779,25 @@ export interface RawLossOutput {
   readonly sequenceLoss?: Float64Array
 }
 
+export interface RawRewardLossOutput {
+  readonly loss: number
+  readonly metricsJson: string
+  readonly gradChosen: Float32Array
+  readonly gradRejected: Float32Array
+}
+
+/** The columns of a batch, by the names that they have in TypeScript. */
+export interface RawLossColumns extends RawOwner {
+  set(name: string, values: Float32Array): void
+  label(desirable: Uint8Array): void
+  grpo(optionsJson: string): RawLossOutput
+  sft(optionsJson: string): RawLossOutput
+  distillation(optionsJson: string): RawLossOutput
+  dpo(optionsJson: string): RawLossOutput
+  kto(optionsJson: string): RawLossOutput
+  bradleyTerry(optionsJson: string): RawRewardLossOutput
+}
+
 export interface RawGroupAdvantage {
   readonly advantage: Float32Array
   readonly mean: Float64Array
@@ -822,25 +841,8 @@ export interface RawSteps extends RawOwner {
 
 export interface RawObjective {
   readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
-  checkGrpoOptions(optionsJson: string): void
-  grpoLoss(
-    optionsJson: string,
-    logProb: Float32Array,
-    oldLogProb: Float32Array,
-    refLogProb: Float32Array | undefined,
-    entropy: Float32Array | undefined,
-    advantage: Float32Array,
-    mask: Uint8Array,
-    offsets: Uint32Array,
-  ): RawLossOutput
-  checkSftOptions(optionsJson: string): void
-  sftLoss(
-    optionsJson: string,
-    logProb: Float32Array,
-    refLogProb: Float32Array | undefined,
-    mask: Uint8Array,
-    offsets: Uint32Array,
-  ): RawLossOutput
+  readonly LossColumns: { create(mask: Uint8Array, offsets: Uint32Array): RawLossColumns }
+  checkLossOptions(loss: string, optionsJson: string): void
   groupAdvantage(
     optionsJson: string,
     reward: Float64Array,

@@ -1,12 +1,105 @@
-/** Group relative policy optimisation over ragged batches of log-probabilities. */
+/** Group relative policy optimisation and its family, over ragged batches of log-probabilities. */
 
-import { call, checkKnownKeys } from '../core/index.js'
+import { call } from '../core/index.js'
 import { raw } from '../native/index.js'
-import { checkArray, optionsJson } from './argument.js'
-import { KL_PENALTY_KEYS, type KlPenalty, type LossResult, lossResult, type Normalization } from './loss.js'
+import { optionsJson } from './argument.js'
+import {
+  KL_PENALTY_KEYS,
+  type KlPenalty,
+  type LossResult,
+  lossResult,
+  type Normalization,
+  withColumns,
+} from './loss.js'
+
+/**
+ * A loss of the family under its name, with the bounds that its paper recommends; other options replace what it chose.
+ *
+ * | preset | chooses |
+ * |---|---|
+ * | `grpo` ([paper](https://arxiv.org/abs/2402.03300)) | `normalization: 'sequenceMean'` |
+ * | `bnpo` (TRL's name) | nothing: the mean over the tokens of the batch |
+ * | `dapo` ([paper](https://arxiv.org/abs/2503.14476)) | `clipEpsilon: [0.2, 0.28]`; with micro-batches give `globalTokens` |
+ * | `drGrpo` ([paper](https://arxiv.org/abs/2503.20783)) | nothing, and asks for `normalization: { fixedLength }`, the longest answer |
+ * | `gspo` ([paper](https://arxiv.org/abs/2507.18071)) | `ratio: 'sequence', clipEpsilon: [3e-4, 4e-4], normalization: 'sequenceMean'` |
+ * | `gspoToken` (the same) | `ratio: 'sequenceToken'`, the rest as `gspo` |
+ * | `cispo` ([paper](https://arxiv.org/abs/2506.13585)) | `surrogate: { cispo: { cap: 5 } }` |
+ * | `sapo` ([paper](https://arxiv.org/abs/2511.20347)) | `surrogate: { sapo: { tauPositive: 1, tauNegative: 1.05 } }, normalization: 'sequenceMean'` |
+ * | `luspo` ([paper](https://arxiv.org/abs/2602.05261)) | `ratio: 'sequence', clipEpsilon: [2e-3, 2.5e-3], normalization: { fixedLength: 1 }` |
+ * | `vespo` ([paper](https://arxiv.org/abs/2602.10693)) | `surrogate: { vespo: { positive: { k: 2, lambda: 3 }, negative: { k: 3, lambda: 2 } } }` |
+ * | `gmpo` ([paper](https://arxiv.org/abs/2507.20673)) | `surrogate: 'gmpo', clipEpsilon: 0.4, normalization: 'sequenceMean'` |
+ * | `rloo` ([paper](https://arxiv.org/abs/2402.14740)) | `ratio: 'sequenceProduct', normalization: 'sequenceMean'` |
+ */
+export type GRPOPreset =
+  | 'grpo'
+  | 'bnpo'
+  | 'dapo'
+  | 'drGrpo'
+  | 'gspo'
+  | 'gspoToken'
+  | 'cispo'
+  | 'sapo'
+  | 'luspo'
+  | 'vespo'
+  | 'gmpo'
+  | 'rloo'
+
+/** VESPO's `phi(W) = W^k e^(lambda (1 - W))`, both at least 0. */
+export interface Envelope {
+  readonly k: number
+  readonly lambda: number
+}
+
+/**
+ * What pushes a token of ratio `r` and advantage `A`. `clip`: `-min(r A, clip(r) A)`. `cispo`: `-min(r, cap) A log p`, the weight
+ * held fixed. `sapo`: `-4 / tau sigmoid(tau (r - 1)) A`. `vespo`: `-phi(W) A log p`, `W` the ratio of the sequence. `gmpo`:
+ * `-exp(mean of clipped log r) A`. `dppo`: `-r A`, unless the probability left the old one by more than `delta` in the direction
+ * of the advantage. `none`: `-r A`.
+ */
+export type Surrogate =
+  | 'clip'
+  | 'gmpo'
+  | 'none'
+  | { readonly cispo: { readonly cap: number } }
+  | { readonly sapo: { readonly tauPositive: number; readonly tauNegative: number } }
+  | { readonly vespo: { readonly positive: Envelope; readonly negative: Envelope } }
+  | { readonly dppo: { readonly delta: number } }
+
+/** What corrects for a sampler whose log-probabilities are not `oldLogProb`; looks at `exp(oldLogProb - samplerLogProb)`. */
+export interface Correction {
+  /** Whose ratio: that of the token, the product over its sequence, or its geometric mean (which only rejects). @default 'token' */
+  readonly level?: 'token' | 'sequence' | 'geometric'
+  /**
+   * `truncate` multiplies by the ratio between the bounds, `mask` by the ratio and rejects what is outside, `veto` rejects
+   * sequences with a token outside. @default 'truncate'
+   */
+  readonly rule?: 'truncate' | 'mask' | 'veto'
+  /** At least 0. @default 0 */
+  readonly min?: number
+  /** Above `min`. @default 3 */
+  readonly max?: number
+}
 
 /** Options of {@link GRPOLoss}; the defaults are those of the Rust core. */
 export interface GRPOLossOptions {
+  /** A loss of the family under its name. @default none: the options below */
+  readonly preset?: GRPOPreset
+  /**
+   * Whose ratio pushes a token: its own; the geometric mean over its sequence, whose gradient all tokens share, or which has the
+   * gradient of the token alone; the product over its sequence. @default 'token'
+   */
+  readonly ratio?: 'token' | 'sequence' | 'sequenceToken' | 'sequenceProduct'
+  /** How far it pushes. @default 'clip' */
+  readonly surrogate?: Surrogate
+  /** Applied in turn; they need `samplerLogProb`. @default none */
+  readonly corrections?: readonly Correction[]
+  /**
+   * Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds it, `q` the sampler's probability or
+   * else the old one; at least 0. @default off
+   */
+  readonly offPolicyThreshold?: number
+  /** Whether rejected tokens still count in denominators and in other terms, as in TRL. @default false */
+  readonly keepRejected?: boolean
   /** How far the ratio may leave 1 before its gradient stops: both sides, or `[low, high]`. @default 0.2 */
   readonly clipEpsilon?: number | readonly [low: number, high: number]
   /** The largest ratio that still pushes down a token with a negative advantage; above `1 + high`. @default off */
@@ -25,10 +118,22 @@ export interface GRPOLossOptions {
   readonly entropyCoefficient?: number
 }
 
+const ENVELOPE_KEYS = { k: true, lambda: true } as const
 const OPTION_KEYS = {
+  preset: true,
+  ratio: true,
+  surrogate: {
+    cispo: { cap: true },
+    sapo: { tauPositive: true, tauNegative: true },
+    vespo: { positive: ENVELOPE_KEYS, negative: ENVELOPE_KEYS },
+    dppo: { delta: true },
+  },
+  corrections: { level: true, rule: true, min: true, max: true },
+  offPolicyThreshold: true,
+  keepRejected: true,
   clipEpsilon: true,
   dualClip: true,
-  normalization: { fixedLength: true, globalTokens: true },
+  normalization: { fixedLength: true, globalTokens: true, globalSequences: true },
   klToRef: KL_PENALTY_KEYS,
   klToInference: KL_PENALTY_KEYS,
   klMaskThreshold: true,
@@ -47,6 +152,8 @@ export interface LossBatch {
   readonly oldLogProb: Float32Array
   /** `[T]` under a frozen reference. */
   readonly refLogProb?: Float32Array
+  /** `[T]` as the program that drew the tokens computed it, where that is another than `oldLogProb`. */
+  readonly samplerLogProb?: Float32Array
   /** `[T]` entropy of the current distribution, in nats. */
   readonly entropy?: Float32Array
   /** `[S]` one value a sequence, or `[T]` one a token. */
@@ -57,12 +164,21 @@ export interface LossBatch {
   readonly offsets: Uint32Array
 }
 
-const BATCH_KEYS = ['logProb', 'oldLogProb', 'refLogProb', 'entropy', 'advantage', 'mask', 'offsets']
+const COLUMNS = {
+  needed: ['logProb', 'oldLogProb', 'advantage'],
+  optional: ['refLogProb', 'samplerLogProb', 'entropy'],
+}
 
 /**
- * The clipped policy gradient of GRPO and DAPO: per trained token `-min(r A, clip(r) A)` with
- * `r = exp(logProb - oldLogProb)`, plus KL penalties, minus an entropy bonus, all under one denominator. The core's
- * documentation of `GrpoLoss` has the formulas, the papers and the list of metrics.
+ * The policy gradient of GRPO and its family: per trained token `-min(r A, clip(r) A)` with
+ * `r = exp(logProb - oldLogProb)`, or another {@link Surrogate}, plus KL penalties, minus an entropy bonus, all under one
+ * denominator. {@link GRPOPreset} names the members of the family with their papers, `docs/losses.md` compares them.
+ *
+ * Metrics: `policyLoss`, `klToRefLoss`, `klToInferenceLoss`, `entropyLoss` (the terms that are there); `clipFraction` (ratio
+ * outside the range), `clipFractionLow` and `clipFractionHigh` (and so without gradient), `dualClipFraction`, `kl`, `klApprox`,
+ * `klToRef`, `klToInference`, `entropy`, `ratioMean`, `ratioMax`, `ess` (effective sample size, 1 on-policy), `samplerRatioMean`,
+ * `samplerRatioMax`, `samplerLogRatioAbs`, `correctionMean`, `numRejected`, `numTokens`, `numSequences`, `numNonFinite`,
+ * `numExtremeRatio`, `numKlMasked`.
  *
  * @example
  * ```ts
@@ -80,6 +196,18 @@ const BATCH_KEYS = ['logProb', 'oldLogProb', 'refLogProb', 'entropy', 'advantage
  * assert.equal(loss, 0)
  * assert.equal(metrics.ratioMean, 1)
  * assert.deepEqual([...gradLogProb], [0, -0.5, 0.5])
+ *
+ * const gspo = new GRPOLoss({ preset: 'gspo', clipEpsilon: 0.2 }) // the ratio of the sequence, wider bounds than the paper's
+ * assert.equal(
+ *   gspo.forward({
+ *     logProb: Float32Array.of(-1, -1),
+ *     oldLogProb: Float32Array.of(-2, -2), // e times likelier than before
+ *     advantage: Float32Array.of(1),
+ *     mask: Uint8Array.of(1, 1),
+ *     offsets: Uint32Array.of(0, 2),
+ *   }).loss,
+ *   -1.2,
+ * )
  * ```
  */
 export class GRPOLoss {
@@ -91,7 +219,7 @@ export class GRPOLoss {
    */
   constructor(options: GRPOLossOptions = {}) {
     this.#optionsJson = optionsJson('GRPOLoss', options, OPTION_KEYS)
-    call(() => raw.checkGrpoOptions(this.#optionsJson))
+    call(() => raw.checkLossOptions('GRPOLoss', this.#optionsJson))
   }
 
   /**
@@ -102,15 +230,6 @@ export class GRPOLoss {
    * mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: LossBatch): LossResult {
-    checkKnownKeys('batch', batch, BATCH_KEYS)
-    for (const field of ['logProb', 'oldLogProb', 'advantage']) checkArray(batch, field, 'Float32Array')
-    for (const field of ['refLogProb', 'entropy']) checkArray(batch, field, 'Float32Array', true)
-    checkArray(batch, 'mask', 'Uint8Array')
-    checkArray(batch, 'offsets', 'Uint32Array')
-    const { logProb, oldLogProb, refLogProb, entropy, advantage, mask, offsets } = batch
-    const output = call(() =>
-      raw.grpoLoss(this.#optionsJson, logProb, oldLogProb, refLogProb, entropy, advantage, mask, offsets),
-    )
-    return lossResult(output)
+    return lossResult(withColumns(batch, COLUMNS, (columns) => columns.grpo(this.#optionsJson)))
   }
 }

@@ -2,6 +2,14 @@
 
 export { type GroupAdvantageOptions, type GroupAdvantageResult, groupAdvantage } from './advantage.js'
 export {
+  BradleyTerryLoss,
+  type BradleyTerryLossOptions,
+  type RewardLossResult,
+  type RewardPairs,
+} from './bradley-terry.js'
+export { type DistillationBatch, DistillationLoss, type DistillationLossOptions } from './distillation.js'
+export { DPOLoss, type DPOLossOptions, type DPOLossType, type PreferenceBatch } from './dpo.js'
+export {
   type Draw,
   type DrawOptions,
   type DrawRule,
@@ -10,10 +18,19 @@ export {
   drawToken,
   tokenMask,
 } from './draw.js'
-export { GRPOLoss, type GRPOLossOptions, type LossBatch } from './grpo.js'
+export {
+  type Correction,
+  type Envelope,
+  GRPOLoss,
+  type GRPOLossOptions,
+  type GRPOPreset,
+  type LossBatch,
+  type Surrogate,
+} from './grpo.js'
 export { type KlEstimateOptions, type KlEstimateResult, klEstimate } from './kl.js'
+export { type KTOBatch, KTOLoss, type KTOLossOptions } from './kto.js'
 export type { KlEstimator, KlPenalty, LossResult, Normalization } from './loss.js'
-export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossResult } from './sft.js'
+export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossResult, type SFTReduction } from './sft.js'
 export {
   type GeneralizedAdvantageSteps,
   generalizedAdvantageEstimate,

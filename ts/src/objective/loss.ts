@@ -1,6 +1,8 @@
-/** What losses share: their result, their denominators, their KL penalty. */
+/** What losses share: how a batch reaches the core, their result, their denominators, their KL penalty. */
 
-import type { RawLossOutput } from '../native/index.js'
+import { call, checkKnownKeys } from '../core/index.js'
+import { type RawLossColumns, type RawLossOutput, raw } from '../native/index.js'
+import { checkArray } from './argument.js'
 
 /** Value, numbers to log, and gradient of one loss over one batch. */
 export interface LossResult {
@@ -18,14 +20,15 @@ export interface LossResult {
 
 /**
  * What sums over tokens are divided by: the trained tokens of the batch; mean over sequences of their token means;
- * sequences times a length; or a number of tokens that the caller counts over a whole optimiser step, so that
- * micro-batches add up to one batch.
+ * sequences times a length; or a number of tokens or of sequences (of which each counts by its mean) that the caller counts
+ * over a whole optimiser step, so that micro-batches add up to one batch.
  */
 export type Normalization =
   | 'tokenMean'
   | 'sequenceMean'
   | { readonly fixedLength: number }
   | { readonly globalTokens: number }
+  | { readonly globalSequences: number }
 
 /** With `d = log p_ref - log p`: k1 is `-d`, k2 is `d^2 / 2`, k3 is `e^d - 1 - d`. */
 export type KlEstimator = 'k1' | 'k2' | 'k3'
@@ -43,15 +46,63 @@ export interface KlPenalty {
 /** The keys of {@link KlPenalty}. */
 export const KL_PENALTY_KEYS = { estimator: true, coefficient: true, importanceWeighted: true } as const
 
-/** The core's output as a result. */
-export function lossResult(output: RawLossOutput): LossResult {
-  const { loss, metricsJson, gradLogProb, gradEntropy } = output
+/** Where sequences end, and which of their tokens are trained. */
+interface Layout {
+  readonly mask: Uint8Array
+  readonly offsets: Uint32Array
+}
+
+/** The columns of a loss: those that must be there, those that may, and other keys of its batch. */
+interface ColumnNames {
+  readonly needed: readonly string[]
+  readonly optional?: readonly string[]
+  readonly others?: readonly string[]
+}
+
+/**
+ * Asks the core something about `batch`.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `MALFORMED` for an array of another type; and
+ * what the core throws.
+ */
+export function withColumns<R>(
+  batch: Layout,
+  { needed, optional = [], others = [] }: ColumnNames,
+  ask: (columns: RawLossColumns) => R,
+): R {
+  checkKnownKeys('batch', batch, [...needed, ...optional, ...others, 'mask', 'offsets'])
+  for (const name of needed) checkArray(batch, name, 'Float32Array')
+  for (const name of optional) checkArray(batch, name, 'Float32Array', true)
+  checkArray(batch, 'mask', 'Uint8Array')
+  checkArray(batch, 'offsets', 'Uint32Array')
+  const columns = call(() => raw.LossColumns.create(batch.mask, batch.offsets))
+  try {
+    for (const name of [...needed, ...optional]) {
+      const values: Float32Array | undefined = Reflect.get(batch, name)
+      if (values !== undefined) columns.set(name, values)
+    }
+    return call(() => ask(columns))
+  } finally {
+    columns.free()
+  }
+}
+
+/** Numbers to log and what they are over, by name. */
+export function metricsOf(metricsJson: string): Pick<LossResult, 'metrics' | 'denominators'> {
   const entries: { name: string; value: number; denominator: number }[] = JSON.parse(metricsJson)
   return {
-    loss,
     metrics: Object.fromEntries(entries.map(({ name, value }) => [name, value])),
     denominators: Object.fromEntries(entries.map(({ name, denominator }) => [name, denominator])),
-    gradLogProb,
-    ...(gradEntropy && { gradEntropy }),
   }
+}
+
+/** The core's output as a result. */
+export function lossResult({ loss, metricsJson, gradLogProb, gradEntropy }: RawLossOutput): LossResult {
+  return { loss, ...metricsOf(metricsJson), gradLogProb, ...(gradEntropy && { gradEntropy }) }
+}
+
+/** The same with a value for each sequence. */
+export function sequenceLossResult(
+  output: RawLossOutput,
+): LossResult & { readonly sequenceLoss: Float64Array } {
+  return { ...lossResult(output), sequenceLoss: output.sequenceLoss ?? new Float64Array() }
 }

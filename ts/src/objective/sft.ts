@@ -1,26 +1,50 @@
 /** Supervised fine-tuning over ragged batches of log-probabilities. */
 
-import { call, checkKnownKeys } from '../core/index.js'
+import { call } from '../core/index.js'
 import { raw } from '../native/index.js'
-import { checkArray, optionsJson } from './argument.js'
-import { KL_PENALTY_KEYS, type KlPenalty, type LossResult, lossResult } from './loss.js'
+import { optionsJson } from './argument.js'
+import { KL_PENALTY_KEYS, type KlPenalty, type LossResult, sequenceLossResult, withColumns } from './loss.js'
+
+/**
+ * How sequences become one number: their mean or sum, the mean over all trained tokens, or sums divided by the tokens or the
+ * sequences that the caller counts over a whole optimiser step, so that micro-batches add up to one batch.
+ */
+export type SFTReduction =
+  | 'mean'
+  | 'sum'
+  | 'tokenMean'
+  | { readonly globalTokens: number }
+  | { readonly globalSequences: number }
+
+/** The keys of {@link SFTReduction}. */
+export const REDUCTION_KEYS = { globalTokens: true, globalSequences: true } as const
 
 /** Options of {@link SFTLoss}; the defaults are those of the Rust core. */
 export interface SFTLossOptions {
-  /**
-   * How sequences become one number: their mean or sum, the mean over all trained tokens, or the sum over tokens
-   * divided by a count of the caller's. @default 'mean'
-   */
-  readonly reduction?: 'mean' | 'sum' | 'tokenMean' | { readonly globalTokens: number }
-  /** With `mean` and `sum`: whether a sequence counts by its mean over trained tokens, or by their sum. @default true */
+  /** How sequences become one number. @default 'mean' */
+  readonly reduction?: SFTReduction
+  /** Where sequences count: whether a sequence counts by its mean over trained tokens, or by their sum. @default true */
   readonly normalizeBySeqLength?: boolean
+  /**
+   * Minor SFT ([paper](https://arxiv.org/abs/2408.10642)): a sequence's loss is `-log sigmoid(beta ahead)`, `ahead` its
+   * log-probability less the reference's (divided as `normalizeBySeqLength` says), so that it counts for less the further it is
+   * ahead. Above 0; needs `refLogProb`, a reduction by sequences, and no `klToRef`. @default off
+   */
+  readonly minorBeta?: number
+  /**
+   * Dynamic fine-tuning ([paper](https://arxiv.org/abs/2508.05629)): a token weighs by its own probability, held fixed; not with
+   * `minorBeta`. @default false
+   */
+  readonly dft?: boolean
   /** The penalty for leaving the reference; needs `refLogProb` when its coefficient is above 0. @default none */
   readonly klToRef?: Omit<KlPenalty, 'importanceWeighted'>
 }
 
 const OPTION_KEYS = {
-  reduction: { globalTokens: true },
+  reduction: REDUCTION_KEYS,
   normalizeBySeqLength: true,
+  minorBeta: true,
+  dft: true,
   klToRef: KL_PENALTY_KEYS,
 } as const
 
@@ -42,8 +66,14 @@ export interface SFTLossResult extends LossResult {
   readonly sequenceLoss: Float64Array
 }
 
+/** The columns of {@link SFTBatch}. */
+export const SFT_COLUMNS = { needed: ['logProb'], optional: ['refLogProb'] } as const
+
 /**
- * Minus the log-probability of worked examples.
+ * Minus the log-probability of worked examples: `-sum_t mask log p` for each sequence, divided by its trained tokens, then joined.
+ *
+ * Metrics: `nllLoss`, `minorLoss` (in its place with `minorBeta`), `klToRefLoss`, `klToRef`, `logProb`, `numTokens`,
+ * `numSequences`.
  *
  * @example
  * ```ts
@@ -58,6 +88,14 @@ export interface SFTLossResult extends LossResult {
  * assert.equal(loss, 1.25)
  * assert.deepEqual([...sequenceLoss], [2, 0.5])
  * assert.deepEqual([...gradLogProb], [0, -0.25, -0.25, -0.5])
+ *
+ * const minor = new SFTLoss({ minorBeta: 0.1 }).forward({
+ *   logProb: Float32Array.of(-1),
+ *   refLogProb: Float32Array.of(-1), // not ahead yet
+ *   mask: Uint8Array.of(1),
+ *   offsets: Uint32Array.of(0, 1),
+ * })
+ * assert.equal(minor.loss, Math.log(2))
  * ```
  */
 export class SFTLoss {
@@ -69,7 +107,7 @@ export class SFTLoss {
    */
   constructor(options: SFTLossOptions = {}) {
     this.#optionsJson = optionsJson('SFTLoss', options, OPTION_KEYS)
-    call(() => raw.checkSftOptions(this.#optionsJson))
+    call(() => raw.checkLossOptions('SFTLoss', this.#optionsJson))
   }
 
   /**
@@ -78,13 +116,6 @@ export class SFTLoss {
    * @throws {FulmarError} As `GRPOLoss.forward`.
    */
   forward(batch: SFTBatch): SFTLossResult {
-    checkKnownKeys('batch', batch, ['logProb', 'refLogProb', 'mask', 'offsets'])
-    checkArray(batch, 'logProb', 'Float32Array')
-    checkArray(batch, 'refLogProb', 'Float32Array', true)
-    checkArray(batch, 'mask', 'Uint8Array')
-    checkArray(batch, 'offsets', 'Uint32Array')
-    const { logProb, refLogProb, mask, offsets } = batch
-    const output = call(() => raw.sftLoss(this.#optionsJson, logProb, refLogProb, mask, offsets))
-    return { ...lossResult(output), sequenceLoss: output.sequenceLoss ?? new Float64Array() }
+    return sequenceLossResult(withColumns(batch, SFT_COLUMNS, (columns) => columns.sft(this.#optionsJson)))
   }
 }

@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { GRPOLoss, type GRPOLossOptions, type LossBatch } from '../../src/objective/index.js'
+import {
+  type Correction,
+  GRPOLoss,
+  type GRPOLossOptions,
+  type GRPOPreset,
+  type LossBatch,
+  type Normalization,
+} from '../../src/objective/index.js'
 import { bitsOf, expectNear, flat, type Row, readRows } from './rows.js'
 
 const BATCH: LossBatch = {
@@ -214,5 +221,105 @@ describe('GRPOLoss', () => {
   it('refuses a penalty without its reference', () => {
     const loss = new GRPOLoss({ klToRef: { coefficient: 0.1 } })
     expect(codeOf(() => loss.forward(BATCH)).code).toBe('EMPTY')
+  })
+
+  it('gives the family of trl: sapo, vespo, gmpo, luspo and cispo', () => {
+    const presets = { sapo: 'sapo', vespo: 'vespo', gmpo: 'gmpo', luspo: 'luspo', cispo: 'cispo' } as const
+    const plain = (row: Row) =>
+      row.outputs && !row.importance_sampling_ratio && !row.config.off_policy_mask_threshold
+    const rows = readRows(
+      'family',
+      (row) => row.library !== 'torchrl' && plain(row) && !row.config.entropy_coef,
+    )
+    expect(new Set(rows.map((row) => row.loss)).size).toBe(5)
+    for (const row of rows) {
+      const { epsilon, epsilon_high: high, beta } = row.config
+      const { gradLogProb, loss } = new GRPOLoss({
+        preset: presets[row.loss as 'sapo'],
+        ratio: 'token', // these rows of luspo ask for it
+        clipEpsilon: [epsilon, high ?? epsilon],
+        ...(row.loss === 'cispo' && { surrogate: { cispo: { cap: high ?? epsilon } } }),
+        ...(/vespo|cispo/.test(row.loss) && {
+          normalization: { globalTokens: Math.max(row.num_items_in_batch, 1) },
+        }),
+        klToRef: { coefficient: beta, importanceWeighted: row.loss !== 'gmpo' },
+        logRatioMax: 700,
+      }).forward(trlBatch(row))
+      expectNear([loss], [row.outputs.loss])
+      expectNear(gradLogProb, flat(row.gradients.cur_log_probs))
+    }
+  })
+
+  it.each<[GRPOPreset, GRPOLossOptions]>([
+    ['grpo', { normalization: 'sequenceMean' }],
+    ['bnpo', {}],
+    ['dapo', { clipEpsilon: [0.2, 0.28] }],
+    ['gspo', { ratio: 'sequence', clipEpsilon: [3e-4, 4e-4], normalization: 'sequenceMean' }],
+    ['gspoToken', { ratio: 'sequenceToken', clipEpsilon: [3e-4, 4e-4], normalization: 'sequenceMean' }],
+    ['cispo', { surrogate: { cispo: { cap: 5 } } }],
+    ['sapo', { surrogate: { sapo: { tauPositive: 1, tauNegative: 1.05 } }, normalization: 'sequenceMean' }],
+    ['luspo', { ratio: 'sequence', clipEpsilon: [2e-3, 2.5e-3], normalization: { fixedLength: 1 } }],
+    ['vespo', { surrogate: { vespo: { positive: { k: 2, lambda: 3 }, negative: { k: 3, lambda: 2 } } } }],
+    ['gmpo', { surrogate: 'gmpo', clipEpsilon: 0.4, normalization: 'sequenceMean' }],
+    ['rloo', { ratio: 'sequenceProduct', normalization: 'sequenceMean' }],
+  ])('means by the preset %s the options %j', (preset, options) => {
+    const batch = exactBatch()
+    expect(new GRPOLoss({ preset }).forward(batch)).toEqual(new GRPOLoss(options).forward(batch))
+  })
+
+  it('asks for a length with drGrpo, and lets options replace what a preset chose', () => {
+    expect(codeOf(() => new GRPOLoss({ preset: 'drGrpo' })).code).toBe('EMPTY')
+    const fixed: GRPOLossOptions = { normalization: { fixedLength: 20 } }
+    const batch = exactBatch()
+    expect(new GRPOLoss({ preset: 'drGrpo', ...fixed }).forward(batch)).toEqual(
+      new GRPOLoss(fixed).forward(batch),
+    )
+    const wide = new GRPOLoss({ preset: 'dapo', clipEpsilon: 0.2 }).forward(batch)
+    expect(wide).toEqual(new GRPOLoss().forward(batch))
+    expect(codeOf(() => new GRPOLoss({ preset: 'ppo' as GRPOPreset })).code).toBe('UNKNOWN_NAME')
+  })
+
+  it('multiplies by how likely the sampler found a token, or rejects it', () => {
+    const batch = { ...BATCH, samplerLogProb: Float32Array.of(-1, -0.5 - Math.LN2, -2 + Math.LN2) }
+    const corrected = (correction: Correction) =>
+      new GRPOLoss({ corrections: [correction], keepRejected: true }).forward(batch)
+    expectNear(corrected({ max: 1.5 }).gradLogProb, [0, -0.75, 0.25])
+    const masked = corrected({ rule: 'mask', max: 1.5 })
+    expectNear(masked.gradLogProb, [0, 0, 0.25])
+    expect(masked.metrics.numRejected).toBe(1)
+    expect(codeOf(() => new GRPOLoss({ corrections: [{}] }).forward(BATCH)).code).toBe('EMPTY')
+    const unknown = { corrections: [{ levle: 'token' }] } as object
+    expect(codeOf(() => new GRPOLoss(unknown)).code).toBe('UNKNOWN_NAME')
+  })
+
+  it('adds up over micro-batches under the counts of a whole step', () => {
+    const { offsets, ...columns } = exactBatch()
+    const trained = columns.mask.reduce((sum, bit) => sum + bit, 0)
+    const twins: [Normalization, Normalization][] = [
+      ['tokenMean', { globalTokens: trained }],
+      ['sequenceMean', { globalSequences: 4 }],
+      [{ fixedLength: 20 }, { globalTokens: 4 * 20 }],
+    ]
+    for (const [here, ofStep] of twins) {
+      const whole = new GRPOLoss({ normalization: here }).forward({ ...columns, offsets })
+      const parts = [0, 2, 3].map((s) => {
+        // sequence 1 is empty
+        const [start = 0, end] = [offsets[s], offsets[s + 1]]
+        const part = (values: Float32Array) => values.subarray(start, end)
+        return new GRPOLoss({ normalization: ofStep }).forward({
+          logProb: part(columns.logProb),
+          oldLogProb: part(columns.oldLogProb),
+          advantage: columns.advantage.subarray(s, s + 1),
+          mask: columns.mask.subarray(start, end),
+          offsets: Uint32Array.of(0, (end ?? 0) - start),
+        })
+      })
+      expectNear([parts.reduce((sum, part) => sum + part.loss, 0)], [whole.loss], 1e-12)
+      expectNear(
+        parts.flatMap((part) => [...part.gradLogProb]),
+        whole.gradLogProb,
+        1e-7,
+      )
+    }
   })
 })

@@ -1,0 +1,88 @@
+/** The loss of reward models. */
+
+import { call } from '../core/index.js'
+import { raw } from '../native/index.js'
+import { checkArray, optionsJson } from './argument.js'
+import { type LossResult, metricsOf, withColumns } from './loss.js'
+
+/** Options of {@link BradleyTerryLoss}; the defaults are those of the Rust core. */
+export interface BradleyTerryLossOptions {
+  /** Weight of the squared sum of a pair, which keeps rewards around 0; at least 0. @default 0 */
+  readonly centerCoefficient?: number
+  /** What sums over pairs are divided by: the pairs of a whole optimiser step. @default those of the batch */
+  readonly numPairs?: number
+}
+
+const OPTION_KEYS = { centerCoefficient: true, numPairs: true } as const
+
+/** Rewards of pairs of answers. The arrays are copied, not kept. */
+export interface RewardPairs {
+  /** `[P]` of the better answers. */
+  readonly chosen: Float32Array
+  /** `[P]` of the others. */
+  readonly rejected: Float32Array
+  /** `[P]` by how much the first should be ahead. @default 0 */
+  readonly margin?: Float32Array
+  /**
+   * `[P + 1]` bounds of the pairs, where the arrays above hold rewards of tokens that are compared one by one: a pair counts by its
+   * mean, one without tokens (of equal answers) not at all. @default each entry is a pair
+   */
+  readonly offsets?: Uint32Array
+}
+
+/** What {@link BradleyTerryLoss.forward} returns. */
+export interface RewardLossResult extends Pick<LossResult, 'loss' | 'metrics' | 'denominators'> {
+  /** Derivative of the loss by each entry of `chosen`. A new array. */
+  readonly gradChosen: Float32Array
+  /** Derivative of the loss by each entry of `rejected`. A new array. */
+  readonly gradRejected: Float32Array
+}
+
+const COLUMNS = { needed: ['chosen', 'rejected'], optional: ['margin'] } as const
+
+/**
+ * Of two answers to one prompt, the chosen one should earn more: the mean over pairs of
+ * `-log sigmoid(chosen - rejected - margin) + centerCoefficient (chosen + rejected)^2`.
+ * [Reward models](https://arxiv.org/abs/1706.03741), [centring](https://arxiv.org/abs/2312.09244).
+ *
+ * Metrics: `accuracy` (share of entries in which the chosen answer earns more), `margin`, `meanReward`, `numPairs`.
+ *
+ * @example
+ * ```ts
+ * import { BradleyTerryLoss } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const chosen = Float32Array.of(1, 3)
+ * const rejected = Float32Array.of(1, 0)
+ * const { loss, gradChosen, gradRejected, metrics } = new BradleyTerryLoss().forward({ chosen, rejected })
+ * assert.equal(loss, (Math.log(2) + Math.log1p(Math.exp(-3))) / 2)
+ * assert.deepEqual([gradChosen[0], gradRejected[0]], [-0.25, 0.25])
+ * assert.deepEqual([metrics.accuracy, metrics.margin], [0.5, 1.5])
+ * ```
+ */
+export class BradleyTerryLoss {
+  readonly #optionsJson: string
+
+  /**
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a value outside its range;
+   * `MALFORMED` for one of another type.
+   */
+  constructor(options: BradleyTerryLossOptions = {}) {
+    this.#optionsJson = optionsJson('BradleyTerryLoss', options, OPTION_KEYS)
+    call(() => raw.checkLossOptions('BradleyTerryLoss', this.#optionsJson))
+  }
+
+  /**
+   * Value, metrics and gradients over `pairs`; without pairs everything is 0. Costs O(P).
+   *
+   * @throws {FulmarError} `SHAPE_MISMATCH` if lengths differ; `NON_FINITE` if a reward or margin is not finite; `OUT_OF_RANGE` for
+   * offsets that fall; `MALFORMED` for an array of another type.
+   */
+  forward(pairs: RewardPairs): RewardLossResult {
+    checkArray(pairs, 'offsets', 'Uint32Array', true)
+    const batch = { ...pairs, mask: new Uint8Array(), offsets: pairs.offsets ?? new Uint32Array() }
+    const output = withColumns(batch, COLUMNS, (columns) => columns.bradleyTerry(this.#optionsJson))
+    const { loss, metricsJson, gradChosen, gradRejected } = output
+    return { loss, ...metricsOf(metricsJson), gradChosen, gradRejected }
+  }
+}

@@ -1,0 +1,80 @@
+/** Distillation: tokens that a teacher likes as much as the student does. */
+
+import { call } from '../core/index.js'
+import { raw } from '../native/index.js'
+import { optionsJson } from './argument.js'
+import { type LossResult, sequenceLossResult, withColumns } from './loss.js'
+import { REDUCTION_KEYS, type SFTReduction } from './sft.js'
+
+/** Options of {@link DistillationLoss}; the defaults are those of the Rust core. */
+export interface DistillationLossOptions {
+  /** Who drew the tokens: the student (`reverse`) or the teacher (`forward`). @default 'reverse' */
+  readonly direction?: 'reverse' | 'forward'
+  /** How sequences become one number. @default 'mean' */
+  readonly reduction?: SFTReduction
+  /** Where sequences count: whether one counts by its mean over trained tokens, or by their sum. @default true */
+  readonly normalizeBySeqLength?: boolean
+}
+
+const OPTION_KEYS = { direction: true, reduction: REDUCTION_KEYS, normalizeBySeqLength: true } as const
+
+/** `S` sequences one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
+export interface DistillationBatch {
+  /** `[T]` under the student. */
+  readonly logProb: Float32Array
+  /** `[T]` under the teacher. */
+  readonly teacherLogProb: Float32Array
+  /** `[T]` 1 where the token is trained, else 0. */
+  readonly mask: Uint8Array
+  /** `[S + 1]` from 0 to `T`. */
+  readonly offsets: Uint32Array
+}
+
+const COLUMNS = { needed: ['logProb', 'teacherLogProb'] } as const
+
+/**
+ * The k3 estimate of the KL divergence between student and teacher, never negative and 0 where they agree: with the student's `l` and
+ * the teacher's `t`, `e^(t - l) - 1 - (t - l)` a token (`reverse`), or with the two exchanged (`forward`).
+ * [On-policy distillation](https://arxiv.org/abs/2306.13649).
+ *
+ * Metrics: `distillLoss`, `klToTeacher` (mean over trained tokens), `numTokens`, `numSequences`.
+ *
+ * @example
+ * ```ts
+ * import { DistillationLoss } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const { loss, gradLogProb, sequenceLoss } = new DistillationLoss().forward({
+ *   logProb: Float32Array.of(-1, -2),
+ *   teacherLogProb: Float32Array.of(-1, -1.5), // the teacher likes the second token more
+ *   mask: Uint8Array.of(1, 1),
+ *   offsets: Uint32Array.of(0, 2),
+ * })
+ * assert.equal(loss, (Math.exp(0.5) - 1.5) / 2)
+ * assert.deepEqual([...sequenceLoss], [loss])
+ * assert.ok(gradLogProb[0] === 0 && gradLogProb[1] < 0)
+ * ```
+ */
+export class DistillationLoss {
+  readonly #optionsJson: string
+
+  /**
+   * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a count below 1; `MALFORMED`
+   * for a value of another type.
+   */
+  constructor(options: DistillationLossOptions = {}) {
+    this.#optionsJson = optionsJson('DistillationLoss', options, OPTION_KEYS)
+    call(() => raw.checkLossOptions('DistillationLoss', this.#optionsJson))
+  }
+
+  /**
+   * Value, metrics and gradient by the student's log-probabilities over `batch`. Costs O(T).
+   *
+   * @throws {FulmarError} As `GRPOLoss.forward`.
+   */
+  forward(batch: DistillationBatch): LossResult & { readonly sequenceLoss: Float64Array } {
+    return sequenceLossResult(
+      withColumns(batch, COLUMNS, (columns) => columns.distillation(this.#optionsJson)),
+    )
+  }
+}
