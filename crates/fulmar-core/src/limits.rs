@@ -145,6 +145,15 @@ pub const MEMMAP_META_BYTES_MAX: usize = 1 << 24;
 /// Longest description of a part of a replay buffer's folder, in bytes.
 pub const CHECKPOINT_JSON_BYTES_MAX: u64 = 1 << 28;
 
+/// Most rollouts of one group, candidates included, and most that are compared for their best.
+pub const GROUP_ROLLOUTS_MAX: usize = 1024;
+
+/// Most groups that wait for more rollouts at once.
+pub const PENDING_GROUPS_MAX: usize = 1 << 16;
+
+/// Most subsets of candidates that a choice looks at.
+pub const SELECTOR_COMBINATIONS_MAX: usize = 10_000_000;
+
 /// Most rows of a durable store.
 pub const STORE_ROWS_MAX: u64 = 1 << 32;
 

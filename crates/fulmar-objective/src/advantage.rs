@@ -8,7 +8,8 @@
 //! flagged: rounding in the mean, divided by a tiny number, would otherwise push every token of it.
 //!
 //! The same formula under other names: TorchRL `MCAdvantage` is `epsilon: 0, std_floor: 1e-6`; TRL is `epsilon: 1e-4,
-//! std_floor: 0`; torchtitan is `scale: None`, or `std: Population, epsilon: 1e-6, std_floor: 0`.
+//! std_floor: 0`; torchtitan is `scale: None`, or `std: Population, epsilon: 1e-6, std_floor: 0`; RLOO
+//! (<https://arxiv.org/abs/2402.14740>) is `baseline: LeaveOneOut, scale: None`, or `Batch` where it normalises.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
@@ -28,6 +29,17 @@ pub enum Groups<'a> {
     Offsets(&'a [u32]),
 }
 
+/// What a reward is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Baseline {
+    /// The mean of its group.
+    #[default]
+    Group,
+    /// The mean of the others in its group: unbiased, as a reward is not compared with itself.
+    LeaveOneOut,
+}
+
 /// Whose standard deviation divides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +47,7 @@ pub enum AdvantageScale {
     /// That of the rollout's own group.
     #[default]
     Group,
-    /// That of all scored rewards of the batch.
+    /// That of all scored rewards of the batch; of all their differences from the baseline where that is leave-one-out.
     Batch,
     /// Nobody's: the advantage keeps the unit of the reward (Dr. GRPO).
     None,
@@ -56,6 +68,8 @@ pub enum StdKind {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AdvantageOptions {
+    /// What a reward is compared with; the mean of its group.
+    pub baseline: Baseline,
     /// Whose standard deviation divides; the group's.
     pub scale: AdvantageScale,
     /// The divisor of the variance; `n - 1`.
@@ -68,7 +82,13 @@ pub struct AdvantageOptions {
 
 impl Default for AdvantageOptions {
     fn default() -> Self {
-        Self { scale: AdvantageScale::Group, std: StdKind::Unbiased, epsilon: 1e-4, std_floor: 1e-3 }
+        Self {
+            baseline: Baseline::Group,
+            scale: AdvantageScale::Group,
+            std: StdKind::Unbiased,
+            epsilon: 1e-4,
+            std_floor: 1e-3,
+        }
     }
 }
 
@@ -132,27 +152,30 @@ pub fn group_advantage(
     if let Some(scored) = scored {
         check_len("scored", scored.len(), "reward", reward.len())?;
     }
-    let is_scored = |index: usize| scored.is_none_or(|scored| scored[index] != 0);
-    for index in (0..reward.len()).filter(|&index| is_scored(index)) {
-        finite("reward", index, reward[index])?;
-    }
-    let spread = |start: usize, end: usize| {
-        Spread::of((start..end).filter(|&index| is_scored(index)).map(|index| reward[index]))
-    };
-    let batch_std = spread(0, reward.len()).std(options.std);
+    check_rewards(reward, scored)?;
+    let table = Table { reward, scored };
     let mut result =
         GroupAdvantage { advantage: vec![0.0; reward.len()], mean: vec![], std: vec![], degenerate: vec![] };
-    for pair in bounds.windows(2) {
-        let group = spread(pair[0], pair[1]);
+    let spreads: Vec<Spread> = bounds.windows(2).map(|pair| table.spread(pair[0]..pair[1])).collect();
+    let batch_std = match (options.scale, options.baseline) {
+        (AdvantageScale::Batch, Baseline::Group) => table.spread(0..reward.len()).std(options.std),
+        (AdvantageScale::Batch, Baseline::LeaveOneOut) => differences_std(&spreads, options.std),
+        _ => 0.0,
+    };
+    for (pair, group) in bounds.windows(2).zip(&spreads) {
+        let factor = group.difference_factor(options.baseline);
         let group_std = group.std(options.std);
-        let divisor = match options.scale {
-            AdvantageScale::Group => group_std.max(options.std_floor) + options.epsilon,
-            AdvantageScale::Batch => batch_std.max(options.std_floor) + options.epsilon,
-            AdvantageScale::None => 1.0,
-        };
         if !group.is_degenerate() {
-            for index in (pair[0]..pair[1]).filter(|&index| is_scored(index)) {
-                result.advantage[index] = finite("advantage", index, (reward[index] - group.mean) / divisor)?;
+            let divisor = match options.scale {
+                AdvantageScale::Group => (factor * group_std).max(options.std_floor) + options.epsilon,
+                AdvantageScale::Batch => batch_std.max(options.std_floor) + options.epsilon,
+                AdvantageScale::None => 1.0,
+            };
+            let rewards = result.advantage[pair[0]..pair[1]].iter_mut().zip(&reward[pair[0]..pair[1]]);
+            for (index, (advantage, reward)) in (pair[0]..).zip(rewards) {
+                if table.is_scored(index) {
+                    *advantage = finite("advantage", index, factor * (reward - group.mean) / divisor)?;
+                }
             }
         }
         result.mean.push(group.mean);
@@ -160,6 +183,154 @@ pub fn group_advantage(
         result.degenerate.push(group.is_degenerate());
     }
     Ok(result)
+}
+
+/// How several rewards of a rollout become one advantage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RewardAggregation {
+    /// Their weighted sum is the reward.
+    #[default]
+    SumThenNormalize,
+    /// Each is compared within its group and divided by the group's deviation; the weighted sum of these is compared, and divided, over
+    /// the batch: no reward drowns another one of a smaller scale (GDPO, <https://arxiv.org/abs/2601.05242>).
+    NormalizeThenSum,
+}
+
+/// Several rewards of each of `R` rollouts, of `F` functions.
+#[derive(Debug, Clone, Copy)]
+pub struct RewardTable<'a> {
+    /// `[R, F]`
+    pub reward: &'a [f64],
+    /// `[R, F]` 0 where a function gave no reward: it counts nowhere. A rollout without any reward has no score.
+    pub scored: Option<&'a [u8]>,
+    /// `[F]`
+    pub weights: &'a [f64],
+}
+
+/// [`group_advantage`] of rollouts with several rewards. `mean`, `std` and `degenerate` are those of the weighted sums of a group.
+///
+/// # Errors
+/// Those of [`group_advantage`]; `Empty` without weights; `NonFinite` for a weight that is.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{AdvantageOptions, Groups, RewardAggregation, RewardTable, multi_reward_advantage};
+/// let reward = [1.0, 0.0, 0.0, 100.0]; // two rollouts, two rewards each
+/// let table = RewardTable { reward: &reward, scored: None, weights: &[1.0, 1.0] };
+/// let options = AdvantageOptions::default();
+/// let advantage = |how| multi_reward_advantage(table, Groups::Size(2), how, &options).map(|found| found.advantage);
+/// assert!(advantage(RewardAggregation::SumThenNormalize)?[0] < -0.7, "the sum hears the loud one");
+/// assert!(advantage(RewardAggregation::NormalizeThenSum)?[0].abs() < 0.2, "both count the same");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn multi_reward_advantage(
+    table: RewardTable<'_>,
+    groups: Groups<'_>,
+    aggregation: RewardAggregation,
+    options: &AdvantageOptions,
+) -> Result<GroupAdvantage> {
+    options.checked()?;
+    let RewardTable { reward, scored, weights } = table;
+    let num_functions = weights.len();
+    if num_functions == 0 {
+        return Err(Error::new(ErrorKind::Empty, "weights must hold at least one: got []"));
+    }
+    for (index, weight) in weights.iter().enumerate() {
+        finite("weights", index, *weight)?;
+    }
+    let num_rollouts = reward.len() / num_functions;
+    check_len("reward", reward.len(), "rollouts times weights", num_rollouts * num_functions)?;
+    if let Some(scored) = scored {
+        check_len("scored", scored.len(), "reward", reward.len())?;
+    }
+    check_rewards(reward, scored)?;
+    let is_scored = |index: usize| scored.is_none_or(|scored| scored[index] != 0);
+    let any_scored: Vec<u8> = (0..num_rollouts)
+        .map(|rollout| u8::from((0..num_functions).any(|f| is_scored(rollout * num_functions + f))))
+        .collect();
+    let mut sum = vec![0.0; num_rollouts];
+    for (f, weight) in weights.iter().enumerate() {
+        let column: Vec<f64> = reward.iter().skip(f).step_by(num_functions).copied().collect();
+        let scored: Vec<u8> = (0..num_rollouts).map(|r| u8::from(is_scored(r * num_functions + f))).collect();
+        let column = match aggregation {
+            RewardAggregation::SumThenNormalize => column,
+            RewardAggregation::NormalizeThenSum => {
+                let options = AdvantageOptions { scale: AdvantageScale::Group, ..options.clone() };
+                group_advantage(&column, Some(&scored), groups, &options)?.advantage
+            }
+        };
+        for ((sum, value), _) in sum.iter_mut().zip(column).zip(scored).filter(|(_, scored)| *scored != 0) {
+            *sum += weight * value;
+        }
+    }
+    let result = group_advantage(&sum, Some(&any_scored), groups, options)?;
+    match aggregation {
+        RewardAggregation::SumThenNormalize => Ok(result),
+        RewardAggregation::NormalizeThenSum => {
+            let batch = [0, num_rollouts as u32];
+            let options = AdvantageOptions {
+                baseline: Baseline::Group,
+                scale: AdvantageScale::Group,
+                ..options.clone()
+            };
+            let advantage =
+                group_advantage(&sum, Some(&any_scored), Groups::Offsets(&batch), &options)?.advantage;
+            Ok(GroupAdvantage { advantage, ..result })
+        }
+    }
+}
+
+/// Scored rewards must be finite.
+fn check_rewards(reward: &[f64], scored: Option<&[u8]>) -> Result<()> {
+    // Without a way out of the loop it runs over many rewards at once.
+    if reward.iter().map(|reward| u32::from(!reward.is_finite())).sum::<u32>() == 0 {
+        return Ok(());
+    }
+    for (index, reward) in reward.iter().enumerate() {
+        if scored.is_none_or(|scored| scored[index] != 0) {
+            finite("reward", index, *reward)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rewards of which some may not count.
+#[derive(Clone, Copy)]
+struct Table<'a> {
+    reward: &'a [f64],
+    scored: Option<&'a [u8]>,
+}
+
+impl Table<'_> {
+    fn is_scored(self, index: usize) -> bool {
+        self.scored.is_none_or(|scored| scored[index] != 0)
+    }
+
+    fn spread(self, range: std::ops::Range<usize>) -> Spread {
+        match self.scored {
+            None => Spread::of(self.reward[range].iter().copied()),
+            Some(_) => {
+                Spread::of(range.filter(|&index| self.is_scored(index)).map(|index| self.reward[index]))
+            }
+        }
+    }
+}
+
+/// The standard deviation of all differences from leave-one-out baselines, whose mean is 0 in each group.
+fn differences_std(spreads: &[Spread], kind: StdKind) -> f64 {
+    let scored = spreads.iter().filter(|spread| spread.count > 0.0);
+    let squares = scored
+        .clone()
+        .map(|spread| spread.difference_factor(Baseline::LeaveOneOut).powi(2) * spread.square_sum);
+    let spread = Spread {
+        count: scored.map(|spread| spread.count).sum(),
+        mean: 0.0,
+        square_sum: squares.sum(),
+        low: 0.0,
+        high: 1.0,
+    };
+    spread.std(kind)
 }
 
 impl<'a> Groups<'a> {
@@ -212,7 +383,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Running mean and squared deviation (B. P. Welford, 1962), with the range for the test of exact equality.
+/// Mean and squared deviations, with the range for the test of exact equality.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
     count: f64,
@@ -223,21 +394,26 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
-        let empty =
-            Self { count: 0.0, mean: 0.0, square_sum: 0.0, low: f64::INFINITY, high: f64::NEG_INFINITY };
-        values.fold(empty, |spread, value| {
-            let count = spread.count + 1.0;
-            let delta = value - spread.mean;
-            let mean = spread.mean + delta / count;
-            Self {
-                count,
-                mean,
-                square_sum: spread.square_sum + delta * (value - mean),
-                low: spread.low.min(value),
-                high: spread.high.max(value),
-            }
-        })
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let origin = values.clone().next().unwrap_or_default();
+        let (mut count, mut sum, mut low, mut high) = (0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.clone() {
+            count += 1.0;
+            sum += value - origin;
+            low = if value < low { value } else { low };
+            high = if value > high { value } else { high };
+        }
+        let mean = if count > 0.0 { origin + sum / count } else { 0.0 };
+        let square_sum = values.map(|value| (value - mean) * (value - mean)).sum();
+        Self { count, mean, square_sum, low, high }
+    }
+
+    /// What a difference from the mean is multiplied by to be one from the baseline.
+    fn difference_factor(&self, baseline: Baseline) -> f64 {
+        match baseline {
+            Baseline::Group => 1.0,
+            Baseline::LeaveOneOut => self.count / (self.count - 1.0).max(1.0),
+        }
     }
 
     fn is_degenerate(&self) -> bool {

@@ -17,16 +17,19 @@ mod grpo;
 mod grpo_preset;
 mod kl;
 mod kto;
+mod mc_advantage;
 mod normalization;
 mod output;
 mod preference;
 mod real;
+mod selector;
 mod sft;
 mod surrogate;
 mod value;
 
 pub use advantage::{
-    AdvantageOptions, AdvantageScale, GROUP_SIZE_MIN, GroupAdvantage, Groups, StdKind, group_advantage,
+    AdvantageOptions, AdvantageScale, Baseline, GROUP_SIZE_MIN, GroupAdvantage, Groups, RewardAggregation,
+    RewardTable, StdKind, group_advantage, multi_reward_advantage,
 };
 pub use batch::{Advantage, LossBatch, SftBatch};
 pub use bradley_terry::{BradleyTerryLoss, BradleyTerryOptions, BradleyTerryOutput, RewardPairs};
@@ -39,10 +42,12 @@ pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use grpo_preset::GrpoPreset;
 pub use kl::{KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, kl_estimate};
 pub use kto::{KtoBatch, KtoLoss, KtoLossType, KtoOptions};
+pub use mc_advantage::{McAdvantage, McAdvantageOptions, McAdvantageStats, McGroup, TrajectoryReturn};
 pub use normalization::Normalization;
 pub use output::{LossOutput, Metric, metrics_json};
 pub use preference::{DpoLossType, FDivergence};
 pub use real::Real;
+pub use selector::{Compared, McAdvantageSelector, SelectionStrategy, TopKRewardOptions, TopKRewardSelector};
 pub use sft::{SftLoss, SftOptions, SftOutput, SftReduction};
 pub use surrogate::{Envelope, RatioLevel, Surrogate};
 pub use value::{

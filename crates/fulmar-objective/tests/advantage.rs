@@ -4,7 +4,10 @@
 mod rows;
 
 use fulmar_core::{ErrorKind, Rng};
-use fulmar_objective::{AdvantageOptions, AdvantageScale, Groups, StdKind, group_advantage};
+use fulmar_objective::{
+    AdvantageOptions, AdvantageScale, Baseline, Groups, RewardAggregation, RewardTable, StdKind,
+    group_advantage, multi_reward_advantage,
+};
 use rows::{assert_all_near, flat, lines, number, rows};
 use serde_json::Value;
 
@@ -12,107 +15,89 @@ fn torchrl() -> AdvantageOptions {
     AdvantageOptions { epsilon: 0.0, std_floor: 1e-6, ..AdvantageOptions::default() }
 }
 
-/// The statistic of each trajectory: its rewards reduced, or every one of them.
-fn returns_of(rewards: &[f64], reduction: Option<&str>) -> Vec<f64> {
-    match reduction {
-        Some("sum") => vec![rewards.iter().sum()],
-        Some("mean") => vec![rewards.iter().sum::<f64>() / rewards.len() as f64],
-        Some("max") => vec![rewards.iter().copied().fold(f64::MIN, f64::max)],
-        _ => rewards.to_vec(),
-    }
-}
-
-/// The lengths of the trajectories that an emitted group was made of, found by their rewards.
-fn emitted_lengths(row: &Value, output: &Value) -> Vec<usize> {
-    let (rewards, group) = (flat(&output["reward"]), &output["group"][0]);
-    let fed: Vec<Vec<f64>> = lines(&row["calls"])
-        .iter()
-        .flat_map(|call| lines(&call["trajectories"]))
-        .filter(|trajectory| trajectory["group"] == *group)
-        .map(|trajectory| flat(&trajectory["rewards"]))
-        .collect();
-    let same =
-        |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
-    let group_size = number(&row["config"]["grpo_size"]) as usize;
-    // Trajectories are emitted in the order they came, though some may be left out: search for a fitting choice.
-    fn search(
-        rest: &[f64],
-        fed: &[Vec<f64>],
-        left: usize,
-        same: &dyn Fn(&[f64], &[f64]) -> bool,
-    ) -> Option<Vec<usize>> {
-        if left == 0 {
-            return rest.is_empty().then(Vec::new);
-        }
-        (0..fed.len()).find_map(|first| {
-            let length = fed[first].len();
-            let fits = length <= rest.len() && same(&rest[..length], &fed[first]);
-            let tail = fits.then(|| search(&rest[length..], &fed[first + 1..], left - 1, same))??;
-            Some([vec![length], tail].concat())
-        })
-    }
-    search(&rewards, &fed, group_size, &same).unwrap()
-}
-
 #[test]
-fn emitted_groups_of_trajectories_equal_torchrl() {
-    let mut num_groups = 0;
-    for row in rows("advantages", |row| row["kind"] == "mc_advantage") {
-        let tolerance = if row["dtype"] == "float64" { 1e-9 } else { 1e-5 };
-        for output in lines(&row["outputs"]).iter().filter(|output| output.is_object()) {
-            let reduction = row["config"]["trajectory_return"].as_str();
-            let (mut rest, mut returns) = (flat(&output["reward"]), vec![]);
-            let lengths = emitted_lengths(&row, output);
-            for &length in &lengths {
-                let later = rest.split_off(length);
-                returns.extend(returns_of(&rest, reduction));
-                rest = later;
-            }
-            let groups = [0, returns.len() as u32];
-            let result = group_advantage(&returns, None, Groups::Offsets(&groups), &torchrl()).unwrap();
-            let spread: Vec<f64> = match reduction {
-                Some(_) => {
-                    lengths.iter().zip(&result.advantage).flat_map(|(&length, &a)| vec![a; length]).collect()
-                }
-                None => result.advantage,
-            };
-            assert_all_near(row["id"].as_str().unwrap(), &spread, &flat(&output["advantage"]), tolerance);
-            num_groups += 1;
-        }
-    }
-    assert!(num_groups >= 15, "got {num_groups}");
-}
-
-#[test]
-fn token_rewards_of_a_group_are_compared_with_each_other_as_in_torchrl() {
-    for row in rows("advantages", |row| row["kind"] == "mc_advantage_ragged_tokens") {
-        let rewards = flat(&row["token_rewards"]);
-        let result = group_advantage(&rewards, None, Groups::Size(rewards.len()), &torchrl()).unwrap();
-        assert_all_near("tokens", &result.advantage, &flat(&row["outputs"][1]), 1e-9);
-    }
-}
-
-#[test]
-fn every_scale_and_rollouts_without_a_score_equal_trl() {
+fn several_rewards_at_every_scale_and_rollouts_without_a_score_equal_trl() {
     for row in rows("advantages", |row| row["kind"] == "trl_grpo_advantages") {
         let weights = flat(&row["reward_weights"]);
-        let per_func = lines(&row["rewards_per_func"]);
-        let scored: Vec<u8> =
-            per_func.iter().map(|row| u8::from(lines(row).iter().any(|reward| !reward.is_null()))).collect();
-        let sum = |row: &Value| {
-            let terms = lines(row).iter().zip(&weights).filter(|(reward, _)| !reward.is_null());
-            terms.map(|(reward, weight)| number(reward) * weight).sum::<f64>()
-        };
-        let rewards: Vec<f64> = per_func.iter().map(sum).collect();
+        let per_func: Vec<&Value> = lines(&row["rewards_per_func"]).iter().flat_map(lines).collect();
+        let scored: Vec<u8> = per_func.iter().map(|reward| u8::from(!reward.is_null())).collect();
+        let reward: Vec<f64> = per_func.iter().map(|reward| reward.as_f64().unwrap_or(f64::NAN)).collect();
+        let table = RewardTable { reward: &reward, scored: Some(&scored), weights: &weights };
         let scale = match row["scale_rewards"].as_str().unwrap() {
             "group" => AdvantageScale::Group,
             "batch" => AdvantageScale::Batch,
             _ => AdvantageScale::None,
         };
+        let aggregation = match row["multi_objective_aggregation"].as_str().unwrap() {
+            "sum_then_normalize" => RewardAggregation::SumThenNormalize,
+            _ => RewardAggregation::NormalizeThenSum,
+        };
         let options = AdvantageOptions { scale, std_floor: 0.0, ..AdvantageOptions::default() };
         let size = Groups::Size(number(&row["num_generations"]) as usize);
-        let result = group_advantage(&rewards, Some(&scored), size, &options).unwrap();
+        let result = multi_reward_advantage(table, size, aggregation, &options).unwrap();
         assert_all_near(row["id"].as_str().unwrap(), &result.advantage, &flat(&row["advantages"]), 1e-5);
+    }
+}
+
+#[test]
+fn leave_one_out_equals_trl_plain_and_normalised_over_the_batch() {
+    for row in rows("advantages", |row| row["kind"] == "trl_rloo_advantages") {
+        let mut reward = flat(&row["rewards"]);
+        if row["reward_clip_range"].is_array() {
+            let range = flat(&row["reward_clip_range"]);
+            reward.iter_mut().for_each(|reward| *reward = reward.clamp(range[0], range[1]));
+        }
+        let is_normalized = row["normalize_advantages"] == true;
+        let scale = if is_normalized { AdvantageScale::Batch } else { AdvantageScale::None };
+        let baseline = Baseline::LeaveOneOut;
+        let options = AdvantageOptions { baseline, scale, std_floor: 0.0, ..AdvantageOptions::default() };
+        let size = Groups::Size(number(&row["num_generations"]) as usize);
+        let result = group_advantage(&reward, None, size, &options).unwrap();
+        assert_all_near(row["id"].as_str().unwrap(), &result.advantage, &flat(&row["advantages"]), 1e-5);
+    }
+}
+
+#[test]
+fn ten_thousand_random_batches_equal_the_plain_formulas() {
+    let mut rng = Rng::new(12).stream("advantage");
+    for case in 0..10_000 {
+        let (num_groups, size) = (1 + rng.below(4).unwrap() as usize, 2 + rng.below(9).unwrap() as usize);
+        let coarse = case % 3 == 0;
+        let draw = |rng: &mut Rng| if coarse { rng.below(2).unwrap() as f64 } else { 3.0 + rng.normal() };
+        let reward: Vec<f64> = (0..num_groups * size).map(|_| draw(&mut rng)).collect();
+        let leave_one_out = rng.below(2).unwrap() == 1;
+        let options = AdvantageOptions {
+            baseline: if leave_one_out { Baseline::LeaveOneOut } else { Baseline::Group },
+            scale: [AdvantageScale::Group, AdvantageScale::Batch, AdvantageScale::None][case % 3],
+            ..AdvantageOptions::default()
+        };
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let std = |values: &[f64]| {
+            let squares: f64 = values.iter().map(|value| (value - mean(values)).powi(2)).sum();
+            (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt()
+        };
+        let difference = |group: &[f64]| -> Vec<f64> {
+            let others = |i: usize| (group.iter().sum::<f64>() - group[i]) / (size as f64 - 1.0);
+            (0..size).map(|i| group[i] - if leave_one_out { others(i) } else { mean(group) }).collect()
+        };
+        let differences: Vec<f64> = reward.chunks(size).flat_map(difference).collect();
+        let expected: Vec<f64> = differences
+            .chunks(size)
+            .zip(reward.chunks(size))
+            .flat_map(|(difference, group)| {
+                let spread = match options.scale {
+                    AdvantageScale::Group => std(difference),
+                    AdvantageScale::Batch if leave_one_out => std(&differences),
+                    AdvantageScale::Batch => std(&reward),
+                    AdvantageScale::None => 1.0 - options.epsilon,
+                };
+                let is_flat = group.iter().all(|reward| *reward == group[0]);
+                let divisor = spread.max(options.std_floor) + options.epsilon;
+                difference.iter().map(move |d| if is_flat { 0.0 } else { d / divisor }).collect::<Vec<_>>()
+            })
+            .collect();
+        let got = group_advantage(&reward, None, Groups::Size(size), &options).unwrap();
+        assert_all_near(&format!("case {case} {options:?}"), &got.advantage, &expected, 1e-9);
     }
 }
 
@@ -124,7 +109,13 @@ fn population_deviation_equals_torchtitan() {
             true => AdvantageScale::Group,
             false => AdvantageScale::None,
         };
-        let options = AdvantageOptions { scale, std: StdKind::Population, epsilon: 1e-6, std_floor: 0.0 };
+        let options = AdvantageOptions {
+            scale,
+            std: StdKind::Population,
+            epsilon: 1e-6,
+            std_floor: 0.0,
+            ..AdvantageOptions::default()
+        };
         let result = group_advantage(&rewards, None, Groups::Size(rewards.len()), &options).unwrap();
         assert_all_near("advantage", &result.advantage, &flat(&row["advantages"]), 1e-12);
     }
