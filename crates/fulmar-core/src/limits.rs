@@ -66,6 +66,12 @@ pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 /// Most tokens in one packed batch given to a model.
 pub const BATCH_TOKENS_MAX: usize = 1 << 22;
 
+/// Most sequences, or other items, that one plan packs or shares out.
+pub const PACK_SEQUENCES_MAX: usize = 1 << 24;
+
+/// Most workers that a plan shares out to, and most bins that a stream of sequences is packed into at a time.
+pub const PACK_WORKERS_MAX: usize = 1 << 16;
+
 /// Most items that one permutation orders, so also the most rows of a shuffled data set.
 pub const PERMUTATION_COUNT_MAX: usize = 1 << 24;
 

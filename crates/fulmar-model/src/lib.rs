@@ -15,6 +15,7 @@ mod padding;
 mod parameters;
 mod rope_parameters;
 mod schedule;
+mod planner;
 
 pub use config::{DecoderConfig, ModelType, ScalarHead};
 pub use decoder::{Decoder, Scores};
@@ -29,3 +30,4 @@ pub use padding::{PaddedBatch, UnpaddedBatch};
 pub use parameters::Parameter;
 pub use rope_parameters::RopeParameters;
 pub use schedule::{Decline, Schedule};
+pub use planner::{Groups, PackStrategy, StreamPacker, balance, pack};
