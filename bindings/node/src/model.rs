@@ -3,7 +3,7 @@
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
 use fulmar::tensor::gguf;
-use napi::bindgen_prelude::{AsyncTask, Float32Array, Uint8Array, Uint32Array};
+use napi::bindgen_prelude::{AsyncTask, Float32Array, Float64Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 
 use crate::error::{Result, guard};
@@ -17,11 +17,26 @@ pub struct Scores {
     pub log_prob: Float32Array,
     /// `[T]`
     pub entropy: Float32Array,
+    /// `[T, k]`
+    pub top_ids: Uint32Array,
+    /// `[T, k]`
+    pub top_log_prob: Float32Array,
+}
+
+impl From<(model::Scores, model::TopLogProbs)> for Scores {
+    fn from((scores, top): (model::Scores, model::TopLogProbs)) -> Self {
+        Self {
+            log_prob: scores.log_prob.into(),
+            entropy: scores.entropy.into(),
+            top_ids: top.ids.into(),
+            top_log_prob: top.log_prob.into(),
+        }
+    }
 }
 
 impl From<model::Scores> for Scores {
     fn from(scores: model::Scores) -> Self {
-        Self { log_prob: scores.log_prob.into(), entropy: scores.entropy.into() }
+        (scores, model::TopLogProbs::default()).into()
     }
 }
 
@@ -144,7 +159,7 @@ impl Decoder {
         task(move || decoder.with(|decoder| Ok(decoder.to_safetensors()?.into())))
     }
 
-    /// Log-probs of masked tokens.
+    /// Log-probs of masked tokens, with the likeliest ids in their places.
     #[napi(ts_return_type = "Promise<Scores>")]
     pub fn score(
         &self,
@@ -152,9 +167,13 @@ impl Decoder {
         offsets: &[u32],
         mask: &[u8],
         positions: Option<&[u32]>,
+        top_k: Option<f64>,
     ) -> AsyncTask<Work<Scores>> {
         let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask, positions));
-        task(move || decoder.with(|decoder| Ok(decoder.score(&batch.borrow())?.into())))
+        task(move || {
+            let top_k = index_from_f64("topK", top_k.unwrap_or(0.0))?;
+            decoder.with(|decoder| Ok(decoder.score_top_k(&batch.borrow(), top_k)?.into()))
+        })
     }
 
     /// Log-probs of masked tokens, kept for `backward`.
@@ -209,73 +228,104 @@ impl OwnedBatch {
     }
 }
 
-/// What was drawn, flat.
+/// What an engine drew and finished, flat.
 #[napi(object)]
-pub struct Generated {
+pub struct EngineOutputs {
+    /// `[T]`
+    pub requests: Float64Array,
     /// `[T]`
     pub ids: Uint32Array,
-    /// `[S + 1]`
-    pub offsets: Uint32Array,
     /// `[T]`
     pub log_prob: Float32Array,
     /// `[T]`
     pub sampled_log_prob: Float32Array,
-    /// `[S]`: 0 live, 1 stopped, 2 at its length.
+    /// `[T]`
+    pub versions: Float64Array,
+    /// `[T + 1]`
+    pub top_offsets: Uint32Array,
+    /// The likeliest ids of all tokens.
+    pub top_ids: Uint32Array,
+    /// Their log-probs.
+    pub top_log_prob: Float32Array,
+    /// `[F]`
+    pub finished: Float64Array,
+    /// `[F]`: 0 aborted, 1 stopped, 2 at its length.
     pub finish: Uint8Array,
 }
 
-/// The generation of `fulmar_model::Generation`.
+impl From<model::FlatOutputs> for EngineOutputs {
+    fn from(flat: model::FlatOutputs) -> Self {
+        Self {
+            requests: flat.requests.into(),
+            ids: flat.ids.into(),
+            log_prob: flat.log_prob.into(),
+            sampled_log_prob: flat.sampled_log_prob.into(),
+            versions: flat.versions.into(),
+            top_offsets: flat.top_offsets.into(),
+            top_ids: flat.top_ids.into(),
+            top_log_prob: flat.top_log_prob.into(),
+            finished: flat.finished.into(),
+            finish: flat.finish.into(),
+        }
+    }
+}
+
+/// The engine of `fulmar_model::Engine`.
 #[napi]
-pub struct Generation {
+pub struct Engine {
     decoder: Slot<model::Decoder>,
-    inner: Slot<model::Generation>,
+    inner: Slot<model::Engine>,
 }
 
 #[napi]
-impl Generation {
-    /// Checks the requests.
+impl Engine {
+    /// Checks the options.
     #[napi(constructor)]
-    pub fn new(
-        decoder: &Decoder,
-        ids: &[u32],
-        offsets: &[u32],
-        seeds: &[f64],
-        options_json: String,
-    ) -> Result<Self> {
+    pub fn new(decoder: &Decoder, options_json: String) -> Result<Self> {
         guard(|| {
             let options = options_from_json("options", &options_json)?;
-            let requests = model::Request::from_flat(ids, offsets, seeds)?;
-            let generation =
-                decoder.inner.with(|decoder| model::Generation::new(decoder, &requests, &options))?;
-            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("Generation", generation) })
+            let config = model::DecoderConfig::from_json(&decoder.config_json)?;
+            let engine = model::Engine::new(&config, options)?;
+            Ok(Self { decoder: decoder.inner.clone(), inner: Slot::new("Engine", engine) })
         })
     }
 
-    /// Up to `count` steps; how many sequences are still live.
-    #[napi(ts_return_type = "Promise<number>")]
-    pub fn step(&self, count: f64) -> AsyncTask<Work<f64>> {
-        let (decoder, generation) = (self.decoder.clone(), self.inner.clone());
-        task(move || {
-            let count = index_from_f64("count", count)?;
-            generation.with(|generation| decoder.with(|decoder| Ok(generation.steps(decoder, count)? as f64)))
-        })
-    }
-
-    /// What was drawn so far.
+    /// Puts a request into the queue; its id.
     #[napi]
-    pub fn sequences(&self) -> Result<Generated> {
+    pub fn add(&self, prompt_ids: &[u32], seed: f64, params_json: String) -> Result<f64> {
         guard(|| {
-            self.inner.with(|generation| {
-                let flat = generation.flat();
-                Ok(Generated {
-                    ids: flat.ids.into(),
-                    offsets: flat.offsets.into(),
-                    log_prob: flat.log_prob.into(),
-                    sampled_log_prob: flat.sampled_log_prob.into(),
-                    finish: flat.finish.into(),
-                })
-            })
+            let params = options_from_json("options", &params_json)?;
+            let request = model::Request { prompt_ids, seed: integer_from_f64("seed", seed)? };
+            self.inner.with(|engine| Ok(engine.add(&request, &params)? as f64))
         })
+    }
+
+    /// Takes a request back; whether it had not ended.
+    #[napi]
+    pub fn abort(&self, request: f64) -> Result<bool> {
+        guard(|| {
+            let request = integer_from_f64("request", request)?;
+            self.inner.with(|engine| Ok(engine.abort(request)))
+        })
+    }
+
+    /// Some steps; how many requests have not ended.
+    #[napi(ts_return_type = "Promise<number>")]
+    pub fn turn(&self) -> AsyncTask<Work<f64>> {
+        let (decoder, engine) = (self.decoder.clone(), self.inner.clone());
+        task(move || engine.with(|engine| decoder.with(|decoder| Ok(engine.turn(decoder)? as f64))))
+    }
+
+    /// What was drawn and what ended since the last call.
+    #[napi]
+    pub fn outputs(&self) -> Result<EngineOutputs> {
+        guard(|| self.inner.with(|engine| Ok(model::FlatOutputs::from(engine.take_outputs()).into())))
+    }
+
+    /// Pages that no request holds.
+    #[napi]
+    pub fn num_free_pages(&self) -> Result<f64> {
+        guard(|| self.inner.with(|engine| Ok(engine.num_free_pages() as f64)))
     }
 
     /// Drops the cache.

@@ -18,11 +18,24 @@ pub struct Scores {
     pub log_prob: Vec<f32>,
     /// `[T]`
     pub entropy: Vec<f32>,
+    /// `[T, k]`
+    #[wasm_bindgen(js_name = topIds)]
+    pub top_ids: Vec<u32>,
+    /// `[T, k]`
+    #[wasm_bindgen(js_name = topLogProb)]
+    pub top_log_prob: Vec<f32>,
+}
+
+impl From<(model::Scores, model::TopLogProbs)> for Scores {
+    fn from((scores, top): (model::Scores, model::TopLogProbs)) -> Self {
+        let model::Scores { log_prob, entropy } = scores;
+        Self { log_prob, entropy, top_ids: top.ids, top_log_prob: top.log_prob }
+    }
 }
 
 impl From<model::Scores> for Scores {
     fn from(scores: model::Scores) -> Self {
-        Self { log_prob: scores.log_prob, entropy: scores.entropy }
+        (scores, model::TopLogProbs::default()).into()
     }
 }
 
@@ -121,17 +134,19 @@ impl Decoder {
         guard(|| self.inner.borrow().to_safetensors())
     }
 
-    /// Log-probs of masked tokens.
+    /// Log-probs of masked tokens, with the likeliest ids in their places.
     pub fn score(
         &self,
         ids: &[u32],
         offsets: &[u32],
         mask: &[u8],
         positions: Option<Vec<u32>>,
+        top_k: Option<f64>,
     ) -> Result<Scores> {
         guard(|| {
             let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
-            Ok(self.inner.borrow().score(&batch)?.into())
+            let top_k = index_from_f64("topK", top_k.unwrap_or(0.0))?;
+            Ok(self.inner.borrow().score_top_k(&batch, top_k)?.into())
         })
     }
 
@@ -155,60 +170,102 @@ impl Decoder {
     }
 }
 
-/// What was drawn, flat.
+/// What an engine drew and finished, flat.
 #[wasm_bindgen(getter_with_clone)]
-pub struct Generated {
+pub struct EngineOutputs {
+    /// `[T]`
+    pub requests: Vec<f64>,
     /// `[T]`
     pub ids: Vec<u32>,
-    /// `[S + 1]`
-    pub offsets: Vec<u32>,
     /// `[T]`
     #[wasm_bindgen(js_name = logProb)]
     pub log_prob: Vec<f32>,
     /// `[T]`
     #[wasm_bindgen(js_name = sampledLogProb)]
     pub sampled_log_prob: Vec<f32>,
-    /// `[S]`: 0 live, 1 stopped, 2 at its length.
+    /// `[T]`
+    pub versions: Vec<f64>,
+    /// `[T + 1]`
+    #[wasm_bindgen(js_name = topOffsets)]
+    pub top_offsets: Vec<u32>,
+    /// The likeliest ids of all tokens.
+    #[wasm_bindgen(js_name = topIds)]
+    pub top_ids: Vec<u32>,
+    /// Their log-probs.
+    #[wasm_bindgen(js_name = topLogProb)]
+    pub top_log_prob: Vec<f32>,
+    /// `[F]`
+    pub finished: Vec<f64>,
+    /// `[F]`: 0 aborted, 1 stopped, 2 at its length.
     pub finish: Vec<u8>,
 }
 
-/// The generation of `fulmar_model::Generation`.
+impl From<model::FlatOutputs> for EngineOutputs {
+    fn from(flat: model::FlatOutputs) -> Self {
+        let model::FlatOutputs { requests, ids, log_prob, sampled_log_prob, versions, .. } = flat;
+        let model::FlatOutputs { top_offsets, top_ids, top_log_prob, finished, finish, .. } = flat;
+        Self {
+            requests,
+            ids,
+            log_prob,
+            sampled_log_prob,
+            versions,
+            top_offsets,
+            top_ids,
+            top_log_prob,
+            finished,
+            finish,
+        }
+    }
+}
+
+/// The engine of `fulmar_model::Engine`.
 #[wasm_bindgen]
-pub struct Generation {
+pub struct Engine {
     decoder: Rc<RefCell<model::Decoder>>,
-    inner: model::Generation,
+    inner: model::Engine,
 }
 
 #[wasm_bindgen]
-impl Generation {
-    /// Checks the requests.
+impl Engine {
+    /// Checks the options.
     #[wasm_bindgen(constructor)]
-    pub fn new(
-        decoder: &Decoder,
-        ids: &[u32],
-        offsets: &[u32],
-        seeds: &[f64],
-        options_json: &str,
-    ) -> Result<Self> {
+    pub fn new(decoder: &Decoder, options_json: &str) -> Result<Self> {
         guard(|| {
             let options = options_from_json("options", options_json)?;
-            let requests = model::Request::from_flat(ids, offsets, seeds)?;
-            let inner = model::Generation::new(&decoder.inner.borrow(), &requests, &options)?;
+            let inner = model::Engine::new(decoder.inner.borrow().config(), options)?;
             Ok(Self { decoder: Rc::clone(&decoder.inner), inner })
         })
     }
 
-    /// Up to `count` steps; how many sequences are still live.
-    pub fn step(&mut self, count: f64) -> Result<f64> {
-        guard(|| Ok(self.inner.steps(&self.decoder.borrow(), index_from_f64("count", count)?)? as f64))
+    /// Puts a request into the queue; its id.
+    pub fn add(&mut self, prompt_ids: &[u32], seed: f64, params_json: &str) -> Result<f64> {
+        guard(|| {
+            let params = options_from_json("options", params_json)?;
+            let request = model::Request { prompt_ids, seed: integer_from_f64("seed", seed)? };
+            Ok(self.inner.add(&request, &params)? as f64)
+        })
     }
 
-    /// What was drawn so far.
-    pub fn sequences(&self) -> Result<Generated> {
-        guard(|| {
-            let model::FlatGenerated { ids, offsets, log_prob, sampled_log_prob, finish } = self.inner.flat();
-            Ok(Generated { ids, offsets, log_prob, sampled_log_prob, finish })
-        })
+    /// Takes a request back; whether it had not ended.
+    pub fn abort(&mut self, request: f64) -> Result<bool> {
+        guard(|| Ok(self.inner.abort(integer_from_f64("request", request)?)))
+    }
+
+    /// Some steps; how many requests have not ended.
+    pub fn turn(&mut self) -> Result<f64> {
+        guard(|| Ok(self.inner.turn(&self.decoder.borrow())? as f64))
+    }
+
+    /// What was drawn and what ended since the last call.
+    pub fn outputs(&mut self) -> Result<EngineOutputs> {
+        guard(|| Ok(model::FlatOutputs::from(self.inner.take_outputs()).into()))
+    }
+
+    /// Pages that no request holds.
+    #[wasm_bindgen(js_name = numFreePages)]
+    pub fn num_free_pages(&self) -> Result<f64> {
+        guard(|| Ok(self.inner.num_free_pages() as f64))
     }
 }
 

@@ -1,220 +1,394 @@
-//! Decoding of sequences over a key/value cache: prompts in one pass, then a row a sequence and step.
+//! Decoding of the sequences of an engine over one pool of pages: who computes what in a step, and the draws.
+//!
+//! ```text
+//! a step: each running sequence, the oldest first, gets rows for its tokens that are not in the cache yet
+//!         no page free -> the youngest gives its pages back and waits, to be computed again
+//!         pages free   -> the first that waits begins to run; with the prompt of an older one it takes that one's pages
+//!         all rows go through the layers together; a sequence whose last token was among them draws the next
+//! ```
+//! A sequence is its tokens and how many of them the cache holds: a prompt's first pass, a long prompt in parts, one
+//! token of decoding and what a preempted one lost are all the same work.
 
-use std::collections::HashMap;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
 use fulmar_core::{Result, Rng};
-use fulmar_kernel::{RopeTable, Spans, attention, embed};
-use fulmar_objective::{Draw, draw, draw_rng};
+use fulmar_kernel::{RopeTable, Spans, attention, embed, top_k_log_probs};
+use fulmar_objective::{DrawContext, draw_in, draw_rng};
 
+use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::generation::{FinishReason, Generated, GenerationOptions, Request};
+use crate::engine::{EngineOptions, Outputs, SampledToken, WeightChange};
+use crate::generation::{FinishReason, Request, SamplingParams};
 use crate::layer::LayerTrace;
+use crate::paged::{PagePool, PageTable};
 
-/// Some of the sequences of a generation, with their part of the key/value cache.
+/// Prompts of requests that ended which are kept until there are more.
+const PROMPTS_SPARE: usize = 64;
+
+/// Some of the sequences of an engine, with a pool of pages of their own.
 #[derive(Debug)]
 pub(crate) struct Decoding {
-    options: GenerationOptions,
-    prompt_ids: Vec<u32>,
-    prompts: Vec<(u32, u32)>,
-    slots: Vec<Slot>,
-    sequences: Vec<Generated>,
-    /// Keys and values of each layer, `[rows, K * E]`.
-    cache: Vec<(Vec<f32>, Vec<f32>)>,
+    options: EngineOptions,
+    prompts: HashSet<Arc<[u32]>>,
+    /// In order of arrival, like `running`, and all of them younger.
+    waiting: VecDeque<Sequence>,
+    running: Vec<Sequence>,
+    pool: PagePool,
     rope: RopeTable,
     trace: LayerTrace,
-    prefilled: bool,
+    version: u64,
+    outputs: Outputs,
 }
 
-/// Where one sequence stands in the cache.
+/// One sequence.
 #[derive(Debug)]
-struct Slot {
-    prompt: usize,
-    first_row: u32,
+struct Sequence {
+    request: u64,
+    params: Arc<SamplingParams>,
+    prompt: Arc<[u32]>,
+    drawn: Vec<u32>,
     rng: Rng,
+    table: PageTable,
+    /// How many of its tokens are in the cache.
+    computed: usize,
+    /// The weights that the first of them was computed with; `None` where none is.
+    cache_version: Option<u64>,
 }
 
-/// Rows to push through the layers.
+impl Sequence {
+    fn len(&self) -> usize {
+        self.prompt.len() + self.drawn.len()
+    }
+
+    fn token(&self, position: usize) -> u32 {
+        match position.checked_sub(self.prompt.len()) {
+            None => self.prompt[position],
+            Some(drawn) => self.drawn[drawn],
+        }
+    }
+
+    fn forget(&mut self, pool: &mut PagePool) {
+        self.table.release(pool);
+        (self.computed, self.cache_version) = (0, None);
+    }
+}
+
+/// The rows of one step.
 #[derive(Default)]
 struct Rows {
     ids: Vec<u32>,
     positions: Vec<u32>,
     cache_rows: Vec<u32>,
     spans: Spans,
+    /// How many rows which running sequence got.
+    counts: Vec<(usize, usize)>,
 }
 
-impl Rows {
-    fn push(&mut self, id: u32, position: u32, cache_row: u32, ranges: &[(u32, u32)]) {
-        self.ids.push(id);
-        self.positions.push(position);
-        self.cache_rows.push(cache_row);
-        self.spans.push_row(ranges);
-    }
+/// A running sequence that draws from the logits behind a row.
+struct Drawer {
+    row: usize,
+    sequence: usize,
 }
 
 impl Decoding {
-    /// Takes the cache's memory for requests that were checked; computes nothing yet.
-    pub(crate) fn new(decoder: &Decoder, requests: &[Request<'_>], options: &GenerationOptions) -> Self {
-        let config = decoder.config();
-        let (mut prompt_ids, mut prompts, mut slots) = (Vec::new(), Vec::new(), Vec::new());
-        let mut known: HashMap<&[u32], usize> = HashMap::new();
-        for request in requests {
-            let prompt = *known.entry(request.prompt_ids).or_insert_with(|| {
-                let first = prompt_ids.len() as u32;
-                prompt_ids.extend_from_slice(request.prompt_ids);
-                prompts.push((first, prompt_ids.len() as u32));
-                prompts.len() - 1
-            });
-            slots.push(Slot { prompt, first_row: 0, rng: draw_rng(request.seed, 0) });
-        }
-        let num_rows = prompt_ids.len() + requests.len() * options.max_tokens;
-        for (index, slot) in slots.iter_mut().enumerate() {
-            slot.first_row = (prompt_ids.len() + index * options.max_tokens) as u32;
-        }
-        let layer = || (vec![0.0; num_rows * config.kv_width()], vec![0.0; num_rows * config.kv_width()]);
+    /// Takes no memory for keys and values yet.
+    pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_pages: usize) -> Self {
         Self {
             options: options.clone(),
-            prompt_ids,
-            prompts,
-            sequences: vec![Generated::default(); slots.len()],
-            slots,
-            cache: (0..config.num_hidden_layers).map(|_| layer()).collect(),
+            prompts: HashSet::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            pool: PagePool::new(config, options.page_size, num_pages),
             rope: config.rope(),
             trace: LayerTrace::default(),
-            prefilled: false,
+            version: 0,
+            outputs: Outputs::default(),
         }
     }
 
-    /// Draws one token for every live sequence and returns how many are still live.
-    ///
-    /// The first step also computes the prompts.
-    ///
-    /// # Errors
-    /// `NonFinite` if the model's logits are no numbers.
-    fn step(&mut self, decoder: &Decoder) -> Result<usize> {
-        let live: Vec<usize> = (0..self.slots.len()).filter(|&s| self.is_live(s)).collect();
-        if live.is_empty() {
-            return Ok(0);
+    /// Puts a checked request behind all others.
+    pub(crate) fn add(&mut self, request: u64, asked: &Request<'_>, params: Arc<SamplingParams>) {
+        if self.prompts.len() > 2 * self.num_unfinished() + PROMPTS_SPARE {
+            self.prompts.retain(|prompt| Arc::strong_count(prompt) > 1);
         }
-        if self.prefilled {
-            self.decode(decoder, &live)?;
+        let known = self.prompts.get(asked.prompt_ids).map(Arc::clone);
+        let prompt = known.unwrap_or_else(|| Arc::from(asked.prompt_ids));
+        self.prompts.insert(Arc::clone(&prompt));
+        self.waiting.push_back(Sequence {
+            request,
+            params,
+            prompt,
+            drawn: Vec::new(),
+            rng: draw_rng(asked.seed, 0),
+            table: PageTable::default(),
+            computed: 0,
+            cache_version: None,
+        });
+    }
+
+    /// Drops a request and gives its pages back; whether it was there.
+    pub(crate) fn abort(&mut self, request: u64) -> bool {
+        if let Some(index) = self.running.iter().position(|sequence| sequence.request == request) {
+            self.finish(index, FinishReason::Abort);
+        } else if let Some(index) = self.waiting.iter().position(|sequence| sequence.request == request) {
+            self.waiting.remove(index);
+            self.outputs.finished.push((request, FinishReason::Abort));
         } else {
-            self.prefill(decoder)?;
+            return false;
         }
-        Ok(live.iter().filter(|&&sequence| self.is_live(sequence)).count())
+        true
     }
 
-    /// Up to `count` calls of [`Decoding::step`]; how many sequences are still live.
+    /// Whether an unfinished request has this prompt.
+    pub(crate) fn knows(&self, prompt: &[u32]) -> bool {
+        self.prompts.get(prompt).is_some_and(|prompt| Arc::strong_count(prompt) > 1)
+    }
+
+    pub(crate) fn num_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn num_unfinished(&self) -> usize {
+        self.waiting.len() + self.running.len()
+    }
+
+    pub(crate) fn num_free_pages(&self) -> usize {
+        self.pool.num_free()
+    }
+
+    pub(crate) fn num_preemptions(&self) -> u64 {
+        self.outputs.num_preemptions
+    }
+
+    /// What was drawn and what ended since the last call.
+    pub(crate) fn take_outputs(&mut self) -> (Vec<SampledToken>, Vec<(u64, FinishReason)>) {
+        (std::mem::take(&mut self.outputs.tokens), std::mem::take(&mut self.outputs.finished))
+    }
+
+    /// Up to `count` steps.
     ///
     /// # Errors
-    /// Those of [`Decoding::step`].
-    pub(crate) fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
-        let mut live = self.sequences.iter().filter(|sequence| sequence.finish_reason.is_none()).count();
+    /// `NonFinite` if the model's logits are no numbers. Every sequence then waits, with what it has drawn.
+    pub(crate) fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<()> {
         for _ in 0..count {
-            if live == 0 {
+            if self.num_unfinished() == 0 {
                 break;
             }
-            live = self.step(decoder)?;
-        }
-        Ok(live)
-    }
-
-    /// The sequences, in the order of the requests.
-    pub(crate) fn sequences(&self) -> &[Generated] {
-        &self.sequences
-    }
-
-    fn is_live(&self, sequence: usize) -> bool {
-        self.sequences[sequence].finish_reason.is_none()
-    }
-
-    fn prefill(&mut self, decoder: &Decoder) -> Result<()> {
-        let mut rows = Rows::default();
-        for &(first, end) in &self.prompts {
-            for row in first..end {
-                rows.push(self.prompt_ids[row as usize], row - first, row, &[(first, row + 1)]);
+            if let Err(error) = self.step(decoder) {
+                while self.preempt_youngest() {}
+                return Err(error);
             }
         }
+        Ok(())
+    }
+
+    fn step(&mut self, decoder: &Decoder) -> Result<()> {
+        self.see_weights(decoder.version());
+        let rows = self.schedule();
         let x = self.run_layers(decoder, &rows);
+        for &(index, count) in &rows.counts {
+            self.running[index].computed += count;
+        }
+        let drawers = self.drawers(&rows);
+        let ended = self.draw(decoder, &x, &drawers)?;
+        for (index, reason) in ended.into_iter().rev() {
+            self.finish(index, reason);
+        }
+        Ok(())
+    }
+
+    /// Forgets keys and values of other weights, unless they are to be kept.
+    fn see_weights(&mut self, version: u64) {
+        if version != self.version && self.options.on_weight_change == WeightChange::Recompute {
+            for sequence in &mut self.running {
+                sequence.forget(&mut self.pool);
+            }
+        }
+        self.version = version;
+    }
+
+    fn schedule(&mut self) -> Rows {
+        let (mut rows, mut index, mut preempted) = (Rows::default(), 0, false);
+        while index < self.running.len() {
+            if self.schedule_one(index, &mut rows) {
+                index += 1;
+            } else {
+                preempted = self.preempt_youngest();
+            }
+        }
+        while !preempted && self.running.len() < self.options.max_num_seqs && self.room(&rows) > 0 {
+            let Some(next) = self.waiting.front() else { break };
+            let pages = (next.len() + 1).div_ceil(self.options.page_size);
+            if self.donor(&next.prompt, self.running.len()).is_none() && pages > self.pool.num_free() {
+                break;
+            }
+            self.running.extend(self.waiting.pop_front());
+            let newest = self.running.len() - 1;
+            if !self.schedule_one(newest, &mut rows) {
+                preempted = self.preempt_youngest();
+            }
+        }
+        rows
+    }
+
+    /// Gives the sequence rows for what it has to compute, as many as the step's limit and the pages allow; `false` if not one,
+    /// for want of a page.
+    fn schedule_one(&mut self, index: usize, rows: &mut Rows) -> bool {
+        let room = self.room(rows);
+        if self.running[index].computed == 0 && !self.begin(index) {
+            return true;
+        }
+        let (sequence, pool) = (&mut self.running[index], &mut self.pool);
+        let pending = sequence.computed..sequence.len();
+        let mut count = 0;
+        for position in pending.take(room) {
+            let Some(row) = sequence.table.push(pool) else { break };
+            rows.ids.push(sequence.token(position));
+            rows.positions.push(position as u32);
+            rows.cache_rows.push(row);
+            sequence.table.push_span(&mut rows.spans);
+            count += 1;
+        }
+        if count > 0 {
+            rows.counts.push((index, count));
+        }
+        count > 0 || room == 0
+    }
+
+    /// How many rows the step can still have.
+    fn room(&self, rows: &Rows) -> usize {
+        self.options.max_num_batched_tokens - rows.ids.len()
+    }
+
+    /// Takes the prompt's pages of an older sequence, all but the row that is needed to go on; `false` while they are being
+    /// computed. Without such a sequence, this one computes its own.
+    fn begin(&mut self, index: usize) -> bool {
+        let tokens = (self.running[index].len() - 1).min(self.running[index].prompt.len());
+        if let Some(donor) = self.donor(&self.running[index].prompt, index) {
+            if self.running[donor].computed < self.running[index].prompt.len() {
+                return false;
+            }
+            self.attach(index, donor, tokens);
+        }
+        self.running[index].cache_version = Some(self.version);
+        true
+    }
+
+    /// The first of the `end` oldest running sequences that has, or computes, this prompt under these weights.
+    fn donor(&self, prompt: &Arc<[u32]>, end: usize) -> Option<usize> {
+        self.running[..end].iter().position(|sequence| {
+            Arc::ptr_eq(&sequence.prompt, prompt) && sequence.cache_version == Some(self.version)
+        })
+    }
+
+    fn attach(&mut self, index: usize, donor: usize, num_tokens: usize) {
+        let table = self.running[donor].table.share(num_tokens, &mut self.pool);
+        let sequence = &mut self.running[index];
+        (sequence.table, sequence.computed) = (table, num_tokens);
+        sequence.cache_version = Some(self.version);
+    }
+
+    /// Sends the youngest running sequence back to wait; `false` if none runs.
+    fn preempt_youngest(&mut self) -> bool {
+        let Some(mut sequence) = self.running.pop() else { return false };
+        sequence.forget(&mut self.pool);
+        self.waiting.push_front(sequence);
+        self.outputs.num_preemptions += 1;
+        true
+    }
+
+    /// Those whose last token is now computed, and with a prompt's first those that wait for its pages.
+    fn drawers(&mut self, rows: &Rows) -> Vec<Drawer> {
+        let (mut drawers, mut end) = (Vec::new(), 0);
+        for &(index, count) in &rows.counts {
+            end += count;
+            let sequence = &self.running[index];
+            if sequence.computed < sequence.len() {
+                continue;
+            }
+            drawers.push(Drawer { row: end - 1, sequence: index });
+            if !sequence.drawn.is_empty() || sequence.cache_version != Some(self.version) {
+                continue;
+            }
+            let prompt = Arc::clone(&sequence.prompt);
+            for follower in index + 1..self.running.len() {
+                let of_group = &self.running[follower];
+                let waits = of_group.cache_version.is_none() && of_group.drawn.is_empty();
+                if waits && Arc::ptr_eq(&of_group.prompt, &prompt) {
+                    self.attach(follower, index, prompt.len());
+                    drawers.push(Drawer { row: end - 1, sequence: follower });
+                }
+            }
+        }
+        drawers
+    }
+
+    /// Draws a token for each drawer; the sequences that it ended, in order.
+    fn draw(
+        &mut self,
+        decoder: &Decoder,
+        x: &[f32],
+        drawers: &[Drawer],
+    ) -> Result<Vec<(usize, FinishReason)>> {
         let hidden = decoder.config().hidden_size;
-        let last_rows: Vec<f32> = self
-            .prompts
-            .iter()
-            .flat_map(|&(_, end)| &x[(end as usize - 1) * hidden..][..hidden])
-            .copied()
-            .collect();
-        let mut draws = vec![None; self.slots.len()];
-        let (slots, options) = (&mut self.slots, &self.options.draw());
-        decoder.head().for_logits(&last_rows, |prompt, logits| {
-            for (slot, draw_of) in slots.iter_mut().zip(&mut draws).filter(|(slot, _)| slot.prompt == prompt)
-            {
-                *draw_of = Some(draw(logits, options, &mut slot.rng)?);
+        let mut last_rows = Vec::with_capacity(drawers.len() * hidden);
+        let groups: Vec<&[Drawer]> = drawers.chunk_by(|a, b| a.row == b.row).collect();
+        for group in &groups {
+            last_rows.extend_from_slice(&x[group[0].row * hidden..][..hidden]);
+        }
+        let (running, version) = (&mut self.running, self.version);
+        let (mut drawn, mut ended) = (Vec::with_capacity(drawers.len()), Vec::new());
+        decoder.head().for_logits(&last_rows, |group, logits| {
+            for drawer in groups[group] {
+                let Sequence { request, params, prompt, drawn: before, rng, .. } =
+                    &mut running[drawer.sequence];
+                let context = DrawContext { prompt_ids: prompt, output_ids: before, allowed: None };
+                let found = draw_in(logits, &params.draw, &context, rng)?;
+                let top = top_k_log_probs(logits, params.top_log_probs);
+                drawn.push((drawer.sequence, SampledToken::new(*request, found, version, top)));
             }
             Ok(())
         })?;
-        self.prefilled = true;
-        for (sequence, draw) in draws.into_iter().enumerate() {
-            self.record(sequence, draw);
+        for (index, token) in drawn {
+            let Sequence { params, drawn, .. } = &mut self.running[index];
+            drawn.push(token.id);
+            if params.stop_ids.contains(&token.id) {
+                ended.push((index, FinishReason::Stop));
+            } else if drawn.len() == params.max_tokens {
+                ended.push((index, FinishReason::Length));
+            }
+            self.outputs.tokens.push(token);
         }
-        Ok(())
+        ended.sort_unstable_by_key(|(index, _)| *index);
+        Ok(ended)
     }
 
-    fn decode(&mut self, decoder: &Decoder, live: &[usize]) -> Result<()> {
-        let mut rows = Rows::default();
-        for &sequence in live {
-            let (slot, generated) = (&self.slots[sequence], &self.sequences[sequence]);
-            let prompt = self.prompts[slot.prompt];
-            let done = generated.ids.len() as u32;
-            let row = slot.first_row + done - 1;
-            let last = generated.ids[done as usize - 1];
-            rows.push(last, prompt.1 - prompt.0 + done - 1, row, &[prompt, (slot.first_row, row + 1)]);
-        }
-        let x = self.run_layers(decoder, &rows);
-        let mut draws = vec![None; live.len()];
-        let (slots, options) = (&mut self.slots, &self.options.draw());
-        decoder.head().for_logits(&x, |row, logits| {
-            draws[row] = Some(draw(logits, options, &mut slots[live[row]].rng)?);
-            Ok(())
-        })?;
-        for (&sequence, draw) in live.iter().zip(draws) {
-            self.record(sequence, draw);
-        }
-        Ok(())
+    fn finish(&mut self, index: usize, reason: FinishReason) {
+        let mut sequence = self.running.remove(index);
+        sequence.forget(&mut self.pool);
+        self.outputs.finished.push((sequence.request, reason));
     }
 
     /// The residual stream behind the last layer; fills the rows' places in the cache.
     fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Vec<f32> {
         let config = decoder.config();
-        let (hidden, kv_width) = (config.hidden_size, config.kv_width());
+        let hidden = config.hidden_size;
         self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
         let mut x = vec![0.0; rows.ids.len() * hidden];
         embed(&decoder.weights()[decoder.layout().embed.clone()], hidden, &rows.ids, &mut x);
         let trace = &mut self.trace;
         trace.resize(config, rows.ids.len());
-        for (index, (keys, values)) in self.cache.iter_mut().enumerate() {
+        for index in 0..config.num_hidden_layers {
             trace.x.copy_from_slice(&x);
             let layer = decoder.layer(index);
             layer.project_heads(trace, &self.rope, &rows.positions);
-            let new_rows = trace.k.chunks_exact(kv_width).zip(trace.v.chunks_exact(kv_width));
-            for (&row, (key, value)) in rows.cache_rows.iter().zip(new_rows) {
-                keys[row as usize * kv_width..][..kv_width].copy_from_slice(key);
-                values[row as usize * kv_width..][..kv_width].copy_from_slice(value);
-            }
+            self.pool.write(index, &rows.cache_rows, &trace.k, &trace.v);
+            let (keys, values) = self.pool.layer(index);
             let LayerTrace { q, attention: out, log_sum, .. } = trace;
             attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
             layer.finish(trace, &mut x);
         }
         x
-    }
-
-    fn record(&mut self, sequence: usize, draw: Option<Draw>) {
-        let (Some(draw), generated) = (draw, &mut self.sequences[sequence]) else { return };
-        generated.ids.push(draw.id);
-        generated.log_prob.push(draw.log_prob);
-        generated.sampled_log_prob.push(draw.sampled_log_prob);
-        if self.options.stop_ids.contains(&draw.id) {
-            generated.finish_reason = Some(FinishReason::Stop);
-        } else if generated.ids.len() == self.options.max_tokens {
-            generated.finish_reason = Some(FinishReason::Length);
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod config;
 mod decoder;
 mod decoding;
+mod engine;
 mod folder;
 mod generation;
 mod gguf;
@@ -12,14 +13,17 @@ mod lora;
 mod optimizer;
 mod packing;
 mod padding;
+mod paged;
 mod parameters;
+mod planner;
 mod rope_parameters;
 mod schedule;
-mod planner;
+mod score;
 
 pub use config::{DecoderConfig, ModelType, ScalarHead};
 pub use decoder::{Decoder, Scores};
-pub use generation::{FinishReason, FlatGenerated, Generated, Generation, GenerationOptions, Request};
+pub use engine::{Engine, EngineOptions, FlatOutputs, Outputs, SampledToken, WeightChange};
+pub use generation::{FinishReason, Generated, Request, SamplingParams, generate};
 pub use gguf::tokenizer::GgufTokenizer;
 pub use lora::LoraConfig;
 pub use optimizer::{
@@ -28,6 +32,7 @@ pub use optimizer::{
 pub use packing::TokenBatch;
 pub use padding::{PaddedBatch, UnpaddedBatch};
 pub use parameters::Parameter;
+pub use planner::{Groups, PackStrategy, StreamPacker, balance, pack};
 pub use rope_parameters::RopeParameters;
 pub use schedule::{Decline, Schedule};
-pub use planner::{Groups, PackStrategy, StreamPacker, balance, pack};
+pub use score::TopLogProbs;

@@ -5,10 +5,10 @@
 use std::path::PathBuf;
 
 use fulmar_model::{
-    AdamWOptions, Decay, Decoder, DecoderConfig, Generation, GenerationOptions, LoraConfig, Optimizer,
-    PaddedBatch, Request, TokenBatch, UnpaddedBatch,
+    AdamWOptions, Decay, Decoder, DecoderConfig, LoraConfig, Optimizer, PaddedBatch, Request, SamplingParams,
+    TokenBatch, UnpaddedBatch, generate,
 };
-use fulmar_objective::{Advantage, GrpoLoss, LossBatch};
+use fulmar_objective::{Advantage, DrawOptions, GrpoLoss, LossBatch};
 use fulmar_tensor::safetensors::{File, load_file};
 use serde_json::Value;
 
@@ -190,11 +190,10 @@ fn greedy_generation_equals_that_of_transformers() {
         let decoder = case.decoder("config.json");
         let prompt = &case.rows("decode", "prompt_ids")[0];
         let greedy: Vec<u32> = serde_json::from_value(case.json["decode"]["greedy_ids"].clone()).unwrap();
-        let options = GenerationOptions { max_tokens: greedy.len(), temperature: 0.0, ..Default::default() };
+        let draw = DrawOptions { temperature: 0.0, ..Default::default() };
+        let params = SamplingParams { max_tokens: greedy.len(), draw, ..Default::default() };
         let request = Request { prompt_ids: prompt, seed: 0 };
-        let mut generation = Generation::new(&decoder, &[request], &options).unwrap();
-        while generation.step(&decoder).unwrap() > 0 {}
-        assert_eq!(generation.sequences()[0].ids, greedy, "{name}");
+        assert_eq!(generate(&decoder, &[request], &params).unwrap()[0].ids, greedy, "{name}");
     }
 }
 

@@ -4,8 +4,7 @@
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_model::{
-    AdamWOptions, Decoder, DecoderConfig, Generated, Generation, GenerationOptions, Optimizer, Request,
-    TokenBatch,
+    AdamWOptions, Decoder, DecoderConfig, Generated, Optimizer, Request, SamplingParams, TokenBatch,
 };
 
 fn decoder(hidden: usize, inner: usize) -> Decoder {
@@ -24,10 +23,8 @@ fn prompts(count: usize) -> Vec<Vec<u32>> {
 }
 
 fn generate(decoder: &Decoder, requests: &[Request<'_>], max_tokens: usize) -> Vec<Generated> {
-    let options = GenerationOptions { max_tokens, stop_ids: vec![3], ..Default::default() };
-    let mut generation = Generation::new(decoder, requests, &options).unwrap();
-    while generation.step(decoder).unwrap() > 0 {}
-    generation.sequences().into_iter().cloned().collect()
+    let params = SamplingParams { max_tokens, stop_ids: vec![3], ..Default::default() };
+    fulmar_model::generate(decoder, requests, &params).unwrap()
 }
 
 /// Log-probs of generated sequences under the trainer's forward pass, all in one batch.
@@ -141,25 +138,6 @@ fn misuse_is_a_typed_error_and_changes_nothing() {
     assert_eq!(kind(optimizer.step(&mut decoder, Some(f64::NAN), None).map(drop)), ErrorKind::OutOfRange);
     assert_eq!(kind(optimizer.step(&mut decoder, Some(0.1), Some(0.0)).map(drop)), ErrorKind::OutOfRange);
     assert_eq!(weights, decoder.weights());
-    for bad in [
-        GenerationOptions { max_tokens: 0, ..Default::default() },
-        GenerationOptions { top_p: 0.0, ..Default::default() },
-    ] {
-        let request = Request { prompt_ids: &[1], seed: 0 };
-        assert_eq!(Generation::new(&decoder, &[request], &bad).unwrap_err().kind(), ErrorKind::OutOfRange);
-    }
-    let generation = |prompt_ids: &[u32], max_tokens: usize| {
-        let options = GenerationOptions { max_tokens, ..Default::default() };
-        Generation::new(&decoder, &[Request { prompt_ids, seed: 0 }], &options).map(drop)
-    };
-    assert_eq!(kind(generation(&[], 1)), ErrorKind::Empty);
-    assert_eq!(kind(generation(&[61], 1)), ErrorKind::OutOfRange);
-    assert_eq!(kind(generation(&[1], 2048)), ErrorKind::LimitExceeded);
-    assert!(generation(&[1], 2047).is_ok());
-    assert_eq!(
-        kind(Generation::new(&decoder, &[], &GenerationOptions::default()).map(drop)),
-        ErrorKind::Empty
-    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 /** A decoder language model: weights, log-probs, gradients. */
 
-import { callAsync, FulmarError, Handle } from '../core/index.js'
+import { callAsync, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
 import type { DecoderConfig, LoraConfig } from './config.js'
 
@@ -26,6 +26,23 @@ export interface Scores {
   readonly logProb: Float32Array
   /** Entropy in nats of the distribution of each token. Shape `[T]`. */
   readonly entropy: Float32Array
+}
+
+/** What to tell of each scored token beside its log-prob and entropy, which come from the same pass. */
+export interface ScoreOptions {
+  /**
+   * How many of the likeliest ids in its place, with their log-probs.
+   * @default 0
+   */
+  readonly topK?: number
+}
+
+/** {@link Scores} with the likeliest ids in the place of each token, the likeliest first. */
+export interface TopScores extends Scores {
+  /** The ids; empty unless `topK` asks for them. Shape `[T, k]`. */
+  readonly topIds: Uint32Array
+  /** Their natural log-probs. Shape `[T, k]`. */
+  readonly topLogProb: Float32Array
 }
 
 /**
@@ -55,11 +72,14 @@ export interface Scores {
  */
 export class Decoder {
   readonly #native: Handle<RawDecoder>
+  /** @internal What these weights counted as when they were made. */
+  readonly firstVersion: number
   #version: number
   #numTrainable: number
 
   private constructor(make: () => RawDecoder, version = 0) {
     this.#native = new Handle('Decoder', make)
+    this.firstVersion = version
     this.#version = version
     this.#numTrainable = this.numParameters
   }
@@ -147,7 +167,7 @@ export class Decoder {
     return this.#numTrainable
   }
 
-  /** Counts the updates of the weights: 0 as made, or where a resumed run goes on. */
+  /** Counts the changes of the weights by an optimiser, or an adapter loaded or merged: 0 as made, or where a resumed run goes on. */
   get version(): number {
     return this.#version
   }
@@ -199,6 +219,7 @@ export class Decoder {
   async loadLora(config: LoraConfig, bytes: Uint8Array): Promise<void> {
     const json = JSON.stringify(config)
     this.#numTrainable = await this.#native.callAsync((decoder) => decoder.loadLora(json, bytes))
+    this.#version += 1
   }
 
   /**
@@ -207,6 +228,7 @@ export class Decoder {
    */
   async mergeLora(): Promise<void> {
     await this.#native.callAsync((decoder) => decoder.mergeLora())
+    this.#version += 1
     this.#numTrainable = this.numParameters
   }
 
@@ -227,11 +249,29 @@ export class Decoder {
   }
 
   /**
-   * Log-probs and entropies of the masked tokens; remembers nothing.
-   * @throws {FulmarError} `SHAPE_MISMATCH`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for a bad batch.
+   * Log-probs and entropies of the masked tokens, and the likeliest ids in their places if asked for; remembers nothing.
+   * @throws {FulmarError} `SHAPE_MISMATCH`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for a bad batch; `OUT_OF_RANGE` if `topK` is
+   * above the vocabulary, `LIMIT_EXCEEDED` for too many ids in all.
+   *
+   * @example
+   * ```ts
+   * import { Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 } as const
+   * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+   * const batch = { ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) }
+   * const { logProb, topIds, topLogProb } = await decoder.score(batch, { topK: 5 })
+   * assert.equal(topLogProb[5 + topIds.subarray(5).indexOf(2)], logProb[1])
+   * ```
    */
-  score({ ids, offsets, mask, positions }: TokenBatch): Promise<Scores> {
-    return this.#native.callAsync((decoder) => decoder.score(ids, offsets, mask, positions))
+  async score({ ids, offsets, mask, positions }: TokenBatch, options: ScoreOptions = {}): Promise<TopScores> {
+    checkKnownKeys('options', options, ['topK'])
+    const scores = await this.#native.callAsync((decoder) =>
+      decoder.score(ids, offsets, mask, positions, options.topK),
+    )
+    const { logProb, entropy, topIds, topLogProb } = scores
+    return { logProb, entropy, topIds, topLogProb }
   }
 
   /**

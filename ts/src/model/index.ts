@@ -1,8 +1,17 @@
 /** The decoder: its shape, its weights, generation, the optimiser. */
 
 export type { DecoderConfig, LoraConfig } from './config.js'
-export { Decoder, type Scores, type TokenBatch } from './decoder.js'
-export { type Generated, type GenerationOptions, generate, type Prompt } from './generation.js'
+export { Decoder, type ScoreOptions, type Scores, type TokenBatch, type TopScores } from './decoder.js'
+export {
+  Engine,
+  type EngineOptions,
+  type Generated,
+  type GenerationOptions,
+  type Prompt,
+  type SampledToken,
+  type TopLogProb,
+} from './engine.js'
+export { generate } from './generation.js'
 export {
   AdamW,
   type AdamWOptions,

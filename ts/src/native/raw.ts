@@ -225,6 +225,8 @@ export interface RawChat {
 export interface RawScores {
   readonly logProb: Float32Array
   readonly entropy: Float32Array
+  readonly topIds: Uint32Array
+  readonly topLogProb: Float32Array
 }
 
 export interface RawDecoder extends RawOwner {
@@ -238,23 +240,37 @@ export interface RawDecoder extends RawOwner {
   mergeLora(): Later<void>
   loraToSafetensors(): Later<Uint8Array>
   loraConfigJson(): Later<string>
-  score(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array, positions?: Uint32Array): Later<RawScores>
+  score(
+    ids: Uint32Array,
+    offsets: Uint32Array,
+    mask: Uint8Array,
+    positions?: Uint32Array,
+    topK?: number,
+  ): Later<RawScores>
   forward(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array, positions?: Uint32Array): Later<RawScores>
   backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Later<void>
 }
 
-export interface RawGenerated {
+export interface RawEngineOutputs {
+  readonly requests: Float64Array
   readonly ids: Uint32Array
-  readonly offsets: Uint32Array
   readonly logProb: Float32Array
   readonly sampledLogProb: Float32Array
-  /** 0 live, 1 stopped, 2 at its length. */
+  readonly versions: Float64Array
+  readonly topOffsets: Uint32Array
+  readonly topIds: Uint32Array
+  readonly topLogProb: Float32Array
+  readonly finished: Float64Array
+  /** 0 aborted, 1 stopped, 2 at its length. */
   readonly finish: Uint8Array
 }
 
-export interface RawGeneration extends RawOwner {
-  step(count: number): Later<number>
-  sequences(): RawGenerated
+export interface RawEngine extends RawOwner {
+  add(promptIds: Uint32Array, seed: number, paramsJson: string): number
+  abort(request: number): boolean
+  turn(): Later<number>
+  outputs(): RawEngineOutputs
+  numFreePages(): number
 }
 
 export interface RawStepReport {
@@ -278,13 +294,7 @@ export interface RawModel {
     /** Only the addon has it: WebAssembly has no files. */
     fromFolder?(path: string): Later<RawDecoder>
   }
-  readonly Generation: new (
-    decoder: RawDecoder,
-    ids: Uint32Array,
-    offsets: Uint32Array,
-    seeds: Float64Array,
-    optionsJson: string,
-  ) => RawGeneration
+  readonly Engine: new (decoder: RawDecoder, optionsJson: string) => RawEngine
   readonly Optimizer: {
     new (decoder: RawDecoder, name: string, optionsJson: string): RawOptimizer
     fromSafetensors(decoder: RawDecoder, name: string, optionsJson: string, bytes: Uint8Array): RawOptimizer

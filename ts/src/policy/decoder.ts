@@ -1,22 +1,12 @@
-/** The in-process policy: a decoder that batches the requests of one tick. */
+/** The in-process policy: a decoder that answers requests as they come. */
 
-import { FulmarError, yieldToEventLoop } from '../core/index.js'
-import { type Decoder, generate } from '../model/index.js'
+import { type Decoder, Engine } from '../model/index.js'
 import { type Completion, checkGenerateRequest, type GenerateRequest, type Policy } from './policy.js'
 
-/** A request with the promise that waits for it. */
-interface Waiting {
-  readonly request: GenerateRequest
-  readonly resolve: (completion: Completion) => void
-  readonly reject: (error: unknown) => void
-}
-
-/** Most requests that may wait for one batch. */
-const WAITING_MAX = 65_536
-
 /**
- * A {@link Policy} over a {@link Decoder} in this process. Requests made in the same tick run as one batch; a
- * completion does not depend on what it was batched with. The decoder stays the caller's to dispose.
+ * A {@link Policy} over a {@link Decoder} in this process. Requests join those that run (see {@link Engine}); a completion does not
+ * depend on what ran beside it. Weights may change in between: a completion names the oldest and the newest that drew it. The
+ * decoder stays the caller's to dispose.
  *
  * @example
  * ```ts
@@ -35,7 +25,8 @@ const WAITING_MAX = 65_536
 export class DecoderPolicy implements Policy {
   /** The decoder that answers. */
   readonly decoder: Decoder
-  #waiting: Waiting[] = []
+  #engine: Engine | undefined
+  #inFlight = 0
 
   constructor(decoder: Decoder) {
     this.decoder = decoder
@@ -47,60 +38,43 @@ export class DecoderPolicy implements Policy {
   }
 
   /**
-   * Samples one completion, in a batch with the other requests of this tick.
+   * Samples one completion, beside the other requests in flight.
    * @throws {FulmarError} As {@link Policy.generate}; `LIMIT_EXCEEDED` where prompt and `maxTokens` together are longer
    * than the model's positions or too many requests wait.
    */
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
-    if (this.#waiting.length >= WAITING_MAX) {
-      throw new FulmarError('LIMIT_EXCEEDED', `waiting requests must be at most ${WAITING_MAX}: got one more`)
-    }
-    return await new Promise<Completion>((resolve, reject) => {
-      if (this.#waiting.push({ request, resolve, reject }) === 1)
-        void yieldToEventLoop().then(() => this.#flush())
-    })
-  }
-
-  #flush(): void {
-    const byOptions = new Map<string, Waiting[]>()
-    for (const waiting of this.#waiting.splice(0)) {
-      const { maxTokens, temperature, topK, topP, stopIds } = waiting.request
-      const key = JSON.stringify([maxTokens, temperature, topK, topP, stopIds])
-      const batch = byOptions.get(key)
-      if (batch) batch.push(waiting)
-      else byOptions.set(key, [waiting])
-    }
-    for (const batch of byOptions.values()) void this.#run(batch)
-  }
-
-  async #run(batch: readonly Waiting[]): Promise<void> {
-    const version = this.version
+    const {
+      requestId,
+      promptIds,
+      seed,
+      maxTokens,
+      temperature = 1,
+      topK = 0,
+      topP = 1,
+      stopIds,
+      signal,
+    } = request
+    const options = { maxTokens, temperature, topK, topP, stopIds, ...(signal && { signal }) }
+    this.#engine ??= new Engine(this.decoder)
+    this.#inFlight += 1
     try {
-      const prompts = batch.map(({ request }) => ({ ids: request.promptIds, seed: request.seed }))
-      const signal = {
-        get aborted() {
-          return batch.every(({ request }) => request.signal?.aborted === true)
-        },
-      }
-      const {
-        maxTokens,
-        temperature = 1,
-        topK = 0,
-        topP = 1,
-        stopIds,
-      } = batch[0]?.request ?? { maxTokens: 0, stopIds: [] }
-      const options = { maxTokens, temperature, topK, topP, stopIds, signal }
-      const generated = await generate(this.decoder, prompts, options)
-      for (const [index, { request, resolve }] of batch.entries()) {
-        const drawn = generated[index]
-        if (!drawn) throw new FulmarError('SHAPE_MISMATCH', `generation must answer ${batch.length} requests`)
-        const finishReason = request.signal?.aborted ? 'abort' : drawn.finishReason
-        const versions = { minPolicyVersion: version, maxPolicyVersion: this.version }
-        resolve({ requestId: request.requestId, ...drawn, finishReason, ...versions })
-      }
-    } catch (error) {
-      for (const { reject } of batch) reject(error)
+      const drawn = await this.#engine.generate({ ids: promptIds, seed }, options)
+      const { ids, logProbs, sampledLogProbs, policyVersions, finishReason } = drawn
+      const [minPolicyVersion = this.version, maxPolicyVersion = this.version] = [
+        policyVersions[0],
+        policyVersions.at(-1),
+      ]
+      return { requestId, ids, logProbs, sampledLogProbs, finishReason, minPolicyVersion, maxPolicyVersion }
+    } finally {
+      this.#inFlight -= 1
+      if (this.#inFlight === 0) this.#close()
     }
+  }
+
+  /** Without requests there is nothing to keep: the cache's memory goes back. */
+  #close(): void {
+    this.#engine?.[Symbol.dispose]()
+    this.#engine = undefined
   }
 }

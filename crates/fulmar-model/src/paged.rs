@@ -1,0 +1,205 @@
+//! The key/value cache in pages: a page holds a few tokens of one sequence, or of several that begin alike.
+//!
+//! ```text
+//! pool:   page 0 | page 1 | page 2 | ...          each P rows of keys and of values a layer
+//! table:  [(page 4, 16), (page 1, 5), (page 7, 3)]  pages of a sequence and how many of their rows it sees
+//! ```
+//! A sequence writes only behind the rows of a page that it holds alone, so what siblings share never changes.
+
+use fulmar_kernel::Spans;
+
+use crate::config::DecoderConfig;
+
+/// Pages of keys and values, with the count of sequences that hold each.
+#[derive(Debug)]
+pub(crate) struct PagePool {
+    page_size: usize,
+    num_pages: usize,
+    kv_width: usize,
+    /// Keys and values of each layer, `[pages * page_size, K * E]`; they grow as pages are first used.
+    layers: Vec<(Vec<f32>, Vec<f32>)>,
+    /// How many hold each page that was ever used.
+    holders: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl PagePool {
+    /// No memory is taken before a page is.
+    pub(crate) fn new(config: &DecoderConfig, page_size: usize, num_pages: usize) -> Self {
+        Self {
+            page_size,
+            num_pages,
+            kv_width: config.kv_width(),
+            layers: vec![(Vec::new(), Vec::new()); config.num_hidden_layers],
+            holders: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Pages that nobody holds.
+    pub(crate) fn num_free(&self) -> usize {
+        self.num_pages - self.holders.len() + self.free.len()
+    }
+
+    /// The keys and values of one layer.
+    pub(crate) fn layer(&self, index: usize) -> (&[f32], &[f32]) {
+        (&self.layers[index].0, &self.layers[index].1)
+    }
+
+    /// Writes one layer's keys and values of new tokens to their rows.
+    pub(crate) fn write(&mut self, layer: usize, rows: &[u32], new_keys: &[f32], new_values: &[f32]) {
+        let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
+        let new = new_keys.chunks_exact(width).zip(new_values.chunks_exact(width));
+        for (&row, (key, value)) in rows.iter().zip(new) {
+            keys[row as usize * width..][..width].copy_from_slice(key);
+            values[row as usize * width..][..width].copy_from_slice(value);
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let page = match self.free.pop() {
+            Some(page) => page,
+            None if self.holders.len() < self.num_pages => self.grow(),
+            None => return None,
+        };
+        self.holders[page as usize] = 1;
+        Some(page)
+    }
+
+    /// One page more; the memory doubles, so that a token's rows are moved a few times at most.
+    fn grow(&mut self) -> u32 {
+        let page = self.holders.len();
+        self.holders.push(0);
+        let floats = (page + 1) * self.page_size * self.kv_width;
+        if self.layers.first().is_some_and(|(keys, _)| keys.len() < floats) {
+            let pages = ((page + 1) * 2).min(self.num_pages);
+            for (keys, values) in &mut self.layers {
+                keys.resize(pages * self.page_size * self.kv_width, 0.0);
+                values.resize(pages * self.page_size * self.kv_width, 0.0);
+            }
+        }
+        page as u32
+    }
+
+    fn give_back(&mut self, page: u32) {
+        let holders = &mut self.holders[page as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            self.free.push(page);
+        }
+    }
+}
+
+/// The pages of one sequence, in the order of its tokens.
+#[derive(Debug, Default)]
+pub(crate) struct PageTable {
+    /// A page, and how many of its rows belong to this sequence.
+    pages: Vec<(u32, u32)>,
+    /// The same rows as ranges, those that touch made one.
+    ranges: Vec<(u32, u32)>,
+}
+
+impl PageTable {
+    /// Makes room for one more token: its row, or `None` if no page is free.
+    pub(crate) fn push(&mut self, pool: &mut PagePool) -> Option<u32> {
+        let size = pool.page_size as u32;
+        let row = match self.pages.last_mut() {
+            Some((page, filled)) if *filled < size && pool.holders[*page as usize] == 1 => {
+                *filled += 1;
+                *page * size + *filled - 1
+            }
+            _ => {
+                let page = pool.take()?;
+                self.pages.push((page, 1));
+                page * size
+            }
+        };
+        self.see(row, row + 1);
+        Some(row)
+    }
+
+    fn see(&mut self, first: u32, end: u32) {
+        match self.ranges.last_mut() {
+            Some(last) if last.1 == first => last.1 = end,
+            _ => self.ranges.push((first, end)),
+        }
+    }
+
+    /// Adds a row to `spans` that sees all of this sequence.
+    pub(crate) fn push_span(&self, spans: &mut Spans) {
+        spans.push_row(&self.ranges);
+    }
+
+    /// A table of the first `num_tokens` tokens of this one, which both then hold.
+    pub(crate) fn share(&self, num_tokens: usize, pool: &mut PagePool) -> Self {
+        let (mut shared, mut missing) = (Self::default(), num_tokens as u32);
+        for &(page, filled) in &self.pages {
+            if missing == 0 {
+                break;
+            }
+            let filled = filled.min(missing);
+            missing -= filled;
+            pool.holders[page as usize] += 1;
+            shared.pages.push((page, filled));
+            let first = page * pool.page_size as u32;
+            shared.see(first, first + filled);
+        }
+        shared
+    }
+
+    /// Gives every page back that nobody else holds.
+    pub(crate) fn release(&mut self, pool: &mut PagePool) {
+        for (page, _) in self.pages.drain(..) {
+            pool.give_back(page);
+        }
+        self.ranges.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(num_pages: usize) -> PagePool {
+        let text = r#"{"model_type": "llama", "vocab_size": 10, "hidden_size": 4, "intermediate_size": 4,
+            "num_hidden_layers": 1, "num_attention_heads": 1}"#;
+        PagePool::new(&DecoderConfig::from_json(text).unwrap(), 4, num_pages)
+    }
+
+    fn push(table: &mut PageTable, count: usize, pool: &mut PagePool) -> Vec<u32> {
+        (0..count).map_while(|_| table.push(pool)).collect()
+    }
+
+    #[test]
+    fn pages_are_filled_in_turn_and_come_back_when_released() {
+        let (mut pool, mut table) = (pool(2), PageTable::default());
+        assert_eq!(push(&mut table, 9, &mut pool), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!((pool.num_free(), table.ranges.as_slice()), (0, [(0, 8)].as_slice()));
+        table.release(&mut pool);
+        assert_eq!(pool.num_free(), 2);
+        assert_eq!(push(&mut table, 5, &mut pool), [4, 5, 6, 7, 0]);
+        assert_eq!(table.ranges, [(4, 8), (0, 1)]);
+    }
+
+    #[test]
+    fn siblings_share_a_prompt_that_neither_writes_over() {
+        let (mut pool, mut first) = (pool(8), PageTable::default());
+        push(&mut first, 6, &mut pool);
+        let mut second = first.share(5, &mut pool);
+        assert_eq!((second.ranges.as_slice(), pool.num_free()), ([(0, 5)].as_slice(), 6));
+        assert_eq!(push(&mut second, 1, &mut pool), [8], "the shared page's free rows stay free");
+        assert_eq!(push(&mut first, 1, &mut pool), [12]);
+        first.release(&mut pool);
+        assert_eq!((second.ranges.as_slice(), pool.num_free()), ([(0, 5), (8, 9)].as_slice(), 5));
+        second.release(&mut pool);
+        assert_eq!(pool.num_free(), 8);
+        assert!(pool.holders.iter().all(|holders| *holders == 0));
+    }
+
+    #[test]
+    fn memory_grows_with_the_pages_in_use() {
+        let (mut pool, mut table) = (pool(1 << 20), PageTable::default());
+        push(&mut table, 13, &mut pool);
+        assert_eq!(pool.layer(0).0.len(), 6 * 4 * 4);
+    }
+}

@@ -1,0 +1,362 @@
+/** Generation for requests that come and go. */
+
+import { checkKnownKeys, Handle, yieldToEventLoop } from '../core/index.js'
+import { type RawEngine, type RawEngineOutputs, raw } from '../native/index.js'
+import type { DrawRule } from '../objective/index.js'
+import type { Decoder } from './decoder.js'
+
+/** The size of an engine. */
+export interface EngineOptions {
+  /**
+   * Tokens a page of the key/value cache.
+   * @default 16
+   */
+  readonly pageSize?: number
+  /**
+   * Most pages. Memory is taken as they are used.
+   * @default as many as one GiB holds, and enough for one sequence of the model's positions
+   */
+  readonly numPages?: number
+  /**
+   * Most sequences that run at once, on each thread where threads decode by themselves (models of at most 4 M weights).
+   * @default 256
+   */
+  readonly maxNumSeqs?: number
+  /**
+   * Most tokens that one step computes, at least `maxNumSeqs`. A longer prompt takes several steps.
+   * @default 2048
+   */
+  readonly maxNumBatchedTokens?: number
+  /**
+   * Most requests that wait.
+   * @default 65536
+   */
+  readonly maxNumWaiting?: number
+  /**
+   * What becomes of the keys and values of requests in flight when the weights change between two steps: `recompute` computes them
+   * again, so that each log-prob is that of the trainer's forward pass under the weights of its version; `keep` loses no time, and
+   * tokens are drawn after keys and values of older weights.
+   * @default 'recompute'
+   */
+  readonly onWeightChange?: 'recompute' | 'keep'
+}
+
+/** How to generate a sequence: besides these, how each token is drawn. */
+export interface GenerationOptions extends Omit<DrawRule, 'topK'> {
+  /** Most tokens to draw, the stop token included. */
+  readonly maxTokens: number
+  /**
+   * Ids that end the sequence once drawn.
+   * @default []
+   */
+  readonly stopIds?: readonly number[]
+  /**
+   * Draws among the `topK` likeliest tokens; 0 means all.
+   * @default 0
+   */
+  readonly topK?: number
+  /**
+   * How many of the likeliest ids are told with each token.
+   * @default 0
+   */
+  readonly topLogProbs?: number
+  /** Stops between two steps and frees the pages; what was drawn so far is returned, its `finishReason` is `abort`. */
+  readonly signal?: Pick<AbortSignal, 'aborted'>
+}
+
+/** One prompt with the seed of its draws. */
+export interface Prompt {
+  /** At least one token. */
+  readonly ids: Uint32Array
+  /** Names the random stream: a sequence depends on its prompt, its seed, the options and the weights alone. */
+  readonly seed: number
+}
+
+/** One id of those that were likeliest in a token's place. */
+export interface TopLogProb {
+  /** The id. */
+  readonly id: number
+  /** Its log-prob under the model itself. */
+  readonly logProb: number
+}
+
+/** A drawn token. */
+export interface SampledToken {
+  /** The token. */
+  readonly id: number
+  /** The model's own log-prob (temperature 1): the bits that `Decoder.forward` gives. */
+  readonly logProb: number
+  /** Log-prob under the distribution that the id was drawn from. */
+  readonly sampledLogProb: number
+  /** `Decoder.version` of the weights that it was drawn under. */
+  readonly policyVersion: number
+  /** The likeliest ids in its place, as many as `topLogProbs` asks for, the likeliest first. */
+  readonly topLogProbs: readonly TopLogProb[]
+}
+
+/** What was drawn for one prompt. The arrays are new and have one entry a drawn token. */
+export interface Generated {
+  /** Drawn ids, the stop id included. */
+  readonly ids: Uint32Array
+  /** As {@link SampledToken.logProb}. */
+  readonly logProbs: Float32Array
+  /** As {@link SampledToken.sampledLogProb}. */
+  readonly sampledLogProbs: Float32Array
+  /** As {@link SampledToken.policyVersion}. */
+  readonly policyVersions: Float64Array
+  /** As {@link SampledToken.topLogProbs}; without entries unless asked for. */
+  readonly topLogProbs: readonly (readonly TopLogProb[])[]
+  /** A stop id, `maxTokens`, or the signal. */
+  readonly finishReason: 'stop' | 'length' | 'abort'
+}
+
+/** A request from the call to its end. */
+interface Job {
+  readonly prompt: Prompt
+  readonly params: string
+  readonly signal: Pick<AbortSignal, 'aborted'> | undefined
+  readonly take: (token: SampledToken) => void
+  readonly end: (reason: Generated['finishReason']) => void
+  readonly fail: (error: unknown) => void
+}
+
+const REASONS = ['abort', 'stop', 'length'] as const
+const PARAM_KEYS = [
+  ...['maxTokens', 'stopIds', 'topLogProbs', 'signal', 'temperature', 'topK', 'topP', 'minP', 'typicalP'],
+  ...['logitBias', 'repetitionPenalty', 'frequencyPenalty', 'presencePenalty', 'bannedIds'],
+]
+
+/**
+ * Draws sequences for requests that come and go: continuous batching over a paged key/value cache. Requests wait in a queue, run
+ * together a token a step, and leave one by one; those with equal prompts share its pages. When pages run out, the youngest
+ * sequence gives its own back and is computed again later.
+ *
+ * What is drawn depends on the prompt, the seed, the options and the weights alone: not on what else runs, to the bit. Steps run on worker
+ * threads (in WebAssembly: on the calling thread, with the event loop free between them). The decoder stays the caller's to
+ * dispose, and may be trained in between: see {@link EngineOptions.onWeightChange}. Holds native memory: dispose it, or declare
+ * it with `using`.
+ *
+ * @example
+ * ```ts
+ * import { Decoder, Engine } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+ * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+ * using engine = new Engine(decoder, { pageSize: 8 })
+ * const prompt = { ids: Uint32Array.of(1, 2), seed: 7 }
+ * const whole = engine.generate(prompt, { maxTokens: 6, topLogProbs: 2 }) // runs beside what follows
+ * const ids = []
+ * for await (const token of engine.stream(prompt, { maxTokens: 6 })) ids.push(token.id)
+ * assert.deepEqual([...(await whole).ids], ids)
+ * assert.equal((await whole).topLogProbs[0].length, 2)
+ * ```
+ */
+export class Engine {
+  readonly #native: Handle<RawEngine>
+  readonly #decoder: Decoder
+  readonly #jobs = new Map<number, Job>()
+  #arrived: Job[] = []
+  #drives = false
+
+  /**
+   * An engine without requests.
+   * @throws {FulmarError} `OUT_OF_RANGE` or `LIMIT_EXCEEDED` for a size; `UNKNOWN_NAME` for an unknown key; `MALFORMED` for a value
+   * of another type.
+   */
+  constructor(decoder: Decoder, options: EngineOptions = {}) {
+    this.#decoder = decoder
+    const json = JSON.stringify(options)
+    this.#native = new Handle('Engine', () => decoder.withNative((inner) => new raw.Engine(inner, json)))
+  }
+
+  /**
+   * Draws a sequence.
+   * @throws {FulmarError} `EMPTY` for an empty prompt, or if no token may be drawn; `OUT_OF_RANGE` for an id or option; `LIMIT_EXCEEDED`
+   * if the prompt with `maxTokens` is longer than the model's positions, needs more pages than there are, or too many requests
+   * wait; `NON_FINITE` if the model's logits are no numbers; `CLOSED` if the engine was disposed. Always as a rejection.
+   */
+  async generate(prompt: Prompt, options: GenerationOptions): Promise<Generated> {
+    const tokens: SampledToken[] = []
+    return await new Promise<Generated>((resolve, fail) => {
+      const take = (token: SampledToken) => tokens.push(token)
+      this.#submit(prompt, options, { take, end: (reason) => resolve(collect(tokens, reason)), fail })
+    })
+  }
+
+  /**
+   * Draws a sequence and gives its tokens as they come. Who leaves the loop early takes the request back.
+   * @throws {FulmarError} As {@link Engine.generate}.
+   *
+   * @example
+   * ```ts
+   * import { Decoder, Engine } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
+   * using decoder = Decoder.fromSeed(shape, { seed: 1 })
+   * using engine = new Engine(decoder)
+   * for await (const token of engine.stream({ ids: Uint32Array.of(1), seed: 0 }, { maxTokens: 1000 })) {
+   *   assert.ok(token.logProb <= 0 && token.policyVersion === 0)
+   *   break // frees the request's pages
+   * }
+   * ```
+   */
+  async *stream(prompt: Prompt, options: GenerationOptions): AsyncGenerator<SampledToken, void, undefined> {
+    let [tokens, ended, failed, wake]: [SampledToken[], boolean, unknown, () => void] = [
+      [],
+      false,
+      null,
+      noop,
+    ]
+    const left = { aborted: false }
+    const { signal } = options
+    const either = {
+      get aborted() {
+        return left.aborted || signal?.aborted === true
+      },
+    }
+    const end = (error: unknown = null) => {
+      ended = true
+      failed = error
+      wake()
+    }
+    const take = (token: SampledToken) => {
+      tokens.push(token)
+      wake()
+    }
+    this.#submit(prompt, { ...options, signal: either }, { take, end: () => end(), fail: end })
+    try {
+      while (!ended || tokens.length > 0) {
+        const now = tokens
+        tokens = []
+        yield* now
+        if (!ended && tokens.length === 0) await new Promise<void>((resolve) => (wake = resolve))
+      }
+      if (failed !== null) throw failed
+    } finally {
+      left.aborted = true
+    }
+  }
+
+  /** Pages of the key/value cache that no request holds. Waits while a step runs. */
+  get numFreePages(): number {
+    return this.#native.call((engine) => engine.numFreePages())
+  }
+
+  /** Gives the native memory back. Requests in flight fail with `CLOSED`. */
+  [Symbol.dispose](): void {
+    this.#native.free()
+  }
+
+  #submit(prompt: Prompt, options: GenerationOptions, ends: Pick<Job, 'take' | 'end' | 'fail'>): void {
+    const { signal } = options
+    this.#arrived.push({ prompt, params: paramsJson(options), signal, ...ends })
+    if (this.#drives) return
+    this.#drives = true
+    void yieldToEventLoop().then(() => this.#drive())
+  }
+
+  /** Steps until nothing is left to do; the one loop of this engine. */
+  async #drive(): Promise<void> {
+    try {
+      for (;;) {
+        for (const job of this.#arrived.splice(0)) this.#admit(job)
+        for (const [request, job] of this.#jobs) if (job.signal?.aborted) this.#abort(request)
+        if (this.#jobs.size > 0) await this.#native.callAsync((engine) => engine.turn())
+        this.#dispatch(this.#native.call((engine) => engine.outputs()))
+        await yieldToEventLoop()
+        if (this.#jobs.size === 0 && this.#arrived.length === 0) return
+      }
+    } catch (error) {
+      this.#failAll(error)
+    } finally {
+      this.#drives = false
+    }
+  }
+
+  #admit(job: Job): void {
+    try {
+      const { ids, seed } = job.prompt
+      this.#jobs.set(
+        this.#native.call((engine) => engine.add(ids, seed, job.params)),
+        job,
+      )
+    } catch (error) {
+      job.fail(error)
+    }
+  }
+
+  #abort(request: number): void {
+    this.#native.call((engine) => engine.abort(request))
+  }
+
+  #dispatch(outputs: RawEngineOutputs): void {
+    const { requests, finished, finish } = outputs
+    const tokens = tokensOf(outputs, this.#decoder.firstVersion)
+    for (const [index, token] of tokens.entries()) this.#jobs.get(requests[index] ?? -1)?.take(token)
+    for (const [index, request] of finished.entries()) {
+      const job = this.#jobs.get(request)
+      this.#jobs.delete(request)
+      job?.end(REASONS[finish[index] ?? 0] ?? 'abort')
+    }
+  }
+
+  /** What is wrong with a step is wrong for all; their pages go back. */
+  #failAll(error: unknown): void {
+    const failed = [...this.#jobs.values(), ...this.#arrived.splice(0)]
+    try {
+      for (const request of this.#jobs.keys()) this.#abort(request)
+      this.#native.call((engine) => engine.outputs())
+    } catch {
+      // Disposed: there are no pages to give back.
+    }
+    this.#jobs.clear()
+    for (const job of failed) job.fail(error)
+  }
+}
+
+function noop(): void {}
+
+function paramsJson(options: GenerationOptions): string {
+  checkKnownKeys('options', options, PARAM_KEYS)
+  const { maxTokens, stopIds, topLogProbs, signal: _, topK = 0, logitBias, ...rule } = options
+  const draw = {
+    ...rule,
+    ...(topK === 0 ? {} : { topK }),
+    // The core takes pairs, as JSON's keys are texts.
+    ...(logitBias && { logitBias: Object.entries(logitBias).map(([id, bias]) => [Number(id), bias]) }),
+  }
+  return JSON.stringify({ maxTokens, stopIds, topLogProbs, draw })
+}
+
+/** The tokens of a turn. All flat arrays are copied by then, so objects may hold on to nothing else. */
+function tokensOf(outputs: RawEngineOutputs, firstVersion: number): SampledToken[] {
+  const { ids, logProb, sampledLogProb, versions, topOffsets, topIds, topLogProb } = outputs
+  return Array.from(ids, (id, index) => {
+    const [first, end] = [topOffsets[index] ?? 0, topOffsets[index + 1] ?? 0]
+    const likeliest = Array.from(topIds.subarray(first, end), (topId, place) => ({
+      id: topId,
+      logProb: topLogProb[first + place] ?? 0,
+    }))
+    return {
+      id,
+      logProb: logProb[index] ?? 0,
+      sampledLogProb: sampledLogProb[index] ?? 0,
+      policyVersion: firstVersion + (versions[index] ?? 0),
+      topLogProbs: likeliest,
+    }
+  })
+}
+
+function collect(tokens: readonly SampledToken[], finishReason: Generated['finishReason']): Generated {
+  const told = tokens.some(({ topLogProbs }) => topLogProbs.length > 0)
+  return {
+    ids: Uint32Array.from(tokens, ({ id }) => id),
+    logProbs: Float32Array.from(tokens, ({ logProb }) => logProb),
+    sampledLogProbs: Float32Array.from(tokens, ({ sampledLogProb }) => sampledLogProb),
+    policyVersions: Float64Array.from(tokens, ({ policyVersion }) => policyVersion),
+    topLogProbs: told ? tokens.map(({ topLogProbs }) => topLogProbs) : [],
+    finishReason,
+  }
+}
