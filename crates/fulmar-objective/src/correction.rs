@@ -8,6 +8,8 @@
 use fulmar_core::Result;
 use serde::Deserialize;
 
+use crate::Real;
+use crate::batch::{check_len, check_mask, check_offsets, finite};
 use crate::clip::out_of_range;
 
 /// Whose ratio is looked at.
@@ -96,6 +98,49 @@ impl Correction {
             }
         }
     }
+}
+
+/// What a loss multiplies each token with under one correction: 1 off the mask, 0 where a token is rejected. All slices are `[T]` but
+/// for `offsets` `[S + 1]`; only masked tokens count in a sequence's ratio. TRL's train/inference importance ratios.
+///
+/// # Errors
+/// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1 or bounds that are, `NonFinite` for a NaN or an
+/// infinity where the mask is 1.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{Correction, importance_weights};
+/// let truncated = Correction { max: 1.5, ..Correction::default() };
+/// let weights = importance_weights(&[-1.0_f32, -1.0, -1.0], &[-1.0, -2.0, 0.0], &[1, 1, 0], &[0, 3], &truncated)?;
+/// assert_eq!(weights, [1.0, 1.5, 1.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn importance_weights<T: Real>(
+    old_log_prob: &[T],
+    sampler_log_prob: &[T],
+    mask: &[u8],
+    offsets: &[u32],
+    correction: &Correction,
+) -> Result<Vec<f64>> {
+    correction.checked()?;
+    check_len("sampler_log_prob", sampler_log_prob.len(), "old_log_prob", old_log_prob.len())?;
+    check_len("mask", mask.len(), "old_log_prob", old_log_prob.len())?;
+    check_mask(mask)?;
+    check_offsets(offsets, old_log_prob.len())?;
+    let mut weights = vec![1.0; old_log_prob.len()];
+    for pair in offsets.windows(2) {
+        let tokens: Vec<usize> =
+            (pair[0] as usize..pair[1] as usize).filter(|&index| mask[index] == 1).collect();
+        let log_ratio = |&index: &usize| {
+            let old = finite("old_log_prob", index, old_log_prob[index].into())?;
+            Ok(old - finite("sampler_log_prob", index, sampler_log_prob[index].into())?)
+        };
+        let log_ratios: Vec<f64> = tokens.iter().map(log_ratio).collect::<Result<_>>()?;
+        for (&index, factor) in tokens.iter().zip(correction.factors(&log_ratios)) {
+            weights[index] = finite("importance weight", index, factor.unwrap_or(0.0))?;
+        }
+    }
+    Ok(weights)
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Real;
-use crate::batch::{check_len, check_mask, finite};
+use crate::batch::{check_len, check_mask, check_offsets, finite};
+use crate::clip::out_of_range;
 use crate::output::narrow;
 
 /// Where k3 becomes a straight line, in nats.
@@ -101,6 +102,157 @@ pub fn kl_estimate<T: Real>(
     }
     let mean = sum / num_tokens.max(1) as f64;
     Ok(KlEstimate { mean, num_tokens, kl: narrow(&kl_t)?, grad_log_prob: narrow(&grad_t)? })
+}
+
+/// Where the reward of a sequence is put among its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RewardPlace {
+    /// At its last masked token: the rewards of its tokens sum to `reward - coefficient * sum_t kl_t`.
+    #[default]
+    LastToken,
+    /// At every token, as TorchRL has it: their sum grows with the length.
+    EveryToken,
+}
+
+/// Options of [`kl_reward`].
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KlRewardOptions {
+    /// The factor of the KL estimate, at least 0; 1.
+    pub coefficient: f64,
+    /// The estimator; k1, whose expectation is the divergence and which may be negative at a token.
+    pub estimator: KlEstimator,
+    /// Where the reward is put; at the last token.
+    pub place: RewardPlace,
+}
+
+impl Default for KlRewardOptions {
+    fn default() -> Self {
+        Self { coefficient: 1.0, estimator: KlEstimator::K1, place: RewardPlace::default() }
+    }
+}
+
+/// Rewards of tokens with a penalty for leaving the reference.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KlReward<T = f32> {
+    /// `[T]` the estimate at each token, 0 off the mask.
+    pub kl: Vec<T>,
+    /// `[T]`
+    pub reward: Vec<T>,
+}
+
+/// Takes the KL estimate of each masked token off the reward: `reward_t = placed reward - coefficient * kl_t`. `log_prob`,
+/// `ref_log_prob` and `mask` are `[T]`, `offsets` `[S + 1]`, `reward` `[S]`. TorchRL `KLComputation` and `KLRewardTransform` are
+/// [`RewardPlace::EveryToken`]. A sequence without masked tokens keeps its reward at its last token; an empty one has no place for it.
+///
+/// # Errors
+/// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1 or a coefficient below 0, `NonFinite` for a NaN or
+/// an infinity in a reward, or in a log-probability where the mask is 1.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{KlRewardOptions, RewardPlace, kl_reward};
+/// let (log_prob, reference) = ([-1.0_f32, -2.0], [-1.5, -1.0]);
+/// let mut options = KlRewardOptions { coefficient: 0.5, ..KlRewardOptions::default() };
+/// let last = kl_reward(&log_prob, &reference, &[1, 1], &[0, 2], &[1.0], &options)?;
+/// assert_eq!((last.kl, last.reward), (vec![0.5, -1.0], vec![-0.25, 1.5]));
+/// options.place = RewardPlace::EveryToken;
+/// assert_eq!(kl_reward(&log_prob, &reference, &[1, 1], &[0, 2], &[1.0], &options)?.reward, [0.75, 1.5]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn kl_reward<T: Real>(
+    log_prob: &[T],
+    ref_log_prob: &[T],
+    mask: &[u8],
+    offsets: &[u32],
+    reward: &[T],
+    options: &KlRewardOptions,
+) -> Result<KlReward<T>> {
+    KlPenalty { coefficient: options.coefficient, ..KlPenalty::default() }.checked("klReward")?;
+    check_offsets(offsets, log_prob.len())?;
+    check_len("reward", reward.len(), "number of sequences", offsets.len() - 1)?;
+    let kl = kl_estimate(log_prob, ref_log_prob, mask, options.estimator)?.kl;
+    let mut reward_t: Vec<f64> = kl.iter().map(|&kl| 0.0 - options.coefficient * kl.into()).collect();
+    for (sequence, pair) in offsets.windows(2).enumerate() {
+        let (start, end) = (pair[0] as usize, pair[1] as usize);
+        let reward = finite("reward", sequence, reward[sequence].into())?;
+        let last = mask[start..end].iter().rposition(|&bit| bit == 1).map_or(end, |at| start + at + 1);
+        let place = match options.place {
+            RewardPlace::EveryToken => start..end,
+            RewardPlace::LastToken => last.saturating_sub(1).max(start)..last,
+        };
+        reward_t[place].iter_mut().for_each(|value| *value += reward);
+    }
+    Ok(KlReward { kl, reward: narrow(&reward_t)? })
+}
+
+/// A coefficient that steers a KL divergence to a target:
+///
+/// ```text
+/// e = clamp(mean kl / target - 1, -0.2, 0.2);   coefficient = coefficient (1 + e n / horizon)      for n values
+/// ```
+/// D. Ziegler and others, "Fine-Tuning Language Models from Human Preferences", <https://arxiv.org/abs/1909.08593>. The values are
+/// divergences in nats; TorchRL's class of this name wants them multiplied by `-coefficient`.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::AdaptiveKlController;
+/// let mut controller = AdaptiveKlController::new(0.1, 6.0, 10_000.0)?;
+/// assert!((controller.update(&[1.0; 10])? - 0.09998).abs() < 1e-12, "below the target: a smaller penalty");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdaptiveKlController {
+    coefficient: f64,
+    target: f64,
+    horizon: f64,
+}
+
+impl AdaptiveKlController {
+    /// A controller that starts at `coefficient`; `horizon` is the number of values over which a change adds up.
+    ///
+    /// # Errors
+    /// `OutOfRange` for a number that is not finite and above 0.
+    pub fn new(coefficient: f64, target: f64, horizon: f64) -> Result<Self> {
+        for (name, value) in [("coefficient", coefficient), ("target", target), ("horizon", horizon)] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(out_of_range(&format!("{name} must be a finite number > 0"), value));
+            }
+        }
+        Ok(Self { coefficient, target, horizon })
+    }
+
+    /// The coefficient in use.
+    #[must_use]
+    pub fn coefficient(&self) -> f64 {
+        self.coefficient
+    }
+
+    /// The coefficient after these divergences.
+    ///
+    /// # Errors
+    /// `Empty` without values; `NonFinite` for one that is; `OutOfRange` if there are so many that the coefficient would not stay
+    /// above 0. The coefficient stays as it is then.
+    pub fn update(&mut self, kl: &[f64]) -> Result<f64> {
+        if kl.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "kl must hold at least one value: got []"));
+        }
+        for (index, value) in kl.iter().enumerate() {
+            finite("kl", index, *value)?;
+        }
+        let mean = kl.iter().sum::<f64>() / kl.len() as f64;
+        let error = (mean / self.target - 1.0).clamp(-0.2, 0.2);
+        let coefficient = self.coefficient * (1.0 + error * kl.len() as f64 / self.horizon);
+        if !(coefficient.is_finite() && coefficient > 0.0) {
+            return Err(out_of_range(
+                "horizon must be more than a fifth of the number of values",
+                self.horizon,
+            ));
+        }
+        self.coefficient = coefficient;
+        Ok(coefficient)
+    }
 }
 
 /// A KL term of a loss: `coefficient` times the estimate, over the tokens and with the denominator of the loss.

@@ -34,13 +34,16 @@ pub use advantage::{
 pub use batch::{Advantage, LossBatch, SftBatch};
 pub use bradley_terry::{BradleyTerryLoss, BradleyTerryOptions, BradleyTerryOutput, RewardPairs};
 pub use clip::Clip;
-pub use correction::{Correction, CorrectionLevel, CorrectionRule};
+pub use correction::{Correction, CorrectionLevel, CorrectionRule, importance_weights};
 pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
 pub use dpo::{DpoLoss, DpoOptions, PreferenceBatch};
 pub use draw::{Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask};
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use grpo_preset::GrpoPreset;
-pub use kl::{KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, kl_estimate};
+pub use kl::{
+    AdaptiveKlController, KL_LOG_RATIO_MAX, KlEstimate, KlEstimator, KlPenalty, KlReward, KlRewardOptions,
+    RewardPlace, kl_estimate, kl_reward,
+};
 pub use kto::{KtoBatch, KtoLoss, KtoLossType, KtoOptions};
 pub use mc_advantage::{McAdvantage, McAdvantageOptions, McAdvantageStats, McGroup, TrajectoryReturn};
 pub use normalization::Normalization;
