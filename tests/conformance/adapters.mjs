@@ -18,6 +18,8 @@
 
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
+import { losses } from './losses.mjs'
+import { preferences } from './preferences.mjs'
 import { priorityTrees } from './priority-trees.mjs'
 import { replay } from './replay.mjs'
 import { replayEnsembles } from './replay-ensembles.mjs'
@@ -51,4 +53,6 @@ export const ADAPTERS = [
   ted,
   values,
   smollm2,
+  losses,
+  preferences,
 ]

@@ -127,6 +127,42 @@ const TOPICS = {
       failure: (row) => ({ ...row, error: { class: 'RuntimeError' } }),
     },
   },
+  losses: {
+    rows: () =>
+      ['grpo', 'family'].flatMap((name) =>
+        rowsOf(`objective/${name}.jsonl`).filter(
+          (line) => line.includes('"library":"trl"') && line.includes('"case":"grid"'),
+        ),
+      ),
+    alter: {
+      value: (row) => ({
+        ...row,
+        outputs: { loss: row.outputs.loss + 0.01, metrics: { ...row.outputs.metrics, policy_loss: 1e3 } },
+      }),
+      gradient: (row) => ({
+        ...row,
+        gradients: {
+          ...row.gradients,
+          cur_log_probs: row.gradients.cur_log_probs.map((one) => one.map((d) => d + 0.01)),
+        },
+      }),
+      entropy: (row) => ({
+        ...row,
+        outputs: { ...row.outputs, metrics: { ...row.outputs.metrics, entropy: 9 } },
+      }),
+      failure: (row) => ({ ...row, expected_error: { kind: 'ValueError' } }),
+    },
+  },
+  preferences: {
+    rows: () =>
+      rowsOf('objective/preference.jsonl').filter((line) =>
+        /"kind":"trl_(dpo|kto|sft|rloo|reward)/.test(line),
+      ),
+    alter: {
+      value: (row) => ({ ...row, loss: row.loss * 1.01 + 0.01 }),
+      gradient: (row) => ({ ...row, gradient: row.gradient.map((one) => [one].flat().map((d) => d + 0.01)) }),
+    },
+  },
   encode: {
     rows: () => rowsOf('tokenizer/wordpiece/encode.jsonl'),
     beside: ['tokenizer/wordpiece/tokenizer.json'],

@@ -1,0 +1,53 @@
+/**
+ * What rows of losses share: nested lists as columns, and comparisons. Log-probabilities cross as singles, so values of doubles are
+ * compared to a relative 1e-5, as those of singles are.
+ */
+
+const TOLERANCE = 1e-5
+
+/** A number, or one of the strings and words that JSON has no number for. */
+export const number = (value) =>
+  typeof value === 'boolean' ? Number(value) : value === null ? Number.NaN : +value
+
+/** All numbers of nested lists, in order. */
+export const flat = (value) => [value].flat(Number.POSITIVE_INFINITY).map(number)
+
+export const singles = (value) => Float32Array.from(flat(value))
+
+export const bits = (value) => Uint8Array.from(flat(value))
+
+/** Where sequences of these lengths end. */
+export function offsetsOf(lengths) {
+  const offsets = new Uint32Array(lengths.length + 1)
+  for (const [at, length] of lengths.entries()) offsets[at + 1] = offsets[at] + length
+  return offsets
+}
+
+/** The same for a list of sequences. */
+export const offsetsIn = (sequences) => offsetsOf(sequences.map((sequence) => sequence.length))
+
+/** The first difference between two lists of numbers; `counts` says which are compared. */
+export function farther(what, got, wanted, { tolerance = TOLERANCE, counts = () => true } = {}) {
+  const [left, right] = [
+    flat([...[got].flat()].map((one) => (ArrayBuffer.isView(one) ? [...one] : one))),
+    flat(wanted),
+  ]
+  if (left.length !== right.length) return `${what}: got ${left.length} numbers, expected ${right.length}`
+  const at = right.findIndex(
+    (one, index) => counts(index) && !(Math.abs(left[index] - one) <= tolerance * Math.max(1, Math.abs(one))),
+  )
+  return at < 0 ? undefined : `${what}[${at}]: got ${left[at]}, expected ${right[at]}`
+}
+
+/** What `body` gives, or the code of what it throws. */
+export function attempt(body) {
+  try {
+    return { value: body() }
+  } catch (error) {
+    if (error instanceof Error && 'code' in error) return { code: error.code }
+    throw error
+  }
+}
+
+/** A name of snake case as TypeScript writes it. */
+export const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
