@@ -29,7 +29,8 @@ pub use attention::{AttentionSaved, AttentionShape, Spans, attention, attention_
 pub use embedding::{embed, embed_backward};
 pub use lanes::{active_lanes, exp, prefetch};
 pub use log_prob::{
-    LogProb, cross_entropy, entropy_row, log_prob_backward_row, log_prob_row, softmax_row, top_k_log_probs,
+    LogProb, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,
+    log_prob_rows, softmax_row, top_k_log_probs,
 };
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
 pub use newton_schulz::newton_schulz;

@@ -9,6 +9,7 @@
 //! The sampler and the trainer both call [`log_prob_row`], so their log-probs agree to the bit.
 
 use crate::lanes::{SOFTMAX_FLOOR, WIDTH, lanes, max_of, padded, softmax_exp, sum_lanes};
+use crate::parallel::{for_rows, map_tasks, rows_per_task};
 use crate::top_k::top_k;
 
 /// Logits summed in single precision before their sum is added in double precision; they stay in the nearest cache for both loops.
@@ -25,7 +26,8 @@ pub struct LogProb {
     pub log_sum_exp: f32,
 }
 
-/// The log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0.
+/// The log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0; with a NaN anywhere, or
+/// nothing but `-inf`, `log_prob` and `log_sum_exp` are no finite numbers.
 ///
 /// # Panics
 /// If `id` is not below the number of logits.
@@ -115,6 +117,50 @@ pub fn log_prob_backward_row(
     logits_v[id] += d_log_prob;
 }
 
+/// [`log_prob_row`] of each row of `logits_nv`, on all cores.
+///
+/// # Panics
+/// If `logits_nv` is not `ids_n.len()` rows of equal length or an id is not below that length.
+///
+/// # Examples
+/// ```
+/// let rows = fulmar_kernel::log_prob_rows(&[0.0, 0.0, 1.0, 0.0], &[1, 0]);
+/// assert!(rows[1].log_prob > rows[0].log_prob);
+/// ```
+#[must_use]
+pub fn log_prob_rows(logits_nv: &[f32], ids_n: &[u32]) -> Vec<LogProb> {
+    let vocab = logits_nv.len() / ids_n.len().max(1);
+    assert_eq!(vocab * ids_n.len(), logits_nv.len(), "logits must hold one row an id");
+    let per_task = rows_per_task(vocab);
+    let tasks = map_tasks(ids_n.len().div_ceil(per_task), |task| {
+        let rows = task * per_task..((task + 1) * per_task).min(ids_n.len());
+        rows.map(|row| log_prob_row(&logits_nv[row * vocab..][..vocab], ids_n[row] as usize))
+            .collect::<Vec<_>>()
+    });
+    tasks.concat()
+}
+
+/// [`log_prob_backward_row`] of each row of `logits_nv`, on all cores.
+///
+/// # Panics
+/// If the slices do not hold one entry, or one row, an id.
+pub fn log_prob_backward_rows(
+    logits_nv: &mut [f32],
+    ids_n: &[u32],
+    found_n: &[LogProb],
+    d_log_prob_n: &[f32],
+    d_entropy_n: Option<&[f32]>,
+) {
+    let vocab = logits_nv.len() / ids_n.len().max(1);
+    assert_eq!(vocab * ids_n.len(), logits_nv.len(), "logits must hold one row an id");
+    for_rows(logits_nv, vocab, |first, rows| {
+        for (row, logits_v) in (first..).zip(rows.chunks_exact_mut(vocab)) {
+            let d_entropy = d_entropy_n.map_or(0.0, |d_entropy_n| d_entropy_n[row]);
+            log_prob_backward_row(logits_v, ids_n[row] as usize, found_n[row], d_log_prob_n[row], d_entropy);
+        }
+    });
+}
+
 /// Overwrites `logits_v` with its softmax.
 ///
 /// # Examples
@@ -163,10 +209,13 @@ lanes! {
                 }
                 max = block_max;
             }
+            let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let (mut sums, mut weighted) = ([0.0_f32; WIDTH], [0.0_f32; WIDTH]);
             let mut add = |xs: &[f32; WIDTH]| {
                 for lane in 0..WIDTH {
-                    let shifted = (xs[lane] - max).max(SOFTMAX_FLOOR); // keeps 0 * -inf out of the entropy
+                    let shifted = xs[lane] - base;
+                    // Keeps 0 * -inf out of the entropy, and lets a NaN through.
+                    let shifted = if shifted < SOFTMAX_FLOOR { SOFTMAX_FLOOR } else { shifted };
                     let e = softmax_exp(shifted);
                     sums[lane] += e;
                     weighted[lane] += e * shifted;
@@ -253,6 +302,20 @@ mod tests {
         let found = log_prob_row(&[0.0, f32::NEG_INFINITY, 0.0], 0);
         assert!((found.log_prob + 2_f32.ln()).abs() < 1e-6 && (found.entropy - 2_f32.ln()).abs() < 1e-6);
         assert_eq!(log_prob_row(&[0.0, f32::NEG_INFINITY], 1).log_prob, f32::NEG_INFINITY);
+    }
+
+    #[test]
+    fn a_row_that_is_no_distribution_says_so() {
+        let mut logits = random(10, 2 * BLOCK + 21);
+        logits[..BLOCK].fill(f32::NEG_INFINITY);
+        assert!(log_prob_row(&logits, BLOCK).log_prob.is_finite(), "a banned block is no harm");
+        for place in [3, BLOCK + 7, 2 * BLOCK + 20] {
+            let before = std::mem::replace(&mut logits[place], f32::NAN);
+            let found = log_prob_row(&logits, BLOCK);
+            assert!(found.log_prob.is_nan() && found.log_sum_exp.is_nan(), "{place}");
+            logits[place] = before;
+        }
+        assert!(!log_prob_row(&[f32::NEG_INFINITY; 3], 0).log_sum_exp.is_finite());
     }
 
     #[test]

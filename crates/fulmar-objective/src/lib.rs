@@ -13,6 +13,7 @@ mod correction;
 mod distillation;
 mod dpo;
 mod draw;
+mod fused;
 mod grpo;
 mod grpo_preset;
 mod kl;
@@ -38,6 +39,9 @@ pub use correction::{Correction, CorrectionLevel, CorrectionRule, importance_wei
 pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
 pub use dpo::{DpoLoss, DpoOptions, PreferenceBatch};
 pub use draw::{Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask};
+pub use fused::{
+    HeadGradients, LOGITS_CHUNK, LinearHead, TokenGradients, TokenLogProbs, logits_loss, token_log_probs,
+};
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use grpo_preset::GrpoPreset;
 pub use kl::{

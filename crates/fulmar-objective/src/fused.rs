@@ -1,0 +1,318 @@
+//! From logits, or from the hidden states before them, to a loss and back in one go, without a second copy of `[N, V]`.
+//!
+//! ```text
+//! log p_n, H_n  from  x_n = (W h_n + b) / temperature       rows in chunks: at most LOGITS_CHUNK floats of logits are held
+//! loss(log p, H)  gives  g_n = d loss / d log p_n,  e_n = d loss / d H_n
+//! d x_n[v] = g_n (1[v = id_n] - p_n[v]) - e_n p_n[v] (ln p_n[v] + H_n)      logits of a chunk are computed again, and written over
+//! d h_n = W^T d x_n / temperature,   d W = sum_n d x_n h_n^T / temperature
+//! ```
+//! With logits at hand the gradient is written over them. Liger's fused linear losses (<https://arxiv.org/abs/2410.10989>) hold the
+//! same: memory is O(N + chunk) beside the gradients.
+
+use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_kernel::{
+    LogProb, MatRef, add_bias, bias_backward, log_prob_backward_rows, log_prob_rows, matmul,
+};
+
+use crate::batch::{check_len, finite};
+use crate::clip::out_of_range;
+
+/// Floats of logits that are held at once; a single row may be longer.
+pub const LOGITS_CHUNK: usize = 1 << 20;
+
+/// Log-probabilities and entropies of the ids of `N` rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenLogProbs {
+    /// `[N]` in nats, <= 0.
+    pub log_prob: Vec<f32>,
+    /// `[N]` entropy of each row's distribution in nats, in `[0, ln V]`.
+    pub entropy: Vec<f32>,
+}
+
+impl TokenLogProbs {
+    fn of(found: &[LogProb]) -> Self {
+        Self {
+            log_prob: found.iter().map(|row| row.log_prob).collect(),
+            entropy: found.iter().map(|row| row.entropy).collect(),
+        }
+    }
+}
+
+/// What a loss says of each token.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenGradients<'a> {
+    /// `[N]` by its log-probability.
+    pub log_prob: &'a [f32],
+    /// `[N]` by its entropy; nothing where the loss has no such term.
+    pub entropy: Option<&'a [f32]>,
+}
+
+impl TokenGradients<'_> {
+    fn check(&self, num_rows: usize) -> Result<()> {
+        check_len("gradients of log_prob", self.log_prob.len(), "number of ids", num_rows)?;
+        let entropy = self.entropy.unwrap_or_default();
+        if self.entropy.is_some() {
+            check_len("gradients of entropy", entropy.len(), "number of ids", num_rows)?;
+        }
+        for (index, value) in self.log_prob.iter().chain(entropy).enumerate() {
+            finite("gradients", index, f64::from(*value))?;
+        }
+        Ok(())
+    }
+
+    fn rows(&self, rows: std::ops::Range<usize>) -> TokenGradients<'_> {
+        TokenGradients {
+            log_prob: &self.log_prob[rows.clone()],
+            entropy: self.entropy.map(|entropy| &entropy[rows]),
+        }
+    }
+}
+
+/// The log-probabilities of `ids` `[N]` under rows of `logits` `[N, V]` at `temperature`.
+///
+/// # Errors
+/// `Empty` without ids; `ShapeMismatch` if the logits are not as many rows; `OutOfRange` for an id that is not below V or a
+/// temperature that is not finite and above 0; `NonFinite` if a row has a NaN or `+inf`, or nothing but `-inf`.
+///
+/// # Examples
+/// ```
+/// let found = fulmar_objective::token_log_probs(&[0.0, 0.0, 0.0, f32::NEG_INFINITY], &[1, 0], 1.0)?;
+/// assert_eq!(found.log_prob, [-std::f32::consts::LN_2, 0.0]);
+/// assert_eq!(found.entropy, [std::f32::consts::LN_2, 0.0]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn token_log_probs(logits: &[f32], ids: &[u32], temperature: f64) -> Result<TokenLogProbs> {
+    check_temperature(temperature)?;
+    let vocab = vocabulary_of(logits, ids)?;
+    let mut found = Vec::with_capacity(ids.len());
+    if temperature == 1.0 {
+        found = log_prob_rows(logits, ids);
+    } else {
+        for (logits, ids) in logits.chunks(rows_of_chunk(vocab) * vocab).zip(ids.chunks(rows_of_chunk(vocab)))
+        {
+            let mut scaled = logits.to_vec();
+            divide(&mut scaled, temperature);
+            found.extend(log_prob_rows(&scaled, ids));
+        }
+    }
+    check_found(&found, 0)?;
+    Ok(TokenLogProbs::of(&found))
+}
+
+/// Runs a loss over rows of logits and writes the loss's gradient by the logits over them. `loss` is given the log-probabilities and
+/// entropies of the ids and says the derivatives by them: each loss of this crate does. No second `[N, V]` is held.
+///
+/// # Errors
+/// Those of [`token_log_probs`] and of `loss`; `ShapeMismatch` or `NonFinite` for gradients that are not `[N]` finite numbers. The
+/// logits may be divided by the temperature then.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{SftBatch, SftLoss, SftOptions, TokenGradients, logits_loss};
+/// let loss = SftLoss::new(SftOptions::default())?;
+/// let mut logits = [0.0, 0.0]; // one token of a vocabulary of two
+/// let output = logits_loss(&mut logits, &[1], 1.0, |found| {
+///     let log_prob = &found.log_prob;
+///     let batch = SftBatch { log_prob, ref_log_prob: None, mask: &[1], offsets: &[0, 1] };
+///     let output = loss.forward(&batch)?.output;
+///     Ok((output.grad_log_prob.clone(), None, output))
+/// })?;
+/// assert!((output.loss - 2_f64.ln()).abs() < 1e-6);
+/// assert_eq!(logits, [0.5, -0.5]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn logits_loss<R>(
+    logits: &mut [f32],
+    ids: &[u32],
+    temperature: f64,
+    loss: impl FnOnce(&TokenLogProbs) -> Result<(Vec<f32>, Option<Vec<f32>>, R)>,
+) -> Result<R> {
+    check_temperature(temperature)?;
+    vocabulary_of(logits, ids)?;
+    divide(logits, temperature);
+    let found = log_prob_rows(logits, ids);
+    check_found(&found, 0)?;
+    let (log_prob, entropy, output) = loss(&TokenLogProbs::of(&found))?;
+    let gradients = TokenGradients { log_prob: &log_prob, entropy: entropy.as_deref() };
+    gradients.check(ids.len())?;
+    log_prob_backward_rows(logits, ids, &found, gradients.log_prob, gradients.entropy);
+    divide(logits, temperature);
+    Ok(output)
+}
+
+/// A linear head over hidden states: `logits = (W h + b) / temperature`.
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::{LinearHead, TokenGradients};
+/// let head = LinearHead { weight: &[1.0, 0.0, 0.0, 1.0], bias: None, width: 2, temperature: 1.0 };
+/// let hidden = [0.0, 0.0]; // one token
+/// let found = head.log_probs(&hidden, &[0])?;
+/// assert_eq!(found.log_prob, [-std::f32::consts::LN_2]);
+/// let gradients = TokenGradients { log_prob: &[-1.0], entropy: None }; // loss = -log p
+/// assert_eq!(head.backward(&hidden, &[0], gradients)?.hidden, [-0.5, 0.5]);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct LinearHead<'a> {
+    /// `[V, width]`
+    pub weight: &'a [f32],
+    /// `[V]`
+    pub bias: Option<&'a [f32]>,
+    /// Floats of a hidden state.
+    pub width: usize,
+    /// Divides the logits; finite and above 0.
+    pub temperature: f64,
+}
+
+/// Derivatives by what went into a [`LinearHead`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadGradients {
+    /// `[N, width]`
+    pub hidden: Vec<f32>,
+    /// `[V, width]`
+    pub weight: Vec<f32>,
+    /// `[V]`, if the head has a bias.
+    pub bias: Option<Vec<f32>>,
+}
+
+impl LinearHead<'_> {
+    /// The log-probabilities of `ids` `[N]` behind `hidden` `[N, width]`, in chunks of rows.
+    ///
+    /// # Errors
+    /// Those of [`token_log_probs`], and `ShapeMismatch` for hidden states, weights or a bias of another length.
+    pub fn log_probs(&self, hidden: &[f32], ids: &[u32]) -> Result<TokenLogProbs> {
+        let mut found = Vec::with_capacity(ids.len());
+        self.for_chunks(hidden, ids, |rows, _, logits, ids| {
+            found.extend(log_prob_rows(logits, ids));
+            check_found(&found[rows.start..], rows.start)
+        })?;
+        Ok(TokenLogProbs::of(&found))
+    }
+
+    /// The derivatives of a loss by hidden states, weights and bias, given those by log-probabilities and entropies. Logits are
+    /// computed again, a chunk at a time. The same work as [`LinearHead::log_probs`], three times.
+    ///
+    /// # Errors
+    /// Those of [`LinearHead::log_probs`]; `ShapeMismatch` or `NonFinite` for gradients that are not `[N]` finite numbers.
+    pub fn backward(
+        &self,
+        hidden: &[f32],
+        ids: &[u32],
+        gradients: TokenGradients<'_>,
+    ) -> Result<HeadGradients> {
+        gradients.check(ids.len())?;
+        let (width, vocab) = (self.width, self.check(hidden, ids)?);
+        let mut d = HeadGradients {
+            hidden: vec![0.0; hidden.len()],
+            weight: vec![0.0; self.weight.len()],
+            bias: self.bias.map(|bias| vec![0.0; bias.len()]),
+        };
+        self.for_chunks(hidden, ids, |rows, hidden, logits, ids| {
+            let found = log_prob_rows(logits, ids);
+            check_found(&found, rows.start)?;
+            let of_rows = gradients.rows(rows.clone());
+            log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
+            divide(logits, self.temperature);
+            let d_logits = MatRef::new(logits, rows.len(), vocab);
+            let d_hidden = &mut d.hidden[rows.start * width..rows.end * width];
+            matmul(d_hidden, d_logits, MatRef::new(self.weight, vocab, width), false);
+            matmul(&mut d.weight, d_logits.transposed(), MatRef::new(hidden, rows.len(), width), true);
+            if let Some(d_bias) = &mut d.bias {
+                bias_backward(logits, d_bias);
+            }
+            Ok(())
+        })?;
+        Ok(d)
+    }
+
+    /// Calls `visit(rows, hidden states, logits at the temperature, ids)` for consecutive rows.
+    fn for_chunks(
+        &self,
+        hidden: &[f32],
+        ids: &[u32],
+        mut visit: impl FnMut(std::ops::Range<usize>, &[f32], &mut [f32], &[u32]) -> Result<()>,
+    ) -> Result<()> {
+        let vocab = self.check(hidden, ids)?;
+        let chunk = rows_of_chunk(vocab);
+        let weight = MatRef::new(self.weight, vocab, self.width).transposed();
+        let mut logits = vec![0.0; chunk.min(ids.len()) * vocab];
+        for (index, (hidden, ids)) in hidden.chunks(chunk * self.width).zip(ids.chunks(chunk)).enumerate() {
+            let logits = &mut logits[..ids.len() * vocab];
+            matmul(logits, MatRef::new(hidden, ids.len(), self.width), weight, false);
+            if let Some(bias) = self.bias {
+                add_bias(logits, bias);
+            }
+            divide(logits, self.temperature);
+            visit(index * chunk..index * chunk + ids.len(), hidden, logits, ids)?;
+        }
+        Ok(())
+    }
+
+    /// The size of the vocabulary.
+    fn check(&self, hidden: &[f32], ids: &[u32]) -> Result<usize> {
+        check_temperature(self.temperature)?;
+        if self.width == 0 || self.weight.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "weight must hold at least one float: got none"));
+        }
+        let vocab = self.weight.len() / self.width;
+        check_len("weight", self.weight.len(), "V times width", vocab * self.width)?;
+        check_len("hidden", hidden.len(), "ids times width", ids.len().saturating_mul(self.width))?;
+        if let Some(bias) = self.bias {
+            check_len("bias", bias.len(), "V", vocab)?;
+        }
+        check_ids(ids, vocab)?;
+        Ok(vocab)
+    }
+}
+
+fn rows_of_chunk(vocab: usize) -> usize {
+    (LOGITS_CHUNK / vocab).max(1)
+}
+
+fn divide(values: &mut [f32], temperature: f64) {
+    if temperature != 1.0 {
+        let factor = (1.0 / temperature) as f32;
+        values.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+fn check_temperature(temperature: f64) -> Result<()> {
+    if temperature.is_finite() && temperature > 0.0 {
+        return Ok(());
+    }
+    Err(out_of_range("temperature must be a finite number > 0", temperature))
+}
+
+/// The length of a row.
+fn vocabulary_of(logits: &[f32], ids: &[u32]) -> Result<usize> {
+    let vocab = logits.len() / ids.len().max(1);
+    check_ids(ids, vocab)?;
+    check_len("logits", logits.len(), "ids times V", ids.len() * vocab)?;
+    Ok(vocab)
+}
+
+fn check_ids(ids: &[u32], vocab: usize) -> Result<()> {
+    if ids.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "ids must hold at least one: got []"));
+    }
+    match ids.iter().position(|&id| id as usize >= vocab) {
+        Some(index) => {
+            let detail =
+                format!("ids[{index}] must be below the vocabulary's size {vocab}: got {}", ids[index]);
+            Err(Error::new(ErrorKind::OutOfRange, detail))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_found(found: &[LogProb], first_row: usize) -> Result<()> {
+    match found.iter().position(|row| !row.log_sum_exp.is_finite() || row.log_prob.is_nan()) {
+        Some(index) => {
+            let detail =
+                format!("logits of row {} must be numbers with a finite largest one", first_row + index);
+            Err(Error::new(ErrorKind::NonFinite, detail))
+        }
+        None => Ok(()),
+    }
+}
