@@ -1,8 +1,11 @@
 //! Matrix products through the `gemm` crate.
 //!
 //! A row of a product has the same bits whatever other rows stand beside it: `gemm` takes other paths for small
-//! products, so those are computed with a few rows of zeros below. This is what makes a sampler that decodes a few
+//! products, so those are computed by `few_rows`, or with a few rows of zeros below. This is what makes a sampler that decodes a few
 //! rows at a time agree with a trainer that sees thousands.
+
+#[cfg(target_arch = "x86_64")]
+mod few_rows;
 
 use crate::parallel::{add_column_sums, for_rows};
 
@@ -33,6 +36,12 @@ impl<'a> MatRef<'a> {
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(data.len(), rows * cols, "data must hold {rows} x {cols} floats");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
+    }
+
+    /// Whether the elements of a row stand side by side, and its rows one after the other.
+    #[cfg(target_arch = "x86_64")]
+    const fn is_row_major(self) -> bool {
+        self.col_stride == 1 && self.row_stride == self.cols
     }
 
     /// The same elements with rows and columns exchanged. Copies nothing.
@@ -67,6 +76,13 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
     assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
     if out.is_empty() {
         return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if left.is_row_major()
+        && right.transposed().is_row_major()
+        && few_rows::suits(left.rows, left.cols, right.cols)
+    {
+        return few_rows::product(out, left.data, right.data, left.cols, accumulate);
     }
     let rows_min = rows_min(left.cols, right.cols);
     if left.rows >= rows_min {
@@ -177,12 +193,24 @@ mod tests {
 
     #[test]
     fn a_row_has_the_same_bits_whatever_rows_stand_beside_it() {
-        for (inner, cols) in [(128, 352), (128, 64), (128, 97), (64, 64), (576, 1536), (1536, 48), (700, 3)] {
+        for (inner, cols) in [
+            (128, 352),
+            (128, 64),
+            (128, 97),
+            (64, 64),
+            (576, 1536),
+            (1536, 48),
+            (1536, 576),
+            (1100, 130),
+            (700, 3),
+        ] {
             let (a, b) = (random(3, 300 * inner), random(4, inner * cols));
             let right = MatRef::new(&b, cols, inner).transposed();
             let mut whole = vec![0.0; 300 * cols];
             matmul(&mut whole, MatRef::new(&a, 300, inner), right, false);
-            for (first, rows) in [(0, 1), (5, 2), (7, 3), (8, 4), (100, 5), (31, 64), (17, 66), (17, 200)] {
+            for (first, rows) in
+                [(0, 1), (5, 2), (7, 3), (8, 4), (100, 5), (9, 6), (31, 48), (31, 64), (17, 66), (17, 200)]
+            {
                 let mut part = vec![0.0; rows * cols];
                 let left = MatRef::new(&a[first * inner..(first + rows) * inner], rows, inner);
                 matmul(&mut part, left, right, false);
@@ -191,6 +219,23 @@ mod tests {
                     part.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{rows} rows from {first}, inner {inner}, cols {cols}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn few_rows_are_added_to_what_is_there_with_the_bits_of_many() {
+        for (inner, cols) in [(64, 64), (576, 200), (1536, 576), (1100, 33)] {
+            let (a, b) = (random(5, 100 * inner), random(6, inner * cols));
+            let right = MatRef::new(&b, cols, inner).transposed();
+            let mut whole = random(7, 100 * cols);
+            let before = whole.clone();
+            matmul(&mut whole, MatRef::new(&a, 100, inner), right, true);
+            for rows in [1, 4, 7, 13, 32, 48, 49] {
+                let mut part = before[..rows * cols].to_vec();
+                matmul(&mut part, MatRef::new(&a[..rows * inner], rows, inner), right, true);
+                let same = part.iter().zip(&whole).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{rows} rows, inner {inner}, cols {cols}");
             }
         }
     }

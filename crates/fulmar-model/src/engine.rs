@@ -329,12 +329,13 @@ impl Engine {
     ///
     /// # Errors
     /// `NonFinite` if the model's logits are no numbers (nothing drawn before is lost); `ShapeMismatch` if `decoder` has another
-    /// shape than the one the engine was made for.
+    /// shape than the one the engine was made for; `Incompatible` if it has no output head.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the one that the engine was made for: got another";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
+        decoder.head().check()?;
         for_each_part(&mut self.parts, |part| part.steps(decoder, count))
             .into_iter()
             .collect::<Result<()>>()?;
