@@ -4,7 +4,8 @@
 
 use fulmar_core::Rng;
 use fulmar_objective::{
-    Advantage, Clip, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch, Normalization,
+    Advantage, Clip, Envelope, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch, Normalization,
+    RatioLevel, Surrogate,
 };
 
 struct Batch {
@@ -82,6 +83,44 @@ fn random_options(rng: &mut Rng) -> GrpoOptions {
     }
 }
 
+/// What a token's advantage adds, in the tokens `kept` of its sequence.
+fn naive_policy(batch: &Batch, options: &GrpoOptions, kept: &[usize], s: usize, t: usize) -> f64 {
+    let (a, clip) = (batch.advantage[s], options.clip_epsilon);
+    let w = |t: usize| batch.log_prob[t] - batch.old_log_prob[t];
+    let (sum, length) = (kept.iter().map(|&t| w(t)).sum::<f64>(), kept.len() as f64);
+    let ratio = match options.ratio {
+        RatioLevel::Token => w(t),
+        RatioLevel::Sequence | RatioLevel::SequenceToken => sum / length,
+        RatioLevel::SequenceProduct => sum,
+    }
+    .exp();
+    match options.surrogate {
+        Surrogate::Clip => {
+            let best = (ratio * a).min(ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * a);
+            let floor = options.dual_clip.filter(|_| a < 0.0).map_or(best, |delta| delta * a);
+            -best.max(floor)
+        }
+        Surrogate::None => -ratio * a,
+        Surrogate::Cispo { cap } => -ratio.min(cap) * a * batch.log_prob[t],
+        Surrogate::Sapo { tau_positive, tau_negative } => {
+            let tau = if a > 0.0 { tau_positive } else { tau_negative };
+            -4.0 / tau / (1.0 + (-tau * (ratio - 1.0)).exp()) * a
+        }
+        Surrogate::Vespo { positive, negative } => {
+            let (Envelope { k, lambda }, weight) = (if a >= 0.0 { positive } else { negative }, sum.exp());
+            -weight.powf(k) * (lambda * (1.0 - weight)).exp() * a * batch.log_prob[t]
+        }
+        Surrogate::Gmpo => {
+            let bounded = |t: usize| if a > 0.0 { w(t).min(clip.high) } else { w(t).max(-clip.low) };
+            -(kept.iter().map(|&t| bounded(t)).sum::<f64>() / length).exp() * a
+        }
+        Surrogate::Dppo { delta } => {
+            let moved = batch.log_prob[t].exp() - batch.old_log_prob[t].exp();
+            if moved * a.signum() > delta { 0.0 } else { -ratio * a }
+        }
+    }
+}
+
 /// The formulas as written in the papers: minimum of two branches, sequence by sequence.
 fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
     let trained = |t: usize| {
@@ -89,12 +128,9 @@ fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
         batch.mask[t] == 1 && options.kl_mask_threshold.is_none_or(|limit| 0.5 * w * w <= limit)
     };
     let token = |s: usize, t: usize| {
-        let (ratio, a) = ((batch.log_prob[t] - batch.old_log_prob[t]).exp(), batch.advantage[s]);
-        let clip = options.clip_epsilon;
-        let mut best = (ratio * a).min(ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * a);
-        if let (Some(delta), true) = (options.dual_clip, a < 0.0) {
-            best = best.max(delta * a);
-        }
+        let ratio = (batch.log_prob[t] - batch.old_log_prob[t]).exp();
+        let range = batch.offsets[s] as usize..batch.offsets[s + 1] as usize;
+        let kept: Vec<usize> = range.filter(|&t| trained(t)).collect();
         let kl = |penalty: KlPenalty, d: f64| {
             let value = match penalty.estimator {
                 KlEstimator::K1 => -d,
@@ -105,7 +141,8 @@ fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
         };
         let to_ref = kl(options.kl_to_ref, batch.ref_log_prob[t] - batch.log_prob[t]);
         let to_old = kl(options.kl_to_inference, batch.old_log_prob[t] - batch.log_prob[t]);
-        -best + to_ref + to_old - options.entropy_coefficient * batch.entropy[t]
+        naive_policy(batch, options, &kept, s, t) + to_ref + to_old
+            - options.entropy_coefficient * batch.entropy[t]
     };
     let (mut total, mut count, mut mean_sum) = (0.0, 0, 0.0);
     let num_sequences = batch.offsets.len() - 1;
@@ -134,6 +171,44 @@ fn ten_thousand_random_batches_give_the_naive_value() {
         let naive = naive_loss(&batch, &options);
         assert!((output.loss - naive).abs() <= 1e-11 * naive.abs().max(1.0), "case {case}: {naive}");
         assert!(output.metrics.iter().all(|metric| metric.value.is_finite()), "case {case}");
+    }
+}
+
+/// Every surrogate, under every ratio that it takes.
+fn random_family(rng: &mut Rng) -> (RatioLevel, Surrogate) {
+    let mut number = |from: f64, to: f64| from + (to - from) * rng.uniform_f64();
+    let envelope = |k: f64, lambda: f64| Envelope { k, lambda };
+    let surrogates = [
+        Surrogate::Cispo { cap: number(0.5, 5.0) },
+        Surrogate::Sapo { tau_positive: number(0.2, 3.0), tau_negative: number(0.2, 3.0) },
+        Surrogate::Vespo {
+            positive: envelope(number(0.0, 3.0), number(0.0, 3.0)),
+            negative: envelope(number(0.0, 3.0), number(0.0, 3.0)),
+        },
+        Surrogate::Gmpo,
+        Surrogate::Dppo { delta: number(0.05, 0.5) },
+    ];
+    let ratios =
+        [RatioLevel::Token, RatioLevel::Sequence, RatioLevel::SequenceToken, RatioLevel::SequenceProduct];
+    match rng.below(13).unwrap() as usize {
+        kind @ 0..5 => (RatioLevel::Token, surrogates[kind]),
+        kind => (ratios[kind % 4], [Surrogate::Clip, Surrogate::None][(kind - 5) / 4]),
+    }
+}
+
+#[test]
+fn ten_thousand_random_batches_of_the_family_give_the_naive_value() {
+    let mut rng = Rng::new(12).stream("family");
+    for case in 0..10_000 {
+        let (batch, (ratio, surrogate)) = (Batch::random(&mut rng), random_family(&mut rng));
+        let options = GrpoOptions { ratio, surrogate, ..random_options(&mut rng) };
+        let output = GrpoLoss::new(options.clone()).unwrap().forward(&batch.view()).unwrap();
+        let naive = naive_loss(&batch, &options);
+        assert!(
+            (output.loss - naive).abs() <= 1e-10 * naive.abs().max(1.0),
+            "case {case} {options:?}: {} against {naive}",
+            output.loss
+        );
     }
 }
 
