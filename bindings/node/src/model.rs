@@ -1,5 +1,8 @@
 //! The face of `fulmar-model`: the decoder, generation and the optimiser.
 
+mod batches;
+mod heads;
+
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
 use fulmar::tensor::gguf;

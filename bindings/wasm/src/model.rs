@@ -1,5 +1,8 @@
 //! The face of `fulmar-model`: the decoder, generation and the optimiser.
 
+mod batches;
+mod heads;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -225,28 +225,26 @@ impl Decoder {
         Ok(())
     }
 
-    /// Puts a fresh head that reads one number there: its weights normal with `initializer_range`, its bias 0. All weights are trained
-    /// from then on; make the optimiser afterwards. [`ScalarHead::Score`] drops an output head that is not the embedding table.
+    /// A decoder with these weights and a fresh head that reads one number: its weights normal with `initializer_range`, its bias 0.
+    /// All of them are trained. [`ScalarHead::Score`] leaves an output head out that is not the embedding table.
     ///
     /// # Errors
     /// `Incompatible` if there is such a head or an adapter already.
-    pub fn add_scalar_head(&mut self, head: ScalarHead, seed: u64) -> Result<()> {
+    pub fn with_scalar_head(&self, head: ScalarHead, seed: u64) -> Result<Self> {
         if self.layout.scalar.is_some() || self.lora.is_some() {
             let detail = "a decoder must have no scalar head and no adapter to be given one: got one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        let config = self.config.with_scalar_head(head);
-        let layout = Layout::new(&config);
-        let mut weights = layout.init(&config, seed);
-        for parameter in &layout.parameters {
-            if let Some(known) = self.layout.parameters.iter().find(|known| known.name == parameter.name) {
-                weights[parameter.range.clone()].copy_from_slice(&self.weights[known.range.clone()]);
+        Self::with_weights(self.config.with_scalar_head(head), |config, layout| {
+            let mut weights = layout.init(config, seed);
+            for parameter in &layout.parameters {
+                let same = |known: &&Parameter| known.name == parameter.name;
+                if let Some(known) = self.layout.parameters.iter().find(same) {
+                    weights[parameter.range.clone()].copy_from_slice(&self.weights[known.range.clone()]);
+                }
             }
-        }
-        (self.config, self.layout, self.weights) = (config, layout, weights);
-        self.version += 1;
-        self.forget_training();
-        Ok(())
+            Ok(weights)
+        })
     }
 
     fn set_lora(&mut self, make: impl FnOnce(&Layout) -> Result<Lora>) -> Result<()> {

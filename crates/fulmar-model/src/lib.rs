@@ -30,7 +30,7 @@ pub use optimizer::{
     AdamWOptions, Decay, MuonOptions, MuonScale, Optimizer, OptimizerOptions, SgdOptions, StepReport,
 };
 pub use packing::TokenBatch;
-pub use padding::{PaddedBatch, UnpaddedBatch};
+pub use padding::{PaddedTokenBatch, UnpaddedTokenBatch};
 pub use parameters::Parameter;
 pub use planner::{Groups, PackStrategy, StreamPacker, balance, pack};
 pub use rope_parameters::RopeParameters;

@@ -6,7 +6,7 @@ use crate::packing::TokenBatch;
 
 /// `B` rows of `width` tokens each, padded at the left, the right or both.
 #[derive(Debug, Clone, Copy)]
-pub struct PaddedBatch<'a> {
+pub struct PaddedTokenBatch<'a> {
     /// Token ids `[B, width]`; what stands in padding does not matter.
     pub ids: &'a [u32],
     /// `[B, width]`: 1 for tokens, 0 for padding.
@@ -19,26 +19,26 @@ pub struct PaddedBatch<'a> {
     pub width: usize,
 }
 
-/// The tokens of a [`PaddedBatch`] without its padding, and where they stood.
+/// The tokens of a [`PaddedTokenBatch`] without its padding, and where they stood.
 ///
 /// # Examples
 /// ```
-/// use fulmar_model::{PaddedBatch, UnpaddedBatch};
-/// let padded = PaddedBatch {
+/// use fulmar_model::{PaddedTokenBatch, UnpaddedTokenBatch};
+/// let padded = PaddedTokenBatch {
 ///     ids: &[0, 5, 6, 7, 8, 0],
 ///     attention_mask: &[0, 1, 1, 1, 1, 0],
 ///     mask: &[0, 0, 1, 0, 1, 0],
 ///     positions: None,
 ///     width: 3,
 /// };
-/// let unpadded = UnpaddedBatch::new(&padded)?;
+/// let unpadded = UnpaddedTokenBatch::new(&padded)?;
 /// let batch = unpadded.batch();
 /// assert_eq!((batch.ids, batch.offsets, batch.mask), (&[5, 6, 7, 8][..], &[0, 2, 4][..], &[0, 1, 0, 1][..]));
 /// assert_eq!(unpadded.pad(&[0.0, -1.5, 0.0, -2.5])?, [0.0, 0.0, -1.5, 0.0, -2.5, 0.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnpaddedBatch {
+pub struct UnpaddedTokenBatch {
     ids: Vec<u32>,
     offsets: Vec<u32>,
     mask: Vec<u8>,
@@ -48,13 +48,13 @@ pub struct UnpaddedBatch {
     padded_len: usize,
 }
 
-impl UnpaddedBatch {
+impl UnpaddedTokenBatch {
     /// Leaves the padding of `padded` out.
     ///
     /// # Errors
     /// `Empty` without rows; `ShapeMismatch` if lengths disagree; `OutOfRange` for a mask that wants padding. What the decoder cannot
     /// compute is refused by [`TokenBatch::check`].
-    pub fn new(padded: &PaddedBatch<'_>) -> Result<Self> {
+    pub fn new(padded: &PaddedTokenBatch<'_>) -> Result<Self> {
         padded.check()?;
         let mut batch = Self {
             ids: Vec::new(),
@@ -99,7 +99,7 @@ impl UnpaddedBatch {
         Ok(padded)
     }
 
-    /// The inverse of [`UnpaddedBatch::pad`]: of `[B, width]` one value a token.
+    /// The inverse of [`UnpaddedTokenBatch::pad`]: of `[B, width]` one value a token.
     ///
     /// # Errors
     /// `ShapeMismatch` for another number of values.
@@ -109,7 +109,7 @@ impl UnpaddedBatch {
     }
 }
 
-impl PaddedBatch<'_> {
+impl PaddedTokenBatch<'_> {
     fn check(&self) -> Result<()> {
         let len = self.ids.len();
         if len == 0 || self.width == 0 {
@@ -149,14 +149,14 @@ mod tests {
         let ids: Vec<u32> = (0..16).collect();
         let positions: Vec<u32> = (100..116).collect();
         let mask: Vec<u8> = (0..16).map(|place| u8::from([3, 5, 14].contains(&place))).collect();
-        let padded = PaddedBatch {
+        let padded = PaddedTokenBatch {
             ids: &ids,
             attention_mask: &attention_mask,
             mask: &mask,
             positions: Some(&positions),
             width: 4,
         };
-        let unpadded = UnpaddedBatch::new(&padded).unwrap();
+        let unpadded = UnpaddedTokenBatch::new(&padded).unwrap();
         let batch = unpadded.batch();
         assert_eq!(batch.ids, [2, 3, 4, 5, 13, 14]);
         assert_eq!(batch.offsets, [0, 2, 4, 4, 6]);
@@ -170,25 +170,25 @@ mod tests {
 
     #[test]
     fn bad_rows_are_refused_with_the_argument() {
-        let ok = PaddedBatch {
+        let ok = PaddedTokenBatch {
             ids: &[1, 2, 3, 4],
             attention_mask: &[1, 1, 1, 0],
             mask: &[0, 1, 0, 0],
             positions: None,
             width: 2,
         };
-        assert!(UnpaddedBatch::new(&ok).is_ok());
+        assert!(UnpaddedTokenBatch::new(&ok).is_ok());
         let cases = [
-            (PaddedBatch { ids: &[], ..ok }, ErrorKind::Empty),
-            (PaddedBatch { width: 0, ..ok }, ErrorKind::Empty),
-            (PaddedBatch { width: 3, ..ok }, ErrorKind::ShapeMismatch),
-            (PaddedBatch { mask: &[0, 1], ..ok }, ErrorKind::ShapeMismatch),
-            (PaddedBatch { attention_mask: &[1], ..ok }, ErrorKind::ShapeMismatch),
-            (PaddedBatch { positions: Some(&[1]), ..ok }, ErrorKind::ShapeMismatch),
-            (PaddedBatch { mask: &[0, 0, 0, 1], ..ok }, ErrorKind::OutOfRange),
+            (PaddedTokenBatch { ids: &[], ..ok }, ErrorKind::Empty),
+            (PaddedTokenBatch { width: 0, ..ok }, ErrorKind::Empty),
+            (PaddedTokenBatch { width: 3, ..ok }, ErrorKind::ShapeMismatch),
+            (PaddedTokenBatch { mask: &[0, 1], ..ok }, ErrorKind::ShapeMismatch),
+            (PaddedTokenBatch { attention_mask: &[1], ..ok }, ErrorKind::ShapeMismatch),
+            (PaddedTokenBatch { positions: Some(&[1]), ..ok }, ErrorKind::ShapeMismatch),
+            (PaddedTokenBatch { mask: &[0, 0, 0, 1], ..ok }, ErrorKind::OutOfRange),
         ];
         for (padded, kind) in cases {
-            assert_eq!(UnpaddedBatch::new(&padded).unwrap_err().kind(), kind);
+            assert_eq!(UnpaddedTokenBatch::new(&padded).unwrap_err().kind(), kind);
         }
     }
 }

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use fulmar_model::{
-    AdamWOptions, Decay, Decoder, DecoderConfig, LoraConfig, Optimizer, PaddedBatch, Request, SamplingParams,
-    TokenBatch, UnpaddedBatch, generate,
+    AdamWOptions, Decay, Decoder, DecoderConfig, LoraConfig, Optimizer, PaddedTokenBatch, Request,
+    SamplingParams, TokenBatch, UnpaddedTokenBatch, generate,
 };
 use fulmar_objective::{Advantage, DrawOptions, GrpoLoss, LossBatch};
 use fulmar_tensor::safetensors::{File, load_file};
@@ -126,14 +126,14 @@ fn padded_rows_at_the_callers_positions_give_the_log_probs_of_transformers() {
             |place: usize| place % width > 0 && attention_mask[place] == 1 && attention_mask[place - 1] == 1;
         let mask: Vec<u8> = (0..attention_mask.len()).map(|place| u8::from(is_wanted(place))).collect();
         let (ids, positions) = (ids.concat(), positions.concat());
-        let padded = PaddedBatch {
+        let padded = PaddedTokenBatch {
             ids: &ids,
             attention_mask: &attention_mask,
             mask: &mask,
             positions: Some(&positions),
             width,
         };
-        let unpadded = UnpaddedBatch::new(&padded).unwrap();
+        let unpadded = UnpaddedTokenBatch::new(&padded).unwrap();
         let log_prob = case.decoder("config.json").score(&unpadded.batch()).unwrap().log_prob;
         let ours = unpadded.pad(&log_prob).unwrap();
         let expected = case.array("left_padded.token_logprobs");
@@ -141,8 +141,8 @@ fn padded_rows_at_the_callers_positions_give_the_log_probs_of_transformers() {
             let expected = expected[place / width * (width - 1) + place % width - 1];
             assert!((ours[place] - expected).abs() < 1e-4, "{name} {place}: {} and {expected}", ours[place]);
         }
-        let without = PaddedBatch { positions: None, ..padded };
-        let counted = UnpaddedBatch::new(&without).unwrap();
+        let without = PaddedTokenBatch { positions: None, ..padded };
+        let counted = UnpaddedTokenBatch::new(&without).unwrap();
         let same = case.decoder("config.json").score(&counted.batch()).unwrap().log_prob;
         assert_eq!(same, log_prob, "{name}: counting from 0 is what these positions say");
     }

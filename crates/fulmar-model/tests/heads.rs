@@ -68,8 +68,7 @@ fn a_folder_of_transformers_gives_its_scores_and_gradients() {
 
 #[test]
 fn gradients_of_values_equal_finite_differences() {
-    let mut decoder = decoder(true);
-    decoder.add_scalar_head(ScalarHead::VHead, 3).unwrap();
+    let mut decoder = decoder(true).with_scalar_head(ScalarHead::VHead, 3).unwrap();
     let batch = batch(&[1, 2, 3, 4, 9, 8], &[0, 4, 6], &[1, 0, 1, 1, 0, 1]);
     let d_value = [0.7, 0.0, -1.1, 0.4, 0.0, 0.9];
     let loss = |decoder: &Decoder| -> f64 {
@@ -108,10 +107,9 @@ fn gradients_of_values_equal_finite_differences() {
 
 #[test]
 fn a_reward_head_learns_to_prefer_and_is_saved_as_transformers_has_it() {
-    let mut decoder = decoder(false);
-    let with_vocabulary = decoder.num_parameters();
-    decoder.add_scalar_head(ScalarHead::Score, 7).unwrap();
-    assert_eq!(decoder.num_parameters(), with_vocabulary - 31 * 16 + 16);
+    let model = decoder(false);
+    let mut decoder = model.with_scalar_head(ScalarHead::Score, 7).unwrap();
+    assert_eq!(decoder.num_parameters(), model.num_parameters() - 31 * 16 + 16);
     let pair = batch(&[1, 2, 3, 4, 1, 2, 9, 8], &[0, 4, 8], &[0, 0, 0, 1, 0, 0, 0, 1]);
     let mut optimizer =
         Optimizer::new(&decoder, AdamWOptions { learning_rate: 1e-2, ..Default::default() }).unwrap();
@@ -143,10 +141,10 @@ fn a_reward_head_learns_to_prefer_and_is_saved_as_transformers_has_it() {
 
 #[test]
 fn a_value_head_leaves_log_probs_as_they_were_and_trains_beside_them() {
-    let mut decoder = decoder(false);
+    let decoder = decoder(false);
     let tokens = batch(&[1, 2, 3, 4], &[0, 4], &[0, 1, 1, 1]);
     let before = decoder.score(&tokens).unwrap();
-    decoder.add_scalar_head(ScalarHead::VHead, 7).unwrap();
+    let mut decoder = decoder.with_scalar_head(ScalarHead::VHead, 7).unwrap();
     assert_eq!(decoder.score(&tokens).unwrap(), before);
     let names: Vec<&str> =
         decoder.parameters().iter().rev().take(2).map(|parameter| parameter.name.as_str()).collect();
@@ -175,10 +173,9 @@ fn what_a_head_cannot_do_is_refused() {
     assert_eq!(plain.values(&tokens).unwrap_err().kind(), ErrorKind::Incompatible);
     assert_eq!(plain.forward_values(&tokens).unwrap_err().kind(), ErrorKind::Incompatible);
     assert_eq!(plain.backward_values(&[0.0; 2]).unwrap_err().kind(), ErrorKind::Closed);
-    let mut scored = plain.clone();
-    scored.add_scalar_head(ScalarHead::Score, 1).unwrap();
+    let mut scored = plain.with_scalar_head(ScalarHead::Score, 1).unwrap();
     assert_eq!(scored.score(&tokens).unwrap_err().kind(), ErrorKind::Incompatible);
-    assert_eq!(scored.add_scalar_head(ScalarHead::VHead, 1).unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(scored.with_scalar_head(ScalarHead::VHead, 1).unwrap_err().kind(), ErrorKind::Incompatible);
     assert_eq!(scored.add_lora(LoraConfig::default(), 1).unwrap_err().kind(), ErrorKind::Incompatible);
     scored.forward_values(&tokens).unwrap();
     assert_eq!(scored.backward(&[0.0; 2], None).unwrap_err().kind(), ErrorKind::Closed);
@@ -187,5 +184,5 @@ fn what_a_head_cannot_do_is_refused() {
     scored.backward_values(&[0.0, 1.0]).unwrap();
     assert_eq!(scored.backward_values(&[0.0, 1.0]).unwrap_err().kind(), ErrorKind::Closed);
     plain.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1).unwrap();
-    assert_eq!(plain.add_scalar_head(ScalarHead::Score, 1).unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(plain.with_scalar_head(ScalarHead::Score, 1).unwrap_err().kind(), ErrorKind::Incompatible);
 }

@@ -20,6 +20,9 @@ export interface TokenBatch {
   readonly positions?: Uint32Array
 }
 
+/** A head that reads one number: `score` as in transformers, `v_head` as in TRL. */
+export type ScalarHead = 'score' | 'v_head'
+
 /** What a decoder says about a {@link TokenBatch}; 0 where its mask is 0. */
 export interface Scores {
   /** Natural log-prob of each token after those before it. Shape `[T]`. */
@@ -289,6 +292,88 @@ export class Decoder {
    */
   backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Promise<void> {
     return this.#native.callAsync((decoder) => decoder.backward(gradLogProb, gradEntropy))
+  }
+
+  /**
+   * A decoder with these weights and a fresh head that reads one number; this one stays as it is. `score` takes the place of the head over
+   * the vocabulary, as in transformers' models for sequence classification with one label: a reward model. `v_head` stands beside it, as in
+   * TRL's models with a value head. Both are saved and loaded with the weights.
+   * @throws {FulmarError} `INCOMPATIBLE` if there is such a head or an adapter already.
+   *
+   * @example
+   * ```ts
+   * import { AdamW, BradleyTerryLoss, Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const shape = { model_type: 'llama', vocab_size: 9, hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 } as const
+   * using policy = Decoder.fromSeed(shape, { seed: 1 })
+   * using model = await policy.withScalarHead('score', { seed: 2 })
+   * using optimizer = new AdamW(model, { learningRate: 0.01 })
+   * const offsets = Uint32Array.of(0, 3, 6)
+   * const batch = { ids: Uint32Array.of(1, 2, 3, 1, 2, 4), offsets, mask: Uint8Array.of(0, 0, 1, 0, 0, 1) } // last tokens
+   * const reward = (values: Float32Array) => [values.subarray(2, 3), values.subarray(5, 6)] as const
+   * const losses: number[] = []
+   * for (let step = 0; step < 5; step++) {
+   *   const [chosen, rejected] = reward(await model.forwardValues(batch))
+   *   const { loss, gradChosen, gradRejected } = new BradleyTerryLoss().forward({ chosen, rejected })
+   *   await model.backwardValues(Float32Array.of(0, 0, gradChosen[0], 0, 0, gradRejected[0]))
+   *   await optimizer.step()
+   *   losses.push(loss)
+   * }
+   * assert.ok(losses[4] < losses[0])
+   * ```
+   */
+  async withScalarHead(head: ScalarHead, { seed }: { readonly seed: number }): Promise<Decoder> {
+    const json = JSON.stringify(head)
+    const decoder = await this.#native.callAsync((native) => native.withScalarHead(json, seed))
+    return new Decoder(() => decoder, this.#version)
+  }
+
+  /**
+   * Numbers that the scalar head reads: at each masked token that of all tokens up to it, 0 elsewhere. A sequence's first token may be masked
+   * too; for the reward of a sequence mask its last token. Shape `[T]`. Remembers nothing.
+   * @throws {FulmarError} As {@link Decoder.score}; `INCOMPATIBLE` without such a head.
+   */
+  values({ ids, offsets, mask, positions }: TokenBatch): Promise<Float32Array> {
+    return this.#native.callAsync((decoder) => decoder.values(ids, offsets, mask, positions))
+  }
+
+  /**
+   * As {@link Decoder.values}, and keeps what {@link Decoder.backwardValues} needs.
+   * @throws {FulmarError} As {@link Decoder.values}.
+   */
+  forwardValues({ ids, offsets, mask, positions }: TokenBatch): Promise<Float32Array> {
+    return this.#native.callAsync((decoder) => decoder.forwardValues(ids, offsets, mask, positions))
+  }
+
+  /**
+   * Adds to the gradients those of a loss with these derivatives with respect to the values of the last {@link Decoder.forwardValues}.
+   * Shape `[T]`; ignored where the mask was 0.
+   * @throws {FulmarError} As {@link Decoder.backward}.
+   */
+  backwardValues(gradValue: Float32Array): Promise<void> {
+    return this.#native.callAsync((decoder) => decoder.backwardValues(gradValue))
+  }
+
+  /**
+   * Whether forward passes from now on keep only what comes into each layer, and backward passes compute the rest again: the same bits for
+   * about a third more time, with the memory of one layer where there was that of all. Drops what a forward pass kept.
+   */
+  recomputeActivations(recomputes: boolean): Promise<void> {
+    return this.#native.callAsync((decoder) => decoder.recomputeActivations(recomputes))
+  }
+
+  /** Bytes that the activations of the last forward pass and the scratch of its backward pass hold. Waits for a pass that runs. */
+  get traceBytes(): number {
+    return this.#native.call((decoder) => decoder.traceBytes())
+  }
+
+  /**
+   * Floating-point operations of a forward pass over one sequence of `length` tokens; a training step takes three times as many.
+   * @throws {FulmarError} `OUT_OF_RANGE` if `length` is not an integer >= 0.
+   */
+  flops(length: number): number {
+    return this.#native.call((decoder) => decoder.flops(length))
   }
 
   /** @internal Lets an optimiser or a generation reach the native object. */

@@ -1,7 +1,14 @@
 /** The decoder: its shape, its weights, generation, the optimiser. */
 
 export type { DecoderConfig, LoraConfig } from './config.js'
-export { Decoder, type ScoreOptions, type Scores, type TokenBatch, type TopScores } from './decoder.js'
+export {
+  Decoder,
+  type ScalarHead,
+  type ScoreOptions,
+  type Scores,
+  type TokenBatch,
+  type TopScores,
+} from './decoder.js'
 export {
   Engine,
   type EngineOptions,
@@ -24,3 +31,13 @@ export {
   type StepOptions,
   type StepReport,
 } from './optimizer.js'
+export {
+  balance,
+  cuSeqlens,
+  type Groups,
+  type PackOptions,
+  pack,
+  StreamPacker,
+  type StreamPackerOptions,
+} from './packing.js'
+export { type PaddedTokenBatch, UnpaddedTokenBatch } from './padding.js'

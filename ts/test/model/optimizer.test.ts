@@ -91,7 +91,7 @@ describe('Decay', () => {
       using decoder = Decoder.fromSeed(TINY, { seed: 1 })
       using optimizer = new AdamW(decoder, { learningRate: 0.01, weightDecay: 0.5, decay })
       await train(decoder, optimizer)
-      return decoder.toSafetensors()
+      return await decoder.toSafetensors()
     }
     const [all, matrices] = [await weights('all'), await weights('matrices')]
     expect(Buffer.compare(all, matrices)).not.toBe(0)

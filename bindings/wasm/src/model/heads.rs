@@ -1,0 +1,75 @@
+//! Heads of a decoder that read one number, and what its trace costs.
+
+use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::model;
+use wasm_bindgen::prelude::*;
+
+use super::Decoder;
+use crate::error::{Result, guard};
+
+#[wasm_bindgen]
+impl Decoder {
+    /// A copy with a fresh head that reads one number.
+    #[wasm_bindgen(js_name = withScalarHead)]
+    pub fn with_scalar_head(&self, head_json: &str, seed: f64) -> Result<Self> {
+        guard(|| {
+            let head: model::ScalarHead = options_from_json("head", head_json)?;
+            Ok(self.inner.borrow().with_scalar_head(head, integer_from_f64("seed", seed)?)?.into())
+        })
+    }
+
+    /// Numbers that the head reads at masked tokens.
+    pub fn values(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<Vec<u32>>,
+    ) -> Result<Vec<f32>> {
+        guard(|| {
+            let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
+            self.inner.borrow().values(&batch)
+        })
+    }
+
+    /// The same, kept for `backwardValues`.
+    #[wasm_bindgen(js_name = forwardValues)]
+    pub fn forward_values(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<Vec<u32>>,
+    ) -> Result<Vec<f32>> {
+        guard(|| {
+            let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
+            self.inner.borrow_mut().forward_values(&batch)
+        })
+    }
+
+    /// Adds to the gradients.
+    #[wasm_bindgen(js_name = backwardValues)]
+    pub fn backward_values(&self, d_value: &[f32]) -> Result<()> {
+        guard(|| self.inner.borrow_mut().backward_values(d_value))
+    }
+
+    /// Whether backward passes compute activations again.
+    #[wasm_bindgen(js_name = recomputeActivations)]
+    pub fn recompute_activations(&self, recomputes: bool) -> Result<()> {
+        guard(|| {
+            self.inner.borrow_mut().recompute_activations(recomputes);
+            Ok(())
+        })
+    }
+
+    /// Bytes of the last forward pass and its scratch.
+    #[wasm_bindgen(js_name = traceBytes)]
+    pub fn trace_bytes(&self) -> Result<f64> {
+        guard(|| Ok(self.inner.borrow().trace_bytes() as f64))
+    }
+
+    /// Operations of a forward pass over one sequence.
+    pub fn flops(&self, length: f64) -> Result<f64> {
+        guard(|| Ok(self.inner.borrow().config().flops(index_from_f64("length", length)?)))
+    }
+}
