@@ -1,8 +1,13 @@
 /**
  * The raw interface: what the addon and the WebAssembly module both offer, name by name.
  *
- * One section a crate. Long methods return a promise on the addon and the value itself in WebAssembly: `await` both.
+ * One section a crate; that of losses has a file of its own. Long methods return a promise on the addon and the value
+ * itself in WebAssembly: `await` both.
  */
+
+import type { RawObjective } from './raw-objective.js'
+
+export type * from './raw-objective.js'
 
 /** An object that owns native memory until `free`. */
 export interface RawOwner {
@@ -253,43 +258,6 @@ export interface RawDecoder extends RawOwner {
 
 export interface RawEngineOutputs {
   readonly requests: Float64Array
-  withScalarHead(headJson: string, seed: number): Later<RawDecoder>
-  values(
-    ids: Uint32Array,
-    offsets: Uint32Array,
-    mask: Uint8Array,
-    positions?: Uint32Array,
-  ): Later<Float32Array>
-  forwardValues(
-    ids: Uint32Array,
-    offsets: Uint32Array,
-    mask: Uint8Array,
-    positions?: Uint32Array,
-  ): Later<Float32Array>
-  backwardValues(gradValue: Float32Array): Later<void>
-  recomputeActivations(recomputes: boolean): Later<void>
-  traceBytes(): number
-  flops(length: number): number
-}
-
-export interface RawPackPlan extends RawOwner {
-  items(): Uint32Array
-  offsets(): Uint32Array
-}
-
-export interface RawStreamPacker extends RawOwner {
-  /** Empty if no row leaves. */
-  push(item: number, length: number): Uint32Array
-  flush(): RawPackPlan
-}
-
-export interface RawUnpaddedTokenBatch extends RawOwner {
-  ids(): Uint32Array
-  offsets(): Uint32Array
-  mask(): Uint8Array
-  positions(): Uint32Array
-  pad(values: Float32Array): Float32Array
-  unpad(padded: Float32Array): Float32Array
   readonly ids: Uint32Array
   readonly logProb: Float32Array
   readonly sampledLogProb: Float32Array
@@ -340,21 +308,6 @@ export interface RawModel {
 }
 
 // tensor
-  readonly PackPlan: {
-    pack(lengths: Uint32Array, capacity: number, strategyJson: string | undefined): RawPackPlan
-    balance(costs: Float64Array, numWorkers: number): RawPackPlan
-  }
-  readonly StreamPacker: { create(capacity: number, maxOpen: number): RawStreamPacker }
-  readonly UnpaddedTokenBatch: {
-    /** Empty positions count from each row's first token. */
-    create(
-      ids: Uint32Array,
-      attentionMask: Uint8Array,
-      mask: Uint8Array,
-      positions: Uint32Array,
-      width: number,
-    ): RawUnpaddedTokenBatch
-  }
 
 export interface RawTensor extends RawOwner {
   dtype(): string
@@ -828,113 +781,6 @@ export interface RawReplay extends Partial<RawReplayDisk>, Partial<RawReplayThre
   readonly PriorityTree: { create(capacity: number): RawPriorityTree }
   readonly RateLimiter: { create(optionsJson: string): RawRateLimiter }
   readonly ParameterScheduler: { create(optionsJson: string): RawParameterScheduler }
-}
-
-// objective
-
-export interface RawLossOutput {
-  readonly loss: number
-  /** JSON array of `{name, value, denominator}`. */
-  readonly metricsJson: string
-  readonly gradLogProb: Float32Array
-  readonly gradEntropy?: Float32Array
-  readonly sequenceLoss?: Float64Array
-}
-
-export interface RawRewardLossOutput {
-  readonly loss: number
-  readonly metricsJson: string
-  readonly gradChosen: Float32Array
-  readonly gradRejected: Float32Array
-}
-
-/** The columns of a batch, by the names that they have in TypeScript. */
-export interface RawLossColumns extends RawOwner {
-  set(name: string, values: Float32Array): void
-  label(desirable: Uint8Array): void
-  grpo(optionsJson: string): RawLossOutput
-  sft(optionsJson: string): RawLossOutput
-  distillation(optionsJson: string): RawLossOutput
-  dpo(optionsJson: string): RawLossOutput
-  kto(optionsJson: string): RawLossOutput
-  bradleyTerry(optionsJson: string): RawRewardLossOutput
-}
-
-export interface RawGroupAdvantage {
-  readonly advantage: Float32Array
-  readonly mean: Float64Array
-  readonly std: Float64Array
-  readonly degenerate: Uint8Array
-}
-
-export interface RawKlEstimate {
-  readonly mean: number
-  readonly numTokens: number
-  readonly kl: Float32Array
-  readonly gradLogProb: Float32Array
-}
-
-export interface RawDraw {
-  readonly id: number
-  readonly logProb: number
-  readonly sampledLogProb: number
-}
-
-/** What happened at each step. A factor that is undefined is a column. */
-export interface RawSteps extends RawOwner {
-  gae(gamma: number | undefined, lambda: number | undefined): RawTensorDict
-  vtrace(gamma: number | undefined, optionsJson: string): RawTensorDict
-  td0Return(gamma: number | undefined): RawTensor
-  td0Advantage(gamma: number | undefined): RawTensor
-  td1Return(gamma: number | undefined, rolling: boolean | undefined): RawTensor
-  td1Advantage(gamma: number | undefined, rolling: boolean | undefined): RawTensor
-  tdLambdaReturn(
-    gamma: number | undefined,
-    lambda: number | undefined,
-    rolling: boolean | undefined,
-  ): RawTensor
-  tdLambdaAdvantage(
-    gamma: number | undefined,
-    lambda: number | undefined,
-    rolling: boolean | undefined,
-  ): RawTensor
-  rewardToGo(gamma: number): RawTensor
-}
-
-export interface RawObjective {
-  readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
-  readonly LossColumns: { create(mask: Uint8Array, offsets: Uint32Array): RawLossColumns }
-  checkLossOptions(loss: string, optionsJson: string): void
-  groupAdvantage(
-    optionsJson: string,
-    reward: Float64Array,
-    scored: Uint8Array | undefined,
-    groupSize: number | undefined,
-    groupOffsets: Uint32Array | undefined,
-  ): RawGroupAdvantage
-  klEstimate(
-    estimatorJson: string | undefined,
-    logProb: Float32Array,
-    refLogProb: Float32Array,
-    mask: Uint8Array,
-  ): RawKlEstimate
-  drawToken(
-    optionsJson: string,
-    logits: Float32Array,
-    promptIds: Uint32Array | undefined,
-    outputIds: Uint32Array | undefined,
-    allowed: Uint32Array | undefined,
-    seed: number,
-    drawIndex: number,
-  ): RawDraw
-  drawProbabilities(
-    optionsJson: string,
-    logits: Float32Array,
-    promptIds: Uint32Array | undefined,
-    outputIds: Uint32Array | undefined,
-    allowed: Uint32Array | undefined,
-  ): Float64Array
-  tokenMask(vocabSize: number, ids: Uint32Array): Uint32Array
 }
 
 /** Everything: a room adds its own interface above and its name here. */

@@ -1,0 +1,108 @@
+/** The raw interface of losses, advantages, KL estimates, token drawing and value estimates. */
+
+import type { RawOwner, RawTensor, RawTensorDict } from './raw.js'
+
+export interface RawLossOutput {
+  readonly loss: number
+  /** JSON array of `{name, value, denominator}`. */
+  readonly metricsJson: string
+  readonly gradLogProb: Float32Array
+  readonly gradEntropy?: Float32Array
+  readonly sequenceLoss?: Float64Array
+}
+
+export interface RawRewardLossOutput {
+  readonly loss: number
+  readonly metricsJson: string
+  readonly gradChosen: Float32Array
+  readonly gradRejected: Float32Array
+}
+
+/** The columns of a batch, by the names that they have in TypeScript. */
+export interface RawLossColumns extends RawOwner {
+  set(name: string, values: Float32Array): void
+  label(desirable: Uint8Array): void
+  grpo(optionsJson: string): RawLossOutput
+  sft(optionsJson: string): RawLossOutput
+  distillation(optionsJson: string): RawLossOutput
+  dpo(optionsJson: string): RawLossOutput
+  kto(optionsJson: string): RawLossOutput
+  bradleyTerry(optionsJson: string): RawRewardLossOutput
+}
+
+export interface RawGroupAdvantage {
+  readonly advantage: Float32Array
+  readonly mean: Float64Array
+  readonly std: Float64Array
+  readonly degenerate: Uint8Array
+}
+
+export interface RawKlEstimate {
+  readonly mean: number
+  readonly numTokens: number
+  readonly kl: Float32Array
+  readonly gradLogProb: Float32Array
+}
+
+export interface RawDraw {
+  readonly id: number
+  readonly logProb: number
+  readonly sampledLogProb: number
+}
+
+/** What happened at each step. A factor that is undefined is a column. */
+export interface RawSteps extends RawOwner {
+  gae(gamma: number | undefined, lambda: number | undefined): RawTensorDict
+  vtrace(gamma: number | undefined, optionsJson: string): RawTensorDict
+  td0Return(gamma: number | undefined): RawTensor
+  td0Advantage(gamma: number | undefined): RawTensor
+  td1Return(gamma: number | undefined, rolling: boolean | undefined): RawTensor
+  td1Advantage(gamma: number | undefined, rolling: boolean | undefined): RawTensor
+  tdLambdaReturn(
+    gamma: number | undefined,
+    lambda: number | undefined,
+    rolling: boolean | undefined,
+  ): RawTensor
+  tdLambdaAdvantage(
+    gamma: number | undefined,
+    lambda: number | undefined,
+    rolling: boolean | undefined,
+  ): RawTensor
+  rewardToGo(gamma: number): RawTensor
+}
+
+export interface RawObjective {
+  readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
+  readonly LossColumns: { create(mask: Uint8Array, offsets: Uint32Array): RawLossColumns }
+  checkLossOptions(loss: string, optionsJson: string): void
+  groupAdvantage(
+    optionsJson: string,
+    reward: Float64Array,
+    scored: Uint8Array | undefined,
+    groupSize: number | undefined,
+    groupOffsets: Uint32Array | undefined,
+  ): RawGroupAdvantage
+  klEstimate(
+    estimatorJson: string | undefined,
+    logProb: Float32Array,
+    refLogProb: Float32Array,
+    mask: Uint8Array,
+  ): RawKlEstimate
+  drawToken(
+    optionsJson: string,
+    logits: Float32Array,
+    promptIds: Uint32Array | undefined,
+    outputIds: Uint32Array | undefined,
+    allowed: Uint32Array | undefined,
+    seed: number,
+    drawIndex: number,
+  ): RawDraw
+  drawProbabilities(
+    optionsJson: string,
+    logits: Float32Array,
+    promptIds: Uint32Array | undefined,
+    outputIds: Uint32Array | undefined,
+    allowed: Uint32Array | undefined,
+  ): Float64Array
+  tokenMask(vocabSize: number, ids: Uint32Array): Uint32Array
+}
