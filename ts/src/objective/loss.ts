@@ -37,7 +37,7 @@ export type KlEstimator = 'k1' | 'k2' | 'k3'
 export interface KlPenalty {
   /** @default 'k3' */
   readonly estimator?: KlEstimator
-  /** The factor, at least 0. @default 0 */
+  /** The factor, at least 0. @default none: the term is left out */
   readonly coefficient?: number
   /** Multiplies the estimate by the ratio of the policies: unbiased for tokens of an older policy. @default false */
   readonly importanceWeighted?: boolean
