@@ -3,6 +3,7 @@
 use fulmar::core::{ErrorKind, RngState, integer_from_f64};
 use napi::bindgen_prelude::{AsyncTask, BigUint64Array, Uint32Array};
 use napi_derive::napi;
+use serde_json::json;
 
 use crate::error::{Result, guard};
 use crate::slot::Slot;
@@ -12,6 +13,27 @@ use crate::task::{Work, task};
 #[napi]
 pub fn describe() -> Result<String> {
     guard(|| Ok(fulmar::describe("native")))
+}
+
+/// The GPUs of this machine, as JSON.
+#[napi]
+pub fn gpus() -> Result<String> {
+    guard(|| {
+        let gpus = fulmar::cuda::gpus()?.into_iter().map(|gpu| {
+            let (major, minor) = gpu.compute_capability;
+            json!({
+                "ordinal": gpu.ordinal, "name": gpu.name, "memoryBytes": gpu.memory_bytes,
+                "computeCapability": format!("{major}.{minor}"),
+            })
+        });
+        Ok(serde_json::Value::from_iter(gpus).to_string())
+    })
+}
+
+/// The device that a name stands for here.
+#[napi]
+pub fn place_device(name: String) -> Result<String> {
+    guard(|| Ok(fulmar::cuda::place(&name)?.to_string()))
 }
 
 /// Every code that a native error can carry.

@@ -11,6 +11,18 @@ pub fn describe() -> Result<String> {
     guard(|| Ok(fulmar::describe("wasm")))
 }
 
+/// The GPUs of this machine, as JSON: none here, so always an error.
+#[wasm_bindgen]
+pub fn gpus() -> Result<String> {
+    guard(|| fulmar::cuda::gpus().map(|_| "[]".to_owned()))
+}
+
+/// The device that a name stands for here.
+#[wasm_bindgen(js_name = placeDevice)]
+pub fn place_device(name: &str) -> Result<String> {
+    guard(|| Ok(fulmar::cuda::place(name)?.to_string()))
+}
+
 /// Every code that an error of the core can carry.
 #[wasm_bindgen(js_name = errorCodes)]
 pub fn error_codes() -> Result<Vec<String>> {

@@ -38,11 +38,13 @@ pub enum ErrorKind {
     Panic,
     /// A function of the caller failed, or gave what it must not.
     UserCode,
+    /// It cannot be had on this machine or in this build.
+    Unavailable,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ShapeMismatch,
         Self::OutOfRange,
         Self::NonFinite,
@@ -59,6 +61,7 @@ impl ErrorKind {
         Self::Closed,
         Self::Panic,
         Self::UserCode,
+        Self::Unavailable,
     ];
 
     /// The stable name that JavaScript sees as `err.code`.
@@ -85,6 +88,7 @@ impl ErrorKind {
             Self::Closed => "CLOSED",
             Self::Panic => "PANIC",
             Self::UserCode => "USER_CODE",
+            Self::Unavailable => "UNAVAILABLE",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Errors, limits, dtypes, shapes and the counter-based generator that every other crate stands on.
 
+mod device;
 mod dtype;
 mod error;
 mod json;
@@ -8,6 +9,7 @@ mod number;
 mod rng;
 mod shape;
 
+pub use device::Device;
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
 pub use json::options_from_json;

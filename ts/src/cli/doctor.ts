@@ -52,7 +52,7 @@ export async function doctor({ json = false, onlyLoaded = false }: DoctorFlags, 
     loaded: loaded.name,
     native: await other('native'),
     wasm: await other('wasm'),
-    gpu: gpuReport(io),
+    gpu: await gpuReport(),
   }
   if (json) printJson(report, io)
   else printTable(tableOf(report), io)
@@ -90,14 +90,16 @@ function isBackendReport(value: unknown): value is BackendReport {
   return value.isUsable === true ? 'lanes' in value && Array.isArray(value.lanes) : 'reason' in value
 }
 
-/** This release has no CUDA code at all; whether there is a GPU only changes what one is told. */
-function gpuReport(io: CliIo): GpuReport {
-  const isThere = NVIDIA_FILES.some((path) => io.exists(path))
-  const machine = isThere ? 'this machine has an NVIDIA driver' : 'no NVIDIA driver was found on this machine'
-  return { isUsable: false, reason: `this release has no CUDA lane, sums are done on the CPU; ${machine}` }
+/** The GPUs that the loaded core finds, or what it says is lacking. */
+async function gpuReport(): Promise<GpuReport> {
+  try {
+    const { gpus } = await import('../core/index.js')
+    const names = gpus().map(({ ordinal, name }) => `cuda:${ordinal} ${name}`)
+    return { isUsable: false, reason: `this release has no kernels for ${names.join(', ')}` }
+  } catch (error) {
+    return { isUsable: false, reason: firstLine(error) }
+  }
 }
-
-const NVIDIA_FILES = ['/dev/nvidiactl', '/dev/dxg', '/proc/driver/nvidia/version']
 
 function tableOf(report: DoctorReport): [string, string][] {
   const { version, node, platform, loaded, native, wasm, gpu } = report

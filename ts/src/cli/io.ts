@@ -16,8 +16,6 @@ export interface CliIo {
   readonly readStdin: () => Promise<string>
   /** Runs `fulmar doctor --json --only-loaded` on a build of the core, in a process of its own. */
   readonly probe: (backend: Backend) => Promise<ProbeResult>
-  /** Whether a file is there. */
-  readonly exists: (path: string) => boolean
   /** Version of the package. */
   readonly version: string
   /** Fires when the user wants to stop. */

@@ -7,7 +7,6 @@
  */
 
 import { execFile, spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -38,7 +37,6 @@ async function runHere(): Promise<number> {
     stderr: process.stderr,
     readStdin: () => text(process.stdin),
     probe,
-    exists: existsSync,
     version: isVersioned ? String(manifest.version) : 'unknown',
     signal: controller.signal,
   }

@@ -20,8 +20,8 @@ export const ERROR_CODES = [
   'CLOSED',
   'PANIC',
   'USER_CODE',
-  'ABORTED',
   'UNAVAILABLE',
+  'ABORTED',
   'TIMEOUT',
 ] as const
 

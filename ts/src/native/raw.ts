@@ -37,6 +37,8 @@ export interface RawRng extends RawOwner {
 
 export interface RawCore {
   describe(): string
+  gpus(): string
+  placeDevice(name: string): string
   errorCodes(): string[]
   readonly PanicProbe: new (now: boolean) => RawPanicProbe
   readonly Rng: { new (seed: number): RawRng; fromState(state: BigUint64Array): RawRng }

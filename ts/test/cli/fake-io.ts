@@ -22,7 +22,6 @@ export async function fulmar(
     stderr: { write: (text) => (written.stderr += text) },
     readStdin: () => Promise.resolve(stdin),
     probe: () => Promise.resolve({ code: 1, stdout: '', stderr: 'Error: no such build\n' }),
-    exists: () => false,
     version: '1.2.3',
     signal: new AbortController().signal,
     ...overrides,

@@ -33,7 +33,7 @@ describe('fulmar', () => {
 })
 
 describe('fulmar doctor', () => {
-  it('says what is built, which lanes there are, and that there is no CUDA lane', async () => {
+  it('says what is built, which lanes there are, and why no GPU is used', async () => {
     const { code, stdout } = await fulmar(['doctor', '--json'])
     const report = JSON.parse(stdout)
     expect(code).toBe(0)
@@ -43,7 +43,8 @@ describe('fulmar doctor', () => {
       isUsable: false,
       reason: 'Error: no such build',
     })
-    expect(report.gpu.reason).toMatch(/no CUDA lane.*no NVIDIA driver was found/)
+    // Which of these it is depends on the machine.
+    expect(report.gpu.reason).toMatch(/CUDA must be built in|NVIDIA's driver|no kernels for/)
   })
 
   it('asks another process about the other build', async () => {
@@ -52,11 +53,9 @@ describe('fulmar doctor', () => {
       asked.push(name)
       return { code: 0, stdout: (await fulmar(['doctor', '--json', '--only-loaded'])).stdout, stderr: '' }
     }
-    const { stdout } = await fulmar(['doctor'], { probe, exists: (path) => path === '/dev/nvidiactl' })
+    const { stdout } = await fulmar(['doctor'], { probe })
     expect(asked).toEqual([backend === 'wasm' ? 'native' : 'wasm'])
     expect(stdout.match(/ core +usable, version/g)).toHaveLength(2)
-    expect(stdout).toMatch(
-      /gpu +not usable: this release has no CUDA lane.*this machine has an NVIDIA driver/,
-    )
+    expect(stdout).toMatch(/gpu +not usable: /)
   })
 })

@@ -1,0 +1,69 @@
+//! Where tensors lie and sums run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A device by its name: `cpu`, or `cuda:N` for the GPU with that number; `cuda` is the first.
+///
+/// # Examples
+/// ```
+/// use fulmar_core::Device;
+/// assert_eq!("cuda".parse::<Device>()?, Device::Cuda { ordinal: 0 });
+/// assert_eq!(Device::Cuda { ordinal: 3 }.to_string(), "cuda:3");
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// Main memory and the processor.
+    #[default]
+    Cpu,
+    /// A GPU of NVIDIA.
+    Cuda {
+        /// The number that CUDA gives it.
+        ordinal: u32,
+    },
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// # Errors
+    /// `UnknownName` for any other text.
+    fn from_str(name: &str) -> Result<Self> {
+        match (name, name.strip_prefix("cuda:").map(str::parse)) {
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda { ordinal: 0 }),
+            (_, Some(Ok(ordinal))) => Ok(Self::Cuda { ordinal }),
+            _ => Err(Error::new(
+                ErrorKind::UnknownName,
+                format!("device must be cpu, cuda or cuda:N: got {name:?}"),
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda { ordinal } => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_to_devices_and_back_and_others_are_refused() {
+        for device in [Device::Cpu, Device::Cuda { ordinal: 0 }, Device::Cuda { ordinal: 12 }] {
+            assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
+        }
+        for name in ["", "CPU", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "auto"] {
+            assert_eq!(name.parse::<Device>().unwrap_err().kind(), ErrorKind::UnknownName, "{name}");
+        }
+    }
+}

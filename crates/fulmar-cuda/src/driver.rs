@@ -1,0 +1,66 @@
+//! What NVIDIA's driver says of this machine.
+
+use cudarc::driver::{DriverError, result, sys};
+use fulmar_core::{Error, ErrorKind, Result};
+
+use crate::Gpu;
+
+/// The CUDA version whose programs the driver must run, as CUDA numbers them: 13.0.
+const VERSION_MIN: i32 = 13_000;
+
+/// The GPUs that the driver shows, by their numbers.
+///
+/// # Errors
+/// `Unavailable` with what is lacking: the driver, one new enough, one that starts, or a GPU.
+pub fn gpus() -> Result<Vec<Gpu>> {
+    // SAFETY: opens NVIDIA's library under its own name; what its initialisers do is the driver's own business.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(unavailable("NVIDIA's driver must be installed: its library libcuda was not found"));
+    }
+    let mut version = 0;
+    // SAFETY: writes one integer through the pointer, and may be called before anything else.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(failed)?;
+    if version < VERSION_MIN {
+        let (got, wanted) = (named(version), named(VERSION_MIN));
+        return Err(unavailable(format!(
+            "NVIDIA's driver must run CUDA {wanted} or later: got one for {got}"
+        )));
+    }
+    result::init().map_err(failed)?;
+    let count = result::device::get_count().map_err(failed)?;
+    if count == 0 {
+        return Err(unavailable("a GPU must be visible to NVIDIA's driver: got none"));
+    }
+    (0..count).map(|ordinal| gpu(ordinal).map_err(failed)).collect()
+}
+
+fn gpu(ordinal: i32) -> std::result::Result<Gpu, DriverError> {
+    use sys::CUdevice_attribute as Attribute;
+    let device = result::device::get(ordinal)?;
+    // SAFETY: the device was got from `get` on the line above.
+    let (memory, major, minor) = unsafe {
+        (
+            result::device::total_mem(device)?,
+            result::device::get_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            result::device::get_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        )
+    };
+    Ok(Gpu {
+        ordinal: ordinal.unsigned_abs(),
+        name: result::device::get_name(device)?,
+        memory_bytes: memory as u64,
+        compute_capability: (major.unsigned_abs(), minor.unsigned_abs()),
+    })
+}
+
+fn named(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn failed(error: DriverError) -> Error {
+    unavailable(format!("NVIDIA's driver must answer: got {error:?}"))
+}
+
+fn unavailable(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unavailable, detail)
+}

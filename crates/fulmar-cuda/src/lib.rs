@@ -1,0 +1,29 @@
+//! The door to NVIDIA GPUs: which are there, or what the machine lacks.
+//!
+//! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature `driver`, and
+//! WebAssembly, have the same interface and say so. There are no kernels yet: [`place`] refuses every GPU with the reason.
+
+#[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
+mod absent;
+#[cfg(all(feature = "driver", not(target_family = "wasm")))]
+mod driver;
+mod place;
+
+#[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
+pub use absent::gpus;
+#[cfg(all(feature = "driver", not(target_family = "wasm")))]
+pub use driver::gpus;
+pub use place::place;
+
+/// A GPU that the driver shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// The number that CUDA gives it.
+    pub ordinal: u32,
+    /// Such as `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Major and minor version of what it can compute.
+    pub compute_capability: (u32, u32),
+}

@@ -1,0 +1,49 @@
+//! From the name of a device to a device that can be used.
+
+use fulmar_core::{Device, Error, ErrorKind, Result};
+
+use crate::gpus;
+
+/// The device that a name stands for: `cpu`, `cuda`, `cuda:N`, or `auto`, which takes a GPU where one can be used and the CPU elsewhere.
+/// As there are no kernels for GPUs yet, that is the CPU everywhere.
+///
+/// # Errors
+/// Those of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is lacking.
+///
+/// # Examples
+/// ```
+/// use fulmar_core::{Device, ErrorKind};
+/// assert_eq!(fulmar_cuda::place("auto")?, Device::Cpu);
+/// assert_eq!(fulmar_cuda::place("cuda").unwrap_err().kind(), ErrorKind::Unavailable);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn place(name: &str) -> Result<Device> {
+    if name == "auto" {
+        return Ok(Device::Cpu);
+    }
+    let device: Device = name.parse()?;
+    let Device::Cuda { ordinal } = device else {
+        return Ok(device);
+    };
+    let gpus = gpus()?;
+    let detail = match gpus.iter().find(|gpu| gpu.ordinal == ordinal) {
+        None => format!("device {device} must be one of {} GPUs, counted from 0: got {ordinal}", gpus.len()),
+        Some(gpu) => format!("device {device} must have kernels: this release has none for {}", gpu.name),
+    };
+    Err(Error::new(ErrorKind::Unavailable, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_always_there_and_no_gpu_is_without_a_reason() {
+        assert_eq!(place("cpu").unwrap(), Device::Cpu);
+        assert_eq!(place("auto").unwrap(), Device::Cpu);
+        let error = place("cuda:7").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.detail().contains("must"), "{error}");
+        assert_eq!(place("gpu").unwrap_err().kind(), ErrorKind::UnknownName);
+    }
+}
