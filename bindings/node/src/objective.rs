@@ -1,5 +1,6 @@
 //! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
 
+mod groups;
 mod losses;
 mod steps;
 
@@ -23,6 +24,17 @@ pub struct GroupAdvantage {
     pub degenerate: Uint8Array,
 }
 
+impl From<objective::GroupAdvantage> for GroupAdvantage {
+    fn from(result: objective::GroupAdvantage) -> Self {
+        Self {
+            advantage: result.advantage_f32().into(),
+            mean: result.mean.into(),
+            std: result.std.into(),
+            degenerate: result.degenerate.iter().map(|&flag| u8::from(flag)).collect::<Vec<_>>().into(),
+        }
+    }
+}
+
 /// Compares each reward with those of its group.
 #[napi]
 pub fn group_advantage(
@@ -37,12 +49,7 @@ pub fn group_advantage(
         let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
         let groups = Groups::either(size, group_offsets)?;
         let result = objective::group_advantage(reward, scored, groups, &options)?;
-        Ok(GroupAdvantage {
-            advantage: result.advantage_f32().into(),
-            mean: result.mean.into(),
-            std: result.std.into(),
-            degenerate: result.degenerate.iter().map(|&flag| u8::from(flag)).collect::<Vec<_>>().into(),
-        })
+        Ok(result.into())
     })
 }
 

@@ -1,5 +1,6 @@
 //! The face of `fulmar-objective`: losses, advantages, KL estimates, token drawing.
 
+mod groups;
 mod losses;
 mod steps;
 
@@ -22,6 +23,13 @@ pub struct GroupAdvantage {
     pub degenerate: Vec<u8>,
 }
 
+impl From<objective::GroupAdvantage> for GroupAdvantage {
+    fn from(result: objective::GroupAdvantage) -> Self {
+        let degenerate = result.degenerate.iter().map(|&flag| u8::from(flag)).collect();
+        Self { advantage: result.advantage_f32(), mean: result.mean, std: result.std, degenerate }
+    }
+}
+
 /// Compares each reward with those of its group.
 #[wasm_bindgen(js_name = groupAdvantage)]
 pub fn group_advantage(
@@ -36,13 +44,7 @@ pub fn group_advantage(
         let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
         let groups = Groups::either(size, group_offsets.as_deref())?;
         let result = objective::group_advantage(reward, scored.as_deref(), groups, &options)?;
-        let degenerate = result.degenerate.iter().map(|&flag| u8::from(flag)).collect();
-        Ok(GroupAdvantage {
-            advantage: result.advantage_f32(),
-            mean: result.mean,
-            std: result.std,
-            degenerate,
-        })
+        Ok(result.into())
     })
 }
 

@@ -71,7 +71,86 @@ export interface RawSteps extends RawOwner {
   rewardToGo(gamma: number): RawTensor
 }
 
+/** What goes on waiting and what is given out crosses as JSON. */
+export interface RawGroupQueues extends RawOwner {
+  push(group: string, rewards: Float64Array): string
+  enqueue(group: string, rewards: Float64Array): number
+  candidates(group: string): string
+  settle(group: string, chosenJson: string): string
+  stats(): string
+  resetStats(): void
+  clearQueues(): string
+  evictOldest(): string
+  state(): string
+  loadState(state: string): void
+}
+
+export interface RawTopKQueues extends RawOwner {
+  push(prompt: string, reward: number): string
+}
+
+export interface RawKlController extends RawOwner {
+  coefficient(): number
+  update(kl: Float64Array): number
+}
+
 export interface RawObjective {
+  readonly GroupQueues: { create(optionsJson: string): RawGroupQueues }
+  readonly TopKQueues: { create(optionsJson: string): RawTopKQueues }
+  readonly KlController: { create(coefficient: number, target: number, horizon: number): RawKlController }
+  selectRollouts(optionsJson: string, returns: Float64Array, groupSize: number, boundsJson: string): string
+  multiRewardAdvantage(
+    optionsJson: string,
+    aggregationJson: string,
+    reward: Float64Array,
+    scored: Uint8Array | undefined,
+    weights: Float64Array,
+    groupSize: number | undefined,
+    groupOffsets: Uint32Array | undefined,
+  ): RawGroupAdvantage
+  /** `[2 T]`: KL estimates, then rewards. */
+  klReward(
+    optionsJson: string,
+    logProb: Float32Array,
+    refLogProb: Float32Array,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+    reward: Float32Array,
+  ): Float32Array
+  importanceWeights(
+    optionsJson: string,
+    oldLogProb: Float32Array,
+    samplerLogProb: Float32Array,
+    mask: Uint8Array,
+    offsets: Uint32Array,
+  ): Float64Array
+  /** `[2 N]`: log-probabilities, then entropies. */
+  tokenLogProbs(logits: Float32Array, ids: Uint32Array, temperature: number): Float32Array
+  tokenLogProbsBackward(
+    logits: Float32Array,
+    ids: Uint32Array,
+    temperature: number,
+    gradients: Float32Array,
+  ): Float32Array
+  /** `[2 N]`: log-probabilities, then entropies. */
+  headLogProbs(
+    hidden: Float32Array,
+    weight: Float32Array,
+    bias: Float32Array | undefined,
+    width: number,
+    ids: Uint32Array,
+    temperature: number,
+  ): Float32Array
+  /** Gradients by hidden states, then weights, then bias. */
+  headBackward(
+    hidden: Float32Array,
+    weight: Float32Array,
+    bias: Float32Array | undefined,
+    width: number,
+    ids: Uint32Array,
+    temperature: number,
+    gradients: Float32Array,
+  ): Float32Array
   readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
   readonly LossColumns: { create(mask: Uint8Array, offsets: Uint32Array): RawLossColumns }
   checkLossOptions(loss: string, optionsJson: string): void

@@ -6,12 +6,24 @@ import { checkArray, optionsJson } from './argument.js'
 
 /** Options of {@link groupAdvantage}: rewards, how they are grouped, and what divides them. */
 export interface GroupAdvantageOptions {
-  /** `[R]` group after group; null for a rollout that nobody could score. */
-  readonly rewards: ArrayLike<number | null>
+  /**
+   * `[R]` group after group; null for a rollout that nobody could score. With `weights` `[R][F]`: a list for each rollout, null where a
+   * function gave no reward; a rollout of nulls alone has no score.
+   */
+  readonly rewards: ArrayLike<number | null> | ArrayLike<ArrayLike<number | null>>
+  /** `[F]` of several rewards of a rollout. */
+  readonly weights?: ArrayLike<number>
+  /**
+   * Whether the weighted sum of several rewards is compared within the group, or each of them first and then their sum over the batch
+   * (GDPO, <https://arxiv.org/abs/2601.05242>). @default 'sumThenNormalize'
+   */
+  readonly aggregation?: 'sumThenNormalize' | 'normalizeThenSum'
   /** Every so many rewards in a row share a prompt; at least 2. Give this or `groupOffsets`. */
   readonly groupSize?: number
   /** `[N + 1]` bounds of groups of unequal size. */
   readonly groupOffsets?: Uint32Array
+  /** What a reward is compared with: the mean of its group, or of the others in it (RLOO). @default 'group' */
+  readonly baseline?: 'group' | 'leaveOneOut'
   /** Whose standard deviation divides; none keeps the unit of the reward. @default 'group' */
   readonly scale?: 'group' | 'batch' | 'none'
   /** Divisor of the variance: `n - 1` or `n`. @default 'unbiased' */
@@ -34,13 +46,13 @@ export interface GroupAdvantageResult {
   readonly degenerate: readonly boolean[]
 }
 
-const SCALING_KEYS = { scale: true, std: true, epsilon: true, stdFloor: true } as const
+const SCALING_KEYS = { baseline: true, scale: true, std: true, epsilon: true, stdFloor: true } as const
 
 /**
  * `(reward - mean of the group) / (max(std, stdFloor) + epsilon)`, exactly 0 in a group of equal rewards.
  *
  * @throws {FulmarError} `NON_FINITE` for a NaN or infinite reward, naming its index; `SHAPE_MISMATCH` if the groups do
- * not cover the rewards; `OUT_OF_RANGE` for a group below 2 or an option outside its range; `EMPTY` without rewards;
+ * not cover the rewards or a list of rewards is not as long as `weights`; `OUT_OF_RANGE` for a group below 2 or an option outside its range; `EMPTY` without rewards;
  * `UNKNOWN_NAME` for an unknown key; `MALFORMED` for a value of another type, or groups given twice or not at all.
  *
  * @example
@@ -51,23 +63,62 @@ const SCALING_KEYS = { scale: true, std: true, epsilon: true, stdFloor: true } a
  * const { advantage, degenerate } = groupAdvantage({ rewards: [1, 0, 0.1, 0.1, 1, null], groupSize: 2, scale: 'none' })
  * assert.deepEqual([...advantage], [0.5, -0.5, 0, 0, 0, 0])
  * assert.deepEqual(degenerate, [false, true, true])
+ * const loud = groupAdvantage({ rewards: [[1, 0], [0, 100]], weights: [1, 1], aggregation: 'normalizeThenSum', groupSize: 2 })
+ * assert.ok(Math.abs(loud.advantage[0] ?? 1) < 0.2, 'both rewards count the same')
  * ```
  */
 export function groupAdvantage(options: GroupAdvantageOptions): GroupAdvantageResult {
   checkKnownKeys('groupAdvantage', options, [
-    'rewards',
-    'groupSize',
-    'groupOffsets',
+    ...['rewards', 'weights', 'aggregation', 'groupSize', 'groupOffsets'],
     ...Object.keys(SCALING_KEYS),
   ])
-  const { rewards, groupSize, groupOffsets, ...scaling } = options
+  const { rewards, weights, aggregation, groupSize, groupOffsets, ...scaling } = options
   checkArray(options, 'groupOffsets', 'Uint32Array', true)
-  const reward = Float64Array.from(rewards, rewardOf)
-  const isScored = Uint8Array.from(rewards, (value: number | null) => (value === null ? 0 : 1))
   const json = optionsJson('groupAdvantage', scaling, SCALING_KEYS)
-  const result = call(() => raw.groupAdvantage(json, reward, isScored, groupSize, groupOffsets))
+  if (weights === undefined && aggregation !== undefined) {
+    throw new FulmarError('MALFORMED', 'weights must be given with aggregation: got none')
+  }
+  const { reward, scored } = weights === undefined ? column(rewards) : table(rewards, weights.length)
+  const result = call(() =>
+    weights === undefined
+      ? raw.groupAdvantage(json, reward, scored, groupSize, groupOffsets)
+      : raw.multiRewardAdvantage(
+          json,
+          JSON.stringify(aggregation ?? 'sumThenNormalize'),
+          reward,
+          scored,
+          Float64Array.from(weights),
+          groupSize,
+          groupOffsets,
+        ),
+  )
   const { advantage, mean, std, degenerate } = result
   return { advantage, mean, std, degenerate: Array.from(degenerate, (flag) => flag === 1) }
+}
+
+type Column = { reward: Float64Array; scored: Uint8Array | undefined }
+
+function column(rewards: ArrayLike<unknown>): Column {
+  if (rewards instanceof Float64Array) return { reward: rewards, scored: undefined }
+  const reward = Float64Array.from(rewards, rewardOf)
+  return { reward, scored: Uint8Array.from(rewards, (value) => (value === null ? 0 : 1)) }
+}
+
+function table(rewards: ArrayLike<unknown>, width: number): Column {
+  const all: unknown[] = []
+  for (const [index, row] of Array.from(rewards).entries()) {
+    const values =
+      typeof row === 'object' && row !== null && 'length' in row ? Array.from(row as ArrayLike<unknown>) : []
+    if (values.length !== width) {
+      const got = describeValue(row)
+      throw new FulmarError(
+        'SHAPE_MISMATCH',
+        `rewards[${index}] must be a list of ${width} rewards: got ${got}`,
+      )
+    }
+    all.push(...values)
+  }
+  return column(all)
 }
 
 function rewardOf(value: unknown, index: number): number {

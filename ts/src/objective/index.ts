@@ -19,6 +19,17 @@ export {
   tokenMask,
 } from './draw.js'
 export {
+  type HeadGradients,
+  headBackward,
+  headLogProbs,
+  type LinearHeadOptions,
+  type TokenGradients,
+  type TokenLogitsOptions,
+  type TokenLogProbsResult,
+  tokenLogProbs,
+  tokenLogProbsBackward,
+} from './fused.js'
+export {
   type Correction,
   type Envelope,
   GRPOLoss,
@@ -27,9 +38,33 @@ export {
   type LossBatch,
   type Surrogate,
 } from './grpo.js'
-export { type KlEstimateOptions, type KlEstimateResult, klEstimate } from './kl.js'
+export {
+  AdaptiveKLController,
+  type AdaptiveKLControllerOptions,
+  ConstantKLController,
+  type ImportanceWeightsOptions,
+  importanceWeights,
+  type KlEstimateOptions,
+  type KlEstimateResult,
+  type KlRewardOptions,
+  type KlRewardResult,
+  klEstimate,
+  klReward,
+} from './kl.js'
 export { type KTOBatch, KTOLoss, type KTOLossOptions } from './kto.js'
 export type { KlEstimator, KlPenalty, LossResult, Normalization } from './loss.js'
+export {
+  type AdvantageOf,
+  type CandidateSelector,
+  MCAdvantage,
+  type MCAdvantageOptions,
+  MCAdvantageSelector,
+  type MCAdvantageSelectorOptions,
+  type MCAdvantageStats,
+  type ReturnBounds,
+  TopKRewardSelector,
+  type TopKRewardSelectorOptions,
+} from './mc-advantage.js'
 export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossResult, type SFTReduction } from './sft.js'
 export {
   type GeneralizedAdvantageSteps,

@@ -1,8 +1,8 @@
 /** Estimates of the KL divergence between a policy and a reference. */
 
 import { call, checkKnownKeys } from '../core/index.js'
-import { raw } from '../native/index.js'
-import { checkArray } from './argument.js'
+import { type RawKlController, raw } from '../native/index.js'
+import { checkArray, optionsJson } from './argument.js'
 import type { KlEstimator } from './loss.js'
 
 /** Options of {@link klEstimate}. */
@@ -58,4 +58,198 @@ export function klEstimate(options: KlEstimateOptions): KlEstimateResult {
   const { logProb, refLogProb, mask, estimator } = options
   const result = call(() => raw.klEstimate(JSON.stringify(estimator), logProb, refLogProb, mask))
   return { mean: result.mean, numTokens: result.numTokens, kl: result.kl, gradLogProb: result.gradLogProb }
+}
+
+/** Options of {@link klReward}. */
+export interface KlRewardOptions {
+  /** `[T]` of tokens drawn from the policy, under the policy. */
+  readonly logProb: Float32Array
+  /** `[T]` under the reference. */
+  readonly refLogProb: Float32Array
+  /** `[T]` 1 where the token counts, else 0. */
+  readonly mask: Uint8Array
+  /** `[S + 1]` bounds of the sequences. */
+  readonly offsets: Uint32Array
+  /** `[S]` */
+  readonly reward: Float32Array
+  /** The factor of the estimate, at least 0. @default 1 */
+  readonly coefficient?: number
+  /** @default 'k1' */
+  readonly estimator?: KlEstimator
+  /** Where the reward is put: at the last masked token of its sequence, or at every token, as TorchRL has it. @default 'lastToken' */
+  readonly place?: 'lastToken' | 'everyToken'
+}
+
+/** Rewards of tokens with a penalty for leaving the reference. */
+export interface KlRewardResult {
+  /** `[T]` the estimate at each token, 0 off the mask. */
+  readonly kl: Float32Array
+  /** `[T]` */
+  readonly reward: Float32Array
+}
+
+const REWARD_KEYS = { coefficient: true, estimator: true, place: true } as const
+
+/**
+ * Takes the KL estimate of each masked token off the reward, `reward_t = placed reward - coefficient * kl_t`: the sums of TorchRL's
+ * `KLComputation` and `KLRewardTransform`. New arrays.
+ *
+ * @throws {FulmarError} `SHAPE_MISMATCH` for unequal lengths; `NON_FINITE` for a NaN or an infinity in a reward, or where the mask is 1;
+ * `OUT_OF_RANGE` for a mask that is not 0 or 1 or a coefficient below 0; `UNKNOWN_NAME` for an unknown key; `MALFORMED` for an array of
+ * another type.
+ *
+ * @example
+ * ```ts
+ * import { klReward } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const { kl, reward } = klReward({
+ *   logProb: Float32Array.of(-1, -2),
+ *   refLogProb: Float32Array.of(-1.5, -1),
+ *   mask: Uint8Array.of(1, 1),
+ *   offsets: Uint32Array.of(0, 2),
+ *   reward: Float32Array.of(1),
+ *   coefficient: 0.5,
+ * })
+ * assert.deepEqual([[...kl], [...reward]], [[0.5, -1], [-0.25, 1.5]])
+ * ```
+ */
+export function klReward(options: KlRewardOptions): KlRewardResult {
+  const { logProb, refLogProb, mask, offsets, reward, ...rule } = options
+  for (const name of ['logProb', 'refLogProb', 'reward']) checkArray(options, name, 'Float32Array')
+  checkArray(options, 'mask', 'Uint8Array')
+  checkArray(options, 'offsets', 'Uint32Array')
+  const json = optionsJson('klReward', rule, REWARD_KEYS)
+  const both = call(() => raw.klReward(json, logProb, refLogProb, mask, offsets, reward))
+  return { kl: both.slice(0, logProb.length), reward: both.slice(logProb.length) }
+}
+
+/** Options of {@link importanceWeights}. */
+export interface ImportanceWeightsOptions {
+  /** `[T]` under the policy that updates start from. */
+  readonly oldLogProb: Float32Array
+  /** `[T]` as the program that drew the tokens computed it. */
+  readonly samplerLogProb: Float32Array
+  /** `[T]` 1 where the token counts, else 0. */
+  readonly mask: Uint8Array
+  /** `[S + 1]` bounds of the sequences. */
+  readonly offsets: Uint32Array
+  /** Whose ratio is looked at. @default 'token' */
+  readonly level?: 'token' | 'sequence' | 'geometric'
+  /** Bring it between the bounds, or reject what lies outside; `veto` rejects whole sequences. @default 'truncate' */
+  readonly rule?: 'truncate' | 'mask' | 'veto'
+  /** @default 0 */
+  readonly min?: number
+  /** @default 3 */
+  readonly max?: number
+}
+
+/**
+ * What a loss multiplies each token with, as another program drew it than the one that says its old log-probability: 1 off the mask, 0
+ * where it is rejected. `[T]`, a new array.
+ *
+ * @throws {FulmarError} Those of {@link klReward}; `OUT_OF_RANGE` for bounds that are.
+ *
+ * @example
+ * ```ts
+ * import { importanceWeights } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const weights = importanceWeights({
+ *   oldLogProb: Float32Array.of(-1, -1, -1),
+ *   samplerLogProb: Float32Array.of(-1, -2, 0),
+ *   mask: Uint8Array.of(1, 1, 0),
+ *   offsets: Uint32Array.of(0, 3),
+ *   max: 1.5,
+ * })
+ * assert.deepEqual([...weights], [1, 1.5, 1])
+ * ```
+ */
+export function importanceWeights(options: ImportanceWeightsOptions): Float64Array {
+  const { oldLogProb, samplerLogProb, mask, offsets, ...rule } = options
+  for (const name of ['oldLogProb', 'samplerLogProb']) checkArray(options, name, 'Float32Array')
+  checkArray(options, 'mask', 'Uint8Array')
+  checkArray(options, 'offsets', 'Uint32Array')
+  const json = optionsJson('importanceWeights', rule, { level: true, rule: true, min: true, max: true })
+  return call(() => raw.importanceWeights(json, oldLogProb, samplerLogProb, mask, offsets))
+}
+
+/** Options of {@link AdaptiveKLController}. */
+export interface AdaptiveKLControllerOptions {
+  /** Where the coefficient starts; above 0. */
+  readonly initKlCoef: number
+  /** The divergence to keep, in nats; above 0. */
+  readonly target: number
+  /** The number of values over which a change adds up; above 0. */
+  readonly horizon: number
+}
+
+/**
+ * A KL coefficient that follows the divergence: with `e = clamp(mean kl / target - 1, -0.2, 0.2)` it is multiplied by
+ * `1 + e n / horizon` for `n` values (D. Ziegler and others, <https://arxiv.org/abs/1909.08593>). Values are divergences in nats, where
+ * TorchRL's class wants them times `-coefficient`. Holds native memory: dispose it, or declare it with `using`.
+ *
+ * @example
+ * ```ts
+ * import { AdaptiveKLController } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using controller = new AdaptiveKLController({ initKlCoef: 0.1, target: 6, horizon: 10_000 })
+ * assert.ok(Math.abs(controller.update(Array(10).fill(1)) - 0.09998) < 1e-12)
+ * ```
+ */
+export class AdaptiveKLController {
+  readonly #raw: RawKlController
+
+  /** @throws {FulmarError} `OUT_OF_RANGE` for a number that is not finite and above 0. */
+  constructor(options: AdaptiveKLControllerOptions) {
+    checkKnownKeys('AdaptiveKLController', options, ['initKlCoef', 'target', 'horizon'])
+    const { initKlCoef, target, horizon } = options
+    this.#raw = call(() => raw.KlController.create(initKlCoef, target, horizon))
+  }
+
+  /** The coefficient in use. */
+  get coefficient(): number {
+    return call(() => this.#raw.coefficient())
+  }
+
+  /**
+   * The coefficient after these divergences.
+   * @throws {FulmarError} `EMPTY` without values; `NON_FINITE` for one that is; `OUT_OF_RANGE` for far more than `horizon`.
+   */
+  update(kl: ArrayLike<number>): number {
+    const values = Float64Array.from(kl)
+    return call(() => this.#raw.update(values))
+  }
+
+  /** Frees it. */
+  [Symbol.dispose](): void {
+    this.#raw.free()
+  }
+}
+
+/**
+ * A KL coefficient that stays: where an {@link AdaptiveKLController} may stand.
+ *
+ * @example
+ * ```ts
+ * import { ConstantKLController } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(new ConstantKLController({ klCoef: 0.1 }).update([5]), 0.1)
+ * ```
+ */
+export class ConstantKLController {
+  /** The coefficient in use. */
+  readonly coefficient: number
+
+  constructor(options: { readonly klCoef: number }) {
+    checkKnownKeys('ConstantKLController', options, ['klCoef'])
+    this.coefficient = options.klCoef
+  }
+
+  /** The same coefficient. */
+  update(_kl?: ArrayLike<number>): number {
+    return this.coefficient
+  }
 }

@@ -5,12 +5,25 @@ import { expectNear, readRows } from './rows.js'
 describe('groupAdvantage', () => {
   it('gives the advantages of trl at every scale, with rollouts that nobody scored', () => {
     for (const row of readRows('advantages', (row) => row.kind === 'trl_grpo_advantages')) {
-      const rewards = row.rewards_per_func.map((values: (number | null)[]) =>
-        values.every((value) => value === null)
-          ? null
-          : values.reduce((sum: number, value, f) => sum + (value ?? 0) * row.reward_weights[f], 0),
-      )
-      const options = { groupSize: row.num_generations, scale: row.scale_rewards, stdFloor: 0 }
+      const { rewards_per_func: rewards, reward_weights: weights } = row
+      const isSum = row.multi_objective_aggregation === 'sum_then_normalize'
+      const aggregation = isSum ? 'sumThenNormalize' : 'normalizeThenSum'
+      const options = {
+        groupSize: row.num_generations,
+        scale: row.scale_rewards,
+        stdFloor: 0,
+        aggregation,
+      } as const
+      expectNear(groupAdvantage({ rewards, weights, ...options }).advantage, row.advantages)
+    }
+  })
+
+  it('compares with the others of the group as trl does for RLOO', () => {
+    for (const row of readRows('advantages', ({ kind }) => kind === 'trl_rloo_advantages')) {
+      const [low, high] = row.reward_clip_range ?? [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]
+      const rewards = row.rewards.map((reward: number) => Math.min(Math.max(reward, low), high))
+      const scale = row.normalize_advantages ? 'batch' : 'none'
+      const options = { groupSize: row.num_generations, baseline: 'leaveOneOut', scale, stdFloor: 0 } as const
       expectNear(groupAdvantage({ rewards, ...options }).advantage, row.advantages)
     }
   })

@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { type KlEstimateOptions, klEstimate } from '../../src/objective/index.js'
+import {
+  AdaptiveKLController,
+  ConstantKLController,
+  importanceWeights,
+  type KlEstimateOptions,
+  klEstimate,
+  klReward,
+} from '../../src/objective/index.js'
 import { expectNear, flat, readRows } from './rows.js'
 
 describe('klEstimate', () => {
@@ -37,5 +44,68 @@ describe('klEstimate', () => {
     }
     const estimate = () => klEstimate({ ...options, ...change } as KlEstimateOptions)
     expect(estimate).toThrow(expect.objectContaining({ code }))
+  })
+})
+
+const offsetsOf = (rows: number[][]) =>
+  Uint32Array.from([0, ...rows.map((_, s) => flat(rows.slice(0, s + 1)).length)])
+const floats = (value: unknown) => Float32Array.from(flat(value))
+
+describe('klReward', () => {
+  it('gives the penalties and rewards of torchrl', () => {
+    const kinds = ['KLComputation', 'KLRewardTransform']
+    for (const row of readRows('kl', (row) => kinds.includes(row.kind) && !row.upstream_bug)) {
+      const logProbs: number[][] = row.gen_log_probs ?? row.log_probs
+      const behind = logProbs.map((tokens, s) => tokens.map((_, t) => t >= (row.prompt_lengths?.[s] ?? 0)))
+      const { kl, reward } = klReward({
+        logProb: floats(logProbs),
+        refLogProb: floats(row.ref_log_probs),
+        mask: Uint8Array.from(flat(row.assistant_mask ?? behind)),
+        offsets: offsetsOf(logProbs),
+        reward: floats(row.rewards),
+        coefficient: row.coef ?? row.config?.coeff ?? 1,
+        place: 'everyToken',
+      })
+      expectNear(kl, flat(row.outputs.kl ?? row.outputs.kl_penalty))
+      if (row.outputs.reward) expectNear(reward, flat(row.outputs.reward))
+    }
+  })
+})
+
+describe('importanceWeights', () => {
+  it('gives the ratios of trl', () => {
+    for (const row of readRows('kl', ({ kind }) => kind === 'trl_vllm_importance_ratio')) {
+      const [level, rule] = row.mode.split('_')
+      const mask = Uint8Array.from(flat(row.completion_mask))
+      const weights = importanceWeights({
+        oldLogProb: floats(row.old_log_probs),
+        samplerLogProb: floats(row.sampling_log_probs),
+        mask,
+        offsets: offsetsOf(row.old_log_probs),
+        level,
+        rule,
+        min: row.clip_min ?? 0,
+        max: row.clip_max ?? 1e30,
+      })
+      const length = row.old_log_probs[0].length
+      const ratios: number[] = row.ratio.flatMap((values: number[]) =>
+        values.length === length ? values : Array(length).fill(values[0]),
+      )
+      expectNear(
+        weights,
+        ratios.map((ratio, t) => (mask[t] === 1 ? ratio : 1)),
+      )
+    }
+  })
+})
+
+describe('KL controllers', () => {
+  it('steer as torchrl does', () => {
+    using controller = new AdaptiveKLController({ initKlCoef: 0.1, target: 6, horizon: 10_000 })
+    expect(controller.update(Array(10).fill(1))).toBeCloseTo(0.09998, 10)
+    expect(controller.update(Array(100).fill(10 / 0.09998))).toBeCloseTo(0.10017996, 8)
+    expect(controller.coefficient).toBeCloseTo(0.10017996, 8)
+    expect(() => controller.update([])).toThrow(expect.objectContaining({ code: 'EMPTY' }))
+    expect(new ConstantKLController({ klCoef: 0.2 }).update()).toBe(0.2)
   })
 })

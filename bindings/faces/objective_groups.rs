@@ -1,0 +1,139 @@
+// The face of the queues of groups and of the KL controller of `fulmar-objective`, once for Node and for WebAssembly: each includes
+// this table into its own `objective/groups.rs`, see `bindings/faces/tensor.rs`. Tickets and what they come with cross as JSON.
+
+use fulmar::core::{Error, ErrorKind, Result as CoreResult, index_from_f64, options_from_json};
+use fulmar::objective::{
+    self, AdaptiveKlController, AdvantageOptions, Groups, HeadGradients, KlReward, LinearHead, McAdvantage, McAdvantageSelector,
+    RewardTable, TokenGradients, TokenLogProbs, TopKRewardSelector,
+};
+
+/// A value of the core as JSON.
+macro_rules! json {
+    ($value:expr) => {
+        serde_json::to_string($value)
+            .map_err(|error| Error::new(ErrorKind::NonFinite, format!("result must be written: {error}")))
+    };
+}
+
+face! {
+    /// Rollouts that wait for others of their group.
+    GroupQueues(McAdvantage)
+    make {
+        /// Empty queues.
+        fn create as create(options: String) { McAdvantage::new(options_from_json("MCAdvantage", &options)?) }
+    }
+    call {
+        /// Adds a rollout: `[ticket, { tickets, advantages, released }]`.
+        fn push as push(group: String, rewards: &[f64]) -> (String) { |queues| json!(&queues.push(&group, rewards)?) }
+        /// Adds a rollout without a choice: its ticket.
+        fn enqueue as enqueue(group: String, rewards: &[f64]) -> (f64) {
+            |queues| Ok(queues.enqueue(&group, rewards)? as f64)
+        }
+        /// The returns of a group that may be chosen from, or null.
+        fn candidates as candidates(group: String) -> (String) { |queues| json!(&queues.candidates(&group)) }
+        /// Gives out the chosen, a list of indices or null: `{ tickets, advantages, released }`.
+        fn settle as settle(group: String, chosen: String) -> (String) {
+            |queues| {
+                let chosen: Option<Vec<usize>> = options_from_json("choice", &chosen)?;
+                json!(&queues.settle(&group, chosen.as_deref())?)
+            }
+        }
+        /// What was counted.
+        fn stats as stats() -> (String) { |queues| json!(&queues.stats()) }
+        /// Counts from 0 again.
+        fn reset_stats as resetStats() -> (()) { |queues| { queues.reset_stats(); CoreResult::Ok(()) } }
+        /// Forgets what waits: the tickets.
+        fn clear_queues as clearQueues() -> (String) { |queues| json!(&queues.clear_queues()) }
+        /// Forgets the group that waits longest: the tickets.
+        fn evict_oldest as evictOldest() -> (String) { |queues| json!(&queues.evict_oldest()) }
+        /// What goes on after a restart.
+        fn state as state() -> (String) { |queues| queues.state_json() }
+        /// Goes on where a state was taken.
+        fn load_state as loadState(state: String) -> (()) { |queues| queues.load_state_json(&state) }
+    }
+}
+
+face! {
+    /// Rollouts that wait to be compared with others of their prompt.
+    TopKQueues(TopKRewardSelector)
+    make {
+        /// Empty queues.
+        fn create as create(options: String) {
+            TopKRewardSelector::new(options_from_json("TopKRewardSelector", &options)?)
+        }
+    }
+    call {
+        /// Adds a rollout: `{ ticket, compared, released }`.
+        fn push as push(prompt: String, reward: f64) -> (String) { |queues| json!(&queues.push(&prompt, reward)?) }
+    }
+}
+
+face! {
+    /// A coefficient that follows a divergence.
+    KlController(AdaptiveKlController)
+    make {
+        /// Starts at `coefficient`.
+        fn create as create(coefficient: f64, target: f64, horizon: f64) {
+            AdaptiveKlController::new(coefficient, target, horizon)
+        }
+    }
+    call {
+        /// The coefficient in use.
+        fn coefficient as coefficient() -> (f64) { |controller| CoreResult::Ok(controller.coefficient()) }
+        /// The coefficient after these divergences.
+        fn update as update(kl: &[f64]) -> (f64) { |controller| controller.update(kl) }
+    }
+}
+
+/// The indices of the chosen candidates as JSON, or null.
+fn chosen_of(options: &str, returns: &[f64], group_size: f64, bounds: &str) -> CoreResult<String> {
+    let selector: McAdvantageSelector = options_from_json("selectRollouts", options)?;
+    let bounds = options_from_json("keepReturnBounds", bounds)?;
+    json!(&selector.select(returns, index_from_f64("groupSize", group_size)?, bounds)?)
+}
+
+fn advantages_of(
+    options: [&str; 2],
+    table: RewardTable<'_>,
+    group_size: Option<f64>,
+    group_offsets: Option<&[u32]>,
+) -> CoreResult<objective::GroupAdvantage> {
+    let scaling: AdvantageOptions = options_from_json("groupAdvantage", options[0])?;
+    let aggregation = options_from_json("aggregation", options[1])?;
+    let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
+    objective::multi_reward_advantage(table, Groups::either(size, group_offsets)?, aggregation, &scaling)
+}
+
+/// KL estimates, then rewards.
+fn kl_and_reward(KlReward { kl, reward }: KlReward) -> Vec<f32> {
+    [kl, reward].concat()
+}
+
+/// Log-probabilities, then entropies.
+fn both_of(TokenLogProbs { log_prob, entropy }: TokenLogProbs) -> Vec<f32> {
+    [log_prob, entropy].concat()
+}
+
+fn head_of<'a>(weight: &'a [f32], bias: Option<&'a [f32]>, width: f64, temperature: f64) -> CoreResult<LinearHead<'a>> {
+    Ok(LinearHead { weight, bias, width: index_from_f64("width", width)?, temperature })
+}
+
+/// The gradients by hidden states, then weights, then bias.
+fn all_of(HeadGradients { hidden, weight, bias }: HeadGradients) -> Vec<f32> {
+    [hidden, weight, bias.unwrap_or_default()].concat()
+}
+
+/// The gradient by logits, given those by log-probabilities and then, if the loss has some, by entropies.
+fn logits_gradient(logits: &[f32], ids: &[u32], temperature: f64, gradients: &[f32]) -> CoreResult<Vec<f32>> {
+    let mut logits = logits.to_vec();
+    let TokenGradients { log_prob, entropy } = split(gradients, ids.len());
+    objective::logits_loss(&mut logits, ids, temperature, |_| {
+        Ok((log_prob.to_vec(), entropy.map(<[f32]>::to_vec), ()))
+    })?;
+    Ok(logits)
+}
+
+fn split(gradients: &[f32], num_ids: usize) -> TokenGradients<'_> {
+    let (log_prob, entropy) = gradients.split_at(num_ids.min(gradients.len()));
+    TokenGradients { log_prob, entropy: Some(entropy).filter(|entropy| !entropy.is_empty()) }
+}

@@ -1,0 +1,120 @@
+//! Queues of groups, and numbers of tokens and rollouts.
+//!
+//! The table is `bindings/faces/objective_groups.rs`, the same for WebAssembly.
+
+use napi::bindgen_prelude::{Float32Array, Float64Array};
+use napi_derive::napi;
+
+use super::GroupAdvantage;
+use crate::error::{Result, guard};
+use crate::slot::Slot;
+use crate::tensor::{Share, face};
+
+/// The indices of the chosen candidates as JSON, or null.
+#[napi]
+pub fn select_rollouts(
+    options_json: String,
+    returns: &[f64],
+    group_size: f64,
+    bounds_json: String,
+) -> Result<String> {
+    guard(|| chosen_of(&options_json, returns, group_size, &bounds_json))
+}
+
+/// Advantages of rollouts with several rewards.
+#[napi]
+pub fn multi_reward_advantage(
+    options_json: String,
+    aggregation_json: String,
+    reward: &[f64],
+    scored: Option<&[u8]>,
+    weights: &[f64],
+    group_size: Option<f64>,
+    group_offsets: Option<&[u32]>,
+) -> Result<GroupAdvantage> {
+    guard(|| {
+        let table = RewardTable { reward, scored, weights };
+        Ok(advantages_of([&options_json, &aggregation_json], table, group_size, group_offsets)?.into())
+    })
+}
+
+/// `[2 T]`: KL estimates, then rewards less them.
+#[napi]
+pub fn kl_reward(
+    options_json: String,
+    log_prob: &[f32],
+    ref_log_prob: &[f32],
+    mask: &[u8],
+    offsets: &[u32],
+    reward: &[f32],
+) -> Result<Float32Array> {
+    guard(|| {
+        let options = options_from_json("klReward", &options_json)?;
+        Ok(kl_and_reward(objective::kl_reward(log_prob, ref_log_prob, mask, offsets, reward, &options)?)
+            .into())
+    })
+}
+
+/// `[T]` what a loss multiplies tokens with under one correction.
+#[napi]
+pub fn importance_weights(
+    options_json: String,
+    old_log_prob: &[f32],
+    sampler_log_prob: &[f32],
+    mask: &[u8],
+    offsets: &[u32],
+) -> Result<Float64Array> {
+    guard(|| {
+        let correction = options_from_json("importanceWeights", &options_json)?;
+        Ok(objective::importance_weights(old_log_prob, sampler_log_prob, mask, offsets, &correction)?.into())
+    })
+}
+
+/// `[2 N]`: log-probabilities of ids under rows of logits, then entropies.
+#[napi]
+pub fn token_log_probs(logits: &[f32], ids: &[u32], temperature: f64) -> Result<Float32Array> {
+    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature)?).into()))
+}
+
+/// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
+#[napi]
+pub fn token_log_probs_backward(
+    logits: &[f32],
+    ids: &[u32],
+    temperature: f64,
+    gradients: &[f32],
+) -> Result<Float32Array> {
+    guard(|| Ok(logits_gradient(logits, ids, temperature, gradients)?.into()))
+}
+
+/// `[2 N]`: log-probabilities of ids behind hidden states and a linear head, then entropies.
+#[napi]
+pub fn head_log_probs(
+    hidden: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    width: f64,
+    ids: &[u32],
+    temperature: f64,
+) -> Result<Float32Array> {
+    guard(|| Ok(both_of(head_of(weight, bias, width, temperature)?.log_probs(hidden, ids)?).into()))
+}
+
+/// The gradients by hidden states, then weights, then bias.
+#[napi]
+pub fn head_backward(
+    hidden: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    width: f64,
+    ids: &[u32],
+    temperature: f64,
+    gradients: &[f32],
+) -> Result<Float32Array> {
+    guard(|| {
+        let head = head_of(weight, bias, width, temperature)?;
+        Ok(all_of(head.backward(hidden, ids, split(gradients, ids.len()))?).into())
+    })
+}
+
+include!("../../../faces/objective_groups.rs");

@@ -1,0 +1,284 @@
+/** Advantages of groups whose rollouts come one by one, and the choice of rollouts. */
+
+import { call, checkKnownKeys } from '../core/index.js'
+import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
+import { optionsJson } from './argument.js'
+
+/** How a group is chosen out of candidates. */
+export interface MCAdvantageSelectorOptions {
+  /**
+   * The subset whose mean lies nearest to the middle of the bounds, and is the widest; the first candidates; or evenly spaced ones in
+   * the order of returns. @default 'balanced'
+   */
+  readonly strategy?: 'balanced' | 'first' | 'uniform'
+  /** Most subsets that `balanced` looks at; above, it exchanges one rollout at a time. @default 100000 */
+  readonly maxCombinations?: number
+}
+
+/** Both exclusive: what the mean return of a kept group lies between. */
+export type ReturnBounds = readonly [low: number, high: number]
+
+/** Chooses `groupSize` of the candidates by their indices, or nothing if no choice will do yet. */
+export type CandidateSelector<T> = (candidates: {
+  readonly returns: readonly number[]
+  readonly items: readonly T[]
+  readonly groupSize: number
+  readonly keepReturnBounds?: ReturnBounds
+}) => readonly number[] | undefined
+
+/** Options of {@link MCAdvantage}. */
+export interface MCAdvantageOptions<T> {
+  /** Rollouts of a group; at least 2. */
+  readonly grpoSize: number
+  /** Compares rollouts by the sum, largest or mean of their rewards; without it single rewards are compared. @default none */
+  readonly trajectoryReturn?: 'sum' | 'max' | 'mean'
+  /** A group is kept if its mean return lies between; needs `trajectoryReturn`. @default all are kept */
+  readonly keepReturnBounds?: ReturnBounds
+  /** Rollouts that may come before a group without a choice is dropped; needs `trajectoryReturn`. @default grpoSize */
+  readonly candidateGroupSize?: number
+  /** Rollouts that must have come before a choice is tried. @default grpoSize */
+  readonly candidateSelectionMinSize?: number
+  /** How a choice is made, or a function that makes it. */
+  readonly candidateSelector?: MCAdvantageSelectorOptions | CandidateSelector<T>
+}
+
+/** A rollout that was given out with its group. */
+export interface AdvantageOf<T> {
+  /** What was pushed. */
+  readonly item: T
+  /** The advantage of each of its rewards. */
+  readonly advantage: Float64Array
+}
+
+/** What {@link MCAdvantage.stats} counts. */
+export interface MCAdvantageStats {
+  readonly completedTrajectories: number
+  readonly completedDecisions: number
+  /** The sum of the sums of rewards; counted with `trajectoryReturn` only, as the next two. */
+  readonly trajectoryReturnSum: number
+  /** The largest of these sums; null before the first. */
+  readonly trajectoryReturnMax: number | null
+  /** Rollouts whose sum is above 0. */
+  readonly successfulTrajectories: number
+  readonly completedGroups: number
+  readonly writtenGroups: number
+  readonly droppedGroups: number
+  /** Groups that needed more candidates than were first looked at. */
+  readonly rescuedGroups: number
+  readonly selectedTrajectories: number
+  readonly unselectedTrajectories: number
+  readonly queuedGroups: number
+  readonly queuedTrajectories: number
+  readonly maxQueuedTrajectoriesPerGroup: number
+}
+
+type Group = { tickets: number[]; advantages: number[][]; released: number[] }
+
+const SELECTOR_KEYS = { strategy: true, maxCombinations: true } as const
+const MC_KEYS = {
+  grpoSize: true,
+  trajectoryReturn: true,
+  keepReturnBounds: true,
+  candidateGroupSize: true,
+  candidateSelectionMinSize: true,
+  candidateSelector: SELECTOR_KEYS,
+} as const
+
+/**
+ * Collects rollouts by group and gives a group out with its advantages once it is complete: without `trajectoryReturn`
+ * `(r - mean) / max(std, 1e-6)` over all rewards of the group, else the same over the returns of its rollouts. Groups are known by an
+ * id of the caller's, never by the prompt's text. A group of equal returns gets exactly 0. At most 65,536 groups wait. Holds native
+ * memory: dispose it, or declare it with `using`.
+ *
+ * @example
+ * ```ts
+ * import { MCAdvantage } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using queues = new MCAdvantage<string>({ grpoSize: 2, trajectoryReturn: 'sum', keepReturnBounds: [0.1, 0.9], candidateGroupSize: 3 })
+ * assert.equal(queues.push('prompt 7', [0], 'wrong'), undefined)
+ * assert.equal(queues.push('prompt 7', [0], 'wrong again'), undefined) // nothing to learn from: one more may come
+ * const group = queues.push('prompt 7', [0, 1], 'right')
+ * assert.deepEqual(group?.map(({ item }) => item), ['wrong', 'right'])
+ * assert.deepEqual(group?.[1]?.advantage, Float64Array.of(Math.SQRT1_2, Math.SQRT1_2))
+ * ```
+ */
+export class MCAdvantage<T> {
+  readonly #raw: RawGroupQueues
+  readonly #items = new Map<number, T>()
+  readonly #waiting = new Map<string, number[]>()
+  readonly #select: CandidateSelector<T> | undefined
+  readonly #rule: Pick<MCAdvantageOptions<T>, 'grpoSize' | 'keepReturnBounds'>
+
+  /**
+   * @throws {FulmarError} `OUT_OF_RANGE` for an option outside its range, or that needs another one; `MALFORMED` for a value of another
+   * type; `UNKNOWN_NAME` for an unknown key.
+   */
+  constructor(options: MCAdvantageOptions<T>) {
+    const { candidateSelector, ...rest } = options
+    this.#select = typeof candidateSelector === 'function' ? candidateSelector : undefined
+    const selector = typeof candidateSelector === 'function' ? {} : { candidateSelector }
+    const json = optionsJson('MCAdvantage', { ...rest, ...selector }, MC_KEYS)
+    this.#rule = options
+    this.#raw = call(() => raw.GroupQueues.create(json))
+  }
+
+  /**
+   * Adds a rollout with its rewards, one or more; the whole group in order if it is complete now.
+   *
+   * @throws {FulmarError} `EMPTY` without rewards; `NON_FINITE` for one that is; `LIMIT_EXCEEDED` if too many groups wait; what a
+   * selector of one's own throws, or `OUT_OF_RANGE` and `SHAPE_MISMATCH` for what it returns: the rollout waits then.
+   */
+  push(groupId: string, rewards: ArrayLike<number>, item: T): readonly AdvantageOf<T>[] | undefined {
+    const values = Float64Array.from(rewards)
+    if (this.#select === undefined) {
+      const [ticket, group]: [number, Group] = JSON.parse(call(() => this.#raw.push(groupId, values)))
+      this.#items.set(ticket, item)
+      return this.#given(group)
+    }
+    const ticket = call(() => this.#raw.enqueue(groupId, values))
+    this.#items.set(ticket, item)
+    const tickets = [...(this.#waiting.get(groupId) ?? []), ticket]
+    this.#waiting.set(groupId, tickets)
+    const returns: number[] | null = JSON.parse(call(() => this.#raw.candidates(groupId)))
+    if (returns === null) return undefined
+    const { grpoSize: groupSize, keepReturnBounds } = this.#rule
+    const items = tickets.map((ticket) => this.#itemOf(ticket))
+    const chosen = this.#select({ returns, items, groupSize, ...(keepReturnBounds && { keepReturnBounds }) })
+    const json = JSON.stringify(chosen ?? null)
+    const group: Group = JSON.parse(call(() => this.#raw.settle(groupId, json)))
+    if (group.released.length > 0) this.#waiting.delete(groupId)
+    return this.#given(group)
+  }
+
+  /** What was counted since the start or {@link MCAdvantage.resetStats}; what is queued is of now. */
+  stats(): MCAdvantageStats {
+    return JSON.parse(call(() => this.#raw.stats()))
+  }
+
+  /** Counts from 0 again; what waits goes on waiting. */
+  resetStats(): void {
+    call(() => this.#raw.resetStats())
+  }
+
+  /** Forgets all rollouts that wait, and gives them back; the counts stay. */
+  clearQueues(): T[] {
+    this.#waiting.clear()
+    return this.#taken(JSON.parse(call(() => this.#raw.clearQueues())))
+  }
+
+  /** Frees the queues. */
+  [Symbol.dispose](): void {
+    this.#items.clear()
+    this.#raw.free()
+  }
+
+  #given({ tickets, advantages, released }: Group): readonly AdvantageOf<T>[] | undefined {
+    const given = tickets.map((ticket, at) => ({
+      item: this.#itemOf(ticket),
+      advantage: Float64Array.from(advantages[at] ?? []),
+    }))
+    this.#taken(released)
+    return given.length > 0 ? given : undefined
+  }
+
+  #taken(tickets: readonly number[]): T[] {
+    const items = tickets.map((ticket) => this.#itemOf(ticket))
+    for (const ticket of tickets) this.#items.delete(ticket)
+    return items
+  }
+
+  #itemOf(ticket: number): T {
+    return this.#items.get(ticket) as T
+  }
+}
+
+/**
+ * Chooses `groupSize` of candidates by their returns as {@link MCAdvantage} does: their indices, or nothing if no choice has a mean
+ * within the bounds.
+ *
+ * @throws {FulmarError} `OUT_OF_RANGE` for fewer candidates than `groupSize` or an option outside its range; `NON_FINITE` for a return
+ * that is; `LIMIT_EXCEEDED` for more than 1,024 candidates; `UNKNOWN_NAME` for an unknown key.
+ *
+ * @example
+ * ```ts
+ * import { MCAdvantageSelector } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const selector = new MCAdvantageSelector()
+ * assert.deepEqual(selector.select([0, 0, 0, 1], { groupSize: 2, keepReturnBounds: [0.1, 0.9] }), [0, 3])
+ * assert.equal(selector.select([0, 0, 0], { groupSize: 2, keepReturnBounds: [0.1, 0.9] }), undefined)
+ * ```
+ */
+export class MCAdvantageSelector {
+  readonly #json: string
+
+  constructor(options: MCAdvantageSelectorOptions = {}) {
+    this.#json = optionsJson('MCAdvantageSelector', options, SELECTOR_KEYS)
+  }
+
+  /** Indices of the chosen. */
+  select(
+    returns: ArrayLike<number>,
+    options: { readonly groupSize: number; readonly keepReturnBounds?: ReturnBounds },
+  ): number[] | undefined {
+    checkKnownKeys('select', options, ['groupSize', 'keepReturnBounds'])
+    const { groupSize, keepReturnBounds } = options
+    const bounds = JSON.stringify(keepReturnBounds ?? null)
+    const values = Float64Array.from(returns)
+    return JSON.parse(call(() => raw.selectRollouts(this.#json, values, groupSize, bounds))) ?? undefined
+  }
+}
+
+/** Options of {@link TopKRewardSelector}. */
+export interface TopKRewardSelectorOptions {
+  /** How many rollouts of a prompt are compared; at most 1,024. */
+  readonly totalDialogTurns: number
+  /** How many of them are kept at most; no more than `totalDialogTurns`. */
+  readonly topkSize: number
+}
+
+/**
+ * Keeps, of every so many rollouts of a prompt, the best: those above the (lower) median reward, at most `topkSize`, the best first.
+ * Once compared, a prompt's rollouts are forgotten. Holds native memory: dispose it, or declare it with `using`.
+ *
+ * @example
+ * ```ts
+ * import { TopKRewardSelector } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using selector = new TopKRewardSelector<string>({ totalDialogTurns: 4, topkSize: 1 })
+ * for (const reward of [0, 1, 3]) assert.equal(selector.push('prompt', reward, `worth ${reward}`), undefined)
+ * assert.deepEqual(selector.push('prompt', 2, 'worth 2'), ['worth 3'])
+ * ```
+ */
+export class TopKRewardSelector<T> {
+  readonly #raw: RawTopKQueues
+  readonly #items = new Map<number, T>()
+
+  /** @throws {FulmarError} `OUT_OF_RANGE` unless `1 <= topkSize <= totalDialogTurns`. */
+  constructor(options: TopKRewardSelectorOptions) {
+    const json = optionsJson('TopKRewardSelector', options, { totalDialogTurns: true, topkSize: true })
+    this.#raw = call(() => raw.TopKQueues.create(json))
+  }
+
+  /**
+   * Adds a rollout with the mean of its rewards; the kept ones if it is the last to compare, none if all rewards are equal.
+   * @throws {FulmarError} `NON_FINITE` for a reward that is; `LIMIT_EXCEEDED` if too many prompts wait.
+   */
+  push(promptId: string, reward: number, item: T): T[] | undefined {
+    const answer: { ticket: number; compared: number[] | null; released: number[] } = JSON.parse(
+      call(() => this.#raw.push(promptId, reward)),
+    )
+    this.#items.set(answer.ticket, item)
+    const kept = answer.compared?.map((ticket) => this.#items.get(ticket) as T)
+    for (const ticket of answer.released) this.#items.delete(ticket)
+    return kept
+  }
+
+  /** Frees the queues. */
+  [Symbol.dispose](): void {
+    this.#items.clear()
+    this.#raw.free()
+  }
+}
