@@ -1,8 +1,8 @@
 //! The same inputs give the same bits here, in the addon and in WebAssembly: `ts/test/objective` holds the same numbers.
 
 use fulmar_objective::{
-    Advantage, Clip, DrawContext, DrawOptions, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch,
-    Normalization, draw, draw_probabilities, draw_rng,
+    Advantage, Clip, DpoLoss, DpoLossType, DpoOptions, DrawContext, DrawOptions, GrpoLoss, GrpoOptions,
+    KlEstimator, KlPenalty, LossBatch, Normalization, PreferenceBatch, draw, draw_probabilities, draw_rng,
 };
 
 /// FNV-1a over bytes.
@@ -48,6 +48,36 @@ fn a_loss_and_its_gradients_have_these_bits() {
     let gradients = output.grad_log_prob.into_iter().chain(output.grad_entropy.unwrap());
     let bytes = output.loss.to_le_bytes().into_iter().chain(gradients.flat_map(f32::to_le_bytes));
     assert_eq!(bits_of(bytes), "467d729fbeb018c4");
+}
+
+#[test]
+fn a_mix_of_losses_of_pairs_has_these_bits() {
+    let fraction = |step: usize| (0..40).map(|t| -((t * step % 101) as f32) / 32.0).collect::<Vec<f32>>();
+    let mask: Vec<u8> = (0..40).map(|t| u8::from(t % 5 != 0)).collect();
+    let weights = [
+        (DpoLossType::Sigmoid, 1.0),
+        (DpoLossType::Robust, 0.5),
+        (DpoLossType::BcoPair, 0.25),
+        (DpoLossType::Discopop, 0.125),
+        (DpoLossType::Aot, 0.75),
+        (DpoLossType::Sft, 0.1),
+    ];
+    let options = DpoOptions {
+        loss_weights: weights.into(),
+        label_smoothing: 0.1,
+        discopop_tau: 0.5,
+        ..DpoOptions::default()
+    };
+    let batch = PreferenceBatch {
+        log_prob: &fraction(37),
+        ref_log_prob: &fraction(29),
+        log_sum_sq_prob: None,
+        mask: &mask,
+        offsets: &[0, 8, 13, 31, 40],
+    };
+    let output = DpoLoss::new(options).unwrap().forward(&batch).unwrap();
+    let gradient = output.grad_log_prob.into_iter().flat_map(f32::to_le_bytes);
+    assert_eq!(bits_of(output.loss.to_le_bytes().into_iter().chain(gradient)), "58a751de61b4074b");
 }
 
 #[test]

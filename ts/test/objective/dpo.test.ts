@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { DPOLoss, type DPOLossOptions, type PreferenceBatch } from '../../src/objective/index.js'
-import { expectNear, flat, type Row, readRows } from './rows.js'
+import { bitsOf, expectNear, flat, type Row, readRows } from './rows.js'
 
 const BATCH: PreferenceBatch = {
   logProb: Float32Array.of(Number.NaN, -1, -2, -3),
@@ -98,6 +98,22 @@ describe('DPOLoss', () => {
       gradLogProb,
       1e-6,
     )
+  })
+
+  it('gives the same bits on every backend', () => {
+    const fraction = (step: number) => Float32Array.from({ length: 40 }, (_, t) => -((t * step) % 101) / 32)
+    const loss = new DPOLoss({
+      lossWeights: { sigmoid: 1, robust: 0.5, bcoPair: 0.25, discopop: 0.125, aot: 0.75, sft: 0.1 },
+      labelSmoothing: 0.1,
+      discopopTau: 0.5,
+    })
+    const { loss: value, gradLogProb } = loss.forward({
+      logProb: fraction(37),
+      refLogProb: fraction(29),
+      mask: Uint8Array.from({ length: 40 }, (_, t) => (t % 5 === 0 ? 0 : 1)),
+      offsets: Uint32Array.of(0, 8, 13, 31, 40),
+    })
+    expect(bitsOf(Float64Array.of(value), gradLogProb)).toBe('58a751de61b4074b')
   })
 
   it('names an unknown loss and the nearest known one', () => {
