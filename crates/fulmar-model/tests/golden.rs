@@ -122,8 +122,9 @@ fn padded_rows_at_the_callers_positions_give_the_log_probs_of_transformers() {
         let (ids, attention, positions) = (rows("ids"), rows("attention_mask"), rows("position_ids"));
         let width = ids[0].len();
         let attention_mask: Vec<u8> = attention.concat().iter().map(|kept| *kept as u8).collect();
-        let is_wanted =
-            |place: usize| place % width > 0 && attention_mask[place] == 1 && attention_mask[place - 1] == 1;
+        let is_wanted = |place: usize| {
+            !place.is_multiple_of(width) && attention_mask[place] == 1 && attention_mask[place - 1] == 1
+        };
         let mask: Vec<u8> = (0..attention_mask.len()).map(|place| u8::from(is_wanted(place))).collect();
         let (ids, positions) = (ids.concat(), positions.concat());
         let padded = PaddedTokenBatch {

@@ -1,7 +1,5 @@
 //! The planner beside naive ones over thousands of drawn lists.
 
-#![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
-
 use fulmar_core::Rng;
 use fulmar_model::{Groups, PackStrategy, StreamPacker, balance, pack};
 use proptest::prelude::*;
