@@ -88,7 +88,7 @@ function countTap(output) {
 /** The golden rows that `npm run conform` compares with; those of mathematics are compared by other tests. */
 function goldenFiles() {
   const rows =
-    /^tests\/golden\/(llm\/\w+|tokenizer\/\w+\/(batch|decode|encode)|tensor\/tensordict|spec\/\w+|replay\/\w+|transform\/\w+|ted\/ted|objective\/(value|grpo|family|preference)|model\/smollm2)\.jsonl$/
+    /^tests\/golden\/(llm\/\w+|tokenizer\/\w+\/(batch|decode|encode)|tensor\/tensordict|spec\/\w+|replay\/\w+|transform\/\w+|ted\/ted|objective\/\w+|model\/smollm2)\.jsonl$/
   const files = readdirSync(join(root, 'tests/golden'), { recursive: true })
   return files
     .map((file) => `tests/golden/${file.replaceAll('\\', '/')}`)

@@ -19,6 +19,7 @@
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { losses } from './losses.mjs'
+import { objective } from './objective.mjs'
 import { preferences } from './preferences.mjs'
 import { priorityTrees } from './priority-trees.mjs'
 import { replay } from './replay.mjs'
@@ -55,4 +56,5 @@ export const ADAPTERS = [
   smollm2,
   losses,
   preferences,
+  objective,
 ]
