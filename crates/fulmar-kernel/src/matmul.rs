@@ -1,11 +1,8 @@
 //! Matrix products through the `gemm` crate.
 //!
 //! A row of a product has the same bits whatever other rows stand beside it: `gemm` takes other paths for small
-//! products, so those are computed by `few_rows`, or with a few rows of zeros below. This is what makes a sampler that decodes a few
+//! products, so those are computed with a few rows of zeros below. This is what makes a sampler that decodes a few
 //! rows at a time agree with a trainer that sees thousands.
-
-#[cfg(target_arch = "x86_64")]
-mod few_rows;
 
 use crate::parallel::{add_column_sums, for_rows};
 
@@ -36,12 +33,6 @@ impl<'a> MatRef<'a> {
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(data.len(), rows * cols, "data must hold {rows} x {cols} floats");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
-    }
-
-    /// Whether the elements of a row stand side by side, and its rows one after the other.
-    #[cfg(target_arch = "x86_64")]
-    const fn is_row_major(self) -> bool {
-        self.col_stride == 1 && self.row_stride == self.cols
     }
 
     /// The same elements with rows and columns exchanged. Copies nothing.
@@ -76,13 +67,6 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
     assert_eq!(out.len(), left.rows * right.cols, "out must hold left.rows x right.cols floats");
     if out.is_empty() {
         return;
-    }
-    #[cfg(target_arch = "x86_64")]
-    if left.is_row_major()
-        && right.transposed().is_row_major()
-        && few_rows::suits(left.rows, left.cols, right.cols)
-    {
-        return few_rows::product(out, left.data, right.data, left.cols, accumulate);
     }
     let rows_min = rows_min(left.cols, right.cols);
     if left.rows >= rows_min {
