@@ -6,6 +6,9 @@ import { call } from './error.js'
 /** A device by its name: `cuda` is the first GPU, `auto` a GPU where one can be used and the CPU elsewhere. */
 export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`
 
+/** A device that is there. */
+export type PlacedDevice = Exclude<DeviceName, 'auto'>
+
 /** A GPU that NVIDIA's driver shows. */
 export interface Gpu {
   /** The number that CUDA gives it. */
@@ -51,6 +54,6 @@ export function gpus(): readonly Gpu[] {
  * assert.throws(() => placeDevice('cuda:0'), { code: 'UNAVAILABLE' })
  * ```
  */
-export function placeDevice(name: DeviceName): Exclude<DeviceName, 'auto'> {
-  return call(() => raw.placeDevice(name) as Exclude<DeviceName, 'auto'>)
+export function placeDevice(name: DeviceName = 'cpu'): PlacedDevice {
+  return call(() => raw.placeDevice(name) as PlacedDevice)
 }

@@ -1,6 +1,14 @@
 /** A decoder language model: weights, log-probs, gradients. */
 
-import { callAsync, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import {
+  callAsync,
+  checkKnownKeys,
+  type DeviceName,
+  FulmarError,
+  Handle,
+  type PlacedDevice,
+  placeDevice,
+} from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
 import type { DecoderConfig, LoraConfig } from './config.js'
 
@@ -48,6 +56,20 @@ export interface TopScores extends Scores {
   readonly topLogProb: Float32Array
 }
 
+/** How weights are taken in. */
+export interface LoadOptions {
+  /**
+   * What the weights count as, for a run that is resumed.
+   * @default 0
+   */
+  readonly version?: number
+  /**
+   * Where they are to lie. A GPU is refused with `UNAVAILABLE` and the reason.
+   * @default 'cpu'
+   */
+  readonly device?: DeviceName
+}
+
 /**
  * A decoder of the Llama, Qwen2 or Qwen3 shape (RMSNorm, rotary embedding, grouped-query attention, SwiGLU).
  *
@@ -74,13 +96,16 @@ export interface TopScores extends Scores {
  * ```
  */
 export class Decoder {
+  /** Where the weights lie and sums run. */
+  readonly device: PlacedDevice
   readonly #native: Handle<RawDecoder>
   /** @internal What these weights counted as when they were made. */
   readonly firstVersion: number
   #version: number
   #numTrainable: number
 
-  private constructor(make: () => RawDecoder, version = 0) {
+  private constructor(make: () => RawDecoder, device: PlacedDevice, version = 0) {
+    this.device = device
     this.#native = new Handle('Decoder', make)
     this.firstVersion = version
     this.#version = version
@@ -92,22 +117,26 @@ export class Decoder {
    * @throws {FulmarError} `OUT_OF_RANGE` or `LIMIT_EXCEEDED` for an impossible shape, naming the field; `MALFORMED` for
    * a field that is missing or of another type.
    */
-  static fromSeed(config: DecoderConfig, { seed }: { readonly seed: number }): Decoder {
-    return new Decoder(() => new raw.Decoder(JSON.stringify(config), seed))
+  static fromSeed(
+    config: DecoderConfig,
+    { seed, device }: { readonly seed: number; readonly device?: DeviceName },
+  ): Decoder {
+    const placed = placeDevice(device)
+    return new Decoder(() => new raw.Decoder(JSON.stringify(config), seed), placed)
   }
 
   /**
    * The weights of a safetensors file in memory, under Hugging Face's names. `bytes` are copied.
-   * `version` is what these weights count as, for a run that is resumed.
    * @throws {FulmarError} `CORRUPT` for a damaged file; `INCOMPATIBLE` for tensors of another architecture;
    * `NON_FINITE` for a weight that is no number; and those of {@link Decoder.fromSeed}.
    */
   static fromSafetensors(
     config: DecoderConfig,
     bytes: Uint8Array,
-    { version = 0 }: { readonly version?: number } = {},
+    { version = 0, device }: LoadOptions = {},
   ): Decoder {
-    return new Decoder(() => raw.Decoder.fromSafetensors(JSON.stringify(config), bytes), version)
+    const placed = placeDevice(device)
+    return new Decoder(() => raw.Decoder.fromSafetensors(JSON.stringify(config), bytes), placed, version)
   }
 
   /**
@@ -125,14 +154,12 @@ export class Decoder {
    * assert.equal(decoder.config.hidden_size, 576)
    * ```
    */
-  static async fromFolder(
-    folder: string,
-    { version = 0 }: { readonly version?: number } = {},
-  ): Promise<Decoder> {
+  static async fromFolder(folder: string, { version = 0, device }: LoadOptions = {}): Promise<Decoder> {
+    const placed = placeDevice(device)
     const { fromFolder } = raw.Decoder
     if (!fromFolder) throw noFiles()
     const decoder = await callAsync(() => fromFolder(folder))
-    return new Decoder(() => decoder, version)
+    return new Decoder(() => decoder, placed, version)
   }
 
   /**
@@ -150,9 +177,10 @@ export class Decoder {
    * assert.equal(decoder.config.num_hidden_layers, 30)
    * ```
    */
-  static async fromGguf(bytes: Uint8Array): Promise<Decoder> {
+  static async fromGguf(bytes: Uint8Array, { version = 0, device }: LoadOptions = {}): Promise<Decoder> {
+    const placed = placeDevice(device)
     const decoder = await callAsync(() => raw.Decoder.fromGguf(bytes))
-    return new Decoder(() => decoder)
+    return new Decoder(() => decoder, placed, version)
   }
 
   /** The shape, with every default filled in. */
@@ -326,7 +354,7 @@ export class Decoder {
   async withScalarHead(head: ScalarHead, { seed }: { readonly seed: number }): Promise<Decoder> {
     const json = JSON.stringify(head)
     const decoder = await this.#native.callAsync((native) => native.withScalarHead(json, seed))
-    return new Decoder(() => decoder, this.#version)
+    return new Decoder(() => decoder, this.device, this.#version)
   }
 
   /**

@@ -12,6 +12,17 @@ const code = (value: string) => expect.objectContaining({ name: 'FulmarError', c
 const golden = (name: string) => new URL(`../../../tests/golden/model/llama_tied/${name}`, import.meta.url)
 
 describe('Decoder', () => {
+  it('lies on the CPU, and refuses a device that is not there before anything is loaded', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1, device: 'auto' })
+    expect(decoder.device).toBe('cpu')
+    const device = 'cuda:3'
+    const refused = code('UNAVAILABLE')
+    expect(() => Decoder.fromSeed(TINY, { seed: 1, device })).toThrow(refused)
+    expect(() => Decoder.fromSafetensors(TINY, new Uint8Array(0), { device })).toThrow(refused)
+    await expect(Decoder.fromGguf(new Uint8Array(0), { device })).rejects.toThrow(refused)
+    await expect(Decoder.fromFolder('/no/such/folder', { device })).rejects.toThrow(refused)
+  })
+
   it('gives the log-probs that transformers gives', async () => {
     const config = JSON.parse(readFileSync(golden('config.json'), 'utf8'))
     const { plain } = JSON.parse(readFileSync(golden('case.json'), 'utf8'))
