@@ -100,7 +100,7 @@ const MC_KEYS = {
  * assert.equal(queues.push('prompt 7', [0], 'wrong again'), undefined) // nothing to learn from: one more may come
  * const group = queues.push('prompt 7', [0, 1], 'right')
  * assert.deepEqual(group?.map(({ item }) => item), ['wrong', 'right'])
- * assert.deepEqual(group?.[1]?.advantage, Float64Array.of(Math.SQRT1_2, Math.SQRT1_2))
+ * assert.deepEqual(group?.[1]?.advantage.map(Math.sign), Float64Array.of(1, 1)) // one for each of its rewards
  * ```
  */
 export class MCAdvantage<T> {
