@@ -66,6 +66,12 @@ pub const SEQUENCE_TOKENS_MAX: usize = 1 << 20;
 /// Most tokens in one packed batch given to a model.
 pub const BATCH_TOKENS_MAX: usize = 1 << 22;
 
+/// Most requests that wait in an engine, and most sequences that run in it at once.
+pub const ENGINE_REQUESTS_MAX: usize = 1 << 16;
+
+/// Most likeliest ids that are told of one request or one batch of scores, over all its tokens.
+pub const TOP_LOG_PROBS_MAX: usize = 1 << 26;
+
 /// Most sequences, or other items, that one plan packs or shares out.
 pub const PACK_SEQUENCES_MAX: usize = 1 << 24;
 

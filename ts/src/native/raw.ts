@@ -256,6 +256,43 @@ export interface RawDecoder extends RawOwner {
   ): Later<RawScores>
   forward(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array, positions?: Uint32Array): Later<RawScores>
   backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Later<void>
+  withScalarHead(headJson: string, seed: number): Later<RawDecoder>
+  values(
+    ids: Uint32Array,
+    offsets: Uint32Array,
+    mask: Uint8Array,
+    positions?: Uint32Array,
+  ): Later<Float32Array>
+  forwardValues(
+    ids: Uint32Array,
+    offsets: Uint32Array,
+    mask: Uint8Array,
+    positions?: Uint32Array,
+  ): Later<Float32Array>
+  backwardValues(gradValue: Float32Array): Later<void>
+  recomputeActivations(recomputes: boolean): Later<void>
+  traceBytes(): number
+  flops(length: number): number
+}
+
+export interface RawPackPlan extends RawOwner {
+  items(): Uint32Array
+  offsets(): Uint32Array
+}
+
+export interface RawStreamPacker extends RawOwner {
+  /** Empty if no row leaves. */
+  push(item: number, length: number): Uint32Array
+  flush(): RawPackPlan
+}
+
+export interface RawUnpaddedTokenBatch extends RawOwner {
+  ids(): Uint32Array
+  offsets(): Uint32Array
+  mask(): Uint8Array
+  positions(): Uint32Array
+  pad(values: Float32Array): Float32Array
+  unpad(padded: Float32Array): Float32Array
 }
 
 export interface RawEngineOutputs {
@@ -305,6 +342,21 @@ export interface RawModel {
   readonly Optimizer: {
     new (decoder: RawDecoder, name: string, optionsJson: string): RawOptimizer
     fromSafetensors(decoder: RawDecoder, name: string, optionsJson: string, bytes: Uint8Array): RawOptimizer
+  }
+  readonly PackPlan: {
+    pack(lengths: Uint32Array, capacity: number, strategyJson: string | undefined): RawPackPlan
+    balance(costs: Float64Array, numWorkers: number): RawPackPlan
+  }
+  readonly StreamPacker: { create(capacity: number, maxOpen: number): RawStreamPacker }
+  readonly UnpaddedTokenBatch: {
+    /** Empty positions count from each row's first token. */
+    create(
+      ids: Uint32Array,
+      attentionMask: Uint8Array,
+      mask: Uint8Array,
+      positions: Uint32Array,
+      width: number,
+    ): RawUnpaddedTokenBatch
   }
   scheduledRate(scheduleJson: string, step: number, numSteps: number): number
 }
