@@ -146,7 +146,7 @@ impl Decoder {
         positions: Option<Vec<u32>>,
         top_k: Option<f64>,
     ) -> Result<Scores> {
-        guard(|| {
+        guard(move || {
             let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
             let top_k = index_from_f64("topK", top_k.unwrap_or(0.0))?;
             Ok(self.inner.borrow().score_top_k(&batch, top_k)?.into())
@@ -161,7 +161,7 @@ impl Decoder {
         mask: &[u8],
         positions: Option<Vec<u32>>,
     ) -> Result<Scores> {
-        guard(|| {
+        guard(move || {
             let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
             Ok(self.inner.borrow_mut().forward(&batch)?.into())
         })

@@ -26,7 +26,7 @@ impl Decoder {
         mask: &[u8],
         positions: Option<Vec<u32>>,
     ) -> Result<Vec<f32>> {
-        guard(|| {
+        guard(move || {
             let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
             self.inner.borrow().values(&batch)
         })
@@ -41,7 +41,7 @@ impl Decoder {
         mask: &[u8],
         positions: Option<Vec<u32>>,
     ) -> Result<Vec<f32>> {
-        guard(|| {
+        guard(move || {
             let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
             self.inner.borrow_mut().forward_values(&batch)
         })

@@ -66,7 +66,7 @@ pub fn importance_weights(
 ) -> Result<Vec<f64>> {
     guard(|| {
         let correction = options_from_json("importanceWeights", options_json)?;
-        Ok(objective::importance_weights(old_log_prob, sampler_log_prob, mask, offsets, &correction)?)
+        objective::importance_weights(old_log_prob, sampler_log_prob, mask, offsets, &correction)
     })
 }
 
@@ -84,7 +84,7 @@ pub fn token_log_probs_backward(
     temperature: f64,
     gradients: &[f32],
 ) -> Result<Vec<f32>> {
-    guard(|| Ok(logits_gradient(logits, ids, temperature, gradients)?))
+    guard(|| logits_gradient(logits, ids, temperature, gradients))
 }
 
 /// `[2 N]`: log-probabilities of ids behind hidden states and a linear head, then entropies.
