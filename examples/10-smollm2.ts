@@ -7,8 +7,9 @@
  *     npm run build && node scripts/examples.mjs native      # compiles the examples
  *     node build/examples/10-smollm2.js [--model PATH] [--steps 30] [--seed 0] [--ifeval input_data.jsonl]
  *
- * Six minutes for 30 steps; docs/runs/smollm2-no-comma/ shows them. Fewer commas are easily had by saying less, so length and the share of answers that end by themselves are
- * measured beside the reward, on topics that are never trained on.
+ * Six minutes for 30 steps on a quiet machine; docs/runs/smollm2-no-comma/ shows them. Fewer commas are easily had by saying
+ * less, so length and the share of answers that end by themselves are measured beside the reward, on topics that are never
+ * trained on.
  */
 
 import assert from 'node:assert/strict'
