@@ -96,7 +96,7 @@ async function against(peer: Peer | undefined, skipped: string): Promise<Report>
   for (const { work, kind, rows, length, goal } of WORKS) {
     say(work)
     const ids = idsOf(rows, length)
-    const ours = async (): Promise<Sample> => ({ value: await OURS[kind](ids) })
+    const ours = async (): Promise<Sample> => ({ value: await run(kind, ids) })
     const theirs = async (): Promise<Sample> => timed(peer as Peer, kind, ids)
     const limits = { ...options, patienceMs: options.patienceMs / WORKS.length, warmup: WARMUP }
     const rounds = peer ? await alternate({ ours, theirs }, limits) : await alternate({ ours }, limits)
@@ -145,11 +145,11 @@ async function compare(peer: Peer): Promise<string[]> {
   ]
 }
 
-const OURS = {
-  prefill: (ids: number[][]) => clocked(() => decoder.score(batchOf(ids, (at, length) => at === length - 1))),
-  decode: async (ids: number[][]) =>
-    (await clocked(() => drawGreedy(ids, DRAWN + 1))) - (await clocked(() => drawGreedy(ids, 1))),
-  train: (ids: number[][]) => clocked(() => train(ids)),
+async function run(kind: Work['kind'], ids: number[][]): Promise<number> {
+  if (kind === 'train') return await clocked(() => train(ids))
+  if (kind === 'prefill')
+    return await clocked(() => decoder.score(batchOf(ids, (at, length) => at === length - 1)))
+  return (await clocked(() => drawGreedy(ids, DRAWN + 1))) - (await clocked(() => drawGreedy(ids, 1)))
 }
 
 async function timed(peer: Peer, kind: Work['kind'], ids: number[][]): Promise<Sample> {
