@@ -1,7 +1,15 @@
 /** The in-process policy: a decoder that answers requests as they come. */
 
 import { type Decoder, Engine } from '../model/index.js'
-import { type Completion, checkGenerateRequest, type GenerateRequest, type Policy } from './policy.js'
+import {
+  type Completion,
+  checkGenerateRequest,
+  checkScoreRequest,
+  type GenerateRequest,
+  type Policy,
+  type ScoreRequest,
+  type TokenScores,
+} from './policy.js'
 
 /**
  * A {@link Policy} over a {@link Decoder} in this process. Requests join those that run (see {@link Engine}); a completion does not
@@ -70,6 +78,24 @@ export class DecoderPolicy implements Policy {
       this.#inFlight -= 1
       if (this.#inFlight === 0) this.#close()
     }
+  }
+
+  /**
+   * Scores one sequence: the bits of `Decoder.forward`.
+   * @throws {FulmarError} As {@link Policy.score}; `OUT_OF_RANGE` for an id outside the vocabulary; `LIMIT_EXCEEDED` past the model's
+   * positions.
+   */
+  async score(request: ScoreRequest): Promise<TokenScores> {
+    checkScoreRequest(request)
+    const { requestId, ids } = request
+    const policyVersion = this.version
+    const mask = new Uint8Array(ids.length).fill(1)
+    mask[0] = 0
+    // A batch without a masked token is refused, and there is nothing to say.
+    if (ids.length === 1) return { requestId, logProbs: Float32Array.of(Number.NaN), policyVersion }
+    const { logProb } = await this.decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
+    logProb[0] = Number.NaN
+    return { requestId, logProbs: logProb, policyVersion }
   }
 
   /** Without requests there is nothing to keep: the cache's memory goes back. */

@@ -45,9 +45,9 @@ export interface Completion {
   readonly requestId: string
   /** The sampled tokens, the stop token included. Shape `[T]`. */
   readonly ids: Uint32Array
-  /** Log-probability of each token under the model itself (temperature 1, no filter). Shape `[T]`. */
+  /** Log-probability of each token under the model itself (temperature 1, no filter); NaN where it is not known. Shape `[T]`. */
   readonly logProbs: Float32Array
-  /** Log-probability of each token under the distribution it was drawn from. Shape `[T]`. */
+  /** Log-probability of each token under the distribution it was drawn from; NaN where it is not known. Shape `[T]`. */
   readonly sampledLogProbs: Float32Array
   /** Why generation ended. */
   readonly finishReason: FinishReason
@@ -55,6 +55,46 @@ export interface Completion {
   readonly minPolicyVersion: number
   /** The newest weights that sampled any of these tokens. */
   readonly maxPolicyVersion: number
+}
+
+/** What a policy cannot do says so here; all it does not name holds. */
+export interface PolicyCapabilities {
+  /**
+   * Whether a request with the same seed draws the same tokens, whatever runs beside it.
+   * @default true
+   */
+  readonly seeds?: boolean
+  /**
+   * Whether completions tell {@link Completion.logProbs}; else they are NaN.
+   * @default true
+   */
+  readonly logProbs?: boolean
+  /**
+   * Whether completions tell {@link Completion.sampledLogProbs} at any temperature and filter; else they are NaN where the two kinds
+   * differ.
+   * @default true
+   */
+  readonly sampledLogProbs?: boolean
+}
+
+/** One sequence whose tokens are to be scored. */
+export interface ScoreRequest {
+  /** As {@link GenerateRequest.requestId}. */
+  readonly requestId: string
+  /** The sequence, at least one token. Read, never kept or changed. */
+  readonly ids: Uint32Array
+  /** Rejects the call with `ABORTED`. */
+  readonly signal?: AbortSignal
+}
+
+/** What a policy says about the tokens of a sequence. */
+export interface TokenScores {
+  /** The id of the request that this answers. */
+  readonly requestId: string
+  /** Log-probability of each token after those before it (temperature 1, no filter); NaN for the first, which follows none. Shape `[T]`. */
+  readonly logProbs: Float32Array
+  /** The weights that said so. */
+  readonly policyVersion: number
 }
 
 /**
@@ -81,6 +121,13 @@ export interface Policy {
    * @throws {FulmarError} `OUT_OF_RANGE` or `EMPTY` if the request is not as {@link GenerateRequest} documents.
    */
   generate(request: GenerateRequest): Promise<Completion>
+  /** What it cannot do. @default all can be done */
+  readonly capabilities?: PolicyCapabilities
+  /**
+   * Scores the tokens of a sequence. A policy without this method cannot.
+   * @throws {FulmarError} `EMPTY` for a sequence without tokens; `ABORTED` if the signal fires.
+   */
+  score?(request: ScoreRequest): Promise<TokenScores>
 }
 
 /**
@@ -110,4 +157,21 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   for (const [name, value, holds, rule] of rules) {
     if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
   }
+}
+
+/**
+ * Refuses a sequence that no policy could score; implementations call it first.
+ * @throws {FulmarError} `EMPTY` if there is no token; `ABORTED` if the signal has fired.
+ *
+ * @example
+ * ```ts
+ * import { checkScoreRequest } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.throws(() => checkScoreRequest({ requestId: 'a', ids: new Uint32Array(0) }), { code: 'EMPTY' })
+ * ```
+ */
+export function checkScoreRequest({ ids, signal }: ScoreRequest): void {
+  if (ids.length === 0) throw new FulmarError('EMPTY', 'ids must hold a token: got none')
+  if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')
 }

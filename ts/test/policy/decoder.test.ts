@@ -1,14 +1,35 @@
 import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { DecoderPolicy } from '../../src/policy/index.js'
+import { checkPolicy } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
-import { checkPolicy } from './check-policy.js'
 
 const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 7, maxTokens: 8, stopIds: [2] }
 
-checkPolicy('DecoderPolicy', () => new DecoderPolicy(Decoder.fromSeed(TINY, { seed: 2 })))
-
 describe('DecoderPolicy', () => {
+  it('does what a policy must', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
+    await checkPolicy(() => new DecoderPolicy(decoder), { vocabSize, contextLength, tolerance: 0 })
+  })
+
+  it('scores the tokens of a sequence, the first of which follows none', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = new DecoderPolicy(decoder)
+    const ids = Uint32Array.of(3, 1, 4)
+    const { logProb } = await decoder.score({
+      ids,
+      offsets: Uint32Array.of(0, 3),
+      mask: Uint8Array.of(0, 1, 1),
+    })
+    const { logProbs } = await policy.score({ requestId: 'a', ids })
+    expect([...logProbs]).toEqual([Number.NaN, logProb[1], logProb[2]])
+    const { logProbs: alone } = await policy.score({ requestId: 'a', ids: Uint32Array.of(3) })
+    expect([...alone]).toEqual([Number.NaN])
+    const outside = policy.score({ requestId: 'a', ids: Uint32Array.of(3, 99) })
+    await expect(outside).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
+  })
+
   it('answers requests of one tick as if each were alone, whatever their options', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     const policy = new DecoderPolicy(decoder)

@@ -1,14 +1,16 @@
 import { describe, expect, it } from 'vitest'
 import { ScriptedPolicy } from '../../src/policy/index.js'
-import { checkPolicy } from './check-policy.js'
+import { checkPolicy } from '../../src/testing/index.js'
 
 const request = { requestId: 'a', promptIds: Uint32Array.of(1), seed: 0, maxTokens: 3, stopIds: [9] }
 
-checkPolicy('ScriptedPolicy', () => {
-  return new ScriptedPolicy({ reply: ({ seed }) => (seed % 2 === 0 ? [5, 6, 9] : [1, 2, 3, 4, 5, 6, 7]) })
-})
-
 describe('ScriptedPolicy', () => {
+  it('does what a policy must', async () => {
+    const reply = ({ seed }: { readonly seed: number }) =>
+      seed % 2 === 0 ? [5, 6, 9] : [1, 2, 3, 4, 5, 6, 7]
+    await checkPolicy(() => new ScriptedPolicy({ reply }))
+  })
+
   it('gives the script the request and its number, and keeps the requests', async () => {
     const policy = new ScriptedPolicy({ reply: ({ requestId }, call) => [requestId.length, call] })
     await policy.generate(request)
