@@ -6,3 +6,23 @@ export {
   type LLMCollectorOptions,
   type LLMCollectorState,
 } from './llm-collector.js'
+export {
+  capacityRule,
+  readyFirst,
+  type StalenessOptions,
+  type StalenessPolicy,
+  strictFifo,
+  type WindowedFifo,
+  type WindowedFifoOptions,
+  type WorkEntry,
+  windowedFifo,
+} from './staleness.js'
+export {
+  ACTIVE_GROUPS_MAX,
+  type ClaimedWork,
+  type FinalizedWork,
+  type Lease,
+  type ReleaseReason,
+  WorkBuffer,
+  type WorkBufferOptions,
+} from './work-buffer.js'
