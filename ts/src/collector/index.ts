@@ -1,6 +1,15 @@
 /** Batches of rollouts for training. */
 
 export {
+  type BatchCell,
+  Batcher,
+  type BatcherOptions,
+  type PaddedRows,
+  padRows,
+  type SampleGroup,
+  type StepBatch,
+} from './batcher.js'
+export {
   CollectorBatch,
   LLMCollector,
   type LLMCollectorOptions,
