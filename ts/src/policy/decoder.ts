@@ -68,12 +68,14 @@ export class DecoderPolicy implements Policy {
     this.#inFlight += 1
     try {
       const drawn = await this.#engine.generate({ ids: promptIds, seed }, options)
-      const { ids, logProbs, sampledLogProbs, policyVersions, finishReason } = drawn
+      const { ids, logProbs, sampledLogProbs, finishReason } = drawn
+      const policyVersions = Uint32Array.from(drawn.policyVersions)
       const [minPolicyVersion = this.version, maxPolicyVersion = this.version] = [
         policyVersions[0],
         policyVersions.at(-1),
       ]
-      return { requestId, ids, logProbs, sampledLogProbs, finishReason, minPolicyVersion, maxPolicyVersion }
+      const versions = { minPolicyVersion, maxPolicyVersion, policyVersions }
+      return { requestId, ids, logProbs, sampledLogProbs, finishReason, ...versions }
     } finally {
       this.#inFlight -= 1
       if (this.#inFlight === 0) this.#close()

@@ -55,6 +55,11 @@ export interface Completion {
   readonly minPolicyVersion: number
   /** The newest weights that sampled any of these tokens. */
   readonly maxPolicyVersion: number
+  /**
+   * The weights that sampled each token. Shape `[T]`.
+   * @default not known token by token: between `minPolicyVersion` and `maxPolicyVersion`
+   */
+  readonly policyVersions?: Uint32Array
 }
 
 /** What a policy cannot do says so here; all it does not name holds. */
