@@ -1,6 +1,7 @@
 /** Post-training reinforcement learning for language models: everything public, by room. */
 
 export * from './chat/index.js'
+export * from './chat-env/index.js'
 export * from './collector/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
 export { ConfigReader, type NumberRule } from './core/config-reader.js'

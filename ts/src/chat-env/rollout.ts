@@ -1,0 +1,88 @@
+/** A policy and an environment taking turns. */
+
+import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { type LazyStack, lazyStack, TensorDict } from '../tensor/index.js'
+import { type DictPolicy, type EnvBase, nextRoot } from './env.js'
+import { flagsAt } from './flag.js'
+
+/** Options of {@link rollout}. */
+export interface RolloutOptions {
+  /** At most so many steps; an integer from 1. */
+  readonly maxSteps: number
+  /** What resets are given. @default nothing */
+  readonly dict?: TensorDict
+  /**
+   * Whether the rollout ends as soon as one element is done. Else it goes on for all `maxSteps`, and the elements that are done begin
+   * anew; the batch must have one dimension then.
+   * @default true
+   */
+  readonly breakWhenAnyDone?: boolean
+  /** Stops between turns, with `ABORTED`. */
+  readonly signal?: AbortSignal
+}
+
+/**
+ * The steps of a rollout, along a last batch dimension that is time: each the dictionary with the action, and what came of it at `next`.
+ * Turns of the elements begin and end together; a turn takes as long as its slowest element.
+ *
+ * @throws {FulmarError} `OUT_OF_RANGE` if `maxSteps` is no positive integer; `ABORTED` if the signal fires; `SHAPE_MISMATCH` if
+ * elements shall begin anew in a batch of several dimensions; what environment and policy say.
+ *
+ * @example
+ * ```ts
+ * import { DatasetChatEnv, replyPolicy, rollout } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const env = new DatasetChatEnv({ dataset: [{ query: '1+1?' }, { query: '2+2?' }], shuffle: false, numEnvs: 2 })
+ * const policy = replyPolicy({ inputMode: 'history', reply: (prompt) => String(prompt.length) })
+ * const steps = await rollout(env, policy, { maxSteps: 3 })
+ * assert.deepEqual(steps.batchSize, [2, 3]) // nothing ends this conversation
+ * const last = steps.parts[2]?.dict('next').value(['history', 'prompt'])
+ * assert.deepEqual(last[1].map(({ content }) => content), ['2+2?', '1', '2', '3'])
+ * ```
+ */
+export async function rollout(env: EnvBase, policy: DictPolicy, options: RolloutOptions): Promise<LazyStack> {
+  checkKnownKeys('options', options, ['maxSteps', 'dict', 'breakWhenAnyDone', 'signal'])
+  const { maxSteps, dict: given, breakWhenAnyDone = true, signal } = options
+  if (!Number.isSafeInteger(maxSteps) || maxSteps < 1) {
+    throw new FulmarError('OUT_OF_RANGE', `maxSteps must be a positive integer: got ${maxSteps}`)
+  }
+  if (!breakWhenAnyDone && env.batchSize.length > 1) {
+    const detail = `batchSize must have one dimension where elements begin anew: got ${env.batchSize.length}`
+    throw new FulmarError('SHAPE_MISMATCH', detail)
+  }
+  let dict = await env.reset(given)
+  const steps: TensorDict[] = []
+  while (steps.length < maxSteps) {
+    if (signal?.aborted)
+      throw new FulmarError('ABORTED', `signal must not have fired: got an abort after ${steps.length} steps`)
+    const root = await policy(dict)
+    const next = await env.step(root)
+    steps.push(root.clone().set('next', next))
+    const isDone = flagsAt(next, 'done')
+    if (breakWhenAnyDone && isDone.includes(true)) break
+    dict = nextRoot(env, root, next)
+    if (isDone.includes(true) && steps.length < maxSteps) dict = await begunAnew(env, dict, isDone, given)
+  }
+  return lazyStack(steps, env.batchSize.length)
+}
+
+/** The dictionary with a fresh turn in place of each that is done. */
+async function begunAnew(
+  env: EnvBase,
+  dict: TensorDict,
+  isDone: readonly boolean[],
+  given: TensorDict | undefined,
+): Promise<TensorDict> {
+  const places = (done: boolean) => isDone.flatMap((bit, at) => (bit === done ? [at] : []))
+  const [ended, running] = [places(true), places(false)]
+  const from = given ?? TensorDict.from({}, { batchSize: env.batchSize })
+  const whole = from.batchSize.length === 0 ? from.expand(env.batchSize) : from
+  const fresh = await env.reset(whole.indexSelect(ended))
+  if (running.length === 0) return fresh
+  const kept = dict.indexSelect(running)
+  const shared = fresh.leafKeys().filter((key) => kept.has(key))
+  const joined = TensorDict.cat([kept.select(shared), fresh.select(shared)])
+  const order = [...running, ...ended]
+  return joined.indexSelect(order.map((_, at) => order.indexOf(at)))
+}

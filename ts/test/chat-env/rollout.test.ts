@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest'
+import { ChatEnv, DatasetChatEnv, replyPolicy, rollout } from '../../src/chat-env/index.js'
+import { NonTensorData, NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
+
+const failing = (code: string, message = /./) =>
+  expect.objectContaining({ name: 'FulmarError', code, message: expect.stringMatching(message) })
+const asked = (...queries: string[]) =>
+  TensorDict.from({ query: new NonTensorStack(queries) }, { batchSize: [queries.length] })
+const user = (content: string) => ({ role: 'user', content })
+const assistant = (content: string) => ({ role: 'assistant', content })
+
+describe('rollout', () => {
+  it('takes turns until its last step, and keeps each of them', async () => {
+    const env = new ChatEnv({ batchSize: 2 })
+    const policy = replyPolicy({ inputMode: 'history', reply: (prompt, at) => `${at}${prompt.length}` })
+    const steps = await rollout(env, policy, { maxSteps: 2, dict: asked('a', 'b') })
+    expect(steps.batchSize).toEqual([2, 2])
+    const [first, second] = steps.parts
+    expect(first?.value(['history', 'full'])).toEqual([
+      [user('a'), assistant('01')],
+      [user('b'), assistant('11')],
+    ])
+    expect(second?.value(['history', 'prompt'])).toEqual(first?.value(['next', 'history', 'prompt']))
+    expect(second?.value('query')).toEqual(['a', 'b'])
+  })
+
+  it('lets elements that are done begin anew, and the others go on', async () => {
+    const dataset = Array.from({ length: 9 }, (_, at) => ({ query: `q${at}` }))
+    const ends = {
+      afterStep: (next: TensorDict, root: TensorDict) => {
+        const isOver = (root.value('query') as string[]).map((query) =>
+          Number(query === 'q1' || query === 'q3'),
+        )
+        return next.set(
+          'done',
+          Tensor.from(Uint8Array.from(isOver), { shape: [isOver.length, 1], dtype: 'bool' }),
+        )
+      },
+    }
+    const env = new DatasetChatEnv({ dataset, shuffle: false, numEnvs: 3, transforms: [ends] })
+    const policy = replyPolicy({ inputMode: 'history', reply: () => 'x' })
+    const steps = await rollout(env, policy, { maxSteps: 3, breakWhenAnyDone: false })
+    expect(steps.parts.map((part) => part.value('query'))).toEqual([
+      ['q0', 'q1', 'q2'],
+      ['q0', 'q3', 'q2'],
+      ['q0', 'q4', 'q2'],
+    ])
+    const lengths = (part: TensorDict) =>
+      (part.value(['history', 'prompt']) as unknown[][]).map((chat) => chat.length)
+    expect(steps.parts.map(lengths)).toEqual([
+      [1, 1, 1],
+      [2, 1, 2],
+      [3, 1, 3],
+    ])
+    env.resetDataloader()
+    const broken = await rollout(env, policy, { maxSteps: 3 })
+    expect(broken.batchSize).toEqual([3, 1])
+  })
+
+  it('refuses what it cannot do', async () => {
+    const env = new ChatEnv({ batchSize: [1, 1] })
+    const policy = replyPolicy({ inputMode: 'history', reply: () => 'x' })
+    const dict = TensorDict.from({ query: new NonTensorData('q') })
+    await expect(rollout(env, policy, { maxSteps: 0, dict })).rejects.toThrow(failing('OUT_OF_RANGE'))
+    const anew = rollout(env, policy, { maxSteps: 1, dict, breakWhenAnyDone: false })
+    await expect(anew).rejects.toThrow(failing('SHAPE_MISMATCH'))
+    const stopped = rollout(env, policy, { maxSteps: 1, dict, signal: AbortSignal.abort() })
+    await expect(stopped).rejects.toThrow(failing('ABORTED'))
+    await expect(rollout(env, policy, { maxStep: 1 } as never)).rejects.toThrow(failing('UNKNOWN_NAME'))
+  })
+})
