@@ -21,7 +21,17 @@ import {
   root,
 } from './steps.mjs'
 
-const BENCHES = ['grpo-step', 'smollm2', 'chat', 'replay', 'store', 'packing', 'node-boundary', 'micro']
+const BENCHES = [
+  'grpo-step',
+  'smollm2',
+  'chat',
+  'replay',
+  'store',
+  'objective',
+  'packing',
+  'node-boundary',
+  'micro',
+]
 /** The rivals' figures were measured on two cores. */
 const THREADS = '2'
 /** Fewer rounds are a look and no measurement. */

@@ -12,6 +12,7 @@
 //! (<https://arxiv.org/abs/2402.14740>) is `baseline: LeaveOneOut, scale: None`, or `Batch` where it normalises.
 
 use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_kernel::lanes;
 use serde::Deserialize;
 
 use crate::batch::{check_len, check_offsets, finite};
@@ -171,11 +172,11 @@ pub fn group_advantage(
                 AdvantageScale::Batch => batch_std.max(options.std_floor) + options.epsilon,
                 AdvantageScale::None => 1.0,
             };
-            let rewards = result.advantage[pair[0]..pair[1]].iter_mut().zip(&reward[pair[0]..pair[1]]);
-            for (index, (advantage, reward)) in (pair[0]..).zip(rewards) {
-                if table.is_scored(index) {
-                    *advantage = finite("advantage", index, factor * (reward - group.mean) / divisor)?;
-                }
+            let advantage = &mut result.advantage[pair[0]..pair[1]];
+            let num_bad = differences(&reward[pair[0]..pair[1]], group.mean, factor, divisor, advantage);
+            match scored.map(|scored| &scored[pair[0]..pair[1]]) {
+                None if num_bad == 0 => {}
+                scored => settle(advantage, scored, pair[0])?,
             }
         }
         result.mean.push(group.mean);
@@ -183,6 +184,30 @@ pub fn group_advantage(
         result.degenerate.push(group.is_degenerate());
     }
     Ok(result)
+}
+
+lanes! {
+    /// Writes `factor * (reward - mean) / divisor` of each reward; how many of them are not finite.
+    fn differences(reward: &[f64], mean: f64, factor: f64, divisor: f64, advantage: &mut [f64]) -> u32 {
+        let mut num_bad = 0;
+        for (advantage, reward) in advantage.iter_mut().zip(reward) {
+            *advantage = factor * (reward - mean) / divisor;
+            num_bad += u32::from(!advantage.is_finite());
+        }
+        num_bad
+    }
+}
+
+/// The advantages of rollouts without a score become 0; the others, of which `first` is the index of the first, must be finite.
+fn settle(advantage: &mut [f64], scored: Option<&[u8]>, first: usize) -> Result<()> {
+    for (at, advantage) in advantage.iter_mut().enumerate() {
+        if scored.is_some_and(|scored| scored[at] == 0) {
+            *advantage = 0.0;
+        } else {
+            finite("advantage", first + at, *advantage)?;
+        }
+    }
+    Ok(())
 }
 
 /// How several rewards of a rollout become one advantage.

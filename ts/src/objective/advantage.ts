@@ -93,7 +93,14 @@ export function groupAdvantage(options: GroupAdvantageOptions): GroupAdvantageRe
         ),
   )
   const { advantage, mean, std, degenerate } = result
-  return { advantage, mean, std, degenerate: Array.from(degenerate, (flag) => flag === 1) }
+  return { advantage, mean, std, degenerate: booleans(degenerate) }
+}
+
+/** A loop, as `Array.from` with a function takes three times as long. */
+function booleans(flags: Uint8Array): boolean[] {
+  const booleans: boolean[] = []
+  for (const flag of flags) booleans.push(flag === 1)
+  return booleans
 }
 
 type Column = { reward: Float64Array; scored: Uint8Array | undefined }

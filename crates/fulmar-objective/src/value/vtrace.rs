@@ -60,10 +60,9 @@ pub fn vtrace_advantage_estimate<T: Real>(
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
     }
-    let ratio: Vec<f64> =
-        log_pi.iter().zip(log_mu).map(|(pi, mu)| libm::exp((*pi).into() - (*mu).into())).collect();
+    let (ratio, terminated) = (T::ratios(log_pi, log_mu), steps.terminated());
     let difference = |index: usize| {
-        let future = if steps.terminated()[index] == 0 { steps.next_value[index].into() } else { 0.0 };
+        let future = if terminated[index] == 0 { steps.next_value[index].into() } else { 0.0 };
         steps.reward[index].into() + gamma.at(index) * future - value[index].into()
     };
     let mut corrected = vec![0.0; len];
@@ -83,17 +82,20 @@ pub fn vtrace_advantage_estimate<T: Real>(
             }
         },
     );
-    let TimeAxis { time, inner, .. } = steps.axis;
-    let advantage = |index: usize, step: usize| {
+    let TimeAxis { outer, time, inner } = steps.axis;
+    let advantage = |index: usize, is_last: bool| {
         let rho = ratio[index].min(options.rho_max);
-        if step == time - 1 || steps.done[index] == 1 {
+        if is_last || steps.done[index] == 1 {
             return T::narrow(rho * difference(index));
         }
-        let future = if steps.terminated()[index] == 0 { corrected[index + inner] } else { 0.0 };
+        let future = if terminated[index] == 0 { corrected[index + inner] } else { 0.0 };
         T::narrow(rho * (steps.reward[index].into() + gamma.at(index) * future - value[index].into()))
     };
-    let places = (0..steps.axis.outer).flat_map(|_| (0..time).flat_map(|step| (0..inner).map(move |_| step)));
-    let advantages = places.enumerate().map(|(index, step)| advantage(index, step)).collect();
+    let mut advantages = Vec::with_capacity(len);
+    for row in 0..outer * time {
+        let is_last = (row + 1) % time == 0;
+        advantages.extend((row * inner..(row + 1) * inner).map(|index| advantage(index, is_last)));
+    }
     Ok(ValueEstimate {
         advantage: finite("advantage", advantages)?,
         target: finite("target", corrected.into_iter().map(T::narrow).collect())?,
