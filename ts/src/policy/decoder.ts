@@ -52,18 +52,7 @@ export class DecoderPolicy implements Policy {
    */
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
-    const {
-      requestId,
-      promptIds,
-      seed,
-      maxTokens,
-      temperature = 1,
-      topK = 0,
-      topP = 1,
-      stopIds,
-      signal,
-    } = request
-    const options = { maxTokens, temperature, topK, topP, stopIds, ...(signal && { signal }) }
+    const { requestId, promptIds, seed, sessionId: _, ...options } = request
     this.#engine ??= new Engine(this.decoder)
     this.#inFlight += 1
     try {

@@ -30,8 +30,30 @@ export interface GenerateRequest {
    * @default 1
    */
   readonly topP?: number
+  /**
+   * Draws among the tokens that are at least this share as likely as the likeliest, in [0, 1].
+   * @default 0
+   */
+  readonly minP?: number
+  /**
+   * Divides the logits above 0, and multiplies those below, of the tokens in prompt and output; above 0.
+   * @default 1
+   */
+  readonly repetitionPenalty?: number
+  /**
+   * Subtracted from the logit of each token in the output, once each time that it stands there.
+   * @default 0
+   */
+  readonly frequencyPenalty?: number
+  /**
+   * Subtracted from the logit of each token in the output.
+   * @default 0
+   */
+  readonly presencePenalty?: number
   /** Generation ends once one of these was sampled; it is then the last of the completion's `ids`. */
   readonly stopIds: readonly number[]
+  /** The conversation that this belongs to: an engine of several servers keeps it on one, whose cache knows its beginning. */
+  readonly sessionId?: string
   /** Ends generation early with `finishReason: 'abort'`; what was sampled so far is returned. */
   readonly signal?: AbortSignal
 }
@@ -138,7 +160,8 @@ export interface Policy {
 /**
  * Refuses a request that no policy could answer; implementations call it first.
  * @throws {FulmarError} `EMPTY` if the prompt holds no token; `OUT_OF_RANGE` if `maxTokens` is not a positive
- * integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, or `topP` outside (0, 1].
+ * integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, `topP` outside (0, 1], `minP` outside [0, 1],
+ * `repetitionPenalty` not above 0, or another penalty not finite.
  *
  * @example
  * ```ts
@@ -150,7 +173,8 @@ export interface Policy {
  * ```
  */
 export function checkGenerateRequest(request: GenerateRequest): void {
-  const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1 } = request
+  const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
+  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
   if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
   const rules: [string, number, boolean, string][] = [
     ['maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer'],
@@ -158,6 +182,15 @@ export function checkGenerateRequest(request: GenerateRequest): void {
     ['temperature', temperature, Number.isFinite(temperature) && temperature >= 0, 'finite and >= 0'],
     ['topK', topK, Number.isSafeInteger(topK) && topK >= 0, 'a non-negative integer'],
     ['topP', topP, topP > 0 && topP <= 1, 'in (0, 1]'],
+    ['minP', minP, minP >= 0 && minP <= 1, 'in [0, 1]'],
+    [
+      'repetitionPenalty',
+      repetitionPenalty,
+      Number.isFinite(repetitionPenalty) && repetitionPenalty > 0,
+      'finite and > 0',
+    ],
+    ['frequencyPenalty', frequencyPenalty, Number.isFinite(frequencyPenalty), 'finite'],
+    ['presencePenalty', presencePenalty, Number.isFinite(presencePenalty), 'finite'],
   ]
   for (const [name, value, holds, rule] of rules) {
     if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)

@@ -1,0 +1,205 @@
+/** Requests of several callers that run together: TorchRL's batching, with a timeout that is honoured. */
+
+import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { type Clock, systemClock } from '../telemetry/index.js'
+
+/** Most rows that wait in a {@link RequestBatcher}. */
+export const BATCH_QUEUE_LENGTH_MAX = 65_536
+
+/** How rows are gathered. */
+export interface BatchingOptions {
+  /**
+   * Rows that must wait before a batch is run.
+   * @default 1
+   */
+  readonly minBatchSize?: number
+  /**
+   * Most rows of a batch, at least `minBatchSize`.
+   * @default no bound
+   */
+  readonly maxBatchSize?: number
+  /**
+   * Milliseconds after which rows run although they are fewer than `minBatchSize`; `null` waits for ever.
+   * @default 10_000
+   */
+  readonly batchingTimeoutMs?: number | null
+  /** @default systemClock */
+  readonly clock?: Clock
+}
+
+/** The names of {@link BatchingOptions}. */
+export const BATCHING_KEYS = ['minBatchSize', 'maxBatchSize', 'batchingTimeoutMs', 'clock'] as const
+
+/** What a {@link RequestBatcher} is doing. */
+export interface BatchingState {
+  /** As {@link BatchingOptions.minBatchSize}. */
+  readonly minBatchSize: number
+  /** As {@link BatchingOptions.maxBatchSize}; `null` without a bound. */
+  readonly maxBatchSize: number | null
+  /** As {@link BatchingOptions.batchingTimeoutMs}. */
+  readonly batchingTimeoutMs: number | null
+  /** Rows that wait. */
+  readonly queueSize: number
+  /** Rows that run. */
+  readonly numRunning: number
+}
+
+interface Waiting<Row, Result> {
+  readonly row: Row
+  readonly sinceMs: number
+  readonly resolve: (result: Result) => void
+  readonly reject: (error: unknown) => void
+}
+
+/**
+ * Gathers the rows of several callers and runs them together, first come, first served. `run` answers each row by itself, so that one
+ * that fails does not touch the others. A batch starts once `minBatchSize` rows wait, or when the first of them has waited for
+ * `batchingTimeoutMs`; several batches may run at once.
+ *
+ * @example
+ * ```ts
+ * import { ManualClock, RequestBatcher } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const clock = new ManualClock()
+ * const sizes: number[] = []
+ * const batcher = new RequestBatcher({
+ *   run: (rows: readonly number[]) => { sizes.push(rows.length); return rows.map(async (row) => row * 2) },
+ *   minBatchSize: 3, maxBatchSize: 3, batchingTimeoutMs: 50, clock,
+ * })
+ * const [first, second] = [batcher.submit([1, 2]), batcher.submit([3, 4])]
+ * assert.deepEqual(await first, [2, 4])
+ * clock.advance(50) // the row that is left over has waited long enough
+ * assert.deepEqual(await second, [6, 8])
+ * assert.deepEqual(sizes, [3, 1])
+ * ```
+ */
+export class RequestBatcher<Row, Result> {
+  readonly #run: (rows: readonly Row[]) => readonly Promise<Result>[]
+  readonly #min: number
+  readonly #max: number | undefined
+  readonly #timeoutMs: number | null
+  readonly #clock: Clock
+  #queue: Waiting<Row, Result>[] = []
+  #numRunning = 0
+  #stopTimer: (() => void) | undefined
+
+  /**
+   * @throws {FulmarError} `OUT_OF_RANGE` if a size is no integer from 1, `minBatchSize` is above `maxBatchSize`, or the timeout is
+   * negative; `UNKNOWN_NAME` for an unknown key.
+   */
+  constructor(
+    options: BatchingOptions & { readonly run: (rows: readonly Row[]) => readonly Promise<Result>[] },
+  ) {
+    checkKnownKeys('options', options, ['run', ...BATCHING_KEYS])
+    const { run, minBatchSize = 1, maxBatchSize, batchingTimeoutMs = 10_000, clock = systemClock } = options
+    checkSizes(minBatchSize, maxBatchSize, batchingTimeoutMs)
+    this.#run = run
+    this.#min = minBatchSize
+    this.#max = maxBatchSize
+    this.#timeoutMs = batchingTimeoutMs
+    this.#clock = clock
+  }
+
+  /** What waits and what runs. */
+  get state(): BatchingState {
+    return {
+      minBatchSize: this.#min,
+      maxBatchSize: this.#max ?? null,
+      batchingTimeoutMs: this.#timeoutMs,
+      queueSize: this.#queue.length,
+      numRunning: this.#numRunning,
+    }
+  }
+
+  /**
+   * The answers to `rows`, in their order, once all have one.
+   * @throws {FulmarError} `LIMIT_EXCEEDED` if too many rows wait; `ABORTED` if {@link RequestBatcher.clear} took one back; else what
+   * the first row that failed says, after the others have ended.
+   */
+  async submit(rows: readonly Row[]): Promise<Result[]> {
+    if (this.#queue.length + rows.length > BATCH_QUEUE_LENGTH_MAX) {
+      const rule = `rows that wait must be at most ${BATCH_QUEUE_LENGTH_MAX}`
+      throw new FulmarError('LIMIT_EXCEEDED', `${rule}: got ${this.#queue.length + rows.length}`)
+    }
+    const sinceMs = this.#clock.nowMs()
+    const answers = rows.map(
+      (row) => new Promise<Result>((resolve, reject) => this.#queue.push({ row, sinceMs, resolve, reject })),
+    )
+    this.#drain()
+    return await allSettled(answers)
+  }
+
+  /** Runs what waits at once, however little. */
+  flush(): void {
+    while (this.#queue.length > 0) this.#start()
+    this.#schedule()
+  }
+
+  /** Takes back what waits: its callers are rejected with `ABORTED`. What runs goes on. */
+  clear(): void {
+    const waiting = this.#queue.splice(0)
+    this.#schedule()
+    for (const { reject } of waiting)
+      reject(new FulmarError('ABORTED', 'batching must go on for a row to be answered: got a clear'))
+  }
+
+  #drain(): void {
+    while (this.#queue.length > 0 && this.#queue.length >= this.#min) this.#start()
+    this.#schedule()
+  }
+
+  #start(): void {
+    const batch = this.#queue.splice(0, this.#max ?? this.#queue.length)
+    this.#numRunning += batch.length
+    const answers = started(() => this.#run(batch.map(({ row }) => row)))
+    for (const [index, { resolve, reject }] of batch.entries()) {
+      const answer = answers(index)
+      const ended = () => {
+        this.#numRunning -= 1
+      }
+      answer.then(resolve, reject).finally(ended)
+    }
+  }
+
+  /** One timer for the row that has waited longest. */
+  #schedule(): void {
+    this.#stopTimer?.()
+    this.#stopTimer = undefined
+    const [first] = this.#queue
+    if (first === undefined || this.#timeoutMs === null) return
+    const leftMs = Math.max(0, first.sinceMs + this.#timeoutMs - this.#clock.nowMs())
+    this.#stopTimer = this.#clock.startTimer(leftMs, () => this.flush())
+  }
+}
+
+/** The answer to each row; what `run` throws, or an answer that it forgot, is the row's error. */
+function started<Result>(run: () => readonly Promise<Result>[]): (index: number) => Promise<Result> {
+  try {
+    const answers = run()
+    return (index) =>
+      answers[index] ?? Promise.reject(new FulmarError('USER_CODE', 'run must answer each row'))
+  } catch (error) {
+    return () => Promise.reject(error)
+  }
+}
+
+/** The values, once every promise has ended; else the first error. */
+export async function allSettled<T>(promises: readonly Promise<T>[]): Promise<T[]> {
+  const ended = await Promise.allSettled(promises)
+  return ended.map((one) => {
+    if (one.status === 'fulfilled') return one.value
+    throw one.reason instanceof Error ? one.reason : new FulmarError('USER_CODE', messageOf(one.reason))
+  })
+}
+
+function checkSizes(min: number, max: number | undefined, timeoutMs: number | null): void {
+  for (const [name, size] of Object.entries({ minBatchSize: min, maxBatchSize: max ?? 1 })) {
+    if (!Number.isSafeInteger(size) || size < 1)
+      throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= 1: got ${size}`)
+  }
+  if (max !== undefined && min > max)
+    throw new FulmarError('OUT_OF_RANGE', `minBatchSize (${min}) must be <= maxBatchSize (${max})`)
+  if (timeoutMs !== null && !(timeoutMs >= 0))
+    throw new FulmarError('OUT_OF_RANGE', `batchingTimeoutMs must be >= 0 or null: got ${timeoutMs}`)
+}
