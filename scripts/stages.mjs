@@ -145,6 +145,7 @@ export const STAGES = [
   },
   { name: 'examples', run: () => program('scripts/examples.mjs', 'native', 'rust') },
   { name: 'examples-wasm', wasm: true, like: 'examples', run: () => program('scripts/examples.mjs', 'wasm') },
+  { name: 'backends', wasm: true, run: () => program('scripts/backends.mjs') },
   { name: 'edge', wasm: true, run: () => program('scripts/edge.mjs') },
   { name: 'docs', run: () => single(runTool('typedoc/bin/typedoc', ['--treatWarningsAsErrors'])) },
   { name: 'packed', run: () => single(run(process.execPath, ['scripts/pack.mjs', '--check'])) },
