@@ -15,6 +15,7 @@ export {
   type LLMCollectorOptions,
   type LLMCollectorState,
 } from './llm-collector.js'
+export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
 export {
   capacityRule,
   readyFirst,
@@ -26,6 +27,7 @@ export {
   type WorkEntry,
   windowedFifo,
 } from './staleness.js'
+export { type WeightContext, type WeightReceiver, WeightSync, type WeightSyncOptions } from './weight-sync.js'
 export {
   ACTIVE_GROUPS_MAX,
   type ClaimedWork,

@@ -140,13 +140,14 @@ function record(
 ): RolloutCause | null {
   try {
     const { ids, logProbs, sampledLogProbs, minPolicyVersion: min, maxPolicyVersion: max } = completion
+    const { policyVersions = { min, max } } = completion
     if (ids.length === 0) return null
     ledger.recordTurn({
       promptIds: rendered.ids,
       completionIds: ids,
       logProbs,
       sampledLogProbs,
-      policyVersion: { min, max },
+      policyVersion: policyVersions,
       origins: rendered.origins,
       messageIndices: rendered.messageIndices,
       messageOffset,
