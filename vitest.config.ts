@@ -4,7 +4,13 @@ const native = (file: string) => new URL(`./ts/src/native/${file}.ts`, import.me
 
 /** The same tests on both backends: only what `#backend` means differs. */
 const project = (name: 'native' | 'wasm', backend: string) => ({
-  resolve: { alias: { '#backend': native(backend), '#sandbox': native('sandbox-node') } },
+  resolve: {
+    alias: {
+      '#backend': native(backend),
+      '#sandbox': native('sandbox-node'),
+      '#default-http': new URL('./ts/src/policy/default-http-node.ts', import.meta.url).pathname,
+    },
+  },
   test: { name, include: ['ts/test/**/*.test.ts'], testTimeout: 60_000, env: { FULMAR_TEST_BACKEND: name } },
 })
 
