@@ -27,6 +27,7 @@ import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
 import { replayTrees } from './replay-trees.mjs'
+import { rewards } from './rewards.mjs'
 import { smollm2 } from './smollm2.mjs'
 import { specs } from './specs.mjs'
 import { ted } from './ted.mjs'
@@ -57,4 +58,5 @@ export const ADAPTERS = [
   losses,
   preferences,
   objective,
+  rewards,
 ]

@@ -1,0 +1,54 @@
+/** Decimal numbers as people write them, read exactly. */
+
+import { strip } from './text.js'
+
+/**
+ * The one way to write a decimal number: no sign but `-`, no zeros that say nothing, no thousands separators. A `$`
+ * before it, a `%` or a dot behind it are left off. `undefined` if it is no number: commas must stand between groups of
+ * three digits, and there are no exponents.
+ *
+ * @example
+ * ```ts
+ * import { canonicalDecimal } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.deepEqual(['+5', '.50', '-0.0', '$1,234.', '007'].map(canonicalDecimal), ['5', '0.5', '0', '1234', '7'])
+ * assert.deepEqual(['1,23', '1e3', '36 snakes', ''].map(canonicalDecimal), [undefined, undefined, undefined, undefined])
+ * ```
+ */
+export function canonicalDecimal(text: string): string | undefined {
+  const { sign, rest } = signOf(strip(text))
+  const [whole = '', fraction = '', ...more] = rest.replace(/%$/, '').split('.')
+  const digits = ungrouped(whole)
+  if (more.length > 0 || digits === undefined || /[^0-9]/.test(fraction) || digits + fraction === '') {
+    return undefined
+  }
+  const shortWhole = withoutZeros(digits, 'start') || '0'
+  const shortFraction = withoutZeros(fraction, 'end')
+  const number = shortFraction === '' ? shortWhole : `${shortWhole}.${shortFraction}`
+  return number === '0' ? number : sign + number
+}
+
+/** The sign may stand before the `$` or behind it. */
+function signOf(text: string): { readonly sign: '' | '-'; readonly rest: string } {
+  const [, before = '', dollar = '', behind = ''] = /^([+-]?)([$]?)([+-]?)/.exec(text) ?? []
+  const rest = text.slice(before.length + dollar.length + behind.length)
+  // Two signs are no number: an empty group of digits says so below.
+  if (before !== '' && behind !== '') return { sign: '', rest: 'two signs' }
+  return { sign: before + behind === '-' ? '-' : '', rest }
+}
+
+/** Digits without the commas between their thousands; `undefined` if commas stand elsewhere or there are no digits alone. */
+function ungrouped(whole: string): string | undefined {
+  const [first = '', ...groups] = whole.split(',')
+  const areDigits = !/[^0-9]/.test(first) && groups.every((group) => /^[0-9]{3}$/.test(group))
+  const isGrouped = groups.length === 0 || /^[0-9]{1,3}$/.test(first)
+  return areDigits && isGrouped ? first + groups.join('') : undefined
+}
+
+function withoutZeros(digits: string, side: 'start' | 'end'): string {
+  let [start, end] = [0, digits.length]
+  if (side === 'start') while (start < end && digits[start] === '0') start++
+  else while (end > start && digits[end - 1] === '0') end--
+  return digits.slice(start, end)
+}

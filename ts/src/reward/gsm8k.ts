@@ -1,0 +1,114 @@
+/** Answers of GSM8K: a number behind `#### ` in the dataset, between `<answer>` tags in a response. */
+
+import { describeValue, FulmarError } from '../core/index.js'
+import {
+  type AnswerReward,
+  type AnswerRewardOptions,
+  type AnswerRewardParser,
+  type CheckedAnswerRewardOptions,
+  checkAnswerRewardOptions,
+  checkOneOf,
+  rewardOfAnswer,
+} from './answer-reward.js'
+import { canonicalDecimal } from './decimal.js'
+import { checkRewardText, strip } from './text.js'
+
+/** Options of {@link GSM8KRewardParser}. */
+export interface GSM8KRewardParserOptions extends AnswerRewardOptions {
+  /**
+   * When two answers are the same. `numeric`: as exact decimal numbers, so that `.5` is `0.5`, `+5` is `5` and `1e3` is
+   * no number; what is no number is compared as `text`. `text`: letter for letter once normalised, as TorchRL does.
+   * @default 'numeric'
+   */
+  readonly compare?: 'numeric' | 'text'
+}
+
+/**
+ * Rewards the right number. What it is worth is {@link AnswerReward}.
+ *
+ * @example
+ * ```ts
+ * import { GSM8KRewardParser } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const parser = new GSM8KRewardParser()
+ * const answer = '48 / 2 = <<48/2=24>>24\n#### 1,224'
+ * assert.equal(parser.score('<think>hm</think><answer>$1224.00</answer>', answer).reward, 1)
+ * assert.equal(parser.score('<answer>99</answer>', answer).reward, 0.1)
+ * assert.equal(parser.score('1224', answer).reward, 0)
+ * assert.throws(() => parser.score('<answer>1</answer>', 'no mark'), { code: 'MALFORMED' })
+ * ```
+ */
+export class GSM8KRewardParser implements AnswerRewardParser {
+  readonly #options: CheckedAnswerRewardOptions
+  readonly #isSame: (answer: string, truth: string) => boolean
+
+  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown key or choice; `NON_FINITE` for such a reward. */
+  constructor(options: GSM8KRewardParserOptions = {}) {
+    this.#options = checkAnswerRewardOptions('GSM8KRewardParser', options, ['compare'])
+    const { compare = 'numeric' } = options
+    checkOneOf('GSM8KRewardParser.compare', compare, ['numeric', 'text'])
+    this.#isSame = compare === 'numeric' ? isSameNumber : isSameText
+  }
+
+  /** @throws {FulmarError} As {@link AnswerRewardParser.score}. */
+  score(response: string, answer: string): AnswerReward {
+    const truth = gsm8kTruth(answer)
+    return rewardOfAnswer(response, (said) => this.#isSame(said, truth), this.#options)
+  }
+}
+
+/**
+ * The right answer in an `answer` of the dataset: what stands behind its only `#### `.
+ * @throws {FulmarError} `MALFORMED` if the mark is not there, is there twice or has nothing behind it.
+ *
+ * @example
+ * ```ts
+ * import { gsm8kTruth } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(gsm8kTruth('48 / 2 = 24 clips\n#### 24'), '24')
+ * assert.throws(() => gsm8kTruth('24'), { code: 'MALFORMED' })
+ * ```
+ */
+export function gsm8kTruth(answer: string): string {
+  checkRewardText('answer', answer)
+  const [, truth, ...rest] = answer.split('#### ')
+  if (truth !== undefined && strip(truth) !== '' && rest.length === 0) return strip(truth)
+  throw new FulmarError(
+    'MALFORMED',
+    `answer must hold "#### " once and a number behind it: got ${describeValue(answer)}`,
+  )
+}
+
+/**
+ * A number as GSM8K's answers are compared: without spaces at the ends, commas, `$`, `%` and dots at the end, and
+ * without zeros at the end of what stands behind a dot.
+ *
+ * @example
+ * ```ts
+ * import { normalizeGsm8kAnswer } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.deepEqual(['1,234', ' $120.50 ', '120.', '-0.0', '+5'].map(normalizeGsm8kAnswer), ['1234', '120.5', '120', '-0', '+5'])
+ * ```
+ */
+export function normalizeGsm8kAnswer(answer: string): string {
+  const bare = withoutEnds(strip(answer).replace(/[,$%]/g, ''), '.')
+  return bare.includes('.') ? withoutEnds(withoutEnds(bare, '0'), '.') : bare
+}
+
+function isSameText(answer: string, truth: string): boolean {
+  return normalizeGsm8kAnswer(answer) === normalizeGsm8kAnswer(truth)
+}
+
+function isSameNumber(answer: string, truth: string): boolean {
+  const [said, right] = [canonicalDecimal(answer), canonicalDecimal(truth)]
+  return said !== undefined && right !== undefined ? said === right : isSameText(answer, truth)
+}
+
+function withoutEnds(text: string, letter: string): string {
+  let end = text.length
+  while (end > 0 && text[end - 1] === letter) end--
+  return text.slice(0, end)
+}

@@ -1,0 +1,155 @@
+/** Rewards that shape how long a completion is and how much it repeats itself, as TRL has them. */
+
+import { describeValue, FulmarError } from '../core/index.js'
+
+/** What a completion of no length and one of full length are worth; between them the reward follows a half cosine. */
+export interface CosineScaledRewardOptions {
+  /** Tokens of the completion. A non-negative number. */
+  readonly length: number
+  /** Tokens at which the curve ends. More than 0. */
+  readonly lengthMax: number
+  /** Whether the answer is right. Where there is no right answer to compare with, the rollout is unscored: do not ask. */
+  readonly isRight: boolean
+  /**
+   * Worth of a right answer at full length and at length 0.
+   * @default [0.5, 1]
+   */
+  readonly right?: readonly [number, number]
+  /**
+   * Worth of a wrong answer at full length and at length 0.
+   * @default [-0.5, -1]
+   */
+  readonly wrong?: readonly [number, number]
+}
+
+/**
+ * Makes short right answers worth more than long ones, and short wrong ones less:
+ * `low + (high - low) * (1 + cos(pi * min(length / lengthMax, 1))) / 2`, where `[low, high]` is `right` or `wrong`.
+ * @throws {FulmarError} `OUT_OF_RANGE` if `length` is negative or `lengthMax` is not above 0.
+ *
+ * @example
+ * ```ts
+ * import { cosineScaledReward } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const worth = (length: number, isRight: boolean) => cosineScaledReward({ length, lengthMax: 100, isRight })
+ * assert.deepEqual([worth(0, true), worth(50, true), worth(100, true)], [1, 0.75, 0.5])
+ * assert.deepEqual([worth(0, false), worth(200, false)], [-1, -0.5])
+ * ```
+ */
+export function cosineScaledReward(options: CosineScaledRewardOptions): number {
+  const { length, lengthMax, isRight, right = [0.5, 1], wrong = [-0.5, -1] } = options
+  checkAtLeast('length', length, 0)
+  checkAbove('lengthMax', lengthMax, 0)
+  const [low, high] = isRight ? right : wrong
+  return low + ((high - low) * (1 + Math.cos(Math.PI * Math.min(length / lengthMax, 1)))) / 2
+}
+
+/** Ids of one n-gram of {@link repetitionPenalty}. */
+export const NGRAM_SIZE_MAX = 64
+
+/** Options of {@link repetitionPenalty}. */
+export interface RepetitionPenaltyOptions {
+  /** Token ids of the completion. */
+  readonly ids: ArrayLike<number>
+  /**
+   * How many ids make one n-gram. From 1 to {@link NGRAM_SIZE_MAX}.
+   * @default 3
+   */
+  readonly ngramSize?: number
+  /**
+   * What a completion of nothing but repetition comes near to. Not above 0.
+   * @default -1
+   */
+  readonly maxPenalty?: number
+}
+
+/**
+ * Punishes n-grams that come again: `(1 - different / all) * maxPenalty`; 0 for a completion shorter than one n-gram.
+ * Costs `O(ids * ngramSize)`.
+ * @throws {FulmarError} `OUT_OF_RANGE` if `ngramSize` is no integer from 1 to {@link NGRAM_SIZE_MAX} or `maxPenalty` is
+ * above 0.
+ *
+ * @example
+ * ```ts
+ * import { repetitionPenalty } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.equal(repetitionPenalty({ ids: [5, 5, 5, 5, 5], ngramSize: 2 }), -0.75)
+ * assert.equal(repetitionPenalty({ ids: [1, 2, 3, 4], ngramSize: 2 }), 0)
+ * ```
+ */
+export function repetitionPenalty(options: RepetitionPenaltyOptions): number {
+  const { ids, ngramSize = 3, maxPenalty = -1 } = options
+  const isSize = Number.isSafeInteger(ngramSize) && ngramSize >= 1 && ngramSize <= NGRAM_SIZE_MAX
+  if (!isSize) refuse('ngramSize', `an integer from 1 to ${NGRAM_SIZE_MAX}`, ngramSize)
+  if (!(maxPenalty <= 0)) refuse('maxPenalty', '<= 0', maxPenalty)
+  const count = ids.length - ngramSize + 1
+  if (count < 1) return 0
+  const list = Array.from(ids)
+  const different = new Set(Array.from({ length: count }, (_, at) => list.slice(at, at + ngramSize).join()))
+  const penalty = (1 - different.size / count) * maxPenalty
+  return penalty === 0 ? 0 : penalty
+}
+
+/** Options of {@link softOverlongPunishment}. */
+export interface SoftOverlongPunishmentOptions {
+  /** Tokens of the completion. */
+  readonly length: number
+  /** Tokens that it may have. */
+  readonly lengthMax: number
+  /** How many tokens before that the punishment begins. More than 0. */
+  readonly cache: number
+}
+
+/**
+ * Punishes completions that come near their limit: 0 up to `lengthMax - cache`, -1 above `lengthMax`, a straight line
+ * between ([DAPO](https://arxiv.org/abs/2503.14476)).
+ * @throws {FulmarError} `OUT_OF_RANGE` if a length is negative or `cache` is not in `(0, lengthMax]`.
+ *
+ * @example
+ * ```ts
+ * import { softOverlongPunishment } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const punish = (length: number) => softOverlongPunishment({ length, lengthMax: 100, cache: 20 })
+ * assert.deepEqual([punish(80), punish(90), punish(100), punish(101)], [0, -0.5, -1, -1])
+ * ```
+ */
+export function softOverlongPunishment({ length, lengthMax, cache }: SoftOverlongPunishmentOptions): number {
+  checkAtLeast('length', length, 0)
+  checkAbove('cache', cache, 0)
+  checkAtLeast('lengthMax', lengthMax, cache)
+  const free = lengthMax - cache
+  if (length <= free) return 0
+  return length <= lengthMax ? (free - length) / cache : -1
+}
+
+/**
+ * 1 if a text begins with `<think>`, holds no second one and closes it, else 0.
+ *
+ * @example
+ * ```ts
+ * import { thinkFormatReward } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const texts = ['<think>a</think>b', '<think></think>', 'x<think>a</think>', '<think>a<think>b</think>', '<think>a']
+ * assert.deepEqual(texts.map(thinkFormatReward), [1, 1, 0, 0, 0])
+ * ```
+ */
+export function thinkFormatReward(text: string): number {
+  const isOne = text.startsWith('<think>') && text.lastIndexOf('<think>') === 0
+  return Number(isOne && text.includes('</think>'))
+}
+
+function checkAtLeast(name: string, value: number, least: number): void {
+  if (!(value >= least)) refuse(name, `>= ${least}`, value)
+}
+
+function checkAbove(name: string, value: number, bound: number): void {
+  if (!(value > bound)) refuse(name, `> ${bound}`, value)
+}
+
+function refuse(name: string, rule: string, value: number): never {
+  throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${describeValue(value)}`)
+}

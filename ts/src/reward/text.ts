@@ -1,0 +1,90 @@
+/**
+ * Texts of a policy: how long they may be, and spaces, words and letter case as Python sees them, by whose rules the
+ * published rewards count.
+ */
+
+import { FulmarError } from '../core/index.js'
+
+/** UTF-16 units of a text that is scored; a completion of 128 k tokens is about half as long. */
+export const REWARD_TEXT_LENGTH_MAX = 1_048_576
+
+/**
+ * Refuses a text that is too long to score.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` above {@link REWARD_TEXT_LENGTH_MAX}; `MALFORMED` if it is no text.
+ *
+ * @example
+ * ```ts
+ * import { checkRewardText, REWARD_TEXT_LENGTH_MAX } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * checkRewardText('response', 'short enough')
+ * const long = 'x'.repeat(REWARD_TEXT_LENGTH_MAX + 1)
+ * assert.throws(() => checkRewardText('response', long), { code: 'LIMIT_EXCEEDED' })
+ * ```
+ */
+export function checkRewardText(name: string, text: string): void {
+  if (typeof text !== 'string')
+    throw new FulmarError('MALFORMED', `${name} must be a text: got ${typeof text}`)
+  if (text.length <= REWARD_TEXT_LENGTH_MAX) return
+  throw new FulmarError(
+    'LIMIT_EXCEEDED',
+    `${name} must have at most ${REWARD_TEXT_LENGTH_MAX} UTF-16 units: got ${text.length}`,
+  )
+}
+
+/** What Python's `\s` and `str.strip` take for space, as the inside of a character class. */
+export const SPACES = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000'
+
+/** What Python's `\w` takes for a letter of a word, as the inside of a character class of a `u` expression. */
+export const WORD_LETTERS = '\\p{L}\\p{N}_'
+
+const SPACE = new RegExp(`[${SPACES}]`)
+
+/** Whether the unit at `index` is a space to Python; `false` beyond the ends. */
+export function isSpaceAt(text: string, index: number): boolean {
+  return SPACE.test(text.charAt(index))
+}
+
+/** Python's `str.strip`: the text without the spaces at its ends. */
+export function strip(text: string): string {
+  return trimWhile(text, (character) => SPACE.test(character))
+}
+
+/** Python's `str.rstrip`. */
+export function stripEnd(text: string): string {
+  let end = text.length
+  while (end > 0 && isSpaceAt(text, end - 1)) end--
+  return text.slice(0, end)
+}
+
+/** Python's `str.strip(letters)`: the text without any of the `letters` at its ends. */
+export function stripLetters(text: string, letters: string): string {
+  return trimWhile(text, (character) => letters.includes(character))
+}
+
+/** Python's `str.isupper`: a letter that has cases, and none that is not upper case. */
+export function isUpper(text: string): boolean {
+  return /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text)
+}
+
+/** Python's `str.islower`. */
+export function isLower(text: string): boolean {
+  return /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text)
+}
+
+/** A literal text inside a regular expression. */
+export function escapeExpression(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')
+}
+
+/** How often `piece` stands in `text`, one behind the other. */
+export function countOf(text: string, piece: string): number {
+  return text.split(piece).length - 1
+}
+
+function trimWhile(text: string, isTrimmed: (character: string) => boolean): string {
+  let [start, end] = [0, text.length]
+  while (start < end && isTrimmed(text.charAt(start))) start++
+  while (end > start && isTrimmed(text.charAt(end - 1))) end--
+  return text.slice(start, end)
+}
