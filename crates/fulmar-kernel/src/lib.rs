@@ -34,7 +34,7 @@ pub use log_prob::{
 };
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
 pub use newton_schulz::newton_schulz;
-pub use parallel::{for_each_part, num_threads};
+pub use parallel::{for_each_part, num_threads, together};
 pub use power::{power, power_each};
 pub use rms_norm::{rms_norm, rms_norm_backward};
 pub use rope::{RopeTable, rope_frequencies};

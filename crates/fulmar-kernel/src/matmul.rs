@@ -1,9 +1,14 @@
-//! Matrix products through the `gemm` crate.
+//! Matrix products: `x w^T` by a kernel of our own where the processor has the instructions, all others through the `gemm` crate.
 //!
 //! A row of a product has the same bits whatever other rows stand beside it: `gemm` takes other paths for small
 //! products, so those are computed with a few rows of zeros below. This is what makes a sampler that decodes a few
 //! rows at a time agree with a trainer that sees thousands.
 
+#[cfg(target_arch = "x86_64")]
+mod projection;
+
+#[cfg(not(target_family = "wasm"))]
+use crate::parallel::shares_work;
 use crate::parallel::{add_column_sums, for_rows};
 
 /// Fewest rows for which `gemm` 0.19 adds in the same order as for thousands. It treats one to three rows, and up
@@ -33,6 +38,12 @@ impl<'a> MatRef<'a> {
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(data.len(), rows * cols, "data must hold {rows} x {cols} floats");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
+    }
+
+    /// Whether the elements of a row stand side by side, and its rows one after the other.
+    #[cfg(target_arch = "x86_64")]
+    const fn is_row_major(self) -> bool {
+        self.col_stride == 1 && self.row_stride == self.cols
     }
 
     /// The same elements with rows and columns exchanged. Copies nothing.
@@ -68,6 +79,10 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
     if out.is_empty() {
         return;
     }
+    #[cfg(target_arch = "x86_64")]
+    if left.cols > 0 && left.is_row_major() && right.transposed().is_row_major() && projection::suits() {
+        return projection::product(out, left.data, right.data, left.cols, accumulate);
+    }
     let rows_min = rows_min(left.cols, right.cols);
     if left.rows >= rows_min {
         return product(out, left, right, accumulate);
@@ -85,12 +100,8 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
 }
 
 fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
-    // On a thread of the pool, the others have work of their own.
     #[cfg(not(target_family = "wasm"))]
-    let parallelism = match rayon::current_thread_index() {
-        None => gemm::Parallelism::Rayon(0),
-        Some(_) => gemm::Parallelism::None,
-    };
+    let parallelism = if shares_work() { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
     #[cfg(target_family = "wasm")]
     let parallelism = gemm::Parallelism::None;
     // SAFETY: `matmul` checked that `out` is a whole rows x cols matrix with strides (cols, 1), and `MatRef::new`
@@ -161,11 +172,14 @@ mod tests {
 
     #[test]
     fn every_layout_equals_the_triple_loop_in_double_precision() {
-        for (rows, inner, cols) in [(1, 5, 3), (3, 64, 7), (33, 17, 65), (130, 128, 96)] {
+        for (rows, inner, cols) in
+            [(1, 5, 3), (3, 64, 7), (33, 17, 65), (130, 128, 96), (4, 1300, 37), (7, 1, 4)]
+        {
             let (a, b) = (random(1, rows * inner), random(2, inner * cols));
             let a_t = MatRef::new(&a, inner, rows).transposed();
             let b_t = MatRef::new(&b, cols, inner).transposed();
-            for (left, right) in [(MatRef::new(&a, rows, inner), MatRef::new(&b, inner, cols)), (a_t, b_t)] {
+            let (a_rows, b_rows) = (MatRef::new(&a, rows, inner), MatRef::new(&b, inner, cols));
+            for (left, right) in [(a_rows, b_rows), (a_t, b_t), (a_rows, b_t)] {
                 let mut out = vec![1.0; rows * cols];
                 matmul(&mut out, left, right, true);
                 for (ours, exact) in out.iter().zip(naive(left, right)) {

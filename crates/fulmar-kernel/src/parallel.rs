@@ -1,11 +1,23 @@
 //! Work over rows on all cores. Chunks are cut by size, never by the number of threads, and each row is written by
 //! one chunk only, so results do not depend on how many threads there are. WebAssembly runs the same chunks in turn.
 
+use std::cell::Cell;
+
 #[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
 
 /// Floats that one task should at least touch: below this, threads cost more than they give.
 const TASK_FLOATS: usize = 1 << 13;
+
+thread_local! {
+    /// Whether this thread runs a part of its own, beside which the others have work too.
+    static IS_ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether kernels share their work between threads: not inside [`for_each_part`], whose parts are shared already.
+pub(crate) fn shares_work() -> bool {
+    num_threads() > 1 && !IS_ALONE.get()
+}
 
 /// The number of threads that kernels use.
 #[must_use]
@@ -14,6 +26,24 @@ pub fn num_threads() -> usize {
     return rayon::current_num_threads();
     #[cfg(target_family = "wasm")]
     return 1;
+}
+
+/// Runs `work`, many kernels one after the other, where each can share its work without a handover from this thread to another.
+pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    #[cfg(not(target_family = "wasm"))]
+    return if shares_work() { rayon::scope(|_| work()) } else { work() };
+    #[cfg(target_family = "wasm")]
+    return work();
+}
+
+/// Calls `work` with each number below `count`, in any order, at least `together` of them in turn on one thread.
+pub(crate) fn for_tasks(count: usize, together: usize, work: impl Fn(usize) + Sync + Send) {
+    #[cfg(not(target_family = "wasm"))]
+    if count > together && shares_work() {
+        (0..count).into_par_iter().with_min_len(together.max(1)).for_each(work);
+        return;
+    }
+    (0..count).for_each(work);
 }
 
 /// Rows of `width` floats that make one task.
@@ -25,7 +55,7 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
 pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
     let rows = rows_per_task(width);
     #[cfg(not(target_family = "wasm"))]
-    if out.len() > rows * width {
+    if out.len() > rows * width && shares_work() {
         out.par_chunks_mut(rows * width).enumerate().for_each(|(chunk, out)| work(chunk * rows, out));
         return;
     }
@@ -43,7 +73,7 @@ pub(crate) fn for_rows2(
 ) {
     let rows = rows_per_task(widths.0.max(widths.1));
     #[cfg(not(target_family = "wasm"))]
-    if a.len() > rows * widths.0 {
+    if a.len() > rows * widths.0 && shares_work() {
         let pairs = a.par_chunks_mut(rows * widths.0).zip(b.par_chunks_mut(rows * widths.1));
         pairs.enumerate().for_each(|(chunk, (a, b))| work(chunk * rows, a, b));
         return;
@@ -57,9 +87,10 @@ pub(crate) fn for_rows2(
 /// `(0..count).map(work)`, in order, computed on all cores.
 pub(crate) fn map_tasks<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     #[cfg(not(target_family = "wasm"))]
-    return (0..count).into_par_iter().map(&work).collect();
-    #[cfg(target_family = "wasm")]
-    return (0..count).map(work).collect();
+    if count > 1 && shares_work() {
+        return (0..count).into_par_iter().map(&work).collect();
+    }
+    (0..count).map(work).collect()
 }
 
 /// Calls `work` with each of `parts` on a thread of its own; their answers in order. Kernels inside run on that thread
@@ -72,10 +103,24 @@ pub(crate) fn map_tasks<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync)
 /// ```
 pub fn for_each_part<T: Send, R: Send>(parts: &mut [T], work: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
     #[cfg(not(target_family = "wasm"))]
-    if parts.len() > 1 {
-        return parts.par_iter_mut().map(&work).collect();
+    if parts.len() > 1 && shares_work() {
+        return parts.par_iter_mut().map(|part| alone(|| work(part))).collect();
     }
     parts.iter_mut().map(work).collect()
+}
+
+/// Runs `work` with kernels that stay on this thread.
+#[cfg(not(target_family = "wasm"))]
+fn alone<R>(work: impl FnOnce() -> R) -> R {
+    /// Also where `work` panics.
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            IS_ALONE.set(self.0);
+        }
+    }
+    let _before = Before(IS_ALONE.replace(true));
+    work()
 }
 
 /// Adds the column sums that `work(first_row, end_row, sums)` makes of chunks of rows to `total`, in row order.

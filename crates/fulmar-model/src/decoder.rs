@@ -1,7 +1,9 @@
 //! A decoder language model: weights, a forward pass that gives log-probs, and its backward pass.
 
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{AttentionSaved, RopeTable, attention, attention_backward, embed, embed_backward};
+use fulmar_kernel::{
+    AttentionSaved, RopeTable, attention, attention_backward, embed, embed_backward, together,
+};
 use fulmar_tensor::safetensors;
 
 use crate::config::{DecoderConfig, ScalarHead};
@@ -389,8 +391,10 @@ impl Decoder {
         batch.check_rows(&self.config)?;
         trace.packed = Packed::new(batch, Read::Own);
         trace.num_tokens = batch.ids.len();
-        self.run_layers(trace, keep);
-        let found = self.head().forward_scalar(ranges, &trace.x, &trace.packed.targets, &mut trace.head);
+        let found = together(|| {
+            self.run_layers(trace, keep);
+            self.head().forward_scalar(ranges, &trace.x, &trace.packed.targets, &mut trace.head)
+        });
         let mut values = vec![0.0; batch.ids.len()];
         for (target, value) in trace.packed.targets.iter().zip(found) {
             values[target.token as usize] = value;
@@ -408,14 +412,16 @@ impl Decoder {
         batch: &TokenBatch<'_>,
         trace: &mut Trace,
         keep: Keep,
-        visit: impl FnMut(&Target, &[f32]),
+        visit: impl FnMut(&Target, &[f32]) + Send,
     ) -> Result<Scores> {
         self.head().check()?;
         batch.check(&self.config)?;
         trace.packed = Packed::new(batch, Read::Before);
         trace.num_tokens = batch.ids.len();
-        self.run_layers(trace, keep);
-        self.head().forward(&trace.x, &trace.packed.targets, &mut trace.head, visit);
+        together(|| {
+            self.run_layers(trace, keep);
+            self.head().forward(&trace.x, &trace.packed.targets, &mut trace.head, visit);
+        });
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
         for (target, found) in trace.packed.targets.iter().zip(&trace.head.found) {
             log_prob[target.token as usize] = found.log_prob;
@@ -516,7 +522,7 @@ impl Decoder {
     }
 
     /// Runs a backward pass, which begins with that of a head.
-    fn adding_gradients(&mut self, head: impl FnOnce(&Self, &mut Trace, &mut Gradients<'_>)) {
+    fn adding_gradients(&mut self, head: impl FnOnce(&Self, &mut Trace, &mut Gradients<'_>) + Send) {
         let mut trace = std::mem::take(&mut self.trace);
         let mut gradients = std::mem::take(&mut self.gradients);
         gradients.resize(self.num_trainable(), 0.0);
@@ -524,8 +530,10 @@ impl Decoder {
             None => Gradients::Weights(&mut gradients),
             Some(_) => Gradients::Adapter(&mut gradients),
         };
-        head(self, &mut trace, &mut sink);
-        self.run_backward(&mut trace, &mut sink);
+        together(|| {
+            head(self, &mut trace, &mut sink);
+            self.run_backward(&mut trace, &mut sink);
+        });
         trace.ready = None;
         (self.trace, self.gradients) = (trace, gradients);
     }

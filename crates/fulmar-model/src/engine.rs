@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{for_each_part, num_threads};
+use fulmar_kernel::{for_each_part, num_threads, together};
 use fulmar_objective::Draw;
 use serde::Deserialize;
 
@@ -336,7 +336,8 @@ impl Engine {
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         decoder.head().check()?;
-        for_each_part(&mut self.parts, |part| part.steps(decoder, count))
+        let parts = &mut self.parts;
+        together(|| for_each_part(parts, |part| part.steps(decoder, count)))
             .into_iter()
             .collect::<Result<()>>()?;
         Ok(self.num_unfinished())

@@ -4,7 +4,7 @@
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_kernel::{
-    LogProb, MatRef, add_bias, bias_backward, log_prob_backward_row, log_prob_row, matmul, rms_norm,
+    LogProb, MatRef, add_bias, bias_backward, log_prob_backward_rows, log_prob_rows, matmul, rms_norm,
     rms_norm_backward,
 };
 
@@ -13,8 +13,8 @@ use crate::layer::Gradients;
 use crate::packing::Target;
 use crate::parameters::{Layout, ScalarRanges};
 
-/// Floats of logits held at once.
-const LOGITS_CHUNK: usize = 1 << 20;
+/// Floats of logits held at once: few enough to be little beside the weights, and of so many rows that a large head is read seldom.
+const LOGITS_CHUNK: usize = 1 << 24;
 
 /// What the head computed for M targets.
 #[derive(Debug, Clone, Default)]
@@ -92,8 +92,9 @@ impl Head<'_> {
         {
             logits.resize(targets.len() * self.config.vocab_size, 0.0);
             self.project(normed, &mut logits);
+            let ids: Vec<u32> = targets.iter().map(|target| target.id).collect();
+            trace.found.extend(log_prob_rows(&logits, &ids));
             for (row, target) in logits.chunks_exact(self.config.vocab_size).zip(targets) {
-                trace.found.push(log_prob_row(row, target.id as usize));
                 visit(target, row);
             }
         }
@@ -160,12 +161,10 @@ impl Head<'_> {
             let normed = &trace.normed[rows.start * hidden..rows.end * hidden];
             logits.resize(targets.len() * vocab, 0.0);
             self.project(normed, &mut logits);
-            for ((row, target), found) in
-                logits.chunks_exact_mut(vocab).zip(targets).zip(&trace.found[rows.clone()])
-            {
-                let (d_log_prob, d_entropy) = d_found(target);
-                log_prob_backward_row(row, target.id as usize, *found, d_log_prob, d_entropy);
-            }
+            let ids: Vec<u32> = targets.iter().map(|target| target.id).collect();
+            let (d_log_prob, d_entropy): (Vec<f32>, Vec<f32>) = targets.iter().map(&d_found).unzip();
+            let found = &trace.found[rows.clone()];
+            log_prob_backward_rows(&mut logits, &ids, found, &d_log_prob, Some(&d_entropy));
             let d_logits = MatRef::new(&logits, targets.len(), vocab);
             let head = MatRef::new(self.weights_of_vocabulary(), vocab, hidden);
             matmul(&mut d_normed[rows.start * hidden..rows.end * hidden], d_logits, head, false);

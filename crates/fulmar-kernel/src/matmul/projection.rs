@@ -1,0 +1,237 @@
+//! Products `x w^T` with a weight `[out, in]` as it lies in memory, for any number of rows: what every forward pass is made of.
+//!
+//! ```text
+//! for each block of 96 rows, for each stripe of 32 outputs, on all cores:
+//!     for each block of inputs, at most 640:
+//!         for each tile of 3 rows by 4 outputs:  12 accumulators of 8 lanes += row * weight, 8 inputs at a time
+//! ```
+//! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, from memory at its full speed when
+//! there are few rows; while a stripe is multiplied, the next one is asked for. An output is the sum of its 8 lanes, block after
+//! block, in an order that only the number of inputs decides: a row has the same bits whatever rows stand beside it.
+
+use std::arch::x86_64::{
+    __m128, __m256, __m256i, _MM_HINT_T1, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_ps, _mm_prefetch,
+    _mm_setzero_ps, _mm_storeu_ps, _mm256_castps256_ps128, _mm256_cmpgt_epi32, _mm256_extractf128_ps,
+    _mm256_fmadd_ps, _mm256_hadd_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_set1_epi32,
+    _mm256_setr_epi32, _mm256_setzero_ps,
+};
+
+use crate::parallel::for_tasks;
+
+/// Rows of a task: with 640 inputs they fit the second cache.
+const ROWS: usize = 96;
+/// Outputs of a task.
+const STRIPE: usize = 32;
+/// Rows and outputs of a tile, whose accumulators fill the registers.
+const TILE: (usize, usize) = (3, 4);
+/// Most inputs of a block: a tile's rows and weights then fit the first cache.
+const INPUTS_MAX: usize = 640;
+const LANES: usize = 8;
+/// Floats that come from memory at once.
+const LINE: usize = 16;
+/// Multiply-adds that are worth a thread.
+const TASK_WORK: usize = 1 << 18;
+
+/// Whether this processor has the instructions.
+pub(super) fn suits() -> bool {
+    std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+}
+
+/// `out = left weight^T`, or `out += left weight^T`; `left` is `[rows, inner]`, `weight` `[cols, inner]`.
+///
+/// # Panics
+/// If `out` is not `[rows, cols]` or the processor does not [suit](suits).
+pub(super) fn product(out: &mut [f32], left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
+    let (rows, cols) = (left.len() / inner, weight.len() / inner);
+    assert!(suits() && out.len() == rows * cols, "out must hold {rows} x {cols} floats");
+    let stripes = cols.div_ceil(STRIPE);
+    let out = Out { first: out.as_mut_ptr(), stride: cols };
+    for_tasks(rows.div_ceil(ROWS) * stripes, TASK_WORK / (rows.min(ROWS) * STRIPE * inner), |task| {
+        let (row, col) = (task / stripes * ROWS, task % stripes * STRIPE);
+        let left = &left[row * inner..rows.min(row + ROWS) * inner];
+        let of_stripe = &weight[col * inner..cols.min(col + STRIPE) * inner];
+        // SAFETY: `suits` saw the instructions; the stripe's outputs lie inside `out`, and no other task writes to them.
+        unsafe { multiply(out.at(row, col), left, of_stripe, inner, accumulate) };
+    });
+}
+
+/// Where the outputs of a task go.
+#[derive(Clone, Copy)]
+struct Out {
+    first: *mut f32,
+    stride: usize,
+}
+
+// SAFETY: each task writes to places of its own.
+unsafe impl Send for Out {}
+// SAFETY: as above.
+unsafe impl Sync for Out {}
+
+impl Out {
+    /// The same matrix from this row and column on.
+    const fn at(self, row: usize, col: usize) -> Self {
+        Self { first: self.first.wrapping_add(row * self.stride + col), stride: self.stride }
+    }
+}
+
+/// One stripe of outputs for some rows.
+///
+/// # Safety
+/// `out` must have a place for each row of `left` and each of `weight`.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn multiply(out: Out, left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
+    let (rows, cols) = (left.len() / inner, weight.len() / inner);
+    let block = inner.div_ceil(inner.div_ceil(INPUTS_MAX)).next_multiple_of(LANES);
+    let tiles = inner.div_ceil(block) * rows.div_ceil(TILE.0) * cols.div_ceil(TILE.1);
+    let mut ahead =
+        Ahead { next: weight.as_ptr().wrapping_add(weight.len()), share: weight.len().div_ceil(tiles) };
+    for first in (0..inner).step_by(block) {
+        let inputs = block.min(inner - first);
+        let adds = accumulate || first > 0;
+        let mut row = 0;
+        while row < rows {
+            let size = tile_rows(rows - row);
+            for col in (0..cols).step_by(TILE.1) {
+                ahead.ask();
+                let tile = Tile {
+                    left: &left[row * inner + first..],
+                    weight: &weight[col * inner + first..],
+                    inner,
+                    inputs,
+                };
+                let width = TILE.1.min(cols - col);
+                // SAFETY: the tile has `size` rows and `width` outputs, each with `inputs` floats from its beginning on.
+                unsafe {
+                    match size {
+                        1 => tile.add::<1>(width, out.at(row, col), adds),
+                        2 => tile.add::<2>(width, out.at(row, col), adds),
+                        _ => tile.add::<{ TILE.0 }>(width, out.at(row, col), adds),
+                    }
+                }
+            }
+            row += size;
+        }
+    }
+}
+
+/// Rows of the next tile: four are better cut in two than in three and one.
+fn tile_rows(left: usize) -> usize {
+    if left == TILE.0 + 1 { 2 } else { left.min(TILE.0) }
+}
+
+/// The weights behind a stripe, asked for a share a tile.
+struct Ahead {
+    next: *const f32,
+    share: usize,
+}
+
+impl Ahead {
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn ask(&mut self) {
+        for line in (0..self.share).step_by(LINE) {
+            _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(line).cast());
+        }
+        self.next = self.next.wrapping_add(self.share);
+    }
+}
+
+/// A few rows by a few outputs over a block of inputs. The row or weight after the first begins `inner` floats on.
+#[derive(Clone, Copy)]
+struct Tile<'a> {
+    left: &'a [f32],
+    weight: &'a [f32],
+    inner: usize,
+    inputs: usize,
+}
+
+impl Tile<'_> {
+    /// Writes or adds the products of `R` rows with `width` outputs to `out`.
+    ///
+    /// # Safety
+    /// The tile must have as many rows and weights, and `out` as many places.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn add<const R: usize>(self, width: usize, out: Out, adds: bool) {
+        // SAFETY: what the caller promised.
+        unsafe {
+            if width == TILE.1 {
+                for (row, sums) in self.sums::<R, { TILE.1 }>().into_iter().enumerate() {
+                    let place = out.at(row, 0).first;
+                    _mm_storeu_ps(place, if adds { _mm_add_ps(_mm_loadu_ps(place), sums) } else { sums });
+                }
+                return;
+            }
+            for col in 0..width {
+                let tile = Self { weight: &self.weight[col * self.inner..], ..self };
+                for (row, sums) in tile.sums::<R, 1>().into_iter().enumerate() {
+                    let (place, sum) = (out.at(row, col).first, _mm_cvtss_f32(sums));
+                    *place = if adds { *place + sum } else { sum };
+                }
+            }
+        }
+    }
+
+    /// The products of `R` rows with `C` outputs, those of a row together.
+    ///
+    /// # Safety
+    /// The tile must have as many rows and weights.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn sums<const R: usize, const C: usize>(self) -> [__m128; R] {
+        let Self { left, weight, inner, inputs } = self;
+        let (left, weight) = (left.as_ptr(), weight.as_ptr());
+        let mut lanes = [[_mm256_setzero_ps(); R]; C];
+        let whole = inputs / LANES * LANES;
+        for input in (0..whole).step_by(LANES) {
+            let mut rows = [_mm256_setzero_ps(); R];
+            for (row, values) in rows.iter_mut().enumerate() {
+                // SAFETY: every row has `inputs` floats.
+                *values = unsafe { _mm256_loadu_ps(left.add(row * inner + input)) };
+            }
+            for (col, lanes) in lanes.iter_mut().enumerate() {
+                // SAFETY: every weight has `inputs` floats.
+                let weight = unsafe { _mm256_loadu_ps(weight.add(col * inner + input)) };
+                for (lanes, values) in lanes.iter_mut().zip(rows) {
+                    *lanes = _mm256_fmadd_ps(values, weight, *lanes);
+                }
+            }
+        }
+        if whole < inputs {
+            let mask = first_lanes(inputs - whole);
+            for (col, lanes) in lanes.iter_mut().enumerate() {
+                // SAFETY: only the lanes below `inputs` are read.
+                let weight = unsafe { _mm256_maskload_ps(weight.add(col * inner + whole), mask) };
+                for (row, lanes) in lanes.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let values = unsafe { _mm256_maskload_ps(left.add(row * inner + whole), mask) };
+                    *lanes = _mm256_fmadd_ps(values, weight, *lanes);
+                }
+            }
+        }
+        let mut sums = [_mm_setzero_ps(); R];
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let mut of_row = [_mm256_setzero_ps(); TILE.1];
+            for (of_row, lanes) in of_row.iter_mut().zip(&lanes) {
+                *of_row = lanes[row];
+            }
+            *sums = sum_of_lanes(of_row);
+        }
+        sums
+    }
+}
+
+/// `((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))` of the lanes of four outputs.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn sum_of_lanes([a, b, c, d]: [__m256; TILE.1]) -> __m128 {
+    let halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves))
+}
+
+/// A mask of the first `count` lanes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn first_lanes(count: usize) -> __m256i {
+    _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+}
