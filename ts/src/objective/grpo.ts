@@ -65,6 +65,9 @@ export type Surrogate =
   | { readonly vespo: { readonly positive: Envelope; readonly negative: Envelope } }
   | { readonly dppo: { readonly delta: number } }
 
+/** What {@link GRPOLoss.forward} returns: `metrics` and `gradEntropy` are those that the options ask for. */
+export type GRPOLossOutput = LossResult
+
 /** What corrects for a sampler whose log-probabilities are not `oldLogProb`; looks at `exp(oldLogProb - samplerLogProb)`. */
 export interface Correction {
   /** Whose ratio: that of the token, the product over its sequence, or its geometric mean (which only rejects). @default 'token' */
@@ -229,7 +232,7 @@ export class GRPOLoss {
    * its input; `NON_FINITE` if a trained position holds a NaN or an infinity; `OUT_OF_RANGE` for offsets that fall or a
    * mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
-  forward(batch: LossBatch): LossResult {
+  forward(batch: LossBatch): GRPOLossOutput {
     return lossResult(withColumns(batch, COLUMNS, (columns) => columns.grpo(this.#optionsJson)))
   }
 }

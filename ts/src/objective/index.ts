@@ -34,6 +34,7 @@ export {
   type Envelope,
   GRPOLoss,
   type GRPOLossOptions,
+  type GRPOLossOutput,
   type GRPOPreset,
   type LossBatch,
   type Surrogate,
@@ -65,7 +66,7 @@ export {
   TopKRewardSelector,
   type TopKRewardSelectorOptions,
 } from './mc-advantage.js'
-export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossResult, type SFTReduction } from './sft.js'
+export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossOutput, type SFTReduction } from './sft.js'
 export {
   type GeneralizedAdvantageSteps,
   generalizedAdvantageEstimate,

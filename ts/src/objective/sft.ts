@@ -61,7 +61,7 @@ export interface SFTBatch {
 }
 
 /** What {@link SFTLoss.forward} returns. */
-export interface SFTLossResult extends LossResult {
+export interface SFTLossOutput extends LossResult {
   /** `[S]` the likelihood term of each sequence before they are joined. */
   readonly sequenceLoss: Float64Array
 }
@@ -115,7 +115,7 @@ export class SFTLoss {
    *
    * @throws {FulmarError} As `GRPOLoss.forward`.
    */
-  forward(batch: SFTBatch): SFTLossResult {
+  forward(batch: SFTBatch): SFTLossOutput {
     return sequenceLossResult(withColumns(batch, SFT_COLUMNS, (columns) => columns.sft(this.#optionsJson)))
   }
 }
