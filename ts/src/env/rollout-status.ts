@@ -1,12 +1,13 @@
 /** How far a rollout has come, and how it ended. */
 
-/** Every status: one that goes on, one that is good, three truncations, four errors. */
+/** Every status: one that goes on, one that is good, four truncations, four errors. */
 export const ROLLOUT_STATUSES = [
   'ongoing',
   'completed',
   'truncated_length',
   'truncated_prompt_too_long',
   'truncated_max_turns',
+  'truncated_total_tokens',
   'error_parse',
   'error_timeout',
   'error_abort',
@@ -17,14 +18,14 @@ export const ROLLOUT_STATUSES = [
 export type RolloutStatus = (typeof ROLLOUT_STATUSES)[number]
 
 /**
- * Whether a limit ended the rollout: tokens of one completion, tokens of a prompt, or turns.
+ * Whether a limit ended the rollout: tokens of one completion, tokens of a prompt, turns, or sampled tokens of all turns.
  *
  * @example
  * ```ts
  * import { isTruncated, ROLLOUT_STATUSES } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * assert.equal(ROLLOUT_STATUSES.filter(isTruncated).length, 3)
+ * assert.equal(ROLLOUT_STATUSES.filter(isTruncated).length, 4)
  * ```
  */
 export function isTruncated(status: RolloutStatus): boolean {

@@ -83,7 +83,7 @@ export function aborted(signal: AbortSignal | undefined): FulmarError {
 const WAITING = new WeakMap<AbortSignal, Set<() => void>>()
 
 /** Calls `body` when `signal` fires, unless the returned function was called before. */
-function onAbort(signal: AbortSignal | undefined, body: () => void): () => void {
+export function onAbort(signal: AbortSignal | undefined, body: () => void): () => void {
   if (signal === undefined) return () => {}
   const waiting = WAITING.get(signal) ?? listen(signal)
   waiting.add(body)

@@ -6,7 +6,8 @@
  * while output is ongoing: completion = policy.generate(prompt) -> ledger -> output = env.step(completion) -> turn
  * ```
  *
- * What was sampled is kept whatever the environment does with it. Only a fired signal makes it throw.
+ * What was sampled is kept whatever the environment does with it. Only a fired signal makes it throw. A turn holds its
+ * prompt as a view of the longest prompt that begins with it, so memory grows with the tokens and not with their square.
  */
 
 import { type Bridge, Ledger } from '../chat/index.js'
@@ -15,6 +16,7 @@ import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
 import { type CallContext, withDeadline } from './deadline.js'
+import { PromptStore } from './prompt-store.js'
 import {
   formatTurnId,
   type Rollout,
@@ -46,7 +48,10 @@ export interface SamplingOptions {
 }
 
 /** A rollout that nobody has scored yet. */
-export type UnscoredRollout = Pick<Rollout, 'groupId' | 'rolloutId' | 'status' | 'cause' | 'turns' | 'ledger'>
+export type UnscoredRollout = Pick<
+  Rollout,
+  'groupId' | 'rolloutId' | 'attempt' | 'status' | 'cause' | 'turns' | 'ledger'
+>
 
 /** Everything that one rollout needs. */
 export interface RolloutLoopOptions {
@@ -54,15 +59,21 @@ export interface RolloutLoopOptions {
   readonly env: TokenEnv
   readonly groupId: number
   readonly rolloutId: number
+  /** Part of the ids of the requests where it is not the first. */
+  readonly attempt: number
   /** The seed of turn `t` is drawn from its fork `t`, so it depends on nothing that happened before. */
   readonly rng: Rng
   readonly sampling: SamplingOptions
   readonly stopIds: readonly number[]
   /** Prompt and completion together never get longer than this. */
   readonly maxRolloutTokens: number
+  /** All completions together never have more tokens than this. */
+  readonly maxTotalTokens: number
   readonly generateTimeoutMs: number | null
   readonly clock: Clock
   readonly signal: AbortSignal | undefined
+  /** Whether `signal` fired because the rollout as a whole took too long: that is a status, any other reason an abort. */
+  readonly hasExpired: () => boolean
 }
 
 /**
@@ -70,27 +81,38 @@ export interface RolloutLoopOptions {
  * @throws {FulmarError} `ABORTED` if the signal fires; the ledger is disposed then.
  */
 export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout> {
-  const { env, groupId, rolloutId } = options
+  const { env, groupId, rolloutId, attempt, maxTotalTokens, hasExpired } = options
   const ledger = new Ledger()
   const turns: RolloutTurn[] = []
   const end = (status: RolloutStatus, cause: RolloutCause | null): UnscoredRollout => {
-    return { groupId, rolloutId, status, cause, turns, ledger }
+    return { groupId, rolloutId, attempt, status, cause, turns, ledger }
   }
+  const prompts = new PromptStore()
+  let numLeft = maxTotalTokens
   try {
     let output = await env.init()
     while (output.status === 'ongoing' && output.nextPrompt) {
       const prompt = output.nextPrompt
+      const extendsLast = turns.length > 0 && output.bridgeRefusal === null
       const id = { groupId, rolloutId, turnId: turns.length }
-      const drawn = await draw(options, id, prompt)
+      if (numLeft <= 0) return end('truncated_total_tokens', null)
+      const drawn = await draw(options, id, prompt, numLeft)
       if (!drawn.ok) return end(drawn.status, drawn.cause)
       const { completion } = drawn
       const recorded = record(ledger, prompt, completion, output.bridgeRefusal)
       if (recorded) return end('error', recorded)
+      numLeft -= completion.ids.length
+      const promptIds = prompts.place(prompt.rendered.ids, { extendsLast })
       output = await env.step(completion)
-      turns.push(toTurn(id, prompt, completion, output))
+      turns.push({ ...toTurn(id, prompt, completion, output), promptIds })
     }
-    return end(output.status, output.cause)
+    const isSpent = output.status === 'truncated_length' && numLeft <= 0
+    return end(isSpent ? 'truncated_total_tokens' : output.status, output.cause)
   } catch (error) {
+    if (hasExpired()) {
+      const message = 'rollout must end in time: got no end'
+      return end('error_timeout', { stage: 'rollout', kind: 'deadline', message })
+    }
     ledger[Symbol.dispose]()
     throw error
   }
@@ -100,9 +122,14 @@ type Drawn =
   | { readonly ok: true; readonly completion: Completion }
   | { readonly ok: false; readonly status: RolloutStatus; readonly cause: RolloutCause }
 
-async function draw(options: RolloutLoopOptions, id: RolloutTurnId, prompt: TokenPrompt): Promise<Drawn> {
+async function draw(
+  options: RolloutLoopOptions,
+  id: RolloutTurnId,
+  prompt: TokenPrompt,
+  numLeft: number,
+): Promise<Drawn> {
   const { policy, clock, generateTimeoutMs: timeoutMs, signal } = options
-  const request = requestFor(options, id, prompt)
+  const request = requestFor(options, id, prompt, numLeft)
   // Without a deadline the caller's own signal does, and making one for each completion costs more than the rest here.
   const own = timeoutMs === null ? signal && { signal } : undefined
   const run = (context: CallContext) =>
@@ -123,12 +150,16 @@ function requestFor(
   options: RolloutLoopOptions,
   id: RolloutTurnId,
   { rendered }: TokenPrompt,
+  numLeft: number,
 ): GenerateRequest {
-  const { rng, sampling, stopIds, maxRolloutTokens } = options
+  const { rng, sampling, stopIds, maxRolloutTokens, attempt } = options
   using turnRng = rng.fork(id.turnId)
-  const maxTokens = Math.min(sampling.maxTokens, maxRolloutTokens - rendered.ids.length)
+  const maxTokens = Math.min(sampling.maxTokens, maxRolloutTokens - rendered.ids.length, numLeft)
   const seed = turnRng.below(Number.MAX_SAFE_INTEGER)
-  return { ...sampling, requestId: formatTurnId(id), promptIds: rendered.ids, seed, maxTokens, stopIds }
+  const suffix = attempt === 0 ? '' : `/attempt=${attempt}`
+  const requestId = `${formatTurnId(id)}${suffix}`
+  const sessionId = `${formatTurnId(id, { includeTurn: false })}${suffix}`
+  return { ...sampling, requestId, sessionId, promptIds: rendered.ids, seed, maxTokens, stopIds }
 }
 
 /** Appends what was sampled; a completion that cannot be recorded is the policy's mistake. */
@@ -164,10 +195,9 @@ function toTurn(
   prompt: TokenPrompt,
   completion: Completion,
   output: TokenEnvOutput,
-): RolloutTurn {
+): Omit<RolloutTurn, 'promptIds'> {
   return {
     id,
-    promptIds: prompt.rendered.ids,
     completionIds: completion.ids,
     completionLogProbs: completion.logProbs,
     finishReason: completion.finishReason,

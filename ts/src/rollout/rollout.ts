@@ -35,8 +35,8 @@ export function formatTurnId(
   return `group=${groupId}/rollout=${rolloutId}${includeTurn ? `/turn=${turnId}` : ''}`
 }
 
-/** Which step of a rollout failed. */
-export type RolloutStage = 'init' | 'render' | 'generate' | 'parse' | 'step'
+/** Which step of a rollout failed; `rollout` is all of it together. */
+export type RolloutStage = 'init' | 'render' | 'generate' | 'parse' | 'step' | 'rollout'
 
 /** Why a rollout ended with an error. */
 export interface RolloutCause {
@@ -51,7 +51,10 @@ export interface RolloutCause {
   readonly message: string
 }
 
-/** One turn: what the policy was given, what it sampled, what came of it. */
+/**
+ * One turn: what the policy was given, what it sampled, what came of it. Prompts that extend each other share memory, so
+ * a rollout holds each token a few times, however many turns it has.
+ */
 export interface RolloutTurn extends TurnView {
   /** Which turn this is. */
   readonly id: RolloutTurnId
@@ -77,6 +80,8 @@ export interface Rollout extends RolloutView {
   readonly groupId: number
   /** Which sibling. */
   readonly rolloutId: number
+  /** Counts the attempts at it from 0: others before it failed. */
+  readonly attempt: number
   /** How it ended; never `ongoing`. */
   readonly status: RolloutStatus
   /** Why, if it ended with an error; else `null`. */

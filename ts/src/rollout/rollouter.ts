@@ -13,13 +13,15 @@
 import type { Renderer } from '../chat/index.js'
 import { ConfigReader, FulmarError, messageOf, Rng } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
-import type { MessageEnv, Split, Task } from '../env/index.js'
+import { isError, type Split, type Task } from '../env/index.js'
 import type { Policy } from '../policy/index.js'
 import { type Clock, metric, systemClock } from '../telemetry/index.js'
 import { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
-import { withDeadline } from './deadline.js'
+import { allOrNone, settle } from './all-or-none.js'
 import { groupMetrics } from './group-metrics.js'
+import { lazyEnv, OpenEnvs } from './open-envs.js'
 import { type Rollout, RolloutGroup } from './rollout.js'
+import { RolloutLimit } from './rollout-limit.js'
 import { runRollout, type SamplingOptions, type UnscoredRollout } from './rollout-loop.js'
 import { Rubric, type RubricOptions } from './rubric.js'
 import { Slots } from './slots.js'
@@ -51,10 +53,32 @@ export interface RollouterOptions<Sample> extends TokenEnvLimits, SamplingOption
    */
   readonly concurrency?: number
   /**
+   * Most tokens that all turns of a rollout sample together.
+   * @default no limit
+   */
+  readonly maxTotalTokens?: number
+  /**
    * Deadline of one completion in milliseconds; `null` for none.
    * @default null
    */
   readonly generateTimeoutMs?: number | null
+  /**
+   * Deadline of a rollout as a whole in milliseconds, waiting in line left out; `null` for none.
+   * @default null
+   */
+  readonly rolloutTimeoutMs?: number | null
+  /**
+   * How often a rollout that ended with an error begins again, with a new environment and draws of its own.
+   * @default 0
+   */
+  readonly retries?: number
+  /**
+   * What becomes of a group with members that ended with an error after their retries. `keep` scores them like any
+   * other; `drop` leaves them unscored; `{ minViable: n }` does so too, and leaves the whole group unscored with fewer
+   * than `n` members without an error.
+   * @default 'keep'
+   */
+  readonly onError?: 'keep' | 'drop' | { readonly minViable: number }
   /**
    * Deadline of closing an environment in milliseconds.
    * @default 60_000
@@ -97,6 +121,11 @@ export interface Evaluation {
   readonly numProblems: number
 }
 
+/** Why a rollout that ended with an error has no reward, where `onError` leaves it out. */
+const DROPPED = {
+  error: { code: 'DECLINED', message: 'rollout must end without an error: got one' },
+} as const
+
 const CLOSE_TIMEOUT_MS_DEFAULT = 60_000
 const CONCURRENCY_DEFAULT = 1024
 
@@ -136,7 +165,17 @@ export class Rollouter<Sample> {
    */
   constructor(options: RollouterOptions<Sample>) {
     const { task, groupSize = 8, seed = 0, concurrency = CONCURRENCY_DEFAULT, clock = systemClock } = options
-    for (const [name, value] of Object.entries({ groupSize, concurrency, maxTokens: options.maxTokens })) {
+    const { maxTokens, maxTotalTokens = 1, retries = 0, onError = 'keep' } = options
+    const minViable = typeof onError === 'object' ? onError.minViable : 1
+    const counts = {
+      groupSize,
+      concurrency,
+      maxTokens,
+      maxTotalTokens,
+      minViable,
+      'retries + 1': retries + 1,
+    }
+    for (const [name, value] of Object.entries(counts)) {
       if (!Number.isSafeInteger(value) || value < 1) {
         throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)
       }
@@ -281,45 +320,83 @@ export class Rollouter<Sample> {
     sampling: Partial<SamplingOptions>,
   ): Promise<{ rollouts: Rollout[]; numCloseFailures: number }> {
     using groupRng = this.#rngs[split].fork(groupId)
-    const siblings = Array.from({ length: count }, (_, rolloutId) => {
-      const env = this.#makeTokenEnv(sample, signal)
-      const run = () => this.#runOne({ env, groupId, rolloutId, groupRng, sampling, signal })
-      return { env, unscored: this.#slots.run(run) }
+    const { closeTimeoutMs = CLOSE_TIMEOUT_MS_DEFAULT } = this.#options
+    const envs = new OpenEnvs(this.#clock, closeTimeoutMs)
+    const runs = Array.from({ length: count }, (_, rolloutId) => {
+      const sibling = { sample, envs, groupId, rolloutId, groupRng, sampling, signal }
+      return this.#slots.run(() => this.#runAttempts(sibling))
     })
     const rollouts = await settle(async () => {
-      const unscored = await allOrNone(
-        siblings.map((sibling) => sibling.unscored),
-        disposeLedger,
-      )
+      const unscored = await allOrNone(runs, disposeLedger)
       return await allOrNone(
-        unscored.map((rollout) => this.#score(rollout, sample, signal)),
+        this.#judged(unscored).map((rollout) => this.#score(rollout, sample, signal)),
         disposeLedger,
       )
     })
-    const closed = await Promise.all(siblings.map(({ env }) => this.#close(env)))
+    await envs.closeAll()
     if (!rollouts.ok) throw rollouts.error
-    return { rollouts: rollouts.value, numCloseFailures: closed.filter((isClosed) => !isClosed).length }
+    return { rollouts: rollouts.value, numCloseFailures: envs.numFailures }
   }
 
-  async #runOne(sibling: {
-    readonly env: TokenEnv
-    readonly groupId: number
-    readonly rolloutId: number
-    readonly groupRng: Rng
-    readonly sampling: Partial<SamplingOptions>
-    readonly signal: AbortSignal | undefined
-  }): Promise<UnscoredRollout> {
+  /** Runs one rollout, again with a new environment as long as it ends with an error and there are retries. */
+  async #runAttempts(sibling: Sibling<Sample>): Promise<UnscoredRollout> {
+    const { retries = 0, rolloutTimeoutMs = null } = this.#options
+    for (let attempt = 0; ; attempt++) {
+      using limit = new RolloutLimit(this.#clock, rolloutTimeoutMs, sibling.signal)
+      const env = this.#makeTokenEnv(sibling.sample, limit.signal)
+      sibling.envs.add(env)
+      const rollout = await this.#runOne(sibling, attempt, env, limit)
+      if (attempt >= retries || !isError(rollout.status)) return rollout
+      disposeLedger(rollout)
+      await sibling.envs.close(env)
+    }
+  }
+
+  async #runOne(
+    sibling: Sibling<Sample>,
+    attempt: number,
+    env: TokenEnv,
+    { signal, hasExpired }: RolloutLimit,
+  ): Promise<UnscoredRollout> {
     const { policy, renderer, maxTokens, temperature = 1, topK = 0, topP = 1 } = this.#options
     const { maxRolloutTokens = Number.POSITIVE_INFINITY, generateTimeoutMs = null } = this.#options
-    const { groupRng, ...parts } = sibling
-    using rng = groupRng.fork(parts.rolloutId)
-    const sampling = { maxTokens, temperature, topK, topP, ...parts.sampling }
-    const limits = { maxRolloutTokens, generateTimeoutMs, clock: this.#clock, stopIds: renderer.stopIds }
-    return await runRollout({ ...parts, rng, policy, sampling, ...limits })
+    const { maxTotalTokens = Number.POSITIVE_INFINITY } = this.#options
+    const { groupRng, groupId, rolloutId } = sibling
+    using rng = forkAttempt(groupRng, rolloutId, attempt)
+    const sampling = { maxTokens, temperature, topK, topP, ...sibling.sampling }
+    const limits = { maxRolloutTokens, maxTotalTokens, generateTimeoutMs, stopIds: renderer.stopIds }
+    const parts = {
+      env,
+      groupId,
+      rolloutId,
+      attempt,
+      policy,
+      sampling,
+      signal,
+      hasExpired,
+      clock: this.#clock,
+    }
+    return await runRollout({ ...parts, ...limits, rng })
   }
 
-  async #score(rollout: UnscoredRollout, sample: Sample, signal: AbortSignal | undefined): Promise<Rollout> {
+  /** Takes the chance of a reward from those that `onError` says. */
+  #judged(rollouts: readonly UnscoredRollout[]): readonly (UnscoredRollout & { isDropped: boolean })[] {
+    const { onError = 'keep' } = this.#options
+    const numViable = rollouts.filter(({ status }) => !isError(status)).length
+    const isLost = typeof onError === 'object' && numViable < onError.minViable
+    return rollouts.map((rollout) => {
+      return { ...rollout, isDropped: isLost || (onError !== 'keep' && isError(rollout.status)) }
+    })
+  }
+
+  async #score(
+    { isDropped, ...rollout }: UnscoredRollout & { readonly isDropped: boolean },
+    sample: Sample,
+    signal: AbortSignal | undefined,
+  ): Promise<Rollout> {
     try {
+      if (isDropped)
+        return { ...rollout, reward: null, rewardBreakdown: {}, unscored: DROPPED, advantage: null }
       return { ...rollout, ...(await this.#rubric.score(rollout, sample, signal)), advantage: null }
     } catch (error) {
       disposeLedger(rollout)
@@ -327,22 +404,16 @@ export class Rollouter<Sample> {
     }
   }
 
-  /** Whether the environment closed in time and without throwing; either way it is not waited for any longer. */
-  async #close(env: TokenEnv): Promise<boolean> {
-    const { closeTimeoutMs: timeoutMs = CLOSE_TIMEOUT_MS_DEFAULT } = this.#options
-    const run = () => env.close()
-    const result = await withDeadline({ clock: this.#clock, timeoutMs, signal: undefined, run })
-    return result.kind === 'value'
-  }
-
   #makeTokenEnv(sample: Sample, signal: AbortSignal | undefined): TokenEnv {
-    const { renderer, maxRolloutTokens, maxTurns, stepTimeoutMs, onTruncation } = this.#options
+    const { renderer, maxRolloutTokens, maxTurns, stepTimeoutMs, onTruncation, minCompletionTokens } =
+      this.#options
     return new TokenEnv({
       messageEnv: lazyEnv(() => this.#task.makeEnv(sample)),
       renderer,
       clock: this.#clock,
       ...(maxRolloutTokens !== undefined && { maxRolloutTokens }),
       ...(maxTurns !== undefined && { maxTurns }),
+      ...(minCompletionTokens !== undefined && { minCompletionTokens }),
       ...(stepTimeoutMs !== undefined && { stepTimeoutMs }),
       ...(onTruncation && { onTruncation }),
       ...(signal && { signal }),
@@ -350,41 +421,26 @@ export class Rollouter<Sample> {
   }
 }
 
-/** Makes the environment when its conversation begins, so a failure to make one is a failure of its own rollout. */
-function lazyEnv(make: () => MessageEnv): MessageEnv {
-  let env: MessageEnv | undefined
-  return {
-    init: (context) => {
-      env = make()
-      return env.init(context)
-    },
-    step: (message, context) => (env ?? make()).step(message, context),
-    close: () => env?.close(),
-  }
+/** One rollout of a group, before it runs. */
+interface Sibling<Sample> {
+  readonly sample: Sample
+  readonly envs: OpenEnvs
+  readonly groupId: number
+  readonly rolloutId: number
+  readonly groupRng: Rng
+  readonly sampling: Partial<SamplingOptions>
+  readonly signal: AbortSignal | undefined
+}
+
+/** Later attempts draw from a stream of their own. */
+function forkAttempt(groupRng: Rng, rolloutId: number, attempt: number): Rng {
+  if (attempt === 0) return groupRng.fork(rolloutId)
+  using stream = groupRng.stream(`attempt ${attempt}`)
+  return stream.fork(rolloutId)
 }
 
 function disposeLedger({ ledger }: Pick<Rollout, 'ledger'>): void {
   ledger[Symbol.dispose]()
-}
-
-/** All values; or, once every promise has settled, the first failure, with the values disposed. */
-async function allOrNone<T>(promises: readonly Promise<T>[], dispose: (value: T) => void): Promise<T[]> {
-  const settled = await Promise.allSettled(promises)
-  const failed = settled.find((result) => result.status === 'rejected')
-  const values = settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
-  if (failed === undefined) return values
-  values.forEach(dispose)
-  throw failed.reason
-}
-
-type Settled<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown }
-
-async function settle<T>(body: () => Promise<T>): Promise<Settled<T>> {
-  try {
-    return { ok: true, value: await body() }
-  } catch (error) {
-    return { ok: false, error }
-  }
 }
 
 /** Rollouts without a single turn, or without a single score, teach nothing, and the next ones would be no better. */

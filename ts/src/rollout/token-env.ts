@@ -12,7 +12,7 @@
  * environment, the renderer or the parser are statuses with a cause, never exceptions.
  */
 
-import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer } from '../chat/index.js'
+import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer, ToolSpec } from '../chat/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import {
   checkInitOutput,
@@ -29,10 +29,16 @@ import type { RolloutCause, RolloutStage } from './rollout.js'
 /** Limits of a rollout; see {@link TokenEnv}. */
 export interface TokenEnvLimits {
   /**
-   * A prompt of this many tokens or more ends the rollout. A prompt of one token less still leaves room for one.
+   * Prompt and completion together never get longer than this: a prompt that leaves fewer than `minCompletionTokens` ends
+   * the rollout.
    * @default no limit
    */
   readonly maxRolloutTokens?: number
+  /**
+   * Room that a prompt must leave below `maxRolloutTokens`.
+   * @default 1
+   */
+  readonly minCompletionTokens?: number
   /**
    * The rollout ends after this many turns; the environment still answers the last one.
    * @default no limit
@@ -120,10 +126,12 @@ export class TokenEnv {
   readonly #clock: Clock
   readonly #signal: AbortSignal | undefined
   readonly #maxRolloutTokens: number
+  readonly #minCompletionTokens: number
   readonly #maxTurns: number
   readonly #stepTimeoutMs: number | null
   readonly #continues: boolean
   #messages: readonly Message[] = []
+  #tools: readonly ToolSpec[] = []
   #promptIds: Uint32Array = new Uint32Array(0)
   #numTurns = 0
 
@@ -137,8 +145,10 @@ export class TokenEnv {
       stepTimeoutMs = STEP_TIMEOUT_MS_DEFAULT,
     } = options
     const { maxRolloutTokens = Number.POSITIVE_INFINITY, maxTurns = Number.POSITIVE_INFINITY } = options
+    const { minCompletionTokens = 1 } = options
     for (const [name, value] of Object.entries({
       maxRolloutTokens,
+      minCompletionTokens,
       maxTurns,
       stepTimeoutMs: stepTimeoutMs ?? 1,
     })) {
@@ -149,6 +159,7 @@ export class TokenEnv {
     this.#clock = clock
     this.#signal = signal
     this.#maxRolloutTokens = maxRolloutTokens
+    this.#minCompletionTokens = minCompletionTokens
     this.#maxTurns = maxTurns
     this.#stepTimeoutMs = stepTimeoutMs
     this.#continues = options.onTruncation === 'continue'
@@ -160,14 +171,8 @@ export class TokenEnv {
     const opened = checkAnswer('init', result, checkInitOutput)
     if (!opened.ok) return ended(opened.status, opened.cause)
     const { initPromptMessages, tools } = opened.value
-    if (tools.length > 0) {
-      return ended('error', {
-        stage: 'render',
-        kind: 'renderer',
-        message: `tools must be empty: got ${tools.length}`,
-      })
-    }
     this.#messages = initPromptMessages
+    this.#tools = tools as readonly ToolSpec[]
     const prompt = this.#render()
     if (!prompt.ok) return ended('error', prompt.cause)
     return this.#offer(prompt.value, { keepTooLong: true })
@@ -181,7 +186,7 @@ export class TokenEnv {
     if (this.#promptIds.length === 0)
       throw new FulmarError('CLOSED', 'step must follow an ongoing init: got none')
     this.#numTurns += 1
-    const parsed = attempt('parse', () => assistantMessage(this.#renderer.parse(ids)))
+    const parsed = attempt('parse', () => assistantMessage(this.#parse(ids)))
     if (!parsed.ok) return ended('error_parse', parsed.cause)
     const completionMessage = parsed.value
     if (finishReason === 'length' && !this.#continues)
@@ -218,7 +223,7 @@ export class TokenEnv {
 
   #extend(completionIds: Uint32Array, envMessages: readonly Message[]): Attempt<Extension> {
     const bridged = attempt('render', () =>
-      this.#renderer.bridge(this.#promptIds, completionIds, envMessages),
+      this.#renderer.bridge(this.#promptIds, completionIds, envMessages, { tools: this.#tools }),
     )
     if (!bridged.ok) return bridged
     const bridge = bridged.value
@@ -233,13 +238,18 @@ export class TokenEnv {
 
   #render(): Attempt<TokenPrompt> {
     return attempt('render', () => {
-      const rendered = this.#renderer.render(this.#messages, { addGenerationPrompt: true })
+      const options = { tools: this.#tools, addGenerationPrompt: true }
+      const rendered = this.#renderer.render(this.#messages, options)
       return { messages: this.#messages, rendered, messageOffset: 0 }
     })
   }
 
+  #parse(ids: Uint32Array): ParsedResponse {
+    return this.#renderer.parse(ids, { promptIds: this.#promptIds, tools: this.#tools })
+  }
+
   #offer(prompt: TokenPrompt, { keepTooLong }: { readonly keepTooLong: boolean }): TokenEnvOutput {
-    if (prompt.rendered.ids.length >= this.#maxRolloutTokens) {
+    if (prompt.rendered.ids.length + this.#minCompletionTokens > this.#maxRolloutTokens) {
       return { ...ended('truncated_prompt_too_long', null), nextPrompt: keepTooLong ? prompt : null }
     }
     this.#promptIds = prompt.rendered.ids

@@ -45,6 +45,8 @@ export interface TrainingBatch {
   readonly sampledLogProbs: Float32Array
   /** The advantage of the rollout; 0 where `mask` is 0. Shape `[T]`. */
   readonly advantages: Float32Array
+  /** The oldest weights that may have sampled each token; 0 where `mask` is 0. Shape `[T]`. */
+  readonly versions: Uint32Array
   /** How many tokens are trained. */
   readonly numTrained: number
   /** The oldest weights that sampled a trained token. */
@@ -116,6 +118,7 @@ export function packTrainingBatch(samples: readonly TrainingSample[]): TrainingB
     logProbs: new Float32Array(numTokens),
     sampledLogProbs: new Float32Array(numTokens),
     advantages: new Float32Array(numTokens),
+    versions: new Uint32Array(numTokens),
   }
   samples.forEach((sample, index) => {
     const start = offsets[index]
@@ -124,6 +127,7 @@ export function packTrainingBatch(samples: readonly TrainingSample[]): TrainingB
     batch.logProbs.set(sample.logProbs, start)
     batch.sampledLogProbs.set(sample.sampledLogProbs, start)
     batch.advantages.set(sample.advantages, start)
+    batch.versions.set(sample.versions, start)
   })
   return {
     ...batch,

@@ -19,6 +19,7 @@ function rollout(reward: number | null): Rollout {
   return {
     groupId: 3,
     rolloutId: 0,
+    attempt: 0,
     status: 'completed',
     cause: null,
     turns: [

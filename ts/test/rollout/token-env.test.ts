@@ -1,10 +1,27 @@
 import { describe, expect, it } from 'vitest'
-import type { Message } from '../../src/chat/index.js'
+import { createRenderer, type Message } from '../../src/chat/index.js'
 import { TokenEnv, type TokenEnvLimits, type TokenEnvOutput } from '../../src/rollout/index.js'
 import { ManualClock } from '../../src/telemetry/index.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { type ScriptedEnv, scriptedEnv } from './scripted-env.js'
 import { type ToyOptions, ToyRenderer } from './toy-renderer.js'
 
+const SEARCH = {
+  name: 'search',
+  description: 'Finds pages.',
+  parameters: { type: 'object', properties: { query: { type: 'string' } }, required: ['query'] },
+}
+const QWEN_MARKERS = [
+  '<|im_start|>',
+  '<|im_end|>',
+  '<|endoftext|>',
+  '<tool_call>',
+  '</tool_call>',
+  '<think>',
+  '</think>',
+  '<tool_response>',
+  '</tool_response>',
+]
 const FIRST_PROMPT = [1, 10, 11, 9, 8, 2]
 const SECOND_PROMPT = [...FIRST_PROMPT, 20, 21, 9, 8, 3, 30, 9, 8, 2]
 
@@ -178,13 +195,62 @@ describe('TokenEnv', () => {
     expect(output).toMatchObject({ status: 'error', cause: { stage: 'init', message: 'no sandbox left' } })
   })
 
-  it('refuses tools that the renderer cannot show to the policy', async () => {
-    const world = scriptedEnv()
+  it('shows its tools to the policy, hands parsed calls to the environment, and bridges its answer', async () => {
+    using tokenizer = new CharTokenizer({ specialTokens: QWEN_MARKERS })
+    using renderer = createRenderer(tokenizer, { name: 'qwen3' })
+    const world = scriptedEnv(() => ({ envMessages: [{ role: 'tool', content: 'Oslo' }] }))
     world.init = () => ({
-      initPromptMessages: [{ role: 'user', content: '10' }],
-      tools: [{ name: 'search' }],
+      initPromptMessages: [{ role: 'user', content: 'Capital of Norway?' }],
+      tools: [SEARCH],
     })
-    expect(await tokenEnv(world).init()).toMatchObject({ status: 'error', cause: { stage: 'render' } })
+    const env = new TokenEnv({ messageEnv: world, renderer })
+    const first = await env.init()
+    const prompt = first.nextPrompt?.rendered.ids ?? new Uint32Array(0)
+    expect(tokenizer.decode(prompt)).toContain('"name": "search"')
+    const call = '<tool_call>\n{"name": "search", "arguments": {"query": "Norway"}}\n</tool_call>'
+    const sampled = [...tokenizer.encode(call, { addedTokens: true }).ids, renderer.stopIds[0] ?? 0]
+    const output = await env.step(stopped(...sampled))
+    expect(world.heard[0]).toMatchObject({
+      role: 'assistant',
+      tool_calls: [{ type: 'function', function: { name: 'search', arguments: '{"query": "Norway"}' } }],
+    })
+    expect(output.bridgeRefusal).toBeNull()
+    const next = [...(output.nextPrompt?.rendered.ids ?? [])]
+    expect(next.slice(0, prompt.length + sampled.length)).toEqual([...prompt, ...sampled])
+    expect(tokenizer.decode(Uint32Array.from(next))).toContain('<tool_response>\nOslo\n</tool_response>')
+  })
+
+  it('leaves a call of a tool that is not on offer out of the message', async () => {
+    using tokenizer = new CharTokenizer({ specialTokens: QWEN_MARKERS })
+    using renderer = createRenderer(tokenizer, { name: 'qwen3' })
+    const world = scriptedEnv()
+    world.init = () => ({ initPromptMessages: [{ role: 'user', content: 'Hi' }], tools: [SEARCH] })
+    const env = new TokenEnv({ messageEnv: world, renderer })
+    await env.init()
+    const call = '<tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call>'
+    await env.step(stopped(...tokenizer.encode(call, { addedTokens: true }).ids, renderer.stopIds[0] ?? 0))
+    expect(world.heard[0]?.tool_calls).toBeUndefined()
+  })
+
+  it('makes tools that cannot be rendered an error of the rollout', async () => {
+    const world = scriptedEnv()
+    const renderer = new ToyRenderer()
+    renderer.render = () => {
+      throw new Error('tools must be objects')
+    }
+    world.init = () => ({ initPromptMessages: [{ role: 'user', content: '10' }], tools: [7] })
+    const env = new TokenEnv({ messageEnv: world, renderer })
+    expect(await env.init()).toMatchObject({
+      status: 'error',
+      cause: { stage: 'render', message: 'tools must be objects' },
+    })
+  })
+
+  it('ends with a prompt that leaves less room than a completion is to have', async () => {
+    const fits = { maxRolloutTokens: 10, minCompletionTokens: 4 }
+    expect(await tokenEnv(scriptedEnv(), fits).init()).toMatchObject({ status: 'ongoing' })
+    const tight = { maxRolloutTokens: 10, minCompletionTokens: 5 }
+    expect(await tokenEnv(scriptedEnv(), tight).init()).toMatchObject({ status: 'truncated_prompt_too_long' })
   })
 
   it('rejects with ABORTED when its signal fires, also while the environment thinks', async () => {

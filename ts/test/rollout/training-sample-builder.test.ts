@@ -36,7 +36,16 @@ function rollout(
     bridgeRefusal: null,
   }
   const scored = { reward, rewardBreakdown: {}, unscored: {}, advantage }
-  return { groupId: 0, rolloutId: 0, status: 'completed', cause: null, turns: [turn], ledger, ...scored }
+  return {
+    groupId: 0,
+    rolloutId: 0,
+    attempt: 0,
+    status: 'completed',
+    cause: null,
+    turns: [turn],
+    ledger,
+    ...scored,
+  }
 }
 
 function groupOf(...rollouts: Rollout[]): RolloutGroup<null> {

@@ -1,0 +1,37 @@
+/** The time that a rollout may take as a whole. */
+
+import type { Clock } from '../telemetry/index.js'
+import { onAbort } from './deadline.js'
+
+/** Joins the signal of the caller with the deadline of a rollout, where there is one. */
+export class RolloutLimit {
+  readonly signal: AbortSignal | undefined
+  readonly hasExpired: () => boolean
+  readonly #stop: () => void
+
+  constructor(clock: Clock, timeoutMs: number | null, outer: AbortSignal | undefined) {
+    if (timeoutMs === null) {
+      this.signal = outer
+      this.hasExpired = () => false
+      this.#stop = () => {}
+      return
+    }
+    const own = new AbortController()
+    let hasExpired = false
+    const stopTimer = clock.startTimer(timeoutMs, () => {
+      hasExpired = !own.signal.aborted
+      own.abort()
+    })
+    const stopListening = onAbort(outer, () => own.abort(outer?.reason))
+    this.signal = own.signal
+    this.hasExpired = () => hasExpired
+    this.#stop = () => {
+      stopTimer()
+      stopListening()
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#stop()
+  }
+}
