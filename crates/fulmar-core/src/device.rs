@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer};
+
 use crate::{Error, ErrorKind, Result};
 
 /// A device by its name: `cpu`, or `cuda:N` for the GPU with that number; `cuda` is the first.
@@ -44,6 +46,13 @@ impl FromStr for Device {
     }
 }
 
+impl<'de> Deserialize<'de> for Device {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(|_| serde::de::Error::unknown_variant(&name, &["cpu", "cuda", "cuda:N"]))
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,5 +74,13 @@ mod tests {
         for name in ["", "CPU", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "auto"] {
             assert_eq!(name.parse::<Device>().unwrap_err().kind(), ErrorKind::UnknownName, "{name}");
         }
+    }
+
+    #[test]
+    fn options_hold_devices_by_their_names() {
+        let read = |json: &str| crate::options_from_json::<Device>("device", json);
+        assert_eq!(read(r#""cuda:1""#), Ok(Device::Cuda { ordinal: 1 }));
+        assert_eq!(read(r#""gpu""#).unwrap_err().kind(), ErrorKind::UnknownName);
+        assert_eq!(read("0").unwrap_err().kind(), ErrorKind::Malformed);
     }
 }

@@ -1,18 +1,20 @@
 //! The door to NVIDIA GPUs: which are there, or what the machine lacks.
 //!
 //! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature `driver`, and
-//! WebAssembly, have the same interface and say so. There are no kernels yet: [`place`] refuses every GPU with the reason.
+//! WebAssembly, have the same interface and say so. There are no kernels yet: [`Kernels::on`] refuses every GPU with the reason.
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 mod absent;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 mod driver;
+mod kernels;
 mod place;
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 pub use absent::gpus;
 #[cfg(all(feature = "driver", not(target_family = "wasm")))]
 pub use driver::gpus;
+pub use kernels::{Kernels, Managed};
 pub use place::place;
 
 /// A GPU that the driver shows.

@@ -1,8 +1,8 @@
 //! From the name of a device to a device that can be used.
 
-use fulmar_core::{Device, Error, ErrorKind, Result};
+use fulmar_core::{Device, Result};
 
-use crate::gpus;
+use crate::Kernels;
 
 /// The device that a name stands for: `cpu`, `cuda`, `cuda:N`, or `auto`, which takes a GPU where one can be used and the CPU elsewhere.
 /// As there are no kernels for GPUs yet, that is the CPU everywhere.
@@ -22,19 +22,16 @@ pub fn place(name: &str) -> Result<Device> {
         return Ok(Device::Cpu);
     }
     let device: Device = name.parse()?;
-    let Device::Cuda { ordinal } = device else {
-        return Ok(device);
-    };
-    let gpus = gpus()?;
-    let detail = match gpus.iter().find(|gpu| gpu.ordinal == ordinal) {
-        None => format!("device {device} must be one of {} GPUs, counted from 0: got {ordinal}", gpus.len()),
-        Some(gpu) => format!("device {device} must have kernels: this release has none for {}", gpu.name),
-    };
-    Err(Error::new(ErrorKind::Unavailable, detail))
+    match device {
+        Device::Cpu => Ok(device),
+        Device::Cuda { ordinal } => Ok(Device::Cuda { ordinal: Kernels::on(ordinal)?.ordinal() }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use fulmar_core::ErrorKind;
+
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "chat")]
 pub use fulmar_chat as chat;
+pub use fulmar_compute as compute;
 pub use fulmar_core as core;
 pub use fulmar_cuda as cuda;
 pub use fulmar_kernel as kernel;

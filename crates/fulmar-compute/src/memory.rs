@@ -1,0 +1,120 @@
+//! Memory that lives long, where its device reaches it.
+
+use std::ops::{Deref, DerefMut};
+
+use fulmar_core::{Device, Error, ErrorKind, Result};
+use fulmar_cuda::Managed;
+
+use crate::{Compute, dispatch};
+
+/// Elements that lie where a [`Compute`] reaches them, and the processor too: a slice to both. A vector for the CPU; for a GPU memory
+/// that the driver manages, in which a range is at one address for both, so nothing that takes slices has to know.
+///
+/// # Examples
+/// ```
+/// use fulmar_compute::{Compute, Memory};
+/// let mut moments = Compute::Cpu.zeros::<f32>(2)?;
+/// moments[1] = 3.0;
+/// assert_eq!(Memory::from(vec![0.0, 3.0]), moments);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum Memory<T> {
+    /// Main memory.
+    Cpu(Vec<T>),
+    /// Memory of a GPU.
+    Cuda(Managed<T>),
+}
+
+impl Compute {
+    /// `len` elements of 0.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if there is no memory for them.
+    pub fn zeros<T: Copy + Default>(self, len: usize) -> Result<Memory<T>> {
+        dispatch!(self, cpu => {
+            let mut values = Vec::new();
+            values.try_reserve_exact(len).map_err(|_| too_long::<T>(len))?;
+            values.resize(len, T::default());
+            Ok(values.into())
+        })
+    }
+
+    /// `values` where this reaches them: as they are on the CPU, a copy on a GPU.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if there is no memory for them.
+    pub fn hold<T: Copy>(self, values: Vec<T>) -> Result<Memory<T>> {
+        dispatch!(self, cpu => Ok(values.into()))
+    }
+}
+
+impl<T> Memory<T> {
+    /// Where the elements lie.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        match self {
+            Self::Cpu(_) => Device::Cpu,
+            Self::Cuda(managed) => match managed.never {},
+        }
+    }
+}
+
+/// Elements for the CPU, as they are.
+impl<T> From<Vec<T>> for Memory<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self::Cpu(values)
+    }
+}
+
+impl<T> Deref for Memory<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Cpu(values) => values,
+            Self::Cuda(managed) => match managed.never {},
+        }
+    }
+}
+
+impl<T> DerefMut for Memory<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::Cpu(values) => values,
+            Self::Cuda(managed) => match managed.never {},
+        }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Memory<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+fn too_long<T>(len: usize) -> Error {
+    let detail = format!("memory must hold {len} elements of {}: got less", std::any::type_name::<T>());
+    Error::new(ErrorKind::LimitExceeded, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_had_is_refused_instead_of_ending_the_process() {
+        let refused = Compute::Cpu.zeros::<f64>(usize::MAX / 8).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn held_elements_are_those_that_were_given_where_they_were() {
+        let values = vec![1_u8, 2];
+        let address = values.as_ptr();
+        let mut held = Compute::Cpu.hold(values).unwrap();
+        assert_eq!((held.as_ptr(), held.device()), (address, Device::Cpu));
+        held[0] = 7;
+        assert_eq!(*held, [7, 2]);
+    }
+}

@@ -1,0 +1,72 @@
+//! The table of operations. A line is a name and a signature; `=` names the function where that is not the kernel of the same name.
+
+use fulmar_kernel::{
+    AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, SoftmaxRow, Spans,
+};
+
+use crate::{Compute, dispatch, rows};
+
+macro_rules! operations {
+    ($(fn $name:ident $(<$generic:ident>)? ($($arg:ident: $type:ty),*) $(-> $result:ty)? $(= $cpu:path)?;)*) => {
+        #[expect(clippy::too_many_arguments, reason = "a kernel has eight at most, and the handle comes beside them")]
+        impl Compute {
+            $(operations!(@method $name [$($generic)?] [$($arg: $type),*] [$($result)?] [$($cpu)?]);)*
+        }
+    };
+    (@method $name:ident $generics:tt $args:tt $result:tt []) => {
+        operations!(@method $name $generics $args $result [fulmar_kernel::$name]);
+    };
+    (@method $name:ident [$($generic:ident)?] [$($arg:ident: $type:ty),*] [$($result:ty)?] [$cpu:path]) => {
+        #[doc = concat!("[`", stringify!($cpu), "`] here.")]
+        pub fn $name$(<$generic: Copy>)?(self, $($arg: $type),*) $(-> $result)? {
+            dispatch!(self, cpu => $cpu($($arg),*))
+        }
+    };
+}
+
+operations! {
+    // Products and norms.
+    fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool);
+    fn add_bias(x_nd: &mut [f32], bias_d: &[f32]);
+    fn bias_backward(d_out_nd: &[f32], d_bias_d: &mut [f32]);
+    fn rms_norm(x_nd: &[f32], weight_d: &[f32], eps: f32, out_nd: &mut [f32], inv_rms_n: &mut [f32]);
+    fn rms_norm_backward(x_nd: &[f32], weight_d: &[f32], inv_rms_n: &[f32], d_out_nd: &[f32], d_x_nd: &mut [f32], d_weight_d: Option<&mut [f32]>);
+    fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]);
+    fn swiglu_backward(gate: &mut [f32], up: &mut [f32], d_out: &[f32]);
+    fn sum_of_squares(x: &[f32]) -> f64;
+
+    // Attention.
+    fn attention(shape: AttentionShape, q_nhe: &[f32], keys_rke: &[f32], values_rke: &[f32], spans: &Spans, out_nhe: &mut [f32], log_sum_nh: &mut [f32]);
+    fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: &[f32], d_q_nhe: &mut [f32], d_keys_nke: &mut [f32], d_values_nke: &mut [f32]);
+    fn rotate(table: &RopeTable, x_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate;
+    fn rotate_back(table: &RopeTable, d_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate_back;
+
+    // Tokens and their probabilities.
+    fn embed(table_vd: &[f32], width: usize, ids_n: &[u32], out_nd: &mut [f32]);
+    fn embed_backward(d_out_nd: &[f32], width: usize, ids_n: &[u32], d_table_vd: &mut [f32]);
+    fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb;
+    fn log_prob_rows(logits_nv: &[f32], ids_n: &[u32]) -> Vec<LogProb>;
+    fn log_prob_backward_row(logits_v: &mut [f32], id: usize, found: LogProb, d_log_prob: f32, d_entropy: f32);
+    fn log_prob_backward_rows(logits_nv: &mut [f32], ids_n: &[u32], found_n: &[LogProb], d_log_prob_n: &[f32], d_entropy_n: Option<&[f32]>);
+    fn cross_entropy(logits_nv: &mut [f32], ids_n: &[u32]) -> f64;
+    fn entropy_row(logits_v: &[f32]) -> f32;
+    fn softmax_row(logits_v: &mut [f32]);
+    fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)>;
+
+    // Drawing.
+    fn softmax(logits_v: &[f32], temperature: f64) -> SoftmaxRow = SoftmaxRow::of;
+    fn find(softmax: &SoftmaxRow, logits_v: &[f32], uniform: f64) -> usize = SoftmaxRow::find;
+    fn weigh(softmax: &SoftmaxRow, logits: &mut [f32]) = SoftmaxRow::weigh;
+    fn top_k(values: &[f32], k: usize) -> Vec<u32>;
+    fn at_least(values: &[f32], bar: f32) -> Vec<u32>;
+
+    // Steps of optimisers, and of sampling by priority.
+    fn adamw_step(step: AdamwStep, weights: &mut [f32], gradients: &[f32], moment1: &mut [f32], moment2: &mut [f32]);
+    fn sgd_step(step: SgdStep, weights: &mut [f32], gradients: &[f32], buffer: &mut [f32]);
+    fn newton_schulz(gradient: &[f32], shape: (usize, usize), coefficients: (f32, f32, f32), steps: usize, eps: f32) -> Vec<f32>;
+    fn power_each(values: &mut [f32], exponent: f32);
+
+    // Rows of any type.
+    fn gather<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::gather;
+    fn scatter<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::scatter;
+}
