@@ -41,19 +41,18 @@ pub fn top_k(values: &[f32], k: usize) -> Vec<u32> {
 /// ```
 #[must_use]
 pub fn at_least(values: &[f32], bar: f32) -> Vec<u32> {
-    let mut ids = Vec::new();
+    let num_ids = values.chunks(RUN).map(|values| count_at_least(values, bar) as usize).sum();
+    // One more, as each id is written before it is known whether it stays: a branch that nobody can predict costs more.
+    let (mut ids, mut end) = (vec![0; num_ids + 1], 0);
     for (run, values) in values.chunks(RUN).enumerate() {
-        let count = count_at_least(values, bar);
-        if count == 0 {
-            continue;
-        }
-        let start = (run * RUN) as u32;
-        if count == values.len() as u32 {
-            ids.extend(start..start + count);
-        } else {
-            ids.extend(values.iter().zip(start..).filter(|(value, _)| **value >= bar).map(|(_, id)| id));
+        if end < num_ids && any_at_least(values, bar) {
+            for (value, id) in values.iter().zip((run * RUN) as u32..) {
+                ids[end] = id;
+                end += usize::from(*value >= bar);
+            }
         }
     }
+    ids.truncate(num_ids);
     ids
 }
 
@@ -119,6 +118,12 @@ fn is_above(value: f32, bar: f32) -> bool {
 lanes! {
     fn any_above(values: &[f32], bar: f32) -> bool {
         values.iter().fold(0_u32, |above, value| above | u32::from(is_above(*value, bar))) != 0
+    }
+}
+
+lanes! {
+    fn any_at_least(values: &[f32], bar: f32) -> bool {
+        values.iter().fold(0_u32, |any, value| any | u32::from(*value >= bar)) != 0
     }
 }
 

@@ -23,7 +23,7 @@ mod kept;
 mod scores;
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
-use fulmar_kernel::{SoftmaxRow, log_prob_row};
+use fulmar_kernel::{SoftmaxRow, lanes, log_prob_row};
 use serde::Deserialize;
 
 use crate::batch::finite;
@@ -246,11 +246,19 @@ fn check_logits(logits: &[f32]) -> Result<()> {
     if logits.is_empty() {
         return Err(Error::new(ErrorKind::Empty, "logits must hold at least one token: got []"));
     }
-    // Without a way out of the loop it runs over many logits at once.
-    let num_bad: u32 = logits.iter().map(|logit| u32::from(!logit.is_finite())).sum();
-    match logits.iter().position(|logit| !logit.is_finite()).filter(|_| num_bad > 0) {
+    if are_finite(logits) {
+        return Ok(());
+    }
+    match logits.iter().position(|logit| !logit.is_finite()) {
         Some(id) => finite("logits", id, logits[id].into()).map(|_| ()),
         None => Ok(()),
+    }
+}
+
+lanes! {
+    fn are_finite(logits: &[f32]) -> bool {
+        // Without a way out of the loop it runs over many logits at once.
+        logits.iter().map(|logit| u32::from(!logit.is_finite())).sum::<u32>() == 0
     }
 }
 

@@ -3,11 +3,15 @@
 //! Every cut but the typical one keeps what is above some logit, so what cannot pass is left out by one comparison a token, and the
 //! rest is a list. The place where a cut by mass ends is found by sums of buckets: those before the bucket with the end are whole.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use fulmar_kernel::{SoftmaxRow, at_least, top_k};
+use fulmar_kernel::{SoftmaxRow, at_least, lanes, top_k};
 
 use super::DrawOptions;
+
+/// Numbers that are looked at together.
+const WIDTH: usize = 16;
 
 /// Buckets that one pass over a list sums.
 const BUCKETS: usize = 1024;
@@ -162,12 +166,10 @@ impl List {
     fn keep(&mut self, stays: impl Fn(f32, f32, usize) -> bool) {
         let mut end = 0;
         for place in 0..self.ids.len() {
-            if stays(self.score[place], self.weight[place], place) {
-                self.ids[end] = self.ids[place];
-                self.score[end] = self.score[place];
-                self.weight[end] = self.weight[place];
-                end += 1;
-            }
+            let (id, score, weight) = (self.ids[place], self.score[place], self.weight[place]);
+            // Written in any case: a branch that nobody can predict costs more.
+            (self.ids[end], self.score[end], self.weight[end]) = (id, score, weight);
+            end += usize::from(stays(score, weight, place));
         }
         self.ids.truncate(end);
         self.score.truncate(end);
@@ -175,7 +177,15 @@ impl List {
     }
 
     fn sum(&self) -> f64 {
-        self.weight.iter().copied().map(f64::from).sum()
+        // More than one sum: each addition would wait for the one before.
+        let (whole, rest) = self.weight.as_chunks::<WIDTH>();
+        let mut sums = [0.0; WIDTH];
+        for weights in whole {
+            for lane in 0..WIDTH {
+                sums[lane] += f64::from(weights[lane]);
+            }
+        }
+        sums.into_iter().chain(rest.iter().copied().map(f64::from)).sum()
     }
 
     fn find(&self, uniform: f64) -> (usize, f32) {
@@ -196,39 +206,99 @@ impl List {
 /// The last of those that are kept until the mass before the next one reaches `target`: larger keys first, and of equals the earlier
 /// place. Its key, and its place. O(n) for keys in no particular order.
 fn last_within(key: &[f32], weight: &[f32], target: f64) -> (f32, usize) {
-    let mut open: Vec<u32> = (0..key.len() as u32).collect();
-    let key_of = |place: &u32| key[*place as usize];
     let mut mass = 0.0;
-    loop {
-        let (low, high) = open
-            .iter()
-            .map(key_of)
-            .fold((f32::MAX, f32::MIN), |(low, high), key| (low.min(key), high.max(key)));
-        if low == high || open.len() <= SORTED_MAX {
-            open.sort_by(|a, b| key_of(b).partial_cmp(&key_of(a)).unwrap_or(Ordering::Equal));
-            let mut last = 0;
-            for place in open {
-                last = place as usize;
-                mass += f64::from(weight[last]);
-                if mass >= target {
-                    break;
-                }
+    let mut open = Open { key: Cow::Borrowed(key), weight: Cow::Borrowed(weight), place: None };
+    while let Some((bucket, end)) = split(&open.key, &open.weight, &mut mass, target) {
+        let inside = open.of_bucket(&bucket, end);
+        if inside.key.len() == open.key.len() {
+            break;
+        }
+        open = inside;
+    }
+    open.last_within(mass, target)
+}
+
+/// The bucket of each key, and which one holds the last; `mass` grows by that of the buckets before it. Nothing for keys that are few, or
+/// all equal.
+fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Vec<u16>, u16)> {
+    let (low, high) = range(key);
+    if low == high || key.len() <= SORTED_MAX {
+        return None;
+    }
+    let scale = 2.0 * BUCKETS as f64 / (f64::from(high) - f64::from(low));
+    let mut bucket = vec![0; key.len()];
+    buckets(key, high, scale as f32, &mut bucket);
+    let mut mass_of = [0.0; BUCKETS];
+    for (bucket, weight) in bucket.iter().zip(weight) {
+        mass_of[usize::from(*bucket) % BUCKETS] += f64::from(*weight);
+    }
+    let end = (0..BUCKETS - 1).find(|&bucket| {
+        let is_end = *mass + mass_of[bucket] >= target;
+        *mass += if is_end { 0.0 } else { mass_of[bucket] };
+        is_end
+    });
+    // The last bucket is not empty: the lowest key is there.
+    Some((bucket, end.unwrap_or(BUCKETS - 1) as u16))
+}
+
+/// Those among which the last one is.
+struct Open<'a> {
+    key: Cow<'a, [f32]>,
+    weight: Cow<'a, [f32]>,
+    /// Where they stood at first; nothing where that is where they stand.
+    place: Option<Vec<u32>>,
+}
+
+impl Open<'_> {
+    fn of_bucket(&self, bucket: &[u16], kept: u16) -> Open<'static> {
+        let (mut key, mut weight, mut place) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, _) in bucket.iter().enumerate().filter(|(_, bucket)| **bucket == kept) {
+            key.push(self.key[at]);
+            weight.push(self.weight[at]);
+            place.push(self.place.as_ref().map_or(at as u32, |place| place[at]));
+        }
+        Open { key: Cow::Owned(key), weight: Cow::Owned(weight), place: Some(place) }
+    }
+
+    /// By sorting; `mass` is what lies before all of these.
+    fn last_within(&self, mut mass: f64, target: f64) -> (f32, usize) {
+        let mut order: Vec<usize> = (0..self.key.len()).collect();
+        order.sort_by(|&a, &b| self.key[b].partial_cmp(&self.key[a]).unwrap_or(Ordering::Equal));
+        let mut last = 0;
+        for at in order {
+            last = at;
+            mass += f64::from(self.weight[at]);
+            if mass >= target {
+                break;
             }
-            return (key[last], last);
         }
-        let scale = BUCKETS as f64 / (f64::from(high) - f64::from(low));
-        let bucket_of =
-            |place: &u32| (((f64::from(high) - f64::from(key_of(place))) * scale) as usize).min(BUCKETS - 1);
-        let mut mass_of = [0.0; BUCKETS];
-        for place in &open {
-            mass_of[bucket_of(place)] += f64::from(weight[*place as usize]);
+        (self.key[last], self.place.as_ref().map_or(last, |place| place[last] as usize))
+    }
+}
+
+lanes! {
+    /// The least and the largest of finite numbers.
+    fn range(values: &[f32]) -> (f32, f32) {
+        let (mut low, mut high) = ([f32::MAX; WIDTH], [f32::MIN; WIDTH]);
+        let (whole, rest) = values.as_chunks::<WIDTH>();
+        for values in whole {
+            for lane in 0..WIDTH {
+                low[lane] = if values[lane] < low[lane] { values[lane] } else { low[lane] };
+                high[lane] = if values[lane] > high[lane] { values[lane] } else { high[lane] };
+            }
         }
-        let end = (0..BUCKETS - 1).find(|&bucket| {
-            let is_end = mass + mass_of[bucket] >= target;
-            mass += if is_end { 0.0 } else { mass_of[bucket] };
-            is_end
-        });
-        // The last bucket is not empty: the lowest key is there.
-        open.retain(|place| bucket_of(place) == end.unwrap_or(BUCKETS - 1));
+        let all = |start: [f32; WIDTH]| start.into_iter().chain(rest.iter().copied());
+        (all(low).fold(f32::MAX, f32::min), all(high).fold(f32::MIN, f32::max))
+    }
+}
+
+lanes! {
+    /// The bucket of each key: 0 for those near `high`. `scale` is two over the width of a bucket, for halves of keys: the difference of
+    /// two finite numbers may not be one.
+    fn buckets(key: &[f32], high: f32, scale: f32, bucket: &mut [u16]) {
+        for (key, bucket) in key.iter().zip(bucket) {
+            let place = (0.5 * high - 0.5 * key) * scale;
+            *bucket = if place < (BUCKETS - 1) as f32 { place as i32 as u16 } else { (BUCKETS - 1) as u16 };
+        }
     }
 }
