@@ -1,14 +1,15 @@
 /** Conversations without end: what the policy says becomes the next prompt. */
 
-import { checkBatch, nestedLike, sizeOf } from '../chat/batch.js'
+import { checkBatch, nestedLike } from '../chat/batch.js'
 import { setEach, textsAt } from '../chat/dict-text.js'
 import { ChatHistory, History, type Message, type RenderingOptions } from '../chat/index.js'
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { Binary, Composite, NonTensor } from '../spec/index.js'
-import { Ragged, Tensor, TensorDict, type TensorKey } from '../tensor/index.js'
+import { TensorDict, type TensorKey } from '../tensor/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import { checkBatchSize, type EnvBase, type InputMode } from './env.js'
 import { flags } from './flag.js'
+import { idRowsAt, joinedIds, setIdRows } from './token-rows.js'
 
 /** Options of {@link ChatEnv}. */
 export interface ChatEnvOptions {
@@ -191,8 +192,7 @@ export class ChatEnv implements EnvBase {
       throw new FulmarError('UNKNOWN_NAME', `dict must have an action at ${this.inputMode}.full: got none`)
     }
     const isWhole = key[1] === 'full'
-    if (this.inputMode === 'tokens')
-      next.set(['tokens', 'prompt'], isWhole ? idsAt(given, key) : joinedIds(given))
+    if (this.inputMode === 'tokens') setIdRows(next, ['tokens', 'prompt'], this.#wholeIds(given, isWhole))
     else if (this.inputMode === 'text') {
       const texts = textsAt(given, key)
       const before = isWhole ? texts.map(() => '') : textsAt(given, ['text', 'prompt'])
@@ -230,16 +230,17 @@ export class ChatEnv implements EnvBase {
       .set('truncated', flags(dict.batchSize, isLong))
   }
 
+  /** The ids of actions; of responses behind their prompts where these are not whole. */
+  #wholeIds(dict: TensorDict, isWhole: boolean): Uint32Array[] {
+    const said = idRowsAt(dict, ['tokens', isWhole ? 'full' : 'response']) ?? []
+    const prompts = isWhole ? [] : (idRowsAt(dict, ['tokens', 'prompt']) ?? [])
+    return said.map((ids, at) => joinedIds(prompts[at] ?? new Uint32Array(), ids))
+  }
+
   /** How many tokens the prompt of each element has. */
   #promptLengths(dict: TensorDict): number[] {
-    if (this.inputMode === 'tokens') {
-      const rows = dict.get(['tokens', 'prompt'])
-      if (rows instanceof Ragged)
-        return [...rows.offsets.subarray(1)].map((end, at) => end - (rows.offsets[at] ?? 0))
-      return new Array<number>(sizeOf(dict.batchSize)).fill(
-        rows instanceof Tensor ? (rows.shape.at(-1) ?? 0) : 0,
-      )
-    }
+    if (this.inputMode === 'tokens')
+      return (idRowsAt(dict, ['tokens', 'prompt']) ?? []).map(({ length }) => length)
     const tokenizer = this.#tokenizer
     const count = (text: string) => tokenizer.encode(text, { addedTokens: true }).ids.length
     if (this.inputMode === 'text') return textsAt(dict, ['text', 'prompt']).map(count)
@@ -278,32 +279,6 @@ export function chatsAt(dict: TensorDict, key: TensorKey): (readonly Message[])[
   let nodes: readonly unknown[] = [history.toJSON()]
   for (const _ of shape) nodes = nodes.flat()
   return nodes as (readonly Message[])[]
-}
-
-/** The ids at `key`, a row for each element. */
-function idsAt(dict: TensorDict, key: TensorKey): Ragged | Tensor {
-  const entry = dict.get(key)
-  const values = entry instanceof Ragged ? entry.values : entry
-  const numDims = entry instanceof Ragged ? 1 : 2
-  if (!(values instanceof Tensor) || values.shape.length !== numDims) {
-    throw new FulmarError('SHAPE_MISMATCH', `${JSON.stringify(key)} must hold rows of ids: got another entry`)
-  }
-  values.as('i64')
-  return entry as Ragged | Tensor
-}
-
-function joinedIds(dict: TensorDict): Ragged {
-  const rows = (name: string) => {
-    const ids = idsAt(dict, ['tokens', name])
-    const numRows = ids instanceof Ragged ? ids.numRows : (ids.shape[0] ?? 0)
-    return Array.from({ length: numRows }, (_, row) =>
-      ids instanceof Ragged ? ids.row(row) : ids.select(0, row),
-    )
-  }
-  const responses = rows('response')
-  return Ragged.fromRows(
-    rows('prompt').map((prompt, at) => Tensor.cat([prompt, responses[at] ?? prompt.slice({ end: 0 })])),
-  )
 }
 
 function exampleOf(inputMode: InputMode) {

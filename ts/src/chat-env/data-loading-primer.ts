@@ -5,8 +5,8 @@ import { ConfigReader, checkKnownKeys, describeValue, FulmarError } from '../cor
 import { type Dataset, type DatasetState, listDataset } from '../data/index.js'
 import { NonTensor } from '../spec/index.js'
 import { type Json, NonTensorStack, type TensorDict } from '../tensor/index.js'
-import type { EnvBase, EnvSpecs } from './env.js'
-import { changedSpecs, type EnvTransform } from './transformed-env.js'
+import type { EnvSpecs } from './env.js'
+import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
 /** One row: the values of its columns. */
 export type DatasetRow = Readonly<Record<string, Json>>
@@ -114,8 +114,8 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
     return next
   }
 
-  transformSpecs(specs: EnvSpecs, env: EnvBase): EnvSpecs {
-    return changedSpecs(specs, ({ observationSpec, stateSpec }) => {
+  transformSpecs(env: EnvView): EnvSpecs {
+    return changedSpecs(env, ({ observationSpec, stateSpec }) => {
       for (const name of this.columns) {
         const example = this.#row[name] ?? null
         stateSpec.delete(name)

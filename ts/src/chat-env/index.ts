@@ -1,5 +1,12 @@
 /** Environments over dictionaries, as TorchRL has them: chats, datasets, tasks, and transforms around them. */
 
+export {
+  AddThinkingPrompt,
+  type AddThinkingPromptOptions,
+  COGNITIVE_PROMPTS,
+  THINKING_PROMPTS,
+  withSecondThought,
+} from './add-thinking-prompt.js'
 export { ChatEnv, type ChatEnvOptions, chatsAt } from './chat-env.js'
 export {
   DataLoadingPrimer,
@@ -10,21 +17,23 @@ export {
 } from './data-loading-primer.js'
 export { DatasetChatEnv, type DatasetChatEnvOptions } from './dataset-chat-env.js'
 export {
-  type DictPolicyOptions,
-  dictPolicy,
-  type ElementPrompt,
-  type ReplyPolicyOptions,
-  replyPolicy,
-} from './dict-policy.js'
-export {
   type DictPolicy,
   type EnvBase,
   type EnvSpecs,
+  type InputMode,
   nextRoot,
   type SpecEnvOptions,
   specEnvOf,
 } from './env.js'
+export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './incremental-tokenizer.js'
+export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './kl-computation.js'
+export { KLRewardTransform, type KLRewardTransformOptions } from './kl-reward-transform.js'
+export type { ScoringPolicy, TokenScoringOptions } from './log-prob-rows.js'
 export { PolicyVersion, type PolicyVersionOptions, VERSION_HISTORY_MAX } from './policy-version.js'
-export { type RolloutOptions, rollout } from './rollout.js'
+export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './reply-policy.js'
+export { RetrieveKL, type RetrieveKLOptions } from './retrieve-kl.js'
+export { RetrieveLogProb, type RetrieveLogProbOptions } from './retrieve-log-prob.js'
+export { RESETS_MAX, type RolloutOptions, rollout } from './rollout.js'
 export { StepCounter, type StepCounterOptions } from './step-counter.js'
-export { type EnvTransform, TransformedEnv } from './transformed-env.js'
+export { type EnvTransform, type EnvView, TransformedEnv } from './transformed-env.js'
+export { type DictTransform, type TurnTransformOptions, turnTransform } from './turn-transform.js'

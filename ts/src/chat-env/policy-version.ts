@@ -4,7 +4,7 @@ import { checkKnownKeys, FulmarError, type Rng } from '../core/index.js'
 import { NonTensor, Unbounded } from '../spec/index.js'
 import { NonTensorData, Tensor, type TensorDict, type TensorKey } from '../tensor/index.js'
 import type { EnvSpecs } from './env.js'
-import { changedSpecs, type EnvTransform } from './transformed-env.js'
+import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
 /** Options of {@link PolicyVersion}. */
 export interface PolicyVersionOptions {
@@ -95,8 +95,8 @@ export class PolicyVersion implements EnvTransform {
     return this.#stamped(next)
   }
 
-  transformSpecs(specs: EnvSpecs): EnvSpecs {
-    return changedSpecs(specs, ({ observationSpec }) => {
+  transformSpecs(env: EnvView): EnvSpecs {
+    return changedSpecs(env, ({ observationSpec }) => {
       const { shape } = observationSpec
       const spec = this.#rng ? new NonTensor({ shape, example: '' }) : new Unbounded({ shape, dtype: 'i64' })
       observationSpec.set(this.#key, spec)

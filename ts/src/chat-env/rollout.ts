@@ -13,7 +13,7 @@ export interface RolloutOptions {
   readonly dict?: TensorDict
   /**
    * Whether the rollout ends as soon as one element is done. Else it goes on for all `maxSteps`, and the elements that are done begin
-   * anew; the batch must have one dimension then.
+   * anew; the batch must have one dimension then. Elements whose first prompt is over at once begin anew either way.
    * @default true
    */
   readonly breakWhenAnyDone?: boolean
@@ -26,7 +26,8 @@ export interface RolloutOptions {
  * Turns of the elements begin and end together; a turn takes as long as its slowest element.
  *
  * @throws {FulmarError} `OUT_OF_RANGE` if `maxSteps` is no positive integer; `ABORTED` if the signal fires; `SHAPE_MISMATCH` if
- * elements shall begin anew in a batch of several dimensions; what environment and policy say.
+ * elements shall begin anew in a batch of several dimensions; `LIMIT_EXCEEDED` if {@link RESETS_MAX} resets in a row show an element at
+ * its end; what environment and policy say.
  *
  * @example
  * ```ts
@@ -51,7 +52,7 @@ export async function rollout(env: EnvBase, policy: DictPolicy, options: Rollout
     const detail = `batchSize must have one dimension where elements begin anew: got ${env.batchSize.length}`
     throw new FulmarError('SHAPE_MISMATCH', detail)
   }
-  let dict = await env.reset(given)
+  let dict = await begun(env, await env.reset(given), given)
   const steps: TensorDict[] = []
   while (steps.length < maxSteps) {
     if (signal?.aborted)
@@ -62,9 +63,24 @@ export async function rollout(env: EnvBase, policy: DictPolicy, options: Rollout
     const isDone = flagsAt(next, 'done')
     if (breakWhenAnyDone && isDone.includes(true)) break
     dict = nextRoot(env, root, next)
-    if (isDone.includes(true) && steps.length < maxSteps) dict = await begunAnew(env, dict, isDone, given)
+    if (steps.length < maxSteps) dict = await begun(env, dict, given)
   }
   return lazyStack(steps, env.batchSize.length)
+}
+
+/** How often an element may begin anew because its first prompt is already over, as one that is too long for the policy. */
+export const RESETS_MAX = 64
+
+/** The dictionary with a fresh turn in place of each that is done, until none is. */
+async function begun(env: EnvBase, from: TensorDict, given: TensorDict | undefined): Promise<TensorDict> {
+  let dict = from
+  for (let count = 0; count <= RESETS_MAX; count++) {
+    const isDone = flagsAt(dict, 'done')
+    if (!isDone.includes(true)) return dict
+    if (count < RESETS_MAX) dict = await begunAnew(env, dict, isDone, given)
+  }
+  const detail = `a reset must show a turn that is not over within ${RESETS_MAX} tries: got none`
+  throw new FulmarError('LIMIT_EXCEEDED', detail)
 }
 
 /** The dictionary with a fresh turn in place of each that is done. */

@@ -5,7 +5,7 @@ import { Binary, Unbounded } from '../spec/index.js'
 import { Tensor, type TensorDict, type TensorKey } from '../tensor/index.js'
 import type { EnvSpecs } from './env.js'
 import { flags, raise } from './flag.js'
-import { changedSpecs, type EnvTransform } from './transformed-env.js'
+import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 
 /** Options of {@link StepCounter}. */
 export interface StepCounterOptions {
@@ -67,8 +67,8 @@ export class StepCounter implements EnvTransform {
     return next.set(this.#stepCountKey, Tensor.from(counts, { shape }))
   }
 
-  transformSpecs(specs: EnvSpecs): EnvSpecs {
-    return changedSpecs(specs, ({ observationSpec, doneSpec }) => {
+  transformSpecs(env: EnvView): EnvSpecs {
+    return changedSpecs(env, ({ observationSpec, doneSpec }) => {
       const shape = [...observationSpec.shape, 1]
       observationSpec.set(this.#stepCountKey, new Unbounded({ shape, dtype: 'i64' }))
       doneSpec.set(this.#truncatedKey, new Binary(1, { shape, dtype: 'bool' }))

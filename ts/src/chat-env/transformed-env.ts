@@ -5,6 +5,9 @@ import type { Composite } from '../spec/index.js'
 import { TensorDict } from '../tensor/index.js'
 import type { EnvBase, EnvSpecs, InputMode } from './env.js'
 
+/** What a transform may know of the environment that it stands around: all within it, transforms too. */
+export type EnvView = EnvSpecs & Pick<EnvBase, 'batchSize' | 'inputMode'>
+
 /**
  * What changes an environment's dictionaries on their way: every part may be left out. A part may change the dictionary that it is
  * handed, which is its own, or return another.
@@ -24,15 +27,15 @@ import type { EnvBase, EnvSpecs, InputMode } from './env.js'
  */
 export interface EnvTransform {
   /** Changes what the environment is reset with. */
-  beforeReset?(dict: TensorDict, env: EnvBase): TensorDict | Promise<TensorDict>
+  beforeReset?(dict: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
   /** Changes what a reset shows. */
-  afterReset?(dict: TensorDict, env: EnvBase): TensorDict | Promise<TensorDict>
+  afterReset?(dict: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
   /** Changes the dictionary with the action. */
-  beforeStep?(root: TensorDict, env: EnvBase): TensorDict | Promise<TensorDict>
+  beforeStep?(root: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
   /** Changes `next`; `root` is the dictionary with the action, to be read only. */
-  afterStep?(next: TensorDict, root: TensorDict, env: EnvBase): TensorDict | Promise<TensorDict>
+  afterStep?(next: TensorDict, root: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
   /** The specs of the environment with this transform. Also the place to refuse an environment that does not fit. */
-  transformSpecs?(specs: EnvSpecs, env: EnvBase): EnvSpecs
+  transformSpecs?(env: EnvView): EnvSpecs
   /** What a seed means. */
   setSeed?(seed: number): void
 }
@@ -59,21 +62,22 @@ export class TransformedEnv implements EnvBase {
   readonly env: EnvBase
   /** The nearest first. */
   readonly transforms: readonly EnvTransform[]
+  /** The transforms, each with what it stands around. */
+  readonly #layers: readonly { readonly transform: EnvTransform; readonly within: EnvView }[]
   readonly #specs: EnvSpecs
 
   /** @throws {FulmarError} What a transform says of an environment that it does not fit. */
   constructor(env: EnvBase, transforms: readonly EnvTransform[]) {
     this.env = env
     this.transforms = Object.freeze([...transforms])
-    let specs: EnvSpecs = {
-      observationSpec: env.observationSpec,
-      actionSpec: env.actionSpec,
-      rewardSpec: env.rewardSpec,
-      doneSpec: env.doneSpec,
-      stateSpec: env.stateSpec,
-    }
-    for (const transform of transforms) specs = transform.transformSpecs?.(specs, env) ?? specs
-    this.#specs = specs
+    const { batchSize, inputMode } = env
+    let view: EnvView = { ...specsOf(env), batchSize, inputMode }
+    this.#layers = transforms.map((transform) => {
+      const within = view
+      view = { ...specsOf(transform.transformSpecs?.(within) ?? within), batchSize, inputMode }
+      return { transform, within }
+    })
+    this.#specs = view
   }
 
   get batchSize(): readonly number[] {
@@ -108,23 +112,26 @@ export class TransformedEnv implements EnvBase {
   async reset(dict?: TensorDict): Promise<TensorDict> {
     let given = (dict ?? TensorDict.from({}, { batchSize: this.batchSize })).clone()
     if (given.batchSize.length === 0) given = given.expand(this.batchSize)
-    for (const transform of this.transforms.toReversed()) {
-      given = (await transform.beforeReset?.(given, this.env)) ?? given
+    for (const { transform, within } of this.#layers.toReversed()) {
+      given = (await transform.beforeReset?.(given, within)) ?? given
     }
     let first = await this.env.reset(given)
-    for (const transform of this.transforms) first = (await transform.afterReset?.(first, this.env)) ?? first
+    for (const { transform, within } of this.#layers) {
+      first = (await transform.afterReset?.(first, within)) ?? first
+    }
     return first
   }
 
   /** What comes of the action. @throws {FulmarError} What the environment and the transforms say. */
   async step(dict: TensorDict): Promise<TensorDict> {
     let root = dict.clone()
-    for (const transform of this.transforms.toReversed()) {
-      root = (await transform.beforeStep?.(root, this.env)) ?? root
+    for (const { transform, within } of this.#layers.toReversed()) {
+      root = (await transform.beforeStep?.(root, within)) ?? root
     }
     let next = await this.env.step(root)
-    for (const transform of this.transforms)
-      next = (await transform.afterStep?.(next, root, this.env)) ?? next
+    for (const { transform, within } of this.#layers) {
+      next = (await transform.afterStep?.(next, root, within)) ?? next
+    }
     return next
   }
 
@@ -137,15 +144,20 @@ export class TransformedEnv implements EnvBase {
   }
 }
 
-/** The specs with what `change` does to copies of some of them. */
+/** The specs with what `change` does to copies of them. */
 export function changedSpecs(specs: EnvSpecs, change: (specs: EnvSpecs) => void): EnvSpecs {
+  const { observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec } = specs
   const copies: EnvSpecs = {
-    observationSpec: specs.observationSpec.clone(),
-    actionSpec: specs.actionSpec.clone(),
-    rewardSpec: specs.rewardSpec.clone(),
-    doneSpec: specs.doneSpec.clone(),
-    stateSpec: specs.stateSpec.clone(),
+    observationSpec: observationSpec.clone(),
+    actionSpec: actionSpec.clone(),
+    rewardSpec: rewardSpec.clone(),
+    doneSpec: doneSpec.clone(),
+    stateSpec: stateSpec.clone(),
   }
   change(copies)
   return copies
+}
+
+function specsOf({ observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec }: EnvSpecs): EnvSpecs {
+  return { observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec }
 }

@@ -3,15 +3,9 @@ import { ChatEnv, specEnvOf } from '../../src/chat-env/index.js'
 import { checkEnvSpecs } from '../../src/spec/index.js'
 import { NonTensorData, NonTensorStack, Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { asked, assistant, failing, template, user } from './chats.js'
 
-const failing = (code: string, message = /./) =>
-  expect.objectContaining({ name: 'FulmarError', code, message: expect.stringMatching(message) })
-const asked = (...queries: string[]) =>
-  TensorDict.from({ query: new NonTensorStack(queries) }, { batchSize: [queries.length] })
-const user = (content: string) => ({ role: 'user', content })
-const assistant = (content: string) => ({ role: 'assistant', content })
 const tokenizer = new CharTokenizer()
-const template = { templateName: 'chatml_format' }
 
 describe('ChatEnv', () => {
   it('begins with the system prompt and the query, whatever else stands beside it', () => {

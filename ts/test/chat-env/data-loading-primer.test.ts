@@ -2,9 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { ChatEnv, DataLoadingPrimer, TransformedEnv } from '../../src/chat-env/index.js'
 import { TensorDict } from '../../src/tensor/index.js'
-
-const failing = (code: string, message = /./) =>
-  expect.objectContaining({ name: 'FulmarError', code, message: expect.stringMatching(message) })
+import { failing } from './chats.js'
 
 describe('DataLoadingPrimer', () => {
   it('repeats rows in a row, whatever the batches are', async () => {

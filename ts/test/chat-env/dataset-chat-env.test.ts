@@ -1,13 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { DatasetChatEnv, replyPolicy, specEnvOf } from '../../src/chat-env/index.js'
 import { checkEnvSpecs } from '../../src/spec/index.js'
-import { NonTensorStack, TensorDict } from '../../src/tensor/index.js'
-
-const failing = (code: string, message = /./) =>
-  expect.objectContaining({ name: 'FulmarError', code, message: expect.stringMatching(message) })
-const asked = (...queries: string[]) =>
-  TensorDict.from({ query: new NonTensorStack(queries) }, { batchSize: [queries.length] })
-const user = (content: string) => ({ role: 'user', content })
+import { NonTensorStack } from '../../src/tensor/index.js'
+import { asked, failing, user } from './chats.js'
 
 describe('DatasetChatEnv', () => {
   const dataset = Array.from({ length: 5 }, (_, at) => ({ text: `q${at}`, answer: `a${at}` }))

@@ -1,13 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { ChatEnv, DatasetChatEnv, replyPolicy, rollout } from '../../src/chat-env/index.js'
-import { NonTensorData, NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
-
-const failing = (code: string, message = /./) =>
-  expect.objectContaining({ name: 'FulmarError', code, message: expect.stringMatching(message) })
-const asked = (...queries: string[]) =>
-  TensorDict.from({ query: new NonTensorStack(queries) }, { batchSize: [queries.length] })
-const user = (content: string) => ({ role: 'user', content })
-const assistant = (content: string) => ({ role: 'assistant', content })
+import { NonTensorData, Tensor, TensorDict } from '../../src/tensor/index.js'
+import { asked, assistant, failing, user } from './chats.js'
 
 describe('rollout', () => {
   it('takes turns until its last step, and keeps each of them', async () => {
