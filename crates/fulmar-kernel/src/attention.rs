@@ -9,11 +9,15 @@
 //! ds[j] = p[j] (do . v[j] - do . o)      dq = sum_j ds[j] k[j] / sqrt(E)
 //! dk[j] += ds[j] q / sqrt(E)             dv[j] += p[j] do
 //! ```
-//! The backward pass recomputes `p` from the stored `L` (Dao et al., <https://arxiv.org/abs/2205.14135>).
+//! The backward pass recomputes `p` from the stored `L`, a tile of queries by keys at a time
+//! (Dao et al., <https://arxiv.org/abs/2205.14135>).
 //! Legend: N query rows, R key/value rows, H heads, K key/value heads, E width of a head.
 
-use crate::lanes::{WIDTH, axpy, dot, exp, lanes, sum_lanes};
-use crate::parallel::{for_rows2, map_tasks};
+use std::ops::Range;
+
+use crate::lanes::{WIDTH, axpy, axpy4, dot, exp, lanes, sum_lanes};
+use crate::matmul::{MatRef, matmul};
+use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// Which key/value rows each query row attends to, as half-open ranges in the order they are summed.
 #[derive(Debug, Clone, Default)]
@@ -140,8 +144,8 @@ pub struct AttentionSaved<'a> {
 /// Writes the gradients with respect to queries, keys and values, given that of the output.
 ///
 /// `blocks` are the ranges of rows that see only themselves (a prompt with all its completions), in order and
-/// covering every row; query row and key/value row have the same number. Blocks and key/value heads run in
-/// parallel, each adds in row order.
+/// covering every row; query row and key/value row have the same number, and the ranges of a row ascend. Blocks and key/value heads run in
+/// parallel, each on one thread and in the order of its rows.
 ///
 /// # Panics
 /// If the lengths disagree or a span leaves its block.
@@ -158,7 +162,7 @@ pub fn attention_backward(
     assert!(saved.q.len() == d_out_nhe.len() && d_q_nhe.len() == d_out_nhe.len(), "lengths must agree");
     let (num_kv, head_dim, group) = (shape.num_kv_heads, shape.head_dim, shape.group());
     let gradients = map_tasks(blocks.len() * num_kv, |task| {
-        block_backward(shape, saved, spans, blocks[task / num_kv], task % num_kv, d_out_nhe)
+        alone(|| block_backward(shape, saved, spans, blocks[task / num_kv], task % num_kv, d_out_nhe))
     });
     for (task, found) in gradients.iter().enumerate() {
         let ((first, end), kv_head) = (blocks[task / num_kv], task % num_kv);
@@ -171,6 +175,11 @@ pub fn attention_backward(
         }
     }
 }
+
+/// Query rows of a tile.
+const TILE_ROWS: usize = 32;
+/// Most key/value rows of a tile.
+const TILE_KEYS: usize = 128;
 
 /// Gradients of one block for one key/value head and its group of query heads.
 struct BlockGradients {
@@ -187,27 +196,170 @@ fn block_backward(
     kv_head: usize,
     d_out_nhe: &[f32],
 ) -> BlockGradients {
-    let (head_dim, group, rows) = (shape.head_dim, shape.group(), (end - first) as usize);
+    let (head_dim, width, rows) = (shape.head_dim, shape.group() * shape.head_dim, (end - first) as usize);
     let mut found = BlockGradients {
-        q: vec![0.0; rows * group * head_dim],
+        q: vec![0.0; rows * width],
         keys: vec![0.0; rows * head_dim],
         values: vec![0.0; rows * head_dim],
     };
-    let kv =
-        Heads { keys: saved.keys, values: saved.values, stride: shape.kv_width(), at: kv_head * head_dim };
-    for (local, d_q) in found.q.chunks_exact_mut(head_dim).enumerate() {
-        let (row, head) = (first as usize + local / group, kv_head * group + local % group);
-        let at = row * shape.q_width() + head * head_dim;
-        let query = QueryRow {
-            q: &saved.q[at..][..head_dim],
-            d_out: &d_out_nhe[at..][..head_dim],
-            out: &saved.out[at..][..head_dim],
-            log_sum: saved.log_sum[row * shape.num_heads + head],
-            scale: shape.scale(),
-        };
-        attend_backward(query, kv, spans.row(row), first, d_q, &mut found.keys, &mut found.values);
+    for row in (first as usize..end as usize).step_by(TILE_ROWS) {
+        let queries =
+            Queries::gather(shape, saved, d_out_nhe, kv_head, row..(row + TILE_ROWS).min(end as usize));
+        let d_q = &mut found.q[(row - first as usize) * width..][..queries.q.len()];
+        for keys in seen_by(spans, queries.rows.clone()).chunks(TILE_KEYS) {
+            let tile = Tile::gather(shape, saved, kv_head, keys);
+            let (weights, d_scores) = tile.weights_and_d_scores(shape, spans, &queries);
+            tile.add_gradients(
+                &weights,
+                &d_scores,
+                &queries,
+                (d_q, &mut found.keys, &mut found.values),
+                first,
+            );
+        }
     }
     found
+}
+
+/// The rows that any of these query rows sees, in order, each once.
+fn seen_by(spans: &Spans, rows: Range<usize>) -> Vec<u32> {
+    let mut ranges: Vec<(u32, u32)> = rows.flat_map(|row| spans.row(row).iter().copied()).collect();
+    ranges.sort_unstable();
+    let mut seen = Vec::new();
+    for (first, end) in ranges {
+        let next = seen.last().map_or(0, |last| last + 1);
+        seen.extend(first.max(next)..end);
+    }
+    seen
+}
+
+/// The query heads of one key/value head in some rows: `[R * G, E]`.
+struct Queries {
+    rows: Range<usize>,
+    q: Vec<f32>,
+    d_out: Vec<f32>,
+    /// `L` and `do . o` of each.
+    log_sum: Vec<f32>,
+    along: Vec<f32>,
+}
+
+impl Queries {
+    fn gather(
+        shape: AttentionShape,
+        saved: AttentionSaved<'_>,
+        d_out_nhe: &[f32],
+        kv_head: usize,
+        rows: Range<usize>,
+    ) -> Self {
+        let (group, width) = (shape.group(), shape.group() * shape.head_dim);
+        let of = |all: &[f32], width: usize, stride: usize| -> Vec<f32> {
+            rows.clone().flat_map(|row| &all[row * stride + kv_head * width..][..width]).copied().collect()
+        };
+        let (d_out, out) = (of(d_out_nhe, width, shape.q_width()), of(saved.out, width, shape.q_width()));
+        let heads = d_out.chunks_exact(shape.head_dim).zip(out.chunks_exact(shape.head_dim));
+        Self {
+            q: of(saved.q, width, shape.q_width()),
+            along: heads.map(|(d_out, out)| product(d_out, out)).collect(),
+            log_sum: of(saved.log_sum, group, shape.num_heads),
+            d_out,
+            rows,
+        }
+    }
+}
+
+/// Key/value rows that some queries see, copied side by side: `[J, E]`.
+struct Tile<'a> {
+    rows: &'a [u32],
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl<'a> Tile<'a> {
+    fn gather(shape: AttentionShape, saved: AttentionSaved<'_>, kv_head: usize, rows: &'a [u32]) -> Self {
+        let of = |all: &[f32]| -> Vec<f32> {
+            let at = |row: u32| row as usize * shape.kv_width() + kv_head * shape.head_dim;
+            rows.iter().flat_map(|row| &all[at(*row)..][..shape.head_dim]).copied().collect()
+        };
+        Self { rows, keys: of(saved.keys), values: of(saved.values) }
+    }
+
+    /// `p` and `ds`, both `[R * G, J]` and 0 where a query does not see a key.
+    fn weights_and_d_scores(
+        &self,
+        shape: AttentionShape,
+        spans: &Spans,
+        queries: &Queries,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let (num_keys, num_queries) = (self.rows.len(), queries.along.len());
+        let (mut weights, mut d_scores) =
+            (vec![0.0; num_queries * num_keys], vec![0.0; num_queries * num_keys]);
+        let of_queries = |all| MatRef::new(all, num_queries, shape.head_dim);
+        let of_keys = |all| MatRef::new(all, num_keys, shape.head_dim).transposed();
+        matmul(&mut weights, of_queries(&queries.q), of_keys(&self.keys), false);
+        matmul(&mut d_scores, of_queries(&queries.d_out), of_keys(&self.values), false);
+        let rows = weights.chunks_exact_mut(num_keys).zip(d_scores.chunks_exact_mut(num_keys));
+        for (query, (weights, d_scores)) in rows.enumerate() {
+            let mut unseen = 0;
+            for &(first, end) in spans.row(queries.rows.start + query / shape.group()) {
+                let first = self.rows.partition_point(|row| *row < first);
+                let end = self.rows.partition_point(|row| *row < end);
+                weights[unseen..first].fill(0.0);
+                d_scores[unseen..first].fill(0.0);
+                unseen = end;
+                let (log_sum, along) = (queries.log_sum[query], queries.along[query]);
+                softmax_backward(
+                    &mut weights[first..end],
+                    &mut d_scores[first..end],
+                    log_sum,
+                    along,
+                    shape.scale(),
+                );
+            }
+            weights[unseen..].fill(0.0);
+            d_scores[unseen..].fill(0.0);
+        }
+        (weights, d_scores)
+    }
+
+    /// Adds `ds k` to the gradient of the queries, and `ds^T q` and `p^T do` to those of the keys and values of the block.
+    fn add_gradients(
+        &self,
+        weights: &[f32],
+        d_scores: &[f32],
+        queries: &Queries,
+        (d_q, d_keys, d_values): (&mut [f32], &mut [f32], &mut [f32]),
+        block_first: u32,
+    ) {
+        let (num_keys, num_queries) = (self.rows.len(), queries.along.len());
+        let head_dim = self.keys.len() / num_keys;
+        let (weights, d_scores) =
+            (MatRef::new(weights, num_queries, num_keys), MatRef::new(d_scores, num_queries, num_keys));
+        matmul(d_q, d_scores, MatRef::new(&self.keys, num_keys, head_dim), true);
+        let mut added = vec![0.0; num_keys * head_dim];
+        for (by_key, by_query, sums) in [(d_scores, &queries.q, d_keys), (weights, &queries.d_out, d_values)]
+        {
+            matmul(&mut added, by_key.transposed(), MatRef::new(by_query, num_queries, head_dim), false);
+            for (row, added) in self.rows.iter().zip(added.chunks_exact(head_dim)) {
+                axpy(1.0, added, &mut sums[(row - block_first) as usize * head_dim..][..head_dim]);
+            }
+        }
+    }
+}
+
+lanes! {
+    fn product(a: &[f32], b: &[f32]) -> f32 {
+        dot(a, b)
+    }
+}
+
+lanes! {
+    /// Turns `q . k` into `p`, and `do . v` into `ds`.
+    fn softmax_backward(scores: &mut [f32], d_weights: &mut [f32], log_sum: f32, along: f32, scale: f32) {
+        for (score, d_weight) in scores.iter_mut().zip(d_weights) {
+            *score = exp(*score * scale - log_sum);
+            *d_weight = *score * (*d_weight - along) * scale;
+        }
+    }
 }
 
 /// Key/value rows seen by one head: row `j` starts at `j * stride + at`.
@@ -219,14 +371,16 @@ struct Heads<'a> {
     at: usize,
 }
 
-/// One head of one query row in the backward pass.
-#[derive(Clone, Copy)]
-struct QueryRow<'a> {
-    q: &'a [f32],
-    d_out: &'a [f32],
-    out: &'a [f32],
-    log_sum: f32,
-    scale: f32,
+impl<'a> Heads<'a> {
+    #[inline(always)]
+    fn key(self, row: u32, width: usize) -> &'a [f32] {
+        &self.keys[row as usize * self.stride + self.at..][..width]
+    }
+
+    #[inline(always)]
+    fn value(self, row: u32, width: usize) -> &'a [f32] {
+        &self.values[row as usize * self.stride + self.at..][..width]
+    }
 }
 
 lanes! {
@@ -238,14 +392,15 @@ lanes! {
         weights: &mut Vec<f32>,
         out: &mut [f32],
     ) -> f32 {
+        let (key, value) = (|row| rows.key(row, q.len()), |row| rows.value(row, q.len()));
         weights.clear();
-        let mut max = f32::NEG_INFINITY;
         for &(first, end) in ranges {
-            for row in first as usize..end as usize {
-                let score = dot(q, &rows.keys[row * rows.stride + rows.at..][..q.len()]) * scale;
-                max = max.max(score);
-                weights.push(score);
-            }
+            weights.extend((first..end).map(|row| dot(q, key(row))));
+        }
+        let mut max = f32::NEG_INFINITY;
+        for weight in &mut *weights {
+            *weight *= scale;
+            max = max.max(*weight);
         }
         let mut sums = [0.0_f32; WIDTH];
         for chunk in weights.chunks_mut(WIDTH) {
@@ -256,10 +411,16 @@ lanes! {
         }
         let sum = sum_lanes(sums);
         out.fill(0.0);
-        let mut weights = weights.iter();
+        let mut of_range = weights.as_slice();
         for &(first, end) in ranges {
-            for (row, weight) in (first as usize..end as usize).zip(&mut weights) {
-                axpy(*weight, &rows.values[row * rows.stride + rows.at..][..out.len()], out);
+            let (now, behind) = of_range.split_at((end - first) as usize);
+            of_range = behind;
+            let (fours, rest) = now.as_chunks::<4>();
+            for (row, weights) in (first..).step_by(4).zip(fours) {
+                axpy4(*weights, [value(row), value(row + 1), value(row + 2), value(row + 3)], out);
+            }
+            for (row, weight) in (end - rest.len() as u32..).zip(rest) {
+                axpy(*weight, value(row), out);
             }
         }
         let inverse = 1.0 / sum;
@@ -267,33 +428,6 @@ lanes! {
             *out *= inverse;
         }
         max + libm::logf(sum)
-    }
-}
-
-lanes! {
-    fn attend_backward(
-        query: QueryRow<'_>,
-        kv: Heads<'_>,
-        ranges: &[(u32, u32)],
-        block_first: u32,
-        d_q: &mut [f32],
-        d_keys: &mut [f32],
-        d_values: &mut [f32],
-    ) {
-        let width = query.q.len();
-        let along = dot(query.d_out, query.out);
-        for &(first, end) in ranges {
-            for row in first as usize..end as usize {
-                let at = row * kv.stride + kv.at;
-                let (key, value) = (&kv.keys[at..][..width], &kv.values[at..][..width]);
-                let p = exp(dot(query.q, key) * query.scale - query.log_sum);
-                let d_score = p * (dot(query.d_out, value) - along) * query.scale;
-                let local = (row - block_first as usize) * width;
-                axpy(d_score, key, d_q);
-                axpy(d_score, query.q, &mut d_keys[local..][..width]);
-                axpy(p, query.d_out, &mut d_values[local..][..width]);
-            }
-        }
     }
 }
 

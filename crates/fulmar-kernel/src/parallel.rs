@@ -110,8 +110,7 @@ pub fn for_each_part<T: Send, R: Send>(parts: &mut [T], work: impl Fn(&mut T) ->
 }
 
 /// Runs `work` with kernels that stay on this thread.
-#[cfg(not(target_family = "wasm"))]
-fn alone<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn alone<R>(work: impl FnOnce() -> R) -> R {
     /// Also where `work` panics.
     struct Before(bool);
     impl Drop for Before {
