@@ -10,12 +10,21 @@ export {
   type StepBatch,
 } from './batcher.js'
 export {
+  Controller,
+  type ControllerOptions,
+  type ControllerState,
+  type ControllerStep,
+  type TrainContext,
+  type TrainOutcome,
+} from './controller.js'
+export {
   CollectorBatch,
   LLMCollector,
   type LLMCollectorOptions,
   type LLMCollectorState,
 } from './llm-collector.js'
 export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
+export { policyAge } from './policy-age.js'
 export {
   capacityRule,
   readyFirst,

@@ -118,6 +118,12 @@ export class ConfigReader {
     return Object.fromEntries(section.#fields)
   }
 
+  /** The list at `name` as it is; an empty one if it is absent. @throws {FulmarError} `MALFORMED`. */
+  list(name: string): readonly unknown[] {
+    const value = this.#take(name, [])
+    return Array.isArray(value) ? value : this.#refuse('MALFORMED', name, 'a list', value)
+  }
+
   /** Refuses every key that was not asked for. @throws {FulmarError} `UNKNOWN_NAME` with the nearest known key. */
   end(): void {
     checkKnownKeys(this.#place, this.#json, this.#asked)

@@ -14,6 +14,8 @@ export {
 export type { SamplingOptions } from './rollout-loop.js'
 export {
   type Evaluation,
+  type GroupCursor,
+  type GroupWork,
   Rollouter,
   type RollouterOptions,
   type RollouterState,

@@ -18,6 +18,7 @@ import type { Policy } from '../policy/index.js'
 import { type Clock, metric, systemClock } from '../telemetry/index.js'
 import { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
 import { allOrNone, settle } from './all-or-none.js'
+import { checkTeaches } from './check-teaches.js'
 import { groupMetrics } from './group-metrics.js'
 import { lazyEnv, OpenEnvs } from './open-envs.js'
 import { type Rollout, RolloutGroup } from './rollout.js'
@@ -101,6 +102,19 @@ export interface RunGroupOptions<Sample> {
   readonly split?: Split
   /** Stops the group with `ABORTED`; environments are closed all the same. */
   readonly signal?: AbortSignal
+}
+
+/** Which training group: plain JSON, enough to run it again. */
+export interface GroupCursor {
+  /** Counts the groups of a run. */
+  readonly groupId: number
+  /** Where the training stream stood before its sample was taken. */
+  readonly cursor: DatasetState
+}
+
+/** A training group before it runs. */
+export interface GroupWork<Sample> extends GroupCursor {
+  readonly sample: Sample
 }
 
 /** Where a {@link Rollouter} stands: plain JSON, for a checkpoint. */
@@ -207,6 +221,19 @@ export class Rollouter<Sample> {
     return this.#validation.next()
   }
 
+  /** The next sample to train on, with the id of its group and where its stream stood, so that it can be had again. */
+  nextWork(): GroupWork<Sample> {
+    const cursor = this.#train.stateDict()
+    return { sample: this.#train.next(), groupId: this.#numGroups++, cursor }
+  }
+
+  /** Work that {@link Rollouter.nextWork} gave before, perhaps in another process. The stream does not move. */
+  workAt({ groupId, cursor }: GroupCursor): GroupWork<Sample> {
+    const dataset = this.#task.makeDataset('train')
+    dataset.loadStateDict(cursor)
+    return { sample: dataset.next(), groupId, cursor }
+  }
+
   /**
    * Runs the rollouts of one sample. Failures of a rollout are data in it, and never end the group.
    * @throws {FulmarError} `ABORTED` if `signal` fires.
@@ -238,10 +265,10 @@ export class Rollouter<Sample> {
     numGroups: number,
     { signal }: { readonly signal?: AbortSignal } = {},
   ): Promise<RolloutGroup<Sample>[]> {
-    const samples = Array.from({ length: numGroups }, () => this.getTrainingSample())
-    const runs = samples.map((sample) => {
-      return this.runGroup({ sample, groupId: this.#numGroups++, ...(signal && { signal }) })
-    })
+    const works = Array.from({ length: numGroups }, () => this.nextWork())
+    const runs = works.map(({ sample, groupId }) =>
+      this.runGroup({ sample, groupId, ...(signal && { signal }) }),
+    )
     const groups = await allOrNone(runs, (group) => group[Symbol.dispose]())
     try {
       checkTeaches(groups.flatMap(({ rollouts }) => rollouts))
@@ -441,21 +468,4 @@ function forkAttempt(groupRng: Rng, rolloutId: number, attempt: number): Rng {
 
 function disposeLedger({ ledger }: Pick<Rollout, 'ledger'>): void {
   ledger[Symbol.dispose]()
-}
-
-/** Rollouts without a single turn, or without a single score, teach nothing, and the next ones would be no better. */
-function checkTeaches(rollouts: readonly Rollout[]): void {
-  const first = rollouts[0]
-  if (first === undefined) return
-  if (rollouts.every(({ turns }) => turns.length === 0)) {
-    const why = first.cause ? `${first.cause.stage}: ${first.cause.message}` : first.status
-    throw new FulmarError(
-      'USER_CODE',
-      `a rollout must sample something: got none from ${rollouts.length} (${why})`,
-    )
-  }
-  if (rollouts.some(({ reward }) => reward !== null)) return
-  const [cause] = Object.values(first.unscored)
-  const code = cause === undefined || cause.code === 'DECLINED' ? 'EMPTY' : cause.code
-  throw new FulmarError(code, `${cause?.message ?? 'no score'} (and no rollout of the batch could be scored)`)
 }

@@ -24,6 +24,11 @@ export interface TrainStepOptions {
    * @default no clipping
    */
   readonly maxGradNorm?: number
+  /**
+   * Awaited before the update: whoever still reads the weights is done when it resolves.
+   * @default nobody reads them
+   */
+  readonly beforeUpdate?: () => Promise<unknown>
   /** Stops before the forward pass, and before the update: the weights are then as they were. */
   readonly signal?: AbortSignal
 }
@@ -63,13 +68,14 @@ export interface TrainStepResult {
  * ```
  */
 export async function trainStep(options: TrainStepOptions): Promise<TrainStepResult> {
-  const { decoder, optimizer, batch, loss, learningRate, maxGradNorm, signal } = options
+  const { decoder, optimizer, batch, loss, learningRate, maxGradNorm, beforeUpdate, signal } = options
   checkSignal(signal)
   const result = loss(await decoder.forward(batch))
   if (!Number.isFinite(result.loss))
     throw new FulmarError('NON_FINITE', `loss must be finite: got ${result.loss}`)
   checkSignal(signal)
   await decoder.backward(result.gradLogProb, result.gradEntropy)
+  await beforeUpdate?.()
   const { gradientNorm } = await optimizer.step({
     ...(learningRate !== undefined && { learningRate }),
     ...(maxGradNorm !== undefined && { maxGradNorm }),

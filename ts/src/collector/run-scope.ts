@@ -1,0 +1,54 @@
+/** The fate that the parts of a run share: the first failure is everybody's. */
+
+import { FulmarError } from '../core/index.js'
+import { aborted, onAbort } from '../rollout/deadline.js'
+
+/** Ends when it is told to, when a part fails, or when the signal that it follows fires. */
+export class RunScope {
+  readonly #controller = new AbortController()
+  readonly #waiting = new Set<(error: unknown) => void>()
+  #failure: { readonly error: unknown } | undefined
+  #stopFollowing: () => void = () => {}
+
+  /** Fires at the end. */
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  get hasEnded(): boolean {
+    return this.#controller.signal.aborted
+  }
+
+  /** Fails with `ABORTED` when `signal` fires. */
+  follow(signal: AbortSignal | undefined): void {
+    if (signal?.aborted) this.fail(aborted(signal))
+    else this.#stopFollowing = onAbort(signal, () => this.fail(aborted(signal)))
+  }
+
+  /** Ends with an error; the first one counts. */
+  fail(error: unknown): void {
+    this.#failure ??= { error }
+    this.end()
+    for (const reject of this.#waiting) reject(this.#failure.error)
+  }
+
+  end(): void {
+    this.#stopFollowing()
+    if (!this.hasEnded) this.#controller.abort(new FulmarError('ABORTED', 'run must go on: got its end'))
+  }
+
+  /** `promise`, unless the scope fails first. Holds on to nothing once that has settled. */
+  async guard<T>(promise: Promise<T>): Promise<T> {
+    let reject: (error: unknown) => void = () => {}
+    const failed = new Promise<never>((_, fail) => {
+      reject = fail
+      if (this.#failure) fail(this.#failure.error)
+    })
+    this.#waiting.add(reject)
+    try {
+      return await Promise.race([failed, promise])
+    } finally {
+      this.#waiting.delete(reject)
+    }
+  }
+}

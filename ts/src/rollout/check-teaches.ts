@@ -1,0 +1,25 @@
+/** Whether going on can teach anything. */
+
+import { FulmarError } from '../core/index.js'
+import type { Rollout } from './rollout.js'
+
+/**
+ * Rollouts without a single turn, or without a single score, teach nothing, and the next ones would be no better.
+ * @throws {FulmarError} `USER_CODE` if no rollout sampled anything; if none could be scored, why: `NON_FINITE`, `TIMEOUT`,
+ * `USER_CODE`, or `EMPTY` if the functions declined.
+ */
+export function checkTeaches(rollouts: readonly Rollout[]): void {
+  const first = rollouts[0]
+  if (first === undefined) return
+  if (rollouts.every(({ turns }) => turns.length === 0)) {
+    const why = first.cause ? `${first.cause.stage}: ${first.cause.message}` : first.status
+    throw new FulmarError(
+      'USER_CODE',
+      `a rollout must sample something: got none from ${rollouts.length} (${why})`,
+    )
+  }
+  if (rollouts.some(({ reward }) => reward !== null)) return
+  const [cause] = Object.values(first.unscored)
+  const code = cause === undefined || cause.code === 'DECLINED' ? 'EMPTY' : cause.code
+  throw new FulmarError(code, `${cause?.message ?? 'no score'} (and no rollout of the batch could be scored)`)
+}
