@@ -8,7 +8,7 @@ const project = (name: 'native' | 'wasm', backend: string) => ({
     alias: {
       '#backend': native(backend),
       '#sandbox': native('sandbox-node'),
-      '#default-http': new URL('./ts/src/policy/default-http-node.ts', import.meta.url).pathname,
+      '#http': native('http-node'),
     },
   },
   test: { name, include: ['ts/test/**/*.test.ts'], testTimeout: 60_000, env: { FULMAR_TEST_BACKEND: name } },

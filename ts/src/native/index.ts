@@ -1,5 +1,13 @@
 /** The only door to the compiled core. */
 
 export { backend, lastPanic, raw } from '#backend'
+export { defaultHttpClient } from '#http'
 export { renderInSandbox } from '#sandbox'
+export {
+  type FetchLike,
+  fetchClient,
+  type HttpClient,
+  type HttpRequest,
+  type HttpResponse,
+} from './http-client.js'
 export type * from './raw.js'

@@ -1,5 +1,13 @@
 /** What samples tokens. */
 
+export {
+  type FetchLike,
+  fetchClient,
+  type HttpClient,
+  type HttpRequest,
+  type HttpResponse,
+} from '../native/index.js'
+export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy } from './decoder.js'
 export type { GenerateKwargs } from './generate-kwargs.js'
 export { type ForwardOptions, LLMWrapperBase } from './llm-wrapper.js'
@@ -15,6 +23,11 @@ export {
   type TokenScores,
 } from './policy.js'
 export { type BatchingOptions, type BatchingState, RequestBatcher } from './request-batcher.js'
+export { type Reservation, Router, type RouterOptions, type RoutingContext } from './router.js'
 export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
 export { TransformersWrapper } from './transformers-wrapper.js'
+export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
+export type { ServerStats } from './vllm-servers.js'
+export type { WeightPhase, WeightUpdate, WeightUpdateResult } from './vllm-weights.js'
+export { vLLMWrapper } from './vllm-wrapper.js'
 export type { LLMWrapperOptions } from './wrapper-options.js'

@@ -1,11 +1,11 @@
 /** The client of Node: connections that are kept, without what the global `fetch` costs on top of them. */
 
 import type { Pool } from 'undici'
-import type * as DefaultHttp from './default-http.js'
-import { RESPONSE_BYTES_MAX } from './http.js'
+import type * as Http from './http.js'
+import { RESPONSE_BYTES_MAX } from './http-client.js'
 
-/** See `default-http.ts`. */
-export const defaultHttpClient: typeof DefaultHttp.defaultHttpClient = ({ numConnections }) => {
+/** See `http.ts`. */
+export const defaultHttpClient: typeof Http.defaultHttpClient = ({ numConnections }) => {
   const pools = new Map<string, Promise<Pool>>()
   const poolOf = (origin: string) => {
     const known = pools.get(origin)

@@ -1,7 +1,5 @@
 /** HTTP as an argument: the client that engines are reached by. */
 
-import { FulmarError } from '../core/index.js'
-
 /** Most bytes of an answer that is read. */
 export const RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -25,7 +23,7 @@ export interface HttpResponse {
   readonly text: string
 }
 
-/** Sends requests. Rejects if no whole answer comes, with `LIMIT_EXCEEDED` for one of more than 64 MiB. */
+/** Sends requests. Rejects if no whole answer of at most 64 MiB comes. */
 export interface HttpClient {
   send(request: HttpRequest): Promise<HttpResponse>
   /** Gives connections back. */
@@ -80,10 +78,7 @@ async function readText(body: ReadableStream<Uint8Array>): Promise<string> {
     numBytes += value.byteLength
     if (numBytes > RESPONSE_BYTES_MAX) {
       await reader.cancel()
-      throw new FulmarError(
-        'LIMIT_EXCEEDED',
-        `an answer must have at most ${RESPONSE_BYTES_MAX} bytes: got more`,
-      )
+      throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: got more`)
     }
     text += decoder.decode(value, { stream: true })
   }

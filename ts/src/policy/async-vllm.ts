@@ -1,0 +1,377 @@
+/** The policy of stock vLLM servers over HTTP. */
+
+import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { defaultHttpClient, type HttpClient } from '../native/index.js'
+import { type Clock, systemClock } from '../telemetry/index.js'
+import {
+  type Completion,
+  checkGenerateRequest,
+  checkScoreRequest,
+  type GenerateRequest,
+  type Policy,
+  type PolicyCapabilities,
+  type ScoreRequest,
+  type TokenScores,
+} from './policy.js'
+import type { Router, RouterOptions } from './router.js'
+import { probeServer } from './vllm-probe.js'
+import {
+  completionBody,
+  type LogProbsMode,
+  readCompletion,
+  readScores,
+  type ServedModel,
+  scoreBody,
+} from './vllm-protocol.js'
+import { type ServerStats, Servers } from './vllm-servers.js'
+import { updateServers, type WeightUpdate, type WeightUpdateResult } from './vllm-weights.js'
+
+/** Options of {@link AsyncVLLM.connect}. */
+export interface AsyncVLLMOptions {
+  /** The name of the model on the servers. @default the first that the first server names */
+  readonly model?: string
+  /** Ids of the model: others are refused before they are sent, and answers that hold others are not believed. @default not known */
+  readonly vocabSize?: number
+  /** What `Authorization: Bearer` says. @default none */
+  readonly apiKey?: string
+  /** @default that of the runtime: pools of connections in Node, else `fetch` */
+  readonly client?: HttpClient
+  /**
+   * Most connections to each server, for the runtime's own client.
+   * @default 256
+   */
+  readonly numConnections?: number
+  /**
+   * Most requests in flight; more wait in line.
+   * @default 1024
+   */
+  readonly maxConcurrency?: number
+  /** How requests are spread over the servers. @default sticky sessions, else the least loaded */
+  readonly router?: Omit<RouterOptions, 'numTargets'>
+  /**
+   * Milliseconds for a request with all its retries and the time that it waits.
+   * @default 600_000
+   */
+  readonly timeoutMs?: number
+  /**
+   * Milliseconds for one attempt. At its end the connection is closed, which makes vLLM abort the request.
+   * @default 120_000
+   */
+  readonly attemptTimeoutMs?: number
+  /**
+   * Most attempts of a request. Those after the first go to another server, if there is one.
+   * @default 10
+   */
+  readonly maxAttempts?: number
+  /**
+   * Milliseconds before the first retry; twice as many before each further one, up to 10 s, or what `Retry-After` says.
+   * @default 250
+   */
+  readonly backoffMs?: number
+  /** What the log-probs of the servers mean (`--logprobs-mode`). @default probed */
+  readonly logProbsMode?: LogProbsMode
+  /** What the weights count as. @default 0 */
+  readonly version?: number
+  /** @default systemClock */
+  readonly clock?: Clock
+}
+
+const KEYS: readonly (keyof AsyncVLLMOptions)[] = [
+  ...(['model', 'vocabSize', 'apiKey', 'client', 'numConnections', 'maxConcurrency', 'router'] as const),
+  ...([
+    'timeoutMs',
+    'attemptTimeoutMs',
+    'maxAttempts',
+    'backoffMs',
+    'logProbsMode',
+    'version',
+    'clock',
+  ] as const),
+]
+
+/** Most servers that one connection spans. */
+const SERVERS_MAX = 4096
+
+/**
+ * A {@link Policy} over stock `vllm serve`, one server or several: token ids go out and come back, and every sampling field is said. A request
+ * goes to the server of its session, else to the least loaded; what a server refuses, resets, cuts off or lies about is asked for again with
+ * growing pauses, on another server where there is one. An answer is believed only if its prompt is the one that was sent and its ids,
+ * log-probs and reason to end agree; so each request ends, once, with a completion or a typed error.
+ *
+ * An abort closes the connection; tokens that were drawn by then stay on the server. vLLM does not promise the same draws for a seed
+ * in another batch, and of draws at another temperature or with a filter it tells one kind of log-prob: see {@link AsyncVLLM.capabilities}.
+ * Close it when it is done.
+ *
+ * @example
+ * ```ts
+ * import { AsyncVLLM, fetchClient } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * // A server that always says 7, behind a `fetch` of one's own.
+ * const client = fetchClient(async (url, { body = '{}' }) => {
+ *   const { prompt, request_id, max_tokens } = JSON.parse(body)
+ *   const token_ids = new Array(max_tokens).fill(7)
+ *   const logprobs = { token_logprobs: token_ids.map(() => -0.5) }
+ *   const choice = { token_ids, prompt_token_ids: prompt, logprobs, finish_reason: 'length' }
+ *   return Response.json(url.endsWith('/v1/models') ? { data: [{ id: 'tiny', max_model_len: 64 }] } : { id: `cmpl-${request_id}`, choices: [choice] })
+ * })
+ * const policy = await AsyncVLLM.connect(['http://127.0.0.1:8000'], { client })
+ * const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 0, maxTokens: 2, stopIds: [] }
+ * assert.deepEqual([...(await policy.generate(request)).ids], [7, 7])
+ * await policy.close()
+ * ```
+ */
+export class AsyncVLLM implements Policy {
+  readonly #servers: Servers
+  readonly #urls: readonly string[]
+  readonly #live = new Set<string>()
+  #served: ServedModel & { readonly contextLength: number | undefined }
+
+  private constructor(servers: Servers, urls: readonly string[], served: AsyncVLLM['served']) {
+    this.#servers = servers
+    this.#urls = urls
+    this.#served = served
+  }
+
+  /**
+   * Asks each server what it serves and whether it can do what is needed.
+   * @throws {FulmarError} `EMPTY` or `MALFORMED` for a bad list of URLs; `UNKNOWN_NAME` or `OUT_OF_RANGE` for an option; `UNAVAILABLE` or
+   * `INCOMPATIBLE` with everything that is missing, server by server.
+   */
+  static async connect(urls: readonly string[], options: AsyncVLLMOptions = {}): Promise<AsyncVLLM> {
+    checkKnownKeys('options', options, KEYS)
+    const bases = urls.map(baseUrl)
+    if (bases.length === 0) throw new FulmarError('EMPTY', 'urls must hold a server: got none')
+    if (bases.length > SERVERS_MAX)
+      throw new FulmarError('LIMIT_EXCEEDED', `urls must be at most ${SERVERS_MAX}: got ${bases.length}`)
+    const {
+      apiKey,
+      clock = systemClock,
+      router = {},
+      numConnections = 256,
+      maxConcurrency = 1024,
+      vocabSize,
+    } = options
+    const {
+      timeoutMs = 600_000,
+      attemptTimeoutMs = 120_000,
+      maxAttempts = 10,
+      backoffMs = 250,
+      version = 0,
+    } = options
+    const counts = { numConnections, maxConcurrency, maxAttempts, vocabSize: vocabSize ?? 1 }
+    for (const [name, value] of Object.entries(counts))
+      checkAtLeast(name, value, 1, Number.isSafeInteger(value))
+    for (const [name, value] of Object.entries({ timeoutMs, attemptTimeoutMs }))
+      checkAtLeast(name, value, 1, true)
+    checkAtLeast('backoffMs', backoffMs, 0, true)
+    checkAtLeast('version', version, 0, Number.isSafeInteger(version))
+    const headers = {
+      'content-type': 'application/json',
+      ...(apiKey !== undefined && { authorization: `Bearer ${apiKey}` }),
+    }
+    const client = options.client ?? defaultHttpClient({ numConnections })
+    const limits = { maxConcurrency, timeoutMs, attemptTimeoutMs, maxAttempts, backoffMs }
+    const servers = new Servers({ urls: bases, headers, client, clock, router, ...limits }, version)
+    try {
+      return new AsyncVLLM(servers, bases, await probeAll(servers, bases, options))
+    } catch (error) {
+      await servers.close()
+      throw error
+    }
+  }
+
+  /** The servers. */
+  get urls(): readonly string[] {
+    return this.#urls
+  }
+
+  /** What is known of the model. `contextLength` counts prompt and completion. */
+  get served(): ServedModel & { readonly contextLength: number | undefined } {
+    return this.#served
+  }
+
+  /** Where requests go: loads, and servers to take out or back in. */
+  get router(): Router {
+    return this.#servers.router
+  }
+
+  /** How often servers were asked, and what became of it. */
+  get stats(): ServerStats {
+    return this.#servers.stats
+  }
+
+  /** The oldest weights of the servers that serve. */
+  get version(): number {
+    const { versions, router } = this.#servers
+    const serving = versions.filter((_, target) => router.serving[target])
+    return Math.min(...(serving.length > 0 ? serving : versions))
+  }
+
+  get capabilities(): PolicyCapabilities {
+    return { seeds: false, logProbs: this.#served.logProbsMode === 'raw', sampledLogProbs: false }
+  }
+
+  /**
+   * Samples one completion.
+   * @throws {FulmarError} As {@link Policy.generate}; `OUT_OF_RANGE` for an id that the model does not have; `LIMIT_EXCEEDED` past its context;
+   * `INCOMPATIBLE` for the id of a request that is in flight; `TIMEOUT`, `UNAVAILABLE` or `MALFORMED` if no attempt gave an answer that can be
+   * true, by the last of them; what a server refuses for good; `CLOSED`.
+   */
+  async generate(request: GenerateRequest): Promise<Completion> {
+    checkGenerateRequest(request)
+    const { requestId, promptIds, maxTokens, sessionId, signal } = request
+    const served = this.#served
+    this.#checkIds(promptIds, maxTokens)
+    const answer = await this.#once(requestId, () =>
+      this.#servers.request({
+        ...{ requestId, sessionId, signal, path: '/v1/completions', cost: promptIds.length + maxTokens },
+        body: completionBody(request, served),
+        read: (text) => readCompletion(text, request, served),
+      }),
+    )
+    if (answer)
+      return { ...answer.value, minPolicyVersion: answer.minVersion, maxPolicyVersion: answer.maxVersion }
+    const nothing = {
+      ids: new Uint32Array(0),
+      logProbs: new Float32Array(0),
+      sampledLogProbs: new Float32Array(0),
+    }
+    const { version } = this
+    return {
+      requestId,
+      ...nothing,
+      finishReason: 'abort',
+      minPolicyVersion: version,
+      maxPolicyVersion: version,
+    }
+  }
+
+  /**
+   * Scores one sequence by its prompt log-probs; NaN where the server knows none.
+   * @throws {FulmarError} As {@link Policy.score} and {@link AsyncVLLM.generate}.
+   */
+  async score(request: ScoreRequest): Promise<TokenScores> {
+    checkScoreRequest(request)
+    const { requestId, ids, signal } = request
+    const served = this.#served
+    this.#checkIds(ids, 1)
+    const answer = await this.#once(requestId, () =>
+      this.#servers.request({
+        ...{ requestId, signal, path: '/v1/completions', cost: ids.length },
+        body: scoreBody(request, served),
+        read: (text) => readScores(text, request),
+      }),
+    )
+    if (answer) return { requestId, logProbs: answer.value, policyVersion: answer.minVersion }
+    throw new FulmarError('ABORTED', 'signal must not fire during the call: got an abort')
+  }
+
+  /**
+   * Gives the servers other weights, all phases of vLLM's protocol: pause, start, update beside `transfer`, finish, reset of the prefix
+   * cache, and resume whatever happened. A server that fails in one is taken out, as nobody knows its weights; the others go on.
+   * The servers must run with `VLLM_SERVER_DEV_MODE=1`, whose routes no key protects: keep them off public networks.
+   *
+   * @throws {FulmarError} What `transfer` says; `UNAVAILABLE` with each server's error if none has the new weights.
+   */
+  async updateWeights(update: WeightUpdate): Promise<WeightUpdateResult[]> {
+    return await updateServers(this.#servers, update)
+  }
+
+  /**
+   * Loads a LoRA adapter from a folder that the servers see, and draws with it from the next request on. Use a new name for each version: the
+   * servers keep their prefix caches by name. They must run with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`.
+   * @throws {FulmarError} What the first server that refuses says; nothing has changed for requests then.
+   */
+  async loadAdapter(adapter: {
+    readonly name: string
+    readonly path: string
+    readonly version: number
+  }): Promise<void> {
+    const { name, path, version } = adapter
+    const body = { lora_name: name, lora_path: path }
+    const targets = this.#urls.map((_, target) => target).filter((target) => this.router.serving[target])
+    await Promise.all(
+      targets.map((target) => this.#servers.control(target, 'POST', '/v1/load_lora_adapter', { body })),
+    )
+    this.#served = { ...this.#served, model: name }
+    for (const target of targets) this.#servers.setVersion(target, version)
+  }
+
+  /** Forgets an adapter. Requests that still draw with it fail: wait for them first. @throws {FulmarError} What a server says. */
+  async unloadAdapter(name: string): Promise<void> {
+    const body = { lora_name: name }
+    await Promise.all(
+      this.#urls.map((_, target) =>
+        this.#servers.control(target, 'POST', '/v1/unload_lora_adapter', { body }),
+      ),
+    )
+  }
+
+  /** Gives the connections back. Requests in flight fail with `CLOSED`. */
+  async close(): Promise<void> {
+    await this.#servers.close()
+  }
+
+  /** Runs `body` as the one request of that id. */
+  async #once<T>(requestId: string, body: () => Promise<T>): Promise<T> {
+    if (this.#live.has(requestId))
+      throw new FulmarError('INCOMPATIBLE', `requestId must not be in flight already: got ${requestId}`)
+    this.#live.add(requestId)
+    try {
+      return await body()
+    } finally {
+      this.#live.delete(requestId)
+    }
+  }
+
+  #checkIds(ids: Uint32Array, maxTokens: number): void {
+    const { vocabSize, contextLength } = this.#served
+    const wrong = vocabSize === undefined ? undefined : ids.find((id) => id >= vocabSize)
+    if (wrong !== undefined)
+      throw new FulmarError('OUT_OF_RANGE', `ids must be below ${vocabSize}: got ${wrong}`)
+    const length = ids.length + maxTokens
+    if (contextLength === undefined || length <= contextLength) return
+    const rule = `prompt and maxTokens together must be at most ${contextLength}`
+    throw new FulmarError('LIMIT_EXCEEDED', `${rule}: got ${length}`)
+  }
+}
+
+async function probeAll(
+  servers: Servers,
+  urls: readonly string[],
+  options: AsyncVLLMOptions,
+): Promise<AsyncVLLM['served']> {
+  const ended = await Promise.allSettled(urls.map((_, target) => probeServer(servers, target, options)))
+  const problems = ended.flatMap((one, target) =>
+    one.status === 'rejected' ? [{ error: one.reason as unknown, url: urls[target] }] : [],
+  )
+  const found = ended.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+  const [first] = found
+  if (first === undefined || problems.length > 0) {
+    const said = problems.map(({ url, error }) => `${url}: ${messageOf(error)}`).join('; ')
+    const codes = problems.map(({ error }) => (error instanceof FulmarError ? error.code : undefined))
+    const code = codes.includes('INCOMPATIBLE') ? 'INCOMPATIBLE' : (codes[0] ?? 'UNAVAILABLE')
+    throw new FulmarError(code, `each server must serve a policy: got ${said}`)
+  }
+  const modes = new Set(found.map(({ logProbsMode }) => logProbsMode))
+  if (modes.size > 1)
+    throw new FulmarError('INCOMPATIBLE', 'servers must tell one kind of log-probs: got raw and processed')
+  const lengths = found.flatMap(({ contextLength }) => contextLength ?? [])
+  return { ...first, contextLength: lengths.length > 0 ? Math.min(...lengths) : undefined }
+}
+
+function baseUrl(url: string): string {
+  try {
+    const { protocol, origin, pathname } = new URL(url)
+    if (protocol === 'http:' || protocol === 'https:') return origin + pathname.replace(/\/+$/, '')
+  } catch {
+    // Said below.
+  }
+  throw new FulmarError('MALFORMED', `urls must be http: or https: URLs: got ${url}`)
+}
+
+function checkAtLeast(name: string, value: number, least: number, holds: boolean): void {
+  if (holds && value >= least && Number.isFinite(value)) return
+  throw new FulmarError('OUT_OF_RANGE', `${name} must be a number >= ${least}: got ${value}`)
+}

@@ -1,0 +1,82 @@
+/** What a server is asked before anything else. */
+
+import { FulmarError } from '../core/index.js'
+import type { AsyncVLLMOptions } from './async-vllm.js'
+import type { GenerateRequest } from './policy.js'
+import {
+  completionBody,
+  type LogProbsMode,
+  readCompletion,
+  readObject,
+  type ServedModel,
+} from './vllm-protocol.js'
+import type { Servers } from './vllm-servers.js'
+
+/** The model of a server, and the most tokens of a sequence. */
+export type ProbedModel = ServedModel & { readonly contextLength: number | undefined }
+
+/**
+ * Asks which models there are, and draws a token to see ids and log-probs come back. It is drawn among the likeliest alone: a server that
+ * tells what it drew from says 0, one that tells the model's own log-probs does not, unless the model is certain.
+ * @throws {FulmarError} `INCOMPATIBLE` or `UNKNOWN_NAME` for what the server cannot; `UNAVAILABLE` if it does not answer.
+ */
+export async function probeServer(
+  servers: Servers,
+  target: number,
+  { model: wanted, vocabSize, logProbsMode }: AsyncVLLMOptions,
+): Promise<ProbedModel> {
+  const { model, contextLength } = readModels(await servers.control(target, 'GET', '/v1/models'), wanted)
+  const request: GenerateRequest = {
+    ...{
+      requestId: `probe-${target}`,
+      promptIds: Uint32Array.of(0),
+      seed: 0,
+      maxTokens: 1,
+      stopIds: [],
+      topK: 1,
+    },
+  }
+  const served = { model, vocabSize, logProbsMode: 'raw' as const }
+  const body = JSON.parse(completionBody(request, served)) as object
+  const { logProbs } = readProbe(
+    await servers.control(target, 'POST', '/v1/completions', { body }),
+    request,
+    served,
+  )
+  return { model, vocabSize, contextLength, logProbsMode: logProbsMode ?? modeOf(logProbs[0]) }
+}
+
+function readModels(
+  text: string,
+  wanted: string | undefined,
+): { readonly model: string; readonly contextLength: number | undefined } {
+  const { data } = readObject(text)
+  const models = (Array.isArray(data) ? data : []).filter(
+    (one): one is { id: string; max_model_len?: unknown } => typeof one?.id === 'string',
+  )
+  const found = wanted === undefined ? models[0] : models.find(({ id }) => id === wanted)
+  if (found === undefined) {
+    const names = models.map(({ id }) => id).join(', ')
+    throw new FulmarError(
+      'UNKNOWN_NAME',
+      `model must be one of those served (${names || 'none'}): got ${wanted}`,
+    )
+  }
+  const { id, max_model_len: length } = found
+  return { model: id, contextLength: typeof length === 'number' && length > 0 ? length : undefined }
+}
+
+function readProbe(text: string, request: GenerateRequest, served: ServedModel) {
+  try {
+    return readCompletion(text, request, served)
+  } catch (error) {
+    const rule = 'the server must return token ids and log-probs (vLLM 0.10.2 or later, return_token_ids)'
+    throw new FulmarError('INCOMPATIBLE', `${rule}: got ${error instanceof Error ? error.message : error}`, {
+      cause: error,
+    })
+  }
+}
+
+function modeOf(logProb: number | undefined): LogProbsMode {
+  return logProb === 0 ? 'processed' : 'raw'
+}

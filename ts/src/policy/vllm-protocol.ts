@@ -1,0 +1,219 @@
+/** What is said to a vLLM server and what it answers, with nothing of it believed unchecked. */
+
+import { describeValue, FulmarError } from '../core/index.js'
+import type { Completion, FinishReason, GenerateRequest, ScoreRequest } from './policy.js'
+
+/** What log-probs a server tells: the model's own, or those of the distribution that was drawn from. */
+export type LogProbsMode = 'raw' | 'processed'
+
+/** What is known of the server that answers. */
+export interface ServedModel {
+  /** The name that requests say. */
+  readonly model: string
+  /** Ids of the model, if known. */
+  readonly vocabSize: number | undefined
+  readonly logProbsMode: LogProbsMode
+}
+
+/** A log-prob may be this far above 0 by rounding. */
+const LOG_PROB_SLACK = 1e-3
+
+/** The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. */
+export function completionBody(request: GenerateRequest, { model }: ServedModel): string {
+  const {
+    requestId,
+    promptIds,
+    maxTokens,
+    seed,
+    stopIds,
+    temperature = 1,
+    topK = 0,
+    topP = 1,
+    minP = 0,
+  } = request
+  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
+  return JSON.stringify({
+    model,
+    prompt: Array.from(promptIds),
+    request_id: requestId,
+    max_tokens: maxTokens,
+    n: 1,
+    seed,
+    temperature,
+    top_k: topK,
+    top_p: topP,
+    min_p: minP,
+    repetition_penalty: repetitionPenalty,
+    frequency_penalty: frequencyPenalty,
+    presence_penalty: presencePenalty,
+    stop_token_ids: stopIds,
+    // The model's own end of sequence stops nothing that the request does not name.
+    ignore_eos: true,
+    logprobs: 0,
+    return_token_ids: true,
+    skip_special_tokens: false,
+    add_special_tokens: false,
+  })
+}
+
+/** The body that asks for the log-probs of a sequence; the token that must be drawn is thrown away. */
+export function scoreBody({ requestId, ids }: ScoreRequest, { model }: ServedModel): string {
+  return JSON.stringify({
+    model,
+    prompt: Array.from(ids),
+    request_id: requestId,
+    max_tokens: 1,
+    n: 1,
+    temperature: 0,
+    prompt_logprobs: 0,
+    return_token_ids: true,
+    add_special_tokens: false,
+  })
+}
+
+/** A completion without what the caller knows of versions. */
+export type ServedCompletion = Omit<Completion, 'minPolicyVersion' | 'maxPolicyVersion'>
+
+/**
+ * The completion that an answer holds.
+ * @throws {FulmarError} `MALFORMED` for an answer that is cut off, belongs to another request, or cannot be true: ids that are none or not
+ * of the model, another number of log-probs, log-probs above 0, an end without a reason.
+ */
+export function readCompletion(
+  text: string,
+  request: GenerateRequest,
+  served: ServedModel,
+): ServedCompletion {
+  const choice = readChoice(text, request.requestId, request.promptIds)
+  const ids = readIds(choice.token_ids, 'token_ids', served.vocabSize)
+  const told = field(choice.logprobs, 'logprobs').token_logprobs
+  if (!Array.isArray(told) || told.length !== ids.length) {
+    throw lie(`token_logprobs must have one entry per token (${ids.length})`, told)
+  }
+  const values = Float32Array.from(told, (value) => readLogProb(value))
+  const finishReason = readFinish(choice.finish_reason, ids, request)
+  return {
+    requestId: request.requestId,
+    ids,
+    ...bothKinds(values, request, served.logProbsMode),
+    finishReason,
+  }
+}
+
+/**
+ * The log-probs of a sequence's tokens; NaN for the first and where the server knows none. Shape `[T]`.
+ * @throws {FulmarError} `MALFORMED` as {@link readCompletion}.
+ */
+export function readScores(text: string, { requestId, ids }: ScoreRequest): Float32Array {
+  const told = readChoice(text, requestId, ids).prompt_logprobs
+  if (!Array.isArray(told) || told.length !== ids.length)
+    throw lie(`prompt_logprobs must have one entry per token (${ids.length})`, told)
+  return Float32Array.from(told, (entry, at) => {
+    if (at === 0 || entry === null) return Number.NaN
+    const own = field(entry, `prompt_logprobs[${at}]`)[String(ids[at])]
+    return own === undefined ? Number.NaN : readLogProb(field(own, 'an entry').logprob)
+  })
+}
+
+/** The object that a text holds. @throws {FulmarError} `MALFORMED` if it holds none. */
+export function readObject(text: string): Readonly<Record<string, unknown>> {
+  try {
+    return field(JSON.parse(text), 'an answer')
+  } catch (error) {
+    if (error instanceof FulmarError) throw error
+    throw new FulmarError('MALFORMED', 'an answer must be whole JSON: got what is none', { cause: error })
+  }
+}
+
+function readChoice(
+  text: string,
+  requestId: string,
+  promptIds: Uint32Array,
+): Readonly<Record<string, unknown>> {
+  const { id, choices } = readObject(text)
+  // A server that keeps the request's id puts it behind a prefix of its own; one that does not is told by the prompt's ids alone.
+  if (typeof id === 'string' && id.startsWith(ID_PREFIX) && isOurs(id) && id !== ID_PREFIX + requestId)
+    throw lie(`id must be that of the request (${requestId})`, id)
+  if (!Array.isArray(choices) || choices.length !== 1) throw lie('choices must be one', choices)
+  const choice = field(choices[0], 'choices[0]')
+  const echoed = choice.prompt_token_ids
+  if (
+    !Array.isArray(echoed) ||
+    echoed.length !== promptIds.length ||
+    echoed.some((one, at) => one !== promptIds[at])
+  )
+    throw lie('prompt_token_ids must be the ids that were sent', echoed)
+  return choice
+}
+
+const ID_PREFIX = 'cmpl-'
+
+/** Whether an id is not one that the server made up: 32 digits of a UUID. */
+function isOurs(id: string): boolean {
+  return !/^cmpl-[0-9a-f]{32}$/.test(id)
+}
+
+function readIds(value: unknown, name: string, vocabSize: number = 2 ** 32): Uint32Array {
+  if (!Array.isArray(value)) throw lie(`${name} must be a list`, value)
+  const wrong = value.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize))
+  if (wrong !== undefined) throw lie(`${name} must be ids below ${vocabSize}`, wrong)
+  return Uint32Array.from(value)
+}
+
+function readLogProb(value: unknown): number {
+  // A server that has no number says null: it is missing, which is not a probability of 1.
+  if (value === null) return Number.NaN
+  if (typeof value === 'number' && value <= LOG_PROB_SLACK) return Math.min(value, 0)
+  throw lie('log-probs must not be above 0', value)
+}
+
+function readFinish(
+  reason: unknown,
+  ids: Uint32Array,
+  { maxTokens, stopIds }: GenerateRequest,
+): FinishReason {
+  if (ids.length > maxTokens) throw lie(`token_ids must be at most ${maxTokens}`, ids.length)
+  if (reason === 'abort') return 'abort'
+  const early = ids.subarray(0, -1).find((id) => stopIds.includes(id))
+  if (early !== undefined) throw lie('token_ids must end with the first stop id', early)
+  const stopped = stopIds.includes(ids.at(-1) ?? -1)
+  if (reason === 'stop' && stopped) return 'stop'
+  if (reason === 'length' && ids.length === maxTokens) return stopped ? 'stop' : 'length'
+  throw lie(`finish_reason must be what ${ids.length} tokens of ${maxTokens} show`, reason)
+}
+
+/** Both kinds of log-probs where what was told says both, else NaN for the other. */
+function bothKinds(
+  told: Float32Array,
+  request: GenerateRequest,
+  mode: LogProbsMode,
+): Pick<Completion, 'logProbs' | 'sampledLogProbs'> {
+  if (isPlain(request)) return { logProbs: told, sampledLogProbs: told.slice() }
+  const unknown = new Float32Array(told.length).fill(Number.NaN)
+  if (mode === 'processed') return { logProbs: unknown, sampledLogProbs: told }
+  // At temperature 0 there is nothing to draw: the token has all the probability.
+  return {
+    logProbs: told,
+    sampledLogProbs: request.temperature === 0 ? new Float32Array(told.length) : unknown,
+  }
+}
+
+/** Whether the model's distribution is drawn from as it is. */
+function isPlain(request: GenerateRequest): boolean {
+  const { temperature = 1, topK = 0, topP = 1, minP = 0 } = request
+  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
+  const isCut = topK !== 0 || topP !== 1 || minP !== 0
+  return (
+    temperature === 1 && !isCut && repetitionPenalty === 1 && frequencyPenalty === 0 && presencePenalty === 0
+  )
+}
+
+function field(value: unknown, name: string): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return value as Record<string, unknown>
+  throw lie(`${name} must be an object`, value)
+}
+
+function lie(rule: string, got: unknown): FulmarError {
+  return new FulmarError('MALFORMED', `the answer's ${rule}: got ${describeValue(got)}`)
+}

@@ -1,0 +1,362 @@
+/** Servers that may fail, and requests that must not: routing, retries, deadlines, and servers taken out for a while. */
+
+import { FulmarError, messageOf } from '../core/index.js'
+import type { HttpClient, HttpResponse } from '../native/index.js'
+import type { Clock } from '../telemetry/index.js'
+import { attempt } from './attempt.js'
+import { Gate } from './gate.js'
+import { type Reservation, Router, type RouterOptions } from './router.js'
+import { readObject } from './vllm-protocol.js'
+
+/** How servers are asked; every field is checked and there. */
+export interface ServersConfig {
+  readonly urls: readonly string[]
+  readonly headers: Readonly<Record<string, string>>
+  readonly client: HttpClient
+  readonly clock: Clock
+  readonly router: Omit<RouterOptions, 'numTargets'>
+  readonly maxConcurrency: number
+  readonly timeoutMs: number
+  readonly attemptTimeoutMs: number
+  readonly maxAttempts: number
+  readonly backoffMs: number
+}
+
+/** One request of any server. */
+export interface ServerRequest<T> {
+  /** Decides how long a retry waits, so that retries of many requests do not come together. */
+  readonly requestId: string
+  readonly sessionId?: string | undefined
+  readonly signal?: AbortSignal | undefined
+  /** What it adds to a server's load. */
+  readonly cost: number
+  readonly path: string
+  readonly body: string
+  /** @throws {FulmarError} `MALFORMED` for an answer that cannot be true; it is asked for again. */
+  readonly read: (text: string) => T
+}
+
+/** An answer, and which weights the server had when it was asked and when it answered. */
+export interface ServerAnswer<T> {
+  readonly value: T
+  readonly minVersion: number
+  readonly maxVersion: number
+}
+
+/** How often servers were asked, and what became of it. */
+export interface ServerStats {
+  /** Requests that were sent, retries counted. */
+  readonly numAttempts: number
+  /** Attempts without an answer: refused, reset, cut off. */
+  readonly numUnreachable: number
+  /** Attempts that were answered with 408, 429 or 5xx. */
+  readonly numRefused: number
+  /** Attempts whose answer could not be true. */
+  readonly numMalformed: number
+  /** Attempts that took too long. */
+  readonly numTimeouts: number
+  /** Times that a server was taken out after failing again and again. */
+  readonly numTakenOut: number
+}
+
+interface Server {
+  readonly url: string
+  version: number
+  numFailures: number
+  quarantined: boolean
+}
+
+type Failure = { readonly error: FulmarError; readonly retries: boolean; readonly waitMs?: number }
+type Outcome<T> = { readonly value: T } | Failure | 'aborted'
+
+const BACKOFF_MS_MAX = 10_000
+/** So many failures in a row take a server out, for so long. */
+const FAILURES_MAX = 8
+const OUT_MS = 5_000
+
+/** The servers of one model. */
+export class Servers {
+  readonly router: Router
+  readonly #servers: readonly Server[]
+  readonly #config: ServersConfig
+  readonly #gate: Gate
+  readonly #timers = new Set<() => void>()
+  #closed = false
+  #stats = {
+    numAttempts: 0,
+    numUnreachable: 0,
+    numRefused: 0,
+    numMalformed: 0,
+    numTimeouts: 0,
+    numTakenOut: 0,
+  }
+
+  constructor(config: ServersConfig, version: number) {
+    this.#config = config
+    this.#servers = config.urls.map((url) => ({ url, version, numFailures: 0, quarantined: false }))
+    this.router = new Router({ ...config.router, numTargets: config.urls.length })
+    this.#gate = new Gate(config.maxConcurrency)
+  }
+
+  get stats(): ServerStats {
+    return { ...this.#stats }
+  }
+
+  /** The version of each server's weights. */
+  get versions(): readonly number[] {
+    return this.#servers.map(({ version }) => version)
+  }
+
+  /** Asks one of the servers until there is an answer; `undefined` if the signal fires first. */
+  async request<T>(request: ServerRequest<T>): Promise<ServerAnswer<T> | undefined> {
+    const { clock, timeoutMs } = this.#config
+    const endMs = clock.nowMs() + timeoutMs
+    const ticket = this.#gate.enter()
+    try {
+      const { signal } = request
+      const entered = await attempt({ clock, timeoutMs, signal, run: () => ticket.ready })
+      if (entered.kind === 'timeout') throw late(timeoutMs)
+      return entered.kind === 'aborted' ? undefined : await this.#persist(request, endMs)
+    } finally {
+      ticket.leave()
+    }
+  }
+
+  /** Asks one server, at most `maxAttempts` times where that may help: for what is the same done once or twice. */
+  async control(
+    target: number,
+    method: 'GET' | 'POST',
+    path: string,
+    {
+      body,
+      maxAttempts = this.#config.maxAttempts,
+    }: { readonly body?: object | undefined; readonly maxAttempts?: number } = {},
+  ): Promise<string> {
+    const { clock, timeoutMs } = this.#config
+    const endMs = clock.nowMs() + timeoutMs
+    for (let count = 1; ; count++) {
+      const sent = { method, path, ...(body && { body: JSON.stringify(body) }) } as const
+      const outcome = await this.#attempt(target, { ...sent, read: (text: string) => text }, undefined, endMs)
+      if (outcome === 'aborted') throw closed()
+      if ('value' in outcome) return outcome.value
+      if (!outcome.retries || count >= maxAttempts) throw outcome.error
+      await this.#rest({ requestId: path, count, endMs, waitMs: outcome.waitMs })
+    }
+  }
+
+  /** Notes that a server has other weights. */
+  setVersion(target: number, version: number): void {
+    const server = this.#servers[target]
+    if (server) server.version = version
+  }
+
+  /** Takes a server out for good: nobody knows its weights. */
+  quarantine(target: number): void {
+    const server = this.#servers[target]
+    if (server) server.quarantined = true
+    this.router.setServing(target, false)
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    for (const stopTimer of this.#timers) stopTimer()
+    this.#timers.clear()
+    await this.#config.client.close()
+  }
+
+  async #persist<T>(request: ServerRequest<T>, endMs: number): Promise<ServerAnswer<T> | undefined> {
+    const avoid = new Set<number>()
+    const { requestId, sessionId, cost, signal } = request
+    for (let count = 0; ; ) {
+      const reservation = this.router.reserve({ sessionId, cost, avoid })
+      const failure = reservation
+        ? await this.#once(reservation, request, endMs)
+        : { error: new FulmarError('UNAVAILABLE', 'a server must serve: got none that does'), retries: true }
+      if (failure === 'aborted') return undefined
+      if ('value' in failure) return failure
+      if (reservation) {
+        count += 1
+        avoid.add(reservation.target)
+      }
+      if (!failure.retries || count >= this.#config.maxAttempts) throw failure.error
+      const rested = await this.#rest({
+        requestId,
+        count,
+        endMs,
+        waitMs: failure.waitMs,
+        signal,
+        error: failure.error,
+      })
+      if (!rested) return undefined
+    }
+  }
+
+  async #once<T>(
+    { target, release }: Reservation,
+    { path, body, read, signal }: ServerRequest<T>,
+    endMs: number,
+  ): Promise<ServerAnswer<T> | Failure | 'aborted'> {
+    const minVersion = this.#servers[target]?.version ?? 0
+    try {
+      const outcome = await this.#attempt(target, { method: 'POST', path, body, read }, signal, endMs)
+      if (outcome === 'aborted' || !('value' in outcome)) return outcome
+      return { value: outcome.value, minVersion, maxVersion: this.#servers[target]?.version ?? minVersion }
+    } finally {
+      release()
+    }
+  }
+
+  async #attempt<T>(
+    target: number,
+    sent: {
+      readonly method: 'GET' | 'POST'
+      readonly path: string
+      readonly body?: string
+      readonly read: (text: string) => T
+    },
+    signal: AbortSignal | undefined,
+    endMs: number,
+  ): Promise<Outcome<T>> {
+    if (this.#closed) return { error: closed(), retries: false }
+    const { client, clock, headers, attemptTimeoutMs } = this.#config
+    const server = this.#servers[target]
+    if (server === undefined)
+      throw new FulmarError('OUT_OF_RANGE', `target must be a server's: got ${target}`)
+    const { method, path, body, read } = sent
+    const url = server.url + path
+    const timeoutMs = Math.max(0, Math.min(attemptTimeoutMs, endMs - clock.nowMs()))
+    this.#stats.numAttempts += 1
+    const run = (signal: AbortSignal) =>
+      client.send({ method, url, headers, signal, ...(body !== undefined && { body }) })
+    const result = await attempt({ clock, timeoutMs, signal, run })
+    if (result.kind === 'aborted') return 'aborted'
+    const outcome: Outcome<T> =
+      result.kind === 'value'
+        ? this.#judge(result.value, read)
+        : this.#unanswered(
+            server.url,
+            result.kind === 'failed' ? result.error : undefined,
+            result.kind,
+            timeoutMs,
+          )
+    this.#note(target, server, 'error' in outcome && outcome.retries)
+    return outcome
+  }
+
+  #unanswered(url: string, cause: unknown, kind: 'failed' | 'timeout', timeoutMs: number): Failure {
+    if (this.#closed) return { error: closed(), retries: false }
+    if (kind === 'timeout') {
+      this.#stats.numTimeouts += 1
+      return { error: late(timeoutMs), retries: true }
+    }
+    this.#stats.numUnreachable += 1
+    const detail = `the server ${url} must answer: got ${messageOf(cause)}`
+    return { error: new FulmarError('UNAVAILABLE', detail, { cause }), retries: true }
+  }
+
+  #judge<T>(response: HttpResponse, read: (text: string) => T): { readonly value: T } | Failure {
+    const { status, text, retryAfter } = response
+    if (status === 408 || status === 429 || status >= 500) {
+      this.#stats.numRefused += 1
+      const seconds = Number(retryAfter ?? Number.NaN)
+      const error = new FulmarError(
+        'UNAVAILABLE',
+        `the server must answer with 200: got ${status} ${reasonOf(text)}`,
+      )
+      return { error, retries: true, ...(seconds >= 0 && { waitMs: seconds * 1000 }) }
+    }
+    if (status < 200 || status >= 300) return { error: refusal(status, reasonOf(text)), retries: false }
+    try {
+      return { value: read(text) }
+    } catch (error) {
+      this.#stats.numMalformed += 1
+      const known = error instanceof FulmarError ? error : new FulmarError('MALFORMED', messageOf(error))
+      return { error: known, retries: true }
+    }
+  }
+
+  /** A server that fails again and again rests; one that answers is as new. */
+  #note(target: number, server: Server, failed: boolean): void {
+    server.numFailures = failed ? server.numFailures + 1 : 0
+    if (server.numFailures < FAILURES_MAX || !this.router.serving[target]) return
+    this.#stats.numTakenOut += 1
+    this.router.setServing(target, false)
+    const stopTimer = this.#config.clock.startTimer(OUT_MS, () => {
+      this.#timers.delete(stopTimer)
+      // One more failure takes it out again.
+      server.numFailures = FAILURES_MAX - 1
+      if (!server.quarantined) this.router.setServing(target, true)
+    })
+    this.#timers.add(stopTimer)
+  }
+
+  /** Waits before a retry; false if the signal fires. @throws {FulmarError} `TIMEOUT` if no time is left for one. */
+  async #rest(options: {
+    readonly requestId: string
+    readonly count: number
+    readonly endMs: number
+    readonly waitMs?: number | undefined
+    readonly signal?: AbortSignal | undefined
+    readonly error?: FulmarError
+  }): Promise<boolean> {
+    const { clock, backoffMs, timeoutMs } = this.#config
+    const { requestId, count, endMs, waitMs = 0, signal, error } = options
+    const doubled = Math.min(BACKOFF_MS_MAX, backoffMs * 2 ** Math.max(0, count - 1))
+    const delayMs = Math.max(waitMs, doubled * (0.5 + 0.5 * share(`${requestId}/${count}`)))
+    if (delayMs >= endMs - clock.nowMs()) throw late(timeoutMs, error)
+    const rested = await attempt({
+      clock,
+      timeoutMs: delayMs,
+      signal,
+      run: () => new Promise<never>(() => {}),
+    })
+    return rested.kind === 'timeout'
+  }
+}
+
+/** A number in [0, 1) that a text decides (FNV-1a): retries of many requests spread, and a run can be repeated. */
+function share(text: string): number {
+  let hash = 0x811c9dc5
+  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193)
+  return (hash >>> 0) / 2 ** 32
+}
+
+function late(timeoutMs: number, cause?: FulmarError): FulmarError {
+  const why = cause === undefined ? '' : ` (at last: ${cause.message})`
+  return new FulmarError('TIMEOUT', `a server must answer within ${timeoutMs} ms: got no answer${why}`, {
+    cause,
+  })
+}
+
+function closed(): FulmarError {
+  return new FulmarError('CLOSED', 'AsyncVLLM must be open: got a closed one')
+}
+
+/** What a server that refuses a request for good says, under a code of ours. */
+function refusal(status: number, reason: string): FulmarError {
+  const code = /context length|max_model_len|longer than/i.test(reason)
+    ? 'LIMIT_EXCEEDED'
+    : /vocab/i.test(reason)
+      ? 'OUT_OF_RANGE'
+      : status === 401 || status === 403
+        ? 'FORBIDDEN'
+        : status === 404
+          ? 'UNKNOWN_NAME'
+          : 'INCOMPATIBLE'
+  return new FulmarError(code, `the server must take the request: got ${status} ${reason}`)
+}
+
+/** What a server says is wrong, in the forms that vLLM has had, cut short. */
+function reasonOf(text: string): string {
+  try {
+    const answer = readObject(text)
+    const inner = typeof answer.error === 'object' && answer.error !== null ? answer.error : answer
+    const { message } = inner as { readonly message?: unknown }
+    if (typeof message === 'string') return message.slice(0, REASON_LENGTH_MAX)
+  } catch {
+    // No JSON: the text itself is the reason.
+  }
+  return text.slice(0, REASON_LENGTH_MAX)
+}
+
+const REASON_LENGTH_MAX = 500
