@@ -113,8 +113,10 @@ export interface ControllerStep<Sample> {
   readonly groups: readonly RolloutGroup<Sample>[]
   /** What {@link ControllerOptions.train} gave. */
   readonly outcome: TrainOutcome
-  /** Everything measured, by name. */
+  /** Everything measured, by name, but what depends on the clock. */
   readonly metrics: Readonly<Record<string, number>>
+  /** How long the trainer waited for its batch, and how long the step took with that. */
+  readonly seconds: { readonly waiting: number; readonly total: number }
 }
 
 /** Where a {@link Controller} stands: plain JSON, for a checkpoint. */
@@ -239,13 +241,10 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
     const outcome = await run.guard(train(batch, { step: index, beforeUpdate, signal: run.signal }))
     await run.guard(weightSync?.waitServed() ?? Promise.resolve(0))
     run.markTrained(batch)
-    const seconds = {
-      'timing/step/wait_for_batch_seconds': waitedMs / 1000,
-      'timing/step/total_seconds': (this.#clock.nowMs() - startMs) / 1000,
-    }
+    const seconds = { waiting: waitedMs / 1000, total: (this.#clock.nowMs() - startMs) / 1000 }
     const { values } = reduceMetrics([...batch.metrics, ...run.flushMetrics(), ...age])
-    const metrics = { ...values, ...seconds, ...outcome.metrics }
-    return { step: { index, groups, outcome, metrics }, batch }
+    const metrics = { ...values, ...outcome.metrics }
+    return { step: { index, groups, outcome, metrics, seconds }, batch }
   }
 }
 
@@ -342,8 +341,9 @@ class Run<Sample> {
     else weightSync.start(version, { signal: this.signal, onServed })
   }
 
+  /** Without the slots of the step before: a run that is resumed has none of those, and is to log the same. */
   flushMetrics(): Metric[] {
-    return this.#buffer.flushMetrics()
+    return this.#buffer.flushMetrics().filter(({ key }) => key !== 'rollout_buffer/released/trained')
   }
 
   /** Ends every loop and waits for it; whatever they held is given back. */

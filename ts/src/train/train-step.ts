@@ -10,10 +10,10 @@ export interface TrainStepOptions {
   readonly decoder: Decoder
   /** Changes them. */
   readonly optimizer: Optimizer
-  /** The sequences; the loss sees the log-probs of the masked tokens. */
-  readonly batch: TokenBatch
-  /** The loss and its gradient with respect to the log-probs. */
-  readonly loss: (scores: Scores) => LossResult
+  /** The sequences; the loss sees the log-probs of the masked tokens. A list is taken one after another, for one update. */
+  readonly batch: TokenBatch | readonly TokenBatch[]
+  /** The loss of a batch, of which `index` tells the place in the list, and its gradient with respect to the log-probs. */
+  readonly loss: (scores: Scores, index: number) => LossResult
   /**
    * Stands for the optimiser's rate.
    * @default the optimiser's learningRate
@@ -35,9 +35,9 @@ export interface TrainStepOptions {
 
 /** What one step did. */
 export interface TrainStepResult {
-  /** The loss before the update. */
+  /** The loss before the update: the sum over the batches. */
   readonly loss: number
-  /** What the loss measured, by name. */
+  /** What the loss measured, by name, over all batches: losses and counts are summed, maxima compared, means joined. */
   readonly metrics: Readonly<Record<string, number>>
   /** L2 norm of the gradient before clipping. */
   readonly gradientNorm: number
@@ -69,18 +69,43 @@ export interface TrainStepResult {
  */
 export async function trainStep(options: TrainStepOptions): Promise<TrainStepResult> {
   const { decoder, optimizer, batch, loss, learningRate, maxGradNorm, beforeUpdate, signal } = options
-  checkSignal(signal)
-  const result = loss(await decoder.forward(batch))
-  if (!Number.isFinite(result.loss))
-    throw new FulmarError('NON_FINITE', `loss must be finite: got ${result.loss}`)
-  checkSignal(signal)
-  await decoder.backward(result.gradLogProb, result.gradEntropy)
+  const results: LossResult[] = []
+  const batches: readonly TokenBatch[] = 'ids' in batch ? [batch] : batch
+  for (const [index, one] of batches.entries()) {
+    checkSignal(signal)
+    const result = loss(await decoder.forward(one), index)
+    if (!Number.isFinite(result.loss))
+      throw new FulmarError('NON_FINITE', `loss must be finite: got ${result.loss}`)
+    checkSignal(signal)
+    await decoder.backward(result.gradLogProb, result.gradEntropy)
+    results.push(result)
+  }
   await beforeUpdate?.()
   const { gradientNorm } = await optimizer.step({
     ...(learningRate !== undefined && { learningRate }),
     ...(maxGradNorm !== undefined && { maxGradNorm }),
   })
-  return { loss: result.loss, metrics: result.metrics, gradientNorm }
+  const total = results.reduce((sum, result) => sum + result.loss, 0)
+  return { loss: total, metrics: joinMetrics(results), gradientNorm }
+}
+
+/** The metrics of one batch as they are; of several, joined as if they had been one. */
+function joinMetrics(results: readonly LossResult[]): Readonly<Record<string, number>> {
+  const [first] = results
+  if (first === undefined || results.length === 1) return first?.metrics ?? {}
+  const names = new Set(results.flatMap(({ metrics }) => Object.keys(metrics)))
+  return Object.fromEntries([...names].map((name) => [name, joinMetric(name, results)]))
+}
+
+function joinMetric(name: string, results: readonly LossResult[]): number {
+  const parts = results.filter(({ metrics }) => name in metrics)
+  const values = parts.map(({ metrics }) => metrics[name] ?? 0)
+  if (name.endsWith('Max'))
+    return values.reduce((most, value) => Math.max(most, value), Number.NEGATIVE_INFINITY)
+  if (name.startsWith('num') || name.endsWith('Loss')) return values.reduce((sum, value) => sum + value, 0)
+  const counts = parts.map(({ denominators }) => denominators[name] ?? 1)
+  const total = counts.reduce((sum, count) => sum + count, 0)
+  return values.reduce((sum, value, at) => sum + value * (counts[at] ?? 0), 0) / Math.max(1, total)
 }
 
 /** @throws {FulmarError} `ABORTED` if the signal has fired. */

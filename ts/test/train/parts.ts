@@ -34,9 +34,20 @@ export function makeParts({ seed = 1, score }: { seed?: number; score?: (text: s
     ],
     isSolved: () => false,
   }
-  const rollouter = new Rollouter({ policy, task, renderer, groupSize: 4, maxTokens: 8, seed })
+  const newRollouter = () => new Rollouter({ policy, task, renderer, groupSize: 4, maxTokens: 8, seed })
+  const rollouter = newRollouter()
   const dispose = () => {
     for (const owner of [optimizer, decoder, renderer, tokenizer]) owner[Symbol.dispose]()
   }
-  return { tokenizer, renderer, decoder, optimizer, policy, task, rollouter, [Symbol.dispose]: dispose }
+  return {
+    tokenizer,
+    renderer,
+    decoder,
+    optimizer,
+    policy,
+    task,
+    rollouter,
+    newRollouter,
+    [Symbol.dispose]: dispose,
+  }
 }

@@ -1,13 +1,23 @@
 /** The recipes `sft`, `grpo` and `trainStep`: they share their parts. */
 
 import { describe, expect, it } from 'vitest'
+import { windowedFifo } from '../../src/collector/index.js'
 import { describeBuild } from '../../src/core/index.js'
 import { listDataset } from '../../src/data/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
-import { EMPTY_STEPS_MAX, type GrpoStep, grpo, sft, trainStep } from '../../src/train/index.js'
+import type { GRPOLoss } from '../../src/objective/index.js'
+import {
+  EMPTY_STEPS_MAX,
+  type GrpoOptions,
+  type GrpoStep,
+  grpo,
+  sft,
+  trainStep,
+} from '../../src/train/index.js'
 import { TINY } from '../model/tiny.js'
 import { makeParts } from './parts.js'
 
+const result = { metrics: {}, denominators: {} }
 const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })
 
 async function collect<T>(steps: AsyncIterable<T>): Promise<T[]> {
@@ -88,9 +98,74 @@ describe('grpo', () => {
   it('takes the same steps from the same seed', async () => {
     const run = async () => {
       using parts = makeParts({ seed: 4 })
-      return await collect(grpo({ ...parts, promptsPerStep: 2, steps: 4 }))
+      const steps = await collect(grpo({ ...parts, promptsPerStep: 2, steps: 4 }))
+      return steps.map(({ seconds: _, ...step }) => step)
     }
     expect(await run()).toEqual(await run())
+  })
+
+  it('raises the reward with rollouts that run ahead, no older than they may be, and measures it', async () => {
+    using parts = makeParts()
+    const staleness = windowedFifo({ groupsPerStep: 4, offPolicySteps: 2 })
+    const steps = await collect(grpo({ ...parts, promptsPerStep: 4, steps: 40, staleness }))
+    const mean = (part: GrpoStep[]) => part.reduce((sum, { reward }) => sum + reward.mean, 0) / part.length
+    expect(mean(steps.slice(-5))).toBeGreaterThan(mean(steps.slice(0, 5)) + 0.3)
+    const ages = steps.map(({ metrics }) => metrics['train_batch/policy_age/max'] ?? 0)
+    expect(Math.max(...ages)).toBeLessThanOrEqual(staleness.maxAge)
+    expect(Math.max(...ages)).toBeGreaterThan(0)
+  })
+
+  it('takes the same update in one pass and in several', async () => {
+    const update = async (batching: GrpoOptions<string>['batching']) => {
+      using parts = makeParts()
+      const [step] = await collect(
+        grpo({ ...parts, promptsPerStep: 4, steps: 1, ...(batching && { batching }) }),
+      )
+      return { step, weights: await parts.decoder.toSafetensors() }
+    }
+    const [whole, split] = [await update(undefined), await update({ seqLen: 64, rowsPerMicrobatch: 1 })]
+    expect(split.step?.metrics['train_batch/num_microbatches/mean']).toBeGreaterThan(2)
+    for (const name of ['policyLoss', 'numTokens', 'numSequences', 'ratioMax', 'ratioMean', 'entropy']) {
+      expect(split.step?.metrics[name]).toBeCloseTo(whole.step?.metrics[name] ?? Number.NaN, 5)
+    }
+    expect(split.step?.update?.loss).toBeCloseTo(whole.step?.update?.loss ?? Number.NaN, 5)
+    expect(split.step?.update?.gradientNorm).toBeCloseTo(whole.step?.update?.gradientNorm ?? Number.NaN, 4)
+  })
+
+  it('draws further groups until enough of them have different rewards', async () => {
+    using parts = makeParts({ score: (text) => Number(text.includes('a')) })
+    const steps = await collect(grpo({ ...parts, promptsPerStep: 3, steps: 2, dynamicSampling: true }))
+    for (const { metrics, update } of steps) {
+      expect(metrics['train_batch/num_rollout_groups/mean']).toBe(3)
+      expect(update?.metrics.numSequences).toBe(12)
+    }
+  })
+
+  it('goes on from the state of a step with the steps that would have come', async () => {
+    const timeless = ({ seconds: _, ...step }: GrpoStep) => step
+    using parts = makeParts()
+    const first = await collect(grpo({ ...parts, promptsPerStep: 2, steps: 2 }))
+    const state = JSON.parse(JSON.stringify(first.at(-1)?.state))
+    using whole = makeParts()
+    const all = await collect(grpo({ ...whole, promptsPerStep: 2, steps: 4 }))
+    const options = { promptsPerStep: 2, steps: 4, firstStep: 2, state }
+    const rollouter = parts.newRollouter()
+    const rest = await collect(grpo({ ...parts, rollouter, ...options }))
+    expect(rest.map(timeless)).toEqual(all.slice(2).map(timeless))
+  })
+
+  it('leaves steps out whose loss is no number, counts them, and gives up after too many in a row', async () => {
+    using parts = makeParts()
+    const broken = { forward: () => ({ ...result, loss: Number.NaN, gradLogProb: new Float32Array(0) }) }
+    const loss = broken as unknown as GRPOLoss
+    const steps: GrpoStep[] = []
+    const run = async () => {
+      for await (const step of grpo({ ...parts, loss, promptsPerStep: 4, steps: 9, maxSkippedSteps: 2 }))
+        steps.push(step)
+    }
+    await expect(run()).rejects.toThrow(code('NON_FINITE'))
+    expect(steps.map(({ metrics }) => metrics['loss/num_skipped_steps'])).toEqual([1, 2])
+    expect(parts.decoder.version).toBe(0)
   })
 
   it('refuses rewards that are NaN, by the name of their function', async () => {
@@ -129,7 +204,6 @@ describe('grpo', () => {
 
 describe('trainStep', () => {
   const batch = { ids: Uint32Array.of(1, 2), offsets: Uint32Array.of(0, 2), mask: Uint8Array.of(0, 1) }
-  const result = { metrics: {}, denominators: {} }
 
   it('refuses a loss or a gradient that is no number and leaves the weights as they were', async () => {
     using parts = makeParts()
