@@ -22,12 +22,15 @@ export {
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
+export { RemoteTransformersWrapper } from './remote-transformers-wrapper.js'
 export { type BatchingOptions, type BatchingState, RequestBatcher } from './request-batcher.js'
 export { type Reservation, Router, type RouterOptions, type RoutingContext } from './router.js'
 export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
+export type { WorkerMessage, WorkerReply } from './serve-policy.js'
 export { TransformersWrapper } from './transformers-wrapper.js'
 export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
 export type { ServerStats } from './vllm-servers.js'
 export type { WeightPhase, WeightUpdate, WeightUpdateResult } from './vllm-weights.js'
 export { vLLMWrapper } from './vllm-wrapper.js'
+export { WorkerPolicy, type WorkerPolicyOptions, type WorkerThread } from './worker-policy.js'
 export type { LLMWrapperOptions } from './wrapper-options.js'

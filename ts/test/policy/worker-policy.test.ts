@@ -1,0 +1,195 @@
+import { Worker } from 'node:worker_threads'
+import { afterEach, describe, expect, it } from 'vitest'
+import { AdamW, Decoder } from '../../src/model/index.js'
+import {
+  DecoderPolicy,
+  RemoteTransformersWrapper,
+  TransformersWrapper,
+  type WorkerMessage,
+  WorkerPolicy,
+  type WorkerThread,
+} from '../../src/policy/index.js'
+import { startThread, WORKER_CALLS_MAX } from '../../src/policy/worker-policy.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
+import { checkPolicy } from '../../src/testing/index.js'
+import { TINY } from '../model/tiny.js'
+
+/** The thread runs the built package: the addon's, or with the condition of these tests the WebAssembly module's. */
+const FILE = new URL('../../../dist/policy/policy-worker.js', import.meta.url)
+const isWasm = process.env.FULMAR_TEST_BACKEND === 'wasm'
+const execArgv = isWasm ? ['--conditions=fulmar-wasm'] : []
+const newThread = () => new Worker(FILE, { workerData: { kind: 'fulmar-decoder' }, execArgv })
+
+const request = { requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 7, maxTokens: 8, stopIds: [] }
+const open: WorkerPolicy[] = []
+afterEach(async () => {
+  for (const policy of open.splice(0)) await policy.close()
+})
+async function launch(decoder: Decoder, thread: WorkerThread = newThread()): Promise<WorkerPolicy> {
+  const policy = await WorkerPolicy.launch(decoder, { thread })
+  open.push(policy)
+  return policy
+}
+
+/** A thread that says what it is told to, and nothing by itself. */
+class SilentThread implements WorkerThread {
+  readonly said: WorkerMessage[] = []
+  readonly #listeners = new Map<string, (value: never) => void>()
+
+  postMessage(message: WorkerMessage): void {
+    this.said.push(message)
+    if (message.kind === 'load') this.emit('message', { id: message.id, ok: true, value: { version: 0 } })
+  }
+
+  on(event: string, listener: (value: never) => void): void {
+    this.#listeners.set(event, listener)
+  }
+
+  emit(event: string, value: unknown): void {
+    this.#listeners.get(event)?.(value as never)
+  }
+
+  async terminate(): Promise<void> {}
+}
+
+describe('WorkerPolicy', () => {
+  it('does what a policy must', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = await launch(decoder)
+    const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
+    await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0 })
+  })
+
+  it('draws and scores, to the bit, what the decoder does in this thread', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const [here, there] = [new DecoderPolicy(decoder), await launch(decoder)]
+    expect(await there.generate(request)).toEqual(await here.generate(request))
+    const whole = { requestId: 's', ids: Uint32Array.of(3, 1, 4) }
+    expect(await there.score(whole)).toEqual(await here.score(whole))
+    expect(request.promptIds).toEqual(Uint32Array.of(1, 2))
+  })
+
+  it('takes weights whole: what runs ends with those that it began with', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    using optimizer = new AdamW(decoder, { learningRate: 0.1 })
+    const policy = await launch(decoder)
+    const before = await policy.generate(request)
+    await decoder.forward({
+      ids: Uint32Array.of(1, 2),
+      offsets: Uint32Array.of(0, 2),
+      mask: Uint8Array.of(0, 1),
+    })
+    await decoder.backward(Float32Array.of(0, -1))
+    await optimizer.step()
+    const during = policy.generate(request)
+    const [, { minPolicyVersion, maxPolicyVersion, logProbs }] = await Promise.all([
+      policy.pushWeights(decoder, { version: 5 }),
+      during,
+    ])
+    expect([minPolicyVersion, maxPolicyVersion, logProbs]).toEqual([0, 0, before.logProbs])
+    const after = await policy.generate(request)
+    expect([policy.version, after.minPolicyVersion]).toEqual([5, 5])
+    expect(after.ids).toEqual((await new DecoderPolicy(decoder).generate(request)).ids)
+    expect(after.logProbs).not.toEqual(before.logProbs)
+  })
+
+  it('keeps the weights that it has where others cannot be read', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = await launch(decoder)
+    const before = await policy.generate(request)
+    await expect(policy.pushWeights('/no/such/folder', { version: 1 })).rejects.toMatchObject({
+      name: 'FulmarError',
+      code: isWasm ? 'UNAVAILABLE' : 'IO',
+    })
+    await expect(policy.pushWeights(decoder, { version: -1 })).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
+    expect(await policy.generate(request)).toEqual(before)
+  })
+
+  it('fails every call when its thread ends, and those after', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const thread = newThread()
+    const policy = await launch(decoder, thread)
+    const calls = Array.from({ length: 10 }, (_, at) =>
+      policy.generate({ ...request, requestId: `${at}`, maxTokens: 60 }),
+    )
+    const ended = Promise.allSettled(calls)
+    await thread.terminate()
+    for (const one of await ended) {
+      if (one.status === 'rejected')
+        expect(one.reason).toMatchObject({ code: 'UNAVAILABLE', message: /worker thread must answer/ })
+    }
+    await expect(policy.generate(request)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(policy.score({ requestId: 's', ids: Uint32Array.of(1) })).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+    })
+  })
+
+  it('fails calls with CLOSED once it is closed', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = await launch(decoder)
+    const call = policy.generate({ ...request, maxTokens: 60 })
+    const closing = policy.close()
+    await expect(call).rejects.toMatchObject({ code: 'CLOSED' })
+    await closing
+    await expect(policy.generate(request)).rejects.toMatchObject({ code: 'CLOSED' })
+  })
+
+  it('fails what waits with what the thread says of itself', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const thread = new SilentThread()
+    const policy = await launch(decoder, thread)
+    const controller = new AbortController()
+    const call = policy.generate({ ...request, signal: controller.signal })
+    controller.abort()
+    expect(thread.said.slice(1).map(({ kind }) => kind)).toEqual(['generate', 'abort'])
+    thread.emit('message', { id: 99, ok: true, value: null }) // an answer to nothing
+    thread.emit('error', new Error('out of memory'))
+    await expect(call).rejects.toMatchObject({ code: 'UNAVAILABLE', message: /out of memory/ })
+  })
+
+  it('bounds how many calls wait', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const thread = new SilentThread()
+    const policy = await launch(decoder, thread)
+    const calls = Array.from({ length: WORKER_CALLS_MAX }, () => policy.generate(request))
+    await expect(policy.generate(request)).rejects.toMatchObject({ code: 'LIMIT_EXCEEDED' })
+    expect(thread.said).toHaveLength(1 + WORKER_CALLS_MAX)
+    thread.emit('exit', 1)
+    const ended = await Promise.allSettled(calls)
+    expect(ended.every(({ status }) => status === 'rejected')).toBe(true)
+  })
+
+  it('ends the thread of a model that cannot be read', async () => {
+    const thread = newThread()
+    const exited = new Promise((resolve) => thread.on('exit', resolve))
+    await expect(WorkerPolicy.launch('/no/such/folder', { thread })).rejects.toMatchObject({
+      name: 'FulmarError',
+    })
+    await exited
+  })
+
+  it('says so where there is no file to run', async () => {
+    const thread = await startThread('no-such-worker', 'x')
+    const policy = new WorkerPolicy(thread, 0)
+    await expect(policy.generate(request)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  })
+})
+
+describe('RemoteTransformersWrapper', () => {
+  it('writes what the wrapper of this thread writes', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const options = { inputMode: 'tokens', inPlace: false, generateKwargs: { maxNewTokens: 5 } } as const
+    const dict = TensorDict.from({ tokens: TensorDict.from({ prompt: Tensor.from(Uint32Array.of(1, 2)) }) })
+    const worker = { thread: newThread() }
+    const there = await RemoteTransformersWrapper.launch(decoder, { ...options, worker })
+    open.push(there.policy)
+    const wanted = await new TransformersWrapper(decoder, options).forward(dict)
+    const got = await there.forward(dict)
+    for (const key of [
+      ['tokens', 'full'],
+      ['log_probs', 'response'],
+    ])
+      expect([...got.tensor(key).data].map(Number)).toEqual([...wanted.tensor(key).data].map(Number))
+    expect(there.newVersion({ padId: 3 })).toBeInstanceOf(RemoteTransformersWrapper)
+  })
+})
