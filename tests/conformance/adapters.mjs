@@ -16,6 +16,7 @@
  * promise. What it throws is a difference.
  */
 
+import { chatEnvs } from './chat-env.mjs'
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { losses } from './losses.mjs'
@@ -42,6 +43,7 @@ export const ADAPTERS = [
   templates,
   jinja,
   history,
+  chatEnvs,
   tokenizers,
   tensordict,
   specs,

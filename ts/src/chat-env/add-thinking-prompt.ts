@@ -4,7 +4,7 @@ import { sizeOf } from '../chat/batch.js'
 import { setEach } from '../chat/dict-text.js'
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
-import { Tensor, type TensorDict } from '../tensor/index.js'
+import { Ragged, Tensor, type TensorDict } from '../tensor/index.js'
 import { chatsAt } from './chat-env.js'
 import type { EnvSpecs } from './env.js'
 import { flags, flagsAt } from './flag.js'
@@ -74,15 +74,15 @@ const KEYS = [
  *
  * @example
  * ```ts
- * import { AddThinkingPrompt, DatasetChatEnv, replyPolicy, rollout } from 'fulmar'
+ * import { AddThinkingPrompt, chatsAt, DatasetChatEnv, replyPolicy, rollout } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const again = new AddThinkingPrompt({ cond: (next) => next.value(['history', 'prompt']).at(-1).content === '<answer>5</answer>' })
+ * const again = new AddThinkingPrompt({ cond: () => true })
  * const env = new DatasetChatEnv({ dataset: [{ query: '2+2?' }], transforms: [again] })
  * const policy = replyPolicy({ inputMode: 'history', reply: () => '<answer>5</answer>' })
  * const { parts: [step] } = await rollout(env, policy, { maxSteps: 1 })
- * const [chat] = step.dict('next').value(['history', 'prompt'])
- * assert.equal(chat.at(-1).content, 'But wait, let me think about this more carefully...')
+ * const [chat] = chatsAt(step, ['next', 'history', 'prompt'])
+ * assert.equal(chat.at(-1)?.content, 'But wait, let me think about this more carefully...')
  * ```
  */
 export class AddThinkingPrompt implements EnvTransform {
@@ -195,10 +195,15 @@ export function withSecondThought(content: string, prompt: string, endOfTurn = '
 
 /** Sets the numbers of some elements to 0. */
 function zeroAt(dict: TensorDict, key: readonly string[], where: readonly boolean[]): void {
-  if (!dict.has(key)) return
-  const { dtype, shape } = dict.tensor(key)
-  const perElement = sizeOf(shape) / where.length
-  const values = Array.from(dict.tensor(key).data, Number)
-  const keeps = values.map((value, at) => (where[Math.floor(at / perElement)] ? 0 : value))
-  dict.set(key, Tensor.from(Float64Array.from(keeps), { shape }).to(dtype))
+  const entry = dict.get(key)
+  if (entry instanceof Ragged) {
+    const rows = where.map((isZero, at) => (isZero ? zeros(entry.row(at)) : entry.row(at)))
+    dict.set(key, Ragged.fromRows(rows))
+  } else if (entry instanceof Tensor) {
+    const flat = entry.reshape([where.length, entry.numElements / where.length])
+    const rows = where.map((isZero, at) => (isZero ? zeros(flat.select(0, at)) : flat.select(0, at)))
+    dict.set(key, Tensor.stack(rows).reshape(entry.shape))
+  }
 }
+
+const zeros = (row: Tensor) => Tensor.zeros(row.dtype, row.shape)

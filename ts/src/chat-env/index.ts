@@ -7,7 +7,17 @@ export {
   THINKING_PROMPTS,
   withSecondThought,
 } from './add-thinking-prompt.js'
+export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './answer-reward-transform.js'
 export { ChatEnv, type ChatEnvOptions, chatsAt } from './chat-env.js'
+export {
+  COUNTDOWN_DRAWS_MAX,
+  CountdownEnv,
+  type CountdownEnvOptions,
+  type CountdownProblemOptions,
+  type CountdownRow,
+  countdownProblem,
+  type DrawsBelow,
+} from './countdown-env.js'
 export {
   DataLoadingPrimer,
   type DataLoadingPrimerOptions,
@@ -25,15 +35,20 @@ export {
   type SpecEnvOptions,
   specEnvOf,
 } from './env.js'
+export { GSM8KEnv, type GSM8KEnvOptions, type GSM8KRow } from './gsm8k-env.js'
+export { IFEvalEnv, type IFEvalEnvOptions, type IFEvalRow } from './ifeval-env.js'
+export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './ifeval-reward-transform.js'
 export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './incremental-tokenizer.js'
 export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './kl-computation.js'
 export { KLRewardTransform, type KLRewardTransformOptions } from './kl-reward-transform.js'
 export type { ScoringPolicy, TokenScoringOptions } from './log-prob-rows.js'
+export { MATHEnv, type MATHEnvOptions, type MATHRow } from './math-env.js'
 export { PolicyVersion, type PolicyVersionOptions, VERSION_HISTORY_MAX } from './policy-version.js'
 export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './reply-policy.js'
 export { RetrieveKL, type RetrieveKLOptions } from './retrieve-kl.js'
 export { RetrieveLogProb, type RetrieveLogProbOptions } from './retrieve-log-prob.js'
 export { RESETS_MAX, type RolloutOptions, rollout } from './rollout.js'
 export { StepCounter, type StepCounterOptions } from './step-counter.js'
+export type { TaskEnvOptions } from './task-env.js'
 export { type EnvTransform, type EnvView, TransformedEnv } from './transformed-env.js'
 export { type DictTransform, type TurnTransformOptions, turnTransform } from './turn-transform.js'

@@ -27,8 +27,8 @@ export interface KLRewardTransformOptions
  *
  * @example
  * ```ts
- * import { DatasetChatEnv, type EnvTransform, KLRewardTransform, Ragged, rollout, Tensor } from 'fulmar'
- * import { CharTokenizer, Composite, Unbounded } from 'fulmar'
+ * import { CharTokenizer, Composite, DatasetChatEnv, type EnvTransform, KLRewardTransform, Ragged, rollout } from 'fulmar'
+ * import { type ScoringPolicy, Tensor, Unbounded } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -36,7 +36,9 @@ export interface KLRewardTransformOptions
  *   afterStep: (next) => next.set('reward', Tensor.from([1], { shape: [1, 1, 1] })),
  *   transformSpecs: (env) => ({ ...env, rewardSpec: new Composite({ reward: new Unbounded({ shape: [1, 1, 1] }) }, { shape: [1] }) }),
  * }
- * const refModel = { score: async ({ requestId, ids }) => ({ requestId, logProbs: new Float32Array(ids.length).fill(-2), policyVersion: 0 }) }
+ * const refModel: ScoringPolicy = {
+ *   score: async ({ requestId, ids }) => ({ requestId, logProbs: new Float32Array(ids.length).fill(-2), policyVersion: 0 }),
+ * }
  * const kl = new KLRewardTransform({ refModel, coef: 0.5 })
  * const chat = { inputMode: 'tokens', tokenizer, template: { templateName: 'chatml_format' } } as const
  * const env = new DatasetChatEnv({ dataset: [{ query: 'Hi' }], ...chat, transforms: [one, kl] })

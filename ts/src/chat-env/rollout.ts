@@ -31,14 +31,14 @@ export interface RolloutOptions {
  *
  * @example
  * ```ts
- * import { DatasetChatEnv, replyPolicy, rollout } from 'fulmar'
+ * import { chatsAt, DatasetChatEnv, replyPolicy, rollout } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * const env = new DatasetChatEnv({ dataset: [{ query: '1+1?' }, { query: '2+2?' }], shuffle: false, numEnvs: 2 })
  * const policy = replyPolicy({ inputMode: 'history', reply: (prompt) => String(prompt.length) })
  * const steps = await rollout(env, policy, { maxSteps: 3 })
  * assert.deepEqual(steps.batchSize, [2, 3]) // nothing ends this conversation
- * const last = steps.parts[2]?.dict('next').value(['history', 'prompt'])
+ * const last = chatsAt(steps.parts[2], ['next', 'history', 'prompt'])
  * assert.deepEqual(last[1].map(({ content }) => content), ['2+2?', '1', '2', '3'])
  * ```
  */

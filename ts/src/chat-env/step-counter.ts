@@ -24,12 +24,12 @@ export interface StepCounterOptions {
  *
  * @example
  * ```ts
- * import { ChatEnv, NonTensorData, StepCounter, TensorDict, TransformedEnv } from 'fulmar'
+ * import { ChatEnv, NonTensorData, replyPolicy, StepCounter, TensorDict, TransformedEnv } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * const env = new TransformedEnv(new ChatEnv(), [new StepCounter({ maxSteps: 1 })])
  * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('Hi') }, { batchSize: [1] }))
- * const next = await env.step(dict.set(['history', 'full'], dict.get(['history', 'prompt'])))
+ * const next = await env.step(await replyPolicy({ inputMode: 'history', reply: () => 'Yo' })(dict))
  * assert.deepEqual([next.tensor('step_count').data[0], next.tensor('done').data[0]], [1n, 1])
  * ```
  */

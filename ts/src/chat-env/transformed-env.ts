@@ -46,13 +46,13 @@ export interface EnvTransform {
  *
  * @example
  * ```ts
- * import { ChatEnv, NonTensorData, PolicyVersion, StepCounter, TensorDict, TransformedEnv } from 'fulmar'
+ * import { ChatEnv, NonTensorData, PolicyVersion, replyPolicy, StepCounter, TensorDict, TransformedEnv } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * const env = new TransformedEnv(new ChatEnv(), [new StepCounter({ maxSteps: 1 }), new PolicyVersion()])
  * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('Hi') }, { batchSize: [1] }))
  * assert.equal(dict.tensor('step_count').data[0], 0n)
- * const next = await env.step(dict.set(['history', 'full'], dict.get(['history', 'prompt'])))
+ * const next = await env.step(await replyPolicy({ inputMode: 'history', reply: () => 'Yo' })(dict))
  * assert.deepEqual(next.tensor('truncated').data, Uint8Array.of(1))
  * assert.deepEqual(env.doneSpec.keys(), ['done', 'terminated', 'truncated'])
  * ```

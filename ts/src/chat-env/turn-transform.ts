@@ -36,7 +36,7 @@ export interface TurnTransformOptions {
  *
  * @example
  * ```ts
- * import { ChatEnv, NonTensorData, NonTensorStack, TemplateTransform, TensorDict, TransformedEnv, turnTransform } from 'fulmar'
+ * import { ChatEnv, chatsAt, NonTensorData, NonTensorStack, TemplateTransform, TensorDict, TransformedEnv, turnTransform } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * // A chat of messages for a policy of text.
@@ -44,10 +44,10 @@ export interface TurnTransformOptions {
  * const texts = turnTransform(template, { actions: true, outKeys: [['text', 'prompt']] })
  * const env = new TransformedEnv(new ChatEnv(), [texts])
  * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('Hi') }, { batchSize: [1] }))
- * const [prompt] = dict.value(['text', 'prompt'])
+ * const [prompt] = [dict.value(['text', 'prompt'])].flat()
  * assert.equal(prompt, '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n')
  * const next = await env.step(dict.set(['text', 'full'], new NonTensorStack([`${prompt}Yo<|im_end|>`])))
- * assert.equal(next.value(['history', 'prompt'])[0].length, 2)
+ * assert.equal(chatsAt(next, ['history', 'prompt'])[0].length, 2)
  * ```
  */
 export function turnTransform(transform: DictTransform, options: TurnTransformOptions = {}): EnvTransform {

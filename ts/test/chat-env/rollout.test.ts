@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { ChatEnv, DatasetChatEnv, replyPolicy, rollout } from '../../src/chat-env/index.js'
 import { NonTensorData, Tensor, TensorDict } from '../../src/tensor/index.js'
-import { asked, assistant, failing, user } from './chats.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { asked, assistant, failing, template, user } from './chats.js'
 
 describe('rollout', () => {
   it('takes turns until its last step, and keeps each of them', async () => {
@@ -49,6 +50,27 @@ describe('rollout', () => {
     env.resetDataloader()
     const broken = await rollout(env, policy, { maxSteps: 3 })
     expect(broken.batchSize).toEqual([3, 1])
+  })
+
+  it('begins anew where a first prompt is already too long, and gives up at a limit', async () => {
+    const dataset = ['long '.repeat(99), 'a', 'long '.repeat(99), 'b'].map((query) => ({ query }))
+    const chat = { tokenizer: new CharTokenizer(), template, maxPromptTokens: 100 }
+    const env = new DatasetChatEnv({ dataset, shuffle: false, numEnvs: 2, ...chat })
+    const policy = replyPolicy({ inputMode: 'history', reply: () => 'x' })
+    const { parts } = await rollout(env, policy, { maxSteps: 1 })
+    expect(new Set(parts[0]?.value('query') as string[])).toEqual(new Set(['a', 'b']))
+    for (const [count, fits] of [
+      [64, true],
+      [65, false],
+    ] as const) {
+      const rows = Array.from({ length: 66 }, (_, at) => ({
+        query: at < count ? 'long '.repeat(99) : 'short',
+      }))
+      const late = new DatasetChatEnv({ dataset: rows, shuffle: false, ...chat })
+      const tried = rollout(late, policy, { maxSteps: 1 })
+      if (fits) expect((await tried).parts[0]?.value('query')).toEqual(['short'])
+      else await expect(tried).rejects.toThrow(failing('LIMIT_EXCEEDED', /64 tries/))
+    }
   })
 
   it('refuses what it cannot do', async () => {

@@ -1,0 +1,255 @@
+/** Rows of TorchRL's chat environments and their transforms: what resets and steps show, by keys, values, shapes and dtypes. */
+
+import {
+  AddThinkingPrompt,
+  ChatEnv,
+  COGNITIVE_PROMPTS,
+  countdownProblem,
+  DatasetChatEnv,
+  FulmarError,
+  GSM8KEnv,
+  HfTokenizer,
+  IncrementalTokenizer,
+  NonTensorStack,
+  nextRoot,
+  PolicyVersion,
+  Ragged,
+  replyPolicy,
+  StepCounter,
+  Tensor,
+  TensorDict,
+  THINKING_PROMPTS,
+  TransformedEnv,
+  withSecondThought,
+} from 'fulmar'
+import { beside } from './beside.mjs'
+import { PythonRandom } from './python-random.mjs'
+
+const KINDS = {
+  chat_env: chatEnv,
+  chat_env_construct: construct,
+  dataset_env: datasetEnv,
+  gsm8k_env: gsm8kEnv,
+  countdown_env: countdown,
+  thinking_prompts: thinkingPrompts,
+  thinking_replace: thinkingReplace,
+  thinking_construct: construct,
+  add_thinking_prompt: addThinkingPrompt,
+  incremental_tokenizer: incrementalTokenizer,
+  policy_version: policyVersion,
+}
+
+/** Rows of the same file that are about tools, which no environment here runs. */
+const TOOLS = [
+  'xml_parser',
+  'json_parser',
+  'simple_tool',
+  'execute_tools_in_order',
+  'tool_registry',
+  'python_interpreter',
+  'python_interpreter_env',
+]
+
+export const chatEnvs = {
+  topic: 'chat environments',
+  matches: ({ kind }) => Object.hasOwn(KINDS, kind) || TOOLS.includes(kind),
+  prepare: async (folder) => {
+    const path = beside(folder, 'tokenizers/qwen2')
+    return path === undefined ? undefined : HfTokenizer.fromFolder(path)
+  },
+  check({ value: row }, tokenizer) {
+    if (TOOLS.includes(row.kind)) return { skipped: `TorchRL's tool transforms (${row.kind})` }
+    if (tokenizer === undefined) return { skipped: 'tokenizers/qwen2' }
+    return KINDS[row.kind](row, tokenizer)
+  },
+}
+
+/** The rows' tokenizer has a name that TorchRL's own template for Qwen is chosen by. */
+const TEMPLATE = { templateName: 'qwen' }
+
+async function chatEnv(row, tokenizer) {
+  const { input_mode: inputMode, batch_size: batchSize, system_prompt: systemPrompt } = row
+  const env = new ChatEnv({
+    inputMode,
+    batchSize,
+    tokenizer,
+    template: TEMPLATE,
+    ...(systemPrompt !== null && { systemPrompt }),
+  })
+  const queries = [row.query].flat()
+  const query = new NonTensorStack(queries.length === 1 ? new Array(batchSize[0]).fill(queries[0]) : queries)
+  let dict = await env.reset(TensorDict.from({ query }, { batchSize }))
+  const wrong = dictDifference('reset', row.reset, dict)
+  if (wrong !== undefined) return wrong
+  for (const [step, replies] of row.replies.entries()) {
+    const root = await replyPolicy({ inputMode, tokenizer, reply: (_, at) => replies[at] })(dict)
+    const next = await env.step(root)
+    const difference = dictDifference(`step ${step}`, row.steps[step].next, next)
+    if (difference !== undefined) return difference
+    dict = nextRoot(env, root, next)
+  }
+  return undefined
+}
+
+const REFUSED = {
+  bad_input_mode: () => new ChatEnv({ inputMode: 'nope' }),
+  empty_batch: () => new ChatEnv({ batchSize: [] }),
+  edit_with_user_role: () => new AddThinkingPrompt({ cond: () => true, role: 'user', editLastTurn: true }),
+  bad: () => new PolicyVersion({ versionType: 3.5 }),
+}
+
+function construct({ case: name }) {
+  try {
+    REFUSED[name]()
+    return 'must be refused'
+  } catch (error) {
+    if (error instanceof FulmarError) return undefined
+    throw error
+  }
+}
+
+async function datasetEnv({ dataset, config, resets }) {
+  const env = new DatasetChatEnv({ dataset, shuffle: false, numEnvs: config.batch_size[0] })
+  for (const [at, expected] of resets.entries()) {
+    const wrong = dictDifference(`reset ${at}`, expected, await env.reset())
+    if (wrong !== undefined) return wrong
+  }
+  return undefined
+}
+
+const stepped = (env, dict, reply) =>
+  replyPolicy({ inputMode: 'history', reply: () => reply })(dict).then((root) => env.step(root))
+
+async function gsm8kEnv(row) {
+  const dataset = row.dataset_questions.map((question, at) => ({ question, answer: row.dataset_answers[at] }))
+  const env = new GSM8KEnv({ dataset, shuffle: false })
+  for (const [at, reply] of row.replies.entries()) {
+    const dict = await env.reset()
+    const wrong =
+      dictDifference(`reset ${at}`, row.steps[at].reset, dict) ??
+      dictDifference(`step ${at}`, row.steps[at].next, await stepped(env, dict, reply))
+    if (wrong !== undefined) return wrong
+  }
+  return undefined
+}
+
+function countdown({ seed, config, items }) {
+  const draws = new PythonRandom(seed)
+  const options = {
+    allowSum: true,
+    numCount: config.num_count ?? 4,
+    maxNumber: config.max_number ?? 100,
+    maxTarget: config.max_target ?? 1000,
+  }
+  for (const [at, expected] of items.entries()) {
+    const { query, answer } = countdownProblem(draws, options)
+    const wrong = same(`item ${at}`, [expected.query[0], expected.answer[0]], [query, answer])
+    if (wrong !== undefined) return wrong
+  }
+  return undefined
+}
+
+function thinkingPrompts({ egocentric, cognitive }) {
+  return same('prompts', [egocentric, cognitive], [THINKING_PROMPTS, COGNITIVE_PROMPTS])
+}
+
+function thinkingReplace({ content, prompt, output }) {
+  const got = withSecondThought(content, prompt)
+  if (got === output) return undefined
+  // Upstream keeps an answer that a token or a text follows, and appends; here it goes, with what follows.
+  const isKept =
+    output.startsWith(content.slice(0, content.indexOf('</answer>'))) && !got.includes('<answer>')
+  return isKept
+    ? { byDecision: 'an answer that is thought over is taken back, whatever follows it' }
+    : same('text', output, got)
+}
+
+async function addThinkingPrompt(row) {
+  const { role = 'assistant', edit_last_turn: editLastTurn = true } = row.config
+  const thinking = new AddThinkingPrompt({
+    cond: (next) => next.tensor('reward').data[0] < 0.5,
+    prompt: 'But wait, think more.',
+    role,
+    editLastTurn,
+  })
+  const { question, answer, max_steps: maxSteps } = row
+  const env = new GSM8KEnv({ dataset: [{ question, answer }], maxSteps, transforms: [thinking] })
+  return dictDifference('next', row.next, await stepped(env, await env.reset(), row.reply))
+}
+
+async function incrementalTokenizer(row, tokenizer) {
+  const ids = new IncrementalTokenizer({ tokenizer, template: TEMPLATE })
+  const env = new TransformedEnv(new ChatEnv({ batchSize: row.batch_size, systemPrompt: 'S' }), [ids])
+  const query = new NonTensorStack(row.queries)
+  let dict = await env.reset(TensorDict.from({ query }, { batchSize: row.batch_size }))
+  const wrong = same('reset', row.reset_tokens, rowsOf(dict))
+  if (wrong !== undefined) return wrong
+  for (const [at, replies] of row.replies.entries()) {
+    const root = await replyPolicy({ inputMode: 'history', reply: (_, element) => replies[element] })(dict)
+    const next = await env.step(root)
+    const { tokens_prompt: tokens, history_prompt: history } = row.steps[at]
+    const difference =
+      same(`step ${at} ids`, tokens, rowsOf(next)) ??
+      same(`step ${at} messages`, history, next.value(['history', 'prompt']))
+    if (difference !== undefined) return difference
+    dict = nextRoot(env, root, next)
+  }
+  return undefined
+}
+
+async function policyVersion(row) {
+  if (row.result.error) return construct(row)
+  const version = new PolicyVersion()
+  const versions = row.result.versions.map((_, at) =>
+    at === 0 ? version.version : version.incrementVersion(),
+  )
+  const batchSize = row.result.stamped.shape
+  const env = new TransformedEnv(new ChatEnv({ batchSize }), [new StepCounter(), version])
+  const dict = await env.reset(
+    TensorDict.from({ query: new NonTensorStack(new Array(batchSize[0]).fill('q')) }, { batchSize }),
+  )
+  return (
+    same('versions', row.result.versions, versions) ??
+    valueDifference('stamped', row.result.stamped, dict, ['policy_version'])
+  )
+}
+
+const DTYPES = { bool: 'bool', int64: 'i64', float32: 'f32' }
+
+/** What a dictionary lacks of what a row expects; more than that may stand in it. */
+function dictDifference(place, expected, dict, path = []) {
+  for (const [name, value] of Object.entries(expected)) {
+    const key = [...path, name]
+    const wrong =
+      typeof value.type === 'string'
+        ? valueDifference(`${place} ${key.join('.')}`, value, dict, key)
+        : dictDifference(place, value, dict, key)
+    if (wrong !== undefined) return wrong
+  }
+  return undefined
+}
+
+function valueDifference(place, expected, dict, key) {
+  if (!dict.has(key)) return `${place}: missing`
+  if (expected.type === 'History') return same(place, expected.messages, dict.value(key))
+  if (expected.type !== 'tensor') return same(place, expected.values, dict.value(key))
+  const entry = dict.get(key)
+  if (entry instanceof Ragged) return same(place, expected.values, rowsOf(dict, key))
+  if (!(entry instanceof Tensor)) return `${place}: no tensor`
+  const wanted = [
+    DTYPES[expected.dtype],
+    expected.shape,
+    expected.values.flat(Number.POSITIVE_INFINITY).map(Number),
+  ]
+  return same(place, wanted, [entry.dtype, entry.shape, Array.from(entry.data, Number)])
+}
+
+function rowsOf(dict, key = ['tokens', 'prompt']) {
+  const ragged = dict.ragged(key)
+  return Array.from({ length: ragged.numRows }, (_, row) => Array.from(ragged.row(row).data, Number))
+}
+
+function same(place, expected, got) {
+  const [want, have] = [expected, got].map((value) => JSON.stringify(value))
+  return want === have ? undefined : `${place}: expected ${want.slice(0, 300)}, got ${have.slice(0, 300)}`
+}

@@ -1,0 +1,117 @@
+/** Rewards of turns for the right answer. */
+
+import { sizeOf } from '../chat/batch.js'
+import { textsAt } from '../chat/dict-text.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
+import type { AnswerReward, AnswerRewardParser } from '../reward/index.js'
+import { Binary, Unbounded } from '../spec/index.js'
+import { Tensor, type TensorDict, type TensorKey } from '../tensor/index.js'
+import type { TokenizerLike } from '../tokenizer/index.js'
+import type { EnvSpecs } from './env.js'
+import { raise } from './flag.js'
+import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
+import { responsesOf } from './turn-response.js'
+
+/** Options of {@link AnswerRewardTransform}. */
+export interface AnswerRewardTransformOptions {
+  /** Scores a response against an answer: `GSM8KRewardParser`, `MATHRewardParser`, `CountdownRewardParser`, or your own. */
+  readonly parser: AnswerRewardParser
+  /** Where the right answers are. @default 'answer' */
+  readonly answerKey?: TensorKey
+  /** Decodes responses of tokens. */
+  readonly tokenizer?: TokenizerLike
+}
+
+const PARTS = ['reward', 'reward_answer', 'reward_think', 'reward_right'] as const
+
+/**
+ * Scores what the policy said in its turn. Writes `reward`, `reward_answer`, `reward_think` and `reward_right`, `f32`, `success` and
+ * `scored`, bools, each `[...batch, 1, 1]`, and ends episodes that have an answer. What is there already is added to. A response that
+ * cannot be scored has the reward NaN and is not `scored`: that is no 0.
+ *
+ * @example
+ * ```ts
+ * import { AnswerRewardTransform, DatasetChatEnv, GSM8KRewardParser, replyPolicy, rollout } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const env = new DatasetChatEnv({
+ *   dataset: [{ query: '1+1?', answer: '1+1=2\n#### 2' }],
+ *   transforms: [new AnswerRewardTransform({ parser: new GSM8KRewardParser() })],
+ * })
+ * const policy = replyPolicy({ inputMode: 'history', reply: () => '<think>hm</think><answer>2</answer>' })
+ * const { parts: [step] } = await rollout(env, policy, { maxSteps: 4 })
+ * const next = step.dict('next')
+ * assert.deepEqual([next.tensor('reward').data[0], next.tensor('done').data[0]], [1, 1])
+ * ```
+ */
+export class AnswerRewardTransform implements EnvTransform {
+  readonly #options: AnswerRewardTransformOptions
+  readonly #answerKey: TensorKey
+
+  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option. */
+  constructor(options: AnswerRewardTransformOptions) {
+    checkKnownKeys('options', options, ['parser', 'answerKey', 'tokenizer'])
+    this.#options = options
+    this.#answerKey = options.answerKey ?? 'answer'
+  }
+
+  /** @throws {FulmarError} `UNKNOWN_NAME` without answers; `MALFORMED` for one that is no text; as the environment for its action. */
+  afterStep(next: TensorDict, root: TensorDict, env: EnvView): TensorDict {
+    const { parser, tokenizer } = this.#options
+    if (!root.has(this.#answerKey)) {
+      const detail = `dict must have the key ${JSON.stringify(this.#answerKey)}: got ${root.keys()}`
+      throw new FulmarError('UNKNOWN_NAME', detail)
+    }
+    const answers = textsAt(root, this.#answerKey)
+    const scores = responsesOf(root, env, tokenizer).map((response, at) =>
+      scored(parser, response, answers[at] ?? ''),
+    )
+    const shape = [...next.batchSize, 1, 1]
+    for (const name of PARTS) {
+      const before = next.has(name) ? next.tensor(name).toFloat32() : new Float32Array(sizeOf(shape))
+      const values = scores.map((score, at) => (before[at] ?? 0) + (score ? partOf(score, name) : Number.NaN))
+      next.set(name, Tensor.from(values, { shape }))
+    }
+    for (const [name, bit] of [
+      ['success', (score: AnswerReward | undefined) => score?.success === true],
+      ['scored', (score: AnswerReward | undefined) => score !== undefined],
+    ] as const) {
+      next.set(
+        name,
+        Tensor.from(
+          Uint8Array.from(scores, (score) => Number(bit(score))),
+          { shape, dtype: 'bool' },
+        ),
+      )
+    }
+    const isOver = scores.map((score) => score?.done === true)
+    for (const key of ['done', 'terminated']) raise(next, key, isOver)
+    return next
+  }
+
+  /** @throws {FulmarError} `INCOMPATIBLE` without a tokenizer for tokens. */
+  transformSpecs(env: EnvView): EnvSpecs {
+    if (env.inputMode === 'tokens' && this.#options.tokenizer === undefined) {
+      throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to read responses of tokens: got none')
+    }
+    const shape = [...env.batchSize, 1, 1]
+    return changedSpecs(env, ({ rewardSpec }) => {
+      for (const name of PARTS) rewardSpec.set(name, new Unbounded({ shape }))
+      for (const name of ['success', 'scored']) rewardSpec.set(name, new Binary(1, { shape, dtype: 'bool' }))
+    })
+  }
+}
+
+/** The score of a response; nothing if its parser fails on it, which must not harm the others of the batch. */
+function scored(parser: AnswerRewardParser, response: string, answer: string): AnswerReward | undefined {
+  try {
+    return parser.score(response, answer)
+  } catch {
+    return undefined
+  }
+}
+
+function partOf(score: AnswerReward, name: (typeof PARTS)[number]): number {
+  const { reward, rewardAnswer, rewardThink, rewardRight } = score
+  return { reward, reward_answer: rewardAnswer, reward_think: rewardThink, reward_right: rewardRight }[name]
+}
