@@ -8,7 +8,7 @@ use fulmar_tensor::safetensors;
 
 use crate::config::{DecoderConfig, ScalarHead};
 use crate::head::{Head, HeadTrace};
-use crate::layer::{Gradients, Layer, LayerTrace, Scratch};
+use crate::layer::{Gradients, Layer, LayerTrace, Passing, Scratch};
 use crate::lora::{Lora, LoraConfig};
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter};
@@ -66,6 +66,7 @@ pub(crate) struct Trace {
     x: Vec<f32>,
     head: HeadTrace,
     rope: Option<RopeTable>,
+    passing: Passing,
     scratch: Scratch,
     /// What the backward pass that may follow takes derivatives of.
     ready: Option<Read>,
@@ -99,7 +100,8 @@ impl Trace {
     fn num_floats(&self) -> usize {
         let layers = self.layers.iter().map(LayerTrace::num_floats).sum::<usize>();
         let inputs = self.inputs.iter().map(Vec::capacity).sum::<usize>();
-        layers + inputs + self.x.capacity() + self.head.num_floats() + self.scratch.num_floats()
+        let shared = self.passing.num_floats() + self.scratch.num_floats();
+        layers + inputs + self.x.capacity() + self.head.num_floats() + shared
     }
 }
 
@@ -432,7 +434,8 @@ impl Decoder {
 
     fn run_layers(&self, trace: &mut Trace, keep: Keep) {
         trace.resize(keep, self.layout.layers.len());
-        let Trace { packed, layers, inputs, x, rope, .. } = trace;
+        let Trace { packed, layers, inputs, x, rope, passing, .. } = trace;
+        passing.resize(&self.config, packed.ids.len());
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         x.resize(packed.ids.len() * self.config.hidden_size, 0.0);
@@ -443,16 +446,23 @@ impl Decoder {
             }
             let trace = &mut layers[if keep == Keep::Everything { index } else { 0 }];
             let layer = self.layer(index);
-            self.attend(layer, trace, x, packed, rope);
-            layer.finish(trace, x);
+            self.attend(layer, (trace, passing), x, packed, rope);
+            layer.finish(trace, passing, x);
         }
     }
 
     /// The first half of a layer, up to what attention gives.
-    fn attend(&self, layer: Layer<'_>, trace: &mut LayerTrace, x: &[f32], packed: &Packed, rope: &RopeTable) {
+    fn attend(
+        &self,
+        layer: Layer<'_>,
+        (trace, passing): (&mut LayerTrace, &mut Passing),
+        x: &[f32],
+        packed: &Packed,
+        rope: &RopeTable,
+    ) {
         trace.resize(&self.config, packed.ids.len());
         trace.x.copy_from_slice(x);
-        layer.project_heads(trace, rope, &packed.positions);
+        layer.project_heads(trace, passing, (rope, &packed.positions));
         let LayerTrace { q, k, v, attention: out, log_sum, .. } = trace;
         attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
     }
@@ -554,7 +564,7 @@ impl Decoder {
 
     /// From the gradient of the residual stream in `trace.x` down to the embedding.
     fn run_backward(&self, trace: &mut Trace, gradients: &mut Gradients<'_>) {
-        let Trace { packed, layers, inputs, x: d_x, rope, scratch, .. } = trace;
+        let Trace { packed, layers, inputs, x: d_x, rope, passing, scratch, .. } = trace;
         let Some(rope) = rope else { return };
         scratch.resize(&self.config, packed.ids.len());
         for index in (0..self.layout.layers.len()).rev() {
@@ -563,12 +573,12 @@ impl Decoder {
                 None => &mut layers[index],
                 Some(input) => {
                     let trace = &mut layers[0];
-                    self.attend(layer, trace, input, packed, rope);
-                    layer.activate(trace);
+                    self.attend(layer, (trace, passing), input, packed, rope);
+                    layer.gate(trace, passing);
                     trace
                 }
             };
-            layer.finish_backward(trace, gradients, d_x, scratch);
+            layer.finish_backward(trace, passing, gradients, d_x, scratch);
             let LayerTrace { q, k: keys, v: values, attention: out, log_sum, .. } = &*trace;
             let saved = AttentionSaved { q, keys, values, out, log_sum };
             let Scratch { wide: d_out, d_q, d_k, d_v, .. } = scratch;
@@ -582,7 +592,8 @@ impl Decoder {
                 d_k,
                 d_v,
             );
-            layer.project_heads_backward(trace, gradients, d_x, scratch, (rope, &packed.positions));
+            let rope = (&*rope, packed.positions.as_slice());
+            layer.project_heads_backward(trace, passing, gradients, d_x, scratch, rope);
         }
         if let Some(d_embed) = gradients.of(&self.layout.embed) {
             embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);

@@ -20,7 +20,7 @@ use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::engine::{EngineOptions, Outputs, SampledToken, WeightChange};
 use crate::generation::{FinishReason, Request, SamplingParams};
-use crate::layer::LayerTrace;
+use crate::layer::{LayerTrace, Passing};
 use crate::paged::{PagePool, PageTable};
 
 /// Prompts of requests that ended which are kept until there are more.
@@ -37,6 +37,7 @@ pub(crate) struct Decoding {
     pool: PagePool,
     rope: RopeTable,
     trace: LayerTrace,
+    passing: Passing,
     version: u64,
     outputs: Outputs,
 }
@@ -102,6 +103,7 @@ impl Decoding {
             pool: PagePool::new(config, options.page_size, num_pages),
             rope: config.rope(),
             trace: LayerTrace::default(),
+            passing: Passing::default(),
             version: 0,
             outputs: Outputs::default(),
         }
@@ -377,17 +379,18 @@ impl Decoding {
         self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
         let mut x = vec![0.0; rows.ids.len() * hidden];
         embed(&decoder.weights()[decoder.layout().embed.clone()], hidden, &rows.ids, &mut x);
-        let trace = &mut self.trace;
+        let (trace, passing) = (&mut self.trace, &mut self.passing);
         trace.resize(config, rows.ids.len());
+        passing.resize(config, rows.ids.len());
         for index in 0..config.num_hidden_layers {
             trace.x.copy_from_slice(&x);
             let layer = decoder.layer(index);
-            layer.project_heads(trace, &self.rope, &rows.positions);
+            layer.project_heads(trace, passing, (&self.rope, &rows.positions));
             self.pool.write(index, &rows.cache_rows, &trace.k, &trace.v);
             let (keys, values) = self.pool.layer(index);
             let LayerTrace { q, attention: out, log_sum, .. } = trace;
             attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
-            layer.finish(trace, &mut x);
+            layer.finish(trace, passing, &mut x);
         }
         x
     }

@@ -23,7 +23,6 @@ pub(crate) struct LayerTrace {
     /// The residual stream that came in `[N, D]`.
     pub x: Vec<f32>,
     pub inv_rms1: Vec<f32>,
-    pub n1: Vec<f32>,
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
@@ -37,17 +36,36 @@ pub(crate) struct LayerTrace {
     /// The residual stream between attention and feed-forward.
     pub x_mid: Vec<f32>,
     pub inv_rms2: Vec<f32>,
-    pub n2: Vec<f32>,
     pub gate: Vec<f32>,
     pub up: Vec<f32>,
-    pub act: Vec<f32>,
+}
+
+/// What every layer computes anew, forward and backward: cheap beside the memory that it would take.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Passing {
+    /// The residual stream, normalised `[N, D]`.
+    norm: Vec<f32>,
+    /// What the feed-forward's last projection reads.
+    act: Vec<f32>,
+}
+
+impl Passing {
+    /// Floats that are held.
+    pub(crate) fn num_floats(&self) -> usize {
+        self.norm.capacity() + self.act.capacity()
+    }
+
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize) {
+        self.norm.resize(rows * config.hidden_size, 0.0);
+        self.act.resize(rows * config.intermediate_size, 0.0);
+    }
 }
 
 impl LayerTrace {
     /// Makes room for `rows` rows and keeps the memory of larger batches.
     pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize) {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-        for buffer in [&mut self.x, &mut self.n1, &mut self.x_mid, &mut self.n2] {
+        for buffer in [&mut self.x, &mut self.x_mid] {
             buffer.resize(rows * hidden, 0.0);
         }
         for buffer in [&mut self.q, &mut self.attention] {
@@ -56,7 +74,7 @@ impl LayerTrace {
         for buffer in [&mut self.k, &mut self.v] {
             buffer.resize(rows * config.kv_width(), 0.0);
         }
-        for buffer in [&mut self.gate, &mut self.up, &mut self.act] {
+        for buffer in [&mut self.gate, &mut self.up] {
             buffer.resize(rows * inner, 0.0);
         }
         for buffer in [&mut self.inv_rms1, &mut self.inv_rms2] {
@@ -67,10 +85,10 @@ impl LayerTrace {
 
     /// Floats that are held.
     pub(crate) fn num_floats(&self) -> usize {
-        let Self { x, inv_rms1, n1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
-        let Self { attention, log_sum, x_mid, inv_rms2, n2, gate, up, act, .. } = self;
-        let first = [x, inv_rms1, n1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k];
-        let behind = [attention, log_sum, x_mid, inv_rms2, n2, gate, up, act];
+        let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
+        let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
+        let first = [x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k];
+        let behind = [attention, log_sum, x_mid, inv_rms2, gate, up];
         first.into_iter().chain(behind).map(Vec::capacity).sum()
     }
 }
@@ -100,13 +118,18 @@ impl Layer<'_> {
     }
 
     /// Fills `q`, `k` and `v` (rotated) from `x`.
-    pub(crate) fn project_heads(&self, trace: &mut LayerTrace, rope: &RopeTable, positions: &[u32]) {
+    pub(crate) fn project_heads(
+        &self,
+        trace: &mut LayerTrace,
+        passing: &mut Passing,
+        (rope, positions): (&RopeTable, &[u32]),
+    ) {
         let (config, ranges) = (self.config, self.ranges);
-        let eps = config.rms_norm_eps as f32;
-        rms_norm(&trace.x, self.of(&ranges.input_norm), eps, &mut trace.n1, &mut trace.inv_rms1);
-        self.project(&ranges.q, &trace.n1, &mut trace.q, false);
-        self.project(&ranges.k, &trace.n1, &mut trace.k, false);
-        self.project(&ranges.v, &trace.n1, &mut trace.v, false);
+        let norm = &mut passing.norm;
+        self.normalise(&ranges.input_norm, &trace.x, norm, &mut trace.inv_rms1);
+        self.project(&ranges.q, norm, &mut trace.q, false);
+        self.project(&ranges.k, norm, &mut trace.k, false);
+        self.project(&ranges.v, norm, &mut trace.v, false);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
             add_bias(&mut trace.q, self.of(q_bias));
             add_bias(&mut trace.k, self.of(k_bias));
@@ -120,6 +143,10 @@ impl Layer<'_> {
         rope.rotate(&mut trace.k, config.num_kv_heads(), positions);
     }
 
+    fn normalise(&self, weight: &Range<usize>, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
+        rms_norm(x, self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
+    }
+
     /// Normalises every head of `heads`, and keeps what it was in `raw`.
     fn normalise_heads(
         &self,
@@ -131,26 +158,25 @@ impl Layer<'_> {
         raw.clear();
         raw.extend_from_slice(heads);
         inv_rms.resize(heads.len() / weight.len(), 0.0);
-        rms_norm(raw, self.of(weight), self.config.rms_norm_eps as f32, heads, inv_rms);
+        self.normalise(weight, raw, heads, inv_rms);
     }
 
     /// Fills everything behind `attention`, and `out` with the residual stream that leaves the layer.
-    pub(crate) fn finish(&self, trace: &mut LayerTrace, out: &mut [f32]) {
-        self.activate(trace);
+    pub(crate) fn finish(&self, trace: &mut LayerTrace, passing: &mut Passing, out: &mut [f32]) {
+        self.gate(trace, passing);
+        swiglu(&trace.gate, &trace.up, &mut passing.act);
         out.copy_from_slice(&trace.x_mid);
-        self.project(&self.ranges.down, &trace.act, out, true);
+        self.project(&self.ranges.down, &passing.act, out, true);
     }
 
     /// Fills everything behind `attention`: what [`Layer::finish_backward`] needs.
-    pub(crate) fn activate(&self, trace: &mut LayerTrace) {
-        let (config, ranges) = (self.config, self.ranges);
+    pub(crate) fn gate(&self, trace: &mut LayerTrace, passing: &mut Passing) {
+        let (ranges, norm) = (self.ranges, &mut passing.norm);
         trace.x_mid.copy_from_slice(&trace.x);
         self.project(&ranges.o, &trace.attention, &mut trace.x_mid, true);
-        let eps = config.rms_norm_eps as f32;
-        rms_norm(&trace.x_mid, self.of(&ranges.post_norm), eps, &mut trace.n2, &mut trace.inv_rms2);
-        self.project(&ranges.gate, &trace.n2, &mut trace.gate, false);
-        self.project(&ranges.up, &trace.n2, &mut trace.up, false);
-        swiglu(&trace.gate, &trace.up, &mut trace.act);
+        self.normalise(&ranges.post_norm, &trace.x_mid, norm, &mut trace.inv_rms2);
+        self.project(&ranges.gate, norm, &mut trace.gate, false);
+        self.project(&ranges.up, norm, &mut trace.up, false);
     }
 
     /// The backward pass of [`Layer::finish`]: turns `d_x`, the gradient of the layer's output, into that of `x_mid`
@@ -158,15 +184,18 @@ impl Layer<'_> {
     pub(crate) fn finish_backward(
         &self,
         trace: &mut LayerTrace,
+        passing: &mut Passing,
         gradients: &mut Gradients<'_>,
         d_x: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let ranges = self.ranges;
-        self.project_backward(&ranges.down, d_x, &trace.act, (&mut scratch.inner, false), gradients);
+        let (ranges, Passing { norm, act }) = (self.ranges, passing);
+        swiglu(&trace.gate, &trace.up, act);
+        self.project_backward(&ranges.down, d_x, act, (&mut scratch.inner, false), gradients);
         swiglu_backward(&mut trace.gate, &mut trace.up, &scratch.inner);
-        self.project_backward(&ranges.gate, &trace.gate, &trace.n2, (&mut scratch.hidden, false), gradients);
-        self.project_backward(&ranges.up, &trace.up, &trace.n2, (&mut scratch.hidden, true), gradients);
+        self.normalise(&ranges.post_norm, &trace.x_mid, norm, &mut trace.inv_rms2);
+        self.project_backward(&ranges.gate, &trace.gate, norm, (&mut scratch.hidden, false), gradients);
+        self.project_backward(&ranges.up, &trace.up, norm, (&mut scratch.hidden, true), gradients);
         let d_norm = gradients.of(&ranges.post_norm);
         rms_norm_backward(
             &trace.x_mid,
@@ -183,7 +212,8 @@ impl Layer<'_> {
     /// `d_x`, the gradient of the residual stream.
     pub(crate) fn project_heads_backward(
         &self,
-        trace: &LayerTrace,
+        trace: &mut LayerTrace,
+        passing: &mut Passing,
         gradients: &mut Gradients<'_>,
         d_x: &mut [f32],
         scratch: &mut Scratch,
@@ -204,10 +234,11 @@ impl Layer<'_> {
                 }
             }
         }
-        let Scratch { hidden, d_q, d_k, d_v, .. } = scratch;
-        self.project_backward(&ranges.q, d_q, &trace.n1, (hidden, false), gradients);
-        self.project_backward(&ranges.k, d_k, &trace.n1, (hidden, true), gradients);
-        self.project_backward(&ranges.v, d_v, &trace.n1, (hidden, true), gradients);
+        let (Scratch { hidden, d_q, d_k, d_v, .. }, norm) = (scratch, &mut passing.norm);
+        self.normalise(&ranges.input_norm, &trace.x, norm, &mut trace.inv_rms1);
+        self.project_backward(&ranges.q, d_q, norm, (hidden, false), gradients);
+        self.project_backward(&ranges.k, d_k, norm, (hidden, true), gradients);
+        self.project_backward(&ranges.v, d_v, norm, (hidden, true), gradients);
         let d_norm = gradients.of(&ranges.input_norm);
         rms_norm_backward(&trace.x, self.of(&ranges.input_norm), &trace.inv_rms1, hidden, d_x, d_norm);
     }
