@@ -1,6 +1,7 @@
 // The face of the queues of groups and of the KL controller of `fulmar-objective`, once for Node and for WebAssembly: each includes
 // this table into its own `objective/groups.rs`, see `bindings/faces/tensor.rs`. Tickets and what they come with cross as JSON.
 
+use fulmar::compute::Compute;
 use fulmar::core::{Error, ErrorKind, Result as CoreResult, index_from_f64, options_from_json};
 use fulmar::objective::{
     self, AdaptiveKlController, AdvantageOptions, Groups, HeadGradients, KlReward, LinearHead, McAdvantage, McAdvantageSelector,
@@ -114,8 +115,20 @@ fn both_of(TokenLogProbs { log_prob, entropy }: TokenLogProbs) -> Vec<f32> {
     [log_prob, entropy].concat()
 }
 
-fn head_of<'a>(weight: &'a [f32], bias: Option<&'a [f32]>, width: f64, temperature: f64) -> CoreResult<LinearHead<'a>> {
-    Ok(LinearHead { weight, bias, width: index_from_f64("width", width)?, temperature })
+/// What computes on the device of this name; on the CPU without one.
+pub(super) fn compute_of(device: Option<String>) -> CoreResult<Compute> {
+    device.map_or(Ok(Compute::Cpu), |name| Compute::on(name.parse()?))
+}
+
+/// A head `[V, width]`, given `[width, temperature]`.
+fn head_of<'a>(
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    [width, temperature]: [f64; 2],
+    device: Option<String>,
+) -> CoreResult<LinearHead<'a>> {
+    let (width, compute) = (index_from_f64("width", width)?, compute_of(device)?);
+    Ok(LinearHead { weight, bias, width, temperature, compute })
 }
 
 /// The gradients by hidden states, then weights, then bias.
@@ -124,10 +137,16 @@ fn all_of(HeadGradients { hidden, weight, bias }: HeadGradients) -> Vec<f32> {
 }
 
 /// The gradient by logits, given those by log-probabilities and then, if the loss has some, by entropies.
-fn logits_gradient(logits: &[f32], ids: &[u32], temperature: f64, gradients: &[f32]) -> CoreResult<Vec<f32>> {
+fn logits_gradient(
+    logits: &[f32],
+    ids: &[u32],
+    temperature: f64,
+    gradients: &[f32],
+    device: Option<String>,
+) -> CoreResult<Vec<f32>> {
     let mut logits = logits.to_vec();
     let TokenGradients { log_prob, entropy } = split(gradients, ids.len());
-    objective::logits_loss(&mut logits, ids, temperature, |_| {
+    objective::logits_loss(&mut logits, ids, temperature, compute_of(device)?, |_| {
         Ok((log_prob.to_vec(), entropy.map(<[f32]>::to_vec), ()))
     })?;
     Ok(logits)

@@ -2,6 +2,7 @@
 // `objective/steps.rs`, see `bindings/faces/tensor.rs`. Columns cross as one dictionary; factors that differ from step to step are
 // among them.
 
+use fulmar::compute::Compute;
 use fulmar::core::{Dtype, Error, ErrorKind, Result as CoreResult, options_from_json};
 use fulmar::objective::{
     PerStep, Real, StepBatch, TimeAxis, ValueEstimate, generalized_advantage_estimate,
@@ -88,7 +89,7 @@ face! {
         }
         /// The discounted sum of the rewards to come.
         fn reward_to_go as rewardToGo(gamma: f64) -> (Tensor) {
-            |steps| typed!(steps, |of| of.one(fulmar::objective::reward2go(of.axis, &of.reward, &of.done, gamma)?))
+            |steps| typed!(steps, |of| of.one(fulmar::objective::reward2go(of.axis, &of.reward, &of.done, gamma, Compute::Cpu)?))
         }
     }
 }
@@ -144,6 +145,7 @@ impl<T: Real + Element> Columns<T> {
             next_value: &self.next_value,
             done: &self.done,
             terminated: self.terminated.as_deref(),
+            compute: Compute::Cpu,
         }
     }
 

@@ -73,10 +73,17 @@ pub fn kl_estimate(
     log_prob: &[f32],
     ref_log_prob: &[f32],
     mask: &[u8],
+    device: Option<String>,
 ) -> Result<KlEstimate> {
     guard(|| {
         let estimator = estimator_json.map(|json| options_from_json("estimator", &json)).transpose()?;
-        let result = objective::kl_estimate(log_prob, ref_log_prob, mask, estimator.unwrap_or_default())?;
+        let result = objective::kl_estimate(
+            log_prob,
+            ref_log_prob,
+            mask,
+            estimator.unwrap_or_default(),
+            groups::compute_of(device)?,
+        )?;
         Ok(KlEstimate {
             mean: result.mean,
             num_tokens: result.num_tokens as f64,

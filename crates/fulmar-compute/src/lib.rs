@@ -5,20 +5,14 @@
 //! is nothing yet, and no value of [`Compute`] names one: the arm for it stands in [`dispatch!`], and once `fulmar_cuda::Kernels` has
 //! values the compiler lists every operation that lacks a kernel.
 //!
-//! Crates above this one take kernels from nowhere else. Re-exported are the types in their signatures, and what is no operation over
-//! memory: functions of one number, hints, threads, tables.
+//! Crates above this one take kernels from nowhere else. Re-exported are the types in their signatures, and as [`cpu`] what those parts
+//! of an operation are made of that run on the processor.
 
-// One number, or a hint to the processor.
-pub use fulmar_kernel::{exp, power, prefetch};
-// A body of Rust that is compiled for vector units: what an operation on the CPU is written in.
-pub use fulmar_kernel::lanes;
-// How the processor's threads share work.
-pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, together};
-// Numbers and lists that are worked out once, and that operations read.
 pub use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, SoftmaxRow, Spans,
-    rope_frequencies,
+    AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, Spans, rope_frequencies,
 };
+
+pub mod cpu;
 
 mod compute;
 mod memory;

@@ -1,8 +1,6 @@
 //! The table of operations. A line is a name and a signature; `=` names the function where that is not the kernel of the same name.
 
-use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, SoftmaxRow, Spans,
-};
+use fulmar_kernel::{AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, Spans};
 
 use crate::{Compute, dispatch, rows};
 
@@ -34,6 +32,7 @@ operations! {
     fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]);
     fn swiglu_backward(gate: &mut [f32], up: &mut [f32], d_out: &[f32]);
     fn sum_of_squares(x: &[f32]) -> f64;
+    fn scale(values: &mut [f32], factor: f32) = rows::scale;
 
     // Attention.
     fn attention(shape: AttentionShape, q_nhe: &[f32], keys_rke: &[f32], values_rke: &[f32], spans: &Spans, out_nhe: &mut [f32], log_sum_nh: &mut [f32]);
@@ -52,13 +51,6 @@ operations! {
     fn entropy_row(logits_v: &[f32]) -> f32;
     fn softmax_row(logits_v: &mut [f32]);
     fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)>;
-
-    // Drawing.
-    fn softmax(logits_v: &[f32], temperature: f64) -> SoftmaxRow = SoftmaxRow::of;
-    fn find(softmax: &SoftmaxRow, logits_v: &[f32], uniform: f64) -> usize = SoftmaxRow::find;
-    fn weigh(softmax: &SoftmaxRow, logits: &mut [f32]) = SoftmaxRow::weigh;
-    fn top_k(values: &[f32], k: usize) -> Vec<u32>;
-    fn at_least(values: &[f32], bar: f32) -> Vec<u32>;
 
     // Steps of optimisers, and of sampling by priority.
     fn adamw_step(step: AdamwStep, weights: &mut [f32], gradients: &[f32], moment1: &mut [f32], moment2: &mut [f32]);

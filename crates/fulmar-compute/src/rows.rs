@@ -1,4 +1,4 @@
-//! Whole rows of elements of any type, chosen and put back. An index past the rows is a bug of the caller, and panics.
+//! Whole rows of elements of any type, chosen and put back, and what else is no mathematics. An index past the rows is a bug of the caller, and panics.
 
 use fulmar_kernel::prefetch;
 
@@ -44,6 +44,11 @@ pub(crate) fn scatter<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: 
         to[first * inner..(first + run) * inner].copy_from_slice(&from[place * inner..(place + run) * inner]);
         place += run;
     }
+}
+
+/// Multiplies each value by `factor`.
+pub(crate) fn scale(values: &mut [f32], factor: f32) {
+    values.iter_mut().for_each(|value| *value *= factor);
 }
 
 #[cfg(test)]

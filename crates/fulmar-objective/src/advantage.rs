@@ -11,8 +11,9 @@
 //! std_floor: 0`; torchtitan is `scale: None`, or `std: Population, epsilon: 1e-6, std_floor: 0`; RLOO
 //! (<https://arxiv.org/abs/2402.14740>) is `baseline: LeaveOneOut, scale: None`, or `Batch` where it normalises.
 
-use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::lanes;
+use fulmar_compute::cpu::lanes;
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::batch::{check_len, check_offsets, finite};
@@ -79,6 +80,8 @@ pub struct AdvantageOptions {
     pub epsilon: f64,
     /// The least standard deviation; 1e-3. Near-equal rewards are not blown up to unit size.
     pub std_floor: f64,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for AdvantageOptions {
@@ -89,6 +92,7 @@ impl Default for AdvantageOptions {
             std: StdKind::Unbiased,
             epsilon: 1e-4,
             std_floor: 1e-3,
+            device: Device::Cpu,
         }
     }
 }
@@ -129,7 +133,7 @@ impl GroupAdvantage {
 /// with 0 for a rollout that nobody could score: it is left out of every statistic and its advantage is 0.
 ///
 /// # Errors
-/// `OutOfRange` for a group of fewer than [`GROUP_SIZE_MIN`] rollouts or an option outside its range; `ShapeMismatch` if
+/// `OutOfRange` for a group of fewer than [`GROUP_SIZE_MIN`] rollouts or an option outside its range; `Unavailable` for a device that is not there; `ShapeMismatch` if
 /// the groups do not cover the rewards or `scored` has another length; `Empty` without rewards; `NonFinite` if a scored
 /// reward is NaN or infinite, or the spread of rewards overflows.
 ///
@@ -143,6 +147,15 @@ impl GroupAdvantage {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn group_advantage(
+    reward: &[f64],
+    scored: Option<&[u8]>,
+    groups: Groups<'_>,
+    options: &AdvantageOptions,
+) -> Result<GroupAdvantage> {
+    dispatch!(Compute::on(options.device)?, cpu => group_advantage_on_cpu(reward, scored, groups, options))
+}
+
+fn group_advantage_on_cpu(
     reward: &[f64],
     scored: Option<&[u8]>,
     groups: Groups<'_>,
@@ -250,6 +263,15 @@ pub struct RewardTable<'a> {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn multi_reward_advantage(
+    table: RewardTable<'_>,
+    groups: Groups<'_>,
+    aggregation: RewardAggregation,
+    options: &AdvantageOptions,
+) -> Result<GroupAdvantage> {
+    dispatch!(Compute::on(options.device)?, cpu => multi_reward_on_cpu(table, groups, aggregation, options))
+}
+
+fn multi_reward_on_cpu(
     table: RewardTable<'_>,
     groups: Groups<'_>,
     aggregation: RewardAggregation,

@@ -13,7 +13,8 @@
 
 use std::iter;
 
-use fulmar_core::Result;
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Result};
 use serde::Deserialize;
 
 use crate::Real;
@@ -43,6 +44,8 @@ pub struct BradleyTerryOptions {
     pub center_coefficient: f64,
     /// What sums over pairs are divided by, that of the whole optimiser step; the pairs of this batch unless given.
     pub num_pairs: Option<f64>,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 /// Value, metrics and gradients over a batch of pairs.
@@ -71,13 +74,14 @@ pub struct BradleyTerryOutput<T = f32> {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BradleyTerryLoss {
     options: BradleyTerryOptions,
+    compute: Compute,
 }
 
 impl BradleyTerryLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if an option is outside the range that its field states.
+    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states.
     pub fn new(options: BradleyTerryOptions) -> Result<Self> {
         let coefficient = options.center_coefficient;
         if !(coefficient.is_finite() && coefficient >= 0.0) {
@@ -86,7 +90,7 @@ impl BradleyTerryLoss {
         if let Some(count) = options.num_pairs.filter(|count| !(count.is_finite() && *count >= 1.0)) {
             return Err(out_of_range("numPairs must be a finite number >= 1", count));
         }
-        Ok(Self { options })
+        Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
     /// Value, metrics and gradients over `pairs`. Sums run in f64 in order; without pairs everything is 0.
@@ -96,6 +100,10 @@ impl BradleyTerryLoss {
     /// # Errors
     /// `ShapeMismatch` if lengths differ; `OutOfRange` for offsets that fall; `NonFinite` if a reward or margin is, or the result would be.
     pub fn forward<T: Real>(&self, pairs: &RewardPairs<'_, T>) -> Result<BradleyTerryOutput<T>> {
+        dispatch!(self.compute, cpu => self.forward_on_cpu(pairs))
+    }
+
+    fn forward_on_cpu<T: Real>(&self, pairs: &RewardPairs<'_, T>) -> Result<BradleyTerryOutput<T>> {
         let count = pairs.chosen.len();
         check_len("rejected", pairs.rejected.len(), "chosen", count)?;
         pairs.margin.map_or(Ok(()), |margin| check_len("margin", margin.len(), "chosen", count))?;

@@ -5,6 +5,7 @@
 //! there is nothing to correct; with those of a proximal policy (decoupled PPO, <https://arxiv.org/abs/2110.00641>) a truncated
 //! correction brings the second factor.
 
+use fulmar_compute::{Compute, dispatch};
 use fulmar_core::Result;
 use serde::Deserialize;
 
@@ -109,15 +110,27 @@ impl Correction {
 ///
 /// # Examples
 /// ```
+/// use fulmar_compute::Compute;
 /// use fulmar_objective::{Correction, importance_weights};
 /// let truncated = Correction { max: 1.5, ..Correction::default() };
-/// let weights = importance_weights(&[-1.0_f32, -1.0, -1.0], &[-1.0, -2.0, 0.0], &[1, 1, 0], &[0, 3], &truncated)?;
+/// let (old, sampler) = ([-1.0_f32, -1.0, -1.0], [-1.0, -2.0, 0.0]);
+/// let weights = importance_weights(&old, &sampler, &[1, 1, 0], &[0, 3], &truncated, Compute::Cpu)?;
 /// assert_eq!(weights, [1.0, 1.5, 1.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn importance_weights<T: Real>(
     old_log_prob: &[T],
     sampler_log_prob: &[T],
+    mask: &[u8],
+    offsets: &[u32],
+    correction: &Correction,
+    compute: Compute,
+) -> Result<Vec<f64>> {
+    dispatch!(compute, cpu => weights_on_cpu([old_log_prob, sampler_log_prob], mask, offsets, correction))
+}
+
+fn weights_on_cpu<T: Real>(
+    [old_log_prob, sampler_log_prob]: [&[T]; 2],
     mask: &[u8],
     offsets: &[u32],
     correction: &Correction,

@@ -8,7 +8,8 @@
 //! Both are never negative and 0 where they agree; beyond [`KL_LOG_RATIO_MAX`](crate::KL_LOG_RATIO_MAX) they go on as straight lines.
 //! As TorchRL's `DistillationLoss`. R. Agarwal and others, "On-Policy Distillation", 2023, <https://arxiv.org/abs/2306.13649>.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Real;
@@ -38,12 +39,14 @@ pub struct DistillationOptions {
     pub reduction: SftReduction,
     /// Whether a sequence's loss is its mean over trained tokens (true) or their sum.
     pub normalize_by_seq_length: bool,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for DistillationOptions {
     fn default() -> Self {
         let (direction, reduction) = (KlDirection::default(), SftReduction::default());
-        Self { direction, reduction, normalize_by_seq_length: true }
+        Self { direction, reduction, normalize_by_seq_length: true, device: Device::Cpu }
     }
 }
 
@@ -61,16 +64,17 @@ impl Default for DistillationOptions {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DistillationLoss {
     options: DistillationOptions,
+    compute: Compute,
 }
 
 impl DistillationLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if a count of tokens is below 1.
+    /// `OutOfRange` if a count of tokens is below 1; `Unavailable` if there is no such device, with what is lacking.
     pub fn new(options: DistillationOptions) -> Result<Self> {
         options.reduction.checked()?;
-        Ok(Self { options })
+        Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
     /// Value, metrics and gradient over `batch`, whose reference is the teacher. Costs O(T); sums run in f64 in token order.
@@ -82,6 +86,10 @@ impl DistillationLoss {
     /// trains nothing or the teacher is missing; `NonFinite` for a trained log-probability that is not finite, or if the result
     /// overflows.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
+        dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
+    }
+
+    fn forward_on_cpu<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         let Some(teacher) = batch.ref_log_prob else {
             return Err(Error::new(ErrorKind::Empty, "ref_log_prob must be that of the teacher: got none"));
         };

@@ -16,7 +16,8 @@
 
 use std::collections::BTreeMap;
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Real;
@@ -62,6 +63,8 @@ pub struct DpoOptions {
     pub num_pairs: Option<f64>,
     /// The same for the chosen tokens of `sft`, which `num_pairs` then needs.
     pub num_chosen_tokens: Option<f64>,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for DpoOptions {
@@ -76,6 +79,7 @@ impl Default for DpoOptions {
             discopop_tau: 0.05,
             num_pairs: None,
             num_chosen_tokens: None,
+            device: Device::Cpu,
         }
     }
 }
@@ -98,6 +102,7 @@ impl Default for DpoOptions {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DpoLoss {
     options: DpoOptions,
+    compute: Compute,
 }
 
 /// One answer: its trained tokens and their sums.
@@ -133,7 +138,7 @@ impl DpoLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if an option is outside the range that its field states; `Empty` without a loss; `Incompatible` for options that
+    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states; `Empty` without a loss; `Incompatible` for options that
     /// no loss given reads: smoothing, another divergence or weights beside losses that cannot have them, and `num_pairs` without
     /// `num_chosen_tokens` beside `sft`.
     pub fn new(options: DpoOptions) -> Result<Self> {
@@ -160,7 +165,7 @@ impl DpoLoss {
             }
         }
         options.check_together()?;
-        Ok(Self { options })
+        Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
     /// Value, metrics and gradient over `batch`. Costs O(T), and O(P log P) for the losses that sort; sums run in f64 in order.
@@ -174,6 +179,10 @@ impl DpoLoss {
     /// or 1; `Empty` if a sequence has no trained token or `log_sum_sq_prob` is missing; `NonFinite` for a trained log-probability that
     /// is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &PreferenceBatch<'_, T>) -> Result<LossOutput<T>> {
+        dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
+    }
+
+    fn forward_on_cpu<T: Real>(&self, batch: &PreferenceBatch<'_, T>) -> Result<LossOutput<T>> {
         let tokens = batch.as_answers().trained()?;
         check_optional("log_sum_sq_prob", batch.log_sum_sq_prob, batch.log_prob.len())?;
         let answers = self.answers(batch, &tokens)?;

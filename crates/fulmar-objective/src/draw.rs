@@ -22,8 +22,9 @@
 mod kept;
 mod scores;
 
-use fulmar_core::{Error, ErrorKind, Result, Rng};
-use fulmar_kernel::{SoftmaxRow, lanes, log_prob_row};
+use fulmar_compute::cpu::{self, SoftmaxRow, lanes};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result, Rng};
 use serde::Deserialize;
 
 use crate::batch::finite;
@@ -57,6 +58,8 @@ pub struct DrawOptions {
     pub logit_bias: Vec<(u32, f64)>,
     /// Ids that are not drawn: stop ids, say, before an output is as long as it must be.
     pub banned_ids: Vec<u32>,
+    /// Where a draw runs; the CPU. An engine draws where its model lies.
+    pub device: Device,
 }
 
 impl Default for DrawOptions {
@@ -72,6 +75,7 @@ impl Default for DrawOptions {
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
             banned_ids: Vec::new(),
+            device: Device::Cpu,
         }
     }
 }
@@ -80,8 +84,9 @@ impl DrawOptions {
     /// Refuses values outside their range. [`draw`] does the same at each call.
     ///
     /// # Errors
-    /// `OutOfRange`, naming the option.
+    /// `OutOfRange`, naming the option; `Unavailable` for a device that is not there.
     pub fn check(&self) -> Result<()> {
+        Compute::on(self.device)?;
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             return Err(out_of_range("temperature must be a finite number >= 0", self.temperature));
         }
@@ -159,8 +164,8 @@ pub fn draw_rng(seed: u64, draw_index: u64) -> Rng {
 /// Draws a token from `logits` `[V]`, taking exactly one 32-bit word from `rng`, also at temperature 0.
 ///
 /// # Errors
-/// `Empty` without logits; `NonFinite` if one is NaN or infinite; `OutOfRange` for an option outside its range. No word
-/// is taken then.
+/// `Empty` without logits; `NonFinite` if one is NaN or infinite; `OutOfRange` for an option outside its range; `Unavailable` for
+/// a device that is not there. No word is taken then.
 ///
 /// # Examples
 /// ```
@@ -195,13 +200,22 @@ pub fn draw_in(
     context: &DrawContext<'_>,
     rng: &mut Rng,
 ) -> Result<Draw> {
+    dispatch!(Compute::on(options.device)?, cpu => draw_on_cpu(logits, options, context, rng))
+}
+
+fn draw_on_cpu(
+    logits: &[f32],
+    options: &DrawOptions,
+    context: &DrawContext<'_>,
+    rng: &mut Rng,
+) -> Result<Draw> {
     options.check()?;
     check_logits(logits)?;
     let scores = scores(logits, options, context)?;
     let uniform = (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
     if options.temperature == 0.0 {
         let id = likeliest(&scores);
-        let log_prob = log_prob_row(logits, id).log_prob;
+        let log_prob = Compute::Cpu.log_prob_row(logits, id).log_prob;
         return Ok(Draw { id: id as u32, log_prob, sampled_log_prob: 0.0 });
     }
     let kept = Kept::of(&scores, options);
@@ -228,6 +242,14 @@ pub fn draw_in(
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn draw_probabilities(
+    logits: &[f32],
+    options: &DrawOptions,
+    context: &DrawContext<'_>,
+) -> Result<Vec<f64>> {
+    dispatch!(Compute::on(options.device)?, cpu => probabilities_on_cpu(logits, options, context))
+}
+
+fn probabilities_on_cpu(
     logits: &[f32],
     options: &DrawOptions,
     context: &DrawContext<'_>,
@@ -264,5 +286,5 @@ lanes! {
 
 /// The id of the largest logit, the lowest among equals.
 fn likeliest(scores: &[f32]) -> usize {
-    fulmar_kernel::top_k(scores, 1).first().map_or(0, |&id| id as usize)
+    cpu::top_k(scores, 1).first().map_or(0, |&id| id as usize)
 }

@@ -9,10 +9,10 @@
 //! With logits at hand the gradient is written over them. Liger's fused linear losses (<https://arxiv.org/abs/2410.10989>) hold the
 //! same: memory is O(N + chunk) beside the gradients.
 
+use std::ops::Range;
+
+use fulmar_compute::{Compute, LogProb, MatRef};
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{
-    LogProb, MatRef, add_bias, bias_backward, log_prob_backward_rows, log_prob_rows, matmul,
-};
 
 use crate::batch::{check_len, finite};
 use crate::clip::out_of_range;
@@ -60,7 +60,7 @@ impl TokenGradients<'_> {
         Ok(())
     }
 
-    fn rows(&self, rows: std::ops::Range<usize>) -> TokenGradients<'_> {
+    fn rows(&self, rows: Range<usize>) -> TokenGradients<'_> {
         TokenGradients {
             log_prob: &self.log_prob[rows.clone()],
             entropy: self.entropy.map(|entropy| &entropy[rows]),
@@ -76,25 +76,32 @@ impl TokenGradients<'_> {
 ///
 /// # Examples
 /// ```
-/// let found = fulmar_objective::token_log_probs(&[0.0, 0.0, 0.0, f32::NEG_INFINITY], &[1, 0], 1.0)?;
+/// use fulmar_objective::token_log_probs;
+/// let found = token_log_probs(&[0.0, 0.0, 0.0, f32::NEG_INFINITY], &[1, 0], 1.0, Default::default())?;
 /// assert_eq!(found.log_prob, [-std::f32::consts::LN_2, 0.0]);
 /// assert_eq!(found.entropy, [std::f32::consts::LN_2, 0.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-pub fn token_log_probs(logits: &[f32], ids: &[u32], temperature: f64) -> Result<TokenLogProbs> {
+pub fn token_log_probs(
+    logits: &[f32],
+    ids: &[u32],
+    temperature: f64,
+    compute: Compute,
+) -> Result<TokenLogProbs> {
     check_temperature(temperature)?;
     let vocab = vocabulary_of(logits, ids)?;
     let mut found = Vec::with_capacity(ids.len());
     if temperature == 1.0 {
-        found = log_prob_rows(logits, ids);
+        found = compute.log_prob_rows(logits, ids);
     } else {
         for (logits, ids) in logits.chunks(rows_of_chunk(vocab) * vocab).zip(ids.chunks(rows_of_chunk(vocab)))
         {
             let mut scaled = logits.to_vec();
-            divide(&mut scaled, temperature);
-            found.extend(log_prob_rows(&scaled, ids));
+            divide(&mut scaled, temperature, compute);
+            found.extend(compute.log_prob_rows(&scaled, ids));
         }
     }
+    compute.check()?;
     check_found(&found, 0)?;
     Ok(TokenLogProbs::of(&found))
 }
@@ -111,7 +118,7 @@ pub fn token_log_probs(logits: &[f32], ids: &[u32], temperature: f64) -> Result<
 /// use fulmar_objective::{SftBatch, SftLoss, SftOptions, TokenGradients, logits_loss};
 /// let loss = SftLoss::new(SftOptions::default())?;
 /// let mut logits = [0.0, 0.0]; // one token of a vocabulary of two
-/// let output = logits_loss(&mut logits, &[1], 1.0, |found| {
+/// let output = logits_loss(&mut logits, &[1], 1.0, Default::default(), |found| {
 ///     let log_prob = &found.log_prob;
 ///     let batch = SftBatch { log_prob, ref_log_prob: None, mask: &[1], offsets: &[0, 1] };
 ///     let output = loss.forward(&batch)?.output;
@@ -125,18 +132,20 @@ pub fn logits_loss<R>(
     logits: &mut [f32],
     ids: &[u32],
     temperature: f64,
+    compute: Compute,
     loss: impl FnOnce(&TokenLogProbs) -> Result<(Vec<f32>, Option<Vec<f32>>, R)>,
 ) -> Result<R> {
     check_temperature(temperature)?;
     vocabulary_of(logits, ids)?;
-    divide(logits, temperature);
-    let found = log_prob_rows(logits, ids);
+    divide(logits, temperature, compute);
+    let found = compute.log_prob_rows(logits, ids);
     check_found(&found, 0)?;
     let (log_prob, entropy, output) = loss(&TokenLogProbs::of(&found))?;
     let gradients = TokenGradients { log_prob: &log_prob, entropy: entropy.as_deref() };
     gradients.check(ids.len())?;
-    log_prob_backward_rows(logits, ids, &found, gradients.log_prob, gradients.entropy);
-    divide(logits, temperature);
+    compute.log_prob_backward_rows(logits, ids, &found, gradients.log_prob, gradients.entropy);
+    divide(logits, temperature, compute);
+    compute.check()?;
     Ok(output)
 }
 
@@ -145,7 +154,8 @@ pub fn logits_loss<R>(
 /// # Examples
 /// ```
 /// use fulmar_objective::{LinearHead, TokenGradients};
-/// let head = LinearHead { weight: &[1.0, 0.0, 0.0, 1.0], bias: None, width: 2, temperature: 1.0 };
+/// let weight = [1.0, 0.0, 0.0, 1.0];
+/// let head = LinearHead { weight: &weight, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
 /// let hidden = [0.0, 0.0]; // one token
 /// let found = head.log_probs(&hidden, &[0])?;
 /// assert_eq!(found.log_prob, [-std::f32::consts::LN_2]);
@@ -163,6 +173,8 @@ pub struct LinearHead<'a> {
     pub width: usize,
     /// Divides the logits; finite and above 0.
     pub temperature: f64,
+    /// Where it runs.
+    pub compute: Compute,
 }
 
 /// Derivatives by what went into a [`LinearHead`].
@@ -176,15 +188,27 @@ pub struct HeadGradients {
     pub bias: Option<Vec<f32>>,
 }
 
+/// Where [`LinearHead::walk_back`] leaves derivatives.
+#[derive(Debug)]
+pub struct HeadGradientsMut<'a> {
+    /// `[N, width]`, written.
+    pub hidden: &'a mut [f32],
+    /// `[V, width]`, added to; nothing where the weights are frozen.
+    pub weight: Option<&'a mut [f32]>,
+    /// `[V]`, added to.
+    pub bias: Option<&'a mut [f32]>,
+}
+
 impl LinearHead<'_> {
     /// The log-probabilities of `ids` `[N]` behind `hidden` `[N, width]`, in chunks of rows.
     ///
     /// # Errors
     /// Those of [`token_log_probs`], and `ShapeMismatch` for hidden states, weights or a bias of another length.
     pub fn log_probs(&self, hidden: &[f32], ids: &[u32]) -> Result<TokenLogProbs> {
+        self.check_rows(hidden, ids)?;
         let mut found = Vec::with_capacity(ids.len());
-        self.for_chunks(hidden, ids, |rows, _, logits, ids| {
-            found.extend(log_prob_rows(logits, ids));
+        self.walk(hidden, LOGITS_CHUNK, |rows, logits| {
+            found.extend(self.compute.log_prob_rows(logits, &ids[rows.clone()]));
             check_found(&found[rows.start..], rows.start)
         })?;
         Ok(TokenLogProbs::of(&found))
@@ -202,66 +226,123 @@ impl LinearHead<'_> {
         gradients: TokenGradients<'_>,
     ) -> Result<HeadGradients> {
         gradients.check(ids.len())?;
-        let (width, vocab) = (self.width, self.check(hidden, ids)?);
+        self.check_rows(hidden, ids)?;
         let mut d = HeadGradients {
             hidden: vec![0.0; hidden.len()],
             weight: vec![0.0; self.weight.len()],
             bias: self.bias.map(|bias| vec![0.0; bias.len()]),
         };
-        self.for_chunks(hidden, ids, |rows, hidden, logits, ids| {
-            let found = log_prob_rows(logits, ids);
+        let into = HeadGradientsMut {
+            hidden: &mut d.hidden,
+            weight: Some(&mut d.weight),
+            bias: d.bias.as_deref_mut(),
+        };
+        self.walk_back(hidden, LOGITS_CHUNK, into, |rows, logits| {
+            let ids = &ids[rows.clone()];
+            let found = self.compute.log_prob_rows(logits, ids);
             check_found(&found, rows.start)?;
-            let of_rows = gradients.rows(rows.clone());
-            log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
-            divide(logits, self.temperature);
-            let d_logits = MatRef::new(logits, rows.len(), vocab);
-            let d_hidden = &mut d.hidden[rows.start * width..rows.end * width];
-            matmul(d_hidden, d_logits, MatRef::new(self.weight, vocab, width), false);
-            matmul(&mut d.weight, d_logits.transposed(), MatRef::new(hidden, rows.len(), width), true);
-            if let Some(d_bias) = &mut d.bias {
-                bias_backward(logits, d_bias);
-            }
+            let of_rows = gradients.rows(rows);
+            self.compute.log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
             Ok(())
         })?;
         Ok(d)
     }
 
-    /// Calls `visit(rows, hidden states, logits at the temperature, ids)` for consecutive rows.
-    fn for_chunks(
+    /// Calls `visit(rows, logits)` for consecutive rows of `hidden` `[N, width]`, of which at most `floats_max` logits are held at once;
+    /// those of one row may be more.
+    ///
+    /// # Errors
+    /// What `visit` says; `ShapeMismatch` for hidden states, weights or a bias of another length; `OutOfRange` for a temperature that is
+    /// not finite and above 0; `Empty` without weights.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_objective::LinearHead;
+    /// let head = LinearHead { weight: &[1.0, 2.0], bias: None, width: 1, temperature: 1.0, compute: Default::default() };
+    /// let mut seen = Vec::new();
+    /// head.walk(&[1.0, 10.0, 100.0], 4, |rows, logits| Ok(seen.push((rows, logits.to_vec()))))?;
+    /// assert_eq!(seen, [(0..2, vec![1.0, 2.0, 10.0, 20.0]), (2..3, vec![100.0, 200.0])]);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn walk(
         &self,
         hidden: &[f32],
-        ids: &[u32],
-        mut visit: impl FnMut(std::ops::Range<usize>, &[f32], &mut [f32], &[u32]) -> Result<()>,
+        floats_max: usize,
+        mut visit: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
     ) -> Result<()> {
-        let vocab = self.check(hidden, ids)?;
-        let chunk = rows_of_chunk(vocab);
+        let vocab = self.check(hidden)?;
+        let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
         let weight = MatRef::new(self.weight, vocab, self.width).transposed();
-        let mut logits = vec![0.0; chunk.min(ids.len()) * vocab];
-        for (index, (hidden, ids)) in hidden.chunks(chunk * self.width).zip(ids.chunks(chunk)).enumerate() {
-            let logits = &mut logits[..ids.len() * vocab];
-            matmul(logits, MatRef::new(hidden, ids.len(), self.width), weight, false);
+        let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
+        for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {
+            let rows = hidden.len() / self.width;
+            let logits = &mut logits[..rows * vocab];
+            self.compute.matmul(logits, MatRef::new(hidden, rows, self.width), weight, false);
             if let Some(bias) = self.bias {
-                add_bias(logits, bias);
+                self.compute.add_bias(logits, bias);
             }
-            divide(logits, self.temperature);
-            visit(index * chunk..index * chunk + ids.len(), hidden, logits, ids)?;
+            divide(logits, self.temperature, self.compute);
+            visit(start..start + rows, logits)?;
         }
-        Ok(())
+        self.compute.check()
+    }
+
+    /// [`LinearHead::walk`] back: `turn(rows, logits)` makes of each chunk of logits, in place, the derivatives by them, and those by
+    /// hidden states, weights and bias go to `into`.
+    ///
+    /// # Errors
+    /// What `turn` says; those of [`LinearHead::walk`]; `ShapeMismatch` for a part of `into` of another length than what it is the
+    /// derivative by.
+    pub fn walk_back(
+        &self,
+        hidden: &[f32],
+        floats_max: usize,
+        mut into: HeadGradientsMut<'_>,
+        mut turn: impl FnMut(Range<usize>, &mut [f32]) -> Result<()>,
+    ) -> Result<()> {
+        let (width, vocab) = (self.width, self.check(hidden)?);
+        check_len("gradients of hidden", into.hidden.len(), "hidden", hidden.len())?;
+        let weight_len = into.weight.as_ref().map_or(self.weight.len(), |weight| weight.len());
+        check_len("gradients of weight", weight_len, "weight", self.weight.len())?;
+        check_len("gradients of bias", into.bias.as_ref().map_or(vocab, |bias| bias.len()), "V", vocab)?;
+        self.walk(hidden, floats_max, |rows, logits| {
+            turn(rows.clone(), logits)?;
+            divide(logits, self.temperature, self.compute);
+            let place = rows.start * width..rows.end * width;
+            let (d_logits, hidden) = (MatRef::new(logits, rows.len(), vocab), &hidden[place.clone()]);
+            let weight = MatRef::new(self.weight, vocab, width);
+            self.compute.matmul(&mut into.hidden[place], d_logits, weight, false);
+            if let Some(d_weight) = into.weight.as_deref_mut() {
+                let hidden = MatRef::new(hidden, rows.len(), width);
+                self.compute.matmul(d_weight, d_logits.transposed(), hidden, true);
+            }
+            if let Some(d_bias) = into.bias.as_deref_mut() {
+                self.compute.bias_backward(logits, d_bias);
+            }
+            Ok(())
+        })
+    }
+
+    /// Refuses hidden states that are not one row an id, and ids of another vocabulary.
+    fn check_rows(&self, hidden: &[f32], ids: &[u32]) -> Result<()> {
+        let vocab = self.check(hidden)?;
+        check_len("hidden", hidden.len(), "ids times width", ids.len().saturating_mul(self.width))?;
+        check_ids(ids, vocab)
     }
 
     /// The size of the vocabulary.
-    fn check(&self, hidden: &[f32], ids: &[u32]) -> Result<usize> {
+    fn check(&self, hidden: &[f32]) -> Result<usize> {
         check_temperature(self.temperature)?;
         if self.width == 0 || self.weight.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "weight must hold at least one float: got none"));
         }
         let vocab = self.weight.len() / self.width;
         check_len("weight", self.weight.len(), "V times width", vocab * self.width)?;
-        check_len("hidden", hidden.len(), "ids times width", ids.len().saturating_mul(self.width))?;
+        let num_rows = hidden.len() / self.width;
+        check_len("hidden", hidden.len(), "a multiple of the width, the nearest", num_rows * self.width)?;
         if let Some(bias) = self.bias {
             check_len("bias", bias.len(), "V", vocab)?;
         }
-        check_ids(ids, vocab)?;
         Ok(vocab)
     }
 }
@@ -270,10 +351,9 @@ fn rows_of_chunk(vocab: usize) -> usize {
     (LOGITS_CHUNK / vocab).max(1)
 }
 
-fn divide(values: &mut [f32], temperature: f64) {
+fn divide(values: &mut [f32], temperature: f64, compute: Compute) {
     if temperature != 1.0 {
-        let factor = (1.0 / temperature) as f32;
-        values.iter_mut().for_each(|value| *value *= factor);
+        compute.scale(values, (1.0 / temperature) as f32);
     }
 }
 

@@ -37,7 +37,8 @@
 //! What differs from TorchRL 0.14, on purpose: there the KL terms and most metrics are means over all `B * T` positions
 //! of a padded batch, so that padding weakens them; here they are means over trained tokens.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::batch::{LossBatch, Token, finite};
@@ -82,6 +83,8 @@ pub struct GrpoOptions {
     pub log_ratio_max: f64,
     /// Weight of the entropy bonus; needs `entropy` in the batch when above 0.
     pub entropy_coefficient: f64,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for GrpoOptions {
@@ -100,6 +103,7 @@ impl Default for GrpoOptions {
             kl_mask_threshold: None,
             log_ratio_max: 20.0,
             entropy_coefficient: 0.0,
+            device: Device::Cpu,
         }
     }
 }
@@ -127,6 +131,7 @@ impl Default for GrpoOptions {
 pub struct GrpoLoss {
     options: GrpoOptions,
     clip_log: [f64; 2],
+    compute: Compute,
 }
 
 /// A trained token with what the formulas need.
@@ -191,7 +196,7 @@ impl GrpoLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if an option is outside the range that its field states.
+    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states.
     pub fn new(options: GrpoOptions) -> Result<Self> {
         let clip = options.clip_epsilon.checked()?;
         options.normalization.checked()?;
@@ -237,7 +242,7 @@ impl GrpoLoss {
             ));
         }
         let clip_log = options.surrogate.clip_log(clip);
-        Ok(Self { options, clip_log })
+        Ok(Self { compute: Compute::on(options.device)?, options, clip_log })
     }
 
     /// The options that this loss was made with.
@@ -262,6 +267,10 @@ impl GrpoLoss {
     /// advantage, reference or entropy that is not finite (the old log-probability alone is dropped and counted), or if
     /// the result overflows.
     pub fn forward<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<LossOutput<T>> {
+        dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
+    }
+
+    fn forward_on_cpu<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<LossOutput<T>> {
         self.check_given(batch)?;
         let num_sequences = batch.offsets.len().saturating_sub(1);
         let (mut tokens, mut dropped) = self.scored(batch)?;
@@ -585,7 +594,7 @@ impl Default for GrpoLoss {
     fn default() -> Self {
         let options = GrpoOptions::default();
         let clip_log = options.surrogate.clip_log(options.clip_epsilon);
-        Self { options, clip_log }
+        Self { options, clip_log, compute: Compute::Cpu }
     }
 }
 

@@ -9,7 +9,8 @@
 //! J. Schulman, "Approximating KL divergence", 2020, <http://joschu.net/blog/kl-approx.html>.
 //! Beyond [`KL_LOG_RATIO_MAX`] k3 goes on as the straight line with the same slope: `e^d` would overflow.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Real;
@@ -76,13 +77,25 @@ pub struct KlEstimate<T = f32> {
 ///
 /// # Examples
 /// ```
+/// use fulmar_compute::Compute;
 /// use fulmar_objective::{KlEstimator, kl_estimate};
-/// let estimate = kl_estimate(&[-1.0_f32, -2.0, f32::NAN], &[-1.5, -1.0, 0.0], &[1, 1, 0], KlEstimator::K1)?;
+/// let (log_prob, reference) = ([-1.0_f32, -2.0, f32::NAN], [-1.5, -1.0, 0.0]);
+/// let estimate = kl_estimate(&log_prob, &reference, &[1, 1, 0], KlEstimator::K1, Compute::Cpu)?;
 /// assert_eq!((estimate.mean, estimate.num_tokens), (-0.25, 2));
 /// assert_eq!(estimate.kl, [0.5, -1.0, 0.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn kl_estimate<T: Real>(
+    log_prob: &[T],
+    ref_log_prob: &[T],
+    mask: &[u8],
+    estimator: KlEstimator,
+    compute: Compute,
+) -> Result<KlEstimate<T>> {
+    dispatch!(compute, cpu => estimate_on_cpu(log_prob, ref_log_prob, mask, estimator))
+}
+
+fn estimate_on_cpu<T: Real>(
     log_prob: &[T],
     ref_log_prob: &[T],
     mask: &[u8],
@@ -125,11 +138,18 @@ pub struct KlRewardOptions {
     pub estimator: KlEstimator,
     /// Where the reward is put; at the last token.
     pub place: RewardPlace,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for KlRewardOptions {
     fn default() -> Self {
-        Self { coefficient: 1.0, estimator: KlEstimator::K1, place: RewardPlace::default() }
+        Self {
+            coefficient: 1.0,
+            estimator: KlEstimator::K1,
+            place: RewardPlace::default(),
+            device: Device::Cpu,
+        }
     }
 }
 
@@ -148,7 +168,7 @@ pub struct KlReward<T = f32> {
 ///
 /// # Errors
 /// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1 or a coefficient below 0, `NonFinite` for a NaN or
-/// an infinity in a reward, or in a log-probability where the mask is 1.
+/// an infinity in a reward, or in a log-probability where the mask is 1; `Unavailable` if there is no such device.
 ///
 /// # Examples
 /// ```
@@ -169,10 +189,23 @@ pub fn kl_reward<T: Real>(
     reward: &[T],
     options: &KlRewardOptions,
 ) -> Result<KlReward<T>> {
+    dispatch!(
+        Compute::on(options.device)?,
+        cpu => reward_on_cpu([log_prob, ref_log_prob], mask, offsets, reward, options)
+    )
+}
+
+fn reward_on_cpu<T: Real>(
+    [log_prob, ref_log_prob]: [&[T]; 2],
+    mask: &[u8],
+    offsets: &[u32],
+    reward: &[T],
+    options: &KlRewardOptions,
+) -> Result<KlReward<T>> {
     KlPenalty { coefficient: options.coefficient, ..KlPenalty::default() }.checked("klReward")?;
     check_offsets(offsets, log_prob.len())?;
     check_len("reward", reward.len(), "number of sequences", offsets.len() - 1)?;
-    let kl = kl_estimate(log_prob, ref_log_prob, mask, options.estimator)?.kl;
+    let kl = estimate_on_cpu(log_prob, ref_log_prob, mask, options.estimator)?.kl;
     let mut reward_t: Vec<f64> = kl.iter().map(|&kl| 0.0 - options.coefficient * kl.into()).collect();
     for (sequence, pair) in offsets.windows(2).enumerate() {
         let (start, end) = (pair[0] as usize, pair[1] as usize);
@@ -326,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_trained_nan_is_refused_by_name_and_a_masked_one_is_not_read() {
-        let estimate = |mask: &[u8]| kl_estimate(&[-1.0, f64::NAN], &[-1.0, -1.0], mask, KlEstimator::K3);
+        let estimate =
+            |mask: &[u8]| kl_estimate(&[-1.0, f64::NAN], &[-1.0, -1.0], mask, KlEstimator::K3, Compute::Cpu);
         assert_eq!(estimate(&[1, 0]).unwrap().grad_log_prob, [0.0, 0.0]);
         assert_eq!(estimate(&[1, 1]).unwrap_err().to_string(), "log_prob[1] must be finite: got NaN");
         assert_eq!(estimate(&[1]).unwrap_err().kind(), ErrorKind::ShapeMismatch);

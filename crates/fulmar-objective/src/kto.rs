@@ -10,7 +10,8 @@
 //! KTO: K. Ethayarajh and others, 2024, <https://arxiv.org/abs/2402.01306>. Without `z` it is the unpaired APO-zero,
 //! <https://arxiv.org/abs/2408.06266>.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Real;
@@ -62,6 +63,8 @@ pub struct KtoOptions {
     pub undesirable_weight: f64,
     /// What sums over answers are divided by, those of the whole optimiser step; the answers of this batch unless given.
     pub num_sequences: Option<f64>,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for KtoOptions {
@@ -72,6 +75,7 @@ impl Default for KtoOptions {
             desirable_weight: 1.0,
             undesirable_weight: 1.0,
             num_sequences: None,
+            device: Device::Cpu,
         }
     }
 }
@@ -95,13 +99,14 @@ impl Default for KtoOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KtoLoss {
     options: KtoOptions,
+    compute: Compute,
 }
 
 impl KtoLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if an option is outside the range that its field states.
+    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states.
     pub fn new(options: KtoOptions) -> Result<Self> {
         positive("beta", options.beta)?;
         let weights = [
@@ -116,7 +121,7 @@ impl KtoLoss {
         if let Some(count) = options.num_sequences.filter(|count| !(count.is_finite() && *count >= 1.0)) {
             return Err(out_of_range("numSequences must be a finite number >= 1", count));
         }
-        Ok(Self { options })
+        Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
     /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
@@ -129,6 +134,10 @@ impl KtoLoss {
     /// a sequence has no trained token, or `kl_log_ratio` is missing; `NonFinite` for a trained log-probability or a log-ratio that is
     /// not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &KtoBatch<'_, T>) -> Result<LossOutput<T>> {
+        dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
+    }
+
+    fn forward_on_cpu<T: Real>(&self, batch: &KtoBatch<'_, T>) -> Result<LossOutput<T>> {
         let KtoBatch { log_prob, ref_log_prob, mask, offsets, desirable, .. } = *batch;
         let tokens = SftBatch { log_prob, ref_log_prob: Some(ref_log_prob), mask, offsets }.trained()?;
         let sequences = whole_sequences(&tokens, offsets.len() - 1)?;

@@ -40,7 +40,8 @@ pub use distillation::{DistillationLoss, DistillationOptions, KlDirection};
 pub use dpo::{DpoLoss, DpoOptions, PreferenceBatch};
 pub use draw::{Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask};
 pub use fused::{
-    HeadGradients, LOGITS_CHUNK, LinearHead, TokenGradients, TokenLogProbs, logits_loss, token_log_probs,
+    HeadGradients, HeadGradientsMut, LOGITS_CHUNK, LinearHead, TokenGradients, TokenLogProbs, logits_loss,
+    token_log_probs,
 };
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use grpo_preset::GrpoPreset;

@@ -8,8 +8,9 @@
 //! candidates, so that its mean return lies within bounds: groups in which everybody wins or fails teach nothing (dynamic sampling,
 //! DAPO, <https://arxiv.org/abs/2503.14476>). TorchRL `MCAdvantage`.
 
+use fulmar_compute::Compute;
 use fulmar_core::limits::GROUP_ROLLOUTS_MAX;
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,9 @@ pub struct McAdvantageOptions {
     /// How a choice is made.
     #[serde(default)]
     pub candidate_selector: McAdvantageSelector,
+    /// Where advantages are computed; the CPU.
+    #[serde(default)]
+    pub device: Device,
 }
 
 impl McAdvantageOptions {
@@ -74,6 +78,7 @@ impl McAdvantageOptions {
             candidate_group_size: None,
             candidate_selection_min_size: None,
             candidate_selector: McAdvantageSelector::default(),
+            device: Device::Cpu,
         }
     }
 
@@ -86,6 +91,7 @@ impl McAdvantageOptions {
     }
 
     fn check(&self) -> Result<()> {
+        Compute::on(self.device)?;
         let refuse = |detail: String| Err(Error::new(ErrorKind::OutOfRange, detail));
         let (size, most, least) = (self.grpo_size, self.candidates_max(), self.candidates_min());
         if size < GROUP_SIZE_MIN {
@@ -323,7 +329,12 @@ impl McAdvantage {
             Some(of) => group.iter().map(|rewards| of.of(rewards)).collect(),
             None => group.concat(),
         };
-        let options = AdvantageOptions { epsilon: 0.0, std_floor: 1e-6, ..AdvantageOptions::default() };
+        let options = AdvantageOptions {
+            epsilon: 0.0,
+            std_floor: 1e-6,
+            device: self.options.device,
+            ..AdvantageOptions::default()
+        };
         let result = group_advantage(&compared, None, Groups::Size(compared.len()), &options)?;
         let mut advantage = result.advantage.into_iter();
         let of_rollout = |rewards: &&[f64]| match self.options.trajectory_return {

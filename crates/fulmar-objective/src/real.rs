@@ -1,6 +1,6 @@
 //! The float types of inputs and gradients. All sums run in f64; only the first and the last step are narrow.
 
-use fulmar_kernel::{exp, lanes};
+use fulmar_compute::cpu::{exp, lanes};
 
 mod sealed {
     pub trait Sealed {}

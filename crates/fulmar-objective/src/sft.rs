@@ -15,7 +15,8 @@
 //! As TorchRL's `SFTLoss`, except for the KL term: there it is a mean over all tokens of the batch, here it is weighed
 //! and masked like the first term.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_compute::{Compute, dispatch};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::batch::{SftBatch, Token, finite};
@@ -60,6 +61,8 @@ pub struct SftOptions {
     pub dft: bool,
     /// The penalty for leaving the reference; needs `ref_log_prob` when its coefficient is above 0.
     pub kl_to_ref: KlPenalty,
+    /// Where it runs; the CPU.
+    pub device: Device,
 }
 
 impl Default for SftOptions {
@@ -70,6 +73,7 @@ impl Default for SftOptions {
             minor_beta: None,
             dft: false,
             kl_to_ref: KlPenalty::default(),
+            device: Device::Cpu,
         }
     }
 }
@@ -92,6 +96,7 @@ impl Default for SftOptions {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SftLoss {
     options: SftOptions,
+    compute: Compute,
 }
 
 /// What [`SftLoss::forward`] returns.
@@ -107,7 +112,7 @@ impl SftLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if an option is outside the range that its field states, or asks for importance weights, which need
+    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states, or asks for importance weights, which need
     /// an old policy.
     pub fn new(options: SftOptions) -> Result<Self> {
         options.reduction.checked()?;
@@ -135,7 +140,7 @@ impl SftLoss {
             let detail = "klToRef.importanceWeighted must be false in a supervised loss: got true";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
-        Ok(Self { options })
+        Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
     /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
@@ -148,6 +153,10 @@ impl SftLoss {
     /// if the mask trains nothing or the reference is missing; `NonFinite` for a trained log-probability that is not
     /// finite.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
+        dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
+    }
+
+    fn forward_on_cpu<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         let penalty = self.options.kl_to_ref;
         let needs_reference = penalty.coefficient > 0.0 || self.options.minor_beta.is_some();
         if needs_reference && batch.ref_log_prob.is_none() {

@@ -19,6 +19,7 @@ mod recursion;
 mod td;
 mod vtrace;
 
+use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 pub use self::advantage::{generalized_advantage_estimate, standardized};
@@ -115,7 +116,14 @@ impl<T: Real> PerStep<'_, T> {
 /// ```
 /// use fulmar_objective::{PerStep, StepBatch, TimeAxis, td0_return_estimate};
 /// let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
-/// let steps = StepBatch { axis, reward: &[1.0_f32, 1.0], next_value: &[4.0, 8.0], done: &[0, 1], terminated: None };
+/// let steps = StepBatch {
+///     axis,
+///     reward: &[1.0_f32, 1.0],
+///     next_value: &[4.0, 8.0],
+///     done: &[0, 1],
+///     terminated: None,
+///     compute: Default::default(),
+/// };
 /// assert_eq!(td0_return_estimate(&steps, PerStep::All(0.5))?, [3.0, 1.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
@@ -131,6 +139,8 @@ pub struct StepBatch<'a, T = f32> {
     pub done: &'a [u8],
     /// 1 where it ends with no future to value; `done` if none.
     pub terminated: Option<&'a [u8]>,
+    /// Where estimates over them run.
+    pub compute: Compute,
 }
 
 impl<'a, T: Real> StepBatch<'a, T> {
@@ -189,8 +199,9 @@ fn finite<T: Real>(name: &str, values: Vec<T>) -> Result<Vec<T>> {
 }
 
 /// `returns - value`, element by element.
-fn above<T: Real>(returns: &[T], value: &[T]) -> Result<Vec<T>> {
+fn above<T: Real>(steps: &StepBatch<'_, T>, returns: &[T], value: &[T]) -> Result<Vec<T>> {
     check_len("value", value.len(), "reward", returns.len())?;
     let pairs = returns.iter().zip(value);
-    finite("advantage", pairs.map(|(to, from)| T::narrow((*to).into() - (*from).into())).collect())
+    let difference = |(to, from): (&T, &T)| T::narrow((*to).into() - (*from).into());
+    dispatch!(steps.compute, cpu => finite("advantage", pairs.map(difference).collect()))
 }

@@ -27,7 +27,7 @@ fn loss_gradient_and_metrics_equal_trl() {
         let center_coefficient = row["center_rewards_coefficient"].as_f64().unwrap_or(0.0);
         let margin = (!row["margin"].is_null()).then(|| flat(&row["margin"]));
         let (chosen, rejected) = (flat(&row["rewards_chosen"]), flat(&row["rewards_rejected"]));
-        let options = BradleyTerryOptions { center_coefficient, num_pairs: None };
+        let options = BradleyTerryOptions { center_coefficient, num_pairs: None, ..Default::default() };
         let output = run(&chosen, &rejected, margin.as_deref(), options);
         assert_near("loss", output.loss, number(&row["loss"]), 1e-9);
         let gradient = [output.grad_chosen.clone(), output.grad_rejected.clone()].concat();
@@ -95,7 +95,8 @@ fn gradients_are_slopes_and_micro_batches_add_up() {
     for _ in 0..50 {
         let mut draw = || (0..8).map(|_| 2.0 * rng.normal()).collect::<Vec<f64>>();
         let (chosen, rejected, margin) = (draw(), draw(), draw());
-        let options = BradleyTerryOptions { center_coefficient: 0.05, num_pairs: Some(8.0) };
+        let options =
+            BradleyTerryOptions { center_coefficient: 0.05, num_pairs: Some(8.0), ..Default::default() };
         let whole = run(&chosen, &rejected, Some(&margin), options);
         for at in 0..8 {
             let moved = |by: f64| {
@@ -126,8 +127,8 @@ fn far_apart_rewards_stay_finite_and_what_cannot_be_is_refused() {
     assert_eq!(kind(RewardPairs { margin: Some(&[0.0, 1.0]), ..pairs }), ErrorKind::ShapeMismatch);
     assert_eq!(kind(RewardPairs { chosen: &[f64::NAN], ..pairs }), ErrorKind::NonFinite);
     for options in [
-        BradleyTerryOptions { center_coefficient: -1.0, num_pairs: None },
-        BradleyTerryOptions { center_coefficient: 0.0, num_pairs: Some(0.0) },
+        BradleyTerryOptions { center_coefficient: -1.0, num_pairs: None, ..Default::default() },
+        BradleyTerryOptions { center_coefficient: 0.0, num_pairs: Some(0.0), ..Default::default() },
     ] {
         assert_eq!(BradleyTerryLoss::new(options).unwrap_err().kind(), ErrorKind::OutOfRange);
     }

@@ -22,6 +22,7 @@ fn loss_and_gradient_equal_torchrl() {
             },
             reduction: if reduction == "mean" { SftReduction::Mean } else { SftReduction::Sum },
             normalize_by_seq_length: config["normalize_by_seq_length"] == true,
+            ..Default::default()
         };
         let mut offsets = vec![0];
         for sequence in lines(&row["log_probs"]) {

@@ -3,6 +3,7 @@
 
 mod rows;
 
+use fulmar_compute::Compute;
 use fulmar_core::limits::VOCAB_SIZE_MAX;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
@@ -152,6 +153,7 @@ fn the_distribution_equals_a_full_sort() {
             frequency_penalty: if uses[5] { -0.5 } else { 0.0 },
             logit_bias: bias_ids.iter().map(|id| (*id, 0.5)).filter(|_| uses[5]).collect(),
             banned_ids: banned_ids.into_iter().filter(|_| uses[5] && vocab > 1).collect(),
+            ..Default::default()
         };
         let mask = token_mask(vocab, &let_through).unwrap();
         let allowed = Some(&*mask).filter(|_| uses[2] && !let_through.is_empty());
@@ -235,7 +237,7 @@ fn penalties_and_masks_change_the_draw_and_not_what_a_loss_sees() {
     for index in 0..300 {
         let token = draw_in(&logits, &options, &context, &mut draw_rng(2, index)).unwrap();
         assert!([3, 40, 69].contains(&token.id));
-        assert_eq!(token.log_prob, fulmar_kernel::log_prob_row(&logits, token.id as usize).log_prob);
+        assert_eq!(token.log_prob, Compute::Cpu.log_prob_row(&logits, token.id as usize).log_prob);
         let sampled = probabilities[token.id as usize].ln();
         assert!((f64::from(token.sampled_log_prob) - sampled).abs() < 1e-6);
     }
@@ -277,7 +279,7 @@ fn both_log_probs_are_those_of_their_distributions() {
             draw(&logits, &options, &mut draw_rng(1, index)).unwrap();
         let sampled = distribution(&logits, &options)[id as usize].ln();
         assert!((f64::from(sampled_log_prob) - sampled).abs() < 1e-6, "{sampled_log_prob} against {sampled}");
-        assert_eq!(log_prob, fulmar_kernel::log_prob_row(&logits, id as usize).log_prob);
+        assert_eq!(log_prob, Compute::Cpu.log_prob_row(&logits, id as usize).log_prob);
         let plain = draw(&logits, &DrawOptions::default(), &mut draw_rng(1, index)).unwrap();
         assert_eq!(plain.log_prob, plain.sampled_log_prob, "the two distributions are one");
     }

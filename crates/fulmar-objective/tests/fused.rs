@@ -6,6 +6,7 @@ mod rows;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fulmar_compute::Compute;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
     Advantage, GrpoLoss, GrpoOptions, KlPenalty, LinearHead, LossBatch, Normalization, TokenGradients,
@@ -56,7 +57,7 @@ fn log_probs_entropies_and_their_gradients_equal_torch() {
         let (logits, upstream) = (narrow(flat(&row["logits"])), narrow(flat(&row["upstream_gradient"])));
         let ids: Vec<u32> = flat(&row["ids"]).iter().map(|id| *id as u32).collect();
         let temperature = number(&row["temperature"]);
-        let found = token_log_probs(&logits, &ids, temperature).unwrap();
+        let found = token_log_probs(&logits, &ids, temperature, Compute::Cpu).unwrap();
         // The rows are doubles, these kernels singles.
         assert_all_near("log_prob", &widen(&found.log_prob), &flat(&row["log_probs"]), 3e-6);
         assert_all_near("entropy", &widen(&found.entropy), &flat(&row["entropy"]), 3e-6);
@@ -64,7 +65,7 @@ fn log_probs_entropies_and_their_gradients_equal_torch() {
         for (name, log_prob, entropy) in [("log_probs", &upstream, &zeros), ("entropy", &zeros, &upstream)] {
             let mut gradient = logits.clone();
             let loss = |_: &_| Ok((log_prob.clone(), Some(entropy.clone()), ()));
-            logits_loss(&mut gradient, &ids, temperature, loss).unwrap();
+            logits_loss(&mut gradient, &ids, temperature, Compute::Cpu, loss).unwrap();
             let expected = flat(&row[format!("grad_logits_of_{name}").as_str()]);
             assert_all_near(name, &widen(&gradient), &expected, 3e-6);
         }
@@ -79,7 +80,7 @@ fn log_probs_entropies_and_their_gradients_equal_torch() {
             masked("masked_categorical_log_prob", &found.log_prob);
             masked("masked_categorical_entropy", &found.entropy);
             let modes: Vec<f64> =
-                logits.chunks(vocab).map(|row| f64::from(fulmar_kernel::top_k(row, 1)[0])).collect();
+                logits.chunks(vocab).map(|row| f64::from(fulmar_compute::cpu::top_k(row, 1)[0])).collect();
             let mask = flat(&row["mask"]);
             let kept: Vec<f64> = modes.iter().zip(&mask).map(|(mode, bit)| mode * bit).collect();
             assert_all_near("mode", &kept, &flat(&row["masked_categorical_mode"]), 0.0);
@@ -95,8 +96,13 @@ fn a_grpo_loss_behind_a_linear_head_equals_liger() {
         let config = &row["config"];
         let (hidden, weight) = (narrow(flat(&row["hidden"])), narrow(flat(&row["weight"])));
         let width = lines(&lines(&row["weight"])[0]).len();
-        let head =
-            LinearHead { weight: &weight, bias: None, width, temperature: number(&config["temperature"]) };
+        let head = LinearHead {
+            weight: &weight,
+            bias: None,
+            width,
+            temperature: number(&config["temperature"]),
+            compute: Compute::Cpu,
+        };
         let ids: Vec<u32> = flat(&row["ids"]).iter().map(|id| *id as u32).collect();
         let mask: Vec<u8> = flat(&row["mask"]).iter().map(|bit| *bit as u8).collect();
         let length = lines(&lines(&row["ids"])[0]).len() as u32;
@@ -156,7 +162,7 @@ fn gradients_of_hidden_states_weights_and_bias_equal_finite_differences() {
         (0..num_rows).map(token).sum()
     };
     let [hidden, weight, bias] = inputs.clone().map(narrow);
-    let head = LinearHead { weight: &weight, bias: Some(&bias), width, temperature };
+    let head = LinearHead { weight: &weight, bias: Some(&bias), width, temperature, compute: Compute::Cpu };
     let (log_prob, entropy) = (narrow(d_log_prob.to_vec()), narrow(d_entropy.to_vec()));
     let gradients = TokenGradients { log_prob: &log_prob, entropy: Some(&entropy) };
     let d = head.backward(&hidden, &ids, gradients).unwrap();
@@ -180,7 +186,7 @@ fn logits_of_all_tokens_are_never_held() {
     let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.normal() as f32).collect() };
     let (hidden, weight) = (random(num_rows * width), random(vocab * width));
     let ids: Vec<u32> = (0..num_rows as u32).collect();
-    let head = LinearHead { weight: &weight, bias: None, width, temperature: 1.0 };
+    let head = LinearHead { weight: &weight, bias: None, width, temperature: 1.0, compute: Compute::Cpu };
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let found = head.log_probs(&hidden, &ids).unwrap();
@@ -194,7 +200,7 @@ fn logits_of_all_tokens_are_never_held() {
 #[test]
 fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     let kind = |logits: &[f32], ids: &[u32], temperature| {
-        token_log_probs(logits, ids, temperature).unwrap_err().kind()
+        token_log_probs(logits, ids, temperature, Compute::Cpu).unwrap_err().kind()
     };
     assert_eq!(kind(&[], &[], 1.0), ErrorKind::Empty);
     assert_eq!(kind(&[0.0, 0.0], &[2], 1.0), ErrorKind::OutOfRange);
@@ -203,7 +209,8 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(kind(&[f32::NAN, 0.0], &[1], 1.0), ErrorKind::NonFinite);
     assert_eq!(kind(&[f32::INFINITY, 0.0], &[0], 1.0), ErrorKind::NonFinite);
     assert_eq!(kind(&[f32::NEG_INFINITY; 2], &[0], 1.0), ErrorKind::NonFinite);
-    let head = LinearHead { weight: &[1.0; 4], bias: None, width: 2, temperature: 1.0 };
+    let head =
+        LinearHead { weight: &[1.0; 4], bias: None, width: 2, temperature: 1.0, compute: Compute::Cpu };
     let short = TokenGradients { log_prob: &[], entropy: None };
     assert_eq!(head.backward(&[0.0; 2], &[0], short).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let infinite = TokenGradients { log_prob: &[f32::INFINITY], entropy: None };

@@ -3,6 +3,7 @@
 
 mod rows;
 
+use fulmar_compute::Compute;
 use fulmar_core::ErrorKind;
 use fulmar_objective::{
     AdaptiveKlController, Correction, CorrectionLevel, CorrectionRule, KlEstimator, KlReward,
@@ -16,7 +17,8 @@ fn k1_and_k3_and_their_gradients_equal_torchrl() {
     for row in rows("kl", |row| row["kind"] == "k3_token_estimate") {
         let (log_prob, reference) = (flat(&row["log_probs"]), flat(&row["target_log_probs"]));
         let (mask, count) = (vec![1; log_prob.len()], lines(&row["k3"]).len() as f64);
-        let estimate = |estimator| kl_estimate(&log_prob, &reference, &mask, estimator).unwrap();
+        let estimate =
+            |estimator| kl_estimate(&log_prob, &reference, &mask, estimator, Compute::Cpu).unwrap();
         let k3 = estimate(KlEstimator::K3);
         assert_all_near("k3", &k3.kl, &flat(&row["k3"]), 1e-9);
         assert_near("k3 mean", k3.mean, flat(&row["k3"]).iter().sum::<f64>() / count, 1e-9);
@@ -36,7 +38,8 @@ fn masked_means_equal_the_published_table() {
         (KlEstimator::K2, 0.203_821, 0.144_652),
         (KlEstimator::K3, 0.225_785, 0.159_891),
     ] {
-        let mean = |mask: [u8; 8]| kl_estimate(&log_prob, &reference, &mask, estimator).unwrap().mean;
+        let mean =
+            |mask: [u8; 8]| kl_estimate(&log_prob, &reference, &mask, estimator, Compute::Cpu).unwrap().mean;
         assert_near("masked", mean([0, 1, 1, 1, 0, 0, 1, 1]), masked, 1e-6);
         assert_near("all", mean([1; 8]), all, 1e-6);
     }
@@ -125,8 +128,15 @@ fn importance_weights_equal_those_of_trl() {
         let old = flat(&row["old_log_probs"]);
         let mask: Vec<u8> = flat(&row["completion_mask"]).iter().map(|bit| *bit as u8).collect();
         let offsets = offsets_of(&row["old_log_probs"]);
-        let got = importance_weights(&old, &flat(&row["sampling_log_probs"]), &mask, &offsets, &correction)
-            .unwrap();
+        let got = importance_weights(
+            &old,
+            &flat(&row["sampling_log_probs"]),
+            &mask,
+            &offsets,
+            &correction,
+            Compute::Cpu,
+        )
+        .unwrap();
         let expected = flat(&row["ratio"]);
         let per_sequence = expected.len() + 1 == offsets.len();
         for (s, pair) in offsets.windows(2).enumerate() {

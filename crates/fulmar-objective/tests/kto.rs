@@ -67,6 +67,7 @@ fn random_options(rng: &mut Rng) -> KtoOptions {
         desirable_weight: 2.0 * rng.uniform_f64(),
         undesirable_weight: 2.0 * rng.uniform_f64(),
         num_sequences: None,
+        ..Default::default()
     }
 }
 

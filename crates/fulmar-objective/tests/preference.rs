@@ -132,6 +132,7 @@ fn kto(row: &Value) {
         desirable_weight: number(&row["desirable_weight"]),
         undesirable_weight: number(&row["undesirable_weight"]),
         num_sequences: None,
+        ..Default::default()
     };
     let (log_prob, ref_log_prob) = (flat(&row["log_probs"]), flat(&row["ref_log_probs"]));
     let kl_log_ratio: Option<Vec<f64>> = row["kl_log_probs"].is_array().then(|| {

@@ -5,6 +5,7 @@ mod rows;
 
 use std::collections::BTreeMap;
 
+use fulmar_compute::Compute;
 use fulmar_core::{ErrorKind, Result};
 use fulmar_objective::{
     PerStep, Real, StepBatch, TimeAxis, ValueEstimate, VtraceOptions, generalized_advantage_estimate,
@@ -96,6 +97,7 @@ fn answer<T: Real>(row: &Value) -> Result<Vec<Vec<T>>> {
         next_value: &next_value,
         done: &done,
         terminated: terminated.as_deref(),
+        compute: Compute::Cpu,
     };
     let rolling = args["rolling_gamma"].as_bool().unwrap_or(true);
     let both = |estimate: ValueEstimate<T>| vec![estimate.advantage, estimate.target];
@@ -120,7 +122,9 @@ fn answer<T: Real>(row: &Value) -> Result<Vec<Vec<T>>> {
             let options = VtraceOptions { rho_max: bound("rho_thresh"), c_max: bound("c_thresh") };
             vtrace_advantage_estimate(&steps, &value, [&log_pi, &log_mu], gamma_of, options).map(both)
         }
-        "reward2go" => reward2go(axis, &reward, &done, args["gamma"].as_f64().unwrap()).map(one),
+        "reward2go" => {
+            reward2go(axis, &reward, &done, args["gamma"].as_f64().unwrap(), Compute::Cpu).map(one)
+        }
         other => panic!("{other}"),
     }
 }
@@ -151,6 +155,7 @@ impl Case {
             next_value: &self.next_value,
             done: &self.done,
             terminated: Some(&self.terminated),
+            compute: Compute::Cpu,
         }
     }
 
@@ -300,7 +305,7 @@ proptest! {
         let want = case.each(|steps| {
             steps.iter().enumerate().map(|(k, at)| f64::powi(gamma, k as i32) * case.reward[*at]).sum()
         });
-        assert_all_near("reward2go", &reward2go(case.axis, &case.reward, &case.done, gamma).unwrap(), &want, 1e-8);
+        assert_all_near("reward2go", &reward2go(case.axis, &case.reward, &case.done, gamma, Compute::Cpu).unwrap(), &want, 1e-8);
     }
 }
 
@@ -308,8 +313,14 @@ proptest! {
 fn the_value_behind_a_terminated_step_is_not_read() {
     let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
     let next_value = [1.0, f64::NAN];
-    let steps =
-        StepBatch { axis, reward: &[1.0, 2.0], next_value: &next_value, done: &[0, 1], terminated: None };
+    let steps = StepBatch {
+        axis,
+        reward: &[1.0, 2.0],
+        next_value: &next_value,
+        done: &[0, 1],
+        terminated: None,
+        compute: Compute::Cpu,
+    };
     let half = PerStep::All(0.5);
     assert_eq!(td1_return_estimate(&steps, half, true).unwrap(), [2.0, 2.0]);
     let error = td0_return_estimate(&StepBatch { terminated: Some(&[0, 0]), ..steps }, half).unwrap_err();
@@ -318,17 +329,26 @@ fn the_value_behind_a_terminated_step_is_not_read() {
 
 #[test]
 fn standardized_advantages_have_mean_0_and_deviation_1() {
-    assert!(standardized::<f32>(&[]).unwrap().is_empty());
-    assert_eq!(standardized(&[5.0_f32]).unwrap(), [0.0]);
-    assert_eq!(standardized(&[2.0_f64, 4.0]).unwrap(), [-1.0 / 2_f64.sqrt(), 1.0 / 2_f64.sqrt()]);
-    assert_eq!(standardized(&[1.0_f64, f64::NAN]).unwrap_err().kind(), ErrorKind::NonFinite);
+    assert!(standardized::<f32>(&[], Compute::Cpu).unwrap().is_empty());
+    assert_eq!(standardized(&[5.0_f32], Compute::Cpu).unwrap(), [0.0]);
+    assert_eq!(
+        standardized(&[2.0_f64, 4.0], Compute::Cpu).unwrap(),
+        [-1.0 / 2_f64.sqrt(), 1.0 / 2_f64.sqrt()]
+    );
+    assert_eq!(standardized(&[1.0_f64, f64::NAN], Compute::Cpu).unwrap_err().kind(), ErrorKind::NonFinite);
 }
 
 #[test]
 fn bad_batches_are_refused_by_kind_and_name() {
     let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
-    let good =
-        StepBatch { axis, reward: &[1.0_f32, 1.0], next_value: &[0.0, 0.0], done: &[0, 1], terminated: None };
+    let good = StepBatch {
+        axis,
+        reward: &[1.0_f32, 1.0],
+        next_value: &[0.0, 0.0],
+        done: &[0, 1],
+        terminated: None,
+        compute: Compute::Cpu,
+    };
     let half = PerStep::All(0.5);
     let refused = |steps: StepBatch<'_, f32>, gamma: PerStep<'_, f32>| {
         let error = td0_return_estimate(&steps, gamma).unwrap_err();

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 
+use fulmar::compute::Compute;
 use fulmar::core::Result;
 use fulmar::objective::{
     AdvantageOptions, DrawContext, DrawOptions, Groups, PerStep, StepBatch, TimeAxis, VtraceOptions, draw,
@@ -90,6 +91,7 @@ impl Steps {
             next_value: &self.next_value,
             done: &self.done,
             terminated: None,
+            compute: Compute::Cpu,
         }
     }
 }
@@ -117,15 +119,18 @@ impl Inputs {
 
     fn run(&mut self, kind: &str) -> Result<(Duration, Vec<f64>)> {
         match kind {
-            "forward" => {
-                timed(|| token_log_probs(&self.logits, &self.ids, 1.0), |found| every(&found.log_prob, 1))
-            }
+            "forward" => timed(
+                || token_log_probs(&self.logits, &self.ids, 1.0, Compute::Cpu),
+                |found| every(&found.log_prob, 1),
+            ),
             "both" => {
                 self.scratch.copy_from_slice(&self.logits);
                 let gradients = vec![-1.0; self.ids.len()];
                 let (scratch, ids) = (&mut self.scratch, &self.ids);
-                let (spent, _) =
-                    timed(|| logits_loss(scratch, ids, 1.0, |_| Ok((gradients, None, ()))), |()| Vec::new())?;
+                let (spent, _) = timed(
+                    || logits_loss(scratch, ids, 1.0, Compute::Cpu, |_| Ok((gradients, None, ()))),
+                    |()| Vec::new(),
+                )?;
                 Ok((spent, every(&self.scratch, STRIDE * STRIDE)))
             }
             "advantage" => {

@@ -63,17 +63,31 @@ pub fn importance_weights(
     sampler_log_prob: &[f32],
     mask: &[u8],
     offsets: &[u32],
+    device: Option<String>,
 ) -> Result<Float64Array> {
     guard(|| {
         let correction = options_from_json("importanceWeights", &options_json)?;
-        Ok(objective::importance_weights(old_log_prob, sampler_log_prob, mask, offsets, &correction)?.into())
+        Ok(objective::importance_weights(
+            old_log_prob,
+            sampler_log_prob,
+            mask,
+            offsets,
+            &correction,
+            compute_of(device)?,
+        )?
+        .into())
     })
 }
 
 /// `[2 N]`: log-probabilities of ids under rows of logits, then entropies.
 #[napi]
-pub fn token_log_probs(logits: &[f32], ids: &[u32], temperature: f64) -> Result<Float32Array> {
-    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature)?).into()))
+pub fn token_log_probs(
+    logits: &[f32],
+    ids: &[u32],
+    temperature: f64,
+    device: Option<String>,
+) -> Result<Float32Array> {
+    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature, compute_of(device)?)?).into()))
 }
 
 /// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
@@ -83,8 +97,9 @@ pub fn token_log_probs_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
+    device: Option<String>,
 ) -> Result<Float32Array> {
-    guard(|| Ok(logits_gradient(logits, ids, temperature, gradients)?.into()))
+    guard(|| Ok(logits_gradient(logits, ids, temperature, gradients, device)?.into()))
 }
 
 /// `[2 N]`: log-probabilities of ids behind hidden states and a linear head, then entropies.
@@ -96,8 +111,9 @@ pub fn head_log_probs(
     width: f64,
     ids: &[u32],
     temperature: f64,
+    device: Option<String>,
 ) -> Result<Float32Array> {
-    guard(|| Ok(both_of(head_of(weight, bias, width, temperature)?.log_probs(hidden, ids)?).into()))
+    guard(|| Ok(both_of(head_of(weight, bias, [width, temperature], device)?.log_probs(hidden, ids)?).into()))
 }
 
 /// The gradients by hidden states, then weights, then bias.
@@ -110,9 +126,10 @@ pub fn head_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
+    device: Option<String>,
 ) -> Result<Float32Array> {
     guard(|| {
-        let head = head_of(weight, bias, width, temperature)?;
+        let head = head_of(weight, bias, [width, temperature], device)?;
         Ok(all_of(head.backward(hidden, ids, split(gradients, ids.len()))?).into())
     })
 }

@@ -63,17 +63,30 @@ pub fn importance_weights(
     sampler_log_prob: &[f32],
     mask: &[u8],
     offsets: &[u32],
+    device: Option<String>,
 ) -> Result<Vec<f64>> {
     guard(|| {
         let correction = options_from_json("importanceWeights", options_json)?;
-        objective::importance_weights(old_log_prob, sampler_log_prob, mask, offsets, &correction)
+        objective::importance_weights(
+            old_log_prob,
+            sampler_log_prob,
+            mask,
+            offsets,
+            &correction,
+            compute_of(device)?,
+        )
     })
 }
 
 /// `[2 N]`: log-probabilities of ids under rows of logits, then entropies.
 #[wasm_bindgen(js_name = tokenLogProbs)]
-pub fn token_log_probs(logits: &[f32], ids: &[u32], temperature: f64) -> Result<Vec<f32>> {
-    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature)?)))
+pub fn token_log_probs(
+    logits: &[f32],
+    ids: &[u32],
+    temperature: f64,
+    device: Option<String>,
+) -> Result<Vec<f32>> {
+    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature, compute_of(device)?)?)))
 }
 
 /// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
@@ -83,8 +96,9 @@ pub fn token_log_probs_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
+    device: Option<String>,
 ) -> Result<Vec<f32>> {
-    guard(|| logits_gradient(logits, ids, temperature, gradients))
+    guard(|| logits_gradient(logits, ids, temperature, gradients, device))
 }
 
 /// `[2 N]`: log-probabilities of ids behind hidden states and a linear head, then entropies.
@@ -96,8 +110,11 @@ pub fn head_log_probs(
     width: f64,
     ids: &[u32],
     temperature: f64,
+    device: Option<String>,
 ) -> Result<Vec<f32>> {
-    guard(move || Ok(both_of(head_of(weight, bias.as_deref(), width, temperature)?.log_probs(hidden, ids)?)))
+    guard(move || {
+        Ok(both_of(head_of(weight, bias.as_deref(), [width, temperature], device)?.log_probs(hidden, ids)?))
+    })
 }
 
 /// The gradients by hidden states, then weights, then bias.
@@ -110,9 +127,10 @@ pub fn head_backward(
     ids: &[u32],
     temperature: f64,
     gradients: &[f32],
+    device: Option<String>,
 ) -> Result<Vec<f32>> {
     guard(move || {
-        let head = head_of(weight, bias.as_deref(), width, temperature)?;
+        let head = head_of(weight, bias.as_deref(), [width, temperature], device)?;
         Ok(all_of(head.backward(hidden, ids, split(gradients, ids.len()))?))
     })
 }

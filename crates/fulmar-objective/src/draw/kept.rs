@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use fulmar_kernel::{SoftmaxRow, at_least, lanes, top_k};
+use fulmar_compute::cpu::{SoftmaxRow, at_least, lanes, top_k};
 
 use super::DrawOptions;
 

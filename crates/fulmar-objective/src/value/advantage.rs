@@ -1,5 +1,6 @@
 //! Generalised advantage estimation.
 
+use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::recursion::{each_set, recur};
@@ -19,7 +20,14 @@ use crate::batch::check_len;
 /// ```
 /// use fulmar_objective::{PerStep, StepBatch, TimeAxis, generalized_advantage_estimate};
 /// let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
-/// let steps = StepBatch { axis, reward: &[1.0_f64, 1.0], next_value: &[2.0, 0.0], done: &[0, 1], terminated: None };
+/// let steps = StepBatch {
+///     axis,
+///     reward: &[1.0_f64, 1.0],
+///     next_value: &[2.0, 0.0],
+///     done: &[0, 1],
+///     terminated: None,
+///     compute: Default::default(),
+/// };
 /// let gae = generalized_advantage_estimate(&steps, &[1.0, 2.0], PerStep::All(0.5), PerStep::All(0.5))?;
 /// assert_eq!((gae.advantage, gae.target), (vec![0.75, -1.0], vec![1.75, 1.0]));
 /// # Ok::<(), fulmar_core::Error>(())
@@ -35,10 +43,10 @@ pub fn generalized_advantage_estimate<T: Real>(
     gamma.check("gamma", len)?;
     lambda.check("lambda", len)?;
     // Two numbers are the common case, and the loop over them runs in vector lanes.
-    match (gamma, lambda) {
+    dispatch!(steps.compute, cpu => match (gamma, lambda) {
         (PerStep::All(gamma), PerStep::All(lambda)) => estimate(steps, value, |_| gamma, |_| lambda),
         _ => estimate(steps, value, |index| gamma.at(index), |index| lambda.at(index)),
-    }
+    })
 }
 
 fn estimate<T: Real>(
@@ -87,10 +95,14 @@ fn estimate<T: Real>(
 ///
 /// # Examples
 /// ```
-/// assert_eq!(fulmar_objective::standardized(&[1.0_f64, 2.0, 3.0])?, [-1.0, 0.0, 1.0]);
+/// assert_eq!(fulmar_objective::standardized(&[1.0_f64, 2.0, 3.0], Default::default())?, [-1.0, 0.0, 1.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-pub fn standardized<T: Real>(advantage: &[T]) -> Result<Vec<T>> {
+pub fn standardized<T: Real>(advantage: &[T], compute: Compute) -> Result<Vec<T>> {
+    dispatch!(compute, cpu => standardized_on_cpu(advantage))
+}
+
+fn standardized_on_cpu<T: Real>(advantage: &[T]) -> Result<Vec<T>> {
     let len = advantage.len() as f64;
     let mean = advantage.iter().map(|value| (*value).into()).sum::<f64>() / len.max(1.0);
     let squares = advantage.iter().map(|value| (*value).into() - mean);

@@ -1,5 +1,6 @@
 //! Returns by temporal differences, and the reward to go.
 
+use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use super::recursion::{each_set, recur};
@@ -21,7 +22,7 @@ pub fn td0_return_estimate<T: Real>(steps: &StepBatch<'_, T>, gamma: PerStep<'_,
         let future = if terminated[index] == 0 { next } else { 0.0 };
         T::narrow(steps.reward[index].into() + gamma.at(index) * future)
     };
-    finite("return", (0..len).map(at).collect())
+    dispatch!(steps.compute, cpu => finite("return", (0..len).map(at).collect()))
 }
 
 /// [`td0_return_estimate`] less the value of the observation before each step.
@@ -33,7 +34,7 @@ pub fn td0_advantage_estimate<T: Real>(
     value: &[T],
     gamma: PerStep<'_, T>,
 ) -> Result<Vec<T>> {
-    above(&td0_return_estimate(steps, gamma)?, value)
+    above(steps, &td0_return_estimate(steps, gamma)?, value)
 }
 
 /// All rewards to the end of the trajectory, discounted, and the value of what follows that end.
@@ -48,7 +49,14 @@ pub fn td0_advantage_estimate<T: Real>(
 /// ```
 /// use fulmar_objective::{PerStep, StepBatch, TimeAxis, td1_return_estimate};
 /// let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
-/// let steps = StepBatch { axis, reward: &[1.0_f32, 1.0], next_value: &[9.0, 8.0], done: &[0, 0], terminated: None };
+/// let steps = StepBatch {
+///     axis,
+///     reward: &[1.0_f32, 1.0],
+///     next_value: &[9.0, 8.0],
+///     done: &[0, 0],
+///     terminated: None,
+///     compute: Default::default(),
+/// };
 /// assert_eq!(td1_return_estimate(&steps, PerStep::All(0.5), true)?, [3.5, 5.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
@@ -70,7 +78,7 @@ pub fn td1_advantage_estimate<T: Real>(
     gamma: PerStep<'_, T>,
     rolling_gamma: bool,
 ) -> Result<Vec<T>> {
-    above(&td1_return_estimate(steps, gamma, rolling_gamma)?, value)
+    above(steps, &td1_return_estimate(steps, gamma, rolling_gamma)?, value)
 }
 
 /// The returns of all lengths, weighted by powers of `lambda`: 0 gives TD(0), 1 gives TD(1).
@@ -90,7 +98,7 @@ pub fn td_lambda_return_estimate<T: Real>(
     let len = steps.check()?;
     gamma.check("gamma", len)?;
     lambda.check("lambda", len)?;
-    let returns = match (gamma, lambda, rolling_gamma) {
+    let returns = dispatch!(steps.compute, cpu => match (gamma, lambda, rolling_gamma) {
         (PerStep::All(gamma), PerStep::All(lambda), true) => rolling(steps, |_| gamma, |_| lambda),
         (PerStep::All(_), PerStep::All(_), false) => {
             let detail = "rolling_gamma must be true where gamma and lambda are one number: got false";
@@ -98,7 +106,7 @@ pub fn td_lambda_return_estimate<T: Real>(
         }
         (_, _, true) => rolling(steps, |index| gamma.at(index), |index| lambda.at(index)),
         (_, _, false) => fixed(steps, |index| (gamma.at(index), lambda.at(index))),
-    };
+    });
     finite("return", returns)
 }
 
@@ -113,7 +121,7 @@ pub fn td_lambda_advantage_estimate<T: Real>(
     lambda: PerStep<'_, T>,
     rolling_gamma: bool,
 ) -> Result<Vec<T>> {
-    above(&td_lambda_return_estimate(steps, gamma, lambda, rolling_gamma)?, value)
+    above(steps, &td_lambda_return_estimate(steps, gamma, lambda, rolling_gamma)?, value)
 }
 
 /// The discounted sum of the rewards from each step to the end of its trajectory; the array's last step ends all.
@@ -126,10 +134,20 @@ pub fn td_lambda_advantage_estimate<T: Real>(
 /// ```
 /// use fulmar_objective::{TimeAxis, reward2go};
 /// let axis = TimeAxis { outer: 1, time: 3, inner: 1 };
-/// assert_eq!(reward2go(axis, &[1.0_f32, 1.0, 1.0], &[0, 1, 0], 0.5)?, [1.5, 1.0, 1.0]);
+/// assert_eq!(reward2go(axis, &[1.0_f32, 1.0, 1.0], &[0, 1, 0], 0.5, Default::default())?, [1.5, 1.0, 1.0]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
-pub fn reward2go<T: Real>(axis: TimeAxis, reward: &[T], done: &[u8], gamma: f64) -> Result<Vec<T>> {
+pub fn reward2go<T: Real>(
+    axis: TimeAxis,
+    reward: &[T],
+    done: &[u8],
+    gamma: f64,
+    compute: Compute,
+) -> Result<Vec<T>> {
+    dispatch!(compute, cpu => reward2go_on_cpu(axis, reward, done, gamma))
+}
+
+fn reward2go_on_cpu<T: Real>(axis: TimeAxis, reward: &[T], done: &[u8], gamma: f64) -> Result<Vec<T>> {
     let len = axis.len()?;
     check_len("reward", reward.len(), "the elements of the axis", len)?;
     check_flags("done", done, len)?;

@@ -1,5 +1,6 @@
 //! Advantages of steps that another policy took.
 
+use fulmar_compute::dispatch;
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
@@ -35,7 +36,14 @@ impl Default for VtraceOptions {
 /// ```
 /// use fulmar_objective::{PerStep, StepBatch, TimeAxis, VtraceOptions, vtrace_advantage_estimate};
 /// let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
-/// let steps = StepBatch { axis, reward: &[1.0_f64, 1.0], next_value: &[2.0, 0.0], done: &[0, 1], terminated: None };
+/// let steps = StepBatch {
+///     axis,
+///     reward: &[1.0_f64, 1.0],
+///     next_value: &[2.0, 0.0],
+///     done: &[0, 1],
+///     terminated: None,
+///     compute: Default::default(),
+/// };
 /// let log_prob = [-1.0, -1.0];
 /// let vtrace =
 ///     vtrace_advantage_estimate(&steps, &[1.0, 2.0], [&log_prob, &log_prob], PerStep::All(0.5), VtraceOptions::default())?;
@@ -43,6 +51,16 @@ impl Default for VtraceOptions {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn vtrace_advantage_estimate<T: Real>(
+    steps: &StepBatch<'_, T>,
+    value: &[T],
+    [log_pi, log_mu]: [&[T]; 2],
+    gamma: PerStep<'_, T>,
+    options: VtraceOptions,
+) -> Result<ValueEstimate<T>> {
+    dispatch!(steps.compute, cpu => vtrace_on_cpu(steps, value, [log_pi, log_mu], gamma, options))
+}
+
+fn vtrace_on_cpu<T: Real>(
     steps: &StepBatch<'_, T>,
     value: &[T],
     [log_pi, log_mu]: [&[T]; 2],
