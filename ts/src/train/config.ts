@@ -10,18 +10,23 @@ import { ConfigReader } from '../core/index.js'
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
 export type CoreOptions = Readonly<Record<string, unknown>>
 
-/** Which task is trained, and how hard it is. */
-export interface TaskConfig {
-  /** The only task of this release. */
-  readonly name: 'sumDigits'
-  /** Fewest and most numbers in one problem. */
-  readonly numbers: readonly [number, number]
-  /** Smallest number in a problem. */
-  readonly min: number
-  /** Largest number in a problem. */
-  readonly max: number
-  /** `contract`: system prompt with a worked example; `short`: one line that a tiny policy can learn. */
-  readonly prompt: 'contract' | 'short'
+/**
+ * Which task is trained, and its options. Those of `sumDigits` are checked here: `numbers` (fewest and most in a problem),
+ * `min` and `max` (of a number), `prompt` (`short`: one line that a tiny policy can learn; `contract`: with a worked
+ * example). Those of other tasks are checked by the task.
+ */
+export type TaskConfig = CoreOptions & {
+  /** A name that `taskFactories` or the caller of `runTraining` knows. */
+  readonly name: string
+}
+
+/**
+ * What is trained: a decoder from nothing, by the options of `Decoder` (`hidden_size` ...); or one that is there, by
+ * `path`: a folder as Hugging Face lays it out, or a GGUF file, with its tokenizer in it.
+ */
+export type ModelConfig = CoreOptions & {
+  /** The folder or file to begin with. */
+  readonly path?: string
 }
 
 /** The supervised warm start. */
@@ -52,6 +57,20 @@ export interface GrpoConfig {
   readonly groupSize: number
   /** Most tokens of one answer, the stop token included. */
   readonly maxTokens: number
+  /** Most turns of a rollout; 0 for as many as the task takes. */
+  readonly maxTurns: number
+  /** Most tokens of a rollout, prompts included; 0 for no limit. */
+  readonly maxRolloutTokens: number
+  /** Steps that rollouts run ahead of training; 0 is synchronous, and the only mode that a resume repeats bit for bit. */
+  readonly offPolicySteps: number
+  /** Share of the groups under way within which finished ones overtake slower ones; 0 for strict order. */
+  readonly windowFraction: number
+  /** Draws further problems until `promptsPerStep` of them have answers of different worth. */
+  readonly dynamicSampling: boolean
+  /** Most tokens of one pass through the decoder; 0 for all of a step at once. Longer samples are dropped. */
+  readonly tokensPerPass: number
+  /** Whether the policy before GRPO is kept to measure the distance to it, and for a `klToRef` of the loss. */
+  readonly reference: boolean
   /** Sampling temperature of the rollouts. */
   readonly temperature: number
   /** Sampling among the `topK` likeliest tokens; 0 means all. */
@@ -82,6 +101,8 @@ export interface EvalConfig {
   readonly everySteps: number
   /** Sampling temperature of the measurement. */
   readonly temperature: number
+  /** Ends the run early once a measurement reaches this pass rate; 0 for never. */
+  readonly stopAtPassRate: number
 }
 
 /** A whole run. Every field is set; see {@link checkTrainConfig} for the defaults. */
@@ -94,8 +115,10 @@ export interface TrainConfig {
   readonly runDir: string
   /** What is learnt. */
   readonly task: TaskConfig
-  /** Options of the decoder. */
-  readonly model: CoreOptions
+  /** What is trained. */
+  readonly model: ModelConfig
+  /** Options of `createRenderer`; by default plain ChatML, or with a model's `path` the template that came with it. */
+  readonly renderer: CoreOptions
   /** The warm start. */
   readonly sft: SftConfig
   /** The reinforcement phase. */
@@ -142,13 +165,14 @@ export interface TrainResult {
 export function checkTrainConfig(json: unknown): TrainConfig {
   const reader = new ConfigReader('config', json)
   const seed = reader.integer('seed', { min: 0, fallback: 0 })
-  const task = readTask(reader.section('task'))
+  const task = readTask(reader)
   const config: TrainConfig = {
     seed,
     backend: reader.oneOf('backend', ['native', 'wasm'], 'native'),
     runDir: reader.text('runDir', `runs/${task.name}-seed${seed}`),
     task,
-    model: reader.object('model'),
+    model: readModel(reader),
+    renderer: reader.object('renderer'),
     sft: readSft(reader.section('sft')),
     grpo: readGrpo(reader.section('grpo')),
     eval: readEval(reader.section('eval')),
@@ -158,10 +182,26 @@ export function checkTrainConfig(json: unknown): TrainConfig {
   return config
 }
 
-function readTask(reader: ConfigReader): TaskConfig {
+function readModel(config: ConfigReader): ModelConfig {
+  const model = config.object('model')
+  if (!('path' in model)) return model
+  const reader = config.section('model')
+  const path = reader.text('path', '')
+  reader.end()
+  return { path }
+}
+
+function readTask(config: ConfigReader): TaskConfig {
+  const options = config.object('task')
+  const reader = config.section('task')
+  const name = reader.text('name', 'sumDigits')
+  return name === 'sumDigits' ? readSumDigits(reader) : { ...options, name }
+}
+
+function readSumDigits(reader: ConfigReader): TaskConfig {
   const min = reader.integer('min', { min: 0, max: NUMBER_MAX, fallback: 10 })
   const task: TaskConfig = {
-    name: reader.oneOf('name', ['sumDigits'], 'sumDigits'),
+    name: 'sumDigits',
     numbers: reader.range('numbers', { min: 1, max: 16, fallback: [2, 2] }),
     min,
     max: reader.integer('max', { min, max: NUMBER_MAX, fallback: Math.max(99, min) }),
@@ -191,6 +231,13 @@ function readGrpo(reader: ConfigReader): GrpoConfig {
     promptsPerStep: reader.integer('promptsPerStep', { min: 1, fallback: 32 }),
     groupSize: reader.integer('groupSize', { min: 1, fallback: 8 }),
     maxTokens: reader.integer('maxTokens', { min: 1, fallback: 24 }),
+    maxTurns: reader.integer('maxTurns', { min: 0, fallback: 0 }),
+    maxRolloutTokens: reader.integer('maxRolloutTokens', { min: 0, fallback: 0 }),
+    offPolicySteps: reader.integer('offPolicySteps', { min: 0, fallback: 0 }),
+    windowFraction: reader.number('windowFraction', { min: 0, max: 1, fallback: 0.3 }),
+    dynamicSampling: reader.boolean('dynamicSampling', false),
+    tokensPerPass: reader.integer('tokensPerPass', { min: 0, fallback: 0 }),
+    reference: reader.boolean('reference', true),
     temperature: reader.number('temperature', { min: 0, fallback: 1 }),
     topK: reader.integer('topK', { min: 0, fallback: 0 }),
     topP: reader.number('topP', { above: 0, max: 1, fallback: 1 }),
@@ -211,6 +258,7 @@ function readEval(reader: ConfigReader): EvalConfig {
     numProblems: reader.integer('numProblems', { min: 1, fallback: 200 }),
     everySteps: reader.integer('everySteps', { min: 0, fallback: 50 }),
     temperature: reader.number('temperature', { min: 0, fallback: 1 }),
+    stopAtPassRate: reader.number('stopAtPassRate', { min: 0, max: 1, fallback: 0 }),
   }
   reader.end()
   return evaluation

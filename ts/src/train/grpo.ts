@@ -24,7 +24,7 @@ import type { Decoder, Optimizer, Scores } from '../model/index.js'
 import { GRPOLoss, type LossResult } from '../objective/index.js'
 import type { Policy } from '../policy/index.js'
 import type { Rollouter, RolloutGroup, TrainingBatch } from '../rollout/index.js'
-import { metric, reduceMetrics } from '../telemetry/index.js'
+import { type Clock, metric, reduceMetrics } from '../telemetry/index.js'
 import type { Schedule } from './schedule.js'
 import { type TrainStepResult, trainStep } from './train-step.js'
 
@@ -101,6 +101,8 @@ export interface GrpoOptions<Sample> {
   readonly onGroup?: (group: RolloutGroup<Sample>) => void
   /** Stops between steps and while sampling. */
   readonly signal?: AbortSignal
+  /** @default systemClock */
+  readonly clock?: Clock
 }
 
 /** One step of {@link grpo}. */
@@ -153,7 +155,7 @@ export const EMPTY_STEPS_MAX = 100
  */
 export async function* grpo<Sample>(options: GrpoOptions<Sample>): AsyncGenerator<GrpoStep, void, undefined> {
   const { rollouter, promptsPerStep: groupsPerStep, state, signal, onGroup, staleness, weightSync } = options
-  const { policy, steps, firstStep = 0, dynamicSampling = false, batching } = options
+  const { policy, steps, firstStep = 0, dynamicSampling = false, batching, clock } = options
   const updates = new Map<number, Update>()
   const trainer = new Trainer(options)
   const controller = new Controller({
@@ -163,6 +165,7 @@ export async function* grpo<Sample>(options: GrpoOptions<Sample>): AsyncGenerato
     ...(staleness && { staleness }),
     ...(weightSync && { weightSync }),
     ...(signal && { signal }),
+    ...(clock && { clock }),
     maxEmptyGroups: EMPTY_STEPS_MAX * groupsPerStep,
     train: async (batch, context) => {
       const update = await trainer.step(batch, context)

@@ -15,13 +15,15 @@ export {
   checkTrainConfig,
   type EvalConfig,
   type GrpoConfig,
+  type ModelConfig,
   type SftConfig,
   type TaskConfig,
   type TrainConfig,
   type TrainResult,
 } from './config.js'
 export { EMPTY_STEPS_MAX, type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
-export { evaluateRun, runTraining, TINY_DECODER, type TrainHooks } from './run.js'
+export { TINY_DECODER } from './load-model.js'
+export { evaluateRun, runTraining, type TrainHooks } from './run.js'
 export {
   type ConstantScheduleOptions,
   constantSchedule,
@@ -31,4 +33,5 @@ export {
   type Schedule,
 } from './schedule.js'
 export { type SftOptions, type SftStep, sft } from './sft.js'
+export { type NamedTask, type TaskFactory, taskFactories } from './task-factory.js'
 export { type TrainStepOptions, type TrainStepResult, trainStep } from './train-step.js'

@@ -6,15 +6,13 @@
  */
 
 import { join } from 'node:path'
-import { createRenderer } from '../chat/index.js'
+import { type ControllerState, windowedFifo } from '../collector/index.js'
 import { describeBuild, FulmarError } from '../core/index.js'
-import { type SumDigitsTask, sumDigits } from '../env/index.js'
-import { AdamW, Decoder, type DecoderConfig, type Optimizer } from '../model/index.js'
+import { AdamW, type Decoder, type Optimizer } from '../model/index.js'
 import { GRPOLoss, type GRPOLossOptions } from '../objective/index.js'
 import { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
 import { type Clock, type RunEvent, RunLog, systemClock, writeFileAtomic } from '../telemetry/index.js'
-import { CharTokenizer } from '../tokenizer/index.js'
 import {
   type CheckpointState,
   hasCheckpoint,
@@ -24,9 +22,11 @@ import {
   saveCheckpoint,
 } from './checkpoint.js'
 import type { TrainConfig, TrainResult } from './config.js'
-import { type GrpoStep, grpo } from './grpo.js'
+import { type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
+import { type LoadedModel, loadModel } from './load-model.js'
 import { linearSchedule, type Schedule } from './schedule.js'
 import { type SftStep, sft } from './sft.js'
+import { makeTask, type NamedTask, type TaskFactory } from './task-factory.js'
 
 /** What a caller of {@link runTraining} may watch and do. */
 export interface TrainHooks {
@@ -37,22 +37,16 @@ export interface TrainHooks {
    * @default false
    */
   readonly resume?: boolean
+  /**
+   * Tasks that the configuration may name besides those of `taskFactories`.
+   * @default none
+   */
+  readonly tasks?: Readonly<Record<string, TaskFactory>>
   /** Stops between steps; the last checkpoint stays. */
   readonly signal?: AbortSignal
   /** @default systemClock */
   readonly clock?: Clock
 }
-
-/** The decoder that is trained where the configuration says nothing else: 0.95 M weights. */
-export const TINY_DECODER = {
-  model_type: 'qwen2',
-  hidden_size: 128,
-  intermediate_size: 352,
-  num_hidden_layers: 5,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  max_position_embeddings: 1024,
-} as const satisfies Partial<DecoderConfig>
 
 /** Where a run stands: what its checkpoint keeps besides weights and moments. */
 interface Progress extends CheckpointState {
@@ -61,11 +55,14 @@ interface Progress extends CheckpointState {
   step: number
   /** Training examples taken by the warm start. */
   readonly examples?: unknown
-  readonly rollouter?: unknown
+  /** Where the groups of GRPO stand. */
+  readonly controller?: ControllerState
   /** Pass rate on held-out problems before GRPO. */
   passRateBefore: number | null
   grpoSeconds: number
   grpoTokens: number
+  /** Whether a measurement was good enough to stop. */
+  hasReached: boolean
 }
 
 /**
@@ -73,7 +70,8 @@ interface Progress extends CheckpointState {
  * `checkpoint/`, `warm-start/` and `policy/` (both as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
  *
  * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded, or for
- * another model than that of the checkpoint it goes on from;
+ * another model than that of the checkpoint it goes on from, or a warm start for a task without worked examples; `UNKNOWN_NAME` for a
+ * task that nobody knows;
  * `ABORTED` if the signal fires; `IO` if the run folder cannot be written; what the parts say of their options.
  *
  * @example
@@ -103,7 +101,7 @@ export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): 
   const found = resume && (await hasCheckpoint(folder)) ? await loadCheckpoint(folder) : undefined
   // A later resume must not find what an earlier run with another configuration left here.
   if (!found) await removeCheckpoint(folder)
-  const run = new Run(config, hooks, found?.decoder, found?.state as Progress | undefined)
+  const run = await Run.create(config, hooks, found?.decoder, found?.state as Progress | undefined)
   try {
     await run.open()
     await run.warmStart()
@@ -129,11 +127,27 @@ export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): 
  */
 export async function evaluateRun(
   config: TrainConfig,
-  options: { readonly numProblems: number; readonly temperature?: number; readonly signal?: AbortSignal },
+  options: {
+    readonly numProblems: number
+    readonly temperature?: number
+    readonly signal?: AbortSignal
+    /** As {@link TrainHooks.tasks}. */
+    readonly tasks?: Readonly<Record<string, TaskFactory>>
+  },
 ): Promise<Evaluation> {
+  const { tasks, ...measurement } = options
   const { decoder } = await loadCheckpoint(join(config.runDir, 'policy'))
-  using run = new Run(config, {}, decoder, undefined)
-  return await run.rollouter.evaluate({ temperature: config.eval.temperature, ...options })
+  using run = await Run.create(config, tasks ? { tasks } : {}, decoder, undefined)
+  return await run.rollouter.evaluate({ temperature: config.eval.temperature, ...measurement })
+}
+
+const FRESH: Progress = {
+  phase: 'sft',
+  step: 0,
+  passRateBefore: null,
+  grpoSeconds: 0,
+  grpoTokens: 0,
+  hasReached: false,
 }
 
 /** Everything of one run. Owns its native objects. */
@@ -142,37 +156,49 @@ class Run {
   readonly #config: TrainConfig
   readonly #hooks: TrainHooks
   readonly #clock: Clock
-  readonly #tokenizer = new CharTokenizer()
-  readonly #renderer = createRenderer(this.#tokenizer, { name: 'chatml' })
-  readonly #task: SumDigitsTask
+  readonly #model: LoadedModel
+  readonly #task: NamedTask
   readonly #decoder: Decoder
   readonly #policy: DecoderPolicy
   #reference: Decoder | undefined
   #log: RunLog | undefined
   #progress: Progress
 
-  constructor(
+  /** Loads the model, or takes the weights of a checkpoint in its place. */
+  static async create(
     config: TrainConfig,
     hooks: TrainHooks,
-    decoder: Decoder | undefined,
+    held: Decoder | undefined,
+    progress: Progress | undefined,
+  ): Promise<Run> {
+    const task = await makeTask(config.task, config.seed, hooks.tasks)
+    return new Run(config, hooks, await loadModel(config, held), task, progress)
+  }
+
+  private constructor(
+    config: TrainConfig,
+    hooks: TrainHooks,
+    model: LoadedModel,
+    task: NamedTask,
     progress: Progress | undefined,
   ) {
-    const { task, seed, model } = config
     this.#config = config
     this.#hooks = hooks
     this.#clock = hooks.clock ?? systemClock
-    const fresh = { phase: 'sft' as const, step: 0, passRateBefore: null, grpoSeconds: 0, grpoTokens: 0 }
-    this.#progress = progress ?? fresh
-    const shape = { ...TINY_DECODER, ...model, vocab_size: this.#tokenizer.vocabSize } as DecoderConfig
-    if (decoder) checkShape(decoder.config, shape)
-    this.#decoder = decoder ?? Decoder.fromSeed(shape, { seed })
+    this.#progress = progress ?? { ...FRESH }
+    this.#model = model
+    this.#task = task
+    this.#decoder = model.decoder
     this.#policy = new DecoderPolicy(this.#decoder)
-    this.#task = sumDigits({ seed, numbers: task.numbers, min: task.min, max: task.max, prompt: task.prompt })
-    const { groupSize, maxTokens, temperature, topK, topP, stdNormalize } = config.grpo
+    const { groupSize, maxTokens, temperature, topK, topP, stdNormalize, maxTurns, maxRolloutTokens } =
+      config.grpo
     const sampling = { groupSize, maxTokens, temperature, topK, topP, stdNormalize }
-    const parts = { policy: this.#policy, task: this.#task, renderer: this.#renderer, seed }
-    this.rollouter = new Rollouter({ ...parts, ...sampling }) as Rollouter<unknown>
-    if (progress?.rollouter) this.rollouter.loadStateDict(progress.rollouter)
+    this.rollouter = new Rollouter({
+      ...{ policy: this.#policy, task, renderer: model.renderer, seed: config.seed, clock: this.#clock },
+      ...sampling,
+      ...(maxTurns > 0 && { maxTurns }),
+      ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
+    })
   }
 
   async open(): Promise<void> {
@@ -180,19 +206,24 @@ class Run {
     const isBefore = (event: RunEvent) =>
       event.event !== 'result' && (event.phase === phase ? event.step <= step : event.phase === 'sft')
     const folder = this.#config.runDir
-    const { numGroups } = this.rollouter.stateDict()
-    const keepSample = (sample: unknown) => (sample as RolloutSample).groupId < numGroups
+    const { rollouter, pending = [] } = this.#progress.controller ?? {}
+    const again = new Set(pending.map(({ groupId }) => groupId))
+    const keepSample = (sample: unknown) => {
+      const { groupId } = sample as RolloutSample
+      return groupId < (rollouter?.numGroups ?? 0) && !again.has(groupId)
+    }
     this.#log = await RunLog.open({ folder, config: this.#config, keepEvent: isBefore, keepSample })
   }
 
   async warmStart(): Promise<void> {
     if (this.#progress.phase === 'grpo') return
     const { steps, batchSize, maxGradNorm, optimizer: options } = this.#config.sft
+    if (steps > 0 && this.#task.workedExample === undefined) throw withoutExamples(this.#task.name)
     using optimizer = await this.#optimizer('sft', options)
     const dataset = this.#task.makeDataset('train')
     dataset.loadStateDict(this.#progress.examples ?? { position: 0 })
-    const examples = { ...dataset, next: () => this.#task.workedExample(dataset.next()) }
-    const parts = { decoder: this.#decoder, optimizer, renderer: this.#renderer, examples }
+    const examples = { ...dataset, next: () => this.#task.workedExample?.(dataset.next()) ?? [] }
+    const parts = { decoder: this.#decoder, optimizer, renderer: this.#model.renderer, examples }
     const shared = {
       steps,
       firstStep: this.#progress.step,
@@ -210,47 +241,52 @@ class Run {
     await saveCheckpoint({
       folder: join(this.#config.runDir, 'warm-start'),
       decoder: this.#decoder,
-      files: this.#files(),
+      files: this.#model.files,
     })
     this.#progress = { ...this.#progress, phase: 'grpo', step: 0 }
   }
 
   async reinforce(): Promise<void> {
-    const { steps, promptsPerStep, maxGradNorm, optimizer: options, loss } = this.#config.grpo
+    const { steps, optimizer: options, reference } = this.#config.grpo
     using optimizer = await this.#optimizer('grpo', options)
-    this.#reference = (await loadCheckpoint(join(this.#config.runDir, 'warm-start'))).decoder
+    if (reference) this.#reference = (await loadCheckpoint(join(this.#config.runDir, 'warm-start'))).decoder
     if (this.#progress.passRateBefore === null) {
       this.#progress.passRateBefore = (await this.#measure()).passRate
       await this.#checkpoint(optimizer)
     }
-    const recorder = this.#log && new RolloutSampleRecorder({ file: this.#log.samples })
-    const parts = { policy: this.#policy, rollouter: this.rollouter, optimizer, reference: this.#reference }
-    const shared = {
-      steps,
-      firstStep: this.#progress.step,
-      maxGradNorm,
-      schedule: this.#schedule('grpo'),
-    }
-    const objective = { promptsPerStep, loss: new GRPOLoss(loss as GRPOLossOptions) }
-    let startMs = this.#clock.nowMs()
-    for await (const step of grpo({
-      ...parts,
-      ...shared,
-      ...objective,
-      ...this.#signal(),
-      onGroup: (group) => group.groupId % promptsPerStep === 0 && recorder?.record(group),
-    })) {
-      const seconds = (this.#clock.nowMs() - startMs) / 1000
-      this.#emit(grpoEvent(step, steps, seconds))
-      this.#progress.step = step.index + 1
+    if (this.#progress.hasReached) return
+    for await (const step of grpo(this.#grpoOptions(optimizer))) {
+      const seconds = step.seconds.total
+      this.#emit(grpoEvent(step, steps))
+      this.#progress = { ...this.#progress, step: step.index + 1, controller: step.state }
       this.#progress.grpoSeconds += seconds
       this.#progress.grpoTokens += step.numTokens
-      this.#progress = { ...this.#progress, rollouter: this.rollouter.stateDict() }
       const { everySteps } = this.#config.eval
       if (everySteps > 0 && this.#progress.step % everySteps === 0 && this.#progress.step < steps)
         await this.#measure()
       await this.#checkpointEvery(optimizer)
-      startMs = this.#clock.nowMs()
+      if (this.#progress.hasReached) return
+    }
+  }
+
+  #grpoOptions(optimizer: Optimizer): GrpoOptions<unknown> {
+    const { steps, promptsPerStep, maxGradNorm, loss, dynamicSampling } = this.#config.grpo
+    const { offPolicySteps, windowFraction, tokensPerPass } = this.#config.grpo
+    const recorder = this.#log && new RolloutSampleRecorder({ file: this.#log.samples })
+    const window = { windowFraction: windowFraction === 0 ? null : windowFraction }
+    const { controller: state, step: firstStep } = this.#progress
+    return {
+      ...{ policy: this.#policy, rollouter: this.rollouter, optimizer, promptsPerStep, steps, firstStep },
+      ...{ maxGradNorm, dynamicSampling, schedule: this.#schedule('grpo'), clock: this.#clock },
+      loss: new GRPOLoss(loss as GRPOLossOptions),
+      onGroup: (group) => group.groupId % promptsPerStep === 0 && recorder?.record(group),
+      ...(this.#reference && { reference: this.#reference }),
+      ...(state && { state }),
+      ...(offPolicySteps > 0 && {
+        staleness: windowedFifo({ groupsPerStep: promptsPerStep, offPolicySteps, ...window }),
+      }),
+      ...(tokensPerPass > 0 && { batching: { seqLen: tokensPerPass, rowsPerMicrobatch: 1 } }),
+      ...this.#signal(),
     }
   }
 
@@ -258,7 +294,7 @@ class Run {
     const { runDir } = this.#config
     const { passRateBefore, grpoSeconds, grpoTokens, step } = this.#progress
     const { passRate: passRateAfter, numProblems } = await this.#measure()
-    await saveCheckpoint({ folder: join(runDir, 'policy'), decoder: this.#decoder, files: this.#files() })
+    await saveCheckpoint({ folder: join(runDir, 'policy'), decoder: this.#decoder, files: this.#model.files })
     const metrics = {
       passRateBefore: passRateBefore ?? passRateAfter,
       passRateAfter,
@@ -275,8 +311,8 @@ class Run {
 
   close(): void {
     this.#log?.close()
-    for (const owner of [this.#reference, this.#decoder, this.#renderer, this.#tokenizer])
-      owner?.[Symbol.dispose]()
+    const { renderer, tokenizer } = this.#model
+    for (const owner of [this.#reference, this.#decoder, renderer, tokenizer]) owner?.[Symbol.dispose]()
   }
 
   [Symbol.dispose](): void {
@@ -301,6 +337,8 @@ class Run {
     const measured = await this.rollouter.evaluate({ numProblems, temperature, ...this.#signal() })
     const { phase, step } = this.#progress
     this.#emit({ event: 'eval', phase, step, passRate: measured.passRate, numProblems })
+    const { stopAtPassRate } = this.#config.eval
+    if (stopAtPassRate > 0 && measured.passRate >= stopAtPassRate) this.#progress.hasReached = true
     return measured
   }
 
@@ -318,12 +356,8 @@ class Run {
       decoder: this.#decoder,
       optimizer,
       state: this.#progress,
-      files: this.#files(),
+      files: this.#model.files,
     })
-  }
-
-  #files(): Record<string, string> {
-    return { 'tokenizer.fulmar.json': `${JSON.stringify(this.#tokenizer)}\n` }
   }
 
   #signal(): { signal?: AbortSignal } {
@@ -346,22 +380,22 @@ function sftEvent(
 }
 
 function grpoEvent(
-  { index, reward, kl, numTokens, metrics, update }: GrpoStep,
+  { index, reward, kl, numTokens, metrics, update, seconds }: GrpoStep,
   numSteps: number,
-  seconds: number,
 ): RunEvent {
   const learnt = update ? { loss: update.loss, gradientNorm: update.gradientNorm } : {}
-  const speed = { seconds, tokensPerSecond: numTokens / seconds }
+  const speed = {
+    seconds: seconds.total,
+    secondsWaiting: seconds.waiting,
+    tokensPerSecond: numTokens / seconds.total,
+  }
   const all = { ...metrics, reward: reward.mean, rewardStd: reward.std, kl, ...learnt, ...speed }
   return { event: 'step', phase: 'grpo', step: index + 1, numSteps, metrics: all }
 }
 
-/** Refuses a checkpoint of another architecture than the configuration asks for. */
-function checkShape(found: DecoderConfig, asked: DecoderConfig): void {
-  const key = Object.keys(asked).find((name) => found[name] !== asked[name])
-  if (key === undefined) return
-  const detail = `config.model.${key} must be that of the checkpoint (${found[key]}): got ${asked[key]}`
-  throw new FulmarError('INCOMPATIBLE', detail)
+function withoutExamples(name: string): FulmarError {
+  const detail = `config.sft.steps must be 0 for a task without worked examples: got ${name}`
+  return new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Refuses a configuration for another build of the core than the one that is loaded. */

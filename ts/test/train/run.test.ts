@@ -1,10 +1,21 @@
-import { mkdtemp, readdir } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { describeBuild } from '../../src/core/index.js'
+import { sumDigits } from '../../src/env/index.js'
+import { Decoder } from '../../src/model/index.js'
+import type { RolloutSample } from '../../src/rollout/index.js'
 import { type RunEvent, readRun } from '../../src/telemetry/index.js'
-import { checkTrainConfig, evaluateRun, runTraining, type TrainConfig } from '../../src/train/index.js'
+import {
+  checkTrainConfig,
+  evaluateRun,
+  type NamedTask,
+  runTraining,
+  type TaskFactory,
+  type TrainConfig,
+} from '../../src/train/index.js'
+import { TINY } from '../model/tiny.js'
 import { timeless } from './timeless.js'
 
 const { backend } = describeBuild()
@@ -99,6 +110,95 @@ describe('runTraining', () => {
     await runTraining(config)
     const wider = { ...config, model: { ...config.model, intermediate_size: 64 } }
     await expect(runTraining(wider, { resume: true })).rejects.toThrow(/config\.model\.intermediate_size/)
+  })
+
+  it('goes on with what was begun and not trained when rollouts run ahead, and loses no problem', async () => {
+    const grpo = { steps: 12, promptsPerStep: 2, groupSize: 4, maxTokens: 12, offPolicySteps: 2 }
+    const config = await makeConfig({ grpo, checkpointEverySteps: 1 })
+    await runUntil(config, (event) => event.event === 'step' && event.phase === 'grpo' && event.step === 5)
+    await runTraining(config, { resume: true })
+    const { events, samples } = await readRun(config.runDir)
+    const steps = events.flatMap((event) => (event.event === 'step' && event.phase === 'grpo' ? [event] : []))
+    expect(steps.map(({ step }) => step)).toEqual(Array.from({ length: 12 }, (_, index) => index + 1))
+    const groups = new Set(samples.map((sample) => (sample as RolloutSample).groupId))
+    expect([...groups].sort((a, b) => a - b)).toEqual(Array.from({ length: 12 }, (_, index) => 2 * index))
+    const ages = steps.map(({ metrics }) => metrics['train_batch/policy_age/max'] ?? 0)
+    expect(Math.max(...ages)).toBeLessThanOrEqual(3)
+  })
+
+  it('trains a task of the caller by its name, with its options, and measures it again', async () => {
+    const make: TaskFactory = (options, { seed }) => {
+      expect([options, seed]).toEqual([{ size: 3 }, 3])
+      return { ...sumDigits({ seed }), name: 'mine' } as unknown as NamedTask
+    }
+    const small = { sft: { steps: 0 }, grpo: { steps: 1, promptsPerStep: 1, maxTokens: 4 } }
+    const config = await makeConfig({ ...small, task: { name: 'mine', size: 3 } })
+    const result = await runTraining(config, { tasks: { mine: make } })
+    const again = await evaluateRun(config, { numProblems: 5, tasks: { mine: make } })
+    expect(again.passRate).toBe(result.passRateAfter)
+  })
+
+  it('names the nearest task, and refuses a warm start for a task without worked examples', async () => {
+    const unknown = await makeConfig({ task: { name: 'sumDigit' } })
+    await expect(runTraining(unknown)).rejects.toThrow(/did you mean 'sumDigits'/)
+    const { workedExample: _, ...bare } = sumDigits()
+    const config = await makeConfig({ task: { name: 'bare' } })
+    const tasks = { bare: () => bare as unknown as NamedTask }
+    await expect(runTraining(config, { tasks })).rejects.toThrow(
+      'config.sft.steps must be 0 for a task without worked examples: got sumDigits',
+    )
+  })
+
+  it('ends early once a measurement is good enough, and stays there when it is resumed', async () => {
+    const solved = { ...sumDigits({ seed: 3 }), isSolved: () => true } as unknown as NamedTask
+    const small = { sft: { steps: 0 }, task: { name: 'solved' }, checkpointEverySteps: 1 }
+    const eval_ = { numProblems: 2, everySteps: 2, stopAtPassRate: 0.5 }
+    const config = await makeConfig({
+      ...small,
+      eval: eval_,
+      grpo: { steps: 9, promptsPerStep: 1, maxTokens: 4 },
+    })
+    for (const resume of [false, true]) {
+      await runTraining(config, { tasks: { solved: () => solved }, resume })
+      const { events } = await readRun(config.runDir)
+      expect(events.filter(({ event }) => event === 'step')).toHaveLength(0)
+    }
+  })
+
+  it.skipIf(backend === 'wasm')('trains a model of a folder, and writes one that is whole', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'fulmar-model-'))
+    const words = ['<unk>', '<|im_start|>', '<|im_end|>', 'user', 'assistant', '[ANSWER]', '10']
+    const special = words.slice(1, 3).map((content, index) => ({ id: index + 1, content, special: true }))
+    const model = {
+      type: 'WordLevel',
+      vocab: Object.fromEntries(words.map((word, id) => [word, id])),
+      unk_token: '<unk>',
+    }
+    const tokenizer = {
+      version: '1.0',
+      added_tokens: special,
+      pre_tokenizer: { type: 'WhitespaceSplit' },
+      model,
+    }
+    const shape = { ...TINY, vocab_size: words.length }
+    using decoder = Decoder.fromSeed(shape, { seed: 5 })
+    await decoder.saveFolder(folder)
+    await writeFile(join(folder, 'tokenizer.json'), JSON.stringify(tokenizer))
+    const config = await makeConfig({
+      model: { path: folder },
+      renderer: { name: 'chatml' },
+      sft: { steps: 2, batchSize: 2 },
+      grpo: { steps: 1, promptsPerStep: 1, maxTokens: 4 },
+    })
+    const result = await runTraining(config)
+    const policy = join(config.runDir, 'policy')
+    expect(await readFile(join(policy, 'tokenizer.json'), 'utf8')).toBe(JSON.stringify(tokenizer))
+    using trained = await Decoder.fromFolder(policy)
+    expect(trained.config.vocab_size).toBe(words.length)
+    expect(result.numProblems).toBe(5)
+    const missing = await makeConfig({ model: { path: join(folder, 'nowhere') } })
+    await expect(runTraining(missing)).rejects.toThrow(expect.objectContaining({ code: 'IO' }))
+    expect(() => checkTrainConfig({ model: { path: folder, hidden_size: 8 } })).toThrow(/hidden_size/)
   })
 
   it('refuses a configuration for the other backend', async () => {

@@ -1,0 +1,109 @@
+/** What a run trains, from its configuration: decoder, tokenizer, renderer. */
+
+import { readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createRenderer, type DisposableRenderer, type RendererConfig } from '../chat/index.js'
+import { FulmarError } from '../core/index.js'
+import { Decoder, type DecoderConfig } from '../model/index.js'
+import { CharTokenizer, HfTokenizer } from '../tokenizer/index.js'
+import type { TrainConfig } from './config.js'
+
+/** The decoder that is trained where the configuration says nothing else: 0.95 M weights. */
+export const TINY_DECODER = {
+  model_type: 'qwen2',
+  hidden_size: 128,
+  intermediate_size: 352,
+  num_hidden_layers: 5,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 1024,
+} as const satisfies Partial<DecoderConfig>
+
+/** A model with what speaks to it. Its parts are the caller's to dispose. */
+export interface LoadedModel {
+  readonly decoder: Decoder
+  readonly tokenizer: CharTokenizer | HfTokenizer
+  readonly renderer: DisposableRenderer
+  /** The tokenizer's files by name, for a folder of the weights. */
+  readonly files: Readonly<Record<string, string>>
+}
+
+/** Files of a tokenizer beside the weights, as Hugging Face names them. */
+const TOKENIZER_FILES = [
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'chat_template.jinja',
+]
+
+/**
+ * The model of a configuration; `held`, where it is given, takes the place of its weights.
+ * @throws {FulmarError} `IO`, `CORRUPT` or `INCOMPATIBLE` as `Decoder.fromFolder` and `fromGguf`; `INCOMPATIBLE` if `held` has
+ * another architecture than the configuration asks for; what renderer and tokenizer say.
+ */
+export async function loadModel(config: TrainConfig, held: Decoder | undefined): Promise<LoadedModel> {
+  const { path } = config.model
+  return path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
+}
+
+function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | undefined): LoadedModel {
+  const tokenizer = new CharTokenizer()
+  const shape = { ...TINY_DECODER, ...model, vocab_size: tokenizer.vocabSize } as DecoderConfig
+  if (held) checkShape(held.config, shape)
+  return {
+    decoder: held ?? Decoder.fromSeed(shape, { seed }),
+    tokenizer,
+    renderer: createRenderer(tokenizer, { name: 'chatml', ...renderer } as RendererConfig),
+    files: { 'tokenizer.fulmar.json': `${JSON.stringify(tokenizer)}\n` },
+  }
+}
+
+async function fromPath(
+  path: string,
+  { renderer }: TrainConfig,
+  held: Decoder | undefined,
+): Promise<LoadedModel> {
+  const { isFolder, ...model } = await readModel(path, held)
+  const { decoder, tokenizer } = model
+  return {
+    decoder,
+    tokenizer,
+    renderer: createRenderer(tokenizer, { name: 'opaque', ...renderer } as RendererConfig),
+    files: isFolder
+      ? await tokenizerFiles(path)
+      : { 'tokenizer.json': `${JSON.stringify(tokenizer.toJSON())}\n` },
+  }
+}
+
+async function readModel(path: string, held: Decoder | undefined) {
+  const about = await stat(path).catch((cause: unknown) => {
+    throw new FulmarError('IO', `config.model.path must be a folder or a file: got ${path}`, { cause })
+  })
+  const isFolder = about.isDirectory()
+  if (isFolder) {
+    const tokenizer = await HfTokenizer.fromFolder(path)
+    return { isFolder, tokenizer, decoder: held ?? (await Decoder.fromFolder(path)) }
+  }
+  const bytes = await readFile(path)
+  return {
+    isFolder,
+    tokenizer: HfTokenizer.fromGguf(bytes),
+    decoder: held ?? (await Decoder.fromGguf(bytes)),
+  }
+}
+
+async function tokenizerFiles(folder: string): Promise<Readonly<Record<string, string>>> {
+  const found = TOKENIZER_FILES.map(async (name) => {
+    const text = await readFile(join(folder, name), 'utf8').catch(() => undefined)
+    return text === undefined ? [] : [[name, text] as const]
+  })
+  return Object.fromEntries((await Promise.all(found)).flat())
+}
+
+/** Refuses a checkpoint of another architecture than the configuration asks for. */
+function checkShape(found: DecoderConfig, asked: DecoderConfig): void {
+  const key = Object.keys(asked).find((name) => found[name] !== asked[name])
+  if (key === undefined) return
+  const detail = `config.model.${key} must be that of the checkpoint (${found[key]}): got ${asked[key]}`
+  throw new FulmarError('INCOMPATIBLE', detail)
+}
