@@ -3,7 +3,7 @@
  * expression gives, from one walk over the text: the expressions themselves take time that grows with its square.
  */
 
-import { countOf, isSpaceAt, SPACES, strip, stripLetters } from './text.js'
+import { countOf, isSpaceAt, SPACES, strip, stripLetters, stripStart } from './text.js'
 
 /** `[...]` on one line; `[]` counts, and one inside another does not. */
 export function countPlaceholders(text: string): number {
@@ -26,7 +26,7 @@ function bracketsIn(line: string): number {
  * line as its text.
  */
 export function countBullets(text: string): number {
-  const lines = text.split('\n').map(strip)
+  const lines = text.split('\n').map(stripStart)
   let stars = 0
   for (let index = 0; index < lines.length; index++) {
     const line = lines[index] ?? ''

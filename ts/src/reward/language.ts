@@ -168,6 +168,8 @@ const UPPER = /^\p{Uppercase}$/u
 function normalized(character: string, kanji: ReadonlyMap<string, string>): string {
   if (character <= '\x7f') return /[A-Za-z]/.test(character) ? character : ' '
   if (/[\xa0\xab\xb0\xbb\u2000-\u206f]/.test(character)) return ' '
+  // No profile knows characters of two units, and an n-gram must stay three units long at most.
+  if (character.length > 1) return '\uffff'
   for (const [block, one] of BLOCKS) if (block.test(character)) return one
   return kanji.get(character) ?? character
 }

@@ -42,12 +42,21 @@ const SPACE = new RegExp(`[${SPACES}]`)
 
 /** Whether the unit at `index` is a space to Python; `false` beyond the ends. */
 export function isSpaceAt(text: string, index: number): boolean {
-  return SPACE.test(text.charAt(index))
+  const code = text.charCodeAt(index)
+  if (code <= 0x20) return (code >= 9 && code <= 13) || code >= 0x1c
+  return code >= 0x85 && SPACE.test(text.charAt(index))
 }
 
 /** Python's `str.strip`: the text without the spaces at its ends. */
 export function strip(text: string): string {
-  return trimWhile(text, (character) => SPACE.test(character))
+  return stripStart(stripEnd(text))
+}
+
+/** Python's `str.lstrip`. */
+export function stripStart(text: string): string {
+  let start = 0
+  while (isSpaceAt(text, start)) start++
+  return text.slice(start)
 }
 
 /** Python's `str.rstrip`. */
@@ -59,7 +68,10 @@ export function stripEnd(text: string): string {
 
 /** Python's `str.strip(letters)`: the text without any of the `letters` at its ends. */
 export function stripLetters(text: string, letters: string): string {
-  return trimWhile(text, (character) => letters.includes(character))
+  let [start, end] = [0, text.length]
+  while (start < end && letters.includes(text.charAt(start))) start++
+  while (end > start && letters.includes(text.charAt(end - 1))) end--
+  return text.slice(start, end)
 }
 
 /** Python's `str.isupper`: a letter that has cases, and none that is not upper case. */
@@ -74,17 +86,10 @@ export function isLower(text: string): boolean {
 
 /** A literal text inside a regular expression. */
 export function escapeExpression(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')
+  return text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
 }
 
 /** How often `piece` stands in `text`, one behind the other. */
 export function countOf(text: string, piece: string): number {
   return text.split(piece).length - 1
-}
-
-function trimWhile(text: string, isTrimmed: (character: string) => boolean): string {
-  let [start, end] = [0, text.length]
-  while (start < end && isTrimmed(text.charAt(start))) start++
-  while (end > start && isTrimmed(text.charAt(end - 1))) end--
-  return text.slice(start, end)
 }
