@@ -253,7 +253,11 @@ impl Queries {
     ) -> Self {
         let (group, width) = (shape.group(), shape.group() * shape.head_dim);
         let of = |all: &[f32], width: usize, stride: usize| -> Vec<f32> {
-            rows.clone().flat_map(|row| &all[row * stride + kv_head * width..][..width]).copied().collect()
+            let mut gathered = Vec::with_capacity(rows.len() * width);
+            for row in rows.clone() {
+                gathered.extend_from_slice(&all[row * stride + kv_head * width..][..width]);
+            }
+            gathered
         };
         let (d_out, out) = (of(d_out_nhe, width, shape.q_width()), of(saved.out, width, shape.q_width()));
         let heads = d_out.chunks_exact(shape.head_dim).zip(out.chunks_exact(shape.head_dim));
@@ -277,8 +281,12 @@ struct Tile<'a> {
 impl<'a> Tile<'a> {
     fn gather(shape: AttentionShape, saved: AttentionSaved<'_>, kv_head: usize, rows: &'a [u32]) -> Self {
         let of = |all: &[f32]| -> Vec<f32> {
-            let at = |row: u32| row as usize * shape.kv_width() + kv_head * shape.head_dim;
-            rows.iter().flat_map(|row| &all[at(*row)..][..shape.head_dim]).copied().collect()
+            let mut gathered = Vec::with_capacity(rows.len() * shape.head_dim);
+            for row in rows {
+                let at = *row as usize * shape.kv_width() + kv_head * shape.head_dim;
+                gathered.extend_from_slice(&all[at..][..shape.head_dim]);
+            }
+            gathered
         };
         Self { rows, keys: of(saved.keys), values: of(saved.values) }
     }
@@ -394,13 +402,13 @@ lanes! {
     ) -> f32 {
         let (key, value) = (|row| rows.key(row, q.len()), |row| rows.value(row, q.len()));
         weights.clear();
-        for &(first, end) in ranges {
-            weights.extend((first..end).map(|row| dot(q, key(row))));
-        }
         let mut max = f32::NEG_INFINITY;
-        for weight in &mut *weights {
-            *weight *= scale;
-            max = max.max(*weight);
+        for &(first, end) in ranges {
+            for row in first..end {
+                let score = dot(q, key(row)) * scale;
+                max = max.max(score);
+                weights.push(score);
+            }
         }
         let mut sums = [0.0_f32; WIDTH];
         for chunk in weights.chunks_mut(WIDTH) {
