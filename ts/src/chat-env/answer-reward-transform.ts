@@ -18,6 +18,8 @@ export interface AnswerRewardTransformOptions {
   readonly parser: AnswerRewardParser
   /** Where the right answers are. @default 'answer' */
   readonly answerKey?: TensorKey
+  /** Where responses are, as texts. @default what the policy said last, as the environment's form of a chat has it */
+  readonly responseKey?: TensorKey
   /** Decodes responses of tokens. */
   readonly tokenizer?: TokenizerLike
 }
@@ -50,22 +52,22 @@ export class AnswerRewardTransform implements EnvTransform {
 
   /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option. */
   constructor(options: AnswerRewardTransformOptions) {
-    checkKnownKeys('options', options, ['parser', 'answerKey', 'tokenizer'])
+    checkKnownKeys('options', options, ['parser', 'answerKey', 'responseKey', 'tokenizer'])
     this.#options = options
     this.#answerKey = options.answerKey ?? 'answer'
   }
 
   /** @throws {FulmarError} `UNKNOWN_NAME` without answers; `MALFORMED` for one that is no text; as the environment for its action. */
   afterStep(next: TensorDict, root: TensorDict, env: EnvView): TensorDict {
-    const { parser, tokenizer } = this.#options
+    const { parser, tokenizer, responseKey } = this.#options
     if (!root.has(this.#answerKey)) {
       const detail = `dict must have the key ${JSON.stringify(this.#answerKey)}: got ${root.keys()}`
       throw new FulmarError('UNKNOWN_NAME', detail)
     }
     const answers = textsAt(root, this.#answerKey)
-    const scores = responsesOf(root, env, tokenizer).map((response, at) =>
-      scored(parser, response, answers[at] ?? ''),
-    )
+    const responses =
+      responseKey === undefined ? responsesOf(root, env, tokenizer) : textsAt(root, responseKey)
+    const scores = responses.map((response, at) => scored(parser, response, answers[at] ?? ''))
     const shape = [...next.batchSize, 1, 1]
     for (const name of PARTS) {
       const before = next.has(name) ? next.tensor(name).toFloat32() : new Float32Array(sizeOf(shape))

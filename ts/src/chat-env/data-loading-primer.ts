@@ -90,6 +90,14 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
     return Object.keys(this.#row)
   }
 
+  /** The columns of a row. @throws {FulmarError} `MALFORMED` for a row that is no object; what `collate` throws. */
+  columnsOf(row: Row): DatasetRow {
+    const columns: unknown = this.#collate(row)
+    if (typeof columns === 'object' && columns !== null && !Array.isArray(columns))
+      return columns as DatasetRow
+    throw new FulmarError('MALFORMED', `dataset must give rows with columns: got ${describeValue(columns)}`)
+  }
+
   /** Gives rows to the elements of a reset. @throws {FulmarError} `INCOMPATIBLE` for a row of other columns; as the constructor. */
   beforeReset(dict: TensorDict): TensorDict {
     const { columns } = this
@@ -170,14 +178,11 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
   }
 
   #nextRow(columns?: readonly string[]): DatasetRow {
-    const row: unknown = this.#collate(this.#dataset.next())
-    if (typeof row !== 'object' || row === null || Array.isArray(row)) {
-      throw new FulmarError('MALFORMED', `dataset must give rows with columns: got ${describeValue(row)}`)
-    }
+    const row = this.columnsOf(this.#dataset.next())
     const names = Object.keys(row)
     if (columns !== undefined && `${[...names].sort()}` !== `${[...columns].sort()}`) {
       throw new FulmarError('INCOMPATIBLE', `dataset must give rows of the columns ${columns}: got ${names}`)
     }
-    return row as DatasetRow
+    return row
   }
 }

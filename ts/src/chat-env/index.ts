@@ -9,6 +9,7 @@ export {
 } from './add-thinking-prompt.js'
 export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './answer-reward-transform.js'
 export { ChatEnv, type ChatEnvOptions, chatsAt } from './chat-env.js'
+export { type ChatTaskOptions, chatTask, type MessageEnvOfOptions, messageEnvOf } from './chat-task.js'
 export {
   COUNTDOWN_DRAWS_MAX,
   CountdownEnv,
@@ -41,7 +42,15 @@ export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './ifev
 export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './incremental-tokenizer.js'
 export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './kl-computation.js'
 export { KLRewardTransform, type KLRewardTransformOptions } from './kl-reward-transform.js'
+export { LLMEnv, type LLMEnvOptions } from './llm-env.js'
+export { LLMHashingEnv, type LLMHashingEnvOptions } from './llm-hashing-env.js'
 export type { ScoringPolicy, TokenScoringOptions } from './log-prob-rows.js'
+export {
+  GSM8KPrepareQuestion,
+  type GSM8KPrepareQuestionOptions,
+  type MakeGsm8kEnvOptions,
+  makeGsm8kEnv,
+} from './make-gsm8k-env.js'
 export { MATHEnv, type MATHEnvOptions, type MATHRow } from './math-env.js'
 export { PolicyVersion, type PolicyVersionOptions, VERSION_HISTORY_MAX } from './policy-version.js'
 export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './reply-policy.js'
