@@ -74,7 +74,9 @@ export async function installPackages() {
     .update(readFileSync(`${root}package-lock.json`))
     .digest('hex')
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return
-  await must('npm ci', run('npm', ['ci', '--no-audit', '--no-fund']))
+  // ONNX Runtime would fetch libraries for GPUs on top of its package.
+  const env = { ONNXRUNTIME_NODE_INSTALL: 'skip' }
+  await must('npm ci', run('npm', ['ci', '--no-audit', '--no-fund'], { env }))
   writeFileSync(stamp, lock)
 }
 

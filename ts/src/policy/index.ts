@@ -11,6 +11,8 @@ export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy } from './decoder.js'
 export type { GenerateKwargs } from './generate-kwargs.js'
 export { type ForwardOptions, LLMWrapperBase } from './llm-wrapper.js'
+export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
+export { OnnxWrapper } from './onnx-wrapper.js'
 export {
   type Completion,
   checkGenerateRequest,
@@ -27,10 +29,11 @@ export { type BatchingOptions, type BatchingState, RequestBatcher } from './requ
 export { type Reservation, Router, type RouterOptions, type RoutingContext } from './router.js'
 export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
 export type { WorkerMessage, WorkerReply } from './serve-policy.js'
+export type { WorkerThread } from './thread-policy.js'
 export { TransformersWrapper } from './transformers-wrapper.js'
 export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
 export type { ServerStats } from './vllm-servers.js'
 export type { WeightPhase, WeightUpdate, WeightUpdateResult } from './vllm-weights.js'
 export { vLLMWrapper } from './vllm-wrapper.js'
-export { WorkerPolicy, type WorkerPolicyOptions, type WorkerThread } from './worker-policy.js'
+export { WorkerPolicy, type WorkerPolicyOptions } from './worker-policy.js'
 export type { LLMWrapperOptions } from './wrapper-options.js'

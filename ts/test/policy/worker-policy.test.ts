@@ -9,7 +9,7 @@ import {
   WorkerPolicy,
   type WorkerThread,
 } from '../../src/policy/index.js'
-import { startThread, WORKER_CALLS_MAX } from '../../src/policy/worker-policy.js'
+import { startThread, ThreadPolicy, WORKER_CALLS_MAX } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
@@ -170,7 +170,7 @@ describe('WorkerPolicy', () => {
 
   it('says so where there is no file to run', async () => {
     const thread = await startThread('no-such-worker', 'x')
-    const policy = new WorkerPolicy(thread, 0)
+    const policy = new ThreadPolicy(thread, 0)
     await expect(policy.generate(request)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   })
 })

@@ -1,0 +1,93 @@
+/** The policy of an exported model. */
+
+import { checkKnownKeys, FulmarError } from '../core/index.js'
+import type { OnnxSource } from './onnx-worker.js'
+import { checkVersion, startThread, ThreadPolicy, type WorkerThread } from './thread-policy.js'
+
+/** Options of {@link OnnxPolicy.launch}. */
+export interface OnnxPolicyOptions {
+  /**
+   * What the weights count as.
+   * @default 0
+   */
+  readonly version?: number
+  /**
+   * Most tokens of a sequence: a file does not say it.
+   * @default 4096
+   */
+  readonly contextLength?: number
+  /**
+   * Threads that one step computes with; 0 leaves it to ONNX Runtime.
+   * @default 0
+   */
+  readonly numThreads?: number
+  /** The thread, which runs this package's `onnx-worker.js` with `workerData: { kind: 'fulmar-onnx' }`. @default a new one */
+  readonly thread?: WorkerThread
+}
+
+/**
+ * A {@link Policy} over a model in ONNX form, run by `onnxruntime-node` in a worker thread. That package is yours to install
+ * (`ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node` downloads nothing besides). The model takes `input_ids`, and `attention_mask`,
+ * `position_ids` and an empty `past_key_values` if it wants them, and gives `logits` in single precision.
+ *
+ * Tokens are drawn as everywhere here, by seed and position; a completion does not depend on what runs beside it. Each step computes its
+ * sequence anew, without a cache: for small models and for checking exports, not for long completions. Close it when it is done.
+ *
+ * @example
+ * ```ts no-run
+ * import { OnnxPolicy } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const policy = await OnnxPolicy.launch('./model.onnx', { contextLength: 512 })
+ * const { logProbs } = await policy.score({ requestId: 'a', ids: Uint32Array.of(3, 1, 4) })
+ * assert.ok(Number.isNaN(logProbs[0]) && logProbs[1] <= 0)
+ * await policy.close()
+ * ```
+ */
+export class OnnxPolicy extends ThreadPolicy {
+  readonly #contextLength: number
+  readonly #numThreads: number
+
+  private constructor(thread: WorkerThread, options: Required<Omit<OnnxPolicyOptions, 'thread'>>) {
+    super(thread, options.version)
+    this.#contextLength = options.contextLength
+    this.#numThreads = options.numThreads
+  }
+
+  /**
+   * Starts a thread with a model: the path of a file, or its bytes, which are copied.
+   * @throws {FulmarError} `UNAVAILABLE` without `onnxruntime-node` or threads; `CORRUPT` or `INCOMPATIBLE` for the model; `OUT_OF_RANGE` or
+   * `UNKNOWN_NAME` for an option.
+   */
+  static async launch(model: string | Uint8Array, options: OnnxPolicyOptions = {}): Promise<OnnxPolicy> {
+    checkKnownKeys('options', options, ['version', 'contextLength', 'numThreads', 'thread'])
+    const { version = 0, contextLength = 4096, numThreads = 0 } = options
+    checkVersion(version)
+    for (const [name, value, least] of [
+      ['contextLength', contextLength, 1],
+      ['numThreads', numThreads, 0],
+    ] as const) {
+      if (!Number.isSafeInteger(value) || value < least)
+        throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= ${least}: got ${value}`)
+    }
+    const thread = options.thread ?? (await startThread('onnx-worker', 'fulmar-onnx'))
+    const policy = new OnnxPolicy(thread, { version, contextLength, numThreads })
+    try {
+      await policy.pushModel(model, { version })
+      return policy
+    } catch (error) {
+      await policy.close()
+      throw error
+    }
+  }
+
+  /**
+   * Gives the thread another model, whole or not at all: requests that run end with the one that they began with.
+   * @throws {FulmarError} As {@link OnnxPolicy.launch}; the model before it stays then.
+   */
+  async pushModel(model: string | Uint8Array, { version }: { readonly version: number }): Promise<void> {
+    const limits = { contextLength: this.#contextLength, numThreads: this.#numThreads }
+    const source: OnnxSource = { model, version, ...limits }
+    await this.load(source, version, [])
+  }
+}

@@ -1,0 +1,144 @@
+/** A policy whose model lives in another thread: what is asked goes there by message. */
+
+import { FulmarError } from '../core/index.js'
+import { onAbort } from './attempt.js'
+import {
+  type Completion,
+  checkGenerateRequest,
+  checkScoreRequest,
+  type GenerateRequest,
+  type Policy,
+  type ScoreRequest,
+  type TokenScores,
+} from './policy.js'
+import type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
+
+/** Most calls of one thread that wait for an answer. */
+export const WORKER_CALLS_MAX = 65_536
+
+/** A thread: a `Worker` of `node:worker_threads`, or what behaves like one. */
+export interface WorkerThread {
+  postMessage(message: WorkerMessage, transfer?: readonly ArrayBuffer[]): void
+  on(event: 'message', listener: (reply: WorkerReply) => void): unknown
+  on(event: 'error', listener: (error: Error) => void): unknown
+  on(event: 'exit', listener: (code: number) => void): unknown
+  terminate(): Promise<unknown>
+}
+
+interface Waiting {
+  readonly resolve: (value: never) => void
+  readonly reject: (error: FulmarError) => void
+  readonly stopListening: () => void
+}
+
+/** What policies in threads share. A thread that ends fails every call with `UNAVAILABLE`. */
+export class ThreadPolicy implements Policy {
+  readonly #thread: WorkerThread
+  readonly #waiting = new Map<number, Waiting>()
+  #numCalls = 0
+  #version: number
+  #ended: FulmarError | undefined
+
+  /** A policy over a thread that has no model yet. */
+  constructor(thread: WorkerThread, version: number) {
+    this.#thread = thread
+    this.#version = version
+    thread.on('message', (reply) => this.#take(reply))
+    thread.on('error', (cause) => this.#end(`an error: ${cause.message}`, cause))
+    thread.on('exit', () => this.#end('its end'))
+  }
+
+  /** The version of the weights that later requests have. */
+  get version(): number {
+    return this.#version
+  }
+
+  /** Samples one completion. @throws {FulmarError} As {@link DecoderPolicy.generate}; `UNAVAILABLE` if the thread has ended; `CLOSED`. */
+  async generate(request: GenerateRequest): Promise<Completion> {
+    checkGenerateRequest(request)
+    const { signal, ...plain } = request
+    return await this.#call<Completion>({ kind: 'generate', request: plain }, { signal })
+  }
+
+  /** Scores one sequence. @throws {FulmarError} As {@link DecoderPolicy.score}; as {@link WorkerPolicy.generate}. */
+  async score(request: ScoreRequest): Promise<TokenScores> {
+    checkScoreRequest(request)
+    const { signal, ...plain } = request
+    return await this.#call<TokenScores>({ kind: 'score', request: plain }, { signal })
+  }
+
+  /** Ends the thread. Calls that wait fail with `CLOSED`. */
+  async close(): Promise<void> {
+    this.#end(undefined)
+    await this.#thread.terminate()
+  }
+
+  /** Gives the thread another model, whole or not at all. @throws {FulmarError} `OUT_OF_RANGE` for a version; what the model says. */
+  protected async load(source: unknown, version: number, transfer: readonly ArrayBuffer[]): Promise<void> {
+    checkVersion(version)
+    await this.#call({ kind: 'load', source }, { transfer })
+    this.#version = version
+  }
+
+  #call<T>(
+    call: Readonly<Record<string, unknown>> & { readonly kind: WorkerCall['kind'] },
+    {
+      signal,
+      transfer,
+    }: { readonly signal?: AbortSignal | undefined; readonly transfer?: readonly ArrayBuffer[] },
+  ): Promise<T> {
+    if (this.#ended) return Promise.reject(this.#ended)
+    if (this.#waiting.size >= WORKER_CALLS_MAX) {
+      const rule = `calls that wait must be at most ${WORKER_CALLS_MAX}`
+      return Promise.reject(new FulmarError('LIMIT_EXCEEDED', `${rule}: got more`))
+    }
+    const id = this.#numCalls++
+    return new Promise<T>((resolve, reject) => {
+      const abort = () => this.#thread.postMessage({ kind: 'abort', id })
+      const stopListening = onAbort(signal, abort)
+      this.#waiting.set(id, { resolve, reject, stopListening })
+      this.#thread.postMessage({ ...call, id } as WorkerCall, transfer)
+      if (signal?.aborted) abort()
+    })
+  }
+
+  #take(reply: WorkerReply): void {
+    const waiting = this.#waiting.get(reply.id)
+    if (waiting === undefined) return
+    this.#waiting.delete(reply.id)
+    waiting.stopListening()
+    if (reply.ok) waiting.resolve(reply.value as never)
+    else waiting.reject(new FulmarError(reply.code, reply.message))
+  }
+
+  /** Fails what waits and what comes; `got` is how the thread ended, if it did so by itself. */
+  #end(got: string | undefined, cause?: Error): void {
+    if (this.#ended) return
+    this.#ended =
+      got === undefined
+        ? new FulmarError('CLOSED', 'the policy must be open: got a closed one')
+        : new FulmarError('UNAVAILABLE', `the worker thread must answer: got ${got}`, { cause })
+    const waiting = [...this.#waiting.values()]
+    this.#waiting.clear()
+    for (const { reject, stopListening } of waiting) {
+      stopListening()
+      reject(this.#ended)
+    }
+  }
+}
+
+/** Refuses what is no version. */
+export function checkVersion(version: number): void {
+  if (!Number.isSafeInteger(version) || version < 0)
+    throw new FulmarError('OUT_OF_RANGE', `version must be a non-negative safe integer: got ${version}`)
+}
+
+/** A thread that runs a file beside this one. */
+export async function startThread(file: string, kind: string): Promise<WorkerThread> {
+  try {
+    const { Worker } = await import('node:worker_threads')
+    return new Worker(new URL(`./${file}.js`, import.meta.url), { workerData: { kind } })
+  } catch (cause) {
+    throw new FulmarError('UNAVAILABLE', 'worker threads must be there: got none', { cause })
+  }
+}
