@@ -26,6 +26,7 @@ import {
 } from '../rollout/index.js'
 import { type Clock, type Metric, reduceMetrics, systemClock } from '../telemetry/index.js'
 import { Batcher, type BatcherOptions, type StepBatch } from './batcher.js'
+import { readCursor } from './group-cursor.js'
 import { policyAge } from './policy-age.js'
 import { RunScope } from './run-scope.js'
 import { type StalenessPolicy, strictFifo } from './staleness.js'
@@ -494,14 +495,4 @@ class GroupLease implements Lease {
     if (reason !== 'cancelled') this.#begun.delete(this.groupId)
     this.#lease.release(reason)
   }
-}
-
-function readCursor(place: string, json: unknown): GroupCursor {
-  const reader = new ConfigReader(place, json)
-  const groupId = reader.integer('groupId', { min: 0, fallback: -1 })
-  const cursor = reader.section('cursor')
-  const position = cursor.integer('position', { min: 0, fallback: -1 })
-  cursor.end()
-  reader.end()
-  return { groupId, cursor: { position } }
 }

@@ -19,12 +19,15 @@ export {
 } from './controller.js'
 export {
   CollectorBatch,
+  type CollectorUnit,
   LLMCollector,
   type LLMCollectorOptions,
   type LLMCollectorState,
+  PREFETCH_MAX,
 } from './llm-collector.js'
 export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
 export { policyAge } from './policy-age.js'
+export { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
 export {
   capacityRule,
   readyFirst,

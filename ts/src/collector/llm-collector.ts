@@ -1,29 +1,66 @@
 /**
- * Batches of rollouts, one after another: collect, train, collect again. Nothing runs ahead, so every batch is sampled
- * by the weights that the last training step left.
+ * Batches of rollouts, one after another, for whoever trains on them: in turn, or with groups that run ahead of the
+ * consumer, as many as it says.
+ *
+ * Groups are whole, as siblings are compared with each other, and come in the order in which they were begun unless told
+ * otherwise: in the order of finishing the short ones come first, which a consumer that stops early learns from.
  */
 
 import { ConfigReader, FulmarError } from '../core/index.js'
-import type { Rollout, Rollouter, RollouterState, RolloutGroup } from '../rollout/index.js'
+import type { ReplayBuffer } from '../replay/index.js'
+import { checkTeaches } from '../rollout/check-teaches.js'
+import type {
+  GroupCursor,
+  GroupWork,
+  Rollout,
+  Rollouter,
+  RollouterState,
+  RolloutGroup,
+} from '../rollout/index.js'
+import { readCursor } from './group-cursor.js'
+import { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
+import { RunScope } from './run-scope.js'
+
+/** What is counted: rollouts, their turns, or the tokens that they sampled. */
+export type CollectorUnit = 'trajectories' | 'turns' | 'tokens'
 
 /** Options of {@link LLMCollector}. */
 export interface LLMCollectorOptions<Sample> {
   /** Runs the rollouts; stays the caller's. */
   readonly rollouter: Rollouter<Sample>
   /**
-   * Finished dialogs in a batch, rounded up to whole groups. TorchRL's `dialog_turns_per_batch` counts turns, which is
-   * the same where a dialog has one turn; where it has more, a batch of whole groups has no fixed number of them.
+   * How much a batch holds at least, rounded up to whole groups. Of turns and tokens nobody knows how many a group will
+   * have, so without `prefetch` such batches run one group after another.
    * @default one group
    */
-  readonly dialogsPerBatch?: number
+  readonly batch?: { readonly unit: CollectorUnit; readonly size: number }
   /**
-   * Ends once this many dialogs were collected; the last batch is whole and may go beyond. -1 never ends.
-   * @default -1
+   * Ends once any of these is reached; the last batch is whole and may go beyond. No group begins after that.
+   * @default never
    */
-  readonly totalDialogs?: number
+  readonly budget?: { readonly [Unit in CollectorUnit]?: number }
+  /**
+   * Groups that are under way or finished ahead of the consumer, who need not wait then; 0 runs none, so every batch is
+   * sampled by the weights of the moment.
+   * @default 0
+   */
+  readonly prefetch?: number
+  /**
+   * Whether groups come as they were begun or as they finish. The order of finishing needs `prefetch`.
+   * @default 'start'
+   */
+  readonly order?: 'start' | 'finish'
+  /**
+   * Where the rows of each batch are written too.
+   * @default nowhere
+   */
+  readonly sink?: { readonly buffer: Pick<ReplayBuffer, 'extend'>; readonly rows: RolloutRowKind }
   /** Stops collecting with `ABORTED`. */
   readonly signal?: AbortSignal
 }
+
+/** Most groups that run ahead. */
+export const PREFETCH_MAX = 65_536
 
 /**
  * Groups that were collected together. Owns their ledgers: dispose it, or declare it with `using`.
@@ -35,16 +72,16 @@ export interface LLMCollectorOptions<Sample> {
  *
  * const group = new RolloutGroup({ groupId: 0, sample: 'Norway', rollouts: [], metrics: [] })
  * using batch = new CollectorBatch(0, [group])
- * assert.deepEqual([batch.numDialogs, batch.numTurns, batch.numTokens], [0, 0, 0])
+ * assert.deepEqual([batch.numTrajectories, batch.numTurns, batch.numTokens], [0, 0, 0])
  * ```
  */
 export class CollectorBatch<Sample = unknown> {
   /** Counts the batches from 0. */
   readonly index: number
-  /** In the order of their ids. */
+  /** In the order in which they were taken. */
   readonly groups: readonly RolloutGroup<Sample>[]
   /** Rollouts of all groups. */
-  readonly numDialogs: number
+  readonly numTrajectories: number
   /** Turns of all rollouts. */
   readonly numTurns: number
   /** Sampled tokens of all rollouts. */
@@ -53,11 +90,10 @@ export class CollectorBatch<Sample = unknown> {
   constructor(index: number, groups: readonly RolloutGroup<Sample>[]) {
     this.index = index
     this.groups = groups
-    const rollouts = rolloutsOf(groups)
-    const turns = rollouts.flatMap((rollout) => rollout.turns)
-    this.numDialogs = rollouts.length
-    this.numTurns = turns.length
-    this.numTokens = turns.reduce((sum, { completionIds }) => sum + completionIds.length, 0)
+    const { trajectories, turns, tokens } = countsOf(groups)
+    this.numTrajectories = trajectories
+    this.numTurns = turns
+    this.numTokens = tokens
   }
 
   /** Gives the memory of the ledgers back. */
@@ -70,124 +106,266 @@ export class CollectorBatch<Sample = unknown> {
 export interface LLMCollectorState {
   /** The rollouter's. */
   readonly rollouter: RollouterState
+  /** Groups that were begun and not collected: they are run again. */
+  readonly pending: readonly GroupCursor[]
   /** Batches so far. */
   readonly numBatches: number
-  /** Finished dialogs so far. */
-  readonly numDialogs: number
+  /** Finished rollouts so far. */
+  readonly numTrajectories: number
   /** Turns so far. */
   readonly numTurns: number
   /** Sampled tokens so far. */
   readonly numTokens: number
 }
 
+/** A group on its way, and how to begin it again. */
+interface Ahead<Sample> {
+  readonly cursor: GroupCursor
+  readonly group: Promise<RolloutGroup<Sample>>
+}
+
 /**
- * Yields batches of finished, scored rollouts. Iterate it once; a second loop goes on where the first one stopped.
+ * Yields batches of finished, scored rollouts. Iterate it once; a second loop goes on where the first one stopped. With
+ * `prefetch` groups stay under way between batches: stop them by leaving the loop, or by {@link LLMCollector.stop}.
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, LLMCollector, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
+ * import { CharTokenizer, createRenderer, LazyStackStorage, LLMCollector, ReplayBuffer, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
  * using renderer = createRenderer(tokenizer, { name: 'chatml' })
  * const policy = new ScriptedPolicy({ reply: () => [...tokenizer.encode('[ANSWER] 10').ids, renderer.stopIds[0] ?? 0] })
  * const rollouter = new Rollouter({ policy, task: sumDigits(), renderer, groupSize: 2, maxTokens: 32 })
- * const collector = new LLMCollector({ rollouter, dialogsPerBatch: 4, totalDialogs: 8 })
+ * using buffer = new ReplayBuffer({ storage: new LazyStackStorage(100) })
+ * const collector = new LLMCollector({
+ *   rollouter,
+ *   batch: { unit: 'trajectories', size: 4 },
+ *   budget: { trajectories: 8 },
+ *   prefetch: 2,
+ *   sink: { buffer, rows: 'branches' },
+ * })
  * const sizes: number[] = []
  * for await (const batch of collector) {
  *   using owned = batch
- *   sizes.push(owned.groups.length)
+ *   sizes.push(owned.numTrajectories)
  * }
- * assert.deepEqual(sizes, [2, 2])
+ * assert.deepEqual([sizes, buffer.length], [[4, 4], 8])
  * ```
  */
 export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample>> {
-  readonly #rollouter: Rollouter<Sample>
-  readonly #groupsPerBatch: number
-  readonly #totalDialogs: number
-  readonly #signal: AbortSignal | undefined
+  readonly #options: LLMCollectorOptions<Sample>
+  readonly #unit: CollectorUnit
+  readonly #size: number
+  readonly #prefetch: number
+  readonly #counts = { trajectories: 0, turns: 0, tokens: 0 }
+  #scope: RunScope
+  #ahead: Ahead<Sample>[] = []
+  #recycled: GroupCursor[] = []
   #numBatches = 0
-  #numDialogs = 0
-  #numTurns = 0
-  #numTokens = 0
 
-  /** @throws {FulmarError} `OUT_OF_RANGE` if a number of dialogs is neither a positive integer nor, for the total, -1. */
+  /**
+   * @throws {FulmarError} `OUT_OF_RANGE` if a size or budget is not a positive integer, or `prefetch` not a non-negative one;
+   * `LIMIT_EXCEEDED` for more than {@link PREFETCH_MAX}; `INCOMPATIBLE` for the order of finishing without `prefetch`.
+   */
   constructor(options: LLMCollectorOptions<Sample>) {
-    const { rollouter, dialogsPerBatch = rollouter.groupSize, totalDialogs = -1, signal } = options
-    const total = totalDialogs === -1 ? 1 : totalDialogs
-    for (const [name, value] of Object.entries({ dialogsPerBatch, totalDialogs: total })) {
-      if (!Number.isSafeInteger(value) || value < 1) {
-        throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)
-      }
+    const { rollouter, batch, budget = {}, prefetch = 0, order = 'start' } = options
+    const { unit, size } = batch ?? { unit: 'trajectories', size: rollouter.groupSize }
+    const budgets = Object.entries(budget).map(([name, value]) => [`budget.${name}`, value, 1] as const)
+    for (const [name, value, min] of [
+      ['batch.size', size, 1],
+      ['prefetch', prefetch, 0],
+      ...budgets,
+    ] as const) {
+      if (!Number.isSafeInteger(value) || value < min)
+        throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= ${min}: got ${value}`)
     }
-    this.#rollouter = rollouter
-    this.#groupsPerBatch = Math.ceil(dialogsPerBatch / rollouter.groupSize)
-    this.#totalDialogs = totalDialogs === -1 ? Number.POSITIVE_INFINITY : totalDialogs
-    this.#signal = signal
+    if (prefetch > PREFETCH_MAX)
+      throw new FulmarError('LIMIT_EXCEEDED', `prefetch must be <= ${PREFETCH_MAX}: got ${prefetch}`)
+    if (order === 'finish' && prefetch === 0)
+      throw new FulmarError('INCOMPATIBLE', 'order of finishing must come with a prefetch: got none')
+    this.#options = options
+    this.#unit = unit
+    this.#size = size
+    this.#prefetch = prefetch
+    this.#scope = this.#newScope()
   }
 
-  /** Finished dialogs collected so far. */
-  get numDialogs(): number {
-    return this.#numDialogs
+  /** Finished rollouts collected so far. */
+  get numTrajectories(): number {
+    return this.#counts.trajectories
   }
 
   /** Turns collected so far. */
   get numTurns(): number {
-    return this.#numTurns
+    return this.#counts.turns
   }
 
   /** Tokens sampled so far. */
   get numTokens(): number {
-    return this.#numTokens
+    return this.#counts.tokens
+  }
+
+  /** Groups under way or finished ahead. */
+  get numAhead(): number {
+    return this.#ahead.length
   }
 
   /**
    * Collects one batch.
-   * @throws {FulmarError} `ABORTED` if the signal fires; what the task's dataset says; and where going on would train
+   * @throws {FulmarError} `ABORTED` if the signal fires; what the task's dataset and the sink say; and where going on would train
    * nothing for ever: the first cause if no rollout of a batch sampled anything (`USER_CODE`) or none of a batch
    * could be scored (`NON_FINITE`, `TIMEOUT`, `USER_CODE`, or `EMPTY` if the functions declined).
    */
   async collect(): Promise<CollectorBatch<Sample>> {
-    const groups = await this.#rollouter.runNextGroups(
-      this.#groupsPerBatch,
-      this.#signal ? { signal: this.#signal } : {},
-    )
+    const groups: RolloutGroup<Sample>[] = []
+    try {
+      await this.#gather(groups)
+      checkTeaches(groups.flatMap(({ rollouts }) => rollouts))
+      const { sink } = this.#options
+      const rows = sink && rolloutRows(groups, sink.rows)
+      if (rows) sink?.buffer.extend(rows)
+    } catch (error) {
+      for (const group of groups) group[Symbol.dispose]()
+      throw error
+    }
     const batch = new CollectorBatch(this.#numBatches, groups)
     this.#numBatches += 1
-    this.#numDialogs += batch.numDialogs
-    this.#numTurns += batch.numTurns
-    this.#numTokens += batch.numTokens
     return batch
   }
 
-  /** Batches until the total is reached. Whoever takes a batch disposes it. */
+  /** Batches until the budget is reached. Whoever takes a batch disposes it. */
   async *[Symbol.asyncIterator](): AsyncGenerator<CollectorBatch<Sample>, void, void> {
-    while (this.#numDialogs < this.#totalDialogs) yield await this.collect()
+    try {
+      while (!this.#isSpent()) yield await this.collect()
+    } finally {
+      await this.stop()
+    }
+  }
+
+  /** Collects until the budget is reached, for whoever wants nothing but what the sink is given. */
+  async fill(): Promise<void> {
+    for await (const batch of this) batch[Symbol.dispose]()
+  }
+
+  /** Stops what runs ahead and waits for it; it is run again by the next batch, or after a resume. Harmless when done twice. */
+  async stop(): Promise<void> {
+    const stopped = this.#ahead.splice(0)
+    this.#recycled = [...stopped.map(({ cursor }) => cursor), ...this.#recycled]
+    this.#scope.end()
+    this.#scope = this.#newScope()
+    for (const { group } of stopped) {
+      await group.then(
+        (one) => one[Symbol.dispose](),
+        () => undefined,
+      )
+    }
   }
 
   /** Where the collector and its rollouter stand. Take it between batches. */
   stateDict(): LLMCollectorState {
     return {
-      rollouter: this.#rollouter.stateDict(),
+      rollouter: this.#options.rollouter.stateDict(),
+      pending: [...this.#ahead.map(({ cursor }) => cursor), ...this.#recycled],
       numBatches: this.#numBatches,
-      numDialogs: this.#numDialogs,
-      numTurns: this.#numTurns,
-      numTokens: this.#numTokens,
+      numTrajectories: this.#counts.trajectories,
+      numTurns: this.#counts.turns,
+      numTokens: this.#counts.tokens,
     }
   }
 
-  /** Goes to where `state` was taken. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
+  /** Goes to where `state` was taken. With nothing ahead. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
   loadStateDict(state: unknown): void {
     const reader = new ConfigReader('state', state)
     const count = (name: string) => reader.integer(name, { min: 0, fallback: -1 })
-    const totals = [count('numBatches'), count('numDialogs'), count('numTurns'), count('numTokens')] as const
+    const numBatches = count('numBatches')
+    const counts = {
+      trajectories: count('numTrajectories'),
+      turns: count('numTurns'),
+      tokens: count('numTokens'),
+    }
     const rollouter = reader.object('rollouter')
+    const pending = reader.list('pending').map((json, index) => readCursor(`state.pending[${index}]`, json))
     reader.end()
-    this.#rollouter.loadStateDict(rollouter)
-    ;[this.#numBatches, this.#numDialogs, this.#numTurns, this.#numTokens] = totals
+    this.#options.rollouter.loadStateDict(rollouter)
+    this.#recycled = pending
+    this.#numBatches = numBatches
+    Object.assign(this.#counts, counts)
+  }
+
+  #newScope(): RunScope {
+    const scope = new RunScope()
+    scope.follow(this.#options.signal)
+    return scope
+  }
+
+  /** Takes groups until the batch is full; those of a batch whose size is known run side by side. */
+  async #gather(groups: RolloutGroup<Sample>[]): Promise<void> {
+    const start = this.#counts[this.#unit]
+    while (this.#counts[this.#unit] - start < this.#size) {
+      if (this.#ahead.length === 0) this.#launch()
+      this.#launchUntil(this.#prefetch > 0 ? this.#prefetch : this.#numLacking(start))
+      const group = await this.#take()
+      groups.push(group)
+      const { trajectories, turns, tokens } = countsOf([group])
+      this.#counts.trajectories += trajectories
+      this.#counts.turns += turns
+      this.#counts.tokens += tokens
+    }
+    this.#launchUntil(this.#prefetch)
+  }
+
+  /** Groups that the batch still lacks, as far as that is known; its unit stood at `start` when it began. */
+  #numLacking(start: number): number {
+    if (this.#unit !== 'trajectories') return 1
+    return Math.ceil((this.#size - (this.#counts.trajectories - start)) / this.#options.rollouter.groupSize)
+  }
+
+  /** Begins groups until `count` are ahead, or those that are spend the budget. */
+  #launchUntil(count: number): void {
+    const { rollouter, budget = {} } = this.#options
+    const { trajectories = Number.POSITIVE_INFINITY } = budget
+    const numBegun = () => this.#counts.trajectories + this.#ahead.length * rollouter.groupSize
+    while (this.#ahead.length < count && !this.#isSpent() && numBegun() < trajectories) this.#launch()
+  }
+
+  #launch(): void {
+    const { rollouter } = this.#options
+    const again = this.#recycled.shift()
+    const work = again ? rollouter.workAt(again) : rollouter.nextWork()
+    this.#ahead.push({ cursor: { groupId: work.groupId, cursor: work.cursor }, group: this.#run(work) })
+  }
+
+  #run({ sample, groupId }: GroupWork<Sample>): Promise<RolloutGroup<Sample>> {
+    const { rollouter } = this.#options
+    const group = rollouter.runGroup({ sample, groupId, signal: this.#scope.signal })
+    // Whoever takes the group is told; one that nobody takes is not an unhandled failure.
+    group.catch(() => undefined)
+    return group
+  }
+
+  async #take(): Promise<RolloutGroup<Sample>> {
+    const { order = 'start' } = this.#options
+    const first = () => Promise.race(this.#ahead.map(({ group }, place) => group.then(() => place)))
+    const place = order === 'start' ? 0 : await first()
+    const taken = this.#ahead[place]
+    if (taken === undefined) throw new FulmarError('CLOSED', 'collector must have a group to run: got none')
+    const group = await taken.group
+    this.#ahead.splice(this.#ahead.indexOf(taken), 1)
+    return group
+  }
+
+  #isSpent(): boolean {
+    const { budget = {} } = this.#options
+    return (['trajectories', 'turns', 'tokens'] as const).some(
+      (unit) => this.#counts[unit] >= (budget[unit] ?? Number.POSITIVE_INFINITY),
+    )
   }
 }
 
-function rolloutsOf(groups: readonly RolloutGroup[]): readonly Rollout[] {
-  return groups.flatMap(({ rollouts }) => rollouts)
+function countsOf(groups: readonly RolloutGroup[]): Readonly<Record<CollectorUnit, number>> {
+  const rollouts: readonly Rollout[] = groups.flatMap((group) => group.rollouts)
+  const turns = rollouts.flatMap((rollout) => rollout.turns)
+  const tokens = turns.reduce((sum, { completionIds }) => sum + completionIds.length, 0)
+  return { trajectories: rollouts.length, turns: turns.length, tokens }
 }
