@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use fulmar_core::{Device, Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_cuda::Managed;
 
 use crate::{Compute, dispatch};
@@ -50,11 +50,11 @@ impl Compute {
 }
 
 impl<T> Memory<T> {
-    /// Where the elements lie.
+    /// What computes where the elements lie.
     #[must_use]
-    pub fn device(&self) -> Device {
+    pub fn compute(&self) -> Compute {
         match self {
-            Self::Cpu(_) => Device::Cpu,
+            Self::Cpu(_) => Compute::Cpu,
             Self::Cuda(managed) => match managed.never {},
         }
     }
@@ -113,7 +113,7 @@ mod tests {
         let values = vec![1_u8, 2];
         let address = values.as_ptr();
         let mut held = Compute::Cpu.hold(values).unwrap();
-        assert_eq!((held.as_ptr(), held.device()), (address, Device::Cpu));
+        assert_eq!((held.as_ptr(), held.compute()), (address, Compute::Cpu));
         held[0] = 7;
         assert_eq!(*held, [7, 2]);
     }

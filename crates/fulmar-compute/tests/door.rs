@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use fulmar_compute::{AttentionSaved, AttentionShape, Compute, MatRef, RopeTable, Spans, rope_frequencies};
 
 /// Crates that may name the kernels: the facade, which shows every crate, and the door itself.
-const BESIDE_THE_DOOR: [&str; 5] =
-    ["fulmar", "fulmar-compute", "fulmar-model", "fulmar-replay", "fulmar-tensor"];
+const BESIDE_THE_DOOR: [&str; 4] = ["fulmar", "fulmar-compute", "fulmar-model", "fulmar-replay"];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

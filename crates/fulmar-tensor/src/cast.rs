@@ -1,5 +1,6 @@
 //! Tensors and dictionaries in another element type.
 
+use fulmar_compute::dispatch;
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 
 use crate::element::{Element, with_element};
@@ -26,7 +27,7 @@ impl Tensor {
         if self.dtype() == dtype {
             return Ok(self.clone());
         }
-        with_element!(self.dtype(), T => {
+        dispatch!(self.compute(), cpu => with_element!(self.dtype(), T => {
             let numbers = self.to_vec::<T>()?.into_iter().map(<T as Element>::to_f64);
             with_element!(dtype, U => {
                 let mut values = reserved(self.num_elements())?;
@@ -35,7 +36,7 @@ impl Tensor {
                 }
                 Self::from_vec(self.shape(), values)
             })
-        })
+        }))
     }
 }
 

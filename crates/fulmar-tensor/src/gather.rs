@@ -1,12 +1,13 @@
 //! New tensors out of parts of others: chosen rows, stacks, concatenations and paddings. All of these copy.
 
+use fulmar_compute::dispatch;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 
+use crate::device::compute_of;
 use crate::element::{Element, with_element};
 use crate::index::Index;
-use crate::storage::{reserved, zeroed};
+use crate::storage::reserved;
 use crate::tensor::Tensor;
-use crate::tensor_dict::rows;
 
 impl Tensor {
     /// The parts at `indices` of dimension `dim`, in that order; an index may come twice. Copies.
@@ -33,12 +34,12 @@ impl Tensor {
         with_element!(self.dtype, T => {
             let dense = self.dense()?;
             let elements = dense.as_slice::<T>()?;
-            let mut values = zeroed::<T>(outer * indices.len() * inner)?;
+            let mut values = self.compute().zeros::<T>(outer * indices.len() * inner)?;
             let to = values.chunks_exact_mut((indices.len() * inner).max(1));
             for (from, to) in elements.chunks_exact((len * inner).max(1)).zip(to) {
-                rows::gather(from, inner, indices, to);
+                self.compute().gather(from, inner, indices, to);
             }
-            Self::from_vec(&shape, values)
+            Self::held(values, &shape)
         })
     }
 
@@ -68,7 +69,7 @@ impl Tensor {
     /// Joins `parts` along their dimension `dim`; the other dimensions must agree. Copies.
     ///
     /// # Errors
-    /// `Empty` without parts; `ShapeMismatch` or `Incompatible` if they differ in another dimension or in dtype; `OutOfRange` if there
+    /// `Empty` without parts; `ShapeMismatch` or `Incompatible` if they differ in another dimension, or in dtype or device; `OutOfRange` if there
     /// is no such dimension.
     ///
     /// # Examples
@@ -86,7 +87,7 @@ impl Tensor {
         for part in parts {
             check_joinable(first, part, dim)?;
         }
-        with_element!(first.dtype, T => cat_elements::<T>(parts, dim))
+        dispatch!(compute_of(parts)?, cpu => with_element!(first.dtype, T => cat_elements::<T>(parts, dim)))
     }
 
     /// `value` around the elements, `around[i]` of it before and after those of dimension `i`. Copies.

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use fulmar_compute::dispatch;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use serde::Deserialize;
 
+use crate::device::compute_of;
 use crate::element::{Element, with_element};
 use crate::index_item::IndexItem;
 use crate::storage::{Storage, Stored, reserved};
@@ -56,7 +58,7 @@ impl Index {
     #[must_use]
     pub fn list(at: Vec<i64>) -> Self {
         let len = at.len();
-        Self::Pick(Tensor::over(Storage::I64(at), Dtype::I64, &[len]))
+        Self::Pick(Tensor::over(Storage::I64(at.into()), Dtype::I64, &[len]))
     }
 
     /// The number of dimensions that this item takes up.
@@ -161,9 +163,9 @@ impl Tensor {
             let (want, got) = (self.dtype.name(), value.dtype.name());
             return Err(Error::new(ErrorKind::Incompatible, format!("value must be of {want}: got {got}")));
         }
-        with_element!(self.dtype, T => {
+        dispatch!(compute_of([&*self, value])?, cpu => with_element!(self.dtype, T => {
             // Only the layout of the dense elements that are about to be written: a view of them would keep them shared.
-            let dense = Self::over(T::store(Vec::new()), self.dtype, &self.shape);
+            let dense = Self::over(T::store(Vec::new().into()), self.dtype, &self.shape);
             let (view, picks) = laid_out(&dense, index)?;
             let places = Places::new(&view, &picks)?;
             let values = places.unarranged(&value.expand(&places.arranged_shape())?)?.to_vec::<T>()?;
@@ -173,7 +175,7 @@ impl Tensor {
                 elements[run].iter_mut().zip(&mut values).for_each(|(element, value)| *element = *value);
             });
             Ok(())
-        })
+        }))
     }
 }
 
@@ -322,7 +324,9 @@ impl Places {
     fn read(&self, view: &Tensor) -> Result<Tensor> {
         let shape = [&self.picked[..], self.row.shape()].concat();
         let len = num_elements(&shape)?;
-        let dense = with_element!(view.dtype, T => Tensor::from_vec(&shape, self.copied::<T>(view, len)?))?;
+        let dense = dispatch!(view.compute(), cpu => with_element!(view.dtype, T => {
+            Tensor::from_vec(&shape, self.copied::<T>(view, len)?)
+        }))?;
         let (picked, before, rank) = (self.picked.len(), self.before, shape.len());
         let order: Vec<_> = (picked..picked + before).chain(0..picked).chain(picked + before..rank).collect();
         dense.permute(&order)?.dense()

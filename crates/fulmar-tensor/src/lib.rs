@@ -8,6 +8,7 @@ compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetens
 
 mod cast;
 pub mod consolidated;
+mod device;
 mod element;
 mod gather;
 pub mod gguf;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fulmar_compute::dispatch;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
 
 use crate::element::{Element, with_element};
@@ -201,7 +202,9 @@ impl Ragged {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn to_padded(&self, side: PadSide, fill: f64) -> Result<Tensor> {
-        with_element!(self.values.dtype(), T => self.padded::<T>(side, fill))
+        dispatch!(self.values.compute(), cpu => with_element!(self.values.dtype(), T => {
+            self.padded::<T>(side, fill)
+        }))
     }
 
     fn padded<T: Element>(&self, side: PadSide, fill: f64) -> Result<Tensor> {

@@ -1,37 +1,38 @@
-//! Where the elements live. Today that is host memory, one typed vector per storage, so no `unsafe` is needed;
-//! memory-mapped files and device memory are further variants of [`Storage`] and change nothing above this file.
+//! Where the elements live: one typed [`Memory`] a storage, which a device and the processor both reach as a slice, so no `unsafe` is
+//! needed here and nothing above this file depends on the device.
 
 use std::io::Read;
 
+use fulmar_compute::{Compute, Memory};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use half::{bf16, f16};
 
 use crate::element::{Element, with_element};
 
 /// The elements that one or many tensors look at.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Storage {
-    F64(Vec<f64>),
-    F32(Vec<f32>),
-    F16(Vec<f16>),
-    Bf16(Vec<bf16>),
-    I64(Vec<i64>),
-    I32(Vec<i32>),
-    I16(Vec<i16>),
-    I8(Vec<i8>),
-    U8(Vec<u8>),
-    U32(Vec<u32>),
-    Bool(Vec<bool>),
+    F64(Memory<f64>),
+    F32(Memory<f32>),
+    F16(Memory<f16>),
+    Bf16(Memory<bf16>),
+    I64(Memory<i64>),
+    I32(Memory<i32>),
+    I16(Memory<i16>),
+    I8(Memory<i8>),
+    U8(Memory<u8>),
+    U32(Memory<u32>),
+    Bool(Memory<bool>),
 }
 
 /// What an element type must do to be kept in a [`Storage`]. Public in a private module: this seals [`Element`].
 pub trait Stored: Sized {
-    fn store(values: Vec<Self>) -> Storage;
+    fn store(values: Memory<Self>) -> Storage;
 
     /// The elements, or nothing if the storage holds another type.
     fn elements(storage: &Storage) -> Option<&[Self]>;
 
-    fn elements_mut(storage: &mut Storage) -> Option<&mut Vec<Self>>;
+    fn elements_mut(storage: &mut Storage) -> Option<&mut [Self]>;
 
     /// The elements as they stand in memory, which is little-endian.
     fn as_bytes(values: &[Self]) -> &[u8];
@@ -41,6 +42,23 @@ pub trait Stored: Sized {
 }
 
 impl Storage {
+    /// What computes where the elements lie.
+    pub fn compute(&self) -> Compute {
+        match self {
+            Self::F64(memory) => memory.compute(),
+            Self::F32(memory) => memory.compute(),
+            Self::F16(memory) => memory.compute(),
+            Self::Bf16(memory) => memory.compute(),
+            Self::I64(memory) => memory.compute(),
+            Self::I32(memory) => memory.compute(),
+            Self::I16(memory) => memory.compute(),
+            Self::I8(memory) => memory.compute(),
+            Self::U8(memory) => memory.compute(),
+            Self::U32(memory) => memory.compute(),
+            Self::Bool(memory) => memory.compute(),
+        }
+    }
+
     /// Reads `len` little-endian elements.
     ///
     /// # Errors
@@ -50,7 +68,7 @@ impl Storage {
         with_element!(dtype, T => {
             let mut values = zeroed::<T>(len)?;
             T::read_into(&mut values, reader)?;
-            Ok(T::store(values))
+            Ok(T::store(values.into()))
         })
     }
 }
@@ -76,7 +94,7 @@ pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
 macro_rules! stored {
     ($($variant:ident: $type:ty, $read_into:expr;)*) => {
         $(impl Stored for $type {
-            fn store(values: Vec<Self>) -> Storage {
+            fn store(values: Memory<Self>) -> Storage {
                 Storage::$variant(values)
             }
 
@@ -84,7 +102,7 @@ macro_rules! stored {
                 if let Storage::$variant(values) = storage { Some(values) } else { None }
             }
 
-            fn elements_mut(storage: &mut Storage) -> Option<&mut Vec<Self>> {
+            fn elements_mut(storage: &mut Storage) -> Option<&mut [Self]> {
                 if let Storage::$variant(values) = storage { Some(values) } else { None }
             }
 

@@ -1,5 +1,6 @@
 //! Sums of tensors, over everything or along one dimension.
 
+use fulmar_compute::dispatch;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 
 use crate::tensor::Tensor;
@@ -32,6 +33,10 @@ impl Tensor {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn sum_dim(&self, dim: usize) -> Result<Self> {
+        dispatch!(self.compute(), cpu => self.sum_dim_on_cpu(dim))
+    }
+
+    fn sum_dim_on_cpu(&self, dim: usize) -> Result<Self> {
         let len = self.dim_len(dim)?;
         let shape = [&self.shape[..dim], &self.shape[dim + 1..]].concat();
         let inner: usize = self.shape[dim + 1..].iter().product();

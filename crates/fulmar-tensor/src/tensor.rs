@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use fulmar_compute::{Memory, dispatch};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use half::{bf16, f16};
 
@@ -51,7 +52,12 @@ impl Tensor {
                 format!("shape must hold {} elements: got {shape:?}, which holds {len}", values.len());
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        Ok(Self::over(T::store(values), T::DTYPE, shape))
+        Self::held(values.into(), shape)
+    }
+
+    /// Memory that holds exactly the elements of `shape` as a tensor.
+    pub(crate) fn held<T: Element>(memory: Memory<T>, shape: &[usize]) -> Result<Self> {
+        Ok(Self::over(T::store(memory), T::DTYPE, shape))
     }
 
     /// Copies `values`, row-major, into a tensor of `shape`.
@@ -129,7 +135,7 @@ impl Tensor {
 
     /// Any `shape`, however large, over one bool: to find out which shape an operation gives.
     pub(crate) fn one_element_as(shape: &[usize]) -> Self {
-        let one = Self::over(Storage::Bool(vec![false]), Dtype::Bool, &[]);
+        let one = Self::over(Storage::Bool(vec![false].into()), Dtype::Bool, &[]);
         Self { shape: shape.to_vec(), strides: vec![0; shape.len()], ..one }
     }
 
@@ -230,7 +236,7 @@ impl Tensor {
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         self.elements::<T>()?;
         if !self.is_contiguous() || Arc::get_mut(&mut self.storage).is_none() {
-            *self = Self::from_vec(&self.shape, self.to_vec::<T>()?)?;
+            *self = self.owned::<T>()?;
         }
         let (dtype, start, len) = (self.dtype, self.offset, self.num_elements());
         match Arc::get_mut(&mut self.storage).and_then(T::elements_mut) {
@@ -291,8 +297,8 @@ impl Tensor {
     /// A dense copy with a storage of its own.
     #[must_use]
     pub fn copied(&self) -> Self {
-        let storage = with_element!(self.dtype, T => T::store(self.to_vec::<T>().unwrap_or_default()));
-        Self::over(storage, self.dtype, &self.shape)
+        let copy = || with_element!(self.dtype, T => T::store(self.to_vec::<T>().unwrap_or_default().into()));
+        dispatch!(self.compute(), cpu => Self::over(copy(), self.dtype, &self.shape))
     }
 
     /// [`Tensor::contiguous`] that answers a lack of memory with `LimitExceeded`.
@@ -300,7 +306,12 @@ impl Tensor {
         if self.is_contiguous() {
             return Ok(self.clone());
         }
-        with_element!(self.dtype, T => Self::from_vec(&self.shape, self.to_vec::<T>()?))
+        with_element!(self.dtype, T => self.owned::<T>())
+    }
+
+    /// A dense copy of its own, as `T`.
+    fn owned<T: Element>(&self) -> Result<Self> {
+        dispatch!(self.compute(), cpu => Self::from_vec(&self.shape, self.to_vec::<T>()?))
     }
 
     /// The whole storage as `T`.

@@ -1,6 +1,6 @@
 //! Operations on dictionaries as data, for callers who speak JSON.
 
-use fulmar_core::{Dtype, Result};
+use fulmar_core::{Device, Dtype, Result};
 use serde::Deserialize;
 
 use super::TensorDict;
@@ -141,6 +141,11 @@ pub enum Operation {
         /// The name of the element type.
         dtype: String,
     },
+    /// [`TensorDict::to_device`].
+    ToDevice {
+        /// The name of the device.
+        device: Device,
+    },
     /// [`TensorDict::zeros_like`].
     ZerosLike,
     /// [`TensorDict::sum`].
@@ -242,6 +247,7 @@ impl TensorDict {
             Operation::AutoBatchSize { dims_max } => self.auto_batch_size(*dims_max),
             Operation::Pad { around, value } => self.pad(around, *value),
             Operation::To { dtype } => self.to(Dtype::parse(dtype)?),
+            Operation::ToDevice { device } => self.to_device(*device),
             Operation::ZerosLike => self.zeros_like(),
             Operation::Sum { dim } => self.sum(*dim),
             Operation::Structure => Ok(self.structure()),

@@ -3,19 +3,11 @@
 use std::sync::Arc;
 
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::prefetch;
 
 use super::{Entry, TensorDict};
-use crate::element::{Element, with_element};
+use crate::device::compute_of;
+use crate::element::with_element;
 use crate::tensor::Tensor;
-
-/// How many rows ahead of the one that is copied memory is asked for.
-const AHEAD: usize = 2;
-/// Bytes that are copied at once, while as many of a later row are on their way. From 2 KB on, C libraries copy by one instruction
-/// that is slow where source and target lie badly to each other.
-const BLOCK: usize = 512;
-/// Of longer rows no more is asked for: the processor sees by itself how they go on.
-const FETCHED_MAX: usize = 8192;
 
 impl TensorDict {
     /// [`TensorDict::index_select`] that writes into the tensors of `out` where it is laid out like the result, and allocates
@@ -117,10 +109,9 @@ impl TensorDict {
         for (name, from) in &self.entries {
             match (from, out.entries.get_mut(name)) {
                 (Entry::Tensor(from), Some(Entry::Tensor(to))) => {
+                    let (compute, inner) = (compute_of([from, &*to])?, row_len(from));
                     with_element!(from.dtype, T => {
-                        let inner = row_len(from);
-                        let from = from.as_slice::<T>()?;
-                        gather(from, inner, indices, to.as_mut_slice::<T>()?);
+                        compute.gather(from.as_slice::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
                     });
                 }
                 (Entry::Dict(from), Some(Entry::Dict(to))) => from.copy_rows_to(indices, to)?,
@@ -135,12 +126,13 @@ impl TensorDict {
         for (name, to) in &mut self.entries {
             match (to, items.entries.get(name)) {
                 (Entry::Tensor(to), Some(Entry::Tensor(from))) => {
-                    let inner = row_len(to);
+                    let (compute, inner) = (compute_of([&*to, from])?, row_len(to));
                     with_element!(to.dtype, T => {
                         if from.is_contiguous() {
-                            scatter(from.as_slice::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
+                            compute.scatter(from.as_slice::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
                         } else {
-                            scatter(&from.to_vec::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
+                            let from = from.dense()?;
+                            compute.scatter(from.as_slice::<T>()?, inner, indices, to.as_mut_slice::<T>()?);
                         }
                     });
                 }
@@ -150,41 +142,6 @@ impl TensorDict {
             }
         }
         Ok(())
-    }
-}
-
-/// Rows `indices` of `from` one after the other.
-pub(crate) fn gather<T: Element>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
-    if inner == 1 {
-        to.iter_mut().zip(indices).for_each(|(to, index)| *to = from[*index]);
-        return;
-    }
-    if inner == 0 {
-        return;
-    }
-    let (line, block) = ((64 / size_of::<T>()).max(1), (BLOCK / size_of::<T>()).max(1));
-    let fetched = FETCHED_MAX / size_of::<T>();
-    for (place, (row, index)) in to.chunks_exact_mut(inner).zip(indices).enumerate() {
-        let next = indices.get(place + AHEAD).map(|next| next * inner);
-        let blocks = row.chunks_mut(block).zip(from[index * inner..][..inner].chunks(block));
-        for (start, (to, from_block)) in (0..).step_by(block).zip(blocks) {
-            if let Some(next) = next.filter(|_| start < fetched) {
-                for at in (0..from_block.len()).step_by(line) {
-                    prefetch(from, next + start + at);
-                }
-            }
-            to.copy_from_slice(from_block);
-        }
-    }
-}
-
-fn scatter<T: Element>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
-    // Rows that follow each other, as a ring gives them, are one copy.
-    let mut place = 0;
-    while let Some(&first) = indices.get(place) {
-        let run = indices[place..].iter().zip(first..).take_while(|(index, next)| *index == next).count();
-        to[first * inner..(first + run) * inner].copy_from_slice(&from[place * inner..(place + run) * inner]);
-        place += run;
     }
 }
 
@@ -224,29 +181,6 @@ fn check_entry(have: &Entry, new: &Entry, count: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_gathered_and_scattered_as_one_by_one() {
-        let from: Vec<i32> = (0..3000).collect();
-        for inner in [0, 1, 3, 300] {
-            let indices = [4, 5, 6, 0, 4];
-            let mut to = vec![-1; indices.len() * inner];
-            gather(&from, inner, &indices, &mut to);
-            let naive: Vec<i32> =
-                indices.iter().flat_map(|at| from[at * inner..(at + 1) * inner].to_vec()).collect();
-            assert_eq!(to, naive);
-            let mut back = vec![-1; 7 * inner];
-            scatter(&to, inner, &indices, &mut back);
-            for (at, row) in back.chunks(inner.max(1)).enumerate() {
-                let kept = if indices.contains(&at) {
-                    from[at * inner..(at + 1) * inner].to_vec()
-                } else {
-                    vec![-1; inner]
-                };
-                assert_eq!(row, kept);
-            }
-        }
-    }
 
     #[test]
     fn what_does_not_fit_is_refused_by_the_name_of_its_leaf() {

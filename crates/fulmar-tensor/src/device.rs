@@ -1,0 +1,124 @@
+//! Where the elements of tensors lie. An operation runs where its tensors are, and puts its result there.
+
+use fulmar_compute::Compute;
+use fulmar_core::{Device, Error, ErrorKind, Result};
+
+use crate::element::with_element;
+use crate::tensor::Tensor;
+use crate::tensor_dict::{Entry, TensorDict};
+
+impl Tensor {
+    /// Where the elements lie.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::{Device, ErrorKind};
+    /// let tensor = fulmar_tensor::Tensor::from_vec(&[1], vec![7_i32])?;
+    /// assert_eq!(tensor.device(), Device::Cpu);
+    /// let error = tensor.to_device(Device::Cuda { ordinal: 0 }).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unavailable);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.compute().device()
+    }
+
+    /// What computes there.
+    #[must_use]
+    pub fn compute(&self) -> Compute {
+        self.storage.compute()
+    }
+
+    /// The same elements on `device`. Copies unless they lie there.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no such device, with what is lacking; `LimitExceeded` if they do not fit in its memory.
+    pub fn to_device(&self, device: Device) -> Result<Self> {
+        if device == self.device() {
+            return Ok(self.clone());
+        }
+        let compute = Compute::on(device)?;
+        with_element!(self.dtype, T => Self::held(compute.hold(self.to_vec::<T>()?)?, &self.shape))
+    }
+}
+
+impl TensorDict {
+    /// Where all tensors lie, those of ragged entries too; nothing if there are none, or not in one place.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        let mut devices = Vec::new();
+        self.collect_devices(&mut devices);
+        let (first, rest) = devices.split_first()?;
+        rest.iter().all(|device| device == first).then_some(*first)
+    }
+
+    /// Every tensor, and the values of every ragged one, on `device`, as by [`Tensor::to_device`].
+    ///
+    /// # Errors
+    /// Those of [`Tensor::to_device`], with the key of a tensor; `Unavailable` without tensors too.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Device;
+    /// use fulmar_tensor::{Tensor, TensorDict};
+    /// let mut dict = TensorDict::new(&[1])?;
+    /// assert_eq!(dict.device(), None);
+    /// dict.set("id", Tensor::from_vec(&[1], vec![7_i32])?)?;
+    /// assert_eq!(dict.to_device(Device::Cpu)?.device(), Some(Device::Cpu));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn to_device(&self, device: Device) -> Result<Self> {
+        Compute::on(device)?;
+        self.apply(&|tensor| tensor.to_device(device))
+    }
+
+    fn collect_devices(&self, devices: &mut Vec<Device>) {
+        for (_, entry) in self.entries() {
+            match entry {
+                Entry::Tensor(tensor) => devices.push(tensor.device()),
+                Entry::Ragged(ragged) => devices.push(ragged.values().device()),
+                Entry::Dict(dict) => dict.collect_devices(devices),
+                Entry::NonTensor(_) => {}
+            }
+        }
+    }
+}
+
+/// What computes where all of `tensors` lie.
+///
+/// # Errors
+/// `Incompatible` if they lie in more than one place.
+pub fn compute_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Compute> {
+    let mut tensors = tensors.into_iter();
+    let first = tensors.next().map(Tensor::compute).unwrap_or_default();
+    match tensors.find(|tensor| tensor.compute() != first) {
+        None => Ok(first),
+        Some(other) => {
+            let detail =
+                format!("tensors must lie on one device: got {} and {}", first.device(), other.device());
+            Err(Error::new(ErrorKind::Incompatible, detail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOT_THERE: Device = Device::Cuda { ordinal: 9999 };
+
+    #[test]
+    fn tensors_and_dictionaries_go_only_where_there_is_a_device() {
+        let tensor = Tensor::from_vec(&[2], vec![1_u8, 2]).unwrap();
+        assert!(tensor.to_device(Device::Cpu).unwrap().shares_storage(&tensor));
+        let reason = Compute::on(NOT_THERE).unwrap_err();
+        assert_eq!(tensor.to_device(NOT_THERE).unwrap_err(), reason);
+        let mut dict = TensorDict::new(&[2]).unwrap();
+        assert_eq!(dict.to_device(NOT_THERE).unwrap_err(), reason);
+        dict.set(["in", "a"], tensor).unwrap();
+        assert_eq!(dict.device(), Some(Device::Cpu));
+        assert_eq!(dict.to_device(NOT_THERE).unwrap_err(), reason);
+        assert_eq!(compute_of([]), Ok(Compute::Cpu));
+    }
+}
