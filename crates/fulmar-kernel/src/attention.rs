@@ -15,8 +15,8 @@
 
 use std::ops::Range;
 
-use crate::lanes::{WIDTH, axpy, axpy4, dot, exp, lanes, sum_lanes};
-use crate::matmul::{MatRef, matmul};
+use crate::lanes::{SOFTMAX_FLOOR, WIDTH, axpy, axpy4, dot, lanes, softmax_exp, sum_lanes};
+use crate::matmul::{MatRef, matmul, row_products};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// Which key/value rows each query row attends to, as half-open ranges in the order they are summed.
@@ -364,7 +364,7 @@ lanes! {
     /// Turns `q . k` into `p`, and `do . v` into `ds`.
     fn softmax_backward(scores: &mut [f32], d_weights: &mut [f32], log_sum: f32, along: f32, scale: f32) {
         for (score, d_weight) in scores.iter_mut().zip(d_weights) {
-            *score = exp(*score * scale - log_sum);
+            *score = weight_of(*score * scale - log_sum);
             *d_weight = *score * (*d_weight - along) * scale;
         }
     }
@@ -381,14 +381,15 @@ struct Heads<'a> {
 
 impl<'a> Heads<'a> {
     #[inline(always)]
-    fn key(self, row: u32, width: usize) -> &'a [f32] {
-        &self.keys[row as usize * self.stride + self.at..][..width]
-    }
-
-    #[inline(always)]
     fn value(self, row: u32, width: usize) -> &'a [f32] {
         &self.values[row as usize * self.stride + self.at..][..width]
     }
+}
+
+/// `e^x` for `x` up to 0; 0 for what is far below, no number for what is none.
+#[inline(always)]
+fn weight_of(x: f32) -> f32 {
+    softmax_exp(if x < SOFTMAX_FLOOR { SOFTMAX_FLOOR } else { x })
 }
 
 lanes! {
@@ -400,22 +401,29 @@ lanes! {
         weights: &mut Vec<f32>,
         out: &mut [f32],
     ) -> f32 {
-        let (key, value) = (|row| rows.key(row, q.len()), |row| rows.value(row, q.len()));
+        let value = |row| rows.value(row, q.len());
         weights.clear();
+        for &(first, end) in ranges.iter().filter(|(first, end)| first < end) {
+            let seen = weights.len();
+            weights.resize(seen + (end - first) as usize, 0.0);
+            row_products(&mut weights[seen..], q, &rows.keys[first as usize * rows.stride + rows.at..], rows.stride);
+        }
         let mut max = f32::NEG_INFINITY;
-        for &(first, end) in ranges {
-            for row in first..end {
-                let score = dot(q, key(row)) * scale;
-                max = max.max(score);
-                weights.push(score);
-            }
+        for weight in &mut *weights {
+            *weight *= scale;
+            max = max.max(*weight);
         }
         let mut sums = [0.0_f32; WIDTH];
-        for chunk in weights.chunks_mut(WIDTH) {
-            for (weight, sum) in chunk.iter_mut().zip(&mut sums) {
-                *weight = exp(*weight - max);
-                *sum += *weight;
+        let (whole, rest) = weights.as_chunks_mut::<WIDTH>();
+        for weights in whole {
+            for lane in 0..WIDTH {
+                weights[lane] = weight_of(weights[lane] - max);
+                sums[lane] += weights[lane];
             }
+        }
+        for (weight, sum) in rest.iter_mut().zip(&mut sums) {
+            *weight = weight_of(*weight - max);
+            *sum += *weight;
         }
         let sum = sum_lanes(sums);
         out.fill(0.0);

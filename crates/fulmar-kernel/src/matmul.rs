@@ -7,6 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 mod projection;
 
+use crate::lanes::dot;
 #[cfg(not(target_family = "wasm"))]
 use crate::parallel::shares_work;
 use crate::parallel::{add_column_sums, for_rows};
@@ -131,6 +132,18 @@ fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: boo
     }
 }
 
+/// Writes the products of `row` with each of the rows that begin `stride` floats apart in `rows`, as many as `out` has places. Each has
+/// the same bits whatever stands beside it.
+pub(crate) fn row_products(out: &mut [f32], row: &[f32], rows: &[f32], stride: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if projection::suits() {
+        return projection::row_products(out, row, rows, stride);
+    }
+    for (index, out) in out.iter_mut().enumerate() {
+        *out = dot(row, &rows[index * stride..][..row.len()]);
+    }
+}
+
 /// Adds `bias_d` to every row of `x_nd`.
 pub fn add_bias(x_nd: &mut [f32], bias_d: &[f32]) {
     for_rows(x_nd, bias_d.len(), |_, rows| {
@@ -217,6 +230,23 @@ mod tests {
                     part.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{rows} rows from {first}, inner {inner}, cols {cols}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_a_row_with_rows_apart_equal_double_precision_and_have_the_same_bits_alone() {
+        for (width, stride, count) in [(64, 192, 11), (32, 32, 4), (6, 12, 3), (70, 100, 1), (8, 9, 0)] {
+            let (row, rows) = (random(1, width), random(2, stride * count.max(1)));
+            let mut found = vec![0.0; count];
+            row_products(&mut found, &row, &rows, stride);
+            for (index, found) in found.iter().enumerate() {
+                let other = &rows[index * stride..][..width];
+                let exact: f64 = row.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                assert!((f64::from(*found) - exact).abs() < 1e-4, "{found} and {exact}");
+                let mut alone = [0.0];
+                row_products(&mut alone, &row, other, stride);
+                assert_eq!(alone[0].to_bits(), found.to_bits(), "row {index} of {count}");
             }
         }
     }

@@ -55,6 +55,30 @@ pub(super) fn product(out: &mut [f32], left: &[f32], weight: &[f32], inner: usiz
     });
 }
 
+/// Writes the products of `row` with each of the rows that begin `stride` floats apart in `rows`, as many as `out` has places.
+///
+/// # Panics
+/// If `rows` is too short for them or the processor does not [suit](suits).
+pub(super) fn row_products(out: &mut [f32], row: &[f32], rows: &[f32], stride: usize) {
+    let floats = out.len().saturating_sub(1) * stride + row.len();
+    assert!(suits() && (out.is_empty() || rows.len() >= floats), "rows must hold {floats} floats");
+    // SAFETY: `suits` saw the instructions, and every row was just seen to be there.
+    unsafe { multiply_row(out, row, rows, stride) };
+}
+
+/// # Safety
+/// `rows` must hold a row for each place of `out`.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn multiply_row(out: &mut [f32], left: &[f32], rows: &[f32], stride: usize) {
+    for (tile, out) in out.chunks_mut(TILE.1).enumerate() {
+        let weight = &rows[tile * TILE.1 * stride..];
+        let tile = Tile { left, weight, inner: stride, inputs: left.len() };
+        let to = Out { first: out.as_mut_ptr(), stride: out.len() };
+        // SAFETY: the caller promised the rows, and `out` has `out.len()` places.
+        unsafe { tile.add::<1>(out.len(), to, false) };
+    }
+}
+
 /// Where the outputs of a task go.
 #[derive(Clone, Copy)]
 struct Out {
