@@ -22,7 +22,7 @@ import {
   type Rollouter,
   type RollouterState,
   type RolloutGroup,
-  type TrainingSampleBuilderOptions,
+  type TrainingSamples,
 } from '../rollout/index.js'
 import { type Clock, type Metric, reduceMetrics, systemClock } from '../telemetry/index.js'
 import { Batcher, type BatcherOptions, type StepBatch } from './batcher.js'
@@ -78,8 +78,11 @@ export interface ControllerOptions<Sample> {
    * @default the rollouter's policy shares the trainer's weights
    */
   readonly weightSync?: WeightSync<never>
-  /** How groups become samples. */
-  readonly samples?: TrainingSampleBuilderOptions
+  /**
+   * How a group becomes samples, while its ledgers are alive.
+   * @default buildTrainingSamples
+   */
+  readonly buildSamples?: (group: RolloutGroup<Sample>) => TrainingSamples
   /**
    * Draws further groups until `groupsPerStep` of them have something to train, instead of training on what a fixed number
    * of groups left.
@@ -409,9 +412,9 @@ class Run<Sample> {
   /** Makes samples of a group; the batch, if that filled one. */
   #consume(group: RolloutGroup<Sample>, lease: Lease): StepBatch | null {
     using owned = group
-    const { onGroup, samples: how, groupsPerStep } = this.#options
+    const { onGroup, buildSamples = buildTrainingSamples, groupsPerStep } = this.#options
     onGroup?.(owned)
-    const { samples, metrics } = buildTrainingSamples(owned, how)
+    const { samples, metrics } = buildSamples(owned)
     this.#groups.push(owned)
     this.#watchEmpty(samples.length, metrics)
     const batch = this.#batcher.addGroup({ samples, metrics, lease })

@@ -1,4 +1,4 @@
-/** Recipes: supervised fine-tuning, GRPO, whole runs. */
+/** Recipes: supervised fine-tuning, DPO, GRPO, expert iteration, whole runs. */
 
 export {
   type Checkpoint,
@@ -21,8 +21,11 @@ export {
   type TrainConfig,
   type TrainResult,
 } from './config.js'
-export { EMPTY_STEPS_MAX, type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
+export { type DpoOptions, type DpoStep, dpo, type PreferencePair } from './dpo.js'
+export { type ExpertIterationOptions, type ExpertIterationStep, expertIteration } from './expert-iteration.js'
+export { type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
 export { TINY_DECODER } from './load-model.js'
+export { EMPTY_STEPS_MAX, type RolloutTrainingOptions, type RolloutTrainingStep } from './rollout-training.js'
 export { evaluateRun, runTraining, type TrainHooks } from './run.js'
 export {
   type ConstantScheduleOptions,
