@@ -66,6 +66,7 @@ export {
   normalizeMath,
 } from './math.js'
 export { splitSentences } from './sentences.js'
+export { SIMILARITY_EXCESS, SIMILARITY_LENGTH_MAX, SIMILARITY_PAIRS_MAX, similarity } from './similarity.js'
 export { extractTags, type Tags, tagBlocks } from './tags.js'
 export { checkRewardText, REWARD_TEXT_LENGTH_MAX } from './text.js'
 export { wordTokens } from './word-tokens.js'

@@ -10,7 +10,7 @@ export const REWARD_TEXT_LENGTH_MAX = 1_048_576
 
 /**
  * Refuses a text that is too long to score.
- * @throws {FulmarError} `LIMIT_EXCEEDED` above {@link REWARD_TEXT_LENGTH_MAX}; `MALFORMED` if it is no text.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` above `lengthMax`, {@link REWARD_TEXT_LENGTH_MAX} unless given; `MALFORMED` if it is no text.
  *
  * @example
  * ```ts
@@ -22,13 +22,13 @@ export const REWARD_TEXT_LENGTH_MAX = 1_048_576
  * assert.throws(() => checkRewardText('response', long), { code: 'LIMIT_EXCEEDED' })
  * ```
  */
-export function checkRewardText(name: string, text: string): void {
+export function checkRewardText(name: string, text: string, lengthMax = REWARD_TEXT_LENGTH_MAX): void {
   if (typeof text !== 'string')
     throw new FulmarError('MALFORMED', `${name} must be a text: got ${typeof text}`)
-  if (text.length <= REWARD_TEXT_LENGTH_MAX) return
+  if (text.length <= lengthMax) return
   throw new FulmarError(
     'LIMIT_EXCEEDED',
-    `${name} must have at most ${REWARD_TEXT_LENGTH_MAX} UTF-16 units: got ${text.length}`,
+    `${name} must have at most ${lengthMax} UTF-16 units: got ${text.length}`,
   )
 }
 

@@ -1,0 +1,101 @@
+/** Files of one JSON object a line, as datasets come. */
+
+import { FulmarError, messageOf } from '../core/index.js'
+
+/** Limits of {@link parseJsonLines} and {@link readJsonLines}. */
+export interface JsonLinesOptions {
+  /**
+   * How many rows there may be.
+   * @default 1_000_000
+   */
+  readonly rowsMax?: number
+  /**
+   * How many bytes the file may have; UTF-16 units for a text.
+   * @default 268_435_456
+   */
+  readonly bytesMax?: number
+}
+
+/** Rows of a file unless told otherwise. */
+export const JSON_LINES_ROWS_MAX = 1_000_000
+
+/** Bytes of a file unless told otherwise. */
+export const JSON_LINES_BYTES_MAX = 268_435_456
+
+/** One row: an object with text keys. */
+export type JsonRow = Readonly<Record<string, unknown>>
+
+/**
+ * Reads a text of one JSON object a line. Only `\n` ends a line; blank lines are passed over.
+ * @throws {FulmarError} `MALFORMED` with the number of the line that is no JSON object; `LIMIT_EXCEEDED` above a limit.
+ *
+ * @example
+ * ```ts
+ * import { parseJsonLines } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * assert.deepEqual(parseJsonLines('{"question": "2 + 2?", "answer": "#### 4"}\n'), [{ question: '2 + 2?', answer: '#### 4' }])
+ * assert.throws(() => parseJsonLines('{}\n[]'), { code: 'MALFORMED', message: 'line 2 must be a JSON object: got an array' })
+ * ```
+ */
+export function parseJsonLines(text: string, options: JsonLinesOptions = {}): JsonRow[] {
+  const { rowsMax = JSON_LINES_ROWS_MAX, bytesMax = JSON_LINES_BYTES_MAX } = options
+  checkLimit('text', text.length, bytesMax, 'UTF-16 units')
+  const rows: JsonRow[] = []
+  for (const [index, line] of text.split('\n').entries()) {
+    if (line.trim() === '') continue
+    rows.push(rowOf(line, index + 1))
+    checkLimit('rows', rows.length, rowsMax, 'rows')
+  }
+  return rows
+}
+
+/**
+ * Reads a file of one JSON object a line. Needs a file system.
+ * @throws {FulmarError} `IO` if it cannot be read; `LIMIT_EXCEEDED` before it is read if it is too large; those of {@link parseJsonLines}.
+ *
+ * @example
+ * ```ts no-run
+ * import { gsm8k, type GSM8KTaskRow, readJsonLines } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const rows = (await readJsonLines('data/gsm8k/train.jsonl')) as unknown as GSM8KTaskRow[]
+ * assert.equal(gsm8k({ rows }).name, 'gsm8k')
+ * ```
+ */
+export async function readJsonLines(path: string, options: JsonLinesOptions = {}): Promise<JsonRow[]> {
+  const { bytesMax = JSON_LINES_BYTES_MAX } = options
+  const { open } = await import('node:fs/promises')
+  let text: string
+  try {
+    await using file = await open(path)
+    const { size } = await file.stat()
+    checkLimit('file', size, bytesMax, 'bytes')
+    text = await file.readFile('utf8')
+  } catch (error) {
+    if (error instanceof FulmarError) throw error
+    throw new FulmarError('IO', `path must name a file that can be read: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
+  return parseJsonLines(text, options)
+}
+
+function rowOf(line: string, number: number): JsonRow {
+  let row: unknown
+  try {
+    row = JSON.parse(line)
+  } catch (error) {
+    throw new FulmarError('MALFORMED', `line ${number} must be a JSON object: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
+  if (typeof row === 'object' && row !== null && !Array.isArray(row)) return { ...row }
+  const got = Array.isArray(row) ? 'an array' : String(row).slice(0, 40)
+  throw new FulmarError('MALFORMED', `line ${number} must be a JSON object: got ${got}`)
+}
+
+function checkLimit(name: string, count: number, max: number, unit: string): void {
+  if (count <= max) return
+  throw new FulmarError('LIMIT_EXCEEDED', `${name} must have at most ${max} ${unit}: got ${count}`)
+}

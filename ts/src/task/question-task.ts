@@ -1,0 +1,117 @@
+/** Tasks of one question and one answer: what gsm8k, math, ifeval and countdown share. */
+
+import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
+import { type Dataset, listDataset } from '../data/index.js'
+import { lastCompletionText, type RolloutView, type Split, type Task } from '../env/index.js'
+
+/** Options of every task over rows. */
+export interface RowTaskOptions<Row> {
+  /** What is trained on. At least one. */
+  readonly rows: readonly Row[]
+  /**
+   * What is only measured, in order.
+   * @default rows
+   */
+  readonly validationRows?: readonly Row[]
+  /**
+   * Fixes the order of each pass over `rows`.
+   * @default 0
+   */
+  readonly seed?: number
+  /**
+   * Said before the question; `null` for nothing.
+   * @default what the task says of the form of an answer
+   */
+  readonly systemPrompt?: string | null
+}
+
+/** The keys of {@link RowTaskOptions}. */
+export const ROW_TASK_KEYS = ['rows', 'validationRows', 'seed', 'systemPrompt'] as const
+
+/** What a response is worth. */
+export interface Verdict {
+  /** The reward. */
+  readonly reward: number
+  /** Whether it counts as a pass when a policy is measured. */
+  readonly success: boolean
+}
+
+/** What makes a task of one question. */
+export interface QuestionTaskParts<Sample> {
+  readonly name: string
+  readonly makeDataset: (split: Split) => Dataset<Sample>
+  readonly systemPrompt: string | null
+  readonly question: (sample: Sample) => string
+  /** Judges what the policy said; never the prompt. */
+  readonly judge: (response: string, sample: Sample) => Verdict
+}
+
+/** A task whose environment asks once, and whose one reward function, named like the task, gives the verdict's reward. */
+export function questionTask<Sample>(parts: QuestionTaskParts<Sample>): Task<Sample> {
+  const { name, makeDataset, systemPrompt, question, judge } = parts
+  const verdict = (rollout: RolloutView, sample: Sample) => judge(lastCompletionText(rollout), sample)
+  const system = systemPrompt === null ? [] : [{ role: 'system', content: systemPrompt }]
+  return {
+    name,
+    makeDataset,
+    makeEnv: (sample) => ({
+      init: () => ({ initPromptMessages: [...system, { role: 'user', content: question(sample) }] }),
+      step: () => ({ done: true }),
+      close: () => undefined,
+    }),
+    rewardFns: [{ name, score: (rollout, sample) => verdict(rollout, sample).reward }],
+    isSolved: (rollout, sample) => verdict(rollout, sample).success,
+  }
+}
+
+/**
+ * Datasets of rows, each checked and made a sample before anything runs; training rows in a new order each pass.
+ * @throws {FulmarError} `EMPTY` if there is no row; the code of `sampleOf` with the row's name before its message.
+ */
+export function rowDatasets<Row, Sample>(
+  { rows, validationRows = rows, seed = 0 }: RowTaskOptions<Row>,
+  sampleOf: (row: Row) => Sample,
+): (split: Split) => Dataset<Sample> {
+  const samples = {
+    train: samplesOf('rows', rows, sampleOf),
+    validation: validationRows === rows ? undefined : samplesOf('validationRows', validationRows, sampleOf),
+  }
+  return (split) =>
+    split === 'train'
+      ? listDataset({ items: samples.train, shuffleSeed: seed })
+      : listDataset({ items: samples.validation ?? samples.train })
+}
+
+function samplesOf<Row, Sample>(
+  name: string,
+  rows: readonly Row[],
+  sampleOf: (row: Row) => Sample,
+): Sample[] {
+  if (!Array.isArray(rows) || rows.length === 0) {
+    throw new FulmarError('EMPTY', `${name} must hold a row: got ${describeValue(rows)}`)
+  }
+  return rows.map((row: Row, index) => {
+    try {
+      return sampleOf(row)
+    } catch (error) {
+      const code = error instanceof FulmarError ? error.code : 'MALFORMED'
+      throw new FulmarError(code, `${name}[${index}]: ${messageOf(error)}`, { cause: error })
+    }
+  })
+}
+
+/** A text of a row. @throws {FulmarError} `MALFORMED` if it is none. */
+export function textOf(row: object, key: string): string {
+  const value: unknown = Object.entries(row).find(([name]) => name === key)?.[1]
+  if (typeof value === 'string' && value !== '') return value
+  throw new FulmarError('MALFORMED', `${key} must be a text: got ${describeValue(value)}`)
+}
+
+/** Options with the keys of rows and those of the task itself. @throws {FulmarError} `UNKNOWN_NAME`. */
+export function checkRowTaskOptions(name: string, options: object, ownKeys: readonly string[]): void {
+  checkKnownKeys(name, options, [...ROW_TASK_KEYS, ...ownKeys])
+}
+
+/** How an answer is told from the reasoning before it. */
+export const TAGS_PROMPT = `Think first, then answer. Put your reasoning between <think> and </think>, and your answer between <answer> \
+and </answer>.`
