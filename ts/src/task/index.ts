@@ -12,16 +12,16 @@ export {
 export { type CountdownSample, type CountdownTaskOptions, countdown } from './countdown.js'
 export { type GSM8KTaskOptions, type GSM8KTaskRow, gsm8k } from './gsm8k.js'
 export { type IfEvalSample, type IfEvalTaskOptions, type IfEvalTaskRow, ifeval } from './ifeval.js'
-export {
-  JSON_LINES_BYTES_MAX,
-  JSON_LINES_ROWS_MAX,
-  type JsonLinesOptions,
-  type JsonRow,
-  parseJsonLines,
-  readJsonLines,
-} from './json-lines.js'
 export { type MathTaskOptions, type MathTaskRow, math } from './math.js'
 export type { RowTaskOptions } from './question-task.js'
+export {
+  parseRows,
+  ROWS_BYTES_MAX,
+  ROWS_MAX,
+  type Row,
+  type RowsOptions,
+  readRows,
+} from './rows.js'
 export {
   normalizeSearchAnswer,
   SEARCH_CALLS_MAX,

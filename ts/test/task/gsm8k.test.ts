@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { gsm8kTruth } from '../../src/reward/index.js'
-import { type GSM8KTaskRow, gsm8k, readJsonLines } from '../../src/task/index.js'
+import { type GSM8KTaskRow, gsm8k, readRows } from '../../src/task/index.js'
 import { codeOf, promptOf, rewardOf, said, take } from './said.js'
 
-const rows = (await readJsonLines(
+const rows = (await readRows(
   new URL('../../../tests/golden/reward/gsm8k.jsonl', import.meta.url).pathname,
 )) as unknown as GSM8KTaskRow[]
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { type IfEvalTaskRow, ifeval, readJsonLines } from '../../src/task/index.js'
+import { type IfEvalTaskRow, ifeval, readRows } from '../../src/task/index.js'
 import { codeOf, promptOf, rewardOf, said, take } from './said.js'
 
-const rows = (await readJsonLines(
+const rows = (await readRows(
   new URL('../../../tests/golden/reward/ifeval.jsonl', import.meta.url).pathname,
 )) as unknown as IfEvalTaskRow[]
 

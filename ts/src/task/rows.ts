@@ -2,8 +2,8 @@
 
 import { FulmarError, messageOf } from '../core/index.js'
 
-/** Limits of {@link parseJsonLines} and {@link readJsonLines}. */
-export interface JsonLinesOptions {
+/** Limits of {@link parseRows} and {@link readRows}. */
+export interface RowsOptions {
   /**
    * How many rows there may be.
    * @default 1_000_000
@@ -17,13 +17,13 @@ export interface JsonLinesOptions {
 }
 
 /** Rows of a file unless told otherwise. */
-export const JSON_LINES_ROWS_MAX = 1_000_000
+export const ROWS_MAX = 1_000_000
 
 /** Bytes of a file unless told otherwise. */
-export const JSON_LINES_BYTES_MAX = 268_435_456
+export const ROWS_BYTES_MAX = 268_435_456
 
 /** One row: an object with text keys. */
-export type JsonRow = Readonly<Record<string, unknown>>
+export type Row = Readonly<Record<string, unknown>>
 
 /**
  * Reads a text of one JSON object a line. Only `\n` ends a line; blank lines are passed over.
@@ -31,17 +31,17 @@ export type JsonRow = Readonly<Record<string, unknown>>
  *
  * @example
  * ```ts
- * import { parseJsonLines } from 'fulmar'
+ * import { parseRows } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * assert.deepEqual(parseJsonLines('{"question": "2 + 2?", "answer": "#### 4"}\n'), [{ question: '2 + 2?', answer: '#### 4' }])
- * assert.throws(() => parseJsonLines('{}\n[]'), { code: 'MALFORMED', message: 'line 2 must be a JSON object: got an array' })
+ * assert.deepEqual(parseRows('{"question": "2 + 2?", "answer": "#### 4"}\n'), [{ question: '2 + 2?', answer: '#### 4' }])
+ * assert.throws(() => parseRows('{}\n[]'), { code: 'MALFORMED', message: 'line 2 must be a JSON object: got an array' })
  * ```
  */
-export function parseJsonLines(text: string, options: JsonLinesOptions = {}): JsonRow[] {
-  const { rowsMax = JSON_LINES_ROWS_MAX, bytesMax = JSON_LINES_BYTES_MAX } = options
+export function parseRows(text: string, options: RowsOptions = {}): Row[] {
+  const { rowsMax = ROWS_MAX, bytesMax = ROWS_BYTES_MAX } = options
   checkLimit('text', text.length, bytesMax, 'UTF-16 units')
-  const rows: JsonRow[] = []
+  const rows: Row[] = []
   for (const [index, line] of text.split('\n').entries()) {
     if (line.trim() === '') continue
     rows.push(rowOf(line, index + 1))
@@ -52,19 +52,19 @@ export function parseJsonLines(text: string, options: JsonLinesOptions = {}): Js
 
 /**
  * Reads a file of one JSON object a line. Needs a file system.
- * @throws {FulmarError} `IO` if it cannot be read; `LIMIT_EXCEEDED` before it is read if it is too large; those of {@link parseJsonLines}.
+ * @throws {FulmarError} `IO` if it cannot be read; `LIMIT_EXCEEDED` before it is read if it is too large; those of {@link parseRows}.
  *
  * @example
  * ```ts no-run
- * import { gsm8k, type GSM8KTaskRow, readJsonLines } from 'fulmar'
+ * import { gsm8k, type GSM8KTaskRow, readRows } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const rows = (await readJsonLines('data/gsm8k/train.jsonl')) as unknown as GSM8KTaskRow[]
+ * const rows = (await readRows('data/gsm8k/train.jsonl')) as unknown as GSM8KTaskRow[]
  * assert.equal(gsm8k({ rows }).name, 'gsm8k')
  * ```
  */
-export async function readJsonLines(path: string, options: JsonLinesOptions = {}): Promise<JsonRow[]> {
-  const { bytesMax = JSON_LINES_BYTES_MAX } = options
+export async function readRows(path: string, options: RowsOptions = {}): Promise<Row[]> {
+  const { bytesMax = ROWS_BYTES_MAX } = options
   const { open } = await import('node:fs/promises')
   let text: string
   try {
@@ -78,10 +78,10 @@ export async function readJsonLines(path: string, options: JsonLinesOptions = {}
       cause: error,
     })
   }
-  return parseJsonLines(text, options)
+  return parseRows(text, options)
 }
 
-function rowOf(line: string, number: number): JsonRow {
+function rowOf(line: string, number: number): Row {
   let row: unknown
   try {
     row = JSON.parse(line)
