@@ -226,8 +226,8 @@ export class AsyncVLLM implements Policy {
     const answer = await this.#once(requestId, () =>
       this.#servers.request({
         ...{ requestId, sessionId, signal, path: '/v1/completions', cost: promptIds.length + maxTokens },
-        body: completionBody(request, served),
-        read: (text) => readCompletion(text, request, served),
+        body: (wireId) => completionBody(wireId, request, served),
+        read: (text, wireId) => readCompletion(text, wireId, request, served),
       }),
     )
     if (answer)
@@ -256,13 +256,11 @@ export class AsyncVLLM implements Policy {
     const { requestId, ids, signal } = request
     const served = this.#served
     this.#checkIds(ids, 1)
-    const answer = await this.#once(requestId, () =>
-      this.#servers.request({
-        ...{ requestId, signal, path: '/v1/completions', cost: ids.length },
-        body: scoreBody(request, served),
-        read: (text) => readScores(text, request),
-      }),
-    )
+    const answer = await this.#servers.request({
+      ...{ requestId, signal, path: '/v1/completions', cost: ids.length },
+      body: (wireId) => scoreBody(wireId, request, served),
+      read: (text, wireId) => readScores(text, wireId, request),
+    })
     if (answer) return { requestId, logProbs: answer.value, policyVersion: answer.minVersion }
     throw new FulmarError('ABORTED', 'signal must not fire during the call: got an abort')
   }

@@ -37,9 +37,11 @@ export async function probeServer(
     },
   }
   const served = { model, vocabSize, logProbsMode: 'raw' as const }
-  const body = JSON.parse(completionBody(request, served)) as object
+  const wireId = servers.wireId(request.requestId)
+  const body = JSON.parse(completionBody(wireId, request, served)) as object
   const { logProbs } = readProbe(
     await servers.control(target, 'POST', '/v1/completions', { body }),
+    wireId,
     request,
     served,
   )
@@ -66,9 +68,9 @@ function readModels(
   return { model: id, contextLength: typeof length === 'number' && length > 0 ? length : undefined }
 }
 
-function readProbe(text: string, request: GenerateRequest, served: ServedModel) {
+function readProbe(text: string, wireId: string, request: GenerateRequest, served: ServedModel) {
   try {
-    return readCompletion(text, request, served)
+    return readCompletion(text, wireId, request, served)
   } catch (error) {
     const rule = 'the server must return token ids and log-probs (vLLM 0.10.2 or later, return_token_ids)'
     throw new FulmarError('INCOMPATIBLE', `${rule}: got ${error instanceof Error ? error.message : error}`, {

@@ -18,24 +18,17 @@ export interface ServedModel {
 /** A log-prob may be this far above 0 by rounding. */
 const LOG_PROB_SLACK = 1e-3
 
-/** The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. */
-export function completionBody(request: GenerateRequest, { model }: ServedModel): string {
-  const {
-    requestId,
-    promptIds,
-    maxTokens,
-    seed,
-    stopIds,
-    temperature = 1,
-    topK = 0,
-    topP = 1,
-    minP = 0,
-  } = request
+/**
+ * The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. `wireId` names
+ * the attempt, and comes back with the answer.
+ */
+export function completionBody(wireId: string, request: GenerateRequest, { model }: ServedModel): string {
+  const { promptIds, maxTokens, seed, stopIds, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
   return JSON.stringify({
     model,
     prompt: Array.from(promptIds),
-    request_id: requestId,
+    request_id: wireId,
     max_tokens: maxTokens,
     n: 1,
     seed,
@@ -57,11 +50,11 @@ export function completionBody(request: GenerateRequest, { model }: ServedModel)
 }
 
 /** The body that asks for the log-probs of a sequence; the token that must be drawn is thrown away. */
-export function scoreBody({ requestId, ids }: ScoreRequest, { model }: ServedModel): string {
+export function scoreBody(wireId: string, { ids }: ScoreRequest, { model }: ServedModel): string {
   return JSON.stringify({
     model,
     prompt: Array.from(ids),
-    request_id: requestId,
+    request_id: wireId,
     max_tokens: 1,
     n: 1,
     temperature: 0,
@@ -81,10 +74,11 @@ export type ServedCompletion = Omit<Completion, 'minPolicyVersion' | 'maxPolicyV
  */
 export function readCompletion(
   text: string,
+  wireId: string,
   request: GenerateRequest,
   served: ServedModel,
 ): ServedCompletion {
-  const choice = readChoice(text, request.requestId, request.promptIds)
+  const choice = readChoice(text, wireId, request.promptIds)
   const ids = readIds(choice.token_ids, 'token_ids', served.vocabSize)
   const told = field(choice.logprobs, 'logprobs').token_logprobs
   if (!Array.isArray(told) || told.length !== ids.length) {
@@ -104,8 +98,8 @@ export function readCompletion(
  * The log-probs of a sequence's tokens; NaN for the first and where the server knows none. Shape `[T]`.
  * @throws {FulmarError} `MALFORMED` as {@link readCompletion}.
  */
-export function readScores(text: string, { requestId, ids }: ScoreRequest): Float32Array {
-  const told = readChoice(text, requestId, ids).prompt_logprobs
+export function readScores(text: string, wireId: string, { ids }: ScoreRequest): Float32Array {
+  const told = readChoice(text, wireId, ids).prompt_logprobs
   if (!Array.isArray(told) || told.length !== ids.length)
     throw lie(`prompt_logprobs must have one entry per token (${ids.length})`, told)
   return Float32Array.from(told, (entry, at) => {
@@ -125,15 +119,11 @@ export function readObject(text: string): Readonly<Record<string, unknown>> {
   }
 }
 
-function readChoice(
-  text: string,
-  requestId: string,
-  promptIds: Uint32Array,
-): Readonly<Record<string, unknown>> {
+function readChoice(text: string, wireId: string, promptIds: Uint32Array): Readonly<Record<string, unknown>> {
   const { id, choices } = readObject(text)
   // A server that keeps the request's id puts it behind a prefix of its own; one that does not is told by the prompt's ids alone.
-  if (typeof id === 'string' && id.startsWith(ID_PREFIX) && isOurs(id) && id !== ID_PREFIX + requestId)
-    throw lie(`id must be that of the request (${requestId})`, id)
+  if (typeof id === 'string' && id.startsWith(ID_PREFIX) && isOurs(id) && id !== ID_PREFIX + wireId)
+    throw lie(`id must be that of the request (${wireId})`, id)
   if (!Array.isArray(choices) || choices.length !== 1) throw lie('choices must be one', choices)
   const choice = field(choices[0], 'choices[0]')
   const echoed = choice.prompt_token_ids

@@ -31,9 +31,10 @@ export interface ServerRequest<T> {
   /** What it adds to a server's load. */
   readonly cost: number
   readonly path: string
-  readonly body: string
+  /** What is sent by the attempt of that id. */
+  readonly body: (wireId: string) => string
   /** @throws {FulmarError} `MALFORMED` for an answer that cannot be true; it is asked for again. */
-  readonly read: (text: string) => T
+  readonly read: (text: string, wireId: string) => T
 }
 
 /** An answer, and which weights the server had when it was asked and when it answered. */
@@ -81,6 +82,8 @@ export class Servers {
   readonly #config: ServersConfig
   readonly #gate: Gate
   readonly #timers = new Set<() => void>()
+  readonly #nonce = globalThis.crypto.randomUUID().slice(0, 8)
+  #numWireIds = 0
   #closed = false
   #stats = {
     numAttempts: 0,
@@ -100,6 +103,12 @@ export class Servers {
 
   get stats(): ServerStats {
     return { ...this.#stats }
+  }
+
+  /** A name that no other attempt has, of this or of another client: a server may still be busy with the attempt before. */
+  wireId(requestId: string): string {
+    this.#numWireIds += 1
+    return `${requestId}-${this.#nonce}-${this.#numWireIds}`
   }
 
   /** The version of each server's weights. */
@@ -193,12 +202,19 @@ export class Servers {
 
   async #once<T>(
     { target, release }: Reservation,
-    { path, body, read, signal }: ServerRequest<T>,
+    { requestId, path, body, read, signal }: ServerRequest<T>,
     endMs: number,
   ): Promise<ServerAnswer<T> | Failure | 'aborted'> {
     const minVersion = this.#servers[target]?.version ?? 0
     try {
-      const outcome = await this.#attempt(target, { method: 'POST', path, body, read }, signal, endMs)
+      const wireId = this.wireId(requestId)
+      const sent = {
+        method: 'POST',
+        path,
+        body: body(wireId),
+        read: (text: string) => read(text, wireId),
+      } as const
+      const outcome = await this.#attempt(target, sent, signal, endMs)
       if (outcome === 'aborted' || !('value' in outcome)) return outcome
       return { value: outcome.value, minVersion, maxVersion: this.#servers[target]?.version ?? minVersion }
     } finally {

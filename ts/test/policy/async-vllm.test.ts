@@ -224,6 +224,19 @@ describe('AsyncVLLM', () => {
     await policy.generate(request)
   })
 
+  it('names every attempt anew, and scores under one id as often as it is asked', async () => {
+    const fake = await serve()
+    const policy = await connect([fake])
+    fake.script('500', 'reset')
+    await policy.generate(request)
+    const ids = Uint32Array.of(1, 2)
+    const scores = [0, 1, 2].map(() => policy.score({ requestId: 's', ids }))
+    expect(new Set((await Promise.all(scores)).map(({ logProbs }) => logProbs[1])).size).toBe(1)
+    const names = fake.requests.map(({ request_id }) => request_id)
+    expect([names.length, new Set(names).size]).toEqual([7, 7])
+    expect(names.slice(1, 4).every((name) => name.startsWith('a-'))).toBe(true)
+  })
+
   it('keeps to its concurrency, and lets who waits go', async () => {
     const fake = await serve({ holds: true })
     const policy = await connect([fake], { maxConcurrency: 2 })
