@@ -208,7 +208,7 @@ export class Batcher {
 }
 
 /** Rows in the layout of trainers that pad: `[R * seqLen]` arrays, shifted so that entry `t` predicts `labels[t]`. */
-export interface PaddedRows {
+export interface RowLayout {
   readonly ids: Uint32Array
   /** The token behind each one of `ids`. */
   readonly labels: Uint32Array
@@ -243,7 +243,7 @@ export function padRows(
     padId,
     padMultiple = 1,
   }: { readonly seqLen: number; readonly padId: number; readonly padMultiple?: number },
-): PaddedRows {
+): RowLayout {
   const size = rows.length * seqLen
   const padded = {
     ids: new Uint32Array(size).fill(padId),

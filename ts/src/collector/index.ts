@@ -4,8 +4,8 @@ export {
   type BatchCell,
   Batcher,
   type BatcherOptions,
-  type PaddedRows,
   padRows,
+  type RowLayout,
   type SampleGroup,
   type StepBatch,
 } from './batcher.js'
