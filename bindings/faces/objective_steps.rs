@@ -89,7 +89,7 @@ face! {
         }
         /// The discounted sum of the rewards to come.
         fn reward_to_go as rewardToGo(gamma: f64) -> (Tensor) {
-            |steps| typed!(steps, |of| of.one(fulmar::objective::reward2go(of.axis, &of.reward, &of.done, gamma, Compute::Cpu)?))
+            |steps| typed!(steps, |of| of.one(fulmar::objective::reward2go(of.axis, &of.reward, &of.done, gamma, of.compute)?))
         }
     }
 }
@@ -105,6 +105,7 @@ pub struct StepColumns {
 struct Columns<T> {
     shape: Vec<usize>,
     axis: TimeAxis,
+    compute: Compute,
     reward: Vec<T>,
     value: Vec<T>,
     next_value: Vec<T>,
@@ -126,6 +127,7 @@ impl<T: Real + Element> Columns<T> {
         Ok(Self {
             shape: steps.dict.batch_size().to_vec(),
             axis: steps.axis,
+            compute: steps.dict.tensor("reward")?.compute(),
             reward: numbers("reward")?,
             value: numbers("value")?,
             next_value: numbers("nextValue")?,
@@ -145,7 +147,7 @@ impl<T: Real + Element> Columns<T> {
             next_value: &self.next_value,
             done: &self.done,
             terminated: self.terminated.as_deref(),
-            compute: Compute::Cpu,
+            compute: self.compute,
         }
     }
 

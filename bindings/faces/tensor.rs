@@ -51,6 +51,10 @@ face! {
         }
         /// The numbers in another element type.
         fn to as to(dtype: String) -> (Tensor) { |tensor| tensor.to(Dtype::parse(&dtype)?) }
+        /// The name of the device that they lie on.
+        fn device as device() -> (String) { |tensor| Ok(tensor.device().to_string()) }
+        /// The elements on another device.
+        fn to_device as toDevice(device: String) -> (Tensor) { |tensor| tensor.to_device(device.parse()?) }
         /// The same elements in another shape, never copied.
         fn view as view(shape: &[f64]) -> (Tensor) { |tensor| tensor.view(&indices("shape", shape)?) }
         /// The dimensions in another order.
@@ -148,6 +152,8 @@ face! {
     call {
         /// The batch dimensions.
         fn batch_size as batchSize() -> (Float64Array) { |dict| Ok(dims(dict.batch_size())) }
+        /// The name of the device that all tensors lie on.
+        fn device as device() -> (Option<String>) { |dict| Ok(dict.device().map(|device| device.to_string())) }
         /// Writes a folder of memory-mapped leaves.
         fn save_memmap as saveMemmap(path: String) -> (()) { |dict| memmap::save(path, dict) }
         /// The bytes of an archive of memory-mapped leaves.

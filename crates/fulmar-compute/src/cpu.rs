@@ -8,3 +8,5 @@ pub use fulmar_kernel::{exp, power, prefetch};
 pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, together};
 // The parts of a draw, which chooses its device as a whole.
 pub use fulmar_kernel::{SoftmaxRow, at_least, top_k};
+// The tree of priorities, which stands in main memory: where a draw goes on depends on what it has just seen.
+pub use fulmar_kernel::power_each;

@@ -52,11 +52,10 @@ operations! {
     fn softmax_row(logits_v: &mut [f32]);
     fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)>;
 
-    // Steps of optimisers, and of sampling by priority.
+    // Steps of optimisers.
     fn adamw_step(step: AdamwStep, weights: &mut [f32], gradients: &[f32], moment1: &mut [f32], moment2: &mut [f32]);
     fn sgd_step(step: SgdStep, weights: &mut [f32], gradients: &[f32], buffer: &mut [f32]);
     fn newton_schulz(gradient: &[f32], shape: (usize, usize), coefficients: (f32, f32, f32), steps: usize, eps: f32) -> Vec<f32>;
-    fn power_each(values: &mut [f32], exponent: f32);
 
     // Rows of any type.
     fn gather<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::gather;

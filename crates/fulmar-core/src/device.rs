@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -53,6 +53,12 @@ impl<'de> Deserialize<'de> for Device {
     }
 }
 
+impl Serialize for Device {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -80,6 +86,7 @@ mod tests {
     fn options_hold_devices_by_their_names() {
         let read = |json: &str| crate::options_from_json::<Device>("device", json);
         assert_eq!(read(r#""cuda:1""#), Ok(Device::Cuda { ordinal: 1 }));
+        assert_eq!(serde_json::to_string(&Device::Cuda { ordinal: 1 }).unwrap(), r#""cuda:1""#);
         assert_eq!(read(r#""gpu""#).unwrap_err().kind(), ErrorKind::UnknownName);
         assert_eq!(read("0").unwrap_err().kind(), ErrorKind::Malformed);
     }

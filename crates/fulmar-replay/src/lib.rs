@@ -47,7 +47,7 @@ pub use check::check_storage;
 pub use checkpoint::compressed::CompressedListStorageCheckpointer;
 pub use checkpoint::ensemble::StorageEnsembleCheckpointer;
 pub use checkpoint::list::ListStorageCheckpointer;
-pub use checkpoint::options::{CheckpointerOptions, StepKeys};
+pub use checkpoint::options::CheckpointerOptions;
 pub use checkpoint::ted::{FlatStorageCheckpointer, H5StorageCheckpointer, NestedStorageCheckpointer};
 pub use checkpoint::tensor::TensorStorageCheckpointer;
 pub use checkpoint::{StorageCheckpointer, StoredRows};

@@ -1,6 +1,9 @@
 //! Storages: where the items of a buffer lie, by row.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use std::borrow::Cow;
+
+use fulmar_compute::Compute;
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
 
 pub(crate) mod compressed_list;
@@ -14,6 +17,21 @@ pub(crate) mod shared;
 #[cfg(all(feature = "redis", not(target_family = "wasm")))]
 pub(crate) mod store;
 pub(crate) mod tensor;
+
+/// `items` where a storage on `device` keeps them: themselves if they lie there.
+pub(crate) fn placed(items: &TensorDict, device: Device) -> Result<Cow<'_, TensorDict>> {
+    if items.lies_on(device) { Ok(Cow::Borrowed(items)) } else { items.to_device(device).map(Cow::Owned) }
+}
+
+/// What a storage read, on `device`.
+pub(crate) fn read_on(items: TensorDict, device: Device) -> Result<TensorDict> {
+    if items.lies_on(device) { Ok(items) } else { items.to_device(device) }
+}
+
+/// `device`, if there is one.
+pub(crate) fn checked_device(device: Device) -> Result<Device> {
+    Ok(Compute::on(device)?.device())
+}
 
 /// Items by row. Rows `0..len` hold one; what was never written is never shown.
 pub trait Storage: Send + Sync {

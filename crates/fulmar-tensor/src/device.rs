@@ -47,10 +47,18 @@ impl TensorDict {
     /// Where all tensors lie, those of ragged entries too; nothing if there are none, or not in one place.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        let mut devices = Vec::new();
-        self.collect_devices(&mut devices);
-        let (first, rest) = devices.split_first()?;
-        rest.iter().all(|device| device == first).then_some(*first)
+        self.first_device().filter(|device| self.lies_on(*device))
+    }
+
+    /// Whether no tensor lies elsewhere than on `device`.
+    #[must_use]
+    pub fn lies_on(&self, device: Device) -> bool {
+        self.entries().all(|(_, entry)| match entry {
+            Entry::Tensor(tensor) => tensor.device() == device,
+            Entry::Ragged(ragged) => ragged.values().device() == device,
+            Entry::Dict(dict) => dict.lies_on(device),
+            Entry::NonTensor(_) => true,
+        })
     }
 
     /// Every tensor, and the values of every ragged one, on `device`, as by [`Tensor::to_device`].
@@ -73,15 +81,13 @@ impl TensorDict {
         self.apply(&|tensor| tensor.to_device(device))
     }
 
-    fn collect_devices(&self, devices: &mut Vec<Device>) {
-        for (_, entry) in self.entries() {
-            match entry {
-                Entry::Tensor(tensor) => devices.push(tensor.device()),
-                Entry::Ragged(ragged) => devices.push(ragged.values().device()),
-                Entry::Dict(dict) => dict.collect_devices(devices),
-                Entry::NonTensor(_) => {}
-            }
-        }
+    fn first_device(&self) -> Option<Device> {
+        self.entries().find_map(|(_, entry)| match entry {
+            Entry::Tensor(tensor) => Some(tensor.device()),
+            Entry::Ragged(ragged) => Some(ragged.values().device()),
+            Entry::Dict(dict) => dict.first_device(),
+            Entry::NonTensor(_) => None,
+        })
     }
 }
 
@@ -118,6 +124,7 @@ mod tests {
         assert_eq!(dict.to_device(NOT_THERE).unwrap_err(), reason);
         dict.set(["in", "a"], tensor).unwrap();
         assert_eq!(dict.device(), Some(Device::Cpu));
+        assert!(dict.lies_on(Device::Cpu) && !dict.lies_on(NOT_THERE));
         assert_eq!(dict.to_device(NOT_THERE).unwrap_err(), reason);
         assert_eq!(compute_of([]), Ok(Compute::Cpu));
     }

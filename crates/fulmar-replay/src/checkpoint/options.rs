@@ -1,7 +1,6 @@
 //! Checkpointers as options describe them.
 
 use fulmar_ted::TedKeys;
-use fulmar_tensor::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,13 +26,13 @@ pub enum CheckpointerOptions {
     Flat {
         /// Which entries are no observations.
         #[serde(default)]
-        keys: StepKeys,
+        keys: TedKeys,
     },
     /// A [`NestedStorageCheckpointer`].
     Nested {
         /// Which entries are no observations.
         #[serde(default)]
-        keys: StepKeys,
+        keys: TedKeys,
     },
     /// An [`H5StorageCheckpointer`].
     H5 {
@@ -42,36 +41,12 @@ pub enum CheckpointerOptions {
         file: Option<String>,
         /// Which entries are no observations.
         #[serde(default)]
-        keys: StepKeys,
+        keys: TedKeys,
     },
-}
-
-/// Which entries below `"next"` are not observations; absent ones as [`TedKeys`] has them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct StepKeys {
-    /// The end of a trajectory. `"done"`.
-    pub done_key: Option<Key>,
-    /// Marks of ends, this one among them. `"done"`, `"truncated"`, `"terminated"`.
-    pub done_keys: Option<Vec<Key>>,
-    /// Rewards. `"reward"`.
-    pub reward_keys: Option<Vec<Key>>,
 }
 
 const fn level() -> u8 {
     3
-}
-
-impl StepKeys {
-    fn build(&self) -> TedKeys {
-        let default = TedKeys::default();
-        TedKeys {
-            done: self.done_key.clone().unwrap_or(default.done),
-            ends: self.done_keys.clone().unwrap_or(default.ends),
-            rewards: self.reward_keys.clone().unwrap_or(default.rewards),
-            ..default
-        }
-    }
 }
 
 impl CheckpointerOptions {
@@ -92,13 +67,13 @@ impl CheckpointerOptions {
             Self::CompressedList { compression_level } => {
                 Box::new(CompressedListStorageCheckpointer { level: *compression_level })
             }
-            Self::Flat { keys } => Box::new(FlatStorageCheckpointer { keys: keys.build() }),
-            Self::Nested { keys } => Box::new(NestedStorageCheckpointer { keys: keys.build() }),
+            Self::Flat { keys } => Box::new(FlatStorageCheckpointer { keys: keys.clone() }),
+            Self::Nested { keys } => Box::new(NestedStorageCheckpointer { keys: keys.clone() }),
             Self::H5 { file, keys } => {
                 let default = H5StorageCheckpointer::default();
                 Box::new(H5StorageCheckpointer {
                     file: file.clone().unwrap_or(default.file),
-                    keys: keys.build(),
+                    keys: keys.clone(),
                 })
             }
         }

@@ -1,8 +1,8 @@
 //! The smallest and the largest key below every node: an 8-ary tree over lines of leaves.
 
 use bytemuck::{Pod, Zeroable};
+use fulmar_compute::cpu::{lanes, prefetch};
 use fulmar_core::Result;
-use fulmar_kernel::{lanes, prefetch};
 
 use super::line::{LINE, Line, SIDE};
 use super::pages::Pages;

@@ -1,6 +1,6 @@
 //! Many queries and many changes at once, level by level, so that their cache misses overlap. In vector lanes where there are some.
 
-use fulmar_kernel::{lanes, prefetch};
+use fulmar_compute::cpu::{lanes, prefetch};
 
 use super::extremes::Extremes;
 use super::line::{LINE, Line, SIDE, lane_at, left_in_parts, mass_of, part_sums};

@@ -9,8 +9,8 @@
 //! Draws are proportional to a leaf's mass (see [`PriorityTree`]), weights come from the leaf itself: the two agree to
 //! 2^-24 for a leaf above 2^24 units of the tree.
 
+use fulmar_compute::cpu::{power, power_each};
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
-use fulmar_kernel::{power, power_each};
 use serde::{Deserialize, Serialize};
 
 use crate::{PriorityTree, PriorityTreeState};

@@ -1,10 +1,10 @@
 //! One dictionary a row, its tensors compressed.
 
-use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 
 use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, grown_len};
+use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, read_on};
 
 /// Keeps each tensor of each item in zlib's format and stacks the items when they are read, as
 /// [`ListStorage`](crate::ListStorage) does.
@@ -24,6 +24,7 @@ use crate::storage::{Storage, check_count, check_written, grown_len};
 #[derive(Debug)]
 pub struct CompressedListStorage {
     capacity: [usize; 1],
+    device: Device,
     level: u8,
     rows: Vec<Packed>,
     revision: u64,
@@ -52,7 +53,16 @@ impl CompressedListStorage {
         if level > 9 {
             return Err(Error::new(ErrorKind::OutOfRange, format!("level must be <= 9: got {level}")));
         }
-        Ok(Self { capacity: [checked_capacity(capacity)?], level, rows: Vec::new(), revision: 0 })
+        let capacity = [checked_capacity(capacity)?];
+        Ok(Self { capacity, device: Device::Cpu, level, rows: Vec::new(), revision: 0 })
+    }
+
+    /// The same with what is read on `device`; bytes are compressed in main memory.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no such device, with what is lacking.
+    pub fn on(self, device: Device) -> Result<Self> {
+        Ok(Self { device: checked_device(device)?, ..self })
     }
 
     /// The bytes that all tensors take, compressed.
@@ -94,7 +104,7 @@ impl Storage for CompressedListStorage {
             return TensorDict::new(&[0]);
         }
         let items = rows.iter().map(|row| self.rows[*row].unpacked()).collect::<Result<Vec<_>>>()?;
-        TensorDict::stack(&items, 0)
+        read_on(TensorDict::stack(&items, 0)?, self.device)
     }
 
     fn clear(&mut self) {

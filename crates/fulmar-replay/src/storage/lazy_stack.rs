@@ -1,6 +1,6 @@
 //! One dictionary a row, of any shapes.
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Ragged, Tensor, TensorDict};
 
 use crate::storage::Storage;
@@ -32,6 +32,14 @@ impl LazyStackStorage {
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
     pub fn new(capacity: usize) -> Result<Self> {
         Ok(Self(ListStorage::new(capacity)?))
+    }
+
+    /// The same with its tensors on `device`, where items go that lie elsewhere. For an empty storage.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no such device, with what is lacking.
+    pub fn on(self, device: Device) -> Result<Self> {
+        Ok(Self(self.0.on(device)?))
     }
 }
 

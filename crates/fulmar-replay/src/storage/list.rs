@@ -1,10 +1,10 @@
 //! One dictionary a row.
 
-use fulmar_core::Result;
+use fulmar_core::{Device, Result};
 use fulmar_tensor::TensorDict;
 
 use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, grown_len};
+use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, placed};
 
 /// Keeps each item as a dictionary of its own and stacks them when they are read: rows that are read together must be alike.
 ///
@@ -22,6 +22,7 @@ use crate::storage::{Storage, check_count, check_written, grown_len};
 #[derive(Debug)]
 pub struct ListStorage {
     capacity: [usize; 1],
+    device: Device,
     pub(crate) rows: Vec<TensorDict>,
     revision: u64,
 }
@@ -32,7 +33,16 @@ impl ListStorage {
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
     pub fn new(capacity: usize) -> Result<Self> {
-        Ok(Self { capacity: [checked_capacity(capacity)?], rows: Vec::new(), revision: 0 })
+        let capacity = [checked_capacity(capacity)?];
+        Ok(Self { capacity, device: Device::Cpu, rows: Vec::new(), revision: 0 })
+    }
+
+    /// The same with its tensors on `device`, where items go that lie elsewhere. For an empty storage.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no such device, with what is lacking.
+    pub fn on(self, device: Device) -> Result<Self> {
+        Ok(Self { device: checked_device(device)?, ..self })
     }
 
     /// Item `row`, whatever others look like.
@@ -58,6 +68,7 @@ impl Storage for ListStorage {
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let len = grown_len(self.rows.len(), self.capacity[0], rows)?;
         check_count(rows, items)?;
+        let items = placed(items, self.device)?;
         // A copy of each: a view would keep the whole batch alive.
         let copies = (0..rows.len()).map(|at| items.index(at)?.apply(&|tensor| Ok(tensor.copied())));
         let copies = copies.collect::<Result<Vec<_>>>()?;

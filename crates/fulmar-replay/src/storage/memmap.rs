@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fulmar_core::limits::{REPLAY_MEMMAP_WAITS_MAX, REPLAY_STORAGE_BYTES_MAX};
-use fulmar_core::{Error, ErrorKind, Result, num_elements};
+use fulmar_core::{Device, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 
 use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, grown_len};
+use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, read_on};
 
 mod folder;
 mod mapping;
@@ -50,6 +50,8 @@ pub struct LazyMemmapStorageOptions {
     pub auto_cleanup: Option<bool>,
     /// The most bytes that rows may take. The limit of a storage.
     pub bytes_max: Option<u64>,
+    /// Where what is read is put; rows lie in their files. The CPU.
+    pub device: Device,
 }
 
 /// One memory-mapped file a leaf, as tensordict has them, so that `TensorDict.load_memmap` reads the folder. Made at the first write,
@@ -108,6 +110,7 @@ impl LazyMemmapStorage {
     /// neither to be joined nor replaced, or if one is joined that has another shape; `Corrupt`, with the file, if it is damaged; `Io`.
     pub fn new(shape: &[usize], options: LazyMemmapStorageOptions) -> Result<Self> {
         static MADE: AtomicU64 = AtomicU64::new(0);
+        checked_device(options.device)?;
         let capacity = checked_capacity(num_elements(shape)?)?;
         let path = options.scratch_dir.clone().unwrap_or_else(|| {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -535,7 +538,7 @@ impl Storage for LazyMemmapStorage {
     }
 
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        self.inner.get(rows)
+        read_on(self.inner.get(rows)?, self.inner.options.device)
     }
 
     /// Others that are writing may still show what they had begun before.

@@ -1,6 +1,6 @@
 //! Storages as options describe them.
 
-use fulmar_core::Result;
+use fulmar_core::{Device, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::storage::Storage;
@@ -17,16 +17,25 @@ pub enum StorageOptions {
         /// The most bytes it may take. The machine's limit.
         #[serde(default)]
         bytes_max: Option<u64>,
+        /// Where tensors lie. The CPU.
+        #[serde(default)]
+        device: Device,
     },
     /// A [`ListStorage`].
     List {
         /// Rows there is room for.
         max_size: usize,
+        /// Where tensors lie. The CPU.
+        #[serde(default)]
+        device: Device,
     },
     /// A [`LazyStackStorage`].
     LazyStack {
         /// Rows there is room for.
         max_size: usize,
+        /// Where tensors lie. The CPU.
+        #[serde(default)]
+        device: Device,
     },
     /// A [`CompressedListStorage`].
     CompressedList {
@@ -35,6 +44,9 @@ pub enum StorageOptions {
         /// How hard to compress, 0 to 9. 3.
         #[serde(default = "level")]
         compression_level: u8,
+        /// Where what is read is put. The CPU.
+        #[serde(default)]
+        device: Device,
     },
 }
 
@@ -46,7 +58,7 @@ impl StorageOptions {
     /// The storage, without an item.
     ///
     /// # Errors
-    /// Those of its constructor.
+    /// Those of its constructor; `Unavailable` for a device that is not there.
     ///
     /// # Examples
     /// ```
@@ -57,15 +69,39 @@ impl StorageOptions {
     /// ```
     pub fn build(&self) -> Result<Box<dyn Storage>> {
         Ok(match self {
-            Self::LazyTensor { shape, bytes_max } => {
-                let storage = TensorStorage::new(shape)?;
+            Self::LazyTensor { shape, bytes_max, device } => {
+                let storage = TensorStorage::new(shape)?.on(*device)?;
                 Box::new(if let Some(bytes) = bytes_max { storage.with_bytes_max(*bytes) } else { storage })
             }
-            Self::List { max_size } => Box::new(ListStorage::new(*max_size)?),
-            Self::LazyStack { max_size } => Box::new(LazyStackStorage::new(*max_size)?),
-            Self::CompressedList { max_size, compression_level } => {
-                Box::new(CompressedListStorage::new(*max_size, *compression_level)?)
+            Self::List { max_size, device } => Box::new(ListStorage::new(*max_size)?.on(*device)?),
+            Self::LazyStack { max_size, device } => Box::new(LazyStackStorage::new(*max_size)?.on(*device)?),
+            Self::CompressedList { max_size, compression_level, device } => {
+                Box::new(CompressedListStorage::new(*max_size, *compression_level)?.on(*device)?)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulmar_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn storages_are_made_where_there_is_a_device_and_nowhere_else() {
+        for kind in [
+            r#""kind": "lazyTensor", "shape": [4]"#,
+            r#""kind": "list", "maxSize": 4"#,
+            r#""kind": "lazyStack", "maxSize": 4"#,
+            r#""kind": "compressedList", "maxSize": 4"#,
+        ] {
+            let build = |device: &str| {
+                let json = format!(r#"{{ {kind}, "device": "{device}" }}"#);
+                fulmar_core::options_from_json::<StorageOptions>("storage", &json)?.build().map(|_| ())
+            };
+            assert_eq!(build("cpu"), Ok(()), "{kind}");
+            assert_eq!(build("cuda:9999").unwrap_err().kind(), ErrorKind::Unavailable, "{kind}");
+        }
     }
 }

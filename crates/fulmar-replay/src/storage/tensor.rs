@@ -1,12 +1,12 @@
 //! One tensor a leaf, with a row for each row of the buffer.
 
 use fulmar_core::limits::REPLAY_STORAGE_BYTES_MAX;
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::Value;
 
 use crate::row::checked_capacity;
-use crate::storage::{Storage, check_count, check_written, grown_len};
+use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, placed};
 
 /// Keeps each dense leaf in one tensor, made with zeros at the first write after its schema, and ragged ones and JSON
 /// values row by row. Every later item has the same leaves, dtypes and shapes.
@@ -28,6 +28,7 @@ pub struct TensorStorage {
     shape: Vec<usize>,
     capacity: usize,
     bytes_max: u64,
+    device: Device,
     len: usize,
     revision: u64,
     /// The dense leaves, with a row for each row of the buffer.
@@ -51,14 +52,22 @@ impl TensorStorage {
     pub fn new(shape: &[usize]) -> Result<Self> {
         let capacity = checked_capacity(fulmar_core::num_elements(shape)?)?;
         let (dense, loose) = (None, Vec::new());
-        let bytes_max = REPLAY_STORAGE_BYTES_MAX;
-        Ok(Self { shape: shape.to_vec(), capacity, bytes_max, len: 0, revision: 0, dense, loose })
+        let (bytes_max, device) = (REPLAY_STORAGE_BYTES_MAX, Device::Cpu);
+        Ok(Self { shape: shape.to_vec(), capacity, bytes_max, device, len: 0, revision: 0, dense, loose })
     }
 
     /// The same, refusing to allocate more than `bytes_max`.
     #[must_use]
     pub fn with_bytes_max(self, bytes_max: u64) -> Self {
         Self { bytes_max, ..self }
+    }
+
+    /// The same with its tensors on `device`, where items go that lie elsewhere. For an empty storage.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no such device, with what is lacking.
+    pub fn on(self, device: Device) -> Result<Self> {
+        Ok(Self { device: checked_device(device)?, ..self })
     }
 
     /// The elements of `dict` as rows, all of them written. Shares the elements until the first write.
@@ -118,7 +127,7 @@ impl TensorStorage {
             };
             loose.push((key.clone(), rows));
         }
-        Ok((blank(&items.exclude(&keys), self.capacity)?, loose))
+        Ok((blank(&items.exclude(&keys), self.capacity)?.to_device(self.device)?, loose))
     }
 
     /// Whether `items` are like those that were stored, if any were.
@@ -171,7 +180,7 @@ impl Storage for TensorStorage {
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let len = grown_len(self.len, self.capacity, rows)?;
         check_count(rows, items)?;
-        self.write(rows, items)?;
+        self.write(rows, &*placed(items, self.device)?)?;
         self.len = len;
         self.revision += 1;
         Ok(())
@@ -184,7 +193,7 @@ impl Storage for TensorStorage {
         if row > self.len {
             grown_len(self.len, self.capacity, &[row])?;
         }
-        dense.index_copy(&[row], item)?;
+        dense.index_copy(&[row], &*placed(item, self.device)?)?;
         self.len = self.len.max(row + 1);
         self.revision += 1;
         Ok(())
