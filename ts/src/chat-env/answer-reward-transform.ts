@@ -11,6 +11,7 @@ import type { EnvSpecs } from './env.js'
 import { raise } from './flag.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 import { responsesOf } from './turn-response.js'
+import { scoreEach, setScored, specScored } from './turn-score.js'
 
 /** Options of {@link AnswerRewardTransform}. */
 export interface AnswerRewardTransformOptions {
@@ -29,7 +30,7 @@ const PARTS = ['reward', 'reward_answer', 'reward_think', 'reward_right'] as con
 /**
  * Scores what the policy said in its turn. Writes `reward`, `reward_answer`, `reward_think` and `reward_right`, `f32`, `success` and
  * `scored`, bools, each `[...batch, 1, 1]`, and ends episodes that have an answer. What is there already is added to. A response that
- * cannot be scored has the reward NaN and is not `scored`: that is no 0.
+ * cannot be scored has the reward NaN and is not `scored`, which is no 0; `unscored` says why, and is `null` for the others.
  *
  * @example
  * ```ts
@@ -67,25 +68,18 @@ export class AnswerRewardTransform implements EnvTransform {
     const answers = textsAt(root, this.#answerKey)
     const responses =
       responseKey === undefined ? responsesOf(root, env, tokenizer) : textsAt(root, responseKey)
-    const scores = responses.map((response, at) => scored(parser, response, answers[at] ?? ''))
+    const { scores, reasons } = scoreEach(responses, (response, at) =>
+      parser.score(response, answers[at] ?? ''),
+    )
     const shape = [...next.batchSize, 1, 1]
     for (const name of PARTS) {
       const before = next.has(name) ? next.tensor(name).toFloat32() : new Float32Array(sizeOf(shape))
       const values = scores.map((score, at) => (before[at] ?? 0) + (score ? partOf(score, name) : Number.NaN))
       next.set(name, Tensor.from(values, { shape }))
     }
-    for (const [name, bit] of [
-      ['success', (score: AnswerReward | undefined) => score?.success === true],
-      ['scored', (score: AnswerReward | undefined) => score !== undefined],
-    ] as const) {
-      next.set(
-        name,
-        Tensor.from(
-          Uint8Array.from(scores, (score) => Number(bit(score))),
-          { shape, dtype: 'bool' },
-        ),
-      )
-    }
+    const success = Uint8Array.from(scores, (score) => Number(score?.success === true))
+    next.set('success', Tensor.from(success, { shape, dtype: 'bool' }))
+    setScored(next, reasons)
     const isOver = scores.map((score) => score?.done === true)
     for (const key of ['done', 'terminated']) raise(next, key, isOver)
     return next
@@ -99,17 +93,9 @@ export class AnswerRewardTransform implements EnvTransform {
     const shape = [...env.batchSize, 1, 1]
     return changedSpecs(env, ({ rewardSpec }) => {
       for (const name of PARTS) rewardSpec.set(name, new Unbounded({ shape }))
-      for (const name of ['success', 'scored']) rewardSpec.set(name, new Binary(1, { shape, dtype: 'bool' }))
+      rewardSpec.set('success', new Binary(1, { shape, dtype: 'bool' }))
+      specScored(rewardSpec, env.batchSize)
     })
-  }
-}
-
-/** The score of a response; nothing if its parser fails on it, which must not harm the others of the batch. */
-function scored(parser: AnswerRewardParser, response: string, answer: string): AnswerReward | undefined {
-  try {
-    return parser.score(response, answer)
-  } catch {
-    return undefined
   }
 }
 

@@ -5,7 +5,7 @@ import { setEach, textsAt } from '../chat/dict-text.js'
 import { ChatHistory, History, type Message, type RenderingOptions } from '../chat/index.js'
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { Binary, Composite, NonTensor } from '../spec/index.js'
-import { TensorDict, type TensorKey } from '../tensor/index.js'
+import { type Json, NonTensorStack, TensorDict, type TensorKey } from '../tensor/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import { checkBatchSize, type EnvBase, type InputMode } from './env.js'
 import { flags } from './flag.js'
@@ -173,7 +173,8 @@ export class ChatEnv implements EnvBase {
     else {
       const chat = new ChatHistory({ prompt })
       const options = { ...this.#options.template, tokenizer: this.#tokenizer }
-      if (this.inputMode === 'text') setEach(first, ['text', 'prompt'], [chat.toText(options).prompt].flat())
+      if (this.inputMode === 'text')
+        first.set(['text', 'prompt'], new NonTensorStack(chat.toText(options).prompt as Json[]))
       else first.set(['tokens', 'prompt'], chat.toTokens(options).toTensorDict().ragged('prompt'))
     }
     return this.#withFlags(first)

@@ -1,12 +1,7 @@
 /** Rewards of turns for the instructions that they follow. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
-import {
-  type IfEvalInstructions,
-  type IfEvalResult,
-  IfEvalScorer,
-  type IfEvalScorerOptions,
-} from '../reward/index.js'
+import { type IfEvalInstructions, IfEvalScorer, type IfEvalScorerOptions } from '../reward/index.js'
 import { Binary, Unbounded } from '../spec/index.js'
 import { Ragged, Tensor, type TensorDict } from '../tensor/index.js'
 import type { TokenizerLike } from '../tokenizer/index.js'
@@ -14,6 +9,7 @@ import type { EnvSpecs } from './env.js'
 import { raise } from './flag.js'
 import { changedSpecs, type EnvTransform, type EnvView } from './transformed-env.js'
 import { responsesOf } from './turn-response.js'
+import { scoreEach, setScored, specScored } from './turn-score.js'
 
 /** Options of {@link IfEvalRewardTransform}. */
 export interface IfEvalRewardTransformOptions extends IfEvalScorerOptions {
@@ -27,7 +23,7 @@ const ROWS = ['inst_level_strict_acc', 'inst_level_loose_acc'] as const
 /**
  * Scores what the policy said in its turn against `instruction_id_list` and `kwargs`. Writes `ifeval_score`: bools for the prompt,
  * `[...batch, 1]`, and for each instruction, ragged rows; `reward`, `f32`, and `scored`, `[...batch, 1, 1]`; and ends episodes that have
- * an answer. A response that cannot be scored has the reward NaN and is not `scored`. The batch has one dimension.
+ * an answer. A response that cannot be scored has the reward NaN and is not `scored`, and `unscored` says why. The batch has one dimension.
  *
  * @example
  * ```ts
@@ -65,8 +61,9 @@ export class IfEvalRewardTransform implements EnvTransform {
   /** @throws {FulmarError} `UNKNOWN_NAME` without instructions; as the environment for its action. */
   afterStep(next: TensorDict, root: TensorDict, env: EnvView): TensorDict {
     const prompts = instructionsAt(root)
-    const results = responsesOf(root, env, this.#tokenizer).map((response, at) =>
-      this.#scored(response, prompts[at]),
+    const responses = responsesOf(root, env, this.#tokenizer)
+    const { scores: results, reasons } = scoreEach(responses, (response, at) =>
+      this.#scorer.score(response, prompts[at] ?? { instructionIdList: [], kwargs: [] }),
     )
     const shape = [...next.batchSize, 1]
     const score = ['ifeval_score']
@@ -90,8 +87,7 @@ export class IfEvalRewardTransform implements EnvTransform {
       const rewards = results.map((result) => result?.reward ?? Number.NaN)
       next.set('reward', Tensor.from(rewards, { shape: [...shape, 1] }))
     }
-    const isScored = Uint8Array.from(results, (result) => Number(result !== undefined))
-    next.set('scored', Tensor.from(isScored, { shape: [...shape, 1], dtype: 'bool' }))
+    setScored(next, reasons)
     const isOver = results.map((result) => result?.done === true)
     for (const key of ['done', 'terminated']) raise(next, key, isOver)
     return next
@@ -114,17 +110,8 @@ export class IfEvalRewardTransform implements EnvTransform {
         rewardSpec.set(['ifeval_score', name], new Binary(1, { shape, dtype: 'bool' }))
       for (const name of ROWS) rewardSpec.set(['ifeval_score', name], null)
       if (this.#rewards) rewardSpec.set('reward', new Unbounded({ shape: [...shape, 1] }))
-      rewardSpec.set('scored', new Binary(1, { shape: [...shape, 1], dtype: 'bool' }))
+      specScored(rewardSpec, env.batchSize)
     })
-  }
-
-  /** The score of a response; nothing if it cannot be had, which must not harm the others of the batch. */
-  #scored(response: string, instructions: IfEvalInstructions | undefined): IfEvalResult | undefined {
-    try {
-      return instructions && this.#scorer.score(response, instructions)
-    } catch {
-      return undefined
-    }
   }
 }
 

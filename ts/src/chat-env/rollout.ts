@@ -48,10 +48,7 @@ export async function rollout(env: EnvBase, policy: DictPolicy, options: Rollout
   if (!Number.isSafeInteger(maxSteps) || maxSteps < 1) {
     throw new FulmarError('OUT_OF_RANGE', `maxSteps must be a positive integer: got ${maxSteps}`)
   }
-  if (!breakWhenAnyDone && env.batchSize.length > 1) {
-    const detail = `batchSize must have one dimension where elements begin anew: got ${env.batchSize.length}`
-    throw new FulmarError('SHAPE_MISMATCH', detail)
-  }
+  if (!breakWhenAnyDone) checkOneDimension(env)
   let dict = await begun(env, await env.reset(given), given)
   const steps: TensorDict[] = []
   while (steps.length < maxSteps) {
@@ -90,6 +87,7 @@ async function begunAnew(
   isDone: readonly boolean[],
   given: TensorDict | undefined,
 ): Promise<TensorDict> {
+  checkOneDimension(env)
   const places = (done: boolean) => isDone.flatMap((bit, at) => (bit === done ? [at] : []))
   const [ended, running] = [places(true), places(false)]
   const from = given ?? TensorDict.from({}, { batchSize: env.batchSize })
@@ -101,4 +99,10 @@ async function begunAnew(
   const joined = TensorDict.cat([kept.select(shared), fresh.select(shared)])
   const order = [...running, ...ended]
   return joined.indexSelect(order.map((_, at) => order.indexOf(at)))
+}
+
+function checkOneDimension({ batchSize }: EnvBase): void {
+  if (batchSize.length === 1) return
+  const detail = `batchSize must have one dimension where elements begin anew: got ${batchSize.length}`
+  throw new FulmarError('SHAPE_MISMATCH', detail)
 }

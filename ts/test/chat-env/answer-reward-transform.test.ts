@@ -72,6 +72,7 @@ describe('AnswerRewardTransform', () => {
     const { parts } = await rollout(env, policy, { maxSteps: 1 })
     const next = parts[0]?.dict('next')
     expect([...(next?.tensor('scored').data ?? [])]).toEqual([1, 1, 0])
+    expect(next?.value('unscored')).toEqual([null, null, 'verifier broke'])
     expect([...(next?.tensor('reward').toFloat32() ?? [])].map(Number.isNaN)).toEqual([false, false, true])
   })
 

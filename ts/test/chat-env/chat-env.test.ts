@@ -36,6 +36,23 @@ describe('ChatEnv', () => {
     const full = [1, 2].map(() => [1, 2].map((n) => [user('q'), assistant(`${n}`)]))
     first.set(['history', 'full'], new NonTensorStack(full))
     expect(env.step(first).value(['history', 'prompt'])).toEqual(full)
+    const text = new ChatEnv({ batchSize: [2, 2], inputMode: 'text', tokenizer, template })
+    const shown = text.reset(
+      TensorDict.from(
+        {
+          query: new NonTensorStack([
+            ['a', 'b'],
+            ['c', 'd'],
+          ]),
+        },
+        { batchSize: [2, 2] },
+      ),
+    )
+    const prompts = shown.value(['text', 'prompt']) as string[][]
+    expect(prompts.map((row) => row.map((prompt) => prompt.slice(17, 18)))).toEqual([
+      ['a', 'b'],
+      ['c', 'd'],
+    ])
   })
 
   it('shows the text that a template writes, and goes on with the text of the action as it is', () => {

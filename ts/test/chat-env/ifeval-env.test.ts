@@ -65,6 +65,7 @@ describe('IFEvalEnv', () => {
       reward: { aggregateReward: (_, { thinkBlocks }) => (thinkBlocks.length ? 1 : Number.NaN) },
     })
     expect([...broken.tensor('scored').data]).toEqual([1, 0])
+    expect(broken.value('unscored')).toEqual([null, expect.stringContaining('finite')])
     expect([...broken.tensor('reward').toFloat32()]).toEqual([1, Number.NaN])
     const open = await nextOf({ maxSteps: 2 }, ['no tags', '<answer>A</answer>'])
     expect([...open.tensor('done').data]).toEqual([0, 1])

@@ -1,5 +1,14 @@
 import { describe, expect, it } from 'vitest'
-import { ChatEnv, DatasetChatEnv, replyPolicy, rollout } from '../../src/chat-env/index.js'
+import {
+  ChatEnv,
+  DatasetChatEnv,
+  PolicyVersion,
+  replyPolicy,
+  rollout,
+  StepCounter,
+  TransformedEnv,
+} from '../../src/chat-env/index.js'
+import { Rng } from '../../src/core/index.js'
 import { NonTensorData, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { asked, assistant, failing, template, user } from './chats.js'
@@ -71,6 +80,26 @@ describe('rollout', () => {
       if (fits) expect((await tried).parts[0]?.value('query')).toEqual(['short'])
       else await expect(tried).rejects.toThrow(failing('LIMIT_EXCEEDED', /64 tries/))
     }
+  })
+
+  it('begins anew beside values that the whole batch shares, though they have changed', async () => {
+    const version = new PolicyVersion({ versionType: 'uuid', rng: Rng.fromSeed(1) })
+    const dataset = [{ query: 'a' }, { query: 'b' }, { query: 'c' }]
+    const transforms = [new StepCounter({ maxSteps: 1 }), version]
+    const env = new DatasetChatEnv({ dataset, shuffle: false, numEnvs: 2, transforms })
+    const ends = {
+      afterStep: (next: TensorDict) =>
+        next.set('done', Tensor.from(Uint8Array.of(0, 1), { shape: [2, 1], dtype: 'bool' })),
+    }
+    const half = new TransformedEnv(env, [ends])
+    const talk = replyPolicy({ inputMode: 'history', reply: () => 'x' })
+    const policy = (dict: TensorDict) => {
+      version.incrementVersion()
+      return talk(dict)
+    }
+    const { parts } = await rollout(half, policy, { maxSteps: 2, breakWhenAnyDone: false })
+    expect(parts[1]?.value('query')).toEqual(['a', 'c'])
+    expect(parts[1]?.has('policy_version')).toBe(true)
   })
 
   it('refuses what it cannot do', async () => {
