@@ -7,8 +7,8 @@ export const GATE_QUEUE_LENGTH_MAX = 262_144
 
 /** A place in line, or past it. Leave it in either case. */
 export interface Ticket {
-  /** Resolves when it is this one's turn. */
-  readonly ready: Promise<void>
+  /** Resolves when it is this one's turn; `undefined` where it is at once. */
+  readonly ready: Promise<void> | undefined
   /** Gives the place to the next. A second call does nothing. */
   leave(): void
 }
@@ -31,16 +31,17 @@ export class Gate {
       throw new FulmarError('LIMIT_EXCEEDED', `${rule}: got more`)
     }
     let wake = () => {}
-    const ready = new Promise<void>((resolve) => {
-      wake = () => {
-        holds = true
-        resolve()
-      }
-    })
-    if (holds) {
-      this.#numFree -= 1
-      wake()
-    } else this.#line.add(wake)
+    let ready: Promise<void> | undefined
+    if (holds) this.#numFree -= 1
+    else {
+      ready = new Promise((resolve) => {
+        wake = () => {
+          holds = true
+          resolve()
+        }
+      })
+      this.#line.add(wake)
+    }
     const leave = () => {
       if (holds) this.#pass()
       else this.#line.delete(wake)

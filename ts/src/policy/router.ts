@@ -29,7 +29,7 @@ export interface RoutingContext {
   /** What it adds to the load of its server, at least 0. @default 1 */
   readonly cost?: number
   /** Servers that are not to be taken while another serves. @default none */
-  readonly avoid?: ReadonlySet<number>
+  readonly avoid?: ReadonlySet<number> | undefined
 }
 
 /** A place on a server. Release it once the request has ended. */
@@ -159,13 +159,17 @@ export class Router {
   }
 
   #leastLoaded(avoid: ReadonlySet<number> | undefined): number | undefined {
-    let best: number | undefined
-    for (const index of this.#candidates(avoid)) {
-      const [target, chosen] = [this.#targets[index], this.#targets[best ?? index]]
-      if (target === undefined || chosen === undefined) continue
-      const isIdler = target.load < chosen.load
-      if (best === undefined || isIdler || (target.load === chosen.load && target.chosenAt < chosen.chosenAt))
-        best = index
+    return this.#idlest((index) => !avoid?.has(index)) ?? this.#idlest(() => true)
+  }
+
+  #idlest(counts: (index: number) => boolean): number | undefined {
+    let [best, chosen]: [number | undefined, Target | undefined] = [undefined, undefined]
+    for (const [index, target] of this.#targets.entries()) {
+      if (!target.serves || !counts(index)) continue
+      const [less, equal] = [target.load < (chosen?.load ?? 0), target.load === chosen?.load]
+      if (chosen !== undefined && !less && !(equal && target.chosenAt < chosen.chosenAt)) continue
+      best = index
+      chosen = target
     }
     return best
   }

@@ -122,8 +122,9 @@ export class Servers {
     const endMs = clock.nowMs() + timeoutMs
     const ticket = this.#gate.enter()
     try {
-      const { signal } = request
-      const entered = await attempt({ clock, timeoutMs, signal, run: () => ticket.ready })
+      const { ready } = ticket
+      if (ready === undefined) return await this.#persist(request, endMs)
+      const entered = await attempt({ clock, timeoutMs, signal: request.signal, run: () => ready })
       if (entered.kind === 'timeout') throw late(timeoutMs)
       return entered.kind === 'aborted' ? undefined : await this.#persist(request, endMs)
     } finally {
@@ -174,7 +175,7 @@ export class Servers {
   }
 
   async #persist<T>(request: ServerRequest<T>, endMs: number): Promise<ServerAnswer<T> | undefined> {
-    const avoid = new Set<number>()
+    let avoid: Set<number> | undefined
     const { requestId, sessionId, cost, signal } = request
     for (let count = 0; ; ) {
       const reservation = this.router.reserve({ sessionId, cost, avoid })
@@ -185,6 +186,7 @@ export class Servers {
       if ('value' in failure) return failure
       if (reservation) {
         count += 1
+        avoid ??= new Set()
         avoid.add(reservation.target)
       }
       if (!failure.retries || count >= this.#config.maxAttempts) throw failure.error
