@@ -29,6 +29,7 @@ const BENCHES = [
   'store',
   'objective',
   'packing',
+  'collector',
   'node-boundary',
   'micro',
 ]

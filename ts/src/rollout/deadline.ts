@@ -18,17 +18,19 @@ export interface DeadlineOptions<T> {
 /** What a bounded call is given. Its signal is made when it is first looked at: most calls never do. */
 export class CallContext {
   #controller: AbortController | undefined
+  #aborted: { readonly reason: unknown } | undefined
 
   /** Fires at the deadline, and when the wait is stopped from outside. */
   get signal(): AbortSignal {
+    if (this.#controller === undefined && this.#aborted) return AbortSignal.abort(this.#aborted.reason)
     this.#controller ??= new AbortController()
     return this.#controller.signal
   }
 
   /** Fires the signal, now or as soon as somebody looks at it. */
   abort(reason: unknown): void {
-    this.#controller ??= new AbortController()
-    this.#controller.abort(reason)
+    this.#aborted = { reason }
+    this.#controller?.abort(reason)
   }
 }
 
@@ -72,12 +74,17 @@ export function withDeadline<T>({
   })
 }
 
-/** The error that a stopped call rejects with. */
+/** The error that a call rejects with that `signal` stopped: one for all of them, as there may be thousands. */
 export function aborted(signal: AbortSignal | undefined): FulmarError {
-  return new FulmarError('ABORTED', 'signal must not fire during the call: got an abort', {
-    cause: signal?.reason,
-  })
+  const known = signal && ABORTED.get(signal)
+  if (known) return known
+  const message = 'signal must not fire during the call: got an abort'
+  const error = new FulmarError('ABORTED', message, { cause: signal?.reason })
+  if (signal) ABORTED.set(signal, error)
+  return error
 }
+
+const ABORTED = new WeakMap<AbortSignal, FulmarError>()
 
 /** Who waits for a signal: one listener serves them all, or a run of many rollouts would look like a leak to Node. */
 const WAITING = new WeakMap<AbortSignal, Set<() => void>>()

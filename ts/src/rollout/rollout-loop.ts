@@ -16,6 +16,7 @@ import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
 import { type CallContext, withDeadline } from './deadline.js'
+import type { Pacer } from './pacer.js'
 import { PromptStore } from './prompt-store.js'
 import {
   formatTurnId,
@@ -71,6 +72,8 @@ export interface RolloutLoopOptions {
   readonly maxTotalTokens: number
   readonly generateTimeoutMs: number | null
   readonly clock: Clock
+  /** Shared by the rollouts of a process that may have something to do at once. */
+  readonly pacer: Pacer
   readonly signal: AbortSignal | undefined
   /** Whether `signal` fired because the rollout as a whole took too long: that is a status, any other reason an abort. */
   readonly hasExpired: () => boolean
@@ -81,7 +84,7 @@ export interface RolloutLoopOptions {
  * @throws {FulmarError} `ABORTED` if the signal fires; the ledger is disposed then.
  */
 export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout> {
-  const { env, groupId, rolloutId, attempt, maxTotalTokens, hasExpired } = options
+  const { env, groupId, rolloutId, attempt, maxTotalTokens, hasExpired, pacer } = options
   const ledger = new Ledger()
   const turns: RolloutTurn[] = []
   const end = (status: RolloutStatus, cause: RolloutCause | null): UnscoredRollout => {
@@ -103,6 +106,7 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
       if (recorded) return end('error', recorded)
       numLeft -= completion.ids.length
       const promptIds = prompts.place(prompt.rendered.ids, { extendsLast })
+      await pacer.pass()
       output = await env.step(completion)
       turns.push({ ...toTurn(id, prompt, completion, output), promptIds })
     }

@@ -21,6 +21,7 @@ import { allOrNone, settle } from './all-or-none.js'
 import { checkTeaches } from './check-teaches.js'
 import { groupMetrics } from './group-metrics.js'
 import { lazyEnv, OpenEnvs } from './open-envs.js'
+import { Pacer } from './pacer.js'
 import { type Rollout, RolloutGroup } from './rollout.js'
 import { RolloutLimit } from './rollout-limit.js'
 import { runRollout, type SamplingOptions, type UnscoredRollout } from './rollout-loop.js'
@@ -139,6 +140,9 @@ export interface Evaluation {
 const DROPPED = {
   error: { code: 'DECLINED', message: 'rollout must end without an error: got one' },
 } as const
+
+/** The event loop is the process's, so all rollouters share their manners. */
+const PACER = new Pacer()
 
 const CLOSE_TIMEOUT_MS_DEFAULT = 60_000
 const CONCURRENCY_DEFAULT = 1024
@@ -369,6 +373,7 @@ export class Rollouter<Sample> {
   async #runAttempts(sibling: Sibling<Sample>): Promise<UnscoredRollout> {
     const { retries = 0, rolloutTimeoutMs = null } = this.#options
     for (let attempt = 0; ; attempt++) {
+      await PACER.pass()
       using limit = new RolloutLimit(this.#clock, rolloutTimeoutMs, sibling.signal)
       const env = this.#makeTokenEnv(sibling.sample, limit.signal)
       sibling.envs.add(env)
@@ -403,7 +408,7 @@ export class Rollouter<Sample> {
       hasExpired,
       clock: this.#clock,
     }
-    return await runRollout({ ...parts, ...limits, rng })
+    return await runRollout({ ...parts, ...limits, rng, pacer: PACER })
   }
 
   /** Takes the chance of a reward from those that `onError` says. */
