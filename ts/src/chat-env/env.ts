@@ -11,7 +11,7 @@
  * When to use which. A `MessageEnv` is one conversation of its own pace: thousands run side by side in a `Rollouter`, with deadlines,
  * statuses and tokens that are never encoded again; that is what training wants. An {@link EnvBase} is TorchRL's: a `TensorDict` of a
  * whole batch, with specs, and transforms around it; that is what programs for TorchRL, replay buffers and `checkEnvSpecs` want.
- * `messageEnvOf` makes a `MessageEnv` of a chat environment, so neither is written twice.
+ * `messageEnvOf` makes a `MessageEnv` of a chat environment, and `chatTask` a `Task` of one over a dataset, so neither is written twice.
  */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
