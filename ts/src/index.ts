@@ -5,7 +5,14 @@ export * from './chat-env/index.js'
 export * from './collector/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
 export { ConfigReader, type NumberRule } from './core/config-reader.js'
-export { type DeviceName, type Gpu, gpus, type PlacedDevice, placeDevice } from './core/device.js'
+export {
+  type DeviceName,
+  type Gpu,
+  gpus,
+  type OnDevice,
+  type PlacedDevice,
+  placeDevice,
+} from './core/device.js'
 export { ERROR_CODES, type ErrorCode, FulmarError } from './core/error.js'
 export { checkKnownKeys, describeValue, nearestName } from './core/options.js'
 export { Rng, type RngState } from './core/rng.js'

@@ -9,6 +9,12 @@ export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`
 /** A device that is there. */
 export type PlacedDevice = Exclude<DeviceName, 'auto'>
 
+/** An option of what runs on a device, or lies there. */
+export interface OnDevice {
+  /** Where: see {@link DeviceName}. A GPU that cannot be used is refused with `UNAVAILABLE` and the reason. @default 'cpu' */
+  readonly device?: DeviceName
+}
+
 /** A GPU that NVIDIA's driver shows. */
 export interface Gpu {
   /** The number that CUDA gives it. */
@@ -56,4 +62,9 @@ export function gpus(): readonly Gpu[] {
  */
 export function placeDevice(name: DeviceName = 'cpu'): PlacedDevice {
   return call(() => raw.placeDevice(name) as PlacedDevice)
+}
+
+/** Whether `name` has the form of a device's name, whether or not there is one. */
+export function namesDevice(name: string): name is PlacedDevice {
+  return name === 'cpu' || name === 'cuda' || name.startsWith('cuda:')
 }

@@ -2,7 +2,15 @@
 
 export { type BuildDescription, describeBuild } from './build.js'
 export { ConfigReader, type NumberRule } from './config-reader.js'
-export { type DeviceName, type Gpu, gpus, type PlacedDevice, placeDevice } from './device.js'
+export {
+  type DeviceName,
+  type Gpu,
+  gpus,
+  namesDevice,
+  type OnDevice,
+  type PlacedDevice,
+  placeDevice,
+} from './device.js'
 export { call, callAsync, ERROR_CODES, type ErrorCode, FulmarError, messageOf } from './error.js'
 export { yieldToEventLoop } from './event-loop.js'
 export { Handle } from './handle.js'

@@ -123,14 +123,16 @@ export interface RawObjective {
     samplerLogProb: Float32Array,
     mask: Uint8Array,
     offsets: Uint32Array,
+    device: string,
   ): Float64Array
   /** `[2 N]`: log-probabilities, then entropies. */
-  tokenLogProbs(logits: Float32Array, ids: Uint32Array, temperature: number): Float32Array
+  tokenLogProbs(logits: Float32Array, ids: Uint32Array, temperature: number, device: string): Float32Array
   tokenLogProbsBackward(
     logits: Float32Array,
     ids: Uint32Array,
     temperature: number,
     gradients: Float32Array,
+    device: string,
   ): Float32Array
   /** `[2 N]`: log-probabilities, then entropies. */
   headLogProbs(
@@ -140,6 +142,7 @@ export interface RawObjective {
     width: number,
     ids: Uint32Array,
     temperature: number,
+    device: string,
   ): Float32Array
   /** Gradients by hidden states, then weights, then bias. */
   headBackward(
@@ -150,6 +153,7 @@ export interface RawObjective {
     ids: Uint32Array,
     temperature: number,
     gradients: Float32Array,
+    device: string,
   ): Float32Array
   readonly Steps: { create(columns: RawTensorDict, timeDim: number | undefined): RawSteps }
   readonly LossColumns: { create(mask: Uint8Array, offsets: Uint32Array): RawLossColumns }
@@ -166,6 +170,7 @@ export interface RawObjective {
     logProb: Float32Array,
     refLogProb: Float32Array,
     mask: Uint8Array,
+    device: string,
   ): RawKlEstimate
   drawToken(
     optionsJson: string,

@@ -305,7 +305,7 @@ export interface RawEngineOutputs {
   readonly topIds: Uint32Array
   readonly topLogProb: Float32Array
   readonly finished: Float64Array
-  /** 0 aborted, 1 stopped, 2 at its length. */
+  /** 0 aborted, 1 stopped, 2 at its length, 3 for logits that are no numbers. */
   readonly finish: Uint8Array
 }
 
@@ -374,6 +374,8 @@ export interface RawTensor extends RawOwner {
   transpose(left: number, right: number): RawTensor
   indexSelect(dim: number, indices: Float64Array): RawTensor
   to(dtype: string): RawTensor
+  device(): string
+  toDevice(device: string): RawTensor
   view(shape: Float64Array): RawTensor
   permute(order: Float64Array): RawTensor
   squeeze(dim: number): RawTensor
@@ -404,6 +406,7 @@ export interface RawRagged extends RawOwner {
 }
 
 export interface RawTensorDict extends RawOwner {
+  device(): string | null | undefined
   saveMemmap(path: string): void
   toArchive(): Uint8Array
   toConsolidated(): Uint8Array

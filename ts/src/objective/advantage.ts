@@ -1,11 +1,11 @@
 /** Advantages of rollouts against their siblings on the same prompt. */
 
-import { call, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { call, checkKnownKeys, describeValue, FulmarError, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 
 /** Options of {@link groupAdvantage}: rewards, how they are grouped, and what divides them. */
-export interface GroupAdvantageOptions {
+export interface GroupAdvantageOptions extends OnDevice {
   /**
    * `[R]` group after group; null for a rollout that nobody could score. With `weights` `[R][F]`: a list for each rollout, null where a
    * function gave no reward; a rollout of nulls alone has no score.
@@ -46,7 +46,14 @@ export interface GroupAdvantageResult {
   readonly degenerate: readonly boolean[]
 }
 
-const SCALING_KEYS = { baseline: true, scale: true, std: true, epsilon: true, stdFloor: true } as const
+const SCALING_KEYS = {
+  device: true,
+  baseline: true,
+  scale: true,
+  std: true,
+  epsilon: true,
+  stdFloor: true,
+} as const
 
 /**
  * `(reward - mean of the group) / (max(std, stdFloor) + epsilon)`, exactly 0 in a group of equal rewards.

@@ -1,6 +1,6 @@
 /** Arguments on their way to the core: arrays of the right type, options as JSON. */
 
-import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
 
 /** The typed arrays that cross the boundary. */
 type Arrays = { Float32Array: Float32Array; Uint8Array: Uint8Array; Uint32Array: Uint32Array }
@@ -22,12 +22,14 @@ export function checkArray(batch: object, field: string, type: keyof Arrays, opt
 export type KnownKeys = { readonly [key: string]: true | KnownKeys }
 
 /**
- * `options` as JSON, once its keys are known and its numbers are finite: JSON would turn a NaN into an absent value.
- * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a NaN or an infinity.
+ * `options` as JSON, once its keys are known, its numbers are finite (JSON would turn a NaN into an absent value) and its device is there.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest one; `OUT_OF_RANGE` for a NaN or an infinity;
+ * `UNAVAILABLE` for a device that is not there.
  */
-export function optionsJson(place: string, options: object, known: KnownKeys): string {
+export function optionsJson(place: string, options: object & OnDevice, known: KnownKeys): string {
   checkOptions(place, options, known)
-  return JSON.stringify(options)
+  const { device } = options
+  return JSON.stringify(device === undefined ? options : { ...options, device: placeDevice(device) })
 }
 
 function checkOptions(place: string, options: object, known: KnownKeys): void {

@@ -1,19 +1,19 @@
 /** The loss of reward models. */
 
-import { call } from '../core/index.js'
+import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 import { type LossResult, metricsOf, withColumns } from './loss.js'
 
 /** Options of {@link BradleyTerryLoss}; the defaults are those of the Rust core. */
-export interface BradleyTerryLossOptions {
+export interface BradleyTerryLossOptions extends OnDevice {
   /** Weight of the squared sum of a pair, which keeps rewards around 0; at least 0. @default 0 */
   readonly centerCoefficient?: number
   /** What sums over pairs are divided by: the pairs of a whole optimiser step. @default those of the batch */
   readonly numPairs?: number
 }
 
-const OPTION_KEYS = { centerCoefficient: true, numPairs: true } as const
+const OPTION_KEYS = { device: true, centerCoefficient: true, numPairs: true } as const
 
 /** Rewards of pairs of answers. The arrays are copied, not kept. */
 export interface RewardPairs {

@@ -1,13 +1,13 @@
 /** Distillation: tokens that a teacher likes as much as the student does. */
 
-import { call } from '../core/index.js'
+import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 import { type LossResult, sequenceLossResult, withColumns } from './loss.js'
 import { REDUCTION_KEYS, type SFTReduction } from './sft.js'
 
 /** Options of {@link DistillationLoss}; the defaults are those of the Rust core. */
-export interface DistillationLossOptions {
+export interface DistillationLossOptions extends OnDevice {
   /** Who drew the tokens: the student (`reverse`) or the teacher (`forward`). @default 'reverse' */
   readonly direction?: 'reverse' | 'forward'
   /** How sequences become one number. @default 'mean' */
@@ -16,7 +16,12 @@ export interface DistillationLossOptions {
   readonly normalizeBySeqLength?: boolean
 }
 
-const OPTION_KEYS = { direction: true, reduction: REDUCTION_KEYS, normalizeBySeqLength: true } as const
+const OPTION_KEYS = {
+  device: true,
+  direction: true,
+  reduction: REDUCTION_KEYS,
+  normalizeBySeqLength: true,
+} as const
 
 /** `S` sequences one after another, laid out as a `LossBatch`. The arrays are copied, not kept. */
 export interface DistillationBatch {

@@ -1,6 +1,6 @@
 /** Direct preference optimisation and its family, over ragged pairs of answers. */
 
-import { call } from '../core/index.js'
+import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 import { type LossResult, lossResult, withColumns } from './loss.js'
@@ -45,7 +45,7 @@ export type DPOLossType =
   | 'sigmoidNorm'
 
 /** Options of {@link DPOLoss}; the defaults are those of the Rust core. */
-export interface DPOLossOptions {
+export interface DPOLossOptions extends OnDevice {
   /** The losses that are summed, each with its weight above 0. @default { sigmoid: 1 } */
   readonly lossWeights?: { readonly [L in DPOLossType]?: number }
   /** How dear leaving the reference is, above 0. @default 0.1 */
@@ -76,6 +76,7 @@ export interface DPOLossOptions {
 }
 
 const OPTION_KEYS = {
+  device: true,
   lossWeights: {
     sigmoid: true,
     hinge: true,

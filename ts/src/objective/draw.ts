@@ -1,6 +1,6 @@
 /** Drawing the next token from logits. */
 
-import { call, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { call, checkKnownKeys, describeValue, FulmarError, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, type KnownKeys, optionsJson } from './argument.js'
 
@@ -29,7 +29,7 @@ export interface DrawRule {
 }
 
 /** The distribution to draw from. */
-export interface DrawOptions extends DrawRule {
+export interface DrawOptions extends DrawRule, OnDevice {
   /** `[V]`, all finite. Copied, not kept. */
   readonly logits: Float32Array
   /** The tokens before those that were drawn: for the repetition penalty. @default none */
@@ -62,6 +62,7 @@ export interface Draw {
 }
 
 const RULE_KEYS = {
+  device: true,
   logitBias: true,
   repetitionPenalty: true,
   frequencyPenalty: true,

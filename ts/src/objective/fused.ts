@@ -1,11 +1,11 @@
 /** From logits, or from hidden states and a linear head, to log-probabilities and back. */
 
-import { call, checkKnownKeys } from '../core/index.js'
+import { call, checkKnownKeys, type OnDevice, placeDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray } from './argument.js'
 
 /** Rows of logits and an id in each. */
-export interface TokenLogitsOptions {
+export interface TokenLogitsOptions extends OnDevice {
   /** `[N, V]`, row after row; `-Infinity` for a token that cannot be. */
   readonly logits: Float32Array
   /** `[N]`, each below V. */
@@ -15,7 +15,7 @@ export interface TokenLogitsOptions {
 }
 
 /** Hidden states, a linear head behind them, and an id for each. */
-export interface LinearHeadOptions {
+export interface LinearHeadOptions extends OnDevice {
   /** `[N, width]` */
   readonly hidden: Float32Array
   /** `[V, width]` */
@@ -56,8 +56,8 @@ export interface HeadGradients {
   readonly bias?: Float32Array
 }
 
-const LOGITS_KEYS = ['logits', 'ids', 'temperature']
-const HEAD_KEYS = ['hidden', 'weight', 'bias', 'width', 'ids', 'temperature']
+const LOGITS_KEYS = ['logits', 'ids', 'temperature', 'device']
+const HEAD_KEYS = ['hidden', 'weight', 'bias', 'width', 'ids', 'temperature', 'device']
 const GRADIENT_KEYS = ['gradLogProb', 'gradEntropy']
 
 /**
@@ -80,7 +80,8 @@ export function tokenLogProbs(options: TokenLogitsOptions): TokenLogProbsResult 
   checkKnownKeys('tokenLogProbs', options, LOGITS_KEYS)
   checkLogits(options)
   const { logits, ids, temperature = 1 } = options
-  return halves(call(() => raw.tokenLogProbs(logits, ids, temperature)))
+  const device = placeDevice(options.device)
+  return halves(call(() => raw.tokenLogProbs(logits, ids, temperature, device)))
 }
 
 /**
@@ -102,8 +103,9 @@ export function tokenLogProbsBackward(options: TokenLogitsOptions & TokenGradien
   checkKnownKeys('tokenLogProbsBackward', options, [...LOGITS_KEYS, ...GRADIENT_KEYS])
   checkLogits(options)
   const { logits, ids, temperature = 1 } = options
+  const device = placeDevice(options.device)
   const gradients = joined(options)
-  return call(() => raw.tokenLogProbsBackward(logits, ids, temperature, gradients))
+  return call(() => raw.tokenLogProbsBackward(logits, ids, temperature, gradients, device))
 }
 
 /**
@@ -126,7 +128,8 @@ export function headLogProbs(options: LinearHeadOptions): TokenLogProbsResult {
   checkKnownKeys('headLogProbs', options, HEAD_KEYS)
   checkHead(options)
   const { hidden, weight, bias, width, ids, temperature = 1 } = options
-  return halves(call(() => raw.headLogProbs(hidden, weight, bias, width, ids, temperature)))
+  const device = placeDevice(options.device)
+  return halves(call(() => raw.headLogProbs(hidden, weight, bias, width, ids, temperature, device)))
 }
 
 /**
@@ -150,8 +153,9 @@ export function headBackward(options: LinearHeadOptions & TokenGradients): HeadG
   checkKnownKeys('headBackward', options, [...HEAD_KEYS, ...GRADIENT_KEYS])
   checkHead(options)
   const { hidden, weight, bias, width, ids, temperature = 1 } = options
+  const device = placeDevice(options.device)
   const gradients = joined(options)
-  const all = call(() => raw.headBackward(hidden, weight, bias, width, ids, temperature, gradients))
+  const all = call(() => raw.headBackward(hidden, weight, bias, width, ids, temperature, gradients, device))
   const behind = hidden.length + weight.length
   return {
     hidden: all.slice(0, hidden.length),

@@ -1,6 +1,6 @@
 /** Group relative policy optimisation and its family, over ragged batches of log-probabilities. */
 
-import { call } from '../core/index.js'
+import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 import {
@@ -84,7 +84,7 @@ export interface Correction {
 }
 
 /** Options of {@link GRPOLoss}; the defaults are those of the Rust core. */
-export interface GRPOLossOptions {
+export interface GRPOLossOptions extends OnDevice {
   /** A loss of the family under its name. @default none: the options below */
   readonly preset?: GRPOPreset
   /**
@@ -123,6 +123,7 @@ export interface GRPOLossOptions {
 
 const ENVELOPE_KEYS = { k: true, lambda: true } as const
 const OPTION_KEYS = {
+  device: true,
   preset: true,
   ratio: true,
   surrogate: {

@@ -1,12 +1,12 @@
 /** Estimates of the KL divergence between a policy and a reference. */
 
-import { call, checkKnownKeys } from '../core/index.js'
+import { call, checkKnownKeys, type OnDevice, placeDevice } from '../core/index.js'
 import { type RawKlController, raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 import type { KlEstimator } from './loss.js'
 
 /** Options of {@link klEstimate}. */
-export interface KlEstimateOptions {
+export interface KlEstimateOptions extends OnDevice {
   /** `[T]` of tokens drawn from the policy, under the policy. */
   readonly logProb: Float32Array
   /** `[T]` under the reference. */
@@ -51,17 +51,18 @@ export interface KlEstimateResult {
  * ```
  */
 export function klEstimate(options: KlEstimateOptions): KlEstimateResult {
-  checkKnownKeys('klEstimate', options, ['logProb', 'refLogProb', 'mask', 'estimator'])
+  checkKnownKeys('klEstimate', options, ['logProb', 'refLogProb', 'mask', 'estimator', 'device'])
   checkArray(options, 'logProb', 'Float32Array')
   checkArray(options, 'refLogProb', 'Float32Array')
   checkArray(options, 'mask', 'Uint8Array')
-  const { logProb, refLogProb, mask, estimator } = options
-  const result = call(() => raw.klEstimate(JSON.stringify(estimator), logProb, refLogProb, mask))
+  const { logProb, refLogProb, mask, estimator, device } = options
+  const place = placeDevice(device)
+  const result = call(() => raw.klEstimate(JSON.stringify(estimator), logProb, refLogProb, mask, place))
   return { mean: result.mean, numTokens: result.numTokens, kl: result.kl, gradLogProb: result.gradLogProb }
 }
 
 /** Options of {@link klReward}. */
-export interface KlRewardOptions {
+export interface KlRewardOptions extends OnDevice {
   /** `[T]` of tokens drawn from the policy, under the policy. */
   readonly logProb: Float32Array
   /** `[T]` under the reference. */
@@ -88,7 +89,7 @@ export interface KlRewardResult {
   readonly reward: Float32Array
 }
 
-const REWARD_KEYS = { coefficient: true, estimator: true, place: true } as const
+const REWARD_KEYS = { device: true, coefficient: true, estimator: true, place: true } as const
 
 /**
  * Takes the KL estimate of each masked token off the reward, `reward_t = placed reward - coefficient * kl_t`: the sums of TorchRL's
@@ -125,7 +126,7 @@ export function klReward(options: KlRewardOptions): KlRewardResult {
 }
 
 /** Options of {@link importanceWeights}. */
-export interface ImportanceWeightsOptions {
+export interface ImportanceWeightsOptions extends OnDevice {
   /** `[T]` under the policy that updates start from. */
   readonly oldLogProb: Float32Array
   /** `[T]` as the program that drew the tokens computed it. */
@@ -166,12 +167,13 @@ export interface ImportanceWeightsOptions {
  * ```
  */
 export function importanceWeights(options: ImportanceWeightsOptions): Float64Array {
-  const { oldLogProb, samplerLogProb, mask, offsets, ...rule } = options
+  const { oldLogProb, samplerLogProb, mask, offsets, device, ...rule } = options
   for (const name of ['oldLogProb', 'samplerLogProb']) checkArray(options, name, 'Float32Array')
   checkArray(options, 'mask', 'Uint8Array')
   checkArray(options, 'offsets', 'Uint32Array')
   const json = optionsJson('importanceWeights', rule, { level: true, rule: true, min: true, max: true })
-  return call(() => raw.importanceWeights(json, oldLogProb, samplerLogProb, mask, offsets))
+  const place = placeDevice(device)
+  return call(() => raw.importanceWeights(json, oldLogProb, samplerLogProb, mask, offsets, place))
 }
 
 /** Options of {@link AdaptiveKLController}. */

@@ -1,12 +1,12 @@
 /** Losses of answers that are good or bad by themselves, not in pairs. */
 
-import { call } from '../core/index.js'
+import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 import { type LossResult, lossResult, withColumns } from './loss.js'
 
 /** Options of {@link KTOLoss}; the defaults are those of the Rust core. */
-export interface KTOLossOptions {
+export interface KTOLossOptions extends OnDevice {
   /** Where an answer is as good as the reference: at the divergence of the policy (`kto`) or at 0. @default 'kto' */
   readonly lossType?: 'kto' | 'apoZeroUnpaired'
   /** How dear leaving the reference is, above 0. @default 0.1 */
@@ -20,6 +20,7 @@ export interface KTOLossOptions {
 }
 
 const OPTION_KEYS = {
+  device: true,
   lossType: true,
   beta: true,
   desirableWeight: true,

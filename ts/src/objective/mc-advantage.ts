@@ -1,6 +1,6 @@
 /** Advantages of groups whose rollouts come one by one, and the choice of rollouts. */
 
-import { call, checkKnownKeys } from '../core/index.js'
+import { call, checkKnownKeys, type OnDevice } from '../core/index.js'
 import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 
@@ -27,7 +27,7 @@ export type CandidateSelector<T> = (candidates: {
 }) => readonly number[] | undefined
 
 /** Options of {@link MCAdvantage}. */
-export interface MCAdvantageOptions<T> {
+export interface MCAdvantageOptions<T> extends OnDevice {
   /** Rollouts of a group; at least 2. */
   readonly grpoSize: number
   /** Compares rollouts by the sum, largest or mean of their rewards; without it single rewards are compared. @default none */
@@ -76,6 +76,7 @@ type Group = { tickets: number[]; advantages: number[][]; released: number[] }
 
 const SELECTOR_KEYS = { strategy: true, maxCombinations: true } as const
 const MC_KEYS = {
+  device: true,
   grpoSize: true,
   trajectoryReturn: true,
   keepReturnBounds: true,

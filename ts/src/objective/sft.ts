@@ -1,6 +1,6 @@
 /** Supervised fine-tuning over ragged batches of log-probabilities. */
 
-import { call } from '../core/index.js'
+import { call, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 import { KL_PENALTY_KEYS, type KlPenalty, type LossResult, sequenceLossResult, withColumns } from './loss.js'
@@ -20,7 +20,7 @@ export type SFTReduction =
 export const REDUCTION_KEYS = { globalTokens: true, globalSequences: true } as const
 
 /** Options of {@link SFTLoss}; the defaults are those of the Rust core. */
-export interface SFTLossOptions {
+export interface SFTLossOptions extends OnDevice {
   /** How sequences become one number. @default 'mean' */
   readonly reduction?: SFTReduction
   /** Where sequences count: whether a sequence counts by its mean over trained tokens, or by their sum. @default true */
@@ -41,6 +41,7 @@ export interface SFTLossOptions {
 }
 
 const OPTION_KEYS = {
+  device: true,
   reduction: REDUCTION_KEYS,
   normalizeBySeqLength: true,
   minorBeta: true,

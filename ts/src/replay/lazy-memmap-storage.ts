@@ -1,13 +1,13 @@
 /** Rows in memory-mapped files that processes share. */
 
-import { call, checkKnownKeys, Handle } from '../core/index.js'
+import { call, checkKnownKeys, Handle, type OnDevice, placeDevice } from '../core/index.js'
 import type { RawLazyMemmapStorage } from '../native/index.js'
 import { indices } from '../tensor/tensor.js'
 import { replayDisk } from './checkpointer.js'
 import { Storage, shapeOf } from './storage.js'
 
 /** Options of {@link LazyMemmapStorage}. */
-export interface LazyMemmapStorageOptions {
+export interface LazyMemmapStorageOptions extends OnDevice {
   /** The folder of the files. @default one of its own among the system's temporary ones */
   readonly scratchDir?: string
   /** Whether a storage that is in the folder may be replaced, by an empty one. @default false */
@@ -22,7 +22,15 @@ export interface LazyMemmapStorageOptions {
   readonly bytesMax?: number
 }
 
-const OPTIONS = ['scratchDir', 'existsOk', 'sharedInit', 'autoCleanup', 'lanes', 'bytesMax'] as const
+const OPTIONS = [
+  'scratchDir',
+  'existsOk',
+  'sharedInit',
+  'autoCleanup',
+  'lanes',
+  'bytesMax',
+  'device',
+] as const
 
 /**
  * One memory-mapped file for each leaf, as tensordict has them: `TensorDict.load_memmap` reads the folder. The files are made at the
@@ -59,7 +67,8 @@ export class LazyMemmapStorage extends Storage {
     checkKnownKeys('options', options, OPTIONS)
     const { lanes = [], ...rest } = options
     const shape = indices(shapeOf(maxSize, lanes))
-    const mapped = call(() => replayDisk().LazyMemmapStorage.open(shape, JSON.stringify(rest)))
+    const device = placeDevice(rest.device)
+    const mapped = call(() => replayDisk().LazyMemmapStorage.open(shape, JSON.stringify({ ...rest, device })))
     super(() => mapped.storage())
     this.#mapped = new Handle('LazyMemmapStorage', () => mapped)
     this.path = this.#mapped.call((raw) => raw.path())

@@ -1,6 +1,6 @@
 /** Where the items of a buffer lie. */
 
-import { call, checkKnownKeys, Handle } from '../core/index.js'
+import { call, checkKnownKeys, type DeviceName, Handle, type OnDevice, placeDevice } from '../core/index.js'
 import { type RawStorage, raw } from '../native/index.js'
 import { indices } from '../tensor/tensor.js'
 import { dictAround, type TensorDict, withRawDict } from '../tensor/tensor-dict.js'
@@ -152,10 +152,14 @@ export function shapeOf(maxSize: number, lanes: readonly number[]): number[] {
   return [Number.isInteger(maxSize) ? Math.ceil(maxSize / lanesTotal) : maxSize, ...lanes]
 }
 
-const created = (options: object) => () => call(() => raw.Storage.create(JSON.stringify(options)))
+/** Makes a storage of the core, once its device is there. */
+const created = (options: Readonly<Record<string, unknown>>, on?: DeviceName) => () => {
+  const device = placeDevice(on)
+  return call(() => raw.Storage.create(JSON.stringify({ ...options, device })))
+}
 
 /** Options of {@link LazyTensorStorage}. */
-export interface LazyTensorStorageOptions {
+export interface LazyTensorStorageOptions extends OnDevice {
   /**
    * Lanes that are written together: items come as `[lanes.., time]`, and `maxSize` is rounded up to whole time steps.
    * @default none
@@ -183,9 +187,9 @@ export interface LazyTensorStorageOptions {
  */
 export class LazyTensorStorage extends Storage {
   constructor(maxSize: number, options: LazyTensorStorageOptions = {}) {
-    checkKnownKeys('options', options, ['lanes', 'bytesMax'])
-    const { lanes = [], bytesMax } = options
-    super(created({ kind: 'lazyTensor', shape: shapeOf(maxSize, lanes), bytesMax }))
+    checkKnownKeys('options', options, ['lanes', 'bytesMax', 'device'])
+    const { lanes = [], bytesMax, device } = options
+    super(created({ kind: 'lazyTensor', shape: shapeOf(maxSize, lanes), bytesMax }, device))
   }
 }
 
@@ -222,8 +226,9 @@ export class TensorStorage extends Storage {
  * ```
  */
 export class ListStorage extends Storage {
-  constructor(maxSize = 1000) {
-    super(created({ kind: 'list', maxSize }))
+  constructor(maxSize = 1000, options: OnDevice = {}) {
+    checkKnownKeys('options', options, ['device'])
+    super(created({ kind: 'list', maxSize }, options.device))
   }
 }
 
@@ -242,13 +247,14 @@ export class ListStorage extends Storage {
  * ```
  */
 export class LazyStackStorage extends Storage {
-  constructor(maxSize: number) {
-    super(created({ kind: 'lazyStack', maxSize }))
+  constructor(maxSize: number, options: OnDevice = {}) {
+    checkKnownKeys('options', options, ['device'])
+    super(created({ kind: 'lazyStack', maxSize }, options.device))
   }
 }
 
 /** Options of {@link CompressedListStorage}. */
-export interface CompressedListStorageOptions {
+export interface CompressedListStorageOptions extends OnDevice {
   /** How hard to compress: 0, which is not at all, to 9. @default 3 */
   readonly compressionLevel?: number
 }
@@ -270,6 +276,6 @@ export interface CompressedListStorageOptions {
  */
 export class CompressedListStorage extends Storage {
   constructor(maxSize: number, options: CompressedListStorageOptions = {}) {
-    super(created({ kind: 'compressedList', maxSize, ...options }))
+    super(created({ kind: 'compressedList', maxSize, ...options }, options.device))
   }
 }

@@ -1,6 +1,14 @@
 /** Ordered, nested dictionaries of tensors whose shapes all begin with one batch size. */
 
-import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import {
+  call,
+  checkKnownKeys,
+  FulmarError,
+  Handle,
+  namesDevice,
+  type PlacedDevice,
+  placeDevice,
+} from '../core/index.js'
 import { type RawTensorDict, type RawTensorDictList, raw } from '../native/index.js'
 import { type BatchIndex, indexJson, maskOf, positionsOf } from './batch-index.js'
 import type { Dtype } from './dtype.js'
@@ -430,11 +438,17 @@ export class TensorDict {
   }
 
   /**
-   * Every tensor, and the values of every ragged one, in another element type, as by {@link Tensor.to}.
+   * Every tensor, and the values of every ragged one, in another element type or on another device, as by {@link Tensor.to}.
    * @throws {FulmarError} Those of {@link Tensor.to}, with the key.
    */
-  to(dtype: Dtype): TensorDict {
-    return this.#operated({ op: 'to', dtype })
+  to(target: Dtype | PlacedDevice): TensorDict {
+    if (!namesDevice(target)) return this.#operated({ op: 'to', dtype: target })
+    return this.#operated({ op: 'toDevice', device: placeDevice(target) })
+  }
+
+  /** Where all tensors lie; nothing without tensors, or if they lie in more than one place. */
+  get device(): PlacedDevice | undefined {
+    return (this.#native.call((dict) => dict.device()) ?? undefined) as PlacedDevice | undefined
   }
 
   /**

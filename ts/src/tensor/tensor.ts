@@ -1,6 +1,6 @@
 /** Dense tensors: a dtype, a shape and shared elements. */
 
-import { call, FulmarError, Handle } from '../core/index.js'
+import { call, FulmarError, Handle, namesDevice, type PlacedDevice, placeDevice } from '../core/index.js'
 import { type RawTensor, type RawTensorList, raw } from '../native/index.js'
 import { type BatchIndex, indexJson } from './batch-index.js'
 import {
@@ -175,20 +175,35 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The same numbers in another element type: floats round, integers drop the fraction, a bool is whether a number is not 0.
-   * Copies unless it has the type.
-   * @throws {FulmarError} `OUT_OF_RANGE` if an integer type cannot hold an element; `UNKNOWN_NAME` if there is no such type.
+   * The same numbers in another element type (floats round, integers drop the fraction, a bool is whether a number is not 0), or the
+   * same elements on another device. Copies unless it has the type, or lies there.
+   * @throws {FulmarError} `OUT_OF_RANGE` if an integer type cannot hold an element; `UNKNOWN_NAME` if there is no such type;
+   *   `UNAVAILABLE` for a device that is not there, with what is lacking.
    *
    * @example
    * ```ts
    * import { Tensor } from 'fulmar'
    * import assert from 'node:assert/strict'
    *
-   * assert.deepEqual(Tensor.from([1.5, -2]).to('i32').data, Int32Array.of(1, -2))
+   * const tensor = Tensor.from([1.5, -2])
+   * assert.deepEqual(tensor.to('i32').data, Int32Array.of(1, -2))
+   * assert.equal(tensor.to('cpu').device, 'cpu')
+   * assert.throws(() => tensor.to('cuda'), { code: 'UNAVAILABLE' })
    * ```
    */
-  to<E extends Dtype>(dtype: E): Tensor<E> {
-    return new Tensor<E>(() => this.#native.call((tensor) => tensor.to(dtype)))
+  to(device: PlacedDevice): Tensor<D>
+  to<E extends Dtype>(dtype: E): Tensor<E>
+  to(target: Dtype | PlacedDevice): Tensor {
+    if (namesDevice(target)) {
+      const device = placeDevice(target)
+      return new Tensor(() => this.#native.call((tensor) => tensor.toDevice(device)))
+    }
+    return new Tensor(() => this.#native.call((tensor) => tensor.to(target)))
+  }
+
+  /** Where the elements lie. */
+  get device(): PlacedDevice {
+    return this.#native.call((tensor) => tensor.device()) as PlacedDevice
   }
 
   /**

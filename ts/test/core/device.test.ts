@@ -4,14 +4,88 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, it } from 'vitest'
-import { placeDevice } from '../../src/core/device.js'
+import { type DeviceName, placeDevice } from '../../src/core/device.js'
 import { describeBuild } from '../../src/core/index.js'
+import {
+  BradleyTerryLoss,
+  CompressedListStorage,
+  DistillationLoss,
+  DPOLoss,
+  drawProbabilities,
+  drawToken,
+  GRPOLoss,
+  groupAdvantage,
+  headBackward,
+  headLogProbs,
+  importanceWeights,
+  KTOLoss,
+  klEstimate,
+  klReward,
+  LazyStackStorage,
+  LazyTensorStorage,
+  ListStorage,
+  MCAdvantage,
+  SFTLoss,
+  Tensor,
+  TensorDict,
+  tokenLogProbs,
+  tokenLogProbsBackward,
+} from '../../src/index.js'
 
 describe('placeDevice', () => {
   it('takes the CPU where nothing else can be used, and refuses what is none', () => {
     expect([placeDevice('cpu'), placeDevice('auto')]).toEqual(['cpu', 'cpu'])
     expect(() => placeDevice('gpu' as 'cpu')).toThrow('device must be cpu, cuda or cuda:N: got "gpu"')
     expect(() => placeDevice('cuda')).toThrow(expect.objectContaining({ code: 'UNAVAILABLE' }))
+  })
+})
+
+describe('device as an option', () => {
+  const device = 'cuda:9999' // no machine has so many
+  const unavailable = expect.objectContaining({ code: 'UNAVAILABLE' })
+  const [one, mask, offsets] = [Float32Array.of(-1), Uint8Array.of(1), Uint32Array.of(0, 1)]
+  const logits = { logits: new Float32Array(2), ids: Uint32Array.of(1) }
+  const head = { hidden: one, weight: Float32Array.of(1, 2), width: 1, ids: Uint32Array.of(0) }
+  const scored = { logProb: one, refLogProb: one, mask }
+  const uses: Readonly<Record<string, (device: DeviceName) => unknown>> = {
+    GRPOLoss: (device) => new GRPOLoss({ device }),
+    SFTLoss: (device) => new SFTLoss({ device }),
+    DPOLoss: (device) => new DPOLoss({ device }),
+    KTOLoss: (device) => new KTOLoss({ device }),
+    DistillationLoss: (device) => new DistillationLoss({ device }),
+    BradleyTerryLoss: (device) => new BradleyTerryLoss({ device }),
+    MCAdvantage: (device) => new MCAdvantage({ grpoSize: 2, device }),
+    groupAdvantage: (device) => groupAdvantage({ rewards: Float64Array.of(0, 1), groupSize: 2, device }),
+    klEstimate: (device) => klEstimate({ ...scored, device }),
+    klReward: (device) => klReward({ ...scored, offsets, reward: one, device }),
+    importanceWeights: (device) =>
+      importanceWeights({ oldLogProb: one, samplerLogProb: one, mask, offsets, device }),
+    drawToken: (device) => drawToken({ logits: logits.logits, seed: 1, drawIndex: 0, device }),
+    drawProbabilities: (device) => drawProbabilities({ logits: logits.logits, device }),
+    tokenLogProbs: (device) => tokenLogProbs({ ...logits, device }),
+    tokenLogProbsBackward: (device) => tokenLogProbsBackward({ ...logits, gradLogProb: one, device }),
+    headLogProbs: (device) => headLogProbs({ ...head, device }),
+    headBackward: (device) => headBackward({ ...head, gradLogProb: one, device }),
+    LazyTensorStorage: (device) => new LazyTensorStorage(4, { device }),
+    ListStorage: (device) => new ListStorage(4, { device }),
+    LazyStackStorage: (device) => new LazyStackStorage(4, { device }),
+    CompressedListStorage: (device) => new CompressedListStorage(4, { device }),
+  }
+
+  it.each(Object.entries(uses))('is taken by %s, which refuses one that is not there', (_, use) => {
+    use('cpu')
+    use('auto')
+    expect(() => use(device)).toThrow(unavailable)
+    expect(() => use('gpu' as 'cpu')).toThrow(expect.objectContaining({ code: 'UNKNOWN_NAME' }))
+  })
+
+  it('is where tensors and dictionaries go', () => {
+    const tensor = Tensor.from([1, 2])
+    const dict = TensorDict.from({ id: tensor }, { batchSize: [2] })
+    expect([tensor.device, tensor.to('cpu').device, dict.to('cpu').device]).toEqual(['cpu', 'cpu', 'cpu'])
+    expect(TensorDict.from({}, { batchSize: [2] }).device).toBeUndefined()
+    for (const lies of [tensor, dict]) expect(() => lies.to(device)).toThrow(unavailable)
+    expect(() => placeDevice(device)).toThrow(unavailable)
   })
 })
 
