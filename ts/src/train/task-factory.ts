@@ -2,7 +2,19 @@
 
 import type { Message } from '../chat/index.js'
 import { FulmarError, nearestName } from '../core/index.js'
-import { type SumDigitsOptions, sumDigits, type Task } from '../env/index.js'
+import { sumDigits, type Task } from '../env/index.js'
+import {
+  alphabetSort,
+  countdown,
+  gsm8k,
+  ifeval,
+  math,
+  readRows,
+  type SearchDocument,
+  type SearchTaskOptions,
+  search,
+  searchIndex,
+} from '../task/index.js'
 import type { CoreOptions, TaskConfig } from './config.js'
 
 /** A task that a configuration names. */
@@ -21,7 +33,9 @@ export type TaskFactory = (
 ) => NamedTask | Promise<NamedTask>
 
 /**
- * The tasks that every configuration may name.
+ * The tasks that every configuration may name: `sumDigits`, `alphabetSort` and `countdown`, which make their samples;
+ * `gsm8k`, `math` and `ifeval`, which read theirs from the files of JSON lines `rows` and `validationRows`; `search`,
+ * which reads its `documents` too. What else stands in the configuration are the options of the task.
  *
  * @example
  * ```ts
@@ -33,9 +47,36 @@ export type TaskFactory = (
  * ```
  */
 export const taskFactories = {
-  sumDigits: (options, { seed }) =>
-    sumDigits({ seed, ...(options as SumDigitsOptions) }) as unknown as NamedTask,
+  sumDigits: made(sumDigits),
+  alphabetSort: made(alphabetSort),
+  countdown: made(countdown),
+  gsm8k: made(gsm8k),
+  math: made(math),
+  ifeval: made(ifeval),
+  search: made(searchIn),
 } satisfies Readonly<Record<string, TaskFactory>>
+
+/** The task of searching in documents, which a configuration has as rows. */
+function searchIn({
+  documents,
+  ...options
+}: Omit<SearchTaskOptions, 'index'> & { readonly documents: readonly SearchDocument[] }) {
+  return search({ ...options, index: searchIndex(documents) })
+}
+
+/** Options whose value in a configuration is the path of a file of JSON lines. */
+const FILES = ['rows', 'validationRows', 'documents']
+
+/** The factory of a task whose options check themselves: files are read, and the run's seed stands where none is given. */
+function made<Options, Sample>(make: (options: Options) => Task<Sample>): TaskFactory {
+  return async (options, { seed }) => {
+    const read = Object.entries({ seed, ...options }).map(async ([name, value]) => {
+      const isFile = FILES.includes(name) && typeof value === 'string'
+      return [name, isFile ? await readRows(value) : value] as const
+    })
+    return make(Object.fromEntries(await Promise.all(read)) as Options) as unknown as NamedTask
+  }
+}
 
 /** The task of a configuration. @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one; what the task says of its options. */
 export async function makeTask(
