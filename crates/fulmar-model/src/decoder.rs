@@ -11,7 +11,7 @@ use crate::head::{Head, HeadTrace};
 use crate::layer::{Gradients, Layer, LayerTrace, Passing, Scratch};
 use crate::lora::{Lora, LoraConfig};
 use crate::packing::{Packed, Read, Target, TokenBatch};
-use crate::parameters::{self, Layout, Parameter};
+use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -195,7 +195,8 @@ impl Decoder {
         self.lora.as_ref().map_or(self.layout.len, |lora| lora.weights.len())
     }
 
-    /// Freezes all weights and trains an adapter beside them, which changes nothing before its first step.
+    /// Freezes all weights and trains an adapter beside them, which changes nothing before its first step. A scalar head is trained
+    /// with it, on a copy of its own that PEFT's files call `modules_to_save`.
     ///
     /// # Errors
     /// `Incompatible` if there is an adapter already; `OutOfRange`, `UnknownName` or `Empty` naming what is wrong with `config`.
@@ -216,7 +217,7 @@ impl Decoder {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn add_lora(&mut self, config: LoraConfig, seed: u64) -> Result<()> {
-        self.set_lora(|layout| Lora::new(config, layout, seed))
+        self.set_lora(|layout, weights| Lora::new(config, layout, weights, seed))
     }
 
     /// As [`Decoder::add_lora`], with the weights of PEFT's `adapter_model.safetensors`.
@@ -224,7 +225,7 @@ impl Decoder {
     /// # Errors
     /// Those of [`Decoder::add_lora`]; those of [`safetensors::read`]; `Incompatible` for other tensors.
     pub fn load_lora(&mut self, config: LoraConfig, bytes: &[u8]) -> Result<()> {
-        self.set_lora(|layout| Lora::read(config, layout, bytes))?;
+        self.set_lora(|layout, _| Lora::read(config, layout, bytes))?;
         self.version += 1;
         Ok(())
     }
@@ -251,16 +252,12 @@ impl Decoder {
         })
     }
 
-    fn set_lora(&mut self, make: impl FnOnce(&Layout) -> Result<Lora>) -> Result<()> {
-        if self.layout.scalar.is_some() {
-            let detail = "an adapter must stand beside a decoder without a scalar head: got one with it";
-            return Err(Error::new(ErrorKind::Incompatible, detail));
-        }
+    fn set_lora(&mut self, make: impl FnOnce(&Layout, &[f32]) -> Result<Lora>) -> Result<()> {
         if self.lora.is_some() {
             let detail = "a decoder must have one adapter at most: got another";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        self.lora = Some(make(&self.layout)?);
+        self.lora = Some(make(&self.layout, &self.weights)?);
         self.forget_training();
         Ok(())
     }
@@ -270,7 +267,8 @@ impl Decoder {
     /// # Errors
     /// `Empty` without an adapter.
     pub fn lora_config_json(&self) -> Result<String> {
-        Ok(self.lora.as_ref().ok_or_else(no_adapter)?.config.to_json())
+        let lora = self.lora.as_ref().ok_or_else(no_adapter)?;
+        Ok(lora.config.to_json_beside(self.config.scalar_head))
     }
 
     /// The adapter as PEFT's `adapter_model.safetensors`.
@@ -389,13 +387,13 @@ impl Decoder {
     }
 
     fn run_values(&self, batch: &TokenBatch<'_>, trace: &mut Trace, keep: Keep) -> Result<Vec<f32>> {
-        let ranges = self.layout.scalar.as_ref().ok_or_else(no_scalar_head)?;
+        let scalar = self.scalar_head().ok_or_else(no_scalar_head)?;
         batch.check_rows(&self.config)?;
         trace.packed = Packed::new(batch, Read::Own);
         trace.num_tokens = batch.ids.len();
         let found = together(|| {
             self.run_layers(trace, keep);
-            self.head().forward_scalar(ranges, &trace.x, &trace.packed.targets, &mut trace.head)
+            self.head().forward_scalar(scalar, &trace.x, &trace.packed.targets, &mut trace.head)
         });
         let mut values = vec![0.0; batch.ids.len()];
         for (target, value) in trace.packed.targets.iter().zip(found) {
@@ -480,6 +478,13 @@ impl Decoder {
         Head { config: &self.config, layout: &self.layout, weights: &self.weights }
     }
 
+    /// The scalar head and the trained weights that hold it: the adapter's, if there is one.
+    fn scalar_head(&self) -> Option<(&ScalarRanges, &[f32])> {
+        let of_lora = self.lora.as_ref().map(|lora| (lora.scalar.as_ref(), lora.weights.as_slice()));
+        let (ranges, trained) = of_lora.unwrap_or((self.layout.scalar.as_ref(), self.weights.as_slice()));
+        Some((ranges?, trained))
+    }
+
     /// Adds to the gradients those of a loss with the given derivatives, both `[T]`, with respect to the log-probs
     /// (and entropies) of the last [`Decoder::forward`]. Values where the mask was 0 are ignored. Uses up the trace.
     ///
@@ -511,11 +516,11 @@ impl Decoder {
         self.check_trace(Read::Own)?;
         self.check_derivatives("d_value", d_value, true)?;
         self.adding_gradients(|decoder, trace, gradients| {
-            let Some(ranges) = &decoder.layout.scalar else { return };
+            let Some(scalar) = decoder.scalar_head() else { return };
             let Trace { packed, head, x: d_x, .. } = trace;
             let d_values: Vec<f32> =
                 packed.targets.iter().map(|target| d_value[target.token as usize]).collect();
-            decoder.head().backward_scalar(ranges, head, &packed.targets, &d_values, gradients, d_x);
+            decoder.head().backward_scalar(scalar, head, &packed.targets, &d_values, gradients, d_x);
         });
         Ok(())
     }

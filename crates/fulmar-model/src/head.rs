@@ -100,10 +100,10 @@ impl Head<'_> {
         }
     }
 
-    /// The numbers that the head at `ranges` reads at all `targets`, from the residual stream `x_nd`.
+    /// The numbers that the scalar head at `ranges` of `trained` reads at all `targets`, from the residual stream `x_nd`.
     pub(crate) fn forward_scalar(
         &self,
-        ranges: &ScalarRanges,
+        (ranges, trained): (&ScalarRanges, &[f32]),
         x_nd: &[f32],
         targets: &[Target],
         trace: &mut HeadTrace,
@@ -111,10 +111,10 @@ impl Head<'_> {
         let hidden = self.config.hidden_size;
         self.gather(x_nd, targets, trace);
         let mut values = vec![0.0; targets.len()];
-        let weight = MatRef::new(&self.weights[ranges.weight.clone()], 1, hidden).transposed();
+        let weight = MatRef::new(&trained[ranges.weight.clone()], 1, hidden).transposed();
         matmul(&mut values, MatRef::new(&trace.normed, targets.len(), hidden), weight, false);
         if let Some(bias) = &ranges.bias {
-            add_bias(&mut values, &self.weights[bias.clone()]);
+            add_bias(&mut values, &trained[bias.clone()]);
         }
         values
     }
@@ -122,7 +122,7 @@ impl Head<'_> {
     /// Writes the gradient of the residual stream to `d_x_nd`, given that of the numbers of [`Head::forward_scalar`].
     pub(crate) fn backward_scalar(
         &self,
-        ranges: &ScalarRanges,
+        (ranges, trained): (&ScalarRanges, &[f32]),
         trace: &HeadTrace,
         targets: &[Target],
         d_values: &[f32],
@@ -132,14 +132,12 @@ impl Head<'_> {
         let hidden = self.config.hidden_size;
         let d_column = MatRef::new(d_values, targets.len(), 1);
         let mut d_normed = vec![0.0; trace.normed.len()];
-        let weight = MatRef::new(&self.weights[ranges.weight.clone()], 1, hidden);
+        let weight = MatRef::new(&trained[ranges.weight.clone()], 1, hidden);
         matmul(&mut d_normed, d_column, weight, false);
-        if let Some(d_weight) = gradients.of(&ranges.weight) {
-            let normed = MatRef::new(&trace.normed, targets.len(), hidden);
-            matmul(d_weight, d_column.transposed(), normed, true);
-        }
-        if let Some(d_bias) = ranges.bias.as_ref().and_then(|bias| gradients.of(bias)) {
-            bias_backward(d_values, d_bias);
+        let normed = MatRef::new(&trace.normed, targets.len(), hidden);
+        matmul(gradients.of_trained(&ranges.weight), d_column.transposed(), normed, true);
+        if let Some(bias) = &ranges.bias {
+            bias_backward(d_values, gradients.of_trained(bias));
         }
         self.norm_backward(trace, targets, &d_normed, gradients, d_x_nd);
     }

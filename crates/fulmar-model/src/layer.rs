@@ -296,6 +296,13 @@ impl Gradients<'_> {
             Self::Adapter(_) => None,
         }
     }
+
+    /// The gradients of a part of what is trained.
+    pub(crate) fn of_trained(&mut self, range: &Range<usize>) -> &mut [f32] {
+        match self {
+            Self::Weights(all) | Self::Adapter(all) => &mut all[range.clone()],
+        }
+    }
 }
 
 /// Gradients of activations, reused by every layer.

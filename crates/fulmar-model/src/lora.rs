@@ -11,7 +11,8 @@ use fulmar_tensor::safetensors;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::parameters::{self, Layout, Linear, Parameter};
+use crate::config::ScalarHead;
+use crate::parameters::{self, Layout, Linear, Parameter, ScalarRanges};
 
 /// What is adapted, and how strongly. The names are those of PEFT's `adapter_config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,8 +54,18 @@ impl LoraConfig {
     /// The same in the form that PEFT reads.
     #[must_use]
     pub fn to_json(&self) -> String {
+        self.to_json_beside(None)
+    }
+
+    /// As [`LoraConfig::to_json`], for an adapter with which a scalar head is trained.
+    pub(crate) fn to_json_beside(&self, head: Option<ScalarHead>) -> String {
+        let (task, saved) = match head {
+            None => ("CAUSAL_LM", Value::Null),
+            Some(ScalarHead::Score) => ("SEQ_CLS", serde_json::json!(["score"])),
+            Some(ScalarHead::VHead) => ("CAUSAL_LM", serde_json::json!(["v_head"])),
+        };
         let mut value = serde_json::json!({
-            "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": null, "bias": "none",
+            "peft_type": "LORA", "task_type": task, "modules_to_save": saved, "base_model_name_or_path": null, "bias": "none",
             "fan_in_fan_out": false, "lora_dropout": 0.0, "inference_mode": true
         });
         if let (Value::Object(all), Ok(Value::Object(ours))) = (&mut value, serde_json::to_value(self)) {
@@ -105,7 +116,8 @@ const PLAIN: [(&str, &[&str]); 9] = [
     ("lora_bias", &["false", "null"]),
     ("rank_pattern", &["{}", "null"]),
     ("alpha_pattern", &["{}", "null"]),
-    ("modules_to_save", &["null", "[]"]),
+    // A head that reads one number; whether the model has it shows when the tensors are read.
+    ("modules_to_save", &["null", "[]", "[\"score\"]", "[\"v_head\"]"]),
     ("layers_to_transform", &["null"]),
 ];
 
@@ -124,12 +136,17 @@ pub(crate) struct Lora {
     pub weights: Vec<f32>,
     /// By layer, then by projection.
     pairs: Vec<BTreeMap<&'static str, Pair>>,
+    /// The scalar head that is trained with the adapter, in `weights`; the model's own stays as it was.
+    pub scalar: Option<ScalarRanges>,
 }
 
 impl Lora {
-    /// An adapter that changes nothing yet: A is uniform within `1 / sqrt(in)` as in PEFT, B is 0.
-    pub(crate) fn new(config: LoraConfig, layout: &Layout, seed: u64) -> Result<Self> {
+    /// An adapter beside `weights` that changes nothing yet: A is uniform within `1 / sqrt(in)` as in PEFT, B is 0.
+    pub(crate) fn new(config: LoraConfig, layout: &Layout, weights: &[f32], seed: u64) -> Result<Self> {
         let mut lora = Self::blank(config, layout)?;
+        for (ours, theirs) in lora.scalar_tensors(layout) {
+            lora.weights[ours].copy_from_slice(&weights[theirs]);
+        }
         let rng = Rng::new(seed).stream("lora");
         for parameter in lora.parameters.iter().filter(|parameter| parameter.name.ends_with(LORA_A)) {
             let mut rng = rng.stream(&parameter.name);
@@ -162,7 +179,25 @@ impl Lora {
             }
             pairs.push(of_layer);
         }
-        Ok(Self { config, parameters, weights: vec![0.0; len], pairs })
+        let mut copy = |range: &Range<usize>| {
+            let parameter = layout.parameters.iter().find(|parameter| parameter.range == *range)?;
+            let range = len..len + range.len();
+            len = range.end;
+            let name = format!("{PREFIX}{}", parameter.name);
+            parameters.push(Parameter { name, shape: parameter.shape.clone(), range: range.clone() });
+            Some(range)
+        };
+        let scalar = layout.scalar.as_ref().and_then(|ScalarRanges { weight, bias }| {
+            Some(ScalarRanges { weight: copy(weight)?, bias: bias.as_ref().and_then(&mut copy) })
+        });
+        Ok(Self { config, parameters, weights: vec![0.0; len], pairs, scalar })
+    }
+
+    /// The tensors of the scalar head, here and in the model.
+    fn scalar_tensors(&self, layout: &Layout) -> Vec<(Range<usize>, Range<usize>)> {
+        let (Some(ours), Some(theirs)) = (&self.scalar, &layout.scalar) else { return Vec::new() };
+        let biases = ours.bias.clone().zip(theirs.bias.clone());
+        std::iter::once((ours.weight.clone(), theirs.weight.clone())).chain(biases).collect()
     }
 
     /// The adapter of PEFT's two files.
@@ -187,8 +222,11 @@ impl Lora {
         }
     }
 
-    /// Adds `s B A` to each adapted projection of `weights`.
+    /// Adds `s B A` to each adapted projection of `weights`, and puts the scalar head into its place.
     pub(crate) fn merge(&self, layout: &Layout, weights: &mut [f32]) {
+        for (ours, theirs) in self.scalar_tensors(layout) {
+            weights[theirs].copy_from_slice(&self.weights[ours]);
+        }
         for (index, layer) in layout.layers.iter().enumerate() {
             let lora = self.layer(index);
             for linear in layer.linears() {
@@ -278,7 +316,7 @@ mod tests {
         let of = |r, lora_alpha, targets: &[&str]| {
             let target_modules = targets.iter().map(|name| (*name).to_owned()).collect();
             let config = LoraConfig { r, lora_alpha, target_modules, ..LoraConfig::default() };
-            Lora::new(config, &layout(), 0)
+            Lora::new(config, &layout(), &[], 0)
         };
         assert!(of(8, 1.0, &["q_proj", "gate_proj"]).is_ok());
         let cases = [
@@ -310,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_fresh_adapter_adds_nothing() {
-        let lora = Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), 7).unwrap();
+        let lora = Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), &[], 7).unwrap();
         let (input, mut out) = ([1.0; 8], [0.5; 8]);
         lora.layer(1).forward(&layout().layers[1].q, &input, &mut out);
         assert_eq!(out, [0.5; 8]);
