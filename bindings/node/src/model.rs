@@ -252,7 +252,7 @@ pub struct EngineOutputs {
     pub top_log_prob: Float32Array,
     /// `[F]`
     pub finished: Float64Array,
-    /// `[F]`: 0 aborted, 1 stopped, 2 at its length.
+    /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are no numbers.
     pub finish: Uint8Array,
 }
 

@@ -199,7 +199,7 @@ pub struct EngineOutputs {
     pub top_log_prob: Vec<f32>,
     /// `[F]`
     pub finished: Vec<f64>,
-    /// `[F]`: 0 aborted, 1 stopped, 2 at its length.
+    /// `[F]`: 0 aborted, 1 stopped, 2 at its length, 3 for logits that are no numbers.
     pub finish: Vec<u8>,
 }
 

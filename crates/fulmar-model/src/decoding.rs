@@ -12,7 +12,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use fulmar_core::{Result, Rng};
+use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_kernel::{RopeTable, Spans, attention, embed, top_k_log_probs};
 use fulmar_objective::{DrawContext, draw_in, draw_rng};
 
@@ -171,7 +171,7 @@ impl Decoding {
     /// Up to `count` steps.
     ///
     /// # Errors
-    /// `NonFinite` if the model's logits are no numbers. Every sequence then waits, with what it has drawn.
+    /// What the draws say, but for logits that are no numbers. Every sequence then waits, with what it has drawn.
     pub(crate) fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<()> {
         for _ in 0..count {
             if self.num_unfinished() == 0 {
@@ -346,7 +346,13 @@ impl Decoding {
                 let Sequence { request, params, prompt, drawn: before, rng, .. } =
                     &mut running[drawer.sequence];
                 let context = DrawContext { prompt_ids: prompt, output_ids: before, allowed: None };
-                let found = draw_in(logits, &params.draw, &context, rng)?;
+                let found = match draw_in(logits, &params.draw, &context, rng) {
+                    Err(error) if error.kind() == ErrorKind::NonFinite => {
+                        ended.push((drawer.sequence, FinishReason::NonFinite));
+                        continue;
+                    }
+                    found => found?,
+                };
                 let top = top_k_log_probs(logits, params.top_log_probs);
                 drawn.push((drawer.sequence, SampledToken::new(*request, found, version, top)));
             }
@@ -393,5 +399,40 @@ impl Decoding {
             layer.finish(trace, passing, &mut x);
         }
         x
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_that_are_no_numbers_end_their_own_sequence_alone() {
+        let text = r#"{"model_type": "llama", "vocab_size": 12, "hidden_size": 8, "intermediate_size": 16,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "tie_word_embeddings": false}"#;
+        let sound = Decoder::new(DecoderConfig::from_json(text).unwrap(), 1).unwrap();
+        let mut broken = sound.clone();
+        let row = sound.layout().embed.start + 5 * 8;
+        broken.trainable_and_gradients().0[row..row + 8].fill(f32::NAN);
+        let mut params = SamplingParams { max_tokens: 3, ..SamplingParams::default() };
+        params.draw.banned_ids = vec![5];
+        let params = Arc::new(params);
+        let draws = |decoder: &Decoder, prompts: &[[u32; 2]]| {
+            let mut decoding = Decoding::new(decoder.config(), &EngineOptions::default(), 100);
+            for (id, prompt_ids) in prompts.iter().enumerate() {
+                let request = Request { prompt_ids, seed: 0 };
+                decoding.add(id as u64, &request, Arc::clone(&params));
+            }
+            decoding.steps(decoder, 3).unwrap();
+            assert_eq!((decoding.num_unfinished(), decoding.num_free_pages()), (0, 100));
+            decoding.take_outputs()
+        };
+        let (tokens, finished) = draws(&broken, &[[1, 2], [1, 5], [3, 4]]);
+        assert!(finished.contains(&(1, FinishReason::NonFinite)) && finished.len() == 3, "{finished:?}");
+        let (expected, _) = draws(&sound, &[[1, 2], [3, 4]]);
+        let bits = |tokens: &[SampledToken]| -> Vec<(u32, u32)> {
+            tokens.iter().map(|token| (token.id, token.log_prob.to_bits())).collect()
+        };
+        assert_eq!(bits(&tokens), bits(&expected), "those beside it draw what they draw alone");
     }
 }

@@ -181,7 +181,8 @@ pub struct FlatOutputs {
     pub top_log_prob: Vec<f32>,
     /// `[F]`: the requests that ended.
     pub finished: Vec<f64>,
-    /// `[F]`: 1 for [`FinishReason::Stop`], 2 for [`FinishReason::Length`], 0 for [`FinishReason::Abort`].
+    /// `[F]`: 1 for [`FinishReason::Stop`], 2 for [`FinishReason::Length`], 0 for [`FinishReason::Abort`], 3 for
+    /// [`FinishReason::NonFinite`].
     pub finish: Vec<u8>,
 }
 
@@ -205,6 +206,7 @@ impl From<Outputs> for FlatOutputs {
                 FinishReason::Abort => 0,
                 FinishReason::Stop => 1,
                 FinishReason::Length => 2,
+                FinishReason::NonFinite => 3,
             });
         }
         flat
@@ -328,8 +330,8 @@ impl Engine {
     /// Up to `count` steps, each a token for every sequence that runs; how many requests have not ended.
     ///
     /// # Errors
-    /// `NonFinite` if the model's logits are no numbers (nothing drawn before is lost); `ShapeMismatch` if `decoder` has another
-    /// shape than the one the engine was made for; `Incompatible` if it has no output head.
+    /// `ShapeMismatch` if `decoder` has another shape than the one the engine was made for; `Incompatible` if it has no output
+    /// head; `Unavailable` for a device that is not there. Logits that are no numbers end their own request alone.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
             let detail = "decoder must have the shape of the one that the engine was made for: got another";

@@ -86,6 +86,8 @@ pub enum FinishReason {
     Length,
     /// The request was taken back.
     Abort,
+    /// The model's logits for it were no finite numbers.
+    NonFinite,
 }
 
 /// The drawn part of one sequence.
@@ -108,7 +110,8 @@ pub struct Generated {
 /// Draws a sequence for each request, all in one [`Engine`] of its own.
 ///
 /// # Errors
-/// `Empty` without a request; those of [`Engine::add`] and [`Engine::steps`], with the request's number.
+/// `Empty` without a request; those of [`Engine::add`], with the request's number; those of [`Engine::steps`]; `NonFinite` if the
+/// model's logits for a request are no finite numbers, with its number.
 ///
 /// # Examples
 /// ```
@@ -144,7 +147,13 @@ pub fn generate(
         generated[index_of[&token.request]].push(token);
     }
     for (request, reason) in outputs.finished {
-        generated[index_of[&request]].finish_reason = Some(reason);
+        let index = index_of[&request];
+        if reason == FinishReason::NonFinite {
+            let drawn = generated[index].ids.len();
+            let detail = format!("logits must be finite: got one that is not behind {drawn} tokens drawn");
+            return Err(Error::new(ErrorKind::NonFinite, detail).at(format!("request {index}")));
+        }
+        generated[index].finish_reason = Some(reason);
     }
     Ok(generated)
 }

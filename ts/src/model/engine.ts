@@ -1,9 +1,10 @@
 /** Generation for requests that come and go. */
 
-import { checkKnownKeys, Handle, yieldToEventLoop } from '../core/index.js'
+import { checkKnownKeys, FulmarError, Handle, yieldToEventLoop } from '../core/index.js'
 import { type RawEngine, type RawEngineOutputs, raw } from '../native/index.js'
 import type { DrawRule } from '../objective/index.js'
 import type { Decoder } from './decoder.js'
+import { type PieceStream, StopStrings } from './stop-strings.js'
 
 /** The size of an engine. */
 export interface EngineOptions {
@@ -39,6 +40,11 @@ export interface EngineOptions {
    * @default 'recompute'
    */
   readonly onWeightChange?: 'recompute' | 'keep'
+  /**
+   * Makes the stream that turns a sequence's ids into text, for `stopStrings`: `() => new DecodeStream(tokenizer)`.
+   * @default none: stop strings are refused
+   */
+  readonly decodeStream?: () => PieceStream
 }
 
 /** How to generate a sequence: besides these, how each token is drawn. */
@@ -50,6 +56,12 @@ export interface GenerationOptions extends Omit<DrawRule, 'topK'> {
    * @default []
    */
   readonly stopIds?: readonly number[]
+  /**
+   * Texts that end the sequence at the token that completes one, which is the last of the ids. Looked for in what was drawn alone,
+   * not across the prompt's end.
+   * @default []
+   */
+  readonly stopStrings?: readonly string[]
   /**
    * Draws among the `topK` likeliest tokens; 0 means all.
    * @default 0
@@ -106,8 +118,10 @@ export interface Generated {
   readonly policyVersions: Float64Array
   /** As {@link SampledToken.topLogProbs}; without entries unless asked for. */
   readonly topLogProbs: readonly (readonly TopLogProb[])[]
-  /** A stop id, `maxTokens`, or the signal. */
+  /** A stop id or string, `maxTokens`, or the signal. */
   readonly finishReason: 'stop' | 'length' | 'abort'
+  /** The stop id or stop string that ended it, else `null`. */
+  readonly stoppedBy: number | string | null
 }
 
 /** A request from the call to its end. */
@@ -115,14 +129,27 @@ interface Job {
   readonly prompt: Prompt
   readonly params: string
   readonly signal: Pick<AbortSignal, 'aborted'> | undefined
+  /** The stop string that a token completes, or `null`. */
+  readonly completes: (id: number) => string | null
   readonly take: (token: SampledToken) => void
-  readonly end: (reason: Generated['finishReason']) => void
+  readonly end: (reason: Generated['finishReason'], stopString: string | null) => void
   readonly fail: (error: unknown) => void
 }
 
-const REASONS = ['abort', 'stop', 'length'] as const
+const REASONS = ['abort', 'stop', 'length', 'nonFinite'] as const
 const PARAM_KEYS = [
-  ...['maxTokens', 'stopIds', 'topLogProbs', 'signal', 'temperature', 'topK', 'topP', 'minP', 'typicalP'],
+  ...[
+    'maxTokens',
+    'stopIds',
+    'stopStrings',
+    'topLogProbs',
+    'signal',
+    'temperature',
+    'topK',
+    'topP',
+    'minP',
+    'typicalP',
+  ],
   ...['logitBias', 'repetitionPenalty', 'frequencyPenalty', 'presencePenalty', 'bannedIds'],
 ]
 
@@ -155,6 +182,7 @@ const PARAM_KEYS = [
 export class Engine {
   readonly #native: Handle<RawEngine>
   readonly #decoder: Decoder
+  readonly #decodeStream: (() => PieceStream) | undefined
   readonly #jobs = new Map<number, Job>()
   #arrived: Job[] = []
   #drives = false
@@ -166,7 +194,9 @@ export class Engine {
    */
   constructor(decoder: Decoder, options: EngineOptions = {}) {
     this.#decoder = decoder
-    const json = JSON.stringify(options)
+    const { decodeStream, ...sizes } = options
+    this.#decodeStream = decodeStream
+    const json = JSON.stringify(sizes)
     this.#native = new Handle('Engine', () => decoder.withNative((inner) => new raw.Engine(inner, json)))
   }
 
@@ -174,13 +204,15 @@ export class Engine {
    * Draws a sequence.
    * @throws {FulmarError} `EMPTY` for an empty prompt, or if no token may be drawn; `OUT_OF_RANGE` for an id or option; `LIMIT_EXCEEDED`
    * if the prompt with `maxTokens` is longer than the model's positions, needs more pages than there are, or too many requests
-   * wait; `NON_FINITE` if the model's logits are no numbers; `CLOSED` if the engine was disposed. Always as a rejection.
+   * wait; `NON_FINITE` if the model's logits for this sequence are no numbers (those beside it go on); `UNAVAILABLE` for stop strings
+   * without a `decodeStream`, and those of {@link StopStrings}; `CLOSED` if the engine was disposed. Always as a rejection.
    */
   async generate(prompt: Prompt, options: GenerationOptions): Promise<Generated> {
     const tokens: SampledToken[] = []
     return await new Promise<Generated>((resolve, fail) => {
       const take = (token: SampledToken) => tokens.push(token)
-      this.#submit(prompt, options, { take, end: (reason) => resolve(collect(tokens, reason)), fail })
+      const end: Job['end'] = (reason, stopString) => resolve(collect(tokens, reason, stopString))
+      this.#submit(prompt, options, { take, end, fail })
     })
   }
 
@@ -250,11 +282,38 @@ export class Engine {
   }
 
   #submit(prompt: Prompt, options: GenerationOptions, ends: Pick<Job, 'take' | 'end' | 'fail'>): void {
-    const { signal } = options
-    this.#arrived.push({ prompt, params: paramsJson(options), signal, ...ends })
+    const { signal, stopStrings = [] } = options
+    const stops =
+      stopStrings.length > 0 ? this.#openStops(stopStrings) : { completes: () => null, close: noop }
+    const closing: typeof ends = {
+      take: ends.take,
+      end: (...how) => {
+        stops.close()
+        ends.end(...how)
+      },
+      fail: (error) => {
+        stops.close()
+        ends.fail(error)
+      },
+    }
+    this.#arrived.push({
+      prompt,
+      params: paramsJson(options),
+      signal,
+      completes: stops.completes,
+      ...closing,
+    })
     if (this.#drives) return
     this.#drives = true
     void yieldToEventLoop().then(() => this.#drive())
+  }
+
+  #openStops(strings: readonly string[]): Pick<Job, 'completes'> & { readonly close: () => void } {
+    const stops = new StopStrings(strings)
+    if (!this.#decodeStream)
+      throw new FulmarError('UNAVAILABLE', 'stopStrings must have an engine with a decodeStream: got none')
+    const stream = this.#decodeStream()
+    return { completes: (id) => stops.push(stream.push(id)), close: () => stream[Symbol.dispose]?.() }
   }
 
   /** Steps until nothing is left to do; the one loop of this engine. */
@@ -294,12 +353,38 @@ export class Engine {
   #dispatch(outputs: RawEngineOutputs): void {
     const { requests, finished, finish } = outputs
     const tokens = tokensOf(outputs, this.#decoder.firstVersion)
-    for (const [index, token] of tokens.entries()) this.#jobs.get(requests[index] ?? -1)?.take(token)
+    for (const [index, token] of tokens.entries()) this.#take(requests[index] ?? -1, token)
     for (const [index, request] of finished.entries()) {
       const job = this.#jobs.get(request)
       this.#jobs.delete(request)
-      job?.end(REASONS[finish[index] ?? 0] ?? 'abort')
+      const reason = REASONS[finish[index] ?? 0] ?? 'abort'
+      if (reason === 'nonFinite')
+        job?.fail(new FulmarError('NON_FINITE', 'logits must be finite: got one that is not'))
+      else job?.end(reason, null)
     }
+  }
+
+  /** Gives a token to its job, unless an earlier one of the same turn ended it, and ends the job that it completes a stop string of. */
+  #take(request: number, token: SampledToken): void {
+    const job = this.#jobs.get(request)
+    if (!job) return
+    let found: string | null
+    try {
+      found = job.completes(token.id)
+    } catch (error) {
+      this.#drop(request)
+      job.fail(error)
+      return
+    }
+    job.take(token)
+    if (found === null) return
+    this.#drop(request)
+    job.end('stop', found)
+  }
+
+  #drop(request: number): void {
+    this.#jobs.delete(request)
+    this.#abort(request)
   }
 
   /** What is wrong with a step is wrong for all; their pages go back. */
@@ -320,7 +405,16 @@ function noop(): void {}
 
 function paramsJson(options: GenerationOptions): string {
   checkKnownKeys('options', options, PARAM_KEYS)
-  const { maxTokens, stopIds, topLogProbs, signal: _, topK = 0, logitBias, ...rule } = options
+  const {
+    maxTokens,
+    stopIds,
+    stopStrings: _,
+    topLogProbs,
+    signal: __,
+    topK = 0,
+    logitBias,
+    ...rule
+  } = options
   const draw = {
     ...rule,
     ...(topK === 0 ? {} : { topK }),
@@ -349,7 +443,12 @@ function tokensOf(outputs: RawEngineOutputs, firstVersion: number): SampledToken
   })
 }
 
-function collect(tokens: readonly SampledToken[], finishReason: Generated['finishReason']): Generated {
+function collect(
+  tokens: readonly SampledToken[],
+  finishReason: Generated['finishReason'],
+  stopString: string | null,
+): Generated {
+  const stopId = finishReason === 'stop' ? (tokens.at(-1)?.id ?? null) : null
   const told = tokens.some(({ topLogProbs }) => topLogProbs.length > 0)
   return {
     ids: Uint32Array.from(tokens, ({ id }) => id),
@@ -358,5 +457,6 @@ function collect(tokens: readonly SampledToken[], finishReason: Generated['finis
     policyVersions: Float64Array.from(tokens, ({ policyVersion }) => policyVersion),
     topLogProbs: told ? tokens.map(({ topLogProbs }) => topLogProbs) : [],
     finishReason,
+    stoppedBy: stopString ?? stopId,
   }
 }

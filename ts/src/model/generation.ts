@@ -2,7 +2,7 @@
 
 import { FulmarError } from '../core/index.js'
 import type { Decoder } from './decoder.js'
-import { Engine, type Generated, type GenerationOptions, type Prompt } from './engine.js'
+import { Engine, type EngineOptions, type Generated, type GenerationOptions, type Prompt } from './engine.js'
 
 /**
  * Draws a completion for every prompt, all together in an {@link Engine} of their own. The event loop stays free between steps.
@@ -26,9 +26,10 @@ import { Engine, type Generated, type GenerationOptions, type Prompt } from './e
 export async function generate(
   decoder: Decoder,
   prompts: readonly Prompt[],
-  options: GenerationOptions,
+  options: GenerationOptions & Pick<EngineOptions, 'decodeStream'>,
 ): Promise<Generated[]> {
   if (prompts.length === 0) throw new FulmarError('EMPTY', 'prompts must hold at least one: got none')
-  using engine = new Engine(decoder)
-  return await Promise.all(prompts.map((prompt) => engine.generate(prompt, options)))
+  const { decodeStream, ...each } = options
+  using engine = new Engine(decoder, decodeStream && { decodeStream })
+  return await Promise.all(prompts.map((prompt) => engine.generate(prompt, each)))
 }

@@ -42,3 +42,9 @@ export {
   type StreamPackerOptions,
 } from './packing.js'
 export { type PaddedTokenBatch, UnpaddedTokenBatch } from './padding.js'
+export {
+  type PieceStream,
+  STOP_STRING_LENGTH_MAX,
+  STOP_STRINGS_MAX,
+  StopStrings,
+} from './stop-strings.js'

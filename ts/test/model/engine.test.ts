@@ -51,6 +51,73 @@ describe('Engine', () => {
     await fc.assert(property, { numRuns: 30, seed: 11 })
   })
 
+  it('ends at the token that completes a stop string, and says which', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 5 })
+    const whole = await alone(decoder, prompt, { maxTokens: 40 })
+    const open = new Set<object>()
+    const decodeStream = () => {
+      const stream = { push: (id: number) => `<${id}>`, [Symbol.dispose]: () => void open.delete(stream) }
+      open.add(stream)
+      return stream
+    }
+    using engine = new Engine(decoder, { decodeStream })
+    const [, , third = 0, fourth = 0] = whole.ids
+    const stop = `${third}><${fourth}`
+    const others = [
+      { maxTokens: 40 },
+      { maxTokens: 40, stopStrings: ['never'] },
+      { maxTokens: 40, stopIds: [third] },
+    ]
+    const [stopped, ...beside] = await Promise.all([
+      engine.generate(prompt, { maxTokens: 40, stopStrings: ['never', stop] }),
+      ...others.map((options) => engine.generate(prompt, options)),
+    ])
+    const text = [...whole.ids].map((id) => `<${id}>`)
+    const length =
+      text.findIndex((_, index) =>
+        text
+          .slice(0, index + 1)
+          .join('')
+          .includes(stop),
+      ) + 1
+    expect([...(stopped?.ids ?? [])]).toEqual([...whole.ids.subarray(0, length)])
+    expect(stopped).toMatchObject({ finishReason: 'stop', stoppedBy: stop })
+    expect(beside.slice(0, 2)).toEqual([whole, whole])
+    expect(whole).toMatchObject({ finishReason: 'length', stoppedBy: null })
+    expect(beside[2]).toMatchObject({ finishReason: 'stop', stoppedBy: third })
+    expect(open.size).toBe(0)
+    const streamed = []
+    for await (const { id } of engine.stream(prompt, { maxTokens: 40, stopStrings: [stop] }))
+      streamed.push(id)
+    expect(streamed).toEqual([...whole.ids.subarray(0, length)])
+    await expect(engine.generate(prompt, { maxTokens: 1, stopStrings: [''] })).rejects.toThrow(code('EMPTY'))
+    await expect(alone(decoder, prompt, { maxTokens: 1, stopStrings: ['a'] })).rejects.toThrow(
+      code('UNAVAILABLE'),
+    )
+  })
+
+  it('fails a request whose logits are no numbers, and none beside it', async () => {
+    const shape = { ...TINY, num_hidden_layers: 1, tie_word_embeddings: false }
+    using sound = Decoder.fromSeed(shape, { seed: 5 })
+    const bytes = await sound.toSafetensors()
+    const view = new DataView(bytes.buffer, bytes.byteOffset)
+    const headerLength = Number(view.getBigUint64(0, true))
+    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + headerLength)))
+    const put = (name: string, index: number, value: number) =>
+      view.setFloat32(8 + headerLength + header[name].data_offsets[0] + 4 * index, value, true)
+    // Only token 5 has anything in the first place of the stream, and the first query overflows there.
+    for (let id = 0; id < 23; id += 1) put('model.embed_tokens.weight', id * 16, id === 5 ? 100 : 0)
+    put('model.layers.0.self_attn.q_proj.weight', 0, 3e38)
+    using decoder = Decoder.fromSafetensors(shape, bytes)
+    using engine = new Engine(decoder)
+    const options = { maxTokens: 8, bannedIds: [5] }
+    const broken = engine.generate({ ids: Uint32Array.of(1, 5), seed: 1 }, options)
+    const beside = engine.generate(prompt, options)
+    await expect(broken).rejects.toThrow(code('NON_FINITE'))
+    expect((await beside).ids).toHaveLength(8)
+    expect(await beside).toEqual(await alone(decoder, prompt, options))
+  })
+
   it('streams the tokens of the whole answer as they come', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
     const options = { maxTokens: 30, topLogProbs: 2 }

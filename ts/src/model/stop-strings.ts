@@ -1,0 +1,65 @@
+/** Texts that end a sequence: ids become text as they are drawn, and the text is looked through. */
+
+import { FulmarError } from '../core/index.js'
+
+/** Most stop strings of a request. */
+export const STOP_STRINGS_MAX = 64
+
+/** Most UTF-16 units of a stop string. */
+export const STOP_STRING_LENGTH_MAX = 1024
+
+/** What turns the ids of one sequence into text, a piece an id: a `DecodeStream`, or anything like it. */
+export interface PieceStream {
+  /** The text that `id` completes; empty while a character is unfinished. */
+  push(id: number): string
+  /** Gives back what the stream holds. */
+  [Symbol.dispose]?(): void
+}
+
+/**
+ * Finds the first of some texts in a text that comes in pieces. Keeps no more of it than the longest of them could still need.
+ *
+ * @example
+ * ```ts
+ * import { StopStrings } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const stops = new StopStrings(['</answer>', '\n\n'])
+ * assert.deepEqual(['42</ans', 'wer', '> and'].map((piece) => stops.push(piece)), [null, null, '</answer>'])
+ * ```
+ */
+export class StopStrings {
+  readonly #strings: readonly string[]
+  readonly #kept: number
+  #tail = ''
+
+  /** @throws {FulmarError} `EMPTY` for an empty string; `LIMIT_EXCEEDED` for too many or one that is too long. */
+  constructor(strings: readonly string[]) {
+    checkCount('stopStrings', strings.length, STOP_STRINGS_MAX)
+    for (const [index, text] of strings.entries()) {
+      if (text === '') throw new FulmarError('EMPTY', `stopStrings[${index}] must hold text: got none`)
+      checkCount(`stopStrings[${index}]`, text.length, STOP_STRING_LENGTH_MAX)
+    }
+    this.#strings = strings
+    this.#kept = Math.max(0, ...strings.map((text) => text.length - 1))
+  }
+
+  /** The stop string that `piece` completes, or `null`: of several the one that ends first, of equals the longest. */
+  push(piece: string): string | null {
+    const text = this.#tail + piece
+    let [found, foundEnd]: [string | null, number] = [null, Number.POSITIVE_INFINITY]
+    for (const stop of this.#strings) {
+      const first = text.indexOf(stop)
+      const end = first + stop.length
+      const isBetter = end < foundEnd || (end === foundEnd && stop.length > (found?.length ?? 0))
+      if (first >= 0 && isBetter) [found, foundEnd] = [stop, end]
+    }
+    this.#tail = this.#kept === 0 ? '' : text.slice(-this.#kept)
+    return found
+  }
+}
+
+function checkCount(name: string, count: number, max: number): void {
+  if (count > max)
+    throw new FulmarError('LIMIT_EXCEEDED', `${name} must be at most ${max} long: got ${count}`)
+}
