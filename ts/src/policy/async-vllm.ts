@@ -218,8 +218,10 @@ export class AsyncVLLM implements Policy {
    * `INCOMPATIBLE` for the id of a request that is in flight; `TIMEOUT`, `UNAVAILABLE` or `MALFORMED` if no attempt gave an answer that can be
    * true, by the last of them; what a server refuses for good; `CLOSED`.
    */
-  async generate(request: GenerateRequest): Promise<Completion> {
-    checkGenerateRequest(request)
+  async generate(given: GenerateRequest): Promise<Completion> {
+    checkGenerateRequest(given)
+    // Attempts come later than the call.
+    const request = { ...given, promptIds: given.promptIds.slice() }
     const { requestId, promptIds, maxTokens, sessionId, signal } = request
     const served = this.#served
     this.#checkIds(promptIds, maxTokens)
@@ -251,8 +253,9 @@ export class AsyncVLLM implements Policy {
    * Scores one sequence by its prompt log-probs; NaN where the server knows none.
    * @throws {FulmarError} As {@link Policy.score} and {@link AsyncVLLM.generate}.
    */
-  async score(request: ScoreRequest): Promise<TokenScores> {
-    checkScoreRequest(request)
+  async score(given: ScoreRequest): Promise<TokenScores> {
+    checkScoreRequest(given)
+    const request = { ...given, ids: given.ids.slice() }
     const { requestId, ids, signal } = request
     const served = this.#served
     this.#checkIds(ids, 1)

@@ -56,7 +56,7 @@ export class DecoderPolicy implements Policy {
     this.#engine ??= new Engine(this.decoder)
     this.#inFlight += 1
     try {
-      const drawn = await this.#engine.generate({ ids: promptIds, seed }, options)
+      const drawn = await this.#engine.generate({ ids: promptIds.slice(), seed }, options)
       const { ids, logProbs, sampledLogProbs, finishReason } = drawn
       const policyVersions = Uint32Array.from(drawn.policyVersions)
       const [minPolicyVersion = this.version, maxPolicyVersion = this.version] = [
@@ -78,7 +78,8 @@ export class DecoderPolicy implements Policy {
    */
   async score(request: ScoreRequest): Promise<TokenScores> {
     checkScoreRequest(request)
-    const { requestId, ids } = request
+    const { requestId } = request
+    const ids = request.ids.slice()
     const policyVersion = this.version
     const mask = new Uint8Array(ids.length).fill(1)
     mask[0] = 0

@@ -1,4 +1,4 @@
-/** Exported models under ONNX Runtime, in the thread that this runs in. */
+/** Exported models under ONNX Runtime, in the process that this runs in. */
 
 import type { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node'
 import { FulmarError, messageOf } from '../core/index.js'
@@ -14,7 +14,7 @@ import {
   type TokenScores,
 } from './policy.js'
 
-/** A model that a thread is given: a file, or its bytes. */
+/** A model that a process is given: a file, or its bytes. */
 export interface OnnxSource {
   readonly model: string | Uint8Array
   readonly version: number

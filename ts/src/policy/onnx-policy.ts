@@ -1,8 +1,8 @@
 /** The policy of an exported model. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
-import type { OnnxSource } from './onnx-worker.js'
-import { checkVersion, startThread, ThreadPolicy, type WorkerThread } from './thread-policy.js'
+import type { OnnxSource } from './onnx-process.js'
+import { checkVersion, startProcess, ThreadPolicy, type WorkerThread } from './thread-policy.js'
 
 /** Options of {@link OnnxPolicy.launch}. */
 export interface OnnxPolicyOptions {
@@ -21,12 +21,13 @@ export interface OnnxPolicyOptions {
    * @default 0
    */
   readonly numThreads?: number
-  /** The thread, which runs this package's `onnx-worker.js` with `workerData: { kind: 'fulmar-onnx' }`. @default a new one */
+  /** What runs this package's `onnx-process.js` with the argument `fulmar-onnx`. @default a new process */
   readonly thread?: WorkerThread
 }
 
 /**
- * A {@link Policy} over a model in ONNX form, run by `onnxruntime-node` in a worker thread. That package is yours to install
+ * A {@link Policy} over a model in ONNX form, run by `onnxruntime-node` in a process of its own: a worker thread that is ended while
+ * it computes would take this process along. That package is yours to install
  * (`ONNXRUNTIME_NODE_INSTALL=skip npm install onnxruntime-node` downloads nothing besides). The model takes `input_ids`, and `attention_mask`,
  * `position_ids` and an empty `past_key_values` if it wants them, and gives `logits` in single precision.
  *
@@ -55,8 +56,8 @@ export class OnnxPolicy extends ThreadPolicy {
   }
 
   /**
-   * Starts a thread with a model: the path of a file, or its bytes, which are copied.
-   * @throws {FulmarError} `UNAVAILABLE` without `onnxruntime-node` or threads; `CORRUPT` or `INCOMPATIBLE` for the model; `OUT_OF_RANGE` or
+   * Starts a process with a model: the path of a file, or its bytes, which are copied.
+   * @throws {FulmarError} `UNAVAILABLE` without `onnxruntime-node` or processes; `CORRUPT` or `INCOMPATIBLE` for the model; `OUT_OF_RANGE` or
    * `UNKNOWN_NAME` for an option.
    */
   static async launch(model: string | Uint8Array, options: OnnxPolicyOptions = {}): Promise<OnnxPolicy> {
@@ -70,7 +71,8 @@ export class OnnxPolicy extends ThreadPolicy {
       if (!Number.isSafeInteger(value) || value < least)
         throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= ${least}: got ${value}`)
     }
-    const thread = options.thread ?? (await startThread('onnx-worker', 'fulmar-onnx'))
+    const thread =
+      options.thread ?? (await startProcess(new URL('./onnx-process.js', import.meta.url), 'fulmar-onnx'))
     const policy = new OnnxPolicy(thread, { version, contextLength, numThreads })
     try {
       await policy.pushModel(model, { version })
@@ -82,7 +84,7 @@ export class OnnxPolicy extends ThreadPolicy {
   }
 
   /**
-   * Gives the thread another model, whole or not at all: requests that run end with the one that they began with.
+   * Gives the process another model, whole or not at all: requests that run end with the one that they began with.
    * @throws {FulmarError} As {@link OnnxPolicy.launch}; the model before it stays then.
    */
   async pushModel(model: string | Uint8Array, { version }: { readonly version: number }): Promise<void> {

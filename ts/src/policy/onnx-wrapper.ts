@@ -21,7 +21,7 @@ import type { LLMWrapperOptions } from './wrapper-options.js'
  */
 export class OnnxWrapper extends LLMWrapperBase<OnnxPolicy> {
   /**
-   * Starts a thread with a model and puts a wrapper around it. Close its `policy` at the end.
+   * Starts a process with a model and puts a wrapper around it. Close its `policy` at the end.
    * @throws {FulmarError} As {@link OnnxPolicy.launch} and {@link LLMWrapperBase}.
    */
   static async launch(

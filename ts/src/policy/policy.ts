@@ -3,13 +3,13 @@
  * recipes) knows a language model only through this interface.
  */
 
-import { FulmarError } from '../core/index.js'
+import { checkTypedArray, FulmarError } from '../core/index.js'
 
 /** One request for one completion. Nothing in it is text: token ids in, token ids out. */
 export interface GenerateRequest {
   /** Unique within the run, for logs and for engines that want an id. */
   readonly requestId: string
-  /** The prompt, at least one token. Read, never kept or changed. */
+  /** The prompt, at least one token. Read before the call returns, never kept or changed. */
   readonly promptIds: Uint32Array
   /** Fixes every draw of this request, whatever else is generated beside it. A non-negative safe integer. */
   readonly seed: number
@@ -108,7 +108,7 @@ export interface PolicyCapabilities {
 export interface ScoreRequest {
   /** As {@link GenerateRequest.requestId}. */
   readonly requestId: string
-  /** The sequence, at least one token. Read, never kept or changed. */
+  /** The sequence, at least one token. Read before the call returns, never kept or changed. */
   readonly ids: Uint32Array
   /** Rejects the call with `ABORTED`. */
   readonly signal?: AbortSignal
@@ -159,8 +159,8 @@ export interface Policy {
 
 /**
  * Refuses a request that no policy could answer; implementations call it first.
- * @throws {FulmarError} `EMPTY` if the prompt holds no token; `OUT_OF_RANGE` if `maxTokens` is not a positive
- * integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, `topP` outside (0, 1], `minP` outside [0, 1],
+ * @throws {FulmarError} `MALFORMED` if the prompt is no `Uint32Array`; `EMPTY` if it holds no token; `OUT_OF_RANGE` if `maxTokens` is not a
+ * positive integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, `topP` outside (0, 1], `minP` outside [0, 1],
  * `repetitionPenalty` not above 0, or another penalty not finite.
  *
  * @example
@@ -175,6 +175,7 @@ export interface Policy {
 export function checkGenerateRequest(request: GenerateRequest): void {
   const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
+  checkTypedArray('promptIds', promptIds, Uint32Array)
   if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
   const rules: [string, number, boolean, string][] = [
     ['maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer'],
@@ -199,7 +200,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
 
 /**
  * Refuses a sequence that no policy could score; implementations call it first.
- * @throws {FulmarError} `EMPTY` if there is no token; `ABORTED` if the signal has fired.
+ * @throws {FulmarError} `MALFORMED` if the ids are no `Uint32Array`; `EMPTY` if there is no token; `ABORTED` if the signal has fired.
  *
  * @example
  * ```ts
@@ -210,6 +211,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
  * ```
  */
 export function checkScoreRequest({ ids, signal }: ScoreRequest): void {
+  checkTypedArray('ids', ids, Uint32Array)
   if (ids.length === 0) throw new FulmarError('EMPTY', 'ids must hold a token: got none')
   if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')
 }

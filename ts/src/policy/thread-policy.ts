@@ -16,7 +16,7 @@ import type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
 /** Most calls of one thread that wait for an answer. */
 export const WORKER_CALLS_MAX = 65_536
 
-/** A thread: a `Worker` of `node:worker_threads`, or what behaves like one. */
+/** A thread: a `Worker` of `node:worker_threads`, or what behaves like one, such as a process. */
 export interface WorkerThread {
   postMessage(message: WorkerMessage, transfer?: readonly ArrayBuffer[]): void
   on(event: 'message', listener: (reply: WorkerReply) => void): unknown
@@ -57,14 +57,17 @@ export class ThreadPolicy implements Policy {
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
     const { signal, ...plain } = request
-    return await this.#call<Completion>({ kind: 'generate', request: plain }, { signal })
+    // A message shares shared memory: the thread gets ids of its own.
+    const own = { ...plain, promptIds: Uint32Array.from(plain.promptIds) }
+    return await this.#call<Completion>({ kind: 'generate', request: own }, { signal })
   }
 
   /** Scores one sequence. @throws {FulmarError} As {@link DecoderPolicy.score}; as {@link WorkerPolicy.generate}. */
   async score(request: ScoreRequest): Promise<TokenScores> {
     checkScoreRequest(request)
     const { signal, ...plain } = request
-    return await this.#call<TokenScores>({ kind: 'score', request: plain }, { signal })
+    const own = { ...plain, ids: Uint32Array.from(plain.ids) }
+    return await this.#call<TokenScores>({ kind: 'score', request: own }, { signal })
   }
 
   /** Ends the thread. Calls that wait fail with `CLOSED`. */
@@ -117,7 +120,7 @@ export class ThreadPolicy implements Policy {
     this.#ended =
       got === undefined
         ? new FulmarError('CLOSED', 'the policy must be open: got a closed one')
-        : new FulmarError('UNAVAILABLE', `the worker thread must answer: got ${got}`, { cause })
+        : new FulmarError('UNAVAILABLE', `the thread of the model must answer: got ${got}`, { cause })
     const waiting = [...this.#waiting.values()]
     this.#waiting.clear()
     for (const { reject, stopListening } of waiting) {
@@ -140,5 +143,32 @@ export async function startThread(file: string, kind: string): Promise<WorkerThr
     return new Worker(new URL(`./${file}.js`, import.meta.url), { workerData: { kind } })
   } catch (cause) {
     throw new FulmarError('UNAVAILABLE', 'worker threads must be there: got none', { cause })
+  }
+}
+
+/**
+ * A process that runs a file beside this one, spoken to like a thread: for libraries that end the whole process when a thread that they
+ * run in is ended.
+ */
+export async function startProcess(url: URL, kind: string): Promise<WorkerThread> {
+  try {
+    const [{ fork }, { fileURLToPath }] = await Promise.all([
+      import('node:child_process'),
+      import('node:url'),
+    ])
+    const child = fork(fileURLToPath(url), [kind], { serialization: 'advanced' })
+    const exited = new Promise((resolve) => child.once('exit', resolve))
+    return {
+      // What cannot be sent any more is answered by the end of the process.
+      postMessage: (message) => void child.send(message, () => {}),
+      on: (event: string, listener: (value: never) => void) =>
+        child.on(event, (value: unknown) => listener(value as never)),
+      terminate: async () => {
+        child.kill('SIGKILL')
+        await exited
+      },
+    }
+  } catch (cause) {
+    throw new FulmarError('UNAVAILABLE', 'processes must be there: got none', { cause })
   }
 }

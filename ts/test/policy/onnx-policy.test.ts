@@ -1,6 +1,5 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { Worker } from 'node:worker_threads'
 import { afterEach, describe, expect, it } from 'vitest'
 import { Decoder } from '../../src/model/index.js'
 import {
@@ -10,13 +9,14 @@ import {
   OnnxWrapper,
   TransformersWrapper,
 } from '../../src/policy/index.js'
+import { startProcess } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 
 const golden = (path: string) => new URL(`../../../tests/golden/${path}`, import.meta.url).pathname
-const FILE = new URL('../../../dist/policy/onnx-worker.js', import.meta.url)
-const execArgv = process.env.FULMAR_TEST_BACKEND === 'wasm' ? ['--conditions=fulmar-wasm'] : []
-const newThread = () => new Worker(FILE, { workerData: { kind: 'fulmar-onnx' }, execArgv })
+/** The process runs the built package. */
+const FILE = new URL('../../../dist/policy/onnx-process.js', import.meta.url)
+const newThread = () => startProcess(FILE, 'fulmar-onnx')
 /** Its binary is there for the platforms that it has one for; a user installs it or does not. */
 const isThere = existsSync(new URL('../../../node_modules/onnxruntime-node', import.meta.url))
 
@@ -33,7 +33,7 @@ afterEach(async () => {
 })
 async function launch(file: string, options: OnnxPolicyOptions = {}): Promise<OnnxPolicy> {
   const policy = await OnnxPolicy.launch(golden(`policy/${file}`), {
-    thread: newThread(),
+    thread: await newThread(),
     numThreads: 1,
     ...options,
   })
@@ -88,7 +88,7 @@ describe.runIf(isThere)('OnnxPolicy', () => {
 
   it('takes bytes for a model, and another one whole or not at all', async () => {
     const bytes = await readFile(golden('policy/qwen2.onnx'))
-    const policy = await OnnxPolicy.launch(bytes, { thread: newThread(), version: 2 })
+    const policy = await OnnxPolicy.launch(bytes, { thread: await newThread(), version: 2 })
     open.push(policy)
     const before = await policy.generate(request)
     expect([policy.version, before.minPolicyVersion, bytes.length > 0]).toEqual([2, 2, true])
@@ -118,8 +118,8 @@ describe.runIf(isThere)('OnnxPolicy', () => {
     await expect(OnnxPolicy.launch('x', options)).rejects.toMatchObject({ code })
   })
 
-  it('fails its calls when the thread ends', async () => {
-    const thread = newThread()
+  it('fails its calls when the process ends, and lives on', async () => {
+    const thread = await newThread()
     const policy = await launch('qwen2.onnx', { thread })
     const call = policy.generate({ ...request, maxTokens: 500 })
     void thread.terminate()
@@ -130,7 +130,7 @@ describe.runIf(isThere)('OnnxPolicy', () => {
 describe.runIf(isThere)('OnnxWrapper', () => {
   it('writes what the wrapper of the decoder writes', async () => {
     const options = { inputMode: 'tokens', inPlace: false, generateKwargs: { maxNewTokens: 4 } } as const
-    const onnx = { thread: newThread() }
+    const onnx = { thread: await newThread() }
     const wrapper = await OnnxWrapper.launch(golden('policy/qwen2.onnx'), { ...options, onnx })
     open.push(wrapper.policy)
     const dict = TensorDict.from({ tokens: TensorDict.from({ prompt: Tensor.from(Uint32Array.of(5, 6)) }) })

@@ -116,7 +116,7 @@ describe('WorkerPolicy', () => {
     await thread.terminate()
     for (const one of await ended) {
       if (one.status === 'rejected')
-        expect(one.reason).toMatchObject({ code: 'UNAVAILABLE', message: /worker thread must answer/ })
+        expect(one.reason).toMatchObject({ code: 'UNAVAILABLE', message: /thread of the model must answer/ })
     }
     await expect(policy.generate(request)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await expect(policy.score({ requestId: 's', ids: Uint32Array.of(1) })).rejects.toMatchObject({

@@ -82,6 +82,22 @@ describe('checkPolicy', () => {
       () => liar(({ ids }) => ({ logProbs: new Float32Array(ids.length).fill(-2) })),
     ],
     [
+      'prompts read too late',
+      /must be read before the call returns/,
+      () => {
+        const policy = new Counter()
+        const generate = async (request: GenerateRequest) => {
+          await Promise.resolve()
+          const completion = await policy.generate(request)
+          if (request.temperature !== 0) return completion
+          // Greedy draws count from the end of the prompt, as it is by now.
+          const from = request.promptIds.at(-1) ?? 0
+          return { ...completion, ids: completion.ids.map((id) => (id + from) % 9) }
+        }
+        return { version: 3, generate }
+      },
+    ],
+    [
       'prompts written over',
       /prompt must stay/,
       () =>

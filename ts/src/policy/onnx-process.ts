@@ -1,0 +1,24 @@
+/**
+ * What runs in a process of its own: ONNX Runtime, whose `run` would hold up any event loop, and which ends the whole process when a worker
+ * thread that it runs in is ended.
+ */
+
+import { FulmarError } from '../core/index.js'
+import { OnnxModel, type OnnxSource } from './onnx-model.js'
+import { servePolicy, type WorkerMessage } from './serve-policy.js'
+
+/** What this process is given. */
+export type { OnnxSource }
+
+if (process.argv[2] !== 'fulmar-onnx' || process.send === undefined)
+  throw new FulmarError('INCOMPATIBLE', 'onnx-process must be the file of a process: got another use')
+// Nobody is left to answer.
+process.on('disconnect', () => process.exit())
+const port = {
+  on: (event: 'message', listener: (message: WorkerMessage) => void) => process.on(event, listener),
+  postMessage: (reply: unknown) => void process.send?.(reply),
+}
+servePolicy(port, async (source) => {
+  const policy = await OnnxModel.open(source as OnnxSource)
+  return { policy, close: () => policy.close() }
+})
