@@ -47,8 +47,12 @@ export interface SftConfig {
   readonly optimizer: CoreOptions
 }
 
-/** The reinforcement phase. */
+/** The phase that learns from rollouts. */
 export interface GrpoConfig {
+  /** What is learnt from a group: `grpo` compares its members, `expertIteration` imitates the best of them. */
+  readonly recipe: 'grpo' | 'expertIteration'
+  /** Members of a group that `expertIteration` imitates. */
+  readonly numExperts: number
   /** Optimiser steps; 0 skips the phase. */
   readonly steps: number
   /** Problems per step. */
@@ -87,7 +91,7 @@ export interface GrpoConfig {
   readonly stdNormalize: boolean
   /** Gradients are scaled down to this L2 norm. */
   readonly maxGradNorm: number
-  /** Options of `GRPOLoss`, such as `{ "clipEpsilon": 0.2 }`. */
+  /** Options of `GRPOLoss`, such as `{ "clipEpsilon": 0.2 }`; of `SFTLoss` for `expertIteration`. */
   readonly loss: CoreOptions
   /** Other options of `AdamW`. */
   readonly optimizer: CoreOptions
@@ -227,6 +231,8 @@ function readSft(reader: ConfigReader): SftConfig {
 
 function readGrpo(reader: ConfigReader): GrpoConfig {
   const grpo: GrpoConfig = {
+    recipe: reader.oneOf('recipe', ['grpo', 'expertIteration'], 'grpo'),
+    numExperts: reader.integer('numExperts', { min: 1, fallback: 1 }),
     steps: reader.integer('steps', { min: 0, fallback: 400 }),
     promptsPerStep: reader.integer('promptsPerStep', { min: 1, fallback: 32 }),
     groupSize: reader.integer('groupSize', { min: 1, fallback: 8 }),

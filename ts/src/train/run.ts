@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { type ControllerState, windowedFifo } from '../collector/index.js'
 import { describeBuild, FulmarError } from '../core/index.js'
 import { AdamW, type Decoder, type Optimizer } from '../model/index.js'
-import { GRPOLoss, type GRPOLossOptions } from '../objective/index.js'
+import { GRPOLoss, type GRPOLossOptions, SFTLoss, type SFTLossOptions } from '../objective/index.js'
 import { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
 import { type Clock, type RunEvent, RunLog, systemClock, writeFileAtomic } from '../telemetry/index.js'
@@ -22,8 +22,10 @@ import {
   saveCheckpoint,
 } from './checkpoint.js'
 import type { TrainConfig, TrainResult } from './config.js'
-import { type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
+import { expertIteration } from './expert-iteration.js'
+import { grpo } from './grpo.js'
 import { type LoadedModel, loadModel } from './load-model.js'
+import type { RolloutTrainingOptions, RolloutTrainingStep } from './rollout-training.js'
 import { linearSchedule, type Schedule } from './schedule.js'
 import { type SftStep, sft } from './sft.js'
 import { makeTask, type NamedTask, type TaskFactory } from './task-factory.js'
@@ -255,7 +257,7 @@ class Run {
       await this.#checkpoint(optimizer)
     }
     if (this.#progress.hasReached) return
-    for await (const step of grpo(this.#grpoOptions(optimizer))) {
+    for await (const step of this.#learn(optimizer)) {
       const seconds = step.seconds.total
       this.#emit(grpoEvent(step, steps))
       this.#progress = { ...this.#progress, step: step.index + 1, controller: step.state }
@@ -269,8 +271,15 @@ class Run {
     }
   }
 
-  #grpoOptions(optimizer: Optimizer): GrpoOptions<unknown> {
-    const { steps, promptsPerStep, maxGradNorm, loss, dynamicSampling } = this.#config.grpo
+  #learn(optimizer: Optimizer): AsyncGenerator<RolloutTrainingStep, void, undefined> {
+    const { recipe, numExperts: topK, loss } = this.#config.grpo
+    const options = this.#rolloutOptions(optimizer)
+    if (recipe === 'grpo') return grpo({ ...options, loss: new GRPOLoss(loss as GRPOLossOptions) })
+    return expertIteration({ ...options, topK, loss: new SFTLoss(loss as SFTLossOptions) })
+  }
+
+  #rolloutOptions(optimizer: Optimizer): RolloutTrainingOptions<unknown> {
+    const { steps, promptsPerStep, maxGradNorm, dynamicSampling } = this.#config.grpo
     const { offPolicySteps, windowFraction, tokensPerPass } = this.#config.grpo
     const recorder = this.#log && new RolloutSampleRecorder({ file: this.#log.samples })
     const window = { windowFraction: windowFraction === 0 ? null : windowFraction }
@@ -278,7 +287,6 @@ class Run {
     return {
       ...{ policy: this.#policy, rollouter: this.rollouter, optimizer, promptsPerStep, steps, firstStep },
       ...{ maxGradNorm, dynamicSampling, schedule: this.#schedule('grpo'), clock: this.#clock },
-      loss: new GRPOLoss(loss as GRPOLossOptions),
       onGroup: (group) => group.groupId % promptsPerStep === 0 && recorder?.record(group),
       ...(this.#reference && { reference: this.#reference }),
       ...(state && { state }),
@@ -380,7 +388,7 @@ function sftEvent(
 }
 
 function grpoEvent(
-  { index, reward, kl, numTokens, metrics, update, seconds }: GrpoStep,
+  { index, reward, kl, numTokens, metrics, update, seconds }: RolloutTrainingStep,
   numSteps: number,
 ): RunEvent {
   const learnt = update ? { loss: update.loss, gradientNorm: update.gradientNorm } : {}

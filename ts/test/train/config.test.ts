@@ -1,5 +1,9 @@
+import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { checkTrainConfig } from '../../src/train/config.js'
+import { taskFactories } from '../../src/train/index.js'
+
+const EXAMPLES = new URL('../../../examples/configs/', import.meta.url)
 
 const failing = (code: string, message: RegExp) =>
   expect.objectContaining({ code, message: expect.stringMatching(message) })
@@ -8,6 +12,12 @@ describe('checkTrainConfig', () => {
   it('fills in everything for an empty config, and reads its own output back unchanged', () => {
     const config = checkTrainConfig({})
     expect(config).toMatchObject({ seed: 0, backend: 'native', runDir: 'runs/sumDigits-seed0' })
+    expect(checkTrainConfig(JSON.parse(JSON.stringify(config)))).toEqual(config)
+  })
+
+  it.each(readdirSync(EXAMPLES))('accepts %s of the examples, whose task there is', (name) => {
+    const config = checkTrainConfig(JSON.parse(readFileSync(new URL(name, EXAMPLES), 'utf8')))
+    expect(Object.keys(taskFactories)).toContain(config.task.name)
     expect(checkTrainConfig(JSON.parse(JSON.stringify(config)))).toEqual(config)
   })
 

@@ -126,6 +126,28 @@ describe('runTraining', () => {
     expect(Math.max(...ages)).toBeLessThanOrEqual(3)
   })
 
+  it('learns from the best of its groups instead, if it is told to, and resumes that too', async () => {
+    const grpo = {
+      recipe: 'expertIteration',
+      numExperts: 2,
+      steps: 6,
+      promptsPerStep: 2,
+      groupSize: 4,
+      maxTokens: 12,
+    }
+    const whole = await makeConfig({ grpo, checkpointEverySteps: 1 })
+    await runTraining(whole)
+    const parts = { ...whole, runDir: (await makeConfig()).runDir }
+    await runUntil(parts, (event) => event.event === 'step' && event.phase === 'grpo' && event.step === 3)
+    await runTraining(parts, { resume: true })
+    const [expected, resumed] = [await readRun(whole.runDir), await readRun(parts.runDir)]
+    expect(timeless(resumed.events)).toEqual(timeless(expected.events))
+    const losses = expected.events.flatMap((event) =>
+      event.event === 'step' && event.phase === 'grpo' ? [event.metrics.nllLoss] : [],
+    )
+    expect(losses.some((loss) => loss !== undefined && loss > 0)).toBe(true)
+  })
+
   it('trains a task of the caller by its name, with its options, and measures it again', async () => {
     const make: TaskFactory = (options, { seed }) => {
       expect([options, seed]).toEqual([{ size: 3 }, 3])
