@@ -214,6 +214,8 @@ mod tests {
             (1536, 576),
             (1100, 130),
             (700, 3),
+            (512, 70),
+            (1024, 300),
         ] {
             let (a, b) = (random(3, 300 * inner), random(4, inner * cols));
             let right = MatRef::new(&b, cols, inner).transposed();

@@ -6,7 +6,8 @@
 //!         for each tile of 3 rows by 4 outputs:  12 accumulators of 8 lanes += row * weight, 8 inputs at a time
 //! ```
 //! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, from memory at its full speed when
-//! there are few rows; while a stripe is multiplied, the next one is asked for. An output is the sum of its 8 lanes, block after
+//! there are few rows; while a stripe is multiplied, the next one is asked for. Where many rows begin a power of two apart, a task
+//! copies its operands first, as the caches would not hold them together. An output is the sum of its 8 lanes, block after
 //! block, in an order that only the number of inputs decides: a row has the same bits whatever rows stand beside it.
 
 use std::arch::x86_64::{
@@ -16,12 +17,21 @@ use std::arch::x86_64::{
     _mm256_setr_epi32, _mm256_setzero_ps,
 };
 
+use std::cell::Cell;
+use std::ops::Range;
+
 use crate::parallel::for_tasks;
 
 /// Rows of a task: with 640 inputs they fit the second cache.
 const ROWS: usize = 96;
-/// Outputs of a task.
+/// Outputs that are multiplied with all rows of a task before the next ones.
 const STRIPE: usize = 32;
+/// Rows and outputs of a task that copies both first.
+const COPIED: (usize, usize) = (192, 256);
+/// Fewest rows for which copies are worth their time.
+const COPIED_ROWS_MIN: usize = 24;
+/// Rows that begin a multiple of so many floats apart fall on few places of the caches, and drive each other out.
+const CLASHING: usize = 512;
 /// Rows and outputs of a tile, whose accumulators fill the registers.
 const TILE: (usize, usize) = (3, 4);
 /// Most inputs of a block: a tile's rows and weights then fit the first cache.
@@ -44,14 +54,16 @@ pub(super) fn suits() -> bool {
 pub(super) fn product(out: &mut [f32], left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
     assert!(suits() && out.len() == rows * cols, "out must hold {rows} x {cols} floats");
-    let stripes = cols.div_ceil(STRIPE);
-    let out = Out { first: out.as_mut_ptr(), stride: cols };
-    for_tasks(rows.div_ceil(ROWS) * stripes, TASK_WORK / (rows.min(ROWS) * STRIPE * inner), |task| {
-        let (row, col) = (task / stripes * ROWS, task % stripes * STRIPE);
-        let left = &left[row * inner..rows.min(row + ROWS) * inner];
-        let of_stripe = &weight[col * inner..cols.min(col + STRIPE) * inner];
-        // SAFETY: `suits` saw the instructions; the stripe's outputs lie inside `out`, and no other task writes to them.
-        unsafe { multiply(out.at(row, col), left, of_stripe, inner, accumulate) };
+    let copies = rows >= COPIED_ROWS_MIN && inner.is_multiple_of(CLASHING);
+    let (height, width) = if copies { COPIED } else { (ROWS, STRIPE) };
+    let (stripes, out) = (cols.div_ceil(width), Out { first: out.as_mut_ptr(), stride: cols });
+    for_tasks(rows.div_ceil(height) * stripes, TASK_WORK / (rows.min(height) * width * inner), |task| {
+        let (row, col) = (task / stripes * height, task % stripes * width);
+        let left = &left[row * inner..rows.min(row + height) * inner];
+        let weight = &weight[col * inner..cols.min(col + width) * inner];
+        let multiply = if copies { multiply_copies } else { multiply };
+        // SAFETY: `suits` saw the instructions; the task's outputs lie inside `out`, and no other task writes to them.
+        unsafe { multiply(out.at(row, col), left, weight, inner, accumulate) };
     });
 }
 
@@ -105,37 +117,60 @@ impl Out {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn multiply(out: Out, left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
-    let block = inner.div_ceil(inner.div_ceil(INPUTS_MAX)).next_multiple_of(LANES);
-    let tiles = inner.div_ceil(block) * rows.div_ceil(TILE.0) * cols.div_ceil(TILE.1);
+    let tiles = inner.div_ceil(block_of(inner)) * rows.div_ceil(TILE.0) * cols.div_ceil(TILE.1);
     let mut ahead =
         Ahead { next: weight.as_ptr().wrapping_add(weight.len()), share: weight.len().div_ceil(tiles) };
-    for first in (0..inner).step_by(block) {
-        let inputs = block.min(inner - first);
-        let adds = accumulate || first > 0;
-        let mut row = 0;
-        while row < rows {
-            let size = tile_rows(rows - row);
-            for col in (0..cols).step_by(TILE.1) {
-                ahead.ask();
-                let tile = Tile {
-                    left: &left[row * inner + first..],
-                    weight: &weight[col * inner + first..],
-                    inner,
-                    inputs,
-                };
-                let width = TILE.1.min(cols - col);
-                // SAFETY: the tile has `size` rows and `width` outputs, each with `inputs` floats from its beginning on.
-                unsafe {
-                    match size {
-                        1 => tile.add::<1>(width, out.at(row, col), adds),
-                        2 => tile.add::<2>(width, out.at(row, col), adds),
-                        _ => tile.add::<{ TILE.0 }>(width, out.at(row, col), adds),
-                    }
-                }
+    for first in (0..inner).step_by(block_of(inner)) {
+        let inputs = block_of(inner).min(inner - first);
+        let stripe = Tile { left: &left[first..], weight: &weight[first..], inner, inputs };
+        // SAFETY: what the caller promised.
+        unsafe { stripe.add_all((rows, cols), out, accumulate || first > 0, &mut ahead) };
+    }
+}
+
+/// As [`multiply`], for any number of outputs; copies what it multiplies to where rows stand side by side.
+///
+/// # Safety
+/// As [`multiply`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn multiply_copies(out: Out, left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
+    let rows = left.len() / inner;
+    let mut copies = COPIES.take();
+    for first in (0..inner).step_by(block_of(inner)) {
+        let inputs = block_of(inner).min(inner - first);
+        for (stripe, weight) in weight.chunks(STRIPE * inner).enumerate() {
+            let (of_left, of_weight) = &mut copies;
+            if stripe == 0 {
+                copy_block(of_left, left, inner, first..first + inputs);
             }
-            row += size;
+            copy_block(of_weight, weight, inner, first..first + inputs);
+            let tile = Tile { left: of_left, weight: of_weight, inner: inputs + LINE, inputs };
+            let (size, out) = ((rows, weight.len() / inner), out.at(0, stripe * STRIPE));
+            let mut nothing = Ahead { next: weight.as_ptr(), share: 0 };
+            // SAFETY: what the caller promised.
+            unsafe { tile.add_all(size, out, accumulate || first > 0, &mut nothing) };
         }
     }
+    COPIES.set(copies);
+}
+
+thread_local! {
+    /// The memory of this thread's copies.
+    static COPIES: Cell<(Vec<f32>, Vec<f32>)> = const { Cell::new((Vec::new(), Vec::new())) };
+}
+
+/// Copies some inputs of every row, a line more than there are of them apart.
+fn copy_block(copy: &mut Vec<f32>, rows: &[f32], inner: usize, inputs: Range<usize>) {
+    let stride = inputs.len() + LINE;
+    copy.resize(rows.len() / inner * stride, 0.0);
+    for (copy, row) in copy.chunks_exact_mut(stride).zip(rows.chunks_exact(inner)) {
+        copy[..inputs.len()].copy_from_slice(&row[inputs.clone()]);
+    }
+}
+
+/// Inputs of a block: as equal as lanes allow.
+fn block_of(inner: usize) -> usize {
+    inner.div_ceil(inner.div_ceil(INPUTS_MAX)).next_multiple_of(LANES)
 }
 
 /// Rows of the next tile: four are better cut in two than in three and one.
@@ -160,7 +195,7 @@ impl Ahead {
     }
 }
 
-/// A few rows by a few outputs over a block of inputs. The row or weight after the first begins `inner` floats on.
+/// Rows by outputs over a block of inputs. The row or weight after the first begins `inner` floats on.
 #[derive(Clone, Copy)]
 struct Tile<'a> {
     left: &'a [f32],
@@ -170,6 +205,34 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
+    /// Writes or adds the products of all rows with all outputs to `out`, a few of both at a time.
+    ///
+    /// # Safety
+    /// The tile must have as many rows and weights, and `out` as many places.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn add_all(self, (rows, cols): (usize, usize), out: Out, adds: bool, ahead: &mut Ahead) {
+        let mut row = 0;
+        while row < rows {
+            let size = tile_rows(rows - row);
+            for col in (0..cols).step_by(TILE.1) {
+                ahead.ask();
+                let (left, weight) = (&self.left[row * self.inner..], &self.weight[col * self.inner..]);
+                let (tile, out, width) =
+                    (Self { left, weight, ..self }, out.at(row, col), TILE.1.min(cols - col));
+                // SAFETY: `size` rows and `width` outputs are left, each with `inputs` floats.
+                unsafe {
+                    match size {
+                        1 => tile.add::<1>(width, out, adds),
+                        2 => tile.add::<2>(width, out, adds),
+                        _ => tile.add::<{ TILE.0 }>(width, out, adds),
+                    }
+                }
+            }
+            row += size;
+        }
+    }
+
     /// Writes or adds the products of `R` rows with `width` outputs to `out`.
     ///
     /// # Safety
