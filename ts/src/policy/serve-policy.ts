@@ -5,7 +5,12 @@ import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } f
 
 /** What a thread is asked. `id` names the answer; a signal crosses as a message of its own. */
 export type WorkerCall = { readonly id: number } & (
-  | { readonly kind: 'generate'; readonly request: Omit<GenerateRequest, 'signal'> }
+  | {
+      readonly kind: 'generate'
+      readonly request: Omit<GenerateRequest, 'signal'>
+      /** Whether the signal had fired before the call. */
+      readonly isAborted: boolean
+    }
   | { readonly kind: 'score'; readonly request: Omit<ScoreRequest, 'signal'> }
   | { readonly kind: 'load'; readonly source: unknown }
 )
@@ -92,6 +97,7 @@ export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<
     }
     const controller = new AbortController()
     running.set(id, controller)
+    if (message.kind === 'generate' && message.isAborted) controller.abort()
     answer(message, controller.signal)
       .then(
         (value) => port.postMessage({ id, ok: true, value }),

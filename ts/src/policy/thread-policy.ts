@@ -59,7 +59,10 @@ export class ThreadPolicy implements Policy {
     const { signal, ...plain } = request
     // A message shares shared memory: the thread gets ids of its own.
     const own = { ...plain, promptIds: Uint32Array.from(plain.promptIds) }
-    return await this.#call<Completion>({ kind: 'generate', request: own }, { signal })
+    return await this.#call<Completion>(
+      { kind: 'generate', request: own, isAborted: signal?.aborted === true },
+      { signal },
+    )
   }
 
   /** Scores one sequence. @throws {FulmarError} As {@link DecoderPolicy.score}; as {@link WorkerPolicy.generate}. */
@@ -101,7 +104,6 @@ export class ThreadPolicy implements Policy {
       const stopListening = onAbort(signal, abort)
       this.#waiting.set(id, { resolve, reject, stopListening })
       this.#thread.postMessage({ ...call, id } as WorkerCall, transfer)
-      if (signal?.aborted) abort()
     })
   }
 
