@@ -40,6 +40,15 @@ impl Compute {
         })
     }
 
+    /// Makes `memory` hold `len` elements where this reaches them: what it held stays, what is new is 0. Where a GPU cannot give so
+    /// much, [`Compute::check`] says it.
+    pub fn resize<T: Copy + Default>(self, memory: &mut Memory<T>, len: usize) {
+        dispatch!(self, cpu => match memory {
+            Memory::Cpu(values) => values.resize(len, T::default()),
+            Memory::Cuda(managed) => match managed.never {},
+        });
+    }
+
     /// `values` where this reaches them: as they are on the CPU, a copy on a GPU.
     ///
     /// # Errors
@@ -50,11 +59,36 @@ impl Compute {
 }
 
 impl<T> Memory<T> {
+    /// Elements that there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        match self {
+            Self::Cpu(values) => values.capacity(),
+            Self::Cuda(managed) => match managed.never {},
+        }
+    }
+
     /// What computes where the elements lie.
     #[must_use]
     pub fn compute(&self) -> Compute {
         match self {
             Self::Cpu(_) => Compute::Cpu,
+            Self::Cuda(managed) => match managed.never {},
+        }
+    }
+}
+
+/// Nothing yet.
+impl<T> Default for Memory<T> {
+    fn default() -> Self {
+        Self::Cpu(Vec::new())
+    }
+}
+
+impl<T: Clone> Clone for Memory<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Cpu(values) => Self::Cpu(values.clone()),
             Self::Cuda(managed) => match managed.never {},
         }
     }
@@ -116,5 +150,16 @@ mod tests {
         assert_eq!((held.as_ptr(), held.compute()), (address, Compute::Cpu));
         held[0] = 7;
         assert_eq!(*held, [7, 2]);
+    }
+
+    #[test]
+    fn memory_grows_by_zeros_and_keeps_its_room_when_it_shrinks() {
+        let mut memory = Memory::default();
+        Compute::Cpu.resize(&mut memory, 3);
+        memory.fill(5_i32);
+        Compute::Cpu.resize(&mut memory, 1);
+        assert!(memory.capacity() >= 3);
+        Compute::Cpu.resize(&mut memory, 2);
+        assert_eq!(*memory, [5, 0]);
     }
 }

@@ -59,5 +59,8 @@ operations! {
 
     // Rows of any type.
     fn gather<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::gather;
+    fn scatter_add(from: &[f32], inner: usize, indices: &[usize], to: &mut [f32]) = rows::scatter_add;
+    fn copy<T>(from: &[T], to: &mut [T]) = rows::copy;
+    fn fill<T>(to: &mut [T], value: T) = rows::fill;
     fn scatter<T>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) = rows::scatter;
 }

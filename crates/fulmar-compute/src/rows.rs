@@ -46,6 +46,23 @@ pub(crate) fn scatter<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: 
     }
 }
 
+/// Adds the rows of `from` one after the other to rows `indices` of `to`.
+pub(crate) fn scatter_add(from: &[f32], inner: usize, indices: &[usize], to: &mut [f32]) {
+    for (row, index) in from.chunks_exact(inner.max(1)).zip(indices) {
+        to[index * inner..][..inner].iter_mut().zip(row).for_each(|(to, value)| *to += value);
+    }
+}
+
+/// Copies all elements of `from` to `to`, which has as many.
+pub(crate) fn copy<T: Copy>(from: &[T], to: &mut [T]) {
+    to.copy_from_slice(from);
+}
+
+/// Puts `value` in the place of each element.
+pub(crate) fn fill<T: Copy>(to: &mut [T], value: T) {
+    to.fill(value);
+}
+
 /// Multiplies each value by `factor`.
 pub(crate) fn scale(values: &mut [f32], factor: f32) {
     values.iter_mut().for_each(|value| *value *= factor);
@@ -76,5 +93,16 @@ mod tests {
                 assert_eq!(row, kept);
             }
         }
+    }
+
+    #[test]
+    fn rows_are_added_where_they_belong_each_time_that_they_come() {
+        let mut to = [1.0; 6];
+        scatter_add(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, &[2, 0, 2], &mut to);
+        assert_eq!(to, [4.0, 5.0, 1.0, 1.0, 7.0, 9.0]);
+        fill(&mut to[..3], 0.0);
+        copy(&[9.0], &mut to[5..]);
+        scale(&mut to, 2.0);
+        assert_eq!(to, [0.0, 0.0, 0.0, 2.0, 14.0, 18.0]);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use fulmar_compute::{AttentionSaved, AttentionShape, Compute, MatRef, RopeTable, Spans, rope_frequencies};
 
 /// Crates that may name the kernels: the facade, which shows every crate, and the door itself.
-const BESIDE_THE_DOOR: [&str; 3] = ["fulmar", "fulmar-compute", "fulmar-model"];
+const BESIDE_THE_DOOR: [&str; 2] = ["fulmar", "fulmar-compute"];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

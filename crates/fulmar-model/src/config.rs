@@ -1,8 +1,8 @@
 //! The shape of a decoder, in the form of Hugging Face's `config.json`.
 
+use fulmar_compute::{AttentionShape, RopeTable, rope_frequencies};
 use fulmar_core::limits::{MODEL_LAYERS_MAX, MODEL_WIDTH_MAX, VOCAB_SIZE_MAX};
 use fulmar_core::{Error, ErrorKind, Result, options_from_json};
-use fulmar_kernel::{AttentionShape, RopeTable, rope_frequencies};
 use serde::{Deserialize, Serialize};
 
 use crate::rope_parameters::{RopeParameters, RopeScaling};

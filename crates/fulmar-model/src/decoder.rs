@@ -1,9 +1,8 @@
 //! A decoder language model: weights, a forward pass that gives log-probs, and its backward pass.
 
-use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{
-    AttentionSaved, RopeTable, attention, attention_backward, embed, embed_backward, together,
-};
+use fulmar_compute::cpu::together;
+use fulmar_compute::{AttentionSaved, Compute, Memory, RopeTable};
+use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
 use crate::config::{DecoderConfig, ScalarHead};
@@ -46,9 +45,10 @@ pub struct Scores {
 pub struct Decoder {
     config: DecoderConfig,
     layout: Layout,
-    weights: Vec<f32>,
+    compute: Compute,
+    weights: Memory<f32>,
     lora: Option<Lora>,
-    gradients: Vec<f32>,
+    gradients: Memory<f32>,
     trace: Trace,
     recomputes: bool,
     version: u64,
@@ -62,8 +62,8 @@ pub(crate) struct Trace {
     /// What each layer computed, or one that all layers share.
     layers: Vec<LayerTrace>,
     /// What came into each layer, where that is all that is kept.
-    inputs: Vec<Vec<f32>>,
-    x: Vec<f32>,
+    inputs: Vec<Memory<f32>>,
+    x: Memory<f32>,
     head: HeadTrace,
     rope: Option<RopeTable>,
     passing: Passing,
@@ -93,13 +93,13 @@ impl Trace {
             self.layers = vec![LayerTrace::default(); traces];
         }
         if self.inputs.len() != inputs {
-            self.inputs = vec![Vec::new(); inputs];
+            self.inputs = vec![Memory::default(); inputs];
         }
     }
 
     fn num_floats(&self) -> usize {
         let layers = self.layers.iter().map(LayerTrace::num_floats).sum::<usize>();
-        let inputs = self.inputs.iter().map(Vec::capacity).sum::<usize>();
+        let inputs = self.inputs.iter().map(Memory::capacity).sum::<usize>();
         let shared = self.passing.num_floats() + self.scratch.num_floats();
         layers + inputs + self.x.capacity() + self.head.num_floats() + shared
     }
@@ -132,17 +132,61 @@ impl Decoder {
     ) -> Result<Self> {
         let config = config.checked()?;
         let layout = Layout::new(&config);
-        let weights = weights(&config, &layout)?;
+        let weights = weights(&config, &layout)?.into();
         Ok(Self {
             config,
             layout,
+            compute: Compute::Cpu,
             weights,
             lora: None,
-            gradients: Vec::new(),
+            gradients: Memory::default(),
             trace: Trace::default(),
             recomputes: false,
             version: 0,
         })
+    }
+
+    /// The same decoder on `device`, where it runs and its weights lie. An adapter goes with it; gradients do not.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no such device, with what is lacking; `LimitExceeded` if the weights do not fit in its memory.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::{Device, ErrorKind};
+    /// use fulmar_model::{Decoder, DecoderConfig};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let decoder = Decoder::new(config, 1)?.on(Device::Cpu)?;
+    /// assert_eq!(decoder.device(), Device::Cpu);
+    /// assert_eq!(decoder.on(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn on(mut self, device: Device) -> Result<Self> {
+        let compute = Compute::on(device)?;
+        if compute != self.compute {
+            self.weights = compute.hold(self.weights.to_vec())?;
+            if let Some(lora) = &mut self.lora {
+                lora.weights = compute.hold(lora.weights.to_vec())?;
+            }
+            self.compute = compute;
+            self.forget_training();
+        }
+        Ok(self)
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.compute.device()
+    }
+
+    /// What computes there.
+    #[must_use]
+    pub const fn compute(&self) -> Compute {
+        self.compute
     }
 
     /// The weights as a safetensors file, the same bytes for the same weights.
@@ -293,7 +337,7 @@ impl Decoder {
 
     /// Gradients and trace are those of what was trained before.
     fn forget_training(&mut self) {
-        self.gradients = Vec::new();
+        self.gradients = Memory::default();
         self.trace.ready = None;
     }
 
@@ -317,12 +361,12 @@ impl Decoder {
     /// Euclidean norm of all gradients.
     #[must_use]
     pub fn gradient_norm(&self) -> f64 {
-        fulmar_kernel::sum_of_squares(&self.gradients).sqrt()
+        self.compute.sum_of_squares(&self.gradients).sqrt()
     }
 
     /// Sets all gradients to 0.
     pub fn zero_gradients(&mut self) {
-        self.gradients.fill(0.0);
+        self.compute.fill(&mut self.gradients, 0.0);
     }
 
     /// Whether forward passes from now on keep only what comes into each layer, and backward passes compute the rest again: the same
@@ -394,7 +438,7 @@ impl Decoder {
         let found = together(|| {
             self.run_layers(trace, keep);
             self.head().forward_scalar(scalar, &trace.x, &trace.packed.targets, &mut trace.head)
-        });
+        })?;
         let mut values = vec![0.0; batch.ids.len()];
         for (target, value) in trace.packed.targets.iter().zip(found) {
             values[target.token as usize] = value;
@@ -420,8 +464,8 @@ impl Decoder {
         trace.num_tokens = batch.ids.len();
         together(|| {
             self.run_layers(trace, keep);
-            self.head().forward(&trace.x, &trace.packed.targets, &mut trace.head, visit);
-        });
+            self.head().forward(&trace.x, &trace.packed.targets, &mut trace.head, visit)
+        })?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
         for (target, found) in trace.packed.targets.iter().zip(&trace.head.found) {
             log_prob[target.token as usize] = found.log_prob;
@@ -433,14 +477,15 @@ impl Decoder {
     fn run_layers(&self, trace: &mut Trace, keep: Keep) {
         trace.resize(keep, self.layout.layers.len());
         let Trace { packed, layers, inputs, x, rope, passing, .. } = trace;
-        passing.resize(&self.config, packed.ids.len());
+        passing.resize(&self.config, packed.ids.len(), self.compute);
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
-        x.resize(packed.ids.len() * self.config.hidden_size, 0.0);
-        embed(&self.weights[self.layout.embed.clone()], self.config.hidden_size, &packed.ids, x);
+        self.compute.resize(x, packed.ids.len() * self.config.hidden_size);
+        self.compute.embed(&self.weights[self.layout.embed.clone()], self.config.hidden_size, &packed.ids, x);
         for index in 0..self.layout.layers.len() {
             if let Some(input) = inputs.get_mut(index) {
-                input.clone_from(x);
+                self.compute.resize(input, x.len());
+                self.compute.copy(x, input);
             }
             let trace = &mut layers[if keep == Keep::Everything { index } else { 0 }];
             let layer = self.layer(index);
@@ -458,11 +503,11 @@ impl Decoder {
         packed: &Packed,
         rope: &RopeTable,
     ) {
-        trace.resize(&self.config, packed.ids.len());
-        trace.x.copy_from_slice(x);
+        trace.resize(&self.config, packed.ids.len(), self.compute);
+        self.compute.copy(x, &mut trace.x);
         layer.project_heads(trace, passing, (rope, &packed.positions));
         let LayerTrace { q, k, v, attention: out, log_sum, .. } = trace;
-        attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
+        self.compute.attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
     }
 
     pub(crate) fn layer(&self, index: usize) -> Layer<'_> {
@@ -471,17 +516,18 @@ impl Decoder {
             ranges: &self.layout.layers[index],
             weights: &self.weights,
             lora: self.lora.as_ref().map(|lora| lora.layer(index)),
+            compute: self.compute,
         }
     }
 
     pub(crate) fn head(&self) -> Head<'_> {
-        Head { config: &self.config, layout: &self.layout, weights: &self.weights }
+        Head { config: &self.config, layout: &self.layout, weights: &self.weights, compute: self.compute }
     }
 
     /// The scalar head and the trained weights that hold it: the adapter's, if there is one.
     fn scalar_head(&self) -> Option<(&ScalarRanges, &[f32])> {
-        let of_lora = self.lora.as_ref().map(|lora| (lora.scalar.as_ref(), lora.weights.as_slice()));
-        let (ranges, trained) = of_lora.unwrap_or((self.layout.scalar.as_ref(), self.weights.as_slice()));
+        let of_lora = self.lora.as_ref().map(|lora| (lora.scalar.as_ref(), &*lora.weights));
+        let (ranges, trained) = of_lora.unwrap_or((self.layout.scalar.as_ref(), &*self.weights));
         Some((ranges?, trained))
     }
 
@@ -502,9 +548,8 @@ impl Decoder {
                 (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
             };
             let Trace { packed, head, x: d_x, .. } = trace;
-            decoder.head().backward(head, &packed.targets, d_found, gradients, d_x);
-        });
-        Ok(())
+            decoder.head().backward(head, &packed.targets, d_found, gradients, d_x)
+        })
     }
 
     /// Adds to the gradients those of a loss with the given derivatives `[T]` with respect to the values of the last
@@ -516,13 +561,12 @@ impl Decoder {
         self.check_trace(Read::Own)?;
         self.check_derivatives("d_value", d_value, true)?;
         self.adding_gradients(|decoder, trace, gradients| {
-            let Some(scalar) = decoder.scalar_head() else { return };
+            let scalar = decoder.scalar_head().ok_or_else(no_scalar_head)?;
             let Trace { packed, head, x: d_x, .. } = trace;
             let d_values: Vec<f32> =
                 packed.targets.iter().map(|target| d_value[target.token as usize]).collect();
-            decoder.head().backward_scalar(scalar, head, &packed.targets, &d_values, gradients, d_x);
-        });
-        Ok(())
+            decoder.head().backward_scalar(scalar, head, &packed.targets, &d_values, gradients, d_x)
+        })
     }
 
     fn check_trace(&self, read: Read) -> Result<()> {
@@ -537,20 +581,27 @@ impl Decoder {
     }
 
     /// Runs a backward pass, which begins with that of a head.
-    fn adding_gradients(&mut self, head: impl FnOnce(&Self, &mut Trace, &mut Gradients<'_>) + Send) {
+    fn adding_gradients(
+        &mut self,
+        head: impl FnOnce(&Self, &mut Trace, &mut Gradients<'_>) -> Result<()> + Send,
+    ) -> Result<()> {
+        if self.gradients.is_empty() {
+            self.gradients = self.compute.zeros(self.num_trainable())?;
+        }
         let mut trace = std::mem::take(&mut self.trace);
         let mut gradients = std::mem::take(&mut self.gradients);
-        gradients.resize(self.num_trainable(), 0.0);
         let mut sink = match self.lora {
             None => Gradients::Weights(&mut gradients),
             Some(_) => Gradients::Adapter(&mut gradients),
         };
-        together(|| {
-            head(self, &mut trace, &mut sink);
+        let went = together(|| {
+            head(self, &mut trace, &mut sink)?;
             self.run_backward(&mut trace, &mut sink);
+            self.compute.check()
         });
         trace.ready = None;
         (self.trace, self.gradients) = (trace, gradients);
+        went
     }
 
     fn check_derivatives(&self, name: &str, values: &[f32], given: bool) -> Result<()> {
@@ -571,7 +622,7 @@ impl Decoder {
     fn run_backward(&self, trace: &mut Trace, gradients: &mut Gradients<'_>) {
         let Trace { packed, layers, inputs, x: d_x, rope, passing, scratch, .. } = trace;
         let Some(rope) = rope else { return };
-        scratch.resize(&self.config, packed.ids.len());
+        scratch.resize(&self.config, packed.ids.len(), self.compute);
         for index in (0..self.layout.layers.len()).rev() {
             let layer = self.layer(index);
             let trace = match inputs.get(index) {
@@ -587,7 +638,7 @@ impl Decoder {
             let LayerTrace { q, k: keys, v: values, attention: out, log_sum, .. } = &*trace;
             let saved = AttentionSaved { q, keys, values, out, log_sum };
             let Scratch { wide: d_out, d_q, d_k, d_v, .. } = scratch;
-            attention_backward(
+            self.compute.attention_backward(
                 self.config.attention(),
                 saved,
                 &packed.spans,
@@ -601,7 +652,7 @@ impl Decoder {
             layer.project_heads_backward(trace, passing, gradients, d_x, scratch, rope);
         }
         if let Some(d_embed) = gradients.of(&self.layout.embed) {
-            embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
+            self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
         }
     }
 }

@@ -12,9 +12,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use fulmar_compute::{Memory, RopeTable, Spans};
 use fulmar_core::{ErrorKind, Result, Rng};
-use fulmar_kernel::{RopeTable, Spans, attention, embed, top_k_log_probs};
-use fulmar_objective::{DrawContext, draw_in, draw_rng};
+use fulmar_objective::{DrawContext, draw_on, draw_rng};
 
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
@@ -80,7 +80,7 @@ impl Sequence {
 struct Rows {
     ids: Vec<u32>,
     positions: Vec<u32>,
-    cache_rows: Vec<u32>,
+    cache_rows: Vec<usize>,
     spans: Spans,
     /// How many rows which running sequence got.
     counts: Vec<(usize, usize)>,
@@ -187,8 +187,10 @@ impl Decoding {
 
     fn step(&mut self, decoder: &Decoder) -> Result<()> {
         self.see_weights(decoder.version());
+        self.pool.lie_on(decoder.compute());
         let rows = self.schedule();
         let x = self.run_layers(decoder, &rows);
+        decoder.compute().check()?;
         for &(index, count) in &rows.counts {
             self.running[index].computed += count;
         }
@@ -248,7 +250,7 @@ impl Decoding {
             let Some(row) = sequence.table.push(pool) else { break };
             rows.ids.push(sequence.token(position));
             rows.positions.push(position as u32);
-            rows.cache_rows.push(row);
+            rows.cache_rows.push(row as usize);
             sequence.table.push_span(&mut rows.spans);
             count += 1;
         }
@@ -339,21 +341,21 @@ impl Decoding {
         for group in &groups {
             last_rows.extend_from_slice(&x[group[0].row * hidden..][..hidden]);
         }
-        let (running, version) = (&mut self.running, self.version);
+        let (running, version, compute) = (&mut self.running, self.version, decoder.compute());
         let (mut drawn, mut ended) = (Vec::with_capacity(drawers.len()), Vec::new());
         decoder.head().for_logits(&last_rows, |group, logits| {
             for drawer in groups[group] {
                 let Sequence { request, params, prompt, drawn: before, rng, .. } =
                     &mut running[drawer.sequence];
                 let context = DrawContext { prompt_ids: prompt, output_ids: before, allowed: None };
-                let found = match draw_in(logits, &params.draw, &context, rng) {
+                let found = match draw_on(compute, logits, &params.draw, &context, rng) {
                     Err(error) if error.kind() == ErrorKind::NonFinite => {
                         ended.push((drawer.sequence, FinishReason::NonFinite));
                         continue;
                     }
                     found => found?,
                 };
-                let top = top_k_log_probs(logits, params.top_log_probs);
+                let top = compute.top_k_log_probs(logits, params.top_log_probs);
                 drawn.push((drawer.sequence, SampledToken::new(*request, found, version, top)));
             }
             Ok(())
@@ -379,23 +381,25 @@ impl Decoding {
     }
 
     /// The residual stream behind the last layer; fills the rows' places in the cache.
-    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Vec<f32> {
+    fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Memory<f32> {
         let config = decoder.config();
         let hidden = config.hidden_size;
         self.rope.extend_to(rows.positions.iter().max().map_or(0, |last| *last as usize + 1));
-        let mut x = vec![0.0; rows.ids.len() * hidden];
-        embed(&decoder.weights()[decoder.layout().embed.clone()], hidden, &rows.ids, &mut x);
+        let compute = decoder.compute();
+        let mut x = Memory::default();
+        compute.resize(&mut x, rows.ids.len() * hidden);
+        compute.embed(&decoder.weights()[decoder.layout().embed.clone()], hidden, &rows.ids, &mut x);
         let (trace, passing) = (&mut self.trace, &mut self.passing);
-        trace.resize(config, rows.ids.len());
-        passing.resize(config, rows.ids.len());
+        trace.resize(config, rows.ids.len(), compute);
+        passing.resize(config, rows.ids.len(), compute);
         for index in 0..config.num_hidden_layers {
-            trace.x.copy_from_slice(&x);
+            compute.copy(&x, &mut trace.x);
             let layer = decoder.layer(index);
             layer.project_heads(trace, passing, (&self.rope, &rows.positions));
-            self.pool.write(index, &rows.cache_rows, &trace.k, &trace.v);
+            self.pool.write(index, &rows.cache_rows, [&trace.k, &trace.v]);
             let (keys, values) = self.pool.layer(index);
             let LayerTrace { q, attention: out, log_sum, .. } = trace;
-            attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
+            compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
             layer.finish(trace, passing, &mut x);
         }
         x

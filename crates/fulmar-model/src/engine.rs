@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
+use fulmar_compute::cpu::{for_each_part, num_threads, together};
 use fulmar_core::limits::{BATCH_TOKENS_MAX, ENGINE_REQUESTS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{for_each_part, num_threads, together};
 use fulmar_objective::Draw;
 use serde::Deserialize;
 

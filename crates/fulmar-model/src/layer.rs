@@ -9,44 +9,42 @@
 
 use std::ops::Range;
 
-use fulmar_kernel::{
-    MatRef, RopeTable, add_bias, bias_backward, matmul, rms_norm, rms_norm_backward, swiglu, swiglu_backward,
-};
+use fulmar_compute::{Compute, MatRef, Memory, RopeTable};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
-use crate::parameters::{LayerRanges, Linear};
+use crate::parameters::{LayerRanges, Linear, ScalarRanges};
 
 /// What one layer computed for N rows: all that its backward pass needs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayerTrace {
     /// The residual stream that came in `[N, D]`.
-    pub x: Vec<f32>,
-    pub inv_rms1: Vec<f32>,
-    pub q: Vec<f32>,
-    pub k: Vec<f32>,
-    pub v: Vec<f32>,
+    pub x: Memory<f32>,
+    pub inv_rms1: Memory<f32>,
+    pub q: Memory<f32>,
+    pub k: Memory<f32>,
+    pub v: Memory<f32>,
     /// Queries and keys before they were normalised, and the scale of each head; empty where the family does not.
-    pub raw_q: Vec<f32>,
-    pub raw_k: Vec<f32>,
-    pub inv_rms_q: Vec<f32>,
-    pub inv_rms_k: Vec<f32>,
-    pub attention: Vec<f32>,
-    pub log_sum: Vec<f32>,
+    pub raw_q: Memory<f32>,
+    pub raw_k: Memory<f32>,
+    pub inv_rms_q: Memory<f32>,
+    pub inv_rms_k: Memory<f32>,
+    pub attention: Memory<f32>,
+    pub log_sum: Memory<f32>,
     /// The residual stream between attention and feed-forward.
-    pub x_mid: Vec<f32>,
-    pub inv_rms2: Vec<f32>,
-    pub gate: Vec<f32>,
-    pub up: Vec<f32>,
+    pub x_mid: Memory<f32>,
+    pub inv_rms2: Memory<f32>,
+    pub gate: Memory<f32>,
+    pub up: Memory<f32>,
 }
 
 /// What every layer computes anew, forward and backward: cheap beside the memory that it would take.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Passing {
     /// The residual stream, normalised `[N, D]`.
-    norm: Vec<f32>,
+    norm: Memory<f32>,
     /// What the feed-forward's last projection reads.
-    act: Vec<f32>,
+    act: Memory<f32>,
 }
 
 impl Passing {
@@ -55,32 +53,32 @@ impl Passing {
         self.norm.capacity() + self.act.capacity()
     }
 
-    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize) {
-        self.norm.resize(rows * config.hidden_size, 0.0);
-        self.act.resize(rows * config.intermediate_size, 0.0);
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
+        compute.resize(&mut self.norm, rows * config.hidden_size);
+        compute.resize(&mut self.act, rows * config.intermediate_size);
     }
 }
 
 impl LayerTrace {
     /// Makes room for `rows` rows and keeps the memory of larger batches.
-    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize) {
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         for buffer in [&mut self.x, &mut self.x_mid] {
-            buffer.resize(rows * hidden, 0.0);
+            compute.resize(buffer, rows * hidden);
         }
         for buffer in [&mut self.q, &mut self.attention] {
-            buffer.resize(rows * config.q_width(), 0.0);
+            compute.resize(buffer, rows * config.q_width());
         }
         for buffer in [&mut self.k, &mut self.v] {
-            buffer.resize(rows * config.kv_width(), 0.0);
+            compute.resize(buffer, rows * config.kv_width());
         }
         for buffer in [&mut self.gate, &mut self.up] {
-            buffer.resize(rows * inner, 0.0);
+            compute.resize(buffer, rows * inner);
         }
         for buffer in [&mut self.inv_rms1, &mut self.inv_rms2] {
-            buffer.resize(rows, 0.0);
+            compute.resize(buffer, rows);
         }
-        self.log_sum.resize(rows * config.num_attention_heads, 0.0);
+        compute.resize(&mut self.log_sum, rows * config.num_attention_heads);
     }
 
     /// Floats that are held.
@@ -89,7 +87,7 @@ impl LayerTrace {
         let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
         let first = [x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k];
         let behind = [attention, log_sum, x_mid, inv_rms2, gate, up];
-        first.into_iter().chain(behind).map(Vec::capacity).sum()
+        first.into_iter().chain(behind).map(Memory::capacity).sum()
     }
 }
 
@@ -100,6 +98,7 @@ pub(crate) struct Layer<'a> {
     pub ranges: &'a LayerRanges,
     pub weights: &'a [f32],
     pub lora: Option<LayerLora<'a>>,
+    pub compute: Compute,
 }
 
 impl Layer<'_> {
@@ -111,7 +110,7 @@ impl Layer<'_> {
     fn project(&self, linear: &Linear, input: &[f32], out: &mut [f32], add: bool) {
         let rows = input.len() / linear.inputs;
         let weight = MatRef::new(self.of(&linear.weight), linear.outputs, linear.inputs).transposed();
-        matmul(out, MatRef::new(input, rows, linear.inputs), weight, add);
+        self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), weight, add);
         if let Some(lora) = self.lora {
             lora.forward(linear, input, out);
         }
@@ -131,20 +130,20 @@ impl Layer<'_> {
         self.project(&ranges.k, norm, &mut trace.k, false);
         self.project(&ranges.v, norm, &mut trace.v, false);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
-            add_bias(&mut trace.q, self.of(q_bias));
-            add_bias(&mut trace.k, self.of(k_bias));
-            add_bias(&mut trace.v, self.of(v_bias));
+            self.compute.add_bias(&mut trace.q, self.of(q_bias));
+            self.compute.add_bias(&mut trace.k, self.of(k_bias));
+            self.compute.add_bias(&mut trace.v, self.of(v_bias));
         }
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
             self.normalise_heads(q_norm, &mut trace.q, &mut trace.raw_q, &mut trace.inv_rms_q);
             self.normalise_heads(k_norm, &mut trace.k, &mut trace.raw_k, &mut trace.inv_rms_k);
         }
-        rope.rotate(&mut trace.q, config.num_attention_heads, positions);
-        rope.rotate(&mut trace.k, config.num_kv_heads(), positions);
+        self.compute.rotate(rope, &mut trace.q, config.num_attention_heads, positions);
+        self.compute.rotate(rope, &mut trace.k, config.num_kv_heads(), positions);
     }
 
     fn normalise(&self, weight: &Range<usize>, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
-        rms_norm(x, self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
+        self.compute.rms_norm(x, self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
     }
 
     /// Normalises every head of `heads`, and keeps what it was in `raw`.
@@ -152,27 +151,27 @@ impl Layer<'_> {
         &self,
         weight: &Range<usize>,
         heads: &mut [f32],
-        raw: &mut Vec<f32>,
-        inv_rms: &mut Vec<f32>,
+        raw: &mut Memory<f32>,
+        inv_rms: &mut Memory<f32>,
     ) {
-        raw.clear();
-        raw.extend_from_slice(heads);
-        inv_rms.resize(heads.len() / weight.len(), 0.0);
+        self.compute.resize(raw, heads.len());
+        self.compute.copy(heads, raw);
+        self.compute.resize(inv_rms, heads.len() / weight.len());
         self.normalise(weight, raw, heads, inv_rms);
     }
 
     /// Fills everything behind `attention`, and `out` with the residual stream that leaves the layer.
     pub(crate) fn finish(&self, trace: &mut LayerTrace, passing: &mut Passing, out: &mut [f32]) {
         self.gate(trace, passing);
-        swiglu(&trace.gate, &trace.up, &mut passing.act);
-        out.copy_from_slice(&trace.x_mid);
+        self.compute.swiglu(&trace.gate, &trace.up, &mut passing.act);
+        self.compute.copy(&trace.x_mid, out);
         self.project(&self.ranges.down, &passing.act, out, true);
     }
 
     /// Fills everything behind `attention`: what [`Layer::finish_backward`] needs.
     pub(crate) fn gate(&self, trace: &mut LayerTrace, passing: &mut Passing) {
         let (ranges, norm) = (self.ranges, &mut passing.norm);
-        trace.x_mid.copy_from_slice(&trace.x);
+        self.compute.copy(&trace.x, &mut trace.x_mid);
         self.project(&ranges.o, &trace.attention, &mut trace.x_mid, true);
         self.normalise(&ranges.post_norm, &trace.x_mid, norm, &mut trace.inv_rms2);
         self.project(&ranges.gate, norm, &mut trace.gate, false);
@@ -190,14 +189,14 @@ impl Layer<'_> {
         scratch: &mut Scratch,
     ) {
         let (ranges, Passing { norm, act }) = (self.ranges, passing);
-        swiglu(&trace.gate, &trace.up, act);
+        self.compute.swiglu(&trace.gate, &trace.up, act);
         self.project_backward(&ranges.down, d_x, act, (&mut scratch.inner, false), gradients);
-        swiglu_backward(&mut trace.gate, &mut trace.up, &scratch.inner);
+        self.compute.swiglu_backward(&mut trace.gate, &mut trace.up, &scratch.inner);
         self.normalise(&ranges.post_norm, &trace.x_mid, norm, &mut trace.inv_rms2);
         self.project_backward(&ranges.gate, &trace.gate, norm, (&mut scratch.hidden, false), gradients);
         self.project_backward(&ranges.up, &trace.up, norm, (&mut scratch.hidden, true), gradients);
         let d_norm = gradients.of(&ranges.post_norm);
-        rms_norm_backward(
+        self.compute.rms_norm_backward(
             &trace.x_mid,
             self.of(&ranges.post_norm),
             &trace.inv_rms2,
@@ -220,8 +219,8 @@ impl Layer<'_> {
         rope: (&RopeTable, &[u32]),
     ) {
         let (config, ranges) = (self.config, self.ranges);
-        rope.0.rotate_back(&mut scratch.d_q, config.num_attention_heads, rope.1);
-        rope.0.rotate_back(&mut scratch.d_k, config.num_kv_heads(), rope.1);
+        self.compute.rotate_back(rope.0, &mut scratch.d_q, config.num_attention_heads, rope.1);
+        self.compute.rotate_back(rope.0, &mut scratch.d_k, config.num_kv_heads(), rope.1);
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
             let Scratch { d_q, d_k, d_heads, .. } = scratch;
             self.normalise_heads_backward(q_norm, (&trace.raw_q, &trace.inv_rms_q), d_q, d_heads, gradients);
@@ -230,7 +229,7 @@ impl Layer<'_> {
         if let Some(biases) = &ranges.qkv_bias {
             for (bias, d_out) in biases.iter().zip([&scratch.d_q, &scratch.d_k, &scratch.d_v]) {
                 if let Some(d_bias) = gradients.of(bias) {
-                    bias_backward(d_out, d_bias);
+                    self.compute.bias_backward(d_out, d_bias);
                 }
             }
         }
@@ -240,7 +239,14 @@ impl Layer<'_> {
         self.project_backward(&ranges.k, d_k, norm, (hidden, true), gradients);
         self.project_backward(&ranges.v, d_v, norm, (hidden, true), gradients);
         let d_norm = gradients.of(&ranges.input_norm);
-        rms_norm_backward(&trace.x, self.of(&ranges.input_norm), &trace.inv_rms1, hidden, d_x, d_norm);
+        self.compute.rms_norm_backward(
+            &trace.x,
+            self.of(&ranges.input_norm),
+            &trace.inv_rms1,
+            hidden,
+            d_x,
+            d_norm,
+        );
     }
 
     /// The backward pass of [`Layer::normalise_heads`]: turns `d_heads` into the gradient of the raw heads.
@@ -249,13 +255,13 @@ impl Layer<'_> {
         weight: &Range<usize>,
         (raw, inv_rms): (&[f32], &[f32]),
         d_heads: &mut [f32],
-        spare: &mut Vec<f32>,
+        spare: &mut Memory<f32>,
         gradients: &mut Gradients<'_>,
     ) {
-        spare.clear();
-        spare.extend_from_slice(d_heads);
-        d_heads.fill(0.0);
-        rms_norm_backward(raw, self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
+        self.compute.resize(spare, d_heads.len());
+        self.compute.copy(d_heads, spare);
+        self.compute.fill(d_heads, 0.0);
+        self.compute.rms_norm_backward(raw, self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
     }
 
     /// The backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the gradients.
@@ -270,11 +276,16 @@ impl Layer<'_> {
         let rows = d_out.len() / linear.outputs;
         let d_rows = MatRef::new(d_out, rows, linear.outputs);
         let weight = MatRef::new(self.of(&linear.weight), linear.outputs, linear.inputs);
-        matmul(d_in, d_rows, weight, add);
+        self.compute.matmul(d_in, d_rows, weight, add);
         match (gradients, self.lora) {
             (Gradients::Weights(all), _) => {
                 let d_weight = &mut all[linear.weight.clone()];
-                matmul(d_weight, d_rows.transposed(), MatRef::new(input, rows, linear.inputs), true);
+                self.compute.matmul(
+                    d_weight,
+                    d_rows.transposed(),
+                    MatRef::new(input, rows, linear.inputs),
+                    true,
+                );
             }
             (Gradients::Adapter(adapter), Some(lora)) => lora.backward(linear, d_out, input, d_in, adapter),
             (Gradients::Adapter(_), None) => {}
@@ -297,42 +308,44 @@ impl Gradients<'_> {
         }
     }
 
-    /// The gradients of a part of what is trained.
-    pub(crate) fn of_trained(&mut self, range: &Range<usize>) -> &mut [f32] {
-        match self {
-            Self::Weights(all) | Self::Adapter(all) => &mut all[range.clone()],
-        }
+    /// The gradients of the weight and the bias of a scalar head, which are among what is trained, the bias behind the weight.
+    pub(crate) fn of_scalar(&mut self, ranges: &ScalarRanges) -> (&mut [f32], Option<&mut [f32]>) {
+        let (Self::Weights(all) | Self::Adapter(all)) = self;
+        let (before, behind) = all.split_at_mut(ranges.weight.end);
+        let bias =
+            ranges.bias.as_ref().map(|bias| &mut behind[bias.start - ranges.weight.end..][..bias.len()]);
+        (&mut before[ranges.weight.clone()], bias)
     }
 }
 
 /// Gradients of activations, reused by every layer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scratch {
-    pub hidden: Vec<f32>,
-    pub wide: Vec<f32>,
-    pub inner: Vec<f32>,
-    pub d_q: Vec<f32>,
-    pub d_k: Vec<f32>,
-    pub d_v: Vec<f32>,
+    pub hidden: Memory<f32>,
+    pub wide: Memory<f32>,
+    pub inner: Memory<f32>,
+    pub d_q: Memory<f32>,
+    pub d_k: Memory<f32>,
+    pub d_v: Memory<f32>,
     /// A copy of `d_q` or `d_k`; empty where heads are not normalised.
-    pub d_heads: Vec<f32>,
+    pub d_heads: Memory<f32>,
 }
 
 impl Scratch {
     /// Floats that are held.
     pub(crate) fn num_floats(&self) -> usize {
         let Self { hidden, wide, inner, d_q, d_k, d_v, d_heads } = self;
-        [hidden, wide, inner, d_q, d_k, d_v, d_heads].into_iter().map(Vec::capacity).sum()
+        [hidden, wide, inner, d_q, d_k, d_v, d_heads].into_iter().map(Memory::capacity).sum()
     }
 
-    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize) {
-        self.hidden.resize(rows * config.hidden_size, 0.0);
-        self.inner.resize(rows * config.intermediate_size, 0.0);
+    pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
+        compute.resize(&mut self.hidden, rows * config.hidden_size);
+        compute.resize(&mut self.inner, rows * config.intermediate_size);
         for buffer in [&mut self.wide, &mut self.d_q] {
-            buffer.resize(rows * config.q_width(), 0.0);
+            compute.resize(buffer, rows * config.q_width());
         }
         for buffer in [&mut self.d_k, &mut self.d_v] {
-            buffer.resize(rows * config.kv_width(), 0.0);
+            compute.resize(buffer, rows * config.kv_width());
         }
     }
 }

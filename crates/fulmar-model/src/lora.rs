@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use fulmar_compute::{Compute, MatRef, Memory};
 use fulmar_core::{Error, ErrorKind, Result, Rng, options_from_json};
-use fulmar_kernel::{MatRef, matmul};
 use fulmar_tensor::safetensors;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -133,7 +133,7 @@ struct Pair {
 pub(crate) struct Lora {
     pub config: LoraConfig,
     pub parameters: Vec<Parameter>,
-    pub weights: Vec<f32>,
+    pub weights: Memory<f32>,
     /// By layer, then by projection.
     pairs: Vec<BTreeMap<&'static str, Pair>>,
     /// The scalar head that is trained with the adapter, in `weights`; the model's own stays as it was.
@@ -190,7 +190,7 @@ impl Lora {
         let scalar = layout.scalar.as_ref().and_then(|ScalarRanges { weight, bias }| {
             Some(ScalarRanges { weight: copy(weight)?, bias: bias.as_ref().and_then(&mut copy) })
         });
-        Ok(Self { config, parameters, weights: vec![0.0; len], pairs, scalar })
+        Ok(Self { config, parameters, weights: vec![0.0; len].into(), pairs, scalar })
     }
 
     /// The tensors of the scalar head, here and in the model.
@@ -203,7 +203,7 @@ impl Lora {
     /// The adapter of PEFT's two files.
     pub(crate) fn read(config: LoraConfig, layout: &Layout, bytes: &[u8]) -> Result<Self> {
         let mut lora = Self::blank(config, layout)?;
-        lora.weights = parameters::read(&lora.parameters, &safetensors::read(bytes)?)?;
+        lora.weights = parameters::read(&lora.parameters, &safetensors::read(bytes)?)?.into();
         Ok(lora)
     }
 
@@ -219,6 +219,7 @@ impl Lora {
             weights: &self.weights,
             scaling: self.config.scaling(),
             rank: self.config.r,
+            compute: self.weights.compute(),
         }
     }
 
@@ -234,7 +235,7 @@ impl Lora {
                 let scaled = lora.scaled(&self.weights[b.clone()]);
                 let a = MatRef::new(&self.weights[a.clone()], lora.rank, linear.inputs);
                 let b = MatRef::new(&scaled, linear.outputs, lora.rank);
-                matmul(&mut weights[linear.weight.clone()], b, a, true);
+                lora.compute.matmul(&mut weights[linear.weight.clone()], b, a, true);
             }
         }
     }
@@ -251,6 +252,7 @@ pub(crate) struct LayerLora<'a> {
     weights: &'a [f32],
     scaling: f32,
     rank: usize,
+    compute: Compute,
 }
 
 impl LayerLora<'_> {
@@ -259,7 +261,7 @@ impl LayerLora<'_> {
         let Some(Pair { b, .. }) = self.pairs.get(linear.name) else { return };
         let inner = self.inner(linear, input);
         let b = MatRef::new(&self.weights[b.clone()], linear.outputs, self.rank).transposed();
-        matmul(out, MatRef::new(&inner, inner.len() / self.rank, self.rank), b, true);
+        self.compute.matmul(out, MatRef::new(&inner, inner.len() / self.rank, self.rank), b, true);
     }
 
     /// Adds to `d_in` what flows back through the adapter of `linear`, and to `gradients` those of its matrices.
@@ -275,14 +277,24 @@ impl LayerLora<'_> {
         let rows = d_out.len() / linear.outputs;
         let inner = self.inner(linear, input);
         let d_out = MatRef::new(d_out, rows, linear.outputs);
-        matmul(&mut gradients[b.clone()], d_out.transposed(), MatRef::new(&inner, rows, self.rank), true);
+        self.compute.matmul(
+            &mut gradients[b.clone()],
+            d_out.transposed(),
+            MatRef::new(&inner, rows, self.rank),
+            true,
+        );
         let mut d_inner = vec![0.0; inner.len()];
         let scaled = self.scaled(&self.weights[b.clone()]);
-        matmul(&mut d_inner, d_out, MatRef::new(&scaled, linear.outputs, self.rank), false);
+        self.compute.matmul(&mut d_inner, d_out, MatRef::new(&scaled, linear.outputs, self.rank), false);
         let d_inner = MatRef::new(&d_inner, rows, self.rank);
         let input = MatRef::new(input, rows, linear.inputs);
-        matmul(&mut gradients[a.clone()], d_inner.transposed(), input, true);
-        matmul(d_in, d_inner, MatRef::new(&self.weights[a.clone()], self.rank, linear.inputs), true);
+        self.compute.matmul(&mut gradients[a.clone()], d_inner.transposed(), input, true);
+        self.compute.matmul(
+            d_in,
+            d_inner,
+            MatRef::new(&self.weights[a.clone()], self.rank, linear.inputs),
+            true,
+        );
     }
 
     /// `s input A^T`, `[rows, r]`.
@@ -291,12 +303,14 @@ impl LayerLora<'_> {
         let rows = input.len() / linear.inputs;
         let mut inner = vec![0.0; rows * self.rank];
         let a = MatRef::new(&self.weights[a.clone()], self.rank, linear.inputs).transposed();
-        matmul(&mut inner, MatRef::new(input, rows, linear.inputs), a, false);
+        self.compute.matmul(&mut inner, MatRef::new(input, rows, linear.inputs), a, false);
         self.scaled(&inner)
     }
 
     fn scaled(&self, values: &[f32]) -> Vec<f32> {
-        values.iter().map(|value| value * self.scaling).collect()
+        let mut scaled = values.to_vec();
+        self.compute.scale(&mut scaled, self.scaling);
+        scaled
     }
 }
 

@@ -4,8 +4,8 @@ mod options;
 
 use std::ops::Range;
 
+use fulmar_compute::{AdamwStep, Compute, Memory, SgdStep, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::{AdamwStep, SgdStep, adamw_step, newton_schulz, sgd_step};
 use fulmar_tensor::safetensors;
 
 use crate::decoder::Decoder;
@@ -46,6 +46,7 @@ pub struct StepReport {
 #[derive(Debug, Clone)]
 pub struct Optimizer {
     options: OptimizerOptions,
+    compute: Compute,
     num_steps: u64,
     groups: Vec<Group>,
     num_weights: usize,
@@ -59,7 +60,7 @@ pub struct Optimizer {
 struct Moment {
     /// Whose values these are, with their places here.
     parameters: Vec<Parameter>,
-    values: Vec<f32>,
+    values: Memory<f32>,
 }
 
 /// Weights that stand beside each other and are stepped alike.
@@ -89,10 +90,10 @@ impl Optimizer {
     /// # Errors
     /// `OutOfRange` or `Incompatible` naming the option; `UnknownName` for a pattern of names that fits none.
     pub fn new(decoder: &Decoder, options: impl Into<OptimizerOptions>) -> Result<Self> {
-        Self::over(decoder.trainable(), options.into())
+        Self::over(decoder.trainable(), options.into(), decoder.compute())
     }
 
-    fn over(parameters: &[Parameter], options: OptimizerOptions) -> Result<Self> {
+    fn over(parameters: &[Parameter], options: OptimizerOptions, compute: Compute) -> Result<Self> {
         options.check(parameters)?;
         let (mut groups, mut moment1, mut moment2) =
             (Vec::<Group>::new(), Moment::default(), Moment::default());
@@ -112,7 +113,10 @@ impl Optimizer {
             }
         }
         let num_weights = parameters.iter().map(|parameter| parameter.range.len()).sum();
-        Ok(Self { options, num_steps: 0, groups, num_weights, moment1, moment2 })
+        for moment in [&mut moment1, &mut moment2] {
+            moment.values = compute.zeros(moment.len())?;
+        }
+        Ok(Self { options, compute, num_steps: 0, groups, num_weights, moment1, moment2 })
     }
 
     /// Steps taken.
@@ -167,6 +171,7 @@ impl Optimizer {
         let (weights, gradients) = decoder.trainable_and_gradients();
         self.update(weights, gradients, learning_rate, clip_coefficient);
         decoder.zero_gradients();
+        self.compute.check()?;
         Ok(StepReport { step: self.num_steps, gradient_norm, clip_coefficient })
     }
 
@@ -181,7 +186,7 @@ impl Optimizer {
                 let AdamWOptions { beta1, beta2, eps, weight_decay, .. } = *options;
                 let decay = decay(weight_decay);
                 let step = AdamwStep::at(self.num_steps, learning_rate, (beta1, beta2), eps, decay, scale);
-                adamw_step(
+                self.compute.adamw_step(
                     step,
                     weights,
                     gradients,
@@ -201,11 +206,12 @@ impl Optimizer {
                         gradient_scale: scale as f32,
                         first: self.num_steps == 1,
                     };
-                    sgd_step(step, weights, gradients, moment1);
+                    self.compute.sgd_step(step, weights, gradients, moment1);
                 }
                 (OptimizerOptions::Muon(options), Rule::Muon { rows, cols }) => {
                     let decay = decay(options.weight_decay);
-                    let step = MuonStep { options, learning_rate, decay, scale: scale as f32 };
+                    let compute = self.compute;
+                    let step = MuonStep { options, learning_rate, decay, scale: scale as f32, compute };
                     step.take((rows, cols), weights, gradients, moment1);
                 }
                 (OptimizerOptions::Muon(options), _) => {
@@ -268,7 +274,7 @@ impl Optimizer {
                     part.tensors.insert(parameter.name.clone(), tensor);
                 }
             }
-            moment.values = parameters::read(&moment.parameters, &part)?;
+            moment.values = optimizer.compute.hold(parameters::read(&moment.parameters, &part)?)?;
         }
         match file.tensors.keys().next() {
             None => Ok(optimizer),
@@ -282,14 +288,18 @@ impl Optimizer {
 }
 
 impl Moment {
+    /// How many values there are room for, or are to be.
+    fn len(&self) -> usize {
+        self.parameters.last().map_or(0, |last| last.range.end)
+    }
+
     /// Makes room for the values of `parameter`, if they are kept.
     fn add(&mut self, parameter: &Parameter, is_kept: bool) -> Range<usize> {
-        let first = self.values.len();
+        let first = self.len();
         if !is_kept {
             return first..first;
         }
         let range = first..first + parameter.range.len();
-        self.values.resize(range.end, 0.0);
         self.parameters.push(Parameter { range: range.clone(), ..parameter.clone() });
         range
     }
@@ -327,17 +337,28 @@ fn rule_of<'a>(options: &'a OptimizerOptions, parameter: &Parameter) -> (Rule, &
 ///
 /// ```text
 /// b += (1 - momentum) (g - b)         u = g + momentum (b - g) with Nesterov, else b
-/// w -= lr decay w                     w -= lr scale(out, in) newton_schulz(u)
+/// w -= lr decay w                     w -= lr scale(out, in) self.compute.newton_schulz(u)
 /// ```
 struct MuonStep<'a> {
     options: &'a MuonOptions,
     learning_rate: f64,
     decay: f64,
     scale: f32,
+    compute: Compute,
 }
 
 impl MuonStep<'_> {
     fn take(&self, shape: (usize, usize), weights: &mut [f32], gradients: &[f32], momentum: &mut [f32]) {
+        dispatch!(self.compute, cpu => self.take_on_cpu(shape, weights, gradients, momentum));
+    }
+
+    fn take_on_cpu(
+        &self,
+        shape: (usize, usize),
+        weights: &mut [f32],
+        gradients: &[f32],
+        momentum: &mut [f32],
+    ) {
         let MuonOptions { nesterov, num_iterations, coefficients: [a, b, c], eps, .. } = *self.options;
         let keep = self.options.momentum as f32;
         let mut direction = Vec::with_capacity(gradients.len());
@@ -347,7 +368,7 @@ impl MuonStep<'_> {
             direction.push(if nesterov { g + keep * (*m - g) } else { *m });
         }
         let coefficients = (a as f32, b as f32, c as f32);
-        let update = newton_schulz(&direction, shape, coefficients, num_iterations, eps as f32);
+        let update = self.compute.newton_schulz(&direction, shape, coefficients, num_iterations, eps as f32);
         let rate = (self.learning_rate * self.options.scale.factor(shape.0, shape.1)) as f32;
         let kept = (1.0 - self.learning_rate * self.decay) as f32;
         for (w, u) in weights.iter_mut().zip(update) {

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
+use fulmar_compute::Spans;
 use fulmar_core::limits::{BATCH_TOKENS_MAX, SEQUENCE_TOKENS_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
-use fulmar_kernel::Spans;
 
 use crate::config::DecoderConfig;
 

@@ -6,7 +6,7 @@
 //! ```
 //! A sequence writes only behind the rows of a page that it holds alone, so what siblings share never changes.
 
-use fulmar_kernel::Spans;
+use fulmar_compute::{Compute, Memory, Spans};
 
 use crate::config::DecoderConfig;
 
@@ -17,7 +17,8 @@ pub(crate) struct PagePool {
     num_pages: usize,
     kv_width: usize,
     /// Keys and values of each layer, `[pages * page_size, K * E]`; they grow as pages are first used.
-    layers: Vec<(Vec<f32>, Vec<f32>)>,
+    layers: Vec<(Memory<f32>, Memory<f32>)>,
+    compute: Compute,
     /// How many hold each page that was ever used.
     holders: Vec<u32>,
     free: Vec<u32>,
@@ -30,9 +31,20 @@ impl PagePool {
             page_size,
             num_pages,
             kv_width: config.kv_width(),
-            layers: vec![(Vec::new(), Vec::new()); config.num_hidden_layers],
+            layers: vec![(Memory::default(), Memory::default()); config.num_hidden_layers],
+            compute: Compute::Cpu,
             holders: Vec::new(),
             free: Vec::new(),
+        }
+    }
+
+    /// Keeps keys and values where `compute` reaches them, as it is to write and read them.
+    pub(crate) fn lie_on(&mut self, compute: Compute) {
+        if compute != self.compute {
+            self.compute = compute;
+            for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
+                compute.resize(memory, memory.len());
+            }
         }
     }
 
@@ -47,13 +59,10 @@ impl PagePool {
     }
 
     /// Writes one layer's keys and values of new tokens to their rows.
-    pub(crate) fn write(&mut self, layer: usize, rows: &[u32], new_keys: &[f32], new_values: &[f32]) {
+    pub(crate) fn write(&mut self, layer: usize, rows: &[usize], [new_keys, new_values]: [&[f32]; 2]) {
         let (width, (keys, values)) = (self.kv_width, &mut self.layers[layer]);
-        let new = new_keys.chunks_exact(width).zip(new_values.chunks_exact(width));
-        for (&row, (key, value)) in rows.iter().zip(new) {
-            keys[row as usize * width..][..width].copy_from_slice(key);
-            values[row as usize * width..][..width].copy_from_slice(value);
-        }
+        self.compute.scatter(new_keys, width, rows, keys);
+        self.compute.scatter(new_values, width, rows, values);
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -74,8 +83,8 @@ impl PagePool {
         if self.layers.first().is_some_and(|(keys, _)| keys.len() < floats) {
             let pages = ((page + 1) * 2).min(self.num_pages);
             for (keys, values) in &mut self.layers {
-                keys.resize(pages * self.page_size * self.kv_width, 0.0);
-                values.resize(pages * self.page_size * self.kv_width, 0.0);
+                self.compute.resize(keys, pages * self.page_size * self.kv_width);
+                self.compute.resize(values, pages * self.page_size * self.kv_width);
             }
         }
         page as u32

@@ -1,7 +1,6 @@
 //! The likeliest ids in the place of each scored token.
 
 use fulmar_core::Result;
-use fulmar_kernel::top_k_log_probs;
 
 use crate::decoder::{Decoder, Keep, Scores, Trace};
 use crate::generation::check_top_log_probs;
@@ -42,7 +41,9 @@ impl Decoder {
         let size = batch.ids.len() * top_k;
         let mut top = TopLogProbs { ids: vec![0; size], log_prob: vec![0.0; size] };
         let scores = self.run_with(batch, &mut Trace::default(), Keep::Nothing, |target, logits| {
-            for (place, (id, log_prob)) in top_k_log_probs(logits, top_k).into_iter().enumerate() {
+            for (place, (id, log_prob)) in
+                self.compute().top_k_log_probs(logits, top_k).into_iter().enumerate()
+            {
                 let at = target.token as usize * top_k + place;
                 (top.ids[at], top.log_prob[at]) = (id, log_prob);
             }

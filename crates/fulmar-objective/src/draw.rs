@@ -200,7 +200,21 @@ pub fn draw_in(
     context: &DrawContext<'_>,
     rng: &mut Rng,
 ) -> Result<Draw> {
-    dispatch!(Compute::on(options.device)?, cpu => draw_on_cpu(logits, options, context, rng))
+    draw_on(Compute::on(options.device)?, logits, options, context, rng)
+}
+
+/// [`draw_in`] where the logits lie, whatever device the options name: an engine draws where its model is.
+///
+/// # Errors
+/// Those of [`draw_in`].
+pub fn draw_on(
+    compute: Compute,
+    logits: &[f32],
+    options: &DrawOptions,
+    context: &DrawContext<'_>,
+    rng: &mut Rng,
+) -> Result<Draw> {
+    dispatch!(compute, cpu => draw_on_cpu(logits, options, context, rng))
 }
 
 fn draw_on_cpu(

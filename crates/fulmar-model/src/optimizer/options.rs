@@ -194,7 +194,7 @@ impl MuonScale {
 }
 
 /// Options of Muon (Jordan et al., <https://kellerjordan.github.io/posts/muon/>): the momentum of each matrix between hidden layers is
-/// made orthogonal by [`fulmar_kernel::newton_schulz`] before it is applied. Embeddings, output heads, norms and biases are stepped by
+/// made orthogonal by [`Compute::newton_schulz`](fulmar_compute::Compute::newton_schulz) before it is applied. Embeddings, output heads, norms and biases are stepped by
 /// AdamW. The defaults are PyTorch's, which are Keller Jordan's. Holds a float a parameter of Muon, and two of AdamW.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
