@@ -16,6 +16,7 @@ import {
   type Figure,
   type Goal,
   hand,
+  median,
   type Report,
   ROOT,
   readOptions,
@@ -28,6 +29,8 @@ import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
 const MODEL = fileURLToPath(new URL('models/SmolLM2-135M-Instruct.Q4_1.gguf', ROOT))
 const RIVAL = fileURLToPath(new URL('benches/rival/trl/smollm2.py', ROOT))
 const THREADS = 2
+/** Operations of a token: a multiplication and an addition a weight on the way there, twice as many on the way back. */
+const TOKEN_FLOPS = { prefill: 2, train: 6 } as const
 const WARMUP = 1
 const VOCAB = 49_152
 const CONTEXT = 64
@@ -39,6 +42,8 @@ interface Answer {
   readonly ms: number
   readonly cpuMs: number
   readonly peakMiB: number
+  /** Operations a second. */
+  readonly flops?: number
   readonly logProbs?: readonly (readonly number[])[]
   readonly ids?: readonly (readonly number[])[]
 }
@@ -104,6 +109,7 @@ async function against(peer: Peer | undefined, skipped: string): Promise<Report>
     const rival = peer ? { name: 'transformers', samples: of('theirs').warm } : { skipped }
     figures.push({ work, unit: 'ms', ours: of('ours').warm, rival, goal })
     notes.push(`${work}: ${rows * (kind === 'decode' ? DRAWN : length)} tokens; ${rounds.disturbance}`)
+    if (kind !== 'decode') notes.push(await shareOfPeak(peer, kind, rows * length, median(of('ours').warm)))
   }
   const peak = peer && ((await ask(peer, 'prefill', idsOf(1, 8))) as Answer).peakMiB
   const ourPeak = process.resourceUsage().maxRSS / 1024
@@ -119,6 +125,21 @@ async function against(peer: Peer | undefined, skipped: string): Promise<Report>
     notes,
     versions: started?.versions ?? {},
   }
+}
+
+/** How much of what the machine can do the work comes to. Head and embedding are one matrix; a prompt's head reads one row, and is not counted. */
+async function shareOfPeak(
+  peer: Peer | undefined,
+  kind: 'prefill' | 'train',
+  numTokens: number,
+  ms: number,
+): Promise<string> {
+  const numWeights = decoder.numParameters - (kind === 'prefill' ? VOCAB * decoder.config.hidden_size : 0)
+  const flops = (TOKEN_FLOPS[kind] * numWeights * numTokens * 1000) / ms
+  const ours = `${kind} of ${numTokens} tokens: ${(flops / 1e9).toFixed(0)} GFLOP/s in products`
+  if (!peer) return `${ours}; share of the peak: skipped, as torch measures it`
+  const { flops: peak = Number.NaN } = await ask(peer, 'peak', [[0]])
+  return `${ours}, ${((100 * flops) / peak).toFixed(0)} % of one large product's ${(peak / 1e9).toFixed(0)}`
 }
 
 /** Both score the same sequences alike and draw the same tokens. */

@@ -42,6 +42,17 @@ def prefill(ids):
         model(ids, logits_to_keep=1)
 
 
+def peak():
+    """Operations a second of the best of several large products, in f32: what this machine can do at most."""
+    left, right = torch.rand(2048, 2048), torch.rand(2048, 2048)
+    best = float("inf")
+    for _ in range(8):
+        start = time.perf_counter()
+        torch.matmul(left, right)
+        best = min(best, time.perf_counter() - start)
+    return 2 * 2048**3 / best
+
+
 def generate(ids, tokens):
     """Greedy, with a cache, past any end token."""
     with torch.no_grad():
@@ -79,6 +90,8 @@ for line in sys.stdin:
         result = {"logProbs": score(ids).tolist()}
     elif kind == "greedy":
         result = {"ids": generate(ids, request["tokens"]).tolist()}
+    elif kind == "peak":
+        result = {"flops": peak()}
     elif kind == "prefill":
         prefill(ids)
     elif kind == "generate":
