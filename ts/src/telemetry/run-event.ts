@@ -1,7 +1,9 @@
 /** The lines of a run's `log.jsonl`, one JSON object each. The only thing that progress lines and reports read. */
 
 /** The phases of a run, in their order. */
-export type Phase = 'sft' | 'grpo'
+export type Phase = (typeof PHASES)[number]
+
+const PHASES = ['sft', 'dpo', 'grpo'] as const
 
 /** One optimiser step. */
 export interface StepEvent {
@@ -54,7 +56,7 @@ export type RunEvent = StepEvent | EvalEvent | ResultEvent
 export function isRunEvent(line: unknown): line is RunEvent {
   if (!isRecord(line)) return false
   const { event, phase, step, numSteps, metrics, passRate, numProblems } = line
-  const isPlaced = (phase === 'sft' || phase === 'grpo') && isCount(step)
+  const isPlaced = PHASES.some((known) => known === phase) && isCount(step)
   if (event === 'step') return isPlaced && isCount(numSteps) && isMetrics(metrics)
   if (event === 'eval') return isPlaced && typeof passRate === 'number' && isCount(numProblems)
   return event === 'result' && isMetrics(metrics)

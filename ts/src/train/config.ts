@@ -47,6 +47,14 @@ export interface SftConfig {
   readonly optimizer: CoreOptions
 }
 
+/** The phase that learns from pairs of answers. */
+export interface DpoConfig extends SftConfig {
+  /** A file of JSON lines, each with the messages `prompt`, `chosen` and `rejected`. */
+  readonly pairs: string
+  /** Options of `DPOLoss`, such as `{ "beta": 0.1 }`. */
+  readonly loss: CoreOptions
+}
+
 /** The phase that learns from rollouts. */
 export interface GrpoConfig {
   /** What is learnt from a group: `grpo` compares its members, `expertIteration` imitates the best of them. */
@@ -125,6 +133,8 @@ export interface TrainConfig {
   readonly renderer: CoreOptions
   /** The warm start. */
   readonly sft: SftConfig
+  /** What learns from preferences, between the two others; `batchSize` counts pairs. */
+  readonly dpo: DpoConfig
   /** The reinforcement phase. */
   readonly grpo: GrpoConfig
   /** The measurements. */
@@ -178,6 +188,7 @@ export function checkTrainConfig(json: unknown): TrainConfig {
     model: readModel(reader),
     renderer: reader.object('renderer'),
     sft: readSft(reader.section('sft')),
+    dpo: readDpo(reader.section('dpo')),
     grpo: readGrpo(reader.section('grpo')),
     eval: readEval(reader.section('eval')),
     checkpointEverySteps: reader.integer('checkpointEverySteps', { min: 0, fallback: 50 }),
@@ -227,6 +238,22 @@ function readSft(reader: ConfigReader): SftConfig {
   }
   reader.end()
   return sft
+}
+
+function readDpo(reader: ConfigReader): DpoConfig {
+  const dpo: DpoConfig = {
+    steps: reader.integer('steps', { min: 0, fallback: 0 }),
+    batchSize: reader.integer('batchSize', { min: 1, fallback: 8 }),
+    learningRate: reader.number('learningRate', { above: 0, fallback: 1e-5 }),
+    warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 0 }),
+    finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 0.1 }),
+    maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
+    pairs: reader.text('pairs', 'pairs.jsonl'),
+    loss: reader.object('loss'),
+    optimizer: reader.object('optimizer'),
+  }
+  reader.end()
+  return dpo
 }
 
 function readGrpo(reader: ConfigReader): GrpoConfig {

@@ -4,10 +4,11 @@
  */
 
 import { buildTrajectoryStep, type Message, type Renderer } from '../chat/index.js'
-import { FulmarError } from '../core/index.js'
+import { describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
 import { DPOLoss } from '../objective/index.js'
+import { readRows } from '../task/index.js'
 import type { Schedule } from './schedule.js'
 import { type TrainStepResult, trainStep } from './train-step.js'
 
@@ -113,6 +114,29 @@ export async function* dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, u
     })
     yield { index, ...result, numTokens: batch.ids.length }
   }
+}
+
+/**
+ * The pairs of a file of JSON lines.
+ * @throws {FulmarError} `IO` if it cannot be read; `EMPTY` if it holds none; `MALFORMED` for a line that is no pair; `LIMIT_EXCEEDED` as
+ * `readRows`.
+ */
+export async function readPairs(path: string): Promise<PreferencePair[]> {
+  const rows = await readRows(path)
+  if (rows.length === 0) throw new FulmarError('EMPTY', `${path} must hold a pair: got none`)
+  return rows.map((row, index) => {
+    const messages = (name: string): readonly Message[] => {
+      const value = Object.entries(row).find(([key]) => key === name)?.[1]
+      if (Array.isArray(value) && value.length > 0 && value.every(isMessage)) return value
+      const rule = `${name} of line ${index + 1} of ${path} must be a list of messages`
+      throw new FulmarError('MALFORMED', `${rule}: got ${describeValue(value)}`)
+    }
+    return { prompt: messages('prompt'), chosen: messages('chosen'), rejected: messages('rejected') }
+  })
+}
+
+function isMessage(value: unknown): value is Message {
+  return typeof value === 'object' && value !== null && 'role' in value && typeof value.role === 'string'
 }
 
 /** Chosen and rejected by turns, masked where an assistant would have sampled. */

@@ -13,6 +13,7 @@ export {
 export {
   type CoreOptions,
   checkTrainConfig,
+  type DpoConfig,
   type EvalConfig,
   type GrpoConfig,
   type ModelConfig,

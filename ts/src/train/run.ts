@@ -8,11 +8,26 @@
 import { join } from 'node:path'
 import { type ControllerState, windowedFifo } from '../collector/index.js'
 import { describeBuild, FulmarError } from '../core/index.js'
+import { listDataset } from '../data/index.js'
 import { AdamW, type Decoder, type Optimizer } from '../model/index.js'
-import { GRPOLoss, type GRPOLossOptions, SFTLoss, type SFTLossOptions } from '../objective/index.js'
+import {
+  DPOLoss,
+  type DPOLossOptions,
+  GRPOLoss,
+  type GRPOLossOptions,
+  SFTLoss,
+  type SFTLossOptions,
+} from '../objective/index.js'
 import { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
-import { type Clock, type RunEvent, RunLog, systemClock, writeFileAtomic } from '../telemetry/index.js'
+import {
+  type Clock,
+  type Phase,
+  type RunEvent,
+  RunLog,
+  systemClock,
+  writeFileAtomic,
+} from '../telemetry/index.js'
 import {
   type CheckpointState,
   hasCheckpoint,
@@ -22,6 +37,7 @@ import {
   saveCheckpoint,
 } from './checkpoint.js'
 import type { TrainConfig, TrainResult } from './config.js'
+import { type DpoStep, dpo, readPairs } from './dpo.js'
 import { expertIteration } from './expert-iteration.js'
 import { grpo } from './grpo.js'
 import { type LoadedModel, loadModel } from './load-model.js'
@@ -52,9 +68,11 @@ export interface TrainHooks {
 
 /** Where a run stands: what its checkpoint keeps besides weights and moments. */
 interface Progress extends CheckpointState {
-  phase: 'sft' | 'grpo'
+  phase: Phase
   /** Steps of the phase that are done. */
   step: number
+  /** Pairs taken by DPO. */
+  readonly pairs?: unknown
   /** Training examples taken by the warm start. */
   readonly examples?: unknown
   /** Where the groups of GRPO stand. */
@@ -69,7 +87,7 @@ interface Progress extends CheckpointState {
 
 /**
  * Trains as `config` says (see `checkTrainConfig`) and fills its run folder: `config.json`, `log.jsonl`, `samples.jsonl`,
- * `checkpoint/`, `warm-start/` and `policy/` (both as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
+ * `checkpoint/`, `warm-start/`, `preferred/` after DPO, and `policy/` (all as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
  *
  * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded, or for
  * another model than that of the checkpoint it goes on from, or a warm start for a task without worked examples; `UNKNOWN_NAME` for a
@@ -107,6 +125,7 @@ export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): 
   try {
     await run.open()
     await run.warmStart()
+    await run.prefer()
     await run.reinforce()
     return await run.finish()
   } finally {
@@ -142,6 +161,8 @@ export async function evaluateRun(
   using run = await Run.create(config, tasks ? { tasks } : {}, decoder, undefined)
   return await run.rollouter.evaluate({ temperature: config.eval.temperature, ...measurement })
 }
+
+const PHASES: readonly Phase[] = ['sft', 'dpo', 'grpo']
 
 const FRESH: Progress = {
   phase: 'sft',
@@ -206,7 +227,8 @@ class Run {
   async open(): Promise<void> {
     const { phase, step } = this.#progress
     const isBefore = (event: RunEvent) =>
-      event.event !== 'result' && (event.phase === phase ? event.step <= step : event.phase === 'sft')
+      event.event !== 'result' &&
+      (event.phase === phase ? event.step <= step : PHASES.indexOf(event.phase) < PHASES.indexOf(phase))
     const folder = this.#config.runDir
     const { rollouter, pending = [] } = this.#progress.controller ?? {}
     const again = new Set(pending.map(({ groupId }) => groupId))
@@ -218,7 +240,7 @@ class Run {
   }
 
   async warmStart(): Promise<void> {
-    if (this.#progress.phase === 'grpo') return
+    if (this.#progress.phase !== 'sft') return
     const { steps, batchSize, maxGradNorm, optimizer: options } = this.#config.sft
     if (steps > 0 && this.#task.workedExample === undefined) throw withoutExamples(this.#task.name)
     using optimizer = await this.#optimizer('sft', options)
@@ -240,18 +262,46 @@ class Run {
       await this.#checkpointEvery(optimizer)
       startMs = this.#clock.nowMs()
     }
-    await saveCheckpoint({
-      folder: join(this.#config.runDir, 'warm-start'),
-      decoder: this.#decoder,
-      files: this.#model.files,
-    })
+    await this.#keep('warm-start')
+    this.#progress = { ...this.#progress, phase: 'dpo', step: 0 }
+  }
+
+  async prefer(): Promise<void> {
+    if (this.#progress.phase !== 'dpo') return
+    const { steps, batchSize, maxGradNorm, optimizer: options, pairs: path, loss } = this.#config.dpo
+    if (steps > 0) {
+      using optimizer = await this.#optimizer('dpo', options)
+      const { decoder: reference } = await loadCheckpoint(join(this.#config.runDir, 'warm-start'))
+      using _ = reference
+      const pairs = listDataset({ items: await readPairs(path), shuffleSeed: this.#config.seed })
+      pairs.loadStateDict(this.#progress.pairs ?? { position: 0 })
+      const parts = { decoder: this.#decoder, optimizer, reference, renderer: this.#model.renderer, pairs }
+      const shared = {
+        steps,
+        batchSize,
+        maxGradNorm,
+        firstStep: this.#progress.step,
+        schedule: this.#schedule('dpo'),
+      }
+      let startMs = this.#clock.nowMs()
+      const objective = new DPOLoss(loss as DPOLossOptions)
+      for await (const step of dpo({ ...parts, ...shared, loss: objective, ...this.#signal() })) {
+        const seconds = (this.#clock.nowMs() - startMs) / 1000
+        this.#emit(dpoEvent(step, steps, seconds))
+        this.#progress = { ...this.#progress, step: step.index + 1, pairs: pairs.stateDict() }
+        await this.#checkpointEvery(optimizer)
+        startMs = this.#clock.nowMs()
+      }
+      await this.#keep('preferred')
+    }
     this.#progress = { ...this.#progress, phase: 'grpo', step: 0 }
   }
 
   async reinforce(): Promise<void> {
     const { steps, optimizer: options, reference } = this.#config.grpo
     using optimizer = await this.#optimizer('grpo', options)
-    if (reference) this.#reference = (await loadCheckpoint(join(this.#config.runDir, 'warm-start'))).decoder
+    const before = this.#config.dpo.steps > 0 ? 'preferred' : 'warm-start'
+    if (reference) this.#reference = (await loadCheckpoint(join(this.#config.runDir, before))).decoder
     if (this.#progress.passRateBefore === null) {
       this.#progress.passRateBefore = (await this.#measure()).passRate
       await this.#checkpoint(optimizer)
@@ -302,7 +352,7 @@ class Run {
     const { runDir } = this.#config
     const { passRateBefore, grpoSeconds, grpoTokens, step } = this.#progress
     const { passRate: passRateAfter, numProblems } = await this.#measure()
-    await saveCheckpoint({ folder: join(runDir, 'policy'), decoder: this.#decoder, files: this.#model.files })
+    await this.#keep('policy')
     const metrics = {
       passRateBefore: passRateBefore ?? passRateAfter,
       passRateAfter,
@@ -338,6 +388,12 @@ class Run {
   #schedule(phase: Progress['phase']): Schedule {
     const { learningRate, warmupSteps, finalFraction } = this.#config[phase]
     return linearSchedule({ learningRate, warmupSteps, finalFraction })
+  }
+
+  /** Writes the weights as they are now, under a name of their own in the run folder. */
+  async #keep(name: string): Promise<void> {
+    const folder = join(this.#config.runDir, name)
+    await saveCheckpoint({ folder, decoder: this.#decoder, files: this.#model.files })
   }
 
   async #measure(): Promise<Evaluation> {
@@ -385,6 +441,21 @@ function sftEvent(
 ): RunEvent {
   const metrics = { loss, gradientNorm, seconds, tokensPerSecond: numTokens / seconds }
   return { event: 'step', phase: 'sft', step: index + 1, numSteps, metrics }
+}
+
+function dpoEvent(
+  { index, loss, gradientNorm, numTokens, metrics }: DpoStep,
+  numSteps: number,
+  seconds: number,
+): RunEvent {
+  const speed = { seconds, tokensPerSecond: numTokens / seconds }
+  return {
+    event: 'step',
+    phase: 'dpo',
+    step: index + 1,
+    numSteps,
+    metrics: { ...metrics, loss, gradientNorm, ...speed },
+  }
 }
 
 function grpoEvent(

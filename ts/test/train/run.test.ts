@@ -19,6 +19,7 @@ import { TINY } from '../model/tiny.js'
 import { timeless } from './timeless.js'
 
 const { backend } = describeBuild()
+const PHASE_OF: Readonly<Record<string, string>> = { s: 'sft', d: 'dpo', g: 'grpo' }
 
 async function makeConfig(change: object = {}): Promise<TrainConfig> {
   return checkTrainConfig({
@@ -124,6 +125,43 @@ describe('runTraining', () => {
     expect([...groups].sort((a, b) => a - b)).toEqual(Array.from({ length: 12 }, (_, index) => 2 * index))
     const ages = steps.map(({ metrics }) => metrics['train_batch/policy_age/max'] ?? 0)
     expect(Math.max(...ages)).toBeLessThanOrEqual(3)
+  })
+
+  it('learns from pairs of a file between the two phases, and resumes there', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'fulmar-pairs-'))
+    const say = (content: string) => [{ role: 'assistant', content }]
+    const rows = ['[ANSWER] 1', '[ANSWER] 2'].map((answer) => ({
+      prompt: [{ role: 'user', content: 'Sum of digits: [10]' }],
+      chosen: say(answer),
+      rejected: say('no'),
+    }))
+    const pairs = join(folder, 'pairs.jsonl')
+    await writeFile(pairs, rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
+    const small = {
+      sft: { steps: 3, batchSize: 2 },
+      grpo: { steps: 2, promptsPerStep: 1, groupSize: 2, maxTokens: 4 },
+    }
+    const change = {
+      ...small,
+      dpo: { steps: 6, batchSize: 1, pairs, learningRate: 0.01 },
+      checkpointEverySteps: 1,
+    }
+    const whole = await makeConfig(change)
+    await runTraining(whole)
+    const parts = { ...whole, runDir: (await makeConfig()).runDir }
+    await runUntil(parts, (event) => event.event === 'step' && event.phase === 'dpo' && event.step === 3)
+    await runTraining(parts, { resume: true })
+    const [expected, resumed] = [await readRun(whole.runDir), await readRun(parts.runDir)]
+    expect(timeless(resumed.events)).toEqual(timeless(expected.events))
+    const steps = expected.events.flatMap((event) => (event.event === 'step' ? [event] : []))
+    expect(steps.map(({ phase }) => phase)).toEqual(
+      [...'sss', ...'dddddd', ...'gg'].map((one) => PHASE_OF[one]),
+    )
+    const losses = steps.filter(({ phase }) => phase === 'dpo').map(({ metrics }) => metrics.loss ?? 0)
+    expect(losses[0]).toBeCloseTo(Math.log(2), 5)
+    expect(losses.at(-1)).toBeLessThan(0.6)
+    await writeFile(pairs, '{"prompt": [], "chosen": "yes"}\n')
+    await expect(runTraining(whole)).rejects.toThrow(/prompt of line 1 of .* must be a list of messages/)
   })
 
   it('learns from the best of its groups instead, if it is told to, and resumes that too', async () => {
