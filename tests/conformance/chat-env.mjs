@@ -4,23 +4,29 @@ import {
   AddThinkingPrompt,
   ChatEnv,
   COGNITIVE_PROMPTS,
+  chatsAt,
   countdownProblem,
   DatasetChatEnv,
+  ExecuteToolsInOrder,
   FulmarError,
   GSM8KEnv,
   HfTokenizer,
   IncrementalTokenizer,
+  JSONCallParser,
   NonTensorStack,
   nextRoot,
   PolicyVersion,
   Ragged,
   replyPolicy,
+  SimpleToolTransform,
   StepCounter,
   Tensor,
   TensorDict,
   THINKING_PROMPTS,
+  ToolRegistry,
   TransformedEnv,
   withSecondThought,
+  XMLBlockParser,
 } from 'fulmar'
 import { beside } from './beside.mjs'
 import { PythonRandom } from './python-random.mjs'
@@ -37,28 +43,25 @@ const KINDS = {
   add_thinking_prompt: addThinkingPrompt,
   incremental_tokenizer: incrementalTokenizer,
   policy_version: policyVersion,
+  xml_parser: (row) => parserCalls(new XMLBlockParser(), row),
+  json_parser: (row) => parserCalls(new JSONCallParser(), row),
+  simple_tool: simpleTool,
+  execute_tools_in_order: executeToolsInOrder,
+  tool_registry: construct,
 }
 
-/** Rows of the same file that are about tools, which no environment here runs. */
-const TOOLS = [
-  'xml_parser',
-  'json_parser',
-  'simple_tool',
-  'execute_tools_in_order',
-  'tool_registry',
-  'python_interpreter',
-  'python_interpreter_env',
-]
+/** Rows of the same file that run Python. */
+const PYTHON = ['python_interpreter', 'python_interpreter_env']
 
 export const chatEnvs = {
   topic: 'chat environments',
-  matches: ({ kind }) => Object.hasOwn(KINDS, kind) || TOOLS.includes(kind),
+  matches: ({ kind }) => Object.hasOwn(KINDS, kind) || PYTHON.includes(kind),
   prepare: async (folder) => {
     const path = beside(folder, 'tokenizers/qwen2')
     return path === undefined ? undefined : HfTokenizer.fromFolder(path)
   },
   check({ value: row }, tokenizer) {
-    if (TOOLS.includes(row.kind)) return { skipped: `TorchRL's tool transforms (${row.kind})` }
+    if (PYTHON.includes(row.kind)) return { skipped: `a sandbox that runs Python (${row.kind})` }
     if (tokenizer === undefined) return { skipped: 'tokenizers/qwen2' }
     return KINDS[row.kind](row, tokenizer)
   },
@@ -96,6 +99,7 @@ const REFUSED = {
   empty_batch: () => new ChatEnv({ batchSize: [] }),
   edit_with_user_role: () => new AddThinkingPrompt({ cond: () => true, role: 'user', editLastTurn: true }),
   bad: () => new PolicyVersion({ versionType: 3.5 }),
+  unknown: () => new ToolRegistry().get('nonexistent'),
 }
 
 function construct({ case: name }) {
@@ -212,6 +216,65 @@ async function policyVersion(row) {
     same('versions', row.result.versions, versions) ??
     valueDifference('stamped', row.result.stamped, dict, ['policy_version'])
   )
+}
+
+/** A call that cannot be read also says why, which upstream's does not. */
+function parserCalls(parser, { input, output }) {
+  const { text, calls, meta } = parser.parse(input)
+  const plain = calls.map(({ tool, args, tag }) => ({ tool, args, tag }))
+  return same('calls', output, { text, calls: plain, meta })
+}
+
+/** The tools of `simple_tool` that its rows call. */
+const CALCULATOR = {
+  name: 'calculator',
+  run({ operation, a, b }) {
+    if (operation !== 'add' && operation !== 'mul') throw new Error(`Unknown operation: ${operation}`)
+    return { result: operation === 'add' ? a + b : a * b }
+  },
+}
+
+async function simpleTool(row) {
+  const results = await toolAnswers(row, new SimpleToolTransform({ tools: [CALCULATOR] }))
+  const ours = row.results?.map((text) => text.replace("{'result': ", '{"result":'))
+  if (ours?.some((text, at) => text !== row.results[at]) && same('', ours, results) === undefined) {
+    return { byDecision: 'results are JSON, not what Python prints' }
+  }
+  const parse = 'Failed to parse tool arguments: '
+  const isRefused = row.results?.every((text, at) => {
+    const end = text.indexOf(parse)
+    return end >= 0 && results?.[at]?.startsWith(text.slice(0, end + parse.length))
+  })
+  if (isRefused && results.length === row.results.length) {
+    return { byDecision: "why arguments are no JSON is said in our words, not those of Python's parser" }
+  }
+  return same('results', row.results, results)
+}
+
+/** The tools of `execute_tools_in_order` that its rows call. */
+const IN_ORDER = [
+  { name: 'add', run: ({ a, b }) => ({ result: a + b }) },
+  {
+    name: 'fail',
+    run() {
+      throw new Error('boom')
+    },
+  },
+]
+
+async function executeToolsInOrder(row) {
+  const { stop_on_error: stopOnError = false } = row.config
+  const transform = new ExecuteToolsInOrder({ tools: IN_ORDER, stopOnError })
+  return same('results', row.results, await toolAnswers(row, transform))
+}
+
+/** The contents of what a transform adds behind a reply; null for nothing, as in the rows. */
+async function toolAnswers({ content }, transform) {
+  const env = new TransformedEnv(new ChatEnv(), [transform])
+  const dict = await env.reset(TensorDict.from({ query: new NonTensorStack(['q']) }, { batchSize: [1] }))
+  const [chat] = chatsAt(await stepped(env, dict, content), ['history', 'prompt'])
+  const answers = chat.slice(2).map((message) => message.content)
+  return answers.length === 0 ? null : answers
 }
 
 const DTYPES = { bool: 'bool', int64: 'i64', float32: 'f32' }

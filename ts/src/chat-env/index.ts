@@ -36,10 +36,12 @@ export {
   type SpecEnvOptions,
   specEnvOf,
 } from './env.js'
+export { ExecuteToolsInOrder, type ExecuteToolsInOrderOptions } from './execute-tools-in-order.js'
 export { GSM8KEnv, type GSM8KEnvOptions, type GSM8KRow } from './gsm8k-env.js'
 export { IFEvalEnv, type IFEvalEnvOptions, type IFEvalRow } from './ifeval-env.js'
 export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './ifeval-reward-transform.js'
 export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './incremental-tokenizer.js'
+export { JSONCallParser } from './json-call-parser.js'
 export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './kl-computation.js'
 export { KLRewardTransform, type KLRewardTransformOptions } from './kl-reward-transform.js'
 export { LLMEnv, type LLMEnvOptions } from './llm-env.js'
@@ -57,7 +59,34 @@ export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './repl
 export { RetrieveKL, type RetrieveKLOptions } from './retrieve-kl.js'
 export { RetrieveLogProb, type RetrieveLogProbOptions } from './retrieve-log-prob.js'
 export { RESETS_MAX, type RolloutOptions, rollout } from './rollout.js'
+export { SimpleToolTransform, type SimpleToolTransformOptions } from './simple-tool-transform.js'
 export { StepCounter, type StepCounterOptions } from './step-counter.js'
 export type { TaskEnvOptions } from './task-env.js'
+export { ToolBlockParser } from './tool-block-parser.js'
+export {
+  type ParsedCalls,
+  type ToolArguments,
+  type ToolCall,
+  type ToolCallParser,
+  toolCallsOf,
+} from './tool-call.js'
+export {
+  type CheckedArguments,
+  type StandardSchema,
+  type Tool,
+  type ToolContext,
+  ToolRegistry,
+} from './tool-registry.js'
+export {
+  TOOL_ERROR_CHARS_MAX,
+  type ToolLimits,
+  type ToolResult,
+  ToolRunner,
+  type ToolRunnerOptions,
+  type ToolRunOptions,
+} from './tool-runner.js'
+export type { ToolTransformOptions } from './tool-transform.js'
 export { type EnvTransform, type EnvView, TransformedEnv } from './transformed-env.js'
 export { type DictTransform, type TurnTransformOptions, turnTransform } from './turn-transform.js'
+export { type WithToolsOptions, withTools } from './with-tools.js'
+export { TOOL_NAME_CHARS_MAX, XMLBlockParser } from './xml-block-parser.js'

@@ -1,0 +1,99 @@
+/** Calls of tools as a policy writes them, and what reads them. */
+
+import type { Message } from '../chat/index.js'
+import { describeValue, messageOf } from '../core/index.js'
+import type { Json } from '../tensor/index.js'
+
+/** Arguments by name, as JSON. */
+export type ToolArguments = Readonly<Record<string, Json>>
+
+/** A call as it was read. */
+export interface ToolCall {
+  /** The tool's name as the policy wrote it; empty if it wrote none. */
+  readonly tool: string
+  /** What the tool is given; `{ raw }` with the text as it stands where that is no object of JSON. */
+  readonly args: ToolArguments
+  /** What the policy calls the call, if anything. */
+  readonly tag: string | null
+  /** Which call of the message an answer is for, where the message says so. */
+  readonly id?: string
+  /** Why the call cannot be run; it is the call's answer then. */
+  readonly problem?: string
+}
+
+/** What a parser found. */
+export interface ParsedCalls {
+  /** The text without its calls. */
+  readonly text: string
+  /** In the order in which they stand. */
+  readonly calls: readonly ToolCall[]
+  readonly meta: { readonly count: number }
+}
+
+/** Finds calls in what a policy said. Takes any text, throws at none, and its time grows with the text's length alone. */
+export interface ToolCallParser {
+  parse(content: string): ParsedCalls
+}
+
+/**
+ * The calls of a message: its own `tool_calls` if there are any, else those that `parser` finds in its text.
+ *
+ * @example
+ * ```ts
+ * import { toolCallsOf, XMLBlockParser } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const call = { id: 'c1', type: 'function', function: { name: 'add', arguments: '{"a": 1}' } }
+ * const [own] = toolCallsOf({ role: 'assistant', content: null, tool_calls: [call] })
+ * assert.deepEqual(own, { tool: 'add', args: { a: 1 }, tag: null, id: 'c1' })
+ * const said = { role: 'assistant', content: '<tool name="add">{"a": 1}</tool>' }
+ * assert.deepEqual(toolCallsOf(said), [])
+ * assert.deepEqual(toolCallsOf(said, new XMLBlockParser()), [{ tool: 'add', args: { a: 1 }, tag: null }])
+ * ```
+ */
+export function toolCallsOf(message: Message, parser?: ToolCallParser): readonly ToolCall[] {
+  const own: unknown = message.tool_calls
+  if (Array.isArray(own) && own.length > 0) return own.map(ownCall)
+  return parser === undefined ? [] : parser.parse(textOf(message)).calls
+}
+
+/** Arguments from their text: none for an empty one; `{ raw }` and a problem if it is no object of JSON. */
+export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
+  const trimmed = text.trim()
+  if (trimmed === '') return { args: {} }
+  try {
+    const value: unknown = JSON.parse(trimmed)
+    if (isRecord(value)) return { args: value as ToolArguments }
+  } catch (error) {
+    // A deep value may exhaust the stack; it is no argument either way.
+    void messageOf(error)
+  }
+  return {
+    args: { raw: trimmed },
+    problem: `arguments must be an object of JSON: got ${describeValue(trimmed)}`,
+  }
+}
+
+/** Whether a value is an object with names. */
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Calls hold their function inside or are it; arguments are an object or its JSON. */
+function ownCall(raw: unknown): ToolCall {
+  const call = isRecord(raw) ? raw : {}
+  const inner = isRecord(call.function) ? call.function : call
+  const { name, arguments: given = '' } = inner
+  const read = typeof given === 'string' ? argumentsOf(given) : argumentsOf(JSON.stringify(given))
+  return {
+    tool: typeof name === 'string' ? name : '',
+    ...read,
+    tag: null,
+    ...(typeof call.id === 'string' && { id: call.id }),
+  }
+}
+
+function textOf({ content }: Message): string {
+  if (typeof content === 'string') return content
+  return (content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('')
+}

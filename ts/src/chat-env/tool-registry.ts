@@ -1,0 +1,179 @@
+/** Tools by name. */
+
+import { type Schema, Validator } from '@cfworker/json-schema'
+import type { Message, ToolSpec } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError, nearestName } from '../core/index.js'
+import type { ToolArguments } from './tool-call.js'
+
+/** What a tool is told besides its arguments. */
+export interface ToolContext {
+  /** Fires at the call's deadline, and when the turn is stopped. */
+  readonly signal: AbortSignal
+  /** The conversation up to the call, a copy made when it is read; a tool that does not ask is not told. */
+  readonly messages: readonly Message[]
+}
+
+/** A validator of Standard Schema (version 1), such as a schema of zod, valibot or arktype. */
+export interface StandardSchema {
+  readonly '~standard': {
+    readonly version: 1
+    readonly vendor: string
+    readonly validate: (value: unknown) => StandardResult | Promise<StandardResult>
+  }
+}
+
+type StandardResult =
+  | { readonly value: unknown; readonly issues?: undefined }
+  | { readonly issues: readonly { readonly message: string }[] }
+
+/**
+ * What a policy may call.
+ *
+ * @example
+ * ```ts
+ * import { type Tool, ToolRegistry } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const add: Tool = {
+ *   name: 'add',
+ *   description: 'Adds two numbers.',
+ *   parameters: { type: 'object', properties: { a: { type: 'number' }, b: { type: 'number' } }, required: ['a', 'b'] },
+ *   run: ({ a, b }) => ({ sum: Number(a) + Number(b) }),
+ * }
+ * assert.deepEqual(new ToolRegistry([add]).names, ['add'])
+ * ```
+ */
+export interface Tool {
+  /** How the policy calls it: letters, digits, `_`, `.` and `-`, 64 at most. */
+  readonly name: string
+  /** What the policy is told of it. */
+  readonly description?: string
+  /** JSON Schema of the arguments, told to the policy and checked before each call. @default any object */
+  readonly parameters?: Readonly<Record<string, unknown>>
+  /** Checks arguments in place of `parameters`, and may change them: the tool is given what it gives. */
+  readonly schema?: StandardSchema
+  /** Answers a call with JSON. What it throws is the call's answer too. */
+  readonly run: (args: ToolArguments, context: ToolContext) => unknown
+}
+
+/** Arguments that a tool takes, or why it does not. */
+export type CheckedArguments =
+  | { readonly ok: true; readonly value: ToolArguments }
+  | { readonly ok: false; readonly problem: string }
+
+/**
+ * Tools by name, in the order of their registration.
+ *
+ * @example
+ * ```ts
+ * import { ToolRegistry } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const registry = new ToolRegistry()
+ * registry.register({ name: 'now', description: 'The time.', run: () => '12:00' })
+ * assert.equal(registry.has('now'), true)
+ * const parameters = { type: 'object', properties: {} }
+ * assert.deepEqual(registry.specs, [{ type: 'function', function: { name: 'now', description: 'The time.', parameters } }])
+ * assert.throws(() => registry.get('noon'), { code: 'UNKNOWN_NAME', message: "Unknown tool: noon; did you mean 'now'?" })
+ * ```
+ */
+export class ToolRegistry {
+  readonly #tools = new Map<
+    string,
+    { readonly tool: Tool; readonly check: (args: unknown) => Promise<CheckedArguments> }
+  >()
+
+  /** @throws {FulmarError} As {@link ToolRegistry.register}. */
+  constructor(tools: Iterable<Tool> = []) {
+    for (const tool of tools) this.register(tool)
+  }
+
+  /** @throws {FulmarError} `MALFORMED` for what is no tool; `INCOMPATIBLE` if its name is taken; `UNKNOWN_NAME` for an unknown key. */
+  register(tool: Tool): void {
+    checkTool(tool)
+    if (this.#tools.has(tool.name)) {
+      throw new FulmarError('INCOMPATIBLE', `tools must differ in name: got ${tool.name} twice`)
+    }
+    this.#tools.set(tool.name, { tool: Object.freeze({ ...tool }), check: checkOf(tool) })
+  }
+
+  /** @throws {FulmarError} `UNKNOWN_NAME` if there is none of this name. */
+  get(name: string): Tool {
+    return this.#entry(name).tool
+  }
+
+  has(name: string): boolean {
+    return this.#tools.has(name)
+  }
+
+  /** @throws {FulmarError} `UNKNOWN_NAME` if there is no such tool. Rejects with what a schema's own code throws. */
+  async check(name: string, args: unknown): Promise<CheckedArguments> {
+    return await this.#entry(name).check(args)
+  }
+
+  get names(): readonly string[] {
+    return [...this.#tools.keys()]
+  }
+
+  /** The tools as renderers and chat APIs are told of them. */
+  get specs(): readonly ToolSpec[] {
+    return Array.from(this.#tools.values(), ({ tool: { name, description, parameters = ANY_OBJECT } }) => ({
+      type: 'function',
+      function: { name, ...(description !== undefined && { description }), parameters },
+    }))
+  }
+
+  /** What is said of a name that no tool has. */
+  refusalOf(name: string): string {
+    const nearest = nearestName(name, this.names)
+    const hint = nearest === undefined ? '' : `; did you mean '${nearest}'?`
+    return `Unknown tool: ${name.slice(0, NAME_CHARS_MAX)}${hint}`
+  }
+
+  #entry(name: string) {
+    const entry = this.#tools.get(name)
+    if (entry) return entry
+    throw new FulmarError('UNKNOWN_NAME', this.refusalOf(name))
+  }
+}
+
+const ANY_OBJECT = { type: 'object', properties: {} }
+const NAME_CHARS_MAX = 64
+
+function checkTool(tool: Tool): void {
+  checkKnownKeys('tool', tool, ['name', 'description', 'parameters', 'schema', 'run'])
+  const { name, description = '', parameters = ANY_OBJECT, schema, run } = tool
+  if (typeof name !== 'string' || !/^[\w.-]{1,64}$/.test(name)) {
+    throw new FulmarError(
+      'MALFORMED',
+      `tool.name must be up to ${NAME_CHARS_MAX} letters, digits, _, . and -: got ${describeValue(name)}`,
+    )
+  }
+  const wrong = Object.entries({
+    'description must be a text': typeof description === 'string',
+    'parameters must be a schema':
+      typeof parameters === 'object' && parameters !== null && !Array.isArray(parameters),
+    'schema must be of Standard Schema':
+      schema === undefined || typeof schema['~standard']?.validate === 'function',
+    'run must be a function': typeof run === 'function',
+  }).find(([, isRight]) => !isRight)
+  if (wrong) throw new FulmarError('MALFORMED', `tool ${name}: ${wrong[0]}: got another value`)
+}
+
+/** The check of a tool's arguments; its schema is read once. */
+function checkOf({ parameters, schema }: Tool): (args: unknown) => Promise<CheckedArguments> {
+  if (schema !== undefined) {
+    return async (args) => {
+      const result = await schema['~standard'].validate(args)
+      if (result.issues === undefined) return { ok: true, value: result.value as ToolArguments }
+      return { ok: false, problem: result.issues.map(({ message }) => message).join('; ') }
+    }
+  }
+  const validator = new Validator((parameters ?? ANY_OBJECT) as Schema, '2020-12')
+  return async (args) => {
+    const { valid, errors } = validator.validate(args)
+    if (valid) return { ok: true, value: args as ToolArguments }
+    const { instanceLocation = '#', error = 'no' } = errors.at(-1) ?? {}
+    return { ok: false, problem: `${instanceLocation}: ${error}` }
+  }
+}

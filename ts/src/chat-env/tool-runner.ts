@@ -1,0 +1,268 @@
+/**
+ * The calls of one message, run: each on its own under a deadline, within limits, with an answer whatever its tool does.
+ *
+ * ```text
+ * call -> readable? -> known? -> not too long? -> fits the schema? -> run under the deadline -> JSON? -> not too long? -> answer
+ * ```
+ */
+
+import type { Message } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
+import { withDeadline } from '../rollout/deadline.js'
+import { type Clock, systemClock, TIMER_DELAY_MS_MAX } from '../telemetry/index.js'
+import type { Json } from '../tensor/index.js'
+import type { ToolCall } from './tool-call.js'
+import { type Tool, type ToolContext, ToolRegistry } from './tool-registry.js'
+
+/** Limits of the calls of one message. */
+export interface ToolLimits {
+  /** Deadline of each call, in milliseconds, from when it begins. A tool that holds up the event loop is not stopped by it. @default 10_000 */
+  readonly timeoutMs?: number
+  /** Calls of one message that are run; one answer says that there were more. @default 16 */
+  readonly maxCalls?: number
+  /** The length of a call's arguments as JSON. @default 65_536 */
+  readonly maxArgumentChars?: number
+  /** The length of what a tool answers as JSON. @default 65_536 */
+  readonly maxResultChars?: number
+  /** Calls that run at the same time, over all conversations. @default 16 */
+  readonly maxConcurrent?: number
+  /** @default systemClock */
+  readonly clock?: Clock
+}
+
+/** Options of {@link ToolRunner}. */
+export interface ToolRunnerOptions extends ToolLimits {
+  readonly tools: ToolRegistry | Iterable<Tool>
+}
+
+/** What came of a call. */
+export type ToolResult =
+  | { readonly ok: true; readonly call: ToolCall; readonly value: Json }
+  /**
+   * `MALFORMED`: its arguments could not be read or do not fit the schema. `UNKNOWN_NAME`: there is no such tool. `LIMIT_EXCEEDED`: too
+   * many calls, arguments or results too long. `TIMEOUT`: the deadline passed. `USER_CODE`: the tool threw, or gave what is no JSON.
+   */
+  | { readonly ok: false; readonly call: ToolCall; readonly error: FulmarError }
+
+/** How {@link ToolRunner.run} runs. */
+export interface ToolRunOptions {
+  /** What tools may ask for: the conversation up to the calls. */
+  readonly messages: readonly Message[]
+  /** Whether each call waits for the one before. @default false */
+  readonly inOrder?: boolean
+  /** Whether calls in order end with the first that fails. @default false */
+  readonly stopOnError?: boolean
+  /** Stops all. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** How much of what a tool threw is passed on. */
+export const TOOL_ERROR_CHARS_MAX = 2_000
+
+/** The keys of {@link ToolLimits}. */
+export const TOOL_LIMIT_KEYS = [
+  'timeoutMs',
+  'maxCalls',
+  'maxArgumentChars',
+  'maxResultChars',
+  'maxConcurrent',
+  'clock',
+] as const
+
+/**
+ * Runs calls of tools.
+ *
+ * @example
+ * ```ts
+ * import { ToolRunner } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const runner = new ToolRunner({ tools: [{ name: 'half', run: ({ of }) => Number(of) / 2 }, { name: 'fail', run: () => { throw new Error('boom') } }] })
+ * const calls = [{ tool: 'half', args: { of: 3 }, tag: null }, { tool: 'fail', args: {}, tag: null }]
+ * const [half, fail] = await runner.run(calls, { messages: [] })
+ * assert.equal(half?.ok && half.value, 1.5)
+ * assert.equal(fail?.ok === false && fail.error.message, 'boom')
+ * ```
+ */
+export class ToolRunner {
+  readonly tools: ToolRegistry
+  readonly #limits: Required<ToolLimits>
+  readonly #waiting: (() => void)[] = []
+  #numRunning = 0
+
+  /** @throws {FulmarError} `OUT_OF_RANGE` for a limit that is no positive integer; `UNKNOWN_NAME` for an unknown option; what a registry says of a tool. */
+  constructor(options: ToolRunnerOptions) {
+    checkKnownKeys('options', options, ['tools', ...TOOL_LIMIT_KEYS])
+    const {
+      tools,
+      timeoutMs = 10_000,
+      maxCalls = 16,
+      maxArgumentChars = 65_536,
+      maxResultChars = 65_536,
+    } = options
+    const { maxConcurrent = 16, clock = systemClock } = options
+    const limits = { timeoutMs, maxCalls, maxArgumentChars, maxResultChars, maxConcurrent }
+    for (const [name, value] of Object.entries(limits)) {
+      if (Number.isSafeInteger(value) && value >= 1 && value <= TIMER_DELAY_MS_MAX) continue
+      throw new FulmarError(
+        'OUT_OF_RANGE',
+        `${name} must be an integer from 1 to ${TIMER_DELAY_MS_MAX}: got ${value}`,
+      )
+    }
+    this.tools = tools instanceof ToolRegistry ? tools : new ToolRegistry(tools)
+    this.#limits = { ...limits, clock }
+  }
+
+  /**
+   * A result for each call, in the order of the calls; one more says that there were too many.
+   * @throws {FulmarError} `ABORTED` if `signal` fires. Never for what a policy wrote or a tool does.
+   */
+  async run(calls: readonly ToolCall[], options: ToolRunOptions): Promise<readonly ToolResult[]> {
+    const { maxCalls } = this.#limits
+    const allowed = calls.slice(0, maxCalls)
+    const results = options.inOrder
+      ? await this.#runInOrder(allowed, options)
+      : await Promise.all(allowed.map((call) => this.#runOne(call, options)))
+    const first = calls[maxCalls]
+    if (first === undefined || results.length < maxCalls) return results
+    const problem = `calls of one message must be ${maxCalls} at most: got ${calls.length}, and ran the first`
+    return [...results, failed(first, 'LIMIT_EXCEEDED', problem)]
+  }
+
+  async #runInOrder(calls: readonly ToolCall[], options: ToolRunOptions): Promise<ToolResult[]> {
+    const results: ToolResult[] = []
+    for (const call of calls) {
+      const result = await this.#runOne(call, options)
+      results.push(result)
+      if (!result.ok && options.stopOnError) break
+    }
+    return results
+  }
+
+  async #runOne(call: ToolCall, { messages, signal }: ToolRunOptions): Promise<ToolResult> {
+    const { problem, tool: name } = call
+    if (problem !== undefined) return failed(call, 'MALFORMED', problem)
+    if (!this.tools.has(name)) return failed(call, 'UNKNOWN_NAME', this.tools.refusalOf(name))
+    const given = textOf(call.args)
+    const { maxArgumentChars } = this.#limits
+    if (given.problem !== undefined) return failed(call, 'MALFORMED', `arguments ${given.problem}`)
+    if (given.text.length > maxArgumentChars) {
+      const detail = `arguments must have ${maxArgumentChars} characters at most: got ${given.text.length}`
+      return failed(call, 'LIMIT_EXCEEDED', detail)
+    }
+    await this.#enter()
+    try {
+      return await this.#ask(call, JSON.parse(given.text), messages, signal)
+    } finally {
+      this.#leave()
+    }
+  }
+
+  async #ask(
+    call: ToolCall,
+    args: unknown,
+    messages: readonly Message[],
+    signal: AbortSignal | undefined,
+  ): Promise<ToolResult> {
+    const { clock, timeoutMs } = this.#limits
+    const answer = await withDeadline({
+      clock,
+      timeoutMs,
+      signal,
+      run: async (context) => {
+        const checked = await this.tools.check(call.tool, args)
+        if (!checked.ok) return { problem: checked.problem }
+        if (context.signal.aborted) return { problem: 'no answer of its check in time' }
+        return { value: await this.tools.get(call.tool).run(checked.value, contextOf(context, messages)) }
+      },
+    })
+    if (answer.kind === 'timeout')
+      return failed(call, 'TIMEOUT', `must end within ${timeoutMs} ms: got no answer`)
+    if (answer.kind === 'thrown') return failed(call, 'USER_CODE', sentenceOf(answer.error), answer.error)
+    const { problem, value } = answer.value
+    if (problem !== undefined)
+      return failed(call, 'MALFORMED', `arguments must fit the schema: got ${problem}`)
+    return this.#answered(call, value)
+  }
+
+  #answered(call: ToolCall, value: unknown): ToolResult {
+    const { maxResultChars } = this.#limits
+    const { text, problem } = textOf(value)
+    if (problem !== undefined) return failed(call, 'USER_CODE', `result ${problem}`)
+    if (text.length <= maxResultChars) return { ok: true, call, value: JSON.parse(text) }
+    const detail = `result must have ${maxResultChars} characters at most: got ${text.length}`
+    return failed(call, 'LIMIT_EXCEEDED', detail)
+  }
+
+  async #enter(): Promise<void> {
+    if (this.#numRunning < this.#limits.maxConcurrent) this.#numRunning += 1
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+  }
+
+  /** Hands the place to who has waited longest. */
+  #leave(): void {
+    const next = this.#waiting.shift()
+    if (next) next()
+    else this.#numRunning -= 1
+  }
+}
+
+/** Text that templates and tokenizers take, whatever a tool or a policy put into it. */
+export function wellFormedText(text: string): string {
+  return text.replace(/\p{Surrogate}/gu, '\uFFFD')
+}
+
+function failed(call: ToolCall, code: FulmarError['code'], message: string, cause?: unknown): ToolResult {
+  const shown = wellFormedText(message.slice(0, TOOL_ERROR_CHARS_MAX))
+  return { ok: false, call, error: new FulmarError(code, shown, { cause }) }
+}
+
+/** Both are made when a tool looks at them: most never do. */
+function contextOf(context: { readonly signal: AbortSignal }, messages: readonly Message[]): ToolContext {
+  return {
+    get signal() {
+      return context.signal
+    },
+    get messages() {
+      return structuredClone(messages)
+    },
+  }
+}
+
+/** What was thrown may be anything, and may throw when it is asked what it is. */
+function sentenceOf(error: unknown): string {
+  try {
+    return String(messageOf(error))
+  } catch {
+    return 'an error that cannot be read'
+  }
+}
+
+/** A value as JSON, or why it is none. */
+function textOf(value: unknown): { readonly text: string; readonly problem?: string } {
+  try {
+    const text = JSON.stringify(value, refuseWhatIsNoJson)
+    return text === undefined ? { text: '', problem: `must be JSON: got ${describeValue(value)}` } : { text }
+  } catch (error) {
+    return {
+      text: '',
+      problem: error instanceof FulmarError ? error.message : `must be JSON: got ${sentenceOf(error)}`,
+    }
+  }
+}
+
+function refuseWhatIsNoJson(key: string, value: unknown): unknown {
+  const isPlain = typeof value !== 'object' || value === null || Array.isArray(value) || isPlainObject(value)
+  const isWrong =
+    typeof value === 'function' ||
+    typeof value === 'symbol' ||
+    (typeof value === 'number' && !Number.isFinite(value))
+  if (isPlain && !isWrong) return value
+  const place = key === '' ? '' : ` at ${describeValue(key)}`
+  throw new FulmarError('MALFORMED', `must be JSON: got ${describeValue(value)}${place}`)
+}
+
+function isPlainObject(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
+}

@@ -1,0 +1,76 @@
+/** Conversations in which the policy may call tools. */
+
+import type { Message } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import type { MessageEnv } from '../env/index.js'
+import { toolMessage } from './simple-tool-transform.js'
+import { type ToolCallParser, toolCallsOf } from './tool-call.js'
+import { ToolRunner } from './tool-runner.js'
+import { checkParser } from './tool-transform.js'
+
+/** Options of {@link withTools}. */
+export interface WithToolsOptions {
+  /** Runs the calls: one for all conversations of a task, so that its limits are theirs together. */
+  readonly runner: ToolRunner
+  /** Begins the conversation and answers messages without calls. Closed with the conversation. */
+  readonly env: MessageEnv
+  /** Finds calls in texts. @default only the calls that the renderer parsed count */
+  readonly parser?: ToolCallParser
+}
+
+/**
+ * A conversation with tools: tells the policy of them, answers messages with calls by running the calls side by side, a message each, and
+ * leaves all other messages to `env`. How many turns there may be is the rollout's limit. The signals of such a step are `toolCalls` and
+ * `toolErrors`.
+ *
+ * @throws {FulmarError} `MALFORMED` for a parser that is none; or a runner that is none; its `step`: `ABORTED` at the
+ * step's deadline.
+ *
+ * @example
+ * ```ts
+ * import { sumDigits, ToolRunner, withTools } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const add = { name: 'add', run: ({ a, b }) => a + b }
+ * const runner = new ToolRunner({ tools: [add] })
+ * const env = withTools({ env: sumDigits({ prompt: 'short' }).makeEnv({ numbers: [2, 3], target: 5 }), runner })
+ * const context = { signal: new AbortController().signal }
+ * assert.equal((await env.init(context)).tools?.length, 1)
+ * const call = { id: 'c1', type: 'function', function: { name: 'add', arguments: '{"a": 2, "b": 3}' } }
+ * const { envMessages, envRewards } = await env.step({ role: 'assistant', content: null, tool_calls: [call] }, context)
+ * assert.deepEqual(envMessages, [{ role: 'tool', content: 'Tool add executed successfully:\n5', name: 'add', tool_call_id: 'c1' }])
+ * assert.deepEqual(envRewards, { toolCalls: 1, toolErrors: 0 })
+ * await env.close()
+ * ```
+ */
+export function withTools(options: WithToolsOptions): MessageEnv {
+  checkKnownKeys('options', options, ['env', 'parser', 'runner'])
+  const { env, parser, runner } = options
+  if (parser !== undefined) checkParser(parser)
+  if (!(runner instanceof ToolRunner)) {
+    throw new FulmarError('MALFORMED', `runner must be a ToolRunner: got ${describeValue(runner)}`)
+  }
+  let said: Message[] = []
+  return {
+    async init(context) {
+      const { tools = [], ...first } = await env.init(context)
+      said = [...first.initPromptMessages]
+      return { ...first, tools: [...tools, ...runner.tools.specs] }
+    },
+    async step(message, context) {
+      said.push(message)
+      const calls = toolCallsOf(message, parser)
+      if (calls.length === 0) {
+        const output = await env.step(message, context)
+        said.push(...(output.envMessages ?? []))
+        return output
+      }
+      const results = await runner.run(calls, { messages: said, signal: context.signal })
+      const envMessages = results.map((result) => toolMessage(result, 'tool'))
+      said.push(...envMessages)
+      const toolErrors = results.filter(({ ok }) => !ok).length
+      return { envMessages, envRewards: { toolCalls: calls.length, toolErrors } }
+    },
+    close: () => env.close(),
+  }
+}
