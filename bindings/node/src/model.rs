@@ -94,6 +94,12 @@ impl Decoder {
         task(move || Ok(model::Decoder::from_gguf(&bytes)?.into()))
     }
 
+    /// Moves it to the device of this name.
+    #[napi]
+    pub fn move_to(&self, device: String) -> Result<()> {
+        guard(|| self.inner.with(|decoder| decoder.move_to(device.parse()?)))
+    }
+
     /// Writes a Hugging Face folder.
     #[napi(ts_return_type = "Promise<void>")]
     pub fn save_folder(&self, path: String) -> AsyncTask<Work<()>> {

@@ -80,6 +80,12 @@ impl Decoder {
         guard(|| Ok(model::Decoder::from_gguf(bytes)?.into()))
     }
 
+    /// Moves it to the device of this name.
+    #[wasm_bindgen(js_name = moveTo)]
+    pub fn move_to(&self, device: &str) -> Result<()> {
+        guard(|| self.inner.borrow_mut().move_to(device.parse()?))
+    }
+
     /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
     #[wasm_bindgen(js_name = addLora)]
     pub fn add_lora(&self, config_json: &str, seed: f64) -> Result<f64> {

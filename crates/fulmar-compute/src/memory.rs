@@ -49,12 +49,15 @@ impl Compute {
         });
     }
 
-    /// `values` where this reaches them: as they are on the CPU, a copy on a GPU.
+    /// `values` where this reaches them: as they are if they lie there, else a copy.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for them.
-    pub fn hold<T: Copy>(self, values: Vec<T>) -> Result<Memory<T>> {
-        dispatch!(self, cpu => Ok(values.into()))
+    pub fn hold<T: Copy>(self, values: impl Into<Memory<T>>) -> Result<Memory<T>> {
+        dispatch!(self, cpu => match values.into() {
+            Memory::Cpu(values) => Ok(Memory::Cpu(values)),
+            Memory::Cuda(managed) => match managed.never {},
+        })
     }
 }
 

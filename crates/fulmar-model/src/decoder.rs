@@ -146,10 +146,11 @@ impl Decoder {
         })
     }
 
-    /// The same decoder on `device`, where it runs and its weights lie. An adapter goes with it; gradients do not.
+    /// Moves the decoder to `device`: its weights lie there, with those of an adapter, and it runs there. Gradients do not go with it.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `LimitExceeded` if the weights do not fit in its memory.
+    /// `Unavailable` if there is no such device, with what is lacking; `LimitExceeded` if the weights do not fit in its memory. The
+    /// decoder is then where it was.
     ///
     /// # Examples
     /// ```
@@ -159,22 +160,23 @@ impl Decoder {
     ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
     ///     "num_hidden_layers": 1, "num_attention_heads": 2
     /// }"#)?;
-    /// let decoder = Decoder::new(config, 1)?.on(Device::Cpu)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// assert_eq!(decoder.move_to(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
     /// assert_eq!(decoder.device(), Device::Cpu);
-    /// assert_eq!(decoder.on(Device::Cuda { ordinal: 0 }).unwrap_err().kind(), ErrorKind::Unavailable);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
-    pub fn on(mut self, device: Device) -> Result<Self> {
+    pub fn move_to(&mut self, device: Device) -> Result<()> {
         let compute = Compute::on(device)?;
-        if compute != self.compute {
-            self.weights = compute.hold(self.weights.to_vec())?;
-            if let Some(lora) = &mut self.lora {
-                lora.weights = compute.hold(lora.weights.to_vec())?;
-            }
-            self.compute = compute;
-            self.forget_training();
+        if compute == self.compute {
+            return Ok(());
         }
-        Ok(self)
+        let weights = compute.hold(self.weights.to_vec())?;
+        if let Some(lora) = &mut self.lora {
+            lora.weights = compute.hold(lora.weights.to_vec())?;
+        }
+        (self.weights, self.compute) = (weights, compute);
+        self.forget_training();
+        Ok(())
     }
 
     /// Where it runs.
@@ -284,7 +286,7 @@ impl Decoder {
             let detail = "a decoder must have no scalar head and no adapter to be given one: got one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        Self::with_weights(self.config.with_scalar_head(head), |config, layout| {
+        let mut decoder = Self::with_weights(self.config.with_scalar_head(head), |config, layout| {
             let mut weights = layout.init(config, seed);
             for parameter in &layout.parameters {
                 let same = |known: &&Parameter| known.name == parameter.name;
@@ -293,7 +295,9 @@ impl Decoder {
                 }
             }
             Ok(weights)
-        })
+        })?;
+        decoder.move_to(self.device())?;
+        Ok(decoder)
     }
 
     fn set_lora(&mut self, make: impl FnOnce(&Layout, &[f32]) -> Result<Lora>) -> Result<()> {
@@ -301,7 +305,9 @@ impl Decoder {
             let detail = "a decoder must have one adapter at most: got another";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        self.lora = Some(make(&self.layout, &self.weights)?);
+        let mut lora = make(&self.layout, &self.weights)?;
+        lora.weights = self.compute.hold(lora.weights)?;
+        self.lora = Some(lora);
         self.forget_training();
         Ok(())
     }

@@ -122,10 +122,15 @@ impl Tensor {
             inner.push((*before as i64..(*before + shape[dim]) as i64).into());
             shape[dim] = len;
         }
-        let mut padded = Self::zeros(self.dtype, &shape)?;
-        padded.set_at(&[], &Self::scalar(self.dtype, value)?)?;
+        let mut padded = Self::zeros(self.dtype, &shape)?.to_device(self.device())?;
+        padded.set_at(&[], &self.like_scalar(value)?)?;
         padded.set_at(&inner, self)?;
         Ok(padded)
+    }
+
+    /// [`Tensor::scalar`] of this dtype, where this lies.
+    pub(crate) fn like_scalar(&self, value: f64) -> Result<Self> {
+        Self::scalar(self.dtype, value)?.to_device(self.device())
     }
 
     /// `value` as a tensor without dimensions; as a bool, whether it is not 0.

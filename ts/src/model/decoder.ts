@@ -107,6 +107,7 @@ export class Decoder {
   private constructor(make: () => RawDecoder, device: PlacedDevice, version = 0) {
     this.device = device
     this.#native = new Handle('Decoder', make)
+    this.#native.call((decoder) => decoder.moveTo(device))
     this.firstVersion = version
     this.#version = version
     this.#numTrainable = this.numParameters

@@ -90,7 +90,7 @@ impl TensorDict {
     /// # Errors
     /// `LimitExceeded` if there is no memory for them.
     pub fn zeros_like(&self) -> Result<Self> {
-        self.apply(&|tensor| Tensor::zeros(tensor.dtype(), tensor.shape()))
+        self.apply(&|tensor| Tensor::zeros(tensor.dtype(), tensor.shape())?.to_device(tensor.device()))
     }
 
     /// The sum of each tensor: along batch dimension `dim`, which goes, or without one of all its elements, in no batch at all.

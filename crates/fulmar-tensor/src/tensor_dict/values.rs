@@ -106,7 +106,7 @@ impl TensorDict {
         let locked = self.locked;
         *self = self.filled(&self.batch_size, &|tensor| {
             let mut filled = tensor.clone();
-            filled.set_at(&index, &value.to(tensor.dtype())?)?;
+            filled.set_at(&index, &value.to(tensor.dtype())?.to_device(tensor.device())?)?;
             Ok(filled)
         })?;
         self.set_locked(locked);
@@ -186,7 +186,7 @@ impl TensorDict {
         };
         self.filled(&self.batch_size, &|tensor| {
             let mut filled = tensor.clone();
-            filled.set_at(&index, &Tensor::scalar(tensor.dtype(), value)?)?;
+            filled.set_at(&index, &tensor.like_scalar(value)?)?;
             Ok(filled)
         })
     }
@@ -358,7 +358,7 @@ impl TensorDict {
         Ok(match entry {
             Entry::Tensor(new) => {
                 let shape = [&self.batch_size[..], &new.shape()[part_batch..]].concat();
-                Tensor::zeros(new.dtype(), &shape)?.into()
+                Tensor::zeros(new.dtype(), &shape)?.to_device(new.device())?.into()
             }
             Entry::Dict(new) => self.blank_dict(new, part_batch).into(),
             Entry::NonTensor(_) | Entry::Ragged(_) => NonTensor::shared(serde_json::Value::Null).into(),
