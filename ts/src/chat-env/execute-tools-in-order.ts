@@ -4,7 +4,7 @@ import type { Message } from '../chat/index.js'
 import { checkKnownKeys } from '../core/index.js'
 import type { TensorDict } from '../tensor/index.js'
 import type { EnvSpecs } from './env.js'
-import { TOOL_NAME_SHOWN_MAX } from './simple-tool-transform.js'
+import { shown } from './tool-message.js'
 import { type ToolResult, wellFormedText } from './tool-runner.js'
 import { TOOL_TRANSFORM_KEYS, type ToolTransformOptions, toolTransform } from './tool-transform.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
@@ -66,7 +66,6 @@ export class ExecuteToolsInOrder implements EnvTransform {
 
 function entryOf(result: ToolResult, at: number): string {
   const { tool, tag } = result.call
-  const shown = (text: string) => text.slice(0, TOOL_NAME_SHOWN_MAX)
   const head = `Tool ${shown(tool)} (call ${at + 1})${tag === null ? '' : ` [tag: ${shown(tag)}]`}`
   if (!result.ok) return `${head} failed:\n  Error: ${result.error.message}`
   return `${head} succeeded:\n  Result: ${JSON.stringify(result.value, null, 2)}`

@@ -1,10 +1,10 @@
 /** Tools whose calls are answered one message each. */
 
-import type { Message } from '../chat/index.js'
 import type { TensorDict } from '../tensor/index.js'
 import type { EnvSpecs } from './env.js'
 import { ToolBlockParser } from './tool-block-parser.js'
-import { type ToolResult, wellFormedText } from './tool-runner.js'
+import { toolMessage } from './tool-message.js'
+import type { ToolResult } from './tool-runner.js'
 import { type ToolTransformOptions, toolTransform } from './tool-transform.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
 
@@ -50,32 +50,4 @@ export class SimpleToolTransform implements EnvTransform {
   transformSpecs(env: EnvView): EnvSpecs {
     return this.#transform.transformSpecs?.(env) ?? env
   }
-}
-
-/** The answer to one call; it names the call where the call has an id. */
-export function toolMessage(result: ToolResult, role: string): Message {
-  const { tool, id } = result.call
-  return {
-    role,
-    content: wellFormedText(contentOf(result)),
-    ...(id !== undefined && {
-      name: wellFormedText(tool.slice(0, TOOL_NAME_SHOWN_MAX)),
-      tool_call_id: wellFormedText(id),
-    }),
-  }
-}
-
-/** How much of a name that a policy wrote is said back to it. */
-export const TOOL_NAME_SHOWN_MAX = 64
-
-function contentOf(result: ToolResult): string {
-  const name = result.call.tool.slice(0, TOOL_NAME_SHOWN_MAX)
-  if (!result.ok) return `Tool ${name} failed:\n${reasonOf(result)}`
-  const { value } = result
-  return `Tool ${name} executed successfully:\n${typeof value === 'string' ? value : JSON.stringify(value)}`
-}
-
-function reasonOf({ call, error }: ToolResult & { readonly ok: false }): string {
-  if (call.problem !== undefined) return `Failed to parse tool arguments: ${error.message}`
-  return error.code === 'UNKNOWN_NAME' ? error.message : `Tool execution failed: ${error.message}`
 }

@@ -4,7 +4,7 @@ import { callBlocks } from './call-blocks.js'
 import type { ParsedCalls, ToolCallParser } from './tool-call.js'
 import { TOOL_NAME_CHARS_MAX } from './xml-block-parser.js'
 
-const OPENING = new RegExp(`<tool>([^\\n<]{1,${TOOL_NAME_CHARS_MAX}})(?:\\n|(?=</tool>))`, 'g')
+const OPENING = new RegExp(`<tool>([^\\n<]{1,${TOOL_NAME_CHARS_MAX}})\\n`, 'g')
 
 /**
  * Reads calls written as `<tool>`, the name, a new line, arguments as an object of JSON or none, `</tool>`: what `SimpleToolTransform`
@@ -15,7 +15,7 @@ const OPENING = new RegExp(`<tool>([^\\n<]{1,${TOOL_NAME_CHARS_MAX}})(?:\\n|(?=<
  * import { ToolBlockParser } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const { calls } = new ToolBlockParser().parse('<tool>add\n{"a": 2, "b": 3}\n</tool> and <tool>now</tool>')
+ * const { calls } = new ToolBlockParser().parse('<tool>add\n{"a": 2, "b": 3}\n</tool> and <tool>now\n</tool>')
  * assert.deepEqual(calls.map(({ tool, args }) => [tool, args]), [['add', { a: 2, b: 3 }], ['now', {}]])
  * ```
  */

@@ -1,7 +1,7 @@
 /** Calls of tools as a policy writes them, and what reads them. */
 
 import type { Message } from '../chat/index.js'
-import { describeValue, messageOf } from '../core/index.js'
+import { describeValue } from '../core/index.js'
 import type { Json } from '../tensor/index.js'
 
 /** Arguments by name, as JSON. */
@@ -64,9 +64,8 @@ export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
   try {
     const value: unknown = JSON.parse(trimmed)
     if (isRecord(value)) return { args: value as ToolArguments }
-  } catch (error) {
-    // A deep value may exhaust the stack; it is no argument either way.
-    void messageOf(error)
+  } catch {
+    // Said below, with what is JSON but no object.
   }
   return {
     args: { raw: trimmed },
@@ -84,12 +83,21 @@ function ownCall(raw: unknown): ToolCall {
   const call = isRecord(raw) ? raw : {}
   const inner = isRecord(call.function) ? call.function : call
   const { name, arguments: given = '' } = inner
-  const read = typeof given === 'string' ? argumentsOf(given) : argumentsOf(JSON.stringify(given))
+  const read = argumentsOf(typeof given === 'string' ? given : jsonOf(given))
   return {
     tool: typeof name === 'string' ? name : '',
     ...read,
     tag: null,
     ...(typeof call.id === 'string' && { id: call.id }),
+  }
+}
+
+/** A value's JSON; what has none reads as no object. */
+function jsonOf(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? typeof value
+  } catch {
+    return typeof value
   }
 }
 

@@ -34,16 +34,16 @@ type StandardResult =
  * import { type Tool, ToolRegistry } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const add: Tool = {
+ * const add: Tool<{ a: number; b: number }> = {
  *   name: 'add',
  *   description: 'Adds two numbers.',
  *   parameters: { type: 'object', properties: { a: { type: 'number' }, b: { type: 'number' } }, required: ['a', 'b'] },
- *   run: ({ a, b }) => ({ sum: Number(a) + Number(b) }),
+ *   run: ({ a, b }) => ({ sum: a + b }),
  * }
  * assert.deepEqual(new ToolRegistry([add]).names, ['add'])
  * ```
  */
-export interface Tool {
+export interface Tool<Args = ToolArguments> {
   /** How the policy calls it: letters, digits, `_`, `.` and `-`, 64 at most. */
   readonly name: string
   /** What the policy is told of it. */
@@ -53,7 +53,7 @@ export interface Tool {
   /** Checks arguments in place of `parameters`, and may change them: the tool is given what it gives. */
   readonly schema?: StandardSchema
   /** Answers a call with JSON. What it throws is the call's answer too. */
-  readonly run: (args: ToolArguments, context: ToolContext) => unknown
+  run(args: Args, context: ToolContext): unknown
 }
 
 /** Arguments that a tool takes, or why it does not. */

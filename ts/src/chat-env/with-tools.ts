@@ -3,8 +3,8 @@
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { MessageEnv } from '../env/index.js'
-import { toolMessage } from './simple-tool-transform.js'
 import { type ToolCallParser, toolCallsOf } from './tool-call.js'
+import { toolMessage } from './tool-message.js'
 import { ToolRunner } from './tool-runner.js'
 import { checkParser } from './tool-transform.js'
 

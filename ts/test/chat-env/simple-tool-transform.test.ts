@@ -37,8 +37,8 @@ describe('SimpleToolTransform', () => {
   it('says what went wrong', async () => {
     const contents = async (text: string) =>
       (await answersTo(new SimpleToolTransform({ tools }), text))[0]?.map(({ content }) => content)
-    expect(await contents('<tool>boom</tool>')).toEqual(['Tool boom failed:\nTool execution failed: boom'])
-    expect(await contents('<tool>nope</tool>')).toEqual(['Tool nope failed:\nUnknown tool: nope'])
+    expect(await contents('<tool>boom\n</tool>')).toEqual(['Tool boom failed:\nTool execution failed: boom'])
+    expect(await contents('<tool>nope\n</tool>')).toEqual(['Tool nope failed:\nUnknown tool: nope'])
     expect(await contents('<tool>add\n{bad}</tool>')).toEqual([
       'Tool add failed:\nFailed to parse tool arguments: arguments must be an object of JSON: got "{bad}"',
     ])
@@ -104,7 +104,7 @@ describe('SimpleToolTransform', () => {
       },
     }
     const transform = new SimpleToolTransform({ tools: [hang], signal: stop.signal })
-    await expect(answersTo(transform, '<tool>hang</tool>')).rejects.toEqual(failing('ABORTED'))
+    await expect(answersTo(transform, '<tool>hang\n</tool>')).rejects.toEqual(failing('ABORTED'))
   })
 
   it('refuses options and environments that do not fit', () => {

@@ -4,8 +4,8 @@ import { ToolBlockParser } from '../../src/chat-env/index.js'
 const parse = (text: string) => new ToolBlockParser().parse(text)
 
 describe('ToolBlockParser', () => {
-  it('reads a name, a line and arguments, or a name alone', () => {
-    expect(parse('a <tool>add\n{"a": 1}\n</tool> b <tool> now \n</tool><tool>now</tool>')).toEqual({
+  it('reads a name, a new line, and arguments or none', () => {
+    expect(parse('a <tool>add\n{"a": 1}\n</tool> b <tool> now \n</tool><tool>now\n\n</tool>')).toEqual({
       text: 'a  b',
       calls: [
         { tool: 'add', args: { a: 1 }, tag: null },
@@ -17,7 +17,9 @@ describe('ToolBlockParser', () => {
   })
 
   it('is not ended by a close in a text of the arguments', () => {
-    expect(parse('<tool>echo\n{"text": "</tool>"}</tool>').calls[0]?.args).toEqual({ text: '</tool>' })
+    const args = { text: '<tool>echo</tool> <tool>echo\n{}</tool>' }
+    const { calls } = parse(`<tool>echo\n${JSON.stringify(args)}</tool>`)
+    expect(calls).toEqual([{ tool: 'echo', args, tag: null }])
   })
 
   it('says what it cannot read, and finds nothing where nothing is', () => {
@@ -25,6 +27,7 @@ describe('ToolBlockParser', () => {
       args: { raw: '{bad json}' },
       problem: 'arguments must be an object of JSON: got "{bad json}"',
     })
-    expect(parse('<tool>').calls).toEqual([])
+    for (const text of ['<tool>', '<tool>add', '<tool>add</tool>', '<tool>\n</tool>'])
+      expect(parse(text).calls).toEqual([])
   })
 })
