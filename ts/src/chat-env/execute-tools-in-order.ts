@@ -2,7 +2,7 @@
 
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys } from '../core/index.js'
-import type { TensorDict } from '../tensor/index.js'
+import type { Json, TensorDict } from '../tensor/index.js'
 import type { EnvSpecs } from './env.js'
 import { shown } from './tool-message.js'
 import { type ToolResult, wellFormedText } from './tool-runner.js'
@@ -25,13 +25,13 @@ export interface ExecuteToolsInOrderOptions extends ToolTransformOptions {
  * import { ChatEnv, chatsAt, ExecuteToolsInOrder, NonTensorData, replyPolicy, TensorDict, TransformedEnv } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const notes = []
- * const tools = [{ name: 'note', run: ({ text }) => notes.push(text) }, { name: 'read', run: () => notes }]
+ * const notes: string[] = []
+ * const tools = [{ name: 'note', run: ({ text }: { text: string }) => notes.push(text) }, { name: 'read', run: () => notes }]
  * const env = new TransformedEnv(new ChatEnv(), [new ExecuteToolsInOrder({ tools })])
  * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('Note a.') }, { batchSize: [1] }))
  * const said = '<tool name="note">{"text": "a"}</tool><tool name="read" tag="R"></tool>'
  * const next = await env.step(await replyPolicy({ inputMode: 'history', reply: () => said })(dict))
- * const content = chatsAt(next, ['history', 'prompt'])[0].at(-1)?.content
+ * const content = String(chatsAt(next, ['history', 'prompt'])[0].at(-1)?.content)
  * assert.match(content, /Tool read \(call 2\) \[tag: R\] succeeded:\n  Result: \[\n  "a"\n\]\n<\/tool_results>$/)
  * ```
  */
@@ -68,5 +68,14 @@ function entryOf(result: ToolResult, at: number): string {
   const { tool, tag } = result.call
   const head = `Tool ${shown(tool)} (call ${at + 1})${tag === null ? '' : ` [tag: ${shown(tag)}]`}`
   if (!result.ok) return `${head} failed:\n  Error: ${result.error.message}`
-  return `${head} succeeded:\n  Result: ${JSON.stringify(result.value, null, 2)}`
+  return `${head} succeeded:\n  Result: ${indented(result.value)}`
 }
+
+/** JSON on lines of its own, unless that is mostly space: what is deep stays on one. */
+function indented(value: Json): string {
+  const [lines, line] = [JSON.stringify(value, null, 2), JSON.stringify(value)]
+  return lines.length <= SPREAD_MAX * line.length ? lines : line
+}
+
+/** How many times as long JSON may become by being indented. */
+const SPREAD_MAX = 8

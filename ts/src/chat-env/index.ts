@@ -10,15 +10,7 @@ export {
 export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './answer-reward-transform.js'
 export { ChatEnv, type ChatEnvOptions, chatsAt } from './chat-env.js'
 export { type ChatTaskOptions, chatTask, type MessageEnvOfOptions, messageEnvOf } from './chat-task.js'
-export {
-  COUNTDOWN_DRAWS_MAX,
-  CountdownEnv,
-  type CountdownEnvOptions,
-  type CountdownProblemOptions,
-  type CountdownRow,
-  countdownProblem,
-  type DrawsBelow,
-} from './countdown-env.js'
+export { CountdownEnv, type CountdownEnvOptions } from './countdown-env.js'
 export {
   DataLoadingPrimer,
   type DataLoadingPrimerOptions,
@@ -79,6 +71,7 @@ export {
 } from './tool-registry.js'
 export {
   TOOL_ERROR_CHARS_MAX,
+  TOOL_JSON_DEPTH_MAX,
   type ToolLimits,
   type ToolResult,
   ToolRunner,

@@ -21,7 +21,7 @@ export type SimpleToolTransformOptions = ToolTransformOptions
  * import { ChatEnv, chatsAt, NonTensorData, replyPolicy, SimpleToolTransform, TensorDict, TransformedEnv } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const add = { name: 'add', run: ({ a, b }) => ({ sum: a + b }) }
+ * const add = { name: 'add', run: ({ a, b }: { a: number; b: number }) => ({ sum: a + b }) }
  * const env = new TransformedEnv(new ChatEnv(), [new SimpleToolTransform({ tools: [add] })])
  * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('2+3?') }, { batchSize: [1] }))
  * const policy = replyPolicy({ inputMode: 'history', reply: () => '<tool>add\n{"a": 2, "b": 3}\n</tool>' })

@@ -40,7 +40,7 @@ export type ToolResult =
   | { readonly ok: true; readonly call: ToolCall; readonly value: Json }
   /**
    * `MALFORMED`: its arguments could not be read or do not fit the schema. `UNKNOWN_NAME`: there is no such tool. `LIMIT_EXCEEDED`: too
-   * many calls, arguments or results too long. `TIMEOUT`: the deadline passed. `USER_CODE`: the tool threw, or gave what is no JSON.
+   * many calls, arguments or results too long or too deep. `TIMEOUT`: the deadline passed. `USER_CODE`: the tool threw, or gave what is no JSON.
    */
   | { readonly ok: false; readonly call: ToolCall; readonly error: FulmarError }
 
@@ -58,6 +58,9 @@ export interface ToolRunOptions {
 
 /** How much of what a tool threw is passed on. */
 export const TOOL_ERROR_CHARS_MAX = 2_000
+
+/** How deep lists and objects of arguments and results may stand in each other. */
+export const TOOL_JSON_DEPTH_MAX = 64
 
 /** The keys of {@link ToolLimits}. */
 export const TOOL_LIMIT_KEYS = [
@@ -143,13 +146,8 @@ export class ToolRunner {
     const { problem, tool: name } = call
     if (problem !== undefined) return failed(call, 'MALFORMED', problem)
     if (!this.tools.has(name)) return failed(call, 'UNKNOWN_NAME', this.tools.refusalOf(name))
-    const given = textOf(call.args)
-    const { maxArgumentChars } = this.#limits
-    if (given.problem !== undefined) return failed(call, 'MALFORMED', `arguments ${given.problem}`)
-    if (given.text.length > maxArgumentChars) {
-      const detail = `arguments must have ${maxArgumentChars} characters at most: got ${given.text.length}`
-      return failed(call, 'LIMIT_EXCEEDED', detail)
-    }
+    const given = jsonWithin('arguments', call.args, this.#limits.maxArgumentChars)
+    if ('rule' in given) return failed(call, given.isNoJson ? 'MALFORMED' : 'LIMIT_EXCEEDED', given.rule)
     await this.#enter()
     try {
       return await this.#ask(call, JSON.parse(given.text), messages, signal)
@@ -186,12 +184,9 @@ export class ToolRunner {
   }
 
   #answered(call: ToolCall, value: unknown): ToolResult {
-    const { maxResultChars } = this.#limits
-    const { text, problem } = textOf(value)
-    if (problem !== undefined) return failed(call, 'USER_CODE', `result ${problem}`)
-    if (text.length <= maxResultChars) return { ok: true, call, value: JSON.parse(text) }
-    const detail = `result must have ${maxResultChars} characters at most: got ${text.length}`
-    return failed(call, 'LIMIT_EXCEEDED', detail)
+    const given = jsonWithin('result', value, this.#limits.maxResultChars)
+    if ('rule' in given) return failed(call, given.isNoJson ? 'USER_CODE' : 'LIMIT_EXCEEDED', given.rule)
+    return { ok: true, call, value: JSON.parse(given.text) }
   }
 
   async #enter(): Promise<void> {
@@ -238,17 +233,40 @@ function sentenceOf(error: unknown): string {
   }
 }
 
-/** A value as JSON, or why it is none. */
-function textOf(value: unknown): { readonly text: string; readonly problem?: string } {
+/** A value as JSON, or which rule it breaks. */
+function jsonWithin(name: string, value: unknown, maxChars: number): { readonly text: string } | BrokenRule {
+  let text: string | undefined
   try {
-    const text = JSON.stringify(value, refuseWhatIsNoJson)
-    return text === undefined ? { text: '', problem: `must be JSON: got ${describeValue(value)}` } : { text }
+    text = JSON.stringify(value, refuseWhatIsNoJson)
   } catch (error) {
-    return {
-      text: '',
-      problem: error instanceof FulmarError ? error.message : `must be JSON: got ${sentenceOf(error)}`,
-    }
+    return { rule: `${name} must be JSON: got ${sentenceOf(error)}`, isNoJson: true }
   }
+  if (text === undefined) return { rule: `${name} must be JSON: got ${describeValue(value)}`, isNoJson: true }
+  if (text.length > maxChars) {
+    return { rule: `${name} must have ${maxChars} characters at most: got ${text.length}`, isNoJson: false }
+  }
+  const depth = depthOf(text)
+  if (depth <= TOOL_JSON_DEPTH_MAX) return { text }
+  return { rule: `${name} must be nested ${TOOL_JSON_DEPTH_MAX} deep at most: got ${depth}`, isNoJson: false }
+}
+
+interface BrokenRule {
+  readonly rule: string
+  /** Whether it is a value that JSON cannot hold, in place of one that is too large. */
+  readonly isNoJson: boolean
+}
+
+/** How deep lists and objects of a text of JSON stand in each other. */
+function depthOf(text: string): number {
+  let [depth, deepest, isInText] = [0, 0, false]
+  for (let at = 0; at < text.length; at++) {
+    const char = text.charAt(at)
+    if (char === '"') isInText = !isInText
+    else if (isInText) at += char === '\\' ? 1 : 0
+    else if (char === '[' || char === '{') deepest = Math.max(deepest, ++depth)
+    else if (char === ']' || char === '}') depth -= 1
+  }
+  return deepest
 }
 
 function refuseWhatIsNoJson(key: string, value: unknown): unknown {
@@ -259,7 +277,7 @@ function refuseWhatIsNoJson(key: string, value: unknown): unknown {
     (typeof value === 'number' && !Number.isFinite(value))
   if (isPlain && !isWrong) return value
   const place = key === '' ? '' : ` at ${describeValue(key)}`
-  throw new FulmarError('MALFORMED', `must be JSON: got ${describeValue(value)}${place}`)
+  throw new FulmarError('MALFORMED', `${describeValue(value)}${place}`)
 }
 
 function isPlainObject(value: object): boolean {

@@ -31,7 +31,7 @@ export interface WithToolsOptions {
  * import { sumDigits, ToolRunner, withTools } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const add = { name: 'add', run: ({ a, b }) => a + b }
+ * const add = { name: 'add', run: ({ a, b }: { a: number; b: number }) => a + b }
  * const runner = new ToolRunner({ tools: [add] })
  * const env = withTools({ env: sumDigits({ prompt: 'short' }).makeEnv({ numbers: [2, 3], target: 5 }), runner })
  * const context = { signal: new AbortController().signal }

@@ -1,31 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { CountdownEnv, countdownProblem, replyPolicy, rollout, specEnvOf } from '../../src/chat-env/index.js'
+import { CountdownEnv, replyPolicy, rollout, specEnvOf } from '../../src/chat-env/index.js'
 import { Rng } from '../../src/core/index.js'
 import { isCountdownSolution, parseCountdown } from '../../src/reward/index.js'
 import { checkEnvSpecs } from '../../src/spec/index.js'
 import { failing } from './chats.js'
-
-describe('countdownProblem', () => {
-  it('draws games within their bounds whose numbers do not simply add up', () => {
-    const options = fc.record({
-      numCount: fc.integer({ min: 2, max: 6 }),
-      maxNumber: fc.integer({ min: 5, max: 100 }),
-      maxTarget: fc.integer({ min: 20, max: 1000 }),
-    })
-    const property = fc.property(fc.nat(), options, (seed, bounds) => {
-      const { query, answer } = countdownProblem(Rng.fromSeed(seed), bounds)
-      const { numbers, target } = parseCountdown(answer)
-      expect(numbers.length).toBe(bounds.numCount)
-      expect(Math.max(...numbers)).toBeLessThanOrEqual(bounds.maxNumber)
-      expect(Math.min(...numbers)).toBeGreaterThanOrEqual(1)
-      expect(target).toBeGreaterThanOrEqual(1)
-      expect(target).toBeLessThanOrEqual(bounds.maxTarget)
-      expect(isCountdownSolution(numbers.join('+'), { numbers, target })).toBe(false)
-      expect(query).toContain(`[${numbers.join(', ')}]`)
-    })
-    fc.assert(property, { seed: 7, numRuns: 200 })
-  })
 
   it('lets them add up where it may, as often as TorchRL does', () => {
     const rng = Rng.fromSeed(1)

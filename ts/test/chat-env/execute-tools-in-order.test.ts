@@ -49,6 +49,17 @@ Tool add (call 3) [tag: T] succeeded:
     expect(answers?.[0]?.content).toMatch(/Result: 2\n[\s\S]*Result: \{\n {2}"a": 1\n\}/)
   })
 
+  it('keeps results on one line that would be mostly space on many', async () => {
+    let deep: unknown = Array.from({ length: 500 }, () => 1)
+    for (let depth = 0; depth < 20; depth++) deep = [deep]
+    const run = async (value: unknown) => {
+      const transform = new ExecuteToolsInOrder({ tools: [{ name: 'it', run: () => value }] })
+      return (await answersTo(transform, '<tool name="it"></tool>'))[0]?.[0]?.content
+    }
+    expect(await run(deep)).toContain(`Result: ${JSON.stringify(deep)}\n`)
+    expect(await run([1, [2]])).toContain('Result: [\n  1,\n  [\n    2\n  ]\n]\n')
+  })
+
   it('refuses unknown options', () => {
     expect(() => new ExecuteToolsInOrder({ tools, stopOnErrors: true } as never)).toThrow(
       failing('UNKNOWN_NAME', /stopOnError/),

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
   TOOL_ERROR_CHARS_MAX,
+  TOOL_JSON_DEPTH_MAX,
   type Tool,
   type ToolCall,
   type ToolLimits,
@@ -182,6 +183,23 @@ describe('ToolRunner', () => {
     expect(await oneOf(() => '123456789', { maxResultChars: 10 })).toEqual([
       'LIMIT_EXCEEDED',
       'result must have 10 characters at most: got 11',
+    ])
+  })
+
+  it('bounds how deep arguments and results are', async () => {
+    const nested = (depth: number) => {
+      let value: unknown = '[['
+      for (let at = 0; at < depth; at++) value = at % 2 ? [value] : { a: value, b: '\\"[{' }
+      return value
+    }
+    expect(await oneOf(() => nested(TOOL_JSON_DEPTH_MAX))).toEqual(nested(TOOL_JSON_DEPTH_MAX))
+    const tooDeep = `result must be nested ${TOOL_JSON_DEPTH_MAX} deep at most: got ${TOOL_JSON_DEPTH_MAX + 1}`
+    expect(await oneOf(() => nested(TOOL_JSON_DEPTH_MAX + 1))).toEqual(['LIMIT_EXCEEDED', tooDeep])
+    const runner = runnerOf([echo])
+    const args = (depth: number) => call('echo', { a: nested(depth) })
+    expect(await run(runner, args(TOOL_JSON_DEPTH_MAX - 1))).toMatchObject([{ ok: true }])
+    expect(await run(runner, args(TOOL_JSON_DEPTH_MAX))).toMatchObject([
+      { error: { code: 'LIMIT_EXCEEDED' } },
     ])
   })
 
