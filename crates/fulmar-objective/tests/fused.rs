@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fulmar_compute::Compute;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
-    Advantage, GrpoLoss, GrpoOptions, KlPenalty, LinearHead, LossBatch, Normalization, TokenGradients,
-    logits_loss, token_log_probs,
+    Advantage, GrpoLoss, GrpoOptions, HeadGradientsMut, KlPenalty, LinearHead, LossBatch, Normalization,
+    TokenGradients, logits_loss, token_log_probs,
 };
 use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 
@@ -220,4 +220,38 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(biased.log_probs(&[0.0; 2], &[0]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let none = LinearHead { width: 0, ..head };
     assert_eq!(none.log_probs(&[], &[0]).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none() {
+    let (weight, hidden) = ([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 2.0]);
+    let head = LinearHead {
+        weight: &weight,
+        bias: Some(&[0.0; 2]),
+        width: 2,
+        temperature: 2.0,
+        compute: Compute::Cpu,
+    };
+    let back = |into: HeadGradientsMut<'_>| {
+        // One row at a time; the loss is the sum of all logits.
+        head.walk_back(&hidden, 2, into, |_, logits| {
+            logits.fill(1.0);
+            Ok(())
+        })
+    };
+    let (mut d_hidden, mut d_weight, mut d_bias) = ([9.0; 4], [1.0; 4], [1.0; 2]);
+    back(HeadGradientsMut { hidden: &mut d_hidden, weight: Some(&mut d_weight), bias: Some(&mut d_bias) })
+        .unwrap();
+    assert_eq!(d_hidden, [2.0, 3.0, 2.0, 3.0], "written");
+    assert_eq!((d_weight, d_bias), ([2.5; 4], [2.0; 2]), "added to");
+    let mut frozen = [0.0; 4];
+    back(HeadGradientsMut { hidden: &mut frozen, weight: None, bias: None }).unwrap();
+    assert_eq!(frozen, d_hidden);
+    let kind = |into: HeadGradientsMut<'_>| back(into).unwrap_err().kind();
+    let short = HeadGradientsMut { hidden: &mut [0.0; 3], weight: None, bias: None };
+    assert_eq!(kind(short), ErrorKind::ShapeMismatch);
+    let short = HeadGradientsMut { hidden: &mut [0.0; 4], weight: Some(&mut [0.0; 3]), bias: None };
+    assert_eq!(kind(short), ErrorKind::ShapeMismatch);
+    let short = HeadGradientsMut { hidden: &mut [0.0; 4], weight: None, bias: Some(&mut [0.0; 1]) };
+    assert_eq!(kind(short), ErrorKind::ShapeMismatch);
 }
