@@ -10,13 +10,6 @@ export {
 } from './message-env.js'
 export { isError, isTerminal, isTruncated, ROLLOUT_STATUSES, type RolloutStatus } from './rollout-status.js'
 export {
-  digitSum,
-  type SumDigitsOptions,
-  type SumDigitsSample,
-  type SumDigitsTask,
-  sumDigits,
-} from './sum-digits.js'
-export {
   lastCompletionText,
   type RewardContext,
   type RewardFn,

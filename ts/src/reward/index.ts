@@ -11,6 +11,13 @@ export {
   isCountdownSolution,
   parseCountdown,
 } from './countdown.js'
+export {
+  COUNTDOWN_DRAWS_MAX,
+  type CountdownProblemOptions,
+  type CountdownRow,
+  countdownProblem,
+  type DrawsBelow,
+} from './countdown-problem.js'
 export { canonicalDecimal } from './decimal.js'
 export {
   GSM8KRewardParser,

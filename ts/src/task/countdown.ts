@@ -1,13 +1,14 @@
 /** The task `countdown`: reach a target with some numbers, each used once at most. */
 
-import { type CountdownProblemOptions, countdownProblem } from '../chat-env/index.js'
 import { checkKnownKeys } from '../core/index.js'
 import { generatedDataset } from '../data/index.js'
 import type { Task } from '../env/index.js'
 import {
   type CountdownProblem,
+  type CountdownProblemOptions,
   CountdownRewardParser,
   type CountdownRewardParserOptions,
+  countdownProblem,
   parseCountdown,
 } from '../reward/index.js'
 import { questionTask, TAGS_PROMPT } from './question-task.js'

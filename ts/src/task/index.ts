@@ -37,3 +37,10 @@ export {
   type SearchIndex,
   searchIndex,
 } from './search-index.js'
+export {
+  digitSum,
+  type SumDigitsOptions,
+  type SumDigitsSample,
+  type SumDigitsTask,
+  sumDigits,
+} from './sum-digits.js'

@@ -2,7 +2,7 @@
 
 import type { Message } from '../chat/index.js'
 import { FulmarError, nearestName } from '../core/index.js'
-import { sumDigits, type Task } from '../env/index.js'
+import type { Task } from '../env/index.js'
 import {
   alphabetSort,
   countdown,
@@ -14,6 +14,7 @@ import {
   type SearchTaskOptions,
   search,
   searchIndex,
+  sumDigits,
 } from '../task/index.js'
 import type { CoreOptions, TaskConfig } from './config.js'
 

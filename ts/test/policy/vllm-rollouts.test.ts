@@ -2,9 +2,9 @@
 
 import { afterEach, describe, expect, it } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
-import { sumDigits } from '../../src/env/index.js'
 import { AsyncVLLM } from '../../src/policy/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
+import { sumDigits } from '../../src/task/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { FakeVllm, type FakeVllmOptions } from './fake-vllm.js'
 

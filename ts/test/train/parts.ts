@@ -1,8 +1,9 @@
 import { createRenderer } from '../../src/chat/index.js'
-import { sumDigits, type Task } from '../../src/env/index.js'
+import type { Task } from '../../src/env/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { DecoderPolicy } from '../../src/policy/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
+import { sumDigits } from '../../src/task/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { TINY } from '../model/tiny.js'
 

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { describeBuild } from '../../src/core/index.js'
-import { sumDigits } from '../../src/env/index.js'
 import { Decoder } from '../../src/model/index.js'
 import type { RolloutSample } from '../../src/rollout/index.js'
+import { sumDigits } from '../../src/task/index.js'
 import { type RunEvent, readRun } from '../../src/telemetry/index.js'
 import {
   checkTrainConfig,

@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { digitSum, type RolloutView, type SumDigitsOptions, sumDigits } from '../../src/env/index.js'
+import type { RolloutView } from '../../src/env/index.js'
 import { Rubric } from '../../src/rollout/index.js'
+import { digitSum, type SumDigitsOptions, sumDigits } from '../../src/task/index.js'
 
 const { signal } = new AbortController()
 const take = (options: SumDigitsOptions, split: 'train' | 'validation', count: number) => {

@@ -11,7 +11,7 @@
 import type { Message } from '../chat/index.js'
 import { FulmarError, type Rng } from '../core/index.js'
 import { generatedDataset } from '../data/index.js'
-import { lastCompletionText, type RewardFn, type RolloutView, type Split, type Task } from './task.js'
+import { lastCompletionText, type RewardFn, type RolloutView, type Split, type Task } from '../env/index.js'
 
 /** One problem. */
 export interface SumDigitsSample {
