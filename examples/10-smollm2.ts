@@ -5,7 +5,9 @@
  *
  *     node scripts/smollm2.mjs
  *     npm run build && node scripts/examples.mjs native      # compiles the examples
- *     node build/examples/10-smollm2.js [--model PATH] [--steps 30] [--seed 0] [--ifeval input_data.jsonl]
+ *     node build/examples/10-smollm2.js [--model PATH] [--steps 30] [--seed 0] [--ahead 1] [--ifeval input_data.jsonl]
+ *
+ * `--ahead 1` lets the rollouts of the next step run while one trains, by weights that are a step older then.
  *
  * Six minutes for 30 steps on a quiet machine; docs/runs/smollm2-no-comma/ shows them. Fewer commas are easily had by saying
  * less, so length and the share of answers that end by themselves are measured beside the reward, on topics that are never
@@ -31,6 +33,7 @@ import {
   Rollouter,
   RolloutSampleRecorder,
   RunLog,
+  strictFifo,
   type Task,
   writeReport,
 } from 'fulmar'
@@ -40,6 +43,7 @@ const { values: flags } = parseArgs({
     model: { type: 'string', default: 'models/SmolLM2-135M-Instruct.Q4_1.gguf' },
     steps: { type: 'string', default: '30' },
     seed: { type: 'string', default: '0' },
+    ahead: { type: 'string', default: '0' },
     ifeval: { type: 'string' },
     smoke: { type: 'boolean', default: false },
   },
@@ -49,6 +53,7 @@ if (!existsSync(flags.model)) {
   process.exit(0)
 }
 const [seed, steps] = [Number(flags.seed), flags.smoke ? 1 : Number(flags.steps)]
+const offPolicySteps = Number(flags.ahead)
 
 const { decoder, tokenizer } = await load(flags.model)
 const renderer = createRenderer(tokenizer, { name: 'chatml' })
@@ -97,8 +102,9 @@ const config = {
   steps,
   promptsPerStep: flags.smoke ? 1 : 8,
   learningRate: 2e-5,
+  offPolicySteps,
 }
-const runDir = `runs/smollm2-no-comma-seed${seed}`
+const runDir = `runs/smollm2-no-comma-seed${seed}${offPolicySteps > 0 ? `-ahead${offPolicySteps}` : ''}`
 const log = await RunLog.open({ folder: runDir, config })
 const recorder = new RolloutSampleRecorder({ file: log.samples })
 
@@ -106,7 +112,8 @@ const before = await measure(0)
 const optimizer = new AdamW(decoder, { beta2: 0.98 })
 const startMs = performance.now()
 const schedule = linearSchedule({ learningRate: config.learningRate, warmupSteps: 3, finalFraction: 0.2 })
-const parts = { policy, rollouter, optimizer, loss: new GRPOLoss(), schedule }
+const staleness = strictFifo({ groupsPerStep: config.promptsPerStep, offPolicySteps })
+const parts = { policy, rollouter, optimizer, loss: new GRPOLoss(), schedule, staleness }
 const onGroup = recorder.record.bind(recorder)
 for await (const step of grpo({ ...parts, steps, promptsPerStep: config.promptsPerStep, onGroup })) {
   const seconds = (performance.now() - startMs) / 1000
