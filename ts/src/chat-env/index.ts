@@ -64,6 +64,7 @@ export {
 } from './tool-call.js'
 export {
   type CheckedArguments,
+  type StandardResult,
   type StandardSchema,
   type Tool,
   type ToolContext,

@@ -22,7 +22,8 @@ export interface StandardSchema {
   }
 }
 
-type StandardResult =
+/** What a {@link StandardSchema} says of a value. */
+export type StandardResult =
   | { readonly value: unknown; readonly issues?: undefined }
   | { readonly issues: readonly { readonly message: string }[] }
 

@@ -1,9 +1,9 @@
 /** The lines of a run's `log.jsonl`, one JSON object each. The only thing that progress lines and reports read. */
 
 /** The phases of a run, in their order. */
-export type Phase = (typeof PHASES)[number]
+export type Phase = 'sft' | 'dpo' | 'grpo'
 
-const PHASES = ['sft', 'dpo', 'grpo'] as const
+const PHASES: readonly Phase[] = ['sft', 'dpo', 'grpo']
 
 /** One optimiser step. */
 export interface StepEvent {
