@@ -101,5 +101,5 @@ for line in sys.stdin:
     else:
         raise ValueError(f"kind must be known: got {kind}")
     ms, cpu_ms = (time.perf_counter() - start) * 1000, (time.process_time() - start_cpu) * 1000
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answer(ms=ms, cpuMs=cpu_ms, peakMiB=peak / 1024, **result)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answer(ms=ms, cpuMs=cpu_ms, peakMiB=resident / 1024, **result)
