@@ -1,6 +1,8 @@
 /** The task `gsm8k`: grade school mathematics with a number as answer ([paper](https://arxiv.org/abs/2110.14168)). */
 
-import type { Task } from '../env/index.js'
+import type { Message } from '../chat/index.js'
+import { describeValue, FulmarError } from '../core/index.js'
+import { lastCompletionText, type RewardFn, type Task } from '../env/index.js'
 import { GSM8KRewardParser, type GSM8KRewardParserOptions, gsm8kTruth } from '../reward/index.js'
 import {
   checkRowTaskOptions,
@@ -23,13 +25,25 @@ export interface GSM8KTaskRow {
 export interface GSM8KTaskOptions extends RowTaskOptions<GSM8KTaskRow> {
   /** How answers are scored. */
   readonly reward?: GSM8KRewardParserOptions
+  /**
+   * Weight of a second reward, `form`, beside that of the answer, whose weight is 1: the share of `<think>`, `</think>`, `<answer>` and
+   * `</answer>` that are there exactly once. It tells answers apart where a policy is too weak to be right, or to get to its answer in time.
+   * @default 0, and there is no second reward
+   */
+  readonly formWeight?: number
+}
+
+/** `gsm8k` as a task, and what a supervised warm start needs. */
+export interface GSM8KTask extends Task<GSM8KTaskRow> {
+  /** The prompt of a row and its solution in the form that is rewarded, as an assistant's message. */
+  workedExample(sample: GSM8KTaskRow): readonly Message[]
 }
 
 /**
- * Makes the task: one turn, and one reward, that of `GSM8KRewardParser`. Rows without a right answer are refused here.
+ * Makes the task: one turn, and one reward, that of `GSM8KRewardParser`, or two. Rows without a right answer are refused here.
  *
  * @throws {FulmarError} `EMPTY` if there is no row; `MALFORMED` for a row whose `answer` is not of the form, with its index; `UNKNOWN_NAME` for
- * an unknown key.
+ * an unknown key; `OUT_OF_RANGE` for a `formWeight` that is no number of at least 0.
  *
  * @example
  * ```ts
@@ -42,21 +56,59 @@ export interface GSM8KTaskOptions extends RowTaskOptions<GSM8KTaskRow> {
  * const turns = [{ promptMessages: [], completionMessage, envMessages: [], envRewards: {} }]
  * assert.ok(task.isSolved({ status: 'completed', turns }, sample))
  * assert.throws(() => gsm8k({ rows: [{ question: '?', answer: '42' }] }), { code: 'MALFORMED' })
+ * const [, , solution] = task.workedExample(sample)
+ * assert.equal(solution?.content, '<think>6 * 7 = 42</think>\n<answer>42</answer>')
  * ```
  */
-export function gsm8k(options: GSM8KTaskOptions): Task<GSM8KTaskRow> {
-  checkRowTaskOptions('gsm8k', options, ['reward'])
+export function gsm8k(options: GSM8KTaskOptions): GSM8KTask {
+  checkRowTaskOptions('gsm8k', options, ['reward', 'formWeight'])
+  const { systemPrompt = TAGS_PROMPT, formWeight = 0 } = options
+  checkWeight(formWeight)
   const parser = new GSM8KRewardParser(options.reward)
   const sampleOf = (row: GSM8KTaskRow): GSM8KTaskRow => {
     const sample = { question: textOf(row, 'question'), answer: textOf(row, 'answer') }
     gsm8kTruth(sample.answer)
     return sample
   }
-  return questionTask({
+  const task = questionTask<GSM8KTaskRow>({
     name: 'gsm8k',
     makeDataset: rowDatasets(options, sampleOf),
-    systemPrompt: options.systemPrompt === undefined ? TAGS_PROMPT : options.systemPrompt,
+    systemPrompt,
     question: ({ question }) => question,
     judge: (response, { answer }) => parser.score(response, answer),
   })
+  return {
+    ...task,
+    rewardFns: formWeight > 0 ? [...task.rewardFns, { ...formReward, weight: formWeight }] : task.rewardFns,
+    workedExample: ({ question, answer }) => [
+      ...(systemPrompt === null ? [] : [{ role: 'system', content: systemPrompt }]),
+      { role: 'user', content: question },
+      {
+        role: 'assistant',
+        content: `<think>${reasoningOf(answer)}</think>\n<answer>${gsm8kTruth(answer)}</answer>`,
+      },
+    ],
+  }
+}
+
+const TAGS = ['<think>', '</think>', '<answer>', '</answer>']
+
+const formReward: RewardFn<GSM8KTaskRow> = {
+  name: 'form',
+  score: (rollout) => {
+    const text = lastCompletionText(rollout)
+    return TAGS.filter((tag) => text.split(tag, 3).length === 2).length / TAGS.length
+  },
+}
+
+/** What stands before the number, without the dataset's notes for a calculator (`<<48/2=24>>`). */
+function reasoningOf(answer: string): string {
+  const [reasoning = ''] = answer.split('#### ')
+  return reasoning.replace(/<<[^<>]*>>/g, '').trim()
+}
+
+function checkWeight(formWeight: number): void {
+  if (Number.isFinite(formWeight) && formWeight >= 0) return
+  const found = describeValue(formWeight)
+  throw new FulmarError('OUT_OF_RANGE', `gsm8k.formWeight must be a number of at least 0: got ${found}`)
 }

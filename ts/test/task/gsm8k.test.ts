@@ -37,6 +37,41 @@ describe('gsm8k', () => {
     expect(await promptOf(gsm8k({ rows, systemPrompt: null }), sample)).toHaveLength(1)
   })
 
+  it('rewards the form beside the answer where it has a weight', () => {
+    const { signal } = new AbortController()
+    const { rewardFns } = gsm8k({ rows, formWeight: 0.5 })
+    expect(rewardFns.map(({ name, weight }) => [name, weight])).toEqual([
+      ['gsm8k', undefined],
+      ['form', 0.5],
+    ])
+    const sample = { question: '2 + 2?', answer: '#### 4' }
+    const form = (text: string) => rewardFns[1]?.score(said([text]), sample, { signal })
+    const whole = '<think>2 + 2</think><answer>5</answer>'
+    expect([whole, '<think>2 + 2</think>', '4', ''].map(form)).toEqual([1, 0.5, 0, 0])
+    expect(form('<think><think>a</think></think><answer>4</answer>')).toBe(0.5)
+    expect(form('<answer>'.repeat(100_000))).toBe(0)
+    expect(gsm8k({ rows, formWeight: 0 }).rewardFns).toHaveLength(1)
+    for (const formWeight of [-1, Number.NaN, Number.POSITIVE_INFINITY, '1' as unknown as number])
+      expect(codeOf(() => gsm8k({ rows, formWeight }))).toBe('OUT_OF_RANGE')
+  })
+
+  it('shows every row worked out in the form that it rewards in full, behind the prompt that a rollout begins with', async () => {
+    const task = gsm8k({ rows, formWeight: 1 })
+    const { signal } = new AbortController()
+    for (const sample of take(task, 'validation', 200)) {
+      const messages = task.workedExample(sample)
+      expect(messages.slice(0, -1)).toEqual(await promptOf(task, sample))
+      const text = String(messages.at(-1)?.content)
+      const scores = task.rewardFns.map((rewardFn) => rewardFn.score(said([text]), sample, { signal }))
+      expect(scores).toEqual([1, 1])
+      expect(text).not.toMatch(/<<|####/)
+    }
+    expect(gsm8k({ rows, systemPrompt: null }).workedExample({ question: '?', answer: '#### 4' })).toEqual([
+      { role: 'user', content: '?' },
+      { role: 'assistant', content: '<think></think>\n<answer>4</answer>' },
+    ])
+  })
+
   it('goes on where a checkpoint stood', () => {
     const dataset = gsm8k({ rows }).makeDataset('train')
     for (let taken = 0; taken < 250; taken++) dataset.next()
