@@ -142,26 +142,39 @@ export class Batcher {
     return this.#groups.length === groupsPerBatch ? this.#build() : null
   }
 
+  /** The same groups with other samples of theirs, laid out and measured anew; its leases stay. */
+  withSamples(batch: StepBatch, samples: readonly TrainingSample[]): StepBatch {
+    const { metrics, ...laidOut } = this.#layOut(samples)
+    const measuredAgain = new Set(metrics.map(({ key }) => key))
+    const rest = batch.metrics.filter(({ key }) => !measuredAgain.has(key))
+    return { ...laidOut, leases: batch.leases, metrics: [...rest, ...metrics] }
+  }
+
   #build(): StepBatch {
     const groups = this.#groups.splice(0)
-    const samples = groups.flatMap((group) => group.samples)
-    const rows = this.#fillRows(samples)
-    const { numTrained, numNaN } = countTrained(samples)
-    const microbatches = this.#toCells(rows)
-    const metrics = [
+    const { metrics, ...laidOut } = this.#layOut(groups.flatMap((group) => group.samples))
+    const told = [
       ...this.#metrics,
-      metric('train_batch/padding_frac', 'mean', this.#paddingOf(samples, microbatches.length)),
-      metric('train_batch/num_microbatches', 'mean', microbatches.length),
       metric('train_batch/num_rollout_groups', 'mean', groups.length),
       metric('train_batch/num_metric_only_groups', 'mean', this.#numMetricOnly),
-      metric('train_batch/num_training_samples', 'mean', samples.length),
-      metric('loss/generator_logprob_nan_frac', 'mean', numNaN / Math.max(1, numNaN + numTrained)),
+      ...metrics,
     ]
     this.#metrics = []
     this.#numMetricOnly = 0
+    return { ...laidOut, leases: groups.flatMap(({ lease }) => lease ?? []), metrics: told }
+  }
+
+  #layOut(samples: readonly TrainingSample[]): Omit<StepBatch, 'leases'> {
+    const microbatches = this.#toCells(this.#fillRows(samples))
+    const { numTrained, numNaN } = countTrained(samples)
+    const metrics = [
+      metric('train_batch/padding_frac', 'mean', this.#paddingOf(samples, microbatches.length)),
+      metric('train_batch/num_microbatches', 'mean', microbatches.length),
+      metric('train_batch/num_training_samples', 'mean', samples.length),
+      metric('loss/generator_logprob_nan_frac', 'mean', numNaN / Math.max(1, numNaN + numTrained)),
+    ]
     const minPolicyVersions = samples.map(({ minPolicyVersion }) => minPolicyVersion)
-    const leases = groups.flatMap(({ lease }) => lease ?? [])
-    return { microbatches, samples, numTrained, minPolicyVersions, metrics, leases }
+    return { microbatches, samples, numTrained, minPolicyVersions, metrics }
   }
 
   /** Next fit: one row is open at a time. */

@@ -27,6 +27,7 @@ import {
 import { type Clock, type Metric, reduceMetrics, systemClock } from '../telemetry/index.js'
 import { Batcher, type BatcherOptions, type StepBatch } from './batcher.js'
 import { readCursor } from './group-cursor.js'
+import { limitAge } from './over-stale.js'
 import { policyAge } from './policy-age.js'
 import { RunScope } from './run-scope.js'
 import { type StalenessPolicy, strictFifo } from './staleness.js'
@@ -238,7 +239,7 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
   ): Promise<{ step: ControllerStep<Sample>; batch: StepBatch }> {
     const { train, weightSync } = this.#options
     const startMs = this.#clock.nowMs()
-    const { batch, groups } = await run.nextBatch()
+    const { batch, groups } = await run.nextBatch(version)
     const waitedMs = this.#clock.nowMs() - startMs
     const age = policyAge(version, batch.minPolicyVersions, this.#staleness.maxAge)
     const beforeUpdate = async () => void (await weightSync?.waitCaptured())
@@ -261,6 +262,7 @@ interface FilledBatch<Sample> {
 /** The loops of one iteration. */
 class Run<Sample> {
   readonly #options: ControllerOptions<Sample>
+  readonly #staleness: StalenessPolicy
   readonly #begun: Map<number, GroupCursor>
   readonly #recycled: GroupCursor[]
   readonly #buffer: WorkBuffer<GroupWork<Sample>, RolloutGroup<Sample>>
@@ -289,6 +291,7 @@ class Run<Sample> {
   ) {
     const { groupsPerStep, steps, firstStep = 0, dynamicSampling = false, batching } = options
     this.#options = options
+    this.#staleness = staleness
     this.#numWanted = dynamicSampling ? Number.POSITIVE_INFINITY : (steps - firstStep) * groupsPerStep
     this.#begun = begun
     this.#recycled = recycled
@@ -319,13 +322,14 @@ class Run<Sample> {
     return this.#scope.guard(promise)
   }
 
-  async nextBatch(): Promise<FilledBatch<Sample>> {
+  /** The next batch, without what is too old for a trainer of this version. */
+  async nextBatch(version: number): Promise<FilledBatch<Sample>> {
     while (this.#ready === undefined)
       await this.guard(new Promise<void>((resolve) => (this.#onReady = resolve)))
     const filled = this.#ready
     this.#ready = undefined
     this.#onTaken()
-    return filled
+    return { ...filled, batch: this.#limitAge(filled.batch, version) }
   }
 
   /** What was trained is not begun again, whatever happens to the weights. */
@@ -433,6 +437,15 @@ class Run<Sample> {
     if (this.#scope.hasEnded || !this.#begun.delete(groupId)) return
     this.#numWanted += 1
     this.#onWanted()
+  }
+
+  #limitAge(batch: StepBatch, version: number): StepBatch {
+    const { maxAge, overStale } = this.#staleness
+    if (overStale === undefined) return batch
+    const { samples, metrics } = limitAge(batch.samples, { version, maxAge, overStale })
+    if (samples === batch.samples) return batch
+    const limited = this.#batcher.withSamples(batch, samples)
+    return { ...limited, metrics: [...limited.metrics, ...metrics] }
   }
 
   /** Back-pressure: one batch waits for the trainer, and nothing is consumed behind it. */

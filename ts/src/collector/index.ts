@@ -25,11 +25,13 @@ export {
   type LLMCollectorState,
   PREFETCH_MAX,
 } from './llm-collector.js'
+export { type LimitAgeOptions, limitAge, type OverStale } from './over-stale.js'
 export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
 export { policyAge } from './policy-age.js'
 export { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
 export {
   capacityRule,
+  type OverStaleOptions,
   readyFirst,
   type StalenessOptions,
   type StalenessPolicy,

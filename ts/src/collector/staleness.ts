@@ -11,6 +11,7 @@
  */
 
 import { FulmarError } from '../core/index.js'
+import type { OverStale } from './over-stale.js'
 
 /** A group under way, as a {@link StalenessPolicy} sees it. */
 export interface WorkEntry {
@@ -30,8 +31,13 @@ export interface StalenessPolicy {
   readonly name: string
   /** Slots: groups from admission until the weights that they trained are served. */
   readonly capacity: number
-  /** No consumed group is older than this; `Infinity` where that is not promised. */
+  /** No trained token is older than this; `Infinity` where that is not promised. */
   readonly maxAge: number
+  /**
+   * What becomes of samples that are older than `maxAge` when they would be trained.
+   * @default there are none: such a sample ends the run
+   */
+  readonly overStale?: OverStale
   /** The place in `entries` of the group to consume, -1 for none yet. `entries` are in the order of admission. */
   select(entries: readonly WorkEntry[]): number
   /**
@@ -50,6 +56,12 @@ export interface StalenessOptions {
    * @default 3
    */
   readonly offPolicySteps?: number
+}
+
+/** Options of {@link readyFirst} and {@link capacityRule}. */
+export interface OverStaleOptions extends StalenessOptions {
+  /** What becomes of samples that got older than `offPolicySteps`. */
+  readonly overStale?: OverStale
 }
 
 /** Options of {@link windowedFifo}. */
@@ -124,7 +136,7 @@ export function strictFifo(options: StalenessOptions): WindowedFifo {
 
 /**
  * Bounds the sum alone: `consumed + under way <= (S + step) P`. Finished groups are consumed as they finish, so a long
- * one may get older than `S` steps; the age is measured, not promised.
+ * one may get older than `S` steps. By default it is trained all the same, and its age is measured, not promised.
  *
  * @example
  * ```ts
@@ -133,44 +145,65 @@ export function strictFifo(options: StalenessOptions): WindowedFifo {
  *
  * const { capacity, maxAge } = capacityRule({ groupsPerStep: 4, offPolicySteps: 1 })
  * assert.deepEqual([capacity, maxAge], [8, Number.POSITIVE_INFINITY])
+ * assert.equal(capacityRule({ groupsPerStep: 4, offPolicySteps: 1, overStale: 'maskPrefix' }).maxAge, 1)
  * ```
  */
-export function capacityRule(options: StalenessOptions): StalenessPolicy {
-  const { capacity } = slotsOf(options)
+export function capacityRule(options: OverStaleOptions): StalenessPolicy {
   return {
     name: 'capacityRule',
-    capacity,
-    maxAge: Number.POSITIVE_INFINITY,
+    ...boundOf({ overStale: 'continue', ...options }),
     select: (entries) => leastOf(entries, ({ finishOrder }) => finishOrder),
   }
 }
 
 /**
- * Consumes the finished group with the oldest weights first, and gives up those that got older than `S` steps.
+ * Consumes the finished group with the oldest weights first. Rollouts that got older than `S` steps are withheld by
+ * default: they do not train, but their rewards stay in the baseline of their group.
  *
  * @example
  * ```ts
  * import { readyFirst } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const policy = readyFirst({ groupsPerStep: 4, offPolicySteps: 1 })
+ * const { maxAge, overStale } = readyFirst({ groupsPerStep: 4, offPolicySteps: 1 })
+ * assert.deepEqual([maxAge, overStale], [1, 'withhold'])
+ * const policy = readyFirst({ groupsPerStep: 4, offPolicySteps: 1, overStale: 'cancel' })
  * const entry = { sequence: 0, state: 'inflight', version: 3, finishOrder: 0 } as const
  * assert.deepEqual(policy.evict?.([entry], 4), [])
  * assert.deepEqual(policy.evict?.([entry], 5), [0])
  * ```
  */
-export function readyFirst(options: StalenessOptions): StalenessPolicy {
-  const { capacity, offPolicySteps } = slotsOf(options)
+export function readyFirst(options: OverStaleOptions): StalenessPolicy {
   return {
     name: 'readyFirst',
-    capacity,
-    maxAge: offPolicySteps,
+    ...boundOf({ overStale: 'withhold', ...options }),
     select: (entries) => leastOf(entries, ({ version }) => version),
-    evict: (entries, version) =>
-      entries.flatMap((entry, place) =>
-        entry.state !== 'waiting' && version - entry.version > offPolicySteps ? [place] : [],
-      ),
   }
+}
+
+const OVER_STALE: readonly OverStale[] = ['continue', 'maskPrefix', 'withhold', 'cancel']
+
+function boundOf(
+  options: StalenessOptions & { readonly overStale: OverStale },
+): Pick<StalenessPolicy, 'capacity' | 'maxAge' | 'overStale' | 'evict'> {
+  const { capacity, offPolicySteps } = slotsOf(options)
+  const { overStale } = options
+  if (!OVER_STALE.includes(overStale)) {
+    const detail = `overStale must be one of ${OVER_STALE.join(', ')}: got ${String(overStale)}`
+    throw new FulmarError('UNKNOWN_NAME', detail)
+  }
+  if (overStale !== 'cancel') {
+    return {
+      capacity,
+      maxAge: overStale === 'continue' ? Number.POSITIVE_INFINITY : offPolicySteps,
+      overStale,
+    }
+  }
+  const evict = (entries: readonly WorkEntry[], version: number) =>
+    entries.flatMap((entry, place) =>
+      entry.state !== 'waiting' && version - entry.version > offPolicySteps ? [place] : [],
+    )
+  return { capacity, maxAge: offPolicySteps, overStale, evict }
 }
 
 function slotsOf({ groupsPerStep, offPolicySteps = 3 }: StalenessOptions): {

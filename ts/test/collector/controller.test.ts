@@ -4,6 +4,7 @@ import {
   Controller,
   type ControllerOptions,
   type ControllerStep,
+  capacityRule,
   ParkingPolicy,
   readyFirst,
   type StepBatch,
@@ -219,7 +220,7 @@ describe('an asynchronous Controller', () => {
     let version = 0
     const { controller } = controllerOf({
       answers,
-      staleness: readyFirst({ groupsPerStep: 1, offPolicySteps: 1 }),
+      staleness: readyFirst({ groupsPerStep: 1, offPolicySteps: 1, overStale: 'cancel' }),
       groupsPerStep: 1,
       steps: 3,
       train: async () => ({ version: ++version, metrics: {} }),
@@ -230,6 +231,61 @@ describe('an asynchronous Controller', () => {
     const released = steps.map(({ metrics }) => metrics['rollout_buffer/released/stale/sum'] ?? 0)
     expect(released.reduce((sum, count) => sum + count, 0)).toBe(1)
   })
+
+  it.each(
+    [capacityRule, readyFirst].flatMap((make) => [
+      { make, overStale: 'continue' as const, trained: [2, 2], age: 2 },
+      { make, overStale: 'maskPrefix' as const, trained: [1, 1], age: 1 },
+      { make, overStale: 'withhold' as const, trained: [], age: 0 },
+      { make, overStale: 'cancel' as const, trained: [], age: 0 },
+    ]),
+  )(
+    'trains what $overStale leaves of rollouts that got too old behind a slow step: $make.name',
+    async (row) => {
+      const { make, overStale, trained, age } = row
+      let version = 0
+      let finishFirst = () => {}
+      const firstMayEnd = new Promise<void>((resolve) => {
+        finishFirst = resolve
+      })
+      const answers: Policy = {
+        version: 0,
+        generate: async (request) => {
+          const isFirst = request.requestId.startsWith('group=0/')
+          if (isFirst) await firstMayEnd
+          // The first group's first token is of the first weights, its second one of those at its end.
+          const versions = [isFirst ? 0 : version, version] as const
+          const completion = await twoAnswers(version).generate(request)
+          return { ...completion, policyVersions: Uint32Array.from(versions), minPolicyVersion: versions[0] }
+        },
+      }
+      const batches: StepBatch[] = []
+      const { controller } = controllerOf({
+        answers,
+        staleness: make({ groupsPerStep: 1, offPolicySteps: 1, overStale }),
+        groupsPerStep: 1,
+        steps: 4,
+        train: async (batch) => {
+          batches.push(batch)
+          // The first group ends while the second step trains, so its batch waits until the weights are of version 2.
+          if (version === 1) {
+            finishFirst()
+            for (let turn = 0; turn < 50; turn++) await tick()
+          }
+          version += 1
+          return { version, metrics: {} }
+        },
+      })
+      const steps = await stepsOf(controller)
+      expect(groupIds(steps)[2]).toEqual([0])
+      const counts = batches[2]?.samples.map(({ mask }) => mask.reduce((sum, flag) => sum + flag, 0))
+      expect(counts).toEqual(trained)
+      expect(batches[2]?.microbatches.flat().map(({ batch }) => batch?.numTrained ?? 0)).toEqual([
+        trained.reduce((sum: number, count) => sum + count, 0),
+      ])
+      expect(agesOf(steps)[2] ?? 0).toBe(age)
+    },
+  )
 
   it('ends both sides when training fails, and knows which groups to run again', async () => {
     const { controller, policy } = controllerOf({

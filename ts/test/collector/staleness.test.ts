@@ -159,9 +159,37 @@ describe('readyFirst', () => {
     expect(select([inflight(0, 0), finalized(1, 3), finalized(2, 1), finalized(3, 1)])).toBe(2)
   })
 
-  it('gives up what is older than its steps, running or finished', () => {
-    const { evict } = readyFirst({ groupsPerStep: 2, offPolicySteps: 1 })
+  it('gives up what is older than its steps, running or finished, where that is asked for', () => {
+    const { evict } = readyFirst({ groupsPerStep: 2, offPolicySteps: 1, overStale: 'cancel' })
     const waiting: WorkEntry = { sequence: 3, state: 'waiting', version: 0, finishOrder: 0 }
     expect(evict?.([inflight(0, 0), finalized(1, 1), finalized(2, 0), waiting], 2)).toEqual([0, 2])
+  })
+})
+
+describe('overStale', () => {
+  const options = { groupsPerStep: 2, offPolicySteps: 3 }
+
+  it.each([
+    ['continue', Number.POSITIVE_INFINITY, false],
+    ['maskPrefix', 3, false],
+    ['withhold', 3, false],
+    ['cancel', 3, true],
+  ] as const)('%s promises %d steps, and gives groups up: %s', (overStale, maxAge, evicts) => {
+    for (const make of [readyFirst, capacityRule]) {
+      const policy = make({ ...options, overStale })
+      expect(policy).toMatchObject({ overStale, maxAge, capacity: 8 })
+      expect(policy.evict !== undefined).toBe(evicts)
+    }
+  })
+
+  it('withholds by default where a bound is promised, and continues where only the sum is', () => {
+    expect(readyFirst(options).overStale).toBe('withhold')
+    expect(capacityRule(options).overStale).toBe('continue')
+    expect(windowedFifo(options).overStale).toBeUndefined()
+  })
+
+  it('refuses another word', () => {
+    const make = () => readyFirst({ ...options, overStale: 'mask' as 'cancel' })
+    expect(make).toThrow(expect.objectContaining({ code: 'UNKNOWN_NAME' }))
   })
 })

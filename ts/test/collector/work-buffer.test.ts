@@ -120,7 +120,7 @@ describe('WorkBuffer', () => {
   })
 
   it('cancels what got too old, frees its slot, and lets the window move on', async () => {
-    const staleness = readyFirst({ groupsPerStep: 1, offPolicySteps: 1 })
+    const staleness = readyFirst({ groupsPerStep: 1, offPolicySteps: 1, overStale: 'cancel' })
     const buffer = new WorkBuffer<number, string>({ staleness })
     const [old] = await inflight(buffer, 1)
     buffer.advance(1)
