@@ -2,10 +2,13 @@
 
 import { afterEach, describe, expect, it } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
+import { listDataset } from '../../src/data/index.js'
+import type { Task } from '../../src/env/index.js'
 import { AsyncVLLM } from '../../src/policy/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
 import { sumDigits } from '../../src/task/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { scriptedEnv } from '../rollout/scripted-env.js'
 import { FakeVllm, type FakeVllmOptions } from './fake-vllm.js'
 
 const open: (() => Promise<void>)[] = []
@@ -65,5 +68,44 @@ describe('rollouts over vLLM servers', () => {
     expect(told(broken)).toEqual(told(whole))
     expect(broken.fakes.flatMap(({ dealt }) => dealt).length).toBeGreaterThan(20)
     expect(broken.policy.router.loads).toEqual([0, 0])
+  })
+
+  it('keep to the server that knows their beginning, turn after turn', async () => {
+    const { vocabSize } = tokenizer
+    const fakes = await Promise.all(
+      [1, 2, 3].map((seed) => FakeVllm.start({ vocabSize, contextLength, seed })),
+    )
+    for (const fake of fakes) open.push(() => fake.close())
+    const policy = await AsyncVLLM.connect(
+      fakes.map(({ url }) => url),
+      { vocabSize },
+    )
+    open.push(() => policy.close())
+    const renderer = createRenderer(tokenizer, { name: 'chatml' })
+    const task: Task<null> = {
+      name: 'talk',
+      makeDataset: () => listDataset({ items: [null] }),
+      makeEnv: () => scriptedEnv(),
+      rewardFns: [{ name: 'one', score: () => 1 }],
+      isSolved: () => true,
+    }
+    const options = { policy, renderer, task, groupSize: 4, maxTokens: 4, maxTurns: 3 }
+    const rollouter = new Rollouter({ ...options, onTruncation: 'continue' })
+    const runs = Array.from({ length: 6 }, (_, groupId) => rollouter.runGroup({ sample: null, groupId }))
+    const groups = await Promise.all(runs)
+    expect(groups.flatMap(({ rollouts }) => rollouts.map(({ turns }) => turns.length))).toEqual(
+      new Array(24).fill(3),
+    )
+    const serversOf = new Map<string, Set<number>>()
+    for (const [server, { requests }] of fakes.entries()) {
+      for (const { request_id } of requests) {
+        const [rollout] = request_id.match(/^group=\d+\/rollout=\d+/) ?? []
+        if (rollout === undefined) continue // the probe
+        serversOf.set(rollout, (serversOf.get(rollout) ?? new Set()).add(server))
+      }
+    }
+    expect(serversOf.size).toBe(24)
+    expect([...serversOf.values()].every(({ size }) => size === 1)).toBe(true)
+    expect(new Set([...serversOf.values()].flatMap((servers) => [...servers])).size).toBe(3)
   })
 })
