@@ -55,11 +55,11 @@ export function checkTools() {
   }
   const cargo = spawnSync('cargo', ['--version'], { cwd: root, encoding: 'utf8' })
   if (cargo.status !== 0) {
-    throw new Refusal('Rust must be installed, 1.88 or later: see https://rustup.rs')
+    throw new Refusal('Rust must be installed, 1.89 or later: see https://rustup.rs')
   }
   const [, rust = '0'] = /^cargo 1\.(\d+)/.exec(cargo.stdout) ?? []
-  if (Number(rust) < 88)
-    throw new Refusal(`Rust must be 1.88 or later: got ${cargo.stdout.trim()}. Try: rustup update`)
+  if (Number(rust) < 89)
+    throw new Refusal(`Rust must be 1.89 or later: got ${cargo.stdout.trim()}. Try: rustup update`)
   if (process.platform !== 'win32' && spawnSync('cc', ['--version']).status !== 0) {
     throw new Refusal(
       'a C linker (`cc`) must be installed: on Debian, apt-get install gcc libc6-dev; on macOS, xcode-select --install',

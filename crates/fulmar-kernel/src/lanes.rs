@@ -1,12 +1,13 @@
-//! Vector lanes: one body of plain Rust, compiled once for the baseline and once for AVX2, chosen at run time.
+//! Vector lanes: one body of plain Rust, compiled for the baseline, for AVX2 and for AVX-512, chosen at run time.
 //!
-//! Both versions do the same operations in the same order (sums run over [`WIDTH`] accumulators, and Rust never
+//! All versions do the same operations in the same order (sums run over [`WIDTH`] accumulators, and Rust never
 //! fuses a multiply with an add), so their results are equal to the bit. On wasm32 the baseline is SIMD128.
 
-/// Accumulators of every reduction: two AVX2 registers, four SSE2 or SIMD128 registers.
+/// Accumulators of every reduction: one AVX-512 register, two of AVX2, four of SSE2 or SIMD128.
 pub(crate) const WIDTH: usize = 16;
 
-/// Defines a function whose body is compiled for the baseline and for AVX2, and which calls the one that the processor has.
+/// Defines a function whose body is compiled for the baseline, for AVX2 and for AVX-512, and which calls the widest that the
+/// processor has.
 ///
 /// # Examples
 /// ```
@@ -30,13 +31,22 @@ macro_rules! lanes {
             fn portable($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
+                use std::arch::is_x86_feature_detected as has;
+                #[target_feature(enable = "avx512bw,avx512dq,avx512vl,popcnt")]
+                fn avx512($($arg: $ty),*) $(-> $ret)? {
+                    portable($($arg),*)
+                }
                 #[target_feature(enable = "avx2,popcnt")]
                 fn avx2($($arg: $ty),*) $(-> $ret)? {
                     portable($($arg),*)
                 }
                 // Every processor with AVX2 can count bits too.
-                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
-                    // SAFETY: this processor was just seen to have both.
+                if has!("popcnt") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
+                    // SAFETY: this processor was just seen to have them.
+                    return unsafe { avx512($($arg),*) };
+                }
+                if has!("popcnt") && has!("avx2") {
+                    // SAFETY: as above.
                     return unsafe { avx2($($arg),*) };
                 }
             }
@@ -60,11 +70,17 @@ pub fn prefetch<T>(items: &[T], index: usize) {
     let _ = (items, index);
 }
 
-/// The vector instructions in use on this machine: `avx2`, `sse2`, `neon`, `simd128` or `scalar`.
+/// The vector instructions in use on this machine: `avx512`, `avx2`, `sse2`, `neon`, `simd128` or `scalar`.
 #[must_use]
 pub fn active_lanes() -> &'static str {
     #[cfg(target_arch = "x86_64")]
-    return if std::arch::is_x86_feature_detected!("avx2") { "avx2" } else { "sse2" };
+    use std::arch::is_x86_feature_detected as has;
+    #[cfg(target_arch = "x86_64")]
+    return match has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
+        true => "avx512",
+        false if has!("avx2") => "avx2",
+        false => "sse2",
+    };
     #[cfg(target_arch = "aarch64")]
     return "neon";
     #[cfg(all(target_family = "wasm", target_feature = "simd128"))]
@@ -196,14 +212,6 @@ pub(crate) fn axpy4(a: [f32; 4], x: [&[f32]; 4], y: &mut [f32]) {
 mod tests {
     use super::*;
 
-    lanes! {
-        fn dispatched_exp(x: &[f32], out: &mut [f32]) {
-            for (out, x) in out.iter_mut().zip(x) {
-                *out = exp(*x);
-            }
-        }
-    }
-
     #[test]
     fn exp_is_within_two_units_of_the_exact_value() {
         let mut worst = 0.0_f64;
@@ -227,12 +235,41 @@ mod tests {
         assert_eq!([softmax_exp(SOFTMAX_FLOOR), softmax_exp(-87.7), softmax_exp(-0.0)], [0.0, 0.0, 1.0]);
     }
 
+    /// What a machine with AVX-512 runs nowhere else.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,popcnt")]
+    fn avx2_exp_and_dot(x: &[f32], out: &mut [f32]) -> f32 {
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = exp(*x);
+        }
+        dot(x, out)
+    }
+
+    lanes! {
+        fn dispatched_exp_and_dot(x: &[f32], out: &mut [f32]) -> f32 {
+            for (out, x) in out.iter_mut().zip(x) {
+                *out = exp(*x);
+            }
+            dot(x, out)
+        }
+    }
+
     #[test]
-    fn the_vector_version_equals_the_portable_one_to_the_bit() {
+    fn every_vector_version_equals_the_portable_one_to_the_bit() {
         let x: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.37).sin() * 60.0).collect();
-        let mut out = vec![0.0; x.len()];
-        dispatched_exp(&x, &mut out);
-        assert!(x.iter().zip(&out).all(|(x, out)| exp(*x).to_bits() == out.to_bits()));
+        let exact: Vec<f32> = x.iter().map(|x| exp(*x)).collect();
+        let check = |lanes: &str, version: &dyn Fn(&[f32], &mut [f32]) -> f32| {
+            let mut out = vec![0.0; x.len()];
+            let sum = version(&x, &mut out);
+            assert!(exact.iter().zip(&out).all(|(exact, out)| exact.to_bits() == out.to_bits()), "{lanes}");
+            assert_eq!(sum.to_bits(), dot(&x, &exact).to_bits(), "{lanes}");
+        };
+        check(active_lanes(), &dispatched_exp_and_dot);
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
+            // SAFETY: this processor was just seen to have both.
+            check("avx2", &|x, out| unsafe { avx2_exp_and_dot(x, out) });
+        }
     }
 
     #[test]
