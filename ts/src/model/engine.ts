@@ -4,7 +4,7 @@ import { checkKnownKeys, FulmarError, Handle, yieldToEventLoop } from '../core/i
 import { type RawEngine, type RawEngineOutputs, raw } from '../native/index.js'
 import type { DrawRule } from '../objective/index.js'
 import type { Decoder } from './decoder.js'
-import { type PieceStream, StopStrings } from './stop-strings.js'
+import { type PieceStream, watchStops } from './stop-strings.js'
 
 /** The size of an engine. */
 export interface EngineOptions {
@@ -283,8 +283,7 @@ export class Engine {
 
   #submit(prompt: Prompt, options: GenerationOptions, ends: Pick<Job, 'take' | 'end' | 'fail'>): void {
     const { signal, stopStrings = [] } = options
-    const stops =
-      stopStrings.length > 0 ? this.#openStops(stopStrings) : { completes: () => null, close: noop }
+    const stops = watchStops(stopStrings, this.#decodeStream)
     const closing: typeof ends = {
       take: ends.take,
       end: (...how) => {
@@ -306,14 +305,6 @@ export class Engine {
     if (this.#drives) return
     this.#drives = true
     void yieldToEventLoop().then(() => this.#drive())
-  }
-
-  #openStops(strings: readonly string[]): Pick<Job, 'completes'> & { readonly close: () => void } {
-    const stops = new StopStrings(strings)
-    if (!this.#decodeStream)
-      throw new FulmarError('UNAVAILABLE', 'stopStrings must have an engine with a decodeStream: got none')
-    const stream = this.#decodeStream()
-    return { completes: (id) => stops.push(stream.push(id)), close: () => stream[Symbol.dispose]?.() }
   }
 
   /** Steps until nothing is left to do; the one loop of this engine. */

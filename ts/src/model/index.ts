@@ -47,4 +47,6 @@ export {
   STOP_STRING_LENGTH_MAX,
   STOP_STRINGS_MAX,
   StopStrings,
+  type StopWatch,
+  watchStops,
 } from './stop-strings.js'

@@ -1,6 +1,6 @@
 /** Texts that end a sequence: ids become text as they are drawn, and the text is looked through. */
 
-import { FulmarError } from '../core/index.js'
+import { describeValue, FulmarError } from '../core/index.js'
 
 /** Most stop strings of a request. */
 export const STOP_STRINGS_MAX = 64
@@ -33,8 +33,14 @@ export class StopStrings {
   readonly #kept: number
   #tail = ''
 
-  /** @throws {FulmarError} `EMPTY` for an empty string; `LIMIT_EXCEEDED` for too many or one that is too long. */
+  /**
+   * @throws {FulmarError} `MALFORMED` if they are no list of strings; `EMPTY` for an empty one; `LIMIT_EXCEEDED` for too many or one that
+   * is too long.
+   */
   constructor(strings: readonly string[]) {
+    const isList = Array.isArray(strings) && strings.every((text) => typeof text === 'string')
+    if (!isList)
+      throw new FulmarError('MALFORMED', `stopStrings must be strings: got ${describeValue(strings)}`)
     checkCount('stopStrings', strings.length, STOP_STRINGS_MAX)
     for (const [index, text] of strings.entries()) {
       if (text === '') throw new FulmarError('EMPTY', `stopStrings[${index}] must hold text: got none`)
@@ -57,6 +63,41 @@ export class StopStrings {
     this.#tail = this.#kept === 0 ? '' : text.slice(-this.#kept)
     return found
   }
+}
+
+/** Looks for stop strings in the text of one sequence. */
+export interface StopWatch {
+  /** The stop string that the text of `id` completes, or `null`. */
+  readonly completes: (id: number) => string | null
+  /** Gives back what the sequence's stream holds. */
+  readonly close: () => void
+}
+
+/**
+ * Watches one sequence, with a stream of its own. Close it when the sequence is done.
+ * @throws {FulmarError} As {@link StopStrings}; `UNAVAILABLE` for strings without a way to make text of ids.
+ *
+ * @example
+ * ```ts
+ * import { CharTokenizer, DecodeStream, watchStops } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = new CharTokenizer()
+ * const { completes, close } = watchStops(['22'], () => new DecodeStream(tokenizer))
+ * assert.deepEqual(Array.from(tokenizer.encode('122').ids, completes), [null, null, '22'])
+ * close()
+ * ```
+ */
+export function watchStops(
+  strings: readonly string[],
+  decodeStream: (() => PieceStream) | undefined,
+): StopWatch {
+  const stops = new StopStrings(strings)
+  if (strings.length === 0) return { completes: () => null, close: () => {} }
+  if (!decodeStream)
+    throw new FulmarError('UNAVAILABLE', 'stopStrings must come with a stream that decodes ids: got none')
+  const stream = decodeStream()
+  return { completes: (id) => stops.push(stream.push(id)), close: () => stream[Symbol.dispose]?.() }
 }
 
 function checkCount(name: string, count: number, max: number): void {

@@ -8,12 +8,12 @@ import {
   checkGenerateRequest,
   checkScoreRequest,
   type GenerateRequest,
-  type Policy,
   type PolicyCapabilities,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
 import type { Router, RouterOptions } from './router.js'
+import { type CompletionPart, type StreamingPolicy, type TokenStream, tokenStream } from './token-stream.js'
 import { probeServer } from './vllm-probe.js'
 import {
   completionBody,
@@ -24,6 +24,7 @@ import {
   scoreBody,
 } from './vllm-protocol.js'
 import { type ServerStats, Servers } from './vllm-servers.js'
+import { CompletionReader } from './vllm-stream.js'
 import { updateServers, type WeightUpdate, type WeightUpdateResult } from './vllm-weights.js'
 
 /** Options of {@link AsyncVLLM.connect}. */
@@ -121,7 +122,7 @@ const SERVERS_MAX = 4096
  * await policy.close()
  * ```
  */
-export class AsyncVLLM implements Policy {
+export class AsyncVLLM implements StreamingPolicy {
   readonly #servers: Servers
   readonly #urls: readonly string[]
   readonly #live = new Set<string>()
@@ -219,17 +220,65 @@ export class AsyncVLLM implements Policy {
    * true, by the last of them; what a server refuses for good; `CLOSED`.
    */
   async generate(given: GenerateRequest): Promise<Completion> {
+    return await this.#draw(given, undefined)
+  }
+
+  /**
+   * Samples one completion and tells its tokens as they come; each was checked as an answer that comes whole. A failure is asked for
+   * again until the first tokens were told, and ends the stream from then on.
+   * @throws {FulmarError} From the loop and from `result`, as {@link AsyncVLLM.generate}.
+   *
+   * @example
+   * ```ts
+   * import { AsyncVLLM, fetchClient } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * // A server that says 7 and then 8, in an event each.
+   * const client = fetchClient(async (url, { body = '{}' }) => {
+   *   const { prompt, request_id, stream } = JSON.parse(body)
+   *   const part = (token_ids: number[], finish_reason: string | null) => {
+   *     const logprobs = { token_logprobs: token_ids.map(() => -0.5) }
+   *     return { id: `cmpl-${request_id}`, choices: [{ token_ids, prompt_token_ids: prompt, logprobs, finish_reason }] }
+   *   }
+   *   if (url.endsWith('/v1/models')) return Response.json({ data: [{ id: 'tiny', max_model_len: 64 }] })
+   *   if (!stream) return Response.json(part([7], 'length'))
+   *   const events = [part([7], null), part([8], 'length')].map((event) => `data: ${JSON.stringify(event)}\n\n`)
+   *   return new Response(`${events.join('')}data: [DONE]\n\n`)
+   * })
+   * const policy = await AsyncVLLM.connect(['http://127.0.0.1:8000'], { client })
+   * const stream = policy.stream({ requestId: 'a', promptIds: Uint32Array.of(1, 2), seed: 0, maxTokens: 2, stopIds: [] })
+   * const parts: number[][] = []
+   * for await (const { ids } of stream) parts.push([...ids])
+   * assert.deepEqual(parts, [[7], [8]])
+   * assert.equal((await stream.result).finishReason, 'length')
+   * await policy.close()
+   * ```
+   */
+  stream(given: GenerateRequest): TokenStream<CompletionPart, Completion> {
+    return tokenStream(given.signal, (push, signal) => this.#draw({ ...given, signal }, push))
+  }
+
+  async #draw(
+    given: GenerateRequest,
+    onPart: ((part: CompletionPart) => void) | undefined,
+  ): Promise<Completion> {
     checkGenerateRequest(given)
     // Attempts come later than the call.
     const request = { ...given, promptIds: given.promptIds.slice() }
     const { requestId, promptIds, maxTokens, sessionId, signal } = request
     const served = this.#served
     this.#checkIds(promptIds, maxTokens)
+    let reader: CompletionReader | undefined
+    const makeReader = (wireId: string) => {
+      reader = new CompletionReader({ wireId, request, served, onPart: onPart ?? (() => {}) })
+      return reader
+    }
     const answer = await this.#once(requestId, () =>
       this.#servers.request({
         ...{ requestId, sessionId, signal, path: '/v1/completions', cost: promptIds.length + maxTokens },
-        body: (wireId) => completionBody(wireId, request, served),
+        body: (wireId) => completionBody(wireId, request, served, { streams: onPart !== undefined }),
         read: (text, wireId) => readCompletion(text, wireId, request, served),
+        ...(onPart && { makeReader }),
       }),
     )
     if (answer)
@@ -242,8 +291,9 @@ export class AsyncVLLM implements Policy {
     const { version } = this
     return {
       requestId,
-      ...nothing,
+      ...(reader?.soFar ?? nothing),
       finishReason: 'abort',
+      stoppedBy: null,
       minPolicyVersion: version,
       maxPolicyVersion: version,
     }

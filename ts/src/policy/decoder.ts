@@ -1,15 +1,20 @@
 /** The in-process policy: a decoder that answers requests as they come. */
 
-import { type Decoder, Engine } from '../model/index.js'
+import { checkKnownKeys } from '../core/index.js'
+import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
 import {
   type Completion,
   checkGenerateRequest,
   checkScoreRequest,
   type GenerateRequest,
   type Policy,
+  type PolicyCapabilities,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
+
+/** Options of {@link DecoderPolicy}. */
+export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
 
 /**
  * A {@link Policy} over a {@link Decoder} in this process. Requests join those that run (see {@link Engine}); a completion does not
@@ -33,11 +38,20 @@ import {
 export class DecoderPolicy implements Policy {
   /** The decoder that answers. */
   readonly decoder: Decoder
+  readonly #options: DecoderPolicyOptions
   #engine: Engine | undefined
   #inFlight = 0
 
-  constructor(decoder: Decoder) {
+  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
+  constructor(decoder: Decoder, options: DecoderPolicyOptions = {}) {
+    checkKnownKeys('options', options, ['decodeStream'])
     this.decoder = decoder
+    this.#options = options
+  }
+
+  /** Without a `decodeStream` there are no stop strings. */
+  get capabilities(): PolicyCapabilities {
+    return { stopStrings: this.#options.decodeStream !== undefined }
   }
 
   /** The decoder's version. */
@@ -53,18 +67,18 @@ export class DecoderPolicy implements Policy {
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
     const { requestId, promptIds, seed, sessionId: _, ...options } = request
-    this.#engine ??= new Engine(this.decoder)
+    this.#engine ??= new Engine(this.decoder, this.#options)
     this.#inFlight += 1
     try {
       const drawn = await this.#engine.generate({ ids: promptIds.slice(), seed }, options)
-      const { ids, logProbs, sampledLogProbs, finishReason } = drawn
+      const { ids, logProbs, sampledLogProbs, finishReason, stoppedBy } = drawn
       const policyVersions = Uint32Array.from(drawn.policyVersions)
       const [minPolicyVersion = this.version, maxPolicyVersion = this.version] = [
         policyVersions[0],
         policyVersions.at(-1),
       ]
       const versions = { minPolicyVersion, maxPolicyVersion, policyVersions }
-      return { requestId, ids, logProbs, sampledLogProbs, finishReason, ...versions }
+      return { requestId, ids, logProbs, sampledLogProbs, finishReason, stoppedBy, ...versions }
     } finally {
       this.#inFlight -= 1
       if (this.#inFlight === 0) this.#close()

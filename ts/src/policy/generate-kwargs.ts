@@ -1,6 +1,7 @@
 /** How a wrapper generates: TorchRL's names, closed. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { StopStrings } from '../model/index.js'
 import type { GenerateRequest } from './policy.js'
 
 /** How completions are drawn, by TorchRL's `generate_kwargs` in camel case. */
@@ -40,6 +41,8 @@ export interface GenerateKwargs {
    * @default the tokenizer's end-of-sequence token, and the end of a ChatML turn where it has one
    */
   readonly stopIds?: readonly number[]
+  /** As {@link GenerateRequest.stopStrings}: they stay in the response. @default [] */
+  readonly stopStrings?: readonly string[]
   /**
    * Fixes the draws of the first call; later calls draw on. A non-negative safe integer.
    * @default 0
@@ -60,6 +63,7 @@ export interface ResolvedGenerateKwargs
       | 'repetitionPenalty'
       | 'frequencyPenalty'
       | 'presencePenalty'
+      | 'stopStrings'
       | 'seed'
     >
   > {
@@ -78,7 +82,15 @@ const KEYS: readonly (keyof GenerateKwargs)[] = [
     'topK',
     'topP',
   ] as const),
-  ...(['minP', 'repetitionPenalty', 'frequencyPenalty', 'presencePenalty', 'stopIds', 'seed'] as const),
+  ...([
+    'minP',
+    'repetitionPenalty',
+    'frequencyPenalty',
+    'presencePenalty',
+    'stopIds',
+    'stopStrings',
+    'seed',
+  ] as const),
 ]
 
 const MAX_NEW_TOKENS_DEFAULT = 128
@@ -86,16 +98,23 @@ const MAX_NEW_TOKENS_DEFAULT = 128
 /**
  * Checks generation options, and fills in what is not said.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest; `INCOMPATIBLE` for two names of one option, or for
- * `doSample: false` with a temperature above 0; `OUT_OF_RANGE` for a value.
+ * `doSample: false` with a temperature above 0; `OUT_OF_RANGE` for a value; as `StopStrings` for those.
  */
 export function resolveGenerateKwargs(kwargs: GenerateKwargs = {}): ResolvedGenerateKwargs {
   checkKnownKeys('generateKwargs', kwargs, KEYS)
   const maxTokens = oneOf('maxNewTokens', kwargs.maxNewTokens, 'maxTokens', kwargs.maxTokens)
   const numSamples = oneOf('numReturnSequences', kwargs.numReturnSequences, 'n', kwargs.n)
   const { doSample = true, temperature = doSample ? 1 : 0, topK = 0, topP = 1, minP = 0, stopIds } = kwargs
-  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, seed = 0 } = kwargs
+  const {
+    repetitionPenalty = 1,
+    frequencyPenalty = 0,
+    presencePenalty = 0,
+    seed = 0,
+    stopStrings = [],
+  } = kwargs
   if (!doSample && temperature !== 0)
     throw new FulmarError('INCOMPATIBLE', `When doSample is false, temperature must be 0: got ${temperature}`)
+  new StopStrings(stopStrings)
   const isSeed = Number.isSafeInteger(seed) && seed >= 0
   const isCount = (count: number) => Number.isSafeInteger(count) && count >= 1
   const rules: [string, unknown, boolean, string][] = [
@@ -112,7 +131,7 @@ export function resolveGenerateKwargs(kwargs: GenerateKwargs = {}): ResolvedGene
     if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
   }
   const penalties = { repetitionPenalty, frequencyPenalty, presencePenalty }
-  const cuts = { temperature, topK, topP, minP }
+  const cuts = { temperature, topK, topP, minP, stopStrings }
   return { maxTokens: maxTokens ?? MAX_NEW_TOKENS_DEFAULT, numSamples, seed, stopIds, ...cuts, ...penalties }
 }
 

@@ -8,7 +8,7 @@ export {
   type HttpResponse,
 } from '../native/index.js'
 export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
-export { DecoderPolicy } from './decoder.js'
+export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 export type { GenerateKwargs } from './generate-kwargs.js'
 export { type ForwardOptions, LLMWrapperBase } from './llm-wrapper.js'
 export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'

@@ -2,6 +2,7 @@
 
 import type { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node'
 import { FulmarError, messageOf } from '../core/index.js'
+import { type PieceStream, type StopWatch, watchStops } from '../model/index.js'
 import { drawToken, tokenLogProbs } from '../objective/index.js'
 import {
   type Completion,
@@ -20,6 +21,8 @@ export interface OnnxSource {
   readonly version: number
   readonly contextLength: number
   readonly numThreads: number
+  /** Makes text of ids, for stop strings. */
+  readonly decodeStream?: (() => PieceStream) | undefined
 }
 
 /** The module, which is the user's to install. */
@@ -34,6 +37,7 @@ export class OnnxModel implements Policy {
   readonly #session: InferenceSession
   readonly #contextLength: number
   readonly #vocabSize: number
+  readonly #decodeStream: (() => PieceStream) | undefined
 
   private constructor(runtime: Runtime, session: InferenceSession, source: OnnxSource, vocabSize: number) {
     this.#runtime = runtime
@@ -41,6 +45,7 @@ export class OnnxModel implements Policy {
     this.version = source.version
     this.#contextLength = source.contextLength
     this.#vocabSize = vocabSize
+    this.#decodeStream = source.decodeStream
   }
 
   /**
@@ -63,6 +68,15 @@ export class OnnxModel implements Policy {
 
   async generate(request: GenerateRequest): Promise<Completion> {
     checkGenerateRequest(request)
+    const stops = watchStops(request.stopStrings ?? [], this.#decodeStream)
+    try {
+      return await this.#draw(request, stops)
+    } finally {
+      stops.close()
+    }
+  }
+
+  async #draw(request: GenerateRequest, stops: StopWatch): Promise<Completion> {
     const { requestId, promptIds, maxTokens, stopIds, seed, signal, topK = 0 } = request
     const { temperature, topP, minP, repetitionPenalty, frequencyPenalty, presencePenalty } = request
     const penalties = { repetitionPenalty, frequencyPenalty, presencePenalty }
@@ -72,6 +86,7 @@ export class OnnxModel implements Policy {
     sequence.set(promptIds)
     const [logProbs, sampledLogProbs]: [number[], number[]] = [[], []]
     let finishReason: FinishReason = 'length'
+    let stoppedBy: number | string | null = null
     while (logProbs.length < maxTokens) {
       if (signal?.aborted) {
         finishReason = 'abort'
@@ -85,7 +100,8 @@ export class OnnxModel implements Policy {
       sequence[length] = drawn.id
       logProbs.push(drawn.logProb)
       sampledLogProbs.push(drawn.sampledLogProb)
-      if (stopIds.includes(drawn.id)) {
+      stoppedBy = stops.completes(drawn.id) ?? (stopIds.includes(drawn.id) ? drawn.id : null)
+      if (stoppedBy !== null) {
         finishReason = 'stop'
         break
       }
@@ -96,6 +112,7 @@ export class OnnxModel implements Policy {
       logProbs: Float32Array.from(logProbs),
       sampledLogProbs: Float32Array.from(sampledLogProbs),
       finishReason,
+      stoppedBy,
       minPolicyVersion: this.version,
       maxPolicyVersion: this.version,
     }

@@ -1,6 +1,7 @@
 /** The policy of an exported model. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
+import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { OnnxSource } from './onnx-process.js'
 import { checkVersion, startProcess, ThreadPolicy, type WorkerThread } from './thread-policy.js'
 
@@ -21,6 +22,8 @@ export interface OnnxPolicyOptions {
    * @default 0
    */
   readonly numThreads?: number
+  /** Makes text of ids in the process, which gets a copy. @default none: stop strings are refused */
+  readonly tokenizer?: NativeTokenizer
   /** What runs this package's `onnx-process.js` with the argument `fulmar-onnx`. @default a new process */
   readonly thread?: WorkerThread
 }
@@ -49,8 +52,12 @@ export class OnnxPolicy extends ThreadPolicy {
   readonly #contextLength: number
   readonly #numThreads: number
 
-  private constructor(thread: WorkerThread, options: Required<Omit<OnnxPolicyOptions, 'thread'>>) {
-    super(thread, options.version)
+  private constructor(
+    thread: WorkerThread,
+    options: Required<Omit<OnnxPolicyOptions, 'thread' | 'tokenizer'>>,
+    hasTokenizer: boolean,
+  ) {
+    super(thread, options.version, { stopStrings: hasTokenizer })
     this.#contextLength = options.contextLength
     this.#numThreads = options.numThreads
   }
@@ -61,8 +68,8 @@ export class OnnxPolicy extends ThreadPolicy {
    * `UNKNOWN_NAME` for an option.
    */
   static async launch(model: string | Uint8Array, options: OnnxPolicyOptions = {}): Promise<OnnxPolicy> {
-    checkKnownKeys('options', options, ['version', 'contextLength', 'numThreads', 'thread'])
-    const { version = 0, contextLength = 4096, numThreads = 0 } = options
+    checkKnownKeys('options', options, ['version', 'contextLength', 'numThreads', 'tokenizer', 'thread'])
+    const { version = 0, contextLength = 4096, numThreads = 0, tokenizer } = options
     checkVersion(version)
     for (const [name, value, least] of [
       ['contextLength', contextLength, 1],
@@ -73,9 +80,12 @@ export class OnnxPolicy extends ThreadPolicy {
     }
     const thread =
       options.thread ?? (await startProcess(new URL('./onnx-process.js', import.meta.url), 'fulmar-onnx'))
-    const policy = new OnnxPolicy(thread, { version, contextLength, numThreads })
+    const limits = { contextLength, numThreads }
+    const policy = new OnnxPolicy(thread, { version, ...limits }, tokenizer !== undefined)
     try {
-      await policy.pushModel(model, { version })
+      const text = tokenizer && { tokenizer: JSON.stringify(tokenizer) }
+      const source: OnnxSource = { model, version, ...limits, ...text }
+      await policy.load(source, version, [])
       return policy
     } catch (error) {
       await policy.close()

@@ -4,11 +4,11 @@
  */
 
 import { FulmarError } from '../core/index.js'
-import { OnnxModel, type OnnxSource } from './onnx-model.js'
-import { servePolicy, type WorkerMessage } from './serve-policy.js'
+import { type OnnxSource as ModelSource, OnnxModel } from './onnx-model.js'
+import { decodeStreamsOf, servePolicy, type WorkerMessage } from './serve-policy.js'
 
-/** What this process is given. */
-export type { OnnxSource }
+/** What this process is given; the tokenizer, as JSON, with the first model. */
+export type OnnxSource = Omit<ModelSource, 'decodeStream'> & { readonly tokenizer?: string }
 
 if (process.argv[2] !== 'fulmar-onnx' || process.send === undefined)
   throw new FulmarError('INCOMPATIBLE', 'onnx-process must be the file of a process: got another use')
@@ -18,7 +18,10 @@ const port = {
   on: (event: 'message', listener: (message: WorkerMessage) => void) => process.on(event, listener),
   postMessage: (reply: unknown) => void process.send?.(reply),
 }
-servePolicy(port, async (source) => {
-  const policy = await OnnxModel.open(source as OnnxSource)
+let decodeStream: ReturnType<typeof decodeStreamsOf> | undefined
+servePolicy(port, async (given) => {
+  const { tokenizer, ...source } = given as OnnxSource
+  if (tokenizer !== undefined) decodeStream = decodeStreamsOf(tokenizer)
+  const policy = await OnnxModel.open({ ...source, decodeStream })
   return { policy, close: () => policy.close() }
 })

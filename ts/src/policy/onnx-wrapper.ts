@@ -29,7 +29,8 @@ export class OnnxWrapper extends LLMWrapperBase<OnnxPolicy> {
     options: LLMWrapperOptions & { readonly onnx?: OnnxPolicyOptions } = {},
   ): Promise<OnnxWrapper> {
     const { onnx, ...own } = options
-    const policy = await OnnxPolicy.launch(model, onnx)
+    const { tokenizer } = own
+    const policy = await OnnxPolicy.launch(model, { ...(tokenizer && { tokenizer }), ...onnx })
     try {
       return new OnnxWrapper(policy, own)
     } catch (error) {

@@ -3,26 +3,35 @@
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { FulmarError } from '../core/index.js'
 import { Decoder, type DecoderConfig } from '../model/index.js'
-import { DecoderPolicy } from './decoder.js'
-import { servePolicy, type WorkerModel } from './serve-policy.js'
+import { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
+import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.js'
 
-/** A model that a thread is given: a folder as Hugging Face lays it out, or a shape with a safetensors file. */
-export type DecoderSource =
+/**
+ * A model that a thread is given: a folder as Hugging Face lays it out, or a shape with a safetensors file. The tokenizer, as JSON, comes with
+ * the first one.
+ */
+export type DecoderSource = { readonly tokenizer?: string } & (
   | { readonly folder: string; readonly version: number }
   | { readonly config: DecoderConfig; readonly weights: Uint8Array; readonly version: number }
+)
 
 /** The model of a source. */
-async function openDecoder(source: DecoderSource): Promise<WorkerModel> {
+async function openDecoder(source: DecoderSource, options: DecoderPolicyOptions): Promise<WorkerModel> {
   const { version } = source
   const decoder =
     'folder' in source
       ? await Decoder.fromFolder(source.folder, { version })
       : Decoder.fromSafetensors(source.config, source.weights, { version })
-  return { policy: new DecoderPolicy(decoder), close: () => decoder[Symbol.dispose]() }
+  return { policy: new DecoderPolicy(decoder, options), close: () => decoder[Symbol.dispose]() }
 }
 
 if (!isMainThread && parentPort !== null && workerData?.kind === 'fulmar-decoder') {
-  servePolicy(parentPort, (source) => openDecoder(source as DecoderSource))
+  let options: DecoderPolicyOptions = {}
+  servePolicy(parentPort, (given) => {
+    const source = given as DecoderSource
+    if (source.tokenizer !== undefined) options = { decodeStream: decodeStreamsOf(source.tokenizer) }
+    return openDecoder(source, options)
+  })
 } else if (isMainThread) {
   throw new FulmarError('INCOMPATIBLE', 'policy-worker must be the file of a worker thread: got the main one')
 }

@@ -4,6 +4,7 @@
  */
 
 import { checkTypedArray, FulmarError } from '../core/index.js'
+import { StopStrings } from '../model/index.js'
 
 /** One request for one completion. Nothing in it is text: token ids in, token ids out. */
 export interface GenerateRequest {
@@ -52,13 +53,19 @@ export interface GenerateRequest {
   readonly presencePenalty?: number
   /** Generation ends once one of these was sampled; it is then the last of the completion's `ids`. */
   readonly stopIds: readonly number[]
+  /**
+   * Texts that end generation at the token that completes one, which is then the last of the completion's `ids`: at most 64 of at most
+   * 1,024 UTF-16 units. Looked for in what is sampled alone, with its special tokens.
+   * @default []
+   */
+  readonly stopStrings?: readonly string[]
   /** The conversation that this belongs to: an engine of several servers keeps it on one, whose cache knows its beginning. */
   readonly sessionId?: string
   /** Ends generation early with `finishReason: 'abort'`; what was sampled so far is returned. */
   readonly signal?: AbortSignal
 }
 
-/** Why a completion ended: a stop token, the token limit, or an abort. */
+/** Why a completion ended: a stop token or string, the token limit, or an abort. */
 export type FinishReason = 'stop' | 'length' | 'abort'
 
 /** What was sampled. `ids`, `logProbs` and `sampledLogProbs` have one entry per sampled token. */
@@ -73,6 +80,11 @@ export interface Completion {
   readonly sampledLogProbs: Float32Array
   /** Why generation ended. */
   readonly finishReason: FinishReason
+  /**
+   * The stop string that ended it, else the stop id; `null` if it ended otherwise.
+   * @default not told
+   */
+  readonly stoppedBy?: number | string | null
   /** The oldest weights that sampled any of these tokens. */
   readonly minPolicyVersion: number
   /** The newest weights that sampled any of these tokens. */
@@ -102,6 +114,11 @@ export interface PolicyCapabilities {
    * @default true
    */
   readonly sampledLogProbs?: boolean
+  /**
+   * Whether it can tell that a stop string was sampled; else a request with one is refused with `UNAVAILABLE`.
+   * @default true
+   */
+  readonly stopStrings?: boolean
 }
 
 /** One sequence whose tokens are to be scored. */
@@ -145,7 +162,8 @@ export interface Policy {
   readonly version: number
   /**
    * Samples one completion.
-   * @throws {FulmarError} `OUT_OF_RANGE` or `EMPTY` if the request is not as {@link GenerateRequest} documents.
+   * @throws {FulmarError} `OUT_OF_RANGE`, `EMPTY`, `MALFORMED` or `LIMIT_EXCEEDED` if the request is not as {@link GenerateRequest}
+   * documents; `UNAVAILABLE` for stop strings that it cannot look for.
    */
   generate(request: GenerateRequest): Promise<Completion>
   /** What it cannot do. @default all can be done */
@@ -159,7 +177,7 @@ export interface Policy {
 
 /**
  * Refuses a request that no policy could answer; implementations call it first.
- * @throws {FulmarError} `MALFORMED` if the prompt is no `Uint32Array`; `EMPTY` if it holds no token; `OUT_OF_RANGE` if `maxTokens` is not a
+ * @throws {FulmarError} `MALFORMED` if the prompt is no `Uint32Array`; `EMPTY` if it holds no token; as `StopStrings` for those; `OUT_OF_RANGE` if `maxTokens` is not a
  * positive integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, `topP` outside (0, 1], `minP` outside [0, 1],
  * `repetitionPenalty` not above 0, or another penalty not finite.
  *
@@ -174,9 +192,10 @@ export interface Policy {
  */
 export function checkGenerateRequest(request: GenerateRequest): void {
   const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
-  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
+  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings } = request
   checkTypedArray('promptIds', promptIds, Uint32Array)
   if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
+  if (stopStrings !== undefined) new StopStrings(stopStrings)
   const rules: [string, number, boolean, string][] = [
     ['maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer'],
     ['seed', seed, Number.isSafeInteger(seed) && seed >= 0, 'a non-negative safe integer'],

@@ -33,7 +33,8 @@ export class RemoteTransformersWrapper extends LLMWrapperBase<WorkerPolicy> {
     options: LLMWrapperOptions & { readonly worker?: WorkerPolicyOptions } = {},
   ): Promise<RemoteTransformersWrapper> {
     const { worker, ...own } = options
-    const policy = await WorkerPolicy.launch(model, worker)
+    const { tokenizer } = own
+    const policy = await WorkerPolicy.launch(model, { ...(tokenizer && { tokenizer }), ...worker })
     try {
       return new RemoteTransformersWrapper(policy, own)
     } catch (error) {

@@ -40,7 +40,8 @@ export interface ScriptedPolicyOptions {
 const LOG_PROB_DEFAULT = -0.1
 
 /**
- * Answers each request with the tokens of a script. Longer replies than `maxTokens` are cut and end with `length`.
+ * Answers each request with the tokens of a script. Longer replies than `maxTokens` are cut and end with `length`; stop strings are the
+ * script's to heed, as ids have no text here.
  *
  * @example
  * ```ts

@@ -1,6 +1,7 @@
 /** The worker's side of a policy in a thread: what is asked comes by message, what is answered goes by message. */
 
 import { type ErrorCode, FulmarError, messageOf } from '../core/index.js'
+import { CharTokenizer, DecodeStream, HfTokenizer, TiktokenTokenizer } from '../tokenizer/index.js'
 import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
 
 /** What a thread is asked. `id` names the answer; a signal crosses as a message of its own. */
@@ -105,6 +106,21 @@ export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<
       )
       .finally(() => running.delete(id))
   })
+}
+
+/**
+ * What makes streams that decode ids, from the JSON of a tokenizer: its tables cannot cross.
+ * @throws {FulmarError} What the tokenizer of that kind says.
+ */
+export function decodeStreamsOf(json: string): () => DecodeStream {
+  const { kind } = JSON.parse(json)
+  const tokenizer =
+    kind === 'char'
+      ? CharTokenizer.fromJSON(json)
+      : kind === 'tiktoken'
+        ? TiktokenTokenizer.fromJSON(json)
+        : HfTokenizer.fromJson(json)
+  return () => new DecodeStream(tokenizer)
 }
 
 function toPlain(error: unknown): { readonly code: ErrorCode; readonly message: string } {

@@ -8,6 +8,7 @@ import {
   checkScoreRequest,
   type GenerateRequest,
   type Policy,
+  type PolicyCapabilities,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
@@ -33,6 +34,7 @@ interface Waiting {
 
 /** What policies in threads share. A thread that ends fails every call with `UNAVAILABLE`. */
 export class ThreadPolicy implements Policy {
+  readonly capabilities: PolicyCapabilities
   readonly #thread: WorkerThread
   readonly #waiting = new Map<number, Waiting>()
   #numCalls = 0
@@ -40,7 +42,8 @@ export class ThreadPolicy implements Policy {
   #ended: FulmarError | undefined
 
   /** A policy over a thread that has no model yet. */
-  constructor(thread: WorkerThread, version: number) {
+  constructor(thread: WorkerThread, version: number, capabilities: PolicyCapabilities = {}) {
+    this.capabilities = capabilities
     this.#thread = thread
     this.#version = version
     thread.on('message', (reply) => this.#take(reply))

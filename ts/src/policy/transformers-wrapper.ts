@@ -1,6 +1,7 @@
 /** The wrapper of a model in this process. */
 
 import { Decoder } from '../model/index.js'
+import { DecodeStream } from '../tokenizer/index.js'
 import { DecoderPolicy } from './decoder.js'
 import { LLMWrapperBase } from './llm-wrapper.js'
 import type { LLMWrapperOptions } from './wrapper-options.js'
@@ -8,7 +9,7 @@ import type { LLMWrapperOptions } from './wrapper-options.js'
 /**
  * An {@link LLMWrapperBase} over a {@link Decoder} in this process: TorchRL's `TransformersWrapper`. Requests join those that run, so
  * rows need no padding and a batch no minimum. Log-probs of what was drawn are, to the bit, those of the trainer's forward pass. The decoder
- * may be trained in between, and stays the caller's.
+ * may be trained in between, and stays the caller's. Stop strings need a `tokenizer` (or a policy that has one).
  *
  * @example
  * ```ts
@@ -29,10 +30,14 @@ import type { LLMWrapperOptions } from './wrapper-options.js'
 export class TransformersWrapper extends LLMWrapperBase<DecoderPolicy> {
   /** @throws {FulmarError} As {@link LLMWrapperBase}. */
   constructor(model: Decoder | DecoderPolicy, options: LLMWrapperOptions = {}) {
-    super(model instanceof Decoder ? new DecoderPolicy(model) : model, options)
+    super(model instanceof Decoder ? policyOf(model, options) : model, options)
   }
 
   override newVersion(overrides: LLMWrapperOptions): TransformersWrapper {
     return new TransformersWrapper(this.policy, { ...this.options, ...overrides })
   }
+}
+
+function policyOf(decoder: Decoder, { tokenizer }: LLMWrapperOptions): DecoderPolicy {
+  return new DecoderPolicy(decoder, tokenizer && { decodeStream: () => new DecodeStream(tokenizer) })
 }

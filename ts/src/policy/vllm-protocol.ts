@@ -1,7 +1,7 @@
 /** What is said to a vLLM server and what it answers, with nothing of it believed unchecked. */
 
 import { describeValue, FulmarError } from '../core/index.js'
-import type { Completion, FinishReason, GenerateRequest, ScoreRequest } from './policy.js'
+import type { Completion, GenerateRequest, ScoreRequest } from './policy.js'
 
 /** What log-probs a server tells: the model's own, or those of the distribution that was drawn from. */
 export type LogProbsMode = 'raw' | 'processed'
@@ -22,9 +22,14 @@ const LOG_PROB_SLACK = 1e-3
  * The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. `wireId` names
  * the attempt, and comes back with the answer.
  */
-export function completionBody(wireId: string, request: GenerateRequest, { model }: ServedModel): string {
+export function completionBody(
+  wireId: string,
+  request: GenerateRequest,
+  { model }: ServedModel,
+  { streams = false }: { readonly streams?: boolean } = {},
+): string {
   const { promptIds, maxTokens, seed, stopIds, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
-  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
+  const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings = [] } = request
   return JSON.stringify({
     model,
     prompt: Array.from(promptIds),
@@ -40,12 +45,16 @@ export function completionBody(wireId: string, request: GenerateRequest, { model
     frequency_penalty: frequencyPenalty,
     presence_penalty: presencePenalty,
     stop_token_ids: stopIds,
+    stop: stopStrings,
+    // Ids stay as drawn, and the text is what they say.
+    include_stop_str_in_output: true,
     // The model's own end of sequence stops nothing that the request does not name.
     ignore_eos: true,
     logprobs: 0,
     return_token_ids: true,
     skip_special_tokens: false,
     add_special_tokens: false,
+    ...(streams && { stream: true }),
   })
 }
 
@@ -80,17 +89,13 @@ export function readCompletion(
 ): ServedCompletion {
   const choice = readChoice(text, wireId, request.promptIds)
   const ids = readIds(choice.token_ids, 'token_ids', served.vocabSize)
-  const told = field(choice.logprobs, 'logprobs').token_logprobs
-  if (!Array.isArray(told) || told.length !== ids.length) {
-    throw lie(`token_logprobs must have one entry per token (${ids.length})`, told)
-  }
-  const values = Float32Array.from(told, (value) => readLogProb(value))
-  const finishReason = readFinish(choice.finish_reason, ids, request)
+  const values = readLogProbs(choice, ids.length)
+  const end = readEnd(choice, ids, request)
   return {
     requestId: request.requestId,
     ids,
     ...bothKinds(values, request, served.logProbsMode),
-    finishReason,
+    ...end,
   }
 }
 
@@ -121,19 +126,29 @@ export function readObject(text: string): Readonly<Record<string, unknown>> {
 
 function readChoice(text: string, wireId: string, promptIds: Uint32Array): Readonly<Record<string, unknown>> {
   const { id, choices } = readObject(text)
-  // A server that keeps the request's id puts it behind a prefix of its own; one that does not is told by the prompt's ids alone.
-  if (typeof id === 'string' && id.startsWith(ID_PREFIX) && isOurs(id) && id !== ID_PREFIX + wireId)
-    throw lie(`id must be that of the request (${wireId})`, id)
+  checkId(id, wireId)
   if (!Array.isArray(choices) || choices.length !== 1) throw lie('choices must be one', choices)
   const choice = field(choices[0], 'choices[0]')
-  const echoed = choice.prompt_token_ids
-  if (
+  checkEcho(choice, promptIds)
+  return choice
+}
+
+/** A server that keeps the request's id puts it behind a prefix of its own; one that does not is told by the prompt's ids alone. */
+export function checkId(id: unknown, wireId: string): void {
+  if (typeof id === 'string' && id.startsWith(ID_PREFIX) && isOurs(id) && id !== ID_PREFIX + wireId)
+    throw lie(`id must be that of the request (${wireId})`, id)
+}
+
+/** Refuses the answer to another prompt. */
+export function checkEcho(
+  { prompt_token_ids: echoed }: Readonly<Record<string, unknown>>,
+  promptIds: Uint32Array,
+): void {
+  const isOther =
     !Array.isArray(echoed) ||
     echoed.length !== promptIds.length ||
     echoed.some((one, at) => one !== promptIds[at])
-  )
-    throw lie('prompt_token_ids must be the ids that were sent', echoed)
-  return choice
+  if (isOther) throw lie('prompt_token_ids must be the ids that were sent', echoed)
 }
 
 const ID_PREFIX = 'cmpl-'
@@ -143,11 +158,20 @@ function isOurs(id: string): boolean {
   return !/^cmpl-[0-9a-f]{32}$/.test(id)
 }
 
-function readIds(value: unknown, name: string, vocabSize: number = 2 ** 32): Uint32Array {
+/** Ids of the model. */
+export function readIds(value: unknown, name: string, vocabSize: number = 2 ** 32): Uint32Array {
   if (!Array.isArray(value)) throw lie(`${name} must be a list`, value)
   const wrong = value.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize))
   if (wrong !== undefined) throw lie(`${name} must be ids below ${vocabSize}`, wrong)
   return Uint32Array.from(value)
+}
+
+/** The log-probs of `count` tokens. */
+export function readLogProbs(choice: Readonly<Record<string, unknown>>, count: number): Float32Array {
+  const told = field(choice.logprobs, 'logprobs').token_logprobs
+  if (!Array.isArray(told) || told.length !== count)
+    throw lie(`token_logprobs must have one entry per token (${count})`, told)
+  return Float32Array.from(told, (value) => readLogProb(value))
 }
 
 function readLogProb(value: unknown): number {
@@ -157,23 +181,28 @@ function readLogProb(value: unknown): number {
   throw lie('log-probs must not be above 0', value)
 }
 
-function readFinish(
-  reason: unknown,
+/** How a completion ended, as far as its tokens can show it: that a stop string is in them is the server's word. */
+export function readEnd(
+  { finish_reason: reason, stop_reason: cause }: Readonly<Record<string, unknown>>,
   ids: Uint32Array,
-  { maxTokens, stopIds }: GenerateRequest,
-): FinishReason {
+  { maxTokens, stopIds, stopStrings = [] }: GenerateRequest,
+): Pick<Completion, 'finishReason' | 'stoppedBy'> {
   if (ids.length > maxTokens) throw lie(`token_ids must be at most ${maxTokens}`, ids.length)
-  if (reason === 'abort') return 'abort'
+  if (reason === 'abort') return { finishReason: 'abort', stoppedBy: null }
   const early = ids.subarray(0, -1).find((id) => stopIds.includes(id))
   if (early !== undefined) throw lie('token_ids must end with the first stop id', early)
-  const stopped = stopIds.includes(ids.at(-1) ?? -1)
-  if (reason === 'stop' && stopped) return 'stop'
-  if (reason === 'length' && ids.length === maxTokens) return stopped ? 'stop' : 'length'
+  const stopString = stopStrings.find((text) => text === cause)
+  const stopId = stopIds.find((id) => id === ids.at(-1))
+  const stoppedBy = stopString ?? stopId ?? null
+  const isFull = reason === 'length' && ids.length === maxTokens
+  if (stoppedBy !== null && ids.length > 0 && (reason === 'stop' || isFull))
+    return { finishReason: 'stop', stoppedBy }
+  if (isFull) return { finishReason: 'length', stoppedBy }
   throw lie(`finish_reason must be what ${ids.length} tokens of ${maxTokens} show`, reason)
 }
 
 /** Both kinds of log-probs where what was told says both, else NaN for the other. */
-function bothKinds(
+export function bothKinds(
   told: Float32Array,
   request: GenerateRequest,
   mode: LogProbsMode,
@@ -198,12 +227,14 @@ function isPlain(request: GenerateRequest): boolean {
   )
 }
 
-function field(value: unknown, name: string): Readonly<Record<string, unknown>> {
+/** The object that `name` is. */
+export function field(value: unknown, name: string): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return value as Record<string, unknown>
   throw lie(`${name} must be an object`, value)
 }
 
-function lie(rule: string, got: unknown): FulmarError {
+/** That an answer cannot be true. */
+export function lie(rule: string, got: unknown): FulmarError {
   return new FulmarError('MALFORMED', `the answer's ${rule}: got ${describeValue(got)}`)
 }

@@ -1,7 +1,7 @@
 /** Servers that may fail, and requests that must not: routing, retries, deadlines, and servers taken out for a while. */
 
 import { FulmarError, messageOf } from '../core/index.js'
-import type { HttpClient, HttpResponse } from '../native/index.js'
+import type { HttpClient, HttpRequest, HttpResponse } from '../native/index.js'
 import type { Clock } from '../telemetry/index.js'
 import { attempt } from './attempt.js'
 import { Gate } from './gate.js'
@@ -35,6 +35,27 @@ export interface ServerRequest<T> {
   readonly body: (wireId: string) => string
   /** @throws {FulmarError} `MALFORMED` for an answer that cannot be true; it is asked for again. */
   readonly read: (text: string, wireId: string) => T
+  /** Reads the answer of one attempt while it comes, instead of `read`. */
+  readonly makeReader?: (wireId: string) => StreamReader<T>
+}
+
+/** Reads an answer in parts. */
+export interface StreamReader<T> {
+  /** Takes the next part; `false` once no more is wanted. */
+  push(text: string): boolean
+  /** What came. @throws {FulmarError} As {@link ServerRequest.read}. */
+  end(): T
+  /** Whether somebody has had some of it: then a failure is final. */
+  readonly hasGiven: boolean
+}
+
+/** What one attempt sends, and how its answer is read. */
+interface Sent<T> {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  readonly body?: string
+  readonly read: (text: string) => T
+  readonly reader?: StreamReader<T> | undefined
 }
 
 /** An answer, and which weights the server had when it was asked and when it answered. */
@@ -204,17 +225,19 @@ export class Servers {
 
   async #once<T>(
     { target, release }: Reservation,
-    { requestId, path, body, read, signal }: ServerRequest<T>,
+    { requestId, path, body, read, makeReader, signal }: ServerRequest<T>,
     endMs: number,
   ): Promise<ServerAnswer<T> | Failure | 'aborted'> {
     const minVersion = this.#servers[target]?.version ?? 0
     try {
       const wireId = this.wireId(requestId)
+      const reader = makeReader?.(wireId)
       const sent = {
         method: 'POST',
         path,
         body: body(wireId),
-        read: (text: string) => read(text, wireId),
+        read: (text: string) => reader?.end() ?? read(text, wireId),
+        reader,
       } as const
       const outcome = await this.#attempt(target, sent, signal, endMs)
       if (outcome === 'aborted' || !('value' in outcome)) return outcome
@@ -226,26 +249,21 @@ export class Servers {
 
   async #attempt<T>(
     target: number,
-    sent: {
-      readonly method: 'GET' | 'POST'
-      readonly path: string
-      readonly body?: string
-      readonly read: (text: string) => T
-    },
+    sent: Sent<T>,
     signal: AbortSignal | undefined,
     endMs: number,
   ): Promise<Outcome<T>> {
     if (this.#closed) return { error: closed(), retries: false }
-    const { client, clock, headers, attemptTimeoutMs } = this.#config
+    const { clock, headers, attemptTimeoutMs } = this.#config
     const server = this.#servers[target]
     if (server === undefined)
       throw new FulmarError('OUT_OF_RANGE', `target must be a server's: got ${target}`)
-    const { method, path, body, read } = sent
+    const { method, path, body, read, reader } = sent
     const url = server.url + path
     const timeoutMs = Math.max(0, Math.min(attemptTimeoutMs, endMs - clock.nowMs()))
     this.#stats.numAttempts += 1
     const run = (signal: AbortSignal) =>
-      client.send({ method, url, headers, signal, ...(body !== undefined && { body }) })
+      this.#send({ method, url, headers, signal, ...(body !== undefined && { body }) }, reader)
     const result = await attempt({ clock, timeoutMs, signal, run })
     if (result.kind === 'aborted') return 'aborted'
     const outcome: Outcome<T> =
@@ -258,7 +276,23 @@ export class Servers {
             timeoutMs,
           )
     this.#note(target, server, 'error' in outcome && outcome.retries)
-    return outcome
+    return 'error' in outcome && reader?.hasGiven ? { ...outcome, retries: false } : outcome
+  }
+
+  /** Sends a request; a good answer goes to the reader while it comes, if there is one. */
+  async #send(request: HttpRequest, reader: StreamReader<unknown> | undefined): Promise<HttpResponse> {
+    const { client } = this.#config
+    if (reader === undefined) return await client.send(request)
+    const { body, ...told } = await client.stream(request)
+    const isGood = told.status >= 200 && told.status < 300
+    let text = ''
+    for await (const part of body) {
+      // Nobody waits for a part that comes late.
+      if (request.signal?.aborted) break
+      if (!isGood) text += part
+      else if (!reader.push(part)) break
+    }
+    return { ...told, text }
   }
 
   #unanswered(url: string, cause: unknown, kind: 'failed' | 'timeout', timeoutMs: number): Failure {

@@ -1,6 +1,7 @@
 /** A policy whose decoder lives in a worker thread. */
 
 import type { Decoder } from '../model/index.js'
+import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { DecoderSource } from './policy-worker.js'
 import { checkVersion, startThread, ThreadPolicy, type WorkerThread } from './thread-policy.js'
 
@@ -11,6 +12,8 @@ export interface WorkerPolicyOptions {
    * @default 0
    */
   readonly version?: number
+  /** Makes text of ids in the thread, which gets a copy. @default none: stop strings are refused */
+  readonly tokenizer?: NativeTokenizer
   /** The thread, which runs this package's `policy-worker.js` with `workerData: { kind: 'fulmar-decoder' }`. @default a new one */
   readonly thread?: WorkerThread
 }
@@ -41,13 +44,14 @@ export class WorkerPolicy extends ThreadPolicy {
    * @throws {FulmarError} What the model says; `UNAVAILABLE` if the thread cannot start, or there are none on this platform.
    */
   static async launch(model: Decoder | string, options: WorkerPolicyOptions = {}): Promise<WorkerPolicy> {
-    const { version = typeof model === 'string' ? 0 : model.version } = options
+    const { version = typeof model === 'string' ? 0 : model.version, tokenizer } = options
     const policy = new WorkerPolicy(
       options.thread ?? (await startThread('policy-worker', 'fulmar-decoder')),
       version,
+      { stopStrings: tokenizer !== undefined },
     )
     try {
-      await policy.pushWeights(model, { version })
+      await policy.#push(model, version, tokenizer && { tokenizer: JSON.stringify(tokenizer) })
       return policy
     } catch (error) {
       await policy.close()
@@ -61,14 +65,22 @@ export class WorkerPolicy extends ThreadPolicy {
    * stay then.
    */
   async pushWeights(model: Decoder | string, { version }: { readonly version: number }): Promise<void> {
+    await this.#push(model, version)
+  }
+
+  async #push(
+    model: Decoder | string,
+    version: number,
+    extra: Pick<DecoderSource, 'tokenizer'> = {},
+  ): Promise<void> {
     if (typeof model === 'string') {
-      const source: DecoderSource = { folder: model, version }
+      const source: DecoderSource = { ...extra, folder: model, version }
       await this.load(source, version, [])
       return
     }
     checkVersion(version)
     const weights = Uint8Array.from(await model.toSafetensors())
-    const source: DecoderSource = { config: model.config, weights, version }
+    const source: DecoderSource = { ...extra, config: model.config, weights, version }
     await this.load(source, version, [weights.buffer])
   }
 }

@@ -46,6 +46,12 @@ export interface SamplingOptions {
    * @default 1
    */
   readonly topP?: number
+  /**
+   * Texts that end a completion at the token that completes one, beside the renderer's stop ids; the policy must be able to look for
+   * them. They stay in the completion.
+   * @default []
+   */
+  readonly stopStrings?: readonly string[]
 }
 
 /** A rollout that nobody has scored yet. */

@@ -390,12 +390,20 @@ export class Rollouter<Sample> {
     env: TokenEnv,
     { signal, hasExpired }: RolloutLimit,
   ): Promise<UnscoredRollout> {
-    const { policy, renderer, maxTokens, temperature = 1, topK = 0, topP = 1 } = this.#options
+    const {
+      policy,
+      renderer,
+      maxTokens,
+      temperature = 1,
+      topK = 0,
+      topP = 1,
+      stopStrings = [],
+    } = this.#options
     const { maxRolloutTokens = Number.POSITIVE_INFINITY, generateTimeoutMs = null } = this.#options
     const { maxTotalTokens = Number.POSITIVE_INFINITY } = this.#options
     const { groupRng, groupId, rolloutId } = sibling
     using rng = forkAttempt(groupRng, rolloutId, attempt)
-    const sampling = { maxTokens, temperature, topK, topP, ...sibling.sampling }
+    const sampling = { maxTokens, temperature, topK, topP, stopStrings, ...sibling.sampling }
     const limits = { maxRolloutTokens, maxTotalTokens, generateTimeoutMs, stopIds: renderer.stopIds }
     const parts = {
       env,

@@ -21,13 +21,19 @@ export interface CheckPolicyOptions {
    * @default 1e-4
    */
   readonly tolerance?: number
+  /**
+   * The text of an id, as the policy's tokenizer reads it where the ids around it do not matter. Where it is given, stop strings must
+   * end completions.
+   * @default not tried
+   */
+  readonly textOf?: (id: number) => string
 }
 
 const STOP = 9
 
 /**
  * Rejects, with the broken promise, unless the policies that `make` gives do what a {@link Policy} must: answer each request once
- * with one log-prob of each kind a token, end with a stop token or at the limit and say which, draw the same for the same seed
+ * with one log-prob of each kind a token, end with a stop token or string or at the limit and say which, draw the same for the same seed
  * whatever runs beside, read prompts at once and leave them as they are, obey signals, name versions, score what they drew as they drew it, and refuse bad
  * requests alone. What a policy says it cannot do is not asked of it. The vocabulary must hold the ids 0 to 9.
  *
@@ -53,6 +59,7 @@ export async function checkPolicy(make: () => Policy, options: CheckPolicyOption
   await checkGreedy(make())
   await checkAborts(make())
   await checkRefusals(make, options)
+  await checkStopStrings(make(), options)
   await checkScores(make(), tolerance)
 }
 
@@ -205,6 +212,7 @@ async function checkRefusals(
     [{ temperature: Number.NaN }, 'OUT_OF_RANGE'],
     [{ topK: 1.5 }, 'OUT_OF_RANGE'],
     [{ topP: 0 }, 'OUT_OF_RANGE'],
+    [{ stopStrings: [''] }, 'EMPTY'],
   ]
   if (vocabSize !== undefined) bad.push([{ promptIds: Uint32Array.of(vocabSize) }, 'OUT_OF_RANGE'])
   if (contextLength !== undefined) bad.push([{ maxTokens: contextLength }, 'LIMIT_EXCEEDED'])
@@ -218,6 +226,37 @@ async function checkRefusals(
     const signal = AbortSignal.abort()
     await refusal(policy.score({ requestId: 'bad', ids: Uint32Array.of(1), signal }), ['ABORTED'], 'signal')
   }
+}
+
+async function checkStopStrings(policy: Policy, { textOf: read }: CheckPolicyOptions): Promise<void> {
+  const greedy = { ...REQUEST, temperature: 0, stopIds: [] }
+  if (policy.capabilities?.stopStrings === false) {
+    await refusal(policy.generate({ ...greedy, stopStrings: ['a'] }), ['UNAVAILABLE'], 'stopStrings')
+    return
+  }
+  if (read === undefined) return
+  const whole = await policy.generate(greedy)
+  const texts = Array.from(whole.ids, read)
+  const stop = `${texts.at(-2)}${texts.at(-1)}`
+  const length =
+    texts.findIndex((_, at) =>
+      texts
+        .slice(0, at + 1)
+        .join('')
+        .includes(stop),
+    ) + 1
+  const [stopped, beside] = await Promise.all([
+    policy.generate({ ...greedy, requestId: 'stopped', stopStrings: ['never', stop] }),
+    policy.generate({ ...greedy, requestId: 'beside', stopStrings: ['never'] }),
+  ])
+  const rule = 'a completion must end with the token that completes a stop string'
+  promise(stopped.ids.join() === whole.ids.subarray(0, length).join(), rule, [...stopped.ids])
+  promise(stopped.finishReason === 'stop', `${rule}, and say so`, stopped.finishReason)
+  const { stoppedBy = stop } = stopped
+  promise(stoppedBy === stop, 'a completion must name the stop string that ended it', stoppedBy)
+  promise(beside.ids.join() === whole.ids.join(), 'a stop string must stop its own request alone', [
+    ...beside.ids,
+  ])
 }
 
 async function refusal(call: Promise<unknown>, codes: readonly string[], what = ''): Promise<void> {

@@ -6,6 +6,7 @@
  */
 
 import { ConfigReader } from '../core/index.js'
+import { StopStrings } from '../model/index.js'
 
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
 export type CoreOptions = Readonly<Record<string, unknown>>
@@ -89,6 +90,8 @@ export interface GrpoConfig {
   readonly topK: number
   /** Sampling among the likeliest tokens that reach this probability together. */
   readonly topP: number
+  /** Texts that end an answer, beside the renderer's stop tokens. */
+  readonly stopStrings: readonly string[]
   /** The largest learning rate. */
   readonly learningRate: number
   /** Steps in which the rate rises to it. */
@@ -274,6 +277,7 @@ function readGrpo(reader: ConfigReader): GrpoConfig {
     temperature: reader.number('temperature', { min: 0, fallback: 1 }),
     topK: reader.integer('topK', { min: 0, fallback: 0 }),
     topP: reader.number('topP', { above: 0, max: 1, fallback: 1 }),
+    stopStrings: readStopStrings(reader),
     learningRate: reader.number('learningRate', { above: 0, fallback: 3e-4 }),
     warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
     finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 0.1 }),
@@ -284,6 +288,12 @@ function readGrpo(reader: ConfigReader): GrpoConfig {
   }
   reader.end()
   return grpo
+}
+
+function readStopStrings(reader: ConfigReader): readonly string[] {
+  const strings = reader.list('stopStrings') as readonly string[]
+  new StopStrings(strings)
+  return strings
 }
 
 function readEval(reader: ConfigReader): EvalConfig {

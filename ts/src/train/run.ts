@@ -28,6 +28,7 @@ import {
   systemClock,
   writeFileAtomic,
 } from '../telemetry/index.js'
+import { DecodeStream } from '../tokenizer/index.js'
 import {
   type CheckpointState,
   hasCheckpoint,
@@ -212,10 +213,19 @@ class Run {
     this.#model = model
     this.#task = task
     this.#decoder = model.decoder
-    this.#policy = new DecoderPolicy(this.#decoder)
-    const { groupSize, maxTokens, temperature, topK, topP, stdNormalize, maxTurns, maxRolloutTokens } =
-      config.grpo
-    const sampling = { groupSize, maxTokens, temperature, topK, topP, stdNormalize }
+    this.#policy = new DecoderPolicy(this.#decoder, { decodeStream: () => new DecodeStream(model.tokenizer) })
+    const {
+      groupSize,
+      maxTokens,
+      temperature,
+      topK,
+      topP,
+      stopStrings,
+      stdNormalize,
+      maxTurns,
+      maxRolloutTokens,
+    } = config.grpo
+    const sampling = { groupSize, maxTokens, temperature, topK, topP, stopStrings, stdNormalize }
     this.rollouter = new Rollouter({
       ...{ policy: this.#policy, task, renderer: model.renderer, seed: config.seed, clock: this.#clock },
       ...sampling,

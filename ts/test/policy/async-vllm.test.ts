@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { AsyncVLLM, type AsyncVLLMOptions, type GenerateRequest } from '../../src/policy/index.js'
 import { type Clock, ManualClock } from '../../src/telemetry/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
-import { FAULTS, FakeVllm, type FakeVllmOptions, type Fault } from './fake-vllm.js'
+import { FAULTS, FakeVllm, type FakeVllmOptions, type Fault, letterOf } from './fake-vllm.js'
 
 const request: GenerateRequest = {
   requestId: 'a',
@@ -76,16 +76,24 @@ describe('AsyncVLLM', () => {
       },
       score: policy.score.bind(policy),
     }
-    await checkPolicy(() => own, { vocabSize: 23, contextLength: 64, tolerance: 1e-6 })
+    await checkPolicy(() => own, { vocabSize: 23, contextLength: 64, tolerance: 1e-6, textOf: letterOf })
   })
 
   it('says every sampling field, so that no default of a server counts', async () => {
     const fake = await serve()
     const policy = await connect([fake])
-    await policy.generate({ ...request, temperature: 0.5, topK: 3, topP: 0.9, minP: 0.1 })
+    await policy.generate({
+      ...request,
+      temperature: 0.5,
+      topK: 3,
+      topP: 0.9,
+      minP: 0.1,
+      stopStrings: ['ab'],
+    })
     expect(fake.requests.at(-1)).toMatchObject({
       ...{ model: 'fake', prompt: [1, 2, 3], max_tokens: 6, n: 1, seed: 7, temperature: 0.5, top_k: 3 },
       ...{ top_p: 0.9, min_p: 0.1, repetition_penalty: 1, frequency_penalty: 0, presence_penalty: 0 },
+      ...{ stop: ['ab'], include_stop_str_in_output: true },
       ...{ stop_token_ids: [9], ignore_eos: true, return_token_ids: true, skip_special_tokens: false },
     })
   })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
-import { DecoderPolicy } from '../../src/policy/index.js'
+import { DecoderPolicy, type DecoderPolicyOptions } from '../../src/policy/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
 
@@ -10,7 +10,21 @@ describe('DecoderPolicy', () => {
   it('does what a policy must', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 2 })
     const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
-    await checkPolicy(() => new DecoderPolicy(decoder), { vocabSize, contextLength, tolerance: 0 })
+    const limits = { vocabSize, contextLength, tolerance: 0 }
+    await checkPolicy(() => new DecoderPolicy(decoder), limits)
+    const textOf = (id: number) => `<${id}>`
+    await checkPolicy(() => new DecoderPolicy(decoder, { decodeStream: () => ({ push: textOf }) }), {
+      ...limits,
+      textOf,
+    })
+  })
+
+  it('refuses an option that it does not know', () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const options = { decodeStreams: () => ({ push: () => '' }) } as DecoderPolicyOptions
+    expect(() => new DecoderPolicy(decoder, options)).toThrow(
+      expect.objectContaining({ code: 'UNKNOWN_NAME' }),
+    )
   })
 
   it('scores the tokens of a sequence, the first of which follows none', async () => {

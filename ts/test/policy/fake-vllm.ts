@@ -54,6 +54,7 @@ interface CompletionBody {
   readonly temperature: number
   readonly top_k?: number
   readonly stop_token_ids?: readonly number[]
+  readonly stop?: readonly string[]
   readonly logprobs?: number
   readonly prompt_logprobs?: number
   readonly return_token_ids?: boolean
@@ -222,7 +223,7 @@ export class FakeVllm {
   }
 
   #completion(body: CompletionBody, fault: Fault | undefined): object {
-    const { ids, told, reason } = this.#draw(body)
+    const { ids, told, reason, cause } = this.#draw(body)
     if (fault === 'wrongCount') told.pop()
     if (fault === 'foreignId') ids[0] = this.vocabSize + 4
     if (fault === 'lyingLogProb') told[0] = 0.5
@@ -231,6 +232,7 @@ export class FakeVllm {
       index: 0,
       text: '',
       finish_reason: fault === 'wrongReason' ? 'tool_calls' : reason,
+      stop_reason: cause,
       ...(body.logprobs !== undefined && { logprobs: { tokens: ids.map(String), token_logprobs: told } }),
       ...(body.prompt_logprobs !== undefined && {
         prompt_logprobs: this.#promptLogProbs(body.prompt, fault),
@@ -248,7 +250,15 @@ export class FakeVllm {
     return fault === 'wrongCount' ? all.slice(1) : all
   }
 
-  #draw({ prompt, max_tokens, seed = 0, temperature, top_k = 0, stop_token_ids = [] }: CompletionBody) {
+  #draw({
+    prompt,
+    max_tokens,
+    seed = 0,
+    temperature,
+    top_k = 0,
+    stop_token_ids = [],
+    stop = [],
+  }: CompletionBody) {
     const random = mulberry(seed % 2 ** 32)
     const [ids, told]: [number[], number[]] = [[], []]
     let last = prompt.at(-1) ?? 0
@@ -260,10 +270,17 @@ export class FakeVllm {
       told.push((processed ? Math.log(drawn[id] ?? 0) : raw[id]) ?? 0)
       ids.push(id)
       last = id
-      if (stop_token_ids.includes(id)) break
+      const text = ids.map(letterOf).join('')
+      const cause = stop_token_ids.find((one) => one === id) ?? stop.find((one) => text.includes(one))
+      if (cause !== undefined) return { ids, told, reason: 'stop', cause }
     }
-    return { ids, told, reason: stop_token_ids.includes(last) ? 'stop' : 'length' }
+    return { ids, told, reason: 'length', cause: null }
   }
+}
+
+/** The text of an id: its tokens are letters. */
+export function letterOf(id: number): string {
+  return String.fromCharCode(97 + id)
 }
 
 /** Probabilities at a temperature among the `topK` likeliest. */

@@ -32,6 +32,8 @@ describe('GenerateKwargs', () => {
     [{ maxTokens: 0 }, 'OUT_OF_RANGE', /maxNewTokens must be an integer >= 1/],
     [{ n: 1.5 }, 'OUT_OF_RANGE', /numSamples must be an integer >= 1/],
     [{ seed: -1 }, 'OUT_OF_RANGE', /seed/],
+    [{ stopStrings: [''] }, 'EMPTY', /stopStrings\[0\] must hold text/],
+    [{ stopStrings: 'end' as never }, 'MALFORMED', /stopStrings must be strings/],
     [{ maxNewToken: 3 } as GenerateKwargs, 'UNKNOWN_NAME', /did you mean 'maxNewTokens'/],
     [{ guidedDecoding: {} } as GenerateKwargs, 'UNKNOWN_NAME', /guidedDecoding must be a known key/],
   ])('refuses %j', (kwargs, code, message) => {

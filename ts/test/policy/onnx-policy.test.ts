@@ -12,6 +12,7 @@ import {
 import { startProcess } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
 
 const golden = (path: string) => new URL(`../../../tests/golden/${path}`, import.meta.url).pathname
 /** The process runs the built package. */
@@ -45,6 +46,14 @@ describe.runIf(isThere)('OnnxPolicy', () => {
   it('does what a policy must', async () => {
     const policy = await launch('qwen2.onnx', { contextLength: 64 })
     await checkPolicy(() => policy, { vocabSize: 59, contextLength: 64, tolerance: 1e-5 })
+  })
+
+  it('looks for stop strings with the tokenizer that it was given', async () => {
+    const alphabet = Array.from({ length: 59 }, (_, id) => String.fromCharCode(65 + id)).join('')
+    using tokenizer = new CharTokenizer({ alphabet })
+    const policy = await launch('qwen2.onnx', { tokenizer })
+    const textOf = (id: number) => tokenizer.decode(Uint32Array.of(id))
+    await checkPolicy(() => policy, { vocabSize: 59, tolerance: 1e-5, textOf })
   })
 
   it.each(['qwen2.onnx', 'qwen2_past.onnx'])('scores %s as transformers does', async (file) => {

@@ -12,6 +12,7 @@ import {
 import { startThread, ThreadPolicy, WORKER_CALLS_MAX } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { TINY } from '../model/tiny.js'
 
 /** The thread runs the built package: the addon's, or with the condition of these tests the WebAssembly module's. */
@@ -58,6 +59,28 @@ describe('WorkerPolicy', () => {
     const policy = await launch(decoder)
     const { vocab_size: vocabSize, max_position_embeddings: contextLength = 0 } = TINY
     await checkPolicy(() => policy, { vocabSize, contextLength, tolerance: 0 })
+  })
+
+  it('looks for stop strings with the tokenizer that it was given, also after other weights', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    using tokenizer = new CharTokenizer({ alphabet: 'abcdefghijklmnopqrstuvw' })
+    const policy = await WorkerPolicy.launch(decoder, { thread: newThread(), tokenizer })
+    open.push(policy)
+    const textOf = (id: number) => tokenizer.decode(Uint32Array.of(id))
+    await checkPolicy(() => policy, { tolerance: 0, textOf })
+    await policy.pushWeights(decoder, { version: 1 })
+    const stopStrings = [textOf((await policy.generate(request)).ids[2] ?? 0)]
+    const wrapper = new RemoteTransformersWrapper(policy, {
+      ...{ inputMode: 'tokens', generateKwargs: { stopIds: [], stopStrings, maxNewTokens: 8 } },
+    })
+    const dict = TensorDict.from({ tokens: TensorDict.from({ prompt: Tensor.from(Uint32Array.of(1, 2)) }) })
+    const here = TensorDict.from({ tokens: TensorDict.from({ prompt: Tensor.from(Uint32Array.of(1, 2)) }) })
+    await wrapper.forward(dict)
+    await new TransformersWrapper(decoder, { ...wrapper.options, tokenizer }).forward(here)
+    const [there, own] = [dict, here].map((one) => [...one.tensor(['tokens', 'response']).data])
+    expect(there).toEqual(own)
+    const text = tokenizer.decode(Uint32Array.from(own ?? [], Number))
+    expect(own?.length === 8 || text.endsWith(stopStrings[0] ?? '')).toBe(true)
   })
 
   it('draws and scores, to the bit, what the decoder does in this thread', async () => {

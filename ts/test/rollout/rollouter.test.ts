@@ -1,8 +1,9 @@
 import { describe, expect, it, vi } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import type { MessageEnv, RewardFn, Task } from '../../src/env/index.js'
+import { Decoder } from '../../src/model/index.js'
 import { GRPOLoss } from '../../src/objective/index.js'
-import { ScriptedPolicy, type ScriptedReply } from '../../src/policy/index.js'
+import { DecoderPolicy, ScriptedPolicy, type ScriptedReply } from '../../src/policy/index.js'
 import {
   buildTrainingSamples,
   packTrainingBatch,
@@ -10,6 +11,7 @@ import {
   type RollouterOptions,
 } from '../../src/rollout/index.js'
 import { ManualClock, reduceMetrics } from '../../src/telemetry/index.js'
+import { TINY } from '../model/tiny.js'
 import { type ScriptedEnv, scriptedEnv } from './scripted-env.js'
 import { type ToyOptions, ToyRenderer } from './toy-renderer.js'
 
@@ -62,6 +64,21 @@ describe('Rollouter', () => {
     expect([...(second?.promptIds ?? [])]).toEqual([1, 10, 11, 9, 8, 2, 20, 9, 8, 3, 30, 9, 8, 2])
     expect(second).toMatchObject({ minPolicyVersion: 4, maxPolicyVersion: 4, finishReason: 'stop' })
     expect(group.rollouts[0]?.status).toBe('truncated_max_turns')
+  })
+
+  it('ends completions at stop strings, which stay in them and end no turn of themselves', async () => {
+    using decoder = Decoder.fromSeed({ ...TINY, vocab_size: 40 }, { seed: 2 })
+    const policy = new DecoderPolicy(decoder, { decodeStream: () => ({ push: (id) => `<${id}>` }) })
+    const drawn = async (stopStrings: readonly string[]) => {
+      const options = { policy, groupSize: 1, maxTokens: 20, stopStrings }
+      using group = await rollouterOf(toyTask(), options).runGroup(group0)
+      const { completionIds = [], finishReason } = group.rollouts[0]?.turns[0] ?? {}
+      return { ids: [...completionIds], finishReason }
+    }
+    const whole = await drawn([])
+    expect(whole.ids.length).toBeGreaterThan(4)
+    const stop = `<${whole.ids[2]}><${whole.ids[3]}>`
+    expect(await drawn([stop])).toEqual({ ids: whole.ids.slice(0, 4), finishReason: 'stop' })
   })
 
   it('keeps what was sampled when the environment throws', async () => {

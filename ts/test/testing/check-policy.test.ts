@@ -130,6 +130,15 @@ describe('checkPolicy', () => {
     })
   })
 
+  it('refuses a policy that takes stop strings for nothing, or takes those that it says it cannot look for', async () => {
+    const textOf = (id: number) => `${id}`
+    await expect(checkPolicy(() => new Counter(), { textOf })).rejects.toMatchObject({
+      message: /must end with the token that completes a stop string/,
+    })
+    const modest = () => Object.assign(new Counter(), { capabilities: { stopStrings: false } })
+    await expect(checkPolicy(modest)).rejects.toMatchObject({ message: /a bad stopStrings must be refused/ })
+  })
+
   it('does not ask for what a policy says it cannot do', async () => {
     const silent = () =>
       Object.assign(

@@ -42,6 +42,7 @@ describe('checkTrainConfig', () => {
     refuse([]).toThrow(failing('MALFORMED', /^config must be an object/))
     refuse({ seed: -1 }).toThrow(failing('OUT_OF_RANGE', /^config.seed must be >= 0: got -1/))
     refuse({ grpo: { topP: 0 } }).toThrow(failing('OUT_OF_RANGE', /^config.grpo.topP must be > 0: got 0/))
+    refuse({ grpo: { stopStrings: [3] } }).toThrow(failing('MALFORMED', /^stopStrings must be strings/))
     refuse({ task: { min: 50, max: 20 } }).toThrow(
       failing('OUT_OF_RANGE', /^config.task.max must be >= 50: got 20/),
     )
