@@ -23,9 +23,17 @@ export interface HttpResponse {
   readonly text: string
 }
 
+/** An answer that is read while it comes. */
+export interface HttpStream extends Omit<HttpResponse, 'text'> {
+  /** The text in parts, cut anywhere. Iterate it once; who leaves early closes the connection. */
+  readonly body: AsyncIterable<string>
+}
+
 /** Sends requests. Rejects if no whole answer of at most 64 MiB comes. */
 export interface HttpClient {
   send(request: HttpRequest): Promise<HttpResponse>
+  /** As {@link HttpClient.send}, as soon as the status is there. */
+  stream(request: HttpRequest): Promise<HttpStream>
   /** Gives connections back. */
   close(): Promise<void>
 }
@@ -54,32 +62,43 @@ export type FetchLike = (
  * ```
  */
 export function fetchClient(fetch: FetchLike): HttpClient {
+  const stream = async ({ method, url, headers, body, signal }: HttpRequest): Promise<HttpStream> => {
+    const init = { method, headers, ...(body !== undefined && { body }), ...(signal && { signal }) }
+    const answer = await fetch(url, init)
+    const { status } = answer
+    return { status, retryAfter: answer.headers.get('retry-after'), body: partsOf(answer.body) }
+  }
   return {
-    async send({ method, url, headers, body, signal }) {
-      const init = { method, headers, ...(body !== undefined && { body }), ...(signal && { signal }) }
-      const answer = await fetch(url, init)
-      return {
-        status: answer.status,
-        retryAfter: answer.headers.get('retry-after'),
-        text: answer.body ? await readText(answer.body) : '',
-      }
+    async send(request) {
+      const { body, ...answer } = await stream(request)
+      let text = ''
+      for await (const part of body) text += part
+      return { ...answer, text }
     },
+    stream,
     close: async () => {},
   }
 }
 
-async function readText(body: ReadableStream<Uint8Array>): Promise<string> {
+async function* partsOf(body: ReadableStream<Uint8Array> | null): AsyncGenerator<string, void, undefined> {
+  if (body === null) return
   const reader = body.getReader()
   const decoder = new TextDecoder()
-  let [text, numBytes] = ['', 0]
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return text + decoder.decode()
-    numBytes += value.byteLength
-    if (numBytes > RESPONSE_BYTES_MAX) {
-      await reader.cancel()
-      throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: got more`)
+  let [numBytes, isWhole] = [0, false]
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      isWhole = done
+      if (done) {
+        yield decoder.decode()
+        return
+      }
+      numBytes += value.byteLength
+      if (numBytes > RESPONSE_BYTES_MAX)
+        throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: got more`)
+      yield decoder.decode(value, { stream: true })
     }
-    text += decoder.decode(value, { stream: true })
+  } finally {
+    if (!isWhole) await reader.cancel().catch(() => {})
   }
 }

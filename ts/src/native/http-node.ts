@@ -2,7 +2,7 @@
 
 import type { Pool } from 'undici'
 import type * as Http from './http.js'
-import { RESPONSE_BYTES_MAX } from './http-client.js'
+import { type HttpRequest, RESPONSE_BYTES_MAX } from './http-client.js'
 
 /** See `http.ts`. */
 export const defaultHttpClient: typeof Http.defaultHttpClient = ({ numConnections }) => {
@@ -21,19 +21,26 @@ export const defaultHttpClient: typeof Http.defaultHttpClient = ({ numConnection
     pools.set(origin, made)
     return made
   }
+  const ask = async ({ method, url, headers, body, signal }: HttpRequest) => {
+    const { origin, pathname, search } = new URL(url)
+    const pool = await poolOf(origin)
+    const path = pathname + search
+    const answer = await pool.request({
+      ...{ method, path, headers, body: body ?? null },
+      ...(signal && { signal }),
+    })
+    const retryAfter = answer.headers['retry-after']
+    const told = { status: answer.statusCode, retryAfter: typeof retryAfter === 'string' ? retryAfter : null }
+    return { told, body: answer.body }
+  }
   return {
-    async send({ method, url, headers, body = null, signal }) {
-      const { origin, pathname, search } = new URL(url)
-      const pool = await poolOf(origin)
-      const path = pathname + search
-      const answer = await pool.request({ method, path, headers, body, ...(signal && { signal }) })
-      const retryAfter = answer.headers['retry-after']
-      const text = await answer.body.text()
-      return {
-        status: answer.statusCode,
-        retryAfter: typeof retryAfter === 'string' ? retryAfter : null,
-        text,
-      }
+    async send(request) {
+      const { told, body } = await ask(request)
+      return { ...told, text: await body.text() }
+    },
+    async stream(request) {
+      const { told, body } = await ask(request)
+      return { ...told, body: partsOf(body) }
     },
     async close() {
       const all = [...pools.values()]
@@ -41,4 +48,11 @@ export const defaultHttpClient: typeof Http.defaultHttpClient = ({ numConnection
       await Promise.all(all.map(async (pool) => (await pool).destroy()))
     },
   }
+}
+
+async function* partsOf(body: AsyncIterable<Uint8Array>): AsyncGenerator<string, void, undefined> {
+  const decoder = new TextDecoder()
+  // The pool bounds the bytes, and a loop that is left closes the connection.
+  for await (const bytes of body) yield decoder.decode(bytes, { stream: true })
+  yield decoder.decode()
 }

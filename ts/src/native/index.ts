@@ -9,5 +9,6 @@ export {
   type HttpClient,
   type HttpRequest,
   type HttpResponse,
+  type HttpStream,
 } from './http-client.js'
 export type * from './raw.js'

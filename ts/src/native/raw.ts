@@ -333,11 +333,11 @@ export interface RawModel {
   /** `tokenizer.json`, `tokenizer_config.json`, and `chat_template.jinja` if there is one. */
   ggufTokenizer(bytes: Uint8Array): string[]
   readonly Decoder: {
-    new (configJson: string, seed: number): RawDecoder
-    fromSafetensors(configJson: string, bytes: Uint8Array): RawDecoder
-    fromGguf(bytes: Uint8Array): Later<RawDecoder>
+    new (configJson: string, seed: number, dtype: string): RawDecoder
+    fromSafetensors(configJson: string, bytes: Uint8Array, dtype: string): RawDecoder
+    fromGguf(bytes: Uint8Array, dtype: string): Later<RawDecoder>
     /** Only the addon has it: WebAssembly has no files. */
-    fromFolder?(path: string): Later<RawDecoder>
+    fromFolder?(path: string, dtype: string): Later<RawDecoder>
   }
   readonly Engine: new (decoder: RawDecoder, optionsJson: string) => RawEngine
   readonly Optimizer: {

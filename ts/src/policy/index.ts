@@ -6,6 +6,7 @@ export {
   type HttpClient,
   type HttpRequest,
   type HttpResponse,
+  type HttpStream,
 } from '../native/index.js'
 export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
@@ -30,6 +31,7 @@ export { type Reservation, Router, type RouterOptions, type RoutingContext } fro
 export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
 export type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
 export type { WorkerThread } from './thread-policy.js'
+export type { CompletionPart, StreamingPolicy, TokenStream } from './token-stream.js'
 export { TransformersWrapper } from './transformers-wrapper.js'
 export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
 export type { ServerStats } from './vllm-servers.js'

@@ -7,9 +7,23 @@ import { defaultHttpClient as webClient } from '../../src/native/http-web.js'
 
 const MIB = 1024 * 1024
 
+let onClosed = () => {}
+
 /** Answers with what it was asked, or with as many bytes as the path says. */
 async function withServer<T>(body: (url: string) => Promise<T>): Promise<T> {
   const server = createServer((request, response) => {
+    if (request.url === '/parts') {
+      const parts = ['one ', 'two ', '\u00e4'].map((text) => Buffer.from(text))
+      const bytes = Buffer.concat(parts)
+      // The last character comes in halves.
+      return void response.write(bytes.subarray(0, -1), () =>
+        setImmediate(() => response.end(bytes.subarray(-1))),
+      )
+    }
+    if (request.url === '/endless') {
+      request.socket.on('close', () => onClosed())
+      return void response.write('first')
+    }
     const size = Number(/^\/bytes\/(\d+)$/.exec(request.url ?? '')?.[1] ?? Number.NaN)
     if (size >= 0) return void response.end(Buffer.alloc(size, 120))
     let text = ''
@@ -52,6 +66,47 @@ describe.each([
       await expect(client.send({ method: 'GET', url, headers: {}, signal })).rejects.toThrow()
     })
     await client.close()
+  })
+
+  it('streams an answer in parts that make its text, with its status and pause', async () => {
+    await withServer(async (url) => {
+      const client = make({ numConnections: 1 })
+      const read = async (path: string) => {
+        const { body, ...told } = await client.stream({ method: 'GET', url: url + path, headers: {} })
+        let text = ''
+        for await (const part of body) text += part
+        return { ...told, text }
+      }
+      expect(await read('/parts')).toEqual({ status: 200, retryAfter: null, text: 'one two ä' })
+      expect(await read('/a')).toMatchObject({ status: 429, retryAfter: '3' })
+      await client.close()
+    })
+  })
+
+  it('closes the connection of a stream that is left, or whose signal fires', async () => {
+    await withServer(async (url) => {
+      const client = make({ numConnections: 2 })
+      const ask = (signal?: AbortSignal) =>
+        client.stream({ method: 'GET', url: `${url}/endless`, headers: {}, ...(signal && { signal }) })
+      const closed = () =>
+        new Promise<void>((resolve) => {
+          onClosed = resolve
+        })
+      const first = closed()
+      for await (const part of (await ask()).body) {
+        expect(part).toBe('first')
+        break
+      }
+      await first
+      const controller = new AbortController()
+      const second = closed()
+      const reading = (async () => {
+        for await (const _ of (await ask(controller.signal)).body) controller.abort()
+      })()
+      await expect(reading).rejects.toThrow()
+      await second
+      await client.close()
+    })
   })
 
   it('reads as many bytes as an answer may have, and no more', async () => {

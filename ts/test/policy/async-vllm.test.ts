@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it } from 'vitest'
 import { AsyncVLLM, type AsyncVLLMOptions, type GenerateRequest } from '../../src/policy/index.js'
-import { type Clock, ManualClock } from '../../src/telemetry/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { FAULTS, FakeVllm, type FakeVllmOptions, type Fault, letterOf } from './fake-vllm.js'
+import { TurningClock } from './turning-clock.js'
 
 const request: GenerateRequest = {
   requestId: 'a',
@@ -10,31 +10,6 @@ const request: GenerateRequest = {
   seed: 7,
   maxTokens: 6,
   stopIds: [9],
-}
-
-/** A clock that moves on a millisecond each time the event loop comes round: pauses and deadlines take no time. */
-class TurningClock implements Clock {
-  readonly #clock = new ManualClock()
-  #turns = false
-
-  nowMs(): number {
-    return this.#clock.nowMs()
-  }
-
-  startTimer(delayMs: number, onDue: () => void): () => void {
-    const stop = this.#clock.startTimer(delayMs, onDue)
-    if (!this.#turns) {
-      this.#turns = true
-      setImmediate(() => this.#turn())
-    }
-    return stop
-  }
-
-  #turn(): void {
-    this.#clock.advance(1)
-    this.#turns = this.#clock.numTimers > 0
-    if (this.#turns) setImmediate(() => this.#turn())
-  }
 }
 
 const open: (() => Promise<void>)[] = []

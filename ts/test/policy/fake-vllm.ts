@@ -21,6 +21,25 @@ export type Fault =
   | 'lyingLogProb'
   | 'wrongReason'
   | 'otherPrompt'
+  | StreamFault
+
+/** What can go wrong in the middle of a streamed answer, after its first token. */
+export type StreamFault =
+  | 'cutMidStream'
+  | 'endMidStream'
+  | 'hangMidStream'
+  | 'badEvent'
+  | 'errorEvent'
+  | 'lateForeignId'
+  | 'lateLogProb'
+  | 'lateCount'
+  | 'lateReason'
+  | 'tokenAfterEnd'
+
+export const STREAM_FAULTS: readonly StreamFault[] = [
+  ...(['cutMidStream', 'endMidStream', 'hangMidStream', 'badEvent', 'errorEvent'] as const),
+  ...(['lateForeignId', 'lateLogProb', 'lateCount', 'lateReason', 'tokenAfterEnd'] as const),
+]
 
 export const FAULTS: readonly Fault[] = [
   ...(['reset', 'hang', '429', '500', '503', 'truncated', 'cutOff', 'notJson'] as const),
@@ -58,6 +77,16 @@ interface CompletionBody {
   readonly logprobs?: number
   readonly prompt_logprobs?: number
   readonly return_token_ids?: boolean
+  readonly stream?: boolean
+}
+
+/** The part of a choice that is told token by token. */
+interface DrawnChoice {
+  readonly token_ids?: readonly number[]
+  readonly prompt_token_ids?: readonly number[]
+  readonly logprobs?: { readonly token_logprobs: readonly number[] }
+  readonly finish_reason: string
+  readonly stop_reason: unknown
 }
 
 export class FakeVllm {
@@ -218,8 +247,61 @@ export class FakeVllm {
       response.writeHead(200, { 'content-length': text.length }).write(text.slice(0, 10))
       return setImmediate(() => response.destroy())
     }
+    if (body.stream) return this.#stream(whole as { id: string; choices: DrawnChoice[] }, fault, response)
     response.writeHead(200, { 'content-type': 'application/json' })
     return response.end(fault === 'duplicate' && earlier !== '' ? earlier : text)
+  }
+
+  /** As `vllm serve` streams: an event a token, the prompt's ids with the first, and a last word. */
+  #stream(
+    { id, choices }: { readonly id: string; readonly choices: readonly DrawnChoice[] },
+    fault: Fault | undefined,
+    response: ServerResponse,
+  ): unknown {
+    const [{ token_ids = [], prompt_token_ids, logprobs, finish_reason, stop_reason }] = choices as [
+      DrawnChoice,
+    ]
+    const told = logprobs?.token_logprobs ?? []
+    const events = token_ids.map((token, at) => {
+      const isLast = at === token_ids.length - 1
+      const isLate = at === 1
+      const choice = {
+        index: 0,
+        text: letterOf(token),
+        token_ids: [isLate && fault === 'lateForeignId' ? this.vocabSize + 4 : token],
+        logprobs: {
+          token_logprobs:
+            isLate && fault === 'lateCount'
+              ? []
+              : isLate && fault === 'lateLogProb'
+                ? [0.5]
+                : told.slice(at, at + 1),
+        },
+        prompt_token_ids: at === 0 ? prompt_token_ids : null,
+        finish_reason: isLast ? (fault === 'lateReason' ? 'tool_calls' : finish_reason) : null,
+        stop_reason: isLast ? stop_reason : null,
+      }
+      return JSON.stringify({ id, object: 'text_completion', choices: [choice], usage: null })
+    })
+    if (fault === 'badEvent') events[1] = events[1]?.slice(0, 20) ?? ''
+    if (fault === 'errorEvent')
+      events.splice(1, events.length, '{"error":{"message":"engine is dead","code":500}}')
+    if (fault === 'tokenAfterEnd') events.push(events[0] ?? '')
+    const breaks = fault === 'cutMidStream' || fault === 'endMidStream' || fault === 'hangMidStream'
+    const usage = JSON.stringify({ id, choices: [], usage: { completion_tokens: token_ids.length } })
+    const sent = breaks ? events.slice(0, 1) : [...events, usage, '[DONE]']
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    const next = (at: number): unknown => {
+      if (at < sent.length) {
+        // Events are cut anywhere on their way.
+        const text = `data: ${sent[at]}\n\n`
+        response.write(text.slice(0, 9))
+        return setImmediate(() => response.write(text.slice(9), () => next(at + 1)))
+      }
+      if (fault === 'hangMidStream') return undefined
+      return fault === 'cutMidStream' ? response.destroy() : response.end()
+    }
+    return next(0)
   }
 
   #completion(body: CompletionBody, fault: Fault | undefined): object {

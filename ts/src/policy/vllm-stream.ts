@@ -1,0 +1,158 @@
+/** A completion that a vLLM server tells token by token: server-sent events, checked like an answer that comes whole. */
+
+import { FulmarError } from '../core/index.js'
+import type { GenerateRequest } from './policy.js'
+import type { CompletionPart } from './token-stream.js'
+import {
+  bothKinds,
+  checkEcho,
+  checkId,
+  field,
+  lie,
+  readEnd,
+  readIds,
+  readLogProbs,
+  readObject,
+  type ServedCompletion,
+  type ServedModel,
+} from './vllm-protocol.js'
+
+/** Most characters of one event. */
+export const EVENT_CHARS_MAX = 1024 * 1024
+
+/**
+ * Puts text together into the data of server-sent events. Fields other than `data`, and comments, say nothing here.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` for an event of more than {@link EVENT_CHARS_MAX} characters.
+ */
+export class EventReader {
+  #rest = ''
+  #data: string[] = []
+  #numChars = 0
+
+  /** The events that `text` ends. */
+  push(text: string): string[] {
+    const events: string[] = []
+    // A carriage return at the end may be half of a line's end.
+    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/)
+    this.#rest = lines.pop() ?? ''
+    for (const line of lines) {
+      this.#numChars += line.length
+      this.#check(0)
+      if (line.startsWith('data:')) this.#data.push(line.slice(line.startsWith('data: ') ? 6 : 5))
+      if (line !== '') continue
+      if (this.#data.length > 0) events.push(this.#data.join('\n'))
+      this.#data = []
+      this.#numChars = 0
+    }
+    this.#check(this.#rest.length)
+    return events
+  }
+
+  #check(numMore: number): void {
+    const got = this.#numChars + numMore
+    if (got > EVENT_CHARS_MAX) {
+      const detail = `characters of an event must be <= ${EVENT_CHARS_MAX}: got at least ${got}`
+      throw new FulmarError('LIMIT_EXCEEDED', detail)
+    }
+  }
+}
+
+/** What a {@link CompletionReader} reads for. */
+export interface CompletionReaderOptions {
+  readonly wireId: string
+  readonly request: GenerateRequest
+  readonly served: ServedModel
+  /** Takes tokens as soon as they are checked. */
+  readonly onPart: (part: CompletionPart) => void
+}
+
+/** Reads one streamed answer, and believes of it what could be true. */
+export class CompletionReader {
+  readonly #options: CompletionReaderOptions
+  readonly #events = new EventReader()
+  readonly #ids: number[] = []
+  readonly #told: number[] = []
+  #echoed = false
+  #end: Readonly<Record<string, unknown>> | undefined
+  #error: unknown
+
+  constructor(options: CompletionReaderOptions) {
+    this.#options = options
+  }
+
+  /** Whether tokens were handed on: the answer cannot be asked for again then. */
+  get hasGiven(): boolean {
+    return this.#ids.length > 0
+  }
+
+  /** The tokens that came and could be true. */
+  get soFar(): CompletionPart {
+    return this.#partOf(Uint32Array.from(this.#ids), Float32Array.from(this.#told))
+  }
+
+  /** Takes more of the answer; `false` once it is over, or not to be believed. */
+  push(text: string): boolean {
+    try {
+      for (const data of this.#events.push(text)) {
+        if (data === '[DONE]') return false
+        this.#take(readObject(data))
+      }
+      return true
+    } catch (error) {
+      this.#error = error
+      return false
+    }
+  }
+
+  /** The completion. @throws {FulmarError} As `readCompletion`; `UNAVAILABLE` if the server says that it failed. */
+  end(): ServedCompletion {
+    const { request } = this.#options
+    if (this.#error !== undefined) throw this.#error
+    if (this.#end === undefined)
+      throw lie('stream must end with a reason', `one cut off after ${this.#ids.length} tokens`)
+    const part = this.soFar
+    return { requestId: request.requestId, ...part, ...readEnd(this.#end, part.ids, request) }
+  }
+
+  #take(event: Readonly<Record<string, unknown>>): void {
+    const { wireId, request, served, onPart } = this.#options
+    const { id, choices, error } = event
+    if (error !== undefined && error !== null) throw failure(error)
+    checkId(id, wireId)
+    // The usage may come at the end, with no choice.
+    if (Array.isArray(choices) && choices.length === 0) return
+    if (!Array.isArray(choices) || choices.length !== 1) throw lie('choices must be one', choices)
+    const choice = field(choices[0], 'choices[0]')
+    if (!this.#echoed) checkEcho(choice, request.promptIds)
+    this.#echoed = true
+    const ids = readIds(choice.token_ids, 'token_ids', served.vocabSize)
+    const told = ids.length === 0 ? new Float32Array(0) : readLogProbs(choice, ids.length)
+    this.#checkOrder(ids)
+    this.#ids.push(...ids)
+    this.#told.push(...told)
+    if (choice.finish_reason !== null && choice.finish_reason !== undefined) this.#end = choice
+    if (ids.length > 0) onPart(this.#partOf(ids, told))
+  }
+
+  /** No token may follow the end, and none what ends it. */
+  #checkOrder(ids: Uint32Array): void {
+    const { maxTokens, stopIds } = this.#options.request
+    const all = [...this.#ids.slice(-1), ...ids]
+    if (ids.length > 0 && this.#end !== undefined) throw lie('token_ids must end with finish_reason', ids[0])
+    const early = all.slice(0, -1).find((id) => stopIds.includes(id))
+    if (early !== undefined) throw lie('token_ids must end with the first stop id', early)
+    const length = this.#ids.length + ids.length
+    if (length > maxTokens) throw lie(`token_ids must be at most ${maxTokens}`, length)
+  }
+
+  #partOf(ids: Uint32Array, told: Float32Array): CompletionPart {
+    const { request, served } = this.#options
+    return { ids, ...bothKinds(told, request, served.logProbsMode) }
+  }
+}
+
+function failure(error: unknown): FulmarError {
+  const { message } = (typeof error === 'object' ? error : {}) as { readonly message?: unknown }
+  const said = (typeof message === 'string' ? message : JSON.stringify(error)).slice(0, 500)
+  return new FulmarError('UNAVAILABLE', `the server must go on to the end: got ${said}`)
+}
