@@ -11,7 +11,7 @@ export {
 export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 export type { GenerateKwargs } from './generate-kwargs.js'
-export { type ForwardOptions, LLMWrapperBase } from './llm-wrapper.js'
+export { type ForwardOptions, LLMWrapperBase, type RowPart } from './llm-wrapper.js'
 export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
 export { OnnxWrapper } from './onnx-wrapper.js'
 export {

@@ -5,6 +5,7 @@ import { type LazyStack, lazyStack, TensorDict } from '../tensor/index.js'
 import { type GenerateKwargs, type ResolvedGenerateKwargs, resolveGenerateKwargs } from './generate-kwargs.js'
 import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
 import { allSettled, type BatchingState, RequestBatcher } from './request-batcher.js'
+import { type CompletionPart, type StreamingPolicy, type TokenStream, tokenStream } from './token-stream.js'
 import { type InputRow, readRows } from './wrapper-input.js'
 import { type LLMWrapperOptions, resolveWrapperOptions, type WrapperConfig } from './wrapper-options.js'
 import { writeGenerated, writeScored } from './wrapper-output.js'
@@ -15,6 +16,13 @@ export interface ForwardOptions {
   readonly signal?: AbortSignal
   /** Go before those that the wrapper was made with, key by key. A `seed` fixes the draws of this call. */
   readonly generateKwargs?: GenerateKwargs
+}
+
+/** Tokens of one completion as they come: of the row of the input, and the sample of that row. */
+export interface RowPart extends CompletionPart {
+  readonly row: number
+  /** Counts from 0; below `numSamples`. */
+  readonly sample: number
 }
 
 /** Writes the answers of the rows from `start` up to `end` into a dictionary of that batch. */
@@ -143,13 +151,31 @@ export class LLMWrapperBase<P extends Policy = Policy> {
    * fails with is thrown after the others have ended; nothing is written then.
    */
   async forward(dict: TensorDict, options: ForwardOptions = {}): Promise<TensorDict> {
+    return await this.#forward(dict, options, undefined)
+  }
+
+  /**
+   * As {@link LLMWrapperBase.forward}, and tells the tokens of all rows as they come; they are not batched. Who leaves the loop early
+   * ends all completions with `abort`.
+   * @throws {FulmarError} From the loop and from `result`, as {@link LLMWrapperBase.forward}; `INCOMPATIBLE` where the policy is no
+   * {@link StreamingPolicy}, or `generate` is false.
+   */
+  stream(dict: TensorDict, options: ForwardOptions = {}): TokenStream<RowPart, TensorDict> {
+    return tokenStream(options.signal, (push, signal) => this.#forward(dict, { ...options, signal }, push))
+  }
+
+  async #forward(
+    dict: TensorDict,
+    options: ForwardOptions,
+    push: ((part: RowPart) => void) | undefined,
+  ): Promise<TensorDict> {
     const { numSamples, padOutput, inPlace } = this.#config
     if (numSamples !== undefined && dict.batchSize.length > 0 && !padOutput) {
       const rule = 'padOutput must be true for numSamples over a batch (or call forwardStack)'
       throw new FulmarError('INCOMPATIBLE', `${rule}: got false`)
     }
     const rows = readRows(dict, this.#config)
-    const write = await this.#run(rows, options)
+    const write = await this.#run(rows, options, push)
     const batchSize = [...dict.batchSize, ...(numSamples === undefined ? [] : [numSamples])]
     const target = inPlace ? dict : TensorDict.from({}, { batchSize })
     write(target, 0, rows.length)
@@ -177,14 +203,21 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     return lazyStack(parts)
   }
 
-  #run(rows: readonly InputRow[], options: ForwardOptions): Promise<Writer> {
+  #run(
+    rows: readonly InputRow[],
+    options: ForwardOptions,
+    push?: ((part: RowPart) => void) | undefined,
+  ): Promise<Writer> {
     checkKnownKeys('options', options, ['signal', 'generateKwargs'])
-    return this.#config.generate ? this.#generateRows(rows, options) : this.#scoreRows(rows, options)
+    if (this.#config.generate) return this.#generateRows(rows, options, push)
+    if (push) throw new FulmarError('INCOMPATIBLE', 'generate must be true for a stream: got false')
+    return this.#scoreRows(rows, options)
   }
 
   async #generateRows(
     rows: readonly InputRow[],
     { signal, generateKwargs }: ForwardOptions,
+    push: ((part: RowPart) => void) | undefined,
   ): Promise<Writer> {
     const config = this.#config
     const count = config.numSamples ?? 1
@@ -195,8 +228,13 @@ export class LLMWrapperBase<P extends Policy = Policy> {
         return { ...sampling, ...request, ...(signal && { signal }) }
       }),
     )
-    const draw = (request: GenerateRequest) => this.#draw(request)
-    const completions = await (this.#draws?.submit(requests) ?? allSettled(requests.map(draw)))
+    const draw = (request: GenerateRequest, at: number) => {
+      if (push === undefined) return this.#draw(request)
+      const place = { row: Math.floor(at / count), sample: at % count }
+      return this.#follow(request, (part) => push({ ...place, ...part }))
+    }
+    const batched = push ? undefined : this.#draws?.submit(requests)
+    const completions = await (batched ?? allSettled(requests.map(draw)))
     return (target, start, end) => {
       const drawn = rows
         .slice(start, end)
@@ -249,6 +287,15 @@ export class LLMWrapperBase<P extends Policy = Policy> {
 
   #draw(request: GenerateRequest): Promise<Completion> {
     return this.policy.generate(request)
+  }
+
+  async #follow(request: GenerateRequest, push: (part: CompletionPart) => void): Promise<Completion> {
+    const policy: Partial<StreamingPolicy> = this.policy
+    const stream = policy.stream?.(request)
+    if (stream === undefined)
+      throw new FulmarError('INCOMPATIBLE', 'policy must have a method stream: got one without')
+    for await (const part of stream) push(part)
+    return await stream.result
   }
 
   #score(request: ScoreRequest): Promise<TokenScores> {

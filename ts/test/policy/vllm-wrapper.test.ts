@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { AsyncVLLM, vLLMWrapper } from '../../src/policy/index.js'
+import { AsyncVLLM, LLMWrapperBase, ScriptedPolicy, vLLMWrapper } from '../../src/policy/index.js'
 import { Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { FakeVllm } from './fake-vllm.js'
 
@@ -30,6 +30,44 @@ describe('vLLMWrapper', () => {
         for (const [at, value] of own.toFloat32().entries()) expect(full.at(at - 5)).toBeCloseTo(value, 6)
       }
     }
+    await policy.close()
+    await fake.close()
+  })
+
+  it('streams all rows and samples, and then gives what forward gives', async () => {
+    const fake = await FakeVllm.start()
+    const policy = await AsyncVLLM.connect([fake.url])
+    const kwargs = { maxNewTokens: 4, n: 2, seed: 3 }
+    const wrapper = () =>
+      new vLLMWrapper(policy, { inputMode: 'tokens', padOutput: true, numSamples: 2, generateKwargs: kwargs })
+    const whole = await wrapper().forward(prompts())
+    const stream = wrapper().stream(prompts())
+    const told = new Map<string, number[]>()
+    for await (const { row, sample, ids, logProbs } of stream) {
+      expect([ids.length, logProbs.length]).toEqual([1, 1])
+      told.set(`${row}/${sample}`, [...(told.get(`${row}/${sample}`) ?? []), ...ids])
+    }
+    const output = await stream.result
+    expect(output.batchSize).toEqual([2, 2])
+    const ids = (dict: TensorDict) => Array.from(dict.tensor(['tokens', 'response']).data, Number)
+    expect(ids(output)).toEqual(ids(whole))
+    expect(['0/0', '0/1', '1/0', '1/1'].flatMap((key) => told.get(key) ?? [])).toEqual(ids(whole))
+    await policy.close()
+    await fake.close()
+  })
+
+  it('streams nothing that is scored, and from no policy that cannot', async () => {
+    const fake = await FakeVllm.start()
+    const policy = await AsyncVLLM.connect([fake.url])
+    const score = new vLLMWrapper(policy, { inputMode: 'tokens', generate: false })
+    const full = TensorDict.from({ full: Ragged.fromRows([Tensor.from([1, 2])]) }, { batchSize: [1] })
+    const scored = score.stream(TensorDict.from({ tokens: full }, { batchSize: [1] })).result
+    await expect(scored).rejects.toMatchObject({ code: 'INCOMPATIBLE', message: /generate must be true/ })
+    const deaf = new LLMWrapperBase(new ScriptedPolicy({ reply: () => [1] }), { inputMode: 'tokens' })
+    await expect(deaf.stream(prompts()).result).rejects.toMatchObject({
+      code: 'INCOMPATIBLE',
+      message: /method stream/,
+    })
     await policy.close()
     await fake.close()
   })
