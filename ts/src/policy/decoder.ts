@@ -7,17 +7,17 @@ import {
   checkGenerateRequest,
   checkScoreRequest,
   type GenerateRequest,
-  type Policy,
   type PolicyCapabilities,
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
+import { type DistributionPolicy, type DistributionRequest, TokenDistribution } from './token-distribution.js'
 
 /** Options of {@link DecoderPolicy}. */
 export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
 
 /**
- * A {@link Policy} over a {@link Decoder} in this process. Requests join those that run (see {@link Engine}); a completion does not
+ * A {@link DistributionPolicy} over a {@link Decoder} in this process. Requests join those that run (see {@link Engine}); a completion does not
  * depend on what ran beside it. Weights may change in between: a completion names the oldest and the newest that drew it. The
  * decoder stays the caller's to dispose.
  *
@@ -35,7 +35,7 @@ export type DecoderPolicyOptions = Pick<EngineOptions, 'decodeStream'>
  * assert.equal(one.minPolicyVersion, 0)
  * ```
  */
-export class DecoderPolicy implements Policy {
+export class DecoderPolicy implements DistributionPolicy {
   /** The decoder that answers. */
   readonly decoder: Decoder
   readonly #options: DecoderPolicyOptions
@@ -102,6 +102,23 @@ export class DecoderPolicy implements Policy {
     const { logProb } = await this.decoder.score({ ids, offsets: Uint32Array.of(0, ids.length), mask })
     logProb[0] = Number.NaN
     return { requestId, logProbs: logProb, policyVersion }
+  }
+
+  /**
+   * The distributions in the masked places: those that {@link DecoderPolicy.score} takes its log-probs from, to the bit.
+   * @throws {FulmarError} `EMPTY`, `SHAPE_MISMATCH` or `OUT_OF_RANGE` for a bad request; `LIMIT_EXCEEDED` for more than 2^26 numbers in
+   * all (places, masked or not, times tokens of the model).
+   */
+  async distribution({ ids, offsets, mask }: DistributionRequest): Promise<TokenDistribution> {
+    const { vocab_size: vocabSize } = this.decoder.config
+    const { topIds, topLogProb } = await this.decoder.score({ ids, offsets, mask }, { topK: vocabSize })
+    const places = Array.from(mask.keys()).filter((at) => mask[at] === 1)
+    const logProbs = new Float32Array(places.length * vocabSize)
+    for (const [row, at] of places.entries()) {
+      for (let rank = at * vocabSize; rank < (at + 1) * vocabSize; rank++)
+        logProbs[row * vocabSize + (topIds[rank] ?? 0)] = topLogProb[rank] ?? 0
+    }
+    return new TokenDistribution({ ids, offsets, mask, logProbs })
   }
 
   /** Without requests there is nothing to keep: the cache's memory goes back. */

@@ -11,7 +11,7 @@ export {
 export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 export type { GenerateKwargs } from './generate-kwargs.js'
-export { type ForwardOptions, LLMWrapperBase, type RowPart } from './llm-wrapper.js'
+export { type DistOptions, type ForwardOptions, LLMWrapperBase, type RowPart } from './llm-wrapper.js'
 export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
 export { OnnxWrapper } from './onnx-wrapper.js'
 export {
@@ -31,6 +31,7 @@ export { type Reservation, Router, type RouterOptions, type RoutingContext } fro
 export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
 export type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
 export type { WorkerThread } from './thread-policy.js'
+export { type DistributionPolicy, type DistributionRequest, TokenDistribution } from './token-distribution.js'
 export type { CompletionPart, StreamingPolicy, TokenStream } from './token-stream.js'
 export { TransformersWrapper } from './transformers-wrapper.js'
 export type { LogProbsMode, ServedModel } from './vllm-protocol.js'

@@ -5,8 +5,9 @@ import { type LazyStack, lazyStack, TensorDict } from '../tensor/index.js'
 import { type GenerateKwargs, type ResolvedGenerateKwargs, resolveGenerateKwargs } from './generate-kwargs.js'
 import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
 import { allSettled, type BatchingState, RequestBatcher } from './request-batcher.js'
+import type { DistributionPolicy, TokenDistribution } from './token-distribution.js'
 import { type CompletionPart, type StreamingPolicy, type TokenStream, tokenStream } from './token-stream.js'
-import { type InputRow, readRows } from './wrapper-input.js'
+import { type InputRow, maskRows, readRows } from './wrapper-input.js'
 import { type LLMWrapperOptions, resolveWrapperOptions, type WrapperConfig } from './wrapper-options.js'
 import { writeGenerated, writeScored } from './wrapper-output.js'
 
@@ -16,6 +17,16 @@ export interface ForwardOptions {
   readonly signal?: AbortSignal
   /** Go before those that the wrapper was made with, key by key. A `seed` fixes the draws of this call. */
   readonly generateKwargs?: GenerateKwargs
+}
+
+/** Options of {@link LLMWrapperBase.getDist}. */
+export interface DistOptions {
+  /**
+   * Where: at all tokens; at those behind `['tokens', 'prompt']`, or the assistant's where there is no prompt; at the assistant's; or where
+   * the mask under a key of the dictionary is not 0. Never at a sequence's first token.
+   * @default 'all'
+   */
+  readonly mask?: 'all' | 'response' | 'assistant' | readonly string[]
 }
 
 /** Tokens of one completion as they come: of the row of the input, and the sample of that row. */
@@ -201,6 +212,35 @@ export class LLMWrapperBase<P extends Policy = Policy> {
       return part
     })
     return lazyStack(parts)
+  }
+
+  /**
+   * The distributions of the tokens of whole sequences, for losses and for distances between models. The input is read as by
+   * {@link LLMWrapperBase.forward} where `generate` is false; nothing is written.
+   * @throws {FulmarError} `INCOMPATIBLE` where `generate` is true (see {@link LLMWrapperBase.newVersion}), the policy is no
+   * {@link DistributionPolicy}, or the assistant's mask is asked for and not known; `SHAPE_MISMATCH` for a mask of another shape, or
+   * more than one batch dimension; `EMPTY` if a mask marks nothing; `LIMIT_EXCEEDED` for more than 2^26 numbers.
+   */
+  async getDist(dict: TensorDict, options: DistOptions = {}): Promise<TokenDistribution> {
+    checkKnownKeys('options', options, ['mask'])
+    const config = this.#config
+    if (config.generate)
+      throw new FulmarError('INCOMPATIBLE', 'generate must be false (see newVersion): got true')
+    const policy: Partial<DistributionPolicy> = this.policy
+    if (policy.distribution === undefined) {
+      const rule = 'policy must tell whole distributions, as a model in this process does'
+      throw new FulmarError('INCOMPATIBLE', `${rule}: got one without`)
+    }
+    const rows = readRows(dict, config)
+    const marks = maskRows(dict, rows, options.mask ?? 'all', config)
+    const offsets = new Uint32Array(rows.length + 1)
+    for (const [at, { ids }] of rows.entries()) offsets[at + 1] = (offsets[at] ?? 0) + ids.length
+    const [ids, mask] = [new Uint32Array(offsets.at(-1) ?? 0), new Uint8Array(offsets.at(-1) ?? 0)]
+    for (const [at, row] of rows.entries()) {
+      ids.set(row.ids, offsets[at])
+      mask.set(marks[at] ?? [], offsets[at])
+    }
+    return await policy.distribution({ ids, offsets, mask })
   }
 
   #run(

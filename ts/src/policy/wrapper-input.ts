@@ -105,6 +105,48 @@ function tokenRows(dict: TensorDict, config: WrapperConfig): InputRow[] {
   })
 }
 
+/**
+ * The places of each row that a mask marks: all tokens, those behind `tokens.prompt` (the assistant's where there is none), the
+ * assistant's, or what the dictionary holds under a key. A row's first token follows none and is never marked.
+ * @throws {FulmarError} As {@link LLMWrapperBase.getDist}.
+ */
+export function maskRows(
+  dict: TensorDict,
+  rows: readonly InputRow[],
+  which: 'all' | 'response' | 'assistant' | readonly string[],
+  config: WrapperConfig,
+): Uint8Array[] {
+  const marks = rows.map((row, at) => {
+    if (which === 'all') return new Uint8Array(row.ids.length).fill(1)
+    if (which === 'assistant') return assistantOf(row, at)
+    if (which === 'response') return responseOf(dict, row, at, config)
+    const mask = fieldRows(dict, which, [[...config.roots.masks, 'all_attention_mask']])[at]
+    return Uint8Array.from(mask ?? [], (flag) => Number(flag !== 0))
+  })
+  for (const [at, { ids }] of rows.entries()) {
+    const mask = marks[at]
+    if (mask?.length !== ids.length) {
+      const rule = `the mask of row ${at} must cover its ${ids.length} tokens`
+      throw new FulmarError('SHAPE_MISMATCH', `${rule}: got ${mask?.length}`)
+    }
+    mask.fill(0, 0, 1)
+  }
+  return marks
+}
+
+function assistantOf({ assistantMask }: InputRow, at: number): Uint8Array {
+  if (assistantMask) return assistantMask.slice()
+  const rule = `row ${at} must have an assistant's mask (inputMode 'history' makes one where the template tells)`
+  throw new FulmarError('INCOMPATIBLE', `${rule}: got none`)
+}
+
+function responseOf(dict: TensorDict, row: InputRow, at: number, { roots }: WrapperConfig): Uint8Array {
+  const key = [...roots.tokens, 'prompt']
+  if (!dict.has(key)) return assistantOf(row, at)
+  const prompt = fieldRows(dict, key, [[...roots.masks, 'all_attention_mask']])[at]
+  return new Uint8Array(row.ids.length).fill(1, prompt?.length)
+}
+
 /** The assistant's mask of a row that the dictionary holds, without the padding. */
 function heldAssistantMask(dict: TensorDict, row: number, { roots }: WrapperConfig): Uint8Array | undefined {
   const key = [...roots.masks, 'all_assistant_mask']
