@@ -24,6 +24,7 @@ import {
 const BENCHES = [
   'grpo-step',
   'smollm2',
+  'smollm2-grpo',
   'chat',
   'replay',
   'store',

@@ -34,6 +34,7 @@ import {
   readOptions,
   type Sample,
   say,
+  verdict,
 } from './measure.js'
 
 const SEED = 1
@@ -356,10 +357,4 @@ function moduleSize(): number | undefined {
   } catch {
     return undefined
   }
-}
-
-function verdict(value: number, goal: number, unit: string): string {
-  return value <= goal
-    ? `goal ${goal} ${unit}, met`
-    : `goal ${goal} ${unit}, short by ${(value - goal).toFixed(2)}`
 }

@@ -14,7 +14,7 @@ export interface Figure {
   /** What is done. */
   readonly work: string
   /** Of all samples. */
-  readonly unit: 'ms' | 'us' | 'ns'
+  readonly unit: 'ms' | 'us' | 'ns' | 'MiB'
   /** Warm samples in their order. */
   readonly ours: readonly number[]
   /** Sample `i` was taken in the same round as ours; or why there is none. */
@@ -170,6 +170,12 @@ export function quantile(samples: readonly number[], q: number): number {
 /** The middle one. */
 export function median(samples: readonly number[]): number {
   return quantile(samples, 0.5)
+}
+
+/** What is to be said of a value that no rival is set beside. */
+export function verdict(value: number, goal: number, unit: string): string {
+  const said = value <= goal ? 'met' : `short by ${(value - goal).toFixed(2)}`
+  return `goal ${goal} ${unit}, ${said}`
 }
 
 /** A progress line for whoever waits. */

@@ -1,5 +1,6 @@
 /**
- * SmolLM2-135M-Instruct in f32: prompts read, tokens drawn, one training step; against transformers on PyTorch. Goals 22 and 23.
+ * SmolLM2-135M-Instruct in f32: prompts read, tokens drawn, one training step; against transformers on PyTorch, onnxruntime and llama.cpp.
+ * Goals 22 and 23.
  *
  * What is drawn is greedy, past any end token, and only the tokens after the first count: the time of 33 less that of one. A
  * training step is forward, a clipped loss on every token but the first, backward, clipping by norm, and AdamW on all weights.
@@ -23,11 +24,9 @@ import {
   type Sample,
   say,
 } from './measure.js'
-import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
-import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
+import { type EngineName, Rivals } from './smollm2-rivals.js'
 
 const MODEL = fileURLToPath(new URL('models/SmolLM2-135M-Instruct.Q4_1.gguf', ROOT))
-const RIVAL = fileURLToPath(new URL('benches/rival/trl/smollm2.py', ROOT))
 const THREADS = 2
 /** Operations of a token: a multiplication and an addition a weight on the way there, twice as many on the way back. */
 const TOKEN_FLOPS = { prefill: 2, train: 6 } as const
@@ -38,98 +37,123 @@ const DRAWN = 32
 /** The widest that two correct f32 forward passes of this size lie apart, in nats. */
 const LOG_PROB_TOLERANCE = 1e-3
 
-interface Answer {
-  readonly ms: number
-  readonly cpuMs: number
-  readonly peakMiB: number
-  /** Operations a second. */
-  readonly flops?: number
-  readonly logProbs?: readonly (readonly number[])[]
-  readonly ids?: readonly (readonly number[])[]
-}
-
-/** One kind of work: `rows` sequences of `length` ids. */
+/** One kind of work: `rows` sequences of `length` ids, set beside engines that each have a goal or only show where they stand. */
 interface Work {
   readonly work: string
   readonly kind: 'prefill' | 'decode' | 'train'
   readonly rows: number
   readonly length: number
-  readonly goal: Goal
+  readonly rivals: readonly (readonly [EngineName, Goal?])[]
 }
 
+/** Peak memory of a training step against that of transformers. */
+const MEMORY_GOAL: Goal = { atMost: 0.4 }
+
 const WORKS: readonly Work[] = [
-  { work: 'prefill 1 x 512', kind: 'prefill', rows: 1, length: 512, goal: { atLeast: 1 } },
-  { work: 'prefill 8 x 256', kind: 'prefill', rows: 8, length: 256, goal: { atLeast: 1 } },
-  ...[1, 8, 32].map((rows) => ({
-    work: `decode ${DRAWN} tokens, batch ${rows}, after ${CONTEXT}`,
-    kind: 'decode' as const,
-    rows,
-    length: CONTEXT,
-    goal: { atLeast: rows === 32 ? 1.9 : 2 },
-  })),
-  { work: 'training step 8 x 256', kind: 'train', rows: 8, length: 256, goal: { atLeast: 1.2 } },
+  {
+    ...{ work: 'prefill 1 x 512', kind: 'prefill', rows: 1, length: 512 },
+    rivals: [['transformers', { atLeast: 1 }]],
+  },
+  {
+    ...{ work: 'prefill 8 x 256', kind: 'prefill', rows: 8, length: 256 },
+    rivals: [['transformers', { atLeast: 1 }]],
+  },
+  ...[1, 8, 32].map(decoding),
+  {
+    ...{ work: 'training step 8 x 256', kind: 'train', rows: 8, length: 256 },
+    rivals: [['transformers', { atLeast: 1.2 }]],
+  },
 ]
+
+/** llama.cpp has an eighth of the bytes to read, which tells at batch 1: no goal for f32 there. */
+function decoding(rows: number): Work {
+  return {
+    ...{
+      work: `decode ${DRAWN} tokens, batch ${rows}, after ${CONTEXT}`,
+      kind: 'decode',
+      rows,
+      length: CONTEXT,
+    },
+    rivals: [
+      ['transformers', { atLeast: rows === 32 ? 1.9 : 2 }],
+      ['onnxruntime', { atLeast: 1 }],
+      rows === 1 ? ['llama.cpp Q4_1'] : ['llama.cpp Q4_1', { atLeast: 1 }],
+    ],
+  }
+}
 
 const options = readOptions({ rounds: 7 })
 if (!existsSync(MODEL)) throw new Error(`${MODEL} must be there: node scripts/smollm2.mjs gets it`)
 using decoder = await Decoder.fromGguf(await readFile(MODEL))
 using rng = Rng.fromSeed(1)
 let optimizer: AdamW | undefined
-hand(await measure())
-
-async function measure(): Promise<Report> {
-  const installed = options.rival ? installTrl() : { skipped: '--no-rival' }
-  if ('skipped' in installed) return await against(undefined, installed.skipped)
-  const folder = await mkdtemp(join(tmpdir(), 'fulmar-bench-'))
-  try {
-    say('writing the weights for transformers, and starting it')
-    await decoder.saveFolder(folder)
-    const environment = { OMP_NUM_THREADS: String(THREADS), ...PYTHON_ENVIRONMENT, ...TUNED_ENVIRONMENT }
-    using peer = new Peer('transformers', installed.python, [RIVAL, folder, String(THREADS)], environment)
-    return await against(peer, '')
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+const folder = await mkdtemp(join(tmpdir(), 'fulmar-bench-'))
+try {
+  say('writing the weights for the rivals, and starting these')
+  if (options.rival) await decoder.saveFolder(folder)
+  const names = [...new Set(WORKS.flatMap(({ rivals }) => rivals.map(([name]) => name)))]
+  using rivals = await Rivals.start(
+    names,
+    { folder, gguf: MODEL },
+    { threads: THREADS, isAsked: options.rival },
+  )
+  hand(await measure(rivals))
+} finally {
+  await rm(folder, { recursive: true })
 }
 
-async function against(peer: Peer | undefined, skipped: string): Promise<Report> {
-  const started = peer && ((await peer.answer()) as { versions: Record<string, string>; threads: number })
-  if (started && started.threads !== THREADS)
-    throw new Error(`torch must use ${THREADS} threads: got ${started.threads}`)
-  const checks = peer ? await compare(peer) : []
+async function measure(rivals: Rivals): Promise<Report> {
+  const checks = await compare(rivals)
   const [figures, notes]: [Figure[], string[]] = [[], []]
-  for (const { work, kind, rows, length, goal } of WORKS) {
-    say(work)
-    const ids = idsOf(rows, length)
-    const ours = async (): Promise<Sample> => ({ value: await run(kind, ids) })
-    const theirs = async (): Promise<Sample> => timed(peer as Peer, kind, ids)
-    const limits = { ...options, patienceMs: options.patienceMs / WORKS.length, warmup: WARMUP }
-    const rounds = peer ? await alternate({ ours, theirs }, limits) : await alternate({ ours }, limits)
-    const of = rounds.of as (name: string) => { readonly warm: readonly number[] }
-    const rival = peer ? { name: 'transformers', samples: of('theirs').warm } : { skipped }
-    figures.push({ work, unit: 'ms', ours: of('ours').warm, rival, goal })
-    notes.push(`${work}: ${rows * (kind === 'decode' ? DRAWN : length)} tokens; ${rounds.disturbance}`)
-    if (kind !== 'decode') notes.push(await shareOfPeak(peer, kind, rows * length, median(of('ours').warm)))
+  for (const work of WORKS) {
+    say(work.work)
+    const { kind, rows, length } = work
+    const { disturbance, ...measured } = await measureWork(rivals, work)
+    figures.push(...measured.figures)
+    notes.push(`${work.work}: ${rows * (kind === 'decode' ? DRAWN : length)} tokens; ${disturbance}`)
+    if (kind !== 'decode')
+      notes.push(await shareOfPeak(rivals, kind, rows * length, median(measured.figures[0]?.ours ?? [])))
   }
-  const peak = peer && ((await ask(peer, 'prefill', idsOf(1, 8))) as Answer).peakMiB
-  const ourPeak = process.resourceUsage().maxRSS / 1024
-  notes.push(
-    `peak resident memory: ours ${ourPeak.toFixed(0)} MiB${peak ? `, transformers ${peak.toFixed(0)} MiB` : ''}`,
-  )
+  figures.push(await peakMemory(rivals))
   optimizer?.[Symbol.dispose]()
   const { lanes, threads } = describeBuild()
-  return {
-    setting: { threads, lanes, dtype: 'f32' },
-    checks,
-    figures,
-    notes,
-    versions: started?.versions ?? {},
-  }
+  return { setting: { threads, lanes, dtype: 'f32' }, checks, figures, notes, versions: rivals.versions }
+}
+
+/** Ours and all engines that do this work, in turns. */
+async function measureWork(rivals: Rivals, { work, kind, rows, length, rivals: beside }: Work) {
+  const ids = idsOf(rows, length)
+  const there = beside.filter(([name]) => rivals.skipped(name) === undefined)
+  const theirs = there.map(([name]) => [name, () => timed(rivals, name, kind, ids)] as const)
+  const ours = async (): Promise<Sample> => ({ value: await run(kind, ids) })
+  const limits = { ...options, patienceMs: options.patienceMs / WORKS.length, warmup: WARMUP }
+  const contestants: Readonly<Record<string, () => Promise<Sample>>> = { ours, ...Object.fromEntries(theirs) }
+  const { of, disturbance } = await alternate(contestants, limits)
+  const figures = beside.map(([name, goal]): Figure => {
+    const skipped = rivals.skipped(name)
+    const rival = skipped === undefined ? { name, samples: of(name).warm } : { skipped }
+    return { work, unit: 'ms', ours: of('ours').warm, rival, ...(goal && { goal }) }
+  })
+  return { figures, disturbance }
+}
+
+/** The most memory that each program held, after all of the above. */
+async function peakMemory(rivals: Rivals): Promise<Figure> {
+  const skipped = rivals.skipped('transformers')
+  const rival =
+    skipped === undefined
+      ? {
+          name: 'transformers',
+          samples: [(await rivals.ask('transformers', 'prefill', idsOf(1, 8))).peakMiB],
+        }
+      : { skipped }
+  const ours = [process.resourceUsage().maxRSS / 1024]
+  return { work: 'most resident memory, training', unit: 'MiB', ours, rival, goal: MEMORY_GOAL }
 }
 
 /** How much of what the machine can do the work comes to. Head and embedding are one matrix; a prompt's head reads one row, and is not counted. */
 async function shareOfPeak(
-  peer: Peer | undefined,
+  rivals: Rivals,
   kind: 'prefill' | 'train',
   numTokens: number,
   ms: number,
@@ -137,15 +161,31 @@ async function shareOfPeak(
   const numWeights = decoder.numParameters - (kind === 'prefill' ? VOCAB * decoder.config.hidden_size : 0)
   const flops = (TOKEN_FLOPS[kind] * numWeights * numTokens * 1000) / ms
   const ours = `${kind} of ${numTokens} tokens: ${(flops / 1e9).toFixed(0)} GFLOP/s in products`
-  if (!peer) return `${ours}; share of the peak: skipped, as torch measures it`
-  const { flops: peak = Number.NaN } = await ask(peer, 'peak', [[0]])
+  if (rivals.skipped('transformers')) return `${ours}; share of the peak: skipped, as torch measures it`
+  const { flops: peak = Number.NaN } = await rivals.ask('transformers', 'peak', [[0]])
   return `${ours}, ${((100 * flops) / peak).toFixed(0)} % of one large product's ${(peak / 1e9).toFixed(0)}`
 }
 
-/** Both score the same sequences alike and draw the same tokens. */
-async function compare(peer: Peer): Promise<string[]> {
+/** All that compute in f32 score the same sequences alike and draw the same tokens. */
+async function compare(rivals: Rivals): Promise<string[]> {
   const ids = idsOf(2, CONTEXT)
-  const { logProbs = [] } = await ask(peer, 'score', ids)
+  const checks: string[] = []
+  const ours = await drawGreedy(ids, 8)
+  for (const name of ['transformers', 'onnxruntime'] as const) {
+    if (rivals.skipped(name) !== undefined) continue
+    const { ids: drawn = [] } = await rivals.ask(name, 'generate', ids, 8)
+    if (JSON.stringify(drawn) !== JSON.stringify(ours))
+      throw new Error(`greedy tokens of ${name} must be ours: got ${drawn} and ${ours}`)
+    checks.push(`greedy tokens of ours and of ${name}: equal`)
+  }
+  if (rivals.skipped('transformers') === undefined) checks.push(await compareLogProbs(rivals, ids))
+  if (rivals.skipped('llama.cpp Q4_1') === undefined)
+    checks.push('tokens of llama.cpp: not compared, as its products are of 8 bits and less')
+  return checks
+}
+
+async function compareLogProbs(rivals: Rivals, ids: number[][]): Promise<string> {
+  const { logProbs = [] } = await rivals.ask('transformers', 'score', ids)
   const { logProb } = await decoder.score(batchOf(ids, (at) => at > 0))
   const apart = ids.flatMap((row, r) =>
     row
@@ -157,13 +197,7 @@ async function compare(peer: Peer): Promise<string[]> {
   const worst = Math.max(...apart)
   if (!(worst <= LOG_PROB_TOLERANCE))
     throw new Error(`log-probs must be within ${LOG_PROB_TOLERANCE} nats: got ${worst}`)
-  const { ids: drawn = [] } = await ask(peer, 'greedy', ids, 8)
-  const ours = await drawGreedy(ids, 8)
-  if (JSON.stringify(drawn) !== JSON.stringify(ours))
-    throw new Error(`greedy tokens must be equal: got ${drawn} and ${ours}`)
-  return [
-    `log-probs of ${apart.length} tokens at most ${worst.toExponential(1)} nats apart; greedy tokens equal`,
-  ]
+  return `log-probs of ${apart.length} tokens, ours and those of transformers: at most ${worst.toExponential(1)} nats apart`
 }
 
 async function run(kind: Work['kind'], ids: number[][]): Promise<number> {
@@ -173,13 +207,13 @@ async function run(kind: Work['kind'], ids: number[][]): Promise<number> {
   return (await clocked(() => drawGreedy(ids, DRAWN + 1))) - (await clocked(() => drawGreedy(ids, 1)))
 }
 
-async function timed(peer: Peer, kind: Work['kind'], ids: number[][]): Promise<Sample> {
+async function timed(rivals: Rivals, name: EngineName, kind: Work['kind'], ids: number[][]): Promise<Sample> {
   if (kind !== 'decode') {
-    const { ms, cpuMs } = await ask(peer, kind, ids)
+    const { ms, cpuMs } = await rivals.ask(name, kind, ids)
     return { value: ms, rivalCpuMs: cpuMs }
   }
-  const all = await ask(peer, 'generate', ids, DRAWN + 1)
-  const first = await ask(peer, 'generate', ids, 1)
+  const all = await rivals.ask(name, 'generate', ids, DRAWN + 1)
+  const first = await rivals.ask(name, 'generate', ids, 1)
   return { value: all.ms - first.ms, rivalCpuMs: all.cpuMs + first.cpuMs }
 }
 
@@ -209,10 +243,6 @@ async function clocked(work: () => Promise<unknown>): Promise<number> {
   const startMs = performance.now()
   await work()
   return performance.now() - startMs
-}
-
-async function ask(peer: Peer, kind: string, ids: number[][], tokens?: number): Promise<Answer> {
-  return (await peer.ask(JSON.stringify({ kind, ids, tokens }))) as Answer
 }
 
 /** Sequences that begin differently, so that none shares what another computes. */

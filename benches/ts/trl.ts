@@ -5,13 +5,13 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type { Decoder, LoraConfig } from 'fulmar'
 import { ROOT, say } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 
 /** What TRL is to do; the names are those of benches/rival/trl/grpo_step.py. */
 export interface TrlSetting {
-  /** The decoder's `config.json`. */
-  readonly config: object
+  readonly vocabSize: number
   /** Prompts as ids, all of one length. */
   readonly prompts: readonly (readonly number[])[]
   /** Sequences of one length, scored on request. */
@@ -24,6 +24,8 @@ export interface TrlSetting {
   readonly learningRate: number
   readonly maxGradNorm: number
   readonly threads: number
+  /** An adapter to train in place of the weights, in the words of PEFT. */
+  readonly lora: LoraConfig | null
 }
 
 /** One step of TRL, as it timed it. */
@@ -33,6 +35,8 @@ export interface TrlStep {
   readonly cpuMs: number
   readonly numTokens: number
   readonly reward: number
+  /** The most memory that it held so far. */
+  readonly peakMiB: number
 }
 
 /** As a user gets it, or with all that makes it faster and changes no result. */
@@ -44,7 +48,7 @@ export const TUNED_ENVIRONMENT = { MALLOC_MMAP_MAX_: '0', MALLOC_TRIM_THRESHOLD_
 const RIVAL = fileURLToPath(new URL('benches/rival/trl/', ROOT))
 const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
 
-/** The Python of a virtual environment that holds TRL, transformers, TorchRL and cpprb, made now where it is missing; or why there is none. */
+/** The Python of a virtual environment that holds what rival/trl/requirements.txt names, made now where it is missing; or why there is none. */
 export function installTrl(): { readonly python: string } | { readonly skipped: string } {
   const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 10))'])
   if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }
@@ -54,7 +58,7 @@ export function installTrl(): { readonly python: string } | { readonly skipped: 
   const wanted = readFileSync(requirements, 'utf8')
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === wanted) return { python }
   say(
-    'installing TRL, TorchRL and cpprb under .venv/trl from PyPI: about 3 GB to download and some minutes, once',
+    'installing the rivals in Python under .venv/trl from PyPI: about 3 GB to download and some minutes, once',
   )
   const made = spawnSync('python3', ['-m', 'venv', VENV])
   if (made.status !== 0) return { skipped: `python3 -m venv failed: ${lastLine(made.stderr)}` }
@@ -70,6 +74,8 @@ export class TrlProcess {
   readonly variant: Variant
   /** Of Python and of the packages that matter. */
   versions: Readonly<Record<string, string>> = {}
+  /** The most memory that it held. */
+  peakMiB = 0
   readonly #peer: Peer
   readonly #folder: string
 
@@ -84,16 +90,16 @@ export class TrlProcess {
     this.#peer = new Peer('TRL', python, [join(RIVAL, 'grpo_step.py'), folder, variant], env)
   }
 
-  /** Starts a trainer on these weights and waits until it is ready. */
+  /** Starts a trainer on the decoder's weights, without its adapter, and waits until it is ready. */
   static async start(
     python: string,
     variant: Variant,
     setting: TrlSetting,
-    weights: Uint8Array,
+    decoder: Decoder,
   ): Promise<TrlProcess> {
     const folder = mkdtempSync(join(tmpdir(), 'fulmar-bench-'))
     writeFileSync(join(folder, 'setting.json'), JSON.stringify({ ...setting, outputFolder: folder }))
-    writeFileSync(join(folder, 'policy.safetensors'), weights)
+    await decoder.saveFolder(folder)
     const trl = new TrlProcess(python, variant, folder, setting.threads)
     const { versions, threads } = (await trl.#peer.answer()) as {
       versions: Record<string, string>
@@ -113,7 +119,9 @@ export class TrlProcess {
 
   /** Runs one step while we wait. */
   async step(): Promise<TrlStep> {
-    return (await this.#peer.ask('step')) as TrlStep
+    const step = (await this.#peer.ask('step')) as TrlStep
+    this.peakMiB = step.peakMiB
+    return step
   }
 
   [Symbol.dispose](): void {

@@ -1,14 +1,15 @@
-"""The rival of benches/ts/grpo-step.ts: TRL's GRPOTrainer, one step a request.
+"""The rival of benches/ts/grpo-case.ts: TRL's GRPOTrainer, one step a request.
 
     python grpo_step.py FOLDER (shipped | tuned)
 
-FOLDER holds setting.json and policy.safetensors. Each line of standard input is a request, each answer is one line of
+FOLDER holds a model as Hugging Face lays it out, and setting.json. Each line of standard input is a request, each answer is one line of
 JSON on standard output: first `score`, which gives log-probabilities of setting.scored, then each `step` runs one
 training step and gives its wall time. Input that ends is the end. Everything that libraries print goes to standard error.
 """
 
 import json
 import os
+import resource
 import sys
 import time
 
@@ -17,11 +18,11 @@ os.dup2(2, 1)
 
 import accelerate  # noqa: E402
 import datasets  # noqa: E402
+import peft  # noqa: E402
 import tokenizers  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import trl  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
 
 
 def answer(**fields):
@@ -29,16 +30,10 @@ def answer(**fields):
     answers.flush()
 
 
-def load_model(folder, setting):
-    """A Qwen2 with the weights of policy.safetensors, in f32."""
-    config = transformers.Qwen2Config(**{**setting["config"], "bos_token_id": None, "eos_token_id": None})
-    model = transformers.Qwen2ForCausalLM(config).float()
-    weights = load_file(os.path.join(folder, "policy.safetensors"))
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    if unexpected or set(missing) - tied:
-        raise ValueError(f"policy.safetensors must hold the weights of the model: {missing=} {unexpected=}")
-    return model
+def load_model(folder):
+    """The model of the folder in f32, without ids that start or stop anything."""
+    config = transformers.AutoConfig.from_pretrained(folder, bos_token_id=None, eos_token_id=None)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
 
 
 def make_tokenizer(vocab_size):
@@ -78,7 +73,8 @@ class OneStepARequest(transformers.TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         ms = (time.perf_counter() - self.start) * 1000
         cpu_ms = (time.process_time() - self.start_cpu) * 1000
-        self.done = {"ms": ms, "cpuMs": cpu_ms, "numTokens": self.reward.num_tokens, "reward": self.reward.mean}
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        self.done = {"ms": ms, "cpuMs": cpu_ms, "numTokens": self.reward.num_tokens, "reward": self.reward.mean, "peakMiB": peak}
 
 
 class ShareOfIds:
@@ -115,12 +111,14 @@ def make_trainer(model, setting, is_tuned):
         report_to="none",
         **tuned,
     )
+    lora = setting["lora"]
     return trl.GRPOTrainer(
         model=model,
         reward_funcs=reward,
         args=config,
         train_dataset=datasets.Dataset.from_dict({"prompt": prompts}),
-        processing_class=make_tokenizer(setting["config"]["vocab_size"]),
+        processing_class=make_tokenizer(setting["vocabSize"]),
+        peft_config=lora and peft.LoraConfig(**lora, task_type="CAUSAL_LM"),
         callbacks=[OneStepARequest(reward)],
     )
 
@@ -130,8 +128,8 @@ def main(folder, variant):
         setting = json.load(file)
     torch.set_num_threads(setting["threads"])
     torch.manual_seed(0)
-    model = load_model(folder, setting)
-    modules = {"torch": torch, "trl": trl, "transformers": transformers, "accelerate": accelerate}
+    model = load_model(folder)
+    modules = {"torch": torch, "trl": trl, "transformers": transformers, "accelerate": accelerate, "peft": peft}
     versions = {name: module.__version__ for name, module in modules.items()}
     trainer = make_trainer(model, setting, variant == "tuned")
     answer(versions={"python": sys.version.split()[0], **versions}, threads=torch.get_num_threads())

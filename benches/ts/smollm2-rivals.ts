@@ -1,0 +1,107 @@
+/** Engines beside ours that hold SmolLM2-135M-Instruct, each a process that answers requests. */
+
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { ROOT } from './measure.js'
+import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
+import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
+
+/** Where the model lies. */
+export interface Places {
+  /** In f32, as Hugging Face lays it out. */
+  readonly folder: string
+  readonly gguf: string
+}
+
+/** How each engine is started; the programs lie under benches/rival/smollm2. */
+const ENGINES = {
+  transformers: ({ folder }: Places) => ['in_torch.py', folder, 'float32'],
+  'transformers bf16': ({ folder }: Places) => ['in_torch.py', folder, 'bfloat16'],
+  onnxruntime: ({ folder }: Places) => ['in_onnxruntime.py', folder],
+  'llama.cpp Q4_1': ({ gguf }: Places) => ['in_llama_cpp.py', gguf],
+} as const
+
+/** The name of an engine. */
+export type EngineName = keyof typeof ENGINES
+
+/** What an engine answers. */
+export interface Answer {
+  readonly ms: number
+  readonly cpuMs: number
+  readonly peakMiB: number
+  /** Operations a second. */
+  readonly flops?: number
+  readonly logProbs?: readonly (readonly number[])[]
+  readonly ids?: readonly (readonly number[])[]
+}
+
+/** No wheel on PyPI: it is used where somebody has compiled it. */
+const LLAMA_CPP = 'llama-cpp-python==0.3.36'
+
+/** The engines that can be had, by name, and why the others cannot. Dispose it to end their processes. */
+export class Rivals {
+  readonly versions: Record<string, string> = {}
+  readonly #peers = new Map<EngineName, Peer>()
+  readonly #skipped = new Map<EngineName, string>()
+
+  /** Starts engines one after another, with `threads` threads each. Where `isAsked` is false there are none. */
+  static async start(
+    names: readonly EngineName[],
+    places: Places,
+    { threads, isAsked }: { readonly threads: number; readonly isAsked: boolean },
+  ): Promise<Rivals> {
+    const rivals = new Rivals()
+    const installed = isAsked ? installTrl() : { skipped: '--no-rival' }
+    for (const name of names) {
+      const had = 'skipped' in installed ? installed : pythonFor(name, installed.python)
+      if ('skipped' in had) rivals.#skipped.set(name, `${name}: ${had.skipped}`)
+      else await rivals.#start(name, had.python, places, threads)
+    }
+    return rivals
+  }
+
+  /** Why the engine is not there; `undefined` if it is. */
+  skipped(name: EngineName): string | undefined {
+    return this.#skipped.get(name)
+  }
+
+  /** What an engine that is there says to `rows` of ids. */
+  async ask(
+    name: EngineName,
+    kind: string,
+    ids: readonly (readonly number[])[],
+    tokens?: number,
+  ): Promise<Answer> {
+    const peer = this.#peers.get(name)
+    if (!peer) throw new Error(`${name} must be there: ${this.skipped(name)}`)
+    return (await peer.ask(JSON.stringify({ kind, ids, tokens }))) as Answer
+  }
+
+  async #start(name: EngineName, python: string, places: Places, threads: number): Promise<void> {
+    const [script = '', model = '', ...rest] = ENGINES[name](places)
+    const program = fileURLToPath(new URL(join('benches/rival/smollm2', script), ROOT))
+    const environment = { OMP_NUM_THREADS: String(threads), ...PYTHON_ENVIRONMENT, ...TUNED_ENVIRONMENT }
+    const peer = new Peer(name, python, [program, model, String(threads), ...rest], environment)
+    this.#peers.set(name, peer)
+    const started = (await peer.answer()) as { versions: Record<string, string>; threads: number }
+    if (started.threads !== threads)
+      throw new Error(`${name} must use ${threads} threads: got ${started.threads}`)
+    Object.assign(this.versions, started.versions)
+  }
+
+  [Symbol.dispose](): void {
+    for (const peer of this.#peers.values()) peer[Symbol.dispose]()
+  }
+}
+
+function pythonFor(
+  name: EngineName,
+  python: string,
+): { readonly python: string } | { readonly skipped: string } {
+  if (name !== 'llama.cpp Q4_1' || spawnSync(python, ['-c', 'import llama_cpp']).status === 0)
+    return { python }
+  return {
+    skipped: `PyPI has no wheel; .venv/trl/bin/pip install ${LLAMA_CPP} compiles it, 10 minutes on two cores`,
+  }
+}
