@@ -61,6 +61,7 @@ export {
   type MCAdvantageOptions,
   MCAdvantageSelector,
   type MCAdvantageSelectorOptions,
+  type MCAdvantageState,
   type MCAdvantageStats,
   type ReturnBounds,
   TopKRewardSelector,

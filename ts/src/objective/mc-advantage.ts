@@ -1,6 +1,6 @@
 /** Advantages of groups whose rollouts come one by one, and the choice of rollouts. */
 
-import { call, checkKnownKeys, type OnDevice } from '../core/index.js'
+import { ConfigReader, call, checkKnownKeys, FulmarError, type OnDevice } from '../core/index.js'
 import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 
@@ -72,6 +72,14 @@ export interface MCAdvantageStats {
   readonly maxQueuedTrajectoriesPerGroup: number
 }
 
+/** Where {@link MCAdvantage} stands: plain JSON, for a checkpoint, if the items are. */
+export interface MCAdvantageState<T> {
+  /** What waits and what was counted. */
+  readonly queues: string
+  /** The items that wait, by ticket. */
+  readonly items: readonly (readonly [ticket: number, item: T])[]
+}
+
 type Group = { tickets: number[]; advantages: number[][]; released: number[] }
 
 const SELECTOR_KEYS = { strategy: true, maxCombinations: true } as const
@@ -102,12 +110,18 @@ const MC_KEYS = {
  * const group = queues.push('prompt 7', [0, 1], 'right')
  * assert.deepEqual(group?.map(({ item }) => item), ['wrong', 'right'])
  * assert.deepEqual(group?.[1]?.advantage.map(Math.sign), Float64Array.of(1, 1)) // one for each of its rewards
+ *
+ * queues.push('prompt 8', [1], 'half of a group')
+ * using resumed = new MCAdvantage<string>({ grpoSize: 2, trajectoryReturn: 'sum', keepReturnBounds: [0.1, 0.9], candidateGroupSize: 3 })
+ * resumed.loadStateDict(JSON.parse(JSON.stringify(queues.stateDict())))
+ * assert.equal(resumed.push('prompt 8', [0], 'the other')?.length, 2)
  * ```
  */
 export class MCAdvantage<T> {
-  readonly #raw: RawGroupQueues
-  readonly #items = new Map<number, T>()
-  readonly #waiting = new Map<string, number[]>()
+  #raw: RawGroupQueues
+  #items = new Map<number, T>()
+  #waiting = new Map<string, number[]>()
+  readonly #json: string
   readonly #select: CandidateSelector<T> | undefined
   readonly #rule: Pick<MCAdvantageOptions<T>, 'grpoSize' | 'keepReturnBounds'>
 
@@ -119,9 +133,9 @@ export class MCAdvantage<T> {
     const { candidateSelector, ...rest } = options
     this.#select = typeof candidateSelector === 'function' ? candidateSelector : undefined
     const selector = typeof candidateSelector === 'function' ? {} : { candidateSelector }
-    const json = optionsJson('MCAdvantage', { ...rest, ...selector }, MC_KEYS)
+    this.#json = optionsJson('MCAdvantage', { ...rest, ...selector }, MC_KEYS)
     this.#rule = options
-    this.#raw = call(() => raw.GroupQueues.create(json))
+    this.#raw = call(() => raw.GroupQueues.create(this.#json))
   }
 
   /**
@@ -168,6 +182,36 @@ export class MCAdvantage<T> {
     return this.#taken(JSON.parse(call(() => this.#raw.clearQueues())))
   }
 
+  /** Where it stands, with the items as they are. */
+  stateDict(): MCAdvantageState<T> {
+    return { queues: call(() => this.#raw.state()), items: [...this.#items] }
+  }
+
+  /**
+   * Goes to where `state` was taken, by an advantage of the same options: half-filled groups fill on.
+   * @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME` for what is no state; `CORRUPT` for one that contradicts itself or these options.
+   * Nothing has changed then.
+   */
+  loadStateDict(state: MCAdvantageState<T>): void {
+    const reader = new ConfigReader('state', state)
+    const queues = reader.text('queues', '')
+    const items = new Map(reader.list('items').map(readItem<T>))
+    reader.end()
+    const next = call(() => raw.GroupQueues.create(this.#json))
+    try {
+      call(() => next.loadState(queues))
+      const waiting = waitingOf(call(() => next.state()))
+      checkItems(items, [...waiting.values()].flat())
+      this.#waiting = this.#select === undefined ? new Map() : waiting
+    } catch (error) {
+      next.free()
+      throw error
+    }
+    this.#raw.free()
+    this.#raw = next
+    this.#items = items
+  }
+
   /** Frees the queues. */
   [Symbol.dispose](): void {
     this.#items.clear()
@@ -192,6 +236,26 @@ export class MCAdvantage<T> {
   #itemOf(ticket: number): T {
     return this.#items.get(ticket) as T
   }
+}
+
+function readItem<T>(pair: unknown): [number, T] {
+  if (Array.isArray(pair) && pair.length === 2 && Number.isSafeInteger(pair[0])) return [pair[0], pair[1]]
+  throw new FulmarError(
+    'MALFORMED',
+    `state.items must hold pairs of a ticket and an item: got ${String(pair)}`,
+  )
+}
+
+/** The tickets of each group of a state of the core. */
+function waitingOf(state: string): Map<string, number[]> {
+  const { queues }: { queues: Record<string, readonly { ticket: number }[]> } = JSON.parse(state)
+  return new Map(Object.entries(queues).map(([group, queue]) => [group, queue.map(({ ticket }) => ticket)]))
+}
+
+function checkItems(items: ReadonlyMap<number, unknown>, tickets: readonly number[]): void {
+  if (items.size === tickets.length && tickets.every((ticket) => items.has(ticket))) return
+  const rule = `state.items must be those of the ${tickets.length} rollouts that wait`
+  throw new FulmarError('CORRUPT', `${rule}: got tickets ${[...items.keys()].slice(0, 8).join(', ')}`)
 }
 
 /**

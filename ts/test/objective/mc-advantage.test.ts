@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { MCAdvantage, MCAdvantageSelector, TopKRewardSelector } from '../../src/objective/index.js'
+import {
+  MCAdvantage,
+  type MCAdvantageOptions,
+  MCAdvantageSelector,
+  type MCAdvantageState,
+  TopKRewardSelector,
+} from '../../src/objective/index.js'
 import { expectNear, flat, readRows } from './rows.js'
 
 const NAMES = {
@@ -80,6 +86,67 @@ describe('MCAdvantage', () => {
     queues.resetStats()
     expect(queues.stats().completedTrajectories).toBe(0)
     expect(queues.push('a', [1], 'second')).toBeUndefined()
+  })
+
+  it.each<[string, Partial<MCAdvantageOptions<string>>]>([
+    ['one reward', {}],
+    ['returns', { trajectoryReturn: 'sum', keepReturnBounds: [0.1, 0.9], candidateGroupSize: 5 }],
+    [
+      'a selector',
+      {
+        ...{ trajectoryReturn: 'sum', candidateGroupSize: 4, candidateSelectionMinSize: 4 },
+        candidateSelector: ({ returns, items, groupSize }) => {
+          expect(items).toHaveLength(returns.length)
+          return [...items.keys()]
+            .sort((a, b) => items[b]?.localeCompare(items[a] ?? '') ?? 0)
+            .slice(0, groupSize)
+        },
+      },
+    ],
+  ])('goes on with half-filled groups after any push, as if nothing had been: %s', (_, options) => {
+    const make = () => new MCAdvantage<string>({ grpoSize: 3, ...options })
+    const pushes = Array.from(
+      { length: 24 },
+      (_, at) => [`${9 - (at % 4)}`, [(at * 7) % 3 ? 0 : 1], `item ${at}`] as const,
+    )
+    using whole = make()
+    const wanted = pushes.map((push) => whole.push(...push))
+    expect(wanted.filter((group) => group !== undefined).length).toBeGreaterThan(2)
+    for (const cut of pushes.keys()) {
+      using before = make()
+      using after = make()
+      const given = pushes.slice(0, cut).map((push) => before.push(...push))
+      after.push('a group that is forgotten', [1], 'lost')
+      after.loadStateDict(JSON.parse(JSON.stringify(before.stateDict())))
+      expect([...given, ...pushes.slice(cut).map((push) => after.push(...push))]).toEqual(wanted)
+      expect(after.stats()).toEqual(whole.stats())
+      expect(after.stateDict()).toEqual(whole.stateDict())
+    }
+  })
+
+  it('refuses what is no state of its own, and stays as it was', () => {
+    using queues = new MCAdvantage<string>({ grpoSize: 2 })
+    queues.push('a', [1], 'first')
+    const state = queues.stateDict()
+    using wide = new MCAdvantage<string>({ grpoSize: 9 })
+    for (let at = 0; at < 5; at++) wide.push('a', [at], `${at}`)
+    const broken: [unknown, string][] = [
+      [null, 'MALFORMED'],
+      [{ ...state, queues: 7 }, 'MALFORMED'],
+      [{ ...state, items: [['0', 'first']] }, 'MALFORMED'],
+      [{ ...state, item: [] }, 'UNKNOWN_NAME'],
+      [{ ...state, queues: '{' }, 'CORRUPT'],
+      [{ ...state, queues: state.queues.replace('1.0', '"one"') }, 'CORRUPT'],
+      [{ ...state, items: [] }, 'CORRUPT'],
+      [{ ...state, items: [[1, 'first']] }, 'CORRUPT'],
+      [wide.stateDict(), 'CORRUPT'],
+    ]
+    for (const [bad, code] of broken)
+      expect(() => queues.loadStateDict(bad as MCAdvantageState<string>)).toThrow(
+        expect.objectContaining({ code }),
+      )
+    expect(queues.stateDict()).toEqual(state)
+    expect(queues.push('a', [0], 'second')?.map(({ item }) => item)).toEqual(['first', 'second'])
   })
 
   it.each<[string, object, readonly number[]]>([
