@@ -128,6 +128,7 @@ fn head_of<'a>(
     device: Option<String>,
 ) -> CoreResult<LinearHead<'a>> {
     let (width, compute) = (index_from_f64("width", width)?, compute_of(device)?);
+    let (weight, bias) = (weight.into(), bias.map(Into::into));
     Ok(LinearHead { weight, bias, width, temperature, compute })
 }
 

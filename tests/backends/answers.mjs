@@ -161,6 +161,12 @@ const prompts = [{ ids: sequence.slice(0, 9), seed: 3 }, { ids: sequence.slice(9
 const generated = await generate(decoder, prompts, { maxTokens: 12, stopIds: [] })
 generated.forEach(({ ids }, index) => tell(`exact generated ${index}`, ids))
 
+const halves = Decoder.fromSafetensors(decoder.config, read('model.safetensors'), { dtype: 'bf16' })
+tell('exact weights in bf16', await halves.toSafetensors())
+tell('model log-probs in bf16', (await halves.score({ ids: sequence, offsets, mask })).logProb)
+const drawn = await generate(halves, prompts, { maxTokens: 12, stopIds: [] })
+drawn.forEach(({ ids }, index) => tell(`exact generated in bf16 ${index}`, ids))
+
 /** All floats of the saved file, behind its header. */
 async function weights() {
   const file = await decoder.toSafetensors()

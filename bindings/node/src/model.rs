@@ -3,7 +3,7 @@
 mod batches;
 mod heads;
 
-use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::core::{Dtype, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
 use fulmar::tensor::gguf;
 use napi::bindgen_prelude::{AsyncTask, Float32Array, Float64Array, Uint8Array, Uint32Array};
@@ -47,6 +47,7 @@ impl From<model::Scores> for Scores {
 #[napi]
 pub struct Decoder {
     config_json: String,
+    dtype: Dtype,
     num_parameters: f64,
     inner: Slot<model::Decoder>,
 }
@@ -55,6 +56,7 @@ impl From<model::Decoder> for Decoder {
     fn from(decoder: model::Decoder) -> Self {
         Self {
             config_json: decoder.config().to_json(),
+            dtype: decoder.dtype(),
             num_parameters: decoder.num_parameters() as f64,
             inner: Slot::new("Decoder", decoder),
         }
@@ -63,35 +65,37 @@ impl From<model::Decoder> for Decoder {
 
 #[napi]
 impl Decoder {
-    /// Fresh weights.
+    /// Fresh weights of the dtype of this name.
     #[napi(constructor)]
-    pub fn new(config_json: String, seed: f64) -> Result<Self> {
+    pub fn new(config_json: String, seed: f64, dtype: String) -> Result<Self> {
         guard(|| {
             let config = model::DecoderConfig::from_json(&config_json)?;
-            Ok(model::Decoder::new(config, integer_from_f64("seed", seed)?)?.into())
+            let decoder = model::Decoder::new(config, integer_from_f64("seed", seed)?)?;
+            Ok(decoder.with_dtype(Dtype::parse(&dtype)?)?.into())
         })
     }
 
     /// The weights of a safetensors file.
     #[napi(factory)]
-    pub fn from_safetensors(config_json: String, bytes: &[u8]) -> Result<Self> {
+    pub fn from_safetensors(config_json: String, bytes: &[u8], dtype: String) -> Result<Self> {
         guard(|| {
             let config = model::DecoderConfig::from_json(&config_json)?;
-            Ok(model::Decoder::from_safetensors(config, bytes)?.into())
+            let decoder = model::Decoder::from_safetensors(config, bytes)?;
+            Ok(decoder.with_dtype(Dtype::parse(&dtype)?)?.into())
         })
     }
 
     /// The model of a Hugging Face folder.
     #[napi(ts_return_type = "Promise<Decoder>")]
-    pub fn from_folder(path: String) -> AsyncTask<Work<Decoder>> {
-        task(move || Ok(model::Decoder::from_folder(path)?.into()))
+    pub fn from_folder(path: String, dtype: String) -> AsyncTask<Work<Decoder>> {
+        task(move || Ok(model::Decoder::from_folder(path)?.with_dtype(Dtype::parse(&dtype)?)?.into()))
     }
 
     /// The model of a GGUF file.
     #[napi(ts_return_type = "Promise<Decoder>")]
-    pub fn from_gguf(bytes: &[u8]) -> AsyncTask<Work<Decoder>> {
+    pub fn from_gguf(bytes: &[u8], dtype: String) -> AsyncTask<Work<Decoder>> {
         let bytes = bytes.to_vec();
-        task(move || Ok(model::Decoder::from_gguf(&bytes)?.into()))
+        task(move || Ok(model::Decoder::from_gguf(&bytes)?.with_dtype(Dtype::parse(&dtype)?)?.into()))
     }
 
     /// Moves it to the device of this name.
@@ -153,6 +157,12 @@ impl Decoder {
     #[napi]
     pub fn config_json(&self) -> Result<String> {
         guard(|| Ok(self.config_json.clone()))
+    }
+
+    /// What the weights are stored as.
+    #[napi]
+    pub fn dtype(&self) -> Result<String> {
+        guard(|| Ok(self.dtype.name().to_owned()))
     }
 
     /// Number of weights.

@@ -6,7 +6,7 @@ mod heads;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::core::{Dtype, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
 use fulmar::tensor::gguf;
 use wasm_bindgen::prelude::*;
@@ -56,28 +56,30 @@ impl From<model::Decoder> for Decoder {
 
 #[wasm_bindgen]
 impl Decoder {
-    /// Fresh weights.
+    /// Fresh weights of the dtype of this name.
     #[wasm_bindgen(constructor)]
-    pub fn new(config_json: &str, seed: f64) -> Result<Self> {
+    pub fn new(config_json: &str, seed: f64, dtype: &str) -> Result<Self> {
         guard(|| {
             let config = model::DecoderConfig::from_json(config_json)?;
-            Ok(model::Decoder::new(config, integer_from_f64("seed", seed)?)?.into())
+            let decoder = model::Decoder::new(config, integer_from_f64("seed", seed)?)?;
+            Ok(decoder.with_dtype(Dtype::parse(dtype)?)?.into())
         })
     }
 
     /// The weights of a safetensors file.
     #[wasm_bindgen(js_name = fromSafetensors)]
-    pub fn from_safetensors(config_json: &str, bytes: &[u8]) -> Result<Self> {
+    pub fn from_safetensors(config_json: &str, bytes: &[u8], dtype: &str) -> Result<Self> {
         guard(|| {
             let config = model::DecoderConfig::from_json(config_json)?;
-            Ok(model::Decoder::from_safetensors(config, bytes)?.into())
+            let decoder = model::Decoder::from_safetensors(config, bytes)?;
+            Ok(decoder.with_dtype(Dtype::parse(dtype)?)?.into())
         })
     }
 
     /// The model of a GGUF file.
     #[wasm_bindgen(js_name = fromGguf)]
-    pub fn from_gguf(bytes: &[u8]) -> Result<Self> {
-        guard(|| Ok(model::Decoder::from_gguf(bytes)?.into()))
+    pub fn from_gguf(bytes: &[u8], dtype: &str) -> Result<Self> {
+        guard(|| Ok(model::Decoder::from_gguf(bytes)?.with_dtype(Dtype::parse(dtype)?)?.into()))
     }
 
     /// Moves it to the device of this name.
@@ -129,6 +131,11 @@ impl Decoder {
     #[wasm_bindgen(js_name = configJson)]
     pub fn config_json(&self) -> Result<String> {
         guard(|| Ok(self.inner.borrow().config().to_json()))
+    }
+
+    /// What the weights are stored as.
+    pub fn dtype(&self) -> Result<String> {
+        guard(|| Ok(self.inner.borrow().dtype().name().to_owned()))
     }
 
     /// Number of weights.

@@ -9,7 +9,8 @@
 //! of an operation are made of that run on the processor.
 
 pub use fulmar_kernel::{
-    AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, Spans, rope_frequencies,
+    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, RopeTable, SgdStep, Spans,
+    rope_frequencies,
 };
 
 pub mod cpu;

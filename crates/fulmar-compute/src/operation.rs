@@ -1,6 +1,9 @@
 //! The table of operations. A line is a name and a signature; `=` names the function where that is not the kernel of the same name.
 
-use fulmar_kernel::{AdamwStep, AttentionSaved, AttentionShape, LogProb, MatRef, RopeTable, SgdStep, Spans};
+use fulmar_kernel::{
+    AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, RopeTable, SgdStep, Spans,
+};
+use half::bf16;
 
 use crate::{Compute, dispatch, rows};
 
@@ -41,7 +44,7 @@ operations! {
     fn rotate_back(table: &RopeTable, d_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate_back;
 
     // Tokens and their probabilities.
-    fn embed(table_vd: &[f32], width: usize, ids_n: &[u32], out_nd: &mut [f32]);
+    fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: &mut [f32]);
     fn embed_backward(d_out_nd: &[f32], width: usize, ids_n: &[u32], d_table_vd: &mut [f32]);
     fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb;
     fn log_prob_rows(logits_nv: &[f32], ids_n: &[u32]) -> Vec<LogProb>;
@@ -51,6 +54,10 @@ operations! {
     fn entropy_row(logits_v: &[f32]) -> f32;
     fn softmax_row(logits_v: &mut [f32]);
     fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)>;
+
+    // Widths of stored weights.
+    fn bf16_to_f32(from: &[bf16], to: &mut [f32]);
+    fn f32_to_bf16(from: &[f32], to: &mut [bf16]);
 
     // Steps of optimisers.
     fn adamw_step(step: AdamwStep, weights: &mut [f32], gradients: &[f32], moment1: &mut [f32], moment2: &mut [f32]);

@@ -1,5 +1,6 @@
 //! Embedding look-up.
 
+use crate::floats::Floats;
 use crate::parallel::for_rows;
 
 /// Writes row `ids_n[n]` of `table_vd` to row `n` of `out_nd`.
@@ -10,14 +11,15 @@ use crate::parallel::for_rows;
 /// # Examples
 /// ```
 /// let mut out = [0.0; 2];
-/// fulmar_kernel::embed(&[1.0, 2.0, 3.0, 4.0], 2, &[1], &mut out);
+/// fulmar_kernel::embed([1.0, 2.0, 3.0, 4.0].as_slice().into(), 2, &[1], &mut out);
 /// assert_eq!(out, [3.0, 4.0]);
 /// ```
-pub fn embed(table_vd: &[f32], width: usize, ids_n: &[u32], out_nd: &mut [f32]) {
+pub fn embed(table_vd: Floats<'_>, width: usize, ids_n: &[u32], out_nd: &mut [f32]) {
     assert_eq!(out_nd.len(), ids_n.len() * width, "out must hold one row an id");
     for_rows(out_nd, width, |first, out| {
         for (out, id) in out.chunks_exact_mut(width).zip(&ids_n[first..]) {
-            out.copy_from_slice(&table_vd[*id as usize * width..][..width]);
+            let row = *id as usize * width;
+            table_vd.slice(row..row + width).copy_to(out);
         }
     });
 }

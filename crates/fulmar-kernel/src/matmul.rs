@@ -7,6 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 mod projection;
 
+use crate::floats::Floats;
 use crate::lanes::dot;
 #[cfg(not(target_family = "wasm"))]
 use crate::parallel::shares_work;
@@ -23,7 +24,7 @@ fn rows_min(inner: usize, cols: usize) -> usize {
 /// A borrowed row-major matrix, perhaps to be read transposed.
 #[derive(Debug, Clone, Copy)]
 pub struct MatRef<'a> {
-    data: &'a [f32],
+    data: Floats<'a>,
     rows: usize,
     cols: usize,
     row_stride: usize,
@@ -37,6 +38,15 @@ impl<'a> MatRef<'a> {
     /// If `data` does not hold `rows * cols` floats.
     #[must_use]
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
+        Self::of(data.into(), rows, cols)
+    }
+
+    /// As [`MatRef::new`], for elements of either width.
+    ///
+    /// # Panics
+    /// If `data` does not hold `rows * cols` floats.
+    #[must_use]
+    pub fn of(data: Floats<'a>, rows: usize, cols: usize) -> Self {
         assert_eq!(data.len(), rows * cols, "data must hold {rows} x {cols} floats");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
     }
@@ -81,17 +91,23 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
         return;
     }
     #[cfg(target_arch = "x86_64")]
-    if left.cols > 0 && left.is_row_major() && right.transposed().is_row_major() && projection::suits() {
-        return projection::product(out, left.data, right.data, left.cols, accumulate);
+    if let (Floats::F32(rows), true) = (left.data, left.cols > 0 && projection::suits())
+        && left.is_row_major()
+        && right.transposed().is_row_major()
+    {
+        return match right.data {
+            Floats::F32(weight) => projection::product(out, rows, weight, left.cols, accumulate),
+            Floats::Bf16(weight) => projection::product(out, rows, weight, left.cols, accumulate),
+        };
     }
     let rows_min = rows_min(left.cols, right.cols);
     if left.rows >= rows_min {
         return product(out, left, right, accumulate);
     }
-    let mut padded_left = vec![0.0; rows_min * left.cols];
+    let (left_data, mut padded_left) = (left.data.to_f32(), vec![0.0; rows_min * left.cols]);
     for row in 0..left.rows {
         for col in 0..left.cols {
-            padded_left[row * left.cols + col] = left.data[row * left.row_stride + col * left.col_stride];
+            padded_left[row * left.cols + col] = left_data[row * left.row_stride + col * left.col_stride];
         }
     }
     let mut padded_out = vec![0.0; rows_min * right.cols];
@@ -100,7 +116,9 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
     out.copy_from_slice(&padded_out[..out.len()]);
 }
 
+/// The product by `gemm`, for which halves are widened.
 fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
+    let (left_data, right_data) = (left.data.to_f32(), right.data.to_f32());
     #[cfg(not(target_family = "wasm"))]
     let parallelism = if shares_work() { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
     #[cfg(target_family = "wasm")]
@@ -116,10 +134,10 @@ fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: boo
             1,
             right.cols as isize,
             accumulate,
-            left.data.as_ptr(),
+            left_data.as_ptr(),
             left.col_stride as isize,
             left.row_stride as isize,
-            right.data.as_ptr(),
+            right_data.as_ptr(),
             right.col_stride as isize,
             right.row_stride as isize,
             1.0,
@@ -169,15 +187,22 @@ pub fn bias_backward(d_out_nd: &[f32], d_bias_d: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
+    use half::bf16;
+
     use super::*;
+    use crate::f32_to_bf16;
     use crate::finite_difference::random;
 
     fn naive(left: MatRef<'_>, right: MatRef<'_>) -> Vec<f64> {
-        let at = |m: MatRef<'_>, r: usize, c: usize| f64::from(m.data[r * m.row_stride + c * m.col_stride]);
+        let (of_left, of_right) = (left.data.to_f32(), right.data.to_f32());
+        let at = |data: &[f32], m: MatRef<'_>, r: usize, c: usize| {
+            f64::from(data[r * m.row_stride + c * m.col_stride])
+        };
         let mut out = Vec::new();
         for row in 0..left.rows {
             for col in 0..right.cols {
-                out.push((0..left.cols).map(|k| at(left, row, k) * at(right, k, col)).sum());
+                let term = |k| at(&of_left, left, row, k) * at(&of_right, right, k, col);
+                out.push((0..left.cols).map(term).sum());
             }
         }
         out
@@ -232,6 +257,39 @@ mod tests {
                     part.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{rows} rows from {first}, inner {inner}, cols {cols}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_product_with_halves_has_the_bits_of_one_with_them_widened() {
+        for (rows, inner, cols) in [
+            (1, 5, 3),
+            (2, 576, 192),
+            (3, 64, 7),
+            (23, 1300, 37),
+            (24, 512, 66),
+            (33, 17, 65),
+            (130, 1024, 96),
+            (7, 1, 4),
+        ] {
+            let (a, mut halves) = (random(1, rows * inner), vec![bf16::ZERO; inner * cols]);
+            f32_to_bf16(&random(2, inner * cols), &mut halves);
+            let stored = Floats::from(&halves[..]);
+            let wide = stored.to_f32();
+            let (left, before) = (MatRef::new(&a, rows, inner), random(3, rows * cols));
+            for accumulate in [false, true] {
+                for transposed in [false, true] {
+                    let right = |data| match transposed {
+                        false => MatRef::of(data, inner, cols),
+                        true => MatRef::of(data, cols, inner).transposed(),
+                    };
+                    let (mut ours, mut expected) = (before.clone(), before.clone());
+                    matmul(&mut ours, left, right(stored), accumulate);
+                    matmul(&mut expected, left, right(Floats::F32(&wide)), accumulate);
+                    let same = ours.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{rows} x {inner} x {cols}, transposed {transposed}");
+                }
             }
         }
     }

@@ -51,8 +51,8 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
     (TASK_FLOATS / width.max(1)).max(1)
 }
 
-/// Calls `work(first_row, rows)` for consecutive chunks of `out`, rows of `width` floats.
-pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
+/// Calls `work(first_row, rows)` for consecutive chunks of `out`, rows of `width` elements.
+pub(crate) fn for_rows<T: Send>(out: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
     let rows = rows_per_task(width);
     #[cfg(not(target_family = "wasm"))]
     if out.len() > rows * width && shares_work() {

@@ -1,8 +1,10 @@
 //! A decoder language model: weights, a forward pass that gives log-probs, and its backward pass.
 
+use std::borrow::Cow;
+
 use fulmar_compute::cpu::together;
-use fulmar_compute::{AttentionSaved, Compute, Memory, RopeTable};
-use fulmar_core::{Device, Error, ErrorKind, Result};
+use fulmar_compute::{AttentionSaved, Compute, Floats, Memory, RopeTable};
+use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
 use crate::config::{DecoderConfig, ScalarHead};
@@ -11,6 +13,7 @@ use crate::layer::{Gradients, Layer, LayerTrace, Passing, Scratch};
 use crate::lora::{Lora, LoraConfig};
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
+use crate::weights::{Weights, WeightsMut};
 
 /// Log-probs and entropies of a [`TokenBatch`], flat like its ids; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,7 +49,7 @@ pub struct Decoder {
     config: DecoderConfig,
     layout: Layout,
     compute: Compute,
-    weights: Memory<f32>,
+    weights: Weights,
     lora: Option<Lora>,
     gradients: Memory<f32>,
     trace: Trace,
@@ -170,13 +173,48 @@ impl Decoder {
         if compute == self.compute {
             return Ok(());
         }
-        let weights = compute.hold(self.weights.to_vec())?;
+        let weights = self.weights.copy_on(compute)?;
         if let Some(lora) = &mut self.lora {
             lora.weights = compute.hold(lora.weights.to_vec())?;
         }
         (self.weights, self.compute) = (weights, compute);
         self.forget_training();
         Ok(())
+    }
+
+    /// The same decoder with its weights in `dtype`, each rounded to the nearest. In [`Dtype::Bf16`] they take half the memory, and are
+    /// read in half the time where few rows are computed, as in decoding; sums and activations stay in single precision, so every result
+    /// has the bits of that of the rounded weights in single precision. An [`Optimizer`](crate::Optimizer) keeps master copies that are
+    /// not rounded. An adapter stays in single precision; gradients are dropped.
+    ///
+    /// # Errors
+    /// `OutOfRange` for another dtype than `f32` and `bf16`; `NonFinite` for a weight above the largest bfloat16.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_core::Dtype;
+    /// use fulmar_model::{Decoder, DecoderConfig};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let whole = Decoder::new(config.clone(), 1)?;
+    /// let halves = whole.clone().with_dtype(Dtype::Bf16)?;
+    /// let bytes = halves.to_safetensors()?; // tensors of BF16
+    /// assert!(bytes.len() < whole.to_safetensors()?.len());
+    /// assert_eq!(Decoder::from_safetensors(config, &bytes)?.weights(), halves.weights());
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn with_dtype(mut self, dtype: Dtype) -> Result<Self> {
+        self.weights = self.weights.cast(dtype, self.compute)?;
+        self.forget_training();
+        Ok(self)
+    }
+
+    /// What the weights are stored as.
+    #[must_use]
+    pub const fn dtype(&self) -> Dtype {
+        self.weights.dtype()
     }
 
     /// Where it runs.
@@ -191,12 +229,12 @@ impl Decoder {
         self.compute
     }
 
-    /// The weights as a safetensors file, the same bytes for the same weights.
+    /// The weights as a safetensors file of their dtype, the same bytes for the same weights.
     ///
     /// # Errors
     /// Those of [`safetensors::write`].
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
-        parameters::write(&self.layout.parameters, &self.weights, &[("format", "pt")])
+        parameters::write(&self.layout.parameters, self.stored())
     }
 
     /// The shape.
@@ -217,10 +255,15 @@ impl Decoder {
         &self.layout.parameters
     }
 
-    /// All weights.
+    /// All weights in single precision: where they lie, or a copy of halves.
     #[must_use]
-    pub fn weights(&self) -> &[f32] {
-        &self.weights
+    pub fn weights(&self) -> Cow<'_, [f32]> {
+        self.weights.view().to_f32()
+    }
+
+    /// All weights as they lie in memory.
+    pub(crate) fn stored(&self) -> Floats<'_> {
+        self.weights.view()
     }
 
     /// How often the weights were changed since they were made: by an optimiser's step, or an adapter that was loaded or merged.
@@ -286,26 +329,28 @@ impl Decoder {
             let detail = "a decoder must have no scalar head and no adapter to be given one: got one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
+        let known_weights = self.weights();
         let mut decoder = Self::with_weights(self.config.with_scalar_head(head), |config, layout| {
             let mut weights = layout.init(config, seed);
             for parameter in &layout.parameters {
                 let same = |known: &&Parameter| known.name == parameter.name;
                 if let Some(known) = self.layout.parameters.iter().find(same) {
-                    weights[parameter.range.clone()].copy_from_slice(&self.weights[known.range.clone()]);
+                    weights[parameter.range.clone()].copy_from_slice(&known_weights[known.range.clone()]);
                 }
             }
             Ok(weights)
-        })?;
+        })?
+        .with_dtype(self.dtype())?;
         decoder.move_to(self.device())?;
         Ok(decoder)
     }
 
-    fn set_lora(&mut self, make: impl FnOnce(&Layout, &[f32]) -> Result<Lora>) -> Result<()> {
+    fn set_lora(&mut self, make: impl FnOnce(&Layout, Floats<'_>) -> Result<Lora>) -> Result<()> {
         if self.lora.is_some() {
             let detail = "a decoder must have one adapter at most: got another";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
-        let mut lora = make(&self.layout, &self.weights)?;
+        let mut lora = make(&self.layout, self.weights.view())?;
         lora.weights = self.compute.hold(lora.weights)?;
         self.lora = Some(lora);
         self.forget_training();
@@ -354,10 +399,18 @@ impl Decoder {
     }
 
     /// What an optimiser's step changes, and by which gradients.
-    pub(crate) fn trainable_and_gradients(&mut self) -> (&mut [f32], &[f32]) {
+    pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
         self.version += 1;
-        let weights = self.lora.as_mut().map_or(&mut self.weights, |lora| &mut lora.weights);
-        (weights, &self.gradients)
+        let trained = match &mut self.lora {
+            Some(lora) => WeightsMut::F32(&mut lora.weights),
+            None => self.weights.view_mut(),
+        };
+        (trained, &self.gradients)
+    }
+
+    /// What an optimiser's step changes, as it lies in memory.
+    pub(crate) fn trained(&self) -> Floats<'_> {
+        self.lora.as_ref().map_or_else(|| self.stored(), |lora| Floats::F32(&lora.weights))
     }
 
     pub(crate) const fn layout(&self) -> &Layout {
@@ -487,7 +540,8 @@ impl Decoder {
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         self.compute.resize(x, packed.ids.len() * self.config.hidden_size);
-        self.compute.embed(&self.weights[self.layout.embed.clone()], self.config.hidden_size, &packed.ids, x);
+        let table = self.stored().slice(self.layout.embed.clone());
+        self.compute.embed(table, self.config.hidden_size, &packed.ids, x);
         for index in 0..self.layout.layers.len() {
             if let Some(input) = inputs.get_mut(index) {
                 self.compute.resize(input, x.len());
@@ -520,21 +574,20 @@ impl Decoder {
         Layer {
             config: &self.config,
             ranges: &self.layout.layers[index],
-            weights: &self.weights,
+            weights: self.stored(),
             lora: self.lora.as_ref().map(|lora| lora.layer(index)),
             compute: self.compute,
         }
     }
 
     pub(crate) fn head(&self) -> Head<'_> {
-        Head { config: &self.config, layout: &self.layout, weights: &self.weights, compute: self.compute }
+        Head { config: &self.config, layout: &self.layout, weights: self.stored(), compute: self.compute }
     }
 
     /// The scalar head and the trained weights that hold it: the adapter's, if there is one.
-    fn scalar_head(&self) -> Option<(&ScalarRanges, &[f32])> {
-        let of_lora = self.lora.as_ref().map(|lora| (lora.scalar.as_ref(), &*lora.weights));
-        let (ranges, trained) = of_lora.unwrap_or((self.layout.scalar.as_ref(), &*self.weights));
-        Some((ranges?, trained))
+    fn scalar_head(&self) -> Option<(&ScalarRanges, Floats<'_>)> {
+        let of_lora = self.lora.as_ref().map(|lora| lora.scalar.as_ref());
+        Some((of_lora.unwrap_or(self.layout.scalar.as_ref())?, self.trained()))
     }
 
     /// Adds to the gradients those of a loss with the given derivatives, both `[T]`, with respect to the log-probs

@@ -388,7 +388,7 @@ impl Decoding {
         let compute = decoder.compute();
         let mut x = Memory::default();
         compute.resize(&mut x, rows.ids.len() * hidden);
-        compute.embed(&decoder.weights()[decoder.layout().embed.clone()], hidden, &rows.ids, &mut x);
+        compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut x);
         let (trace, passing) = (&mut self.trace, &mut self.passing);
         trace.resize(config, rows.ids.len(), compute);
         passing.resize(config, rows.ids.len(), compute);
@@ -409,6 +409,7 @@ impl Decoding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights::WeightsMut;
 
     #[test]
     fn logits_that_are_no_numbers_end_their_own_sequence_alone() {
@@ -417,7 +418,8 @@ mod tests {
         let sound = Decoder::new(DecoderConfig::from_json(text).unwrap(), 1).unwrap();
         let mut broken = sound.clone();
         let row = sound.layout().embed.start + 5 * 8;
-        broken.trainable_and_gradients().0[row..row + 8].fill(f32::NAN);
+        let WeightsMut::F32(weights) = broken.trainable_and_gradients().0 else { panic!("f32 as made") };
+        weights[row..row + 8].fill(f32::NAN);
         let mut params = SamplingParams { max_tokens: 3, ..SamplingParams::default() };
         params.draw.banned_ids = vec![5];
         let params = Arc::new(params);

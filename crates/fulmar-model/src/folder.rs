@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use fulmar_core::limits::MODEL_JSON_BYTES_MAX;
-use fulmar_core::{Error, ErrorKind, Result, options_from_json};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, options_from_json};
 use fulmar_tensor::safetensors;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
@@ -38,7 +39,8 @@ impl Decoder {
         Self::with_weights(config, |_, layout| weights(path, layout))
     }
 
-    /// Writes `config.json` and `model.safetensors` into `path`, each whole or not at all; the folder is made if it is not there.
+    /// Writes `config.json` and `model.safetensors` into `path`, in the weights' dtype, each whole or not at all; the folder is made if it
+    /// is not there.
     ///
     /// # Errors
     /// `Io` if the system refuses, naming the file.
@@ -47,9 +49,18 @@ impl Decoder {
         fs::create_dir_all(path).map_err(|error| Error::from(error).at(path.display()))?;
         let bytes = self.to_safetensors()?;
         fulmar_tensor::replace_file(path.join(WEIGHTS), |writer| Ok(writer.write_all(&bytes)?))?;
-        let text = self.config().to_json();
+        let text = config_json(self);
         fulmar_tensor::replace_file(path.join(CONFIG), |writer| Ok(writer.write_all(text.as_bytes())?))
     }
+}
+
+/// The shape, and the dtype under the name by which transformers of all versions know it.
+fn config_json(decoder: &Decoder) -> String {
+    let dtype = if decoder.dtype() == Dtype::Bf16 { "bfloat16" } else { "float32" };
+    let mut config: Map<String, Value> =
+        serde_json::from_str(&decoder.config().to_json()).unwrap_or_default();
+    config.insert("torch_dtype".to_owned(), dtype.into());
+    format!("{:#}", Value::Object(config))
 }
 
 fn weights(folder: &Path, layout: &Layout) -> Result<Vec<f32>> {

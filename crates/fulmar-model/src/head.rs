@@ -2,7 +2,9 @@
 //!
 //! Logits exist for a chunk of rows at a time and are computed again in the backward pass, so `[T, V]` is never held.
 
-use fulmar_compute::{Compute, LogProb, Memory};
+use std::borrow::Cow;
+
+use fulmar_compute::{Compute, Floats, LogProb, Memory};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_objective::{HeadGradientsMut, LinearHead};
 
@@ -37,7 +39,7 @@ impl HeadTrace {
 pub(crate) struct Head<'a> {
     pub config: &'a DecoderConfig,
     pub layout: &'a Layout,
-    pub weights: &'a [f32],
+    pub weights: Floats<'a>,
     pub compute: Compute,
 }
 
@@ -96,7 +98,7 @@ impl Head<'_> {
     /// The numbers that the scalar head at `ranges` of `trained` reads at all `targets`, from the residual stream `x_nd`.
     pub(crate) fn forward_scalar(
         &self,
-        (ranges, trained): (&ScalarRanges, &[f32]),
+        (ranges, trained): (&ScalarRanges, Floats<'_>),
         x_nd: &[f32],
         targets: &[Target],
         trace: &mut HeadTrace,
@@ -113,7 +115,7 @@ impl Head<'_> {
     /// Writes the gradient of the residual stream to `d_x_nd`, given that of the numbers of [`Head::forward_scalar`].
     pub(crate) fn backward_scalar(
         &self,
-        (ranges, trained): (&ScalarRanges, &[f32]),
+        (ranges, trained): (&ScalarRanges, Floats<'_>),
         trace: &HeadTrace,
         targets: &[Target],
         d_values: &[f32],
@@ -175,29 +177,31 @@ impl Head<'_> {
         d_x_nd: &mut [f32],
     ) {
         let hidden = self.config.hidden_size;
-        let norm = &self.weights[self.layout.final_norm.clone()];
+        let norm = self.norm_weight();
         let mut d_x = self.zeros(d_normed.len());
         let d_norm = gradients.of(&self.layout.final_norm);
-        self.compute.rms_norm_backward(&trace.x, norm, &trace.inv_rms, d_normed, &mut d_x, d_norm);
+        self.compute.rms_norm_backward(&trace.x, &norm, &trace.inv_rms, d_normed, &mut d_x, d_norm);
         self.compute.fill(d_x_nd, 0.0);
         self.compute.scatter_add(&d_x, hidden, &rows_of(targets), d_x_nd);
     }
 
     fn norm(&self, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
-        let weight = &self.weights[self.layout.final_norm.clone()];
-        self.compute.rms_norm(x, weight, self.config.rms_norm_eps as f32, out, inv_rms);
+        self.compute.rms_norm(x, &self.norm_weight(), self.config.rms_norm_eps as f32, out, inv_rms);
+    }
+
+    fn norm_weight(&self) -> Cow<'_, [f32]> {
+        self.weights.slice(self.layout.final_norm.clone()).to_f32()
     }
 
     /// The head over the vocabulary. A reward model has none, and its passes over log-probs are refused before.
     fn vocabulary(&self) -> LinearHead<'_> {
-        let weight = self.layout.head.as_ref().map_or(&[][..], |head| &self.weights[head.clone()]);
-        self.linear(weight, None)
+        self.linear(self.weights.slice(self.layout.head.clone().unwrap_or(0..0)), None)
     }
 
     /// The head at `ranges` of `trained`, that reads one number.
-    fn scalar<'a>(&'a self, ranges: &ScalarRanges, trained: &'a [f32]) -> LinearHead<'a> {
-        let bias = ranges.bias.as_ref().map(|bias| &trained[bias.clone()]);
-        self.linear(&trained[ranges.weight.clone()], bias)
+    fn scalar<'a>(&self, ranges: &ScalarRanges, trained: Floats<'a>) -> LinearHead<'a> {
+        let bias = ranges.bias.as_ref().map(|bias| trained.slice(bias.clone()));
+        self.linear(trained.slice(ranges.weight.clone()), bias)
     }
 
     fn zeros(&self, len: usize) -> Memory<f32> {
@@ -206,7 +210,7 @@ impl Head<'_> {
         zeros
     }
 
-    fn linear<'a>(&self, weight: &'a [f32], bias: Option<&'a [f32]>) -> LinearHead<'a> {
+    fn linear<'a>(&self, weight: Floats<'a>, bias: Option<Floats<'a>>) -> LinearHead<'a> {
         LinearHead { weight, bias, width: self.config.hidden_size, temperature: 1.0, compute: self.compute }
     }
 }

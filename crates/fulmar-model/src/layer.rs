@@ -7,9 +7,10 @@
 //! ```
 //! Because both call these functions, a sampled token's log-prob and the trainer's are the same bits.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, MatRef, Memory, RopeTable};
+use fulmar_compute::{Compute, Floats, MatRef, Memory, RopeTable};
 
 use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
@@ -96,20 +97,26 @@ impl LayerTrace {
 pub(crate) struct Layer<'a> {
     pub config: &'a DecoderConfig,
     pub ranges: &'a LayerRanges,
-    pub weights: &'a [f32],
+    pub weights: Floats<'a>,
     pub lora: Option<LayerLora<'a>>,
     pub compute: Compute,
 }
 
 impl Layer<'_> {
-    fn of(&self, range: &Range<usize>) -> &[f32] {
-        &self.weights[range.clone()]
+    /// A norm's or a bias's weights.
+    fn of(&self, range: &Range<usize>) -> Cow<'_, [f32]> {
+        self.weights.slice(range.clone()).to_f32()
+    }
+
+    /// The weight of a projection, `[outputs, inputs]`.
+    fn weight(&self, linear: &Linear) -> MatRef<'_> {
+        MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs)
     }
 
     /// `out = input * weight^T`, with what an adapter adds.
     fn project(&self, linear: &Linear, input: &[f32], out: &mut [f32], add: bool) {
         let rows = input.len() / linear.inputs;
-        let weight = MatRef::new(self.of(&linear.weight), linear.outputs, linear.inputs).transposed();
+        let weight = self.weight(linear).transposed();
         self.compute.matmul(out, MatRef::new(input, rows, linear.inputs), weight, add);
         if let Some(lora) = self.lora {
             lora.forward(linear, input, out);
@@ -130,9 +137,9 @@ impl Layer<'_> {
         self.project(&ranges.k, norm, &mut trace.k, false);
         self.project(&ranges.v, norm, &mut trace.v, false);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
-            self.compute.add_bias(&mut trace.q, self.of(q_bias));
-            self.compute.add_bias(&mut trace.k, self.of(k_bias));
-            self.compute.add_bias(&mut trace.v, self.of(v_bias));
+            self.compute.add_bias(&mut trace.q, &self.of(q_bias));
+            self.compute.add_bias(&mut trace.k, &self.of(k_bias));
+            self.compute.add_bias(&mut trace.v, &self.of(v_bias));
         }
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
             self.normalise_heads(q_norm, &mut trace.q, &mut trace.raw_q, &mut trace.inv_rms_q);
@@ -143,7 +150,7 @@ impl Layer<'_> {
     }
 
     fn normalise(&self, weight: &Range<usize>, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
-        self.compute.rms_norm(x, self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
+        self.compute.rms_norm(x, &self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
     }
 
     /// Normalises every head of `heads`, and keeps what it was in `raw`.
@@ -198,7 +205,7 @@ impl Layer<'_> {
         let d_norm = gradients.of(&ranges.post_norm);
         self.compute.rms_norm_backward(
             &trace.x_mid,
-            self.of(&ranges.post_norm),
+            &self.of(&ranges.post_norm),
             &trace.inv_rms2,
             &scratch.hidden,
             d_x,
@@ -241,7 +248,7 @@ impl Layer<'_> {
         let d_norm = gradients.of(&ranges.input_norm);
         self.compute.rms_norm_backward(
             &trace.x,
-            self.of(&ranges.input_norm),
+            &self.of(&ranges.input_norm),
             &trace.inv_rms1,
             hidden,
             d_x,
@@ -261,7 +268,7 @@ impl Layer<'_> {
         self.compute.resize(spare, d_heads.len());
         self.compute.copy(d_heads, spare);
         self.compute.fill(d_heads, 0.0);
-        self.compute.rms_norm_backward(raw, self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
+        self.compute.rms_norm_backward(raw, &self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
     }
 
     /// The backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the gradients.
@@ -275,8 +282,7 @@ impl Layer<'_> {
     ) {
         let rows = d_out.len() / linear.outputs;
         let d_rows = MatRef::new(d_out, rows, linear.outputs);
-        let weight = MatRef::new(self.of(&linear.weight), linear.outputs, linear.inputs);
-        self.compute.matmul(d_in, d_rows, weight, add);
+        self.compute.matmul(d_in, d_rows, self.weight(linear), add);
         match (gradients, self.lora) {
             (Gradients::Weights(all), _) => {
                 let d_weight = &mut all[linear.weight.clone()];

@@ -19,6 +19,7 @@ mod planner;
 mod rope_parameters;
 mod schedule;
 mod score;
+mod weights;
 
 pub use config::{DecoderConfig, ModelType, ScalarHead};
 pub use decoder::{Decoder, Scores};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fulmar_compute::{Compute, MatRef, Memory};
+use fulmar_compute::{Compute, Floats, MatRef, Memory};
 use fulmar_core::{Error, ErrorKind, Result, Rng, options_from_json};
 use fulmar_tensor::safetensors;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::config::ScalarHead;
 use crate::parameters::{self, Layout, Linear, Parameter, ScalarRanges};
+use crate::weights::Weights;
 
 /// What is adapted, and how strongly. The names are those of PEFT's `adapter_config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -142,10 +143,10 @@ pub(crate) struct Lora {
 
 impl Lora {
     /// An adapter beside `weights` that changes nothing yet: A is uniform within `1 / sqrt(in)` as in PEFT, B is 0.
-    pub(crate) fn new(config: LoraConfig, layout: &Layout, weights: &[f32], seed: u64) -> Result<Self> {
+    pub(crate) fn new(config: LoraConfig, layout: &Layout, weights: Floats<'_>, seed: u64) -> Result<Self> {
         let mut lora = Self::blank(config, layout)?;
         for (ours, theirs) in lora.scalar_tensors(layout) {
-            lora.weights[ours].copy_from_slice(&weights[theirs]);
+            lora.weights[ours].copy_from_slice(&weights.slice(theirs).to_f32());
         }
         let rng = Rng::new(seed).stream("lora");
         for parameter in lora.parameters.iter().filter(|parameter| parameter.name.ends_with(LORA_A)) {
@@ -209,7 +210,7 @@ impl Lora {
 
     /// The weights as PEFT's `adapter_model.safetensors`.
     pub(crate) fn write(&self) -> Result<Vec<u8>> {
-        parameters::write(&self.parameters, &self.weights, &[("format", "pt")])
+        parameters::write(&self.parameters, Floats::F32(&self.weights))
     }
 
     /// The projections of one layer.
@@ -224,9 +225,10 @@ impl Lora {
     }
 
     /// Adds `s B A` to each adapted projection of `weights`, and puts the scalar head into its place.
-    pub(crate) fn merge(&self, layout: &Layout, weights: &mut [f32]) {
+    pub(crate) fn merge(&self, layout: &Layout, weights: &mut Weights) {
         for (ours, theirs) in self.scalar_tensors(layout) {
-            weights[theirs].copy_from_slice(&self.weights[ours]);
+            weights
+                .change(theirs, self.weights.compute(), |theirs| theirs.copy_from_slice(&self.weights[ours]));
         }
         for (index, layer) in layout.layers.iter().enumerate() {
             let lora = self.layer(index);
@@ -235,7 +237,9 @@ impl Lora {
                 let scaled = lora.scaled(&self.weights[b.clone()]);
                 let a = MatRef::new(&self.weights[a.clone()], lora.rank, linear.inputs);
                 let b = MatRef::new(&scaled, linear.outputs, lora.rank);
-                lora.compute.matmul(&mut weights[linear.weight.clone()], b, a, true);
+                weights.change(linear.weight.clone(), lora.compute, |weight| {
+                    lora.compute.matmul(weight, b, a, true);
+                });
             }
         }
     }
@@ -330,7 +334,7 @@ mod tests {
         let of = |r, lora_alpha, targets: &[&str]| {
             let target_modules = targets.iter().map(|name| (*name).to_owned()).collect();
             let config = LoraConfig { r, lora_alpha, target_modules, ..LoraConfig::default() };
-            Lora::new(config, &layout(), &[], 0)
+            Lora::new(config, &layout(), Floats::F32(&[]), 0)
         };
         assert!(of(8, 1.0, &["q_proj", "gate_proj"]).is_ok());
         let cases = [
@@ -362,7 +366,8 @@ mod tests {
 
     #[test]
     fn a_fresh_adapter_adds_nothing() {
-        let lora = Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), &[], 7).unwrap();
+        let lora =
+            Lora::new(LoraConfig { r: 2, ..LoraConfig::default() }, &layout(), Floats::F32(&[]), 7).unwrap();
         let (input, mut out) = ([1.0; 8], [0.5; 8]);
         lora.layer(1).forward(&layout().layers[1].q, &input, &mut out);
         assert_eq!(out, [0.5; 8]);

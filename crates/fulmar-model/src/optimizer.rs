@@ -4,12 +4,13 @@ mod options;
 
 use std::ops::Range;
 
-use fulmar_compute::{AdamwStep, Compute, Memory, SgdStep, dispatch};
+use fulmar_compute::{AdamwStep, Compute, Floats, Memory, SgdStep, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
 use crate::decoder::Decoder;
 use crate::parameters::{self, Parameter};
+use crate::weights::WeightsMut;
 
 pub use options::{AdamWOptions, Decay, MuonOptions, MuonScale, OptimizerOptions, SgdOptions};
 
@@ -25,7 +26,8 @@ pub struct StepReport {
 }
 
 /// Updates the weights of one decoder from its gradients. Keeps what its rule remembers: AdamW two moments a weight, Muon one (its
-/// momentum), SGD one or none.
+/// momentum), SGD one or none. Of weights in bfloat16 it keeps master copies in single precision too: it is those that a step changes,
+/// so that steps too small to be seen in bfloat16 add up, and the weights are what they round to.
 ///
 /// # Examples
 /// ```
@@ -53,6 +55,8 @@ pub struct Optimizer {
     /// First moment or momentum.
     moment1: Moment,
     moment2: Moment,
+    /// The weights before they are rounded, where they are.
+    master: Moment,
 }
 
 /// One value for each weight of some parameters.
@@ -90,13 +94,18 @@ impl Optimizer {
     /// # Errors
     /// `OutOfRange` or `Incompatible` naming the option; `UnknownName` for a pattern of names that fits none.
     pub fn new(decoder: &Decoder, options: impl Into<OptimizerOptions>) -> Result<Self> {
-        Self::over(decoder.trainable(), options.into(), decoder.compute())
+        Self::over(decoder.trainable(), decoder.trained(), options.into(), decoder.compute())
     }
 
-    fn over(parameters: &[Parameter], options: OptimizerOptions, compute: Compute) -> Result<Self> {
+    fn over(
+        parameters: &[Parameter],
+        weights: Floats<'_>,
+        options: OptimizerOptions,
+        compute: Compute,
+    ) -> Result<Self> {
         options.check(parameters)?;
-        let (mut groups, mut moment1, mut moment2) =
-            (Vec::<Group>::new(), Moment::default(), Moment::default());
+        let mut groups = Vec::<Group>::new();
+        let [mut moment1, mut moment2, mut master] = <[Moment; 3]>::default();
         for parameter in parameters {
             let (rule, decay) = rule_of(&options, parameter);
             let keeps_first = !matches!(&options, OptimizerOptions::Sgd(sgd) if sgd.momentum == 0.0);
@@ -107,6 +116,7 @@ impl Optimizer {
                 moment1: moment1.add(parameter, keeps_first),
                 moment2: moment2.add(parameter, rule == Rule::AdamW),
             };
+            master.add(parameter, is_rounded(weights));
             match groups.last_mut() {
                 Some(last) if last.goes_on(&group) => last.extend(&group),
                 _ => groups.push(group),
@@ -116,7 +126,10 @@ impl Optimizer {
         for moment in [&mut moment1, &mut moment2] {
             moment.values = compute.zeros(moment.len())?;
         }
-        Ok(Self { options, compute, num_steps: 0, groups, num_weights, moment1, moment2 })
+        if is_rounded(weights) {
+            master.values = compute.hold(weights.to_f32().into_owned())?;
+        }
+        Ok(Self { options, compute, num_steps: 0, groups, num_weights, moment1, moment2, master })
     }
 
     /// Steps taken.
@@ -128,7 +141,7 @@ impl Optimizer {
     /// Floats that this optimiser keeps.
     #[must_use]
     pub fn num_floats(&self) -> usize {
-        self.moment1.values.len() + self.moment2.values.len()
+        self.moment1.values.len() + self.moment2.values.len() + self.master.values.len()
     }
 
     /// Updates the weights of `decoder` from its gradients, scaled down to norm `max_norm` where they are longer, and
@@ -136,7 +149,8 @@ impl Optimizer {
     ///
     /// # Errors
     /// `NonFinite` if the gradient is not finite: weights and moments are then unchanged and the gradients 0.
-    /// `OutOfRange` for a bad rate or norm, `Closed` without gradients, `ShapeMismatch` for another decoder.
+    /// `OutOfRange` for a bad rate or norm, `Closed` without gradients, `ShapeMismatch` for another decoder, `Incompatible` for one whose
+    /// dtype has changed.
     pub fn step(
         &mut self,
         decoder: &mut Decoder,
@@ -158,6 +172,13 @@ impl Optimizer {
             let detail = format!("decoder must have this optimizer's {ours} parameters: got {theirs}");
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
+        if is_rounded(decoder.trained()) == self.master.values.is_empty() {
+            let detail = format!(
+                "decoder must have the dtype that it had when this optimizer was made: got {}",
+                decoder.dtype().name()
+            );
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
         if decoder.gradients().is_empty() {
             return Err(Error::new(ErrorKind::Closed, "step must follow a backward pass: got none"));
         }
@@ -168,8 +189,17 @@ impl Optimizer {
             return Err(Error::new(ErrorKind::NonFinite, detail));
         }
         let clip_coefficient = max_norm.map_or(1.0, |max| (max / (gradient_norm + 1e-6)).min(1.0));
-        let (weights, gradients) = decoder.trainable_and_gradients();
-        self.update(weights, gradients, learning_rate, clip_coefficient);
+        match decoder.trainable_and_gradients() {
+            (WeightsMut::F32(weights), gradients) => {
+                self.update(weights, gradients, learning_rate, clip_coefficient);
+            }
+            (WeightsMut::Bf16(weights), gradients) => {
+                let mut master = std::mem::take(&mut self.master.values);
+                self.update(&mut master, gradients, learning_rate, clip_coefficient);
+                self.compute.f32_to_bf16(&master, weights);
+                self.master.values = master;
+            }
+        }
         decoder.zero_gradients();
         self.compute.check()?;
         Ok(StepReport { step: self.num_steps, gradient_norm, clip_coefficient })
@@ -222,7 +252,7 @@ impl Optimizer {
         }
     }
 
-    /// Moments and step count as a safetensors file: `moment1.<name>`, `moment2.<name>`.
+    /// Moments and step count as a safetensors file: `moment1.<name>`, `moment2.<name>`, and `master.<name>` for weights in bfloat16.
     ///
     /// # Errors
     /// Those of [`safetensors::write`]; `ShapeMismatch` for another decoder.
@@ -233,7 +263,9 @@ impl Optimizer {
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         let mut tensors = Vec::new();
-        for (prefix, moment) in [("moment1", &self.moment1), ("moment2", &self.moment2)] {
+        for (prefix, moment) in
+            [("moment1", &self.moment1), ("moment2", &self.moment2), ("master", &self.master)]
+        {
             for parameter in &moment.parameters {
                 let values = moment.values.get(parameter.range.clone()).unwrap_or_default().to_vec();
                 let tensor = fulmar_tensor::Tensor::from_vec_f32(&parameter.shape, values)?;
@@ -267,14 +299,15 @@ impl Optimizer {
         optimizer.num_steps = num_steps.ok_or_else(|| {
             incompatible("optimizer file must hold num_steps: got none that is a number".to_owned())
         })?;
-        for (prefix, moment) in [("moment1", &mut optimizer.moment1), ("moment2", &mut optimizer.moment2)] {
+        let Self { moment1, moment2, master, compute, .. } = &mut optimizer;
+        for (prefix, moment) in [("moment1", moment1), ("moment2", moment2), ("master", master)] {
             let mut part = safetensors::File::default();
             for parameter in &moment.parameters {
                 if let Some(tensor) = file.tensors.remove(&format!("{prefix}.{}", parameter.name)) {
                     part.tensors.insert(parameter.name.clone(), tensor);
                 }
             }
-            moment.values = optimizer.compute.hold(parameters::read(&moment.parameters, &part)?)?;
+            moment.values = compute.hold(parameters::read(&moment.parameters, &part)?)?;
         }
         match file.tensors.keys().next() {
             None => Ok(optimizer),
@@ -285,6 +318,11 @@ impl Optimizer {
             }
         }
     }
+}
+
+/// Whether weights are stored as less than what a step computes.
+const fn is_rounded(weights: Floats<'_>) -> bool {
+    matches!(weights, Floats::Bf16(_))
 }
 
 impl Moment {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use fulmar_compute::Floats;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Tensor, safetensors};
 
@@ -164,17 +165,20 @@ impl Layout {
     }
 }
 
-/// A buffer of `parameters`, as a safetensors file with `metadata`.
-pub(crate) fn write(parameters: &[Parameter], buffer: &[f32], metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
+/// The weights of `parameters`, as a safetensors file of their dtype.
+pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec<u8>> {
     let mut tensors = Vec::with_capacity(parameters.len());
-    for parameter in parameters {
-        let values = buffer[parameter.range.clone()].to_vec();
-        tensors.push((parameter.name.as_str(), Tensor::from_vec_f32(&parameter.shape, values)?));
+    for Parameter { name, shape, range } in parameters {
+        let tensor = match weights.slice(range.clone()) {
+            Floats::F32(values) => Tensor::from_vec(shape, values.to_vec())?,
+            Floats::Bf16(values) => Tensor::from_vec(shape, values.to_vec())?,
+        };
+        tensors.push((name.as_str(), tensor));
     }
-    safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), metadata)
+    safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), &[("format", "pt")])
 }
 
-/// The inverse of [`write`].
+/// The inverse of [`write`], in single precision.
 pub(crate) fn read(parameters: &[Parameter], file: &safetensors::File) -> Result<Vec<f32>> {
     let mut filling = Filling::new(parameters);
     for (name, tensor) in &file.tensors {

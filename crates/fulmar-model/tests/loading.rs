@@ -119,6 +119,24 @@ fn folders_in_one_file_or_several_give_the_same_weights() {
 }
 
 #[test]
+fn a_decoder_in_bfloat16_is_saved_as_such_and_read_back_whole() {
+    for name in ["llama_tied", "qwen2_untied"] {
+        let halves = tiny(name).with_dtype(Dtype::Bf16).unwrap();
+        let folder = scratch("halves");
+        halves.save_folder(&folder).unwrap();
+        let config: Value =
+            serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
+        assert_eq!(config["torch_dtype"], "bfloat16");
+        let file = safetensors::load_file(folder.join("model.safetensors")).unwrap();
+        assert!(file.tensors.values().all(|tensor| tensor.dtype() == Dtype::Bf16));
+        let read = Decoder::from_folder(&folder).unwrap().with_dtype(Dtype::Bf16).unwrap();
+        assert_eq!(read.weights(), halves.weights());
+        assert_eq!(read.to_safetensors().unwrap(), halves.to_safetensors().unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
 fn weights_of_16_bits_are_widened_and_a_tied_head_or_angles_are_passed_over() {
     let decoder = tiny("llama_tied");
     let folder = scratch("narrow");

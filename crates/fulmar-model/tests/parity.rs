@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
-use fulmar_core::{ErrorKind, Rng};
+use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
     AdamWOptions, Decoder, DecoderConfig, Generated, Optimizer, Request, SamplingParams, TokenBatch,
 };
@@ -76,6 +76,32 @@ fn a_thousand_sampled_tokens_have_the_bits_of_the_trainers_forward_pass() {
 }
 
 #[test]
+fn weights_in_bfloat16_give_the_bits_that_they_give_widened() {
+    for (hidden, inner) in [(64, 96), (48, 40)] {
+        let mut halves = decoder(hidden, inner).with_dtype(Dtype::Bf16).unwrap();
+        let mut wide = halves.clone().with_dtype(Dtype::F32).unwrap();
+        assert_ne!(wide.weights(), decoder(hidden, inner).weights(), "or nothing was rounded");
+        let prompts = prompts(30);
+        let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+        let requests: Vec<Request<'_>> =
+            prompts.iter().map(|prompt_ids| Request { prompt_ids, seed: 1 }).collect();
+        let generated = generate(&halves, &requests, 40);
+        assert_eq!(generated, generate(&wide, &requests, 40));
+        let scored = trained(&mut halves, &prompts, &generated);
+        assert_eq!(scored, trained(&mut wide, &prompts, &generated));
+        for (trained, sampled) in scored.iter().zip(&generated) {
+            assert_eq!(bits(trained), bits(&sampled.log_prob), "sampler and trainer");
+        }
+        let tokens = prompts.iter().map(|prompt| prompt.len()).sum::<usize>()
+            + generated.iter().map(|sampled| sampled.ids.len()).sum::<usize>();
+        for decoder in [&mut halves, &mut wide] {
+            decoder.backward(&vec![-1e-3; tokens], Some(&vec![1e-4; tokens])).unwrap();
+        }
+        assert_eq!(bits(halves.gradients()), bits(wide.gradients()));
+    }
+}
+
+#[test]
 fn a_training_step_does_not_depend_on_the_number_of_threads() {
     let run = |threads: usize| {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
@@ -91,7 +117,7 @@ fn a_training_step_does_not_depend_on_the_number_of_threads() {
             decoder.backward(&vec![-0.01; tokens], Some(&vec![0.001; tokens])).unwrap();
             let mut optimizer = Optimizer::new(&decoder, AdamWOptions::default()).unwrap();
             optimizer.step(&mut decoder, None, Some(1.0)).unwrap();
-            (generated, bits(decoder.weights()))
+            (generated, bits(&decoder.weights()))
         })
     };
     let one = run(1);
@@ -117,7 +143,7 @@ fn a_checkpoint_continues_training_with_the_same_bits() {
         train(&mut whole, &mut optimizer);
         train(&mut resumed, &mut resumed_optimizer);
     }
-    assert_eq!(bits(whole.weights()), bits(resumed.weights()));
+    assert_eq!(bits(&whole.weights()), bits(&resumed.weights()));
     assert_eq!(resumed_optimizer.num_steps(), 4);
 }
 
@@ -137,7 +163,7 @@ fn misuse_is_a_typed_error_and_changes_nothing() {
     assert_eq!(kind(decoder.backward(&[0.0, 1.0], None)), ErrorKind::Closed);
     assert_eq!(kind(optimizer.step(&mut decoder, Some(f64::NAN), None).map(drop)), ErrorKind::OutOfRange);
     assert_eq!(kind(optimizer.step(&mut decoder, Some(0.1), Some(0.0)).map(drop)), ErrorKind::OutOfRange);
-    assert_eq!(weights, decoder.weights());
+    assert_eq!(weights, *decoder.weights());
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
-use fulmar_core::Rng;
+use fulmar_core::{Dtype, ErrorKind, Rng};
 use fulmar_model::{
-    AdamWOptions, Decoder, DecoderConfig, MuonOptions, Optimizer, OptimizerOptions, SgdOptions, TokenBatch,
+    AdamWOptions, Decoder, DecoderConfig, LoraConfig, MuonOptions, Optimizer, OptimizerOptions, SgdOptions,
+    TokenBatch,
 };
 
 fn decoder() -> Decoder {
@@ -120,7 +121,7 @@ fn steps_from_accumulated_gradients_stay_with_those_of_whole_batches_under_clipp
             of_parts.step(&mut parts, None, Some(0.5)).unwrap();
         }
         assert_ne!(whole.weights(), decoder().weights());
-        let worst = difference(parts.weights(), whole.weights());
+        let worst = difference(&parts.weights(), &whole.weights());
         assert!(worst < 1e-4, "{}: weights differ by {worst} of the largest", options.name());
     }
 }
@@ -133,8 +134,10 @@ fn an_optimizer_of_every_kind_goes_on_from_its_file_with_the_same_bits() {
         SgdOptions { momentum: 0.9, ..Default::default() }.into(),
         MuonOptions::default().into(),
     ];
-    for options in rules {
-        let mut straight = decoder();
+    let all =
+        rules.iter().flat_map(|options| [Dtype::F32, Dtype::Bf16].map(|dtype| (options.clone(), dtype)));
+    for (options, dtype) in all {
+        let mut straight = decoder().with_dtype(dtype).unwrap();
         let mut optimizer = Optimizer::new(&straight, options.clone()).unwrap();
         let sequences = Sequences::draw(3);
         sequences.backward(&mut straight, 0, 8);
@@ -148,7 +151,7 @@ fn an_optimizer_of_every_kind_goes_on_from_its_file_with_the_same_bits() {
             optimizer.step(&mut straight, None, None).unwrap();
             resumed_optimizer.step(&mut resumed, None, None).unwrap();
         }
-        assert_eq!(straight.weights(), resumed.weights(), "{}", options.name());
+        assert_eq!(straight.weights(), resumed.weights(), "{} {dtype:?}", options.name());
         assert_eq!(resumed_optimizer.num_steps(), 3);
         let other: OptimizerOptions = match options {
             OptimizerOptions::AdamW(_) => SgdOptions { momentum: 0.5, ..Default::default() }.into(),
@@ -157,4 +160,84 @@ fn an_optimizer_of_every_kind_goes_on_from_its_file_with_the_same_bits() {
         let error = Optimizer::from_safetensors(&resumed, other, &file).unwrap_err();
         assert!(error.detail().starts_with("optimizer file must be that of"), "{error}");
     }
+}
+
+#[test]
+fn steps_too_small_for_bfloat16_add_up_in_master_copies() {
+    let sequences = Sequences::draw(4);
+    let train = |dtype: Dtype, steps: usize| {
+        let mut decoder = decoder().with_dtype(dtype).unwrap();
+        let options = AdamWOptions { learning_rate: 1e-5, ..Default::default() };
+        let mut optimizer = Optimizer::new(&decoder, options).unwrap();
+        for _ in 0..steps {
+            sequences.backward(&mut decoder, 0, 8);
+            optimizer.step(&mut decoder, None, None).unwrap();
+        }
+        (decoder, optimizer)
+    };
+    let changed = |decoder: &Decoder, from: &Decoder| {
+        let (ours, theirs) = (decoder.weights(), from.weights());
+        ours.iter().zip(&*theirs).filter(|(a, b)| a != b).count() as f64 / ours.len() as f64
+    };
+    let fresh = decoder().with_dtype(Dtype::Bf16).unwrap();
+    let (one, _) = train(Dtype::Bf16, 1);
+    assert!(changed(&one, &fresh) < 0.05, "a step is below what most weights can show");
+    let (many, optimizer) = train(Dtype::Bf16, 100);
+    assert!(changed(&many, &fresh) > 0.5, "{}", changed(&many, &fresh));
+    let (whole, _) = train(Dtype::F32, 100);
+    let moved: f32 = whole.weights().iter().zip(&*decoder().weights()).map(|(a, b)| (a - b).abs()).sum();
+    let apart: f32 = whole
+        .with_dtype(Dtype::Bf16)
+        .unwrap()
+        .weights()
+        .iter()
+        .zip(&*many.weights())
+        .map(|(a, b)| (a - b).abs())
+        .sum();
+    assert!(apart < 0.2 * moved, "{apart} from where single precision comes, which moved by {moved}");
+    assert_eq!(optimizer.num_floats(), 3 * many.num_parameters());
+}
+
+#[test]
+fn an_optimizer_of_another_dtype_is_refused_and_nothing_is_lost() {
+    let sequences = Sequences::draw(5);
+    let mut halves = decoder().with_dtype(Dtype::Bf16).unwrap();
+    let mut of_whole = Optimizer::new(&decoder(), AdamWOptions::default()).unwrap();
+    let mut of_halves = Optimizer::new(&halves, AdamWOptions::default()).unwrap();
+    sequences.backward(&mut halves, 0, 8);
+    let refused = of_whole.step(&mut halves, None, None).unwrap_err();
+    assert_eq!(
+        refused.detail(),
+        "decoder must have the dtype that it had when this optimizer was made: got bf16"
+    );
+    let mut whole = decoder();
+    sequences.backward(&mut whole, 0, 8);
+    assert_eq!(of_halves.step(&mut whole, None, None).unwrap_err().kind(), ErrorKind::Incompatible);
+    assert_eq!(whole.weights(), decoder().weights());
+    assert_eq!(of_halves.step(&mut halves, None, None).unwrap().step, 1);
+    let file = of_halves.to_safetensors(&halves).unwrap();
+    let refused = Optimizer::from_safetensors(&whole, AdamWOptions::default(), &file).unwrap_err();
+    assert!(refused.detail().contains("only this architecture's moments: got \"master."), "{refused}");
+}
+
+#[test]
+fn an_adapter_trains_in_single_precision_beside_weights_in_bfloat16() {
+    let sequences = Sequences::draw(6);
+    let mut halves = decoder().with_dtype(Dtype::Bf16).unwrap();
+    let frozen = halves.weights().to_vec();
+    halves.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1).unwrap();
+    let mut wide = halves.clone().with_dtype(Dtype::F32).unwrap();
+    for decoder in [&mut halves, &mut wide] {
+        let mut optimizer = Optimizer::new(decoder, AdamWOptions::default()).unwrap();
+        for _ in 0..2 {
+            sequences.backward(decoder, 0, 8);
+            optimizer.step(decoder, None, None).unwrap();
+        }
+    }
+    assert_eq!(halves.weights(), frozen);
+    assert_eq!(halves.lora_to_safetensors().unwrap(), wide.lora_to_safetensors().unwrap());
+    halves.merge_lora().unwrap();
+    wide.merge_lora().unwrap();
+    assert_ne!(halves.weights(), frozen);
+    assert_eq!(halves.weights(), wide.with_dtype(Dtype::Bf16).unwrap().weights());
 }

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use fulmar_compute::{Compute, LogProb, MatRef};
+use fulmar_compute::{Compute, Floats, LogProb, MatRef};
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
@@ -154,8 +154,8 @@ pub fn logits_loss<R>(
 /// # Examples
 /// ```
 /// use fulmar_objective::{LinearHead, TokenGradients};
-/// let weight = [1.0, 0.0, 0.0, 1.0];
-/// let head = LinearHead { weight: &weight, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
+/// let weight = [1.0, 0.0, 0.0, 1.0].as_slice().into();
+/// let head = LinearHead { weight, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
 /// let hidden = [0.0, 0.0]; // one token
 /// let found = head.log_probs(&hidden, &[0])?;
 /// assert_eq!(found.log_prob, [-std::f32::consts::LN_2]);
@@ -166,9 +166,9 @@ pub fn logits_loss<R>(
 #[derive(Debug, Clone, Copy)]
 pub struct LinearHead<'a> {
     /// `[V, width]`
-    pub weight: &'a [f32],
+    pub weight: Floats<'a>,
     /// `[V]`
-    pub bias: Option<&'a [f32]>,
+    pub bias: Option<Floats<'a>>,
     /// Floats of a hidden state.
     pub width: usize,
     /// Divides the logits; finite and above 0.
@@ -258,7 +258,8 @@ impl LinearHead<'_> {
     /// # Examples
     /// ```
     /// use fulmar_objective::LinearHead;
-    /// let head = LinearHead { weight: &[1.0, 2.0], bias: None, width: 1, temperature: 1.0, compute: Default::default() };
+    /// let weight = [1.0, 2.0].as_slice().into();
+    /// let head = LinearHead { weight, bias: None, width: 1, temperature: 1.0, compute: Default::default() };
     /// let mut seen = Vec::new();
     /// head.walk(&[1.0, 10.0, 100.0], 4, |rows, logits| Ok(seen.push((rows, logits.to_vec()))))?;
     /// assert_eq!(seen, [(0..2, vec![1.0, 2.0, 10.0, 20.0]), (2..3, vec![100.0, 200.0])]);
@@ -272,13 +273,14 @@ impl LinearHead<'_> {
     ) -> Result<()> {
         let vocab = self.check(hidden)?;
         let (chunk, num_rows) = ((floats_max / vocab).max(1), hidden.len() / self.width);
-        let weight = MatRef::new(self.weight, vocab, self.width).transposed();
+        let weight = MatRef::of(self.weight, vocab, self.width).transposed();
+        let bias = self.bias.map(Floats::to_f32);
         let mut logits = vec![0.0; chunk.min(num_rows) * vocab];
         for (start, hidden) in (0..).step_by(chunk).zip(hidden.chunks(chunk * self.width)) {
             let rows = hidden.len() / self.width;
             let logits = &mut logits[..rows * vocab];
             self.compute.matmul(logits, MatRef::new(hidden, rows, self.width), weight, false);
-            if let Some(bias) = self.bias {
+            if let Some(bias) = &bias {
                 self.compute.add_bias(logits, bias);
             }
             divide(logits, self.temperature, self.compute);
@@ -310,7 +312,7 @@ impl LinearHead<'_> {
             divide(logits, self.temperature, self.compute);
             let place = rows.start * width..rows.end * width;
             let (d_logits, hidden) = (MatRef::new(logits, rows.len(), vocab), &hidden[place.clone()]);
-            let weight = MatRef::new(self.weight, vocab, width);
+            let weight = MatRef::of(self.weight, vocab, width);
             self.compute.matmul(&mut into.hidden[place], d_logits, weight, false);
             if let Some(d_weight) = into.weight.as_deref_mut() {
                 let hidden = MatRef::new(hidden, rows.len(), width);

@@ -97,7 +97,7 @@ fn a_grpo_loss_behind_a_linear_head_equals_liger() {
         let (hidden, weight) = (narrow(flat(&row["hidden"])), narrow(flat(&row["weight"])));
         let width = lines(&lines(&row["weight"])[0]).len();
         let head = LinearHead {
-            weight: &weight,
+            weight: weight[..].into(),
             bias: None,
             width,
             temperature: number(&config["temperature"]),
@@ -162,7 +162,7 @@ fn gradients_of_hidden_states_weights_and_bias_equal_finite_differences() {
         (0..num_rows).map(token).sum()
     };
     let [hidden, weight, bias] = inputs.clone().map(narrow);
-    let head = LinearHead { weight: &weight, bias: Some(&bias), width, temperature, compute: Compute::Cpu };
+    let head = LinearHead { weight: weight[..].into(), bias: Some(bias[..].into()), width, temperature, compute: Compute::Cpu };
     let (log_prob, entropy) = (narrow(d_log_prob.to_vec()), narrow(d_entropy.to_vec()));
     let gradients = TokenGradients { log_prob: &log_prob, entropy: Some(&entropy) };
     let d = head.backward(&hidden, &ids, gradients).unwrap();
@@ -186,7 +186,7 @@ fn logits_of_all_tokens_are_never_held() {
     let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.normal() as f32).collect() };
     let (hidden, weight) = (random(num_rows * width), random(vocab * width));
     let ids: Vec<u32> = (0..num_rows as u32).collect();
-    let head = LinearHead { weight: &weight, bias: None, width, temperature: 1.0, compute: Compute::Cpu };
+    let head = LinearHead { weight: weight[..].into(), bias: None, width, temperature: 1.0, compute: Compute::Cpu };
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let found = head.log_probs(&hidden, &ids).unwrap();
@@ -210,13 +210,13 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(kind(&[f32::INFINITY, 0.0], &[0], 1.0), ErrorKind::NonFinite);
     assert_eq!(kind(&[f32::NEG_INFINITY; 2], &[0], 1.0), ErrorKind::NonFinite);
     let head =
-        LinearHead { weight: &[1.0; 4], bias: None, width: 2, temperature: 1.0, compute: Compute::Cpu };
+        LinearHead { weight: [1.0; 4].as_slice().into(), bias: None, width: 2, temperature: 1.0, compute: Compute::Cpu };
     let short = TokenGradients { log_prob: &[], entropy: None };
     assert_eq!(head.backward(&[0.0; 2], &[0], short).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let infinite = TokenGradients { log_prob: &[f32::INFINITY], entropy: None };
     assert_eq!(head.backward(&[0.0; 2], &[0], infinite).unwrap_err().kind(), ErrorKind::NonFinite);
     assert_eq!(head.log_probs(&[0.0; 3], &[0]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
-    let biased = LinearHead { bias: Some(&[0.0]), ..head };
+    let biased = LinearHead { bias: Some([0.0].as_slice().into()), ..head };
     assert_eq!(biased.log_probs(&[0.0; 2], &[0]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let none = LinearHead { width: 0, ..head };
     assert_eq!(none.log_probs(&[], &[0]).unwrap_err().kind(), ErrorKind::Empty);
@@ -226,8 +226,8 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
 fn derivatives_go_only_where_there_is_room_for_them_and_frozen_weights_get_none() {
     let (weight, hidden) = ([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 2.0]);
     let head = LinearHead {
-        weight: &weight,
-        bias: Some(&[0.0; 2]),
+        weight: weight[..].into(),
+        bias: Some([0.0; 2].as_slice().into()),
         width: 2,
         temperature: 2.0,
         compute: Compute::Cpu,

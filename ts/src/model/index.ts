@@ -9,6 +9,8 @@ export {
   type Scores,
   type TokenBatch,
   type TopScores,
+  type WeightDtype,
+  type WeightOptions,
 } from './decoder.js'
 export {
   Engine,

@@ -238,6 +238,7 @@ export interface RawScores {
 
 export interface RawDecoder extends RawOwner {
   configJson(): string
+  dtype(): string
   moveTo(device: string): void
   numParameters(): number
   toSafetensors(): Later<Uint8Array>

@@ -2,7 +2,7 @@
 
 import { isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { FulmarError } from '../core/index.js'
-import { Decoder, type DecoderConfig } from '../model/index.js'
+import { Decoder, type DecoderConfig, type WeightDtype } from '../model/index.js'
 import { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
 import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.js'
 
@@ -12,7 +12,12 @@ import { decodeStreamsOf, servePolicy, type WorkerModel } from './serve-policy.j
  */
 export type DecoderSource = { readonly tokenizer?: string } & (
   | { readonly folder: string; readonly version: number }
-  | { readonly config: DecoderConfig; readonly weights: Uint8Array; readonly version: number }
+  | {
+      readonly config: DecoderConfig
+      readonly weights: Uint8Array
+      readonly dtype: WeightDtype
+      readonly version: number
+    }
 )
 
 /** The model of a source. */
@@ -21,7 +26,7 @@ async function openDecoder(source: DecoderSource, options: DecoderPolicyOptions)
   const decoder =
     'folder' in source
       ? await Decoder.fromFolder(source.folder, { version })
-      : Decoder.fromSafetensors(source.config, source.weights, { version })
+      : Decoder.fromSafetensors(source.config, source.weights, { version, dtype: source.dtype })
   return { policy: new DecoderPolicy(decoder, options), close: () => decoder[Symbol.dispose]() }
 }
 

@@ -80,7 +80,7 @@ export class WorkerPolicy extends ThreadPolicy {
     }
     checkVersion(version)
     const weights = Uint8Array.from(await model.toSafetensors())
-    const source: DecoderSource = { ...extra, config: model.config, weights, version }
+    const source: DecoderSource = { ...extra, config: model.config, weights, dtype: model.dtype, version }
     await this.load(source, version, [weights.buffer])
   }
 }

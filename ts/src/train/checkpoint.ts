@@ -56,7 +56,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
   const parts: Record<string, string | Uint8Array> = {
     'model.safetensors': await decoder.toSafetensors(),
     'config.json': `${JSON.stringify(decoder.config, null, 2)}\n`,
-    'state.json': `${JSON.stringify({ ...state, policyVersion: decoder.version })}\n`,
+    'state.json': `${JSON.stringify({ ...state, policyVersion: decoder.version, dtype: decoder.dtype })}\n`,
     ...files,
   }
   if (optimizer) parts['optimizer.safetensors'] = await optimizer.toSafetensors()
@@ -112,7 +112,8 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
   const state = stateBytes ? parse(statePath, stateBytes) : {}
   const version = typeof state.policyVersion === 'number' ? state.policyVersion : 0
   const bytes = await read(join(whole, 'model.safetensors'))
-  return { decoder: Decoder.fromSafetensors(config as DecoderConfig, bytes, { version }), state }
+  const dtype = state.dtype === 'bf16' ? 'bf16' : 'f32'
+  return { decoder: Decoder.fromSafetensors(config as DecoderConfig, bytes, { version, dtype }), state }
 }
 
 /**

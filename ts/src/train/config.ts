@@ -6,7 +6,7 @@
  */
 
 import { ConfigReader } from '../core/index.js'
-import { StopStrings } from '../model/index.js'
+import { StopStrings, type WeightDtype } from '../model/index.js'
 
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
 export type CoreOptions = Readonly<Record<string, unknown>>
@@ -26,6 +26,8 @@ export type TaskConfig = CoreOptions & {
  * `path`: a folder as Hugging Face lays it out, or a GGUF file, with its tokenizer in it.
  */
 export type ModelConfig = CoreOptions & {
+  /** What its weights are stored as; optimisers keep single precision. */
+  readonly dtype: WeightDtype
   /** The folder or file to begin with. */
   readonly path?: string
 }
@@ -201,12 +203,13 @@ export function checkTrainConfig(json: unknown): TrainConfig {
 }
 
 function readModel(config: ConfigReader): ModelConfig {
-  const model = config.object('model')
-  if (!('path' in model)) return model
+  const { path: given, ...shape } = config.object('model')
   const reader = config.section('model')
+  const dtype = reader.oneOf('dtype', ['f32', 'bf16'], 'f32')
+  if (given === undefined) return { ...shape, dtype }
   const path = reader.text('path', '')
   reader.end()
-  return { path }
+  return { path, dtype }
 }
 
 function readTask(config: ConfigReader): TaskConfig {

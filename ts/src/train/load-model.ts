@@ -4,7 +4,7 @@ import { readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createRenderer, type DisposableRenderer, type RendererConfig } from '../chat/index.js'
 import { FulmarError } from '../core/index.js'
-import { Decoder, type DecoderConfig } from '../model/index.js'
+import { Decoder, type DecoderConfig, type WeightDtype } from '../model/index.js'
 import { CharTokenizer, HfTokenizer } from '../tokenizer/index.js'
 import type { TrainConfig } from './config.js'
 
@@ -42,16 +42,21 @@ const TOKENIZER_FILES = [
  * another architecture than the configuration asks for; what renderer and tokenizer say.
  */
 export async function loadModel(config: TrainConfig, held: Decoder | undefined): Promise<LoadedModel> {
-  const { path } = config.model
+  const { path, dtype } = config.model
+  if (held && held.dtype !== dtype) {
+    const detail = `config.model.dtype must be that of the checkpoint (${held.dtype}): got ${dtype}`
+    throw new FulmarError('INCOMPATIBLE', detail)
+  }
   return path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
 }
 
 function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | undefined): LoadedModel {
   const tokenizer = new CharTokenizer()
-  const shape = { ...TINY_DECODER, ...model, vocab_size: tokenizer.vocabSize } as DecoderConfig
+  const { dtype, ...given } = model
+  const shape = { ...TINY_DECODER, ...given, vocab_size: tokenizer.vocabSize } as DecoderConfig
   if (held) checkShape(held.config, shape)
   return {
-    decoder: held ?? Decoder.fromSeed(shape, { seed }),
+    decoder: held ?? Decoder.fromSeed(shape, { seed, dtype }),
     tokenizer,
     renderer: createRenderer(tokenizer, { name: 'chatml', ...renderer } as RendererConfig),
     files: { 'tokenizer.fulmar.json': `${JSON.stringify(tokenizer)}\n` },
@@ -60,11 +65,10 @@ function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | und
 
 async function fromPath(
   path: string,
-  { renderer }: TrainConfig,
+  { model: { dtype }, renderer }: TrainConfig,
   held: Decoder | undefined,
 ): Promise<LoadedModel> {
-  const { isFolder, ...model } = await readModel(path, held)
-  const { decoder, tokenizer } = model
+  const { isFolder, decoder, tokenizer } = await readModel(path, dtype, held)
   return {
     decoder,
     tokenizer,
@@ -75,20 +79,20 @@ async function fromPath(
   }
 }
 
-async function readModel(path: string, held: Decoder | undefined) {
+async function readModel(path: string, dtype: WeightDtype, held: Decoder | undefined) {
   const about = await stat(path).catch((cause: unknown) => {
     throw new FulmarError('IO', `config.model.path must be a folder or a file: got ${path}`, { cause })
   })
   const isFolder = about.isDirectory()
   if (isFolder) {
     const tokenizer = await HfTokenizer.fromFolder(path)
-    return { isFolder, tokenizer, decoder: held ?? (await Decoder.fromFolder(path)) }
+    return { isFolder, tokenizer, decoder: held ?? (await Decoder.fromFolder(path, { dtype })) }
   }
   const bytes = await readFile(path)
   return {
     isFolder,
     tokenizer: HfTokenizer.fromGguf(bytes),
-    decoder: held ?? (await Decoder.fromGguf(bytes)),
+    decoder: held ?? (await Decoder.fromGguf(bytes, { dtype })),
   }
 }
 

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { Decoder } from '../../src/model/index.js'
+import { AdamW, Decoder } from '../../src/model/index.js'
 import { TINY } from './tiny.js'
 
 const batch = {
@@ -55,6 +55,39 @@ describe('Decoder', () => {
     expect(Buffer.compare(await again.toSafetensors(), bytes)).toBe(0)
     expect(again.version).toBe(7)
     expect(again.numParameters).toBe(decoder.numParameters)
+  })
+
+  it('gives with weights in bfloat16 the bits of the same weights widened, and trains master copies of them', async () => {
+    using halves = Decoder.fromSeed(TINY, { seed: 3, dtype: 'bf16' })
+    using whole = Decoder.fromSeed(TINY, { seed: 3 })
+    expect([halves.dtype, whole.dtype]).toEqual(['bf16', 'f32'])
+    const bytes = await halves.toSafetensors()
+    expect(bytes.length).toBeLessThan(0.6 * (await whole.toSafetensors()).length)
+    using wide = Decoder.fromSafetensors(TINY, bytes)
+    expect(await halves.score(batch)).toEqual(await wide.score(batch))
+    using back = Decoder.fromSafetensors(TINY, bytes, { dtype: 'bf16' })
+    expect(Buffer.compare(await back.toSafetensors(), bytes)).toBe(0)
+
+    using optimizer = new AdamW(halves, { learningRate: 1e-5 })
+    const grad = Float32Array.from(batch.mask, (scored) => -scored)
+    for (let step = 0; step < 60; step++) {
+      await halves.forward(batch)
+      await halves.backward(grad)
+      await optimizer.step()
+    }
+    expect(Buffer.compare(await halves.toSafetensors(), bytes)).not.toBe(0)
+    using resumed = new AdamW(halves, { learningRate: 1e-5 }, await optimizer.toSafetensors())
+    expect(Buffer.compare(await resumed.toSafetensors(), await optimizer.toSafetensors())).toBe(0)
+    const state = await optimizer.toSafetensors()
+    expect(() => new AdamW(wide, {}, state)).toThrow(code('INCOMPATIBLE'))
+  })
+
+  it('refuses a dtype in which there are no weights', () => {
+    const dtype = 'i64' as 'f32'
+    expect(() => Decoder.fromSeed(TINY, { seed: 1, dtype })).toThrow(
+      'dtype of weights must be f32 or bf16: got i64',
+    )
+    expect(() => Decoder.fromSeed(TINY, { seed: 1, dtype: 'bfloat' as 'f32' })).toThrow(code('UNKNOWN_NAME'))
   })
 
   it('refuses impossible shapes by the name of the field', () => {

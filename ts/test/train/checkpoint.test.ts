@@ -10,20 +10,24 @@ const code = (value: string) => expect.objectContaining({ name: 'FulmarError', c
 const makeFolder = async () => join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'checkpoint')
 
 describe('saveCheckpoint', () => {
-  it('writes a folder that loads back with weights, moments, state and files', async () => {
-    const folder = await makeFolder()
-    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
-    using optimizer = new AdamW(decoder)
-    await saveCheckpoint({ folder, decoder, optimizer, state: { step: 3 }, files: { 'note.txt': 'hello' } })
-    const loaded = await loadCheckpoint(folder)
-    using again = loaded.decoder
-    using resumed = await loadOptimizer(folder, (state) => new AdamW(again, {}, state))
-    expect(loaded.state).toMatchObject({ step: 3, policyVersion: 0 })
-    expect(Buffer.compare(await again.toSafetensors(), await decoder.toSafetensors())).toBe(0)
-    expect(Buffer.compare(await resumed.toSafetensors(), await optimizer.toSafetensors())).toBe(0)
-    const names = ['config.json', 'model.safetensors', 'note.txt', 'optimizer.safetensors', 'state.json']
-    expect((await readdir(folder)).sort()).toEqual(names)
-  })
+  it.each(['f32', 'bf16'] as const)(
+    'writes a folder that loads back with weights in %s, moments, state and files',
+    async (dtype) => {
+      const folder = await makeFolder()
+      using decoder = Decoder.fromSeed(TINY, { seed: 1, dtype })
+      using optimizer = new AdamW(decoder)
+      await saveCheckpoint({ folder, decoder, optimizer, state: { step: 3 }, files: { 'note.txt': 'hello' } })
+      const loaded = await loadCheckpoint(folder)
+      using again = loaded.decoder
+      using resumed = await loadOptimizer(folder, (state) => new AdamW(again, {}, state))
+      expect(loaded.state).toMatchObject({ step: 3, policyVersion: 0 })
+      expect(again.dtype).toBe(dtype)
+      expect(Buffer.compare(await again.toSafetensors(), await decoder.toSafetensors())).toBe(0)
+      expect(Buffer.compare(await resumed.toSafetensors(), await optimizer.toSafetensors())).toBe(0)
+      const names = ['config.json', 'model.safetensors', 'note.txt', 'optimizer.safetensors', 'state.json']
+      expect((await readdir(folder)).sort()).toEqual(names)
+    },
+  )
 
   it('replaces an older checkpoint whole and leaves nothing beside it', async () => {
     const folder = await makeFolder()

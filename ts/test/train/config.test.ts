@@ -23,7 +23,12 @@ describe('checkTrainConfig', () => {
 
   it('passes the options of the core through untouched', () => {
     const config = checkTrainConfig({ model: { hidden_size: 128 }, grpo: { loss: { clipEpsilon: 0.1 } } })
-    expect(config.model).toEqual({ hidden_size: 128 })
+    expect(config.model).toEqual({ hidden_size: 128, dtype: 'f32' })
+    expect(checkTrainConfig({ model: { path: 'm', dtype: 'bf16' } }).model).toEqual({
+      path: 'm',
+      dtype: 'bf16',
+    })
+    expect(() => checkTrainConfig({ model: { dtype: 'f16' } })).toThrow(/config.model.dtype/)
     expect(config.grpo.loss).toEqual({ clipEpsilon: 0.1 })
   })
 

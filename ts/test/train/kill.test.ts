@@ -14,13 +14,13 @@ const { backend } = describeBuild()
 const program = fileURLToPath(new URL('../../../dist/cli/main.js', import.meta.url))
 const conditions = backend === 'wasm' ? ['--conditions=fulmar-wasm'] : []
 
-async function makeConfig(): Promise<{ path: string; runDir: string }> {
+async function makeConfig(dtype: string): Promise<{ path: string; runDir: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'fulmar-kill-'))
   const config = {
     seed: 5,
     backend,
     runDir: join(folder, 'run'),
-    model: { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 },
+    model: { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2, dtype },
     sft: { steps: 20, batchSize: 8, learningRate: 0.02 },
     grpo: { steps: 30, promptsPerStep: 2, groupSize: 4, maxTokens: 12 },
     eval: { numProblems: 4, everySteps: 0 },
@@ -50,8 +50,8 @@ function train(path: string, runDir: string, numLines = Number.POSITIVE_INFINITY
 }
 
 describe('a killed run', () => {
-  it('goes on with the same steps, bit for bit', async () => {
-    const [whole, killed] = [await makeConfig(), await makeConfig()]
+  it.each(['f32', 'bf16'])('goes on with the same steps, bit for bit, with weights in %s', async (dtype) => {
+    const [whole, killed] = [await makeConfig(dtype), await makeConfig(dtype)]
     expect(await train(whole.path, whole.runDir)).toBe(0)
     let numKills = 0
     for (const numLines of [7, 16, 24, 31, 40]) {

@@ -7,19 +7,24 @@
 //! ```
 //! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, from memory at its full speed when
 //! there are few rows; while a stripe is multiplied, the next one is asked for. Where many rows begin a power of two apart, a task
-//! copies its operands first, as the caches would not hold them together. An output is the sum of its 8 lanes, block after
-//! block, in an order that only the number of inputs decides: a row has the same bits whatever rows stand beside it.
+//! copies its operands first, as the caches would not hold them together; so it does where they meet halves, which are then widened
+//! once. An output is the sum of its 8 lanes, block after block, in an order that only the number of inputs decides: a row has the same
+//! bits whatever rows stand beside it, and those of halves are those of what they are in single precision.
 
 use std::arch::x86_64::{
-    __m128, __m256, __m256i, _MM_HINT_T1, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_ps, _mm_prefetch,
-    _mm_setzero_ps, _mm_storeu_ps, _mm256_castps256_ps128, _mm256_cmpgt_epi32, _mm256_extractf128_ps,
-    _mm256_fmadd_ps, _mm256_hadd_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_set1_epi32,
-    _mm256_setr_epi32, _mm256_setzero_ps,
+    __m128, __m256, __m256i, _MM_HINT_T1, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_ps, _mm_loadu_si128,
+    _mm_prefetch, _mm_setzero_ps, _mm_storeu_ps, _mm256_castps256_ps128, _mm256_castsi256_ps,
+    _mm256_cmpgt_epi32, _mm256_cvtepu16_epi32, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_hadd_ps,
+    _mm256_loadu_ps, _mm256_maskload_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_ps,
+    _mm256_slli_epi32,
 };
 
 use std::cell::Cell;
 use std::ops::Range;
 
+use half::bf16;
+
+use crate::floats::bf16_to_f32;
 use crate::parallel::for_tasks;
 
 /// Rows of a task: with 640 inputs they fit the second cache.
@@ -37,10 +42,82 @@ const TILE: (usize, usize) = (3, 4);
 /// Most inputs of a block: a tile's rows and weights then fit the first cache.
 const INPUTS_MAX: usize = 640;
 const LANES: usize = 8;
-/// Floats that come from memory at once.
-const LINE: usize = 16;
+/// Bytes that come from memory at once.
+const LINE: usize = 64;
+/// Floats of a line, which copied rows are further apart than they are long, so that they do not clash.
+const APART: usize = LINE / size_of::<f32>();
 /// Multiply-adds that are worth a thread.
 const TASK_WORK: usize = 1 << 18;
+
+/// What weights are stored as.
+pub(super) trait Stored: Copy + Sync {
+    /// Whether more than a few rows are multiplied with copies, in which weights are single precision.
+    const COPIED: bool;
+
+    /// Eight numbers.
+    ///
+    /// # Safety
+    /// They must be there, and the processor must [suit](suits).
+    unsafe fn load(first: *const Self) -> __m256;
+
+    /// `count` numbers, at most eight, and 0 behind them.
+    ///
+    /// # Safety
+    /// As [`Stored::load`].
+    unsafe fn load_some(first: *const Self, count: usize) -> __m256;
+
+    /// Writes the numbers to `to`, which has as many places.
+    fn widen(from: &[Self], to: &mut [f32]);
+}
+
+impl Stored for f32 {
+    const COPIED: bool = false;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn load(first: *const Self) -> __m256 {
+        // SAFETY: what the caller promised.
+        unsafe { _mm256_loadu_ps(first) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn load_some(first: *const Self, count: usize) -> __m256 {
+        // SAFETY: only the lanes below `count` are read.
+        unsafe { _mm256_maskload_ps(first, first_lanes(count)) }
+    }
+
+    fn widen(from: &[Self], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl Stored for bf16 {
+    const COPIED: bool = true;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn load(first: *const Self) -> __m256 {
+        // SAFETY: what the caller promised.
+        let halves = unsafe { _mm_loadu_si128(first.cast()) };
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn load_some(first: *const Self, count: usize) -> __m256 {
+        let mut eight = [Self::ZERO; LANES];
+        // SAFETY: the caller promised `count` numbers, of which there is room for eight.
+        unsafe {
+            std::ptr::copy_nonoverlapping(first, eight.as_mut_ptr(), count);
+            Self::load(eight.as_ptr())
+        }
+    }
+
+    fn widen(from: &[Self], to: &mut [f32]) {
+        bf16_to_f32(from, to);
+    }
+}
 
 /// Whether this processor has the instructions.
 pub(super) fn suits() -> bool {
@@ -51,17 +128,23 @@ pub(super) fn suits() -> bool {
 ///
 /// # Panics
 /// If `out` is not `[rows, cols]` or the processor does not [suit](suits).
-pub(super) fn product(out: &mut [f32], left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
+pub(super) fn product<W: Stored>(
+    out: &mut [f32],
+    left: &[f32],
+    weight: &[W],
+    inner: usize,
+    accumulate: bool,
+) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
     assert!(suits() && out.len() == rows * cols, "out must hold {rows} x {cols} floats");
-    let copies = rows >= COPIED_ROWS_MIN && inner.is_multiple_of(CLASHING);
+    let copies = rows >= COPIED_ROWS_MIN && (W::COPIED || inner.is_multiple_of(CLASHING));
     let (height, width) = if copies { COPIED } else { (ROWS, STRIPE) };
     let (stripes, out) = (cols.div_ceil(width), Out { first: out.as_mut_ptr(), stride: cols });
     for_tasks(rows.div_ceil(height) * stripes, TASK_WORK / (rows.min(height) * width * inner), |task| {
         let (row, col) = (task / stripes * height, task % stripes * width);
         let left = &left[row * inner..rows.min(row + height) * inner];
         let weight = &weight[col * inner..cols.min(col + width) * inner];
-        let multiply = if copies { multiply_copies } else { multiply };
+        let multiply = if copies { multiply_copies::<W> } else { multiply::<W> };
         // SAFETY: `suits` saw the instructions; the task's outputs lie inside `out`, and no other task writes to them.
         unsafe { multiply(out.at(row, col), left, weight, inner, accumulate) };
     });
@@ -115,7 +198,7 @@ impl Out {
 /// # Safety
 /// `out` must have a place for each row of `left` and each of `weight`.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn multiply(out: Out, left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
+unsafe fn multiply<W: Stored>(out: Out, left: &[f32], weight: &[W], inner: usize, accumulate: bool) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
     let tiles = inner.div_ceil(block_of(inner)) * rows.div_ceil(TILE.0) * cols.div_ceil(TILE.1);
     let mut ahead =
@@ -133,7 +216,7 @@ unsafe fn multiply(out: Out, left: &[f32], weight: &[f32], inner: usize, accumul
 /// # Safety
 /// As [`multiply`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn multiply_copies(out: Out, left: &[f32], weight: &[f32], inner: usize, accumulate: bool) {
+unsafe fn multiply_copies<W: Stored>(out: Out, left: &[f32], weight: &[W], inner: usize, accumulate: bool) {
     let rows = left.len() / inner;
     let mut copies = COPIES.take();
     for first in (0..inner).step_by(block_of(inner)) {
@@ -144,9 +227,9 @@ unsafe fn multiply_copies(out: Out, left: &[f32], weight: &[f32], inner: usize, 
                 copy_block(of_left, left, inner, first..first + inputs);
             }
             copy_block(of_weight, weight, inner, first..first + inputs);
-            let tile = Tile { left: of_left, weight: of_weight, inner: inputs + LINE, inputs };
+            let tile = Tile { left: of_left, weight: &of_weight[..], inner: inputs + APART, inputs };
             let (size, out) = ((rows, weight.len() / inner), out.at(0, stripe * STRIPE));
-            let mut nothing = Ahead { next: weight.as_ptr(), share: 0 };
+            let mut nothing = Ahead { next: of_weight.as_ptr(), share: 0 };
             // SAFETY: what the caller promised.
             unsafe { tile.add_all(size, out, accumulate || first > 0, &mut nothing) };
         }
@@ -159,12 +242,12 @@ thread_local! {
     static COPIES: Cell<(Vec<f32>, Vec<f32>)> = const { Cell::new((Vec::new(), Vec::new())) };
 }
 
-/// Copies some inputs of every row, a line more than there are of them apart.
-fn copy_block(copy: &mut Vec<f32>, rows: &[f32], inner: usize, inputs: Range<usize>) {
-    let stride = inputs.len() + LINE;
+/// Copies some inputs of every row, [`APART`] more than there are of them from each other.
+fn copy_block<W: Stored>(copy: &mut Vec<f32>, rows: &[W], inner: usize, inputs: Range<usize>) {
+    let stride = inputs.len() + APART;
     copy.resize(rows.len() / inner * stride, 0.0);
     for (copy, row) in copy.chunks_exact_mut(stride).zip(rows.chunks_exact(inner)) {
-        copy[..inputs.len()].copy_from_slice(&row[inputs.clone()]);
+        W::widen(&row[inputs.clone()], &mut copy[..inputs.len()]);
     }
 }
 
@@ -179,16 +262,16 @@ fn tile_rows(left: usize) -> usize {
 }
 
 /// The weights behind a stripe, asked for a share a tile.
-struct Ahead {
-    next: *const f32,
+struct Ahead<W> {
+    next: *const W,
     share: usize,
 }
 
-impl Ahead {
+impl<W> Ahead<W> {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     fn ask(&mut self) {
-        for line in (0..self.share).step_by(LINE) {
+        for line in (0..self.share).step_by(LINE / size_of::<W>()) {
             _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(line).cast());
         }
         self.next = self.next.wrapping_add(self.share);
@@ -197,21 +280,21 @@ impl Ahead {
 
 /// Rows by outputs over a block of inputs. The row or weight after the first begins `inner` floats on.
 #[derive(Clone, Copy)]
-struct Tile<'a> {
+struct Tile<'a, W> {
     left: &'a [f32],
-    weight: &'a [f32],
+    weight: &'a [W],
     inner: usize,
     inputs: usize,
 }
 
-impl Tile<'_> {
+impl<W: Stored> Tile<'_, W> {
     /// Writes or adds the products of all rows with all outputs to `out`, a few of both at a time.
     ///
     /// # Safety
     /// The tile must have as many rows and weights, and `out` as many places.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn add_all(self, (rows, cols): (usize, usize), out: Out, adds: bool, ahead: &mut Ahead) {
+    unsafe fn add_all(self, (rows, cols): (usize, usize), out: Out, adds: bool, ahead: &mut Ahead<W>) {
         let mut row = 0;
         while row < rows {
             let size = tile_rows(rows - row);
@@ -278,7 +361,7 @@ impl Tile<'_> {
             }
             for (col, lanes) in lanes.iter_mut().enumerate() {
                 // SAFETY: every weight has `inputs` floats.
-                let weight = unsafe { _mm256_loadu_ps(weight.add(col * inner + input)) };
+                let weight = unsafe { W::load(weight.add(col * inner + input)) };
                 for (lanes, values) in lanes.iter_mut().zip(rows) {
                     *lanes = _mm256_fmadd_ps(values, weight, *lanes);
                 }
@@ -288,7 +371,7 @@ impl Tile<'_> {
             let mask = first_lanes(inputs - whole);
             for (col, lanes) in lanes.iter_mut().enumerate() {
                 // SAFETY: only the lanes below `inputs` are read.
-                let weight = unsafe { _mm256_maskload_ps(weight.add(col * inner + whole), mask) };
+                let weight = unsafe { W::load_some(weight.add(col * inner + whole), inputs - whole) };
                 for (row, lanes) in lanes.iter_mut().enumerate() {
                     // SAFETY: as above.
                     let values = unsafe { _mm256_maskload_ps(left.add(row * inner + whole), mask) };

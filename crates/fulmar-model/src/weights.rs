@@ -1,0 +1,128 @@
+//! The weights that a decoder computes with: single precision, or rounded to bfloat16 for half the memory and half the bytes to read.
+
+use fulmar_compute::{Compute, Floats, Memory};
+use fulmar_core::{Dtype, Error, ErrorKind, Result};
+use fulmar_tensor::bf16;
+
+use std::ops::Range;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Weights {
+    F32(Memory<f32>),
+    Bf16(Memory<bf16>),
+}
+
+/// What an optimiser's step changes.
+pub(crate) enum WeightsMut<'a> {
+    F32(&'a mut [f32]),
+    Bf16(&'a mut [bf16]),
+}
+
+impl Weights {
+    pub(crate) fn view(&self) -> Floats<'_> {
+        match self {
+            Self::F32(values) => Floats::F32(values),
+            Self::Bf16(values) => Floats::Bf16(values),
+        }
+    }
+
+    pub(crate) fn view_mut(&mut self) -> WeightsMut<'_> {
+        match self {
+            Self::F32(values) => WeightsMut::F32(values),
+            Self::Bf16(values) => WeightsMut::Bf16(values),
+        }
+    }
+
+    pub(crate) const fn dtype(&self) -> Dtype {
+        match self {
+            Self::F32(_) => Dtype::F32,
+            Self::Bf16(_) => Dtype::Bf16,
+        }
+    }
+
+    /// The same numbers, rounded to the nearest of `dtype`.
+    ///
+    /// # Errors
+    /// `OutOfRange` for a dtype in which there are no weights; `NonFinite` for a weight above its largest number.
+    pub(crate) fn cast(self, dtype: Dtype, compute: Compute) -> Result<Self> {
+        match (self, dtype) {
+            (Self::F32(values), Dtype::Bf16) => {
+                let mut rounded = compute.zeros(values.len())?;
+                compute.f32_to_bf16(&values, &mut rounded);
+                if let Some(index) = rounded.iter().position(|value| !value.is_finite()) {
+                    let detail = format!("weights in bf16 must be finite: got {:e} at {index}", values[index]);
+                    return Err(Error::new(ErrorKind::NonFinite, detail));
+                }
+                Ok(Self::Bf16(rounded))
+            }
+            (Self::Bf16(values), Dtype::F32) => {
+                let mut wide = compute.zeros(values.len())?;
+                compute.bf16_to_f32(&values, &mut wide);
+                Ok(Self::F32(wide))
+            }
+            (same, dtype) if same.dtype() == dtype => Ok(same),
+            (_, dtype) => {
+                let detail = format!("dtype of weights must be f32 or bf16: got {}", dtype.name());
+                Err(Error::new(ErrorKind::OutOfRange, detail))
+            }
+        }
+    }
+
+    /// A copy where `compute` reaches it.
+    pub(crate) fn copy_on(&self, compute: Compute) -> Result<Self> {
+        Ok(match self {
+            Self::F32(values) => Self::F32(compute.hold(values.to_vec())?),
+            Self::Bf16(values) => Self::Bf16(compute.hold(values.to_vec())?),
+        })
+    }
+
+    /// Lets `change` change some weights in single precision, and rounds them to what they are stored as.
+    pub(crate) fn change(&mut self, range: Range<usize>, compute: Compute, change: impl FnOnce(&mut [f32])) {
+        match self {
+            Self::F32(values) => change(&mut values[range]),
+            Self::Bf16(values) => {
+                let mut wide = Floats::Bf16(&values[range.clone()]).to_f32().into_owned();
+                change(&mut wide);
+                compute.f32_to_bf16(&wide, &mut values[range]);
+            }
+        }
+    }
+}
+
+impl From<Vec<f32>> for Weights {
+    fn from(values: Vec<f32>) -> Self {
+        Self::F32(values.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cast_rounds_widens_and_refuses_what_has_no_place() {
+        let cast = |weights: Weights, dtype| weights.cast(dtype, Compute::Cpu);
+        let halves = cast(vec![1.0, 1.001].into(), Dtype::Bf16).unwrap();
+        assert_eq!(halves.dtype(), Dtype::Bf16);
+        let wide = cast(halves.clone(), Dtype::F32).unwrap();
+        assert_eq!((wide.dtype(), &*wide.view().to_f32()), (Dtype::F32, &[1.0, 1.0][..]));
+        assert_eq!(cast(halves, Dtype::Bf16).unwrap().view().len(), 2);
+        let refused = cast(vec![0.0, f32::MAX].into(), Dtype::Bf16).unwrap_err();
+        assert_eq!(refused.detail(), "weights in bf16 must be finite: got 3.4028235e38 at 1");
+        let refused = cast(vec![0.0].into(), Dtype::I64).unwrap_err();
+        assert_eq!(refused.detail(), "dtype of weights must be f32 or bf16: got i64");
+    }
+
+    #[test]
+    fn a_change_is_made_in_single_precision_and_rounded_once() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let mut weights = Weights::from(vec![1.0, 2.0, 3.0]).cast(dtype, Compute::Cpu).unwrap();
+            weights.change(1..2, Compute::Cpu, |values| {
+                values[0] += 1e-3;
+                values[0] += 0.01;
+            });
+            let expected = if dtype == Dtype::F32 { 2.0 + 1e-3 + 0.01 } else { 2.015_625 };
+            assert_eq!(&*weights.view().to_f32(), [1.0, expected, 3.0]);
+        }
+    }
+}
