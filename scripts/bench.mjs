@@ -31,6 +31,7 @@ const BENCHES = [
   'objective',
   'packing',
   'collector',
+  'vllm',
   'node-boundary',
   'micro',
 ]

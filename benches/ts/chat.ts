@@ -131,6 +131,12 @@ const FIGURES: readonly {
     name: 'one pass over the whole',
     goal: { atMost: 1.2 },
   },
+  {
+    work: `${NUM_TURNS} turns by bridges, Node`,
+    own: 'bridges',
+    rival: 'everyTurn',
+    name: 'all rendered anew at each turn',
+  },
 ]
 
 const options = readOptions({ rounds: 9 })
@@ -333,6 +339,10 @@ function rolloutContestants({ renderer, tokenizer, corpus }: OursInNode) {
         if (!bridge.ok) throw new Error(`turn ${turn} must be bridged: got ${bridge.reason}`)
         prompt = bridge.rendered.ids
       }
+    }),
+    everyTurn: repeat(() => {
+      for (let turn = 0; turn < NUM_TURNS; turn++)
+        renderer.render(whole.slice(0, 2 * turn + 1), { addGenerationPrompt: true })
     }),
     onePass: repeat(() => {
       renderer.render(whole)

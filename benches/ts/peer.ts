@@ -2,9 +2,16 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { ROOT } from './measure.js'
 
-/** What every rival in Python is run with: nothing is downloaded, nothing runs on threads of its own. */
-export const PYTHON_ENVIRONMENT = { TOKENIZERS_PARALLELISM: 'false', HF_HUB_OFFLINE: '1' }
+/** What every rival in Python is run with: nothing is downloaded or left behind, nothing runs on threads of its own. */
+export const PYTHON_ENVIRONMENT = {
+  TOKENIZERS_PARALLELISM: 'false',
+  HF_HUB_OFFLINE: '1',
+  PYTHONDONTWRITEBYTECODE: '1',
+  PYTHONPATH: fileURLToPath(new URL('benches/rival/python', ROOT)),
+}
 
 /** A peer that says nothing for so long is ended. Its start, with all imports, is the longest wait. */
 const ANSWER_TIMEOUT_MS = 300_000

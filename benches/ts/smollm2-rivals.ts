@@ -25,6 +25,13 @@ const ENGINES = {
 /** The name of an engine. */
 export type EngineName = keyof typeof ENGINES
 
+/** What an engine is to do: with rows of ids, and for so many tokens. */
+export interface Request {
+  readonly kind: 'score' | 'prefill' | 'generate' | 'train' | 'peak'
+  readonly ids?: readonly (readonly number[])[]
+  readonly tokens?: number
+}
+
 /** What an engine answers. */
 export interface Answer {
   readonly ms: number
@@ -66,16 +73,11 @@ export class Rivals {
     return this.#skipped.get(name)
   }
 
-  /** What an engine that is there says to `rows` of ids. */
-  async ask(
-    name: EngineName,
-    kind: string,
-    ids: readonly (readonly number[])[],
-    tokens?: number,
-  ): Promise<Answer> {
+  /** What an engine that is there answers. */
+  async ask(name: EngineName, request: Request): Promise<Answer> {
     const peer = this.#peers.get(name)
     if (!peer) throw new Error(`${name} must be there: ${this.skipped(name)}`)
-    return (await peer.ask(JSON.stringify({ kind, ids, tokens }))) as Answer
+    return (await peer.ask(JSON.stringify(request))) as Answer
   }
 
   async #start(name: EngineName, python: string, places: Places, threads: number): Promise<void> {

@@ -144,7 +144,7 @@ async function peakMemory(rivals: Rivals): Promise<Figure> {
     skipped === undefined
       ? {
           name: 'transformers',
-          samples: [(await rivals.ask('transformers', 'prefill', idsOf(1, 8))).peakMiB],
+          samples: [(await rivals.ask('transformers', { kind: 'prefill', ids: idsOf(1, 8) })).peakMiB],
         }
       : { skipped }
   const ours = [process.resourceUsage().maxRSS / 1024]
@@ -162,7 +162,7 @@ async function shareOfPeak(
   const flops = (TOKEN_FLOPS[kind] * numWeights * numTokens * 1000) / ms
   const ours = `${kind} of ${numTokens} tokens: ${(flops / 1e9).toFixed(0)} GFLOP/s in products`
   if (rivals.skipped('transformers')) return `${ours}; share of the peak: skipped, as torch measures it`
-  const { flops: peak = Number.NaN } = await rivals.ask('transformers', 'peak', [[0]])
+  const { flops: peak = Number.NaN } = await rivals.ask('transformers', { kind: 'peak' })
   return `${ours}, ${((100 * flops) / peak).toFixed(0)} % of one large product's ${(peak / 1e9).toFixed(0)}`
 }
 
@@ -173,7 +173,7 @@ async function compare(rivals: Rivals): Promise<string[]> {
   const ours = await drawGreedy(ids, 8)
   for (const name of ['transformers', 'onnxruntime'] as const) {
     if (rivals.skipped(name) !== undefined) continue
-    const { ids: drawn = [] } = await rivals.ask(name, 'generate', ids, 8)
+    const { ids: drawn = [] } = await rivals.ask(name, { kind: 'generate', ids, tokens: 8 })
     if (JSON.stringify(drawn) !== JSON.stringify(ours))
       throw new Error(`greedy tokens of ${name} must be ours: got ${drawn} and ${ours}`)
     checks.push(`greedy tokens of ours and of ${name}: equal`)
@@ -185,7 +185,7 @@ async function compare(rivals: Rivals): Promise<string[]> {
 }
 
 async function compareLogProbs(rivals: Rivals, ids: number[][]): Promise<string> {
-  const { logProbs = [] } = await rivals.ask('transformers', 'score', ids)
+  const { logProbs = [] } = await rivals.ask('transformers', { kind: 'score', ids })
   const { logProb } = await decoder.score(batchOf(ids, (at) => at > 0))
   const apart = ids.flatMap((row, r) =>
     row
@@ -209,11 +209,11 @@ async function run(kind: Work['kind'], ids: number[][]): Promise<number> {
 
 async function timed(rivals: Rivals, name: EngineName, kind: Work['kind'], ids: number[][]): Promise<Sample> {
   if (kind !== 'decode') {
-    const { ms, cpuMs } = await rivals.ask(name, kind, ids)
+    const { ms, cpuMs } = await rivals.ask(name, { kind, ids })
     return { value: ms, rivalCpuMs: cpuMs }
   }
-  const all = await rivals.ask(name, 'generate', ids, DRAWN + 1)
-  const first = await rivals.ask(name, 'generate', ids, 1)
+  const all = await rivals.ask(name, { kind: 'generate', ids, tokens: DRAWN + 1 })
+  const first = await rivals.ask(name, { kind: 'generate', ids, tokens: 1 })
   return { value: all.ms - first.ms, rivalCpuMs: all.cpuMs + first.cpuMs }
 }
 

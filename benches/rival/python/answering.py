@@ -19,12 +19,13 @@ def answer(**fields):
 
 
 def serve(kinds, **start):
-    """Answers `start`, and then each request `{kind, ids, tokens}` with what `kinds[kind](ids, tokens)` tells, its times and the peak."""
+    """Answers `start`, and then each request `{kind, ...}` with what `kinds[kind](...)` tells, its times and the peak of memory."""
     answer(**start)
     for line in sys.stdin:
         request = json.loads(line)
+        work = kinds[request.pop("kind")]
         start_s, start_cpu_s = time.perf_counter(), time.process_time()
-        result = kinds[request["kind"]](request["ids"], request.get("tokens")) or {}
+        result = work(**request) or {}
         ms, cpu_ms = (time.perf_counter() - start_s) * 1000, (time.process_time() - start_cpu_s) * 1000
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         answer(ms=ms, cpuMs=cpu_ms, peakMiB=resident / 1024, **result)

@@ -20,19 +20,19 @@ model.eval()
 optimizer = None
 
 
-def score(ids, _):
+def score(ids):
     ids = torch.tensor(ids)
     with torch.no_grad():
         log_probs = torch.log_softmax(model(ids).logits[:, :-1].float(), dim=-1)
     return {"logProbs": log_probs.gather(-1, ids[:, 1:, None]).squeeze(-1).tolist()}
 
 
-def prefill(ids, _):
+def prefill(ids):
     with torch.no_grad():
         model(torch.tensor(ids), logits_to_keep=1)
 
 
-def peak(*_):
+def peak():
     """Operations a second of the best of several large products, in f32: what this machine can do at most."""
     left, right = torch.rand(2048, 2048), torch.rand(2048, 2048)
     best = float("inf")
@@ -54,7 +54,7 @@ def generate(ids, tokens):
     return {"ids": torch.cat(drawn, 1).tolist()}
 
 
-def train(ids, _):
+def train(ids):
     """Forward, a clipped loss on the log-prob of every token but the first, backward, clipping by norm, AdamW on all weights."""
     global optimizer
     if optimizer is None:
