@@ -9,9 +9,9 @@
  *
  * `--ahead 1` lets the rollouts of the next step run while one trains, by weights that are a step older then.
  *
- * Six minutes for 30 steps on a quiet machine; docs/runs/smollm2-no-comma/ shows them. Fewer commas are easily had by saying
- * less, so length and the share of answers that end by themselves are measured beside the reward, on topics that are never
- * trained on.
+ * Six minutes for 30 steps on a quiet machine; docs/runs/smollm2-no-comma/ shows them, docs/runs/smollm2-no-comma-ahead/ those
+ * of `--ahead 1`. Fewer commas are easily had by saying less, so length and the share of answers that end by themselves are
+ * measured beside the reward, on topics that are never trained on.
  */
 
 import assert from 'node:assert/strict'
@@ -125,8 +125,10 @@ for await (const step of grpo({ ...parts, steps, promptsPerStep: config.promptsP
     numSteps: steps,
     metrics: { ...metrics, seconds },
   })
+  const { 'rollout/output_tokens/mean': length = 0, 'train_batch/policy_age/max': age = 0 } = step.metrics
   console.log(
-    `step ${step.index + 1}/${steps}  reward ${step.reward.mean.toFixed(3)}  ${step.numTokens} tokens  ${seconds.toFixed(0)} s`,
+    `step ${step.index + 1}/${steps}  reward ${step.reward.mean.toFixed(3)}  ${length.toFixed(1)} tokens an answer  ` +
+      `weights at most ${age} steps old  ${seconds.toFixed(0)} s`,
   )
 }
 const after = await measure(steps)
