@@ -1,9 +1,11 @@
 /** A policy and an environment taking turns. */
 
 import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { type Clock, systemClock } from '../telemetry/index.js'
 import { type LazyStack, lazyStack, TensorDict } from '../tensor/index.js'
 import { type DictPolicy, type EnvBase, nextRoot } from './env.js'
 import { flagsAt } from './flag.js'
+import { answered, type Turn, takeTurnApart } from './turn-apart.js'
 
 /** Options of {@link rollout}. */
 export interface RolloutOptions {
@@ -17,7 +19,16 @@ export interface RolloutOptions {
    * @default true
    */
   readonly breakWhenAnyDone?: boolean
-  /** Stops between turns, with `ABORTED`. */
+  /**
+   * Milliseconds for one answer of policy or environment, above 0. With it the elements of a batch of one dimension are asked one by one,
+   * side by side, and one that gives none in time, or throws, ends alone: `['next', 'error']` says `{ status, message }`, `null` where all
+   * went well, its rewards are NaN, and the others go on. What they give must be of one shape, so not padded.
+   * @default no deadline, and one call for the batch
+   */
+  readonly timeoutMs?: number
+  /** @default systemClock */
+  readonly clock?: Clock
+  /** Stops with `ABORTED`: between turns, or during them where there is a `timeoutMs`. */
   readonly signal?: AbortSignal
 }
 
@@ -26,7 +37,8 @@ export interface RolloutOptions {
  * Turns of the elements begin and end together; a turn takes as long as its slowest element.
  *
  * @throws {FulmarError} `OUT_OF_RANGE` if `maxSteps` is no positive integer; `ABORTED` if the signal fires; `SHAPE_MISMATCH` if
- * elements shall begin anew in a batch of several dimensions; `LIMIT_EXCEEDED` if {@link RESETS_MAX} resets in a row show an element at
+ * elements shall begin anew, or have a deadline, in a batch of several dimensions; `TIMEOUT` if the first reset or all of the first turn
+ * is late (a later reset that is late ends the rollout with the steps before); `LIMIT_EXCEEDED` if {@link RESETS_MAX} resets in a row show an element at
  * its end; what environment and policy say.
  *
  * @example
@@ -43,26 +55,48 @@ export interface RolloutOptions {
  * ```
  */
 export async function rollout(env: EnvBase, policy: DictPolicy, options: RolloutOptions): Promise<LazyStack> {
-  checkKnownKeys('options', options, ['maxSteps', 'dict', 'breakWhenAnyDone', 'signal'])
-  const { maxSteps, dict: given, breakWhenAnyDone = true, signal } = options
+  checkKnownKeys('options', options, ['maxSteps', 'dict', 'breakWhenAnyDone', 'timeoutMs', 'clock', 'signal'])
+  const { maxSteps, dict: given, breakWhenAnyDone = true, timeoutMs, clock = systemClock, signal } = options
   if (!Number.isSafeInteger(maxSteps) || maxSteps < 1) {
     throw new FulmarError('OUT_OF_RANGE', `maxSteps must be a positive integer: got ${maxSteps}`)
   }
-  if (!breakWhenAnyDone) checkOneDimension(env)
-  let dict = await begun(env, await env.reset(given), given)
+  if (timeoutMs !== undefined && !(timeoutMs > 0))
+    throw new FulmarError('OUT_OF_RANGE', `timeoutMs must be above 0: got ${timeoutMs}`)
+  if (!breakWhenAnyDone || timeoutMs !== undefined) checkOneDimension(env)
+  const patience = timeoutMs === undefined ? undefined : { clock, timeoutMs, signal }
+  const begin = (from?: TensorDict) => {
+    const run = async () => await begun(env, from ?? (await env.reset(given)), given)
+    return patience ? answered('reset', patience, run) : run()
+  }
+  let dict = await begin()
+  let turn: Turn | undefined
   const steps: TensorDict[] = []
   while (steps.length < maxSteps) {
     if (signal?.aborted)
       throw new FulmarError('ABORTED', `signal must not have fired: got an abort after ${steps.length} steps`)
-    const root = await policy(dict)
-    const next = await env.step(root)
+    turn = patience
+      ? await takeTurnApart(env, policy, dict, patience, turn)
+      : await takeTurn(env, policy, dict)
+    const { root, next } = turn
     steps.push(root.clone().set('next', next))
     const isDone = flagsAt(next, 'done')
     if (breakWhenAnyDone && isDone.includes(true)) break
-    dict = nextRoot(env, root, next)
-    if (steps.length < maxSteps) dict = await begun(env, dict, given)
+    if (steps.length === maxSteps) break
+    dict = nextRoot(env, root, next.exclude(patience ? ['error'] : []))
+    try {
+      dict = await begin(dict)
+    } catch (error) {
+      // What was played is kept; that there are fewer steps says that it ended.
+      if (patience && error instanceof FulmarError && error.code === 'TIMEOUT') break
+      throw error
+    }
   }
   return lazyStack(steps, env.batchSize.length)
+}
+
+async function takeTurn(env: EnvBase, policy: DictPolicy, dict: TensorDict): Promise<Turn> {
+  const root = await policy(dict)
+  return { root, next: await env.step(root) }
 }
 
 /** How often an element may begin anew because its first prompt is already over, as one that is too long for the policy. */
