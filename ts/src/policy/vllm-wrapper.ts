@@ -9,17 +9,23 @@ import type { LLMWrapperOptions } from './wrapper-options.js'
  * the servers' prompt log-probs; there are no distributions and no gradients.
  *
  * @example
- * ```ts no-run
- * import { AsyncVLLM, HfTokenizer, NonTensorStack, TensorDict, vLLMWrapper } from 'fulmar'
+ * ```ts
+ * import { AsyncVLLM, fetchClient, Tensor, TensorDict, vLLMWrapper } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * const policy = await AsyncVLLM.connect(['http://127.0.0.1:8000', 'http://127.0.0.1:8001'])
- * using tokenizer = await HfTokenizer.fromFolder('./Qwen2.5-0.5B-Instruct')
- * const wrapper = new vLLMWrapper(policy, { tokenizer, generateKwargs: { maxNewTokens: 64 } })
- * const prompt = new NonTensorStack([[{ role: 'user', content: '2+2?' }]])
- * const dict = TensorDict.from({ history: TensorDict.from({ prompt }, { batchSize: [1] }) }, { batchSize: [1] })
+ * // In place of servers, a `fetch` that always says 7.
+ * const client = fetchClient(async (url, { body = '{}' }) => {
+ *   const { prompt, request_id, max_tokens } = JSON.parse(body)
+ *   const token_ids = new Array(max_tokens).fill(7)
+ *   const logprobs = { token_logprobs: token_ids.map(() => -0.5) }
+ *   const choice = { token_ids, prompt_token_ids: prompt, logprobs, finish_reason: 'length' }
+ *   return Response.json(url.endsWith('/v1/models') ? { data: [{ id: 'tiny', max_model_len: 64 }] } : { id: `cmpl-${request_id}`, choices: [choice] })
+ * })
+ * const policy = await AsyncVLLM.connect(['http://127.0.0.1:8000', 'http://127.0.0.1:8001'], { client })
+ * const wrapper = new vLLMWrapper(policy, { inputMode: 'tokens', generateKwargs: { maxNewTokens: 2 } })
+ * const dict = TensorDict.from({ tokens: TensorDict.from({ prompt: Tensor.from(Uint32Array.of(1, 2)) }) })
  * await wrapper.forward(dict)
- * assert.equal(dict.ragged(['tokens', 'response']).numRows, 1)
+ * assert.deepEqual(Array.from(dict.tensor(['tokens', 'full']).data, Number), [1, 2, 7, 7])
  * await policy.close()
  * ```
  */
