@@ -7,7 +7,7 @@
 //! ```
 //! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, from memory at its full speed when
 //! there are few rows; while a stripe is multiplied, the next one is asked for. Where many rows begin a power of two apart, a task
-//! copies its operands first, as the caches would not hold them together; so it does where they meet halves, which are then widened
+//! copies its operands first, as the caches would not hold them together; so it does where many meet halves, which are then widened
 //! once. An output is the sum of its 8 lanes, block after block, in an order that only the number of inputs decides: a row has the same
 //! bits whatever rows stand beside it, and those of halves are those of what they are in single precision.
 
@@ -51,8 +51,8 @@ const TASK_WORK: usize = 1 << 18;
 
 /// What weights are stored as.
 pub(super) trait Stored: Copy + Sync {
-    /// Whether more than a few rows are multiplied with copies, in which weights are single precision.
-    const COPIED: bool;
+    /// Fewest rows that are multiplied with copies, in which weights are single precision, whatever their places.
+    const COPIED_ROWS_MIN: usize;
 
     /// Eight numbers.
     ///
@@ -71,7 +71,7 @@ pub(super) trait Stored: Copy + Sync {
 }
 
 impl Stored for f32 {
-    const COPIED: bool = false;
+    const COPIED_ROWS_MIN: usize = usize::MAX;
 
     #[inline]
     #[target_feature(enable = "avx2,fma")]
@@ -93,7 +93,7 @@ impl Stored for f32 {
 }
 
 impl Stored for bf16 {
-    const COPIED: bool = true;
+    const COPIED_ROWS_MIN: usize = 48;
 
     #[inline]
     #[target_feature(enable = "avx2,fma")]
@@ -137,7 +137,8 @@ pub(super) fn product<W: Stored>(
 ) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
     assert!(suits() && out.len() == rows * cols, "out must hold {rows} x {cols} floats");
-    let copies = rows >= COPIED_ROWS_MIN && (W::COPIED || inner.is_multiple_of(CLASHING));
+    let clashes = rows >= COPIED_ROWS_MIN && inner.is_multiple_of(CLASHING);
+    let copies = clashes || rows >= W::COPIED_ROWS_MIN;
     let (height, width) = if copies { COPIED } else { (ROWS, STRIPE) };
     let (stripes, out) = (cols.div_ceil(width), Out { first: out.as_mut_ptr(), stride: cols });
     for_tasks(rows.div_ceil(height) * stripes, TASK_WORK / (rows.min(height) * width * inner), |task| {
