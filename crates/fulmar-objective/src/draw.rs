@@ -19,6 +19,7 @@
 //! C. Meister and others, <https://arxiv.org/abs/2202.00666> (typical); N. S. Keskar and others,
 //! <https://arxiv.org/abs/1909.05858> (repetition).
 
+mod cut;
 mod kept;
 mod scores;
 

@@ -206,13 +206,18 @@ fn draws_follow_the_distribution() {
 #[test]
 fn large_vocabularies_flat_and_peaked_equal_a_full_sort() {
     let mut rng = Rng::new(5).stream("test");
-    for scale in [0.0, 0.01, 2.5, 30.0] {
-        let logits: Vec<f32> = (0..20_000).map(|_| (scale * rng.normal()) as f32 + 0.0).collect();
+    for (scale, step) in [(0.0, 0.0), (0.01, 0.0), (2.5, 0.0), (30.0, 0.0), (2.5, 0.5)] {
+        // On a coarse grid thousands tie where a cut ends.
+        let rounded = |logit: f64| if step > 0.0 { (logit / step).round() * step } else { logit };
+        let logits: Vec<f32> = (0..20_000).map(|_| rounded(scale * rng.normal()) as f32 + 0.0).collect();
         let default = DrawOptions::default;
         for options in [
             DrawOptions { top_p: 0.9, ..default() },
             DrawOptions { top_k: Some(50), top_p: 0.9, ..default() },
             DrawOptions { top_p: 0.5, min_p: 0.05, temperature: 1.7, ..default() },
+            DrawOptions { top_p: 1e-6, ..default() },
+            DrawOptions { top_p: 1.0 - 1e-9, ..default() },
+            DrawOptions { top_p: 0.9, temperature: 8.0, banned_ids: (0..5000).collect(), ..default() },
             DrawOptions { typical_p: 0.8, ..default() },
         ] {
             let got = distribution(&logits, &options);

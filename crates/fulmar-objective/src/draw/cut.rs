@@ -1,0 +1,215 @@
+//! Where a cut by mass ends, without sorting all of it.
+//!
+//! ```text
+//! keys that weights follow: halve the span of weights in which the end lies, until few are in it:
+//!                           the sum of all weights above its middle says in which half
+//! any keys:                 cut their span into buckets, until few are in the one in which the end lies:
+//!                           the sums of the buckets before it say in which. Sort those few
+//! ```
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use fulmar_compute::cpu::lanes;
+
+/// Numbers that are looked at together.
+const WIDTH: usize = 16;
+
+/// Weights that are passed over if none of them is looked for, and few enough for sums in single precision.
+const RUN: usize = 64;
+
+/// Buckets that one pass over a list sums.
+const BUCKETS: usize = 1024;
+
+/// A list this short is sorted.
+const SORTED_MAX: usize = 64;
+
+/// The end of a cut is not sought by halves among so many.
+const FEW: f64 = 512.0;
+
+/// The last of those that are kept until the mass before the next one reaches `target`: larger scores first, and of equals the earlier
+/// place. Its score, and its place. Weights are at most 1, never larger for a lower score, and together `total`.
+pub(super) fn end_of(score: &[f32], weight: &[f32], total: f64, target: f64) -> (f32, u32) {
+    let Span { low, high, mass } = Span::of_end(weight, total, target);
+    let places = within(weight, low, high);
+    if places.is_empty() {
+        // Rounding of the mass took the end: all stay.
+        return (f32::NEG_INFINITY, u32::MAX);
+    }
+    let of_places = |all: &[f32]| -> Vec<f32> { places.iter().map(|place| all[*place as usize]).collect() };
+    let (bar, last) = last_within(&of_places(score), &of_places(weight), target - mass);
+    (bar, places[last])
+}
+
+/// Weights among which a cut by mass ends.
+struct Span {
+    low: f32,
+    /// Above all of them.
+    high: f32,
+    /// That of all weights from `high` on.
+    mass: f64,
+}
+
+impl Span {
+    /// Where the mass of the largest weights, all at most 1 and together `total`, reaches `target`: few weights, or equal ones.
+    fn of_end(weight: &[f32], total: f64, target: f64) -> Self {
+        // The bits of numbers above 0 are in their order. What weighs nothing is never the end, and what weighs less than this has
+        // at most half the mass that may go, even all together: unless rounding takes it, the end is above.
+        let least = ((0.5 * (total - target) / weight.len() as f64) as f32).to_bits().max(1);
+        let (mut low, mut high) = (least, 1.0_f32.to_bits() + 1);
+        let (mut mass_from_low, mut mass) = (total, 0.0);
+        // Each weighs no less than the least of them.
+        let are_few = |low: u32, mass: f64| mass <= FEW * f64::from(f32::from_bits(low));
+        while weight.len() > SORTED_MAX && high - low > 1 && !are_few(low, mass_from_low - mass) {
+            let middle = low + (high - low) / 2;
+            let mass_from_middle = mass_from(weight, f32::from_bits(middle));
+            if mass_from_middle < target {
+                (high, mass) = (middle, mass_from_middle);
+            } else {
+                (low, mass_from_low) = (middle, mass_from_middle);
+            }
+        }
+        let low = if low == least { 1 } else { low };
+        Self { low: f32::from_bits(low), high: f32::from_bits(high), mass }
+    }
+}
+
+/// The places of the weights from `low` to below `high`.
+fn within(weight: &[f32], low: f32, high: f32) -> Vec<u32> {
+    let mut places = Vec::new();
+    for (run, weights) in weight.chunks(RUN).enumerate() {
+        if any_within(weights, low, high) {
+            let numbered = weights.iter().zip((run * RUN) as u32..);
+            places
+                .extend(numbered.filter(|(weight, _)| **weight >= low && **weight < high).map(|(_, at)| at));
+        }
+    }
+    places
+}
+
+/// The last of those that are kept until the mass before the next one reaches `target`: larger keys first, and of equals the earlier
+/// place. Its key, and its place. O(n) for keys in no particular order.
+pub(super) fn last_within(key: &[f32], weight: &[f32], target: f64) -> (f32, usize) {
+    let mut mass = 0.0;
+    let mut open = Open { key: Cow::Borrowed(key), weight: Cow::Borrowed(weight), place: None };
+    while let Some((bucket, end)) = split(&open.key, &open.weight, &mut mass, target) {
+        let inside = open.of_bucket(&bucket, end);
+        if inside.key.len() == open.key.len() {
+            break;
+        }
+        open = inside;
+    }
+    open.last_within(mass, target)
+}
+
+/// The bucket of each key, and which one holds the last; `mass` grows by that of the buckets before it. Nothing for keys that are few, or
+/// all equal.
+fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Vec<u16>, u16)> {
+    let (low, high) = range(key);
+    if low == high || key.len() <= SORTED_MAX {
+        return None;
+    }
+    let scale = 2.0 * BUCKETS as f64 / (f64::from(high) - f64::from(low));
+    let mut bucket = vec![0; key.len()];
+    buckets(key, high, scale as f32, &mut bucket);
+    let mut mass_of = [0.0; BUCKETS];
+    for (bucket, weight) in bucket.iter().zip(weight) {
+        mass_of[usize::from(*bucket) % BUCKETS] += f64::from(*weight);
+    }
+    let end = (0..BUCKETS - 1).find(|&bucket| {
+        let is_end = *mass + mass_of[bucket] >= target;
+        *mass += if is_end { 0.0 } else { mass_of[bucket] };
+        is_end
+    });
+    // The last bucket is not empty: the lowest key is there.
+    Some((bucket, end.unwrap_or(BUCKETS - 1) as u16))
+}
+
+/// Those among which the last one is.
+struct Open<'a> {
+    key: Cow<'a, [f32]>,
+    weight: Cow<'a, [f32]>,
+    /// Where they stood at first; nothing where that is where they stand.
+    place: Option<Vec<u32>>,
+}
+
+impl Open<'_> {
+    fn of_bucket(&self, bucket: &[u16], kept: u16) -> Open<'static> {
+        let (mut key, mut weight, mut place) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, _) in bucket.iter().enumerate().filter(|(_, bucket)| **bucket == kept) {
+            key.push(self.key[at]);
+            weight.push(self.weight[at]);
+            place.push(self.place.as_ref().map_or(at as u32, |place| place[at]));
+        }
+        Open { key: Cow::Owned(key), weight: Cow::Owned(weight), place: Some(place) }
+    }
+
+    /// By sorting; `mass` is what lies before all of these.
+    fn last_within(&self, mut mass: f64, target: f64) -> (f32, usize) {
+        let mut order: Vec<usize> = (0..self.key.len()).collect();
+        order.sort_by(|&a, &b| self.key[b].partial_cmp(&self.key[a]).unwrap_or(Ordering::Equal));
+        let mut last = 0;
+        for at in order {
+            last = at;
+            mass += f64::from(self.weight[at]);
+            if mass >= target {
+                break;
+            }
+        }
+        (self.key[last], self.place.as_ref().map_or(last, |place| place[last] as usize))
+    }
+}
+
+lanes! {
+    /// The sum of all weights that are no less than `least`: never smaller for a smaller `least`.
+    fn mass_from(weight: &[f32], least: f32) -> f64 {
+        let counted = |weight: f32| if weight >= least { weight } else { 0.0 };
+        let mut sums = [0.0_f64; WIDTH];
+        let (whole, rest) = weight.as_chunks::<RUN>();
+        for run in whole {
+            let mut of_run = [0.0_f32; WIDTH];
+            for weights in run.as_chunks::<WIDTH>().0 {
+                for lane in 0..WIDTH {
+                    of_run[lane] += counted(weights[lane]);
+                }
+            }
+            for lane in 0..WIDTH {
+                sums[lane] += f64::from(of_run[lane]);
+            }
+        }
+        sums.into_iter().chain(rest.iter().map(|weight| f64::from(counted(*weight)))).sum()
+    }
+}
+
+lanes! {
+    fn any_within(weight: &[f32], low: f32, high: f32) -> bool {
+        weight.iter().fold(0, |any, weight| any | (u32::from(*weight >= low) & u32::from(*weight < high))) != 0
+    }
+}
+
+lanes! {
+    /// The least and the largest of finite numbers.
+    fn range(values: &[f32]) -> (f32, f32) {
+        let (mut low, mut high) = ([f32::MAX; WIDTH], [f32::MIN; WIDTH]);
+        let (whole, rest) = values.as_chunks::<WIDTH>();
+        for values in whole {
+            for lane in 0..WIDTH {
+                low[lane] = if values[lane] < low[lane] { values[lane] } else { low[lane] };
+                high[lane] = if values[lane] > high[lane] { values[lane] } else { high[lane] };
+            }
+        }
+        let all = |start: [f32; WIDTH]| start.into_iter().chain(rest.iter().copied());
+        (all(low).fold(f32::MAX, f32::min), all(high).fold(f32::MIN, f32::max))
+    }
+}
+
+lanes! {
+    /// The bucket of each key: 0 for those near `high`. `scale` is two over the width of a bucket, for halves of keys: the difference of
+    /// two finite numbers may not be one.
+    fn buckets(key: &[f32], high: f32, scale: f32, bucket: &mut [u16]) {
+        for (key, bucket) in key.iter().zip(bucket) {
+            let place = (0.5 * high - 0.5 * key) * scale;
+            *bucket = if place < (BUCKETS - 1) as f32 { place as i32 as u16 } else { (BUCKETS - 1) as u16 };
+        }
+    }
+}
