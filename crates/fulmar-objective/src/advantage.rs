@@ -4,7 +4,7 @@
 //! A = (r - mean_g r) / (max(std, std_floor) + epsilon)      std of the group, of the batch, or no division
 //! ```
 //!
-//! Mean and variance by Welford's recurrence in f64. A group whose scored rewards are all equal gets exactly 0 and is
+//! Mean and variance in two passes, in f64. A group whose scored rewards are all equal gets exactly 0 and is
 //! flagged: rounding in the mean, divided by a tiny number, would otherwise push every token of it.
 //!
 //! The same formula under other names: TorchRL `MCAdvantage` is `epsilon: 0, std_floor: 1e-6`; TRL is `epsilon: 1e-4,
@@ -18,6 +18,9 @@ use serde::Deserialize;
 
 use crate::batch::{check_len, check_offsets, finite};
 use crate::clip::out_of_range;
+
+/// Groups whose means and deviations are taken side by side.
+const TILE: usize = 8;
 
 /// The fewest rollouts that a group may have.
 pub const GROUP_SIZE_MIN: usize = 2;
@@ -168,56 +171,75 @@ fn group_advantage_on_cpu(
     }
     check_rewards(reward, scored)?;
     let table = Table { reward, scored };
-    let mut result =
-        GroupAdvantage { advantage: vec![0.0; reward.len()], mean: vec![], std: vec![], degenerate: vec![] };
-    let spreads: Vec<Spread> = bounds.windows(2).map(|pair| table.spread(pair[0]..pair[1])).collect();
+    let spreads = match (groups, scored) {
+        (Groups::Size(size), None) => {
+            let mut spreads = Vec::with_capacity(reward.len() / size);
+            spreads_of_equal(reward, size, &mut spreads);
+            spreads
+        }
+        _ => bounds.windows(2).map(|pair| table.spread(pair[0]..pair[1])).collect(),
+    };
     let batch_std = match (options.scale, options.baseline) {
         (AdvantageScale::Batch, Baseline::Group) => table.spread(0..reward.len()).std(options.std),
         (AdvantageScale::Batch, Baseline::LeaveOneOut) => differences_std(&spreads, options.std),
         _ => 0.0,
     };
-    for (pair, group) in bounds.windows(2).zip(&spreads) {
+    let scale_of = |group: &Spread| {
         let factor = group.difference_factor(options.baseline);
-        let group_std = group.std(options.std);
-        if !group.is_degenerate() {
-            let divisor = match options.scale {
-                AdvantageScale::Group => (factor * group_std).max(options.std_floor) + options.epsilon,
-                AdvantageScale::Batch => batch_std.max(options.std_floor) + options.epsilon,
-                AdvantageScale::None => 1.0,
-            };
-            let advantage = &mut result.advantage[pair[0]..pair[1]];
-            let num_bad = differences(&reward[pair[0]..pair[1]], group.mean, factor, divisor, advantage);
-            match scored.map(|scored| &scored[pair[0]..pair[1]]) {
-                None if num_bad == 0 => {}
-                scored => settle(advantage, scored, pair[0])?,
+        let divisor = match options.scale {
+            AdvantageScale::Group => {
+                (factor * group.std(options.std)).max(options.std_floor) + options.epsilon
             }
-        }
-        result.mean.push(group.mean);
-        result.std.push(group_std);
-        result.degenerate.push(group.is_degenerate());
+            AdvantageScale::Batch => batch_std.max(options.std_floor) + options.epsilon,
+            AdvantageScale::None => 1.0,
+        };
+        Difference { mean: group.mean, factor, divisor }
+    };
+    let scales: Vec<Option<Difference>> =
+        spreads.iter().map(|group| (!group.is_degenerate()).then(|| scale_of(group))).collect();
+    let mut advantage = vec![0.0; reward.len()];
+    let num_bad = differences(reward, &bounds, &scales, &mut advantage);
+    if num_bad > 0 || scored.is_some() {
+        settle(&mut advantage, scored)?;
     }
-    Ok(result)
+    Ok(GroupAdvantage {
+        advantage,
+        mean: spreads.iter().map(|group| group.mean).collect(),
+        std: spreads.iter().map(|group| group.std(options.std)).collect(),
+        degenerate: spreads.iter().map(Spread::is_degenerate).collect(),
+    })
+}
+
+/// What makes the rewards of a group advantages.
+struct Difference {
+    mean: f64,
+    factor: f64,
+    divisor: f64,
 }
 
 lanes! {
-    /// Writes `factor * (reward - mean) / divisor` of each reward; how many of them are not finite.
-    fn differences(reward: &[f64], mean: f64, factor: f64, divisor: f64, advantage: &mut [f64]) -> u32 {
+    /// Writes `factor * (reward - mean) / divisor` of each reward of the groups that have them; how many of these are not finite.
+    fn differences(reward: &[f64], bounds: &[usize], of: &[Option<Difference>], advantage: &mut [f64]) -> u32 {
         let mut num_bad = 0;
-        for (advantage, reward) in advantage.iter_mut().zip(reward) {
-            *advantage = factor * (reward - mean) / divisor;
-            num_bad += u32::from(!advantage.is_finite());
+        for (pair, of) in bounds.windows(2).zip(of) {
+            let Some(Difference { mean, factor, divisor }) = of else { continue };
+            let group = pair[0]..pair[1];
+            for (advantage, reward) in advantage[group.clone()].iter_mut().zip(&reward[group]) {
+                *advantage = factor * (reward - mean) / divisor;
+                num_bad += u32::from(!advantage.is_finite());
+            }
         }
         num_bad
     }
 }
 
-/// The advantages of rollouts without a score become 0; the others, of which `first` is the index of the first, must be finite.
-fn settle(advantage: &mut [f64], scored: Option<&[u8]>, first: usize) -> Result<()> {
+/// The advantages of rollouts without a score become 0; the others must be finite.
+fn settle(advantage: &mut [f64], scored: Option<&[u8]>) -> Result<()> {
     for (at, advantage) in advantage.iter_mut().enumerate() {
         if scored.is_some_and(|scored| scored[at] == 0) {
             *advantage = 0.0;
         } else {
-            finite("advantage", first + at, *advantage)?;
+            finite("advantage", at, *advantage)?;
         }
     }
     Ok(())
@@ -438,6 +460,45 @@ struct Spread {
     square_sum: f64,
     low: f64,
     high: f64,
+}
+
+lanes! {
+    /// Adds the [`Spread`] of every `size` rewards: groups side by side, as the sums of one wait for each other.
+    fn spreads_of_equal(reward: &[f64], size: usize, spreads: &mut Vec<Spread>) {
+        let mut tile = vec![[0.0; TILE]; size];
+        let whole = reward.chunks_exact(TILE * size);
+        let rest = whole.remainder();
+        for groups in whole {
+            for (lane, group) in groups.chunks_exact(size).enumerate() {
+                for (values, value) in tile.iter_mut().zip(group) {
+                    values[lane] = *value;
+                }
+            }
+            let origin = tile[0];
+            let (mut sum, mut low, mut high) = ([0.0; TILE], [f64::INFINITY; TILE], [f64::NEG_INFINITY; TILE]);
+            for values in &tile {
+                for lane in 0..TILE {
+                    sum[lane] += values[lane] - origin[lane];
+                    low[lane] = if values[lane] < low[lane] { values[lane] } else { low[lane] };
+                    high[lane] = if values[lane] > high[lane] { values[lane] } else { high[lane] };
+                }
+            }
+            let (count, mut mean, mut square_sum) = (size as f64, [0.0; TILE], [0.0; TILE]);
+            for lane in 0..TILE {
+                mean[lane] = origin[lane] + sum[lane] / count;
+            }
+            for values in &tile {
+                for lane in 0..TILE {
+                    square_sum[lane] += (values[lane] - mean[lane]) * (values[lane] - mean[lane]);
+                }
+            }
+            spreads.extend((0..TILE).map(|lane| {
+                let (mean, square_sum) = (mean[lane], square_sum[lane]);
+                Spread { count, mean, square_sum, low: low[lane], high: high[lane] }
+            }));
+        }
+        spreads.extend(rest.chunks_exact(size).map(|group| Spread::of(group.iter().copied())));
+    }
 }
 
 impl Spread {
