@@ -42,6 +42,37 @@ describe('withScalarHead', () => {
     expect(await again.values(batch)).toEqual(await model.values(batch))
   })
 
+  it.each(['score', 'v_head'] as const)(
+    'is trained with an adapter, %s, in the files of PEFT, and stays where it is merged',
+    async (head) => {
+      using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+      using base = await decoder.withScalarHead(head, { seed: 2 })
+      using model = await decoder.withScalarHead(head, { seed: 2 })
+      await model.addLora({ r: 2, target_modules: ['q_proj', 'down_proj'] }, { seed: 3 })
+      expect(await model.values(batch)).toEqual(await base.values(batch))
+      expect(model.numTrainable).toBeLessThan(model.numParameters)
+      using optimizer = new AdamW(model, { learningRate: 0.05 })
+      const errors: number[] = []
+      for (let step = 0; step < 30; step++) {
+        const values = await model.forwardValues(batch)
+        const apart = values.map((value, at) => (batch.mask[at] === 1 ? value - at : 0))
+        errors.push(apart.reduce((sum, error) => sum + error * error, 0))
+        await model.backwardValues(apart)
+        await optimizer.step()
+      }
+      expect(errors.at(-1)).toBeLessThan(0.1 * (errors[0] ?? 0))
+      const trained = await model.values(batch)
+      const [config, bytes] = [await model.loraConfig(), await model.loraToSafetensors()]
+      expect(config).toMatchObject({ modules_to_save: [head] })
+      await base.loadLora(config, bytes)
+      expect(await base.values(batch)).toEqual(trained)
+      await expect(decoder.loadLora(config, bytes)).rejects.toThrow(code('INCOMPATIBLE'))
+      await model.mergeLora()
+      for (const [at, value] of (await model.values(batch)).entries())
+        expect(value).toBeCloseTo(trained[at] ?? 0, 4)
+    },
+  )
+
   it('refuses what a head cannot do', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 1 })
     await expect(decoder.values(batch)).rejects.toThrow(code('INCOMPATIBLE'))
