@@ -67,6 +67,7 @@ export function renderReport({ config, events, samples }: RunRecord): string {
 <h1>Fulmar run</h1>
 ${resultTable(events)}
 ${learningCurves(events)}
+${preferenceCurves(events)}
 ${warmStartCurve(events)}
 ${sampleSection(samples)}
 <h2>Configuration</h2>
@@ -76,14 +77,14 @@ ${sampleSection(samples)}
 `
 }
 
-/** Held-out pass rate before GRPO, after it, and what the run said at its end. */
+/** Held-out pass rate before training by rewards or pairs, after it, and what the run said at its end. */
 function resultTable(events: readonly RunEvent[]): string {
   const evaluations = events.filter((event): event is EvalEvent => event.event === 'eval')
   const [before, after] = [evaluations[0], evaluations.at(-1)]
   const rows: (readonly [string, string])[] = []
   if (before && after) {
     rows.push(['held-out problems', String(after.numProblems)])
-    rows.push([`pass rate before GRPO (${before.phase} step ${before.step})`, percent(before.passRate)])
+    rows.push([`pass rate before (${before.phase} step ${before.step})`, percent(before.passRate)])
     rows.push([`pass rate after (${after.phase} step ${after.step})`, percent(after.passRate)])
     rows.push(['gain', `${((after.passRate - before.passRate) * 100).toFixed(1)} points`])
   }
@@ -98,6 +99,10 @@ function resultTable(events: readonly RunEvent[]): string {
 }
 
 function learningCurves(events: readonly RunEvent[]): string {
+  const hasPhase = (phase: StepEvent['phase']) =>
+    events.some((event) => event.event === 'step' && event.phase === phase)
+  // A run that only learnt from pairs has its curves below.
+  if (hasPhase('dpo') && !hasPhase('grpo')) return ''
   const evaluations = events.filter(
     (event): event is EvalEvent => event.event === 'eval' && event.phase === 'grpo',
   )
@@ -108,6 +113,26 @@ function learningCurves(events: readonly RunEvent[]): string {
   ]
   const title = 'Mean reward and held-out pass rate by GRPO step'
   return `<h2>Learning curve</h2>\n${lineChart({ title, xLabel: 'GRPO step', series })}`
+}
+
+function preferenceCurves(events: readonly RunEvent[]): string {
+  const loss = metricPoints(events, 'dpo', 'loss')
+  if (loss.length === 0) return ''
+  const xLabel = 'DPO step'
+  const accuracy = metricPoints(events, 'dpo', 'accuracy')
+  const margin = metricPoints(events, 'dpo', 'margin')
+  const charts = [
+    {
+      title: 'Loss and accuracy on pairs by DPO step',
+      series: [
+        { label: 'loss', style: 'loss', points: loss },
+        { label: 'share of pairs in the right order', style: 'pass', points: accuracy },
+      ],
+    },
+    { title: 'Reward margin by DPO step', series: [{ label: 'margin', style: 'reward', points: margin }] },
+  ]
+  const shown = charts.filter(({ series }) => series.some(({ points }) => points.length > 0))
+  return `<h2>Preferences</h2>\n${shown.map((chart) => lineChart({ ...chart, xLabel })).join('\n')}`
 }
 
 function warmStartCurve(events: readonly RunEvent[]): string {

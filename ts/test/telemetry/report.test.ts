@@ -12,7 +12,11 @@ import {
 } from '../../src/telemetry/index.js'
 import { temporaryFolder } from './folder.js'
 
-const step = (number: number, metrics: Record<string, number>, phase: 'sft' | 'grpo' = 'grpo'): StepEvent => {
+const step = (
+  number: number,
+  metrics: Record<string, number>,
+  phase: StepEvent['phase'] = 'grpo',
+): StepEvent => {
   return { event: 'step', phase, step: number, numSteps: 9, metrics }
 }
 const evaluation = (number: number, passRate: number): EvalEvent => {
@@ -38,10 +42,25 @@ describe('renderReport', () => {
     const html = page({
       events: [evaluation(0, 0.25), step(1, { reward: 0.5 }), evaluation(5, 0.4), evaluation(9, 0.8125)],
     })
-    expect(html).toContain('<th>pass rate before GRPO (grpo step 0)</th><td>25.0 %</td>')
+    expect(html).toContain('<th>pass rate before (grpo step 0)</th><td>25.0 %</td>')
     expect(html).toContain('<th>pass rate after (grpo step 9)</th><td>81.3 %</td>')
     expect(html).toContain('<td>56.3 points</td>')
     expect(html).toContain('<td>not finished</td>')
+  })
+
+  it('draws loss, accuracy and margin of a run that learns from pairs', () => {
+    const steps = [0.69, 0.5, 0.4].map((loss, at) =>
+      step(at + 1, { loss, accuracy: at / 2, margin: 3 * at }, 'dpo'),
+    )
+    const html = page({ events: steps })
+    expect(html).toContain('<h2>Preferences</h2>')
+    expect(html).not.toContain('<h2>Learning curve</h2>')
+    expect(html.match(/<svg/g)).toHaveLength(2)
+    for (const style of ['loss', 'pass', 'reward']) expect(html).toContain(`class="curve curve-${style}"`)
+    expect(html).toContain('share of pairs in the right order')
+    // Beside rewards, both are drawn; where nothing but a loss was measured, nothing else is.
+    expect(page({ events: [...steps, step(1, { reward: 1 })] }).match(/<svg/g)).toHaveLength(3)
+    expect(page({ events: [step(1, { loss: 1 }, 'dpo')] }).match(/<svg/g)).toHaveLength(1)
   })
 
   it('draws reward and pass rate by step, and the supervised loss where there was a warm start', () => {
