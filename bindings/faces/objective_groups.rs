@@ -110,9 +110,35 @@ fn kl_and_reward(KlReward { kl, reward }: KlReward) -> Vec<f32> {
     [kl, reward].concat()
 }
 
-/// Log-probabilities, then entropies.
-fn both_of(TokenLogProbs { log_prob, entropy }: TokenLogProbs) -> Vec<f32> {
-    [log_prob, entropy].concat()
+/// Log-probabilities, then entropies, then logarithms of sums of squares if they are asked for.
+fn token_log_probs_of(
+    (logits, ids): (&[f32], &[u32]),
+    temperature: f64,
+    device: Option<String>,
+    with_squares: bool,
+) -> CoreResult<Vec<f32>> {
+    let compute = compute_of(device)?;
+    if with_squares {
+        return Ok(parts_of(objective::token_log_probs_and_squares(logits, ids, temperature, compute)?));
+    }
+    Ok(parts_of((objective::token_log_probs(logits, ids, temperature, compute)?, Vec::new())))
+}
+
+/// The same behind a head.
+fn head_log_probs_of(
+    head: LinearHead<'_>,
+    hidden: &[f32],
+    ids: &[u32],
+    with_squares: bool,
+) -> CoreResult<Vec<f32>> {
+    if with_squares {
+        return Ok(parts_of(head.log_probs_and_squares(hidden, ids)?));
+    }
+    Ok(parts_of((head.log_probs(hidden, ids)?, Vec::new())))
+}
+
+fn parts_of((TokenLogProbs { log_prob, entropy }, squares): (TokenLogProbs, Vec<f32>)) -> Vec<f32> {
+    [log_prob, entropy, squares].concat()
 }
 
 /// What computes on the device of this name; on the CPU without one.

@@ -53,6 +53,8 @@ operations! {
     fn cross_entropy(logits_nv: &mut [f32], ids_n: &[u32]) -> f64;
     fn entropy_row(logits_v: &[f32]) -> f32;
     fn softmax_row(logits_v: &mut [f32]);
+    fn log_sum_sq_prob_row(logits_v: &[f32]) -> f32;
+    fn log_sum_sq_prob_rows(logits_nv: &[f32], vocab: usize) -> Vec<f32>;
     fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)>;
 
     // Widths of stored weights.

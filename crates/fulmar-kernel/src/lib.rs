@@ -15,6 +15,7 @@ mod embedding;
 mod floats;
 mod lanes;
 mod log_prob;
+mod log_sum_sq;
 mod matmul;
 mod newton_schulz;
 mod parallel;
@@ -35,6 +36,7 @@ pub use log_prob::{
     LogProb, cross_entropy, entropy_row, log_prob_backward_row, log_prob_backward_rows, log_prob_row,
     log_prob_rows, softmax_row, top_k_log_probs,
 };
+pub use log_sum_sq::{log_sum_sq_prob_row, log_sum_sq_prob_rows};
 pub use matmul::{MatRef, add_bias, bias_backward, matmul};
 pub use newton_schulz::newton_schulz;
 pub use parallel::{for_each_part, num_threads, together};

@@ -1,5 +1,7 @@
 //! A decoder language model: weights, a forward pass that gives log-probs, and its backward pass.
 
+mod squares;
+
 use std::borrow::Cow;
 
 use fulmar_compute::cpu::together;

@@ -50,7 +50,8 @@ impl Weights {
                 let mut rounded = compute.zeros(values.len())?;
                 compute.f32_to_bf16(&values, &mut rounded);
                 if let Some(index) = rounded.iter().position(|value| !value.is_finite()) {
-                    let detail = format!("weights in bf16 must be finite: got {:e} at {index}", values[index]);
+                    let detail =
+                        format!("weights in bf16 must be finite: got {:e} at {index}", values[index]);
                     return Err(Error::new(ErrorKind::NonFinite, detail));
                 }
                 Ok(Self::Bf16(rounded))

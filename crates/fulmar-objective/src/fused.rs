@@ -9,6 +9,8 @@
 //! With logits at hand the gradient is written over them. Liger's fused linear losses (<https://arxiv.org/abs/2410.10989>) hold the
 //! same: memory is O(N + chunk) beside the gradients.
 
+mod squares;
+
 use std::ops::Range;
 
 use fulmar_compute::{Compute, Floats, LogProb, MatRef};
@@ -16,6 +18,8 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
 use crate::clip::out_of_range;
+
+pub use squares::token_log_probs_and_squares;
 
 /// Floats of logits that are held at once; a single row may be longer.
 pub const LOGITS_CHUNK: usize = 1 << 20;

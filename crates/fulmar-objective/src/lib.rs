@@ -43,7 +43,7 @@ pub use draw::{
 };
 pub use fused::{
     HeadGradients, HeadGradientsMut, LOGITS_CHUNK, LinearHead, TokenGradients, TokenLogProbs, logits_loss,
-    token_log_probs,
+    token_log_probs, token_log_probs_and_squares,
 };
 pub use grpo::{GrpoLoss, GrpoOptions, LOG_RATIO_LIMIT};
 pub use grpo_preset::GrpoPreset;

@@ -162,7 +162,13 @@ fn gradients_of_hidden_states_weights_and_bias_equal_finite_differences() {
         (0..num_rows).map(token).sum()
     };
     let [hidden, weight, bias] = inputs.clone().map(narrow);
-    let head = LinearHead { weight: weight[..].into(), bias: Some(bias[..].into()), width, temperature, compute: Compute::Cpu };
+    let head = LinearHead {
+        weight: weight[..].into(),
+        bias: Some(bias[..].into()),
+        width,
+        temperature,
+        compute: Compute::Cpu,
+    };
     let (log_prob, entropy) = (narrow(d_log_prob.to_vec()), narrow(d_entropy.to_vec()));
     let gradients = TokenGradients { log_prob: &log_prob, entropy: Some(&entropy) };
     let d = head.backward(&hidden, &ids, gradients).unwrap();
@@ -186,7 +192,8 @@ fn logits_of_all_tokens_are_never_held() {
     let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.normal() as f32).collect() };
     let (hidden, weight) = (random(num_rows * width), random(vocab * width));
     let ids: Vec<u32> = (0..num_rows as u32).collect();
-    let head = LinearHead { weight: weight[..].into(), bias: None, width, temperature: 1.0, compute: Compute::Cpu };
+    let head =
+        LinearHead { weight: weight[..].into(), bias: None, width, temperature: 1.0, compute: Compute::Cpu };
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let found = head.log_probs(&hidden, &ids).unwrap();
@@ -209,8 +216,13 @@ fn bad_logits_ids_and_gradients_are_refused_by_kind() {
     assert_eq!(kind(&[f32::NAN, 0.0], &[1], 1.0), ErrorKind::NonFinite);
     assert_eq!(kind(&[f32::INFINITY, 0.0], &[0], 1.0), ErrorKind::NonFinite);
     assert_eq!(kind(&[f32::NEG_INFINITY; 2], &[0], 1.0), ErrorKind::NonFinite);
-    let head =
-        LinearHead { weight: [1.0; 4].as_slice().into(), bias: None, width: 2, temperature: 1.0, compute: Compute::Cpu };
+    let head = LinearHead {
+        weight: [1.0; 4].as_slice().into(),
+        bias: None,
+        width: 2,
+        temperature: 1.0,
+        compute: Compute::Cpu,
+    };
     let short = TokenGradients { log_prob: &[], entropy: None };
     assert_eq!(head.backward(&[0.0; 2], &[0], short).unwrap_err().kind(), ErrorKind::ShapeMismatch);
     let infinite = TokenGradients { log_prob: &[f32::INFINITY], entropy: None };

@@ -37,6 +37,18 @@ export interface Scores {
   readonly logProb: Float32Array
   /** Entropy in nats of the distribution of each token. Shape `[T]`. */
   readonly entropy: Float32Array
+  /**
+   * Logarithm of the sum of the squares of all probabilities in the place of each token, which `useWeighting` of `DPOLoss` weighs by.
+   * Shape `[T]`.
+   * @default not told
+   */
+  readonly logSumSqProb?: Float32Array
+}
+
+/** What {@link Decoder.forward} is to tell beside log-probs and entropies, from the same logits. */
+export interface ForwardPassOptions {
+  /** Whether {@link Scores.logSumSqProb} is told. @default false */
+  readonly logSumSqProb?: boolean
 }
 
 /** What to tell of each scored token beside its log-prob and entropy, which come from the same pass. */
@@ -344,10 +356,18 @@ export class Decoder {
 
   /**
    * As {@link Decoder.score}, and keeps what {@link Decoder.backward} needs.
-   * @throws {FulmarError} As {@link Decoder.score}.
+   * @throws {FulmarError} As {@link Decoder.score}; `UNKNOWN_NAME` for an unknown option.
    */
-  forward({ ids, offsets, mask, positions }: TokenBatch): Promise<Scores> {
-    return this.#native.callAsync((decoder) => decoder.forward(ids, offsets, mask, positions))
+  async forward(batch: TokenBatch, options: ForwardPassOptions = {}): Promise<Scores> {
+    checkKnownKeys('options', options, ['logSumSqProb'])
+    const { ids, offsets, mask, positions } = batch
+    if (!options.logSumSqProb)
+      return await this.#native.callAsync((decoder) => decoder.forward(ids, offsets, mask, positions))
+    const all = await this.#native.callAsync((decoder) =>
+      decoder.forwardWithSquares(ids, offsets, mask, positions),
+    )
+    const part = (index: number) => all.slice(index * ids.length, (index + 1) * ids.length)
+    return { logProb: part(0), entropy: part(1), logSumSqProb: part(2) }
   }
 
   /**

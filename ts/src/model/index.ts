@@ -3,6 +3,7 @@
 export type { DecoderConfig, LoraConfig } from './config.js'
 export {
   Decoder,
+  type ForwardPassOptions,
   type LoadOptions,
   type ScalarHead,
   type ScoreOptions,

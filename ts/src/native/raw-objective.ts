@@ -125,8 +125,14 @@ export interface RawObjective {
     offsets: Uint32Array,
     device: string,
   ): Float64Array
-  /** `[2 N]`: log-probabilities, then entropies. */
-  tokenLogProbs(logits: Float32Array, ids: Uint32Array, temperature: number, device: string): Float32Array
+  /** `[2 N]` or `[3 N]`: log-probabilities, entropies, and logarithms of sums of squared probabilities. */
+  tokenLogProbs(
+    logits: Float32Array,
+    ids: Uint32Array,
+    temperature: number,
+    device: string,
+    withSquares: boolean,
+  ): Float32Array
   tokenLogProbsBackward(
     logits: Float32Array,
     ids: Uint32Array,
@@ -134,7 +140,7 @@ export interface RawObjective {
     gradients: Float32Array,
     device: string,
   ): Float32Array
-  /** `[2 N]`: log-probabilities, then entropies. */
+  /** The same behind a head. */
   headLogProbs(
     hidden: Float32Array,
     weight: Float32Array,
@@ -143,6 +149,7 @@ export interface RawObjective {
     ids: Uint32Array,
     temperature: number,
     device: string,
+    withSquares: boolean,
   ): Float32Array
   /** Gradients by hidden states, then weights, then bias. */
   headBackward(

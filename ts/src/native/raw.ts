@@ -257,6 +257,13 @@ export interface RawDecoder extends RawOwner {
     topK?: number,
   ): Later<RawScores>
   forward(ids: Uint32Array, offsets: Uint32Array, mask: Uint8Array, positions?: Uint32Array): Later<RawScores>
+  /** `[3 T]`: log-probs, entropies, and logarithms of sums of squared probabilities. */
+  forwardWithSquares(
+    ids: Uint32Array,
+    offsets: Uint32Array,
+    mask: Uint8Array,
+    positions?: Uint32Array,
+  ): Later<Float32Array>
   backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Later<void>
   withScalarHead(headJson: string, seed: number): Later<RawDecoder>
   values(

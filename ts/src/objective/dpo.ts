@@ -64,7 +64,8 @@ export interface DPOLossOptions extends OnDevice {
   readonly ldAlpha?: number
   /**
    * Whether pairs weigh by how likely the policy finds both answers ([WPO](https://arxiv.org/abs/2406.11827)); needs
-   * `logSumSqProb`, not with `aot` and `aotUnpaired`. @default false
+   * `logSumSqProb`, which `Decoder.forward`, `tokenLogProbs` and `headLogProbs` tell where asked; not with `aot` and `aotUnpaired`.
+   * @default false
    */
   readonly useWeighting?: boolean
   /** How fast `discopop` changes from one of its losses to the other, above 0. @default 0.05 */
@@ -149,6 +150,8 @@ const COLUMNS = { needed: ['logProb', 'refLogProb'], optional: ['logSumSqProb'] 
  * ```
  */
 export class DPOLoss {
+  /** Whether {@link PreferenceBatch.logSumSqProb} is read: what `useWeighting` says. */
+  readonly readsLogSumSqProb: boolean
   readonly #optionsJson: string
 
   /**
@@ -158,6 +161,7 @@ export class DPOLoss {
   constructor(options: DPOLossOptions = {}) {
     this.#optionsJson = optionsJson('DPOLoss', options, OPTION_KEYS)
     call(() => raw.checkLossOptions('DPOLoss', this.#optionsJson))
+    this.readsLogSumSqProb = options.useWeighting ?? false
   }
 
   /**

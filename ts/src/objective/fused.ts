@@ -30,6 +30,12 @@ export interface LinearHeadOptions extends OnDevice {
   readonly temperature?: number
 }
 
+/** What is told beside log-probabilities and entropies. */
+export interface TokenSquares {
+  /** Whether {@link TokenLogProbsResult.logSumSqProb} is told. @default false */
+  readonly logSumSqProb?: boolean
+}
+
 /** What a loss says of each token. */
 export interface TokenGradients {
   /** `[N]` by its log-probability. */
@@ -44,6 +50,11 @@ export interface TokenLogProbsResult {
   readonly logProb: Float32Array
   /** Of the row's distribution, in `[0, ln V]`. */
   readonly entropy: Float32Array
+  /**
+   * The logarithm of the sum of the squares of the row's probabilities, in `[-ln V, 0]`: what `useWeighting` of `DPOLoss` weighs by.
+   * @default not told
+   */
+  readonly logSumSqProb?: Float32Array
 }
 
 /** Derivatives by what went into a head. */
@@ -58,6 +69,7 @@ export interface HeadGradients {
 
 const LOGITS_KEYS = ['logits', 'ids', 'temperature', 'device']
 const HEAD_KEYS = ['hidden', 'weight', 'bias', 'width', 'ids', 'temperature', 'device']
+const SQUARES_KEYS = ['logSumSqProb']
 const GRADIENT_KEYS = ['gradLogProb', 'gradEntropy']
 
 /**
@@ -76,12 +88,13 @@ const GRADIENT_KEYS = ['gradLogProb', 'gradEntropy']
  * assert.deepEqual([...logProb, ...entropy], [-Math.fround(Math.LN2), Math.fround(Math.LN2)])
  * ```
  */
-export function tokenLogProbs(options: TokenLogitsOptions): TokenLogProbsResult {
-  checkKnownKeys('tokenLogProbs', options, LOGITS_KEYS)
+export function tokenLogProbs(options: TokenLogitsOptions & TokenSquares): TokenLogProbsResult {
+  checkKnownKeys('tokenLogProbs', options, [...LOGITS_KEYS, ...SQUARES_KEYS])
   checkLogits(options)
-  const { logits, ids, temperature = 1 } = options
+  const { logits, ids, temperature = 1, logSumSqProb = false } = options
   const device = placeDevice(options.device)
-  return halves(call(() => raw.tokenLogProbs(logits, ids, temperature, device)))
+  const all = call(() => raw.tokenLogProbs(logits, ids, temperature, device, logSumSqProb))
+  return partsOf(all, ids.length)
 }
 
 /**
@@ -124,12 +137,15 @@ export function tokenLogProbsBackward(options: TokenLogitsOptions & TokenGradien
  * assert.deepEqual([...logProb], [-Math.fround(Math.LN2)])
  * ```
  */
-export function headLogProbs(options: LinearHeadOptions): TokenLogProbsResult {
-  checkKnownKeys('headLogProbs', options, HEAD_KEYS)
+export function headLogProbs(options: LinearHeadOptions & TokenSquares): TokenLogProbsResult {
+  checkKnownKeys('headLogProbs', options, [...HEAD_KEYS, ...SQUARES_KEYS])
   checkHead(options)
-  const { hidden, weight, bias, width, ids, temperature = 1 } = options
+  const { hidden, weight, bias, width, ids, temperature = 1, logSumSqProb = false } = options
   const device = placeDevice(options.device)
-  return halves(call(() => raw.headLogProbs(hidden, weight, bias, width, ids, temperature, device)))
+  const all = call(() =>
+    raw.headLogProbs(hidden, weight, bias, width, ids, temperature, device, logSumSqProb),
+  )
+  return partsOf(all, ids.length)
 }
 
 /**
@@ -185,7 +201,11 @@ function joined(options: TokenGradients): Float32Array {
   return both
 }
 
-function halves(both: Float32Array): TokenLogProbsResult {
-  const half = both.length / 2
-  return { logProb: both.slice(0, half), entropy: both.slice(half) }
+function partsOf(all: Float32Array, numIds: number): TokenLogProbsResult {
+  const [logProb, entropy, squares] = [0, 1, 2].map((part) => all.slice(part * numIds, (part + 1) * numIds))
+  return {
+    logProb: logProb ?? new Float32Array(0),
+    entropy: entropy ?? new Float32Array(0),
+    ...(all.length > 2 * numIds && squares && { logSumSqProb: squares }),
+  }
 }

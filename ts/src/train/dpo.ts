@@ -107,7 +107,9 @@ export async function* dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, u
       decoder,
       optimizer,
       batch,
-      loss: ({ logProb }) => objective.forward({ logProb, refLogProb, mask, offsets }),
+      scores: { logSumSqProb: objective.readsLogSumSqProb },
+      loss: ({ logProb, logSumSqProb }) =>
+        objective.forward({ logProb, refLogProb, mask, offsets, ...(logSumSqProb && { logSumSqProb }) }),
       maxGradNorm,
       ...(schedule && { learningRate: schedule(index, steps) }),
       ...(signal && { signal }),

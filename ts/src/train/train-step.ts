@@ -1,7 +1,7 @@
 /** One optimiser step: forward, loss, backward, update. */
 
 import { FulmarError } from '../core/index.js'
-import type { Decoder, Optimizer, Scores, TokenBatch } from '../model/index.js'
+import type { Decoder, ForwardPassOptions, Optimizer, Scores, TokenBatch } from '../model/index.js'
 import type { LossResult } from '../objective/index.js'
 
 /** What {@link trainStep} works on. */
@@ -12,6 +12,11 @@ export interface TrainStepOptions {
   readonly optimizer: Optimizer
   /** The sequences; the loss sees the log-probs of the masked tokens. A list is taken one after another, for one update. */
   readonly batch: TokenBatch | readonly TokenBatch[]
+  /**
+   * What the loss needs of the decoder beside log-probs and entropies.
+   * @default nothing
+   */
+  readonly scores?: ForwardPassOptions
   /** The loss of a batch, of which `index` tells the place in the list, and its gradient with respect to the log-probs. */
   readonly loss: (scores: Scores, index: number) => LossResult
   /**
@@ -68,12 +73,12 @@ export interface TrainStepResult {
  * ```
  */
 export async function trainStep(options: TrainStepOptions): Promise<TrainStepResult> {
-  const { decoder, optimizer, batch, loss, learningRate, maxGradNorm, beforeUpdate, signal } = options
+  const { decoder, optimizer, batch, scores, loss, learningRate, maxGradNorm, beforeUpdate, signal } = options
   const results: LossResult[] = []
   const batches: readonly TokenBatch[] = 'ids' in batch ? [batch] : batch
   for (const [index, one] of batches.entries()) {
     checkSignal(signal)
-    const result = loss(await decoder.forward(one), index)
+    const result = loss(await decoder.forward(one, scores), index)
     if (!Number.isFinite(result.loss))
       throw new FulmarError('NON_FINITE', `loss must be finite: got ${result.loss}`)
     checkSignal(signal)

@@ -44,6 +44,23 @@ describe('tokenLogProbs', () => {
 })
 
 describe('headLogProbs', () => {
+  it('tells the sums of squared probabilities where asked, as rows of logits do and as a pass by hand', () => {
+    const [hidden, weight] = [Float32Array.of(1, -2, 0.5, 3), Float32Array.of(1, 0, 0, 1, -1, 2)]
+    const ids = Uint32Array.of(2, 0)
+    const logits = Float32Array.of(1, -2, -5, 0.5, 3, 5.5)
+    const temperature = 0.8
+    const told = headLogProbs({ hidden, weight, width: 2, ids, temperature, logSumSqProb: true })
+    const { logSumSqProb, ...rest } = told
+    expect(rest).toEqual(headLogProbs({ hidden, weight, width: 2, ids, temperature }))
+    expect(tokenLogProbs({ logits, ids, temperature, logSumSqProb: true })).toEqual(told)
+    const wanted = [0, 1].map((row) => {
+      const e = Array.from(logits.subarray(3 * row, 3 * row + 3), (x) => Math.exp(x / temperature))
+      const sum = e.reduce((all, one) => all + one, 0)
+      return Math.log(e.reduce((all, one) => all + (one / sum) ** 2, 0))
+    })
+    expectNear(logSumSqProb ?? [], wanted)
+  })
+
   it('gives, with a GRPO loss behind it, the loss and the gradients of Liger', () => {
     for (const row of readRows('logits', ({ kind }) => kind === 'liger_fused_linear_grpo')) {
       const { loss_type: type, beta, temperature, max_completion_length: fixedLength } = row.config

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import { Decoder } from '../../src/model/index.js'
+import { DPOLoss } from '../../src/objective/index.js'
 import { type DpoStep, dpo, type PreferencePair } from '../../src/train/index.js'
 import { makeParts } from './parts.js'
 
@@ -34,6 +35,35 @@ describe('dpo', () => {
     const steps = await collect(dpo({ ...parts, pairs, batchSize: 2, steps: 20 }))
     expect(steps[0]?.loss).toBeCloseTo(Math.log(2), 5)
     expect(steps.at(-1)?.loss).toBeLessThan(0.3)
+  })
+
+  it('weighs pairs by how likely the policy finds them, without a word from the caller', async () => {
+    using parts = withReference()
+    const pairs = listDataset({ items: [PAIR] })
+    const loss = new DPOLoss({ useWeighting: true })
+    const seen: number[] = []
+    const forward = loss.forward.bind(loss)
+    loss.forward = (batch) => {
+      const { logProb, logSumSqProb = new Float32Array(0), mask, offsets } = batch
+      const aligned = [0, 1].map((side) => {
+        const trained = Array.from(
+          { length: (offsets[side + 1] ?? 0) - (offsets[side] ?? 0) },
+          (_, at) => (offsets[side] ?? 0) + at,
+        ).filter((at) => mask[at] === 1)
+        return (
+          trained.reduce((sum, at) => sum + (logProb[at] ?? 0) - (logSumSqProb[at] ?? 0), 0) / trained.length
+        )
+      })
+      const weight = Math.exp((aligned[0] ?? 0) + (aligned[1] ?? 0))
+      const weighted = forward(batch)
+      expect(weighted.loss).toBeCloseTo(weight * new DPOLoss().forward(batch).loss, 5)
+      seen.push(weight)
+      return weighted
+    }
+    const steps = await collect(dpo({ ...parts, pairs, batchSize: 1, steps: 8, loss }))
+    expect(steps[0]?.loss).toBeCloseTo((seen[0] ?? 0) * Math.log(2), 5)
+    expect(Math.abs((seen[0] ?? 1) - 1)).toBeGreaterThan(1e-4)
+    expect(steps.at(-1)?.metrics.margin).toBeGreaterThan(0.01)
   })
 
   it('takes the same steps from the same seed', async () => {

@@ -1,4 +1,4 @@
-//! Heads of a decoder that read one number, and what its trace costs.
+//! Heads of a decoder that read one number, how sure it is, and what its trace costs.
 
 use fulmar::core::{integer_from_f64, options_from_json};
 use fulmar::model;
@@ -53,6 +53,24 @@ impl Decoder {
     pub fn backward_values(&self, d_value: &[f32]) -> AsyncTask<Work<()>> {
         let (decoder, d_value) = (self.inner.clone(), d_value.to_vec());
         task(move || decoder.with(|decoder| decoder.backward_values(&d_value)))
+    }
+
+    /// `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities, kept for `backward`.
+    #[napi(ts_return_type = "Promise<Float32Array>")]
+    pub fn forward_with_squares(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<&[u32]>,
+    ) -> AsyncTask<Work<Float32Array>> {
+        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask, positions));
+        task(move || {
+            decoder.with(|decoder| {
+                let (scores, squares) = decoder.forward_with_squares(&batch.borrow())?;
+                Ok([scores.log_prob, scores.entropy, squares].concat().into())
+            })
+        })
     }
 
     /// Whether backward passes compute activations again.

@@ -79,15 +79,16 @@ pub fn importance_weights(
     })
 }
 
-/// `[2 N]`: log-probabilities of ids under rows of logits, then entropies.
+/// `[2 N]` or `[3 N]`: log-probabilities of ids under rows of logits, entropies, and logarithms of sums of squared probabilities.
 #[napi]
 pub fn token_log_probs(
     logits: &[f32],
     ids: &[u32],
     temperature: f64,
     device: Option<String>,
+    with_squares: bool,
 ) -> Result<Float32Array> {
-    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature, compute_of(device)?)?).into()))
+    guard(|| Ok(token_log_probs_of((logits, ids), temperature, device, with_squares)?.into()))
 }
 
 /// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
@@ -102,7 +103,7 @@ pub fn token_log_probs_backward(
     guard(|| Ok(logits_gradient(logits, ids, temperature, gradients, device)?.into()))
 }
 
-/// `[2 N]`: log-probabilities of ids behind hidden states and a linear head, then entropies.
+/// `[2 N]` or `[3 N]`: the same of ids behind hidden states and a linear head.
 #[napi]
 pub fn head_log_probs(
     hidden: &[f32],
@@ -112,8 +113,12 @@ pub fn head_log_probs(
     ids: &[u32],
     temperature: f64,
     device: Option<String>,
+    with_squares: bool,
 ) -> Result<Float32Array> {
-    guard(|| Ok(both_of(head_of(weight, bias, [width, temperature], device)?.log_probs(hidden, ids)?).into()))
+    guard(|| {
+        let head = head_of(weight, bias, [width, temperature], device)?;
+        Ok(head_log_probs_of(head, hidden, ids, with_squares)?.into())
+    })
 }
 
 /// The gradients by hidden states, then weights, then bias.

@@ -1,4 +1,4 @@
-//! Heads of a decoder that read one number, and what its trace costs.
+//! Heads of a decoder that read one number, how sure it is, and what its trace costs.
 
 use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
 use fulmar::model;
@@ -51,6 +51,22 @@ impl Decoder {
     #[wasm_bindgen(js_name = backwardValues)]
     pub fn backward_values(&self, d_value: &[f32]) -> Result<()> {
         guard(|| self.inner.borrow_mut().backward_values(d_value))
+    }
+
+    /// `[3 T]`: log-probs of masked tokens, entropies, and logarithms of sums of squared probabilities, kept for `backward`.
+    #[wasm_bindgen(js_name = forwardWithSquares)]
+    pub fn forward_with_squares(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<Vec<u32>>,
+    ) -> Result<Vec<f32>> {
+        guard(move || {
+            let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
+            let (scores, squares) = self.inner.borrow_mut().forward_with_squares(&batch)?;
+            Ok([scores.log_prob, scores.entropy, squares].concat())
+        })
     }
 
     /// Whether backward passes compute activations again.

@@ -78,15 +78,16 @@ pub fn importance_weights(
     })
 }
 
-/// `[2 N]`: log-probabilities of ids under rows of logits, then entropies.
+/// `[2 N]` or `[3 N]`: log-probabilities of ids under rows of logits, entropies, and logarithms of sums of squared probabilities.
 #[wasm_bindgen(js_name = tokenLogProbs)]
 pub fn token_log_probs(
     logits: &[f32],
     ids: &[u32],
     temperature: f64,
     device: Option<String>,
+    with_squares: bool,
 ) -> Result<Vec<f32>> {
-    guard(|| Ok(both_of(objective::token_log_probs(logits, ids, temperature, compute_of(device)?)?)))
+    guard(|| token_log_probs_of((logits, ids), temperature, device, with_squares))
 }
 
 /// `[N, V]` the gradient by logits, given those by log-probabilities and, behind them, by entropies.
@@ -101,7 +102,7 @@ pub fn token_log_probs_backward(
     guard(|| logits_gradient(logits, ids, temperature, gradients, device))
 }
 
-/// `[2 N]`: log-probabilities of ids behind hidden states and a linear head, then entropies.
+/// `[2 N]` or `[3 N]`: the same of ids behind hidden states and a linear head.
 #[wasm_bindgen(js_name = headLogProbs)]
 pub fn head_log_probs(
     hidden: &[f32],
@@ -111,9 +112,11 @@ pub fn head_log_probs(
     ids: &[u32],
     temperature: f64,
     device: Option<String>,
+    with_squares: bool,
 ) -> Result<Vec<f32>> {
     guard(move || {
-        Ok(both_of(head_of(weight, bias.as_deref(), [width, temperature], device)?.log_probs(hidden, ids)?))
+        let head = head_of(weight, bias.as_deref(), [width, temperature], device)?;
+        head_log_probs_of(head, hidden, ids, with_squares)
     })
 }
 

@@ -1,0 +1,42 @@
+//! How sure a decoder is in the place of each trained token.
+
+use fulmar_core::Result;
+
+use super::{Decoder, Scores};
+use crate::packing::{Read, TokenBatch};
+
+impl Decoder {
+    /// As [`Decoder::forward`], with the logarithm of the sum of the squared probabilities in the place of each masked token, `[T]` in
+    /// `[-ln V, 0]` and 0 where the mask is 0: what WPO weighs pairs by. From the same chunk of logits, of which no second one exists; the
+    /// backward pass does not go through it.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::forward`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_model::{Decoder, DecoderConfig, TokenBatch};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
+    /// let (scores, squares) = decoder.forward_with_squares(&batch)?;
+    /// assert!(squares[0] == 0.0 && squares[1] >= -5_f32.ln() && squares[1] < 0.0);
+    /// // More than the square of one of them.
+    /// assert!(squares[1] > 2.0 * scores.log_prob[1]);
+    /// decoder.backward(&[0.0, -1.0], None)?;
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn forward_with_squares(&mut self, batch: &TokenBatch<'_>) -> Result<(Scores, Vec<f32>)> {
+        let mut squares = vec![0.0; batch.ids.len()];
+        let compute = self.compute();
+        let scores = self.keeping(Read::Before, |decoder, trace, keep| {
+            decoder.run_with(batch, trace, keep, |target, logits| {
+                squares[target.token as usize] = compute.log_sum_sq_prob_row(logits);
+            })
+        })?;
+        Ok((scores, squares))
+    }
+}

@@ -1,0 +1,75 @@
+//! How sure the distributions of rows are, from the logits that their log-probabilities come from.
+//!
+//! `useWeighting` of [`crate::DpoLoss`] needs it: WPO, <https://arxiv.org/abs/2406.11827>. It weighs and is no term of the loss, so nothing
+//! goes back through it.
+
+use fulmar_compute::Compute;
+use fulmar_core::Result;
+
+use super::{
+    LOGITS_CHUNK, LinearHead, TokenLogProbs, check_found, divide, rows_of_chunk, token_log_probs,
+    vocabulary_of,
+};
+
+/// [`token_log_probs`], and the logarithm of the sum of each row's squared probabilities, `[N]` in `[-ln V, 0]`.
+///
+/// # Errors
+/// Those of [`token_log_probs`].
+///
+/// # Examples
+/// ```
+/// use fulmar_objective::token_log_probs_and_squares;
+/// let (found, squares) = token_log_probs_and_squares(&[0.0, 0.0, 9.0, f32::NEG_INFINITY], &[1, 0], 1.0, Default::default())?;
+/// assert_eq!(found.log_prob, [-std::f32::consts::LN_2, 0.0]);
+/// assert_eq!(squares, [-std::f32::consts::LN_2, 0.0]); // ln(1/4 + 1/4) and ln 1
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn token_log_probs_and_squares(
+    logits: &[f32],
+    ids: &[u32],
+    temperature: f64,
+    compute: Compute,
+) -> Result<(TokenLogProbs, Vec<f32>)> {
+    let found = token_log_probs(logits, ids, temperature, compute)?;
+    let vocab = vocabulary_of(logits, ids)?;
+    let mut squares = Vec::with_capacity(ids.len());
+    for chunk in logits.chunks(rows_of_chunk(vocab) * vocab) {
+        if temperature == 1.0 {
+            squares.extend(compute.log_sum_sq_prob_rows(chunk, vocab));
+            continue;
+        }
+        let mut scaled = chunk.to_vec();
+        divide(&mut scaled, temperature, compute);
+        squares.extend(compute.log_sum_sq_prob_rows(&scaled, vocab));
+    }
+    compute.check()?;
+    Ok((found, squares))
+}
+
+impl LinearHead<'_> {
+    /// [`LinearHead::log_probs`], and the logarithm of the sum of each row's squared probabilities: both of one chunk of logits at a time.
+    ///
+    /// # Errors
+    /// Those of [`LinearHead::log_probs`].
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_objective::LinearHead;
+    /// let weight = [1.0, 0.0, 0.0, 1.0].as_slice().into();
+    /// let head = LinearHead { weight, bias: None, width: 2, temperature: 1.0, compute: Default::default() };
+    /// let (found, squares) = head.log_probs_and_squares(&[0.0, 0.0], &[0])?;
+    /// assert_eq!((found.log_prob, squares), (vec![-std::f32::consts::LN_2], vec![-std::f32::consts::LN_2]));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn log_probs_and_squares(&self, hidden: &[f32], ids: &[u32]) -> Result<(TokenLogProbs, Vec<f32>)> {
+        self.check_rows(hidden, ids)?;
+        let (mut found, mut squares) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
+        self.walk(hidden, LOGITS_CHUNK, |rows, logits| {
+            found.extend(self.compute.log_prob_rows(logits, &ids[rows.clone()]));
+            check_found(&found[rows.start..], rows.start)?;
+            squares.extend(self.compute.log_sum_sq_prob_rows(logits, logits.len() / rows.len()));
+            Ok(())
+        })?;
+        Ok((TokenLogProbs::of(&found), squares))
+    }
+}
