@@ -102,16 +102,17 @@ pub fn active_lanes() -> &'static str {
 pub fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
     let clamped = x.clamp(-87.3, 88.37);
-    let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND; // its lowest bits are the integer
+    let n = shifted - ROUND;
     let r = (clamped - n * 0.693_359_4) - n * -2.121_944_4e-4;
     let mut poly = 1.987_569_1e-4_f32;
     for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1] {
         poly = poly * r + coefficient;
     }
     let mantissa = poly * (r * r) + r + 1.0;
-    let half = n as i32 / 2; // 2^n in two factors, because 2^128 is not a float
-    let rest = n as i32 - half;
-    let value = mantissa * power_of_two(half) * power_of_two(rest);
+    let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let half = n >> 1; // 2^n in two factors, because 2^128 is not a float
+    let value = mantissa * power_of_two(half) * power_of_two(n - half);
     let value = if x < -87.3 { 0.0 } else { value };
     if x > 88.37 { f32::INFINITY } else { value }
 }
@@ -138,7 +139,7 @@ pub(crate) fn softmax_exp(x: f32) -> f32 {
 
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
-    f32::from_bits(((n + 127) as u32) << 23)
+    f32::from_bits((n as u32).wrapping_add(127) << 23)
 }
 
 /// The sum of `a[i] * b[i]`.
