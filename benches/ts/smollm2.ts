@@ -1,6 +1,6 @@
 /**
  * SmolLM2-135M-Instruct in f32: prompts read, tokens drawn, one training step; against transformers on PyTorch, onnxruntime and llama.cpp.
- * Goals 22 and 23.
+ * Tokens are also drawn from weights stored as bf16, against transformers in bf16. Goals 22 and 23.
  *
  * What is drawn is greedy, past any end token, and only the tokens after the first count: the time of 33 less that of one. A
  * training step is forward, a clipped loss on every token but the first, backward, clipping by norm, and AdamW on all weights.
@@ -34,8 +34,15 @@ const WARMUP = 1
 const VOCAB = 49_152
 const CONTEXT = 64
 const DRAWN = 32
+/** Sequences that are drawn at once. */
+const ROWS = [1, 8, 32]
+/** Among which the patience is shared. */
+const NUM_WORKS = 9
+const ENGINES: readonly EngineName[] = ['transformers', 'transformers bf16', 'onnxruntime', 'llama.cpp Q4_1']
 /** The widest that two correct f32 forward passes of this size lie apart, in nats. */
 const LOG_PROB_TOLERANCE = 1e-3
+/** The mean distance of log-probs, where one side computes in bf16 and the other only stores it. */
+const BF16_TOLERANCE = 0.2
 
 /** One kind of work: `rows` sequences of `length` ids, set beside engines that each have a goal or only show where they stand. */
 interface Work {
@@ -43,44 +50,12 @@ interface Work {
   readonly kind: 'prefill' | 'decode' | 'train'
   readonly rows: number
   readonly length: number
+  readonly decoder: Decoder
   readonly rivals: readonly (readonly [EngineName, Goal?])[]
 }
 
 /** Peak memory of a training step against that of transformers. */
 const MEMORY_GOAL: Goal = { atMost: 0.4 }
-
-const WORKS: readonly Work[] = [
-  {
-    ...{ work: 'prefill 1 x 512', kind: 'prefill', rows: 1, length: 512 },
-    rivals: [['transformers', { atLeast: 1 }]],
-  },
-  {
-    ...{ work: 'prefill 8 x 256', kind: 'prefill', rows: 8, length: 256 },
-    rivals: [['transformers', { atLeast: 1 }]],
-  },
-  ...[1, 8, 32].map(decoding),
-  {
-    ...{ work: 'training step 8 x 256', kind: 'train', rows: 8, length: 256 },
-    rivals: [['transformers', { atLeast: 1.2 }]],
-  },
-]
-
-/** llama.cpp has an eighth of the bytes to read, which tells at batch 1: no goal for f32 there. */
-function decoding(rows: number): Work {
-  return {
-    ...{
-      work: `decode ${DRAWN} tokens, batch ${rows}, after ${CONTEXT}`,
-      kind: 'decode',
-      rows,
-      length: CONTEXT,
-    },
-    rivals: [
-      ['transformers', { atLeast: rows === 32 ? 1.9 : 2 }],
-      ['onnxruntime', { atLeast: 1 }],
-      rows === 1 ? ['llama.cpp Q4_1'] : ['llama.cpp Q4_1', { atLeast: 1 }],
-    ],
-  }
-}
 
 const options = readOptions({ rounds: 7 })
 if (!existsSync(MODEL)) throw new Error(`${MODEL} must be there: node scripts/smollm2.mjs gets it`)
@@ -91,21 +66,42 @@ const folder = await mkdtemp(join(tmpdir(), 'fulmar-bench-'))
 try {
   say('writing the weights for the rivals, and starting these')
   if (options.rival) await decoder.saveFolder(folder)
-  const names = [...new Set(WORKS.flatMap(({ rivals }) => rivals.map(([name]) => name)))]
-  using rivals = await Rivals.start(
-    names,
-    { folder, gguf: MODEL },
-    { threads: THREADS, isAsked: options.rival },
-  )
+  const places = { folder, gguf: MODEL }
+  using rivals = await Rivals.start(ENGINES, places, { threads: THREADS, isAsked: options.rival })
   hand(await measure(rivals))
 } finally {
   await rm(folder, { recursive: true })
 }
 
+/** llama.cpp has a sixth of the bytes to read, which tells at batch 1: no goal for f32 there. */
+function worksInF32(): Work[] {
+  const read = (rows: number, length: number): Work => ({
+    ...{ work: `prefill ${rows} x ${length}`, kind: 'prefill', rows, length, decoder },
+    rivals: [['transformers', { atLeast: 1 }]],
+  })
+  const train: Work = {
+    ...{ work: 'training step 8 x 256', kind: 'train', rows: 8, length: 256, decoder },
+    rivals: [['transformers', { atLeast: 1.2 }]],
+  }
+  const drawn = ROWS.map((rows) =>
+    decoding(decoder, rows, [
+      ['transformers', { atLeast: rows === 32 ? 1.9 : 2 }],
+      ['onnxruntime', { atLeast: 1 }],
+      rows === 1 ? ['llama.cpp Q4_1'] : ['llama.cpp Q4_1', { atLeast: 1 }],
+    ]),
+  )
+  return [read(1, 512), read(8, 256), ...drawn, train]
+}
+
+function decoding(from: Decoder, rows: number, rivals: Work['rivals']): Work {
+  const work = `decode ${DRAWN} tokens, batch ${rows}, after ${CONTEXT}, ${from.dtype}`
+  return { ...{ work, kind: 'decode', rows, length: CONTEXT, decoder: from }, rivals }
+}
+
 async function measure(rivals: Rivals): Promise<Report> {
   const checks = await compare(rivals)
   const [figures, notes]: [Figure[], string[]] = [[], []]
-  for (const work of WORKS) {
+  const take = async (work: Work) => {
     say(work.work)
     const { kind, rows, length } = work
     const { disturbance, ...measured } = await measureWork(rivals, work)
@@ -114,19 +110,23 @@ async function measure(rivals: Rivals): Promise<Report> {
     if (kind !== 'decode')
       notes.push(await shareOfPeak(rivals, kind, rows * length, median(measured.figures[0]?.ours ?? [])))
   }
+  for (const work of worksInF32()) await take(work)
   figures.push(await peakMemory(rivals))
   optimizer?.[Symbol.dispose]()
+  using narrow = await Decoder.fromGguf(await readFile(MODEL), { dtype: 'bf16' })
+  checks.push(...(await compareNarrow(rivals, narrow)))
+  for (const rows of ROWS) await take(decoding(narrow, rows, [['transformers bf16', { atLeast: 2 }]]))
   const { lanes, threads } = describeBuild()
-  return { setting: { threads, lanes, dtype: 'f32' }, checks, figures, notes, versions: rivals.versions }
+  return { setting: { threads, lanes }, checks, figures, notes, versions: rivals.versions }
 }
 
 /** Ours and all engines that do this work, in turns. */
-async function measureWork(rivals: Rivals, { work, kind, rows, length, rivals: beside }: Work) {
+async function measureWork(rivals: Rivals, { work, kind, rows, length, decoder: own, rivals: beside }: Work) {
   const ids = idsOf(rows, length)
   const there = beside.filter(([name]) => rivals.skipped(name) === undefined)
   const theirs = there.map(([name]) => [name, () => timed(rivals, name, kind, ids)] as const)
-  const ours = async (): Promise<Sample> => ({ value: await run(kind, ids) })
-  const limits = { ...options, patienceMs: options.patienceMs / WORKS.length, warmup: WARMUP }
+  const ours = async (): Promise<Sample> => ({ value: await run(own, kind, ids) })
+  const limits = { ...options, patienceMs: options.patienceMs / NUM_WORKS, warmup: WARMUP }
   const contestants: Readonly<Record<string, () => Promise<Sample>>> = { ours, ...Object.fromEntries(theirs) }
   const { of, disturbance } = await alternate(contestants, limits)
   const figures = beside.map(([name, goal]): Figure => {
@@ -170,7 +170,7 @@ async function shareOfPeak(
 async function compare(rivals: Rivals): Promise<string[]> {
   const ids = idsOf(2, CONTEXT)
   const checks: string[] = []
-  const ours = await drawGreedy(ids, 8)
+  const ours = await drawGreedy(decoder, ids, 8)
   for (const name of ['transformers', 'onnxruntime'] as const) {
     if (rivals.skipped(name) !== undefined) continue
     const { ids: drawn = [] } = await rivals.ask(name, { kind: 'generate', ids, tokens: 8 })
@@ -185,26 +185,44 @@ async function compare(rivals: Rivals): Promise<string[]> {
 }
 
 async function compareLogProbs(rivals: Rivals, ids: number[][]): Promise<string> {
-  const { logProbs = [] } = await rivals.ask('transformers', { kind: 'score', ids })
-  const { logProb } = await decoder.score(batchOf(ids, (at) => at > 0))
-  const apart = ids.flatMap((row, r) =>
-    row
-      .slice(1)
-      .map((_, at) =>
-        Math.abs((logProbs[r]?.[at] ?? Number.NaN) - (logProb[r * row.length + at + 1] ?? Number.NaN)),
-      ),
-  )
+  const apart = await logProbsApart(rivals, 'transformers', decoder, ids)
   const worst = Math.max(...apart)
   if (!(worst <= LOG_PROB_TOLERANCE))
     throw new Error(`log-probs must be within ${LOG_PROB_TOLERANCE} nats: got ${worst}`)
   return `log-probs of ${apart.length} tokens, ours and those of transformers: at most ${worst.toExponential(1)} nats apart`
 }
 
-async function run(kind: Work['kind'], ids: number[][]): Promise<number> {
+/** Weights of 16 bits say about the same on both sides; tokens may differ. */
+async function compareNarrow(rivals: Rivals, narrow: Decoder): Promise<string[]> {
+  if (rivals.skipped('transformers bf16') !== undefined) return []
+  const apart = await logProbsApart(rivals, 'transformers bf16', narrow, idsOf(2, CONTEXT))
+  const mean = apart.reduce((sum, one) => sum + one, 0) / apart.length
+  if (!(mean <= BF16_TOLERANCE))
+    throw new Error(`log-probs in bf16 must be within ${BF16_TOLERANCE} nats: got ${mean}`)
+  return [
+    `log-probs of ${apart.length} tokens, our bf16 weights and transformers in bf16: ${mean.toFixed(3)} nats apart in the mean`,
+  ]
+}
+
+/** How far each log-prob of the engine is from that of our decoder. */
+async function logProbsApart(rivals: Rivals, name: EngineName, own: Decoder, ids: number[][]) {
+  const { logProbs = [] } = await rivals.ask(name, { kind: 'score', ids })
+  const { logProb } = await own.score(batchOf(ids, (at) => at > 0))
+  return ids.flatMap((row, r) =>
+    row.slice(1).map((_, at) => {
+      const ours = logProb[r * row.length + at + 1] ?? Number.NaN
+      return Math.abs((logProbs[r]?.[at] ?? Number.NaN) - ours)
+    }),
+  )
+}
+
+async function run(own: Decoder, kind: Work['kind'], ids: number[][]): Promise<number> {
   if (kind === 'train') return await clocked(() => train(ids))
   if (kind === 'prefill')
-    return await clocked(() => decoder.score(batchOf(ids, (at, length) => at === length - 1)))
-  return (await clocked(() => drawGreedy(ids, DRAWN + 1))) - (await clocked(() => drawGreedy(ids, 1)))
+    return await clocked(() => own.score(batchOf(ids, (at, length) => at === length - 1)))
+  return (
+    (await clocked(() => drawGreedy(own, ids, DRAWN + 1))) - (await clocked(() => drawGreedy(own, ids, 1)))
+  )
 }
 
 async function timed(rivals: Rivals, name: EngineName, kind: Work['kind'], ids: number[][]): Promise<Sample> {
@@ -233,9 +251,9 @@ async function train(ids: number[][]): Promise<void> {
   await optimizer.step({ maxGradNorm: 1 })
 }
 
-async function drawGreedy(ids: number[][], maxTokens: number): Promise<number[][]> {
+async function drawGreedy(own: Decoder, ids: number[][], maxTokens: number): Promise<number[][]> {
   const prompts = ids.map((row) => ({ ids: Uint32Array.from(row), seed: 0 }))
-  const generated = await generate(decoder, prompts, { maxTokens, temperature: 0, stopIds: [] })
+  const generated = await generate(own, prompts, { maxTokens, temperature: 0, stopIds: [] })
   return generated.map((one) => [...one.ids])
 }
 
