@@ -103,10 +103,10 @@ export function groupAdvantage(options: GroupAdvantageOptions): GroupAdvantageRe
   return { advantage, mean, std, degenerate: booleans(degenerate) }
 }
 
-/** A loop, as `Array.from` with a function takes three times as long. */
+/** By index, as the iterator of a typed array takes four times as long, and `Array.from` with a function twelve times. */
 function booleans(flags: Uint8Array): boolean[] {
-  const booleans: boolean[] = []
-  for (const flag of flags) booleans.push(flag === 1)
+  const booleans = new Array<boolean>(flags.length)
+  for (let index = 0; index < flags.length; index++) booleans[index] = flags[index] === 1
   return booleans
 }
 
