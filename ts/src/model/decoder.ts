@@ -3,6 +3,7 @@
 import {
   callAsync,
   checkKnownKeys,
+  checkTypedArray,
   type DeviceName,
   FulmarError,
   Handle,
@@ -11,6 +12,7 @@ import {
 } from '../core/index.js'
 import { type RawDecoder, raw } from '../native/index.js'
 import type { DecoderConfig, LoraConfig } from './config.js'
+import { checkTokenBatch, configJson } from './token-batch.js'
 
 /** Sequences in flat arrays: sequence `s` is `ids[offsets[s]..offsets[s + 1]]`. */
 export interface TokenBatch {
@@ -164,7 +166,7 @@ export class Decoder {
     { seed, dtype = 'f32', device }: WeightOptions & { readonly seed: number },
   ): Decoder {
     const placed = placeDevice(device)
-    return new Decoder(() => new raw.Decoder(JSON.stringify(config), seed, dtype), placed)
+    return new Decoder(() => new raw.Decoder(configJson(config), seed, dtype), placed)
   }
 
   /**
@@ -178,7 +180,8 @@ export class Decoder {
     { version = 0, dtype = 'f32', device }: LoadOptions = {},
   ): Decoder {
     const placed = placeDevice(device)
-    const json = JSON.stringify(config)
+    const json = configJson(config)
+    checkTypedArray('bytes', bytes, Uint8Array)
     return new Decoder(() => raw.Decoder.fromSafetensors(json, bytes, dtype), placed, version)
   }
 
@@ -228,6 +231,7 @@ export class Decoder {
     { version = 0, dtype = 'f32', device }: LoadOptions = {},
   ): Promise<Decoder> {
     const placed = placeDevice(device)
+    checkTypedArray('bytes', bytes, Uint8Array)
     const decoder = await callAsync(() => raw.Decoder.fromGguf(bytes, dtype))
     return new Decoder(() => decoder, placed, version)
   }
@@ -288,7 +292,7 @@ export class Decoder {
    * ```
    */
   async addLora(config: LoraConfig, { seed }: { readonly seed: number }): Promise<void> {
-    const json = JSON.stringify(config)
+    const json = configJson(config)
     this.#numTrainable = await this.#native.callAsync((decoder) => decoder.addLora(json, seed))
   }
 
@@ -297,7 +301,8 @@ export class Decoder {
    * @throws {FulmarError} As {@link Decoder.addLora}; `CORRUPT` for a damaged file; `INCOMPATIBLE` for other tensors.
    */
   async loadLora(config: LoraConfig, bytes: Uint8Array): Promise<void> {
-    const json = JSON.stringify(config)
+    const json = configJson(config)
+    checkTypedArray('bytes', bytes, Uint8Array)
     this.#numTrainable = await this.#native.callAsync((decoder) => decoder.loadLora(json, bytes))
     this.#version += 1
   }
@@ -345,8 +350,9 @@ export class Decoder {
    * assert.equal(topLogProb[5 + topIds.subarray(5).indexOf(2)], logProb[1])
    * ```
    */
-  async score({ ids, offsets, mask, positions }: TokenBatch, options: ScoreOptions = {}): Promise<TopScores> {
+  async score(batch: TokenBatch, options: ScoreOptions = {}): Promise<TopScores> {
     checkKnownKeys('options', options, ['topK'])
+    const { ids, offsets, mask, positions } = checkTokenBatch(batch)
     const scores = await this.#native.callAsync((decoder) =>
       decoder.score(ids, offsets, mask, positions, options.topK),
     )
@@ -360,7 +366,7 @@ export class Decoder {
    */
   async forward(batch: TokenBatch, options: ForwardPassOptions = {}): Promise<Scores> {
     checkKnownKeys('options', options, ['logSumSqProb'])
-    const { ids, offsets, mask, positions } = batch
+    const { ids, offsets, mask, positions } = checkTokenBatch(batch)
     if (!options.logSumSqProb)
       return await this.#native.callAsync((decoder) => decoder.forward(ids, offsets, mask, positions))
     const all = await this.#native.callAsync((decoder) =>
@@ -375,8 +381,10 @@ export class Decoder {
    * last {@link Decoder.forward}. Shape `[T]`; ignored where the mask was 0.
    * @throws {FulmarError} `CLOSED` without a forward pass before; `SHAPE_MISMATCH` for another length; `NON_FINITE`.
    */
-  backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Promise<void> {
-    return this.#native.callAsync((decoder) => decoder.backward(gradLogProb, gradEntropy))
+  async backward(gradLogProb: Float32Array, gradEntropy?: Float32Array): Promise<void> {
+    checkTypedArray('gradLogProb', gradLogProb, Float32Array)
+    if (gradEntropy !== undefined) checkTypedArray('gradEntropy', gradEntropy, Float32Array)
+    await this.#native.callAsync((decoder) => decoder.backward(gradLogProb, gradEntropy))
   }
 
   /**
@@ -419,16 +427,18 @@ export class Decoder {
    * too; for the reward of a sequence mask its last token. Shape `[T]`. Remembers nothing.
    * @throws {FulmarError} As {@link Decoder.score}; `INCOMPATIBLE` without such a head.
    */
-  values({ ids, offsets, mask, positions }: TokenBatch): Promise<Float32Array> {
-    return this.#native.callAsync((decoder) => decoder.values(ids, offsets, mask, positions))
+  async values(batch: TokenBatch): Promise<Float32Array> {
+    const { ids, offsets, mask, positions } = checkTokenBatch(batch)
+    return await this.#native.callAsync((decoder) => decoder.values(ids, offsets, mask, positions))
   }
 
   /**
    * As {@link Decoder.values}, and keeps what {@link Decoder.backwardValues} needs.
    * @throws {FulmarError} As {@link Decoder.values}.
    */
-  forwardValues({ ids, offsets, mask, positions }: TokenBatch): Promise<Float32Array> {
-    return this.#native.callAsync((decoder) => decoder.forwardValues(ids, offsets, mask, positions))
+  async forwardValues(batch: TokenBatch): Promise<Float32Array> {
+    const { ids, offsets, mask, positions } = checkTokenBatch(batch)
+    return await this.#native.callAsync((decoder) => decoder.forwardValues(ids, offsets, mask, positions))
   }
 
   /**
@@ -436,8 +446,9 @@ export class Decoder {
    * Shape `[T]`; ignored where the mask was 0.
    * @throws {FulmarError} As {@link Decoder.backward}.
    */
-  backwardValues(gradValue: Float32Array): Promise<void> {
-    return this.#native.callAsync((decoder) => decoder.backwardValues(gradValue))
+  async backwardValues(gradValue: Float32Array): Promise<void> {
+    checkTypedArray('gradValue', gradValue, Float32Array)
+    await this.#native.callAsync((decoder) => decoder.backwardValues(gradValue))
   }
 
   /**

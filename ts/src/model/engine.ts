@@ -1,6 +1,6 @@
 /** Generation for requests that come and go. */
 
-import { checkKnownKeys, FulmarError, Handle, yieldToEventLoop } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError, Handle, yieldToEventLoop } from '../core/index.js'
 import { type RawEngine, type RawEngineOutputs, raw } from '../native/index.js'
 import type { DrawRule } from '../objective/index.js'
 import type { Decoder } from './decoder.js'
@@ -282,6 +282,7 @@ export class Engine {
   }
 
   #submit(prompt: Prompt, options: GenerationOptions, ends: Pick<Job, 'take' | 'end' | 'fail'>): void {
+    checkTypedArray('ids', prompt.ids, Uint32Array)
     const { signal, stopStrings = [] } = options
     const stops = watchStops(stopStrings, this.#decodeStream)
     const closing: typeof ends = {

@@ -1,6 +1,6 @@
 /** Optimisers: AdamW, stochastic gradient descent, Muon. */
 
-import { checkKnownKeys, Handle } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
 import { type RawOptimizer, raw } from '../native/index.js'
 import type { Decoder } from './decoder.js'
 
@@ -192,6 +192,7 @@ export abstract class Optimizer {
   /** @internal */
   protected constructor(decoder: Decoder, { name, options, keys, state }: Rule) {
     checkKnownKeys('options', options, keys)
+    if (state !== undefined) checkTypedArray('state', state, Uint8Array)
     const json = JSON.stringify(options)
     this.#decoder = decoder
     this.#native = new Handle('Optimizer', () =>

@@ -27,7 +27,7 @@ import {
   Utf8,
   vectorFromArray,
 } from 'apache-arrow'
-import { FulmarError } from '../core/index.js'
+import { checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
 import { checkFooter, checkMessage } from './arrow-limits.js'
 import {
@@ -98,6 +98,7 @@ export function toArrow(dict: TensorDict): Uint8Array {
  * ```
  */
 export function fromArrow(bytes: Uint8Array): TensorDict {
+  checkTypedArray('bytes', bytes, Uint8Array)
   const limit = elementsMax(bytes)
   const table = parsed(bytes, limit)
   checkCount(table.schema.fields.length)

@@ -2,7 +2,7 @@
 
 import { parquetMetadataAsync, parquetReadObjects, parquetSchema, type SchemaTree } from 'hyparquet'
 import { parquetWriteBuffer, type SchemaElement } from 'hyparquet-writer'
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
 import {
   type Column,
@@ -81,6 +81,7 @@ export function toParquet(dict: TensorDict, options: ParquetOptions = {}): Uint8
  * ```
  */
 export async function fromParquet(bytes: Uint8Array): Promise<TensorDict> {
+  checkTypedArray('bytes', bytes, Uint8Array)
   const limit = elementsMax(bytes)
   const file = bytes.slice().buffer
   const { fields, forms, rows } = await parsed(file, limit)

@@ -1,6 +1,6 @@
 /** HDF5 files of dictionaries: groups are dictionaries, data sets are tensors. */
 
-import { call } from '../core/index.js'
+import { call, checkTypedArray } from '../core/index.js'
 import { type RawHdf5File, raw } from '../native/index.js'
 import type { TensorDict } from '../tensor/index.js'
 import { dictAround, withRawDict } from '../tensor/tensor-dict.js'
@@ -22,6 +22,7 @@ import { dictAround, withRawDict } from '../tensor/tensor-dict.js'
  * ```
  */
 export function readHdf5(bytes: Uint8Array): TensorDict {
+  checkTypedArray('bytes', bytes, Uint8Array)
   return dictAround(() => using(raw.Hdf5File.read(bytes), (file) => file.dict()))
 }
 

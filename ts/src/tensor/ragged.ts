@@ -1,6 +1,6 @@
 /** Rows of different lengths without padding. */
 
-import { Handle } from '../core/index.js'
+import { checkTypedArray, Handle } from '../core/index.js'
 import { type RawRagged, raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { indices, joined, type Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -56,10 +56,11 @@ export class Ragged {
   /**
    * Shares `values` and copies `offsets`.
    * @throws {FulmarError} `SHAPE_MISMATCH` if `values` is a scalar or `offsets` does not go from 0 to its length;
-   *   `OUT_OF_RANGE` if an offset is below the one before it; `EMPTY` without offsets; `MALFORMED` if the memory of
-   *   `offsets` was transferred away.
+   *   `OUT_OF_RANGE` if an offset is below the one before it; `EMPTY` without offsets; `MALFORMED` if
+   *   `offsets` are in an array of another type, or their memory was transferred away.
    */
   static from(values: Tensor, offsets: Uint32Array): Ragged {
+    checkTypedArray('offsets', offsets, Uint32Array)
     bytesOf('offsets', offsets)
     return new Ragged(() => withRawTensor(values, (tensor) => raw.Ragged.fromValues(tensor, offsets)))
   }

@@ -1,6 +1,6 @@
 /** Safetensors files as bytes. */
 
-import { call } from '../core/index.js'
+import { call, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { type Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -32,6 +32,7 @@ export interface SafetensorsFile {
  * ```
  */
 export function readSafetensors(bytes: Uint8Array): SafetensorsFile {
+  checkTypedArray('bytes', bytes, Uint8Array)
   bytesOf('bytes', bytes)
   return call(() => {
     const file = raw.SafetensorsFile.read(bytes)

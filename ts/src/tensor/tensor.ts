@@ -1,6 +1,14 @@
 /** Dense tensors: a dtype, a shape and shared elements. */
 
-import { call, FulmarError, Handle, namesDevice, type PlacedDevice, placeDevice } from '../core/index.js'
+import {
+  call,
+  describeValue,
+  FulmarError,
+  Handle,
+  namesDevice,
+  type PlacedDevice,
+  placeDevice,
+} from '../core/index.js'
 import { type RawTensor, type RawTensorList, raw } from '../native/index.js'
 import { type BatchIndex, indexJson } from './batch-index.js'
 import {
@@ -76,7 +84,7 @@ export class Tensor<D extends Dtype = Dtype> {
    *
    * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` does not hold as many elements; `INCOMPATIBLE` if `dtype` is not
    *   one of the array; `OUT_OF_RANGE` if a number does not fit the dtype; `LIMIT_EXCEEDED` above 16 dimensions;
-   *   `MALFORMED` if the memory of `data` was transferred away.
+   *   `MALFORMED` if `data` is no array, or its memory was transferred away.
    */
   static from<A extends TensorData, D extends Dtype = DtypeOf<A>>(
     data: A,
@@ -85,6 +93,8 @@ export class Tensor<D extends Dtype = Dtype> {
   static from<D extends Dtype = 'f32'>(data: readonly number[], options?: TensorOptions<D>): Tensor<D>
   static from(data: TensorData | readonly number[], options: TensorOptions = {}): Tensor {
     const isTyped = ArrayBuffer.isView(data)
+    if (!isTyped && !Array.isArray(data))
+      throw new FulmarError('MALFORMED', `data must be a typed array or numbers: got ${describeValue(data)}`)
     const dtype = options.dtype ?? (isTyped ? onlyDtypeOf(data) : 'f32')
     const carried = isTyped ? data : carry(dtype, data)
     if (!dtypesOf(carried).includes(dtype)) {

@@ -1,6 +1,6 @@
 /** Dictionaries as tensordict and TorchRL keep them in folders and files. */
 
-import { call } from '../core/index.js'
+import { call, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { dictAround, type TensorDict, withRawDict } from './tensor-dict.js'
@@ -84,6 +84,7 @@ export function writeArchive(dict: TensorDict): Uint8Array {
  * ```
  */
 export function readArchive(bytes: Uint8Array): TensorDict {
+  checkTypedArray('bytes', bytes, Uint8Array)
   bytesOf('bytes', bytes)
   return dictAround(() => call(() => raw.TensorDict.readArchive(bytes)))
 }
@@ -123,6 +124,7 @@ export function writeConsolidated(dict: TensorDict): Uint8Array {
  * ```
  */
 export function readConsolidated(bytes: Uint8Array): TensorDict {
+  checkTypedArray('bytes', bytes, Uint8Array)
   bytesOf('bytes', bytes)
   return dictAround(() => call(() => raw.TensorDict.readConsolidated(bytes)))
 }

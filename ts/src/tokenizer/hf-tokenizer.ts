@@ -1,6 +1,6 @@
 /** Any `tokenizer.json` of Hugging Face. */
 
-import { call, FulmarError } from '../core/index.js'
+import { call, checkTypedArray, FulmarError } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { NativeTokenizer } from './native-tokenizer.js'
 
@@ -97,6 +97,7 @@ export class HfTokenizer extends NativeTokenizer {
    * ```
    */
   static fromGguf(bytes: Uint8Array): HfTokenizer {
+    checkTypedArray('bytes', bytes, Uint8Array)
     const [tokenizer, config, template] = call(() => raw.ggufTokenizer(bytes))
     return HfTokenizer.fromJson(tokenizer, config, template)
   }
