@@ -15,6 +15,7 @@ thread_local! {
 }
 
 /// Whether kernels share their work between threads: not inside [`for_each_part`], whose parts are shared already.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn shares_work() -> bool {
     num_threads() > 1 && !IS_ALONE.get()
 }
@@ -36,9 +37,10 @@ pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     return work();
 }
 
-/// Calls `work` with each number below `count`, in any order, at least `together` of them in turn on one thread.
+/// Calls `work` with each number below `count`, in any order, at least `together` of them in turn on one thread. Only the products
+/// of our own, which are for x86-64, are cut this way.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn for_tasks(count: usize, together: usize, work: impl Fn(usize) + Sync + Send) {
-    #[cfg(not(target_family = "wasm"))]
     if count > together && shares_work() {
         (0..count).into_par_iter().with_min_len(together.max(1)).for_each(work);
         return;
