@@ -8,6 +8,10 @@
 //!
 //! J. Schulman, "Approximating KL divergence", 2020, <http://joschu.net/blog/kl-approx.html>.
 //! Beyond [`KL_LOG_RATIO_MAX`] k3 goes on as the straight line with the same slope: `e^d` would overflow.
+//!
+//! What TorchRL calls `KLComputation` and `KLRewardTransform` is [`kl_reward`] over log-probabilities that are there (`r_t - c k_t`); its
+//! `RetrieveKL` and `RetrieveLogProb` ask models for them first, which here a caller does: a decoder's `score`. Its constant controller is a
+//! number, its adaptive one [`AdaptiveKlController`] (D. Ziegler and others, <https://arxiv.org/abs/1909.08593>).
 
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result};

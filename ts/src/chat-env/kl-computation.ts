@@ -37,8 +37,10 @@ export interface KLComputationOptions extends KlPenaltyOptions {
 }
 
 /**
- * Estimates the KL divergence at each token of `next` and takes it off the reward. Tokens that do not count are 0 on both sides, and so
- * is their estimate.
+ * Estimates the KL divergence at each token of `next` and takes it off the reward: `r_t - coeff k_t`, with `d = log p_ref - log p` and `k_t` of
+ * `-d` (k1), `d^2 / 2` (k2) or `e^d - 1 - d` (k3), see J. Schulman, "Approximating KL divergence", <http://joschu.net/blog/kl-approx.html>; a
+ * penalty on the reward keeps a policy near its reference since <https://arxiv.org/abs/1909.08593>. Tokens that do not count are 0 on both
+ * sides, and so is their estimate.
  *
  * @example
  * ```ts

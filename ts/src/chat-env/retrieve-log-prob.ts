@@ -24,7 +24,8 @@ export interface RetrieveLogProbOptions extends TokenScoringOptions {
 export const SEQUENCE_KEYS = ['tokenizer', 'template', 'mask', 'assistantOnly'] as const
 
 /**
- * Scores each finished turn: `f32`, one number for each token of `full`, 0 for those that do not count and for the first of a sequence.
+ * Scores each finished turn: `log p(x_t | x_1 ... x_{t-1})` at temperature 1, `f32`, one number for each token of `full`, 0 for those that do
+ * not count and for the first of a sequence.
  *
  * @example
  * ```ts
