@@ -46,7 +46,7 @@ export interface GrpoCase {
   readonly renderer: Renderer
   /** Questions whose prompts have one length. */
   readonly questions: readonly string[]
-  /** The reward is the share of drawn tokens among these. */
+  /** The reward is the share of drawn tokens among these, where the n-th counts n times: else siblings may tie, and teach nothing. */
   readonly rewardIds: readonly number[]
   readonly promptsPerStep: number
   readonly groupSize: number
@@ -224,12 +224,12 @@ function numTokensOf({ promptsPerStep, groupSize, maxTokens }: GrpoCase): number
   return promptsPerStep * groupSize * maxTokens
 }
 
-/** The reward is the share of drawn tokens among those that count. */
 function shareTask({ questions, rewardIds }: GrpoCase): Task<string> {
   const counts = new Set(rewardIds)
   const score = (rollout: RolloutView) => {
     const ids = lastCompletionText(rollout).split(' ').map(Number)
-    return ids.filter((id) => counts.has(id)).length / ids.length
+    const worth = ids.reduce((sum, id, at) => sum + (counts.has(id) ? at + 1 : 0), 0)
+    return worth / ((ids.length * (ids.length + 1)) / 2)
   }
   return {
     name: 'shareOfIds',

@@ -44,8 +44,8 @@ async function measure(work: string, goal: Goal, lora?: LoraConfig): Promise<Rep
     {
       ...{ work, goal, decoder, optimizer, renderer: endless(renderer) },
       // Digits are tokens of their own, so all prompts have one length.
-      questions: Array.from({ length: 64 }, (_, at) => `What is the sum of the digits of ${4821 + 7 * at}?`),
-      // Half of all words: no two rollouts of a group are likely to be worth the same.
+      questions: Array.from({ length: 64 }, (_, at) => `Write a story about room ${4821 + 7 * at}.`),
+      // Half of all words.
       rewardIds: Array.from({ length: tokenizer.vocabSize / 2 }, (_, at) => 2 * at),
       ...{ promptsPerStep: 8, groupSize: 4, maxTokens: 64, learningRate: LEARNING_RATE },
       ...{ turnSteps: 1, warmup: 1, variants: ['tuned'], ...(lora && { lora }) },

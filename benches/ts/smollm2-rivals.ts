@@ -41,6 +41,8 @@ export interface Answer {
   readonly flops?: number
   readonly logProbs?: readonly (readonly number[])[]
   readonly ids?: readonly (readonly number[])[]
+  /** Time of all tokens but the first. */
+  readonly drawMs?: number
 }
 
 /** No wheel on PyPI: it is used where somebody has compiled it. */

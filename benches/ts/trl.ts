@@ -16,7 +16,7 @@ export interface TrlSetting {
   readonly prompts: readonly (readonly number[])[]
   /** Sequences of one length, scored on request. */
   readonly scored: readonly (readonly number[])[]
-  /** The reward is the share of drawn tokens among these. */
+  /** The reward is the share of drawn tokens among these, where the n-th counts n times. */
   readonly rewardIds: readonly number[]
   readonly promptsPerStep: number
   readonly groupSize: number

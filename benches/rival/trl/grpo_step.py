@@ -78,7 +78,7 @@ class OneStepARequest(transformers.TrainerCallback):
 
 
 class ShareOfIds:
-    """The share of drawn tokens that are among `ids`; remembers what it saw last."""
+    """The share of drawn tokens that are among `ids`, where the n-th counts n times; remembers what it saw last."""
 
     __name__ = "share_of_ids"
 
@@ -87,9 +87,12 @@ class ShareOfIds:
 
     def __call__(self, completion_ids, **kwargs):
         self.num_tokens = sum(map(len, completion_ids))
-        rewards = [sum(token in self.ids for token in ids) / len(ids) for ids in completion_ids]
+        rewards = [self.share(ids) for ids in completion_ids]
         self.mean = sum(rewards) / len(rewards)
         return rewards
+
+    def share(self, ids):
+        return sum(at for at, token in enumerate(ids, 1) if token in self.ids) / (len(ids) * (len(ids) + 1) / 2)
 
 
 def make_trainer(model, setting, is_tuned):
