@@ -277,6 +277,8 @@ class Run<Sample> {
   #onReady: () => void = () => {}
   #onTaken: () => void = () => {}
   #numEmpty = 0
+  /** Groups in a row of batches whose samples were all withheld. */
+  #numTooOld = 0
   /** Groups that are still to be begun: a run does not begin what it will not train. */
   #numWanted: number
   #onWanted: () => void = () => {}
@@ -443,6 +445,7 @@ class Run<Sample> {
     const { maxAge, overStale } = this.#staleness
     if (overStale === undefined) return batch
     const { samples, metrics } = limitAge(batch.samples, { version, maxAge, overStale })
+    this.#watchTooOld(samples.length === 0 && batch.samples.length > 0)
     if (samples === batch.samples) return batch
     const limited = this.#batcher.withSamples(batch, samples)
     return { ...limited, metrics: [...limited.metrics, ...metrics] }
@@ -473,6 +476,15 @@ class Run<Sample> {
       'EMPTY',
       `a group must have something to train within ${maxEmptyGroups} groups: got ${worst[0]}`,
     )
+  }
+
+  /** @throws {FulmarError} `EMPTY` once as many groups in a row were too old to train. */
+  #watchTooOld(isTooOld: boolean): void {
+    const { groupsPerStep, maxEmptyGroups = EMPTY_GROUPS_STEPS * groupsPerStep } = this.#options
+    this.#numTooOld = isTooOld ? this.#numTooOld + groupsPerStep : 0
+    if (this.#numTooOld <= maxEmptyGroups) return
+    const detail = `a group must have something to train within ${maxEmptyGroups} groups: got samples that are too old`
+    throw new FulmarError('EMPTY', detail)
   }
 
   /** Something moved: the watch begins anew. */

@@ -287,6 +287,34 @@ describe('an asynchronous Controller', () => {
     },
   )
 
+  it('ends with EMPTY, and says why, when everything is always too old to train', async () => {
+    let version = 0
+    const answers: Policy = {
+      version: 0,
+      generate: async (request) => await twoAnswers(0).generate(request), // whose weights never change
+    }
+    const world = (maxEmptyGroups: number) => ({
+      answers,
+      staleness: readyFirst({ groupsPerStep: 2, offPolicySteps: 1 }),
+      steps: 6,
+      maxEmptyGroups,
+      train: async () => {
+        version += 1
+        return { version, metrics: {} }
+      },
+    })
+    // Two steps are young enough; the third, fourth, ... are not.
+    await expect(stepsOf(controllerOf(world(7)).controller)).rejects.toThrow(
+      expect.objectContaining({
+        code: 'EMPTY',
+        message: expect.stringMatching(/within 7 groups: got samples that are too old/),
+      }),
+    )
+    expect(version).toBe(5)
+    version = 0
+    expect(await stepsOf(controllerOf(world(8)).controller)).toHaveLength(6)
+  })
+
   it('ends both sides when training fails, and knows which groups to run again', async () => {
     const { controller, policy } = controllerOf({
       staleness,
