@@ -1,7 +1,7 @@
 /** What every policy must do. */
 
 import { FulmarError } from '../core/index.js'
-import type { Completion, GenerateRequest, Policy, TokenScores } from '../policy/index.js'
+import type { Completion, GenerateRequest, Policy, StreamingPolicy, TokenScores } from '../policy/index.js'
 import { promise } from './promise.js'
 
 /** Options of {@link checkPolicy}. */
@@ -35,7 +35,7 @@ const STOP = 9
  * Rejects, with the broken promise, unless the policies that `make` gives do what a {@link Policy} must: answer each request once
  * with one log-prob of each kind a token, end with a stop token or string or at the limit and say which, draw the same for the same seed
  * whatever runs beside, read prompts at once and leave them as they are, obey signals, name versions, score what they drew as they drew it, and refuse bad
- * requests alone. What a policy says it cannot do is not asked of it. The vocabulary must hold the ids 0 to 9.
+ * requests alone; one that streams tells in parts what it gives as a whole. What a policy says it cannot do is not asked of it. The vocabulary must hold the ids 0 to 9.
  *
  * @throws {FulmarError} `USER_CODE` with the promise that is not kept; whatever the policy throws where it must not.
  *
@@ -61,6 +61,7 @@ export async function checkPolicy(make: () => Policy, options: CheckPolicyOption
   await checkRefusals(make, options)
   await checkStopStrings(make(), options)
   await checkScores(make(), tolerance)
+  await checkStreams(make())
 }
 
 const REQUEST: GenerateRequest = {
@@ -132,6 +133,26 @@ async function checkSeeds(make: () => Policy): Promise<void> {
   ])
   const again = await policy.generate(REQUEST)
   promise(equal(again, alone), 'a seed must fix the draws', [textOf(again), textOf(alone)])
+}
+
+/** Parts, and the whole that they make; a loop that is left. */
+async function checkStreams(policy: Policy & Partial<StreamingPolicy>): Promise<void> {
+  if (policy.stream === undefined) return
+  const stream = policy.stream(REQUEST)
+  const parts: Uint32Array[] = []
+  for await (const { ids, logProbs, sampledLogProbs } of stream) {
+    const lengths = [ids, logProbs, sampledLogProbs].map(({ length }) => length)
+    promise(new Set(lengths).size === 1, 'each token of a part must have one log-prob of each kind', lengths)
+    parts.push(ids)
+  }
+  const whole = await stream.result
+  checkCompletion(policy, REQUEST, whole)
+  const told = parts.flatMap((ids) => [...ids])
+  promise(told.join() === whole.ids.join(), 'the parts of a stream must make its result', told)
+  const left = policy.stream(REQUEST)
+  for await (const _ of left) break
+  const { ids } = await left.result
+  promise(ids.length <= REQUEST.maxTokens, 'a stream that is left must end', ids.length)
 }
 
 /** Prompts whose memory the caller uses again at once, shares with other threads, or gives away. */

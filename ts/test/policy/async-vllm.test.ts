@@ -50,6 +50,11 @@ describe('AsyncVLLM', () => {
         return { ...(await policy.generate({ ...one, requestId })), requestId: one.requestId }
       },
       score: policy.score.bind(policy),
+      stream: (one: GenerateRequest) => {
+        const stream = policy.stream({ ...one, requestId: `${one.requestId}-${calls++}` })
+        const result = stream.result.then((completion) => ({ ...completion, requestId: one.requestId }))
+        return { ...stream, result }
+      },
     }
     await checkPolicy(() => own, { vocabSize: 23, contextLength: 64, tolerance: 1e-6, textOf: letterOf })
   })

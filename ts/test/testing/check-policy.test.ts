@@ -147,4 +147,29 @@ describe('checkPolicy', () => {
       )
     await checkPolicy(silent)
   })
+
+  it('refuses a stream whose parts are not what it comes to', async () => {
+    const streaming = (told: (ids: Uint32Array) => Uint32Array) => () => {
+      const policy = new Counter()
+      const stream = (request: GenerateRequest) => {
+        const result = policy.generate(request)
+        return {
+          result,
+          async *[Symbol.asyncIterator]() {
+            const { ids, logProbs, sampledLogProbs } = await result
+            yield { ids: told(ids), logProbs, sampledLogProbs }
+          },
+        }
+      }
+      return Object.assign(policy, { stream })
+    }
+    await checkPolicy(streaming((ids) => ids))
+    await expect(checkPolicy(streaming((ids) => ids.map((id) => id ^ 1)))).rejects.toMatchObject({
+      code: 'USER_CODE',
+      message: /parts of a stream must make its result/,
+    })
+    await expect(checkPolicy(streaming((ids) => ids.subarray(1)))).rejects.toMatchObject({
+      message: /each token of a part must have one log-prob/,
+    })
+  })
 })
