@@ -73,6 +73,8 @@ pub(super) trait Stored: Copy + Sync {
 impl Stored for f32 {
     const COPIED_ROWS_MIN: usize = usize::MAX;
 
+    /// # Safety
+    /// As the trait says.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load(first: *const Self) -> __m256 {
@@ -80,6 +82,8 @@ impl Stored for f32 {
         unsafe { _mm256_loadu_ps(first) }
     }
 
+    /// # Safety
+    /// As the trait says.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load_some(first: *const Self, count: usize) -> __m256 {
@@ -95,6 +99,8 @@ impl Stored for f32 {
 impl Stored for bf16 {
     const COPIED_ROWS_MIN: usize = 48;
 
+    /// # Safety
+    /// As the trait says.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load(first: *const Self) -> __m256 {
@@ -103,6 +109,8 @@ impl Stored for bf16 {
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves)))
     }
 
+    /// # Safety
+    /// As the trait says.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load_some(first: *const Self, count: usize) -> __m256 {
