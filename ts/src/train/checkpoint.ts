@@ -53,19 +53,21 @@ export interface Checkpoint {
  */
 export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<void> {
   const { folder, decoder, optimizer, state = {}, files = {} } = options
-  const parts: Record<string, string | Uint8Array> = {
-    'model.safetensors': await decoder.toSafetensors(),
+  const { version: policyVersion, dtype } = decoder
+  const texts: Readonly<Record<string, string>> = {
     'config.json': `${JSON.stringify(decoder.config, null, 2)}\n`,
-    'state.json': `${JSON.stringify({ ...state, policyVersion: decoder.version, dtype: decoder.dtype })}\n`,
+    'state.json': `${JSON.stringify({ ...state, policyVersion, dtype })}\n`,
     ...files,
   }
-  if (optimizer) parts['optimizer.safetensors'] = await optimizer.toSafetensors()
   const writing = `${folder}.writing`
   const replaced = `${folder}.replaced`
   try {
     await rm(writing, { recursive: true, force: true })
     await mkdir(writing, { recursive: true })
-    for (const [name, data] of Object.entries(parts)) await writeSynced(join(writing, name), data)
+    for (const [name, text] of Object.entries(texts)) await writeSynced(join(writing, name), text)
+    // One after the other, as the bytes of both need not be in memory together.
+    await writeSynced(join(writing, 'model.safetensors'), await decoder.toSafetensors())
+    if (optimizer) await writeSynced(join(writing, 'optimizer.safetensors'), await optimizer.toSafetensors())
     await rm(replaced, { recursive: true, force: true })
     await rename(folder, replaced).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error
@@ -74,6 +76,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
     await syncFolder(dirname(folder))
     await rm(replaced, { recursive: true, force: true })
   } catch (cause) {
+    if (cause instanceof FulmarError) throw cause
     throw new FulmarError('IO', `checkpoint folder must be writable: got ${folder}`, { cause })
   }
 }

@@ -52,6 +52,17 @@ describe('saveCheckpoint', () => {
     expect(await readdir(join(folder, '..'))).toEqual(['checkpoint'])
   })
 
+  it('says what a decoder says that has no weights any more, and leaves the older checkpoint', async () => {
+    const folder = await makeFolder()
+    const decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    await saveCheckpoint({ folder, decoder })
+    const optimizer = new AdamW(decoder)
+    optimizer[Symbol.dispose]()
+    await expect(saveCheckpoint({ folder, decoder, optimizer })).rejects.toThrow(code('CLOSED'))
+    decoder[Symbol.dispose]()
+    expect(await hasCheckpoint(folder)).toBe(true)
+  })
+
   it('leaves the older checkpoint where the new one cannot be written', async () => {
     const folder = await makeFolder()
     using decoder = Decoder.fromSeed(TINY, { seed: 1 })
