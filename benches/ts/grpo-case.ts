@@ -90,6 +90,23 @@ export async function measureGrpo(one: GrpoCase, options: BenchOptions): Promise
   }
 }
 
+/** One report of several cases. */
+export function together(cases: Readonly<Record<string, Report>>): Report {
+  const all = Object.values(cases)
+  return {
+    setting: Object.fromEntries(Object.entries(cases).map(([name, { setting }]) => [name, setting])),
+    checks: all.flatMap(({ checks }) => checks),
+    figures: all.flatMap(({ figures }) => figures),
+    notes: [...new Set([...all.flatMap(({ notes }) => notes), ...all.map(profileText)])],
+    versions: all.at(-1)?.versions ?? {},
+  }
+}
+
+function profileText({ figures, profileMs = {} }: Report): string {
+  const parts = Object.entries(profileMs).map(([part, ms]) => `${part} ${ms.toFixed(0)}`)
+  return `${figures[0]?.work}, where our time goes, ms: ${parts.join(' | ')}`
+}
+
 async function besideTrl(
   one: GrpoCase,
   steps: ReturnType<typeof ourSteps>,

@@ -9,7 +9,7 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { AdamW, createRenderer, Decoder, HfTokenizer, type LoraConfig } from 'fulmar'
-import { endless, measureGrpo } from './grpo-case.js'
+import { endless, measureGrpo, together } from './grpo-case.js'
 import { type Goal, hand, type Report, ROOT, readOptions } from './measure.js'
 
 const MODEL = fileURLToPath(new URL('models/SmolLM2-135M-Instruct.Q4_1.gguf', ROOT))
@@ -28,13 +28,7 @@ using renderer = createRenderer(tokenizer, { name: 'chatml' })
 // The adapter first: the most memory that a process held never falls.
 const adapter = await measure('GRPO step, LoRA', { atLeast: 3 }, LORA)
 const all = await measure('GRPO step, all weights', { atLeast: 2 })
-hand({
-  setting: { adapter: adapter.setting, all: all.setting },
-  checks: [...adapter.checks, ...all.checks],
-  figures: [...adapter.figures, ...all.figures],
-  notes: [...new Set([...adapter.notes, ...all.notes, profileText(adapter), profileText(all)])],
-  versions: all.versions,
-})
+hand(together({ adapter, all }))
 
 async function measure(work: string, goal: Goal, lora?: LoraConfig): Promise<Report> {
   using decoder = await Decoder.fromGguf(file)
@@ -52,9 +46,4 @@ async function measure(work: string, goal: Goal, lora?: LoraConfig): Promise<Rep
     },
     options,
   )
-}
-
-function profileText({ figures, profileMs = {} }: Report): string {
-  const parts = Object.entries(profileMs).map(([part, ms]) => `${part} ${ms.toFixed(0)}`)
-  return `${figures[0]?.work}, where our time goes, ms: ${parts.join(' | ')}`
 }
