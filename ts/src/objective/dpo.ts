@@ -112,7 +112,7 @@ export interface PreferenceBatch {
   /** `[T]` under a frozen reference. */
   readonly refLogProb: Float32Array
   /** `[T]` the logarithm of the sum of the squares of all probabilities at each token, for `useWeighting`. */
-  readonly logSumSqProb?: Float32Array
+  readonly logSumSqProb?: Float32Array | undefined
   /** `[T]` 1 for tokens of answers, of which each sequence needs one, else 0. */
   readonly mask: Uint8Array
   /** `[2 P + 1]` from 0 to `T`. */
