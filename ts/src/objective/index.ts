@@ -26,6 +26,7 @@ export {
   type TokenGradients,
   type TokenLogitsOptions,
   type TokenLogProbsResult,
+  type TokenSquares,
   tokenLogProbs,
   tokenLogProbsBackward,
 } from './fused.js'
