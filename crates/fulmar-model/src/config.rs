@@ -171,7 +171,7 @@ impl DecoderConfig {
     ///
     /// # Errors
     /// As [`DecoderConfig::from_json`], naming the field.
-    pub fn checked(self) -> Result<Self> {
+    pub fn checked(mut self) -> Result<Self> {
         let sizes = [
             ("vocab_size", self.vocab_size, VOCAB_SIZE_MAX),
             ("hidden_size", self.hidden_size, MODEL_WIDTH_MAX),
@@ -194,6 +194,10 @@ impl DecoderConfig {
             }
         }
         self.check_relations()?;
+        if self.model_type == ModelType::Qwen3 {
+            // transformers takes 128 where a file of this family does not say it.
+            self.head_dim = Some(self.head_dim());
+        }
         Ok(self)
     }
 
@@ -344,6 +348,9 @@ mod tests {
             DecoderConfig::from_json(&json(&[("rope_parameters", serde_json::json!({"rope_theta": 5.0}))]));
         assert_eq!((old.theta(), new.unwrap().theta()), (5.0, 5.0));
         assert!(!old.to_json().contains("null"), "transformers refuses a null head_dim");
+        let qwen3 = DecoderConfig { model_type: ModelType::Qwen3, head_dim: None, ..old.clone() };
+        let width = qwen3.head_dim();
+        assert_eq!(qwen3.checked().unwrap().head_dim, Some(width), "or transformers takes its own");
         assert_eq!(DecoderConfig::from_json(&old.to_json()), Ok(old));
     }
 }
