@@ -60,6 +60,7 @@ operations! {
     // Widths of stored weights.
     fn bf16_to_f32(from: &[bf16], to: &mut [f32]);
     fn f32_to_bf16(from: &[f32], to: &mut [bf16]);
+    fn take_other_bf16(from: &[bf16], to: &mut [f32]);
 
     // Steps of optimisers.
     fn adamw_step(step: AdamwStep, weights: &mut [f32], gradients: &[f32], moment1: &mut [f32], moment2: &mut [f32]);

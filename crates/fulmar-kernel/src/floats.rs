@@ -111,6 +111,21 @@ pub fn f32_to_bf16(from: &[f32], to: &mut [bf16]) {
     });
 }
 
+/// Takes each number that the one in its place of `to` does not round to; what rounds to it stays.
+///
+/// # Panics
+/// If the lengths disagree.
+pub fn take_other_bf16(from: &[bf16], to: &mut [f32]) {
+    assert_eq!(from.len(), to.len(), "lengths must agree");
+    for_rows(to, 1, |first, to| {
+        for (to, from) in to.iter_mut().zip(&from[first..]) {
+            if bf16::from_f32(*to).to_bits() != from.to_bits() {
+                *to = from.to_f32();
+            }
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +155,13 @@ mod tests {
             f32_to_bf16(&[value], &mut found);
             assert!((found[0].to_f32() - value).abs() <= value.abs() / 256.0, "{value}");
         }
+    }
+
+    #[test]
+    fn only_what_does_not_round_to_the_other_is_taken() {
+        let mut wide = [1.001, 1.001, -0.0];
+        take_other_bf16(&[bf16::ONE, bf16::from_f32(2.0), bf16::ZERO], &mut wide);
+        assert_eq!(wide.map(f32::to_bits), [1.001_f32, 2.0, 0.0].map(f32::to_bits));
     }
 
     #[test]

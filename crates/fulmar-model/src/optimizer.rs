@@ -195,6 +195,8 @@ impl Optimizer {
             }
             (WeightsMut::Bf16(weights), gradients) => {
                 let mut master = std::mem::take(&mut self.master.values);
+                // A merged adapter, say, changed weights without their masters.
+                self.compute.take_other_bf16(weights, &mut master);
                 self.update(&mut master, gradients, learning_rate, clip_coefficient);
                 self.compute.f32_to_bf16(&master, weights);
                 self.master.values = master;

@@ -241,3 +241,26 @@ fn an_adapter_trains_in_single_precision_beside_weights_in_bfloat16() {
     assert_ne!(halves.weights(), frozen);
     assert_eq!(halves.weights(), wide.with_dtype(Dtype::Bf16).unwrap().weights());
 }
+
+#[test]
+fn a_step_begins_from_weights_that_somebody_else_changed_before_it() {
+    let sequences = Sequences::draw(8);
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let mut decoder = decoder().with_dtype(dtype).unwrap();
+        let mut optimizer = Optimizer::new(&decoder, AdamWOptions::default()).unwrap();
+        sequences.backward(&mut decoder, 0, 8);
+        optimizer.step(&mut decoder, None, None).unwrap();
+        let before = decoder.weights().to_vec();
+        decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 1).unwrap();
+        let options = AdamWOptions { learning_rate: 0.1, ..Default::default() };
+        let mut of_adapter = Optimizer::new(&decoder, options).unwrap();
+        sequences.backward(&mut decoder, 0, 8);
+        of_adapter.step(&mut decoder, None, None).unwrap();
+        decoder.merge_lora().unwrap();
+        let merged = decoder.weights().to_vec();
+        assert_ne!(merged, before, "or the adapter did nothing");
+        sequences.backward(&mut decoder, 0, 8);
+        optimizer.step(&mut decoder, Some(0.0), None).unwrap();
+        assert_eq!(*decoder.weights(), merged, "{dtype:?}");
+    }
+}
