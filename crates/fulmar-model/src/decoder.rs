@@ -1,5 +1,6 @@
 //! A decoder language model: weights, a forward pass that gives log-probs, and its backward pass.
 
+mod adapter;
 mod squares;
 
 use std::borrow::Cow;
@@ -9,10 +10,10 @@ use fulmar_compute::{AttentionSaved, Compute, Floats, Memory, RopeTable};
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
-use crate::config::{DecoderConfig, ScalarHead};
+use crate::config::DecoderConfig;
 use crate::head::{Head, HeadTrace};
 use crate::layer::{Gradients, Layer, LayerTrace, Passing, Scratch};
-use crate::lora::{Lora, LoraConfig};
+use crate::lora::Lora;
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
 use crate::weights::{Weights, WeightsMut};
@@ -284,108 +285,6 @@ impl Decoder {
     #[must_use]
     pub fn num_trainable(&self) -> usize {
         self.lora.as_ref().map_or(self.layout.len, |lora| lora.weights.len())
-    }
-
-    /// Freezes all weights and trains an adapter beside them, which changes nothing before its first step. A scalar head is trained
-    /// with it, on a copy of its own that PEFT's files call `modules_to_save`.
-    ///
-    /// # Errors
-    /// `Incompatible` if there is an adapter already; `OutOfRange`, `UnknownName` or `Empty` naming what is wrong with `config`.
-    ///
-    /// # Examples
-    /// ```
-    /// use fulmar_model::{Decoder, DecoderConfig, LoraConfig};
-    /// let config = DecoderConfig::from_json(r#"{
-    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
-    ///     "num_hidden_layers": 1, "num_attention_heads": 2
-    /// }"#)?;
-    /// let mut decoder = Decoder::new(config, 1)?;
-    /// decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0)?;
-    /// assert_eq!(decoder.num_trainable(), 2 * 2 * (8 + 8)); // beside q and v
-    /// let bytes = decoder.lora_to_safetensors()?; // PEFT's adapter_model.safetensors
-    /// decoder.merge_lora()?;
-    /// decoder.load_lora(LoraConfig { r: 2, ..LoraConfig::default() }, &bytes)?;
-    /// # Ok::<(), fulmar_core::Error>(())
-    /// ```
-    pub fn add_lora(&mut self, config: LoraConfig, seed: u64) -> Result<()> {
-        self.set_lora(|layout, weights| Lora::new(config, layout, weights, seed))
-    }
-
-    /// As [`Decoder::add_lora`], with the weights of PEFT's `adapter_model.safetensors`.
-    ///
-    /// # Errors
-    /// Those of [`Decoder::add_lora`]; those of [`safetensors::read`]; `Incompatible` for other tensors.
-    pub fn load_lora(&mut self, config: LoraConfig, bytes: &[u8]) -> Result<()> {
-        self.set_lora(|layout, _| Lora::read(config, layout, bytes))?;
-        self.version += 1;
-        Ok(())
-    }
-
-    /// A decoder with these weights and a fresh head that reads one number: its weights normal with `initializer_range`, its bias 0.
-    /// All of them are trained. [`ScalarHead::Score`] leaves an output head out that is not the embedding table.
-    ///
-    /// # Errors
-    /// `Incompatible` if there is such a head or an adapter already.
-    pub fn with_scalar_head(&self, head: ScalarHead, seed: u64) -> Result<Self> {
-        if self.layout.scalar.is_some() || self.lora.is_some() {
-            let detail = "a decoder must have no scalar head and no adapter to be given one: got one";
-            return Err(Error::new(ErrorKind::Incompatible, detail));
-        }
-        let known_weights = self.weights();
-        let mut decoder = Self::with_weights(self.config.with_scalar_head(head), |config, layout| {
-            let mut weights = layout.init(config, seed);
-            for parameter in &layout.parameters {
-                let same = |known: &&Parameter| known.name == parameter.name;
-                if let Some(known) = self.layout.parameters.iter().find(same) {
-                    weights[parameter.range.clone()].copy_from_slice(&known_weights[known.range.clone()]);
-                }
-            }
-            Ok(weights)
-        })?
-        .with_dtype(self.dtype())?;
-        decoder.move_to(self.device())?;
-        Ok(decoder)
-    }
-
-    fn set_lora(&mut self, make: impl FnOnce(&Layout, Floats<'_>) -> Result<Lora>) -> Result<()> {
-        if self.lora.is_some() {
-            let detail = "a decoder must have one adapter at most: got another";
-            return Err(Error::new(ErrorKind::Incompatible, detail));
-        }
-        let mut lora = make(&self.layout, self.weights.view())?;
-        lora.weights = self.compute.hold(lora.weights)?;
-        self.lora = Some(lora);
-        self.forget_training();
-        Ok(())
-    }
-
-    /// The adapter's shape as PEFT's `adapter_config.json`.
-    ///
-    /// # Errors
-    /// `Empty` without an adapter.
-    pub fn lora_config_json(&self) -> Result<String> {
-        let lora = self.lora.as_ref().ok_or_else(no_adapter)?;
-        Ok(lora.config.to_json_beside(self.config.scalar_head))
-    }
-
-    /// The adapter as PEFT's `adapter_model.safetensors`.
-    ///
-    /// # Errors
-    /// `Empty` without an adapter.
-    pub fn lora_to_safetensors(&self) -> Result<Vec<u8>> {
-        self.lora.as_ref().ok_or_else(no_adapter)?.write()
-    }
-
-    /// Adds the adapter to the weights, which are trained again, and drops it.
-    ///
-    /// # Errors
-    /// `Empty` without an adapter.
-    pub fn merge_lora(&mut self) -> Result<()> {
-        let lora = self.lora.take().ok_or_else(no_adapter)?;
-        lora.merge(&self.layout, &mut self.weights);
-        self.version += 1;
-        self.forget_training();
-        Ok(())
     }
 
     /// Gradients and trace are those of what was trained before.
@@ -720,8 +619,4 @@ impl Decoder {
 
 fn no_scalar_head() -> Error {
     Error::new(ErrorKind::Incompatible, "a decoder must have a head that reads one number: got none")
-}
-
-fn no_adapter() -> Error {
-    Error::new(ErrorKind::Empty, "a decoder must have an adapter: got none")
 }
