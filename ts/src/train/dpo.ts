@@ -109,7 +109,7 @@ export async function* dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, u
       batch,
       scores: { logSumSqProb: objective.readsLogSumSqProb },
       loss: ({ logProb, logSumSqProb }) =>
-        objective.forward({ logProb, refLogProb, mask, offsets, ...(logSumSqProb && { logSumSqProb }) }),
+        objective.forward({ logProb, refLogProb, mask, offsets, logSumSqProb }),
       maxGradNorm,
       ...(schedule && { learningRate: schedule(index, steps) }),
       ...(signal && { signal }),

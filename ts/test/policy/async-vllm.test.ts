@@ -1,7 +1,8 @@
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { AsyncVLLM, type AsyncVLLMOptions, type GenerateRequest } from '../../src/policy/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
-import { FAULTS, FakeVllm, type FakeVllmOptions, type Fault, letterOf } from './fake-vllm.js'
+import { connect, serve } from './connect-vllm.js'
+import { FAULTS, type Fault, letterOf } from './fake-vllm.js'
 import { TurningClock } from './turning-clock.js'
 
 const request: GenerateRequest = {
@@ -10,29 +11,6 @@ const request: GenerateRequest = {
   seed: 7,
   maxTokens: 6,
   stopIds: [9],
-}
-
-const open: (() => Promise<void>)[] = []
-afterEach(async () => {
-  for (const close of open.splice(0).reverse()) await close()
-})
-
-async function serve(options: FakeVllmOptions = {}): Promise<FakeVllm> {
-  const fake = await FakeVllm.start(options)
-  open.push(() => fake.close())
-  return fake
-}
-
-async function connect(fakes: readonly FakeVllm[], options: AsyncVLLMOptions = {}): Promise<AsyncVLLM> {
-  const urls = fakes.map(({ url }) => url)
-  const policy = await AsyncVLLM.connect(urls, {
-    clock: new TurningClock(),
-    backoffMs: 4,
-    vocabSize: 23,
-    ...options,
-  })
-  open.push(() => policy.close())
-  return policy
 }
 
 describe('AsyncVLLM', () => {

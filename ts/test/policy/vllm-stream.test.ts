@@ -1,9 +1,9 @@
 import fc from 'fast-check'
-import { afterEach, describe, expect, it } from 'vitest'
-import { AsyncVLLM, type AsyncVLLMOptions, type GenerateRequest } from '../../src/policy/index.js'
+import { describe, expect, it } from 'vitest'
+import type { AsyncVLLM, GenerateRequest } from '../../src/policy/index.js'
 import { EVENT_CHARS_MAX, EventReader } from '../../src/policy/vllm-stream.js'
-import { FakeVllm, type FakeVllmOptions, type Fault, STREAM_FAULTS } from './fake-vllm.js'
-import { TurningClock } from './turning-clock.js'
+import { connect, serve } from './connect-vllm.js'
+import { type Fault, STREAM_FAULTS } from './fake-vllm.js'
 
 const request: GenerateRequest = {
   requestId: 'a',
@@ -11,25 +11,6 @@ const request: GenerateRequest = {
   seed: 7,
   maxTokens: 6,
   stopIds: [],
-}
-
-const open: (() => Promise<void>)[] = []
-afterEach(async () => {
-  for (const close of open.splice(0).reverse()) await close()
-})
-
-async function serve(options: FakeVllmOptions = {}): Promise<FakeVllm> {
-  const fake = await FakeVllm.start(options)
-  open.push(() => fake.close())
-  return fake
-}
-
-async function connect(fakes: readonly FakeVllm[], options: AsyncVLLMOptions = {}): Promise<AsyncVLLM> {
-  const urls = fakes.map(({ url }) => url)
-  const shared = { clock: new TurningClock(), backoffMs: 4, vocabSize: 23 }
-  const policy = await AsyncVLLM.connect(urls, { ...shared, ...options })
-  open.push(() => policy.close())
-  return policy
 }
 
 /** The ids that a stream told, part by part, and how it ended. */
