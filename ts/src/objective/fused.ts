@@ -202,10 +202,7 @@ function joined(options: TokenGradients): Float32Array {
 }
 
 function partsOf(all: Float32Array, numIds: number): TokenLogProbsResult {
-  const [logProb, entropy, squares] = [0, 1, 2].map((part) => all.slice(part * numIds, (part + 1) * numIds))
-  return {
-    logProb: logProb ?? new Float32Array(0),
-    entropy: entropy ?? new Float32Array(0),
-    ...(all.length > 2 * numIds && squares && { logSumSqProb: squares }),
-  }
+  const part = (index: number) => all.slice(index * numIds, (index + 1) * numIds)
+  const told = { logProb: part(0), entropy: part(1) }
+  return all.length > 2 * numIds ? { ...told, logSumSqProb: part(2) } : told
 }

@@ -32,6 +32,12 @@ export class EventReader {
   /** The events that `text` ends. */
   push(text: string): string[] {
     const events: string[] = []
+    if (!/[\r\n]/.test(text) && !this.#rest.endsWith('\r')) {
+      // Each part is looked at once, however many a long line comes in.
+      this.#rest += text
+      this.#check(this.#rest.length)
+      return events
+    }
     // A carriage return at the end may be half of a line's end.
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/)
     this.#rest = lines.pop() ?? ''
