@@ -61,8 +61,8 @@ export function nodeRivals(template: string, tokenizerJson: string): NodeRivals 
 
 /** minijinja as it comes, and the crate `tokenizers`: answers `render` and `encode`. */
 export function rustRival(folder: string): Peer | Skipped {
-  const manifest = fileURLToPath(new URL('benches/rival/rust/Cargo.toml', ROOT))
-  return built('the Rust rivals', manifest, 'target/rival', 'rival', [folder])
+  const where = { manifest: 'benches/rival/rust/Cargo.toml', target: 'target/rival' }
+  return cargoPeer({ what: 'the Rust rivals', ...where, program: 'rival' }, [folder])
 }
 
 /** Ours in Rust, without Node in between: answers `render`, `template`, `encode`, `rollout` and `whole`. */
@@ -72,8 +72,8 @@ export function rustOurs(folder: string): Peer | Skipped {
 
 /** A program of benches/rust, built. */
 export function rustProgram(program: string, args: readonly string[]): Peer | Skipped {
-  const manifest = fileURLToPath(new URL('benches/rust/Cargo.toml', ROOT))
-  return built('ours in Rust', manifest, 'target', program, args)
+  const where = { manifest: 'benches/rust/Cargo.toml', target: 'target' }
+  return cargoPeer({ what: 'ours in Rust', ...where, program }, args)
 }
 
 /** transformers: answers `render` and `tokens`. */
@@ -92,19 +92,32 @@ export function wasmOurs(folder: string): Peer | Skipped {
   return new Peer('ours in WebAssembly', process.execPath, ['--conditions=fulmar-wasm', program, folder])
 }
 
-function built(
-  what: string,
-  manifest: string,
-  target: string,
-  program: string,
+/** A program that cargo builds. */
+export interface CargoProgram {
+  readonly what: string
+  /** Its Cargo.toml and the folder it is built in, from the root. */
+  readonly manifest: string
+  readonly target: string
+  readonly program: string
+  /** Of the compiler and of the program. */
+  readonly environment?: Readonly<Record<string, string>>
+}
+
+/** The program, built and started. */
+export function cargoPeer(
+  { what, manifest, target, program, environment = {} }: CargoProgram,
   args: readonly string[],
 ): Peer | Skipped {
   say(`building ${what}`)
-  const out = fileURLToPath(new URL(target, ROOT))
-  const build = ['build', '--release', '--quiet', '--manifest-path', manifest, '--target-dir', out]
-  const { status, stderr } = spawnSync('cargo', build, { encoding: 'utf8' })
+  const inRoot = (place: string) => fileURLToPath(new URL(place, ROOT))
+  const where = ['--manifest-path', inRoot(manifest), '--target-dir', inRoot(target)]
+  const env = { ...process.env, ...environment }
+  const { status, stderr } = spawnSync('cargo', ['build', '--release', '--quiet', ...where], {
+    encoding: 'utf8',
+    env,
+  })
   if (status !== 0) return { skipped: `cargo failed: ${stderr?.trim().split('\n')[0] ?? 'not installed'}` }
-  return new Peer(what, `${out}/release/${program}`, args)
+  return new Peer(what, inRoot(`${target}/release/${program}`), args, environment)
 }
 
 /** Contestants of a bench by name. */

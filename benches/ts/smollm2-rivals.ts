@@ -3,6 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { cargoPeer, type Skipped } from './chat-rivals.js'
 import { ROOT } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
@@ -14,8 +15,8 @@ export interface Places {
   readonly gguf: string
 }
 
-/** How each engine is started; the programs lie under benches/rival/smollm2. */
-const ENGINES = {
+/** How each engine in Python is started; the programs lie under benches/rival/smollm2. */
+const PYTHON_ENGINES = {
   transformers: ({ folder }: Places) => ['in_torch.py', folder, 'float32'],
   'transformers bf16': ({ folder }: Places) => ['in_torch.py', folder, 'bfloat16'],
   onnxruntime: ({ folder }: Places) => ['in_onnxruntime.py', folder],
@@ -23,7 +24,9 @@ const ENGINES = {
 } as const
 
 /** The name of an engine. */
-export type EngineName = keyof typeof ENGINES
+export type EngineName = PythonEngine | 'candle'
+
+type PythonEngine = keyof typeof PYTHON_ENGINES
 
 /** What an engine is to do: with rows of ids, and for so many tokens. */
 export interface Request {
@@ -48,6 +51,9 @@ export interface Answer {
 /** No wheel on PyPI: it is used where somebody has compiled it. */
 const LLAMA_CPP = 'llama-cpp-python==0.3.36'
 
+/** As candle's own repository is built: most of its loops know no processor but the one that the compiler is told. */
+const NATIVE = { RUSTFLAGS: '-C target-cpu=native' }
+
 /** The engines that can be had, by name, and why the others cannot. Dispose it to end their processes. */
 export class Rivals {
   readonly versions: Record<string, string> = {}
@@ -61,11 +67,11 @@ export class Rivals {
     { threads, isAsked }: { readonly threads: number; readonly isAsked: boolean },
   ): Promise<Rivals> {
     const rivals = new Rivals()
-    const installed = isAsked ? installTrl() : { skipped: '--no-rival' }
+    const installed = isAsked ? installTrl() : undefined
     for (const name of names) {
-      const had = 'skipped' in installed ? installed : pythonFor(name, installed.python)
-      if ('skipped' in had) rivals.#skipped.set(name, `${name}: ${had.skipped}`)
-      else await rivals.#start(name, had.python, places, threads)
+      const engine = installed ? startEngine(name, installed, places, threads) : { skipped: '--no-rival' }
+      if ('skipped' in engine) rivals.#skipped.set(name, `${name}: ${engine.skipped}`)
+      else await rivals.#greet(name, engine, threads)
     }
     return rivals
   }
@@ -82,11 +88,7 @@ export class Rivals {
     return (await peer.ask(JSON.stringify(request))) as Answer
   }
 
-  async #start(name: EngineName, python: string, places: Places, threads: number): Promise<void> {
-    const [script = '', model = '', ...rest] = ENGINES[name](places)
-    const program = fileURLToPath(new URL(join('benches/rival/smollm2', script), ROOT))
-    const environment = { OMP_NUM_THREADS: String(threads), ...PYTHON_ENVIRONMENT, ...TUNED_ENVIRONMENT }
-    const peer = new Peer(name, python, [program, model, String(threads), ...rest], environment)
+  async #greet(name: EngineName, peer: Peer, threads: number): Promise<void> {
     this.#peers.set(name, peer)
     const started = (await peer.answer()) as { versions: Record<string, string>; threads: number }
     if (started.threads !== threads)
@@ -99,13 +101,27 @@ export class Rivals {
   }
 }
 
-function pythonFor(
+function startEngine(
   name: EngineName,
-  python: string,
-): { readonly python: string } | { readonly skipped: string } {
-  if (name !== 'llama.cpp Q4_1' || spawnSync(python, ['-c', 'import llama_cpp']).status === 0)
-    return { python }
-  return {
-    skipped: `PyPI has no wheel; .venv/trl/bin/pip install ${LLAMA_CPP} compiles it, 10 minutes on two cores`,
-  }
+  installed: ReturnType<typeof installTrl>,
+  places: Places,
+  threads: number,
+): Peer | Skipped {
+  if (name === 'candle') return startCandle(places, threads)
+  if ('skipped' in installed) return installed
+  const { python } = installed
+  if (name === 'llama.cpp Q4_1' && spawnSync(python, ['-c', 'import llama_cpp']).status !== 0)
+    return {
+      skipped: `PyPI has no wheel; .venv/trl/bin/pip install ${LLAMA_CPP} compiles it, 10 minutes on two cores`,
+    }
+  const [script = '', model = '', ...rest] = PYTHON_ENGINES[name](places)
+  const program = fileURLToPath(new URL(join('benches/rival/smollm2', script), ROOT))
+  const environment = { OMP_NUM_THREADS: String(threads), ...PYTHON_ENVIRONMENT, ...TUNED_ENVIRONMENT }
+  return new Peer(name, python, [program, model, String(threads), ...rest], environment)
+}
+
+function startCandle({ folder }: Places, threads: number): Peer | Skipped {
+  const where = { manifest: 'benches/rival/candle/Cargo.toml', target: 'target/candle' }
+  const environment = { RAYON_NUM_THREADS: String(threads), ...NATIVE, ...TUNED_ENVIRONMENT }
+  return cargoPeer({ what: 'candle', ...where, program: 'candle-llama', environment }, [folder])
 }

@@ -1,5 +1,5 @@
 /**
- * SmolLM2-135M-Instruct in f32: prompts read, tokens drawn, one training step; against transformers on PyTorch, onnxruntime and llama.cpp.
+ * SmolLM2-135M-Instruct in f32: prompts read, tokens drawn, one training step; against transformers on PyTorch, onnxruntime, candle and llama.cpp.
  * Tokens are also drawn from weights stored as bf16, against transformers in bf16. Goals 22 and 23.
  *
  * What is drawn is greedy, past any end token, and only the tokens after the first count: of ours, the time of 33 less that of one. A
@@ -38,7 +38,13 @@ const DRAWN = 32
 const ROWS = [1, 8, 32]
 /** Among which the patience is shared. */
 const NUM_WORKS = 9
-const ENGINES: readonly EngineName[] = ['transformers', 'transformers bf16', 'onnxruntime', 'llama.cpp Q4_1']
+const ENGINES: readonly EngineName[] = [
+  'transformers',
+  'transformers bf16',
+  'onnxruntime',
+  'candle',
+  'llama.cpp Q4_1',
+]
 /** The widest that two correct f32 forward passes of this size lie apart, in nats. */
 const LOG_PROB_TOLERANCE = 1e-3
 /** The mean distance of log-probs, where one side computes in bf16 and the other only stores it. */
@@ -77,7 +83,10 @@ try {
 function worksInF32(): Work[] {
   const read = (rows: number, length: number): Work => ({
     ...{ work: `prefill ${rows} x ${length}`, kind: 'prefill', rows, length, decoder },
-    rivals: [['transformers', { atLeast: 1 }]],
+    rivals: [
+      ['transformers', { atLeast: 1 }],
+      ['candle', { atLeast: 1 }],
+    ],
   })
   const train: Work = {
     ...{ work: 'training step 8 x 256', kind: 'train', rows: 8, length: 256, decoder },
@@ -87,6 +96,7 @@ function worksInF32(): Work[] {
     decoding(decoder, rows, [
       ['transformers', { atLeast: rows === 32 ? 1.9 : 2 }],
       ['onnxruntime', { atLeast: 1 }],
+      ['candle', { atLeast: 1 }],
       rows === 1 ? ['llama.cpp Q4_1'] : ['llama.cpp Q4_1', { atLeast: 1 }],
     ]),
   )
@@ -171,25 +181,26 @@ async function compare(rivals: Rivals): Promise<string[]> {
   const ids = idsOf(2, CONTEXT)
   const checks: string[] = []
   const ours = await drawGreedy(decoder, ids, 8)
-  for (const name of ['transformers', 'onnxruntime'] as const) {
+  for (const name of ['transformers', 'onnxruntime', 'candle'] as const) {
     if (rivals.skipped(name) !== undefined) continue
     const { ids: drawn = [] } = await rivals.ask(name, { kind: 'generate', ids, tokens: 8 })
     if (JSON.stringify(drawn) !== JSON.stringify(ours))
       throw new Error(`greedy tokens of ${name} must be ours: got ${drawn} and ${ours}`)
     checks.push(`greedy tokens of ours and of ${name}: equal`)
   }
-  if (rivals.skipped('transformers') === undefined) checks.push(await compareLogProbs(rivals, ids))
+  for (const name of ['transformers', 'candle'] as const)
+    if (rivals.skipped(name) === undefined) checks.push(await compareLogProbs(rivals, name, ids))
   if (rivals.skipped('llama.cpp Q4_1') === undefined)
     checks.push('tokens of llama.cpp: not compared, as its products are of 8 bits and less')
   return checks
 }
 
-async function compareLogProbs(rivals: Rivals, ids: number[][]): Promise<string> {
-  const apart = await logProbsApart(rivals, 'transformers', decoder, ids)
+async function compareLogProbs(rivals: Rivals, name: EngineName, ids: number[][]): Promise<string> {
+  const apart = await logProbsApart(rivals, name, decoder, ids)
   const worst = Math.max(...apart)
   if (!(worst <= LOG_PROB_TOLERANCE))
-    throw new Error(`log-probs must be within ${LOG_PROB_TOLERANCE} nats: got ${worst}`)
-  return `log-probs of ${apart.length} tokens, ours and those of transformers: at most ${worst.toExponential(1)} nats apart`
+    throw new Error(`log-probs of ${name} must be within ${LOG_PROB_TOLERANCE} nats: got ${worst}`)
+  return `log-probs of ${apart.length} tokens, ours and those of ${name}: at most ${worst.toExponential(1)} nats apart`
 }
 
 /** Weights of 16 bits say about the same on both sides; tokens may differ. */
