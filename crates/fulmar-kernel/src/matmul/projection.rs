@@ -5,11 +5,15 @@
 //!     for each block of inputs, at most 640:
 //!         for each tile of 3 rows by 4 outputs:  12 accumulators of 8 lanes += row * weight, 8 inputs at a time
 //! ```
+//! Where there is AVX-512, a tile has 8 rows by 4 outputs, as long as there are as many rows (`wide.rs`).
+//!
 //! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, from memory at its full speed when
 //! there are few rows; while a stripe is multiplied, the next one is asked for. Where many rows begin a power of two apart, a task
 //! copies its operands first, as the caches would not hold them together; so it does where many meet halves, which are then widened
 //! once. An output is the sum of its 8 lanes, block after block, in an order that only the number of inputs decides: a row has the same
 //! bits whatever rows stand beside it, and those of halves are those of what they are in single precision.
+
+mod wide;
 
 use std::arch::x86_64::{
     __m128, __m256, __m256i, _MM_HINT_T1, _mm_add_ps, _mm_cvtss_f32, _mm_loadu_ps, _mm_loadu_si128,
@@ -209,7 +213,7 @@ impl Out {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn multiply<W: Stored>(out: Out, left: &[f32], weight: &[W], inner: usize, accumulate: bool) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
-    let tiles = inner.div_ceil(block_of(inner)) * rows.div_ceil(TILE.0) * cols.div_ceil(TILE.1);
+    let tiles = inner.div_ceil(block_of(inner)) * tiles_of(rows) * cols.div_ceil(TILE.1);
     let mut ahead =
         Ahead { next: weight.as_ptr().wrapping_add(weight.len()), share: weight.len().div_ceil(tiles) };
     for first in (0..inner).step_by(block_of(inner)) {
@@ -267,7 +271,21 @@ fn block_of(inner: usize) -> usize {
 
 /// Rows of the next tile: four are better cut in two than in three and one.
 fn tile_rows(left: usize) -> usize {
-    if left == TILE.0 + 1 { 2 } else { left.min(TILE.0) }
+    match left {
+        wide::ROWS.. if wide::suits() => wide::ROWS,
+        4 => 2,
+        _ => left.min(TILE.0),
+    }
+}
+
+/// Tiles that as many rows are cut into.
+fn tiles_of(rows: usize) -> usize {
+    let (mut first, mut tiles) = (0, 0);
+    while first < rows {
+        first += tile_rows(rows - first);
+        tiles += 1;
+    }
+    tiles
 }
 
 /// The weights behind a stripe, asked for a share a tile.
@@ -317,11 +335,31 @@ impl<W: Stored> Tile<'_, W> {
                     match size {
                         1 => tile.add::<1>(width, out, adds),
                         2 => tile.add::<2>(width, out, adds),
-                        _ => tile.add::<{ TILE.0 }>(width, out, adds),
+                        3 => tile.add::<3>(width, out, adds),
+                        _ => tile.add_wide(width, out, adds),
                     }
                 }
             }
             row += size;
+        }
+    }
+
+    /// As [`Tile::add`], of the rows of a wide tile.
+    ///
+    /// # Safety
+    /// As [`Tile::add`], and the processor must [suit](wide::suits).
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn add_wide(self, width: usize, out: Out, adds: bool) {
+        // SAFETY: what the caller promised.
+        unsafe {
+            if width == TILE.1 {
+                return put(wide::sums::<W, { wide::ROWS }>(self), out, adds);
+            }
+            for row in (0..wide::ROWS).step_by(2) {
+                let tile = Self { left: &self.left[row * self.inner..], ..self };
+                tile.add::<2>(width, out.at(row, 0), adds);
+            }
         }
     }
 
@@ -335,11 +373,7 @@ impl<W: Stored> Tile<'_, W> {
         // SAFETY: what the caller promised.
         unsafe {
             if width == TILE.1 {
-                for (row, sums) in self.sums::<R, { TILE.1 }>().into_iter().enumerate() {
-                    let place = out.at(row, 0).first;
-                    _mm_storeu_ps(place, if adds { _mm_add_ps(_mm_loadu_ps(place), sums) } else { sums });
-                }
-                return;
+                return put(self.sums::<R, { TILE.1 }>(), out, adds);
             }
             for col in 0..width {
                 let tile = Self { weight: &self.weight[col * self.inner..], ..self };
@@ -397,6 +431,20 @@ impl<W: Stored> Tile<'_, W> {
             *sums = sum_of_lanes(of_row);
         }
         sums
+    }
+}
+
+/// Writes or adds sums of four outputs to `out`, row by row.
+///
+/// # Safety
+/// `out` must have a place for each.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn put<const R: usize>(sums: [__m128; R], out: Out, adds: bool) {
+    for (row, sums) in sums.into_iter().enumerate() {
+        let place = out.at(row, 0).first;
+        // SAFETY: what the caller promised.
+        unsafe { _mm_storeu_ps(place, if adds { _mm_add_ps(_mm_loadu_ps(place), sums) } else { sums }) };
     }
 }
 
