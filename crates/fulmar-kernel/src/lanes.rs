@@ -7,7 +7,7 @@
 pub(crate) const WIDTH: usize = 16;
 
 /// Defines a function whose body is compiled for the baseline, for AVX2 and for AVX-512, and which calls the widest that the
-/// processor has.
+/// processor has. It may have one type parameter.
 ///
 /// # Examples
 /// ```
@@ -24,20 +24,23 @@ pub(crate) const WIDTH: usize = 16;
 /// ```
 #[macro_export]
 macro_rules! lanes {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $(<$generic:ident: $bound:path>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    ) => {
         $(#[$meta])*
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$generic: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn portable($($arg: $ty),*) $(-> $ret)? $body
+            fn portable $(<$generic: $bound>)? ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
                 use std::arch::is_x86_feature_detected as has;
                 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,popcnt")]
-                fn avx512($($arg: $ty),*) $(-> $ret)? {
+                fn avx512 $(<$generic: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
                     portable($($arg),*)
                 }
                 #[target_feature(enable = "avx2,popcnt")]
-                fn avx2($($arg: $ty),*) $(-> $ret)? {
+                fn avx2 $(<$generic: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
                     portable($($arg),*)
                 }
                 // Every processor with AVX2 can count bits too.

@@ -23,13 +23,14 @@ mod cut;
 mod kept;
 mod scores;
 
-use fulmar_compute::cpu::{self, SoftmaxRow, lanes};
+use fulmar_compute::cpu::{self, SoftmaxRow};
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result, Rng};
 use serde::Deserialize;
 
 use crate::batch::finite;
 use crate::clip::out_of_range;
+use crate::real::are_finite;
 use kept::Kept;
 use scores::scores;
 
@@ -289,13 +290,6 @@ fn check_logits(logits: &[f32]) -> Result<()> {
     match logits.iter().position(|logit| !logit.is_finite()) {
         Some(id) => finite("logits", id, logits[id].into()).map(|_| ()),
         None => Ok(()),
-    }
-}
-
-lanes! {
-    fn are_finite(logits: &[f32]) -> bool {
-        // Without a way out of the loop it runs over many logits at once.
-        logits.iter().map(|logit| u32::from(!logit.is_finite())).sum::<u32>() == 0
     }
 }
 

@@ -9,12 +9,12 @@ mod sealed {
 }
 
 /// `f32`, or `f64` for those who check a gradient by finite differences.
-pub trait Real: Copy + Into<f64> + sealed::Sealed {
+pub trait Real: Copy + Into<f64> + Send + Sync + sealed::Sealed {
     /// The nearest value of this type.
     fn narrow(value: f64) -> Self;
 
-    /// `e^(a - b)` of each pair, in the precision of this type.
-    fn ratios(a: &[Self], b: &[Self]) -> Vec<f64>;
+    /// Writes `e^(a - b)` of each pair.
+    fn ratios(a: &[Self], b: &[Self], ratios: &mut [Self]);
 }
 
 impl Real for f32 {
@@ -22,10 +22,8 @@ impl Real for f32 {
         value as Self
     }
 
-    fn ratios(a: &[Self], b: &[Self]) -> Vec<f64> {
-        let mut ratios = vec![0.0; a.len()];
-        ratios_f32(a, b, &mut ratios);
-        ratios
+    fn ratios(a: &[Self], b: &[Self], ratios: &mut [Self]) {
+        ratios_f32(a, b, ratios);
     }
 }
 
@@ -34,15 +32,24 @@ impl Real for f64 {
         value
     }
 
-    fn ratios(a: &[Self], b: &[Self]) -> Vec<f64> {
-        a.iter().zip(b).map(|(a, b)| libm::exp(a - b)).collect()
+    fn ratios(a: &[Self], b: &[Self], ratios: &mut [Self]) {
+        for ((a, b), ratio) in a.iter().zip(b).zip(ratios) {
+            *ratio = libm::exp(a - b);
+        }
     }
 }
 
 lanes! {
-    fn ratios_f32(a: &[f32], b: &[f32], ratios: &mut [f64]) {
+    fn ratios_f32(a: &[f32], b: &[f32], ratios: &mut [f32]) {
         for ((a, b), ratio) in a.iter().zip(b).zip(ratios) {
-            *ratio = f64::from(exp(a - b));
+            *ratio = exp(a - b);
         }
+    }
+}
+
+lanes! {
+    pub(crate) fn are_finite<T: Real>(values: &[T]) -> bool {
+        // Without a way out of the loop it runs over many numbers at once.
+        values.iter().fold(0, |bad, value| bad | u32::from(!(*value).into().is_finite())) == 0
     }
 }

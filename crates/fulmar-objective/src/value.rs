@@ -19,6 +19,8 @@ mod recursion;
 mod td;
 mod vtrace;
 
+use std::ops::Range;
+
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -29,7 +31,8 @@ pub use self::td::{
 };
 pub use self::vtrace::{VtraceOptions, vtrace_advantage_estimate};
 use crate::Real;
-use crate::batch::check_len;
+use crate::batch::{self, check_len};
+use crate::real::are_finite;
 
 /// Where time runs in row-major arrays: they are read as `[outer, time, inner]`.
 ///
@@ -101,6 +104,14 @@ impl<T: Real> PerStep<'_, T> {
         })
     }
 
+    /// That of some steps.
+    fn of(self, range: Range<usize>) -> Self {
+        match self {
+            Self::All(factor) => Self::All(factor),
+            Self::Each(factors) => Self::Each(&factors[range]),
+        }
+    }
+
     #[inline(always)]
     fn at(&self, index: usize) -> f64 {
         match self {
@@ -154,6 +165,17 @@ impl<'a, T: Real> StepBatch<'a, T> {
         Ok(len)
     }
 
+    /// Some of the steps.
+    fn of(&self, range: Range<usize>) -> Self {
+        Self {
+            reward: &self.reward[range.clone()],
+            next_value: &self.next_value[range.clone()],
+            done: &self.done[range.clone()],
+            terminated: self.terminated.map(|terminated| &terminated[range]),
+            ..*self
+        }
+    }
+
     fn terminated(&self) -> &'a [u8] {
         self.terminated.unwrap_or(self.done)
     }
@@ -179,23 +201,13 @@ fn check_flags(name: &str, flags: &[u8], len: usize) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfRange, detail))
 }
 
-/// `values`, unless an infinity or a NaN came in or an overflow happened.
-fn finite<T: Real>(name: &str, values: Vec<T>) -> Result<Vec<T>> {
-    // 0 times a number is 0 unless the number is not finite; eight sums at once run in vector lanes.
-    let mut zeros = [0.0; 8];
-    let chunks = values.chunks_exact(8);
-    let rest = chunks.remainder().iter().map(|value| (*value).into() * 0.0).sum::<f64>();
-    for chunk in chunks {
-        for (zero, value) in zeros.iter_mut().zip(chunk) {
-            *zero += (*value).into() * 0.0;
-        }
+/// Nothing unless an infinity or a NaN came in or an overflow happened.
+fn finite<T: Real>(name: &str, values: &[T]) -> Result<()> {
+    if are_finite(values) {
+        return Ok(());
     }
-    if zeros.iter().sum::<f64>() + rest == 0.0 {
-        return Ok(values);
-    }
-    let wide = values.iter().map(|value| (*value).into());
-    let (index, value) = wide.enumerate().find(|(_, value)| !value.is_finite()).unwrap_or((0, f64::NAN));
-    Err(Error::new(ErrorKind::NonFinite, format!("{name}[{index}] must be finite: got {value}")))
+    let mut wide = values.iter().map(|value| (*value).into()).enumerate();
+    wide.try_for_each(|(index, value)| batch::finite(name, index, value).map(|_| ()))
 }
 
 /// `returns - value`, element by element.
@@ -203,5 +215,9 @@ fn above<T: Real>(steps: &StepBatch<'_, T>, returns: &[T], value: &[T]) -> Resul
     check_len("value", value.len(), "reward", returns.len())?;
     let pairs = returns.iter().zip(value);
     let difference = |(to, from): (&T, &T)| T::narrow((*to).into() - (*from).into());
-    dispatch!(steps.compute, cpu => finite("advantage", pairs.map(difference).collect()))
+    dispatch!(steps.compute, cpu => {
+        let advantage: Vec<T> = pairs.map(difference).collect();
+        finite("advantage", &advantage)?;
+        Ok(advantage)
+    })
 }

@@ -309,6 +309,69 @@ proptest! {
     }
 }
 
+/// Batches that are shared between threads, and the bits of their rows, one by one.
+#[test]
+fn a_row_has_the_same_bits_alone_and_in_any_batch() {
+    let mut rng = fulmar_core::Rng::new(4).stream("steps");
+    for (outer, time, inner) in [(300, 130, 1), (17, 1000, 1), (1030, 33, 1), (40, 31, 20), (3, 9, 1500)] {
+        let len = outer * time * inner;
+        let mut draw = || -> Vec<f32> { (0..len).map(|_| rng.normal() as f32).collect() };
+        let [reward, value, next_value, log_pi, log_mu, ends] = [(); 6].map(|()| draw());
+        let done: Vec<u8> = ends.iter().map(|end| u8::from(*end > 1.5)).collect();
+        let terminated: Vec<u8> = ends.iter().map(|end| u8::from(*end > 2.0)).collect();
+        let estimates = |outer: usize, row: std::ops::Range<usize>| {
+            let steps = StepBatch {
+                axis: TimeAxis { outer, time, inner },
+                reward: &reward[row.clone()],
+                next_value: &next_value[row.clone()],
+                done: &done[row.clone()],
+                terminated: Some(&terminated[row.clone()]),
+                compute: Compute::Cpu,
+            };
+            let (gamma, lambda, value) = (PerStep::All(0.99), PerStep::All(0.95), &value[row.clone()]);
+            let log_probs = [&log_pi[row.clone()], &log_mu[row]];
+            let gae = generalized_advantage_estimate(&steps, value, gamma, lambda).unwrap();
+            let vtrace =
+                vtrace_advantage_estimate(&steps, value, log_probs, gamma, VtraceOptions::default()).unwrap();
+            let lambda = td_lambda_return_estimate(&steps, gamma, lambda, true).unwrap();
+            let to_go = reward2go(steps.axis, steps.reward, steps.done, 0.9, Compute::Cpu).unwrap();
+            [gae.advantage, gae.target, vtrace.advantage, vtrace.target, lambda, to_go]
+        };
+        let together = estimates(outer, 0..len);
+        for row in 0..outer {
+            let range = row * time * inner..(row + 1) * time * inner;
+            for (together, alone) in together.iter().zip(estimates(1, range.clone())) {
+                let mut pairs = together[range.clone()].iter().zip(alone);
+                assert!(
+                    pairs.all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "row {row} of {outer} x {time} x {inner}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_named_by_its_place_in_the_whole_batch() {
+    let (axis, len) = (TimeAxis { outer: 400, time: 100, inner: 1 }, 40_000);
+    let (zeros, done) = (vec![0.0_f32; len], vec![1; len]);
+    let mut reward = zeros.clone();
+    (reward[33_300], reward[39_900]) = (f32::INFINITY, f32::NAN);
+    let error = reward2go(axis, &reward, &done, 0.5, Compute::Cpu).unwrap_err();
+    assert_eq!(error.to_string(), "return[33300] must be finite: got inf");
+    let steps = StepBatch {
+        axis,
+        reward: &reward,
+        next_value: &zeros,
+        done: &done,
+        terminated: None,
+        compute: Compute::Cpu,
+    };
+    let half = PerStep::All(0.5);
+    let error = generalized_advantage_estimate(&steps, &zeros, half, half).unwrap_err();
+    assert_eq!(error.to_string(), "advantage[33300] must be finite: got inf");
+}
+
 #[test]
 fn the_value_behind_a_terminated_step_is_not_read() {
     let axis = TimeAxis { outer: 1, time: 2, inner: 1 };
@@ -383,4 +446,6 @@ fn bad_batches_are_refused_by_kind_and_name() {
     assert_eq!(TimeAxis::of(&[2, 3], 2).unwrap_err().kind(), ErrorKind::OutOfRange);
     let endless = TimeAxis { outer: usize::MAX, time: 2, inner: 1 };
     assert_eq!(refused(StepBatch { axis: endless, ..good }, half).0, ErrorKind::LimitExceeded);
+    let empty = TimeAxis { outer: 0, time: 1 << 60, inner: 1 };
+    assert!(reward2go::<f32>(empty, &[], &[], 0.5, Compute::Cpu).unwrap().is_empty());
 }

@@ -1,10 +1,11 @@
 //! Generalised advantage estimation.
 
+use fulmar_compute::cpu::lanes;
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
-use super::recursion::{each_set, recur};
-use super::{PerStep, StepBatch, ValueEstimate, finite};
+use super::recursion::{Stretch, each_set, recur};
+use super::{PerStep, StepBatch, ValueEstimate};
 use crate::Real;
 use crate::batch::check_len;
 
@@ -42,50 +43,62 @@ pub fn generalized_advantage_estimate<T: Real>(
     check_len("value", value.len(), "reward", len)?;
     gamma.check("gamma", len)?;
     lambda.check("lambda", len)?;
-    // Two numbers are the common case, and the loop over them runs in vector lanes.
-    dispatch!(steps.compute, cpu => match (gamma, lambda) {
-        (PerStep::All(gamma), PerStep::All(lambda)) => estimate(steps, value, |_| gamma, |_| lambda),
-        _ => estimate(steps, value, |index| gamma.at(index), |index| lambda.at(index)),
-    })
+    let [advantage, target] = dispatch!(steps.compute, cpu => recur(
+        steps.axis,
+        ["advantage", "target"],
+        |_| 0.0,
+        |Stretch { range, .. }, b, a| {
+            let (gamma, lambda) = (gamma.of(range.clone()), lambda.of(range.clone()));
+            terms(&steps.of(range.clone()), &value[range], gamma, lambda, b, a);
+        },
+        |Stretch { range, out: [advantage, target], .. }, x, _| {
+            written(x, &value[range], advantage, target);
+        },
+    ))?;
+    Ok(ValueEstimate { advantage, target })
 }
 
-fn estimate<T: Real>(
+lanes! {
+    fn terms<T: Real>(
+        steps: &StepBatch<'_, T>, value: &[T], gamma: PerStep<'_, T>, lambda: PerStep<'_, T>,
+        b: &mut [f64], a: &mut [f64],
+    ) {
+        // Two numbers are the common case, and the loop over them runs in vector lanes.
+        match (gamma, lambda) {
+            (PerStep::All(gamma), PerStep::All(lambda)) => terms_by(steps, value, |_| gamma, |_| lambda, b, a),
+            _ => terms_by(steps, value, |at| gamma.at(at), |at| lambda.at(at), b, a),
+        }
+    }
+}
+
+#[inline(always)]
+fn terms_by<T: Real>(
     steps: &StepBatch<'_, T>,
     value: &[T],
     gamma: impl Fn(usize) -> f64,
     lambda: impl Fn(usize) -> f64,
-) -> Result<ValueEstimate<T>> {
-    let len = value.len();
-    let (mut advantage, mut target) = (vec![T::narrow(0.0); len], vec![T::narrow(0.0); len]);
-    recur(
-        steps.axis,
-        |_| 0.0,
-        |range, b, a| {
-            let (reward, value) = (&steps.reward[range.clone()], &value[range.clone()]);
-            let (next_value, first) = (&steps.next_value[range.clone()], range.start);
-            let (done, terminated) = (&steps.done[range.clone()], &steps.terminated()[range]);
-            let len = b.len();
-            let (reward, value, next_value) = (&reward[..len], &value[..len], &next_value[..len]);
-            let (done, terminated, a) = (&done[..len], &terminated[..len], &mut a[..len]);
-            for at in 0..len {
-                let gamma = gamma(first + at);
-                b[at] = reward[at].into() + gamma * next_value[at].into() - value[at].into();
-                a[at] = gamma * lambda(first + at);
-            }
-            each_set(terminated, |at| b[at] = reward[at].into() - value[at].into());
-            each_set(done, |at| a[at] = 0.0);
-        },
-        |range, x| {
-            let (advantage, target) = (&mut advantage[range.clone()], &mut target[range.clone()]);
-            for (((advantage, target), value), x) in
-                advantage.iter_mut().zip(target).zip(&value[range]).zip(x)
-            {
-                *advantage = T::narrow(*x);
-                *target = T::narrow(*x + (*value).into());
-            }
-        },
-    );
-    Ok(ValueEstimate { advantage: finite("advantage", advantage)?, target: finite("target", target)? })
+    b: &mut [f64],
+    a: &mut [f64],
+) {
+    let len = b.len();
+    let (reward, next_value) = (&steps.reward[..len], &steps.next_value[..len]);
+    let (value, a) = (&value[..len], &mut a[..len]);
+    for at in 0..len {
+        let gamma = gamma(at);
+        b[at] = reward[at].into() + gamma * next_value[at].into() - value[at].into();
+        a[at] = gamma * lambda(at);
+    }
+    each_set(steps.terminated(), |at| b[at] = reward[at].into() - value[at].into());
+    each_set(steps.done, |at| a[at] = 0.0);
+}
+
+lanes! {
+    fn written<T: Real>(x: &[f64], value: &[T], advantage: &mut [T], target: &mut [T]) {
+        for (((advantage, target), value), x) in advantage.iter_mut().zip(target).zip(value).zip(x) {
+            *advantage = T::narrow(*x);
+            *target = T::narrow(*x + (*value).into());
+        }
+    }
 }
 
 /// The advantages less their mean, divided by their sample deviation or 1e-4, if that is more: TorchRL's `average_gae`.

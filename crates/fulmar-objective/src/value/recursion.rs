@@ -2,7 +2,12 @@
 
 use std::ops::Range;
 
-use super::TimeAxis;
+use fulmar_compute::cpu::for_each_part;
+use fulmar_core::Result;
+
+use super::{TimeAxis, finite};
+use crate::Real;
+use crate::real::are_finite;
 
 /// Sequences that run side by side: one alone would wait for its own last sum.
 const LANES: usize = 8;
@@ -12,23 +17,60 @@ const STEPS: usize = 128;
 const ROOM: usize = STEPS + 8;
 /// Elements behind the time dimension that are prepared at once.
 const COLUMNS: usize = 1024;
+/// Elements that are worth a thread.
+const PART: usize = 1 << 14;
 
-/// `fill(range, b, a)` writes the terms of the elements `range`, `start(i)` is `x` behind the last step `i`, and
-/// `finish(range, x)` takes what came out. Ranges are contiguous, each element is in one.
-pub(super) fn recur(
+/// Some elements, on their way to `N` results for each. Elements stand side by side, and each comes once.
+pub(super) struct Stretch<'a, T, const N: usize> {
+    /// Which they are.
+    pub range: Range<usize>,
+    /// How many of them, at the end, are last steps.
+    pub num_last: usize,
+    /// Their results: what was written while terms were, and stays unless it is written when `x` is there.
+    pub out: [&'a mut [T]; N],
+}
+
+/// `fill(elements, b, a)` writes the terms of some elements, `start(i)` is `x` behind the last step `i`, and
+/// `finish(elements, x, x_behind)` takes what came out for them and for the step behind each. The results of all elements.
+///
+/// # Errors
+/// `NonFinite` if a result is, by its name.
+pub(super) fn recur<T: Real, const N: usize>(
     axis: TimeAxis,
-    start: impl Fn(usize) -> f64,
-    fill: impl Fn(Range<usize>, &mut [f64], &mut [f64]),
-    finish: impl FnMut(Range<usize>, &[f64]),
-) {
-    if axis.time == 0 {
-        return;
+    names: [&str; N],
+    start: impl Fn(usize) -> f64 + Sync,
+    fill: impl Fn(Stretch<'_, T, N>, &mut [f64], &mut [f64]) + Sync,
+    finish: impl Fn(Stretch<'_, T, N>, &[f64], &mut [f64]) + Sync,
+) -> Result<[Vec<T>; N]> {
+    let TimeAxis { outer, time, inner } = axis;
+    let mut all = [(); N].map(|()| vec![T::narrow(0.0); outer * time * inner]);
+    if outer * time * inner == 0 {
+        return Ok(all);
     }
-    if axis.inner == 1 {
-        rows(axis, start, fill, finish);
-    } else {
-        columns(axis, start, fill, finish);
+    let num_rows = PART.div_ceil(time * inner).next_multiple_of(LANES);
+    let mut chunks = all.each_mut().map(|all| all.chunks_mut(num_rows * time * inner));
+    let mut parts: Vec<Part<'_, T, N>> = (0..outer)
+        .step_by(num_rows)
+        .map(|first| Part {
+            axis,
+            first,
+            out: chunks.each_mut().map(|chunks| chunks.next().unwrap_or_default()),
+        })
+        .collect();
+    let are_good = for_each_part(&mut parts, |part| {
+        // What was just written is looked at while it is near.
+        let finish = |mut of: Stretch<'_, T, N>, x: &[f64], x_behind: &mut [f64]| {
+            finish(of.again(), x, x_behind);
+            of.out.iter().all(|out| are_finite(out))
+        };
+        if inner == 1 { rows(part, &start, &fill, finish) } else { columns(part, &start, &fill, finish) }
+    });
+    if !are_good.into_iter().all(|is_good| is_good) {
+        for (name, values) in names.iter().zip(&all) {
+            finite(name, values)?;
+        }
     }
+    Ok(all)
 }
 
 /// `then(i)` for each flag `i` that is set. They are few, and looking for them is cheaper than asking at every step.
@@ -44,27 +86,55 @@ pub(super) fn each_set(flags: &[u8], mut then: impl FnMut(usize)) {
     (0..rest.len()).filter(|at| rest[*at] != 0).for_each(|at| then(behind + at));
 }
 
-/// Time is the last dimension: [`LANES`] rows at once, a chunk of steps after the other.
-fn rows(
+/// Whole sequences: the results of those from `first` on, which no other part writes.
+struct Part<'a, T, const N: usize> {
     axis: TimeAxis,
+    first: usize,
+    out: [&'a mut [T]; N],
+}
+
+impl<T, const N: usize> Part<'_, T, N> {
+    fn outer(&self) -> Range<usize> {
+        self.first..self.first + self.out[0].len() / (self.axis.time * self.axis.inner)
+    }
+
+    fn stretch(&mut self, range: Range<usize>, num_last: usize) -> Stretch<'_, T, N> {
+        let before = self.first * self.axis.time * self.axis.inner;
+        let out = self.out.each_mut().map(|out| &mut out[range.start - before..range.end - before]);
+        Stretch { range, num_last, out }
+    }
+}
+
+impl<T, const N: usize> Stretch<'_, T, N> {
+    fn again(&mut self) -> Stretch<'_, T, N> {
+        let out = self.out.each_mut().map(|out| &mut **out);
+        Stretch { range: self.range.clone(), num_last: self.num_last, out }
+    }
+}
+
+/// Time is the last dimension: [`LANES`] rows at once, a chunk of steps after the other. Whether all was good.
+fn rows<T, const N: usize>(
+    part: &mut Part<'_, T, N>,
     start: impl Fn(usize) -> f64,
-    fill: impl Fn(Range<usize>, &mut [f64], &mut [f64]),
-    mut finish: impl FnMut(Range<usize>, &[f64]),
-) {
+    fill: impl Fn(Stretch<'_, T, N>, &mut [f64], &mut [f64]),
+    finish: impl Fn(Stretch<'_, T, N>, &[f64], &mut [f64]) -> bool,
+) -> bool {
     let (mut b, mut a) = ([[0.0; ROOM]; LANES], [[0.0; ROOM]; LANES]);
-    for first in (0..axis.outer).step_by(LANES) {
-        let num_rows = LANES.min(axis.outer - first);
+    let (outer, time, mut are_good) = (part.outer(), part.axis.time, true);
+    for first in outer.clone().step_by(LANES) {
+        let num_rows = LANES.min(outer.end - first);
         let mut carry = [0.0; LANES];
         for (lane, carry) in carry[..num_rows].iter_mut().enumerate() {
-            *carry = start((first + lane + 1) * axis.time - 1);
+            *carry = start((first + lane + 1) * time - 1);
         }
-        let mut end = axis.time;
+        let mut end = time;
         while end > 0 {
             let begin = end.saturating_sub(STEPS);
-            let len = end - begin;
-            let range = |lane: usize| (first + lane) * axis.time + begin..(first + lane) * axis.time + end;
-            for (lane, (b, a)) in b.iter_mut().zip(&mut a).enumerate().take(num_rows) {
-                fill(range(lane), &mut b[..len], &mut a[..len]);
+            let (len, num_last) = (end - begin, usize::from(end == time));
+            let range = |lane: usize| (first + lane) * time + begin..(first + lane) * time + end;
+            for lane in 0..num_rows {
+                fill(part.stretch(range(lane), num_last), &mut b[lane][..len], &mut a[lane][..len]);
+                b[lane][len] = carry[lane];
             }
             for step in (0..len).rev() {
                 for lane in 0..LANES {
@@ -72,39 +142,47 @@ fn rows(
                     b[lane][step] = carry[lane];
                 }
             }
-            for (lane, b) in b.iter().enumerate().take(num_rows) {
-                finish(range(lane), &b[..len]);
+            for lane in 0..num_rows {
+                let (x, x_behind) = (&b[lane], &mut a[lane][..len]);
+                x_behind.copy_from_slice(&x[1..=len]);
+                are_good &= finish(part.stretch(range(lane), num_last), &x[..len], x_behind);
             }
             end = begin;
         }
     }
+    are_good
 }
 
-/// Time has elements behind it: a chunk of those at once, step after step.
-fn columns(
-    axis: TimeAxis,
+/// Time has elements behind it: a chunk of those at once, step after step. Whether all was good.
+fn columns<T, const N: usize>(
+    part: &mut Part<'_, T, N>,
     start: impl Fn(usize) -> f64,
-    fill: impl Fn(Range<usize>, &mut [f64], &mut [f64]),
-    mut finish: impl FnMut(Range<usize>, &[f64]),
-) {
-    let (mut b, mut a, mut carry) = ([0.0; COLUMNS], [0.0; COLUMNS], [0.0; COLUMNS]);
-    for block in 0..axis.outer {
-        for first in (0..axis.inner).step_by(COLUMNS) {
-            let len = COLUMNS.min(axis.inner - first);
+    fill: impl Fn(Stretch<'_, T, N>, &mut [f64], &mut [f64]),
+    finish: impl Fn(Stretch<'_, T, N>, &[f64], &mut [f64]) -> bool,
+) -> bool {
+    let (mut one, mut other, mut a) = ([0.0; COLUMNS], [0.0; COLUMNS], [0.0; COLUMNS]);
+    let (mut x, mut x_behind, mut are_good) = (&mut one, &mut other, true);
+    let TimeAxis { time, inner, .. } = part.axis;
+    for block in part.outer() {
+        for first in (0..inner).step_by(COLUMNS) {
+            let len = COLUMNS.min(inner - first);
             let range = |step: usize| {
-                let begin = (block * axis.time + step) * axis.inner + first;
+                let begin = (block * time + step) * inner + first;
                 begin..begin + len
             };
-            for (carry, index) in carry.iter_mut().zip(range(axis.time - 1)) {
-                *carry = start(index);
+            for (x, index) in x.iter_mut().zip(range(time - 1)) {
+                *x = start(index);
             }
-            for step in (0..axis.time).rev() {
-                fill(range(step), &mut b[..len], &mut a[..len]);
-                for ((carry, b), a) in carry[..len].iter_mut().zip(&b).zip(&a) {
-                    *carry = b + a * *carry;
+            for step in (0..time).rev() {
+                std::mem::swap(&mut x, &mut x_behind);
+                let num_last = if step == time - 1 { len } else { 0 };
+                fill(part.stretch(range(step), num_last), &mut x[..len], &mut a[..len]);
+                for ((x, a), behind) in x[..len].iter_mut().zip(&a).zip(&*x_behind) {
+                    *x += a * behind;
                 }
-                finish(range(step), &carry[..len]);
+                are_good &= finish(part.stretch(range(step), num_last), &x[..len], &mut x_behind[..len]);
             }
         }
     }
+    are_good
 }

@@ -1,9 +1,10 @@
 //! Returns by temporal differences, and the reward to go.
 
+use fulmar_compute::cpu::lanes;
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Error, ErrorKind, Result};
 
-use super::recursion::{each_set, recur};
+use super::recursion::{Stretch, each_set, recur};
 use super::{PerStep, StepBatch, TimeAxis, above, check_flags, finite};
 use crate::Real;
 use crate::batch::check_len;
@@ -22,7 +23,9 @@ pub fn td0_return_estimate<T: Real>(steps: &StepBatch<'_, T>, gamma: PerStep<'_,
         let future = if terminated[index] == 0 { next } else { 0.0 };
         T::narrow(steps.reward[index].into() + gamma.at(index) * future)
     };
-    dispatch!(steps.compute, cpu => finite("return", (0..len).map(at).collect()))
+    let returns: Vec<T> = dispatch!(steps.compute, cpu => (0..len).map(at).collect());
+    finite("return", &returns)?;
+    Ok(returns)
 }
 
 /// [`td0_return_estimate`] less the value of the observation before each step.
@@ -98,16 +101,18 @@ pub fn td_lambda_return_estimate<T: Real>(
     let len = steps.check()?;
     gamma.check("gamma", len)?;
     lambda.check("lambda", len)?;
-    let returns = dispatch!(steps.compute, cpu => match (gamma, lambda, rolling_gamma) {
-        (PerStep::All(gamma), PerStep::All(lambda), true) => rolling(steps, |_| gamma, |_| lambda),
+    dispatch!(steps.compute, cpu => match (gamma, lambda, rolling_gamma) {
+        (_, _, true) => rolling(steps, gamma, lambda),
         (PerStep::All(_), PerStep::All(_), false) => {
             let detail = "rolling_gamma must be true where gamma and lambda are one number: got false";
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
+            Err(Error::new(ErrorKind::OutOfRange, detail))
         }
-        (_, _, true) => rolling(steps, |index| gamma.at(index), |index| lambda.at(index)),
-        (_, _, false) => fixed(steps, |index| (gamma.at(index), lambda.at(index))),
-    });
-    finite("return", returns)
+        (_, _, false) => {
+            let returns = fixed(steps, |index| (gamma.at(index), lambda.at(index)));
+            finite("return", &returns)?;
+            Ok(returns)
+        }
+    })
 }
 
 /// [`td_lambda_return_estimate`] less the value of the observation before each step.
@@ -152,53 +157,77 @@ fn reward2go_on_cpu<T: Real>(axis: TimeAxis, reward: &[T], done: &[u8], gamma: f
     check_len("reward", reward.len(), "the elements of the axis", len)?;
     check_flags("done", done, len)?;
     PerStep::<T>::All(gamma).check("gamma", len)?;
-    let mut returns = vec![T::narrow(0.0); len];
-    recur(
+    let [returns] = recur(
         axis,
+        ["return"],
         |_| 0.0,
-        |range, b, a| {
-            for (((b, a), reward), done) in b.iter_mut().zip(a).zip(&reward[range.clone()]).zip(&done[range])
-            {
-                *b = (*reward).into();
-                *a = if *done == 0 { gamma } else { 0.0 };
-            }
+        |Stretch { range, .. }, b, a| {
+            rewards_to_go(&reward[range.clone()], &done[range], gamma, b, a);
         },
-        |range, x| write(&mut returns[range], x),
-    );
-    finite("return", returns)
+        write,
+    )?;
+    Ok(returns)
 }
 
 fn rolling<T: Real>(
     steps: &StepBatch<'_, T>,
+    gamma: PerStep<'_, T>,
+    lambda: PerStep<'_, T>,
+) -> Result<Vec<T>> {
+    let terminated = steps.terminated();
+    let [returns] = recur(
+        steps.axis,
+        ["return"],
+        |last| if terminated[last] == 0 { steps.next_value[last].into() } else { 0.0 },
+        |Stretch { range, .. }, b, a| {
+            let (gamma, lambda) = (gamma.of(range.clone()), lambda.of(range.clone()));
+            lambda_terms(&steps.of(range), gamma, lambda, b, a);
+        },
+        write,
+    )?;
+    Ok(returns)
+}
+
+lanes! {
+    fn lambda_terms<T: Real>(
+        steps: &StepBatch<'_, T>, gamma: PerStep<'_, T>, lambda: PerStep<'_, T>, b: &mut [f64], a: &mut [f64],
+    ) {
+        match (gamma, lambda) {
+            (PerStep::All(gamma), PerStep::All(lambda)) => lambda_terms_by(steps, |_| gamma, |_| lambda, b, a),
+            _ => lambda_terms_by(steps, |at| gamma.at(at), |at| lambda.at(at), b, a),
+        }
+    }
+}
+
+#[inline(always)]
+fn lambda_terms_by<T: Real>(
+    steps: &StepBatch<'_, T>,
     gamma: impl Fn(usize) -> f64,
     lambda: impl Fn(usize) -> f64,
-) -> Vec<T> {
-    let mut returns = vec![T::narrow(0.0); steps.reward.len()];
-    let terminated = steps.terminated();
-    recur(
-        steps.axis,
-        |last| if terminated[last] == 0 { steps.next_value[last].into() } else { 0.0 },
-        |range, b, a| {
-            let (reward, next_value) = (&steps.reward[range.clone()], &steps.next_value[range.clone()]);
-            let (done, terminated, first) =
-                (&steps.done[range.clone()], &terminated[range.clone()], range.start);
-            let len = b.len();
-            let (reward, next_value, a) = (&reward[..len], &next_value[..len], &mut a[..len]);
-            let (done, terminated) = (&done[..len], &terminated[..len]);
-            for at in 0..len {
-                let (gamma, lambda) = (gamma(first + at), lambda(first + at));
-                b[at] = reward[at].into() + gamma * (1.0 - lambda) * next_value[at].into();
-                a[at] = gamma * lambda;
-            }
-            each_set(done, |at| {
-                b[at] = reward[at].into() + gamma(first + at) * next_value[at].into();
-                a[at] = 0.0;
-            });
-            each_set(terminated, |at| b[at] = reward[at].into());
-        },
-        |range, x| write(&mut returns[range], x),
-    );
-    returns
+    b: &mut [f64],
+    a: &mut [f64],
+) {
+    let len = b.len();
+    let (reward, next_value, a) = (&steps.reward[..len], &steps.next_value[..len], &mut a[..len]);
+    for at in 0..len {
+        let (gamma, lambda) = (gamma(at), lambda(at));
+        b[at] = reward[at].into() + gamma * (1.0 - lambda) * next_value[at].into();
+        a[at] = gamma * lambda;
+    }
+    each_set(steps.done, |at| {
+        b[at] = reward[at].into() + gamma(at) * next_value[at].into();
+        a[at] = 0.0;
+    });
+    each_set(steps.terminated(), |at| b[at] = reward[at].into());
+}
+
+lanes! {
+    fn rewards_to_go<T: Real>(reward: &[T], done: &[u8], gamma: f64, b: &mut [f64], a: &mut [f64]) {
+        for (((b, a), reward), done) in b.iter_mut().zip(a).zip(reward).zip(done) {
+            *b = (*reward).into();
+            *a = if *done == 0 { gamma } else { 0.0 };
+        }
+    }
 }
 
 /// Each step's return with its own gamma and lambda all the way.
@@ -221,6 +250,12 @@ fn fixed<T: Real>(steps: &StepBatch<'_, T>, factors: impl Fn(usize) -> (f64, f64
     (0..steps.reward.len()).map(one).collect()
 }
 
-fn write<T: Real>(to: &mut [T], from: &[f64]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = T::narrow(*from));
+fn write<T: Real>(Stretch { out: [returns], .. }: Stretch<'_, T, 1>, x: &[f64], _: &mut [f64]) {
+    narrowed(x, returns);
+}
+
+lanes! {
+    fn narrowed<T: Real>(x: &[f64], returns: &mut [T]) {
+        returns.iter_mut().zip(x).for_each(|(to, x)| *to = T::narrow(*x));
+    }
 }

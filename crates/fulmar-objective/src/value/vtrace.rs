@@ -1,11 +1,12 @@
 //! Advantages of steps that another policy took.
 
+use fulmar_compute::cpu::lanes;
 use fulmar_compute::dispatch;
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
-use super::recursion::recur;
-use super::{PerStep, StepBatch, TimeAxis, ValueEstimate, finite};
+use super::recursion::{Stretch, recur};
+use super::{PerStep, StepBatch, ValueEstimate};
 use crate::Real;
 use crate::batch::check_len;
 
@@ -78,44 +79,73 @@ fn vtrace_on_cpu<T: Real>(
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
     }
-    let (ratio, terminated) = (T::ratios(log_pi, log_mu), steps.terminated());
-    let difference = |index: usize| {
-        let future = if terminated[index] == 0 { steps.next_value[index].into() } else { 0.0 };
-        steps.reward[index].into() + gamma.at(index) * future - value[index].into()
-    };
-    let mut corrected = vec![0.0; len];
-    recur(
+    let [advantage, target] = recur(
         steps.axis,
+        ["advantage", "target"],
         |_| 0.0,
-        |range, b, a| {
-            for ((index, b), a) in range.zip(b).zip(a) {
-                let onward = if steps.done[index] == 0 { ratio[index].min(options.c_max) } else { 0.0 };
-                *b = ratio[index].min(options.rho_max) * difference(index);
-                *a = gamma.at(index) * onward;
-            }
+        |Stretch { range, out: [ratio, _], .. }, b, a| {
+            T::ratios(&log_pi[range.clone()], &log_mu[range.clone()], ratio);
+            let (steps, value, gamma) = (steps.of(range.clone()), &value[range.clone()], gamma.of(range));
+            terms(&steps, value, gamma, options, ratio, b, a);
         },
-        |range, x| {
-            for (index, x) in range.zip(x) {
-                corrected[index] = x + value[index].into();
-            }
+        |Stretch { range, num_last, out: [advantage, target] }, x, x_behind| {
+            let behind = value.get(range.start + steps.axis.inner..).unwrap_or_default();
+            let (steps, value, gamma) = (steps.of(range.clone()), &value[range.clone()], gamma.of(range));
+            let (inside, last) = x_behind.split_at_mut(x.len() - num_last);
+            inside.iter_mut().zip(behind).for_each(|(x, value)| *x += (*value).into());
+            // Behind the last steps is what is behind any end.
+            let next_value = &steps.next_value[x.len() - num_last..];
+            last.iter_mut().zip(next_value).for_each(|(x, value)| *x = (*value).into());
+            advantages(&steps, value, gamma, options, x_behind, advantage);
+            targets(x, value, target);
         },
-    );
-    let TimeAxis { outer, time, inner } = steps.axis;
-    let advantage = |index: usize, is_last: bool| {
-        let rho = ratio[index].min(options.rho_max);
-        if is_last || steps.done[index] == 1 {
-            return T::narrow(rho * difference(index));
+    )?;
+    Ok(ValueEstimate { advantage, target })
+}
+
+lanes! {
+    /// The terms of the recursion.
+    fn terms<T: Real>(
+        steps: &StepBatch<'_, T>, value: &[T], gamma: PerStep<'_, T>, options: VtraceOptions,
+        ratio: &[T], b: &mut [f64], a: &mut [f64],
+    ) {
+        let len = b.len();
+        let (reward, value, next_value) = (&steps.reward[..len], &value[..len], &steps.next_value[..len]);
+        let (done, terminated) = (&steps.done[..len], &steps.terminated()[..len]);
+        let (ratio, a) = (&ratio[..len], &mut a[..len]);
+        for at in 0..len {
+            let (gamma, ratio): (f64, f64) = (gamma.at(at), ratio[at].into());
+            let onward = if done[at] == 0 { ratio.min(options.c_max) } else { 0.0 };
+            let future = if terminated[at] == 0 { next_value[at].into() } else { 0.0 };
+            b[at] = ratio.min(options.rho_max) * (reward[at].into() + gamma * future - value[at].into());
+            a[at] = gamma * onward;
         }
-        let future = if terminated[index] == 0 { corrected[index + inner] } else { 0.0 };
-        T::narrow(rho * (steps.reward[index].into() + gamma.at(index) * future - value[index].into()))
-    };
-    let mut advantages = Vec::with_capacity(len);
-    for row in 0..outer * time {
-        let is_last = (row + 1) % time == 0;
-        advantages.extend((row * inner..(row + 1) * inner).map(|index| advantage(index, is_last)));
     }
-    Ok(ValueEstimate {
-        advantage: finite("advantage", advantages)?,
-        target: finite("target", corrected.into_iter().map(T::narrow).collect())?,
-    })
+}
+
+lanes! {
+    /// Writes advantages over ratios, given the corrected values behind each step.
+    fn advantages<T: Real>(
+        steps: &StepBatch<'_, T>, value: &[T], gamma: PerStep<'_, T>, options: VtraceOptions,
+        behind: &[f64], advantage: &mut [T],
+    ) {
+        let len = advantage.len();
+        let (reward, value, next_value) = (&steps.reward[..len], &value[..len], &steps.next_value[..len]);
+        let (done, terminated, behind) = (&steps.done[..len], &steps.terminated()[..len], &behind[..len]);
+        for at in 0..len {
+            let (gamma, ratio): (f64, f64) = (gamma.at(at), advantage[at].into());
+            let future = if done[at] == 0 { behind[at] } else { next_value[at].into() };
+            let future = if terminated[at] == 0 { future } else { 0.0 };
+            let difference = reward[at].into() + gamma * future - value[at].into();
+            advantage[at] = T::narrow(ratio.min(options.rho_max) * difference);
+        }
+    }
+}
+
+lanes! {
+    fn targets<T: Real>(x: &[f64], value: &[T], target: &mut [T]) {
+        for ((target, value), x) in target.iter_mut().zip(value).zip(x) {
+            *target = T::narrow(x + (*value).into());
+        }
+    }
 }
