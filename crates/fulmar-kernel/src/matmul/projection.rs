@@ -354,7 +354,7 @@ impl<W: Stored> Tile<'_, W> {
         // SAFETY: what the caller promised.
         unsafe {
             if width == TILE.1 {
-                return put(wide::sums::<W, { wide::ROWS }>(self), out, adds);
+                return put(wide::sums(self), out, adds);
             }
             for row in (0..wide::ROWS).step_by(2) {
                 let tile = Self { left: &self.left[row * self.inner..], ..self };

@@ -2,12 +2,13 @@
 //! in the order of [`Tile::sums`], over 8 lanes of its own: the same bits with half the instructions.
 
 use std::arch::x86_64::{
-    __m128, __m256, __m512, _mm_setzero_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_setzero_ps,
-    _mm512_broadcast_f32x8, _mm512_castps256_ps512, _mm512_castps512_ps256, _mm512_extractf32x8_ps,
-    _mm512_fmadd_ps, _mm512_insertf32x8, _mm512_setzero_ps,
+    __m128, __m256, __m512, _mm_setzero_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm512_add_ps,
+    _mm512_broadcast_f32x8, _mm512_castps256_ps512, _mm512_extractf32x4_ps, _mm512_fmadd_ps,
+    _mm512_insertf32x8, _mm512_permutexvar_ps, _mm512_setr_epi32, _mm512_setzero_ps, _mm512_shuffle_f32x4,
+    _mm512_shuffle_ps,
 };
 
-use super::{LANES, Stored, TILE, Tile, first_lanes, sum_of_lanes};
+use super::{LANES, Stored, TILE, Tile, first_lanes};
 
 /// Rows of a tile: with four outputs they fit the first cache.
 pub(super) const ROWS: usize = 8;
@@ -19,21 +20,34 @@ pub(super) fn suits() -> bool {
     std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512dq")
 }
 
-/// Lanes of the sums of `R` rows by four outputs, two outputs a register.
-type Lanes<const R: usize> = [[__m512; R]; TILE.1 / PAIR];
-
-/// As [`Tile::sums`], of four outputs.
+/// As [`Tile::sums`], of [`ROWS`] rows and four outputs.
 ///
 /// # Safety
 /// The tile must have as many rows and weights, and the processor must [suit](suits).
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq")]
-pub(super) unsafe fn sums<W: Stored, const R: usize>(tile: Tile<'_, W>) -> [__m128; R] {
+pub(super) unsafe fn sums<W: Stored>(tile: Tile<'_, W>) -> [__m128; ROWS] {
     let Tile { left, weight, inner, inputs } = tile;
+    let (left, weight) = (left.as_ptr(), weight.as_ptr());
+    let mut lanes = [[_mm512_setzero_ps(); ROWS]; TILE.1 / PAIR];
     let whole = inputs / LANES * LANES;
-    // SAFETY: what the caller promised.
-    let mut lanes = unsafe { whole_lanes::<W, R>(tile) };
+    for input in (0..whole).step_by(LANES) {
+        let mut weights = [_mm512_setzero_ps(); TILE.1 / PAIR];
+        for (pair, values) in weights.iter_mut().enumerate() {
+            // SAFETY: every weight has `inputs` floats.
+            *values = unsafe {
+                let first = weight.add(pair * PAIR * inner + input);
+                both(W::load(first), W::load(first.add(inner)))
+            };
+        }
+        for row in 0..ROWS {
+            // SAFETY: every row has `inputs` floats.
+            let values = _mm512_broadcast_f32x8(unsafe { _mm256_loadu_ps(left.add(row * inner + input)) });
+            for (lanes, weights) in lanes.iter_mut().zip(weights) {
+                lanes[row] = _mm512_fmadd_ps(values, weights, lanes[row]);
+            }
+        }
+    }
     if whole < inputs {
-        let (left, weight) = (left.as_ptr(), weight.as_ptr());
         let (count, mask) = (inputs - whole, first_lanes(inputs - whole));
         for (pair, lanes) in lanes.iter_mut().enumerate() {
             // SAFETY: only the lanes below `inputs` are read.
@@ -48,47 +62,34 @@ pub(super) unsafe fn sums<W: Stored, const R: usize>(tile: Tile<'_, W>) -> [__m1
             }
         }
     }
-    let mut sums = [_mm_setzero_ps(); R];
-    for (row, sums) in sums.iter_mut().enumerate() {
-        let mut of_row = [_mm256_setzero_ps(); TILE.1];
-        for (of_pair, lanes) in of_row.chunks_exact_mut(PAIR).zip(&lanes) {
-            of_pair[0] = _mm512_castps512_ps256(lanes[row]);
-            of_pair[1] = _mm512_extractf32x8_ps::<1>(lanes[row]);
-        }
-        *sums = sum_of_lanes(of_row);
+    let mut sums = [_mm_setzero_ps(); ROWS];
+    for (first, sums) in sums.chunks_exact_mut(4).enumerate() {
+        let of_row = |row| pairs(lanes[0][first * 4 + row], lanes[1][first * 4 + row]);
+        let of_four = sum_of_lanes([of_row(0), of_row(1), of_row(2), of_row(3)]);
+        sums[0] = _mm512_extractf32x4_ps::<0>(of_four);
+        sums[1] = _mm512_extractf32x4_ps::<1>(of_four);
+        sums[2] = _mm512_extractf32x4_ps::<2>(of_four);
+        sums[3] = _mm512_extractf32x4_ps::<3>(of_four);
     }
     sums
 }
 
-/// The sums over all inputs but the last few. A function of its own, so that it has all 32 registers: the instructions that add lanes
-/// up know only 16.
-///
-/// # Safety
-/// As [`sums`].
-#[inline(never)]
+/// Of the sums of pairs of lanes of four rows, as [`pairs`] gives them, those of 8 lanes in the order of the narrow tile: each row's four
+/// outputs side by side.
+#[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq")]
-unsafe fn whole_lanes<W: Stored, const R: usize>(tile: Tile<'_, W>) -> Lanes<R> {
-    let Tile { left, weight, inner, inputs } = tile;
-    let (left, weight) = (left.as_ptr(), weight.as_ptr());
-    let mut lanes = [[_mm512_setzero_ps(); R]; TILE.1 / PAIR];
-    for input in (0..inputs / LANES * LANES).step_by(LANES) {
-        let mut weights = [_mm512_setzero_ps(); TILE.1 / PAIR];
-        for (pair, values) in weights.iter_mut().enumerate() {
-            // SAFETY: every weight has `inputs` floats.
-            *values = unsafe {
-                let first = weight.add(pair * PAIR * inner + input);
-                both(W::load(first), W::load(first.add(inner)))
-            };
-        }
-        for row in 0..R {
-            // SAFETY: every row has `inputs` floats.
-            let values = _mm512_broadcast_f32x8(unsafe { _mm256_loadu_ps(left.add(row * inner + input)) });
-            for (lanes, weights) in lanes.iter_mut().zip(weights) {
-                lanes[row] = _mm512_fmadd_ps(values, weights, lanes[row]);
-            }
-        }
-    }
-    lanes
+fn sum_of_lanes([a, b, c, d]: [__m512; 4]) -> __m512 {
+    let (ab, cd) = (pairs(a, b), pairs(c, d));
+    let halves = _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xDD>(ab, cd));
+    let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    _mm512_permutexvar_ps(order, halves)
+}
+
+/// The sums of neighbours in four lanes of `a`, then in those of `b`, four after four.
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512dq")]
+fn pairs(a: __m512, b: __m512) -> __m512 {
+    _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xDD>(a, b))
 }
 
 #[inline]
