@@ -38,7 +38,7 @@ const STRIPE: usize = 32;
 /// Rows and outputs of a task that copies both first.
 const COPIED: (usize, usize) = (192, 256);
 /// Fewest rows for which copies are worth their time.
-const COPIED_ROWS_MIN: usize = 24;
+const COPIED_ROWS_MIN: usize = 48;
 /// Rows that begin a multiple of so many floats apart fall on few places of the caches, and drive each other out.
 const CLASHING: usize = 512;
 /// Rows and outputs of a tile, whose accumulators fill the registers.
@@ -55,8 +55,8 @@ const TASK_WORK: usize = 1 << 18;
 
 /// What weights are stored as.
 pub(super) trait Stored: Copy + Sync {
-    /// Fewest rows that are multiplied with copies, in which weights are single precision, whatever their places.
-    const COPIED_ROWS_MIN: usize;
+    /// Whether many rows are multiplied with copies, in which weights are single precision, whatever their places.
+    const IS_COPIED: bool;
 
     /// Eight numbers.
     ///
@@ -75,7 +75,7 @@ pub(super) trait Stored: Copy + Sync {
 }
 
 impl Stored for f32 {
-    const COPIED_ROWS_MIN: usize = usize::MAX;
+    const IS_COPIED: bool = false;
 
     /// # Safety
     /// As the trait says.
@@ -101,7 +101,7 @@ impl Stored for f32 {
 }
 
 impl Stored for bf16 {
-    const COPIED_ROWS_MIN: usize = 48;
+    const IS_COPIED: bool = true;
 
     /// # Safety
     /// As the trait says.
@@ -149,8 +149,7 @@ pub(super) fn product<W: Stored>(
 ) {
     let (rows, cols) = (left.len() / inner, weight.len() / inner);
     assert!(suits() && out.len() == rows * cols, "out must hold {rows} x {cols} floats");
-    let clashes = rows >= COPIED_ROWS_MIN && inner.is_multiple_of(CLASHING);
-    let copies = clashes || rows >= W::COPIED_ROWS_MIN;
+    let copies = rows >= COPIED_ROWS_MIN && (W::IS_COPIED || inner.is_multiple_of(CLASHING));
     let (height, width) = if copies { COPIED } else { (ROWS, STRIPE) };
     let (stripes, out) = (cols.div_ceil(width), Out { first: out.as_mut_ptr(), stride: cols });
     for_tasks(rows.div_ceil(height) * stripes, TASK_WORK / (rows.min(height) * width * inner), |task| {
