@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::batch::{check_len, check_offsets, finite};
 use crate::clip::out_of_range;
+use crate::real::are_finite;
 
 /// Groups whose means and deviations are taken side by side.
 const TILE: usize = 8;
@@ -174,22 +175,20 @@ fn group_advantage_on_cpu(
     let spreads = match (groups, scored) {
         (Groups::Size(size), None) => {
             let mut spreads = Vec::with_capacity(reward.len() / size);
-            spreads_of_equal(reward, size, &mut spreads);
+            spreads_of_equal(reward, size, options.std, &mut spreads);
             spreads
         }
-        _ => bounds.windows(2).map(|pair| table.spread(pair[0]..pair[1])).collect(),
+        _ => bounds.windows(2).map(|pair| table.spread(pair[0]..pair[1], options.std)).collect(),
     };
     let batch_std = match (options.scale, options.baseline) {
-        (AdvantageScale::Batch, Baseline::Group) => table.spread(0..reward.len()).std(options.std),
+        (AdvantageScale::Batch, Baseline::Group) => table.spread(0..reward.len(), options.std).std,
         (AdvantageScale::Batch, Baseline::LeaveOneOut) => differences_std(&spreads, options.std),
         _ => 0.0,
     };
     let scale_of = |group: &Spread| {
         let factor = group.difference_factor(options.baseline);
         let divisor = match options.scale {
-            AdvantageScale::Group => {
-                (factor * group.std(options.std)).max(options.std_floor) + options.epsilon
-            }
+            AdvantageScale::Group => (factor * group.std).max(options.std_floor) + options.epsilon,
             AdvantageScale::Batch => batch_std.max(options.std_floor) + options.epsilon,
             AdvantageScale::None => 1.0,
         };
@@ -198,14 +197,14 @@ fn group_advantage_on_cpu(
     let scales: Vec<Option<Difference>> =
         spreads.iter().map(|group| (!group.is_degenerate()).then(|| scale_of(group))).collect();
     let mut advantage = vec![0.0; reward.len()];
-    let num_bad = differences(reward, &bounds, &scales, &mut advantage);
-    if num_bad > 0 || scored.is_some() {
+    differences(reward, &bounds, &scales, &mut advantage);
+    if scored.is_some() || !are_finite(&advantage) {
         settle(&mut advantage, scored)?;
     }
     Ok(GroupAdvantage {
         advantage,
         mean: spreads.iter().map(|group| group.mean).collect(),
-        std: spreads.iter().map(|group| group.std(options.std)).collect(),
+        std: spreads.iter().map(|group| group.std).collect(),
         degenerate: spreads.iter().map(Spread::is_degenerate).collect(),
     })
 }
@@ -218,18 +217,15 @@ struct Difference {
 }
 
 lanes! {
-    /// Writes `factor * (reward - mean) / divisor` of each reward of the groups that have them; how many of these are not finite.
-    fn differences(reward: &[f64], bounds: &[usize], of: &[Option<Difference>], advantage: &mut [f64]) -> u32 {
-        let mut num_bad = 0;
+    /// Writes `factor * (reward - mean) / divisor` of each reward of the groups that have them.
+    fn differences(reward: &[f64], bounds: &[usize], of: &[Option<Difference>], advantage: &mut [f64]) {
         for (pair, of) in bounds.windows(2).zip(of) {
             let Some(Difference { mean, factor, divisor }) = of else { continue };
             let group = pair[0]..pair[1];
             for (advantage, reward) in advantage[group.clone()].iter_mut().zip(&reward[group]) {
                 *advantage = factor * (reward - mean) / divisor;
-                num_bad += u32::from(!advantage.is_finite());
             }
         }
-        num_bad
     }
 }
 
@@ -352,8 +348,7 @@ fn multi_reward_on_cpu(
 
 /// Scored rewards must be finite.
 fn check_rewards(reward: &[f64], scored: Option<&[u8]>) -> Result<()> {
-    // Without a way out of the loop it runs over many rewards at once.
-    if reward.iter().map(|reward| u32::from(!reward.is_finite())).sum::<u32>() == 0 {
+    if are_finite(reward) {
         return Ok(());
     }
     for (index, reward) in reward.iter().enumerate() {
@@ -376,11 +371,12 @@ impl Table<'_> {
         self.scored.is_none_or(|scored| scored[index] != 0)
     }
 
-    fn spread(self, range: std::ops::Range<usize>) -> Spread {
+    fn spread(self, range: std::ops::Range<usize>, kind: StdKind) -> Spread {
         match self.scored {
-            None => Spread::of(self.reward[range].iter().copied()),
+            None => Spread::of(self.reward[range].iter().copied(), kind),
             Some(_) => {
-                Spread::of(range.filter(|&index| self.is_scored(index)).map(|index| self.reward[index]))
+                let scored = range.filter(|&index| self.is_scored(index));
+                Spread::of(scored.map(|index| self.reward[index]), kind)
             }
         }
     }
@@ -392,14 +388,21 @@ fn differences_std(spreads: &[Spread], kind: StdKind) -> f64 {
     let squares = scored
         .clone()
         .map(|spread| spread.difference_factor(Baseline::LeaveOneOut).powi(2) * spread.square_sum);
-    let spread = Spread {
-        count: scored.map(|spread| spread.count).sum(),
-        mean: 0.0,
-        square_sum: squares.sum(),
-        low: 0.0,
-        high: 1.0,
-    };
-    spread.std(kind)
+    let square_sum: f64 = squares.sum();
+    let count = scored.map(|spread| spread.count).sum();
+    if count < 2.0 { 0.0 } else { kind.deviation(square_sum, count) }
+}
+
+impl StdKind {
+    /// Of this many numbers.
+    #[inline(always)]
+    fn deviation(self, square_sum: f64, count: f64) -> f64 {
+        let divisor = match self {
+            Self::Unbiased => count - 1.0,
+            Self::Population => count,
+        };
+        (square_sum / divisor).sqrt()
+    }
 }
 
 impl<'a> Groups<'a> {
@@ -435,7 +438,7 @@ impl<'a> Groups<'a> {
                     format!("reward length must be a multiple of group size {size}: got {num_rewards}");
                 Err(Error::new(ErrorKind::ShapeMismatch, detail))
             }
-            Self::Size(size) => Ok((0..=num_rewards).step_by(size).collect()),
+            Self::Size(size) => Ok((0..=num_rewards / size).map(|group| group * size).collect()),
             Self::Offsets(offsets) => {
                 check_offsets(offsets, num_rewards)?;
                 let small =
@@ -458,13 +461,15 @@ struct Spread {
     count: f64,
     mean: f64,
     square_sum: f64,
+    /// 0 where nothing differs.
+    std: f64,
     low: f64,
     high: f64,
 }
 
 lanes! {
     /// Adds the [`Spread`] of every `size` rewards: groups side by side, as the sums of one wait for each other.
-    fn spreads_of_equal(reward: &[f64], size: usize, spreads: &mut Vec<Spread>) {
+    fn spreads_of_equal(reward: &[f64], size: usize, kind: StdKind, spreads: &mut Vec<Spread>) {
         let mut tile = vec![[0.0; TILE]; size];
         let whole = reward.chunks_exact(TILE * size);
         let rest = whole.remainder();
@@ -492,17 +497,21 @@ lanes! {
                     square_sum[lane] += (values[lane] - mean[lane]) * (values[lane] - mean[lane]);
                 }
             }
+            let mut std = square_sum.map(|square_sum| kind.deviation(square_sum, count));
+            for lane in 0..TILE {
+                std[lane] = if low[lane] == high[lane] { 0.0 } else { std[lane] };
+            }
             spreads.extend((0..TILE).map(|lane| {
-                let (mean, square_sum) = (mean[lane], square_sum[lane]);
-                Spread { count, mean, square_sum, low: low[lane], high: high[lane] }
+                let (mean, square_sum, std) = (mean[lane], square_sum[lane], std[lane]);
+                Spread { count, mean, square_sum, std, low: low[lane], high: high[lane] }
             }));
         }
-        spreads.extend(rest.chunks_exact(size).map(|group| Spread::of(group.iter().copied())));
+        spreads.extend(rest.chunks_exact(size).map(|group| Spread::of(group.iter().copied(), kind)));
     }
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+    fn of(values: impl Iterator<Item = f64> + Clone, kind: StdKind) -> Self {
         let origin = values.clone().next().unwrap_or_default();
         let (mut count, mut sum, mut low, mut high) = (0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY);
         for value in values.clone() {
@@ -513,7 +522,11 @@ impl Spread {
         }
         let mean = if count > 0.0 { origin + sum / count } else { 0.0 };
         let square_sum = values.map(|value| (value - mean) * (value - mean)).sum();
-        Self { count, mean, square_sum, low, high }
+        let mut spread = Self { count, mean, square_sum, std: 0.0, low, high };
+        if !spread.is_degenerate() {
+            spread.std = kind.deviation(square_sum, count);
+        }
+        spread
     }
 
     /// What a difference from the mean is multiplied by to be one from the baseline.
@@ -526,13 +539,5 @@ impl Spread {
 
     fn is_degenerate(&self) -> bool {
         self.count < 2.0 || self.low == self.high
-    }
-
-    fn std(&self, kind: StdKind) -> f64 {
-        let divisor = match kind {
-            StdKind::Unbiased => self.count - 1.0,
-            StdKind::Population => self.count,
-        };
-        if self.is_degenerate() { 0.0 } else { (self.square_sum / divisor).sqrt() }
     }
 }
