@@ -9,6 +9,7 @@ import assert from 'node:assert/strict'
 import {
   CharTokenizer,
   createRenderer,
+  extendPrompt,
   Ledger,
   type LedgerSample,
   type Message,
@@ -33,21 +34,21 @@ const question: Message[] = [
   { role: 'user', content: '17 + 25?' },
 ]
 const first = renderer.render(question, { addGenerationPrompt: true })
-const call = await takeTurn(first, 0)
+const call = await takeTurn(first.ids, first, 0)
 assert.equal(call.recorded.fork, null)
 
 // Turn 1: the tool answers. The bridge extends what was sampled; it does not render it again.
 const toolAnswer: Message = { role: 'tool', content: '42' }
 const bridge = renderer.bridge(first.ids, call.ids, [toolAnswer])
 if (!bridge.ok) throw new Error(`the renderer cannot extend the conversation: ${bridge.reason}`)
-const second = bridge.rendered
-const wrong = await takeTurn(second, 3)
+const second = extendPrompt(first.ids, call.ids, bridge)
+const wrong = await takeTurn(second, bridge.rendered, 3)
 assert.equal(wrong.recorded.fork, null)
 
 // Turn 2: the same prompt again, for a second opinion. The ledger forks where the first answer began.
-const right = await takeTurn(second, 3)
+const right = await takeTurn(second, bridge.rendered, 3)
 assert.equal(right.recorded.fork?.reason, 'resample')
-assert.equal(right.recorded.fork?.position, second.ids.length)
+assert.equal(right.recorded.fork?.position, second.length)
 
 // Turn 3: somebody shortened the conversation. What it shares with the first one is stored once.
 const edited = renderer.render(
@@ -56,7 +57,7 @@ const edited = renderer.render(
     addGenerationPrompt: true,
   },
 )
-const short = await takeTurn(edited, 0)
+const short = await takeTurn(edited.ids, edited, 0)
 assert.equal(short.recorded.fork?.reason, 'history_edit')
 
 console.log('segments, in the order in which they came:')
@@ -78,26 +79,27 @@ const numTrained = samples.reduce((sum, { mask }) => sum + mask.reduce((count, b
 assert.equal(numTrained, numSampled)
 console.log(`${numSampled} tokens were sampled, and ${numTrained} are trained: each in one sample`)
 
-/** Lets the policy answer `prompt` and records both. `messageOffset` messages came before those of the prompt. */
+/** Lets the policy answer `promptIds` and records both. `rendered` is the prompt's end, `messageOffset` messages came before its own. */
 async function takeTurn(
-  prompt: Rendered,
+  promptIds: Uint32Array,
+  rendered: Rendered,
   messageOffset: number,
 ): Promise<{ ids: Uint32Array; recorded: RecordedTurn }> {
   const { ids, logProbs, sampledLogProbs, minPolicyVersion } = await policy.generate({
     requestId: `turn-${ledger.numTurns}`,
-    promptIds: prompt.ids,
+    promptIds,
     seed: ledger.numTurns,
     maxTokens: 32,
     stopIds: renderer.stopIds,
   })
   const recorded = ledger.recordTurn({
-    promptIds: prompt.ids,
+    promptIds,
     completionIds: ids,
     logProbs,
     sampledLogProbs,
     policyVersion: minPolicyVersion,
-    origins: prompt.origins,
-    messageIndices: prompt.messageIndices,
+    origins: rendered.origins,
+    messageIndices: rendered.messageIndices,
     messageOffset,
   })
   return { ids, recorded }

@@ -6,7 +6,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { createRenderer, type Message, Template, trainByteBpe } from 'fulmar'
+import { createRenderer, extendPrompt, type Message, Template, trainByteBpe } from 'fulmar'
 
 // A vocabulary. A real one comes with the model: `await HfTokenizer.fromFolder('path/to/model')`.
 const CORPUS = [
@@ -53,9 +53,10 @@ const { content, finished } = renderer.parse(answer, { promptIds: question.ids }
 assert.deepEqual([content, finished], ['It is warm.', true])
 const bridge = renderer.bridge(question.ids, answer, [{ role: 'user', content: 'Is it?' }])
 if (!bridge.ok) throw new Error(`the conversation must go on: got ${bridge.reason}`)
-const kept = bridge.rendered.ids.subarray(0, question.ids.length + answer.length)
+const next = extendPrompt(question.ids, answer, bridge)
+const kept = next.subarray(0, question.ids.length + answer.length)
 assert.deepEqual([...kept], [...question.ids, ...answer])
-console.log(`assistant: ${content} (the next prompt has ${bridge.rendered.ids.length} tokens)`)
+console.log(`assistant: ${content} (the next prompt has ${next.length} tokens)`)
 
 /** Tokens between bars, and below each whether it is trained. */
 function show(ids: Uint32Array, mask: Uint8Array): void {

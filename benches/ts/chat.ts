@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
-import type { Message } from 'fulmar'
+import { extendPrompt, type Message } from 'fulmar'
 import { chatCorpus } from './chat-corpus.js'
 import { type OurPass, OursInNode } from './chat-ours.js'
 import {
@@ -337,7 +337,7 @@ function rolloutContestants({ renderer, tokenizer, corpus }: OursInNode) {
         if (!next) break
         const bridge = renderer.bridge(prompt, answer, [ask(turn + 1, next[0])])
         if (!bridge.ok) throw new Error(`turn ${turn} must be bridged: got ${bridge.reason}`)
-        prompt = bridge.rendered.ids
+        prompt = extendPrompt(prompt, answer, bridge)
       }
     }),
     everyTurn: repeat(() => {

@@ -99,7 +99,7 @@ impl Rollout {
             renderer.parse(answer, &ParseOptions::default())?;
             let Some(reply) = self.replies.get(turn + 1) else { break };
             prompt = match renderer.bridge(&prompt, answer, std::slice::from_ref(reply), &[])? {
-                Bridge::Extended(next) => next.ids,
+                Bridge::Extended(extension) => extension.next_prompt(&prompt, answer),
                 Bridge::Declined(refusal) => return Err(broken(refusal.name())),
             };
         }

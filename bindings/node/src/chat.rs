@@ -13,28 +13,6 @@ use crate::slot::Slot;
 use crate::text::{JsText, js_text};
 use crate::tokenizer::Tokenizer;
 
-/// Token ids and where they came from; every column is `[T]`.
-#[napi(object)]
-pub struct Rendered {
-    pub ids: Uint32Array,
-    pub message_indices: Int32Array,
-    pub sampled_mask: Uint8Array,
-    pub is_content: Uint8Array,
-    pub origins: Uint8Array,
-}
-
-impl From<chat::Rendered> for Rendered {
-    fn from(rendered: chat::Rendered) -> Self {
-        Self {
-            sampled_mask: bytes(&rendered.sampled_mask),
-            is_content: bytes(&rendered.is_content),
-            origins: rendered.origin.iter().map(|origin| origin.code()).collect::<Vec<_>>().into(),
-            ids: rendered.ids.into(),
-            message_indices: rendered.message_index.into(),
-        }
-    }
-}
-
 fn bytes(mask: &[bool]) -> Uint8Array {
     mask.iter().map(|&bit| u8::from(bit)).collect::<Vec<_>>().into()
 }
@@ -57,13 +35,13 @@ impl Renderer {
         })
     }
 
-    /// The ids of a conversation.
+    /// The tokens of a conversation, see `Rendered::to_words`.
     #[napi]
-    pub fn render(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<Rendered> {
+    pub fn render(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<Uint32Array> {
         guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
             let options = options_from_json("options", &options)?;
-            self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.into()))
+            self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.to_words().into()))
         })
     }
 
@@ -77,7 +55,7 @@ impl Renderer {
         })
     }
 
-    /// The next prompt, or the name of a refusal.
+    /// What the next prompt adds, see `Extension::to_words`, or the name of a refusal.
     #[napi]
     pub fn bridge(
         &self,
@@ -86,12 +64,12 @@ impl Renderer {
         messages: String,
         contents: Option<&[u8]>,
         tools: String,
-    ) -> Result<Either<Rendered, String>> {
+    ) -> Result<Either<Uint32Array, String>> {
         guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
             let tools: Vec<Value> = options_from_json("tools", &tools)?;
             match self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))? {
-                chat::Bridge::Extended(rendered) => Ok(Either::A(rendered.into())),
+                chat::Bridge::Extended(extension) => Ok(Either::A(extension.to_words().into())),
                 chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
             }
         })

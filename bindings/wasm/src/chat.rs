@@ -12,31 +12,6 @@ mod history;
 use crate::error::{Result, guard};
 use crate::tokenizer::Tokenizer;
 
-/// Token ids and where they came from; every column is `[T]`.
-#[wasm_bindgen(getter_with_clone)]
-pub struct Rendered {
-    pub ids: Vec<u32>,
-    #[wasm_bindgen(js_name = messageIndices)]
-    pub message_indices: Vec<i32>,
-    #[wasm_bindgen(js_name = sampledMask)]
-    pub sampled_mask: Vec<u8>,
-    #[wasm_bindgen(js_name = isContent)]
-    pub is_content: Vec<u8>,
-    pub origins: Vec<u8>,
-}
-
-impl From<chat::Rendered> for Rendered {
-    fn from(rendered: chat::Rendered) -> Self {
-        Self {
-            sampled_mask: bytes(&rendered.sampled_mask),
-            is_content: bytes(&rendered.is_content),
-            origins: rendered.origin.iter().map(|origin| origin.code()).collect(),
-            ids: rendered.ids,
-            message_indices: rendered.message_index,
-        }
-    }
-}
-
 fn bytes(mask: &[bool]) -> Vec<u8> {
     mask.iter().map(|&bit| u8::from(bit)).collect()
 }
@@ -56,11 +31,11 @@ impl Renderer {
         guard(|| Ok(Self { inner: chat::create_renderer(tokenizer, &options_from_json("config", config)?)? }))
     }
 
-    /// The ids of a conversation.
-    pub fn render(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<Rendered> {
+    /// The tokens of a conversation, see `Rendered::to_words`.
+    pub fn render(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<Vec<u32>> {
         guard(move || {
             let history = chat::History::from_packed(messages, contents.as_deref())?;
-            Ok(self.inner.render(history.chat()?, &options_from_json("options", options)?)?.into())
+            Ok(self.inner.render(history.chat()?, &options_from_json("options", options)?)?.to_words())
         })
     }
 
@@ -73,7 +48,7 @@ impl Renderer {
         })
     }
 
-    /// The next prompt, or the name of a refusal.
+    /// What the next prompt adds, see `Extension::to_words`, or the name of a refusal.
     pub fn bridge(
         &self,
         prompt: &[u32],
@@ -86,7 +61,9 @@ impl Renderer {
             let history = chat::History::from_packed(messages, contents.as_deref())?;
             let tools: Vec<Value> = options_from_json("tools", tools)?;
             match self.inner.bridge(prompt, completion, history.chat()?, &tools)? {
-                chat::Bridge::Extended(rendered) => Ok(Rendered::from(rendered).into()),
+                chat::Bridge::Extended(extension) => {
+                    Ok(js_sys::Uint32Array::from(&extension.to_words()[..]).into())
+                }
                 chat::Bridge::Declined(refusal) => Ok(refusal.name().into()),
             }
         })

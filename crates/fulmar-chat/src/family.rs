@@ -42,8 +42,8 @@ use crate::completion::{CallFormat, Completion, ReasoningFormat};
 use crate::message_view::{MessageView, origin_of};
 use crate::script::{Scaffold, Script};
 use crate::{
-    Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered,
-    Renderer, Result, ThinkingRetention,
+    Bridge, BridgeRefusal, Extension, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions,
+    Rendered, Renderer, Result, ThinkingRetention,
 };
 
 /// What is fixed about a family once its knobs and its tokenizer are known.
@@ -190,11 +190,9 @@ impl<F: Family> Renderer for F {
         self.write_extension(&mut script, &views, prev_prompt, kept)?;
         script.leave_messages();
         self.write_generation_prompt(&mut script, &views);
-        let mut rendered = Rendered::with_capacity(prev_prompt.len() + kept.len() + script.len());
-        rendered.push(prev_prompt, -1, Origin::Env);
-        rendered.push(kept, -1, Origin::Env);
+        let mut rendered = Rendered::with_capacity(script.len());
         script.encode_into(&*table.tokenizer, &mut rendered)?;
-        Ok(within_length(rendered))
+        Ok(within_length(prev_prompt.len(), Extension { num_kept: kept.len(), rendered }))
     }
 
     fn parse(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed> {
@@ -253,12 +251,12 @@ pub(crate) fn refusal_of(
     }
 }
 
-/// The extended prompt, if a model may be given that many tokens.
-pub(crate) fn within_length(rendered: Rendered) -> Bridge {
-    if rendered.ids.len() > limits::SEQUENCE_TOKENS_MAX {
+/// The extension of a prompt of `num_prompt` tokens, if a model may be given as many as there are then.
+pub(crate) fn within_length(num_prompt: usize, extension: Extension) -> Bridge {
+    if num_prompt + extension.num_kept + extension.rendered.ids.len() > limits::SEQUENCE_TOKENS_MAX {
         return Bridge::Declined(BridgeRefusal::OverLength);
     }
-    Bridge::Extended(rendered)
+    Bridge::Extended(extension)
 }
 
 fn view_messages<'a>(table: &Table, messages: &'a [Message]) -> Result<Vec<MessageView<'a>>> {

@@ -195,14 +195,17 @@ impl Ledger {
 
     /// Appends the prompt from `position` on, one segment for each run of one origin and message.
     fn push_prompt(&mut self, turn: &Turn<'_>, position: usize) {
+        let num_prompt = turn.prompt_ids.len();
         let label = |t: usize| {
-            turn.attribution.as_ref().map_or((Origin::Env, -1), |attribution| attribution.label(t))
+            turn.attribution
+                .as_ref()
+                .map_or((Origin::Env, -1), |attribution| attribution.label(t, num_prompt))
         };
         let mut start = position;
-        while start < turn.prompt_ids.len() {
+        while start < num_prompt {
             let (origin, message_index) = label(start);
             let same = |t: &usize| label(*t) == (origin, message_index);
-            let end = start + (start..turn.prompt_ids.len()).take_while(same).count();
+            let end = start + (start..num_prompt).take_while(same).count();
             self.push_segment(&turn.prompt_ids[start..end], origin, message_index, None);
             start = end;
         }

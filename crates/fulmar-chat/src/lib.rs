@@ -47,8 +47,8 @@ pub use rendered::{
     trim_to_turn_close,
 };
 pub use renderer::{
-    Bridge, BridgeRefusal, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability, RenderOptions,
-    Renderer, RendererFacts, ThinkingRetention, ToolCallStatus,
+    Bridge, BridgeRefusal, Extension, Origin, ParseOptions, Parsed, ParsedToolCall, PrefixStability,
+    RenderOptions, Renderer, RendererFacts, ThinkingRetention, ToolCallStatus,
 };
 pub use training_sample::{
     RenderedTrainingSample, TrainingSampleOptions, TrajectoryStep, build_training_sample,

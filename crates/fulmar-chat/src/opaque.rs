@@ -29,8 +29,8 @@ use crate::mask::assistant_turns;
 use crate::message_view::{MessageView, origin_of};
 use crate::script::Scaffold;
 use crate::{
-    Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered,
-    Renderer, Result, ThinkingRetention, create_renderer, trim_to_turn_close,
+    Bridge, BridgeRefusal, Extension, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions,
+    Rendered, Renderer, Result, ThinkingRetention, create_renderer, trim_to_turn_close,
 };
 use draft::{Draft, overlaps};
 use layout::{Anchor, Piece, Special, pieces};
@@ -446,14 +446,12 @@ impl Renderer for OpaqueRenderer {
             return Ok(Bridge::Declined(BridgeRefusal::OpaqueTemplate));
         };
         let mut rendered = Rendered::default();
-        rendered.push(prev_prompt, -1, Origin::Env);
-        rendered.push(kept, -1, Origin::Env);
         if !is_closed {
             rendered.push(&added.ids[..1], -1, Origin::Synthetic);
         }
         added.drop_first(1);
         rendered.append(&mut added);
-        Ok(within_length(rendered))
+        Ok(within_length(prev_prompt.len(), Extension { num_kept: kept.len(), rendered }))
     }
 
     fn parse(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed> {

@@ -1,5 +1,7 @@
 //! What rendering gives: ids, and of each whose it is.
 
+mod words;
+
 use std::collections::BTreeMap;
 
 use fulmar_tokenizer::Tokenizer;
@@ -12,7 +14,7 @@ use crate::{Message, Origin, Result};
 pub struct Rendered {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// The message of each token, its frame included; -1 for the generation prompt and for what a bridge was given.
+    /// The message of each token, its frame included; -1 for the generation prompt.
     pub message_index: Vec<i32>,
     /// Whether an assistant samples this token: the text of assistant messages and their closing token.
     pub sampled_mask: Vec<bool>,

@@ -142,10 +142,30 @@ impl BridgeRefusal {
 /// What [`Renderer::bridge`] answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bridge {
-    /// The next prompt.
-    Extended(Rendered),
-    /// Why there is none.
+    /// What follows the tokens that are there.
+    Extended(Extension),
+    /// Why nothing can.
     Declined(BridgeRefusal),
+}
+
+/// What a bridge puts behind a prompt and its completion. Its size is that of the new messages, however long the conversation is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extension {
+    /// How many tokens of the completion stay: up to its last stop token, or all.
+    pub num_kept: usize,
+    /// What is added; its messages count from the first of the new ones, and nothing is marked as sampled.
+    pub rendered: Rendered,
+}
+
+impl Extension {
+    /// The next prompt: `prev_prompt ++ prev_completion[..num_kept] ++ rendered.ids`, of what the bridge was given.
+    ///
+    /// # Panics
+    /// If `prev_completion` is shorter than `num_kept`.
+    #[must_use]
+    pub fn next_prompt(&self, prev_prompt: &[u32], prev_completion: &[u32]) -> Vec<u32> {
+        [prev_prompt, &prev_completion[..self.num_kept], &self.rendered.ids].concat()
+    }
 }
 
 /// Why a tool call is or is not usable.
@@ -270,10 +290,11 @@ pub struct RendererFacts {
 /// let options = RenderOptions { add_generation_prompt: true, ..Default::default() };
 /// let prompt = renderer.render(&[Message::new("user", "1+1?")?], &options)?;
 /// let completion = [tokenizer.encode("2")?.ids, renderer.stop_ids()[..1].to_vec()].concat();
-/// let Bridge::Extended(next) = renderer.bridge(&prompt.ids, &completion, &[Message::new("user", "2+2?")?], &[])? else {
+/// let Bridge::Extended(extension) = renderer.bridge(&prompt.ids, &completion, &[Message::new("user", "2+2?")?], &[])? else {
 ///     unreachable!("nothing to refuse here")
 /// };
-/// assert!(next.ids.starts_with(&[prompt.ids, completion].concat()), "sampled tokens stay as they are");
+/// let next = extension.next_prompt(&prompt.ids, &completion);
+/// assert!(next.starts_with(&[prompt.ids, completion].concat()), "sampled tokens stay as they are");
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub trait Renderer: Send + Sync {
@@ -290,7 +311,7 @@ pub trait Renderer: Send + Sync {
     /// As [`Renderer::render`], without those of the tokenizer.
     fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String>;
 
-    /// The next prompt: `prev_prompt ++ prev_completion` (cut after its last stop token) `++` a closing token if none
+    /// What the next prompt adds to `prev_prompt ++ prev_completion` (cut after its last stop token): a closing token if none
     /// was sampled `++` separator `++ new_messages ++` generation prompt. Nothing added is marked as sampled.
     ///
     /// # Errors

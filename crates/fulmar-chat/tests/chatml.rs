@@ -174,11 +174,11 @@ fn what_was_sampled_past_the_end_of_a_turn_is_cut_by_the_bridge() {
     let bridge = renderer.bridge(&prompt, &completion, &[Message::new("user", "R").unwrap()], &[]).unwrap();
     let Bridge::Extended(next) = bridge else { unreachable!("nothing to refuse") };
     assert_eq!(
-        tokenizer.decode(&next.ids[prompt.len()..], false).unwrap(),
+        tokenizer.decode(&next.next_prompt(&prompt, &completion)[prompt.len()..], false).unwrap(),
         "A<|im_end|>\n<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n"
     );
-    let replies: Vec<u32> =
-        (0..next.ids.len()).filter(|&t| next.is_content[t]).map(|t| next.ids[t]).collect();
+    let Rendered { ids, is_content, .. } = next.rendered;
+    let replies: Vec<u32> = (0..ids.len()).filter(|&t| is_content[t]).map(|t| ids[t]).collect();
     assert_eq!(tokenizer.decode(&replies, false).unwrap(), "R");
 }
 
@@ -260,12 +260,13 @@ proptest! {
             let end = (turn + 1..messages.len()).find(|&next| messages[next].role() == "assistant").unwrap_or(messages.len());
             let bridge = renderer.bridge(&prompt, &completion, &messages[turn + 1..end], &[]).unwrap();
             let Bridge::Extended(next) = bridge else { unreachable!("replies are never refused") };
-            prop_assert_eq!(&next.ids, &renderer.render(&messages[..end], &PROMPT).unwrap().ids);
+            let next_prompt = next.next_prompt(&prompt, &completion);
+            prop_assert_eq!(&next_prompt, &renderer.render(&messages[..end], &PROMPT).unwrap().ids);
             let fresh = &renderer.render(&messages[turn + 1..end], &PROMPT).unwrap();
-            let added = next.ids.len() - fresh.ids.len();
-            prop_assert_eq!(&next.message_index[added..], &fresh.message_index[..]);
-            prop_assert_eq!(&next.is_content[added..], &fresh.is_content[..]);
-            prompt = next.ids;
+            let added = next.rendered.ids.len() - fresh.ids.len();
+            prop_assert_eq!(&next.rendered.message_index[added..], &fresh.message_index[..]);
+            prop_assert_eq!(&next.rendered.is_content[added..], &fresh.is_content[..]);
+            prompt = next_prompt;
             turn = end;
         }
     }
@@ -280,6 +281,6 @@ proptest! {
         let bridge = renderer.bridge(&[1], &ids, &[Message::new("user", "x").unwrap()], &[]).unwrap();
         let Bridge::Extended(next) = bridge else { unreachable!("nothing to refuse") };
         let kept = ids.iter().rposition(|&id| id == 98 || id == 96).map_or(ids.len(), |stop| stop + 1);
-        prop_assert_eq!(&next.ids[1..=kept], &ids[..kept]);
+        prop_assert_eq!(next.num_kept, kept);
     }
 }

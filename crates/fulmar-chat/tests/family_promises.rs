@@ -135,12 +135,12 @@ fn without_thinking_every_prompt_of_glm_begins_with_the_one_before() {
         chat.extend([json!({ "role": "assistant", "content": answer }), reply.clone()]);
         let next = renderer.render(&messages(&chat), &PROMPT).unwrap().ids;
         assert!(next.starts_with(&[&prompt[..], &completion].concat()));
-        let Bridge::Extended(bridged) =
+        let Bridge::Extended(extension) =
             renderer.bridge(&prompt, &completion, &messages(&[reply]), &[]).unwrap()
         else {
             panic!("nothing forgets here")
         };
-        assert_eq!(bridged.ids, next, "a bridge is the re-render");
+        assert_eq!(extension.next_prompt(&prompt, &completion), next, "a bridge is the re-render");
         prompt = next;
     }
 }
@@ -182,12 +182,10 @@ proptest! {
                     break;
                 };
                 let kept = fulmar_chat::trim_to_turn_close(&sampled, renderer.stop_ids());
-                prop_assert!(next.ids.starts_with(&[&prompt[..], kept].concat()), "{}", config);
-                prop_assert!(!next.sampled_mask.contains(&true), "{}", config);
-                let held = prompt.len() + kept.len();
-                prop_assert!(next.message_index[..held].iter().all(|index| *index == -1));
-                prop_assert!(next.message_index[held..].contains(&0), "{}: the reply is there", config);
-                prompt = next.ids;
+                prop_assert_eq!(next.num_kept, kept.len(), "{}", config);
+                prop_assert!(!next.rendered.sampled_mask.contains(&true), "{}", config);
+                prop_assert!(next.rendered.message_index.contains(&0), "{}: the reply is there", config);
+                prompt = next.next_prompt(&prompt, &sampled);
             }
         }
     }

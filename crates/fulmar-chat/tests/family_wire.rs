@@ -301,14 +301,14 @@ fn gpt_oss_bridges_name_the_tool_that_was_called() {
     let Bridge::Extended(next) = renderer.bridge(&prompt, &call, &answer, &tools()).unwrap() else {
         panic!()
     };
-    let added = tokenizer.decode(&next.ids[prompt.len() + call.len()..], false).unwrap();
+    let added = tokenizer.decode(&next.rendered.ids, false).unwrap();
     let expected = "<|start|>functions.add to=assistant<|channel|>commentary<|message|>\"2\\n\"<|end|><|start|>assistant";
     assert_eq!(added, expected);
 
     let cut = ids_of(&*tokenizer, "<|channel|>analysis<|message|>hm");
     let named = messages(&json!([{"role": "tool", "name": "add", "content": "2"}]));
     let Bridge::Extended(next) = renderer.bridge(&prompt, &cut, &named, &[]).unwrap() else { panic!() };
-    let added = tokenizer.decode(&next.ids[prompt.len() + cut.len()..], false).unwrap();
+    let added = tokenizer.decode(&next.rendered.ids, false).unwrap();
     assert!(added.starts_with("<|end|><|start|>functions.add to=assistant"), "{added}");
     assert_eq!(renderer.bridge(&prompt, &cut, &answer, &[]).unwrap_err().kind(), ErrorKind::Incompatible);
 
@@ -397,7 +397,8 @@ fn glm_samples_the_marker_of_whoever_speaks_next() {
         let Bridge::Extended(next) = renderer.bridge(&prompt, &completion, &user, &[]).unwrap() else {
             panic!()
         };
-        tokenizer.decode(&next.ids[prompt.len() + completion.len()..], false).unwrap()
+        assert_eq!(next.num_kept, completion.len());
+        tokenizer.decode(&next.rendered.ids, false).unwrap()
     };
     assert_eq!(
         added("\n<think></think>\nb<|user|>"),
@@ -553,9 +554,8 @@ proptest! {
             prop_assert!(parsed.tool_calls.iter().all(|call| call.token_span[1] <= cut.len()));
             let answer = json!([{"role": "tool", "content": "1", "tool_call_id": "functions.add:0", "name": "add"}]);
             if let Bridge::Extended(next) = renderer.bridge(prompt, cut, &messages(&answer), &tools()).unwrap() {
-                let given = [prompt, cut].concat();
-                prop_assert!(next.ids.starts_with(&given), "{}", config);
-                prop_assert!(!next.sampled_mask.contains(&true));
+                prop_assert_eq!(next.num_kept, cut.len(), "{}", config);
+                prop_assert!(!next.rendered.sampled_mask.contains(&true));
             }
         }
     }

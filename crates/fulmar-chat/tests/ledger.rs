@@ -233,6 +233,26 @@ fn segments_say_where_each_run_came_from() {
 }
 
 #[test]
+fn labels_of_the_last_prompt_tokens_alone_leave_those_before_to_the_environment() {
+    let next = [1, 2, 4, 8, 30, 31];
+    let play = |origin: &[Origin], message_index: &[i32]| {
+        let mut ledger = recorded(&[(&[1, 2], &[4], 0)]).unwrap();
+        let attribution = Some(Attribution { origin, message_index, message_offset: 2 });
+        ledger.record_turn(&Turn { attribution, ..turn((&next, &[9], 0), &[-2.0]) }).unwrap();
+        ledger
+    };
+    let whole = [Origin::Env, Origin::Env, Origin::Env, Origin::Env, Origin::Tool, Origin::Template];
+    let ledger = play(&whole, &[-1, -1, -1, -1, 0, -1]);
+    for first in 1..=4 {
+        assert_eq!(play(&whole[first..], &[-1, -1, -1, -1, 0, -1][first..]), ledger);
+    }
+    let described = ledger.segments().iter().skip(2).map(|run| (run.length, run.origin, run.message_index));
+    let expected =
+        [(1, Origin::Env, -1), (1, Origin::Tool, 2), (1, Origin::Template, -1), (1, Origin::Sampled, 3)];
+    assert_eq!(described.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn what_cannot_be_recorded_is_refused_and_changes_nothing() {
     let mut ledger = recorded(&[(&[1, 2], &[4], 0)]).unwrap();
     let before = ledger.clone();
@@ -254,6 +274,17 @@ fn what_cannot_be_recorded_is_refused_and_changes_nothing() {
         ),
         (
             Turn { attribution: Some(Attribution { message_index: &[0], ..attribution }), ..good },
+            ErrorKind::ShapeMismatch,
+        ),
+        (
+            Turn {
+                attribution: Some(Attribution {
+                    origin: &[Origin::User; 5],
+                    message_index: &[0; 5],
+                    message_offset: 0,
+                }),
+                ..good
+            },
             ErrorKind::ShapeMismatch,
         ),
         (

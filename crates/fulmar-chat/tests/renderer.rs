@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fulmar_chat::{
-    Bridge, BridgeRefusal, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions, Rendered,
+    Bridge, BridgeRefusal, Extension, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions,
     Renderer, RendererConfig, ThinkingRetention, ToolCallStatus, create_renderer,
 };
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
@@ -75,9 +75,9 @@ fn messages(chat: &Value) -> Vec<Message> {
     chat.as_array().unwrap().iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
 }
 
-fn extended(bridge: Bridge) -> Rendered {
+fn extended(bridge: Bridge) -> Extension {
     match bridge {
-        Bridge::Extended(rendered) => Some(rendered),
+        Bridge::Extended(extension) => Some(extension),
         Bridge::Declined(_) => None,
     }
     .unwrap()
@@ -299,7 +299,11 @@ fn a_user_query_is_declined_under_a_tool_cycle_and_answers_of_tools_are_not() {
     let answer = json!([{ "role": "tool", "content": "1" }, { "role": "tool", "content": "2" }]);
     let next = extended(qwen.bridge(&prompt, "A<|im_end|>", &answer));
     let added = "\n<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>\n<|im_start|>assistant\n";
-    assert_eq!(qwen.text(&next.ids[prompt.len() + 2..]), added, "two answers share one envelope");
+    assert_eq!(
+        (next.num_kept, qwen.text(&next.rendered.ids)),
+        (2, added.to_owned()),
+        "two answers share one envelope"
+    );
     extended(qwen.bridge(&prompt, "A<|im_end|>", &user("<tool_response>\n1\n</tool_response>")));
     let all = Fixture::new(json!({ "name": "qwen3", "thinkingRetention": "all" }));
     extended(all.bridge(&prompt, "A<|im_end|>", &user("again")));
@@ -310,13 +314,13 @@ fn a_bridge_closes_what_was_cut_off_and_refuses_reasoning_that_a_stop_left_open(
     let qwen = Fixture::new(json!({ "name": "qwen3_5" }));
     let prompt = qwen.prompt(&user("Q"));
     let answer = json!([{ "role": "tool", "content": "1" }]);
-    let next = extended(qwen.bridge(&prompt, "so the", &answer));
-    let added = &next.ids[prompt.len() + 6..];
-    assert!(qwen.text(added).starts_with("\n</think>\n\n<|im_end|>\n<|im_start|>user"));
-    let synthetic: Vec<u32> =
-        (0..next.ids.len()).filter(|&t| next.origin[t] == Origin::Synthetic).map(|t| next.ids[t]).collect();
+    let Extension { num_kept, rendered: added } = extended(qwen.bridge(&prompt, "so the", &answer));
+    assert_eq!(num_kept, 6);
+    assert!(qwen.text(&added.ids).starts_with("\n</think>\n\n<|im_end|>\n<|im_start|>user"));
+    let is_synthetic = |t: &usize| added.origin[*t] == Origin::Synthetic;
+    let synthetic: Vec<u32> = (0..added.ids.len()).filter(is_synthetic).map(|t| added.ids[t]).collect();
     assert_eq!(qwen.text(&synthetic), "\n</think>\n\n<|im_end|>");
-    assert!(!next.sampled_mask.contains(&true) && next.is_content.iter().filter(|&&is| is).count() == 1);
+    assert!(!added.sampled_mask.contains(&true) && added.is_content.iter().filter(|&&is| is).count() == 1);
     let refused = Bridge::Declined(BridgeRefusal::OpenReasoningAfterStop);
     assert_eq!(qwen.bridge(&prompt, "so the<|im_end|>", &answer), refused);
     let called = "so <tool_call>\n<function=f>\n</function>\n</tool_call><|im_end|>";
@@ -333,10 +337,11 @@ fn where_thinking_is_off_every_prompt_begins_with_the_one_before_and_bridges_equ
             chat.push(json!({ "role": "assistant", "content": format!("a{turn}") }));
             let replies = json!([{ "role": "user", "content": format!("q{turn}") }]);
             chat.push(replies[0].clone());
-            let next = extended(fixture.bridge(&prompt, &format!("a{turn}<|im_end|>"), &replies));
-            assert!(next.ids.starts_with(&prompt));
+            let completion = format!("a{turn}<|im_end|>");
+            let next = extended(fixture.bridge(&prompt, &completion, &replies))
+                .next_prompt(&prompt, &fixture.ids(&completion));
             prompt = fixture.prompt(&json!(chat));
-            assert_eq!(next.ids, prompt, "{name}");
+            assert_eq!(next, prompt, "{name}");
         }
     }
 }
@@ -353,7 +358,7 @@ fn systems_that_can_only_speak_first_are_no_extension() {
 #[test]
 fn an_extension_past_the_longest_sequence_is_declined() {
     let fixture = Fixture::new(json!({ "name": "chatml" }));
-    let added = extended(fixture.bridge(&[1], "", &user("Q"))).ids.len() - 1;
+    let added = extended(fixture.bridge(&[1], "", &user("Q"))).rendered.ids.len();
     let longest = fulmar_core::limits::SEQUENCE_TOKENS_MAX - added;
     extended(fixture.bridge(&vec![1; longest], "", &user("Q")));
     let too_long = fixture.bridge(&vec![1; longest + 1], "", &user("Q"));
@@ -488,8 +493,8 @@ proptest! {
             let replies = messages(&json!([{ "role": "tool", "content": "1" }]));
             if let Bridge::Extended(next) = fixture.renderer.bridge(&[1, 2], &ids, &replies, &[]).unwrap() {
                 let kept = fulmar_chat::trim_to_turn_close(&ids, fixture.renderer.stop_ids());
-                prop_assert!(next.ids[2..].starts_with(kept));
-                prop_assert!(!next.sampled_mask.contains(&true));
+                prop_assert_eq!(next.num_kept, kept.len());
+                prop_assert!(!next.rendered.sampled_mask.contains(&true));
             }
         }
     }

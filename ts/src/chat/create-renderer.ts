@@ -1,10 +1,11 @@
 /** The one door to renderers. */
 
 import { call, checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
-import { type RawRendered, type RawRenderer, raw } from '../native/index.js'
+import { type RawRenderer, raw } from '../native/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { Message } from './message.js'
 import { withMessages } from './packed-messages.js'
+import { fromWords } from './rendered-words.js'
 import type {
   Bridge,
   BridgeOptions,
@@ -33,7 +34,7 @@ export interface DisposableRenderer extends Renderer {
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer } from 'fulmar'
+ * import { CharTokenizer, createRenderer, extendPrompt } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -44,7 +45,8 @@ export interface DisposableRenderer extends Renderer {
  *
  * const next = renderer.bridge(prompt.ids, sampled, [{ role: 'user', content: '2+2?' }])
  * assert.ok(next.ok)
- * assert.deepEqual(next.rendered.ids.subarray(0, prompt.ids.length), prompt.ids)
+ * const ids = extendPrompt(prompt.ids, sampled, next)
+ * assert.deepEqual(ids.subarray(0, prompt.ids.length + sampled.length), Uint32Array.of(...prompt.ids, ...sampled))
  * const refused = renderer.bridge(prompt.ids, sampled, [])
  * assert.deepEqual(refused, { ok: false, reason: 'empty_extension' })
  * ```
@@ -75,7 +77,7 @@ class NativeRenderer implements DisposableRenderer {
   render(messages: JsonList<Message>, options: RenderOptions = {}): Rendered {
     const asked = toOptionsText(options)
     return this.#native.call((native) =>
-      withMessages(messages, (list, contents) => columns(native.render(list, contents, asked))),
+      withMessages(messages, (list, contents) => fromWords(native.render(list, contents, asked)).rendered),
     )
   }
 
@@ -102,7 +104,7 @@ class NativeRenderer implements DisposableRenderer {
       ),
     )
     if (typeof bridge === 'string') return { ok: false, reason: bridge as BridgeRefusal }
-    return { ok: true, rendered: columns(bridge) }
+    return { ok: true, ...fromWords(bridge) }
   }
 
   parse(ids: Uint32Array, options: ParseOptions = {}): ParsedResponse {
@@ -142,9 +144,4 @@ function toOptionsText(options: RenderOptions): string {
   checkKnownKeys('options', options, ['addGenerationPrompt', 'tools'])
   const { addGenerationPrompt = false, tools = [] } = options
   return `{"addGenerationPrompt":${JSON.stringify(addGenerationPrompt)},"tools":${toText(tools)}}`
-}
-
-/** A plain object: in WebAssembly the answer's properties are copied at each access. */
-function columns({ ids, messageIndices, sampledMask, isContent, origins }: RawRendered): Rendered {
-  return { ids, messageIndices, sampledMask, isContent, origins }
 }

@@ -3,7 +3,7 @@
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { TokenizerLike } from '../tokenizer/index.js'
 import type { Message } from './message.js'
-import type { Rendered } from './renderer.js'
+import type { Extension, Rendered } from './renderer.js'
 
 /** Start and end of a run of tokens. */
 export type TokenSpan = readonly [number, number]
@@ -217,6 +217,37 @@ export function extractMessageToolNames(messages: readonly Message[]): (string |
  */
 export function rejectAssistantInExtension(newMessages: readonly Message[]): boolean {
   return newMessages.some(({ role }) => role === 'assistant')
+}
+
+/**
+ * The prompt that follows a turn: the old prompt, what stays of its completion, and what the bridge adds. A new array.
+ *
+ * @example
+ * ```ts
+ * import { CharTokenizer, createRenderer, extendPrompt } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * using tokenizer = new CharTokenizer()
+ * using renderer = createRenderer(tokenizer, { name: 'chatml' })
+ * const { ids } = renderer.render([{ role: 'user', content: '1+1?' }], { addGenerationPrompt: true })
+ * const sampled = Uint32Array.of(...tokenizer.encode('2').ids, renderer.stopIds[0])
+ * const bridge = renderer.bridge(ids, sampled, [{ role: 'user', content: '2+2?' }])
+ * assert.ok(bridge.ok)
+ * const next = extendPrompt(ids, sampled, bridge)
+ * assert.match(tokenizer.decode(next), /assistant\n2<\|im_end\|>\n<\|im_start\|>user\n2\+2\?/)
+ * ```
+ */
+export function extendPrompt(
+  promptIds: Uint32Array,
+  completionIds: Uint32Array,
+  { numKept, rendered }: Pick<Extension, 'numKept' | 'rendered'>,
+): Uint32Array {
+  const numBefore = promptIds.length + numKept
+  const next = new Uint32Array(numBefore + rendered.ids.length)
+  next.set(promptIds)
+  next.set(completionIds.subarray(0, numKept), promptIds.length)
+  next.set(rendered.ids, numBefore)
+  return next
 }
 
 /**

@@ -31,11 +31,11 @@ export const ORIGINS: readonly Origin[] = [
   'synthetic',
 ]
 
-/** Token ids and, for each, where it came from. All arrays have the same length `[T]` and belong to the caller. */
+/** Token ids and, for each, where it came from. All arrays have the same length `[T]`, share memory, and belong to the caller. */
 export interface Rendered {
   /** Token ids. */
   readonly ids: Uint32Array
-  /** The message that each token belongs to, its frame included; -1 for a generation prompt and for what a bridge was given. */
+  /** The message that each token belongs to, its frame included; -1 for a generation prompt. */
   readonly messageIndices: Int32Array
   /** 1 on what an assistant samples: the text of assistant messages and their closing token. Else 0. */
   readonly sampledMask: Uint8Array
@@ -104,10 +104,20 @@ export type BridgeRefusal =
  */
 export type PrefixStability = 'always' | 'within_tool_cycle' | 'never' | 'unknown'
 
-/** The extended prompt, or a typed refusal. */
-export type Bridge =
-  | { readonly ok: true; readonly rendered: Rendered }
-  | { readonly ok: false; readonly reason: BridgeRefusal }
+/**
+ * What the next prompt adds to the tokens that are there, or a typed refusal. Its size is that of the new messages, however long the
+ * conversation is; {@link extendPrompt} gives the whole prompt.
+ */
+export type Bridge = Extension | { readonly ok: false; readonly reason: BridgeRefusal }
+
+/** What a bridge puts behind a prompt and its completion. */
+export interface Extension {
+  readonly ok: true
+  /** How many tokens of the completion stay: up to its last closing token, or all. */
+  readonly numKept: number
+  /** What is added. Its messages count from the first of the new ones, and nothing is marked as sampled. */
+  readonly rendered: Rendered
+}
 
 /** A tool on offer: an OpenAI envelope `{type, function}` or a flat `{name, description, parameters}`. */
 export type ToolSpec = Readonly<Record<string, unknown>>
@@ -180,9 +190,9 @@ export interface Renderer {
    */
   renderText(messages: JsonList<Message>, options?: RenderOptions): string
   /**
-   * The next prompt: `previousPromptIds`, `previousCompletionIds` (cut after its last closing token), a closing token
-   * if none was sampled, `newMessages`, and a generation prompt. Nothing that was sampled is encoded again.
-   * `messageIndices` count from the first of `newMessages`; the tokens that were there before have -1.
+   * What the next prompt adds to `previousPromptIds` and `previousCompletionIds` (cut after its last closing token): a
+   * closing token if none was sampled, `newMessages`, and a generation prompt. Nothing that was sampled is encoded again.
+   * Costs the new messages and, for what the completion left open, a look at it.
    * @throws {FulmarError} as {@link Renderer.render}, except for what a {@link BridgeRefusal} says.
    */
   bridge(

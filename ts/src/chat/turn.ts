@@ -24,11 +24,12 @@ export interface Turn {
   /** The weights that sampled the tokens: one version, one for each token, or the oldest and newest that may have. */
   readonly policyVersion: number | Uint32Array | { readonly min: number; readonly max: number }
   /**
-   * Where each prompt token came from, as the renderer said; shape of `promptIds`. Goes with `messageIndices`.
+   * Where the last prompt tokens came from, as the renderer said of the whole prompt or of what a bridge added. Shape `[N]`, no longer
+   * than `promptIds`. Goes with `messageIndices`.
    * @default every prompt token counts as `env`
    */
   readonly origins?: Uint8Array
-  /** The message of each prompt token, as the renderer said; shape of `promptIds`. Goes with `origins`. */
+  /** The messages of the same tokens, as the renderer said. Shape `[N]`. Goes with `origins`. */
   readonly messageIndices?: Int32Array
   /**
    * Added to `messageIndices`: how many messages came before those that a bridge rendered.

@@ -123,26 +123,18 @@ export interface RawTokenizers {
 
 // chat
 
-export interface RawRendered {
-  readonly ids: Uint32Array
-  readonly messageIndices: Int32Array
-  readonly sampledMask: Uint8Array
-  readonly isContent: Uint8Array
-  readonly origins: Uint8Array
-}
-
 export interface RawRenderer extends RawOwner {
-  /** With contents the messages are packed, see `History::from_packed`. */
-  render(messages: string, contents: Uint8Array | undefined, options: string): RawRendered
+  /** With contents the messages are packed, see `History::from_packed`; for the answer see `Rendered::to_words`. */
+  render(messages: string, contents: Uint8Array | undefined, options: string): Uint32Array
   renderText(messages: string, contents: Uint8Array | undefined, options: string): string
-  /** The next prompt, or the name of a refusal. */
+  /** What the next prompt adds, see `Extension::to_words`, or the name of a refusal. */
   bridge(
     prompt: Uint32Array,
     completion: Uint32Array,
     messages: string,
     contents: Uint8Array | undefined,
     tools: string,
-  ): RawRendered | string
+  ): Uint32Array | string
   parse(ids: Uint32Array, prompt: Uint32Array | undefined, tools: string): string
   /** A JSON object. */
   facts(): string
@@ -208,6 +200,14 @@ export interface RawHistory extends RawOwner {
   encode(template: RawTemplate, tokenizer: RawTokenizer, options: string): RawEncodedChats
 }
 
+export interface RawRenderedColumns {
+  readonly ids: Uint32Array
+  readonly messageIndices: Int32Array
+  readonly sampledMask: Uint8Array
+  readonly isContent: Uint8Array
+  readonly origins: Uint8Array
+}
+
 export interface RawTokenMasks {
   readonly assistant: Uint8Array
   readonly sampled: Uint8Array
@@ -216,7 +216,7 @@ export interface RawTokenMasks {
 
 export interface RawChat {
   contentBase(piece: string): string
-  tokenMasks(rendered: RawRendered, stopIds: Uint32Array, options: string): RawTokenMasks
+  tokenMasks(rendered: RawRenderedColumns, stopIds: Uint32Array, options: string): RawTokenMasks
   readonly History: {
     /** With contents the messages are packed, see `History::from_packed`. */
     new (messages: string, contents?: Uint8Array): RawHistory

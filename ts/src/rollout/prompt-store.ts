@@ -2,19 +2,28 @@
 
 /** Holds each token of a conversation that only grows at most a few times, however many prompts were taken of it. */
 export class PromptStore {
-  #tokens = new Uint32Array(0)
+  #tokens: Uint32Array = new Uint32Array(0)
   #numFilled = 0
 
-  /** A view that equals `ids`. With `extendsLast`, `ids` begins with what was placed last, and the rest alone is copied. */
-  place(ids: Uint32Array, { extendsLast }: { readonly extendsLast: boolean }): Uint32Array {
-    const numKept = extendsLast ? this.#numFilled : 0
-    if (numKept === 0 || ids.length > this.#tokens.length) {
-      const tokens = new Uint32Array(numKept === 0 ? ids.length : 2 * ids.length)
-      tokens.set(this.#tokens.subarray(0, numKept))
+  /** Begins anew with `ids`, which must not change afterwards, and gives them back. Prompts that were given before stay as they are. */
+  start(ids: Uint32Array): Uint32Array {
+    this.#tokens = ids
+    this.#numFilled = ids.length
+    return ids
+  }
+
+  /** A view of the last prompt with `runs` behind it. Costs the tokens of `runs`. */
+  extend(...runs: readonly Uint32Array[]): Uint32Array {
+    const numTokens = runs.reduce((sum, { length }) => sum + length, this.#numFilled)
+    if (numTokens > this.#tokens.length) {
+      const tokens = new Uint32Array(2 * numTokens)
+      tokens.set(this.#tokens.subarray(0, this.#numFilled))
       this.#tokens = tokens
     }
-    this.#tokens.set(ids.subarray(numKept), numKept)
-    this.#numFilled = ids.length
-    return this.#tokens.subarray(0, ids.length)
+    for (const run of runs) {
+      this.#tokens.set(run, this.#numFilled)
+      this.#numFilled += run.length
+    }
+    return this.#tokens.subarray(0, numTokens)
   }
 }

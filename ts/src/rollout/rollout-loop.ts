@@ -6,8 +6,7 @@
  * while output is ongoing: completion = policy.generate(prompt) -> ledger -> output = env.step(completion) -> turn
  * ```
  *
- * What was sampled is kept whatever the environment does with it. Only a fired signal makes it throw. A turn holds its
- * prompt as a view of the longest prompt that begins with it, so memory grows with the tokens and not with their square.
+ * What was sampled is kept whatever the environment does with it. Only a fired signal makes it throw.
  */
 
 import { type Bridge, Ledger } from '../chat/index.js'
@@ -17,7 +16,6 @@ import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
 import { type CallContext, withDeadline } from './deadline.js'
 import type { Pacer } from './pacer.js'
-import { PromptStore } from './prompt-store.js'
 import {
   formatTurnId,
   type Rollout,
@@ -96,13 +94,11 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
   const end = (status: RolloutStatus, cause: RolloutCause | null): UnscoredRollout => {
     return { groupId, rolloutId, attempt, status, cause, turns, ledger }
   }
-  const prompts = new PromptStore()
   let numLeft = maxTotalTokens
   try {
     let output = await env.init()
     while (output.status === 'ongoing' && output.nextPrompt) {
       const prompt = output.nextPrompt
-      const extendsLast = turns.length > 0 && output.bridgeRefusal === null
       const id = { groupId, rolloutId, turnId: turns.length }
       if (numLeft <= 0) return end('truncated_total_tokens', null)
       const drawn = await draw(options, id, prompt, numLeft)
@@ -111,10 +107,9 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
       const recorded = record(ledger, prompt, completion, output.bridgeRefusal)
       if (recorded) return end('error', recorded)
       numLeft -= completion.ids.length
-      const promptIds = prompts.place(prompt.rendered.ids, { extendsLast })
       await pacer.pass()
       output = await env.step(completion)
-      turns.push({ ...toTurn(id, prompt, completion, output), promptIds })
+      turns.push(toTurn(id, prompt, completion, output))
     }
     const isSpent = output.status === 'truncated_length' && numLeft <= 0
     return end(isSpent ? 'truncated_total_tokens' : output.status, output.cause)
@@ -159,23 +154,23 @@ async function draw(
 function requestFor(
   options: RolloutLoopOptions,
   id: RolloutTurnId,
-  { rendered }: TokenPrompt,
+  { ids: promptIds }: TokenPrompt,
   numLeft: number,
 ): GenerateRequest {
   const { rng, sampling, stopIds, maxRolloutTokens, attempt } = options
   using turnRng = rng.fork(id.turnId)
-  const maxTokens = Math.min(sampling.maxTokens, maxRolloutTokens - rendered.ids.length, numLeft)
+  const maxTokens = Math.min(sampling.maxTokens, maxRolloutTokens - promptIds.length, numLeft)
   const seed = turnRng.below(Number.MAX_SAFE_INTEGER)
   const suffix = attempt === 0 ? '' : `/attempt=${attempt}`
   const requestId = `${formatTurnId(id)}${suffix}`
   const sessionId = `${formatTurnId(id, { includeTurn: false })}${suffix}`
-  return { ...sampling, requestId, sessionId, promptIds: rendered.ids, seed, maxTokens, stopIds }
+  return { ...sampling, requestId, sessionId, promptIds, seed, maxTokens, stopIds }
 }
 
 /** Appends what was sampled; a completion that cannot be recorded is the policy's mistake. */
 function record(
   ledger: Ledger,
-  { rendered, messageOffset }: TokenPrompt,
+  { ids: promptIds, rendered, messageOffset }: TokenPrompt,
   completion: Completion,
   bridgeRefusal: Extract<Bridge, { ok: false }>['reason'] | null,
 ): RolloutCause | null {
@@ -184,7 +179,7 @@ function record(
     const { policyVersions = { min, max } } = completion
     if (ids.length === 0) return null
     ledger.recordTurn({
-      promptIds: rendered.ids,
+      promptIds,
       completionIds: ids,
       logProbs,
       sampledLogProbs,
@@ -205,9 +200,10 @@ function toTurn(
   prompt: TokenPrompt,
   completion: Completion,
   output: TokenEnvOutput,
-): Omit<RolloutTurn, 'promptIds'> {
+): RolloutTurn {
   return {
     id,
+    promptIds: prompt.ids,
     completionIds: completion.ids,
     completionLogProbs: completion.logProbs,
     finishReason: completion.finishReason,

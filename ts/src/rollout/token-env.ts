@@ -24,6 +24,7 @@ import {
 import type { Completion } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import { type DeadlineResult, withDeadline } from './deadline.js'
+import { PromptStore } from './prompt-store.js'
 import type { RolloutCause, RolloutStage } from './rollout.js'
 
 /** Limits of a rollout; see {@link TokenEnv}. */
@@ -94,7 +95,9 @@ export interface TokenEnvOutput {
 export interface TokenPrompt {
   /** The whole conversation so far. Never changed afterwards. */
   readonly messages: readonly Message[]
-  /** Its tokens and where they came from. */
+  /** Its tokens. */
+  readonly ids: Uint32Array
+  /** Where the last of them came from: all, or after a bridge those that it added. */
   readonly rendered: Rendered
   /** Added to `rendered.messageIndices`: how many of `messages` came before those that a bridge rendered. */
   readonly messageOffset: number
@@ -116,7 +119,7 @@ const STEP_TIMEOUT_MS_DEFAULT = 1_800_000
  * const env = new TokenEnv({ messageEnv, renderer })
  * const { status, nextPrompt } = await env.init()
  * assert.equal(status, 'ongoing')
- * assert.match(tokenizer.decode(nextPrompt?.rendered.ids ?? new Uint32Array(0)), /Sum of digits: \[24, 13\]/)
+ * assert.match(tokenizer.decode(nextPrompt?.ids ?? new Uint32Array(0)), /Sum of digits: \[24, 13\]/)
  * await env.close()
  * ```
  */
@@ -132,6 +135,7 @@ export class TokenEnv {
   readonly #continues: boolean
   #messages: readonly Message[] = []
   #tools: readonly ToolSpec[] = []
+  readonly #prompts = new PromptStore()
   #promptIds: Uint32Array = new Uint32Array(0)
   #numTurns = 0
 
@@ -228,9 +232,13 @@ export class TokenEnv {
     if (!bridged.ok) return bridged
     const bridge = bridged.value
     if (bridge.ok) {
+      const { numKept, rendered } = bridge
+      const ids = this.#prompts.extend(completionIds.subarray(0, numKept), rendered.ids)
       const messageOffset = this.#messages.length - envMessages.length
-      const prompt = { messages: this.#messages, rendered: bridge.rendered, messageOffset }
-      return { ok: true, value: { prompt, bridgeRefusal: null } }
+      return {
+        ok: true,
+        value: { prompt: { messages: this.#messages, ids, rendered, messageOffset }, bridgeRefusal: null },
+      }
     }
     const anew = this.#render()
     return anew.ok ? { ok: true, value: { prompt: anew.value, bridgeRefusal: bridge.reason } } : anew
@@ -240,7 +248,8 @@ export class TokenEnv {
     return attempt('render', () => {
       const options = { tools: this.#tools, addGenerationPrompt: true }
       const rendered = this.#renderer.render(this.#messages, options)
-      return { messages: this.#messages, rendered, messageOffset: 0 }
+      const ids = this.#prompts.start(rendered.ids)
+      return { messages: this.#messages, ids, rendered, messageOffset: 0 }
     })
   }
 
@@ -249,10 +258,10 @@ export class TokenEnv {
   }
 
   #offer(prompt: TokenPrompt, { keepTooLong }: { readonly keepTooLong: boolean }): TokenEnvOutput {
-    if (prompt.rendered.ids.length + this.#minCompletionTokens > this.#maxRolloutTokens) {
+    if (prompt.ids.length + this.#minCompletionTokens > this.#maxRolloutTokens) {
       return { ...ended('truncated_prompt_too_long', null), nextPrompt: keepTooLong ? prompt : null }
     }
-    this.#promptIds = prompt.rendered.ids
+    this.#promptIds = prompt.ids
     return { ...ended('ongoing', null), nextPrompt: prompt }
   }
 

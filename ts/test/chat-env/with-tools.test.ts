@@ -110,7 +110,7 @@ describe('withTools', () => {
     const { ids } = tokenizer.encode(said, { addedTokens: true })
     const output = await tokens.step({ ids, finishReason: 'stop' })
     expect([output.status, output.envRewards]).toEqual(['ongoing', { toolCalls: 1, toolErrors: 0 }])
-    expect(tokenizer.decode(output.nextPrompt?.rendered.ids ?? new Uint32Array())).toMatch(
+    expect(tokenizer.decode(output.nextPrompt?.ids ?? new Uint32Array())).toMatch(
       /Tool add executed successfully:\n\{"sum":5\}/,
     )
   })

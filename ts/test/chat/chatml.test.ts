@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest'
 import {
   createRenderer,
   type DisposableRenderer,
+  extendPrompt,
   type Message,
   ORIGINS,
   type Rendered,
@@ -81,8 +82,9 @@ describe('the chatml renderer', () => {
       for (const completion of cases) {
         const bridge = renderer.bridge(prompt, completion, reply)
         if (!bridge.ok) throw new Error(bridge.reason)
-        const { ids, origins, sampledMask } = bridge.rendered
-        expect(tokenizer.decode(ids.subarray(prompt.length))).toBe(`A${tail}`)
+        const { origins, sampledMask } = bridge.rendered
+        const next = extendPrompt(prompt, completion, bridge)
+        expect(tokenizer.decode(next.subarray(prompt.length))).toBe(`A${tail}`)
         expect(sampledMask.includes(1)).toBe(false)
         const synthetic = origins.filter((code) => ORIGINS[code] === 'synthetic')
         expect(synthetic).toHaveLength(completion.length === 1 ? 1 : 0)
@@ -130,7 +132,7 @@ describe('the chatml renderer', () => {
           const bridge = renderer.bridge(prompt, completion, [{ role, content }])
           if (!bridge.ok) throw new Error(bridge.reason)
           chat.push({ role: 'assistant', content: parsed.content }, { role, content })
-          prompt = bridge.rendered.ids
+          prompt = extendPrompt(prompt, completion, bridge)
           expect(prompt).toEqual(renderer.render(chat, { addGenerationPrompt: true }).ids)
         }
       }

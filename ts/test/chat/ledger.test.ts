@@ -1,7 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { createRenderer, Ledger, type LedgerSample, ORIGINS, type Turn } from '../../src/chat/index.js'
+import {
+  createRenderer,
+  extendPrompt,
+  Ledger,
+  type LedgerSample,
+  ORIGINS,
+  type Turn,
+} from '../../src/chat/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
@@ -94,7 +101,8 @@ describe('Ledger', () => {
     ledger.recordTurn({ ...sampled, promptIds: ids, origins: firstOrigins, messageIndices: firstIndices })
     const bridge = renderer.bridge(first.ids, sampled.completionIds, [{ role: 'tool', content: 'R' }])
     if (!bridge.ok) throw new Error(bridge.reason)
-    const { ids: promptIds, origins, messageIndices } = bridge.rendered
+    const { origins, messageIndices } = bridge.rendered
+    const promptIds = extendPrompt(first.ids, sampled.completionIds, bridge)
     ledger.recordTurn({ ...sampled, promptIds, origins, messageIndices, messageOffset: 2 })
     const runs = ledger.segments().map((run) => `${run.turn} ${run.origin} ${run.messageIndex} ${run.length}`)
     expect(runs).toEqual([

@@ -10,6 +10,7 @@ import {
   contentTokenSpansByRole,
   createRenderer,
   type DisposableRenderer,
+  extendPrompt,
   extractMessageToolNames,
   type Message,
   messageTokenSpans,
@@ -204,5 +205,21 @@ describe('helpers of renderers', () => {
       expect(last < 2 || cut.length === completion.length).toBe(true)
     }
     fc.assert(fc.property(ids, check), { seed: 10 })
+  })
+
+  it('put the next prompt together without what was sampled past the end of a turn', () => {
+    withRenderer({ name: 'chatml' }, (renderer, tokenizer) => {
+      const ask = (content: string) => [{ role: 'user', content }]
+      const { ids } = renderer.render(ask('Q'), { addGenerationPrompt: true })
+      const [stop = 0] = renderer.stopIds
+      const answer = Uint32Array.of(...tokenizer.encode('A').ids, stop)
+      const overrun = Uint32Array.of(...answer, ...tokenizer.encode('xyz').ids)
+      const bridge = renderer.bridge(ids, overrun, ask('R'))
+      if (!bridge.ok) throw new Error(bridge.reason)
+      expect(bridge.numKept).toBe(answer.length)
+      const chat = [...ask('Q'), { role: 'assistant', content: 'A' }, ...ask('R')]
+      const whole = renderer.render(chat, { addGenerationPrompt: true }).ids
+      expect(extendPrompt(ids, overrun, bridge)).toEqual(whole)
+    })
   })
 })

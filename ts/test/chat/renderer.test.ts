@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import {
   createRenderer,
   type DisposableRenderer,
+  extendPrompt,
   type Message,
   ORIGINS,
   type RendererConfig,
@@ -196,7 +197,8 @@ describe('createRenderer', () => {
         const bridge = renderer.bridge(prompt, sampled, reply)
         if (!bridge.ok) throw new Error(`${config.name}: ${bridge.reason}`)
         const { ids, sampledMask, origins } = bridge.rendered
-        expect(ids.subarray(0, prompt.length + sampled.length)).toEqual(Uint32Array.of(...prompt, ...sampled))
+        const next = Uint32Array.of(...prompt, ...sampled, ...ids)
+        expect(extendPrompt(prompt, sampled, bridge)).toEqual(next)
         expect(sampledMask.includes(1)).toBe(false)
         expect([...origins].filter((code) => ORIGINS[code] === 'tool').length).toBeGreaterThan(0)
       })

@@ -7,14 +7,19 @@ describe('PromptStore', () => {
     const prompts = Array.from({ length: 50 }, (_, turn) =>
       Uint32Array.from({ length: 7 * (turn + 1) }, (_, t) => t * 3),
     )
-    const placed = prompts.map((prompt, turn) => store.place(prompt, { extendsLast: turn > 0 }))
+    const placed = prompts.map((prompt, turn) => {
+      const before = 7 * turn
+      return turn === 0
+        ? store.start(prompt)
+        : store.extend(prompt.subarray(before, before + 3), prompt.subarray(before + 3))
+    })
     expect(placed).toEqual(prompts)
   })
 
   it('holds memory for the tokens, not for their square', () => {
     const store = new PromptStore()
     const placed = Array.from({ length: 200 }, (_, turn) =>
-      store.place(new Uint32Array(10 * (turn + 1)), { extendsLast: turn > 0 }),
+      turn === 0 ? store.start(new Uint32Array(10)) : store.extend(new Uint32Array(10)),
     )
     const numBytes = [...new Set(placed.map(({ buffer }) => buffer))].reduce(
       (sum, one) => sum + one.byteLength,
@@ -25,9 +30,9 @@ describe('PromptStore', () => {
 
   it('begins anew with a prompt that does not extend the last, and leaves that one alone', () => {
     const store = new PromptStore()
-    const first = store.place(Uint32Array.of(1, 2, 3), { extendsLast: false })
-    const second = store.place(Uint32Array.of(7, 8), { extendsLast: false })
-    const third = store.place(Uint32Array.of(7, 8, 9), { extendsLast: true })
+    const first = store.start(Uint32Array.of(1, 2, 3))
+    const second = store.start(Uint32Array.of(7, 8))
+    const third = store.extend(Uint32Array.of(9))
     expect([[...first], [...second], [...third]]).toEqual([
       [1, 2, 3],
       [7, 8],

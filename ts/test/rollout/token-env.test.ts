@@ -27,7 +27,7 @@ const SECOND_PROMPT = [...FIRST_PROMPT, 20, 21, 9, 8, 3, 30, 9, 8, 2]
 
 const stopped = (...ids: number[]) => ({ ids: Uint32Array.from(ids), finishReason: 'stop' as const })
 const cut = (...ids: number[]) => ({ ids: Uint32Array.from(ids), finishReason: 'length' as const })
-const idsOf = ({ nextPrompt }: TokenEnvOutput) => nextPrompt && [...nextPrompt.rendered.ids]
+const idsOf = ({ nextPrompt }: TokenEnvOutput) => nextPrompt && [...nextPrompt.ids]
 
 function tokenEnv(messageEnv: ScriptedEnv, limits: TokenEnvLimits = {}, toy: ToyOptions = {}): TokenEnv {
   return new TokenEnv({ messageEnv, renderer: new ToyRenderer(toy), ...limits })
@@ -205,7 +205,7 @@ describe('TokenEnv', () => {
     })
     const env = new TokenEnv({ messageEnv: world, renderer })
     const first = await env.init()
-    const prompt = first.nextPrompt?.rendered.ids ?? new Uint32Array(0)
+    const prompt = first.nextPrompt?.ids ?? new Uint32Array(0)
     expect(tokenizer.decode(prompt)).toContain('"name": "search"')
     const call = '<tool_call>\n{"name": "search", "arguments": {"query": "Norway"}}\n</tool_call>'
     const sampled = [...tokenizer.encode(call, { addedTokens: true }).ids, renderer.stopIds[0] ?? 0]
@@ -215,7 +215,7 @@ describe('TokenEnv', () => {
       tool_calls: [{ type: 'function', function: { name: 'search', arguments: '{"query": "Norway"}' } }],
     })
     expect(output.bridgeRefusal).toBeNull()
-    const next = [...(output.nextPrompt?.rendered.ids ?? [])]
+    const next = [...(output.nextPrompt?.ids ?? [])]
     expect(next.slice(0, prompt.length + sampled.length)).toEqual([...prompt, ...sampled])
     expect(tokenizer.decode(Uint32Array.from(next))).toContain('<tool_response>\nOslo\n</tool_response>')
   })

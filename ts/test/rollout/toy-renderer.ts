@@ -53,12 +53,12 @@ export class ToyRenderer implements Renderer {
     return 'all'
   }
 
-  bridge(promptIds: Uint32Array, completionIds: Uint32Array, newMessages: readonly Message[]): Bridge {
+  bridge(_: Uint32Array, completionIds: Uint32Array, newMessages: readonly Message[]): Bridge {
     if (this.#options.refusal) return { ok: false, reason: this.#options.refusal }
     if (newMessages.length === 0) return { ok: false, reason: 'empty_extension' }
     const close = completionIds.at(-1) === CLOSE ? [] : [CLOSE]
     const body = newMessages.flatMap((message) => this.#encode(message))
-    return { ok: true, rendered: rendered([...promptIds, ...completionIds, ...close, NEWLINE, ...body, 2]) }
+    return { ok: true, numKept: completionIds.length, rendered: rendered([...close, NEWLINE, ...body, 2]) }
   }
 
   parse(ids: Uint32Array): ParsedResponse {

@@ -6,7 +6,7 @@ use napi::bindgen_prelude::{Int32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 use serde_json::json;
 
-use super::{Rendered, bytes};
+use super::bytes;
 use crate::error::{Result, guard};
 use crate::slot::Slot;
 use crate::template::Template;
@@ -182,6 +182,16 @@ impl History {
     pub fn free(&self) -> Result<()> {
         guard(|| self.inner.free())
     }
+}
+
+/// Token ids and where they came from; every column is `[T]`.
+#[napi(object)]
+pub struct Rendered {
+    pub ids: Uint32Array,
+    pub message_indices: Int32Array,
+    pub sampled_mask: Uint8Array,
+    pub is_content: Uint8Array,
+    pub origins: Uint8Array,
 }
 
 /// Masks by origin, each `[T]`.

@@ -25,7 +25,8 @@ pub struct Turn<'a> {
     pub branch_reason: Option<BranchReason>,
 }
 
-/// Where prompt tokens came from, as a [`crate::Rendered`] says it. Both lists have the shape of the prompt.
+/// Where the last tokens of a prompt came from, as the [`crate::Rendered`] of all of it or of what a bridge added says it. Both
+/// lists have the same length, at most that of the prompt; what stands before counts as [`Origin::Env`] of no message.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
     /// The origin of each token.
@@ -37,8 +38,9 @@ pub struct Attribution<'a> {
 }
 
 impl Attribution<'_> {
-    /// Origin and message of token `t`.
-    pub(super) fn label(&self, t: usize) -> (Origin, i32) {
+    /// Origin and message of token `t` of a prompt of `num_prompt`.
+    pub(super) fn label(&self, t: usize, num_prompt: usize) -> (Origin, i32) {
+        let Some(t) = t.checked_sub(num_prompt - self.origin.len()) else { return (Origin::Env, -1) };
         let index = self.message_index[t];
         let offset = if index < 0 { 0 } else { self.message_offset as i32 };
         (self.origin[t], index + offset)
@@ -129,8 +131,13 @@ pub(super) fn check_length(name: &str, length: usize, expected: usize) -> Result
 }
 
 fn check_attribution(attribution: &Attribution<'_>, num_ids: usize) -> Result<()> {
-    check_length("origin", attribution.origin.len(), num_ids)?;
-    check_length("message_index", attribution.message_index.len(), num_ids)?;
+    let num_labels = attribution.origin.len();
+    if num_labels > num_ids {
+        let detail =
+            format!("origin must have at most one entry a prompt token, {num_ids}: got {num_labels}");
+        return Err(Error::new(ErrorKind::ShapeMismatch, detail));
+    }
+    check_length("message_index", attribution.message_index.len(), num_labels)?;
     if let Some(t) = attribution.origin.iter().position(|&origin| origin == Origin::Sampled) {
         let detail = format!("origin[{t}] must be one of context: got sampled, which only completions are");
         return Err(Error::new(ErrorKind::OutOfRange, detail));
