@@ -442,6 +442,16 @@ fn bad_batches_are_refused_by_kind_and_name() {
     let bounds = VtraceOptions { c_max: -1.0, ..VtraceOptions::default() };
     let error = vtrace_advantage_estimate(&good, &[0.0; 2], [&[0.0; 2]; 2], half, bounds).unwrap_err();
     assert_eq!(error.detail(), "c_max must be a finite number >= 0: got -1");
+    for (log_probs, detail) in [
+        ([[0.0, f32::NAN], [0.0; 2]], "log_pi[1] must be finite: got NaN"),
+        ([[0.0; 2], [f32::NEG_INFINITY, 0.0]], "log_mu[0] must be finite: got -inf"),
+    ] {
+        let bounds = VtraceOptions::default();
+        let error =
+            vtrace_advantage_estimate(&good, &[0.0; 2], log_probs.each_ref().map(|of| &of[..]), half, bounds)
+                .unwrap_err();
+        assert_eq!((error.kind(), error.detail()), (ErrorKind::NonFinite, detail));
+    }
     assert_eq!(TimeAxis::of(&[2, 3], -3).unwrap_err().kind(), ErrorKind::OutOfRange);
     assert_eq!(TimeAxis::of(&[2, 3], 2).unwrap_err().kind(), ErrorKind::OutOfRange);
     let endless = TimeAxis { outer: usize::MAX, time: 2, inner: 1 };

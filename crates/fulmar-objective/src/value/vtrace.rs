@@ -6,7 +6,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use super::recursion::{Stretch, recur};
-use super::{PerStep, StepBatch, ValueEstimate};
+use super::{PerStep, StepBatch, ValueEstimate, finite};
 use crate::Real;
 use crate::batch::check_len;
 
@@ -31,7 +31,7 @@ impl Default for VtraceOptions {
 ///
 /// # Errors
 /// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, a bound is negative or not finite, or a flag is not
-/// 0 or 1; `NonFinite` if a result would be.
+/// 0 or 1; `NonFinite` if a log-prob or a result is not finite.
 ///
 /// # Examples
 /// ```
@@ -79,6 +79,9 @@ fn vtrace_on_cpu<T: Real>(
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
     }
+    // A ratio that is no number would pass for one over its bound.
+    finite("log_pi", log_pi)?;
+    finite("log_mu", log_mu)?;
     let [advantage, target] = recur(
         steps.axis,
         ["advantage", "target"],
