@@ -117,7 +117,7 @@ export function generalizedAdvantageEstimate(options: GeneralizedAdvantageSteps)
  * `rho_t = min(rhoMax, pi / mu)` and `c_t = min(cMax, pi / mu)`, `x_t = rho_t (r_t + gamma V'_e - V_t) + gamma c_t (1 - d_t) x_{t+1}`,
  * target `v_t = x_t + V_t`, advantage `rho_t (r_t + gamma v_{t+1} - V_t)` with `V'_e` for `v_{t+1}` where a trajectory ends. O(steps).
  *
- * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` if a bound is negative.
+ * @throws {FulmarError} Those of {@link generalizedAdvantageEstimate}; `OUT_OF_RANGE` if a bound is negative; `NON_FINITE` for a log-prob too.
  *
  * @example
  * ```ts
