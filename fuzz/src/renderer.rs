@@ -118,8 +118,9 @@ fn check_bridge(renderer: &dyn Renderer, prompt: &[u32], completion: &[u32]) {
     let replies = [Message::new("tool", "2"), Message::new("user", "Go on.")].map(Result::ok);
     for reply in replies.into_iter().flatten() {
         let Ok(Bridge::Extended(next)) = renderer.bridge(prompt, completion, &[reply], &[]) else { continue };
-        assert!(next.ids.starts_with(prompt), "the prompt stays");
-        assert!(!next.sampled_mask.contains(&true), "a bridge marks nothing as sampled");
+        let kept = fulmar::chat::trim_to_turn_close(completion, renderer.stop_ids());
+        assert_eq!(next.num_kept, kept.len(), "what was sampled stays, up to where the turn ended");
+        assert!(!next.rendered.sampled_mask.contains(&true), "a bridge marks nothing as sampled");
     }
 }
 
