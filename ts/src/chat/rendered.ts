@@ -1,6 +1,6 @@
 /** What the columns of a {@link Rendered} say by message and by role. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { TokenizerLike } from '../tokenizer/index.js'
 import type { Message } from './message.js'
 import type { Extension, Rendered } from './renderer.js'
@@ -220,7 +220,11 @@ export function rejectAssistantInExtension(newMessages: readonly Message[]): boo
 }
 
 /**
- * The prompt that follows a turn: the old prompt, what stays of its completion, and what the bridge adds. A new array.
+ * The prompt that follows a turn: the old prompt, what stays of its completion, and what the bridge adds. A new array of shape
+ * `[P + numKept + N]`; costs as much.
+ *
+ * @throws {FulmarError} `SHAPE_MISMATCH` if `numKept` is not from 0 to the length of `completionIds`; `MALFORMED` if a list of ids is no
+ * `Uint32Array`.
  *
  * @example
  * ```ts
@@ -242,6 +246,13 @@ export function extendPrompt(
   completionIds: Uint32Array,
   { numKept, rendered }: Pick<Extension, 'numKept' | 'rendered'>,
 ): Uint32Array {
+  checkTypedArray('promptIds', promptIds, Uint32Array)
+  checkTypedArray('completionIds', completionIds, Uint32Array)
+  const numSampled = completionIds.length
+  if (!Number.isInteger(numKept) || numKept < 0 || numKept > numSampled) {
+    const message = `numKept must be from 0 to the length of completionIds, ${numSampled}: got ${numKept}`
+    throw new FulmarError('SHAPE_MISMATCH', message)
+  }
   const numBefore = promptIds.length + numKept
   const next = new Uint32Array(numBefore + rendered.ids.length)
   next.set(promptIds)

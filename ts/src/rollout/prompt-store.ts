@@ -2,14 +2,14 @@
 
 /** Holds each token of a conversation that only grows at most a few times, however many prompts were taken of it. */
 export class PromptStore {
-  #tokens: Uint32Array = new Uint32Array(0)
+  #tokens = new Uint32Array(0)
   #numFilled = 0
 
-  /** Begins anew with `ids`, which must not change afterwards, and gives them back. Prompts that were given before stay as they are. */
+  /** Begins anew with a copy of `ids`, as they may be a view of more. Prompts that were given before stay as they are. */
   start(ids: Uint32Array): Uint32Array {
-    this.#tokens = ids
+    this.#tokens = Uint32Array.from(ids)
     this.#numFilled = ids.length
-    return ids
+    return this.#tokens
   }
 
   /** A view of the last prompt with `runs` behind it. Costs the tokens of `runs`. */

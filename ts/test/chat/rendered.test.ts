@@ -222,4 +222,18 @@ describe('helpers of renderers', () => {
       expect(extendPrompt(ids, overrun, bridge)).toEqual(whole)
     })
   })
+
+  it('put no next prompt together of a completion that is not the one that was bridged', () => {
+    withRenderer({ name: 'chatml' }, (renderer, tokenizer) => {
+      const chat = [{ role: 'user', content: 'Q' }]
+      const { ids } = renderer.render(chat, { addGenerationPrompt: true })
+      const answer = tokenizer.encode('A').ids
+      const bridge = renderer.bridge(ids, answer, chat)
+      if (!bridge.ok) throw new Error(bridge.reason)
+      expect(() => extendPrompt(ids, new Uint32Array(0), bridge)).toThrow(failing('SHAPE_MISMATCH'))
+      for (const numKept of [-1, 0.5, Number.NaN])
+        expect(() => extendPrompt(ids, answer, { ...bridge, numKept })).toThrow(failing('SHAPE_MISMATCH'))
+      expect(() => extendPrompt([...ids] as never, answer, bridge)).toThrow(failing('MALFORMED'))
+    })
+  })
 })

@@ -28,6 +28,12 @@ describe('PromptStore', () => {
     expect(numBytes).toBeLessThan(4 * 4 * 2000)
   })
 
+  it('holds no more of a first prompt than its tokens, where those are a part of something larger', () => {
+    const columns = Uint32Array.of(9, 1, 2, 3, 9, 9, 9, 9)
+    const first = new PromptStore().start(columns.subarray(1, 4))
+    expect([[...first], first.buffer.byteLength]).toEqual([[1, 2, 3], 12])
+  })
+
   it('begins anew with a prompt that does not extend the last, and leaves that one alone', () => {
     const store = new PromptStore()
     const first = store.start(Uint32Array.of(1, 2, 3))
