@@ -4,15 +4,11 @@ import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
+import { cargoPeer, rustProgram } from './cargo-peer.js'
 import type { Conversation } from './chat-corpus.js'
 import { ROOT, type Sample, say } from './measure.js'
-import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
+import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'
 import { installTrl } from './trl.js'
-
-/** Why a rival is not run. */
-export interface Skipped {
-  readonly skipped: string
-}
 
 /** One pass of a peer over the corpus. */
 export interface Pass {
@@ -70,12 +66,6 @@ export function rustOurs(folder: string): Peer | Skipped {
   return rustProgram('fulmar-bench', [folder])
 }
 
-/** A program of benches/rust, built. */
-export function rustProgram(program: string, args: readonly string[]): Peer | Skipped {
-  const where = { manifest: 'benches/rust/Cargo.toml', target: 'target' }
-  return cargoPeer({ what: 'ours in Rust', ...where, program }, args)
-}
-
 /** transformers: answers `render` and `tokens`. */
 export function transformersRival(folder: string): Peer | Skipped {
   const installed = installTrl()
@@ -90,34 +80,6 @@ export function wasmOurs(folder: string): Peer | Skipped {
     return { skipped: 'wasm/ is not built: npm run build' }
   const program = fileURLToPath(new URL('./chat-wasm.js', import.meta.url))
   return new Peer('ours in WebAssembly', process.execPath, ['--conditions=fulmar-wasm', program, folder])
-}
-
-/** A program that cargo builds. */
-export interface CargoProgram {
-  readonly what: string
-  /** Its Cargo.toml and the folder it is built in, from the root. */
-  readonly manifest: string
-  readonly target: string
-  readonly program: string
-  /** Of the compiler and of the program. */
-  readonly environment?: Readonly<Record<string, string>>
-}
-
-/** The program, built and started. */
-export function cargoPeer(
-  { what, manifest, target, program, environment = {} }: CargoProgram,
-  args: readonly string[],
-): Peer | Skipped {
-  say(`building ${what}`)
-  const inRoot = (place: string) => fileURLToPath(new URL(place, ROOT))
-  const where = ['--manifest-path', inRoot(manifest), '--target-dir', inRoot(target)]
-  const env = { ...process.env, ...environment }
-  const { status, stderr } = spawnSync('cargo', ['build', '--release', '--quiet', ...where], {
-    encoding: 'utf8',
-    env,
-  })
-  if (status !== 0) return { skipped: `cargo failed: ${stderr?.trim().split('\n')[0] ?? 'not installed'}` }
-  return new Peer(what, inRoot(`${target}/release/${program}`), args, environment)
 }
 
 /** Contestants of a bench by name. */

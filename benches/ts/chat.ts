@@ -20,7 +20,6 @@ import {
   REQUESTS,
   rustOurs,
   rustRival,
-  type Skipped,
   transformersRival,
   wasmOurs,
 } from './chat-rivals.js'
@@ -36,6 +35,7 @@ import {
   say,
   verdict,
 } from './measure.js'
+import type { Skipped } from './peer.js'
 
 const SEED = 1
 const WARMUP = 2

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { groupAdvantage, Rng } from 'fulmar'
-import { rustProgram } from './chat-rivals.js'
+import { rustProgram } from './cargo-peer.js'
 import {
   alternate,
   type Figure,

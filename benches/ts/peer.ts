@@ -16,6 +16,11 @@ export const PYTHON_ENVIRONMENT = {
 /** A peer that says nothing for so long is ended. Its start, with all imports, is the longest wait. */
 const ANSWER_TIMEOUT_MS = 300_000
 
+/** Why a rival is not run. */
+export interface Skipped {
+  readonly skipped: string
+}
+
 /** A running peer. Dispose it to end the process. */
 export class Peer {
   readonly #name: string

@@ -3,9 +3,9 @@
 import { createHash } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
 import { BatchMemory, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
-import { rustProgram, type Skipped } from './chat-rivals.js'
+import { rustProgram } from './cargo-peer.js'
 import { ROOT, type Sample } from './measure.js'
-import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
+import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'
 import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
 
 /** Whose buffer it is. TorchRL comes with the defaults on two threads and, tuned, with an allocator that keeps its pages. */

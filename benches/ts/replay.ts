@@ -3,7 +3,6 @@
  * and, for rows, on Node beside TorchRL, as shipped and tuned, and cpprb; goals 4 to 8.
  */
 
-import type { Skipped } from './chat-rivals.js'
 import {
   alternate,
   type Figure,
@@ -14,6 +13,7 @@ import {
   type Sample,
   say,
 } from './measure.js'
+import type { Skipped } from './peer.js'
 import { type CaseName, type Checked, type Side, type SideName, startSides } from './replay-sides.js'
 
 const WARMUP = 2

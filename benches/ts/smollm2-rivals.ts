@@ -3,9 +3,9 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { cargoPeer, type Skipped } from './chat-rivals.js'
+import { cargoPeer } from './cargo-peer.js'
 import { ROOT } from './measure.js'
-import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
+import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'
 import { installTrl, TUNED_ENVIRONMENT } from './trl.js'
 
 /** Where the model lies. */

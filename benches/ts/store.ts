@@ -5,7 +5,7 @@
 
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { rustProgram } from './chat-rivals.js'
+import { rustProgram } from './cargo-peer.js'
 import { alternate, type Figure, hand, quantile, type Report, ROOT, readOptions, say } from './measure.js'
 
 const WARMUP = 1
