@@ -1,8 +1,11 @@
 //! The face of `fulmar-chat`: messages, renderers and the ledger.
 
+#![expect(clippy::too_many_arguments, reason = "a turn of a ledger is seven columns and options")]
+
 use fulmar::chat;
-use fulmar::core::options_from_json;
-use napi::bindgen_prelude::{Either, Float32Array, Int32Array, Uint8Array, Uint32Array};
+use fulmar::core::{ErrorKind, options_from_json};
+use napi::Env;
+use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint32ArraySlice};
 use napi_derive::napi;
 use serde_json::{Value, json};
 
@@ -15,6 +18,12 @@ use crate::tokenizer::Tokenizer;
 
 fn bytes(mask: &[bool]) -> Uint8Array {
     mask.iter().map(|&bit| u8::from(bit)).collect::<Vec<_>>().into()
+}
+
+/// `words` in memory of JavaScript's own. To hand over memory of Rust's costs a finaliser, which for few words is dearer than the copy.
+fn copied<'env>(env: &'env Env, words: &[u32]) -> Result<Uint32ArraySlice<'env>> {
+    Uint32ArraySlice::copy_from(env, words)
+        .map_err(|error| napi::Error::new(ErrorKind::LimitExceeded.code(), error.reason.clone()))
 }
 
 /// Any `fulmar_chat::Renderer`.
@@ -57,22 +66,24 @@ impl Renderer {
 
     /// What the next prompt adds, see `Extension::to_words`, or the name of a refusal.
     #[napi]
-    pub fn bridge(
+    pub fn bridge<'env>(
         &self,
+        env: &'env Env,
         prompt: &[u32],
         completion: &[u32],
         messages: String,
         contents: Option<&[u8]>,
         tools: String,
-    ) -> Result<Either<Uint32Array, String>> {
-        guard(|| {
+    ) -> Result<Either<Uint32ArraySlice<'env>, String>> {
+        let bridge = guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
             let tools: Vec<Value> = options_from_json("tools", &tools)?;
-            match self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))? {
-                chat::Bridge::Extended(extension) => Ok(Either::A(extension.to_words().into())),
-                chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
-            }
-        })
+            self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))
+        })?;
+        match bridge {
+            chat::Bridge::Extended(extension) => Ok(Either::A(copied(env, &extension.to_words())?)),
+            chat::Bridge::Declined(refusal) => Ok(Either::B(refusal.name().to_owned())),
+        }
     }
 
     /// What a completion says, as JSON.
@@ -95,32 +106,6 @@ impl Renderer {
     #[napi]
     pub fn free(&self) -> Result<()> {
         guard(|| self.inner.free())
-    }
-}
-
-/// The columns of a turn: `[P]` over the prompt, `[T]` over the completion.
-#[napi(object)]
-pub struct TurnColumns {
-    pub prompt_ids: Uint32Array,
-    pub completion_ids: Uint32Array,
-    pub log_probs: Float32Array,
-    pub sampled_log_probs: Float32Array,
-    pub versions: Option<Uint32Array>,
-    pub origins: Option<Uint8Array>,
-    pub message_indices: Option<Int32Array>,
-}
-
-impl TurnColumns {
-    fn borrow(&self) -> chat::TurnColumns<'_> {
-        chat::TurnColumns {
-            prompt_ids: &self.prompt_ids,
-            completion_ids: &self.completion_ids,
-            log_probs: &self.log_probs,
-            sampled_log_probs: &self.sampled_log_probs,
-            versions: self.versions.as_deref(),
-            origins: self.origins.as_deref(),
-            message_indices: self.message_indices.as_deref(),
-        }
     }
 }
 
@@ -200,13 +185,31 @@ impl Ledger {
         guard(|| self.inner.with(|ledger| Ok(ledger.to_bytes().into())))
     }
 
-    /// Records one turn; where it was put, as JSON.
+    /// Records one turn; where it was put, as JSON. By position: napi reads an object of arrays ten times as slowly.
     #[napi]
-    pub fn record_turn(&self, columns: TurnColumns, options: String) -> Result<String> {
+    pub fn record_turn(
+        &self,
+        prompt_ids: &[u32],
+        completion_ids: &[u32],
+        log_probs: &[f32],
+        sampled_log_probs: &[f32],
+        versions: Option<&[u32]>,
+        origins: Option<&[u8]>,
+        message_indices: Option<&[i32]>,
+        options: String,
+    ) -> Result<String> {
+        let columns = chat::TurnColumns {
+            prompt_ids,
+            completion_ids,
+            log_probs,
+            sampled_log_probs,
+            versions,
+            origins,
+            message_indices,
+        };
         guard(|| {
             let options = options_from_json("turn", &options)?;
-            self.inner
-                .with(|ledger| Ok(json!(ledger.record_columns(&columns.borrow(), &options)?).to_string()))
+            self.inner.with(|ledger| Ok(json!(ledger.record_columns(&columns, &options)?).to_string()))
         })
     }
 

@@ -146,6 +146,19 @@ impl Rng {
         guard(|| self.inner.with(|rng| Ok(rng.below(integer_from_f64("bound", bound)?)? as f64)))
     }
 
+    /// The first integer in `[0, bound)` of the stream that `path` leads to.
+    #[napi]
+    pub fn below_at(&self, path: &[f64], bound: f64) -> Result<f64> {
+        guard(|| {
+            let path = path
+                .iter()
+                .map(|&index| integer_from_f64("index", index))
+                .collect::<fulmar::core::Result<Vec<_>>>()?;
+            let bound = integer_from_f64("bound", bound)?;
+            self.inner.with(|rng| Ok(rng.at(&path).below(bound)? as f64))
+        })
+    }
+
     /// The integers `0..count` in a random order.
     #[napi]
     pub fn permutation(&self, count: f64) -> Result<Uint32Array> {

@@ -1,5 +1,7 @@
 //! The face of `fulmar-chat`: messages, renderers and the ledger.
 
+#![expect(clippy::too_many_arguments, reason = "a turn of a ledger is seven columns and options")]
+
 use std::sync::Arc;
 
 use fulmar::chat;
@@ -82,26 +84,6 @@ impl Renderer {
     pub fn facts(&self) -> Result<String> {
         guard(|| Ok(json!(self.inner.facts()).to_string()))
     }
-}
-
-#[wasm_bindgen]
-extern "C" {
-    /// The columns of a turn: a plain object.
-    pub type TurnColumns;
-    #[wasm_bindgen(method, getter, js_name = promptIds)]
-    fn prompt_ids(this: &TurnColumns) -> Vec<u32>;
-    #[wasm_bindgen(method, getter, js_name = completionIds)]
-    fn completion_ids(this: &TurnColumns) -> Vec<u32>;
-    #[wasm_bindgen(method, getter, js_name = logProbs)]
-    fn log_probs(this: &TurnColumns) -> Vec<f32>;
-    #[wasm_bindgen(method, getter, js_name = sampledLogProbs)]
-    fn sampled_log_probs(this: &TurnColumns) -> Vec<f32>;
-    #[wasm_bindgen(method, getter)]
-    fn versions(this: &TurnColumns) -> Option<Vec<u32>>;
-    #[wasm_bindgen(method, getter)]
-    fn origins(this: &TurnColumns) -> Option<Vec<u8>>;
-    #[wasm_bindgen(method, getter, js_name = messageIndices)]
-    fn message_indices(this: &TurnColumns) -> Option<Vec<i32>>;
 }
 
 /// Samples, flat: `offsets` is `[S + 1]`, the last three are `[S]`, the rest `[T]`. No advantage: no `advantages`.
@@ -187,19 +169,27 @@ impl Ledger {
 
     /// Records one turn; where it was put, as JSON.
     #[wasm_bindgen(js_name = recordTurn)]
-    pub fn record_turn(&mut self, columns: &TurnColumns, options: &str) -> Result<String> {
-        let (versions, origins, message_indices) =
-            (columns.versions(), columns.origins(), columns.message_indices());
-        let columns = chat::TurnColumns {
-            prompt_ids: &columns.prompt_ids(),
-            completion_ids: &columns.completion_ids(),
-            log_probs: &columns.log_probs(),
-            sampled_log_probs: &columns.sampled_log_probs(),
-            versions: versions.as_deref(),
-            origins: origins.as_deref(),
-            message_indices: message_indices.as_deref(),
-        };
-        guard(|| {
+    pub fn record_turn(
+        &mut self,
+        prompt_ids: &[u32],
+        completion_ids: &[u32],
+        log_probs: &[f32],
+        sampled_log_probs: &[f32],
+        versions: Option<Vec<u32>>,
+        origins: Option<Vec<u8>>,
+        message_indices: Option<Vec<i32>>,
+        options: &str,
+    ) -> Result<String> {
+        guard(move || {
+            let columns = chat::TurnColumns {
+                prompt_ids,
+                completion_ids,
+                log_probs,
+                sampled_log_probs,
+                versions: versions.as_deref(),
+                origins: origins.as_deref(),
+                message_indices: message_indices.as_deref(),
+            };
             let options = options_from_json("turn", options)?;
             Ok(json!(self.inner.record_columns(&columns, &options)?).to_string())
         })

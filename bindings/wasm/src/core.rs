@@ -120,6 +120,18 @@ impl Rng {
         guard(|| Ok(self.inner.below(integer_from_f64("bound", bound)?)? as f64))
     }
 
+    /// The first integer in `[0, bound)` of the stream that `path` leads to.
+    #[wasm_bindgen(js_name = belowAt)]
+    pub fn below_at(&self, path: &[f64], bound: f64) -> Result<f64> {
+        guard(|| {
+            let path = path
+                .iter()
+                .map(|&index| integer_from_f64("index", index))
+                .collect::<fulmar::core::Result<Vec<_>>>()?;
+            Ok(self.inner.at(&path).below(integer_from_f64("bound", bound)?)? as f64)
+        })
+    }
+
     /// The integers `0..count` in a random order.
     pub fn permutation(&mut self, count: f64) -> Result<Vec<u32>> {
         guard(|| self.inner.permutation(integer_from_f64("count", count)?))

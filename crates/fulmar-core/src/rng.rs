@@ -107,6 +107,18 @@ impl Rng {
         Self::from_state(RngState { key: self.state.key, stream, word_index: 0 })
     }
 
+    /// The beginning of the stream that [`Rng::fork`] of each index of `path` in turn leads to. Does not advance `self`.
+    ///
+    /// # Examples
+    /// ```
+    /// let rng = fulmar_core::Rng::new(7);
+    /// assert_eq!(rng.at(&[2, 5]).next_u32(), rng.fork(2).fork(5).next_u32());
+    /// ```
+    #[must_use]
+    pub fn at(&self, path: &[u64]) -> Self {
+        path.iter().fold(self.clone(), |rng, &index| rng.fork(index))
+    }
+
     /// 32 uniform bits.
     pub fn next_u32(&mut self) -> u32 {
         let lane = (self.state.word_index % 4) as usize;

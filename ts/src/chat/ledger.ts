@@ -110,8 +110,18 @@ export class Ledger {
       bridgeRefusal,
       policyVersion: versions ? undefined : range,
     }
-    const columns = { promptIds, completionIds, logProbs, sampledLogProbs, versions, origins, messageIndices }
-    return JSON.parse(this.#native.call((native) => native.recordTurn(columns, JSON.stringify(options))))
+    const record = (native: RawLedger) =>
+      native.recordTurn(
+        promptIds,
+        completionIds,
+        logProbs,
+        sampledLogProbs,
+        versions,
+        origins,
+        messageIndices,
+        JSON.stringify(options),
+      )
+    return JSON.parse(this.#native.call(record))
   }
 
   /** How many tokens are held; shared ones count once. */

@@ -28,6 +28,8 @@ export interface RngState {
  * using again = Rng.fromSeed(7).stream('draws')
  * assert.equal(draws.nextU32(), again.nextU32())
  * assert.ok(draws.below(6) < 6)
+ * using fork = rng.fork(3)
+ * assert.equal(rng.belowAt([3], 6), fork.below(6))
  * ```
  */
 export class Rng {
@@ -98,6 +100,15 @@ export class Rng {
    */
   below(bound: number): number {
     return this.#native.call((rng) => rng.below(bound))
+  }
+
+  /**
+   * What `fork` of each index of `path` in turn, and then `below(bound)`, would draw, in one call and without their generators. This one
+   * does not advance.
+   * @throws {FulmarError} `OUT_OF_RANGE` as {@link Rng.fork} and {@link Rng.below}.
+   */
+  belowAt(path: readonly number[], bound: number): number {
+    return this.#native.call((rng) => rng.belowAt(Float64Array.from(path), bound))
   }
 
   /**

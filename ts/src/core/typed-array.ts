@@ -7,9 +7,10 @@ import { describeValue } from './options.js'
 export function checkTypedArray(
   name: string,
   value: unknown,
-  type: { readonly name: string; readonly BYTES_PER_ELEMENT: number },
+  type: (new (length: number) => ArrayBufferView) & { readonly name: string },
 ): void {
-  // Not `instanceof`: an array of another realm, such as a worker's or a test runner's, is as good.
+  if (value instanceof type) return
+  // An array of another realm, such as a test runner's, is as good.
   if (Object.prototype.toString.call(value) === `[object ${type.name}]`) return
   throw new FulmarError('MALFORMED', `${name} must be a ${type.name}: got ${describeValue(value)}`)
 }

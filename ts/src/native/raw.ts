@@ -36,6 +36,7 @@ export interface RawRng extends RawOwner {
   uniform(): number
   normal(): number
   below(bound: number): number
+  belowAt(path: Float64Array, bound: number): number
   permutation(count: number): Uint32Array
 }
 
@@ -140,16 +141,6 @@ export interface RawRenderer extends RawOwner {
   facts(): string
 }
 
-export interface RawTurnColumns {
-  readonly promptIds: Uint32Array
-  readonly completionIds: Uint32Array
-  readonly logProbs: Float32Array
-  readonly sampledLogProbs: Float32Array
-  readonly versions?: Uint32Array | undefined
-  readonly origins?: Uint8Array | undefined
-  readonly messageIndices?: Int32Array | undefined
-}
-
 export interface RawSamples {
   readonly offsets: Uint32Array
   readonly ids: Uint32Array
@@ -166,7 +157,17 @@ export interface RawSamples {
 export interface RawLedger extends RawOwner {
   toJson(): string
   toBytes(): Uint8Array
-  recordTurn(columns: RawTurnColumns, options: string): string
+  /** By position: an object of arrays takes ten times as long to read. */
+  recordTurn(
+    promptIds: Uint32Array,
+    completionIds: Uint32Array,
+    logProbs: Float32Array,
+    sampledLogProbs: Float32Array,
+    versions: Uint32Array | undefined,
+    origins: Uint8Array | undefined,
+    messageIndices: Int32Array | undefined,
+    options: string,
+  ): string
   numTokens(): number
   numTurns(): number
   pathIds(): Uint32Array

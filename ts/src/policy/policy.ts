@@ -195,26 +195,22 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings } = request
   checkTypedArray('promptIds', promptIds, Uint32Array)
   if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
-  if (stopStrings !== undefined) new StopStrings(stopStrings)
-  const rules: [string, number, boolean, string][] = [
-    ['maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer'],
-    ['seed', seed, Number.isSafeInteger(seed) && seed >= 0, 'a non-negative safe integer'],
-    ['temperature', temperature, Number.isFinite(temperature) && temperature >= 0, 'finite and >= 0'],
-    ['topK', topK, Number.isSafeInteger(topK) && topK >= 0, 'a non-negative integer'],
-    ['topP', topP, topP > 0 && topP <= 1, 'in (0, 1]'],
-    ['minP', minP, minP >= 0 && minP <= 1, 'in [0, 1]'],
-    [
-      'repetitionPenalty',
-      repetitionPenalty,
-      Number.isFinite(repetitionPenalty) && repetitionPenalty > 0,
-      'finite and > 0',
-    ],
-    ['frequencyPenalty', frequencyPenalty, Number.isFinite(frequencyPenalty), 'finite'],
-    ['presencePenalty', presencePenalty, Number.isFinite(presencePenalty), 'finite'],
-  ]
-  for (const [name, value, holds, rule] of rules) {
-    if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
-  }
+  const hasNone = stopStrings === undefined || (Array.isArray(stopStrings) && stopStrings.length === 0)
+  if (!hasNone) new StopStrings(stopStrings)
+  check('maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer')
+  check('seed', seed, Number.isSafeInteger(seed) && seed >= 0, 'a non-negative safe integer')
+  check('temperature', temperature, Number.isFinite(temperature) && temperature >= 0, 'finite and >= 0')
+  check('topK', topK, Number.isSafeInteger(topK) && topK >= 0, 'a non-negative integer')
+  check('topP', topP, topP > 0 && topP <= 1, 'in (0, 1]')
+  check('minP', minP, minP >= 0 && minP <= 1, 'in [0, 1]')
+  const divides = Number.isFinite(repetitionPenalty) && repetitionPenalty > 0
+  check('repetitionPenalty', repetitionPenalty, divides, 'finite and > 0')
+  check('frequencyPenalty', frequencyPenalty, Number.isFinite(frequencyPenalty), 'finite')
+  check('presencePenalty', presencePenalty, Number.isFinite(presencePenalty), 'finite')
+}
+
+function check(name: string, value: number, holds: boolean, rule: string): void {
+  if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
 }
 
 /**

@@ -81,20 +81,22 @@ export class ScriptedPolicy implements Policy {
     const scripted = await this.#reply(request, callIndex)
     const { requestId, maxTokens, stopIds, signal } = request
     const reply = 'ids' in scripted ? scripted : { ids: scripted }
-    const { ids: allIds, logProbs = allIds.map(() => LOG_PROB_DEFAULT) } = reply
-    if (logProbs.length !== allIds.length) {
+    const { ids: allIds, logProbs } = reply
+    if (logProbs && logProbs.length !== allIds.length) {
       const detail = `logProbs must have one entry per token (${allIds.length}): got ${logProbs.length}`
       throw new FulmarError('SHAPE_MISMATCH', detail)
     }
-    const ids = Uint32Array.from(allIds.slice(0, maxTokens))
-    const logProbT = Float32Array.from(logProbs.slice(0, maxTokens))
+    const ids = new Uint32Array(allIds.length > maxTokens ? allIds.slice(0, maxTokens) : allIds)
+    const logProbT = logProbs
+      ? new Float32Array(logProbs.slice(0, maxTokens))
+      : new Float32Array(ids.length).fill(LOG_PROB_DEFAULT)
     const natural: FinishReason = stopIds.includes(ids.at(-1) ?? -1) ? 'stop' : 'length'
     const finishReason = signal?.aborted ? 'abort' : (reply.finishReason ?? natural)
     return {
       requestId,
       ids,
       logProbs: logProbT,
-      sampledLogProbs: logProbT.slice(),
+      sampledLogProbs: logProbT,
       finishReason,
       minPolicyVersion: version,
       maxPolicyVersion: version,

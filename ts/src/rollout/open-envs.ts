@@ -2,12 +2,11 @@
 
 import type { MessageEnv } from '../env/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { withDeadline } from './deadline.js'
-import type { TokenEnv } from './token-env.js'
+import { type BoundedResult, bounded } from './deadline.js'
 
 /** Environments that are not closed yet. */
 export class OpenEnvs {
-  readonly #open = new Set<TokenEnv>()
+  readonly #open = new Set<MessageEnv>()
   readonly #clock: Clock
   readonly #timeoutMs: number
   /** How many did not close in time, or threw. */
@@ -18,21 +17,29 @@ export class OpenEnvs {
     this.#timeoutMs = timeoutMs
   }
 
-  add(env: TokenEnv): void {
+  add(env: MessageEnv): void {
     this.#open.add(env)
   }
 
   /** Closes `env`; one that takes too long is not waited for. */
-  async close(env: TokenEnv): Promise<void> {
-    this.#open.delete(env)
-    const run = () => env.close()
-    const limits = { clock: this.#clock, timeoutMs: this.#timeoutMs, signal: undefined }
-    const { kind } = await withDeadline({ ...limits, run })
-    if (kind !== 'value') this.numFailures += 1
+  async close(env: MessageEnv): Promise<void> {
+    await this.#close(env)
   }
 
   async closeAll(): Promise<void> {
-    await Promise.all([...this.#open].map((env) => this.close(env)))
+    await Promise.all([...this.#open].map((env) => this.#close(env)))
+  }
+
+  #close(env: MessageEnv): void | Promise<void> {
+    this.#open.delete(env)
+    const run = () => env.close()
+    const result = bounded({ clock: this.#clock, timeoutMs: this.#timeoutMs, signal: undefined, run })
+    if (result instanceof Promise) return result.then((later) => this.#count(later))
+    this.#count(result)
+  }
+
+  #count({ kind }: BoundedResult<void>): void {
+    if (kind !== 'value') this.numFailures += 1
   }
 }
 

@@ -6,15 +6,15 @@
  * while output is ongoing: completion = policy.generate(prompt) -> ledger -> output = env.step(completion) -> turn
  * ```
  *
- * What was sampled is kept whatever the environment does with it. Only a fired signal makes it throw.
+ * What was sampled is kept whatever the environment does with it.
  */
 
 import { type Bridge, Ledger } from '../chat/index.js'
-import { messageOf, type Rng } from '../core/index.js'
+import { messageOf } from '../core/index.js'
 import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { type CallContext, withDeadline } from './deadline.js'
+import { type BoundedResult, bounded, type CallContext, type DeadlineResult } from './deadline.js'
 import type { Pacer } from './pacer.js'
 import {
   formatTurnId,
@@ -66,8 +66,8 @@ export interface RolloutLoopOptions {
   readonly rolloutId: number
   /** Part of the ids of the requests where it is not the first. */
   readonly attempt: number
-  /** The seed of turn `t` is drawn from its fork `t`, so it depends on nothing that happened before. */
-  readonly rng: Rng
+  /** A turn's seed, which depends on nothing that happened before. */
+  readonly seedOf: (turnId: number) => number
   readonly sampling: SamplingOptions
   readonly stopIds: readonly number[]
   /** Prompt and completion together never get longer than this. */
@@ -84,15 +84,23 @@ export interface RolloutLoopOptions {
 }
 
 /**
- * Runs one rollout. The caller closes the environment, and disposes the ledger of the result.
- * @throws {FulmarError} `ABORTED` if the signal fires; the ledger is disposed then.
+ * Runs one rollout; `undefined` if the signal fired, as an exception of each of thousands would take most of the time that it takes to
+ * stop them. The caller closes the environment, and disposes the ledger of the result.
  */
-export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout> {
-  const { env, groupId, rolloutId, attempt, maxTotalTokens, hasExpired, pacer } = options
+export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredRollout | undefined> {
+  const { env, groupId, rolloutId, attempt, maxTotalTokens, signal, hasExpired, pacer } = options
   const ledger = new Ledger()
   const turns: RolloutTurn[] = []
   const end = (status: RolloutStatus, cause: RolloutCause | null): UnscoredRollout => {
     return { groupId, rolloutId, attempt, status, cause, turns, ledger }
+  }
+  const stop = () => {
+    if (hasExpired()) {
+      const message = 'rollout must end in time: got no end'
+      return end('error_timeout', { stage: 'rollout', kind: 'deadline', message })
+    }
+    ledger[Symbol.dispose]()
+    return undefined
   }
   let numLeft = maxTotalTokens
   try {
@@ -101,23 +109,24 @@ export async function runRollout(options: RolloutLoopOptions): Promise<UnscoredR
       const prompt = output.nextPrompt
       const id = { groupId, rolloutId, turnId: turns.length }
       if (numLeft <= 0) return end('truncated_total_tokens', null)
-      const drawn = await draw(options, id, prompt, numLeft)
+      const request = requestFor(options, id, prompt, numLeft)
+      const result = await generate(options, request)
+      if (result.kind === 'aborted') return stop()
+      const drawn = readDrawn(result, request.requestId)
       if (!drawn.ok) return end(drawn.status, drawn.cause)
       const { completion } = drawn
       const recorded = record(ledger, prompt, completion, output.bridgeRefusal)
       if (recorded) return end('error', recorded)
       numLeft -= completion.ids.length
-      await pacer.pass()
+      const pause = pacer.pass()
+      if (pause) await pause
       output = await env.step(completion)
       turns.push(toTurn(id, prompt, completion, output))
     }
     const isSpent = output.status === 'truncated_length' && numLeft <= 0
     return end(isSpent ? 'truncated_total_tokens' : output.status, output.cause)
   } catch (error) {
-    if (hasExpired()) {
-      const message = 'rollout must end in time: got no end'
-      return end('error_timeout', { stage: 'rollout', kind: 'deadline', message })
-    }
+    if (signal?.aborted) return stop()
     ledger[Symbol.dispose]()
     throw error
   }
@@ -127,28 +136,26 @@ type Drawn =
   | { readonly ok: true; readonly completion: Completion }
   | { readonly ok: false; readonly status: RolloutStatus; readonly cause: RolloutCause }
 
-async function draw(
-  options: RolloutLoopOptions,
-  id: RolloutTurnId,
-  prompt: TokenPrompt,
-  numLeft: number,
-): Promise<Drawn> {
-  const { policy, clock, generateTimeoutMs: timeoutMs, signal } = options
-  const request = requestFor(options, id, prompt, numLeft)
+function generate(
+  { policy, clock, generateTimeoutMs: timeoutMs, signal }: RolloutLoopOptions,
+  request: GenerateRequest,
+): BoundedResult<Completion> | Promise<BoundedResult<Completion>> {
   // Without a deadline the caller's own signal does, and making one for each completion costs more than the rest here.
-  const own = timeoutMs === null ? signal && { signal } : undefined
   const run = (context: CallContext) =>
-    policy.generate({ ...request, ...(timeoutMs === null ? own : { signal: context.signal }) })
-  const result = await withDeadline<Completion | null | undefined>({ clock, timeoutMs, signal, run })
-  const failed = (status: RolloutStatus, kind: RolloutCause['kind'], message: string): Drawn => {
-    return { ok: false, status, cause: { stage: 'generate', kind, message } }
-  }
+    policy.generate(timeoutMs === null ? request : { ...request, signal: context.signal })
+  return bounded({ clock, timeoutMs, signal, run })
+}
+
+function readDrawn(result: DeadlineResult<Completion | null | undefined>, requestId: string): Drawn {
   if (result.kind === 'timeout')
-    return failed('error_timeout', 'deadline', 'generate must end in time: got no answer')
-  if (result.kind === 'thrown') return failed('error', 'user_code', messageOf(result.error))
-  if (!result.value)
-    return failed('error', 'no_completion', `policy must answer ${request.requestId}: got nothing`)
+    return undrawn('error_timeout', 'deadline', 'generate must end in time: got no answer')
+  if (result.kind === 'thrown') return undrawn('error', 'user_code', messageOf(result.error))
+  if (!result.value) return undrawn('error', 'no_completion', `policy must answer ${requestId}: got nothing`)
   return { ok: true, completion: result.value }
+}
+
+function undrawn(status: RolloutStatus, kind: RolloutCause['kind'], message: string): Drawn {
+  return { ok: false, status, cause: { stage: 'generate', kind, message } }
 }
 
 function requestFor(
@@ -157,14 +164,26 @@ function requestFor(
   { ids: promptIds }: TokenPrompt,
   numLeft: number,
 ): GenerateRequest {
-  const { rng, sampling, stopIds, maxRolloutTokens, attempt } = options
-  using turnRng = rng.fork(id.turnId)
+  const { seedOf, sampling, stopIds, maxRolloutTokens, attempt, signal } = options
   const maxTokens = Math.min(sampling.maxTokens, maxRolloutTokens - promptIds.length, numLeft)
-  const seed = turnRng.below(Number.MAX_SAFE_INTEGER)
+  const seed = seedOf(id.turnId)
   const suffix = attempt === 0 ? '' : `/attempt=${attempt}`
   const requestId = `${formatTurnId(id)}${suffix}`
   const sessionId = `${formatTurnId(id, { includeTurn: false })}${suffix}`
-  return { ...sampling, requestId, sessionId, promptIds, seed, maxTokens, stopIds }
+  const { temperature = 1, topK = 0, topP = 1, stopStrings = [] } = sampling
+  const request = {
+    requestId,
+    sessionId,
+    promptIds,
+    seed,
+    maxTokens,
+    temperature,
+    topK,
+    topP,
+    stopIds,
+    stopStrings,
+  }
+  return signal ? { ...request, signal } : request
 }
 
 /** Appends what was sampled; a completion that cannot be recorded is the policy's mistake. */
@@ -178,7 +197,7 @@ function record(
     const { ids, logProbs, sampledLogProbs, minPolicyVersion: min, maxPolicyVersion: max } = completion
     const { policyVersions = { min, max } } = completion
     if (ids.length === 0) return null
-    ledger.recordTurn({
+    const turn = {
       promptIds,
       completionIds: ids,
       logProbs,
@@ -187,8 +206,8 @@ function record(
       origins: rendered.origins,
       messageIndices: rendered.messageIndices,
       messageOffset,
-      ...(bridgeRefusal === null ? {} : { bridgeRefusal }),
-    })
+    }
+    ledger.recordTurn(bridgeRefusal === null ? turn : { ...turn, bridgeRefusal })
     return null
   } catch (error) {
     return { stage: 'generate', kind: 'invalid_output', message: messageOf(error) }

@@ -13,12 +13,13 @@
 import type { Renderer } from '../chat/index.js'
 import { ConfigReader, FulmarError, messageOf, Rng } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
-import { isError, type Split, type Task } from '../env/index.js'
+import { isError, type MessageEnv, type Split, type Task } from '../env/index.js'
 import type { Policy } from '../policy/index.js'
 import { type Clock, metric, systemClock } from '../telemetry/index.js'
 import { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
 import { allOrNone, settle } from './all-or-none.js'
 import { checkTeaches } from './check-teaches.js'
+import { aborted } from './deadline.js'
 import { groupMetrics } from './group-metrics.js'
 import { lazyEnv, OpenEnvs } from './open-envs.js'
 import { Pacer } from './pacer.js'
@@ -358,7 +359,12 @@ export class Rollouter<Sample> {
       return this.#slots.run(() => this.#runAttempts(sibling))
     })
     const rollouts = await settle(async () => {
-      const unscored = await allOrNone(runs, disposeLedger)
+      const ran = await allOrNone(runs, (rollout) => rollout && disposeLedger(rollout))
+      const unscored = ran.filter((rollout) => rollout !== undefined)
+      if (unscored.length < count) {
+        unscored.forEach(disposeLedger)
+        throw aborted(signal)
+      }
       return await allOrNone(
         this.#judged(unscored).map((rollout) => this.#score(rollout, sample, signal)),
         disposeLedger,
@@ -369,54 +375,58 @@ export class Rollouter<Sample> {
     return { rollouts: rollouts.value, numCloseFailures: envs.numFailures }
   }
 
-  /** Runs one rollout, again with a new environment as long as it ends with an error and there are retries. */
-  async #runAttempts(sibling: Sibling<Sample>): Promise<UnscoredRollout> {
+  /**
+   * Runs one rollout, again with a new environment as long as it ends with an error and there are retries; `undefined` if it was
+   * aborted.
+   */
+  async #runAttempts(sibling: Sibling<Sample>): Promise<UnscoredRollout | undefined> {
     const { retries = 0, rolloutTimeoutMs = null } = this.#options
     for (let attempt = 0; ; attempt++) {
-      await PACER.pass()
-      using limit = new RolloutLimit(this.#clock, rolloutTimeoutMs, sibling.signal)
-      const env = this.#makeTokenEnv(sibling.sample, limit.signal)
+      const pause = PACER.pass()
+      if (pause) await pause
+      const env = lazyEnv(() => this.#task.makeEnv(sibling.sample))
       sibling.envs.add(env)
-      const rollout = await this.#runOne(sibling, attempt, env, limit)
-      if (attempt >= retries || !isError(rollout.status)) return rollout
-      disposeLedger(rollout)
+      const limit = new RolloutLimit(this.#clock, rolloutTimeoutMs, sibling.signal)
+      try {
+        const rollout = await this.#runOne(sibling, attempt, env, limit)
+        if (attempt >= retries || !rollout || !isError(rollout.status)) return rollout
+        disposeLedger(rollout)
+      } finally {
+        // Not `using`, whose helpers take longer here than all else.
+        limit[Symbol.dispose]()
+      }
       await sibling.envs.close(env)
     }
   }
 
-  async #runOne(
+  #runOne(
     sibling: Sibling<Sample>,
     attempt: number,
-    env: TokenEnv,
+    messageEnv: MessageEnv,
     { signal, hasExpired }: RolloutLimit,
-  ): Promise<UnscoredRollout> {
-    const {
-      policy,
-      renderer,
-      maxTokens,
-      temperature = 1,
-      topK = 0,
-      topP = 1,
-      stopStrings = [],
-    } = this.#options
-    const { maxRolloutTokens = Number.POSITIVE_INFINITY, generateTimeoutMs = null } = this.#options
+  ): Promise<UnscoredRollout | undefined> {
+    const { policy, renderer, maxTokens, temperature = 1, topK = 0, topP = 1 } = this.#options
+    const { stopStrings = [], generateTimeoutMs = null } = this.#options
+    const { maxRolloutTokens = Number.POSITIVE_INFINITY } = this.#options
     const { maxTotalTokens = Number.POSITIVE_INFINITY } = this.#options
-    const { groupRng, groupId, rolloutId } = sibling
-    using rng = forkAttempt(groupRng, rolloutId, attempt)
-    const sampling = { maxTokens, temperature, topK, topP, stopStrings, ...sibling.sampling }
-    const limits = { maxRolloutTokens, maxTotalTokens, generateTimeoutMs, stopIds: renderer.stopIds }
-    const parts = {
-      env,
+    const { groupId, rolloutId } = sibling
+    return runRollout({
+      policy,
+      env: this.#makeTokenEnv(messageEnv, signal),
       groupId,
       rolloutId,
       attempt,
-      policy,
-      sampling,
+      seedOf: (turnId) => seedOf(sibling, attempt, turnId),
+      sampling: { maxTokens, temperature, topK, topP, stopStrings, ...sibling.sampling },
+      stopIds: renderer.stopIds,
+      maxRolloutTokens,
+      maxTotalTokens,
+      generateTimeoutMs,
+      clock: this.#clock,
+      pacer: PACER,
       signal,
       hasExpired,
-      clock: this.#clock,
-    }
-    return await runRollout({ ...parts, ...limits, rng, pacer: PACER })
+    })
   }
 
   /** Takes the chance of a reward from those that `onError` says. */
@@ -444,11 +454,11 @@ export class Rollouter<Sample> {
     }
   }
 
-  #makeTokenEnv(sample: Sample, signal: AbortSignal | undefined): TokenEnv {
+  #makeTokenEnv(messageEnv: MessageEnv, signal: AbortSignal | undefined): TokenEnv {
     const { renderer, maxRolloutTokens, maxTurns, stepTimeoutMs, onTruncation, minCompletionTokens } =
       this.#options
     return new TokenEnv({
-      messageEnv: lazyEnv(() => this.#task.makeEnv(sample)),
+      messageEnv,
       renderer,
       clock: this.#clock,
       ...(maxRolloutTokens !== undefined && { maxRolloutTokens }),
@@ -472,11 +482,16 @@ interface Sibling<Sample> {
   readonly signal: AbortSignal | undefined
 }
 
+function seedOf({ groupRng, rolloutId }: Sibling<unknown>, attempt: number, turnId: number): number {
+  const path = [rolloutId, turnId]
+  if (attempt === 0) return groupRng.belowAt(path, Number.MAX_SAFE_INTEGER)
+  return retrySeed(groupRng, attempt, path)
+}
+
 /** Later attempts draw from a stream of their own. */
-function forkAttempt(groupRng: Rng, rolloutId: number, attempt: number): Rng {
-  if (attempt === 0) return groupRng.fork(rolloutId)
+function retrySeed(groupRng: Rng, attempt: number, path: readonly number[]): number {
   using stream = groupRng.stream(`attempt ${attempt}`)
-  return stream.fork(rolloutId)
+  return stream.belowAt(path, Number.MAX_SAFE_INTEGER)
 }
 
 function disposeLedger({ ledger }: Pick<Rollout, 'ledger'>): void {

@@ -9,22 +9,21 @@ export class Slots {
     this.#numFree = count
   }
 
-  /** Runs `body` as soon as there is a place, in the order of the calls. */
-  async run<T>(body: () => Promise<T>): Promise<T> {
-    await this.#take()
+  /** Runs `body` as soon as there is a place, in the order of the calls: at once where there is one. */
+  run<T>(body: () => Promise<T>): Promise<T> {
+    if (this.#numFree > 0) {
+      this.#numFree -= 1
+      return this.#held(body)
+    }
+    return new Promise<void>((resolve) => this.#waiting.push(resolve)).then(() => this.#held(body))
+  }
+
+  async #held<T>(body: () => Promise<T>): Promise<T> {
     try {
       return await body()
     } finally {
       this.#give()
     }
-  }
-
-  #take(): Promise<void> {
-    if (this.#numFree > 0) {
-      this.#numFree -= 1
-      return Promise.resolve()
-    }
-    return new Promise((resolve) => this.#waiting.push(resolve))
   }
 
   #give(): void {

@@ -23,7 +23,7 @@ import {
 } from '../env/index.js'
 import type { Completion } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
-import { type DeadlineResult, withDeadline } from './deadline.js'
+import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from './deadline.js'
 import { PromptStore } from './prompt-store.js'
 import type { RolloutCause, RolloutStage } from './rollout.js'
 
@@ -171,7 +171,7 @@ export class TokenEnv {
 
   /** Asks the environment for the first prompt. Call it once. @throws {FulmarError} `ABORTED` if the signal fires. */
   async init(): Promise<TokenEnvOutput> {
-    const result = await this.#ask((context) => this.#env.init(context))
+    const result = unlessAborted(await this.#ask((context) => this.#env.init(context)), this.#signal)
     const opened = checkAnswer('init', result, checkInitOutput)
     if (!opened.ok) return ended(opened.status, opened.cause)
     const { initPromptMessages, tools } = opened.value
@@ -179,7 +179,7 @@ export class TokenEnv {
     this.#tools = tools as readonly ToolSpec[]
     const prompt = this.#render()
     if (!prompt.ok) return ended('error', prompt.cause)
-    return this.#offer(prompt.value, { keepTooLong: true })
+    return this.#offer(prompt.value, {}, null, { keepTooLong: true })
   }
 
   /**
@@ -199,7 +199,8 @@ export class TokenEnv {
       const message = 'completion must not be cut off: got an abort'
       return ended('error_abort', { stage: 'generate', kind: 'abort', message }, { completionMessage })
     }
-    const result = await this.#ask((context) => this.#env.step(completionMessage, context))
+    const asked = await this.#ask((context) => this.#env.step(completionMessage, context))
+    const result = unlessAborted(asked, this.#signal)
     const answer = checkAnswer('step', result, checkStepOutput)
     if (!answer.ok) return ended(answer.status, answer.cause, { completionMessage })
     return this.#advance(completionMessage, ids, answer.value)
@@ -222,7 +223,7 @@ export class TokenEnv {
     const next = this.#extend(completionIds, envMessages)
     if (!next.ok) return ended('error', next.cause, said)
     const { prompt, bridgeRefusal } = next.value
-    return { ...this.#offer(prompt, { keepTooLong: false }), ...said, bridgeRefusal }
+    return this.#offer(prompt, said, bridgeRefusal, { keepTooLong: false })
   }
 
   #extend(completionIds: Uint32Array, envMessages: readonly Message[]): Attempt<Extension> {
@@ -257,16 +258,26 @@ export class TokenEnv {
     return this.#renderer.parse(ids, { promptIds: this.#promptIds, tools: this.#tools })
   }
 
-  #offer(prompt: TokenPrompt, { keepTooLong }: { readonly keepTooLong: boolean }): TokenEnvOutput {
-    if (prompt.ids.length + this.#minCompletionTokens > this.#maxRolloutTokens) {
-      return { ...ended('truncated_prompt_too_long', null), nextPrompt: keepTooLong ? prompt : null }
-    }
-    this.#promptIds = prompt.ids
-    return { ...ended('ongoing', null), nextPrompt: prompt }
+  #offer(
+    prompt: TokenPrompt,
+    said: Said,
+    bridgeRefusal: BridgeRefusal | null,
+    { keepTooLong }: { readonly keepTooLong: boolean },
+  ): TokenEnvOutput {
+    const isTooLong = prompt.ids.length + this.#minCompletionTokens > this.#maxRolloutTokens
+    if (!isTooLong) this.#promptIds = prompt.ids
+    const nextPrompt = isTooLong && !keepTooLong ? null : prompt
+    return outputOf(
+      isTooLong ? 'truncated_prompt_too_long' : 'ongoing',
+      null,
+      nextPrompt,
+      said,
+      bridgeRefusal,
+    )
   }
 
-  #ask<T>(run: (context: EnvContext) => T | Promise<T>): Promise<DeadlineResult<T>> {
-    return withDeadline({ clock: this.#clock, timeoutMs: this.#stepTimeoutMs, signal: this.#signal, run })
+  #ask<T>(run: (context: EnvContext) => T | Promise<T>): BoundedResult<T> | Promise<BoundedResult<T>> {
+    return bounded({ clock: this.#clock, timeoutMs: this.#stepTimeoutMs, signal: this.#signal, run })
   }
 }
 
@@ -323,13 +334,21 @@ function checkAnswer<Raw, T>(
   }
 }
 
-function ended(
+/** What was said in a turn that got so far. */
+type Said = Partial<Pick<TokenEnvOutput, 'completionMessage' | 'envMessages' | 'envRewards'>>
+
+function ended(status: RolloutStatus, cause: RolloutCause | null, said: Said = {}): TokenEnvOutput {
+  return outputOf(status, cause, null, said, null)
+}
+
+function outputOf(
   status: RolloutStatus,
   cause: RolloutCause | null,
-  said: Partial<Pick<TokenEnvOutput, 'completionMessage' | 'envMessages' | 'envRewards'>> = {},
+  nextPrompt: TokenPrompt | null,
+  { completionMessage = null, envMessages = [], envRewards = {} }: Said,
+  bridgeRefusal: BridgeRefusal | null,
 ): TokenEnvOutput {
-  const nothing = { completionMessage: null, envMessages: [], envRewards: {} }
-  return { status, cause, nextPrompt: null, bridgeRefusal: null, ...nothing, ...said }
+  return { status, cause, nextPrompt, completionMessage, envMessages, envRewards, bridgeRefusal }
 }
 
 /** Calls that can be used become the message's own; broken ones stay in its text. */

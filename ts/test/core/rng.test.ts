@@ -25,6 +25,18 @@ describe('Rng', () => {
     expect(rng.state).toEqual(before)
   })
 
+  it('draws at a path what forks one below the other draw, and does not advance', () => {
+    using rng = Rng.fromSeed(7)
+    const before = rng.state
+    for (const path of [[], [3], [3, 0, 2 ** 53 - 1]]) {
+      using fork = path.reduce((parent, index) => parent.fork(index), Rng.fromSeed(7))
+      expect(rng.belowAt(path, Number.MAX_SAFE_INTEGER)).toBe(fork.below(Number.MAX_SAFE_INTEGER))
+    }
+    expect(rng.state).toEqual(before)
+    expect(() => rng.belowAt([1, -1], 6)).toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
+    expect(() => rng.belowAt([1], 0)).toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
+  })
+
   it('continues at every position from a state that went through JSON', () => {
     using rng = Rng.fromSeed(2 ** 53 - 1).stream('long')
     for (let drawn = 0; drawn < 9; drawn++) {
