@@ -17,7 +17,7 @@ const BATCH: LossBatch = {
   offsets: Uint32Array.of(0, 2, 3),
 }
 
-/** Forty tokens of exact fractions, the same in `crates/fulmar-objective/tests/bits.rs`. */
+/** Forty tokens of exact fractions, the same in `crates/fulmar-objective/tests/objective/bits.rs`. */
 function exactBatch(): LossBatch {
   const fraction = (step: number) => Float32Array.from({ length: 40 }, (_, t) => -((t * step) % 101) / 32)
   return {

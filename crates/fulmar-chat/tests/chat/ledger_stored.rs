@@ -6,8 +6,8 @@ use fulmar_core::ErrorKind;
 use proptest::prelude::*;
 use serde_json::Value;
 
-const BINARY: &[u8] = include_bytes!("../../../tests/golden/chat/ledger-v1.bin");
-const JSON: &str = include_str!("../../../tests/golden/chat/ledger-v1.json");
+const BINARY: &[u8] = include_bytes!("../../../../tests/golden/chat/ledger-v1.bin");
+const JSON: &str = include_str!("../../../../tests/golden/chat/ledger-v1.json");
 const HEADER_BYTES: usize = 16;
 
 /// The ledger of the golden files: branches of several reasons, versions of each token, extreme log-probabilities.

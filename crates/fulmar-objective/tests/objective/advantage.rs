@@ -1,14 +1,11 @@
 //! `group_advantage` against torchrl, trl and torchtitan, and where rounding misled them.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, flat, lines, number, rows};
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
     AdvantageOptions, AdvantageScale, Baseline, Groups, RewardAggregation, RewardTable, StdKind,
     group_advantage, multi_reward_advantage,
 };
-use rows::{assert_all_near, flat, lines, number, rows};
 use serde_json::Value;
 
 fn torchrl() -> AdvantageOptions {

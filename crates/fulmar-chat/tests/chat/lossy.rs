@@ -1,8 +1,6 @@
 //! What `parse(render(x))` loses, family by family: the table in the documentation of `RendererConfig` is what is seen.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod markers;
-
 use std::sync::Arc;
 
 use fulmar_chat::{Message, ParseOptions, Parsed, RenderOptions, Renderer, RendererConfig, create_renderer};
@@ -10,7 +8,7 @@ use fulmar_core::{ErrorKind, Result};
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions};
 use serde_json::{Value, json};
 
-use markers::MARKERS;
+use crate::markers::MARKERS;
 
 fn renderer(name: &str) -> Box<dyn Renderer> {
     let special_tokens = MARKERS.split(' ').map(str::to_owned).collect();

@@ -1,10 +1,9 @@
 //! Returns and advantages of steps against torchrl, and against the recursions as they stand in the books.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
 use std::collections::BTreeMap;
 
+use crate::rows::{assert_all_near, flat, lines, number, rows};
 use fulmar_compute::Compute;
 use fulmar_core::{ErrorKind, Result};
 use fulmar_objective::{
@@ -13,7 +12,6 @@ use fulmar_objective::{
     td0_return_estimate, td1_advantage_estimate, td1_return_estimate, vtrace_advantage_estimate,
 };
 use proptest::prelude::*;
-use rows::{assert_all_near, flat, lines, number, rows};
 use serde_json::Value;
 
 #[test]

@@ -1,11 +1,8 @@
 //! `DistillationLoss` against torchrl row by row, against finite differences, and at its edges.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, assert_near, flat, lines, rows};
 use fulmar_core::ErrorKind;
 use fulmar_objective::{DistillationLoss, DistillationOptions, KlDirection, SftBatch, SftReduction};
-use rows::{assert_all_near, assert_near, flat, lines, rows};
 
 #[test]
 fn loss_and_gradient_equal_torchrl() {

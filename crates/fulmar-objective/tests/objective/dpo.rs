@@ -2,13 +2,11 @@
 //! by `preference.rs`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod naive_dpo;
-
 use std::collections::BTreeMap;
 
+use crate::naive_dpo::{Batch, naive_loss};
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{DpoLoss, DpoLossType, DpoOptions, FDivergence, LossOutput};
-use naive_dpo::{Batch, naive_loss};
 
 const ALL: [DpoLossType; 15] = [
     DpoLossType::Sigmoid,

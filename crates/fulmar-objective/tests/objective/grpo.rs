@@ -1,13 +1,11 @@
 //! `GrpoLoss` against torchrl, trl and torchtitan, row by row, and the two places where it differs on purpose.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use fulmar_core::ErrorKind;
 use fulmar_objective::{
     Advantage, Clip, GrpoLoss, GrpoOptions, KlEstimator, KlPenalty, LossBatch, LossOutput, Normalization,
 };
-use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use serde_json::Value;
 
 const TIGHT: f64 = 1e-9;

@@ -1,11 +1,8 @@
 //! `SftLoss` against trl, against the published values of torchrl, and against finite differences.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{KlEstimator, KlPenalty, SftBatch, SftLoss, SftOptions, SftReduction};
-use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use serde_json::Value;
 
 fn options(reduction: SftReduction, normalize_by_seq_length: bool) -> SftOptions {

@@ -1,11 +1,9 @@
 //! `BradleyTerryLoss` against trl row by row, against finite differences, split into micro-batches, and at its edges.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{BradleyTerryLoss, BradleyTerryOptions, BradleyTerryOutput, RewardPairs};
-use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 
 fn run(
     chosen: &[f64],

@@ -51,7 +51,7 @@ fn kind_of(bytes: &[u8]) -> ErrorKind {
 
 #[test]
 fn every_kind_of_block_decodes_to_the_bit_as_in_the_golden_rows() {
-    let rows = include_str!("../../../tests/golden/tensor/gguf_blocks.jsonl");
+    let rows = include_str!("../../../../tests/golden/tensor/gguf_blocks.jsonl");
     let mut kinds = std::collections::BTreeSet::new();
     for row in rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
         let hex = row["hex"].as_str().unwrap();
@@ -138,7 +138,7 @@ fn limits_hold_at_the_bound_and_not_past_it() {
 proptest! {
     #[test]
     fn damaged_files_are_read_or_refused(at in 0_usize..90_000, byte: u8, cut in 0_usize..90_000) {
-        let mut bytes = include_bytes!("../../../tests/golden/model/gguf_llama/tiny.gguf").to_vec();
+        let mut bytes = include_bytes!("../../../../tests/golden/model/gguf_llama/tiny.gguf").to_vec();
         let at = at % bytes.len();
         bytes[at] = byte;
         bytes.truncate(bytes.len() - cut % bytes.len());

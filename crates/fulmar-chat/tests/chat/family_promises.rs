@@ -1,8 +1,6 @@
 //! What the newer families promise of re-renders, and what all families promise of arguments that are text.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod markers;
-
 use std::sync::Arc;
 
 use fulmar_chat::{
@@ -13,7 +11,7 @@ use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use markers::MARKERS;
+use crate::markers::MARKERS;
 
 const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
 const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };

@@ -1,4 +1,5 @@
 //! `DpoLoss` as a reader would write it down: one formula after the other, in exponentials and logarithms, without gradients.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_core::Rng;
 use fulmar_objective::{DpoLossType, DpoOptions, FDivergence, PreferenceBatch};

@@ -1,12 +1,10 @@
 //! Queues of groups, and the choice of rollouts, against torchrl.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::{GROUP_ROLLOUTS_MAX, PENDING_GROUPS_MAX};
 use fulmar_objective::{McAdvantage, McAdvantageOptions, McAdvantageStats, McGroup, TrajectoryReturn};
-use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use serde_json::{Value, json};
 
 fn options_of(config: &Value) -> McAdvantageOptions {

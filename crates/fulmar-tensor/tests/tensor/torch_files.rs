@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod golden_value;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +10,7 @@ use fulmar_core::{Error, ErrorKind};
 use fulmar_tensor::{TensorDict, consolidated, memmap};
 use serde_json::Value;
 
-use self::golden_value::dict;
+use super::golden_value::dict;
 
 fn golden(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/ted").join(path)

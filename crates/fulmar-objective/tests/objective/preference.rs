@@ -2,15 +2,13 @@
 //! the others.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
 use std::collections::BTreeMap;
 
+use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use fulmar_objective::{
     Advantage, Clip, DpoLoss, DpoLossType, DpoOptions, FDivergence, GrpoLoss, GrpoOptions, KtoBatch, KtoLoss,
     KtoLossType, KtoOptions, LossBatch, LossOutput, Normalization, PreferenceBatch, RatioLevel,
 };
-use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use serde_json::Value;
 
 const TIGHT: f64 = 1e-9;

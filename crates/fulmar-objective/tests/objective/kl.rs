@@ -1,15 +1,13 @@
 //! KL estimates against torchrl.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, assert_near, flat, lines, rows};
 use fulmar_compute::Compute;
 use fulmar_core::ErrorKind;
 use fulmar_objective::{
     AdaptiveKlController, Correction, CorrectionLevel, CorrectionRule, KlEstimator, KlReward,
     KlRewardOptions, RewardPlace, importance_weights, kl_estimate, kl_reward,
 };
-use rows::{assert_all_near, assert_near, flat, lines, rows};
 use serde_json::Value;
 
 #[test]

@@ -1,15 +1,13 @@
 //! Token drawing: the distribution against transformers and vLLM, the draws against the distribution.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, flat, lines, rows};
 use fulmar_compute::Compute;
 use fulmar_core::limits::VOCAB_SIZE_MAX;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
     Draw, DrawContext, DrawOptions, draw, draw_in, draw_probabilities, draw_rng, token_mask,
 };
-use rows::{assert_all_near, flat, lines, rows};
 use serde_json::Value;
 
 fn options_of(config: &Value) -> DrawOptions {

@@ -1,8 +1,6 @@
 //! Input that somebody made to break a renderer: every family takes it as text, or refuses it by code, and soon.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod markers;
-
 use std::sync::Arc;
 
 use fulmar_chat::{
@@ -11,7 +9,7 @@ use fulmar_chat::{
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, HfTokenizer, Tokenizer, train_byte_bpe};
 use serde_json::{Value, json};
 
-use markers::MARKERS;
+use crate::markers::MARKERS;
 
 /// Text in which control characters, marks of direction, joined and unassigned characters stand.
 const ODD: &str = "a\0b\u{1}\u{7f}\u{feff}שלום\u{202e}abc\u{202c} مرحبا \u{200f}👩‍👩‍👧‍👦\u{301}\u{e000}\u{100000}\u{10ffff}\r\n\u{2028}";

@@ -2,16 +2,14 @@
 //! batch, against finite differences, and split into micro-batches.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
 use std::collections::BTreeMap;
 
+use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
     Advantage, Clip, Correction, CorrectionLevel, CorrectionRule, Envelope, GrpoLoss, GrpoOptions,
     KlEstimator, KlPenalty, LossBatch, LossOutput, Normalization, RatioLevel, Surrogate,
 };
-use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 use serde_json::Value;
 
 const TIGHT: f64 = 1e-9;

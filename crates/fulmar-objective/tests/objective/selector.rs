@@ -1,12 +1,9 @@
 //! The choice of rollouts against torchrl.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod rows;
-
+use crate::rows::{assert_all_near, flat, lines, number, rows};
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::{GROUP_ROLLOUTS_MAX, PENDING_GROUPS_MAX, SELECTOR_COMBINATIONS_MAX};
 use fulmar_objective::{McAdvantageSelector, SelectionStrategy, TopKRewardOptions, TopKRewardSelector};
-use rows::{assert_all_near, flat, lines, number, rows};
 
 #[test]
 fn choices_equal_those_of_torchrl() {

@@ -1,0 +1,16 @@
+//! Renderers, ledgers and chats read back, in one program.
+
+mod apply_chat_template;
+mod chatml;
+mod family;
+mod family_promises;
+mod family_wire;
+mod from_text;
+mod ledger;
+mod ledger_stored;
+mod lossy;
+mod markers;
+mod opaque;
+mod renderer;
+mod renderer_hostile;
+mod training_sample;

@@ -1,0 +1,23 @@
+//! Losses, advantages and draws against golden rows, naive twins and edges, in one program.
+
+mod advantage;
+mod batch;
+mod bits;
+mod bradley_terry;
+mod device;
+mod distillation;
+mod dpo;
+mod draw;
+mod family;
+mod grpo;
+mod grpo_naive;
+mod kl;
+mod kto;
+mod mc_advantage;
+mod naive_dpo;
+mod preference;
+mod rows;
+mod selector;
+mod sft;
+mod squares;
+mod value;

@@ -1,0 +1,5 @@
+//! Stores, their rows and hostile files, in one program.
+
+mod hostile;
+mod rows;
+mod store;

@@ -1,0 +1,6 @@
+//! Templates: built-in ones, limits and spans, in one program.
+
+mod builtin;
+mod limits;
+mod registry;
+mod spans;
