@@ -194,7 +194,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings } = request
   checkTypedArray('promptIds', promptIds, Uint32Array)
-  if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
+  if (isEmpty(promptIds)) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
   const hasNone = stopStrings === undefined || (Array.isArray(stopStrings) && stopStrings.length === 0)
   if (!hasNone) new StopStrings(stopStrings)
   check('maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer')
@@ -207,6 +207,11 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   check('repetitionPenalty', repetitionPenalty, divides, 'finite and > 0')
   check('frequencyPenalty', frequencyPenalty, Number.isFinite(frequencyPenalty), 'finite')
   check('presencePenalty', presencePenalty, Number.isFinite(presencePenalty), 'finite')
+}
+
+/** Whether there is no token, or no memory any more. Node 20 may go on telling the `length` of an array whose memory was given away. */
+function isEmpty(ids: Uint32Array): boolean {
+  return ids.byteLength === 0
 }
 
 function check(name: string, value: number, holds: boolean, rule: string): void {
@@ -227,6 +232,6 @@ function check(name: string, value: number, holds: boolean, rule: string): void 
  */
 export function checkScoreRequest({ ids, signal }: ScoreRequest): void {
   checkTypedArray('ids', ids, Uint32Array)
-  if (ids.length === 0) throw new FulmarError('EMPTY', 'ids must hold a token: got none')
+  if (isEmpty(ids)) throw new FulmarError('EMPTY', 'ids must hold a token: got none')
   if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')
 }
