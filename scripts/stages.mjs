@@ -107,7 +107,8 @@ const program = (file, ...args) => counted(run(process.execPath, [file, ...args]
 const cargo = (...args) => run('cargo', args)
 
 /**
- * Every stage. `wasm` marks those that need the WebAssembly module: where it cannot be built they count as skipped,
+ * Every stage. One with `beside` begins with the stage of that name, as each leaves a core idle for minutes, and is reported in its turn.
+ * `wasm` marks those that need the WebAssembly module: where it cannot be built they count as skipped,
  * as many as the stage named by `like` counted.
  */
 export const STAGES = [
@@ -126,10 +127,10 @@ export const STAGES = [
   { name: 'tsc', run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])) },
   { name: 'biome', run: () => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off'])) },
   { name: 'rust', run: () => counted(cargo('test', '--no-fail-fast'), countLines) },
-  { name: 'addon', run: () => built(buildAddon) },
+  { name: 'addon', beside: 'rust', run: () => built(buildAddon) },
   { name: 'dist', run: () => built(compileSources) },
   // The native tests open the sandbox of untrusted templates too.
-  { name: 'wasm-build', run: buildWasmOrSkip },
+  { name: 'wasm-build', beside: 'rust', run: buildWasmOrSkip },
   { name: 'model', run: fetchedOrSkipped },
   { name: 'native', run: () => vitest('native') },
   { name: 'conform', run: () => conform('native') },

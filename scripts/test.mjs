@@ -13,11 +13,16 @@ asProgram(async () => {
   const chosen = chooseStages(args.filter((arg) => arg !== '--stop-at-first-failure'))
   checkTools()
   const results = new Map()
+  const begun = new Map()
   let noWasm
   for (const stage of chosen) {
     process.stdout.write(`${stage.name} ...\n`)
     const start = performance.now()
-    const result = stage.wasm && noWasm ? skipLike(results.get(stage.like)) : await stage.run()
+    // Nothing that would go on after a failure is begun early.
+    for (const { name, run } of stopAtFirst ? [] : chosen.filter(({ beside }) => beside === stage.name))
+      begun.set(name, run())
+    const result =
+      stage.wasm && noWasm ? skipLike(results.get(stage.like)) : await (begun.get(stage.name) ?? stage.run())
     const seconds = (performance.now() - start) / 1000
     noWasm ??= result.noWasm
     results.set(stage.name, { ...result, seconds })
