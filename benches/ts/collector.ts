@@ -1,86 +1,111 @@
 /**
- * 4,096 rollouts in flight in one process with a policy that answers from a script: what a turn costs, against the same rollouts on
- * asyncio, and early and late in a rollout; how long the event loop is kept, how long it takes to stop them all; goals 3 and 18.
+ * 4,096 rollouts in flight in one process with a policy that answers from a script: what a turn costs, against torchtitan and against
+ * the same loop written by hand on asyncio, and early and late in a rollout; how long the event loop is kept, how long it takes to stop
+ * them all; goals 3 and 18.
  */
 
 import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
 import {
-  CharTokenizer,
-  createRenderer,
-  type GenerateRequest,
-  listDataset,
-  type MessageEnv,
-  Rollouter,
-  ScriptedPolicy,
-  type Task,
-} from 'fulmar'
+  askCrowd,
+  compareIds,
+  GROUP_SIZE,
+  IN_FLIGHT,
+  rollouterOf,
+  runCrowd,
+  talkingCrowd,
+  toolCrowd,
+} from './collector-crowd.js'
 import { alternate, hand, median, type Report, ROOT, readOptions, type Sample, verdict } from './measure.js'
-import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
+import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'
+import { installTrl } from './trl.js'
 
-const IN_FLIGHT = 4096
-const GROUP_SIZE = 8
 const TURNS = 8
+/** torchtitan takes milliseconds a turn. */
+const TOOL_TURNS = 4
 const LONG_TURNS = 40
+/** So many that a pause of the garbage collector is spread over them. */
+const LONG_ROLLOUTS = 64
+const TURN_GOAL = { atLeast: 2.5 }
 const LAG_MS_GOAL = 20
 const CANCEL_MS_GOAL = 100
-const RIVAL = fileURLToPath(new URL('benches/rival/asyncio/collector.py', ROOT))
-const QUESTION = 'Read the report page by page.'
-const ANSWER = 'I look at the next page of the report.'
-const PAGE = 'This page says nothing of the harbour.'
 
 const options = readOptions({ rounds: 7 })
-using tokenizer = new CharTokenizer()
-using renderer = createRenderer(tokenizer, { name: 'chatml' })
-const answer = [...tokenizer.encode(ANSWER).ids, renderer.stopIds[0] ?? 0]
-
-const task: Task<number> = {
-  name: 'pages',
-  makeDataset: () => listDataset({ items: [0] }),
-  makeEnv: (): MessageEnv => ({
-    init: () => ({ initPromptMessages: [{ role: 'user', content: QUESTION }] }),
-    step: () => ({ envMessages: [{ role: 'user', content: PAGE }] }),
-    close: () => undefined,
-  }),
-  rewardFns: [{ name: 'turns', score: ({ turns }) => turns.length }],
-  isSolved: () => true,
+const folder = mkdtempSync(join(tmpdir(), 'fulmar-bench-'))
+const [talking, tools, long] = [
+  talkingCrowd(TURNS),
+  toolCrowd(TOOL_TURNS, folder),
+  talkingCrowd(LONG_TURNS),
+] as const
+const peers = startPeers()
+try {
+  hand(await measure())
+} finally {
+  for (const peer of Object.values(peers)) if (peer instanceof Peer) peer[Symbol.dispose]()
+  for (const crowd of [talking, tools, long]) crowd.renderer[Symbol.dispose]()
+  rmSync(folder, { recursive: true })
 }
 
-const missing = whyNoRival()
-if (missing === undefined) {
-  using peer = new Peer('asyncio', 'python3', [RIVAL], PYTHON_ENVIRONMENT)
-  hand(await measure(peer))
-} else hand(await measure(undefined))
-
-function whyNoRival(): string | undefined {
-  if (!options.rival) return '--no-rival'
-  return spawnSync('python3', ['--version']).status === 0 ? undefined : 'python3 is not installed'
+/** Rivals that run, or why they do not. */
+function startPeers(): Readonly<Record<'asyncio' | 'shipped' | 'tuned', Peer | Skipped>> {
+  const script = (name: string) => fileURLToPath(new URL(`benches/rival/${name}/collector.py`, ROOT))
+  const installed = options.rival ? installTrl() : { skipped: '--no-rival' }
+  const torchtitan = (variant: string) =>
+    'skipped' in installed
+      ? installed
+      : new Peer(
+          `torchtitan ${variant}`,
+          installed.python,
+          [script('torchtitan'), folder, variant],
+          PYTHON_ENVIRONMENT,
+        )
+  const missing = whyNoPython()
+  return {
+    asyncio: missing ?? new Peer('asyncio', 'python3', [script('asyncio')], PYTHON_ENVIRONMENT),
+    shipped: torchtitan('shipped'),
+    tuned: torchtitan('tuned'),
+  }
 }
 
-async function measure(peer: Peer | undefined): Promise<Report> {
-  const started = peer && ((await peer.answer()) as { versions: Record<string, string> })
-  const checks = [`${IN_FLIGHT} requests waited at once, and every rollout had ${TURNS} turns`]
-  if (peer) checks.push(await compareIds(peer))
-  const asyncio = peer && { asyncio: () => rivalCrowd(peer) }
+function whyNoPython(): Skipped | undefined {
+  if (!options.rival) return { skipped: '--no-rival' }
+  return spawnSync('python3', ['--version']).status === 0
+    ? undefined
+    : { skipped: 'python3 is not installed' }
+}
+
+async function measure(): Promise<Report> {
+  const checks = [`${IN_FLIGHT} requests waited at once, and every rollout had all its turns`]
+  const versions: Record<string, string> = {}
+  const theirs: Record<string, () => Promise<Sample>> = {}
+  for (const [name, peer] of Object.entries(peers)) {
+    if ('skipped' in peer) continue
+    Object.assign(versions, ((await peer.answer()) as { versions: Record<string, string> }).versions)
+    const crowd = name === 'asyncio' ? talking : tools
+    checks.push(await compareIds(name, peer, crowd))
+    theirs[name] = () => askCrowd(peer, crowd)
+  }
   const lags: number[] = []
   const cancels: number[] = []
-  const contestants: Readonly<Record<string, () => Promise<Sample>>> = {
-    crowd: async () => {
-      const { usPerTurn, lagMs } = await crowd()
-      lags.push(lagMs)
-      return { value: usPerTurn }
+  const rounds = await alternate<string>(
+    {
+      talking: () => watched(() => runCrowd(talking), lags),
+      tools: () => runCrowd(tools),
+      ...theirs,
+      early: async () => ({ value: (await longRollout()).early }),
+      late: async () => ({ value: (await longRollout()).late }),
+      cancel: async () => {
+        const value = await cancelAll()
+        cancels.push(value)
+        return { value }
+      },
     },
-    ...asyncio,
-    early: async () => ({ value: (await longRollout()).early }),
-    late: async () => ({ value: (await longRollout()).late }),
-    cancel: async () => {
-      const ms = await cancelAll()
-      cancels.push(ms)
-      return { value: ms }
-    },
-  }
-  const rounds = await alternate(contestants, { ...options, warmup: 1 })
+    { ...options, warmup: 1 },
+  )
   const worst = (all: readonly number[], goal: number) => {
     const values = rounds.kept.map((index) => all[index] ?? Number.NaN)
     return `${median(values).toFixed(1)} (median of the rounds) and ${Math.max(...values).toFixed(1)} (worst): ${verdict(Math.max(...values), goal, 'ms')}`
@@ -89,19 +114,28 @@ async function measure(peer: Peer | undefined): Promise<Report> {
     const { cold, warm } = rounds.of(name)
     return { work, unit, ours: warm, cold: { ours: cold } }
   }
-  const against = (name: string, shown: string) => ({ name: shown, samples: rounds.of(name).warm })
+  const against = (name: keyof typeof peers, shown: string) => {
+    const peer = peers[name]
+    return 'skipped' in peer ? peer : { name: shown, samples: rounds.of(name).warm }
+  }
+  const toolTurn = figure('tools', `a turn with a tool, ${IN_FLIGHT} rollouts in flight, Qwen3`, 'us')
   return {
-    setting: { inFlight: IN_FLIGHT, groupSize: GROUP_SIZE, turns: TURNS, longTurns: LONG_TURNS },
+    setting: {
+      ...{ inFlight: IN_FLIGHT, groupSize: GROUP_SIZE },
+      ...{ turns: TURNS, toolTurns: TOOL_TURNS, longTurns: LONG_TURNS, longRollouts: LONG_ROLLOUTS },
+    },
     checks,
     figures: [
+      { ...toolTurn, rival: against('shipped', 'torchtitan'), goal: TURN_GOAL },
+      { ...toolTurn, rival: against('tuned', 'torchtitan, tuned'), goal: TURN_GOAL },
       {
-        ...figure('crowd', `a turn, ${IN_FLIGHT} rollouts in flight`, 'us'),
-        rival: missing === undefined ? against('asyncio', 'asyncio') : { skipped: missing },
-        goal: { atLeast: 2.5 },
+        ...figure('talking', `a turn, ${IN_FLIGHT} rollouts in flight, characters`, 'us'),
+        rival: against('asyncio', 'asyncio by hand'),
+        goal: TURN_GOAL,
       },
       {
         ...figure('late', `a turn of a rollout alone, the last ${LONG_TURNS / 4} of ${LONG_TURNS}`, 'us'),
-        rival: against('early', `its first ${LONG_TURNS / 4}`),
+        rival: { name: `its first ${LONG_TURNS / 4}`, samples: rounds.of('early').warm },
         goal: { atMost: 1.2 },
       },
       figure('cancel', `to stop ${IN_FLIGHT} rollouts`, 'ms'),
@@ -111,72 +145,29 @@ async function measure(peer: Peer | undefined): Promise<Report> {
       `all stopped within ${worst(cancels, CANCEL_MS_GOAL)}`,
       rounds.disturbance,
     ],
-    versions: started?.versions ?? {},
+    versions,
   }
 }
 
-interface RivalCrowd {
-  readonly ms: number
-  readonly cpuMs: number
-  readonly ids: readonly number[]
-}
-
-/** The same rollouts on asyncio: microseconds a turn. */
-async function rivalCrowd(peer: Peer): Promise<Sample> {
-  const { ms, cpuMs } = await askCrowd(peer, IN_FLIGHT / GROUP_SIZE)
-  return { value: (ms * 1000) / (IN_FLIGHT * TURNS), rivalCpuMs: cpuMs }
-}
-
-async function askCrowd(peer: Peer, groups: number): Promise<RivalCrowd> {
-  const { alphabet, specialTokens } = tokenizer.toJSON()
-  const special = Object.fromEntries(specialTokens.map((name) => [name, tokenizer.idOf(name)]))
-  const said = { question: QUESTION, answer, page: PAGE }
-  const sizes = { groups, group_size: GROUP_SIZE, turns: TURNS }
-  return (await peer.ask(
-    JSON.stringify({ kind: 'crowd', alphabet, special, ...said, ...sizes }),
-  )) as RivalCrowd
-}
-
-/** Both sides' rollouts hold the same tokens. */
-async function compareIds(peer: Peer): Promise<string> {
-  const rollouter = rollouterOf(new ScriptedPolicy({ reply: answerSoon }), TURNS)
-  using group = await rollouter.runGroup({ sample: 0, groupId: 0 })
-  const last = group.rollouts[0]?.turns.at(-1)
-  const ours = [...(last?.promptIds ?? []), ...(last?.completionIds ?? [])]
-  const { ids } = await askCrowd(peer, 1)
-  if (ids.join() !== ours.join()) throw new Error(`ids must be equal: got ${ids} and ${ours}`)
-  return `the ${ids.length} tokens of a rollout on both sides: equal`
-}
-
-/** All rollouts side by side, through all their turns. */
-async function crowd(): Promise<{ usPerTurn: number; lagMs: number }> {
-  const rollouter = rollouterOf(new ScriptedPolicy({ reply: answerSoon }), TURNS)
+/** A sample, and into `lags` by how many milliseconds 99 of 100 timers were late meanwhile at most. */
+async function watched(take: () => Promise<Sample>, lags: number[]): Promise<Sample> {
   const lag = monitorEventLoopDelay({ resolution: 1 })
   lag.enable()
-  const startMs = performance.now()
-  const groups = await Promise.all(
-    Array.from({ length: IN_FLIGHT / GROUP_SIZE }, (_, groupId) =>
-      rollouter.runGroup({ sample: 0, groupId }),
-    ),
-  )
-  const usPerTurn = ((performance.now() - startMs) * 1000) / (IN_FLIGHT * TURNS)
+  const sample = await take()
   lag.disable()
-  for (const group of groups) {
-    if (group.rollouts.some(({ turns }) => turns.length !== TURNS)) throw new Error('a rollout lacks turns')
-    group[Symbol.dispose]()
-  }
-  return { usPerTurn, lagMs: lag.percentile(99) / 1e6 }
+  lags.push(lag.percentile(99) / 1e6)
+  return sample
 }
 
-/** One long rollout: microseconds a turn at its beginning and at its end. */
+/** Long rollouts, one after another: microseconds a turn at its beginning and at its end. */
 async function longRollout(): Promise<{ early: number; late: number }> {
   const times: number[] = []
   const reply = () => {
     times.push(performance.now())
-    return answer
+    return long.answer
   }
-  const rollouter = rollouterOf(new ScriptedPolicy({ reply }), LONG_TURNS)
-  for (let groupId = 0; groupId < 8; groupId++) {
+  const rollouter = rollouterOf(long, { groupSize: 1, reply })
+  for (let groupId = 0; groupId < LONG_ROLLOUTS; groupId++) {
     using _ = await rollouter.runGroup({ sample: 0, groupId })
   }
   const turn = (first: number, end: number) => {
@@ -196,7 +187,7 @@ async function cancelAll(): Promise<number> {
     numWaiting += 1
     return new Promise<never>(() => {})
   }
-  const rollouter = rollouterOf(new ScriptedPolicy({ reply }), TURNS)
+  const rollouter = rollouterOf(talking, { reply })
   const groups = Array.from({ length: IN_FLIGHT / GROUP_SIZE }, (_, groupId) =>
     rollouter.runGroup({ sample: 0, groupId, signal: abort.signal }),
   )
@@ -206,19 +197,4 @@ async function cancelAll(): Promise<number> {
   abort.abort()
   await ended
   return performance.now() - startMs
-}
-
-/** As an engine does: the answer comes in a later turn of the event loop. */
-async function answerSoon(_: GenerateRequest): Promise<readonly number[]> {
-  await new Promise((resolve) => setImmediate(resolve))
-  return answer
-}
-
-function rollouterOf(policy: ScriptedPolicy, maxTurns: number): Rollouter<number> {
-  return new Rollouter({
-    ...{ policy, task, renderer, maxTurns },
-    groupSize: maxTurns === LONG_TURNS ? 1 : GROUP_SIZE,
-    maxTokens: 64,
-    concurrency: IN_FLIGHT,
-  })
 }

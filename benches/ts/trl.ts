@@ -50,9 +50,9 @@ const VENV = fileURLToPath(new URL('.venv/trl/', ROOT))
 
 /** The Python of a virtual environment that holds what rival/trl/requirements.txt names, made now where it is missing; or why there is none. */
 export function installTrl(): { readonly python: string } | { readonly skipped: string } {
-  const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 10))'])
+  const asked = spawnSync('python3', ['-c', 'import sys, venv; print(sys.version_info >= (3, 11))'])
   if (asked.status !== 0) return { skipped: 'python3 with its module venv is not installed' }
-  if (asked.stdout.toString().trim() !== 'True') return { skipped: 'python3 is older than 3.10' }
+  if (asked.stdout.toString().trim() !== 'True') return { skipped: 'python3 is older than 3.11' }
   const requirements = join(RIVAL, 'requirements.txt')
   const [python, stamp] = [join(VENV, 'bin/python'), join(VENV, 'requirements.txt')]
   const wanted = readFileSync(requirements, 'utf8')
