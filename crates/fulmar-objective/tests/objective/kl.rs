@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::rows::{assert_all_near, assert_near, flat, lines, rows};
+use crate::sequences::offsets_of;
 use fulmar_compute::Compute;
 use fulmar_core::ErrorKind;
 use fulmar_objective::{
@@ -41,14 +42,6 @@ fn masked_means_equal_the_published_table() {
         assert_near("masked", mean([0, 1, 1, 1, 0, 0, 1, 1]), masked, 1e-6);
         assert_near("all", mean([1; 8]), all, 1e-6);
     }
-}
-
-fn offsets_of(sequences: &Value) -> Vec<u32> {
-    let mut offsets = vec![0];
-    for sequence in lines(sequences) {
-        offsets.push(offsets[offsets.len() - 1] + lines(sequence).len() as u32);
-    }
-    offsets
 }
 
 /// The row's rewards at every token, less its KL; doubles or singles, as the row says.

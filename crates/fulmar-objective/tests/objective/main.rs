@@ -18,6 +18,7 @@ mod naive_dpo;
 mod preference;
 mod rows;
 mod selector;
+mod sequences;
 mod sft;
 mod squares;
 mod value;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
+use crate::sequences::{bits, offsets_of};
 use fulmar_objective::{
     Advantage, Clip, DpoLoss, DpoLossType, DpoOptions, FDivergence, GrpoLoss, GrpoOptions, KtoBatch, KtoLoss,
     KtoLossType, KtoOptions, LossBatch, LossOutput, Normalization, PreferenceBatch, RatioLevel,
@@ -48,19 +49,6 @@ fn name_in<T: serde::de::DeserializeOwned>(snake: &str) -> T {
         camel += &word[1..];
     }
     serde_json::from_value(Value::String(camel)).unwrap()
-}
-
-/// `[S, T]` rows one after another.
-fn offsets_of(value: &Value) -> Vec<u32> {
-    let mut offsets = vec![0];
-    for sequence in lines(value) {
-        offsets.push(offsets[offsets.len() - 1] + lines(sequence).len() as u32);
-    }
-    offsets
-}
-
-fn bits(values: &[f64]) -> Vec<u8> {
-    values.iter().map(|&bit| bit as u8).collect()
 }
 
 /// `[chosen..., rejected...]` pair by pair.

@@ -1,25 +1,12 @@
 //! `SftLoss` against trl, against the published values of torchrl, and against finite differences.
 
-use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
+use crate::rows::{assert_all_near, assert_near, flat, number, rows};
+use crate::sequences::{bits, offsets_of};
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{KlEstimator, KlPenalty, SftBatch, SftLoss, SftOptions, SftReduction};
-use serde_json::Value;
 
 fn options(reduction: SftReduction, normalize_by_seq_length: bool) -> SftOptions {
     SftOptions { reduction, normalize_by_seq_length, ..SftOptions::default() }
-}
-
-/// `[S, T]` rows one after another.
-fn offsets_of(value: &Value) -> Vec<u32> {
-    let mut offsets = vec![0];
-    for sequence in lines(value) {
-        offsets.push(offsets[offsets.len() - 1] + lines(sequence).len() as u32);
-    }
-    offsets
-}
-
-fn bits(values: &[f64]) -> Vec<u8> {
-    values.iter().map(|&bit| bit as u8).collect()
 }
 
 #[test]
