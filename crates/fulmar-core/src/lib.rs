@@ -3,6 +3,7 @@
 mod device;
 mod dtype;
 mod error;
+mod integer;
 mod json;
 pub mod limits;
 mod number;
@@ -12,6 +13,7 @@ mod shape;
 pub use device::Device;
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
+pub use integer::{keep_integers, kept_integer, restore_integers};
 pub use json::options_from_json;
 pub use number::{id_from_f64, index_from_f64, indices_from_f64, integer_from_f64};
 pub use rng::{Rng, RngState};

@@ -81,6 +81,9 @@ pub const PACK_WORKERS_MAX: usize = 1 << 16;
 /// Most items that one permutation orders, so also the most rows of a shuffled data set.
 pub const PERMUTATION_COUNT_MAX: usize = 1 << 24;
 
+/// Most digits of an integer in JSON, as in Python.
+pub const INTEGER_DIGITS_MAX: usize = 4300;
+
 /// Longest source of a chat template, in bytes.
 pub const TEMPLATE_SOURCE_BYTES_MAX: usize = 1 << 20;
 
