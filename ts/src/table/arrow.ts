@@ -2,6 +2,8 @@
 
 import {
   Bool,
+  CompressionType,
+  compressionRegistry,
   type Data,
   type DataType,
   Field,
@@ -30,6 +32,7 @@ import {
 import { checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
 import { checkFooter, checkMessage } from './arrow-limits.js'
+import { boundedCodecs } from './codec.js'
 import {
   type Column,
   type ColumnForm,
@@ -42,6 +45,7 @@ import {
   formsOf,
   formsText,
   METADATA_KEY,
+  TABLE_BYTES_MAX,
 } from './column.js'
 
 /**
@@ -81,11 +85,12 @@ export function toArrow(dict: TensorDict): Uint8Array {
 /**
  * The dictionary of an Arrow file or stream, its batch the rows. One of {@link toArrow} gives the same dictionary again; in
  * others numbers and booleans become tensors `[N]`, fixed-size lists of them tensors `[N, ...]`, lists ragged entries,
- * strings JSON values, and a dot in a column's name begins a nested dictionary. What the file says of its lengths is checked
- * against its bytes before it is read.
+ * strings, deeper lists, lists of strings and structs JSON values, and a dot in a column's name begins a nested dictionary.
+ * Reads buffers compressed with LZ4 and Zstandard. The lengths that the file states are checked against its bytes before
+ * anything is read.
  *
  * @throws {FulmarError} `MALFORMED` if the bytes cannot be read, or naming column and row for a null; `INCOMPATIBLE` if a
- *   column holds something else; `LIMIT_EXCEEDED` above 4,096 columns.
+ *   column holds something else; `OUT_OF_RANGE` for an unsigned integer from 2^63; `LIMIT_EXCEEDED` above 4,096 columns.
  *
  * @example
  * ```ts
@@ -113,6 +118,10 @@ export function fromArrow(bytes: Uint8Array): TensorDict {
 function parsed(bytes: Uint8Array, limit: number): Table {
   try {
     checkFrames(bytes, limit)
+    // The registry is the reader's only way to a codec; each file has its own bound, and reading does not pause.
+    const { lz4, zstd } = boundedCodecs(TABLE_BYTES_MAX)
+    compressionRegistry.set(CompressionType.LZ4_FRAME, { decode: lz4 })
+    compressionRegistry.set(CompressionType.ZSTD, { decode: zstd })
     return tableFromIPC(bytes)
   } catch (cause) {
     const detail = `bytes must be an Arrow file or stream: got ${(cause as Error).message}`
@@ -201,6 +210,7 @@ function dataOf(column: Column, numRows: number): Data {
 
 /** What a column of a file without our metadata is. */
 function foreignForm(name: string, type: DataType): ColumnForm {
+  const key = name.split('.')
   const shape: number[] = []
   let inner = type
   const isRagged = Types.isList(inner)
@@ -209,14 +219,26 @@ function foreignForm(name: string, type: DataType): ColumnForm {
     shape.push(inner.listSize)
     inner = inner.valueType
   }
-  if (Types.isDictionary(inner)) inner = inner.dictionary
-  const known = DTYPES.get(String(inner))
-  if (known === undefined || (known === 'text' && (isRagged || shape.length > 0))) {
-    const detail = `column '${name}' must hold numbers, booleans, texts or lists of numbers: got ${type}`
-    throw new FulmarError('INCOMPATIBLE', detail)
-  }
-  const kind = isRagged ? 'ragged' : known === 'text' ? 'each' : 'dense'
-  return { key: name.split('.'), dtype: known, kind, shape }
+  const dtype = leafDtype(name, inner)
+  const isNested = inner.children !== null && inner.children.length > 0
+  const isList = isRagged || shape.length > 0
+  if (isNested || (dtype === 'text' && isList)) return { key, dtype: 'json', kind: 'each', shape: [] }
+  return { key, dtype, kind: isRagged ? 'ragged' : dtype === 'text' ? 'each' : 'dense', shape }
+}
+
+/**
+ * The dtype of the values of a column; of the last field, if it is a group.
+ * @throws {FulmarError} `INCOMPATIBLE` if it, or any field of the group, has a type that neither tensors nor JSON have.
+ */
+function leafDtype(column: string, type: DataType): Dtype | 'text' {
+  if (Types.isDictionary(type)) return leafDtype(column, type.dictionary)
+  const isNested = Types.isList(type) || Types.isFixedSizeList(type) || Types.isStruct(type)
+  const known = isNested
+    ? type.children.map((field) => leafDtype(column, field.type)).at(-1)
+    : DTYPES.get(String(type))
+  if (known !== undefined) return known
+  const detail = `column '${column}' must hold numbers, booleans, texts, or lists and groups of them: got ${type}`
+  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Arrow's names of types, and the dtype that holds them. */

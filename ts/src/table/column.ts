@@ -14,8 +14,13 @@ import {
 
 /** The most columns of a table that is read or written. */
 export const TABLE_COLUMNS_MAX = 4096
-/** The most bytes of a file that is read. */
+/** The most bytes of a file that is read, and the most that its compressed parts may give. */
 export const TABLE_BYTES_MAX = 2 ** 31 - 1
+/** The most rows that a file of any size may hold; a longer file may hold one a bit. */
+export const TABLE_ROWS_MIN = 2 ** 24
+
+/** The deepest nesting of lists and groups in a cell. */
+export const TABLE_DEPTH_MAX = 64
 
 /** The key of a file's metadata under which stands what its columns were. */
 export const METADATA_KEY = 'fulmar'
@@ -120,6 +125,10 @@ export function columnFrom(
   const offsets = [0]
   rows.forEach((row, index) => {
     const place = `column '${name}' at row ${index}`
+    if (dtype === 'json' && typeof row !== 'string') {
+      elements.push(JSON.stringify(jsonFrom(row, place, limit, 0)))
+      return
+    }
     if (kind !== 'ragged') {
       flattenInto(elements, row, shape, place)
       return
@@ -131,6 +140,33 @@ export function columnFrom(
   return { name, key, kind, dtype, shape, elements, ...(kind === 'ragged' && { offsets }) }
 }
 
+/**
+ * A nested cell as a JSON value: lists become arrays, groups objects, and integers numbers.
+ * @throws {FulmarError} `OUT_OF_RANGE` for an integer beyond 2^53 - 1, `MALFORMED` for what JSON does not have.
+ */
+function jsonFrom(cell: unknown, place: string, limit: number, depth: number): Json {
+  if (depth > TABLE_DEPTH_MAX) {
+    throw new FulmarError('LIMIT_EXCEEDED', `${place} must be nested at most ${TABLE_DEPTH_MAX} deep`)
+  }
+  if (cell === null || cell === undefined) return null
+  if (typeof cell === 'string' || typeof cell === 'boolean') return cell
+  if (typeof cell === 'number' && Number.isFinite(cell)) return cell
+  if (typeof cell === 'bigint') {
+    if (Number.isSafeInteger(Number(cell))) return Number(cell)
+    throw new FulmarError(
+      'OUT_OF_RANGE',
+      `${place} must hold integers up to 2^53 - 1 in lists and groups: got ${cell}`,
+    )
+  }
+  if (typeof cell !== 'object' || cell instanceof Date || cell instanceof DataView) {
+    throw new FulmarError('MALFORMED', `${place} must hold what JSON has: got ${String(cell)}`)
+  }
+  const inner = (item: unknown) => jsonFrom(item, place, limit, depth + 1)
+  if (Symbol.iterator in cell && 'length' in cell) return [...listOf(cell, place, limit)].map(inner)
+  const fields = 'toJSON' in cell && typeof cell.toJSON === 'function' ? (cell.toJSON() as object) : cell
+  return Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, inner(value)]))
+}
+
 /** Refuses more columns than {@link TABLE_COLUMNS_MAX}. */
 export function checkCount(count: number): void {
   if (count <= TABLE_COLUMNS_MAX) return
@@ -140,9 +176,12 @@ export function checkCount(count: number): void {
   )
 }
 
-/** Refuses files longer than {@link TABLE_BYTES_MAX}; gives the most elements that a file so long holds, a bit each. */
+/**
+ * Refuses files longer than {@link TABLE_BYTES_MAX}. Returns the most rows, and elements of one cell, that the file may hold:
+ * one a bit, but always {@link TABLE_ROWS_MIN}, as runs of equal values take no room.
+ */
 export function elementsMax(bytes: Uint8Array): number {
-  if (bytes.byteLength <= TABLE_BYTES_MAX) return 8 * bytes.byteLength
+  if (bytes.byteLength <= TABLE_BYTES_MAX) return Math.max(8 * bytes.byteLength, TABLE_ROWS_MIN)
   const detail = `bytes must be at most ${TABLE_BYTES_MAX} long: got ${bytes.byteLength}`
   throw new FulmarError('LIMIT_EXCEEDED', detail)
 }
@@ -150,10 +189,7 @@ export function elementsMax(bytes: Uint8Array): number {
 /** Refuses a file that names more rows than it can hold. */
 export function checkRows(numRows: number, limit: number): void {
   if (numRows <= limit) return
-  throw new FulmarError(
-    'MALFORMED',
-    `a file of ${limit / 8} bytes must hold at most ${limit} rows: got ${numRows}`,
-  )
+  throw new FulmarError('MALFORMED', `a file of this length must hold at most ${limit} rows: got ${numRows}`)
 }
 
 function columnOf(entry: TensorDictEntry | undefined, numRows: number): Omit<Column, 'name' | 'key'> {
@@ -205,13 +241,23 @@ function tensorOf(dtype: Dtype, shape: readonly number[], { name, elements }: Co
   const numbers = Array.from(elements, Number)
   try {
     if (dtype === 'i64')
-      return Tensor.from(BigInt64Array.from(elements as ArrayLike<bigint>, BigInt), { shape })
+      return Tensor.from(BigInt64Array.from(elements as ArrayLike<bigint>, signed), { shape })
     if (dtype === 'f16' || dtype === 'bf16') return halfFloats(dtype, shape, numbers)
     return Tensor.from(numbers, { shape, dtype })
   } catch (cause) {
+    if (cause instanceof RangeError) {
+      throw new FulmarError('OUT_OF_RANGE', `column '${name}' must hold ${cause.message}`, { cause })
+    }
     const detail = `column '${name}' must hold ${dtype} in shape [${shape.join(', ')}]: got ${(cause as Error).message}`
     throw new FulmarError('MALFORMED', detail, { cause })
   }
+}
+
+/** A 64-bit integer. @throws {RangeError} If `value` does not fit, as unsigned ones from 2^63. */
+function signed(value: bigint): bigint {
+  const word = BigInt(value)
+  if (BigInt.asIntN(64, word) === word) return word
+  throw new RangeError(`integers below 2^63: got ${word}`)
 }
 
 /** Half floats from numbers that they hold exactly, as those that were written from half floats. */

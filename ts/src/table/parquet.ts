@@ -1,6 +1,13 @@
 /** Parquet files of steps. */
 
-import { parquetMetadataAsync, parquetReadObjects, parquetSchema, type SchemaTree } from 'hyparquet'
+import {
+  type FileMetaData,
+  parquetMetadataAsync,
+  parquetReadObjects,
+  parquetSchema,
+  type SchemaTree,
+} from 'hyparquet'
+import { compressors } from 'hyparquet-compressors'
 import { parquetWriteBuffer, type SchemaElement } from 'hyparquet-writer'
 import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
@@ -16,6 +23,7 @@ import {
   formsOf,
   formsText,
   METADATA_KEY,
+  TABLE_BYTES_MAX,
 } from './column.js'
 
 /** Options of {@link toParquet}. */
@@ -64,11 +72,13 @@ export function toParquet(dict: TensorDict, options: ParquetOptions = {}): Uint8
 
 /**
  * The dictionary of a Parquet file, its batch the rows. A file of {@link toParquet} gives the same dictionary again; in
- * others numbers and booleans become tensors `[N]`, lists of them ragged entries, strings JSON values, and a dot in a
- * column's name begins a nested dictionary.
+ * others numbers and booleans become tensors `[N]`, lists of them ragged entries, strings, deeper lists, lists of strings and
+ * groups JSON values, and a dot in a column's name begins a nested dictionary. Reads pages compressed with snappy, gzip,
+ * brotli, zstd and lz4.
  *
  * @throws {FulmarError} `MALFORMED` if the file cannot be read, or naming column and row for a null; `INCOMPATIBLE` if a
- *   column holds something else; `LIMIT_EXCEEDED` above 4,096 columns.
+ *   column holds something else; `OUT_OF_RANGE` for an unsigned integer from 2^63; `LIMIT_EXCEEDED` above 4,096 columns or
+ *   2^31 - 1 bytes, before or after decompression.
  *
  * @example
  * ```ts
@@ -83,7 +93,7 @@ export function toParquet(dict: TensorDict, options: ParquetOptions = {}): Uint8
 export async function fromParquet(bytes: Uint8Array): Promise<TensorDict> {
   checkTypedArray('bytes', bytes, Uint8Array)
   const limit = elementsMax(bytes)
-  const file = bytes.slice().buffer
+  const file = new Uint8Array(bytes).buffer
   const { fields, forms, rows } = await parsed(file, limit)
   checkCount(fields.length)
   const columns = fields.map((field) => {
@@ -105,13 +115,25 @@ async function parsed(file: ArrayBuffer, limit: number) {
     const metadata = await parquetMetadataAsync(file)
     const text = metadata.key_value_metadata?.find(({ key }) => key === METADATA_KEY)?.value
     checkRows(Number(metadata.num_rows), limit)
-    const rows: Record<string, unknown>[] = await parquetReadObjects({ file, metadata })
+    checkUnpacked(metadata)
+    const rows: Record<string, unknown>[] = await parquetReadObjects({ file, metadata, compressors })
     return { fields: parquetSchema(metadata).children, forms: formsOf(text), rows }
   } catch (cause) {
     if (cause instanceof FulmarError) throw cause
     const detail = `bytes must be a Parquet file: got ${(cause as Error).message}`
     throw new FulmarError('MALFORMED', detail, { cause })
   }
+}
+
+/** Refuses a file whose columns would take more than {@link TABLE_BYTES_MAX} bytes when decompressed. */
+function checkUnpacked({ row_groups: groups }: FileMetaData): void {
+  let total = 0
+  for (const { columns } of groups) {
+    for (const { meta_data: column } of columns) total += Number(column?.total_uncompressed_size ?? 0)
+  }
+  if (total >= 0 && total <= TABLE_BYTES_MAX) return
+  const detail = `columns must take at most ${TABLE_BYTES_MAX} bytes when decompressed: got ${total}`
+  throw new FulmarError('LIMIT_EXCEEDED', detail)
 }
 
 /** The element types of Parquet for each dtype. */
@@ -166,18 +188,34 @@ function foreignForm(field: SchemaTree): ColumnForm {
     if (leaf.element.repetition_type === 'REPEATED') depth += 1
     leaf = leaf.children[0]
   }
-  const { name, type, converted_type: converted, logical_type: logical } = leaf.element
+  const key = field.element.name.split('.')
+  const dtype = leafDtype(field.element.name, leaf)
+  const isList = leaf.children.length === 0 && depth < 2 && isListOf(field, depth)
+  if (isList && dtype !== 'text') return { key, dtype, kind: depth > 0 ? 'ragged' : 'dense', shape: [] }
+  return { key, dtype: isList && depth === 0 ? 'text' : 'json', kind: 'each', shape: [] }
+}
+
+/** Whether the column is a plain value, or a list of them rather than a group of one field. */
+function isListOf(field: SchemaTree, depth: number): boolean {
+  return depth === 0 ? field.children.length === 0 : field.element.converted_type === 'LIST'
+}
+
+/**
+ * The dtype of the values of a column; of the last field, if it is a group.
+ * @throws {FulmarError} `INCOMPATIBLE` if it, or any field of the group, has a type that neither tensors nor JSON have.
+ */
+function leafDtype(column: string, node: SchemaTree): Dtype | 'text' {
+  if (node.children.length > 0) {
+    const [last = 'text'] = node.children.map((child) => leafDtype(column, child)).reverse()
+    return last
+  }
+  const { name, type, converted_type: converted, logical_type: logical } = node.element
   const known = DTYPES.find(([of, as]) => of === type && (as === undefined || as === converted))
   const isPlain = logical === undefined || ['INTEGER', 'STRING', 'JSON'].includes(logical.type)
-  if (leaf.children.length > 0 || known === undefined || depth > 1 || !isPlain) {
-    const got =
-      leaf.children.length > 0 ? 'a group' : `${type} ${converted ?? logical?.type ?? ''} ${name}`.trim()
-    const detail = `column '${field.element.name}' must hold numbers, booleans, texts or lists of numbers: got ${got}`
-    throw new FulmarError('INCOMPATIBLE', detail)
-  }
-  const dtype = known[2]
-  const key = field.element.name.split('.')
-  return { key, dtype, kind: depth > 0 ? 'ragged' : dtype === 'text' ? 'each' : 'dense', shape: [] }
+  if (known && isPlain) return known[2]
+  const got = `${type} ${converted ?? logical?.type ?? ''} ${name}`.trim()
+  const detail = `column '${column}' must hold numbers, booleans, texts, or lists and groups of them: got ${got}`
+  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Type and annotation of Parquet, and the dtype that holds them; the first that fits is meant. */

@@ -67,7 +67,11 @@ describe.each(FORMATS)('a table as $format', ({ format, write, read }) => {
 
   it.each([
     ['null', 'MALFORMED', "column 'reward' at row 1 must hold one value: got null"],
-    ['timestamp', 'INCOMPATIBLE', "column 'at' must hold numbers, booleans, texts or lists of numbers: got"],
+    [
+      'timestamp',
+      'INCOMPATIBLE',
+      "column 'at' must hold numbers, booleans, texts, or lists and groups of them: got",
+    ],
   ])('refuses %s values by column', async (name, code, message) => {
     await expect(read(golden(`${name}.${format}`))).rejects.toMatchObject({
       code,
