@@ -172,8 +172,8 @@ export class AddThinkingPrompt implements EnvTransform {
 }
 
 /**
- * The text with `prompt` in place of its last `<answer>` and all that follows; behind an empty line where it has none. `endOfTurn` at its
- * end goes, as the turn goes on.
+ * Returns the text with `prompt` in place of its last `<answer>` and all that follows; without an `<answer>`, the text without `endOfTurn`
+ * and white space at its end, an empty line, and `prompt`.
  *
  * @example
  * ```ts
@@ -181,7 +181,7 @@ export class AddThinkingPrompt implements EnvTransform {
  * import assert from 'node:assert/strict'
  *
  * assert.equal(withSecondThought('<think>a</think><answer>5</answer> So 5.<|im_end|>', 'Wait.'), '<think>a</think>Wait.')
- * assert.equal(withSecondThought('Five.', 'Wait.'), 'Five.\n\nWait.')
+ * assert.equal(withSecondThought('Five. \n<|im_end|>', 'Wait.'), 'Five.\n\nWait.')
  * ```
  */
 export function withSecondThought(content: string, prompt: string, endOfTurn = '<|im_end|>'): string {
@@ -190,7 +190,8 @@ export function withSecondThought(content: string, prompt: string, endOfTurn = '
   if (open >= 0) return `${content.slice(0, open)}${prompt}`
   const trimmed = content.trimEnd()
   const isClosed = endOfTurn !== '' && trimmed.endsWith(endOfTurn)
-  return `${isClosed ? trimmed.slice(0, -endOfTurn.length) : content}\n\n${prompt}`
+  const spoken = isClosed ? trimmed.slice(0, -endOfTurn.length).trimEnd() : trimmed
+  return `${spoken}\n\n${prompt}`
 }
 
 /** Sets the numbers of some elements to 0. */

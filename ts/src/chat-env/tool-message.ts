@@ -30,5 +30,6 @@ function contentOf(result: ToolResult): string {
 
 function reasonOf({ call, error }: ToolResult & { readonly ok: false }): string {
   if (call.problem !== undefined) return `Failed to parse tool arguments: ${error.message}`
-  return error.code === 'UNKNOWN_NAME' ? error.message : `Tool execution failed: ${error.message}`
+  if (error.code === 'UNKNOWN_NAME') return `Tool ${shown(call.tool)} not found`
+  return `Tool execution failed: ${error.message}`
 }

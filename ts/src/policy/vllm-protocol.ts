@@ -17,6 +17,10 @@ export interface ServedModel {
 
 /** A log-prob may be this far above 0 by rounding. */
 const LOG_PROB_SLACK = 1e-3
+/** A server writes this number for a probability of 0, which no drawn token has. */
+const LOG_PROB_OF_ZERO = -9999
+/** The deepest nesting of an answer: a completion has five levels, and a parser takes 60 bytes for each bracket. */
+export const ANSWER_DEPTH_MAX = 64
 
 /**
  * The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. `wireId` names
@@ -79,7 +83,7 @@ export type ServedCompletion = Omit<Completion, 'minPolicyVersion' | 'maxPolicyV
 /**
  * The completion that an answer holds.
  * @throws {FulmarError} `MALFORMED` for an answer that is cut off, belongs to another request, or cannot be true: ids that are none or not
- * of the model, another number of log-probs, log-probs above 0, an end without a reason.
+ * of the model, another number of log-probs, log-probs that are missing, above 0 or of probability 0, an end without a reason.
  */
 export function readCompletion(
   text: string,
@@ -114,8 +118,12 @@ export function readScores(text: string, wireId: string, { ids }: ScoreRequest):
   })
 }
 
-/** The object that a text holds. @throws {FulmarError} `MALFORMED` if it holds none. */
+/**
+ * The object that a text holds.
+ * @throws {FulmarError} `MALFORMED` if it holds none; `LIMIT_EXCEEDED` if it is nested deeper than {@link ANSWER_DEPTH_MAX}.
+ */
 export function readObject(text: string): Readonly<Record<string, unknown>> {
+  checkDepth(text)
   try {
     return field(JSON.parse(text), 'an answer')
   } catch (error) {
@@ -123,6 +131,29 @@ export function readObject(text: string): Readonly<Record<string, unknown>> {
     throw new FulmarError('MALFORMED', 'an answer must be whole JSON: got what is none', { cause: error })
   }
 }
+
+/** Counts brackets outside of strings, before a parser builds anything from them. */
+function checkDepth(text: string): void {
+  let depth = 0
+  let isString = false
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at)
+    if (isString) {
+      if (code === BACKSLASH) at += 1
+      else if (code === QUOTE) isString = false
+    } else if (code === QUOTE) isString = true
+    else if (code === OPEN_LIST || code === OPEN_OBJECT) depth += 1
+    else if (code === CLOSE_LIST || code === CLOSE_OBJECT) depth -= 1
+    if (depth <= ANSWER_DEPTH_MAX) continue
+    const detail = `an answer must be nested at most ${ANSWER_DEPTH_MAX} deep, got deeper lists or objects at character ${at}`
+    throw new FulmarError('LIMIT_EXCEEDED', detail)
+  }
+}
+
+const [QUOTE, BACKSLASH] = ['"', '\\'].map((letter) => letter.charCodeAt(0))
+const [OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = ['[', ']', '{', '}'].map((letter) =>
+  letter.charCodeAt(0),
+)
 
 function readChoice(text: string, wireId: string, promptIds: Uint32Array): Readonly<Record<string, unknown>> {
   const { id, choices } = readObject(text)
@@ -171,7 +202,11 @@ export function readLogProbs(choice: Readonly<Record<string, unknown>>, count: n
   const told = field(choice.logprobs, 'logprobs').token_logprobs
   if (!Array.isArray(told) || told.length !== count)
     throw lie(`token_logprobs must have one entry per token (${count})`, told)
-  return Float32Array.from(told, (value) => readLogProb(value))
+  return Float32Array.from(told, (value) => {
+    const logProb = readLogProb(value)
+    if (logProb > LOG_PROB_OF_ZERO) return logProb
+    throw lie('log-probs of drawn tokens must be finite and above -9999', value)
+  })
 }
 
 function readLogProb(value: unknown): number {

@@ -102,7 +102,7 @@ export function parseCountdown(answer: string): CountdownProblem {
 
 /**
  * Whether an expression reaches the target. It may hold the numbers of the game, each once at most (or exactly once),
- * `+ - * /` with parentheses and signs, and spaces. It is worked out in exact fractions by a parser of its own: no
+ * `+ - * /` with parentheses and signs, and white space. It is worked out in exact fractions by a parser of its own: no
  * powers, no decimals, no division by zero, nothing is evaluated as a program.
  *
  * @example
@@ -132,7 +132,7 @@ export function isCountdownSolution(
 
 /** Numbers and signs in order; `undefined` if there is anything else. Numbers have no zeros in front. */
 function tokensOf(expression: string): readonly string[] | undefined {
-  const tokens = expression.match(/[0-9]+|[^0-9 \t]/g) ?? []
+  const tokens = expression.match(/[0-9]+|[^0-9\s]/g) ?? []
   const areKnown = tokens.every((token) => /^[-+*/()]$/.test(token) || /^(?:0|[1-9][0-9]{0,15})$/.test(token))
   return areKnown ? tokens : undefined
 }

@@ -220,10 +220,15 @@ function expressionOf(keyword: string, flags: string): RegExp {
   return new RegExp(escapeExpression(keyword), flags)
 }
 
-/** Python's `\bword\b`, whatever the word begins and ends with. */
+/**
+ * Finds a word that no letter of another word touches. Python's `\bword\b` for what begins and ends with a letter; beside another sign,
+ * as at the end of `C++`, anything may stand, where `\b` would ask for a letter.
+ */
 function wholeWord(word: string): RegExp {
-  const edge = `(?:(?<=[${WORD_LETTERS}])(?![${WORD_LETTERS}])|(?<![${WORD_LETTERS}])(?=[${WORD_LETTERS}]))`
-  return new RegExp(edge + escapeExpression(word) + edge, 'iu')
+  const letter = `[${WORD_LETTERS}]`
+  const before = new RegExp(`^${letter}`, 'u').test(word) ? `(?<!${letter})` : ''
+  const after = new RegExp(`${letter}$`, 'u').test(word) ? `(?!${letter})` : ''
+  return new RegExp(before + escapeExpression(word) + after, 'iu')
 }
 
 /** A text of which no language can be told is taken for English, as in the original. */

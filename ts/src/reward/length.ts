@@ -98,14 +98,14 @@ export interface SoftOverlongPunishmentOptions {
   readonly length: number
   /** Tokens that it may have. */
   readonly lengthMax: number
-  /** How many tokens before that the punishment begins. More than 0. */
+  /** How many tokens before that the punishment begins. 0 punishes only above `lengthMax`. */
   readonly cache: number
 }
 
 /**
  * Punishes completions that come near their limit: 0 up to `lengthMax - cache`, -1 above `lengthMax`, a straight line
  * between ([DAPO](https://arxiv.org/abs/2503.14476)).
- * @throws {FulmarError} `OUT_OF_RANGE` if a length is negative or `cache` is not in `(0, lengthMax]`.
+ * @throws {FulmarError} `OUT_OF_RANGE` if a length is negative or `cache` is not in `[0, lengthMax]`.
  *
  * @example
  * ```ts
@@ -118,7 +118,7 @@ export interface SoftOverlongPunishmentOptions {
  */
 export function softOverlongPunishment({ length, lengthMax, cache }: SoftOverlongPunishmentOptions): number {
   checkAtLeast('length', length, 0)
-  checkAbove('cache', cache, 0)
+  checkAtLeast('cache', cache, 0)
   checkAtLeast('lengthMax', lengthMax, cache)
   const free = lengthMax - cache
   if (length <= free) return 0

@@ -79,8 +79,8 @@ export function mathTruth(solution: string): string {
 }
 
 /**
- * What stands in the last `\boxed{...}`, with the braces inside it; to the end of the text if its brace is never
- * closed. The whole text without spaces at its ends if there is no box.
+ * Returns the content of the last `\boxed{...}`, with the braces inside it, up to the end of the text if its brace is never
+ * closed; the whole text if there is no box. White space at both ends is left off.
  *
  * @example
  * ```ts
@@ -88,11 +88,12 @@ export function mathTruth(solution: string): string {
  * import assert from 'node:assert/strict'
  *
  * assert.equal(extractBoxed('$\\boxed{1}$ or rather $\\boxed{\\frac{1}{2}}$'), '\\frac{1}{2}')
+ * assert.equal(extractBoxed('\\boxed{ 7\n} or so'), '7')
  * assert.equal(extractBoxed(' no box '), 'no box')
  * ```
  */
 export function extractBoxed(text: string): string {
-  return lastBox(text) ?? strip(text)
+  return strip(lastBox(text) ?? text)
 }
 
 /**
@@ -145,7 +146,7 @@ export function isSameMath(predicted: string, truth: string, compare: MathCompar
 }
 
 /**
- * An answer without what changes only how it looks: spaces, commas, `$`, `\left`, `\right`, `\!`, `\,`, `\;`, `\:`.
+ * Returns an answer without what changes only how it looks: white space at its ends, spaces, commas, `$`, `\left`, `\right`, `\!`, `\,`, `\;`, `\:`.
  *
  * @example
  * ```ts
@@ -156,7 +157,7 @@ export function isSameMath(predicted: string, truth: string, compare: MathCompar
  * ```
  */
 export function normalizeMath(answer: string): string {
-  return answer.replace(/\\left|\\right|\\[!,;:]|[ ,$]/g, '')
+  return strip(answer).replace(/\\left|\\right|\\[!,;:]|[ ,$]/g, '')
 }
 
 function lastBox(text: string): string | undefined {

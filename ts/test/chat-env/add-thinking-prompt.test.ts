@@ -128,6 +128,8 @@ describe('AddThinkingPrompt', () => {
     ]
     for (const [content, thought] of cases) expect(withSecondThought(content, 'W')).toBe(thought)
     expect(withSecondThought('none</s>', 'W', '</s>')).toBe('none\n\nW')
+    expect(withSecondThought('none \n</s>\n', 'W', '</s>')).toBe('none\n\nW')
+    expect(withSecondThought('none \n', 'W')).toBe('none\n\nW')
   })
 
   it('refuses what contradicts itself', () => {

@@ -38,7 +38,7 @@ describe('SimpleToolTransform', () => {
     const contents = async (text: string) =>
       (await answersTo(new SimpleToolTransform({ tools }), text))[0]?.map(({ content }) => content)
     expect(await contents('<tool>boom\n</tool>')).toEqual(['Tool boom failed:\nTool execution failed: boom'])
-    expect(await contents('<tool>nope\n</tool>')).toEqual(['Tool nope failed:\nUnknown tool: nope'])
+    expect(await contents('<tool>nope\n</tool>')).toEqual(['Tool nope failed:\nTool nope not found'])
     expect(await contents('<tool>add\n{bad}</tool>')).toEqual([
       'Tool add failed:\nFailed to parse tool arguments: arguments must be an object of JSON: got "{bad}"',
     ])

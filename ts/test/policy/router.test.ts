@@ -57,6 +57,14 @@ describe('Router', () => {
     expect(targets(router, 1, { sessionId: 'a' })).toEqual([1])
   })
 
+  it('forgets the session that was used longest ago', () => {
+    const router = new Router({ numTargets: 3, maxSessions: 2 })
+    const place = (sessionId: string, cost: number) => targets(router, 1, { sessionId, cost })[0]
+    expect([place('a', 5), place('b', 3), place('a', 1), place('c', 1)]).toEqual([0, 1, 0, 2])
+    // `a` was used after `b`, so it stays on the fullest server, and `b` is placed anew.
+    expect([place('a', 1), place('b', 1)]).toEqual([0, 2])
+  })
+
   it('avoids servers while there are others, and gives no place while none serves', () => {
     const router = new Router({ numTargets: 2 })
     expect(targets(router, 2, { avoid: new Set([0]) })).toEqual([1, 1])

@@ -64,11 +64,16 @@ describe('length', () => {
 
   it.each([
     { length: -1, lengthMax: 10, cache: 5 },
-    { length: 1, lengthMax: 10, cache: 0 },
+    { length: 1, lengthMax: 10, cache: -1 },
     { length: 1, lengthMax: 10, cache: 11 },
     { length: Number.NaN, lengthMax: 10, cache: 5 },
   ])('refuses %j', (options) => {
     expect(() => softOverlongPunishment(options)).toThrow(expect.objectContaining({ code: 'OUT_OF_RANGE' }))
+  })
+
+  it('punishes only above the limit without a cache', () => {
+    const punish = (length: number) => softOverlongPunishment({ length, lengthMax: 10, cache: 0 })
+    expect([0, 9, 10, 11].map(punish)).toEqual([0, 0, 0, -1])
   })
 
   it('refuses a curve of no length', () => {

@@ -14,6 +14,7 @@ describe('MATH', () => {
     ['\\boxed{1} then \\boxed{\\frac{1}{2}}.', '\\frac{1}{2}'],
     ['\\boxed{\\frac{1}{2}', '\\frac{1}{2}'],
     [' none ', 'none'],
+    ['\\boxed{ 7\n}', '7'],
   ])('finds the answer of %j', (solution, answer) => {
     expect(extractBoxed(solution)).toBe(answer)
   })
@@ -40,6 +41,7 @@ describe('MATH', () => {
     ['50\\%', '50', false, true],
     ['1/0', '2/0', false, false],
     ['x+1', 'x + 1', true, true],
+    ['\tx+1\n', 'x + 1', true, true],
     ['x+1', '1+x', false, false],
     ['', '\\text{ }', false, false],
   ])('compares %j with %j: as text %j, by value %j', (predicted, truth, text, value) => {

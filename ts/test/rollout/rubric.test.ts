@@ -94,6 +94,29 @@ describe('Rubric', () => {
     expect((await scoring).unscored.judge?.code).toBe('TIMEOUT')
   })
 
+  it('gives up after a minute where no deadline is set, and never with null', async () => {
+    const slow: RewardFn<null> = { name: 'judge', score: () => new Promise(() => undefined) }
+    const clock = new ManualClock()
+    const scoring = scoreOf([slow], { clock })
+    let isPending = true
+    const settled = scoring.then(() => {
+      isPending = false
+    })
+    await Promise.resolve()
+    clock.advance(59_999)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(isPending).toBe(true)
+    clock.advance(1)
+    await settled
+    expect((await scoring).unscored.judge?.code).toBe('TIMEOUT')
+    const patient = new ManualClock()
+    const endless = scoreOf([slow], { clock: patient, timeoutMs: null })
+    await Promise.resolve()
+    patient.advance(1e9)
+    const other = new Promise((resolve) => setImmediate(() => resolve('pending')))
+    expect(await Promise.race([endless, other])).toBe('pending')
+  })
+
   it('takes the fixed reward of a truncated or failed rollout without asking the functions', async () => {
     let numAsked = 0
     const counting: RewardFn<null> = { name: 'answer', score: () => ++numAsked }
