@@ -55,6 +55,17 @@ const PYTHON = ['python_interpreter', 'python_interpreter_env']
 
 export const chatEnvs = {
   topic: 'chat environments',
+  members: {
+    input: `kind case seed prompt content input input_mode batch_size system_prompt query queries replies reply tokenizer config dataset
+      dataset_questions dataset_answers env_batch_size cond max_steps question answer tools persistent contents`,
+    expected:
+      'reset steps resets next items egocentric cognitive output reset_tokens results result outputs rendered',
+    refusal: 'result.error:ok',
+    aside: {
+      extra_fields: 'it lists what stands in the dictionaries besides',
+      'result.ok': 'it is there in changed rows alone',
+    },
+  },
   matches: ({ kind }) => Object.hasOwn(KINDS, kind) || PYTHON.includes(kind),
   prepare: async (folder) => {
     const path = beside(folder, 'tokenizers/qwen2')

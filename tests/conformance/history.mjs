@@ -8,6 +8,12 @@ import { textDifference } from './rendering.mjs'
 
 export const history = {
   topic: 'history',
+  members: ({ kind }) => ({
+    input: `kind case template chat_template tokenizer tokenizer_chat_template special_tokens chat add_generation_prompt name_or_path
+      upstream_bug ${kind === 'from_text' ? 'text' : ''}`,
+    expected: `parsed input_ids attention_mask assistant_mask masked_text result ${kind === 'from_text' ? '' : 'text'}`,
+    refusal: 'parse_error:parsed',
+  }),
 
   matches: (row) => Object.hasOwn(KINDS, row.kind),
 

@@ -5,6 +5,11 @@ import { compareRendering } from './rendering.mjs'
 
 export const jinja = {
   topic: 'jinja',
+  members: {
+    input: 'template context now',
+    expected: 'expected generation_spans',
+    refusal: 'expected_error:expected',
+  },
 
   matches: (row) => typeof row.template === 'string' && 'context' in row && !('source' in row),
 

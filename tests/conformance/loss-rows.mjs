@@ -1,9 +1,10 @@
 /**
  * What rows of losses share: nested lists as columns, and comparisons. Log-probabilities cross as singles, so values of doubles are
- * compared to a relative 1e-5, as those of singles are.
+ * compared to a relative 1e-5, as those of singles are: one number with 1e-6 besides, several to the largest of them.
  */
 
-const TOLERANCE = 1e-5
+const RELATIVE = 1e-5
+const ABSOLUTE = { one: 1e-6, several: 1e-9 }
 
 /** A number, or one of the strings and words that JSON has no number for. */
 export const number = (value) =>
@@ -26,15 +27,16 @@ export function offsetsOf(lengths) {
 /** The same for a list of sequences. */
 export const offsetsIn = (sequences) => offsetsOf(sequences.map((sequence) => sequence.length))
 
+const numbersIn = (value) => flat([value].flat().map((one) => (ArrayBuffer.isView(one) ? [...one] : one)))
+
 /** The first difference between two lists of numbers; `counts` says which are compared. */
-export function farther(what, got, wanted, { tolerance = TOLERANCE, counts = () => true } = {}) {
-  const [left, right] = [
-    flat([...[got].flat()].map((one) => (ArrayBuffer.isView(one) ? [...one] : one))),
-    flat(wanted),
-  ]
+export function farther(what, got, wanted, { relative = RELATIVE, absolute, counts = () => true } = {}) {
+  const [left, right] = [numbersIn(got), numbersIn(wanted)]
   if (left.length !== right.length) return `${what}: got ${left.length} numbers, expected ${right.length}`
+  const largest = Math.max(0, ...right.map(Math.abs).filter(Number.isFinite))
+  const near = relative * largest + (absolute ?? (right.length === 1 ? ABSOLUTE.one : ABSOLUTE.several))
   const at = right.findIndex(
-    (one, index) => counts(index) && !(Math.abs(left[index] - one) <= tolerance * Math.max(1, Math.abs(one))),
+    (one, index) => counts(index) && !Object.is(left[index], one) && !(Math.abs(left[index] - one) <= near),
   )
   return at < 0 ? undefined : `${what}[${at}]: got ${left[at]}, expected ${right[at]}`
 }
@@ -51,3 +53,7 @@ export function attempt(body) {
 
 /** A name of snake case as TypeScript writes it. */
 export const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase())
+
+/** A decision by its name, unless something is not the value that it implies: the first of these differences. */
+export const decided = (byDecision, ...differences) =>
+  differences.find((difference) => difference !== undefined) ?? { byDecision }

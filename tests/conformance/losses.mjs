@@ -4,24 +4,42 @@
  */
 
 import { GRPOLoss } from 'fulmar'
-import { attempt, bits, farther, flat, number, offsetsIn, offsetsOf, singles } from './loss-rows.mjs'
+import { attempt, bits, decided, farther, flat, offsetsIn, offsetsOf, singles } from './loss-rows.mjs'
+import { notTorchrl, torchrlLoss } from './torchrl-losses.mjs'
 
-/** Upstream's CISPO clips the ratio and lets its gradient go with it; the paper's and ours keep the gradient. */
-const CISPO = { byDecision: 'a token of cispo keeps its gradient outside the clip range' }
-/** Means are over trained tokens: a batch without them has none. */
-const NOTHING = { byDecision: 'a mask that trains nothing is refused' }
-/** Upstream carries infinities and NaN on. */
-const EXTREME = {
-  byDecision: 'ratios beyond e^20 are dropped and counted, gradients beyond a single refused',
+const CISPO = 'a token of cispo keeps its gradient outside the clip range'
+const NOTHING = 'a mask that trains nothing is refused'
+const EXTREME = 'ratios beyond e^20 are dropped and counted, gradients beyond a single refused'
+const NO_RANK = 'an advantage is one value a sequence or one a token, whatever its rank'
+const NO_NAME = 'an unknown aggregation is refused, not read as another'
+const OWN_TOKEN = 'an advantage of a token of a ragged batch stays with its token'
+const OWN_BONUS = 'the entropy bonus has the denominator of its loss'
+
+const TORCHRL = {
+  input: `id library case loss dtype cur_log_probs sample_log_probs mask advantage entropies ref_log_probs ragged_lengths collector_mask
+    logits tokens dist_log_probs dist_entropy upstream_bug gradient_of config.clip_epsilon config.aggregation config.reduction
+    config.kl_mask_threshold config.kl_to_ref_coeff config.kl_to_inference_coeff config.entropy_coeff`,
+  expected: 'outputs gradients output_shapes',
+  refusal: 'expected_error:outputs',
+  aside: {},
 }
-/** A ragged batch has no dimensions to disagree. */
-const NO_RANK = { byDecision: 'an advantage is one value a sequence or one a token, whatever its rank' }
-const NO_NAME = { byDecision: 'an unknown aggregation is refused, not read as another' }
-/** Upstream takes the values of another token. */
-const OWN_TOKEN = { byDecision: 'an advantage of a token of a ragged batch stays with its token' }
+const TRL = {
+  input: `id library case loss dtype cur_log_probs old_log_probs mask advantages entropies ref_log_probs sampling_log_probs
+    importance_sampling_ratio tool_mask num_items_in_batch config.delta config.use_bias_correction_kl config.sapo_temperature_pos
+    config.sapo_temperature_neg config.vespo_k_pos config.vespo_lambda_pos config.vespo_k_neg config.vespo_lambda_neg config.epsilon
+    config.epsilon_high config.loss_type config.importance_sampling_level config.top_entropy_quantile config.entropy_coef config.beta
+    config.off_policy_mask_threshold config.max_completion_length config.steps_per_generation config.gradient_accumulation_steps
+    config.training`,
+  expected: 'outputs gradients',
+  refusal: 'expected_error:outputs',
+  aside: {},
+}
 
 export const losses = {
   topic: 'losses',
+  members: ({ library }) => (library === 'torchrl' ? TORCHRL : TRL),
+  tolerance: ({ case: name, dtype }) =>
+    dtype === 'float32' && /^extreme/.test(name) ? { relative: 1e-4, absolute: 1e-6 } : undefined,
   matches: ({ library, loss }) => loss !== undefined && (library === 'torchrl' || /^trl/.test(library ?? '')),
   prepare: () => undefined,
   check: ({ value: row }) => (row.library === 'torchrl' ? torchrl(row) : trl(row)),
@@ -66,28 +84,72 @@ function torchrlOptions({ config, loss }) {
 }
 
 function torchrl(row) {
-  const known = { bad_config: 'OUT_OF_RANGE', missing_ref: 'EMPTY' }[row.case]
-  if (known !== undefined) return refused(row, known)
-  if (row.expected_error) return NO_RANK
+  if (row.expected_error) return refused(row)
+  const differs = notTorchrl(row)
+  if (differs !== undefined) return differs
+  if (![undefined, 'token_mean', 'prompt_mean', 'none'].includes(row.config.aggregation))
+    return unknownAggregation(row)
   const { joined, ...batch } = torchrlBatch(row)
-  const entropyCoefficient = row.config.entropy_coeff ?? 0.01
-  const run = () => new GRPOLoss({ ...torchrlOptions(row), entropyCoefficient }).forward(batch)
-  if (row.case === 'all_masked') return attempt(run).code === 'EMPTY' ? NOTHING : 'must be refused'
-  if (row.config.aggregation === 'bogus')
-    return attempt(run).code === 'UNKNOWN_NAME' ? NO_NAME : 'must be refused'
-  if (/^extreme_ratio/.test(row.case)) return extreme(row, batch, run)
-  if (row.upstream_bug) return ownToken(row, batch)
   if (row.logits) return fromLogits(row, batch)
-  const result = run()
+  if (batch.mask.every((bit) => bit === 0)) {
+    const { code } = attempt(() => new GRPOLoss(torchrlOptions(row)).forward(batch))
+    return decided(NOTHING, code === 'EMPTY' ? undefined : `must be refused: got ${code}`)
+  }
+  if (row.config.clip_epsilon === undefined && isExtreme(batch)) return extreme(row, batch)
+  const entropyCoefficient = row.config.entropy_coeff ?? 0.01
+  const result = new GRPOLoss({ ...torchrlOptions(row), entropyCoefficient }).forward(batch)
   const isOff = offBounds(batch, [row.config.clip_epsilon ?? 0.2].flat())
-  return (
-    policyDifference(row, result, batch, joined, isOff) ??
+  const moves = movedAdvantage(row, batch)
+  const policy =
+    row.loss === 'CISPOLoss' || moves
+      ? impliedDifference(row, result, batch, isOff)
+      : policyDifference(row, result, joined, isOff)
+  const difference =
+    policy ??
     farther('entropy loss', result.metrics.entropyLoss, sumOf(row.outputs.loss_entropy)) ??
     farther('d entropies', result.gradEntropy, joined(row.gradients.loss_entropy)) ??
     penaltyDifference(row, batch, joined) ??
-    metricDifference(row, result, batch, isOff) ??
-    (row.loss === 'CISPOLoss' ? CISPO : undefined)
+    metricDifference(row, result, batch, isOff)
+  if (row.loss === 'CISPOLoss') return decided(CISPO, difference)
+  return moves ? decided(OWN_TOKEN, difference) : difference
+}
+
+/** Whether the original gives tokens of shorter sequences the advantages of others: it pads them on the other side. */
+const movedAdvantage = ({ advantage }, { offsets }) =>
+  advantage.some((values) => flat(values).length > 1 && flat(values).length < longest(offsets))
+
+const longest = (offsets) => Math.max(...[...offsets].slice(1).map((end, s) => end - offsets[s]))
+
+/** Whether a ratio lies beyond what the defaults take. */
+const isExtreme = ({ logProb, oldLogProb, mask }) =>
+  logProb.some(
+    (one, t) => mask[t] === 1 && Math.abs(one - oldLogProb[t]) > 20 && Number.isFinite(oldLogProb[t]),
   )
+
+function refused(row) {
+  const { joined, refLogProb, ...batch } = torchrlBatch(row)
+  const needs = (row.config.kl_to_ref_coeff ?? 0) > 0
+  const { code, value } = attempt(() => {
+    const klToRef = { coefficient: row.config.kl_to_ref_coeff ?? 0 }
+    return new GRPOLoss({ ...torchrlOptions(row), ...(needs && { klToRef }) }).forward({
+      ...batch,
+      ...(refLogProb && { refLogProb }),
+    })
+  })
+  if (code !== undefined) return undefined
+  // An advantage with a dimension less than the log-probabilities.
+  const isFlat = row.advantage.every((values) => !Array.isArray(values[0]))
+  if (!isFlat) return 'must be refused'
+  const whole = { ...row, advantage: row.advantage.map((values) => values.map((one) => [one])) }
+  const { joined: _, ...same } = torchrlBatch(whole)
+  const { gradLogProb } = new GRPOLoss(torchrlOptions(row)).forward(same)
+  return decided(NO_RANK, farther('gradient', value.gradLogProb, gradLogProb))
+}
+
+function unknownAggregation(row) {
+  const { joined, ...batch } = torchrlBatch(row)
+  const { code } = attempt(() => new GRPOLoss(torchrlOptions(row)).forward(batch))
+  return decided(NO_NAME, code === 'UNKNOWN_NAME' ? undefined : `must be refused: got ${code}`)
 }
 
 /** Whether a token's ratio stands on none of its bounds. */
@@ -96,25 +158,55 @@ function offBounds({ logProb, oldLogProb }, epsilon) {
   return (t) => bounds.every((bound) => Math.abs(Math.exp(logProb[t] - oldLogProb[t]) - bound) > 1e-6)
 }
 
-function policyDifference(row, { metrics, gradLogProb }, { logProb, oldLogProb }, joined, isOff) {
-  const wanted = joined(row.gradients.loss_objective)
-  if (row.loss !== 'CISPOLoss') {
-    return (
-      farther('objective', metrics.policyLoss, sumOf(row.outputs.loss_objective)) ??
-      farther('gradient', gradLogProb, wanted, { counts: isOff })
-    )
-  }
-  // Where upstream has a gradient it is ours; elsewhere ours is that of the capped ratio.
-  const inside = (t) => isOff(t) && wanted[t] !== 0
-  const policy = logProb.reduce((sum, value, t) => sum + gradOf(gradLogProb, oldLogProb, t) * value, 0)
+function policyDifference(row, { metrics, gradLogProb }, joined, isOff) {
   return (
-    farther('gradient', gradLogProb, wanted, { counts: inside }) ??
-    farther('objective', metrics.policyLoss, policy)
+    farther('objective', metrics.policyLoss, sumOf(row.outputs.loss_objective)) ??
+    farther('gradient', gradLogProb, joined(row.gradients.loss_objective), { counts: isOff })
   )
 }
 
-/** The weight of a log-probability is held fixed, so their products are the value. */
-const gradOf = (gradLogProb, oldLogProb, t) => (Number.isFinite(oldLogProb[t]) ? gradLogProb[t] : 0)
+/** The objective with ratios and advantages of each token's own: clipped as they are, or capped and held fixed. */
+function impliedDifference(row, { metrics, gradLogProb }, batch, isOff) {
+  const { logProb, oldLogProb, advantage, mask, offsets } = batch
+  const [low, high = low] = [row.config.clip_epsilon ?? 0.2].flat()
+  const trained = mask.map((bit, t) => bit * Number(Number.isFinite(oldLogProb[t]) && isNear(row, batch, t)))
+  const weights = weightsOf(row, trained, offsets)
+  const terms = [...logProb].map((one, t) => {
+    if (trained[t] === 0) return { loss: 0, gradient: 0 }
+    const ratio = Math.exp(one - oldLogProb[t])
+    const own =
+      advantage[advantage.length === logProb.length ? t : offsets.findLastIndex((start) => start <= t)]
+    if (row.loss === 'CISPOLoss') {
+      const gradient = -Math.min(ratio, 1 + high) * own * weights[t]
+      return { loss: gradient * one, gradient }
+    }
+    const [free, held] = [ratio * own, Math.min(Math.max(ratio, 1 - low), 1 + high) * own]
+    return { loss: -Math.min(free, held) * weights[t], gradient: free <= held ? -free * weights[t] : 0 }
+  })
+  return (
+    farther(
+      'gradient',
+      gradLogProb,
+      terms.map(({ gradient }) => gradient),
+      { counts: isOff },
+    ) ?? farther('objective', metrics.policyLoss, sumOf(terms.map(({ loss }) => loss)))
+  )
+}
+
+const isNear = ({ config }, { logProb, oldLogProb }, t) =>
+  !(config.kl_mask_threshold > 0) || (logProb[t] - oldLogProb[t]) ** 2 / 2 <= config.kl_mask_threshold
+
+/** What each token counts: 1, a share of its sequence's mean, or a share of all. */
+function weightsOf({ config }, trained, offsets) {
+  if (config.aggregation === 'none' || config.reduction === 'none') return trained
+  const total = sumOf([...trained])
+  if (config.aggregation !== 'prompt_mean') return [...trained].map((bit) => bit / total)
+  return [...trained].map((bit, t) => {
+    const s = offsets.findLastIndex((start) => start <= t)
+    const own = sumOf([...trained.slice(offsets[s], offsets[s + 1])])
+    return bit / Math.max(own, 1) / (offsets.length - 1)
+  })
+}
 
 /** Penalties upstream are means over every position, padding too. */
 function penaltyDifference(row, batch, joined) {
@@ -154,71 +246,88 @@ function metricDifference(row, { metrics }, batch, isOff) {
   )
 }
 
-function refused(row, code) {
-  const isMissing = row.case === 'missing_ref'
-  const { code: got } = attempt(() => {
-    const { joined, refLogProb, ...batch } = torchrlBatch(row)
-    const klToRef = { coefficient: row.config.kl_to_ref_coeff ?? 0 }
-    return new GRPOLoss({ ...torchrlOptions(row), ...(isMissing && { klToRef }) }).forward(batch)
-  })
-  return got === code ? undefined : `must be refused with ${code}: got ${got}`
-}
-
-function extreme(row, batch, run) {
+/** Dropped and counted by default; taken as they are, they give a value or are refused. */
+function extreme(row, batch) {
+  const gaps = batch.logProb.map((one, t) => batch.mask[t] * Math.abs(one - batch.oldLogProb[t]))
+  const beyond = gaps.filter((gap) => gap > 20).length
   const dropped = new GRPOLoss({ ...torchrlOptions(row), logRatioMax: 20 }).forward(batch)
-  if (!(dropped.metrics.numExtremeRatio > 0))
-    return `extreme ratios must be counted: got ${dropped.metrics.numExtremeRatio}`
-  const { value, code } = attempt(run)
-  if (value === undefined) return code === 'NON_FINITE' ? EXTREME : `must be NON_FINITE: got ${code}`
-  return farther('objective', value.metrics.policyLoss, sumOf(row.outputs.loss_objective)) &&
-    row.loss !== 'CISPOLoss'
-    ? farther('objective', value.metrics.policyLoss, sumOf(row.outputs.loss_objective))
-    : EXTREME
-}
-
-function ownToken(row, batch) {
-  const { logProb, oldLogProb, advantage, mask } = batch
-  if (row.loss === 'CISPOLoss') return CISPO
-  const [low, high] = [row.config.clip_epsilon ?? 0.2].flat()
-  const options = { ...torchrlOptions(row), normalization: { globalTokens: 1 } }
-  const wanted = logProb.reduce((sum, value, t) => {
-    const ratio = Math.exp(value - oldLogProb[t])
-    const clipped = Math.min(Math.max(ratio, 1 - low), 1 + (high ?? low))
-    return sum - (mask[t] === 1 ? Math.min(ratio * advantage[t], clipped * advantage[t]) : 0)
-  }, 0)
-  return farther('objective', new GRPOLoss(options).forward(batch).loss, wanted) ?? OWN_TOKEN
+  const counted =
+    dropped.metrics.numExtremeRatio === beyond
+      ? undefined
+      : `${beyond} extreme ratios must be counted: got ${dropped.metrics.numExtremeRatio}`
+  const { value, code } = attempt(() => new GRPOLoss(torchrlOptions(row)).forward(batch))
+  if (value === undefined) {
+    const isBeyond = batch.logProb.some(
+      (one, t) => !Number.isFinite(Math.fround(Math.exp(one - batch.oldLogProb[t]))),
+    )
+    return decided(
+      EXTREME,
+      counted,
+      code === 'NON_FINITE' && isBeyond ? undefined : `must be NON_FINITE: got ${code}`,
+    )
+  }
+  const policy =
+    row.loss === 'CISPOLoss'
+      ? impliedDifference(row, value, batch, () => true)
+      : farther('objective', value.metrics.policyLoss, sumOf(row.outputs.loss_objective), { relative: 1e-4 })
+  return decided(EXTREME, counted, policy)
 }
 
 /** All terms together, to the logits of a categorical distribution. */
 function fromLogits(row, batch) {
-  if (row.loss === 'CISPOLoss') return CISPO
+  const tokens = flat(row.tokens)
+  const toLogits = (gradLogProb, gradEntropy) =>
+    row.logits.flat().map((logits, t) => {
+      const weights = logits.map((logit) => Math.exp(logit - Math.max(...logits)))
+      const p = weights.map((weight) => weight / sumOf(weights))
+      const own = -sumOf(p.map((one) => one * Math.log(one)))
+      return p.map(
+        (one, v) =>
+          gradLogProb[t] * (Number(v === tokens[t]) - one) - gradEntropy[t] * one * (Math.log(one) + own),
+      )
+    })
+  const { gradients: theirs } = torchrlLoss(row)
+  const attended = flat(row.mask)
+  const joint = attended.map((bit, t) => {
+    const terms = ['loss_objective', 'loss_kl_to_ref', 'loss_kl_to_inference'].map(
+      (name) => theirs[name]?.[t] ?? 0,
+    )
+    return bit === 0 ? 0 : sumOf(terms)
+  })
+  const entropies = attended.map((bit, t) => bit * theirs.loss_entropy[t])
   const share = sumOf([...batch.mask]) / batch.mask.length
+  const coefficient = (name) => ({ coefficient: (row.config[name] ?? 0) * share })
   const { loss, gradLogProb, gradEntropy } = new GRPOLoss({
     ...torchrlOptions(row),
-    klToRef: { coefficient: (row.config.kl_to_ref_coeff ?? 0) * share },
-    entropyCoefficient: 0.01,
+    klToRef: coefficient('kl_to_ref_coeff'),
+    klToInference: coefficient('kl_to_inference_coeff'),
+    entropyCoefficient: row.config.entropy_coeff ?? 0.01,
   }).forward(batch)
-  const { loss_objective: objective, loss_entropy: entropy, loss_kl_to_ref: penalty = 0 } = row.outputs
-  const tokens = flat(row.tokens)
-  const gradients = row.logits.flat().map((logits, t) => {
-    const weights = logits.map((logit) => Math.exp(logit - Math.max(...logits)))
-    const p = weights.map((weight) => weight / sumOf(weights))
-    const own = -sumOf(p.map((one) => one * Math.log(one)))
-    return p.map(
-      (one, v) =>
-        gradLogProb[t] * (Number(v === tokens[t]) - one) - gradEntropy[t] * one * (Math.log(one) + own),
-    )
+  const isTheirs = farther('d logits of the row', row.gradients.logits, toLogits(joint, entropies), {
+    relative: 1e-9,
   })
+  const total = sumOf(
+    Object.entries(row.outputs)
+      .filter(([name]) => name.startsWith('loss_'))
+      .map(([, value]) => sumOf(value)),
+  )
+  if (row.loss === 'CISPOLoss') {
+    const options = { ...torchrlOptions(row) }
+    const alone = new GRPOLoss(options).forward(batch)
+    return decided(CISPO, isTheirs, impliedDifference(row, alone, batch, offBounds(batch, [0.2])))
+  }
   return (
-    farther('loss', loss, number(objective) + number(entropy) + number(penalty)) ??
-    farther('d logits', gradients, row.gradients.logits)
+    isTheirs ??
+    farther('loss', loss, total) ??
+    farther('d logits', toLogits(gradLogProb, gradEntropy), row.gradients.logits)
   )
 }
 
 function trlOptions(row) {
   const { config, num_items_in_batch: numItems } = row
   const high = config.epsilon_high ?? config.epsilon
-  const tokens = { globalTokens: Math.max(numItems ?? 1, 1) }
+  const window = config.training ? config.gradient_accumulation_steps / config.steps_per_generation : 1
+  const tokens = { globalTokens: Math.max(numItems ?? 1, 1) * window }
   const tau = (side) => Math.fround(config[`sapo_temperature_${side}`])
   const envelope = (side) => ({ k: config[`vespo_k_${side}`], lambda: config[`vespo_lambda_${side}`] })
   const chosen = {
@@ -286,34 +395,150 @@ function samplerOf(row, old, mask, offsets) {
   })
 }
 
+/** The divisor of the mean over micro-batches, which here belongs to the caller. */
+const accumulated = ({ config }) => (config.training ? config.gradient_accumulation_steps : 1)
+
 function trl(row) {
+  const { config } = row
+  if (config.loss_type !== undefined && config.loss_type !== row.loss)
+    return `loss_type is ${config.loss_type} for ${row.loss}`
+  if (config.top_entropy_quantile !== 1) return { skipped: 'a mask of tokens by their entropy' }
   if (row.expected_error) {
     const { code } = attempt(() => new GRPOLoss(trlOptions(row)))
     return code === 'UNKNOWN_NAME' ? undefined : `must be refused with UNKNOWN_NAME: got ${code}`
   }
+  const { outputs, gradients } = row
+  const { metrics: theirs } = outputs
   const batch = trlBatch(row)
-  const { loss, metrics, gradLogProb, gradEntropy } = new GRPOLoss(trlOptions(row)).forward(batch)
-  const { metrics: theirs } = row.outputs
-  const isOff = offBounds(batch, [row.config.epsilon, row.config.epsilon_high ?? row.config.epsilon])
-  const optional = (ours, name) =>
-    theirs[name] == null ? undefined : farther(ours, metrics[ours], theirs[name])
-  const hasBonus = row.config.entropy_coef > 0
-  return (
-    // Upstream takes the token mean of the entropy whatever the loss; here one denominator rules all terms.
-    (hasBonus
-      ? farther('policy', metrics.policyLoss, theirs.policy_loss)
-      : farther('loss', loss, row.outputs.loss)) ??
-    (hasBonus && row.loss === 'bnpo'
-      ? (farther('loss', loss, row.outputs.loss) ??
-        farther('d entropies', gradEntropy, row.gradients.entropies))
-      : undefined) ??
-    farther('gradient', gradLogProb, row.gradients.cur_log_probs, { counts: isOff }) ??
-    optional('entropy', 'entropy') ??
-    optional('klToRef', 'kl') ??
-    (['grpo', 'bnpo', 'dr_grpo', 'dapo', 'luspo'].includes(row.loss)
-      ? (optional('clipFractionLow', 'clip_ratio/low_mean') ??
-        optional('clipFractionHigh', 'clip_ratio/high_mean'))
-      : undefined) ??
-    (row.loss === 'cispo' ? optional('clipFractionHigh', 'cispo_clip_ratio') : undefined)
+  const steps = ['dapo', 'cispo', 'vespo'].includes(row.loss) ? 1 : accumulated(row)
+  const isOff = offBounds(batch, [config.epsilon, config.epsilon_high ?? config.epsilon])
+  const { loss, metrics, gradLogProb } = new GRPOLoss({ ...trlOptions(row), entropyCoefficient: 0 }).forward(
+    batch,
   )
+  const difference =
+    farther(
+      'gradient',
+      gradLogProb.map((one) => one / steps),
+      gradients.cur_log_probs,
+      { counts: isOff },
+    ) ??
+    farther('entropy', metrics.entropy, theirs.entropy) ??
+    (config.beta === 0 ? undefined : farther('klToRef', metrics.klToRef, theirs.kl)) ??
+    (CLIPPED.includes(row.loss) ? clipDifference(row, batch, metrics) : undefined) ??
+    (row.loss === 'cispo'
+      ? farther('clipped', metrics.clipFractionHigh, theirs.cispo_clip_ratio)
+      : undefined) ??
+    (row.loss === 'vespo'
+      ? farther('phi', meanEnvelope(row, batch), theirs['vespo/phi_seq_mean'])
+      : undefined) ??
+    strangeMetric(row)
+  if (difference !== undefined) return difference
+  if (config.entropy_coef === 0) {
+    return gradients.entropies === null
+      ? farther('loss', loss / steps, outputs.loss)
+      : 'without a bonus there is no gradient of entropies'
+  }
+  return farther('policy', loss, theirs.policy_loss) ?? bonus(row, batch, loss / steps)
+}
+
+const CLIPPED = ['grpo', 'bnpo', 'dr_grpo', 'dapo', 'luspo', 'gmpo']
+
+/** Of the ratios of the original, also where its product is of a sequence: how many tokens a bound holds, on either side. */
+function clipDifference(row, batch, { clipFractionLow, clipFractionHigh }) {
+  const { metrics: theirs } = row.outputs
+  const alone = range(batch.offsets.length - 1).flatMap((s) => {
+    const one = sequenceOf(batch, s)
+    if (!one.mask.includes(1)) return []
+    const single = { ...trlOptions(row), entropyCoefficient: 0 }
+    return [new GRPOLoss(single).forward(one).metrics]
+  })
+  const lowest = Math.min(...alone.map((one) => one.clipFractionLow))
+  const highest = Math.max(...alone.map((one) => one.clipFractionHigh))
+  return (
+    farther('low', clipFractionLow, theirs['clip_ratio/low_mean']) ??
+    farther('high', clipFractionHigh, theirs['clip_ratio/high_mean']) ??
+    farther('region', clipFractionLow + clipFractionHigh, theirs['clip_ratio/region_mean']) ??
+    farther('lowest', lowest, theirs['clip_ratio/low_min']) ??
+    farther('highest', highest, theirs['clip_ratio/high_max'])
+  )
+}
+
+const range = (count) => Array.from({ length: count }, (_, at) => at)
+
+function sequenceOf({ offsets, advantage, ...columns }, s) {
+  const [start, end] = [offsets[s], offsets[s + 1]]
+  const cut = (values) => values.slice(start, end)
+  const own = advantage.length === columns.logProb.length ? cut(advantage) : advantage.slice(s, s + 1)
+  const rest = Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, cut(values)]))
+  return { ...rest, advantage: own, offsets: Uint32Array.of(0, end - start) }
+}
+
+/** The mean weight of a sequence, read from the gradient that it gives an advantage of 1 or -1. */
+function meanEnvelope(row, batch) {
+  const advantage = batch.advantage.map((one) => (one >= 0 ? 1 : -1))
+  const options = {
+    ...trlOptions(row),
+    normalization: { globalTokens: 1 },
+    klToRef: { coefficient: 0 },
+    entropyCoefficient: 0,
+  }
+  const { gradLogProb } = new GRPOLoss(options).forward({ ...batch, advantage })
+  const weights = range(batch.offsets.length - 1).map((s) => {
+    const tokens = range(batch.offsets[s + 1] - batch.offsets[s]).map((t) => batch.offsets[s] + t)
+    const trained = tokens.find((t) => batch.mask[t] === 1)
+    return trained === undefined ? undefined : Math.abs(gradLogProb[trained])
+  })
+  return weights.includes(undefined) ? Number.NaN : sumOf(weights) / weights.length
+}
+
+/** A metric that is there and that nothing above has compared. */
+function strangeMetric({ loss, config, outputs }) {
+  const known = [
+    'entropy',
+    ...(config.beta === 0 ? [] : ['kl']),
+    ...(config.entropy_coef === 0 ? [] : ['policy_loss', 'entropy_coef']),
+  ]
+  if (CLIPPED.includes(loss))
+    known.push(
+      ...['low_mean', 'high_mean', 'region_mean', 'low_min', 'high_max'].map((name) => `clip_ratio/${name}`),
+    )
+  if (loss === 'cispo') known.push('cispo_clip_ratio')
+  if (loss === 'vespo') known.push('vespo/phi_seq_mean')
+  const strange = Object.keys(outputs.metrics).find((name) => !known.includes(name))
+  if (strange !== undefined) return `the metric ${strange} is not known`
+  const { entropy_coef: coefficient } = outputs.metrics
+  return coefficient === undefined || coefficient === config.entropy_coef
+    ? undefined
+    : `entropy_coef is ${coefficient}`
+}
+
+/** The original's bonus is the mean entropy of tokens whatever the loss; here one denominator rules all terms. */
+function bonus(row, batch, policy) {
+  const { config, outputs, gradients } = row
+  const share = config.entropy_coef / accumulated(row)
+  const count = sumOf([...batch.mask])
+  const theirs =
+    farther('loss', policy - share * outputs.metrics.entropy, outputs.loss) ??
+    farther(
+      'd entropies',
+      [...batch.mask].map((bit) => (-share * bit) / count),
+      gradients.entropies,
+    )
+  const { metrics, gradEntropy, loss } = new GRPOLoss(trlOptions(row)).forward(batch)
+  const held = [...gradEntropy].reduce((total, one, t) => total + one * batch.entropy[t], 0)
+  const ours =
+    farther('bonus', metrics.entropyLoss, held) ??
+    farther('loss with it', loss, metrics.policyLoss + (metrics.klToRefLoss ?? 0) + metrics.entropyLoss)
+  if (row.loss === 'bnpo') {
+    return (
+      theirs ??
+      ours ??
+      farther(
+        'd entropies of ours',
+        gradEntropy.map((one) => one / accumulated(row)),
+        gradients.entropies,
+      )
+    )
+  }
+  return decided(OWN_BONUS, theirs, ours)
 }

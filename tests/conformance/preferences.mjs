@@ -4,10 +4,9 @@
  */
 
 import { BradleyTerryLoss, DistillationLoss, DPOLoss, GRPOLoss, KTOLoss, SFTLoss } from 'fulmar'
-import { bits, camel, farther, flat, number, offsetsIn, offsetsOf, singles } from './loss-rows.mjs'
+import { bits, camel, decided, farther, flat, number, offsetsIn, offsetsOf, singles } from './loss-rows.mjs'
 
-/** Upstream's class refuses to start and says no value: its inputs are compared with its formula. */
-const NO_TOKENIZER = { byDecision: 'a loss of log-probabilities needs no tokenizer' }
+const NO_TOKENIZER = 'a loss of log-probabilities needs no tokenizer'
 
 const CHECKS = {
   trl_dpo: dpo,
@@ -22,6 +21,17 @@ const CHECKS = {
 
 export const preferences = {
   topic: 'preferences',
+  members: {
+    input: `kind case note dtype config.kl_direction config.reduction config.normalize_by_seq_length config.assistant_only
+      config.loss_function config.beta loss_types loss_weights beta label_smoothing f_divergence_type f_alpha_divergence_coef ld_alpha use_weighting
+      discopop_tau completion_mask log_probs ref_log_probs log_sum_sq_probs loss_type desirable_weight undesirable_weight calculate_KL label
+      kl_log_probs ref_kl_log_probs num_items_in_batch label_mask rewards_chosen rewards_rejected margin center_rewards_coefficient
+      chosen_ids rejected_ids pad_token_id chosen_rewards rejected_rewards mask old_sequence_log_probs advantages entropies epsilon_low
+      epsilon_high assistant_mask attention_mask ref_or_teacher_log_probs gradient_of`,
+    expected: 'loss gradient gradients metrics outputs output_shapes',
+    refusal: 'expected_error:outputs',
+    aside: {},
+  },
   matches: ({ kind }) => Object.hasOwn(CHECKS, kind ?? ''),
   prepare: () => undefined,
   check: ({ value: row }) => CHECKS[row.kind](row),
@@ -37,12 +47,30 @@ function different(row, { loss, gradLogProb, metrics }, gradient, names = {}) {
   const compared = Object.entries(names).map(([ours, theirs]) =>
     farther(ours, metrics[ours], row.metrics[theirs]),
   )
+  const shown = Object.values(names)
+  const strange = Object.keys(row.metrics ?? {}).find(
+    (name) => !shown.includes(name) && !OTHERS.includes(name),
+  )
   return (
     farther('loss', loss, row.loss) ??
     farther('gradient', gradLogProb, gradient) ??
-    compared.find((difference) => difference !== undefined)
+    compared.find((difference) => difference !== undefined) ??
+    (strange && `the metric ${strange} is not known`)
   )
 }
+
+/** Metrics that their kinds compare themselves. */
+const OTHERS = [
+  ...[
+    'rewards/margins',
+    'min_reward',
+    'max_reward',
+    'clip_ratio/low_mean',
+    'clip_ratio/low_min',
+    'clip_ratio/high_mean',
+  ],
+  ...['clip_ratio/high_max', 'clip_ratio/region_mean'],
+]
 
 function dpo(row) {
   const fDivergence = camel(row.f_divergence_type)
@@ -74,6 +102,7 @@ function dpo(row) {
 }
 
 function kto(row) {
+  if (row.calculate_KL !== (row.kl_log_probs !== null)) return `calculate_KL is ${row.calculate_KL}`
   const loss = new KTOLoss({
     lossType: camel(row.loss_type),
     beta: row.beta,
@@ -91,11 +120,14 @@ function kto(row) {
     mask: new Uint8Array(logProb.length).fill(1),
     offsets: offsetsIn(row.log_probs),
   })
-  return different(row, result, row.gradient, {
-    kl: 'kl',
-    rewardChosen: 'rewards/chosen',
-    rewardRejected: 'rewards/rejected',
-  })
+  const { rewardChosen, rewardRejected } = result.metrics
+  return (
+    different(row, result, row.gradient, {
+      kl: 'kl',
+      rewardChosen: 'rewards/chosen',
+      rewardRejected: 'rewards/rejected',
+    }) ?? farther('margin', rewardChosen - rewardRejected, row.metrics['rewards/margins'])
+  )
 }
 
 /** Upstream keeps sums of old log-probabilities alone, and counts clipped sequences: in a sequence by itself all tokens are, or none. */
@@ -119,23 +151,23 @@ function rloo(row) {
   }
   const all = row.log_probs.map((_, s) => s)
   const alone = all.map((s) => run([s]).metrics)
+  const [low, high] = ['clipFractionLow', 'clipFractionHigh'].map((name) =>
+    alone.map((metrics) => metrics[name]),
+  )
   return (
     different(row, run(all), row.gradient, { entropy: 'entropy' }) ??
-    farther(
-      'low',
-      mean(alone.map(({ clipFractionLow }) => clipFractionLow)),
-      row.metrics['clip_ratio/low_mean'],
-    ) ??
-    farther(
-      'high',
-      mean(alone.map(({ clipFractionHigh }) => clipFractionHigh)),
-      row.metrics['clip_ratio/high_mean'],
-    )
+    farther('low', mean(low), row.metrics['clip_ratio/low_mean']) ??
+    farther('high', mean(high), row.metrics['clip_ratio/high_mean']) ??
+    farther('region', mean(low) + mean(high), row.metrics['clip_ratio/region_mean']) ??
+    farther('lowest', Math.min(...low), row.metrics['clip_ratio/low_min']) ??
+    farther('highest', Math.max(...high), row.metrics['clip_ratio/high_max'])
   )
 }
 
 function trlSft(row) {
-  const result = new SFTLoss({ reduction: 'tokenMean', dft: row.loss_type === 'dft' }).forward({
+  if (!['nll', 'dft'].includes(row.loss_type)) return `the loss ${row.loss_type} is not known`
+  const reduction = row.num_items_in_batch === null ? 'tokenMean' : { globalTokens: row.num_items_in_batch }
+  const result = new SFTLoss({ reduction, dft: row.loss_type === 'dft' }).forward({
     logProb: singles(row.log_probs),
     mask: bits(row.label_mask),
     offsets: offsetsIn(row.log_probs),
@@ -168,7 +200,10 @@ function torchrlSft(row) {
     return isMinor ? Math.log1p(Math.exp(-beta * (sum(sequence) - sum(reference[s])))) : -sum(sequence)
   })
   const joined = reduction === 'mean' ? mean(wanted) : wanted.length * mean(wanted)
-  return farther('sequences', sequenceLoss, wanted) ?? farther('loss', loss, joined) ?? NO_TOKENIZER
+  const ours = farther('sequences', sequenceLoss, wanted) ?? farther('loss', loss, joined)
+  return row.expected_error
+    ? decided(NO_TOKENIZER, ours)
+    : (ours ?? 'the original refuses to start without a tokenizer')
 }
 
 function distillation(row) {
@@ -176,14 +211,26 @@ function distillation(row) {
   const result = loss.forward({
     logProb: singles(row.log_probs),
     teacherLogProb: singles(row.ref_or_teacher_log_probs),
-    mask: bits(row.assistant_mask),
+    mask: bits(row.config.assistant_only === false ? row.attention_mask : row.assistant_mask),
     offsets: offsetsIn(row.log_probs),
   })
-  const got = row.config.reduction === 'none' ? result.sequenceLoss : result.loss
+  const isEach = row.config.reduction === 'none'
+  const { loss_distill: shape, kl_to_teacher: other } = row.output_shapes
   return (
-    farther('loss', got, row.outputs.loss_distill) ?? farther('gradient', result.gradLogProb, row.gradients)
+    farther('loss', isEach ? result.sequenceLoss : result.loss, row.outputs.loss_distill) ??
+    farther('kl', mean([...result.sequenceLoss]), row.outputs.kl_to_teacher) ??
+    farther('gradient', result.gradLogProb, row.gradients) ??
+    lengthsDiffer(row.gradients, row.log_probs) ??
+    (String([shape, other]) === String([isEach ? [row.log_probs.length] : [], []]) && Array.isArray(shape)
+      ? undefined
+      : `shapes are ${JSON.stringify(row.output_shapes)}`)
   )
 }
+
+const lengthsDiffer = (rows, wanted) =>
+  rows.length === wanted.length && rows.every((row, at) => row.length === wanted[at].length)
+    ? undefined
+    : `lengths are ${rows.map((row) => row.length)}`
 
 function rewards(row) {
   const loss = new BradleyTerryLoss({ centerCoefficient: row.center_rewards_coefficient ?? 0 })
@@ -194,7 +241,12 @@ function rewards(row) {
   })
   const gradLogProb = [...result.gradChosen, ...result.gradRejected]
   const names = { accuracy: 'accuracy', margin: 'margin', meanReward: 'mean_reward' }
-  return different(row, { ...result, gradLogProb }, row.gradient, names)
+  const all = [...row.rewards_chosen, ...row.rewards_rejected].map(number)
+  return (
+    different(row, { ...result, gradLogProb }, row.gradient, names) ??
+    farther('least', Math.min(...all), row.metrics.min_reward) ??
+    farther('most', Math.max(...all), row.metrics.max_reward)
+  )
 }
 
 /** Rewards of tokens are compared from the first that differs to the end of the longer answer. */
@@ -218,6 +270,8 @@ function rewardsOfTokens(row) {
   )
   return (
     farther('loss', loss, row.loss) ??
+    lengthsDiffer(chosen, row.chosen_rewards) ??
+    lengthsDiffer(rejected, row.rejected_rewards) ??
     farther('chosen', gradChosen, of(chosen)) ??
     farther('rejected', gradRejected, of(rejected)) ??
     farther('outside', outside, flat(outside).fill(number(0)))

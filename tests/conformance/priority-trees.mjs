@@ -9,6 +9,11 @@ const RELATIVE = 1e-6
 
 export const priorityTrees = {
   topic: 'priority trees',
+  members: {
+    input: `id kind dtype size capacity identity note ops.*.op ops.*.index ops.*.value ops.*.l ops.*.r ops.*.x`,
+    expected: 'ops.*.ok',
+    refusal: 'ops.*.error:ok',
+  },
   matches: ({ kind, identity, size, ops }) =>
     ['sum', 'min'].includes(kind) && identity !== undefined && size !== undefined && Array.isArray(ops),
   prepare: () => undefined,

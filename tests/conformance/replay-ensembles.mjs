@@ -27,6 +27,14 @@ const CHECKS = { ensemble: ofEnsemble, ensemble_routed: ofEnsemble, her: ofHinds
 
 export const replayEnsembles = {
   topic: 'ensembles of replay buffers',
+  members: {
+    input: `id topic note strategy her_ratio capacity index u_draws randint_draws reward_fn writes
+      setup.batch_size setup.children setup.p setup.sample_from_all setup.routing_key setup.routing_dim setup.track_generations setup.num_buffer_sampled
+      ops.*.op ops.*.arg ops.*.data ops.*.extend`,
+    expected: 'ok episode_ends ops.*.ok ops.*.members',
+    refusal: 'build_error:built error:ok ops.*.error:ok',
+    aside: {},
+  },
   matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && typeof id === 'string',
   prepare: () => undefined,
   check: ({ value: row }) => CHECKS[row.topic](row),

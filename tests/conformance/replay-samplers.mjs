@@ -69,6 +69,16 @@ const CHECKS = {
 
 export const replaySamplers = {
   topic: 'samplers of replay buffers',
+  members: {
+    input: `id topic note args priorities query reward samples_per_group strategy scheduler initial ctor batch_size
+      ops.*.op ops.*.n ops.*.batch_size ops.*.slots ops.*.priority calls.*.op calls.*.n calls.*.batch_size`,
+    expected: `leaves p_sum p_min default_priority probabilities weights probabilities_flat_time_major staleness staleness_reported groups
+      within rows each_block_one_group batches distinct ok ops.*.leaves ops.*.max_priority ops.*.default_priority ops.*.len ops.*.cursor
+      ops.*.counts_histogram ops.*.ran_out ops.*.size ops.*.contents ops.*.index calls.*.size calls.*.ran_out calls.*.index calls.*.len
+      calls.*.left_in_list calls.*.remaining_batches calls.*.epoch_size calls.*.epoch_multiset calls.*.distinct_so_far_in_epoch`,
+    refusal: 'error:ok ops.*.error:ok calls.*.error:ok',
+    aside: { empirical: 'draws of the original are evidence for its probabilities' },
+  },
   matches: ({ topic, id, setup }) =>
     Object.hasOwn(CHECKS, topic) && typeof id === 'string' && setup === undefined,
   prepare: () => undefined,

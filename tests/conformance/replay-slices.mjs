@@ -48,6 +48,18 @@ const DONE = ['next', 'done']
 
 export const replaySlices = {
   topic: 'slices of replay buffers',
+  members: {
+    input: `id topic note args slice_len batch_size num num_slices_per_call writes storage lanes capacity cursor priorities lengths written
+      dones anchors ops.*.op ops.*.data ops.*.batch_size calls.*.extend
+      sampler.alpha sampler.beta sampler.cache_values sampler.drop_last sampler.end_key sampler.end_keys sampler.ends sampler.fragmented
+      sampler.init_key sampler.num_slices sampler.pad_output sampler.shuffle sampler.slice_len sampler.span sampler.step_key
+      sampler.strict_length sampler.traj_key sampler.trajectories sampler.truncated_key
+      unit.bootstrap unit.burn_in unit.dilation unit.done_key unit.episode_boundary unit.length`,
+    expected: `ok slices boundaries runs leaves_after info_in ops.*.len ops.*.cursor ops.*.queued ops.*.pending ops.*.sample
+      calls.*.ran_out calls.*.remaining calls.*.rows calls.*.trajectories calls.*.episodes_sorted`,
+    refusal: 'error:ok calls.*.error:ok',
+    aside: { empirical: 'draws of the original are evidence for its probabilities' },
+  },
   matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && typeof id === 'string',
   prepare: () => undefined,
   check: ({ value: row }) => CHECKS[row.topic](row),

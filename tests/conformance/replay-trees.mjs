@@ -22,6 +22,13 @@ const BATCHES = decided('a list of items takes a tree as a batch, not its member
 
 export const replayTrees = {
   topic: 'replay trees',
+  members: {
+    input: `id topic note setup.buffer setup.batch_size setup.storage.cls setup.storage.max_size setup.sampler.cls setup.writer.cls
+      ops.*.op ops.*.data ops.*.index`,
+    expected: 'ops.*.ok ops.*.state',
+    refusal: 'ops.*.error:ok',
+    aside: {},
+  },
   matches: ({ topic, setup }) => setup !== undefined && TOPICS.has(topic),
   prepare: () => undefined,
   check: ({ value: row }) => played(row),

@@ -57,6 +57,19 @@ const TOPICS = new Set([
 
 export const replay = {
   topic: 'replay',
+  members: {
+    input: `id topic note
+      setup.buffer setup.batch_size setup.priority_key setup.storage.cls setup.storage.max_size setup.storage.ndim
+      setup.sampler.cls setup.sampler.alpha setup.sampler.beta setup.sampler.eps setup.sampler.max_capacity setup.sampler.reduction
+      setup.sampler.max_priority_within_buffer setup.sampler.drop_last setup.sampler.max_sample_count
+      setup.writer.cls setup.writer.rank_key setup.writer.reduction setup.writer.track_generations
+      setup.max_size setup.alpha setup.beta
+      ops.*.op ops.*.data ops.*.index ops.*.key ops.*.value ops.*.kwargs ops.*.batch_size ops.*.priority
+      ops.*.extend_through_first ops.*.extend_through_second`,
+    expected: `ops.*.ok ops.*.state ops.*.data_index_after ops.*.len ops.*.cursors ops.*.leaves`,
+    refusal: 'build_error:built ops.*.error:ok',
+    aside: {},
+  },
   matches: ({ topic, setup }) => setup !== undefined && TOPICS.has(topic),
   prepare: () => undefined,
   check: ({ value: row }) => played(row).outcome,

@@ -42,6 +42,13 @@ const KINDS = {
 
 export const rewards = {
   topic: 'rewards',
+  members: {
+    input: `kind input parser predicted reference expression target numbers config completions answers existing_reward completion_ids
+      ngram_size max_penalty length max_completion_len soft_punish_cache instruction_id kwargs text key instruction_id_list variant response
+      needs upstream_bug`,
+    expected:
+      'output outputs normalized follows prompt_strict inst_strict prompt_loose inst_loose reward done output_shapes reward_shape',
+  },
   matches: ({ kind }) => Object.hasOwn(KINDS, kind ?? ''),
   prepare: () => undefined,
   check: ({ value: row }) => KINDS[row.kind](row),

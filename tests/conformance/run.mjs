@@ -2,63 +2,55 @@
  * Compares Fulmar with golden rows: `node tests/conformance/run.mjs FILE.jsonl...`, which `npm run conform` starts.
  *
  * A file's topic is what its rows' schema says. Prints `FILE: N passed, N failed` and the first differences; exit status
- * 1 if a row failed, if a file holds none, or if nothing knows its schema.
+ * 1 if a row failed, if a file holds none, or if nothing knows its schema. With `--perturb` it tries the comparison itself, see
+ * `perturb.mjs`.
  */
 
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { ADAPTERS } from './adapters.mjs'
-import { members } from './raw-json.mjs'
+import { parseArgs } from 'node:util'
+import { Judge, kindOf } from './judge.mjs'
+import { perturb } from './perturb.mjs'
 
 /** How many differences of a file are shown. */
 const SHOWN_MAX = 5
 
-let failed = false
-for (const path of process.argv.slice(2)) failed = (await conform(path)) || failed
-process.exitCode = failed ? 1 : 0
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { perturb: { type: 'boolean' }, seed: { type: 'string' }, share: { type: 'string' } },
+})
+const files = positionals.map((path) => ({
+  path,
+  judge: new Judge(dirname(resolve(path))),
+  lines: linesOf(path),
+}))
+if (values.perturb) process.exitCode = (await perturb(files, values)) ? 1 : 0
+else {
+  let failed = false
+  for (const file of files) failed = (await conform(file)) || failed
+  process.exitCode = failed ? 1 : 0
+}
+
+/** Texts hold U+2028 and the like, so only \n ends a row. */
+function linesOf(path) {
+  const lines = readFileSync(path, 'utf8').split('\n')
+  return lines.map((line, at) => [line, at + 1]).filter(([line]) => line.trim() !== '')
+}
 
 /** Checks one file; true if it failed. */
-async function conform(path) {
+async function conform({ path, judge, lines }) {
   const counts = { passed: 0, failed: 0, byDecision: 0, skipped: 0 }
   const notes = new Map()
   const differences = []
-  const prepared = new Map()
-  const folder = dirname(resolve(path))
-  // Texts hold U+2028 and the like, so only \n ends a row.
-  const lines = readFileSync(path, 'utf8').split('\n')
-  for (const [index, line] of lines.entries()) {
-    if (line.trim() === '') continue
-    const outcome = await check(line, folder, prepared)
+  for (const [line, number] of lines) {
+    const outcome = await judge.judge(line)
     const kind = kindOf(outcome)
     counts[kind] += 1
-    if (kind === 'failed') differences.push(`  line ${index + 1}: ${outcome}`)
+    if (kind === 'failed') differences.push(`  line ${number}: ${outcome}`)
     if (kind === 'byDecision') note(notes, `by decision ${outcome.byDecision}`)
-    if (kind === 'skipped') note(notes, `skipped for want of ${outcome.skipped}`)
+    if (kind === 'skipped') note(notes, `SKIPPED for want of ${outcome.skipped}`)
   }
   return report(path, counts, notes, differences)
-}
-
-async function check(line, folder, prepared) {
-  try {
-    const value = JSON.parse(line)
-    const adapter = ADAPTERS.find((candidate) => candidate.matches(value))
-    if (adapter === undefined) return `no adapter knows a row of ${Object.keys(value).join(', ')}`
-    if (!prepared.has(adapter)) prepared.set(adapter, await adapter.prepare(folder))
-    let texts
-    const raw = (name) => {
-      texts ??= members(line)
-      return texts.get(name)
-    }
-    return await adapter.check({ value, raw }, prepared.get(adapter))
-  } catch (error) {
-    return error instanceof Error ? (error.stack ?? error.message) : String(error)
-  }
-}
-
-function kindOf(outcome) {
-  if (outcome === undefined) return 'passed'
-  if (typeof outcome === 'string') return 'failed'
-  return 'byDecision' in outcome ? 'byDecision' : 'skipped'
 }
 
 function note(notes, text) {

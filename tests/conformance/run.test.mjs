@@ -260,7 +260,7 @@ test('decisions and missing files are counted apart, with their reason', () => {
     file('skipped.jsonl', [JSON.stringify(unknown)]),
   )
   assert.match(stdout, /decided\.jsonl: 0 passed, 0 failed, 1 by decision\n {2}1 by decision \w/)
-  assert.match(stdout, /skipped\.jsonl: 0 passed, 0 failed, 1 skipped\n {2}1 skipped for want of \w/)
+  assert.match(stdout, /skipped\.jsonl: 0 passed, 0 failed, 1 skipped\n {2}1 SKIPPED for want of \w/)
   assert.equal(status, 0)
 })
 

@@ -19,6 +19,16 @@ const END = 2
 
 export const smollm2 = {
   topic: 'SmolLM2',
+  members: {
+    input: 'id messages prompt_text continuation_text',
+    expected: `prompt_ids continuation_ids positions token_logprobs continuation_logprob_sum greedy_ids greedy_text greedy_logprobs
+      greedy_smallest_margin greedy_margins`,
+    aside: {
+      observed_f32: 'other runs of the same weights are evidence for the tolerances',
+      observed_bf16: 'other runs of the same weights are evidence for the tolerances',
+    },
+  },
+  tolerance: () => ({ relative: 0, absolute: 2e-4 }),
   matches: ({ prompt_ids, greedy_ids, token_logprobs }) =>
     prompt_ids !== undefined && greedy_ids !== undefined && token_logprobs !== undefined,
   async prepare() {

@@ -102,6 +102,14 @@ const TOPICS = {
 
 export const specs = {
   topic: 'specs',
+  members: {
+    input: `id topic build note choices specs input kwargs env defect check_dtype value ops.*.op ops.*.shape ops.*.args ops.*.value
+      ops.*.note ops.*.dim ops.*.after_unsqueeze ops.*.expanded_by ops.*.index ops.*.sizes ops.*.idx ops.*.tensor ops.*.mask ops.*.key
+      ops.*.names`,
+    expected: 'spec ops.*.ok matrix ok',
+    refusal: 'build_error:spec ops.*.error:ok error:ok',
+    aside: {},
+  },
   matches: ({ id, topic }) => typeof id === 'string' && id.startsWith('specs-') && topic in TOPICS,
   prepare: () => undefined,
   check: ({ value: row }) => TOPICS[row.topic](row),

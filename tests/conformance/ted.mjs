@@ -27,6 +27,13 @@ const FOLDERS = ['rb_checkpoint', 'rb_parts', 'storage_checkpoint', 'memmap', 'a
 
 export const ted = {
   topic: 'ted',
+  members: {
+    input: `id topic note fixture checkpointer storage sampler writer max_size to shift is_full data value`,
+    expected: `ok contents after_load len cursor write_count is_full loaded meta metadata members files bytes json_len json sample_list ran_out
+      leaves max_priority top_values generations h5_tree h5_attrs pickles_removed`,
+    refusal: 'error:ok dump_error:fixture',
+    aside: {},
+  },
   matches: ({ id, topic }) => id?.startsWith('ted-') === true && (topic in TOPICS || FOLDERS.includes(topic)),
   prepare: (folder) => folder,
   check: ({ value: row }, folder) =>

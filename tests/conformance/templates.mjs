@@ -9,6 +9,11 @@ import { compareRendering } from './rendering.mjs'
 
 export const templates = {
   topic: 'templates',
+  members: {
+    input: `id template source case kwargs special_tokens now add_generation_prompt continue_final_message`,
+    expected: 'expected assistant_char_spans',
+    refusal: 'expected_error:expected',
+  },
 
   matches: (row) => ['source', 'case', 'special_tokens', 'continue_final_message'].every((key) => key in row),
 

@@ -249,67 +249,342 @@ const STEPS = {
   rename: (dict, { old, new: key }) => dict.clone().rename(old, key),
 }
 
-/** Where Fulmar differs on purpose. */
+const isNumber = (value) => typeof value === 'number'
+const hasNoBatch = ({ input }) => input?.$td?.length === 0
+const failed = ({ error }) => (error === undefined ? 'the original fails' : undefined)
+const refused = ({ error }) => (error === undefined ? 'must be refused' : undefined)
+const isItself = ({ ok }) => (ok?.$same ? undefined : 'the original gives the dictionary itself')
+const unchanged = (row, { dict }) => differenceOf(plain(dict), wanted(row.input))
+
+/**
+ * Where Fulmar differs on purpose: `theirs` is the first difference of a row from what the original's way gives, `ours` that of our answer
+ * from what the rule implies.
+ */
 const RULES = [
   {
     name: 'below a tensor there is nothing, and no error',
-    applies: ({ error }) => error?.msg.startsWith('Expected a TensorDictBase instance') === true,
+    applies: ({ topic, args, input }) =>
+      ['get', 'get_default'].includes(topic) && isBelowTensor(input, args.key?.$tuple ?? []),
+    theirs: failed,
+    ours: ({ topic }, { value }) => differenceOf(value, { get: null, get_default: 'dflt' }[topic]),
   },
   {
     name: 'JSON values are leaves',
-    applies: ({ topic, args }) =>
-      topic === 'keys' && args.kwargs.$dict.some(([name, on]) => name === 'leaves_only' && on),
+    applies: ({ topic, args }) => topic === 'keys' && optionsOf(args.kwargs).leaves_only === true,
+    theirs: ({ ok }, { value, dict }) =>
+      differenceOf(
+        value.filter((key) => !(dict.get(key) instanceof NonTensorData)),
+        wanted(ok),
+      ),
+    ours: ({ args }, { value, dict }) => {
+      const { include_nested: nested = false, leaves_only: _, ...rest } = optionsOf(args.kwargs)
+      const all = keysOf(dict, { include_nested: nested, ...rest })
+      return differenceOf(
+        value,
+        all.filter((key) => !(dict.get(key) instanceof TensorDict)),
+      )
+    },
   },
   {
     name: 'an entry that is missing cannot be written in place, however deep its key',
-    applies: ({ topic, args, ok }) => topic === 'set_' && args.key.$tuple !== undefined && ok !== undefined,
+    applies: ({ topic, args }) => topic === 'set_' && args.key.$tuple !== undefined,
+    theirs: (row) =>
+      isItself(row) ??
+      differenceOf(
+        wanted(row.input_after),
+        plain(dictOf(row.input).set(keyOf(row.args.key), given(row.args.value, row.input.$td))),
+      ),
+    ours: (row, got) => refused(got) ?? unchanged(row, got),
   },
   {
     name: 'features of another shape are refused and not spread',
-    applies: ({ topic, args }) => topic === 'setitem_index' && args.value?.k?.a?.s.length === 0,
-  },
-  {
-    name: 'a batch without dimensions has no positions, and can be written whole',
-    applies: ({ topic, input }) =>
-      input?.$td?.length === 0 && ['repeat', 'repeat_interleave', 'index', 'setitem_index'].includes(topic),
+    applies: ({ topic, args }) =>
+      topic === 'setitem_index' && Object.values(args.value?.k ?? {}).some((one) => one.s?.length === 0),
+    theirs: ({ ok, input, args, input_after: after }) => {
+      if (ok !== null) return 'a statement has no value'
+      const expected = dictOf(input)
+      for (const [name, { d }] of Object.entries(args.value.k)) {
+        if (expected.has([name])) expected.set([name], filledAt(expected.tensor(name), args.index, d[0]))
+      }
+      return differenceOf(wanted(after), plain(expected))
+    },
+    ours: (row, got) => refused(got) ?? unchanged(row, got),
   },
   {
     name: 'a number is written to tensors, in the dtype of each, and JSON values stay',
-    applies: ({ topic, args }) => topic === 'setitem_index' && typeof args.value === 'number',
+    applies: (row) =>
+      row.topic === 'setitem_index' &&
+      isNumber(row.args.value) &&
+      (!hasNoBatch(row) || row.args.index?.$ellipsis === true),
+    theirs: numberWritten,
+    ours: ({ input, args }, { dict, error }) => {
+      if (error) return error.message
+      const wantedDict = dictOf(input)
+      for (const key of wantedDict.leafKeys().filter((key) => wantedDict.get(key) instanceof Tensor)) {
+        const part = wantedDict.at(...indexOf(args.index)).tensor(key)
+        wantedDict.writeAt(key, indexOf(args.index), withEach(part, () => args.value).to(part.dtype))
+      }
+      return differenceOf(plain(dict), plain(wantedDict))
+    },
+  },
+  {
+    name: 'a batch without dimensions has no positions, and can be written whole',
+    applies: (row) =>
+      hasNoBatch(row) &&
+      row.topic === 'setitem_index' &&
+      row.args.index?.$ellipsis === true &&
+      !isNumber(row.args.value),
+    theirs: (row) => failed(row) ?? differenceOf(wanted(row.input_after), wanted(row.args.value)),
+    ours: ({ args }, { dict, error }) => error?.message ?? differenceOf(plain(dict), wanted(args.value)),
+  },
+  {
+    name: 'a batch without dimensions has no positions, and can be written whole',
+    applies: (row) => hasNoBatch(row) && row.topic === 'setitem_index' && isNumber(row.args.value),
+    theirs: (row) => {
+      // Leaves are written at positions of their own until one has none.
+      const before = dictOf(row.input)
+      const after = row.input_after && collectionOf(row.input_after)
+      const strange = before.leafKeys().find((key) => {
+        const [leaf, shown] = [before.get(key), after?.get(key)]
+        if (!(leaf instanceof Tensor)) return differenceOf(plain(shown), plain(leaf)) !== undefined
+        const written = attempt(() => filledAt(leaf, row.args.index, row.args.value)).value
+        return ![leaf, written].some((one) => one && differenceOf(plain(shown), plain(one)) === undefined)
+      })
+      const whole =
+        strange === undefined
+          ? differenceOf(after?.nestedKeys(), before.nestedKeys())
+          : `${strange} is another one`
+      return failed(row) ?? whole ?? (row.input_after.$td.length === 0 ? undefined : 'a batch size')
+    },
+    ours: (row, got) => refused(got) ?? unchanged(row, got),
+  },
+  {
+    name: 'a batch without dimensions has no positions, and can be written whole',
+    applies: (row) => hasNoBatch(row) && row.topic === 'repeat' && row.args.args.length === 0,
+    theirs: failed,
+    ours: ({ input }, { value, error }) => error?.message ?? differenceOf(plain(value), wanted(input)),
+  },
+  {
+    name: 'a batch without dimensions has no positions, and can be written whole',
+    applies: (row) => hasNoBatch(row) && ['index', 'repeat_interleave'].includes(row.topic),
+    theirs: (row) => {
+      const { topic, args, input, ok } = row
+      if (topic === 'repeat_interleave')
+        return differenceOf(wanted(ok), plain(TensorDict.stack(Array(args.args[0]).fill(dictOf(input)))))
+      if (args.index === null) return differenceOf(wanted(ok), plain(dictOf(input).unsqueeze(0)))
+      return args.index?.$slice?.every((bound) => bound === null) ? isItself(row) : 'the original fails'
+    },
+    ours: refusedOrNew,
   },
   {
     name: 'an order names every dimension',
     applies: ({ topic, input, args }) => topic === 'permute' && args.args.length < input.$td.length,
+    theirs: isItself,
+    ours: (_, got) => refused(got),
   },
   {
     name: 'a JSON value stays when a batch is reshaped',
-    applies: ({ topic, final }) => topic === 'program' && Object.keys(final.k?.s?.k ?? { s: 0 }).length === 0,
+    applies: ({ topic, steps }) => topic === 'program' && steps.some(({ op }) => op === 'reshape'),
+    theirs: ({ final }, { value }) => {
+      const values = Object.entries(final.k ?? {}).filter(
+        ([name]) => value.get([name]) instanceof NonTensorData,
+      )
+      const isLost =
+        values.length > 0 && values.every(([, entry]) => entry.$td && Object.keys(entry.k).length === 0)
+      if (!isLost) return 'the original leaves an empty dictionary in place of a JSON value'
+      const emptied = value.clone()
+      for (const [name] of values) emptied.set([name], TensorDict.from({}, { batchSize: value.batchSize }))
+      return differenceOf(wanted(final), plain(emptied))
+    },
+    ours: ({ input }, { value }) => {
+      const names = Object.keys(input.k).filter((name) => '$nt' in input.k[name])
+      return names.every((name) => value.get([name])?.value === input.k[name].$nt)
+        ? undefined
+        : 'a JSON value is lost'
+    },
   },
   {
     name: 'a batch size that is counted anew is never longer than it was told',
     applies: ({ topic, input, args }) => topic === 'auto_batch_size_' && args.n < input.$td.length,
+    theirs: (row) =>
+      isItself(row) ?? differenceOf(wanted(row.input_after), wanted(resized(row.input, row.args.n))),
+    ours: ({ input, args }, { value, error }) =>
+      error?.message ?? differenceOf(plain(value), plain(recounted(input, args.n))),
   },
   {
     name: 'a stack along a dimension that it cannot have is refused',
-    applies: ({ topic, args }) => ['stack', 'lazy_stack'].includes(topic) && (args.dim > 1 || args.dim < -2),
+    applies: ({ topic, args }) =>
+      ['stack', 'lazy_stack'].includes(topic) &&
+      (args.dim > args.items[0].$td.length || args.dim < -args.items[0].$td.length - 1),
+    theirs: ({ topic, args, ok }) => {
+      if (topic === 'stack') return differenceOf(wanted(ok), wanted(stackedLast(args.items)))
+      const { $lazy: dim, items = [], ...rest } = ok
+      const isStrange = !isDeepStrictEqual(Object.keys(rest), ['b'])
+      const sizes = args.items[0].$td.length + 1
+      const theirs = args.dim < 0 ? ((args.dim % sizes) + sizes) % sizes : args.dim
+      if (dim !== theirs || isStrange || items.length !== args.items.length)
+        return 'the original stacks along it'
+      return differenceOf(items.map(wanted), args.items.map(wanted))
+    },
+    ours: (_, got) => refused(got),
   },
   {
     name: 'a batch size says how long it is, where upstream leaves -1 in it',
-    applies: ({ topic, ok }) => topic === 'unflatten' && ok?.$td.includes(-1) === true,
+    applies: ({ topic, args }) => topic === 'unflatten' && args.args[1].$tuple.includes(-1),
+    theirs: ({ ok, args }, { value }) => {
+      if (!ok?.$td?.includes(-1)) return 'the original leaves -1'
+      const sizes = value.batchSize
+      const counted = (one) => ({
+        ...one,
+        $td: one.$td.map((length, dim) => (length === -1 ? sizes[dim] : length)),
+        k: Object.fromEntries(
+          Object.entries(one.k).map(([name, entry]) => [name, entryCounted(entry, sizes, counted)]),
+        ),
+      })
+      return isDeepStrictEqual(ok.$td.slice(args.args[0], args.args[0] + 2), args.args[1].$tuple)
+        ? differenceOf(wanted(counted(ok)), plain(value))
+        : `its batch size is ${ok.$td}`
+    },
+    ours: (_, { value }) => (value.batchSize.includes(-1) ? 'a length is -1' : undefined),
   },
   {
     name: 'a state can be loaded into the dictionary that gave it',
     applies: ({ topic }) => topic === 'state_dict_roundtrip',
+    theirs: failed,
+    ours: ({ input }, { value, error }) => error?.message ?? differenceOf(plain(value), wanted(input)),
   },
   {
     name: 'dtypes are never promoted: what is chosen between must have one',
     applies: ({ topic }) => topic === 'where',
+    theirs: ({ ok }, { value }) =>
+      differenceOf(
+        wanted(ok),
+        plain(value.apply((tensor) => (tensor.dtype === 'bool' ? tensor.to('i64') : tensor))),
+      ),
+    ours: ({ input }, { value }) => {
+      const dict = dictOf(input)
+      const other = dict.leafKeys().find((key) => dict.tensor(key).dtype !== value.tensor(key).dtype)
+      return other && `${other} has another dtype`
+    },
   },
   {
     name: 'what is taken out of a dictionary is one of its own, which unlocks nothing else',
     applies: ({ topic }) => topic === 'locked_sub_unlock',
+    theirs: failed,
+    ours: (_, { dict, error }) =>
+      error?.message ?? (dict.isLocked ? undefined : 'the dictionary must stay locked'),
   },
 ]
+
+function refusedOrNew({ topic, args, input }, { value, error }) {
+  if (topic !== 'index' || args.index !== null) return refused({ error })
+  return error === undefined ? differenceOf(plain(value), plain(dictOf(input).unsqueeze(0))) : undefined
+}
+
+/** Whether a key leads on from a tensor. */
+function isBelowTensor(input, path) {
+  let entry = input
+  for (const name of path) {
+    if (entry?.$t) return true
+    entry = entry?.k?.[name]
+  }
+  return false
+}
+
+/** A tensor with a number at an index of its own dimensions. */
+function filledAt(tensor, index, number) {
+  const batchSize = [...tensor.shape]
+  return TensorDict.from({ x: tensor }, { batchSize }).clone().fillAt(indexOf(index), number).tensor('x')
+}
+
+/** What the original does with a number: written to all leaves, JSON values too, or to some of them before it fails. */
+function numberWritten({ input, args, ok, error, input_after: after }, { dict }) {
+  if (error === undefined && ok !== null) return 'a statement has no value'
+  const leaves = dict.leafKeys()
+  const shown = after ? collectionOf({ ...after, k: tensorsOf(after.k) }) : undefined
+  if (shown === undefined) return error === undefined ? 'a statement changes its input' : undefined
+  const before = dictOf(input)
+  if (!isDeepStrictEqual(Object.keys(after.k), Object.keys(input.k)))
+    return `its entries are ${Object.keys(after.k)}`
+  const keys = (one) => one.nestedKeys().filter((key) => !(before.get(key) instanceof NonTensorData))
+  if (!isDeepStrictEqual(keys(shown), keys(before))) return `its keys are ${shown.nestedKeys()}`
+  let hasStopped = false
+  for (const key of leaves) {
+    if (!(dict.get(key) instanceof Tensor)) continue
+    const got = plain(shown.tensor(key))
+    const isWritten = !hasStopped && isDeepStrictEqual(got, plain(dict.tensor(key)))
+    if (isWritten) continue
+    hasStopped = true
+    if (error === undefined || !isDeepStrictEqual(got, plain(before.tensor(key))))
+      return `${key} is another one`
+  }
+  const sizes = [...after.$td]
+  for (const [name, entry] of Object.entries(input.k).filter(([, one]) => '$nt' in one)) {
+    const number = { $t: 'float32', s: [], d: [args.value] }
+    const places = TensorDict.from({ n: numbered(sizes) }, { batchSize: sizes })
+      .at(...indexOf(args.index))
+      .tensor('n')
+    const all = spread(entry.$nt, sizes)
+    const written = replaced(all, new Set(Array.from(places.data, Number)), number)
+    const got = after.k[name].$nts ?? spread(after.k[name].$nt, sizes)
+    if (!isDeepStrictEqual(got, error ? all : written)) return `${name} is ${show(got)}`
+  }
+  return differenceOf([shown.batchSize, shown.names], [before.batchSize, before.names])
+}
+
+/** Nested lists with another value at some positions, counted in order. */
+function replaced(list, places, value, counter = { at: 0 }) {
+  if (Array.isArray(list)) return list.map((one) => replaced(one, places, value, counter))
+  counter.at += 1
+  return places.has(counter.at - 1) ? value : list
+}
+
+const tensorsOf = (entries) =>
+  Object.fromEntries(
+    Object.entries(entries).flatMap(([name, entry]) =>
+      entry.$t ? [[name, entry]] : entry.$td ? [[name, { ...entry, k: tensorsOf(entry.k) }]] : [],
+    ),
+  )
+
+/** A golden dictionary whose batch sizes are the first `count` lengths. */
+const resized = (value, count) =>
+  value.$td
+    ? {
+        ...value,
+        $td: value.$td.slice(0, count),
+        k: Object.fromEntries(Object.entries(value.k).map(([name, one]) => [name, resized(one, count)])),
+      }
+    : value
+
+/** The dictionary with a batch size of at most `count` lengths, which those within it keep beyond. */
+function recounted(input, count) {
+  return dictOf(input).withBatchSize(input.$td.slice(0, count))
+}
+
+const entryCounted = (entry, sizes, counted) =>
+  entry.$td
+    ? counted(entry)
+    : entry.b
+      ? { ...entry, b: entry.b.map((length, dim) => (length === -1 ? sizes[dim] : length)) }
+      : entry
+
+/** What the original makes of a stack along a dimension that is not there: leaves stacked behind their last one, and nested sizes with them. */
+function stackedLast(items, depth = 0) {
+  const [first] = items
+  if (first.$t) {
+    const d = first.d.flatMap((_, at) => items.map((item) => item.d[at]))
+    return { ...first, s: [...first.s, items.length], d }
+  }
+  const entries = Object.keys(first.k).map((name) => [
+    name,
+    stackedLast(
+      items.map((item) => item.k[name]),
+      depth + 1,
+    ),
+  ])
+  const sizes = depth === 0 ? [items.length, ...first.$td] : [...first.$td, items.length]
+  return { $td: sizes, k: Object.fromEntries(entries) }
+}
 
 /** The same entries without batch sizes, as a Python dictionary gives them. */
 function bare(dict) {
@@ -355,35 +630,54 @@ function stackedValues(...values) {
 
 export const tensordict = {
   topic: 'tensordict',
+  members: {
+    input: 'id topic input args note steps',
+    expected: 'ok input_after final steps.*.batch_size',
+    refusal: 'error:ok steps.*.error:ok',
+  },
   matches: ({ topic, input, args, steps }) =>
     typeof topic === 'string' && input !== undefined && (args !== undefined || Array.isArray(steps)),
   prepare: () => undefined,
   check: ({ value: row }) => {
-    const difference = row.topic === 'program' ? ofProgram(row) : ofOperation(row)
-    const rule = difference === undefined ? undefined : RULES.find(({ applies }) => applies(row))
-    return rule === undefined ? difference : { byDecision: rule.name }
+    const got = {}
+    const difference = row.topic === 'program' ? ofProgram(row, got) : ofOperation(row, got)
+    if (difference === undefined || got.ran !== true) return difference
+    const rule = RULES.find(({ applies }) => applies(row))
+    if (rule === undefined) return difference
+    const wrong = rule.theirs(row, got) ?? rule.ours(row, got)
+    return wrong === undefined ? { byDecision: rule.name } : `${wrong} (${rule.name})`
   },
 }
 
-function ofOperation(row) {
+/** Statements of Python, which have no value. */
+const STATEMENTS = ['setitem_key', 'setitem_index', 'locked_setitem', 'locked_batch_size']
+
+function ofOperation(row, got) {
   const { topic, input, args, ok, error, input_after: after, note } = row
   const run = MAKES[topic] ?? REPLACES[topic] ?? CHANGES[topic] ?? RAGGED[topic]
   if (run === undefined) return `there is no answer to ${topic}`
   const dict = input === null ? undefined : collectionOf(input)
-  const got = attempt(() => run(dict, args, error, note))
+  Object.assign(got, { ran: true, dict, ...attempt(() => run(dict, args, error, note)) })
   if (dict && !(topic in REPLACES)) {
-    const changed = differenceOf(plain(dict), plain(collectionOf(error ? input : (after ?? input))))
+    const changed = differenceOf(plain(dict), wanted(error && !after ? input : (after ?? input)))
     if (changed) return `the input: ${changed}`
   }
   if (error !== undefined) return got.error === undefined ? `must be refused: ${error.msg}` : undefined
   if (got.error !== undefined) return `must succeed: ${got.error.message}`
-  if (topic in REPLACES) return differenceOf(plain(got.value), plain(collectionOf(after ?? input)))
+  if (STATEMENTS.includes(topic) && ok !== null) return 'a statement has no value'
+  if (topic in REPLACES) return differenceOf(plain(got.value), wanted(after ?? input))
+  if (topic === 'names') return differenceOf([...dict.names], wanted(ok))
   const gives = topic in MAKES || topic in RAGGED || ['pop', 'names_index'].includes(topic)
-  if (ok?.$same || got.value === dict || !gives) return undefined
+  if (ok?.$same || got.value === dict) return ok?.$same || gives ? undefined : sameOrNull(ok)
+  if (!gives) return sameOrNull(ok)
   return differenceOf(plain(got.value, dict?.batchSize), wanted(ok))
 }
 
-function ofProgram({ input, steps, final }) {
+/** Of an operation that changes a dictionary only that it gives nothing, or the dictionary itself, can be said. */
+const sameOrNull = (ok) =>
+  ok === null || ok === undefined || ok.$same ? undefined : `expected ${show(wanted(ok))}`
+
+function ofProgram({ input, steps, final }, got) {
   let dict = dictOf(input)
   for (const [at, step] of steps.entries()) {
     const run = STEPS[step.op]
@@ -392,7 +686,10 @@ function ofProgram({ input, steps, final }) {
     if ((error === undefined) !== (step.error === undefined))
       return `step ${at}: ${error?.message ?? 'must be refused'}`
     dict = value ?? dict
+    const sizes = step.batch_size && differenceOf([...dict.batchSize], step.batch_size)
+    if (sizes) return `step ${at}: ${sizes}`
   }
+  Object.assign(got, { ran: true, value: dict })
   return differenceOf(plain(dict), wanted(final))
 }
 
@@ -413,13 +710,37 @@ function show(value) {
   return JSON.stringify(value, (_, part) => (typeof part === 'bigint' ? Number(part) : part)).slice(0, 300)
 }
 
-function wanted(value) {
+/** A golden value in the form of {@link plain}, read without the library that is tested. */
+function wanted(value, batchSize = value?.b) {
   if (value === null || typeof value !== 'object') return value
-  if (Array.isArray(value)) return value.map(wanted)
-  if (value.$tuple) return value.$tuple.map(wanted)
-  if (value.$lazy !== undefined) return plain(collectionOf(value))
-  if (value.$td?.includes(-1)) return 'a batch size that does not say how long it is'
-  return plain(value.$td ? dictOf(value) : entryOf(value, value.b ?? []), value.b)
+  if (Array.isArray(value)) return value.map((one) => wanted(one))
+  if (value.$tuple) return value.$tuple.map((one) => wanted(one))
+  if (value.$t ?? value.$np) return [DTYPES[value.$t ?? value.$np], value.s, elementsIn(value)]
+  if (value.$lazy !== undefined) return lazyIn(value)
+  if (value.$td) {
+    const names = value.names ?? value.$td.map(() => null)
+    const entries = Object.entries(value.k).map(([name, one]) => [name, wanted(one, value.$td)])
+    return { batchSize: value.$td, names, entries: Object.fromEntries(entries) }
+  }
+  if (value.$njt) return plain(entryOf(value, []))
+  if (value.$dict) return wanted({ $td: [], k: Object.fromEntries(value.$dict) })
+  if ('$nt' in value) return spread(value.$nt, batchSize ?? [])
+  return value.$nts ?? value
+}
+
+const elementsIn = ({ $t, $np, d }) => {
+  const type = $t ?? $np
+  if (type === 'int64') return d.map(BigInt)
+  return type === 'bool' ? d.map(Number) : d.map(Number)
+}
+
+function lazyIn(value) {
+  const parts = value.items.map((one) => wanted(one))
+  const lengths = parts.map(({ batchSize }) => batchSize)
+  const common = lengths[0].map((length, dim) =>
+    lengths.every((sizes) => sizes[dim] === length) ? length : -1,
+  )
+  return { dim: value.$lazy, batchSize: common.toSpliced(value.$lazy, 0, parts.length), parts }
 }
 
 /** A dictionary, or several, an entry of a batch of `batchSize`, or what JSON says, as plain objects. */

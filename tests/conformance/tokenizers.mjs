@@ -12,6 +12,17 @@ const has = (row, names) => names.every((name) => name in row)
 
 export const tokenizers = {
   topic: 'tokenizers',
+  members: (row) =>
+    has(row, DECODE)
+      ? {
+          input: 'id ids skip_special_tokens',
+          expected: 'decoded stream_chunks',
+          refusal: 'stream_error:streamed',
+        }
+      : {
+          input: 'id text texts padding_side truncation_side pad_token_id kwargs',
+          expected: 'ids offsets decoded decoded_skip_special input_ids attention_mask',
+        },
 
   matches: (row) => [ENCODE, DECODE, BATCH].some((names) => has(row, names)),
 

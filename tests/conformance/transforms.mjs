@@ -95,6 +95,13 @@ const PROGRAMS = {
 
 export const transforms = {
   topic: 'transforms',
+  members: {
+    input: 'id topic note config direction input n_steps gamma ndim length ops.*.extend',
+    expected: 'ok ops.*.contents ops.*.len ops.*.ok',
+    refusal: 'error:ok',
+    aside: {},
+  },
+  tolerance: ({ topic }) => (topic === 'Resize' ? { relative: 1e-5, absolute: 1e-4 } : undefined),
   matches: ({ topic }) => topic in PROGRAMS || topic in CLASSES,
   prepare: () => undefined,
   check: ({ value: row }) => (PROGRAMS[row.topic] ?? ofCall)(row),
