@@ -4,7 +4,6 @@ export * from './chat/index.js'
 export * from './chat-env/index.js'
 export * from './collector/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
-export { ConfigReader, type NumberRule } from './core/config-reader.js'
 export {
   type DeviceName,
   type Gpu,
@@ -14,6 +13,14 @@ export {
   placeDevice,
 } from './core/device.js'
 export { ERROR_CODES, type ErrorCode, FulmarError } from './core/error.js'
+export {
+  type Field,
+  type FieldValue,
+  field,
+  type JsonSchema,
+  type NumberRule,
+  type RangeRule,
+} from './core/field.js'
 export { checkKnownKeys, describeValue, nearestName } from './core/options.js'
 export { Rng, type RngState } from './core/rng.js'
 export * from './data/index.js'

@@ -3,7 +3,7 @@
 import { sizeOf } from '../chat/batch.js'
 import { setEach } from '../chat/dict-text.js'
 import type { Message } from '../chat/index.js'
-import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, Rng } from '../core/index.js'
 import { Ragged, Tensor, type TensorDict } from '../tensor/index.js'
 import { chatsAt } from './chat-env.js'
 import type { EnvSpecs } from './env.js'
@@ -185,6 +185,7 @@ export class AddThinkingPrompt implements EnvTransform {
  * ```
  */
 export function withSecondThought(content: string, prompt: string, endOfTurn = '<|im_end|>'): string {
+  checkGiven('content', content)
   const close = content.lastIndexOf('</answer>')
   const open = close < 0 ? -1 : content.lastIndexOf('<answer>', close)
   if (open >= 0) return `${content.slice(0, open)}${prompt}`

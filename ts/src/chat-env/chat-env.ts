@@ -3,7 +3,7 @@
 import { checkBatch, nestedLike } from '../chat/batch.js'
 import { setEach, textsAt } from '../chat/dict-text.js'
 import { ChatHistory, History, type Message, type RenderingOptions } from '../chat/index.js'
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { Binary, Composite, NonTensor } from '../spec/index.js'
 import { type Json, NonTensorStack, TensorDict, type TensorKey } from '../tensor/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
@@ -271,6 +271,7 @@ export class ChatEnv implements EnvBase {
  * ```
  */
 export function chatsAt(dict: TensorDict, key: TensorKey): (readonly Message[])[] {
+  checkGiven('dict', dict)
   const shape = dict.batchSize
   const history = History.fromChats(JSON.stringify(dict.value(key)))
   if (history.rank !== shape.length + 1 || shape.some((length, dim) => history.shape[dim] !== length)) {

@@ -1,7 +1,7 @@
 /** Rows of a dataset for the episodes of an environment. */
 
 import { nestedLike, sizeOf } from '../chat/batch.js'
-import { ConfigReader, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError, field } from '../core/index.js'
 import { type Dataset, type DatasetState, listDataset } from '../data/index.js'
 import { NonTensor } from '../spec/index.js'
 import { type Json, NonTensorStack, type TensorDict } from '../tensor/index.js'
@@ -152,15 +152,14 @@ export class DataLoadingPrimer<Row = DatasetRow> implements EnvTransform {
    * @throws {FulmarError} `MALFORMED`, `UNKNOWN_NAME` or `OUT_OF_RANGE` if it is not such a state; then nothing has changed.
    */
   loadStateDict(state: unknown): void {
-    const reader = new ConfigReader('state', state)
-    const numTaken = reader.integer('numTaken', { min: 0, max: this.repeats, fallback: -1 })
-    checkKnownKeys('state', state, ['dataset', 'numTaken'])
+    const numTaken = field.integer({ min: 0, max: this.repeats })
+    const given = field.section({ dataset: field.json(), numTaken }).read('state', state)
     const here = this.#dataset.stateDict()
     try {
-      this.#dataset.loadStateDict((state as DataLoadingPrimerState).dataset)
+      this.#dataset.loadStateDict(given.dataset)
       this.#before = this.#dataset.stateDict()
       this.#row = this.#nextRow()
-      this.#numTaken = numTaken
+      this.#numTaken = given.numTaken
     } catch (error) {
       this.#dataset.loadStateDict(here)
       throw error

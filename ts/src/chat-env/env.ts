@@ -14,7 +14,7 @@
  * `messageEnvOf` makes a `MessageEnv` of a chat environment, and `chatTask` a `Task` of one over a dataset, so neither is written twice.
  */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Composite, SpecEnv } from '../spec/index.js'
 import type { TensorDict } from '../tensor/index.js'
 
@@ -82,6 +82,7 @@ export type DictPolicy = (dict: TensorDict) => TensorDict | Promise<TensorDict>
  * ```
  */
 export function nextRoot(env: EnvBase, root: TensorDict, next: TensorDict): TensorDict {
+  checkGiven('env', env)
   const rewards = env.rewardSpec.leafKeys()
   return root.select(env.stateSpec.leafKeys(), { strict: false }).update(next.exclude(rewards))
 }
@@ -108,6 +109,7 @@ export interface SpecEnvOptions {
  */
 export function specEnvOf(env: EnvBase, options: SpecEnvOptions = {}): SpecEnv {
   checkKnownKeys('options', options, ['dict'])
+  checkGiven('env', env)
   const { observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec } = env
   return {
     observationSpec,

@@ -1,5 +1,6 @@
 /** Word problems of GSM8K as an environment. */
 
+import { checkGiven } from '../core/index.js'
 import { GSM8KRewardParser, type GSM8KRewardParserOptions, gsm8kTruth } from '../reward/index.js'
 import { AnswerRewardTransform } from './answer-reward-transform.js'
 import { DatasetChatEnv } from './dataset-chat-env.js'
@@ -38,6 +39,7 @@ export interface GSM8KEnvOptions extends TaskEnvOptions<GSM8KRow> {
 export class GSM8KEnv extends DatasetChatEnv<GSM8KRow> {
   /** @throws {FulmarError} `MALFORMED` for a row without a question or a number; those of {@link DatasetChatEnv}. */
   constructor(options: GSM8KEnvOptions) {
+    checkGiven('options', options)
     const { reward, ...rest } = options
     const { tokenizer } = rest
     super(

@@ -1,5 +1,6 @@
 /** Prompts of IFEval as an environment. */
 
+import { checkGiven } from '../core/index.js'
 import { type IfEvalKwargs, type IfEvalScorerOptions, ifEvalChecks } from '../reward/index.js'
 import type { Json } from '../tensor/index.js'
 import { DatasetChatEnv } from './dataset-chat-env.js'
@@ -45,6 +46,7 @@ export interface IFEvalEnvOptions extends TaskEnvOptions<IFEvalRow> {
 export class IFEvalEnv extends DatasetChatEnv<IFEvalRow> {
   /** @throws {FulmarError} As `ifEvalChecks` for a row; those of {@link DatasetChatEnv}. */
   constructor(options: IFEvalEnvOptions) {
+    checkGiven('options', options)
     const { reward, ...rest } = options
     const { tokenizer } = rest
     super(

@@ -1,5 +1,6 @@
 /** Competition problems of MATH as an environment. */
 
+import { checkGiven } from '../core/index.js'
 import { MATHRewardParser, type MATHRewardParserOptions, mathTruth } from '../reward/index.js'
 import { AnswerRewardTransform } from './answer-reward-transform.js'
 import { DatasetChatEnv } from './dataset-chat-env.js'
@@ -36,6 +37,7 @@ export interface MATHEnvOptions extends TaskEnvOptions<MATHRow> {
 export class MATHEnv extends DatasetChatEnv<MATHRow> {
   /** @throws {FulmarError} `MALFORMED` for a row without a problem or an answer; those of {@link DatasetChatEnv}. */
   constructor(options: MATHEnvOptions) {
+    checkGiven('options', options)
     const { reward, ...rest } = options
     const { tokenizer } = rest
     super(

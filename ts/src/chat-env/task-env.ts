@@ -1,6 +1,6 @@
 /** What the environments of tasks share: rows that are looked at, a count of steps, rewards. */
 
-import { FulmarError, messageOf } from '../core/index.js'
+import { describeValue, FulmarError, messageOf } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import type { DatasetRow } from './data-loading-primer.js'
 import type { DatasetChatEnvOptions } from './dataset-chat-env.js'
@@ -46,6 +46,10 @@ function checkedRows<Row>(
   rows: Dataset<Row> | Iterable<Row>,
   check: (row: Row) => unknown,
 ): Dataset<Row> | Row[] {
+  if (typeof rows !== 'object' || rows === null) {
+    const detail = `options.dataset must be a data set or a list of rows: got ${describeValue(rows)}`
+    throw new FulmarError('MALFORMED', detail)
+  }
   if ('next' in rows && 'stateDict' in rows) return rows
   const all = [...rows]
   for (const [at, row] of all.entries()) {

@@ -1,7 +1,7 @@
 /** Calls of tools as a policy writes them, and what reads them. */
 
 import type { Message } from '../chat/index.js'
-import { describeValue } from '../core/index.js'
+import { checkGiven, describeValue } from '../core/index.js'
 import type { Json } from '../tensor/index.js'
 
 /** Arguments by name, as JSON. */
@@ -52,6 +52,7 @@ export interface ToolCallParser {
  * ```
  */
 export function toolCallsOf(message: Message, parser?: ToolCallParser): readonly ToolCall[] {
+  checkGiven('message', message)
   const own: unknown = message.tool_calls
   if (Array.isArray(own) && own.length > 0) return own.map(ownCall)
   return parser === undefined ? [] : parser.parse(textOf(message)).calls

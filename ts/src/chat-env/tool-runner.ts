@@ -121,6 +121,7 @@ export class ToolRunner {
    * @throws {FulmarError} `ABORTED` if `signal` fires. Never for what a policy wrote or a tool does.
    */
   async run(calls: readonly ToolCall[], options: ToolRunOptions): Promise<readonly ToolResult[]> {
+    checkKnownKeys('options', options, ['messages', 'inOrder', 'stopOnError', 'signal'], ['messages'])
     const { maxCalls } = this.#limits
     const allowed = calls.slice(0, maxCalls)
     const results = options.inOrder

@@ -1,6 +1,6 @@
 /** Environments around environments. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 import type { Composite } from '../spec/index.js'
 import { TensorDict } from '../tensor/index.js'
 import type { EnvBase, EnvSpecs, InputMode } from './env.js'
@@ -68,6 +68,7 @@ export class TransformedEnv implements EnvBase {
 
   /** @throws {FulmarError} What a transform says of an environment that it does not fit. */
   constructor(env: EnvBase, transforms: readonly EnvTransform[]) {
+    checkGiven('env', env)
     this.env = env
     this.transforms = Object.freeze([...transforms])
     const { batchSize, inputMode } = env

@@ -324,8 +324,10 @@ export function toPadded(
 export function toRagged(
   padded: Tensor,
   lengths: Uint32Array,
-  { side }: { readonly side: 'left' | 'right' },
+  options: { readonly side: 'left' | 'right' },
 ): Ragged {
+  checkKnownKeys('options', options, ['side'], ['side'])
+  const { side } = options
   const [numRows = 0, width = 0, ...inner] = padded.shape
   if (padded.shape.length < 2 || lengths.length !== numRows) {
     throw new FulmarError('SHAPE_MISMATCH', `lengths must be one a row, of ${numRows}: got ${lengths.length}`)

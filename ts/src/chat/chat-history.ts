@@ -1,6 +1,6 @@
 /** The messages of prompts, responses and both. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { NonTensorData, NonTensorStack, Ragged, Tensor, TensorDict } from '../tensor/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import { encodeHistory, type RenderingOptions, renderHistory } from './apply-chat-template.js'
@@ -76,6 +76,7 @@ export class ChatHistory {
    * @throws {FulmarError} `EMPTY` without containers; `SHAPE_MISMATCH` if batches differ; `INCOMPATIBLE` if fields differ.
    */
   static stack(all: readonly ChatHistory[]): ChatHistory {
+    checkGiven('all', all)
     const [first] = all
     if (first === undefined) throw new FulmarError('EMPTY', 'containers must be at least 1: got 0')
     for (const one of all) checkBatch('each container', one.batchSize, first.batchSize)
@@ -88,13 +89,11 @@ export class ChatHistory {
   }
 
   /** A plain description; the example's conversations hold one message `foo`. */
-  static defaultSpec({
-    shape = [-1],
-    keys = NAMES,
-  }: {
-    readonly shape?: readonly number[]
-    readonly keys?: readonly Name[]
-  } = {}): SequenceSpec<ChatHistory> {
+  static defaultSpec(
+    options: { readonly shape?: readonly number[]; readonly keys?: readonly Name[] } = {},
+  ): SequenceSpec<ChatHistory> {
+    checkKnownKeys('options', options, ['shape', 'keys'])
+    const { shape = [-1], keys = NAMES } = options
     const spec = History.defaultSpec({ shape: [...shape, -1] })
     return {
       shape,

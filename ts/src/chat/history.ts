@@ -1,6 +1,6 @@
 /** A conversation, or a batch of them: messages in nested lists whose rows may differ in length. */
 
-import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawHistory, raw } from '../native/index.js'
 import { TemplateRegistry } from '../template/index.js'
 import type { Tensor, TensorDict } from '../tensor/index.js'
@@ -134,6 +134,7 @@ export class History implements Iterable<Message> {
    * @throws {FulmarError} `EMPTY` without rows; `SHAPE_MISMATCH` if ranks differ; `LIMIT_EXCEEDED` past a limit.
    */
   static stack(rows: readonly History[]): History {
+    checkGiven('rows', rows)
     const [first, ...others] = rows
     if (first === undefined) throw new FulmarError('EMPTY', 'rows must be at least 1: got 0')
     const other = others.find((row) => row.rank !== first.rank)
@@ -154,6 +155,7 @@ export class History implements Iterable<Message> {
    */
   static fromText(text: string | readonly string[], options: FromTextOptions = {}): History {
     checkKnownKeys('options', options, ['templateName', 'tokenizer', 'registry', 'parser'])
+    checkGiven('text', text)
     if (typeof text !== 'string') return History.stack(text.map((row) => History.fromText(row, options)))
     const { templateName, tokenizer, registry = TemplateRegistry.builtin } = options
     const parser =
@@ -164,7 +166,9 @@ export class History implements Iterable<Message> {
   }
 
   /** A plain description of histories. @throws {FulmarError} `OUT_OF_RANGE` if a length is no integer from -1. */
-  static defaultSpec({ shape = [-1] }: { readonly shape?: readonly number[] } = {}): HistorySpec {
+  static defaultSpec(options: { readonly shape?: readonly number[] } = {}): HistorySpec {
+    checkKnownKeys('options', options, ['shape'])
+    const { shape = [-1] } = options
     const wrong = shape.find((length) => !Number.isInteger(length) || length < -1)
     if (wrong !== undefined)
       throw new FulmarError('OUT_OF_RANGE', `shape must hold integers from -1: got ${wrong}`)

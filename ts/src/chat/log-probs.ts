@@ -1,5 +1,6 @@
 /** Log-probabilities of prompts, responses and both, aligned with tokens. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { Tensor, type TensorDict } from '../tensor/index.js'
 import type { PaddingOptions } from '../tokenizer/index.js'
 import type { Nested } from './history.js'
@@ -51,17 +52,16 @@ export class LogProbs {
 
   /** One batch of containers of one batch, with the same fields. @throws {FulmarError} As {@link Tokens.stack}. */
   static stack(all: readonly LogProbs[]): LogProbs {
+    checkGiven('all', all)
     return LogProbs.#of(Sequences.stack(all.map((one) => one.#columns)))
   }
 
   /** A plain description. */
-  static defaultSpec({
-    shape = [-1],
-    keys = NAMES,
-  }: {
-    readonly shape?: readonly number[]
-    readonly keys?: readonly (keyof SequenceFields)[]
-  } = {}): SequenceSpec<LogProbs> {
+  static defaultSpec(
+    options: { readonly shape?: readonly number[]; readonly keys?: readonly (keyof SequenceFields)[] } = {},
+  ): SequenceSpec<LogProbs> {
+    checkKnownKeys('options', options, ['shape', 'keys'])
+    const { shape = [-1], keys = NAMES } = options
     const zero = () => LogProbs.#of(zeroParts(shape, keys, (dims) => Tensor.zeros('f32', dims)))
     return {
       shape,

@@ -1,6 +1,6 @@
 /** Which tokens train. */
 
-import { call, checkKnownKeys, checkTypedArray } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
 import type { Rendered } from './renderer.js'
 
@@ -76,8 +76,9 @@ export function tokenMasks(
   stopIds: readonly number[],
   options: MaskOptions = {},
 ): TokenMasks {
-  checkTypedArray('rendered.ids', rendered.ids, Uint32Array)
+  checkGiven('rendered', rendered)
   const text = JSON.stringify(maskJson(options))
+  checkTypedArray('rendered.ids', rendered.ids, Uint32Array)
   return call(() => {
     const { assistant, sampled, endOfTurn } = raw.tokenMasks(rendered, Uint32Array.from(stopIds), text)
     return { assistant, sampled, endOfTurn }

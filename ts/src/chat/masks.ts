@@ -1,5 +1,6 @@
 /** Which tokens there are, and which are the assistant's. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { Tensor, type TensorDict } from '../tensor/index.js'
 import type { PaddingOptions } from '../tokenizer/index.js'
 import type { Nested } from './history.js'
@@ -48,17 +49,16 @@ export class Masks {
 
   /** One batch of containers of one batch, with the same fields. @throws {FulmarError} As {@link Tokens.stack}. */
   static stack(all: readonly Masks[]): Masks {
+    checkGiven('all', all)
     return Masks.#of(Sequences.stack(all.map((one) => one.#columns)))
   }
 
   /** A plain description. */
-  static defaultSpec({
-    shape = [-1],
-    keys = NAMES,
-  }: {
-    readonly shape?: readonly number[]
-    readonly keys?: readonly (keyof MaskFields)[]
-  } = {}): SequenceSpec<Masks> {
+  static defaultSpec(
+    options: { readonly shape?: readonly number[]; readonly keys?: readonly (keyof MaskFields)[] } = {},
+  ): SequenceSpec<Masks> {
+    checkKnownKeys('options', options, ['shape', 'keys'])
+    const { shape = [-1], keys = NAMES } = options
     const zero = () => Masks.#of(zeroParts(shape, keys, (dims) => Tensor.zeros('bool', dims)))
     return {
       shape,

@@ -1,6 +1,6 @@
 /** What the columns of a {@link Rendered} say by message and by role. */
 
-import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { TokenizerLike } from '../tokenizer/index.js'
 import type { Message } from './message.js'
 import type { Extension, Rendered } from './renderer.js'
@@ -41,6 +41,7 @@ export function tokensPerMessage(
   options: TokenCountOptions = {},
 ): number[] {
   checkKnownKeys('options', options, ['sampledOnly'])
+  checkGiven('rendered', rendered)
   const { messageIndices, sampledMask } = checked(rendered)
   const counts = new Array<number>(numMessages).fill(0)
   messageIndices.forEach((index, t) => {
@@ -66,6 +67,7 @@ export function tokensPerMessage(
  * ```
  */
 export function messageTokenSpans(rendered: Rendered, numMessages: number): (TokenSpan | null)[] {
+  checkGiven('rendered', rendered)
   const spans = new Array<TokenSpan | null>(numMessages).fill(null)
   checked(rendered).messageIndices.forEach((index, t) => {
     if (index >= 0 && index < numMessages) spans[index] = [spans[index]?.[0] ?? t, t + 1]
@@ -88,6 +90,7 @@ export function messageTokenSpans(rendered: Rendered, numMessages: number): (Tok
  * ```
  */
 export function roleTokenSpans(rendered: Rendered, messages: readonly Message[]): Map<string, TokenSpan[]> {
+  checkGiven('rendered', rendered)
   const spans = messageTokenSpans(rendered, messages.length)
   return byRole(messages, (index) => [spans[index] ?? []].filter((span) => span.length === 2))
 }
@@ -107,6 +110,7 @@ export function roleTokenSpans(rendered: Rendered, messages: readonly Message[])
  * ```
  */
 export function tokensByRole(rendered: Rendered, messages: readonly Message[]): Map<string, number> {
+  checkGiven('rendered', rendered)
   const counts = tokensPerMessage(rendered, messages.length)
   const sums = new Map<string, number>()
   messages.forEach(({ role }, index) => {
@@ -133,6 +137,7 @@ export function contentTokenSpansByRole(
   rendered: Rendered,
   messages: readonly Message[],
 ): Map<string, TokenSpan[]> {
+  checkGiven('rendered', rendered)
   const { isContent, messageIndices } = checked(rendered)
   const runs: [number, number][][] = messages.map(() => [])
   isContent.forEach((bit, t) => {
@@ -167,6 +172,7 @@ export function contentMaskForRoles(
   messages: readonly Message[],
   roles: readonly string[],
 ): Uint8Array {
+  checkGiven('rendered', rendered)
   const { isContent, messageIndices } = checked(rendered)
   const counts = messages.map(({ role }) => roles.includes(role))
   return isContent.map((bit, t) => (bit === 1 && counts[messageIndices[t] ?? -1] ? 1 : 0))
@@ -190,6 +196,7 @@ export function contentMaskForRoles(
  * ```
  */
 export function extractMessageToolNames(messages: readonly Message[]): (string | null)[] {
+  checkGiven('messages', messages)
   const called = new Map<string, string>()
   return messages.map((message) => {
     const calls: readonly unknown[] = Array.isArray(message.tool_calls) ? message.tool_calls : []
@@ -216,6 +223,7 @@ export function extractMessageToolNames(messages: readonly Message[]): (string |
  * ```
  */
 export function rejectAssistantInExtension(newMessages: readonly Message[]): boolean {
+  checkGiven('newMessages', newMessages)
   return newMessages.some(({ role }) => role === 'assistant')
 }
 
@@ -244,8 +252,10 @@ export function rejectAssistantInExtension(newMessages: readonly Message[]): boo
 export function extendPrompt(
   promptIds: Uint32Array,
   completionIds: Uint32Array,
-  { numKept, rendered }: Pick<Extension, 'numKept' | 'rendered'>,
+  extension: Pick<Extension, 'numKept' | 'rendered'>,
 ): Uint32Array {
+  checkGiven('extension', extension)
+  const { numKept, rendered } = extension
   checkTypedArray('promptIds', promptIds, Uint32Array)
   checkTypedArray('completionIds', completionIds, Uint32Array)
   const numSampled = completionIds.length
@@ -275,6 +285,7 @@ export function extendPrompt(
  * ```
  */
 export function trimToTurnClose(completionIds: Uint32Array, stopIds: readonly number[]): Uint32Array {
+  checkGiven('completionIds', completionIds)
   const last = completionIds.findLastIndex((id) => stopIds.includes(id))
   return last < 0 ? completionIds : completionIds.subarray(0, last + 1)
 }
@@ -322,6 +333,7 @@ export function attributeTextSegments(
   options: SegmentOptions = {},
 ): AttributedTokens {
   checkKnownKeys('options', options, ['overlapIsContent'])
+  checkGiven('tokenizer', tokenizer)
   const { ids, offsets } = tokenizer.encode(segments.map(({ text }) => text).join(''))
   const utf8 = new TextEncoder()
   const isContentByte = segments.map(({ text, isContent }) =>

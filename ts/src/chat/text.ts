@@ -1,6 +1,6 @@
 /** The texts of prompts, responses and both. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { NonTensorData, NonTensorStack, TensorDict } from '../tensor/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import { checkBatch, flatTexts, nestedLike, sizeOf, stackedLike } from './batch.js'
@@ -60,6 +60,7 @@ export class Text {
    * @throws {FulmarError} `EMPTY` without containers; `SHAPE_MISMATCH` if batches differ; `INCOMPATIBLE` if fields differ.
    */
   static stack(all: readonly Text[]): Text {
+    checkGiven('all', all)
     const [first] = all
     if (first === undefined) throw new FulmarError('EMPTY', 'containers must be at least 1: got 0')
     const fields = NAMES.filter((name) => first[name] !== undefined).map((name) => {
@@ -72,13 +73,11 @@ export class Text {
   }
 
   /** A plain description; the example's texts are `foo`. */
-  static defaultSpec({
-    shape = [-1],
-    keys = NAMES,
-  }: {
-    readonly shape?: readonly number[]
-    readonly keys?: readonly Name[]
-  } = {}): SequenceSpec<Text> {
+  static defaultSpec(
+    options: { readonly shape?: readonly number[]; readonly keys?: readonly Name[] } = {},
+  ): SequenceSpec<Text> {
+    checkKnownKeys('options', options, ['shape', 'keys'])
+    const { shape = [-1], keys = NAMES } = options
     const batchSize = shape.map((length) => (length === -1 ? 1 : length))
     const example = { prompt: 'foo', response: 'foo', full: keys.length === 3 ? 'foofoo' : 'foo' }
     const texts = (name: Name) =>

@@ -1,6 +1,6 @@
 /** The ids of prompts, responses and both. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { Ragged, Tensor, type TensorDict } from '../tensor/index.js'
 import type { NativeTokenizer, PaddingOptions, TokenizerLike } from '../tokenizer/index.js'
 import { padId, toI64 } from './apply-chat-template.js'
@@ -55,17 +55,16 @@ export class Tokens {
    * or one is padded.
    */
   static stack(all: readonly Tokens[]): Tokens {
+    checkGiven('all', all)
     return Tokens.#of(Sequences.stack(all.map((one) => one.#columns)))
   }
 
   /** A plain description. */
-  static defaultSpec({
-    shape = [-1],
-    keys = NAMES,
-  }: {
-    readonly shape?: readonly number[]
-    readonly keys?: readonly (keyof SequenceFields)[]
-  } = {}): SequenceSpec<Tokens> {
+  static defaultSpec(
+    options: { readonly shape?: readonly number[]; readonly keys?: readonly (keyof SequenceFields)[] } = {},
+  ): SequenceSpec<Tokens> {
+    checkKnownKeys('options', options, ['shape', 'keys'])
+    const { shape = [-1], keys = NAMES } = options
     const zero = () => Tokens.#of(zeroParts(shape, keys, (dims) => Tensor.zeros('i64', dims)))
     return {
       shape,
@@ -120,6 +119,7 @@ export class Tokens {
    * says what pads.
    */
   toPadded(options: PaddingOptions & { readonly tokenizer?: NativeTokenizer }): Tokens {
+    checkKnownKeys('options', options, ['side', 'value', 'multipleOf', 'tokenizer'])
     const { tokenizer, ...padding } = options
     return Tokens.#of(this.#columns.toPadded({ ...padding, value: padding.value ?? padId(tokenizer) }))
   }

@@ -1,6 +1,6 @@
 /** From conversations to what a trainer takes: ids and the tokens that train. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Message } from './message.js'
 import { tokensPerMessage } from './rendered.js'
 import type { Rendered, Renderer, ToolSpec } from './renderer.js'
@@ -59,6 +59,7 @@ export function buildTrainingSample(
   options: TrainingSampleOptions = {},
 ): RenderedTrainingSample {
   checkKnownKeys('options', options, ['tools', 'roleToMask', 'contentSftRoles', 'ensureFinalStop'])
+  checkGiven('renderer', renderer)
   const { tools = [], roleToMask = () => true, contentSftRoles = [], ensureFinalStop = false } = options
   const rendered = renderer.render(messages, { tools })
   checkTurns(rendered, messages)
@@ -127,6 +128,7 @@ export function buildTrajectoryStep(
   options: TrajectoryStepOptions = {},
 ): TrajectoryStep {
   checkKnownKeys('options', options, ['tools'])
+  checkGiven('renderer', renderer)
   const { tools = [] } = options
   if (completion.length === 0) {
     throw new FulmarError('EMPTY', 'completion must hold at least one message: got none')

@@ -41,11 +41,15 @@ function programOf(io: CliIo, fail: () => void): Command {
     .configureOutput({ writeOut: (text) => io.stdout.write(text), writeErr: (text) => io.stderr.write(text) })
     .exitOverride()
   program
-    .command('train <config>')
+    .command('train [config]')
     .description('train as a JSON file says (- reads standard input); unknown keys are refused')
     .option('--resume', 'go on from the checkpoint in the run folder')
     .option('--json', 'print the result as one line of JSON')
-    .action(async (path: string, flags: TrainFlags) => (await import('./train.js')).train(path, flags, io))
+    .option('--schema', 'print the JSON Schema of such a file, and train nothing')
+    .action(async (path: string | undefined, flags: TrainFlags, command: Command) => {
+      if (path === undefined && !flags.schema) command.error("error: missing required argument 'config'")
+      await (await import('./train.js')).train(path ?? '-', flags, io)
+    })
   program
     .command('eval <run-dir>')
     .description('measure the policy of a run on held-out problems')

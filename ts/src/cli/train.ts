@@ -2,22 +2,24 @@
 
 import { describeBuild } from '../core/index.js'
 import { ProgressLine, type RunEvent, writeReport } from '../telemetry/index.js'
-import { checkTrainConfig, runTraining, type TrainResult } from '../train/index.js'
+import { checkTrainConfig, runTraining, type TrainResult, trainConfigSchema } from '../train/index.js'
 import { type CliIo, percent, printJson, printTable, readJsonInput } from './io.js'
 
 /** Flags of the command. */
 export interface TrainFlags {
   readonly resume?: boolean
   readonly json?: boolean
+  readonly schema?: boolean
 }
 
-/** Runs the training that the JSON file at `path` describes. */
+/** Runs the training that the JSON file at `path` describes, or prints the JSON Schema of such files. */
 export async function train(
   path: string,
-  { resume = false, json = false }: TrainFlags,
+  { resume = false, json = false, schema = false }: TrainFlags,
   io: CliIo,
 ): Promise<void> {
-  const config = checkTrainConfig(withBackend(await readJsonInput('config', path, io)))
+  if (schema) return void io.stdout.write(`${JSON.stringify(trainConfigSchema(), null, 2)}\n`)
+  const config = checkTrainConfig(withBackend(await readJsonInput('config', path, io)), { tasks: {} })
   const progress = new ProgressLine({ stream: io.stderr })
   const onEvent = (event: RunEvent) => {
     if (event.event === 'step') progress.update(event)

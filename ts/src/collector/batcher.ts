@@ -11,7 +11,7 @@
  */
 
 import type { TrainingSample } from '../chat/index.js'
-import { FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { packTrainingBatch, type TrainingBatch } from '../rollout/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 import type { Lease } from './work-buffer.js'
@@ -112,6 +112,12 @@ export class Batcher {
 
   /** @throws {FulmarError} `OUT_OF_RANGE` if a number is not a positive integer. */
   constructor(options: BatcherOptions) {
+    checkKnownKeys(
+      'options',
+      options,
+      ['groupsPerBatch', 'seqLen', 'padMultiple', 'rowsPerMicrobatch', 'numWorkers', 'countsEmptyGroups'],
+      ['groupsPerBatch'],
+    )
     const { groupsPerBatch, seqLen = Number.POSITIVE_INFINITY, padMultiple = 1 } = options
     const { rowsPerMicrobatch = 8, numWorkers = 1, countsEmptyGroups = false } = options
     const numbers = { groupsPerBatch, padMultiple, rowsPerMicrobatch, numWorkers }
@@ -251,12 +257,10 @@ export interface RowLayout {
  */
 export function padRows(
   rows: readonly (readonly TrainingSample[])[],
-  {
-    seqLen,
-    padId,
-    padMultiple = 1,
-  }: { readonly seqLen: number; readonly padId: number; readonly padMultiple?: number },
+  options: { readonly seqLen: number; readonly padId: number; readonly padMultiple?: number },
 ): RowLayout {
+  checkKnownKeys('options', options, ['seqLen', 'padId', 'padMultiple'], ['seqLen', 'padId'])
+  const { seqLen, padId, padMultiple = 1 } = options
   const size = rows.length * seqLen
   const padded = {
     ids: new Uint32Array(size).fill(padId),

@@ -12,7 +12,7 @@
  * no second path.
  */
 
-import { ConfigReader, FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError, field } from '../core/index.js'
 import type { Policy } from '../policy/index.js'
 import { checkTeaches } from '../rollout/check-teaches.js'
 import {
@@ -26,7 +26,7 @@ import {
 } from '../rollout/index.js'
 import { type Clock, type Metric, reduceMetrics, systemClock } from '../telemetry/index.js'
 import { Batcher, type BatcherOptions, type StepBatch } from './batcher.js'
-import { readCursor } from './group-cursor.js'
+import { groupCursor } from './group-cursor.js'
 import { limitAge } from './over-stale.js'
 import { policyAge } from './policy-age.js'
 import { RunScope } from './run-scope.js'
@@ -134,6 +134,8 @@ export interface ControllerState {
 
 const EMPTY_GROUPS_STEPS = 100
 
+const STATE = field.section({ rollouter: field.record(), pending: field.list(groupCursor) })
+
 /**
  * Runs rollouts and training. Iterate it once.
  *
@@ -170,6 +172,29 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
 
   /** @throws {FulmarError} `OUT_OF_RANGE` if a number is outside its range. */
   constructor(options: ControllerOptions<Sample>) {
+    checkKnownKeys(
+      'options',
+      options,
+      [
+        'rollouter',
+        'policy',
+        'train',
+        'groupsPerStep',
+        'steps',
+        'firstStep',
+        'staleness',
+        'weightSync',
+        'buildSamples',
+        'dynamicSampling',
+        'batching',
+        'onGroup',
+        'maxEmptyGroups',
+        'stallTimeoutMs',
+        'signal',
+        'clock',
+      ],
+      ['rollouter', 'policy', 'train', 'groupsPerStep', 'steps'],
+    )
     const { groupsPerStep, steps, firstStep = 0, staleness, maxEmptyGroups = 1 } = options
     for (const [name, value, min] of [
       ['groupsPerStep', groupsPerStep, 1],
@@ -197,12 +222,9 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
 
   /** Goes to where `state` was taken. Before the first step only. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
   loadStateDict(state: unknown): void {
-    const reader = new ConfigReader('state', state)
-    const rollouter = reader.object('rollouter')
-    const pending = reader.list('pending').map((json, index) => readCursor(`state.pending[${index}]`, json))
-    reader.end()
+    const { rollouter, pending } = STATE.read('state', state)
     this.#options.rollouter.loadStateDict(rollouter)
-    this.#recycled = pending
+    this.#recycled = [...pending]
   }
 
   /**

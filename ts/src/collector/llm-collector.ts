@@ -6,7 +6,7 @@
  * otherwise: in the order of finishing the short ones come first, which a consumer that stops early learns from.
  */
 
-import { ConfigReader, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, field } from '../core/index.js'
 import type { ReplayBuffer } from '../replay/index.js'
 import { checkTeaches } from '../rollout/check-teaches.js'
 import type {
@@ -17,7 +17,7 @@ import type {
   RollouterState,
   RolloutGroup,
 } from '../rollout/index.js'
-import { readCursor } from './group-cursor.js'
+import { groupCursor } from './group-cursor.js'
 import { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
 import { RunScope } from './run-scope.js'
 
@@ -62,6 +62,17 @@ export interface LLMCollectorOptions<Sample> {
 /** Most groups that run ahead. */
 export const PREFETCH_MAX = 65_536
 
+const COUNT = field.integer({ min: 0 })
+
+const STATE = field.section({
+  numBatches: COUNT,
+  numTrajectories: COUNT,
+  numTurns: COUNT,
+  numTokens: COUNT,
+  rollouter: field.record(),
+  pending: field.list(groupCursor),
+})
+
 /**
  * Groups that were collected together. Owns their ledgers: dispose it, or declare it with `using`.
  *
@@ -88,6 +99,7 @@ export class CollectorBatch<Sample = unknown> {
   readonly numTokens: number
 
   constructor(index: number, groups: readonly RolloutGroup<Sample>[]) {
+    checkGiven('index', index)
     this.index = index
     this.groups = groups
     const { trajectories, turns, tokens } = countsOf(groups)
@@ -169,6 +181,12 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
    * `LIMIT_EXCEEDED` for more than {@link PREFETCH_MAX}; `INCOMPATIBLE` for the order of finishing without `prefetch`.
    */
   constructor(options: LLMCollectorOptions<Sample>) {
+    checkKnownKeys(
+      'options',
+      options,
+      ['rollouter', 'batch', 'budget', 'prefetch', 'order', 'sink', 'signal'],
+      ['rollouter'],
+    )
     const { rollouter, batch, budget = {}, prefetch = 0, order = 'start' } = options
     const { unit, size } = batch ?? { unit: 'trajectories', size: rollouter.groupSize }
     const budgets = Object.entries(budget).map(([name, value]) => [`budget.${name}`, value, 1] as const)
@@ -276,21 +294,12 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
 
   /** Goes to where `state` was taken. With nothing ahead. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
   loadStateDict(state: unknown): void {
-    const reader = new ConfigReader('state', state)
-    const count = (name: string) => reader.integer(name, { min: 0, fallback: -1 })
-    const numBatches = count('numBatches')
-    const counts = {
-      trajectories: count('numTrajectories'),
-      turns: count('numTurns'),
-      tokens: count('numTokens'),
-    }
-    const rollouter = reader.object('rollouter')
-    const pending = reader.list('pending').map((json, index) => readCursor(`state.pending[${index}]`, json))
-    reader.end()
+    const { rollouter, pending, numBatches, ...counts } = STATE.read('state', state)
     this.#options.rollouter.loadStateDict(rollouter)
-    this.#recycled = pending
+    this.#recycled = [...pending]
     this.#numBatches = numBatches
-    Object.assign(this.#counts, counts)
+    const { numTrajectories: trajectories, numTurns: turns, numTokens: tokens } = counts
+    Object.assign(this.#counts, { trajectories, turns, tokens })
   }
 
   #newScope(): RunScope {

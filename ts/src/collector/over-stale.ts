@@ -10,6 +10,7 @@
  */
 
 import type { TrainingSample } from '../chat/index.js'
+import { checkKnownKeys } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 
 /**
@@ -49,8 +50,10 @@ export interface LimitAgeOptions {
  */
 export function limitAge(
   samples: readonly TrainingSample[],
-  { version, maxAge, overStale }: LimitAgeOptions,
+  options: LimitAgeOptions,
 ): { readonly samples: readonly TrainingSample[]; readonly metrics: readonly Metric[] } {
+  checkKnownKeys('options', options, ['version', 'maxAge', 'overStale'], ['version', 'maxAge', 'overStale'])
+  const { version, maxAge, overStale } = options
   const oldest = version - maxAge
   const numTooOld = samples.filter(({ minPolicyVersion }) => minPolicyVersion < oldest).length
   if (numTooOld === 0 || overStale === 'continue') return { samples, metrics: [] }

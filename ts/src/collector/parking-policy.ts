@@ -3,7 +3,7 @@
  * weights where they stopped. No sampled token is lost, and each one says which weights sampled it.
  */
 
-import { FulmarError, Rng } from '../core/index.js'
+import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { WeightReceiver } from './weight-sync.js'
 
@@ -46,7 +46,9 @@ export class ParkingPolicy implements Policy, WeightReceiver<Policy> {
   #gate: Gate | undefined
   #onIdle: () => void = () => {}
 
-  constructor(policy: Policy, { name = 'policy', onReplaced = () => {} }: ParkingPolicyOptions = {}) {
+  constructor(policy: Policy, options: ParkingPolicyOptions = {}) {
+    checkKnownKeys('options', options, ['name', 'onReplaced'])
+    const { name = 'policy', onReplaced = () => {} } = options
     this.#served = policy
     this.name = name
     this.#onReplaced = onReplaced

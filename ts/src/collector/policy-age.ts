@@ -1,6 +1,6 @@
 /** How old the weights behind a batch are. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 
 /**
@@ -19,6 +19,7 @@ import { type Metric, metric } from '../telemetry/index.js'
  * ```
  */
 export function policyAge(version: number, minPolicyVersions: readonly number[], maxAge: number): Metric[] {
+  checkGiven('version', version)
   const ages = minPolicyVersions.map((oldest) => version - oldest)
   const worst = ages.reduce((most, age) => Math.max(most, age), 0)
   if (worst > maxAge)

@@ -1,6 +1,6 @@
 /** Rollouts as rows of a replay buffer: ragged columns of tokens beside one number a row. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 import type { Rollout, RolloutGroup, RolloutTurn } from '../rollout/index.js'
 import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
 
@@ -23,6 +23,7 @@ export type RolloutRowKind = 'branches' | 'turns' | 'lastTurns'
  * ```
  */
 export function rolloutRows(groups: readonly RolloutGroup[], kind: RolloutRowKind): TensorDict | null {
+  checkGiven('groups', groups)
   const scored = groups
     .flatMap(({ rollouts }) => rollouts)
     .flatMap((rollout) => (rollout.reward === null ? [] : [{ rollout, reward: rollout.reward }]))

@@ -10,7 +10,7 @@
  * group that is admitted last therefore sees at most `B - 1` older groups consumed first and `W - 1` that overtake it.
  */
 
-import { FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { OverStale } from './over-stale.js'
 
 /** A group under way, as a {@link StalenessPolicy} sees it. */
@@ -98,6 +98,7 @@ export interface WindowedFifo extends StalenessPolicy {
  * ```
  */
 export function windowedFifo(options: WindowedFifoOptions): WindowedFifo {
+  checkKnownKeys('options', options, ['windowFraction', 'groupsPerStep', 'offPolicySteps'], ['groupsPerStep'])
   const { windowFraction = 0.3 } = options
   const { groupsPerStep, capacity } = slotsOf(options)
   if (windowFraction !== null && !(windowFraction > 0 && windowFraction <= 1)) {
@@ -131,6 +132,7 @@ export function windowedFifo(options: WindowedFifoOptions): WindowedFifo {
  * ```
  */
 export function strictFifo(options: StalenessOptions): WindowedFifo {
+  checkKnownKeys('options', options, ['groupsPerStep', 'offPolicySteps'], ['groupsPerStep'])
   return { ...windowedFifo({ ...options, windowFraction: null }), name: 'strictFifo' }
 }
 
@@ -149,6 +151,7 @@ export function strictFifo(options: StalenessOptions): WindowedFifo {
  * ```
  */
 export function capacityRule(options: OverStaleOptions): StalenessPolicy {
+  checkKnownKeys('options', options, ['overStale', 'groupsPerStep', 'offPolicySteps'], ['groupsPerStep'])
   return {
     name: 'capacityRule',
     ...boundOf({ overStale: 'continue', ...options }),
@@ -174,6 +177,7 @@ export function capacityRule(options: OverStaleOptions): StalenessPolicy {
  * ```
  */
 export function readyFirst(options: OverStaleOptions): StalenessPolicy {
+  checkKnownKeys('options', options, ['overStale', 'groupsPerStep', 'offPolicySteps'], ['groupsPerStep'])
   return {
     name: 'readyFirst',
     ...boundOf({ overStale: 'withhold', ...options }),

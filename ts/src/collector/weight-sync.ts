@@ -10,7 +10,7 @@
  * {@link WeightSync.waitServed} before the next `start`.
  */
 
-import { FulmarError, messageOf } from '../core/index.js'
+import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { withDeadline } from '../rollout/deadline.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 
@@ -98,6 +98,12 @@ export class WeightSync<Weights> {
 
   /** @throws {FulmarError} `OUT_OF_RANGE` for a number outside its range; `INCOMPATIBLE` if two receivers share a name. */
   constructor(options: WeightSyncOptions<Weights>) {
+    checkKnownKeys(
+      'options',
+      options,
+      ['capture', 'receivers', 'attempts', 'retryDelayMs', 'timeoutMs', 'clock'],
+      ['capture', 'receivers'],
+    )
     const { receivers, attempts = 3, retryDelayMs = 100, timeoutMs = 600_000, clock = systemClock } = options
     if (!Number.isSafeInteger(attempts) || attempts < 1)
       throw new FulmarError('OUT_OF_RANGE', `attempts must be a positive integer: got ${attempts}`)
@@ -124,8 +130,10 @@ export class WeightSync<Weights> {
    */
   start(
     version: number,
-    { signal, onServed = () => {} }: { readonly signal?: AbortSignal; readonly onServed?: () => void } = {},
+    options: { readonly signal?: AbortSignal; readonly onServed?: () => void } = {},
   ): void {
+    checkKnownKeys('options', options, ['signal', 'onServed'])
+    const { signal, onServed = () => {} } = options
     const before = this.#last?.served.catch(() => 0)
     const capturing = this.#timed(() => this.#options.capture(version))
     const serve = async () => {

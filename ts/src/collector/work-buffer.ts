@@ -10,7 +10,7 @@
  * and served, filtered out, failed, too old, or cancelled.
  */
 
-import { FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 import type { StalenessPolicy, WorkEntry } from './staleness.js'
 
@@ -97,7 +97,9 @@ export class WorkBuffer<Work, Result> {
   #peak = 0
 
   /** @throws {FulmarError} `OUT_OF_RANGE` for a capacity below 1, `LIMIT_EXCEEDED` for one over the limit. */
-  constructor({ staleness, onDropped = () => {} }: WorkBufferOptions<Work, Result>) {
+  constructor(options: WorkBufferOptions<Work, Result>) {
+    checkKnownKeys('options', options, ['staleness', 'onDropped'], ['staleness'])
+    const { staleness, onDropped = () => {} } = options
     const { capacity } = staleness
     if (!Number.isSafeInteger(capacity) || capacity < 1)
       throw new FulmarError('OUT_OF_RANGE', `capacity must be a positive integer: got ${capacity}`)

@@ -1,7 +1,6 @@
 /** Errors, closed options, the generator, the description of the build. */
 
 export { type BuildDescription, describeBuild } from './build.js'
-export { ConfigReader, type NumberRule } from './config-reader.js'
 export {
   type DeviceName,
   type Gpu,
@@ -13,7 +12,15 @@ export {
 } from './device.js'
 export { call, callAsync, ERROR_CODES, type ErrorCode, FulmarError, messageOf } from './error.js'
 export { yieldToEventLoop } from './event-loop.js'
+export {
+  type Field,
+  type FieldValue,
+  field,
+  type JsonSchema,
+  type NumberRule,
+  type RangeRule,
+} from './field.js'
 export { Handle } from './handle.js'
-export { checkKnownKeys, describeValue, nearestName } from './options.js'
+export { checkGiven, checkKnownKeys, describeValue, nearestName } from './options.js'
 export { Rng, type RngState } from './rng.js'
 export { checkTypedArray } from './typed-array.js'

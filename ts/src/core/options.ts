@@ -1,10 +1,13 @@
-/** Option objects are closed: a key that nobody knows is a spelling mistake, and is answered with the nearest name. */
+/** Option objects are closed: an unknown key is a spelling mistake, and is answered with the nearest name. */
 
 import { FulmarError } from './error.js'
+import { PEER_WORDS } from './peer-words.js'
 
 /**
- * Refuses keys of `options` that are not in `known`. `place` is how the caller names the object in its message.
- * @throws {FulmarError} `MALFORMED` if `options` is not a plain object; `UNKNOWN_NAME` for the first unknown key.
+ * Refuses keys of `options` that are not in `known`, and options without one of `required`. `place` is how the caller names the
+ * object in its message. Values are the caller's to check, or the core's; `field` reads whole objects of plain JSON.
+ * @throws {FulmarError} `MALFORMED` if `options` is not a plain object, or a required key is absent or undefined; `UNKNOWN_NAME`
+ * for the first unknown key.
  *
  * @example
  * ```ts
@@ -17,7 +20,12 @@ import { FulmarError } from './error.js'
  * })
  * ```
  */
-export function checkKnownKeys(place: string, options: unknown, known: readonly string[]): void {
+export function checkKnownKeys(
+  place: string,
+  options: unknown,
+  known: readonly string[],
+  required: readonly string[] = [],
+): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new FulmarError('MALFORMED', `${place} must be an object: got ${describeValue(options)}`)
   }
@@ -28,11 +36,25 @@ export function checkKnownKeys(place: string, options: unknown, known: readonly 
     const hint = nearest === undefined ? `known are ${known.join(', ')}` : `did you mean '${nearest}'?`
     throw new FulmarError('UNKNOWN_NAME', `${name} must be a known key: ${hint}`)
   }
+  for (const key of required) {
+    if (Reflect.get(options, key) === undefined)
+      throw new FulmarError('MALFORMED', `${place}.${key} must be given: it is undefined`)
+  }
 }
 
 /**
- * The member of `known` that needs the fewest edits to become `name`, or `undefined` if none is near: more than
- * half of its letters would change. Letter case counts half an edit. Costs `O(|name| * |known|)` letters.
+ * Refuses an argument that is absent: callers of plain JavaScript forget some. `name` is that of the parameter.
+ * @throws {FulmarError} `MALFORMED` for `undefined` and `null`.
+ */
+export function checkGiven(name: string, value: unknown): void {
+  if (value === undefined || value === null)
+    throw new FulmarError('MALFORMED', `${name} must be given: it is ${describeValue(value)}`)
+}
+
+/**
+ * The member of `known` that `name` most likely means, or `undefined` if none is near: our word for a word of TRL, transformers or
+ * PyTorch (`lr`, `num_generations`, `float32`); the same word written in another way (`group_size`); else the one that needs the
+ * fewest edits, at most half of its letters. Letter case counts half an edit. Costs `O(|name| * |known|)` letters.
  *
  * @example
  * ```ts
@@ -40,11 +62,16 @@ export function checkKnownKeys(place: string, options: unknown, known: readonly 
  * import assert from 'node:assert/strict'
  *
  * assert.equal(nearestName('groupSzie', ['groupSize', 'steps']), 'groupSize')
+ * assert.equal(nearestName('num_generations', ['groupSize', 'steps']), 'groupSize')
  * assert.equal(nearestName('banana', ['groupSize', 'steps']), undefined)
  * ```
  */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
+  checkGiven('name', name)
+  checkGiven('known', known)
   const start = name.slice(0, NAME_LENGTH_MAX)
+  const same = wordsFor(start).find((word) => known.includes(word)) ?? sameLetters(start, known)
+  if (same !== undefined) return same
   let nearest: string | undefined
   let fewest = Number.POSITIVE_INFINITY
   for (const candidate of known) {
@@ -75,6 +102,23 @@ export function describeValue(value: unknown): string {
   if (typeof value === 'object' && value !== null) return 'an object'
   if (typeof value === 'function') return 'a function'
   return String(value)
+}
+
+/** Our words for a word of another library, however it is written. */
+function wordsFor(name: string): readonly string[] {
+  const snake = name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`).replaceAll('-', '_')
+  const words = [name, name.toLowerCase(), snake].find((word) => Object.hasOwn(PEER_WORDS, word))
+  return words === undefined ? [] : (PEER_WORDS[words] ?? [])
+}
+
+/** The known name that has the letters of `name`, in another case or with other signs between its words. */
+function sameLetters(name: string, known: readonly string[]): string | undefined {
+  const letters = lettersOf(name)
+  return letters === '' ? undefined : known.find((candidate) => lettersOf(candidate) === letters)
+}
+
+function lettersOf(name: string): string {
+  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '')
 }
 
 /** Names longer than this are compared by their beginning: keys come from files that anybody wrote. */

@@ -3,6 +3,7 @@
 import { type RawRng, raw } from '../native/index.js'
 import { FulmarError } from './error.js'
 import { Handle } from './handle.js'
+import { checkGiven } from './options.js'
 
 /** A position in a stream of random words, ready for JSON: three unsigned 64-bit integers in hexadecimal. */
 export interface RngState {
@@ -52,6 +53,7 @@ export class Rng {
    * @throws {FulmarError} `MALFORMED` if a field is not an unsigned 64-bit integer in hexadecimal.
    */
   static fromState(state: RngState): Rng {
+    checkGiven('state', state)
     const words = BigUint64Array.of(
       parseWord('key', state.key),
       parseWord('stream', state.stream),

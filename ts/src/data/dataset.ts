@@ -1,6 +1,6 @@
 /** Endless streams of samples that know where they stand, so a resumed run goes on with the sample it would have seen. */
 
-import { ConfigReader, FulmarError, Rng } from '../core/index.js'
+import { checkKnownKeys, FulmarError, field, Rng } from '../core/index.js'
 
 /** Where a dataset stands: plain JSON, for a checkpoint. */
 export interface DatasetState {
@@ -57,6 +57,7 @@ export interface GeneratedDatasetOptions<Sample> {
  * ```
  */
 export function generatedDataset<Sample>(options: GeneratedDatasetOptions<Sample>): Dataset<Sample> {
+  checkKnownKeys('options', options, ['seed', 'name', 'make'], ['seed', 'name', 'make'])
   const { seed, name, make } = options
   const stream = Rng.fromSeed(seed).stream(name)
   return positionedDataset((position) => {
@@ -91,10 +92,9 @@ export interface ListDatasetOptions<Sample> {
  * assert.throws(() => listDataset({ items: [] }), { code: 'EMPTY' })
  * ```
  */
-export function listDataset<Sample>({
-  items: iterable,
-  shuffleSeed,
-}: ListDatasetOptions<Sample>): Dataset<Sample> {
+export function listDataset<Sample>(options: ListDatasetOptions<Sample>): Dataset<Sample> {
+  checkKnownKeys('options', options, ['items', 'shuffleSeed'], ['items'])
+  const { items: iterable, shuffleSeed } = options
   const items = [...iterable]
   if (items.length === 0) throw new FulmarError('EMPTY', 'items must hold a sample: got none')
   const stream = shuffleSeed === undefined ? undefined : Rng.fromSeed(shuffleSeed).stream('listDataset')
@@ -127,13 +127,12 @@ export function positionedDataset<Sample>(sampleAt: (position: number) => Sample
     next: () => sampleAt(position++),
     stateDict: () => ({ position }),
     loadStateDict: (state) => {
-      const reader = new ConfigReader('state', state)
-      const next = reader.integer('position', { min: 0, fallback: -1 })
-      reader.end()
-      position = next
+      position = STATE.read('state', state).position
     },
   }
 }
+
+const STATE = field.section({ position: field.integer({ min: 0 }) })
 
 function permutationOf(stream: Rng, pass: number, length: number): Uint32Array {
   using rng = stream.fork(pass)

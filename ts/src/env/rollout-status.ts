@@ -1,5 +1,7 @@
 /** How far a rollout has come, and how it ended. */
 
+import { checkGiven } from '../core/index.js'
+
 /** Every status: one that goes on, one that is good, four truncations, four errors. */
 export const ROLLOUT_STATUSES = [
   'ongoing',
@@ -29,6 +31,7 @@ export type RolloutStatus = (typeof ROLLOUT_STATUSES)[number]
  * ```
  */
 export function isTruncated(status: RolloutStatus): boolean {
+  checkGiven('status', status)
   return status.startsWith('truncated')
 }
 
@@ -44,6 +47,7 @@ export function isTruncated(status: RolloutStatus): boolean {
  * ```
  */
 export function isError(status: RolloutStatus): boolean {
+  checkGiven('status', status)
   return status.startsWith('error')
 }
 

@@ -1,6 +1,7 @@
 /** A task is everything about what is learnt and nothing about how: samples, environments, rewards. */
 
 import type { Message } from '../chat/index.js'
+import { checkGiven } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import type { MessageEnv } from './message-env.js'
 import type { RolloutStatus } from './rollout-status.js'
@@ -102,7 +103,9 @@ export interface Task<Sample> {
  * assert.equal(lastCompletionText({ status: 'error', turns: [] }), '')
  * ```
  */
-export function lastCompletionText({ turns }: RolloutView): string {
+export function lastCompletionText(rollout: RolloutView): string {
+  checkGiven('rollout', rollout)
+  const { turns } = rollout
   const content = turns.at(-1)?.completionMessage?.content
   return typeof content === 'string' ? content : ''
 }

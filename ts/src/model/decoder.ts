@@ -161,10 +161,9 @@ export class Decoder {
    * @throws {FulmarError} `OUT_OF_RANGE` or `LIMIT_EXCEEDED` for an impossible shape, naming the field; `MALFORMED` for
    * a field that is missing or of another type.
    */
-  static fromSeed(
-    config: DecoderConfig,
-    { seed, dtype = 'f32', device }: WeightOptions & { readonly seed: number },
-  ): Decoder {
+  static fromSeed(config: DecoderConfig, options: WeightOptions & { readonly seed: number }): Decoder {
+    checkKnownKeys('options', options, ['dtype', 'device', 'seed'], ['seed'])
+    const { seed, dtype = 'f32', device } = options
     const placed = placeDevice(device)
     return new Decoder(() => new raw.Decoder(configJson(config), seed, dtype), placed)
   }
@@ -174,11 +173,9 @@ export class Decoder {
    * @throws {FulmarError} `CORRUPT` for a damaged file; `INCOMPATIBLE` for tensors of another architecture;
    * `NON_FINITE` for a weight that is no number; and those of {@link Decoder.fromSeed}.
    */
-  static fromSafetensors(
-    config: DecoderConfig,
-    bytes: Uint8Array,
-    { version = 0, dtype = 'f32', device }: LoadOptions = {},
-  ): Decoder {
+  static fromSafetensors(config: DecoderConfig, bytes: Uint8Array, options: LoadOptions = {}): Decoder {
+    checkKnownKeys('options', options, ['version', 'dtype', 'device'])
+    const { version = 0, dtype = 'f32', device } = options
     const placed = placeDevice(device)
     const json = configJson(config)
     checkTypedArray('bytes', bytes, Uint8Array)
@@ -200,10 +197,9 @@ export class Decoder {
    * assert.equal(decoder.config.hidden_size, 576)
    * ```
    */
-  static async fromFolder(
-    folder: string,
-    { version = 0, dtype = 'f32', device }: LoadOptions = {},
-  ): Promise<Decoder> {
+  static async fromFolder(folder: string, options: LoadOptions = {}): Promise<Decoder> {
+    checkKnownKeys('options', options, ['version', 'dtype', 'device'])
+    const { version = 0, dtype = 'f32', device } = options
     const placed = placeDevice(device)
     const { fromFolder } = raw.Decoder
     if (!fromFolder) throw noFiles()
@@ -226,10 +222,9 @@ export class Decoder {
    * assert.equal(decoder.config.num_hidden_layers, 30)
    * ```
    */
-  static async fromGguf(
-    bytes: Uint8Array,
-    { version = 0, dtype = 'f32', device }: LoadOptions = {},
-  ): Promise<Decoder> {
+  static async fromGguf(bytes: Uint8Array, options: LoadOptions = {}): Promise<Decoder> {
+    checkKnownKeys('options', options, ['version', 'dtype', 'device'])
+    const { version = 0, dtype = 'f32', device } = options
     const placed = placeDevice(device)
     checkTypedArray('bytes', bytes, Uint8Array)
     const decoder = await callAsync(() => raw.Decoder.fromGguf(bytes, dtype))
@@ -291,7 +286,9 @@ export class Decoder {
    * await decoder.loadLora(config, bytes)
    * ```
    */
-  async addLora(config: LoraConfig, { seed }: { readonly seed: number }): Promise<void> {
+  async addLora(config: LoraConfig, options: { readonly seed: number }): Promise<void> {
+    checkKnownKeys('options', options, ['seed'], ['seed'])
+    const { seed } = options
     const json = configJson(config)
     this.#numTrainable = await this.#native.callAsync((decoder) => decoder.addLora(json, seed))
   }
@@ -416,7 +413,9 @@ export class Decoder {
    * assert.ok(losses[4] < losses[0])
    * ```
    */
-  async withScalarHead(head: ScalarHead, { seed }: { readonly seed: number }): Promise<Decoder> {
+  async withScalarHead(head: ScalarHead, options: { readonly seed: number }): Promise<Decoder> {
+    checkKnownKeys('options', options, ['seed'], ['seed'])
+    const { seed } = options
     const json = JSON.stringify(head)
     const decoder = await this.#native.callAsync((native) => native.withScalarHead(json, seed))
     return new Decoder(() => decoder, this.device, this.#version)

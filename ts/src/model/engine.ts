@@ -1,6 +1,13 @@
 /** Generation for requests that come and go. */
 
-import { checkKnownKeys, checkTypedArray, FulmarError, Handle, yieldToEventLoop } from '../core/index.js'
+import {
+  checkGiven,
+  checkKnownKeys,
+  checkTypedArray,
+  FulmarError,
+  Handle,
+  yieldToEventLoop,
+} from '../core/index.js'
 import { type RawEngine, type RawEngineOutputs, raw } from '../native/index.js'
 import type { DrawRule } from '../objective/index.js'
 import type { Decoder } from './decoder.js'
@@ -282,7 +289,9 @@ export class Engine {
   }
 
   #submit(prompt: Prompt, options: GenerationOptions, ends: Pick<Job, 'take' | 'end' | 'fail'>): void {
+    checkKnownKeys('prompt', prompt, ['ids', 'seed'])
     checkTypedArray('ids', prompt.ids, Uint32Array)
+    checkGiven('options', options)
     const { signal, stopStrings = [] } = options
     const stops = watchStops(stopStrings, this.#decodeStream)
     const closing: typeof ends = {

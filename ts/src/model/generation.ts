@@ -1,6 +1,6 @@
 /** Generation of many sequences at once. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 import type { Decoder } from './decoder.js'
 import { Engine, type EngineOptions, type Generated, type GenerationOptions, type Prompt } from './engine.js'
 
@@ -28,6 +28,7 @@ export async function generate(
   prompts: readonly Prompt[],
   options: GenerationOptions & Pick<EngineOptions, 'decodeStream'>,
 ): Promise<Generated[]> {
+  checkGiven('decoder', decoder)
   if (prompts.length === 0) throw new FulmarError('EMPTY', 'prompts must hold at least one: got none')
   const { decodeStream, ...each } = options
   using engine = new Engine(decoder, decodeStream && { decodeStream })

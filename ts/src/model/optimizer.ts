@@ -209,7 +209,9 @@ export abstract class Optimizer {
    * @throws {FulmarError} `CLOSED` without gradients; `NON_FINITE` if they are no numbers (weights and moments are then
    * unchanged); `OUT_OF_RANGE` for a bad rate or norm.
    */
-  async step({ learningRate, maxGradNorm }: StepOptions = {}): Promise<StepReport> {
+  async step(options: StepOptions = {}): Promise<StepReport> {
+    checkKnownKeys('options', options, ['learningRate', 'maxGradNorm'])
+    const { learningRate, maxGradNorm } = options
     const report = await this.#native.callAsync((optimizer) => optimizer.step(learningRate, maxGradNorm))
     this.#decoder.countUpdate()
     const { step, gradientNorm, clipCoefficient } = report
@@ -227,7 +229,8 @@ export abstract class Optimizer {
   }
 }
 
-const ADAMW_KEYS = ['learningRate', 'beta1', 'beta2', 'eps', 'weightDecay', 'decay'] as const
+/** The keys of {@link AdamWOptions}. */
+export const ADAMW_KEYS = ['learningRate', 'beta1', 'beta2', 'eps', 'weightDecay', 'decay'] as const
 
 /**
  * Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101). Holds two floats a weight.

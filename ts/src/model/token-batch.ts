@@ -1,10 +1,22 @@
 /** What a batch of sequences must be before it crosses into the core. */
 
-import { checkTypedArray, describeValue, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, describeValue, FulmarError } from '../core/index.js'
 import type { TokenBatch } from './decoder.js'
 
-/** The batch. @throws {FulmarError} `MALFORMED` if an array is of another type than {@link TokenBatch} says, by its name. */
+/** The columns of a {@link TokenBatch}, and those that a batch of the trainer has besides, which decoders do not read. */
+const COLUMNS = [
+  ...['ids', 'offsets', 'mask', 'positions'],
+  ...['logProbs', 'sampledLogProbs', 'advantages', 'versions'],
+  ...['numTrained', 'minPolicyVersion', 'maxPolicyVersion'],
+]
+
+/**
+ * The batch.
+ * @throws {FulmarError} `MALFORMED` if an array is missing or of another type than {@link TokenBatch} says, by its name; `UNKNOWN_NAME` for
+ * another key than those of `TokenBatch` and `TrainingBatch`.
+ */
 export function checkTokenBatch(batch: TokenBatch): TokenBatch {
+  checkKnownKeys('batch', batch, COLUMNS)
   const { ids, offsets, mask, positions } = batch
   checkTypedArray('ids', ids, Uint32Array)
   checkTypedArray('offsets', offsets, Uint32Array)

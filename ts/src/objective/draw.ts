@@ -1,6 +1,6 @@
 /** Drawing the next token from logits. */
 
-import { call, checkKnownKeys, describeValue, FulmarError, type OnDevice } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, describeValue, FulmarError, type OnDevice } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { checkArray, type KnownKeys, optionsJson } from './argument.js'
 
@@ -96,6 +96,7 @@ const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: 
  * ```
  */
 export function drawToken(options: DrawTokenOptions): Draw {
+  checkGiven('options', options)
   const { logits, promptIds, outputIds, allowed, seed, drawIndex } = options
   const json = ruleJson('drawToken', options, { seed: true, drawIndex: true })
   const draw = call(() => raw.drawToken(json, logits, promptIds, outputIds, allowed, seed, drawIndex))
@@ -117,6 +118,7 @@ export function drawToken(options: DrawTokenOptions): Draw {
  * ```
  */
 export function drawProbabilities(options: DrawOptions): Float64Array {
+  checkGiven('options', options)
   const { logits, promptIds, outputIds, allowed } = options
   const json = ruleJson('drawProbabilities', options, {})
   return call(() => raw.drawProbabilities(json, logits, promptIds, outputIds, allowed))

@@ -54,7 +54,14 @@ export {
   klReward,
 } from './kl.js'
 export { type KTOBatch, KTOLoss, type KTOLossOptions } from './kto.js'
-export type { KlEstimator, KlPenalty, LossResult, Normalization } from './loss.js'
+export type {
+  KlEstimator,
+  KlPenalty,
+  LossResult,
+  Normalization,
+  Objective,
+  ObjectiveResult,
+} from './loss.js'
 export {
   type AdvantageOf,
   type CandidateSelector,

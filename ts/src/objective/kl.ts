@@ -1,6 +1,6 @@
 /** Estimates of the KL divergence between a policy and a reference. */
 
-import { call, checkKnownKeys, type OnDevice, placeDevice } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, type OnDevice, placeDevice } from '../core/index.js'
 import { type RawKlController, raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 import type { KlEstimator } from './loss.js'
@@ -116,6 +116,7 @@ const REWARD_KEYS = { device: true, coefficient: true, estimator: true, place: t
  * ```
  */
 export function klReward(options: KlRewardOptions): KlRewardResult {
+  checkGiven('options', options)
   const { logProb, refLogProb, mask, offsets, reward, ...rule } = options
   for (const name of ['logProb', 'refLogProb', 'reward']) checkArray(options, name, 'Float32Array')
   checkArray(options, 'mask', 'Uint8Array')
@@ -167,6 +168,7 @@ export interface ImportanceWeightsOptions extends OnDevice {
  * ```
  */
 export function importanceWeights(options: ImportanceWeightsOptions): Float64Array {
+  checkGiven('options', options)
   const { oldLogProb, samplerLogProb, mask, offsets, device, ...rule } = options
   for (const name of ['oldLogProb', 'samplerLogProb']) checkArray(options, name, 'Float32Array')
   checkArray(options, 'mask', 'Uint8Array')

@@ -18,6 +18,38 @@ export interface LossResult {
   readonly gradEntropy?: Float32Array
 }
 
+/** What a loss gives: a {@link LossResult}, of which a loss of the caller's own may leave out what is only logged. */
+export type ObjectiveResult = Omit<LossResult, 'metrics' | 'denominators'> &
+  Partial<Pick<LossResult, 'metrics' | 'denominators'>>
+
+/**
+ * What the recipes take for a loss: those of this package, or any object with such a `forward`. `Batch` is what the loss of the recipe
+ * reads, such as {@link LossBatch} of GRPO.
+ *
+ * @example
+ * ```ts
+ * import type { LossBatch, Objective } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const reinforce: Objective<LossBatch> = {
+ *   forward({ logProb, advantage, mask, offsets }) {
+ *     const gradLogProb = new Float32Array(mask.length)
+ *     for (let s = 0; s + 1 < offsets.length; s++)
+ *       for (let t = offsets[s]; t < offsets[s + 1]; t++) gradLogProb[t] = -mask[t] * advantage[s]
+ *     const loss = gradLogProb.reduce((sum, gradient, t) => sum + gradient * logProb[t], 0)
+ *     return { loss, gradLogProb }
+ *   },
+ * }
+ * const [logProb, mask, offsets] = [Float32Array.of(-1, -2), Uint8Array.of(0, 1), Uint32Array.of(0, 2)]
+ * const { loss } = reinforce.forward({ logProb, oldLogProb: logProb, advantage: Float32Array.of(0.5), mask, offsets })
+ * assert.equal(loss, 1)
+ * ```
+ */
+export interface Objective<Batch> {
+  /** Value and gradient over `batch`, whose arrays it must not keep or change. */
+  forward(batch: Batch): ObjectiveResult
+}
+
 /**
  * What sums over tokens are divided by: the trained tokens of the batch; mean over sequences of their token means;
  * sequences times a length; or a number of tokens or of sequences (of which each counts by its mean) that the caller counts

@@ -1,6 +1,6 @@
 /** Advantages of groups whose rollouts come one by one, and the choice of rollouts. */
 
-import { ConfigReader, call, checkKnownKeys, FulmarError, type OnDevice } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, FulmarError, field, type OnDevice } from '../core/index.js'
 import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 
@@ -82,6 +82,8 @@ export interface MCAdvantageState<T> {
 
 type Group = { tickets: number[]; advantages: number[][]; released: number[] }
 
+const STATE = field.section({ queues: field.text(), items: field.list(field.json()) })
+
 const SELECTOR_KEYS = { strategy: true, maxCombinations: true } as const
 const MC_KEYS = {
   device: true,
@@ -130,6 +132,7 @@ export class MCAdvantage<T> {
    * type; `UNKNOWN_NAME` for an unknown key.
    */
   constructor(options: MCAdvantageOptions<T>) {
+    checkGiven('options', options)
     const { candidateSelector, ...rest } = options
     this.#select = typeof candidateSelector === 'function' ? candidateSelector : undefined
     const selector = typeof candidateSelector === 'function' ? {} : { candidateSelector }
@@ -193,10 +196,8 @@ export class MCAdvantage<T> {
    * Nothing has changed then.
    */
   loadStateDict(state: MCAdvantageState<T>): void {
-    const reader = new ConfigReader('state', state)
-    const queues = reader.text('queues', '')
-    const items = new Map(reader.list('items').map(readItem<T>))
-    reader.end()
+    const { queues, items: pairs } = STATE.read('state', state)
+    const items = new Map(pairs.map(readItem<T>))
     const next = call(() => raw.GroupQueues.create(this.#json))
     try {
       call(() => next.loadState(queues))

@@ -4,7 +4,7 @@
  * nothing here has a gradient.
  */
 
-import { call, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { type RawSteps, raw } from '../native/index.js'
 import { Tensor, TensorDict } from '../tensor/index.js'
 import { tensorAround } from '../tensor/tensor.js'
@@ -108,6 +108,7 @@ const NUMBER_KEYS = ['timeDim', 'rollingGamma', 'rhoMax', 'cMax']
  * ```
  */
 export function generalizedAdvantageEstimate(options: GeneralizedAdvantageSteps): ValueEstimate {
+  checkGiven('options', options)
   const { gamma, lambda } = options
   return both(options, ['value', 'lambda'], (steps) => steps.gae(numberOf(gamma), numberOf(lambda)))
 }
@@ -138,6 +139,7 @@ export function generalizedAdvantageEstimate(options: GeneralizedAdvantageSteps)
  * ```
  */
 export function vtraceAdvantageEstimate(options: VtraceSteps): ValueEstimate {
+  checkGiven('options', options)
   const { gamma, rhoMax, cMax } = options
   const bounds = JSON.stringify({ rhoMax, cMax })
   return both(options, ['value', 'logPi', 'logMu', 'rhoMax', 'cMax'], (steps) =>
@@ -203,6 +205,7 @@ export function td0AdvantageEstimate(options: ValueSteps & OwnValue): Tensor {
  * ```
  */
 export function td1ReturnEstimate(options: Td1Steps): Tensor {
+  checkGiven('options', options)
   const { gamma, rollingGamma } = options
   return one(options, ['rollingGamma'], (steps) => steps.td1Return(numberOf(gamma), rollingGamma))
 }
@@ -223,6 +226,7 @@ export function td1ReturnEstimate(options: Td1Steps): Tensor {
  * ```
  */
 export function td1AdvantageEstimate(options: Td1Steps & OwnValue): Tensor {
+  checkGiven('options', options)
   const { gamma, rollingGamma } = options
   return one(options, ['value', 'rollingGamma'], (steps) => steps.td1Advantage(numberOf(gamma), rollingGamma))
 }
@@ -246,6 +250,7 @@ export function td1AdvantageEstimate(options: Td1Steps & OwnValue): Tensor {
  * ```
  */
 export function tdLambdaReturnEstimate(options: TdLambdaSteps): Tensor {
+  checkGiven('options', options)
   const { gamma, lambda, rollingGamma } = options
   return one(options, ['lambda', 'rollingGamma'], (steps) =>
     steps.tdLambdaReturn(numberOf(gamma), numberOf(lambda), rollingGamma),
@@ -268,6 +273,7 @@ export function tdLambdaReturnEstimate(options: TdLambdaSteps): Tensor {
  * ```
  */
 export function tdLambdaAdvantageEstimate(options: TdLambdaSteps & OwnValue): Tensor {
+  checkGiven('options', options)
   const { gamma, lambda, rollingGamma } = options
   return one(options, ['value', 'lambda', 'rollingGamma'], (steps) =>
     steps.tdLambdaAdvantage(numberOf(gamma), numberOf(lambda), rollingGamma),

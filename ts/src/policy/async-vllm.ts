@@ -1,6 +1,6 @@
 /** The policy of stock vLLM servers over HTTP. */
 
-import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { defaultHttpClient, type HttpClient } from '../native/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import {
@@ -141,6 +141,7 @@ export class AsyncVLLM implements StreamingPolicy {
    */
   static async connect(urls: readonly string[], options: AsyncVLLMOptions = {}): Promise<AsyncVLLM> {
     checkKnownKeys('options', options, KEYS)
+    checkGiven('urls', urls)
     const bases = urls.map(baseUrl)
     if (bases.length === 0) throw new FulmarError('EMPTY', 'urls must hold a server: got none')
     if (bases.length > SERVERS_MAX)
@@ -339,6 +340,7 @@ export class AsyncVLLM implements StreamingPolicy {
     readonly path: string
     readonly version: number
   }): Promise<void> {
+    checkKnownKeys('adapter', adapter, ['name', 'path', 'version'], ['name', 'path', 'version'])
     const { name, path, version } = adapter
     const body = { lora_name: name, lora_path: path }
     const targets = this.#urls.map((_, target) => target).filter((target) => this.router.serving[target])

@@ -109,7 +109,9 @@ export class DecoderPolicy implements DistributionPolicy {
    * @throws {FulmarError} `EMPTY`, `SHAPE_MISMATCH` or `OUT_OF_RANGE` for a bad request; `LIMIT_EXCEEDED` for more than 2^26 numbers in
    * all (places, masked or not, times tokens of the model).
    */
-  async distribution({ ids, offsets, mask }: DistributionRequest): Promise<TokenDistribution> {
+  async distribution(request: DistributionRequest): Promise<TokenDistribution> {
+    checkKnownKeys('request', request, ['ids', 'offsets', 'mask'], ['ids', 'offsets', 'mask'])
+    const { ids, offsets, mask } = request
     const { vocab_size: vocabSize } = this.decoder.config
     const { topIds, topLogProb } = await this.decoder.score({ ids, offsets, mask }, { topK: vocabSize })
     const places = Array.from(mask.keys()).filter((at) => mask[at] === 1)

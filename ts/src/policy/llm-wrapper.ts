@@ -42,6 +42,8 @@ type Writer = (target: TensorDict, start: number, end: number) => void
 /** How many requests wrappers gave to a policy: their ids are unique although wrappers share it. */
 const NUM_REQUESTS = new WeakMap<Policy, number>()
 
+const FORWARD_KEYS = ['signal', 'generateKwargs']
+
 /**
  * A {@link Policy} behind TorchRL's interface. It reads conversations, texts or token ids out of a dictionary, and writes completions,
  * or with `generate: false` the scores of what is there. What is written is the same for every policy:
@@ -140,7 +142,9 @@ export class LLMWrapperBase<P extends Policy = Policy> {
   }
 
   /** Takes back rows that wait for a batch, or with `flush` runs them. Their callers are rejected with `ABORTED`. */
-  cleanupBatching({ flush = false }: { readonly flush?: boolean } = {}): void {
+  cleanupBatching(options: { readonly flush?: boolean } = {}): void {
+    checkKnownKeys('options', options, ['flush'])
+    const { flush = false } = options
     const batcher = this.#draws ?? this.#scores
     if (flush) batcher?.flush()
     else batcher?.clear()
@@ -180,6 +184,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     options: ForwardOptions,
     push: ((part: RowPart) => void) | undefined,
   ): Promise<TensorDict> {
+    checkKnownKeys('options', options, FORWARD_KEYS)
     const { numSamples, padOutput, inPlace } = this.#config
     if (numSamples !== undefined && dict.batchSize.length > 0 && !padOutput) {
       const rule = 'padOutput must be true for numSamples over a batch (or call forwardStack)'
@@ -198,6 +203,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
    * @throws {FulmarError} As {@link LLMWrapperBase.forward}; `SHAPE_MISMATCH` without a batch.
    */
   async forwardStack(dict: TensorDict, options: ForwardOptions = {}): Promise<LazyStack> {
+    checkKnownKeys('options', options, FORWARD_KEYS)
     if (dict.batchSize.length !== 1)
       throw new FulmarError(
         'SHAPE_MISMATCH',
@@ -248,7 +254,6 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     options: ForwardOptions,
     push?: ((part: RowPart) => void) | undefined,
   ): Promise<Writer> {
-    checkKnownKeys('options', options, ['signal', 'generateKwargs'])
     if (this.#config.generate) return this.#generateRows(rows, options, push)
     if (push) throw new FulmarError('INCOMPATIBLE', 'generate must be true for a stream: got false')
     return this.#scoreRows(rows, options)

@@ -97,7 +97,9 @@ export class OnnxPolicy extends ThreadPolicy {
    * Gives the process another model, whole or not at all: requests that run end with the one that they began with.
    * @throws {FulmarError} As {@link OnnxPolicy.launch}; the model before it stays then.
    */
-  async pushModel(model: string | Uint8Array, { version }: { readonly version: number }): Promise<void> {
+  async pushModel(model: string | Uint8Array, options: { readonly version: number }): Promise<void> {
+    checkKnownKeys('options', options, ['version'], ['version'])
+    const { version } = options
     const limits = { contextLength: this.#contextLength, numThreads: this.#numThreads }
     const source: OnnxSource = { model, version, ...limits }
     await this.load(source, version, [])

@@ -1,8 +1,9 @@
 /** The wrapper of an exported model. */
 
+import { checkKnownKeys } from '../core/index.js'
 import { LLMWrapperBase } from './llm-wrapper.js'
 import { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
-import type { LLMWrapperOptions } from './wrapper-options.js'
+import { type LLMWrapperOptions, WRAPPER_KEYS } from './wrapper-options.js'
 
 /**
  * An {@link LLMWrapperBase} over an {@link OnnxPolicy}: scoring and generation of exported models, with the fields of every other wrapper.
@@ -28,6 +29,7 @@ export class OnnxWrapper extends LLMWrapperBase<OnnxPolicy> {
     model: string | Uint8Array,
     options: LLMWrapperOptions & { readonly onnx?: OnnxPolicyOptions } = {},
   ): Promise<OnnxWrapper> {
+    checkKnownKeys('options', options, [...WRAPPER_KEYS, 'onnx'])
     const { onnx, ...own } = options
     const { tokenizer } = own
     const policy = await OnnxPolicy.launch(model, { ...(tokenizer && { tokenizer }), ...onnx })

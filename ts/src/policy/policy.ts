@@ -3,7 +3,7 @@
  * recipes) knows a language model only through this interface.
  */
 
-import { checkTypedArray, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import { StopStrings } from '../model/index.js'
 
 /** One request for one completion. Nothing in it is text: token ids in, token ids out. */
@@ -191,6 +191,28 @@ export interface Policy {
  * ```
  */
 export function checkGenerateRequest(request: GenerateRequest): void {
+  checkKnownKeys(
+    'request',
+    request,
+    [
+      'requestId',
+      'promptIds',
+      'seed',
+      'maxTokens',
+      'temperature',
+      'topK',
+      'topP',
+      'minP',
+      'repetitionPenalty',
+      'frequencyPenalty',
+      'presencePenalty',
+      'stopIds',
+      'stopStrings',
+      'sessionId',
+      'signal',
+    ],
+    ['requestId', 'promptIds', 'seed', 'maxTokens', 'stopIds'],
+  )
   const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings } = request
   checkTypedArray('promptIds', promptIds, Uint32Array)
@@ -230,7 +252,9 @@ function check(name: string, value: number, holds: boolean, rule: string): void 
  * assert.throws(() => checkScoreRequest({ requestId: 'a', ids: new Uint32Array(0) }), { code: 'EMPTY' })
  * ```
  */
-export function checkScoreRequest({ ids, signal }: ScoreRequest): void {
+export function checkScoreRequest(request: ScoreRequest): void {
+  checkKnownKeys('request', request, ['requestId', 'ids', 'signal'], ['requestId', 'ids'])
+  const { ids, signal } = request
   checkTypedArray('ids', ids, Uint32Array)
   if (isEmpty(ids)) throw new FulmarError('EMPTY', 'ids must hold a token: got none')
   if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')

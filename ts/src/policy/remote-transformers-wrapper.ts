@@ -1,9 +1,10 @@
 /** The wrapper of a model in a worker thread. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
 import { LLMWrapperBase } from './llm-wrapper.js'
 import { WorkerPolicy, type WorkerPolicyOptions } from './worker-policy.js'
-import type { LLMWrapperOptions } from './wrapper-options.js'
+import { type LLMWrapperOptions, WRAPPER_KEYS } from './wrapper-options.js'
 
 /**
  * An {@link LLMWrapperBase} over a decoder in a worker thread: TorchRL's `RemoteTransformersWrapper`, whose actor is a thread here. The same
@@ -32,6 +33,8 @@ export class RemoteTransformersWrapper extends LLMWrapperBase<WorkerPolicy> {
     model: Decoder | string,
     options: LLMWrapperOptions & { readonly worker?: WorkerPolicyOptions } = {},
   ): Promise<RemoteTransformersWrapper> {
+    checkKnownKeys('options', options, [...WRAPPER_KEYS, 'worker'])
+    checkGiven('model', model)
     const { worker, ...own } = options
     const { tokenizer } = own
     const policy = await WorkerPolicy.launch(model, { ...(tokenizer && { tokenizer }), ...worker })

@@ -1,6 +1,6 @@
 /** A policy that says what it is told to: for tests, for debugging environments, for replaying a conversation. */
 
-import { FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
 import {
   type Completion,
   checkGenerateRequest,
@@ -64,7 +64,9 @@ export class ScriptedPolicy implements Policy {
   readonly requests: GenerateRequest[] = []
   readonly #reply: ScriptedPolicyOptions['reply']
 
-  constructor({ reply, version = 0 }: ScriptedPolicyOptions) {
+  constructor(options: ScriptedPolicyOptions) {
+    checkKnownKeys('options', options, ['reply', 'version'], ['reply'])
+    const { reply, version = 0 } = options
     this.#reply = reply
     this.version = version
   }

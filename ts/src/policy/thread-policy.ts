@@ -1,6 +1,6 @@
 /** A policy whose model lives in another thread: what is asked goes there by message. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 import { onAbort } from './attempt.js'
 import {
   type Completion,
@@ -43,6 +43,7 @@ export class ThreadPolicy implements Policy {
 
   /** A policy over a thread that has no model yet. */
   constructor(thread: WorkerThread, version: number, capabilities: PolicyCapabilities = {}) {
+    checkGiven('thread', thread)
     this.capabilities = capabilities
     this.#thread = thread
     this.#version = version

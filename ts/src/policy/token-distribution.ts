@@ -1,6 +1,6 @@
 /** What a model would have drawn in the places of tokens that are there. */
 
-import { checkTypedArray, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import { drawToken } from '../objective/index.js'
 import type { Policy } from './policy.js'
 
@@ -57,7 +57,14 @@ export class TokenDistribution {
    * @throws {FulmarError} `SHAPE_MISMATCH` if it does not, or the mask is not as long as the ids; `EMPTY` if no place is masked;
    * `MALFORMED` for arrays of other types.
    */
-  constructor({ ids, offsets, mask, logProbs }: DistributionRequest & { readonly logProbs: Float32Array }) {
+  constructor(options: DistributionRequest & { readonly logProbs: Float32Array }) {
+    checkKnownKeys(
+      'options',
+      options,
+      ['ids', 'offsets', 'mask', 'logProbs'],
+      ['ids', 'offsets', 'mask', 'logProbs'],
+    )
+    const { ids, offsets, mask, logProbs } = options
     checkTypedArray('ids', ids, Uint32Array)
     checkTypedArray('offsets', offsets, Uint32Array)
     checkTypedArray('mask', mask, Uint8Array)
@@ -113,7 +120,9 @@ export class TokenDistribution {
    * Draws a token in each masked place, by seed and place alone; elsewhere the token that stands there. A new array of `[T]`.
    * @throws {FulmarError} `OUT_OF_RANGE` if the seed is not a non-negative safe integer.
    */
-  sample({ seed }: { readonly seed: number }): Uint32Array {
+  sample(options: { readonly seed: number }): Uint32Array {
+    checkKnownKeys('options', options, ['seed'], ['seed'])
+    const { seed } = options
     return this.ids.map((id, at) =>
       this.mask[at] === 0 ? id : drawToken({ logits: this.logProbsAt(at), seed, drawIndex: at }).id,
     )

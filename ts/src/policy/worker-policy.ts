@@ -1,5 +1,6 @@
 /** A policy whose decoder lives in a worker thread. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { Decoder } from '../model/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { DecoderSource } from './policy-worker.js'
@@ -44,6 +45,8 @@ export class WorkerPolicy extends ThreadPolicy {
    * @throws {FulmarError} What the model says; `UNAVAILABLE` if the thread cannot start, or there are none on this platform.
    */
   static async launch(model: Decoder | string, options: WorkerPolicyOptions = {}): Promise<WorkerPolicy> {
+    checkKnownKeys('options', options, ['version', 'tokenizer', 'thread'])
+    checkGiven('model', model)
     const { version = typeof model === 'string' ? 0 : model.version, tokenizer } = options
     const policy = new WorkerPolicy(
       options.thread ?? (await startThread('policy-worker', 'fulmar-decoder')),
@@ -64,7 +67,9 @@ export class WorkerPolicy extends ThreadPolicy {
    * @throws {FulmarError} `OUT_OF_RANGE` for a version that is no non-negative safe integer; what the model says; the weights before it
    * stay then.
    */
-  async pushWeights(model: Decoder | string, { version }: { readonly version: number }): Promise<void> {
+  async pushWeights(model: Decoder | string, options: { readonly version: number }): Promise<void> {
+    checkKnownKeys('options', options, ['version'], ['version'])
+    const { version } = options
     await this.#push(model, version)
   }
 

@@ -120,7 +120,8 @@ export interface WrapperConfig
   readonly roots: Readonly<Record<InputMode | 'masks' | 'logProbs', readonly string[]>>
 }
 
-const KEYS: readonly (keyof LLMWrapperOptions)[] = [
+/** The keys of {@link LLMWrapperOptions}. */
+export const WRAPPER_KEYS: readonly (keyof LLMWrapperOptions)[] = [
   ...BATCHING_KEYS,
   ...(['tokenizer', 'inputMode', 'inputKey', 'attentionMaskKey', 'generate', 'generateKwargs'] as const),
   ...(['padOutput', 'padId', 'inPlace', 'numSamples', 'rendering', 'addSpecialTokens'] as const),
@@ -131,7 +132,7 @@ const MODES: readonly InputMode[] = ['history', 'text', 'tokens']
 
 /** Checks options. @throws {FulmarError} As the constructor of {@link LLMWrapperBase}. */
 export function resolveWrapperOptions(options: LLMWrapperOptions): WrapperConfig {
-  checkKnownKeys('options', options, KEYS)
+  checkKnownKeys('options', options, WRAPPER_KEYS)
   const { inputMode = 'history', generate = true, returnLogProbs = true, tokenizer } = options
   if (!MODES.includes(inputMode))
     throw new FulmarError('UNKNOWN_NAME', `inputMode must be one of ${MODES.join(', ')}: got ${inputMode}`)

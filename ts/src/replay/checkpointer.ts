@@ -1,6 +1,6 @@
 /** How the rows of a buffer lie in a folder. */
 
-import { FulmarError } from '../core/index.js'
+import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { type RawReplayDisk, raw } from '../native/index.js'
 import type { TensorKey } from '../tensor/index.js'
 import { pathOf } from '../tensor/tensor-dict.js'
@@ -97,6 +97,7 @@ export class ListStorageCheckpointer extends StorageCheckpointerBase {
  */
 export class CompressedListStorageCheckpointer extends StorageCheckpointerBase {
   constructor(options: { readonly compressionLevel?: number } = {}) {
+    checkKnownKeys('options', options, ['compressionLevel'])
     super({ kind: 'compressedList', ...options })
   }
 }
@@ -126,6 +127,7 @@ export interface StepKeysOptions {
  */
 export class FlatStorageCheckpointer extends StorageCheckpointerBase {
   constructor(options: StepKeysOptions = {}) {
+    checkKnownKeys('options', options, ['doneKey', 'doneKeys', 'rewardKeys'])
     super({ kind: 'flat', keys: stepKeys(options) })
   }
 }
@@ -145,6 +147,7 @@ export class FlatStorageCheckpointer extends StorageCheckpointerBase {
  */
 export class NestedStorageCheckpointer extends StorageCheckpointerBase {
   constructor(options: StepKeysOptions = {}) {
+    checkKnownKeys('options', options, ['doneKey', 'doneKeys', 'rewardKeys'])
     super({ kind: 'nested', keys: stepKeys(options) })
   }
 }
@@ -164,6 +167,7 @@ export class NestedStorageCheckpointer extends StorageCheckpointerBase {
  */
 export class H5StorageCheckpointer extends StorageCheckpointerBase {
   constructor(options: StepKeysOptions & { readonly checkpointFile?: string } = {}) {
+    checkKnownKeys('options', options, ['doneKey', 'doneKeys', 'rewardKeys', 'checkpointFile'])
     const { checkpointFile: file, ...keys } = options
     super({ kind: 'h5', file, keys: stepKeys(keys) })
   }

@@ -1,6 +1,6 @@
 /** The parts of an ensemble: a storage, a sampler and a writer for each of its buffers. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { TensorDict } from '../tensor/index.js'
 import { ReplayBuffer } from './replay-buffer.js'
 import { RandomSampler, type Sampler } from './sampler.js'
@@ -27,6 +27,7 @@ export class StorageEnsemble {
   readonly storages: readonly Storage[]
 
   constructor(storages: readonly Storage[]) {
+    checkGiven('storages', storages)
     if (storages.length === 0) throw new FulmarError('EMPTY', 'an ensemble must have a storage: got none')
     this.storages = [...storages]
   }
@@ -79,6 +80,7 @@ export class SamplerEnsemble {
 
   constructor(samplers: readonly Sampler[], options: SamplerEnsembleOptions = {}) {
     checkKnownKeys('options', options, ['p', 'sampleFromAll', 'numBufferSampled'])
+    checkGiven('samplers', samplers)
     this.samplers = [...samplers]
     this.options = { ...options }
   }
@@ -106,6 +108,7 @@ export class WriterEnsemble {
   readonly writers: readonly Writer[]
 
   constructor(writers: readonly Writer[]) {
+    checkGiven('writers', writers)
     this.writers = [...writers]
   }
 

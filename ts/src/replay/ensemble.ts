@@ -1,6 +1,6 @@
 /** Several buffers drawn from as one, and offline data beside online data. */
 
-import { call, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawReplayBufferEnsemble, raw } from '../native/index.js'
 import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { dictAround, pathOf, TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
@@ -294,6 +294,7 @@ export function prefillReplayBuffer(
   options: { readonly count?: number; readonly chunkSize?: number } = {},
 ): void {
   checkKnownKeys('options', options, ['count', 'chunkSize'])
+  checkGiven('buffer', buffer)
   const { count = source.storage.length, chunkSize = 1000 } = options
   if (!(count <= source.storage.length)) {
     throw new FulmarError('OUT_OF_RANGE', `count must be at most ${source.storage.length}: got ${count}`)

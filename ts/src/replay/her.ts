@@ -1,6 +1,6 @@
 /** Goals that were achieved, in place of those that were not. */
 
-import { FulmarError, Handle } from '../core/index.js'
+import { checkGiven, FulmarError, Handle } from '../core/index.js'
 import { type RawHindsight, type RawReplayBatch, raw } from '../native/index.js'
 import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
 import { dictAround, pathOf, type TensorDict, type TensorKey, withRawDict } from '../tensor/tensor-dict.js'
@@ -58,6 +58,7 @@ export class HERReplayBuffer extends ReplayBuffer {
   readonly #rewardFn: (rows: TensorDict) => Tensor
 
   constructor(options: HERReplayBufferOptions) {
+    checkGiven('options', options)
     const { rewardFn, herRatio, strategy, goalKey, achievedGoalKey, rewardKey, trajKey, endKeys, ...rest } =
       options
     super(rest)

@@ -1,6 +1,6 @@
 /** How many samples may be drawn for each insert. */
 
-import { FulmarError, Handle } from '../core/index.js'
+import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawRateLimiter, raw } from '../native/index.js'
 
 /**
@@ -82,11 +82,13 @@ export class RateLimiter {
 
   /** Counts samples, once they are allowed; who waits longest goes first. @throws {FulmarError} `TIMEOUT` with the reason, or `ABORTED`. */
   sample(count: number, options: WaitOptions = {}): Promise<void> {
+    checkKnownKeys('options', options, ['timeoutMs', 'signal'])
     return this.#wait('sample', count, options)
   }
 
   /** Counts inserts, once they are allowed. @throws {FulmarError} As {@link RateLimiter.sample}. */
   insert(count: number, options: WaitOptions = {}): Promise<void> {
+    checkKnownKeys('options', options, ['timeoutMs', 'signal'])
     return this.#wait('insert', count, options)
   }
 

@@ -688,9 +688,9 @@ export function attachBuffer<B extends ReplayBuffer>(
   token: ReplayBufferToken,
   options: AttachOptions,
 ): B {
-  const { attachReplayBuffer } = threads()
-  checkKnownKeys('token', token, ['kind', 'id', 'sampler', 'batchSize'])
   checkKnownKeys('options', options, ['transforms'])
+  checkKnownKeys('token', token, ['kind', 'id', 'sampler', 'batchSize'])
+  const { attachReplayBuffer } = threads()
   const { kind, id, sampler, ...rest } = token
   if (kind !== buffers.kind) {
     throw new FulmarError('INCOMPATIBLE', `token must be of a ${buffers.kind}: got that of a ${kind}`)

@@ -234,6 +234,7 @@ export interface SamplerWithoutReplacementOptions {
  */
 export class SamplerWithoutReplacement extends Sampler {
   constructor(options: SamplerWithoutReplacementOptions = {}) {
+    checkKnownKeys('options', options, ['dropLast', 'shuffle'])
     super({ kind: 'withoutReplacement', ...options })
   }
 }
@@ -260,6 +261,7 @@ export interface ConsumingSamplerOptions {
  */
 export class ConsumingSampler extends Sampler {
   constructor(options: ConsumingSamplerOptions = {}) {
+    checkKnownKeys('options', options, ['maxSampleCount'])
     super({ kind: 'consuming', ...options })
   }
 }
@@ -318,6 +320,7 @@ abstract class Weighted extends Sampler {
  */
 export class PrioritizedSampler extends Weighted {
   constructor(options: PrioritizedSamplerOptions = {}) {
+    checkKnownKeys('options', options, ['alpha', 'beta', 'eps', 'maxPriorityWithinBuffer'])
     super({ kind: 'prioritized', priorities: options })
   }
 }

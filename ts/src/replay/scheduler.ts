@@ -1,6 +1,6 @@
 /** Schedules that drive a parameter of a sampler, such as `beta`. */
 
-import { checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
 import { type RawParameterScheduler, raw } from '../native/index.js'
 import { type ReplayBuffer, withRawBuffer } from './replay-buffer.js'
 
@@ -165,6 +165,7 @@ export class SchedulerList implements ParameterScheduler {
   readonly #schedulers: readonly ParameterScheduler[]
 
   constructor(schedulers: readonly ParameterScheduler[]) {
+    checkGiven('schedulers', schedulers)
     this.#schedulers = [...schedulers]
   }
 

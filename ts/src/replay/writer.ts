@@ -136,6 +136,7 @@ export interface RoundRobinWriterOptions {
  */
 export class RoundRobinWriter extends Writer {
   constructor(options: RoundRobinWriterOptions = {}) {
+    checkKnownKeys('options', options, ['trackGenerations'])
     super({ kind: 'roundRobin', ...options })
   }
 }

@@ -1,6 +1,6 @@
 /** Games of countdown, made from random numbers. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { COUNTDOWN_NUMBERS_MAX } from './countdown.js'
 
 /** How games are made. */
@@ -56,6 +56,7 @@ export const COUNTDOWN_DRAWS_MAX = 1000
  */
 export function countdownProblem(rng: DrawsBelow, options: CountdownProblemOptions = {}): CountdownRow {
   checkKnownKeys('options', options, PROBLEM_KEYS)
+  checkGiven('rng', rng)
   const { numCount = 4, maxNumber = 100, maxTarget = 1000, allowSum = false } = options
   for (const [name, value] of Object.entries({ numCount, maxNumber, maxTarget })) {
     if (Number.isSafeInteger(value) && value >= 1) continue

@@ -1,6 +1,6 @@
 /** The game of countdown: reach a target with `+ - * /` and some numbers, each used once at most. */
 
-import { describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, describeValue, FulmarError } from '../core/index.js'
 import {
   type AnswerReward,
   type AnswerRewardOptions,
@@ -118,9 +118,12 @@ export function parseCountdown(answer: string): CountdownProblem {
  */
 export function isCountdownSolution(
   expression: string,
-  { target, numbers }: CountdownProblem,
+  problem: CountdownProblem,
   use: CountdownUse = 'atMostOnce',
 ): boolean {
+  checkGiven('expression', expression)
+  checkGiven('problem', problem)
+  const { target, numbers } = problem
   if (expression.length > COUNTDOWN_EXPRESSION_LENGTH_MAX) return false
   const tokens = tokensOf(expression)
   if (tokens === undefined) return false

@@ -1,5 +1,6 @@
 /** Decimal numbers as people write them, read exactly. */
 
+import { checkGiven } from '../core/index.js'
 import { strip } from './text.js'
 
 /**
@@ -17,6 +18,7 @@ import { strip } from './text.js'
  * ```
  */
 export function canonicalDecimal(text: string): string | undefined {
+  checkGiven('text', text)
   const { sign, rest } = signOf(strip(text))
   const [whole = '', fraction = '', ...more] = rest.replace(/%$/, '').split('.')
   const digits = ungrouped(whole)

@@ -1,6 +1,6 @@
 /** Answers of GSM8K: a number behind `#### ` in the dataset, between `<answer>` tags in a response. */
 
-import { describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, describeValue, FulmarError } from '../core/index.js'
 import {
   type AnswerReward,
   type AnswerRewardOptions,
@@ -94,6 +94,7 @@ export function gsm8kTruth(answer: string): string {
  * ```
  */
 export function normalizeGsm8kAnswer(answer: string): string {
+  checkGiven('answer', answer)
   const bare = withoutEnds(strip(answer).replace(/[,$%]/g, ''), '.')
   return bare.includes('.') ? withoutEnds(withoutEnds(bare, '0'), '.') : bare
 }

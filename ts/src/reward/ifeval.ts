@@ -1,6 +1,6 @@
 /** IFEval: how many of the instructions in a prompt a response follows, read strictly and loosely, and what that is worth. */
 
-import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { type IfEvalCheck, type IfEvalCheckOptions, type IfEvalKwargs, ifEvalCheck } from './instructions.js'
 import { tagBlocks } from './tags.js'
 import { checkRewardText, strip } from './text.js'
@@ -91,6 +91,8 @@ export function ifEvalChecks(
   instructions: IfEvalInstructions,
   options: IfEvalCheckOptions = {},
 ): IfEvalChecks {
+  checkKnownKeys('options', options, ['json'])
+  checkGiven('instructions', instructions)
   const { instructionIdList, kwargs } = instructions
   if (!Array.isArray(instructionIdList) || !Array.isArray(kwargs)) {
     throw new FulmarError('MALFORMED', 'instructionIdList and kwargs must be lists')
@@ -173,9 +175,12 @@ function looseReadings(text: string): readonly string[] {
  */
 export function ifEvalReward(
   score: IFEvalScoreData,
-  { thinkBlocks, answerBlocks }: IfEvalBlocks,
+  blocks: IfEvalBlocks,
   weights: readonly [number, number, number, number] = [0.4, 0.3, 0.2, 0.1],
 ): number {
+  checkGiven('score', score)
+  checkGiven('blocks', blocks)
+  const { thinkBlocks, answerBlocks } = blocks
   const parts = [
     Number(score.promptLevelStrictAcc),
     share(score.instLevelStrictAcc),

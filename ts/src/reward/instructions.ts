@@ -105,6 +105,7 @@ export function ifEvalCheck(
   kwargs: IfEvalKwargs | null = {},
   options: IfEvalCheckOptions = {},
 ): IfEvalCheck {
+  checkKnownKeys('options', options, ['json'])
   const known = IFEVAL_INSTRUCTION_IDS.find((name) => name === id)
   if (known === undefined) {
     throw new FulmarError(

@@ -1,6 +1,6 @@
 /** Rewards that shape how long a completion is and how much it repeats itself, as TRL has them. */
 
-import { describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 
 /** What a completion of no length and one of full length are worth; between them the reward follows a half cosine. */
 export interface CosineScaledRewardOptions {
@@ -38,6 +38,12 @@ export interface CosineScaledRewardOptions {
  * ```
  */
 export function cosineScaledReward(options: CosineScaledRewardOptions): number {
+  checkKnownKeys(
+    'options',
+    options,
+    ['length', 'lengthMax', 'isRight', 'right', 'wrong'],
+    ['length', 'lengthMax', 'isRight'],
+  )
   const { length, lengthMax, isRight, right = [0.5, 1], wrong = [-0.5, -1] } = options
   checkAtLeast('length', length, 0)
   checkAbove('lengthMax', lengthMax, 0)
@@ -80,6 +86,7 @@ export interface RepetitionPenaltyOptions {
  * ```
  */
 export function repetitionPenalty(options: RepetitionPenaltyOptions): number {
+  checkKnownKeys('options', options, ['ids', 'ngramSize', 'maxPenalty'], ['ids'])
   const { ids, ngramSize = 3, maxPenalty = -1 } = options
   const isSize = Number.isSafeInteger(ngramSize) && ngramSize >= 1 && ngramSize <= NGRAM_SIZE_MAX
   if (!isSize) refuse('ngramSize', `an integer from 1 to ${NGRAM_SIZE_MAX}`, ngramSize)
@@ -116,7 +123,9 @@ export interface SoftOverlongPunishmentOptions {
  * assert.deepEqual([punish(80), punish(90), punish(100), punish(101)], [0, -0.5, -1, -1])
  * ```
  */
-export function softOverlongPunishment({ length, lengthMax, cache }: SoftOverlongPunishmentOptions): number {
+export function softOverlongPunishment(options: SoftOverlongPunishmentOptions): number {
+  checkKnownKeys('options', options, ['length', 'lengthMax', 'cache'], ['length', 'lengthMax', 'cache'])
+  const { length, lengthMax, cache } = options
   checkAtLeast('length', length, 0)
   checkAtLeast('cache', cache, 0)
   checkAtLeast('lengthMax', lengthMax, cache)
@@ -138,6 +147,7 @@ export function softOverlongPunishment({ length, lengthMax, cache }: SoftOverlon
  * ```
  */
 export function thinkFormatReward(text: string): number {
+  checkGiven('text', text)
   const isOne = text.startsWith('<think>') && text.lastIndexOf('<think>') === 0
   return Number(isOne && text.includes('</think>'))
 }

@@ -1,6 +1,6 @@
 /** Answers in TeX: the last `\boxed{...}` of a solution, and when two answers are the same. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 import {
   type AnswerReward,
   type AnswerRewardOptions,
@@ -93,6 +93,7 @@ export function mathTruth(solution: string): string {
  * ```
  */
 export function extractBoxed(text: string): string {
+  checkGiven('text', text)
   return strip(lastBox(text) ?? text)
 }
 
@@ -111,6 +112,7 @@ export function extractBoxed(text: string): string {
  * ```
  */
 export function extractMathAnswer(text: string): string | undefined {
+  checkGiven('text', text)
   const box = lastBox(text)
   if (box !== undefined) return strip(box)
   const start = text.lastIndexOf(ANSWER_MARK)
@@ -137,6 +139,7 @@ const ANSWER_MARK = 'Answer:'
  * ```
  */
 export function isSameMath(predicted: string, truth: string, compare: MathComparison = 'value'): boolean {
+  checkGiven('predicted', predicted)
   if (normalizeMath(predicted) === normalizeMath(truth)) return true
   if (compare === 'text') return false
   const [said, right] = [withoutStyle(predicted), withoutStyle(truth)]
@@ -157,6 +160,7 @@ export function isSameMath(predicted: string, truth: string, compare: MathCompar
  * ```
  */
 export function normalizeMath(answer: string): string {
+  checkGiven('answer', answer)
   return strip(answer).replace(/\\left|\\right|\\[!,;:]|[ ,$]/g, '')
 }
 

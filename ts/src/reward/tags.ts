@@ -1,5 +1,6 @@
 /** What a policy wrote between `<think>` and `</think>`, `<answer>` and `</answer>`. */
 
+import { checkGiven } from '../core/index.js'
 import { strip } from './text.js'
 
 /** The thought and the answer of a response, without spaces at their ends; `''` where there is none. */
@@ -23,6 +24,7 @@ export interface Tags {
  * ```
  */
 export function extractTags(response: string, block: 'first' | 'last' = 'first'): Tags {
+  checkGiven('response', response)
   const place = block === 'first' ? 0 : -1
   const inside = (name: string) => strip(tagBlocks(response, name).at(place) ?? '')
   return { think: inside('think'), answer: inside('answer') }
@@ -40,6 +42,7 @@ export function extractTags(response: string, block: 'first' | 'last' = 'first')
  * ```
  */
 export function tagBlocks(text: string, name: string): string[] {
+  checkGiven('text', text)
   const [opening, closing] = [`<${name}>`, `</${name}>`]
   const blocks: string[] = []
   let from = 0

@@ -1,5 +1,6 @@
 /** How much better a rollout was than its siblings. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { groupAdvantage } from '../objective/index.js'
 
 /** Options of {@link estimateAdvantages}. */
@@ -27,8 +28,11 @@ export interface AdvantageEstimatorOptions {
  */
 export function estimateAdvantages(
   rewards: readonly (number | null)[],
-  { stdNormalize = false }: AdvantageEstimatorOptions = {},
+  options: AdvantageEstimatorOptions = {},
 ): (number | null)[] {
+  checkKnownKeys('options', options, ['stdNormalize'])
+  checkGiven('rewards', rewards)
+  const { stdNormalize = false } = options
   if (rewards.length < 2) return rewards.map((reward) => (reward === null ? null : 0))
   const { advantage } = groupAdvantage({
     rewards,

@@ -1,6 +1,7 @@
 /** What is kept of a rollout: its turns, its tokens, how it ended and what it was worth. */
 
 import type { BridgeRefusal, Ledger } from '../chat/index.js'
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import type { RolloutStatus, RolloutView, TurnView } from '../env/index.js'
 import type { FinishReason } from '../policy/index.js'
 import type { Metric } from '../telemetry/index.js'
@@ -28,10 +29,11 @@ export interface RolloutTurnId {
  * assert.equal(formatTurnId(id, { includeTurn: false }), 'group=5/rollout=2')
  * ```
  */
-export function formatTurnId(
-  { groupId, rolloutId, turnId }: RolloutTurnId,
-  { includeTurn = true }: { readonly includeTurn?: boolean } = {},
-): string {
+export function formatTurnId(id: RolloutTurnId, options: { readonly includeTurn?: boolean } = {}): string {
+  checkGiven('id', id)
+  const { groupId, rolloutId, turnId } = id
+  checkKnownKeys('options', options, ['includeTurn'])
+  const { includeTurn = true } = options
   return `group=${groupId}/rollout=${rolloutId}${includeTurn ? `/turn=${turnId}` : ''}`
 }
 
@@ -136,6 +138,12 @@ export class RolloutGroup<Sample = unknown> {
     readonly rollouts: readonly Rollout[]
     readonly metrics: readonly Metric[]
   }) {
+    checkKnownKeys(
+      'fields',
+      fields,
+      ['groupId', 'sample', 'rollouts', 'metrics'],
+      ['groupId', 'rollouts', 'metrics'],
+    )
     this.groupId = fields.groupId
     this.sample = fields.sample
     this.rollouts = fields.rollouts

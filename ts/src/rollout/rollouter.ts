@@ -11,7 +11,7 @@
  */
 
 import type { Renderer } from '../chat/index.js'
-import { ConfigReader, FulmarError, messageOf, Rng } from '../core/index.js'
+import { checkKnownKeys, FulmarError, field, messageOf, Rng } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
 import { isError, type MessageEnv, type Split, type Task } from '../env/index.js'
 import type { Policy } from '../policy/index.js'
@@ -148,6 +148,8 @@ const PACER = new Pacer()
 const CLOSE_TIMEOUT_MS_DEFAULT = 60_000
 const CONCURRENCY_DEFAULT = 1024
 
+const STATE = field.section({ numGroups: field.integer({ min: 0 }), train: field.record() })
+
 /**
  * Runs groups of rollouts and measures a policy.
  *
@@ -183,6 +185,38 @@ export class Rollouter<Sample> {
    * what the task says when it makes its datasets.
    */
   constructor(options: RollouterOptions<Sample>) {
+    checkKnownKeys(
+      'options',
+      options,
+      [
+        'policy',
+        'task',
+        'renderer',
+        'groupSize',
+        'seed',
+        'rubric',
+        'concurrency',
+        'maxTotalTokens',
+        'generateTimeoutMs',
+        'rolloutTimeoutMs',
+        'retries',
+        'onError',
+        'closeTimeoutMs',
+        'clock',
+        'maxRolloutTokens',
+        'minCompletionTokens',
+        'maxTurns',
+        'stepTimeoutMs',
+        'onTruncation',
+        'maxTokens',
+        'temperature',
+        'topK',
+        'topP',
+        'stopStrings',
+        'stdNormalize',
+      ],
+      ['policy', 'task', 'renderer', 'maxTokens'],
+    )
     const { task, groupSize = 8, seed = 0, concurrency = CONCURRENCY_DEFAULT, clock = systemClock } = options
     const { maxTokens, maxTotalTokens = 1, retries = 0, onError = 'keep' } = options
     const minViable = typeof onError === 'object' ? onError.minViable : 1
@@ -244,11 +278,12 @@ export class Rollouter<Sample> {
    * @throws {FulmarError} `ABORTED` if `signal` fires.
    */
   async runGroup(options: RunGroupOptions<Sample>): Promise<RolloutGroup<Sample>> {
+    checkKnownKeys('options', options, ['sample', 'groupId', 'split', 'signal'], ['groupId'])
     const { rollouts, numCloseFailures } = await this.#runSiblings(options, this.#groupSize, {})
     const { sample, groupId, split = 'train' } = options
     const advantages = estimateAdvantages(
       rollouts.map(({ reward }) => reward),
-      this.#options,
+      { stdNormalize: this.#options.stdNormalize ?? false },
     )
     const prefix = split === 'train' ? 'rollout' : 'validation'
     const compared = rollouts.map((rollout, index) => ({ ...rollout, advantage: advantages[index] ?? null }))
@@ -268,8 +303,10 @@ export class Rollouter<Sample> {
    */
   async runNextGroups(
     numGroups: number,
-    { signal }: { readonly signal?: AbortSignal } = {},
+    options: { readonly signal?: AbortSignal } = {},
   ): Promise<RolloutGroup<Sample>[]> {
+    checkKnownKeys('options', options, ['signal'])
+    const { signal } = options
     const works = Array.from({ length: numGroups }, () => this.nextWork())
     const runs = works.map(({ sample, groupId }) =>
       this.runGroup({ sample, groupId, ...(signal && { signal }) }),
@@ -296,6 +333,7 @@ export class Rollouter<Sample> {
     readonly temperature?: number
     readonly signal?: AbortSignal
   }): Promise<Evaluation> {
+    checkKnownKeys('options', options, ['numProblems', 'temperature', 'signal'], ['numProblems'])
     const { numProblems, temperature, signal } = options
     if (!Number.isSafeInteger(numProblems) || numProblems < 1) {
       throw new FulmarError('OUT_OF_RANGE', `numProblems must be a positive integer: got ${numProblems}`)
@@ -329,10 +367,7 @@ export class Rollouter<Sample> {
 
   /** Goes to where `state` was taken. @throws {FulmarError} `MALFORMED`, `OUT_OF_RANGE` or `UNKNOWN_NAME`. */
   loadStateDict(state: unknown): void {
-    const reader = new ConfigReader('state', state)
-    const numGroups = reader.integer('numGroups', { min: 0, fallback: -1 })
-    const train = reader.object('train')
-    reader.end()
+    const { numGroups, train } = STATE.read('state', state)
     this.#train.loadStateDict(train)
     this.#numGroups = numGroups
   }

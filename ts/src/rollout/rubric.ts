@@ -9,7 +9,7 @@
  * unscored, which is not a reward of 0: an unscored rollout teaches nothing.
  */
 
-import { FulmarError, messageOf } from '../core/index.js'
+import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import {
   isError,
   isTruncated,
@@ -89,6 +89,12 @@ export class Rubric<Sample> {
    * if a weight or fixed reward is not finite, or the weights do not add up to more than 0.
    */
   constructor(options: RubricOptions<Sample>) {
+    checkKnownKeys(
+      'options',
+      options,
+      ['rewardFns', 'truncationReward', 'errorReward', 'timeoutMs', 'clock'],
+      ['rewardFns'],
+    )
     const { rewardFns, truncationReward = null, errorReward = null, clock = systemClock } = options
     if (rewardFns.length === 0) throw new FulmarError('EMPTY', 'rewardFns must hold a function: got none')
     const names = rewardFns.map(({ name }) => name)

@@ -1,7 +1,7 @@
 /** Keeps some rollouts for people to read: `samples.jsonl` in the run folder, one JSON object per rollout. */
 
 import type { Message } from '../chat/index.js'
-import { FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { JsonLinesFile } from '../telemetry/index.js'
 import type { Rollout, RolloutGroup, RolloutTurn } from './rollout.js'
 
@@ -76,6 +76,7 @@ export class RolloutSampleRecorder {
 
   /** @throws {FulmarError} `OUT_OF_RANGE` if `numExtremes` is not a positive integer. */
   constructor(options: RolloutSampleRecorderOptions) {
+    checkKnownKeys('options', options, ['file', 'numExtremes', 'logTokens', 'logLogProbs'], ['file'])
     const { numExtremes = 1 } = options
     if (!Number.isSafeInteger(numExtremes) || numExtremes < 1) {
       throw new FulmarError('OUT_OF_RANGE', `numExtremes must be a positive integer: got ${numExtremes}`)
@@ -84,7 +85,9 @@ export class RolloutSampleRecorder {
   }
 
   /** Appends the chosen rollouts of `group`. @throws {FulmarError} What the file says: `CLOSED` or `IO`. */
-  record(group: RolloutGroup, { isValidation = false }: { readonly isValidation?: boolean } = {}): void {
+  record(group: RolloutGroup, options: { readonly isValidation?: boolean } = {}): void {
+    checkKnownKeys('options', options, ['isValidation'])
+    const { isValidation = false } = options
     const { file, numExtremes = 1 } = this.#options
     for (const rollout of keepExtremeRewards(group.rollouts, numExtremes))
       file.append(this.#toSample(rollout, isValidation))
@@ -126,6 +129,7 @@ export function keepExtremeRewards<Scored extends { readonly reward: number | nu
   rollouts: readonly Scored[],
   count: number,
 ): Scored[] {
+  checkGiven('rollouts', rollouts)
   const scored = rollouts.filter(({ reward }) => reward !== null)
   scored.sort((a, b) => (a.reward ?? 0) - (b.reward ?? 0))
   return scored.filter((_, index) => index < count || index >= scored.length - count)

@@ -13,7 +13,7 @@
  */
 
 import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer, ToolSpec } from '../chat/index.js'
-import { FulmarError, messageOf } from '../core/index.js'
+import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import {
   checkInitOutput,
   checkStepOutput,
@@ -141,6 +141,22 @@ export class TokenEnv {
 
   /** @throws {FulmarError} `OUT_OF_RANGE` if a limit is not at least 1. */
   constructor(options: TokenEnvOptions) {
+    checkKnownKeys(
+      'options',
+      options,
+      [
+        'messageEnv',
+        'renderer',
+        'clock',
+        'signal',
+        'maxRolloutTokens',
+        'minCompletionTokens',
+        'maxTurns',
+        'stepTimeoutMs',
+        'onTruncation',
+      ],
+      ['messageEnv', 'renderer'],
+    )
     const {
       messageEnv,
       renderer,

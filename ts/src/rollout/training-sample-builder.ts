@@ -7,7 +7,7 @@
  */
 
 import type { TrainingSample } from '../chat/index.js'
-import { FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { type Metric, metric } from '../telemetry/index.js'
 import type { Rollout, RolloutGroup } from './rollout.js'
 
@@ -69,8 +69,11 @@ export interface TrainingBatch {
  */
 export function buildTrainingSamples(
   group: RolloutGroup,
-  { dropZeroStdRewardGroups = true }: TrainingSampleBuilderOptions = {},
+  options: TrainingSampleBuilderOptions = {},
 ): TrainingSamples {
+  checkKnownKeys('options', options, ['dropZeroStdRewardGroups'])
+  checkGiven('group', group)
+  const { dropZeroStdRewardGroups = true } = options
   const { rollouts, metrics } = group
   const drop = (reason: string, measured: readonly Metric[] = []): TrainingSamples => {
     const dropped = metric(`training_sample_builder/num_groups_dropped_${reason}`, 'sum', 1)
@@ -106,6 +109,7 @@ export function buildTrainingSamples(
  * ```
  */
 export function packTrainingBatch(samples: readonly TrainingSample[]): TrainingBatch {
+  checkGiven('samples', samples)
   if (samples.length === 0) throw new FulmarError('EMPTY', 'samples must hold a sample: got none')
   const offsets = new Uint32Array(samples.length + 1)
   samples.forEach(({ ids }, index) => {

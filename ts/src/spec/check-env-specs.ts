@@ -1,6 +1,6 @@
 /** Whether an environment does what its specs say. */
 
-import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, Rng } from '../core/index.js'
 import { Tensor, type TensorDict } from '../tensor/index.js'
 import { Composite } from './composite.js'
 import { checkNoExclusiveKeys, consolidateSpec } from './lazy.js'
@@ -72,6 +72,7 @@ export interface CheckEnvSpecsOptions {
  */
 export async function checkEnvSpecs(env: SpecEnv, options: CheckEnvSpecsOptions = {}): Promise<void> {
   checkKnownKeys('options', options, ['steps', 'seed'])
+  checkGiven('env', env)
   const { steps = 3, seed = 0 } = options
   if (!Number.isSafeInteger(steps) || steps < 1) {
     throw new FulmarError('OUT_OF_RANGE', `options.steps must be an integer from 1: got ${steps}`)

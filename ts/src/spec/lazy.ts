@@ -1,6 +1,6 @@
 /** Stacks of dictionaries whose keys differ, and dictionaries that values are made of. */
 
-import { checkKnownKeys } from '../core/index.js'
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { raw } from '../native/index.js'
 import type { TensorDict } from '../tensor/index.js'
 import { withRawDict } from '../tensor/tensor-dict.js'
@@ -28,6 +28,7 @@ export interface MakeCompositeOptions {
  * ```
  */
 export function containsLazySpec(spec: TensorSpec): boolean {
+  checkGiven('spec', spec)
   return withRawSpec(spec, (one) => one.containsLazy())
 }
 
@@ -44,6 +45,7 @@ export function containsLazySpec(spec: TensorSpec): boolean {
  * ```
  */
 export function checkNoExclusiveKeys(spec: TensorSpec): boolean {
+  checkGiven('spec', spec)
   return withRawSpec(spec, (one) => one.noExclusiveKeys())
 }
 

@@ -29,7 +29,7 @@ import {
   Utf8,
   vectorFromArray,
 } from 'apache-arrow'
-import { checkTypedArray, FulmarError } from '../core/index.js'
+import { checkGiven, checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
 import { checkFooter, checkMessage } from './arrow-limits.js'
 import { boundedCodecs } from './codec.js'
@@ -70,6 +70,7 @@ import {
  * ```
  */
 export function toArrow(dict: TensorDict): Uint8Array {
+  checkGiven('dict', dict)
   const columns = columnsOf(dict)
   const [numRows = 0] = dict.batchSize
   const data = columns.map((column) => dataOf(column, numRows))

@@ -9,7 +9,7 @@ import {
 } from 'hyparquet'
 import { compressors } from 'hyparquet-compressors'
 import { parquetWriteBuffer, type SchemaElement } from 'hyparquet-writer'
-import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { Dtype, TensorDict } from '../tensor/index.js'
 import {
   type Column,
@@ -57,6 +57,7 @@ export interface ParquetOptions {
  */
 export function toParquet(dict: TensorDict, options: ParquetOptions = {}): Uint8Array {
   checkKnownKeys('options', options, ['compression'])
+  checkGiven('dict', dict)
   const codec = CODECS[options.compression ?? 'snappy']
   if (codec === undefined) {
     throw new FulmarError('UNKNOWN_NAME', `compression must be snappy or none: got ${options.compression}`)

@@ -5,7 +5,7 @@
  */
 
 import type { Message } from '../chat/index.js'
-import { checkKnownKeys, describeValue, FulmarError, type Rng } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError, type Rng } from '../core/index.js'
 import { generatedDataset } from '../data/index.js'
 import type { RolloutView, Task } from '../env/index.js'
 import { similarity, tagBlocks } from '../reward/index.js'
@@ -109,7 +109,9 @@ export function alphabetSort(options: AlphabetSortOptions = {}): Task<AlphabetSo
  * assert.deepEqual(sortedNames(sample, 1), ['CarolXu // new name!', 'BobYang', 'AliceZephyr'])
  * ```
  */
-export function sortedNames({ sortBy, batches }: AlphabetSortSample, turn: number): string[] {
+export function sortedNames(sample: AlphabetSortSample, turn: number): string[] {
+  checkGiven('sample', sample)
+  const { sortBy, batches } = sample
   const fresh = new Set(turn > 0 ? batches[turn] : [])
   return batches
     .slice(0, turn + 1)
@@ -134,6 +136,7 @@ export function sortedNames({ sortBy, batches }: AlphabetSortSample, turn: numbe
  * ```
  */
 export function alphabetScore(response: string, wanted: readonly string[], turn: number): number {
+  checkGiven('response', response)
   const block = tagBlocks(response.toLowerCase(), tagOf(turn)).at(-1)
   return block === undefined ? 0 : similarity(linesOf(block), linesOf(wanted.join('\n'))) ** 4
 }

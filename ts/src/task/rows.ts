@@ -1,6 +1,6 @@
 /** Files of one JSON object a line, as datasets come. */
 
-import { FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 
 /** Limits of {@link parseRows} and {@link readRows}. */
 export interface RowsOptions {
@@ -39,6 +39,8 @@ export type Row = Readonly<Record<string, unknown>>
  * ```
  */
 export function parseRows(text: string, options: RowsOptions = {}): Row[] {
+  checkKnownKeys('options', options, ['rowsMax', 'bytesMax'])
+  checkGiven('text', text)
   const { rowsMax = ROWS_MAX, bytesMax = ROWS_BYTES_MAX } = options
   checkLimit('text', text.length, bytesMax, 'UTF-16 units')
   const rows: Row[] = []
@@ -64,6 +66,7 @@ export function parseRows(text: string, options: RowsOptions = {}): Row[] {
  * ```
  */
 export async function readRows(path: string, options: RowsOptions = {}): Promise<Row[]> {
+  checkKnownKeys('options', options, ['rowsMax', 'bytesMax'])
   const { bytesMax = ROWS_BYTES_MAX } = options
   const { open } = await import('node:fs/promises')
   let text: string

@@ -1,7 +1,7 @@
 /** The task `search`: questions that the policy may look up with the tool `search` over an index at hand. */
 
 import type { Message } from '../chat/index.js'
-import { describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { lastCompletionText, type RolloutView, type Task } from '../env/index.js'
 import { tagBlocks } from '../reward/index.js'
 import { checkRowTaskOptions, type RowTaskOptions, rowDatasets, textOf } from './question-task.js'
@@ -77,6 +77,12 @@ const SEARCH_TOOL = {
  * ```
  */
 export function search(options: SearchTaskOptions): Task<SearchRow> {
+  checkKnownKeys(
+    'options',
+    options,
+    ['index', 'topK', 'noSearchPenalty', 'retrievalScore', 'rows', 'validationRows', 'seed', 'systemPrompt'],
+    ['index', 'rows'],
+  )
   checkRowTaskOptions('search', options, ['index', 'topK', 'noSearchPenalty', 'retrievalScore'])
   const { index, topK = 3, noSearchPenalty = 0, retrievalScore = 0, systemPrompt = SYSTEM_PROMPT } = options
   if (!Number.isSafeInteger(topK) || topK < 1) refuse('topK', 'a positive integer', topK)
@@ -124,6 +130,7 @@ export function search(options: SearchTaskOptions): Task<SearchRow> {
  * ```
  */
 export function normalizeSearchAnswer(answer: string): string {
+  checkGiven('answer', answer)
   const words = answer
     .toLowerCase()
     .replace(/[!-/:-@[-`{-~]/g, '')

@@ -9,7 +9,7 @@
  */
 
 import type { Message } from '../chat/index.js'
-import { FulmarError, type Rng } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, type Rng } from '../core/index.js'
 import { generatedDataset } from '../data/index.js'
 import { lastCompletionText, type RewardFn, type RolloutView, type Split, type Task } from '../env/index.js'
 
@@ -74,6 +74,7 @@ export interface SumDigitsTask extends Task<SumDigitsSample> {
  * ```
  */
 export function sumDigits(options: SumDigitsOptions = {}): SumDigitsTask {
+  checkKnownKeys('options', options, ['seed', 'numbers', 'min', 'max', 'prompt'])
   const { seed = 0, numbers = [2, 4], min = 10, max = 99, prompt = 'contract' } = options
   checkRange('numbers', numbers[0], numbers[1], 1)
   checkRange('min and max', min, max, 0)
@@ -110,6 +111,7 @@ export function sumDigits(options: SumDigitsOptions = {}): SumDigitsTask {
  * ```
  */
 export function digitSum(numbers: readonly number[]): number {
+  checkGiven('numbers', numbers)
   const digits = numbers.flatMap((number) => [...String(number)])
   return digits.reduce((sum, digit) => sum + Number(digit), 0)
 }

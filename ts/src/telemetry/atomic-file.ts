@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto'
 import { open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, FulmarError, messageOf } from '../core/index.js'
 
 /**
  * Writes `data` to `path` through a temporary name in the same folder: write, sync, rename, sync the folder.
@@ -26,6 +26,7 @@ import { FulmarError, messageOf } from '../core/index.js'
  * ```
  */
 export async function writeFileAtomic(path: string, data: string | Uint8Array): Promise<void> {
+  checkGiven('path', path)
   const temporary = join(dirname(path), `.${basename(path)}.${randomUUID()}.tmp`)
   try {
     const file = await open(temporary, 'wx')

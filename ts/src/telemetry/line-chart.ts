@@ -1,5 +1,7 @@
 /** Curves as inline SVG: no script, no fonts, no request; the colours are the page's. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
+
 /** One curve. */
 export interface Series {
   /** What the legend says. */
@@ -51,7 +53,9 @@ const VALUE_MAX = 1e100
  * assert.ok(svg.includes('a &lt; b'))
  * ```
  */
-export function lineChart({ title, xLabel, series }: LineChartOptions): string {
+export function lineChart(options: LineChartOptions): string {
+  checkKnownKeys('options', options, ['title', 'xLabel', 'series'], ['title', 'xLabel', 'series'])
+  const { title, xLabel, series } = options
   const curves = series.map((one) => ({ ...one, points: thinOut(one.points.filter(isDrawable)) }))
   const points = curves.flatMap((curve) => curve.points)
   const xScale = scaleOf(
@@ -93,6 +97,7 @@ export function lineChart({ title, xLabel, series }: LineChartOptions): string {
  * ```
  */
 export function escapeHtml(text: string): string {
+  checkGiven('text', text)
   return text.replace(/[&<>"']/g, (character) => ESCAPES[character] ?? character)
 }
 

@@ -5,7 +5,7 @@
  * number per key and statistic, as if all values had been in one list.
  */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, FulmarError } from '../core/index.js'
 
 /**
  * How the values of one key become numbers: `key/mean`, `key/max`, `key/min`, `key/sum`, `key/std` (population),
@@ -61,6 +61,7 @@ export function metric(key: string, reducer: Reducer, values: number | readonly 
  * ```
  */
 export function reduceMetrics(metrics: readonly Metric[]): ReducedMetrics {
+  checkGiven('metrics', metrics)
   const gathered = new Map<string, { key: string; reducer: Reducer; values: number[]; numNaN: number }>()
   for (const { key, reducer, values } of metrics) {
     const id = `${reducer} ${key}`

@@ -1,5 +1,6 @@
 /** One line that lives on a terminal; a plain line now and then where there is no terminal. */
 
+import { checkKnownKeys } from '../core/index.js'
 import type { Clock } from './clock.js'
 import { systemClock } from './clock.js'
 import type { StepEvent } from './run-event.js'
@@ -53,7 +54,9 @@ export class ProgressLine {
   #shownMs = Number.NEGATIVE_INFINITY
   #isDrawn = false
 
-  constructor({ stream, clock = systemClock }: ProgressLineOptions) {
+  constructor(options: ProgressLineOptions) {
+    checkKnownKeys('options', options, ['stream', 'clock'], ['stream'])
+    const { stream, clock = systemClock } = options
     this.#stream = stream
     this.#clock = clock
     this.#lastStepMs = clock.nowMs()

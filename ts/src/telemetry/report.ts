@@ -6,6 +6,7 @@
  */
 
 import { join } from 'node:path'
+import { checkGiven } from '../core/index.js'
 import { writeFileAtomic } from './atomic-file.js'
 import { type ChartPoint, escapeHtml, lineChart } from './line-chart.js'
 import type { EvalEvent, RunEvent, StepEvent } from './run-event.js'
@@ -35,6 +36,7 @@ export const REPORT_SAMPLES_MAX = 12
  * ```
  */
 export async function writeReport(folder: string): Promise<string> {
+  checkGiven('folder', folder)
   const path = join(folder, 'report.html')
   await writeFileAtomic(path, renderReport(await readRun(folder)))
   return path
@@ -52,7 +54,9 @@ export async function writeReport(folder: string): Promise<string> {
  * assert.ok(html.includes('&lt;script&gt;') && !html.includes('<script>'))
  * ```
  */
-export function renderReport({ config, events, samples }: RunRecord): string {
+export function renderReport(run: RunRecord): string {
+  checkGiven('run', run)
+  const { config, events, samples } = run
   return `<!doctype html>
 <html lang="en">
 <head>

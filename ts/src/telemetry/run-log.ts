@@ -9,7 +9,7 @@
 import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { mkdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { writeFileAtomic } from './atomic-file.js'
 import { isRunEvent, type RunEvent } from './run-event.js'
 
@@ -155,6 +155,7 @@ export class RunLog {
 
   /** Makes the folder, writes `config.json` and opens the files. @throws {FulmarError} `IO`. */
   static async open(options: RunLogOptions): Promise<RunLog> {
+    checkKnownKeys('options', options, ['folder', 'config', 'keepEvent', 'keepSample'], ['folder', 'config'])
     const { folder, config, keepEvent = () => false, keepSample = () => false } = options
     await mkdir(folder, { recursive: true }).catch((cause: unknown) => {
       throw new FulmarError('IO', `folder must be writable: got ${folder}`, { cause })
@@ -209,6 +210,7 @@ export interface RunRecord {
  * ```
  */
 export async function readRun(folder: string): Promise<RunRecord> {
+  checkGiven('folder', folder)
   const configPath = join(folder, 'config.json')
   const config = parseJson((await readBytes(configPath)).toString('utf8'))
   if (config === undefined) throw new FulmarError('CORRUPT', `${configPath} must be JSON: got something else`)

@@ -1,5 +1,6 @@
 /** Nested lists and objects of tensors as tensor dictionaries, and back. */
 
+import { checkGiven } from '../core/index.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged } from './ragged.js'
 import { Tensor } from './tensor.js'
@@ -38,6 +39,7 @@ export function fromPytree(
   tree: readonly Pytree[] | { readonly [name: string]: Pytree },
   options: TensorDictOptions = {},
 ): TensorDict {
+  checkGiven('tree', tree)
   const dict = TensorDict.from({}, options)
   for (const [name, node] of Object.entries(tree)) plant(dict, [name], node)
   return dict
@@ -55,6 +57,7 @@ export function fromPytree(
  * ```
  */
 export function toPytree(dict: TensorDict): readonly Pytree[] | { readonly [name: string]: Pytree } {
+  checkGiven('dict', dict)
   const names = dict.keys()
   const nodes = names.map((name) => {
     const entry = dict.get([name]) ?? null

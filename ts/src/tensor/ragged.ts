@@ -1,6 +1,6 @@
 /** Rows of different lengths without padding. */
 
-import { checkTypedArray, Handle } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
 import { type RawRagged, raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { indices, joined, type Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -106,6 +106,7 @@ export class Ragged {
    * @throws {FulmarError} `OUT_OF_RANGE` if no element of the dtype equals `fill`; `UNKNOWN_NAME` if `side` is neither.
    */
   toPadded(options: PadOptions): Tensor {
+    checkKnownKeys('options', options, ['side', 'fill'], ['side', 'fill'])
     const { side, fill } = options
     return tensorAround(() => this.#native.call((ragged) => ragged.toPadded(side, fill)))
   }

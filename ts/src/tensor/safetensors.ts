@@ -1,6 +1,6 @@
 /** Safetensors files as bytes. */
 
-import { call, checkTypedArray } from '../core/index.js'
+import { call, checkGiven, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { type Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -63,6 +63,7 @@ export function writeSafetensors(
   tensors: Readonly<Record<string, Tensor>> | ReadonlyMap<string, Tensor>,
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array {
+  checkGiven('tensors', tensors)
   const named = tensors instanceof Map ? tensors : Object.entries(tensors)
   return call(() => {
     const file = raw.SafetensorsFile.empty(JSON.stringify(metadata))

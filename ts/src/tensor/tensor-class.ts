@@ -1,6 +1,6 @@
 /** Typed classes around tensor dictionaries: fields with a kind each, known to the compiler and checked at run time. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { BatchIndex } from './batch-index.js'
 import type { Dtype } from './dtype.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
@@ -118,6 +118,7 @@ export function tensorClass<const F extends TensorFields>(
   options: TensorClassOptions = {},
 ): TensorClass<F> {
   checkKnownKeys('options', options, ['autocast', 'frozen'])
+  checkGiven('fields', fields)
   const { autocast = false, frozen = false } = options
   const taken = Object.keys(fields).find((name) => MEMBERS.includes(name))
   if (taken !== undefined) {

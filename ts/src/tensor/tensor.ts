@@ -2,6 +2,7 @@
 
 import {
   call,
+  checkKnownKeys,
   describeValue,
   FulmarError,
   Handle,
@@ -92,6 +93,7 @@ export class Tensor<D extends Dtype = Dtype> {
   ): Tensor<D>
   static from<D extends Dtype = 'f32'>(data: readonly number[], options?: TensorOptions<D>): Tensor<D>
   static from(data: TensorData | readonly number[], options: TensorOptions = {}): Tensor {
+    checkKnownKeys('options', options, ['shape', 'dtype'])
     const isTyped = ArrayBuffer.isView(data)
     if (!isTyped && !Array.isArray(data))
       throw new FulmarError('MALFORMED', `data must be a typed array or numbers: got ${describeValue(data)}`)
@@ -240,6 +242,7 @@ export class Tensor<D extends Dtype = Dtype> {
    * @throws {FulmarError} `OUT_OF_RANGE` if there is no such dimension, or the range is backwards or ends past it.
    */
   slice(options: SliceOptions = {}): Tensor<D> {
+    checkKnownKeys('options', options, ['dim', 'start', 'end'])
     const dim = this.#dim(options.dim ?? 0)
     const { start = 0, end = this.shape[dim] ?? 0 } = options
     return this.#derive((tensor) => tensor.slice(dim, start, end))

@@ -1,6 +1,6 @@
 /** Dictionaries as tensordict and TorchRL keep them in folders and files. */
 
-import { call, checkTypedArray } from '../core/index.js'
+import { call, checkGiven, checkTypedArray } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { dictAround, type TensorDict, withRawDict } from './tensor-dict.js'
@@ -29,6 +29,7 @@ import { dictAround, type TensorDict, withRawDict } from './tensor-dict.js'
  * ```
  */
 export function saveMemmap(path: string, dict: TensorDict): void {
+  checkGiven('path', path)
   withRawDict(dict, (one) => one.saveMemmap(path))
 }
 
@@ -66,6 +67,7 @@ export function loadMemmap(path: string): TensorDict {
  * ```
  */
 export function writeArchive(dict: TensorDict): Uint8Array {
+  checkGiven('dict', dict)
   return withRawDict(dict, (one) => one.toArchive())
 }
 
@@ -106,6 +108,7 @@ export function readArchive(bytes: Uint8Array): TensorDict {
  * ```
  */
 export function writeConsolidated(dict: TensorDict): Uint8Array {
+  checkGiven('dict', dict)
   return withRawDict(dict, (one) => one.toConsolidated())
 }
 

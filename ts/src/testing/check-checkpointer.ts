@@ -1,5 +1,6 @@
 /** What every checkpointer must do. */
 
+import { checkKnownKeys } from '../core/index.js'
 import {
   LazyTensorStorage,
   ReplayBuffer,
@@ -42,6 +43,7 @@ export function checkCheckpointer(
   make: () => StorageCheckpointerBase,
   options: CheckCheckpointerOptions,
 ): void {
+  checkKnownKeys('options', options, ['folder', 'storage'], ['folder'])
   const { folder, storage = (maxSize: number) => new LazyTensorStorage(maxSize) } = options
   const bufferOf = (maxSize: number) =>
     new ReplayBuffer({

@@ -1,6 +1,6 @@
 /** What every policy must do. */
 
-import { FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Completion, GenerateRequest, Policy, StreamingPolicy, TokenScores } from '../policy/index.js'
 import { promise } from './promise.js'
 
@@ -51,6 +51,8 @@ const STOP = 9
  * ```
  */
 export async function checkPolicy(make: () => Policy, options: CheckPolicyOptions = {}): Promise<void> {
+  checkKnownKeys('options', options, ['vocabSize', 'contextLength', 'tolerance', 'textOf'])
+  checkGiven('make', make)
   const { tolerance = 1e-4 } = options
   await checkAnswers(make())
   await checkEnds(make())

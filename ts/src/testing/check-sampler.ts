@@ -1,5 +1,6 @@
 /** What every sampler must do. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { LazyTensorStorage, ReplayBuffer, type Sampler } from '../replay/index.js'
 import { NonTensorStack, Tensor, TensorDict } from '../tensor/index.js'
 import { promise, refuses } from './promise.js'
@@ -27,6 +28,8 @@ export interface CheckSamplerOptions {
  * ```
  */
 export function checkSampler(make: () => Sampler, options: CheckSamplerOptions = {}): void {
+  checkKnownKeys('options', options, ['batchSize'])
+  checkGiven('make', make)
   const { batchSize = 4 } = options
   const bufferOf = () =>
     new ReplayBuffer({ storage: new LazyTensorStorage(16), sampler: make(), seed: 3, batchSize })

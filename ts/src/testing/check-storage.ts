@@ -1,5 +1,6 @@
 /** What every storage must do. */
 
+import { checkGiven } from '../core/index.js'
 import { ReplayBuffer, type Storage } from '../replay/index.js'
 import { Tensor, TensorDict } from '../tensor/index.js'
 import { promise, refuses } from './promise.js'
@@ -21,6 +22,7 @@ import { promise, refuses } from './promise.js'
  * ```
  */
 export function checkStorage(make: () => Storage): void {
+  checkGiven('make', make)
   checkRows(make())
   checkRefusals(make())
   checkOwnMemory(make())

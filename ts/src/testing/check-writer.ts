@@ -1,5 +1,6 @@
 /** What every writer must do. */
 
+import { checkGiven, checkKnownKeys } from '../core/index.js'
 import { LazyTensorStorage, ReplayBuffer, type Writer } from '../replay/index.js'
 import { Tensor, TensorDict } from '../tensor/index.js'
 import { promise, refuses } from './promise.js'
@@ -28,6 +29,8 @@ export interface CheckWriterOptions {
  * ```
  */
 export function checkWriter(make: () => Writer, options: CheckWriterOptions = {}): void {
+  checkKnownKeys('options', options, ['isReadOnly'])
+  checkGiven('make', make)
   const bufferOf = () => new ReplayBuffer({ storage: new LazyTensorStorage(CAPACITY), writer: make() })
   const buffer = bufferOf()
   promise(buffer.stats.writeCount === 0, 'a new writer must have written nothing', buffer.stats.writeCount)

@@ -1,6 +1,6 @@
 /** Texts of unequal length, cut and padded. Which side is always said: each is wrong for somebody. */
 
-import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { EncodingBatch } from './tokenizer-like.js'
 
 /** How texts become sequences of one length. */
@@ -69,7 +69,9 @@ export interface PaddedBatch {
  * assert.deepEqual([...attentionMask], [0, 1, 1, 0, 0, 1])
  * ```
  */
-export function padBatch({ ids, rows }: EncodingBatch, options: PadBatchOptions): PaddedBatch {
+export function padBatch(batch: EncodingBatch, options: PadBatchOptions): PaddedBatch {
+  checkGiven('batch', batch)
+  const { ids, rows } = batch
   checkKnownKeys('options', options, ['side', 'value', 'multipleOf', 'length'])
   const { side, value, multipleOf = 1 } = options
   checkSide('options.side', side)

@@ -2,7 +2,7 @@
 
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { Decoder, type DecoderConfig, type Optimizer } from '../model/index.js'
 
 /** What a checkpoint keeps besides weights and moments: plain JSON, such as where the data stands. */
@@ -52,6 +52,12 @@ export interface Checkpoint {
  * ```
  */
 export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<void> {
+  checkKnownKeys(
+    'options',
+    options,
+    ['folder', 'decoder', 'optimizer', 'state', 'files'],
+    ['folder', 'decoder'],
+  )
   const { folder, decoder, optimizer, state = {}, files = {} } = options
   const { version: policyVersion, dtype } = decoder
   const texts: Readonly<Record<string, string>> = {
@@ -108,6 +114,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
  * ```
  */
 export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
+  checkGiven('folder', folder)
   const whole = await wholeFolder(folder)
   const config = parse(join(whole, 'config.json'), await read(join(whole, 'config.json')))
   const statePath = join(whole, 'state.json')
@@ -137,6 +144,7 @@ export async function loadOptimizer<T extends Optimizer>(
   folder: string,
   make: (state: Uint8Array) => T,
 ): Promise<T> {
+  checkGiven('folder', folder)
   return make(await read(join(await wholeFolder(folder), 'optimizer.safetensors')))
 }
 

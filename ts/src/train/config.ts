@@ -2,11 +2,21 @@
  * The configuration of a training run: what `fulmar train CONFIG` reads and what `config.json` in a run folder holds.
  *
  * `checkTrainConfig` turns unknown JSON into a {@link TrainConfig} with every default filled in. Options of the Rust
- * core (`model`, `loss`, `optimizer`) pass through untouched: their defaults and their checks live there.
+ * core (`model`, `loss`, `optimizer`) pass through untouched: their defaults live there.
  */
 
-import { ConfigReader } from '../core/index.js'
+import { checkKnownKeys, FulmarError, field, type JsonSchema, nearestName } from '../core/index.js'
 import { StopStrings, type WeightDtype } from '../model/index.js'
+import { ADAMW_KEYS } from '../model/optimizer.js'
+import {
+  DPOLoss,
+  type DPOLossOptions,
+  GRPOLoss,
+  type GRPOLossOptions,
+  SFTLoss,
+  type SFTLossOptions,
+} from '../objective/index.js'
+import { TASK_NAMES, type TaskFactory, taskFactory } from './task-factory.js'
 
 /** Options that the Rust core checks: a plain JSON object, empty for its defaults. */
 export type CoreOptions = Readonly<Record<string, unknown>>
@@ -148,6 +158,15 @@ export interface TrainConfig {
   readonly checkpointEverySteps: number
 }
 
+/** Options of {@link checkTrainConfig}. */
+export interface TrainConfigOptions {
+  /**
+   * Tasks that the configuration may name besides those of `taskFactories`; others are refused then.
+   * @default unknown: a name near one of `taskFactories` is refused as a spelling mistake, others are left to `runTraining`
+   */
+  readonly tasks?: Readonly<Record<string, TaskFactory>>
+}
+
 /** What a finished run reports; `fulmar train --json` prints it. */
 export interface TrainResult {
   /** Share of held-out problems solved after the warm start, in [0, 1]. */
@@ -165,10 +184,11 @@ export interface TrainResult {
 }
 
 /**
- * Checks unknown JSON and fills in the defaults.
+ * Checks unknown JSON and fills in the defaults. Options of losses are checked by the core before anything is trained.
  *
- * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key (it names the nearest known one) or a value outside a closed
- * set; `MALFORMED` for a value of the wrong type; `OUT_OF_RANGE` for a number outside its range.
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key (it names the nearest known one), a value outside a closed set, or a
+ * task that is neither one of `taskFactories` nor one of `tasks`, see there; `MALFORMED` for a value of the wrong type; `OUT_OF_RANGE` for a
+ * number outside its range.
  *
  * @example
  * ```ts
@@ -179,135 +199,163 @@ export interface TrainResult {
  * assert.equal(config.grpo.groupSize, 8)
  * assert.equal(config.runDir, 'runs/sumDigits-seed7')
  * assert.throws(() => checkTrainConfig({ grpo: { groupsize: 8 } }), /did you mean 'groupSize'/)
+ * assert.throws(() => checkTrainConfig({ sft: { lr: 1e-3 } }), /did you mean 'learningRate'/)
  * ```
  */
-export function checkTrainConfig(json: unknown): TrainConfig {
-  const reader = new ConfigReader('config', json)
-  const seed = reader.integer('seed', { min: 0, fallback: 0 })
-  const task = readTask(reader)
-  const config: TrainConfig = {
-    seed,
-    backend: reader.oneOf('backend', ['native', 'wasm'], 'native'),
-    runDir: reader.text('runDir', `runs/${task.name}-seed${seed}`),
+export function checkTrainConfig(json: unknown, options: TrainConfigOptions = {}): TrainConfig {
+  checkKnownKeys('options', options, ['tasks'])
+  const { task: given, model, runDir, ...config } = CONFIG.read('config', json)
+  const task = readTask(given, options.tasks)
+  new StopStrings(config.grpo.stopStrings)
+  checkLosses(config)
+  for (const phase of ['sft', 'dpo', 'grpo'] as const)
+    checkKnownKeys(`config.${phase}.optimizer`, config[phase].optimizer, ADAMW_KEYS)
+  return {
+    ...config,
     task,
-    model: readModel(reader),
-    renderer: reader.object('renderer'),
-    sft: readSft(reader.section('sft')),
-    dpo: readDpo(reader.section('dpo')),
-    grpo: readGrpo(reader.section('grpo')),
-    eval: readEval(reader.section('eval')),
-    checkpointEverySteps: reader.integer('checkpointEverySteps', { min: 0, fallback: 50 }),
+    model: readModel(model),
+    runDir: runDir ?? `runs/${task.name}-seed${config.seed}`,
   }
-  reader.end()
-  return config
 }
 
-function readModel(config: ConfigReader): ModelConfig {
-  const { path: given, ...shape } = config.object('model')
-  const reader = config.section('model')
-  const dtype = reader.oneOf('dtype', ['f32', 'bf16'], 'f32')
-  if (given === undefined) return { ...shape, dtype }
-  const path = reader.text('path', '')
-  reader.end()
-  return { path, dtype }
-}
-
-function readTask(config: ConfigReader): TaskConfig {
-  const options = config.object('task')
-  const reader = config.section('task')
-  const name = reader.text('name', 'sumDigits')
-  return name === 'sumDigits' ? readSumDigits(reader) : { ...options, name }
-}
-
-function readSumDigits(reader: ConfigReader): TaskConfig {
-  const min = reader.integer('min', { min: 0, max: NUMBER_MAX, fallback: 10 })
-  const task: TaskConfig = {
-    name: 'sumDigits',
-    numbers: reader.range('numbers', { min: 1, max: 16, fallback: [2, 2] }),
-    min,
-    max: reader.integer('max', { min, max: NUMBER_MAX, fallback: Math.max(99, min) }),
-    prompt: reader.oneOf('prompt', ['contract', 'short'], 'short'),
+/**
+ * The JSON Schema of a configuration, for editors and other programs; `fulmar train --schema` prints it. It is made of the
+ * description that {@link checkTrainConfig} reads with.
+ *
+ * @example
+ * ```ts
+ * import { trainConfigSchema } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const { properties } = JSON.parse(JSON.stringify(trainConfigSchema()))
+ * assert.deepEqual(properties.grpo.properties.groupSize, { type: 'integer', minimum: 1, default: 8 })
+ * ```
+ */
+export function trainConfigSchema(): JsonSchema {
+  const { properties, ...rest } = CONFIG.schema
+  const others = TASK_NAMES.filter((name) => name !== 'sumDigits')
+  const task = {
+    anyOf: [
+      SUM_DIGITS.schema,
+      { type: 'object', properties: { name: { enum: others } }, required: ['name'] },
+    ],
+    default: {},
   }
-  reader.end()
-  return task
-}
-
-function readSft(reader: ConfigReader): SftConfig {
-  const sft: SftConfig = {
-    steps: reader.integer('steps', { min: 0, fallback: 300 }),
-    batchSize: reader.integer('batchSize', { min: 1, fallback: 64 }),
-    learningRate: reader.number('learningRate', { above: 0, fallback: 1e-3 }),
-    warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
-    finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 1 }),
-    maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
-    optimizer: reader.object('optimizer'),
+  const model = { type: 'object', properties: MODEL, default: {} }
+  return {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    title: 'Fulmar training configuration',
+    ...rest,
+    properties: { ...(properties as object), task, model },
   }
-  reader.end()
-  return sft
-}
-
-function readDpo(reader: ConfigReader): DpoConfig {
-  const dpo: DpoConfig = {
-    steps: reader.integer('steps', { min: 0, fallback: 0 }),
-    batchSize: reader.integer('batchSize', { min: 1, fallback: 8 }),
-    learningRate: reader.number('learningRate', { above: 0, fallback: 1e-5 }),
-    warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 0 }),
-    finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 0.1 }),
-    maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
-    pairs: reader.text('pairs', 'pairs.jsonl'),
-    loss: reader.object('loss'),
-    optimizer: reader.object('optimizer'),
-  }
-  reader.end()
-  return dpo
-}
-
-function readGrpo(reader: ConfigReader): GrpoConfig {
-  const grpo: GrpoConfig = {
-    recipe: reader.oneOf('recipe', ['grpo', 'expertIteration'], 'grpo'),
-    numExperts: reader.integer('numExperts', { min: 1, fallback: 1 }),
-    steps: reader.integer('steps', { min: 0, fallback: 400 }),
-    promptsPerStep: reader.integer('promptsPerStep', { min: 1, fallback: 32 }),
-    groupSize: reader.integer('groupSize', { min: 1, fallback: 8 }),
-    maxTokens: reader.integer('maxTokens', { min: 1, fallback: 24 }),
-    maxTurns: reader.integer('maxTurns', { min: 0, fallback: 0 }),
-    maxRolloutTokens: reader.integer('maxRolloutTokens', { min: 0, fallback: 0 }),
-    offPolicySteps: reader.integer('offPolicySteps', { min: 0, fallback: 0 }),
-    windowFraction: reader.number('windowFraction', { min: 0, max: 1, fallback: 0.3 }),
-    dynamicSampling: reader.boolean('dynamicSampling', false),
-    tokensPerPass: reader.integer('tokensPerPass', { min: 0, fallback: 0 }),
-    reference: reader.boolean('reference', true),
-    temperature: reader.number('temperature', { min: 0, fallback: 1 }),
-    topK: reader.integer('topK', { min: 0, fallback: 0 }),
-    topP: reader.number('topP', { above: 0, max: 1, fallback: 1 }),
-    stopStrings: readStopStrings(reader),
-    learningRate: reader.number('learningRate', { above: 0, fallback: 3e-4 }),
-    warmupSteps: reader.integer('warmupSteps', { min: 0, fallback: 20 }),
-    finalFraction: reader.number('finalFraction', { min: 0, max: 1, fallback: 0.1 }),
-    stdNormalize: reader.boolean('stdNormalize', false),
-    maxGradNorm: reader.number('maxGradNorm', { above: 0, fallback: 1 }),
-    loss: reader.object('loss'),
-    optimizer: reader.object('optimizer'),
-  }
-  reader.end()
-  return grpo
-}
-
-function readStopStrings(reader: ConfigReader): readonly string[] {
-  const strings = reader.list('stopStrings') as readonly string[]
-  new StopStrings(strings)
-  return strings
-}
-
-function readEval(reader: ConfigReader): EvalConfig {
-  const evaluation: EvalConfig = {
-    numProblems: reader.integer('numProblems', { min: 1, fallback: 200 }),
-    everySteps: reader.integer('everySteps', { min: 0, fallback: 50 }),
-    temperature: reader.number('temperature', { min: 0, fallback: 1 }),
-    stopAtPassRate: reader.number('stopAtPassRate', { min: 0, max: 1, fallback: 0 }),
-  }
-  reader.end()
-  return evaluation
 }
 
 const NUMBER_MAX = 999_999
+
+const SUM_DIGITS = field.section({
+  name: field.oneOf(['sumDigits'], 'sumDigits'),
+  numbers: field.range({ min: 1, max: 16, fallback: [2, 2] }),
+  min: field.integer({ min: 0, max: NUMBER_MAX, fallback: 10 }),
+  max: field.optional(field.integer({ min: 0, max: NUMBER_MAX })),
+  prompt: field.oneOf(['contract', 'short'], 'short'),
+})
+
+const DTYPE = field.oneOf(['f32', 'bf16'], 'f32')
+const MODEL = { dtype: DTYPE.schema, path: field.text().schema }
+
+/** What the supervised phases share; they differ in their defaults. */
+const phase = (defaults: {
+  readonly steps: number
+  readonly learningRate: number
+  readonly warmupSteps: number
+  readonly finalFraction: number
+}) => ({
+  steps: field.integer({ min: 0, fallback: defaults.steps }),
+  learningRate: field.number({ above: 0, fallback: defaults.learningRate }),
+  warmupSteps: field.integer({ min: 0, fallback: defaults.warmupSteps }),
+  finalFraction: field.number({ min: 0, max: 1, fallback: defaults.finalFraction }),
+  maxGradNorm: field.number({ above: 0, fallback: 1 }),
+  optimizer: field.record(),
+})
+
+const CONFIG = field.section({
+  seed: field.integer({ min: 0, fallback: 0 }),
+  backend: field.oneOf(['native', 'wasm'], 'native'),
+  runDir: field.optional(field.text()),
+  task: field.record(),
+  model: field.record(),
+  renderer: field.record(),
+  sft: field.section({
+    ...phase({ steps: 300, learningRate: 1e-3, warmupSteps: 20, finalFraction: 1 }),
+    batchSize: field.integer({ min: 1, fallback: 64 }),
+  }),
+  dpo: field.section({
+    ...phase({ steps: 0, learningRate: 1e-5, warmupSteps: 0, finalFraction: 0.1 }),
+    batchSize: field.integer({ min: 1, fallback: 8 }),
+    pairs: field.text('pairs.jsonl'),
+    loss: field.record(),
+  }),
+  grpo: field.section({
+    ...phase({ steps: 400, learningRate: 3e-4, warmupSteps: 20, finalFraction: 0.1 }),
+    recipe: field.oneOf(['grpo', 'expertIteration'], 'grpo'),
+    numExperts: field.integer({ min: 1, fallback: 1 }),
+    promptsPerStep: field.integer({ min: 1, fallback: 32 }),
+    groupSize: field.integer({ min: 1, fallback: 8 }),
+    maxTokens: field.integer({ min: 1, fallback: 24 }),
+    maxTurns: field.integer({ min: 0, fallback: 0 }),
+    maxRolloutTokens: field.integer({ min: 0, fallback: 0 }),
+    offPolicySteps: field.integer({ min: 0, fallback: 0 }),
+    windowFraction: field.number({ min: 0, max: 1, fallback: 0.3 }),
+    dynamicSampling: field.boolean(false),
+    tokensPerPass: field.integer({ min: 0, fallback: 0 }),
+    reference: field.boolean(true),
+    temperature: field.number({ min: 0, fallback: 1 }),
+    topK: field.integer({ min: 0, fallback: 0 }),
+    topP: field.number({ above: 0, max: 1, fallback: 1 }),
+    stopStrings: field.list(field.text()),
+    stdNormalize: field.boolean(false),
+    loss: field.record(),
+  }),
+  eval: field.section({
+    numProblems: field.integer({ min: 1, fallback: 200 }),
+    everySteps: field.integer({ min: 0, fallback: 50 }),
+    temperature: field.number({ min: 0, fallback: 1 }),
+    stopAtPassRate: field.number({ min: 0, max: 1, fallback: 0 }),
+  }),
+  checkpointEverySteps: field.integer({ min: 0, fallback: 50 }),
+})
+
+/** A model from nothing has a shape, which the core checks; one with a path has no other options. */
+function readModel(options: CoreOptions): ModelConfig {
+  const dtype = DTYPE.read('config.model.dtype', options.dtype)
+  if (options.path === undefined) return { ...options, dtype }
+  checkKnownKeys('config.model', options, Object.keys(MODEL))
+  return { path: field.text().read('config.model.path', options.path), dtype }
+}
+
+function readTask(options: CoreOptions, own: TrainConfigOptions['tasks']): TaskConfig {
+  const name = field.text('sumDigits').read('config.task.name', options.name)
+  if (own !== undefined || nearestName(name, TASK_NAMES) !== undefined) taskFactory(name, own)
+  if (name !== 'sumDigits' || Object.hasOwn(own ?? {}, name)) return { ...options, name }
+  const { min, max, ...task } = SUM_DIGITS.read('config.task', options)
+  const upTo = field.integer({ min, max: NUMBER_MAX, fallback: Math.max(99, min) })
+  return { ...task, min, max: upTo.read('config.task.max', max) }
+}
+
+/** Losses check their options when they are made: better now than after the warm start. */
+function checkLosses({ dpo, grpo }: { readonly dpo: DpoConfig; readonly grpo: GrpoConfig }): void {
+  const check = (place: string, make: () => unknown) => {
+    try {
+      make()
+    } catch (error) {
+      if (!(error instanceof FulmarError)) throw error
+      throw new FulmarError(error.code, `${place}: ${error.message}`, { cause: error })
+    }
+  }
+  check('config.dpo.loss', () => new DPOLoss(dpo.loss as DPOLossOptions))
+  check('config.grpo.loss', () =>
+    grpo.recipe === 'grpo'
+      ? new GRPOLoss(grpo.loss as GRPOLossOptions)
+      : new SFTLoss(grpo.loss as SFTLossOptions),
+  )
+}

@@ -3,23 +3,31 @@
  * R. Rafailov et al., https://arxiv.org/abs/2305.18290
  */
 
-import { buildTrajectoryStep, type Message, type Renderer } from '../chat/index.js'
-import { describeValue, FulmarError } from '../core/index.js'
+import type { Renderer } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
-import { DPOLoss } from '../objective/index.js'
+import type { Decoder, Optimizer } from '../model/index.js'
+import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
 import type { Schedule } from './schedule.js'
-import { type TrainStepResult, trainStep } from './train-step.js'
+import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
+import {
+  checkCounts,
+  completionTokens,
+  messagesOf,
+  nextBatch,
+  type PreferencePair,
+  type RowTokens,
+  rowsOf,
+} from './training-rows.js'
 
-/** Two answers to one prompt. */
-export interface PreferencePair {
-  /** The conversation that both answer. */
-  readonly prompt: readonly Message[]
-  /** What was preferred: an assistant's message, and what may follow it. */
-  readonly chosen: readonly Message[]
-  /** What was not. */
-  readonly rejected: readonly Message[]
+/** What {@link dpo} takes for a loss: a `DPOLoss`, or one of your own. */
+export interface PreferenceObjective extends Objective<PreferenceBatch> {
+  /**
+   * Whether `forward` reads `logSumSqProb`, which costs time to compute.
+   * @default false
+   */
+  readonly readsLogSumSqProb?: boolean
 }
 
 /** Options of {@link dpo}. */
@@ -32,8 +40,8 @@ export interface DpoOptions {
   readonly reference: Decoder
   /** Makes tokens of conversations. */
   readonly renderer: Renderer
-  /** Pairs of answers. */
-  readonly pairs: Dataset<PreferencePair>
+  /** Pairs of answers. A list is taken in its order, again and again. */
+  readonly pairs: Dataset<PreferencePair> | readonly PreferencePair[]
   /** Pairs per step. */
   readonly batchSize: number
   /** The step to end before, counted from 0. */
@@ -44,9 +52,10 @@ export interface DpoOptions {
    */
   readonly firstStep?: number
   /**
+   * One of this package or of your own.
    * @default new DPOLoss()
    */
-  readonly loss?: DPOLoss
+  readonly loss?: PreferenceObjective
   /**
    * The learning rate of each step.
    * @default the optimiser's learningRate
@@ -72,12 +81,13 @@ export interface DpoStep extends TrainStepResult {
 /**
  * Trains on pairs of answers, one optimiser step at a time.
  *
- * @throws {FulmarError} `ABORTED` if the signal fires; `EMPTY` if an answer holds nothing that an assistant samples;
- * `INCOMPATIBLE` if a template changes a prompt when an answer follows; what dataset, decoders and optimiser say.
+ * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without a
+ * pair; while it runs `ABORTED` if the signal fires, `EMPTY` if an answer holds nothing that an assistant samples, `MALFORMED` for a pair of
+ * another form, `INCOMPATIBLE` if a template changes a prompt when an answer follows; what dataset, decoders and optimiser say.
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, createRenderer, Decoder, dpo, listDataset } from 'fulmar'
+ * import { AdamW, CharTokenizer, createRenderer, Decoder, dpo } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -86,28 +96,38 @@ export interface DpoStep extends TrainStepResult {
  * using decoder = Decoder.fromSeed(shape, { seed: 1 })
  * using reference = Decoder.fromSeed(shape, { seed: 1 })
  * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
- * const say = (content: string) => [{ role: 'assistant', content }]
- * const pairs = listDataset({ items: [{ prompt: [{ role: 'user', content: 'Tea?' }], chosen: say('Yes'), rejected: say('No') }] })
+ * const pairs = [{ prompt: 'Tea?', chosen: 'Yes', rejected: 'No' }] // texts, or lists of messages
  * const losses: number[] = []
  * for await (const step of dpo({ decoder, reference, optimizer, renderer, pairs, batchSize: 1, steps: 5 })) losses.push(step.loss)
  * assert.ok(losses[4] < losses[0])
  * ```
  */
-export async function* dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, undefined> {
-  const { decoder, optimizer, reference, renderer, pairs, batchSize, steps } = options
-  const { firstStep = 0, loss: objective = new DPOLoss(), schedule, maxGradNorm = 1, signal } = options
+export function dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, undefined> {
+  checkKnownKeys('options', options, KEYS, REQUIRED)
+  const { pairs, batchSize, firstStep = 0, loss = new DPOLoss() } = options
+  checkCounts({ ...options, firstStep })
+  checkObjective(loss)
+  return train(options, rowsOf('pairs', pairs, firstStep * batchSize), loss)
+}
+
+const REQUIRED = ['decoder', 'optimizer', 'reference', 'renderer', 'pairs', 'batchSize', 'steps']
+const KEYS = [...REQUIRED, 'firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
+
+async function* train(
+  { decoder, optimizer, reference, renderer, batchSize, steps, ...rest }: DpoOptions,
+  pairs: Dataset<PreferencePair>,
+  objective: PreferenceObjective,
+): AsyncGenerator<DpoStep, void, undefined> {
+  const { firstStep = 0, schedule, maxGradNorm = 1, signal } = rest
   for (let index = firstStep; index < steps; index++) {
-    const batch = renderPairs(
-      renderer,
-      Array.from({ length: batchSize }, () => pairs.next()),
-    )
+    const batch = nextBatch(pairs, batchSize, (pair, row) => pairTokens(renderer, pair, row))
     const { mask, offsets } = batch
     const { logProb: refLogProb } = await reference.score(batch)
     const result = await trainStep({
       decoder,
       optimizer,
       batch,
-      scores: { logSumSqProb: objective.readsLogSumSqProb },
+      scores: { logSumSqProb: objective.readsLogSumSqProb ?? false },
       loss: ({ logProb, logSumSqProb }) =>
         objective.forward({ logProb, refLogProb, mask, offsets, logSumSqProb }),
       maxGradNorm,
@@ -125,39 +145,33 @@ export async function* dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, u
  */
 export async function readPairs(path: string): Promise<PreferencePair[]> {
   const rows = await readRows(path)
-  if (rows.length === 0) throw new FulmarError('EMPTY', `${path} must hold a pair: got none`)
+  if (rows.length === 0) throw new FulmarError('EMPTY', `${path} must hold a pair: it has no line`)
   return rows.map((row, index) => {
-    const messages = (name: string): readonly Message[] => {
-      const value = Object.entries(row).find(([key]) => key === name)?.[1]
-      if (Array.isArray(value) && value.length > 0 && value.every(isMessage)) return value
-      const rule = `${name} of line ${index + 1} of ${path} must be a list of messages`
-      throw new FulmarError('MALFORMED', `${rule}: got ${describeValue(value)}`)
+    const columns = new Map(Object.entries(row))
+    const messages = (name: string, role: 'user' | 'assistant') =>
+      messagesOf(`${name} of line ${index + 1} of ${path}`, columns.get(name), role)
+    return {
+      prompt: messages('prompt', 'user'),
+      chosen: messages('chosen', 'assistant'),
+      rejected: messages('rejected', 'assistant'),
     }
-    return { prompt: messages('prompt'), chosen: messages('chosen'), rejected: messages('rejected') }
   })
 }
 
-function isMessage(value: unknown): value is Message {
-  return typeof value === 'object' && value !== null && 'role' in value && typeof value.role === 'string'
-}
-
-/** Chosen and rejected by turns, masked where an assistant would have sampled. */
-function renderPairs(renderer: Renderer, pairs: readonly PreferencePair[]): TokenBatch {
-  const answers = pairs.flatMap(({ prompt, chosen, rejected }) =>
-    [chosen, rejected].map((answer) => buildTrajectoryStep(renderer, prompt, answer)),
-  )
-  const offsets = new Uint32Array(answers.length + 1)
-  for (const [index, { promptIds, completionIds }] of answers.entries())
-    offsets[index + 1] = (offsets[index] ?? 0) + promptIds.length + completionIds.length
-  const ids = new Uint32Array(offsets.at(-1) ?? 0)
-  const mask = new Uint8Array(ids.length)
-  for (const [index, { promptIds, completionIds, completionMask }] of answers.entries()) {
-    const start = offsets[index] ?? 0
-    ids.set(promptIds, start)
-    ids.set(completionIds, start + promptIds.length)
-    mask.set(completionMask, start + promptIds.length)
-    if (!completionMask.includes(1))
-      throw new FulmarError('EMPTY', `answer ${index} must hold an assistant message to train: got none`)
+/** The chosen answer, then the rejected one, each behind its prompt. @throws {FulmarError} `MALFORMED` or `EMPTY`. */
+function pairTokens(renderer: Renderer, pair: PreferencePair, row: number): readonly RowTokens[] {
+  if (typeof pair !== 'object' || pair === null) {
+    const detail = `pair ${row} of the batch must be { prompt, chosen, rejected }: got ${describeValue(pair)}`
+    throw new FulmarError('MALFORMED', detail)
   }
-  return { ids, offsets, mask }
+  const prompt = messagesOf(`prompt of pair ${row} of the batch`, pair.prompt, 'user')
+  return (['chosen', 'rejected'] as const).map((name) => {
+    const place = `${name} of pair ${row} of the batch`
+    const tokens = completionTokens(renderer, prompt, messagesOf(place, pair[name], 'assistant'))
+    if (tokens.mask.includes(1)) return tokens
+    throw new FulmarError(
+      'EMPTY',
+      `${place} must hold an assistant's message to train: it holds no such token`,
+    )
+  })
 }

@@ -8,19 +8,27 @@
  * T. Anthony et al., "Thinking Fast and Slow with Deep Learning and Tree Search", https://arxiv.org/abs/1705.08439
  */
 
-import { SFTLoss, TopKRewardSelector } from '../objective/index.js'
+import { checkKnownKeys } from '../core/index.js'
+import { type Objective, type SFTBatch, SFTLoss, TopKRewardSelector } from '../objective/index.js'
 import type { Rollout, RolloutGroup, TrainingSamples } from '../rollout/index.js'
 import { metric } from '../telemetry/index.js'
-import { type RolloutTrainingOptions, type RolloutTrainingStep, trainOnRollouts } from './rollout-training.js'
+import {
+  ROLLOUT_TRAINING_KEYS,
+  type RolloutTrainingOptions,
+  type RolloutTrainingStep,
+  trainOnRollouts,
+} from './rollout-training.js'
+import { checkObjective } from './train-step.js'
 
 /** Options of {@link expertIteration}. */
 export interface ExpertIterationOptions<Sample> extends RolloutTrainingOptions<Sample> {
   /** Rollouts that are kept of each group, at most its size. */
   readonly topK: number
   /**
+   * One of this package or of your own.
    * @default new SFTLoss()
    */
-  readonly loss?: SFTLoss
+  readonly loss?: Objective<SFTBatch>
 }
 
 /** One step of {@link expertIteration}. */
@@ -51,7 +59,10 @@ export type ExpertIterationStep = RolloutTrainingStep
 export function expertIteration<Sample>(
   options: ExpertIterationOptions<Sample>,
 ): AsyncGenerator<ExpertIterationStep, void, undefined> {
+  const { known, required } = ROLLOUT_TRAINING_KEYS
+  checkKnownKeys('options', options, [...known, 'topK', 'loss'], [...required, 'topK'])
   const { loss = new SFTLoss(), topK, ...shared } = options
+  checkObjective(loss)
   const selection = { totalDialogTurns: shared.rollouter.groupSize, topkSize: topK }
   new TopKRewardSelector(selection)[Symbol.dispose]()
   return trainOnRollouts({

@@ -9,15 +9,23 @@
  * Z. Shao et al., "DeepSeekMath", https://arxiv.org/abs/2402.03300
  */
 
-import { GRPOLoss } from '../objective/index.js'
-import { type RolloutTrainingOptions, type RolloutTrainingStep, trainOnRollouts } from './rollout-training.js'
+import { checkKnownKeys } from '../core/index.js'
+import { GRPOLoss, type LossBatch, type Objective } from '../objective/index.js'
+import {
+  ROLLOUT_TRAINING_KEYS,
+  type RolloutTrainingOptions,
+  type RolloutTrainingStep,
+  trainOnRollouts,
+} from './rollout-training.js'
+import { checkObjective } from './train-step.js'
 
 /** Options of {@link grpo}. */
 export interface GrpoOptions<Sample> extends RolloutTrainingOptions<Sample> {
   /**
+   * One of this package or of your own: it is given log-probs, advantages and masks, and gives back its value and gradient.
    * @default new GRPOLoss()
    */
-  readonly loss?: GRPOLoss
+  readonly loss?: Objective<LossBatch>
 }
 
 /** One step of {@link grpo}. */
@@ -26,7 +34,8 @@ export type GrpoStep = RolloutTrainingStep
 /**
  * Trains a policy on the rewards of its own rollouts, one optimiser step at a time.
  *
- * @throws {FulmarError} `ABORTED` if the signal fires; `EMPTY` after {@link EMPTY_STEPS_MAX} steps in a row in which no group
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` without one that must be given, or for a loss without
+ * `forward`; `ABORTED` if the signal fires; `EMPTY` after {@link EMPTY_STEPS_MAX} steps in a row in which no group
  * had two different rewards; `NON_FINITE` after `maxSkippedSteps` steps in a row without a finite loss and gradient; what rollouter, decoder, loss and optimiser say.
  *
  * @example
@@ -49,7 +58,10 @@ export type GrpoStep = RolloutTrainingStep
  * ```
  */
 export function grpo<Sample>(options: GrpoOptions<Sample>): AsyncGenerator<GrpoStep, void, undefined> {
+  const { known, required } = ROLLOUT_TRAINING_KEYS
+  checkKnownKeys('options', options, [...known, 'loss'], required)
   const { loss = new GRPOLoss(), ...shared } = options
+  checkObjective(loss)
   return trainOnRollouts({
     ...shared,
     lossOf: ({ logProb, entropy }, { mask, offsets, logProbs: oldLogProb, advantages: advantage }, ref) => {

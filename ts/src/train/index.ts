@@ -20,9 +20,11 @@ export {
   type SftConfig,
   type TaskConfig,
   type TrainConfig,
+  type TrainConfigOptions,
   type TrainResult,
+  trainConfigSchema,
 } from './config.js'
-export { type DpoOptions, type DpoStep, dpo, type PreferencePair } from './dpo.js'
+export { type DpoOptions, type DpoStep, dpo, type PreferenceObjective } from './dpo.js'
 export { type ExpertIterationOptions, type ExpertIterationStep, expertIteration } from './expert-iteration.js'
 export { type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
 export { TINY_DECODER } from './load-model.js'
@@ -36,6 +38,7 @@ export {
   linearSchedule,
   type Schedule,
 } from './schedule.js'
-export { type SftOptions, type SftStep, sft } from './sft.js'
+export { type SftExample, type SftOptions, type SftStep, sft } from './sft.js'
 export { type NamedTask, type TaskFactory, taskFactories } from './task-factory.js'
 export { type TrainStepOptions, type TrainStepResult, trainStep } from './train-step.js'
+export type { CompletionRow, ConversationRow, PreferencePair, Said } from './training-rows.js'

@@ -16,12 +16,12 @@ import {
 } from '../collector/index.js'
 import { FulmarError } from '../core/index.js'
 import type { Decoder, Optimizer, Scores } from '../model/index.js'
-import type { LossResult } from '../objective/index.js'
+import type { LossResult, ObjectiveResult } from '../objective/index.js'
 import type { Policy } from '../policy/index.js'
 import type { Rollouter, RolloutGroup, TrainingBatch } from '../rollout/index.js'
 import { type Clock, metric, reduceMetrics } from '../telemetry/index.js'
 import type { Schedule } from './schedule.js'
-import { type TrainStepResult, trainStep } from './train-step.js'
+import { type TrainStepResult, trainStep, wholeResult } from './train-step.js'
 
 /** Options that the recipes over rollouts share. */
 export interface RolloutTrainingOptions<Sample> {
@@ -116,13 +116,43 @@ export interface RolloutTrainingStep {
   readonly state: ControllerState
 }
 
+/** The keys of {@link RolloutTrainingOptions}, and those that must be given. */
+export const ROLLOUT_TRAINING_KEYS = {
+  known: [
+    'policy',
+    'decoder',
+    'rollouter',
+    'optimizer',
+    'promptsPerStep',
+    'steps',
+    'firstStep',
+    'state',
+    'staleness',
+    'weightSync',
+    'dynamicSampling',
+    'batching',
+    'schedule',
+    'maxGradNorm',
+    'maxSkippedSteps',
+    'reference',
+    'onGroup',
+    'signal',
+    'clock',
+  ],
+  required: ['policy', 'rollouter', 'optimizer', 'promptsPerStep', 'steps'],
+} as const
+
 /** Steps in a row without anything to learn from, after which a run is given up. */
 export const EMPTY_STEPS_MAX = 100
 
 /** What makes a recipe of the engine. */
 export interface EngineOptions<Sample> extends RolloutTrainingOptions<Sample> {
   /** The loss of one batch. */
-  readonly lossOf: (scores: Scores, batch: TrainingBatch, refLogProb: Float32Array | undefined) => LossResult
+  readonly lossOf: (
+    scores: Scores,
+    batch: TrainingBatch,
+    refLogProb: Float32Array | undefined,
+  ) => ObjectiveResult
   /** As {@link ControllerOptions.buildSamples}. */
   readonly buildSamples?: NonNullable<ControllerOptions<Sample>['buildSamples']>
 }
@@ -210,15 +240,17 @@ class Trainer<Sample> {
           throw new FulmarError('OUT_OF_RANGE', `index must be that of a batch: got ${index}`)
         drift.add(scores.logProb, cell)
         const share = cells.length === 1 ? 1 : cell.numTrained / batch.numTrained
-        return scaled(this.#options.lossOf(scores, cell, refs[index]), share)
+        return scaled(wholeResult(this.#options.lossOf(scores, cell, refs[index])), share)
       },
       maxGradNorm,
       beforeUpdate,
       ...(schedule && { learningRate: schedule(step, steps) }),
       signal,
     })
-    const onPolicy = Number(result.metrics.ratioMean === 1 && result.metrics.ratioMax === 1)
-    return { result, metrics: { ...result.metrics, ...drift.metrics(), onPolicy } }
+    const { ratioMean, ratioMax } = result.metrics
+    // A loss without ratios has nothing to say of it.
+    const onPolicy = ratioMean === undefined ? {} : { onPolicy: Number(ratioMean === 1 && ratioMax === 1) }
+    return { result, metrics: { ...result.metrics, ...drift.metrics(), ...onPolicy } }
   }
 }
 

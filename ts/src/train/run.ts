@@ -7,7 +7,7 @@
 
 import { join } from 'node:path'
 import { type ControllerState, windowedFifo } from '../collector/index.js'
-import { describeBuild, FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeBuild, FulmarError } from '../core/index.js'
 import { listDataset } from '../data/index.js'
 import { AdamW, type Decoder, type Optimizer } from '../model/index.js'
 import {
@@ -37,7 +37,7 @@ import {
   removeCheckpoint,
   saveCheckpoint,
 } from './checkpoint.js'
-import type { TrainConfig, TrainResult } from './config.js'
+import { checkTrainConfig, type TrainConfig, type TrainResult } from './config.js'
 import { type DpoStep, dpo, readPairs } from './dpo.js'
 import { expertIteration } from './expert-iteration.js'
 import { grpo } from './grpo.js'
@@ -115,8 +115,11 @@ interface Progress extends CheckpointState {
  * assert.equal(result.numProblems, 3)
  * ```
  */
-export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): Promise<TrainResult> {
-  const { resume = false } = hooks
+export async function runTraining(given: TrainConfig, hooks: TrainHooks = {}): Promise<TrainResult> {
+  checkKnownKeys('hooks', hooks, ['onEvent', 'resume', 'tasks', 'signal', 'clock'])
+  const { resume = false, tasks = {} } = hooks
+  // Before a checkpoint of an earlier run is touched.
+  const config = checkTrainConfig(given, { tasks })
   checkBackend(config)
   const folder = join(config.runDir, 'checkpoint')
   const found = resume && (await hasCheckpoint(folder)) ? await loadCheckpoint(folder) : undefined
@@ -148,7 +151,7 @@ export async function runTraining(config: TrainConfig, hooks: TrainHooks = {}): 
  * ```
  */
 export async function evaluateRun(
-  config: TrainConfig,
+  given: TrainConfig,
   options: {
     readonly numProblems: number
     readonly temperature?: number
@@ -157,9 +160,11 @@ export async function evaluateRun(
     readonly tasks?: Readonly<Record<string, TaskFactory>>
   },
 ): Promise<Evaluation> {
-  const { tasks, ...measurement } = options
+  checkKnownKeys('options', options, ['numProblems', 'temperature', 'signal', 'tasks'], ['numProblems'])
+  const { tasks = {}, ...measurement } = options
+  const config = checkTrainConfig(given, { tasks })
   const { decoder } = await loadCheckpoint(join(config.runDir, 'policy'))
-  using run = await Run.create(config, tasks ? { tasks } : {}, decoder, undefined)
+  using run = await Run.create(config, { tasks }, decoder, undefined)
   return await run.rollouter.evaluate({ temperature: config.eval.temperature, ...measurement })
 }
 

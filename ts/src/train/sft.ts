@@ -1,12 +1,26 @@
 /** Supervised fine-tuning on worked conversations. */
 
-import type { Message, Renderer } from '../chat/index.js'
-import { FulmarError } from '../core/index.js'
+import type { Message, Renderer, ToolSpec } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
-import { SFTLoss } from '../objective/index.js'
+import type { Decoder, Optimizer } from '../model/index.js'
+import { type Objective, type SFTBatch, SFTLoss } from '../objective/index.js'
 import type { Schedule } from './schedule.js'
-import { type TrainStepResult, trainStep } from './train-step.js'
+import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
+import {
+  type CompletionRow,
+  type ConversationRow,
+  checkCounts,
+  completionTokens,
+  isMessage,
+  messagesOf,
+  nextBatch,
+  type RowTokens,
+  rowsOf,
+} from './training-rows.js'
+
+/** A worked example: a conversation, or a row of a data set. */
+export type SftExample = readonly Message[] | ConversationRow | CompletionRow
 
 /** Options of {@link sft}. */
 export interface SftOptions {
@@ -16,8 +30,10 @@ export interface SftOptions {
   readonly optimizer: Optimizer
   /** Makes tokens of conversations, and says which of them an assistant would have sampled: those are trained. */
   readonly renderer: Renderer
-  /** Conversations with the assistant's answers in them. */
-  readonly examples: Dataset<readonly Message[]>
+  /**
+   * Conversations with the assistant's answers in them, or rows of prompts and completions. A list is taken in its order, again and again.
+   */
+  readonly examples: Dataset<SftExample> | readonly SftExample[]
   /** Conversations per step. */
   readonly batchSize: number
   /** The step to end before, counted from 0. */
@@ -28,9 +44,10 @@ export interface SftOptions {
    */
   readonly firstStep?: number
   /**
+   * One of this package or of your own.
    * @default new SFTLoss()
    */
-  readonly loss?: SFTLoss
+  readonly loss?: Objective<SFTBatch>
   /**
    * The learning rate of each step.
    * @default the optimiser's learningRate
@@ -56,12 +73,13 @@ export interface SftStep extends TrainStepResult {
 /**
  * Trains on worked conversations, one optimiser step at a time.
  *
- * @throws {FulmarError} `ABORTED` if the signal fires; `EMPTY` if a batch holds nothing to train; what dataset, renderer,
- * decoder and optimiser say.
+ * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without an
+ * example; while it runs `ABORTED` if the signal fires, `EMPTY` if a batch holds nothing to train, `MALFORMED` for an example of another
+ * form, and what dataset, renderer, decoder and optimiser say.
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, createRenderer, Decoder, listDataset, sft } from 'fulmar'
+ * import { AdamW, CharTokenizer, createRenderer, Decoder, sft } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -69,31 +87,66 @@ export interface SftStep extends TrainStepResult {
  * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 } as const
  * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
  * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
- * const examples = listDataset({ items: [[{ role: 'user', content: 'Hi' }, { role: 'assistant', content: 'Yes' }]] })
+ * const examples = [
+ *   { messages: [{ role: 'user', content: 'Hi' }, { role: 'assistant', content: 'Yes' }] },
+ *   { prompt: 'Tea?', completion: 'Yes' },
+ * ]
  * const losses: number[] = []
  * for await (const step of sft({ decoder, optimizer, renderer, examples, batchSize: 2, steps: 20 })) losses.push(step.loss)
  * assert.ok(losses[19] < losses[0])
  * ```
  */
-export async function* sft(options: SftOptions): AsyncGenerator<SftStep, void, undefined> {
-  const {
+export function sft(options: SftOptions): AsyncGenerator<SftStep, void, undefined> {
+  checkKnownKeys('options', options, KEYS, [
+    'decoder',
+    'optimizer',
+    'renderer',
+    'examples',
+    'batchSize',
+    'steps',
+  ])
+  const { examples, batchSize, firstStep = 0, loss = new SFTLoss() } = options
+  checkCounts({ ...options, firstStep })
+  checkObjective(loss)
+  return train(options, rowsOf('examples', examples, firstStep * batchSize), loss)
+}
+
+const KEYS = [
+  'decoder',
+  'optimizer',
+  'renderer',
+  'examples',
+  'batchSize',
+  'steps',
+  'firstStep',
+  'loss',
+  'schedule',
+  'maxGradNorm',
+  'signal',
+]
+
+async function* train(
+  {
     decoder,
     optimizer,
     renderer,
-    examples,
     batchSize,
     steps,
     firstStep = 0,
     schedule,
+    maxGradNorm = 1,
     signal,
-  } = options
-  const { loss: objective = new SFTLoss(), maxGradNorm = 1 } = options
+  }: SftOptions,
+  examples: Dataset<SftExample>,
+  objective: Objective<SFTBatch>,
+): AsyncGenerator<SftStep, void, undefined> {
   for (let index = firstStep; index < steps; index++) {
-    const batch = renderBatch(
-      renderer,
-      Array.from({ length: batchSize }, () => examples.next()),
-    )
+    const batch = nextBatch(examples, batchSize, (example, row) => [exampleTokens(renderer, example, row)])
     const { mask, offsets } = batch
+    if (!mask.includes(1)) {
+      const detail = `no assistant's message in the ${batchSize} of step ${index}`
+      throw new FulmarError('EMPTY', `examples must hold an assistant's message to train: there is ${detail}`)
+    }
     const result = await trainStep({
       decoder,
       optimizer,
@@ -107,18 +160,39 @@ export async function* sft(options: SftOptions): AsyncGenerator<SftStep, void, u
   }
 }
 
-/** Conversations one after another, masked where an assistant would have sampled. */
-function renderBatch(renderer: Renderer, conversations: readonly (readonly Message[])[]): TokenBatch {
-  const rendered = conversations.map((messages) => renderer.render(messages))
-  const offsets = new Uint32Array(rendered.length + 1)
-  for (const [index, { ids }] of rendered.entries()) offsets[index + 1] = (offsets[index] ?? 0) + ids.length
-  const ids = new Uint32Array(offsets[rendered.length] ?? 0)
-  const mask = new Uint8Array(ids.length)
-  for (const [index, one] of rendered.entries()) {
-    ids.set(one.ids, offsets[index])
-    mask.set(one.sampledMask, offsets[index])
+/** The tokens of one row, whatever its form. @throws {FulmarError} `MALFORMED` for another form. */
+function exampleTokens(renderer: Renderer, example: SftExample, row: number): RowTokens {
+  const place = `example ${row} of the batch`
+  if (isConversation(example)) return conversationTokens(renderer, example)
+  if (typeof example === 'object' && example !== null && 'messages' in example)
+    return conversationTokens(
+      renderer,
+      messagesOf(`messages of ${place}`, example.messages, 'user'),
+      example.tools,
+    )
+  if (typeof example === 'object' && example !== null && 'completion' in example) {
+    const prompt = messagesOf(`prompt of ${place}`, example.prompt, 'user')
+    const completion = messagesOf(`completion of ${place}`, example.completion, 'assistant')
+    return completionTokens(renderer, prompt, completion, example.tools)
   }
-  if (!mask.includes(1))
-    throw new FulmarError('EMPTY', 'examples must hold an assistant message to train: got none')
-  return { ids, offsets, mask }
+  const forms = 'a list of messages, { messages } or { prompt, completion }'
+  throw new FulmarError('MALFORMED', `${place} must be ${forms}: got ${describeRow(example)}`)
+}
+
+function conversationTokens(
+  renderer: Renderer,
+  messages: readonly Message[],
+  tools: readonly ToolSpec[] = [],
+): RowTokens {
+  const { ids, sampledMask: mask } = renderer.render(messages, { tools })
+  return { ids, mask }
+}
+
+function isConversation(example: SftExample): example is readonly Message[] {
+  return Array.isArray(example) && example.every(isMessage)
+}
+
+function describeRow(row: unknown): string {
+  const isRow = typeof row === 'object' && row !== null && !Array.isArray(row)
+  return isRow ? `an object with ${Object.keys(row).join(', ') || 'no keys'}` : describeValue(row)
 }

@@ -1,7 +1,7 @@
 /** Tasks by name, for configurations. */
 
 import type { Message } from '../chat/index.js'
-import { FulmarError, nearestName } from '../core/index.js'
+import { checkKnownKeys, FulmarError, nearestName } from '../core/index.js'
 import type { Task } from '../env/index.js'
 import {
   alphabetSort,
@@ -70,7 +70,9 @@ const FILES = ['rows', 'validationRows', 'documents']
 
 /** The factory of a task whose options check themselves: files are read, and the run's seed stands where none is given. */
 function made<Options, Sample>(make: (options: Options) => Task<Sample>): TaskFactory {
-  return async (options, { seed }) => {
+  return async (options, context) => {
+    checkKnownKeys('context', context, ['seed'], ['seed'])
+    const { seed } = context
     const read = Object.entries({ seed, ...options }).map(async ([name, value]) => {
       const isFile = FILES.includes(name) && typeof value === 'string'
       return [name, isFile ? await readRows(value) : value] as const
@@ -85,9 +87,17 @@ export async function makeTask(
   seed: number,
   own: Readonly<Record<string, TaskFactory>> = {},
 ): Promise<NamedTask> {
+  return await taskFactory(name, own)(options, { seed })
+}
+
+/** The names of {@link taskFactories}. */
+export const TASK_NAMES: readonly string[] = Object.keys(taskFactories)
+
+/** The factory of a name. @throws {FulmarError} `UNKNOWN_NAME` with the nearest known one. */
+export function taskFactory(name: string, own: Readonly<Record<string, TaskFactory>> = {}): TaskFactory {
   const known: Readonly<Record<string, TaskFactory>> = { ...taskFactories, ...own }
   const factory = Object.hasOwn(known, name) ? known[name] : undefined
-  if (factory) return await factory(options, { seed })
+  if (factory) return factory
   const near = nearestName(name, Object.keys(known))
   const hint = near === undefined ? `known are ${Object.keys(known).join(', ')}` : `did you mean '${near}'?`
   throw new FulmarError('UNKNOWN_NAME', `config.task.name must be a known task: got "${name}"; ${hint}`)

@@ -1,8 +1,8 @@
 /** One optimiser step: forward, loss, backward, update. */
 
-import { FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Decoder, ForwardPassOptions, Optimizer, Scores, TokenBatch } from '../model/index.js'
-import type { LossResult } from '../objective/index.js'
+import type { LossResult, Objective, ObjectiveResult } from '../objective/index.js'
 
 /** What {@link trainStep} works on. */
 export interface TrainStepOptions {
@@ -18,7 +18,7 @@ export interface TrainStepOptions {
    */
   readonly scores?: ForwardPassOptions
   /** The loss of a batch, of which `index` tells the place in the list, and its gradient with respect to the log-probs. */
-  readonly loss: (scores: Scores, index: number) => LossResult
+  readonly loss: (scores: Scores, index: number) => ObjectiveResult
   /**
    * Stands for the optimiser's rate.
    * @default the optimiser's learningRate
@@ -73,12 +73,28 @@ export interface TrainStepResult {
  * ```
  */
 export async function trainStep(options: TrainStepOptions): Promise<TrainStepResult> {
+  checkKnownKeys(
+    'options',
+    options,
+    [
+      'decoder',
+      'optimizer',
+      'batch',
+      'scores',
+      'loss',
+      'learningRate',
+      'maxGradNorm',
+      'beforeUpdate',
+      'signal',
+    ],
+    ['decoder', 'optimizer', 'batch', 'loss'],
+  )
   const { decoder, optimizer, batch, scores, loss, learningRate, maxGradNorm, beforeUpdate, signal } = options
   const results: LossResult[] = []
   const batches: readonly TokenBatch[] = 'ids' in batch ? [batch] : batch
   for (const [index, one] of batches.entries()) {
     checkSignal(signal)
-    const result = loss(await decoder.forward(one, scores), index)
+    const result = wholeResult(loss(await decoder.forward(one, scores), index))
     if (!Number.isFinite(result.loss))
       throw new FulmarError('NON_FINITE', `loss must be finite: got ${result.loss}`)
     checkSignal(signal)
@@ -92,6 +108,20 @@ export async function trainStep(options: TrainStepOptions): Promise<TrainStepRes
   })
   const total = results.reduce((sum, result) => sum + result.loss, 0)
   return { loss: total, metrics: joinMetrics(results), gradientNorm }
+}
+
+/** A result with what a loss of the caller's own may leave out. @throws {FulmarError} `MALFORMED` for what is no result. */
+export function wholeResult(result: ObjectiveResult): LossResult {
+  if (typeof result !== 'object' || result === null || typeof result.loss !== 'number')
+    throw new FulmarError('MALFORMED', `loss must give { loss, gradLogProb }: got ${describeValue(result)}`)
+  return { metrics: {}, denominators: {}, ...result }
+}
+
+/** Refuses what has no `forward`. @throws {FulmarError} `MALFORMED`. */
+export function checkObjective(loss: Objective<never>): void {
+  if (typeof loss === 'object' && loss !== null && typeof loss.forward === 'function') return
+  const detail = `options.loss must be an object with a method forward: got ${describeValue(loss)}`
+  throw new FulmarError('MALFORMED', detail)
 }
 
 /** The metrics of one batch as they are; of several, joined as if they had been one. */

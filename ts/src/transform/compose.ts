@@ -1,6 +1,6 @@
 /** Several transforms as one. */
 
-import { call, describeValue, FulmarError } from '../core/index.js'
+import { call, checkGiven, describeValue, FulmarError } from '../core/index.js'
 import { type RawTransforms, raw } from '../native/index.js'
 import { prepareTransform, Transform, withRawTransform } from './transform.js'
 
@@ -27,6 +27,7 @@ export class Compose extends Transform {
 
   /** @throws {FulmarError} `INCOMPATIBLE` for an object of your own, which a buffer takes; `CLOSED` if one was disposed. */
   constructor(transforms: readonly Transform[]) {
+    checkGiven('transforms', transforms)
     const list = [...transforms]
     super(
       () => chained(list),

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { checkKnownKeys, describeValue, nearestName } from '../../src/core/index.js'
+import { PEER_WORDS } from '../../src/core/peer-words.js'
 
 const KNOWN = ['groupSize', 'steps', 'maxTokens', 'learningRate']
 
@@ -14,6 +15,14 @@ describe('checkKnownKeys', () => {
 
   it('lists what is known where nothing is near', () => {
     expect(() => checkKnownKeys('grpo', { banana: 2 }, ['steps'])).toThrow(/known are steps$/)
+  })
+
+  it('refuses options without a required key', () => {
+    expect(() => checkKnownKeys('grpo', { steps: 1 }, KNOWN, ['steps'])).not.toThrow()
+    for (const options of [{}, { steps: undefined }])
+      expect(() => checkKnownKeys('grpo', options, KNOWN, ['steps'])).toThrow(
+        expect.objectContaining({ code: 'MALFORMED', message: 'grpo.steps must be given: it is undefined' }),
+      )
   })
 
   it('refuses what is no object', () => {
@@ -44,6 +53,36 @@ describe('nearestName', () => {
 
   it('compares long keys by their beginning, so a hostile key costs nothing', () => {
     expect(nearestName('x'.repeat(1_000_000), KNOWN)).toBeUndefined()
+  })
+})
+
+describe('words of other libraries', () => {
+  it.each([
+    ['lr', 'learningRate'],
+    ['LR', 'learningRate'],
+    ['num_generations', 'groupSize'],
+    ['numGenerations', 'groupSize'],
+    ['max_completion_length', 'maxTokens'],
+    ['max-completion-length', 'maxTokens'],
+    ['group_size', 'groupSize'],
+    ['GROUP_SIZE', 'groupSize'],
+    ['learning-rate', 'learningRate'],
+  ])('%s means %s', (word, ours) => {
+    expect(nearestName(word, KNOWN)).toBe(ours)
+  })
+
+  it('mean values as well as keys, and only what is known where they stand', () => {
+    expect(nearestName('float32', ['f16', 'bf16', 'f32'])).toBe('f32')
+    expect(nearestName('dr_grpo', ['grpo', 'drGrpo', 'dapo'])).toBe('drGrpo')
+    expect(nearestName('lr', ['temperature', 'topK'])).toBeUndefined()
+    expect(nearestName('constructor', ['steps'])).toBeUndefined()
+  })
+
+  it('leave no word without a form of our own', () => {
+    for (const [word, ours] of Object.entries(PEER_WORDS)) {
+      expect(ours.length, word).toBeGreaterThan(0)
+      for (const one of ours) expect(nearestName(word, [one, 'zzzzzzzzzzzzzzzzzzzzzz'])).toBe(one)
+    }
   })
 })
 

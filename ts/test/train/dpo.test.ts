@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import { Decoder } from '../../src/model/index.js'
 import { DPOLoss } from '../../src/objective/index.js'
-import { type DpoStep, dpo, type PreferencePair } from '../../src/train/index.js'
+import { type DpoOptions, type DpoStep, dpo, type PreferencePair } from '../../src/train/index.js'
 import { makeParts } from './parts.js'
 
 const say = (content: string) => [{ role: 'assistant', content }]
@@ -25,14 +25,14 @@ function withReference(seed = 1) {
     reference[Symbol.dispose]()
     parts[Symbol.dispose]()
   }
-  return { ...parts, reference, [Symbol.dispose]: dispose }
+  return { ...parts, reference, forDpo: { ...parts.forSft, reference }, [Symbol.dispose]: dispose }
 }
 
 describe('dpo', () => {
   it('begins at log 2 where policy and reference agree, and prefers what was preferred', async () => {
     using parts = withReference()
     const pairs = listDataset({ items: [PAIR] })
-    const steps = await collect(dpo({ ...parts, pairs, batchSize: 2, steps: 20 }))
+    const steps = await collect(dpo({ ...parts.forDpo, pairs, batchSize: 2, steps: 20 }))
     expect(steps[0]?.loss).toBeCloseTo(Math.log(2), 5)
     expect(steps.at(-1)?.loss).toBeLessThan(0.3)
   })
@@ -60,16 +60,42 @@ describe('dpo', () => {
       seen.push(weight)
       return weighted
     }
-    const steps = await collect(dpo({ ...parts, pairs, batchSize: 1, steps: 8, loss }))
+    const steps = await collect(dpo({ ...parts.forDpo, pairs, batchSize: 1, steps: 8, loss }))
     expect(steps[0]?.loss).toBeCloseTo((seen[0] ?? 0) * Math.log(2), 5)
     expect(Math.abs((seen[0] ?? 1) - 1)).toBeGreaterThan(1e-4)
     expect(steps.at(-1)?.metrics.margin).toBeGreaterThan(0.01)
   })
 
+  it('takes texts and lists, which stand for messages and data sets', async () => {
+    const run = async (pairs: DpoOptions['pairs']) => {
+      using parts = withReference()
+      return await collect(dpo({ ...parts.forDpo, pairs, batchSize: 2, steps: 2 }))
+    }
+    const wanted = await run(listDataset({ items: [PAIR] }))
+    expect(await run([PAIR])).toEqual(wanted)
+    expect(await run([{ prompt: 'say', chosen: 'yes', rejected: 'no' }])).toEqual(wanted)
+  })
+
+  it('refuses pairs of another form by the place of what is wrong', async () => {
+    using parts = withReference()
+    const run = (pair: unknown) =>
+      collect(dpo({ ...parts.forDpo, pairs: [pair as never], batchSize: 1, steps: 1 }))
+    const refused = (message: RegExp) => ({ code: 'MALFORMED', message: expect.stringMatching(message) })
+    await expect(run(null)).rejects.toMatchObject(
+      refused(/^pair 0 of the batch must be { prompt, chosen, rejected }: got null/),
+    )
+    await expect(run({ prompt: 'say', chosen: 'yes' })).rejects.toMatchObject(
+      refused(/^rejected of pair 0 .*got undefined$/),
+    )
+    await expect(run({ ...PAIR, prompt: [] })).rejects.toMatchObject(refused(/^prompt of pair 0 /))
+  })
+
   it('takes the same steps from the same seed', async () => {
     const run = async () => {
       using parts = withReference(4)
-      return await collect(dpo({ ...parts, pairs: listDataset({ items: [PAIR] }), batchSize: 1, steps: 3 }))
+      return await collect(
+        dpo({ ...parts.forDpo, pairs: listDataset({ items: [PAIR] }), batchSize: 1, steps: 3 }),
+      )
     }
     expect(await run()).toEqual(await run())
   })
@@ -77,7 +103,7 @@ describe('dpo', () => {
   it('refuses an answer that holds nothing to train', async () => {
     using parts = withReference()
     const pairs = listDataset({ items: [{ ...PAIR, rejected: [{ role: 'user', content: 'no' }] }] })
-    await expect(collect(dpo({ ...parts, pairs, batchSize: 1, steps: 1 }))).rejects.toMatchObject({
+    await expect(collect(dpo({ ...parts.forDpo, pairs, batchSize: 1, steps: 1 }))).rejects.toMatchObject({
       code: expect.stringMatching(/EMPTY|INCOMPATIBLE/),
     })
   })
@@ -86,7 +112,9 @@ describe('dpo', () => {
     using parts = withReference()
     const signal = AbortSignal.abort()
     const pairs = listDataset({ items: [PAIR] })
-    await expect(collect(dpo({ ...parts, pairs, batchSize: 1, steps: 1, signal }))).rejects.toMatchObject({
+    await expect(
+      collect(dpo({ ...parts.forDpo, pairs, batchSize: 1, steps: 1, signal })),
+    ).rejects.toMatchObject({
       code: 'ABORTED',
     })
   })

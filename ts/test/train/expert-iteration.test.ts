@@ -11,7 +11,7 @@ async function collect<T>(steps: AsyncIterable<T>): Promise<T[]> {
 describe('expertIteration', () => {
   it('raises the reward by imitating the best', async () => {
     using parts = makeParts()
-    const steps = await collect(expertIteration({ ...parts, topK: 1, promptsPerStep: 4, steps: 40 }))
+    const steps = await collect(expertIteration({ ...parts.forGrpo, topK: 1, promptsPerStep: 4, steps: 40 }))
     const mean = (part: RolloutTrainingStep[]) =>
       part.reduce((sum, { reward }) => sum + reward.mean, 0) / part.length
     expect(mean(steps.slice(-5))).toBeGreaterThan(mean(steps.slice(0, 5)) + 0.3)
@@ -20,7 +20,7 @@ describe('expertIteration', () => {
   it('keeps the best of each group that differ, and nothing of the others', async () => {
     let calls = 0
     using parts = makeParts({ score: () => (calls++ < 4 ? calls : 7) })
-    const [step] = await collect(expertIteration({ ...parts, topK: 2, promptsPerStep: 2, steps: 1 }))
+    const [step] = await collect(expertIteration({ ...parts.forGrpo, topK: 2, promptsPerStep: 2, steps: 1 }))
     expect(step?.update?.metrics.numSequences).toBe(2)
     expect(step?.metrics['training_sample_builder/num_groups_dropped_zero_std/sum']).toBe(1)
   })
@@ -28,7 +28,7 @@ describe('expertIteration', () => {
   it('leaves a group out of which a member could not be scored', async () => {
     let calls = 0
     using parts = makeParts({ score: () => (calls++ === 0 ? Number.NaN : calls) })
-    const [step] = await collect(expertIteration({ ...parts, topK: 2, promptsPerStep: 1, steps: 1 }))
+    const [step] = await collect(expertIteration({ ...parts.forGrpo, topK: 2, promptsPerStep: 1, steps: 1 }))
     expect(step?.update).toBeNull()
     expect(step?.metrics['training_sample_builder/num_groups_dropped_unscored/sum']).toBe(1)
   })
@@ -36,7 +36,7 @@ describe('expertIteration', () => {
   it('refuses to keep none, or more than there are', () => {
     using parts = makeParts()
     for (const topK of [0, 5])
-      expect(() => expertIteration({ ...parts, topK, promptsPerStep: 1, steps: 1 })).toThrow(
+      expect(() => expertIteration({ ...parts.forGrpo, topK, promptsPerStep: 1, steps: 1 })).toThrow(
         expect.objectContaining({ code: 'OUT_OF_RANGE' }),
       )
   })

@@ -49,6 +49,10 @@ export function makeParts({ seed = 1, score }: { seed?: number; score?: (text: s
     task,
     rollouter,
     newRollouter,
+    /** The options of recipes that are the same for all calls. */
+    forStep: { decoder, optimizer },
+    forSft: { decoder, optimizer, renderer },
+    forGrpo: { policy, rollouter, optimizer },
     [Symbol.dispose]: dispose,
   }
 }

@@ -11,6 +11,8 @@ import {
   type GrpoOptions,
   type GrpoStep,
   grpo,
+  type SftExample,
+  type SftOptions,
   sft,
   trainStep,
 } from '../../src/train/index.js'
@@ -36,7 +38,9 @@ describe('sft', () => {
 
   it('makes worked answers likely', async () => {
     using parts = makeParts()
-    const steps = await collect(sft({ ...parts, examples: listDataset({ items }), batchSize: 4, steps: 40 }))
+    const steps = await collect(
+      sft({ ...parts.forSft, examples: listDataset({ items }), batchSize: 4, steps: 40 }),
+    )
     expect(steps.at(-1)?.loss).toBeLessThan(0.2)
     const options = { requestId: 'a', seed: 0, maxTokens: 8, temperature: 0, stopIds: parts.renderer.stopIds }
     const prompt = parts.renderer.render([{ role: 'user', content: 'say' }], { addGenerationPrompt: true })
@@ -47,10 +51,76 @@ describe('sft', () => {
   it('refuses examples without an answer and an empty dataset', async () => {
     using parts = makeParts()
     const silent = listDataset({ items: [[{ role: 'user', content: 'say' }]] })
-    await expect(collect(sft({ ...parts, examples: silent, batchSize: 1, steps: 1 }))).rejects.toThrow(
+    await expect(collect(sft({ ...parts.forSft, examples: silent, batchSize: 1, steps: 1 }))).rejects.toThrow(
       code('EMPTY'),
     )
     expect(() => listDataset({ items: [] })).toThrow(code('EMPTY'))
+  })
+
+  it('takes every form of a row, in a list or a data set, and trains the same tokens', async () => {
+    const conversation = items[0] ?? []
+    const [question, answer] = [conversation.slice(0, 1), conversation.slice(1)]
+    const run = async (examples: SftOptions['examples']) => {
+      using parts = makeParts()
+      const steps = await collect(sft({ ...parts.forSft, examples, batchSize: 2, steps: 3 }))
+      return steps.map(({ loss, numTokens }) => [loss, numTokens])
+    }
+    const wanted = await run(listDataset({ items }))
+    expect(await run([conversation])).toEqual(wanted)
+    expect(await run([{ messages: conversation }])).toEqual(wanted)
+    expect(await run([{ prompt: question, completion: answer }])).toEqual(wanted)
+    expect(await run([{ prompt: 'say', completion: 'hello' }])).toEqual(wanted)
+    expect(await run(listDataset({ items: [{ prompt: 'say', completion: answer }] }))).toEqual(wanted)
+  })
+
+  it('trains a completion alone, where a conversation trains all that the assistant says', async () => {
+    using parts = makeParts()
+    const say = (content: string) => ({ role: 'assistant', content })
+    const ask = { role: 'user', content: 'say' }
+    const numTrained = async (example: SftExample) => {
+      const [step] = await collect(sft({ ...parts.forSft, examples: [example], batchSize: 1, steps: 1 }))
+      return step?.metrics.numTokens
+    }
+    const whole = await numTrained({ messages: [ask, say('abc'), ask, say('de')] })
+    const last = await numTrained({ prompt: [ask, say('abc'), ask], completion: [say('de')] })
+    expect([whole, last]).toEqual([7, 3])
+  })
+
+  it('goes on in a list where a run was left', async () => {
+    const examples = ['a', 'bb', 'ccc', 'dddd', 'eeeee'].map((completion) => ({ prompt: 'say', completion }))
+    const tokens = async (firstStep: number) => {
+      using parts = makeParts()
+      const steps = await collect(sft({ ...parts.forSft, examples, batchSize: 2, steps: 4, firstStep }))
+      return steps.map(({ numTokens }) => numTokens)
+    }
+    expect(await tokens(2)).toEqual((await tokens(0)).slice(2))
+  })
+
+  it('refuses rows of another form, and counts that cannot be, by name', async () => {
+    using parts = makeParts()
+    const run = (examples: unknown, more = {}) =>
+      collect(sft({ ...parts.forSft, examples: examples as never, batchSize: 1, steps: 1, ...more }))
+    const refused = (value: string, message: RegExp) =>
+      expect.objectContaining({ code: value, message: expect.stringMatching(message) })
+    const forms =
+      /^example 0 of the batch must be a list of messages, { messages } or { prompt, completion }: got an object with text$/
+    await expect(run([{ text: 'x' }])).rejects.toThrow(refused('MALFORMED', forms))
+    await expect(run([7])).rejects.toThrow(refused('MALFORMED', /got 7$/))
+    await expect(run([{ prompt: 3, completion: 'x' }])).rejects.toThrow(
+      refused('MALFORMED', /^prompt of example 0 .*got 3$/),
+    )
+    await expect(run([{ messages: [] }])).rejects.toThrow(refused('MALFORMED', /^messages of example 0/))
+    for (const [examples, more, value, message] of [
+      [[], {}, 'EMPTY', /^items/],
+      ['text', {}, 'MALFORMED', /^options.examples must be a list of rows or a data set: got "text"/],
+      [items, { batchSize: 0 }, 'OUT_OF_RANGE', /^options.batchSize must be >= 1: got 0/],
+      [items, { steps: 1.5 }, 'MALFORMED', /^options.steps must be an integer: got 1.5/],
+      [items, { firstStep: -1 }, 'OUT_OF_RANGE', /^options.firstStep/],
+      [items, { lr: 1 }, 'UNKNOWN_NAME', /^options.lr must be a known key/],
+    ] as const)
+      expect(() =>
+        sft({ ...parts.forSft, examples: examples as never, batchSize: 1, steps: 1, ...more }),
+      ).toThrow(refused(value, message))
   })
 
   it('stops before the next step once its signal fires', async () => {
@@ -60,7 +130,7 @@ describe('sft', () => {
     const seen: number[] = []
     const run = async () => {
       for await (const step of sft({
-        ...parts,
+        ...parts.forSft,
         examples,
         batchSize: 1,
         steps: 9,
@@ -78,14 +148,14 @@ describe('sft', () => {
 describe('grpo', () => {
   it('raises the reward', async () => {
     using parts = makeParts()
-    const steps = await collect(grpo({ ...parts, promptsPerStep: 4, steps: 40 }))
+    const steps = await collect(grpo({ ...parts.forGrpo, promptsPerStep: 4, steps: 40 }))
     const mean = (part: GrpoStep[]) => part.reduce((sum, { reward }) => sum + reward.mean, 0) / part.length
     expect(mean(steps.slice(-5))).toBeGreaterThan(mean(steps.slice(0, 5)) + 0.3)
   })
 
   it('is on-policy to the bit: every ratio of a first update is exactly 1', async () => {
     using parts = makeParts()
-    const [step] = await collect(grpo({ ...parts, promptsPerStep: 4, steps: 1 }))
+    const [step] = await collect(grpo({ ...parts.forGrpo, promptsPerStep: 4, steps: 1 }))
     expect(step?.update?.metrics).toMatchObject({
       ratioMean: 1,
       ratioMax: 1,
@@ -98,7 +168,7 @@ describe('grpo', () => {
   it('takes the same steps from the same seed', async () => {
     const run = async () => {
       using parts = makeParts({ seed: 4 })
-      const steps = await collect(grpo({ ...parts, promptsPerStep: 2, steps: 4 }))
+      const steps = await collect(grpo({ ...parts.forGrpo, promptsPerStep: 2, steps: 4 }))
       return steps.map(({ seconds: _, ...step }) => step)
     }
     expect(await run()).toEqual(await run())
@@ -107,7 +177,7 @@ describe('grpo', () => {
   it('raises the reward with rollouts that run ahead, no older than they may be, and measures it', async () => {
     using parts = makeParts()
     const staleness = windowedFifo({ groupsPerStep: 4, offPolicySteps: 2 })
-    const steps = await collect(grpo({ ...parts, promptsPerStep: 4, steps: 40, staleness }))
+    const steps = await collect(grpo({ ...parts.forGrpo, promptsPerStep: 4, steps: 40, staleness }))
     const mean = (part: GrpoStep[]) => part.reduce((sum, { reward }) => sum + reward.mean, 0) / part.length
     expect(mean(steps.slice(-5))).toBeGreaterThan(mean(steps.slice(0, 5)) + 0.3)
     const ages = steps.map(({ metrics }) => metrics['train_batch/policy_age/max'] ?? 0)
@@ -119,7 +189,7 @@ describe('grpo', () => {
     const update = async (batching: GrpoOptions<string>['batching']) => {
       using parts = makeParts()
       const [step] = await collect(
-        grpo({ ...parts, promptsPerStep: 4, steps: 1, ...(batching && { batching }) }),
+        grpo({ ...parts.forGrpo, promptsPerStep: 4, steps: 1, ...(batching && { batching }) }),
       )
       return { step, weights: await parts.decoder.toSafetensors() }
     }
@@ -134,7 +204,9 @@ describe('grpo', () => {
 
   it('draws further groups until enough of them have different rewards', async () => {
     using parts = makeParts({ score: (text) => Number(text.includes('a')) })
-    const steps = await collect(grpo({ ...parts, promptsPerStep: 3, steps: 2, dynamicSampling: true }))
+    const steps = await collect(
+      grpo({ ...parts.forGrpo, promptsPerStep: 3, steps: 2, dynamicSampling: true }),
+    )
     for (const { metrics, update } of steps) {
       expect(metrics['train_batch/num_rollout_groups/mean']).toBe(3)
       expect(update?.metrics.numSequences).toBe(12)
@@ -144,13 +216,13 @@ describe('grpo', () => {
   it('goes on from the state of a step with the steps that would have come', async () => {
     const timeless = ({ seconds: _, ...step }: GrpoStep) => step
     using parts = makeParts()
-    const first = await collect(grpo({ ...parts, promptsPerStep: 2, steps: 2 }))
+    const first = await collect(grpo({ ...parts.forGrpo, promptsPerStep: 2, steps: 2 }))
     const state = JSON.parse(JSON.stringify(first.at(-1)?.state))
     using whole = makeParts()
-    const all = await collect(grpo({ ...whole, promptsPerStep: 2, steps: 4 }))
+    const all = await collect(grpo({ ...whole.forGrpo, promptsPerStep: 2, steps: 4 }))
     const options = { promptsPerStep: 2, steps: 4, firstStep: 2, state }
     const rollouter = parts.newRollouter()
-    const rest = await collect(grpo({ ...parts, rollouter, ...options }))
+    const rest = await collect(grpo({ ...parts.forGrpo, rollouter, ...options }))
     expect(rest.map(timeless)).toEqual(all.slice(2).map(timeless))
   })
 
@@ -160,7 +232,13 @@ describe('grpo', () => {
     const loss = broken as unknown as GRPOLoss
     const steps: GrpoStep[] = []
     const run = async () => {
-      for await (const step of grpo({ ...parts, loss, promptsPerStep: 4, steps: 9, maxSkippedSteps: 2 }))
+      for await (const step of grpo({
+        ...parts.forGrpo,
+        loss,
+        promptsPerStep: 4,
+        steps: 9,
+        maxSkippedSteps: 2,
+      }))
         steps.push(step)
     }
     await expect(run()).rejects.toThrow(code('NON_FINITE'))
@@ -170,31 +248,31 @@ describe('grpo', () => {
 
   it('refuses rewards that are NaN, by the name of their function', async () => {
     using parts = makeParts({ score: () => Number.NaN })
-    const running = collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))
+    const running = collect(grpo({ ...parts.forGrpo, promptsPerStep: 1, steps: 1 }))
     await expect(running).rejects.toThrow(code('NON_FINITE'))
-    await expect(collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))).rejects.toThrow(/letters/)
+    await expect(collect(grpo({ ...parts.forGrpo, promptsPerStep: 1, steps: 1 }))).rejects.toThrow(/letters/)
   })
 
   it('leaves single rollouts out whose reward is NaN, and counts them', async () => {
     let calls = 0
     using parts = makeParts({ score: (text) => (calls++ === 0 ? Number.NaN : text.length) })
-    const [step] = await collect(grpo({ ...parts, promptsPerStep: 1, steps: 1 }))
+    const [step] = await collect(grpo({ ...parts.forGrpo, promptsPerStep: 1, steps: 1 }))
     expect(step?.metrics['rollout/unscored_rate/mean']).toBe(0.25)
     expect(step?.update?.metrics.numSequences).toBe(3)
   })
 
   it('gives up a run that has nothing to learn from, with the reason', async () => {
     using parts = makeParts({ score: () => 1 })
-    const running = collect(grpo({ ...parts, promptsPerStep: 1, steps: EMPTY_STEPS_MAX + 2 }))
+    const running = collect(grpo({ ...parts.forGrpo, promptsPerStep: 1, steps: EMPTY_STEPS_MAX + 2 }))
     await expect(running).rejects.toThrow(/num_groups_dropped_zero_std/)
-    const steps = collect(grpo({ ...parts, promptsPerStep: 1, steps: EMPTY_STEPS_MAX }))
+    const steps = collect(grpo({ ...parts.forGrpo, promptsPerStep: 1, steps: EMPTY_STEPS_MAX }))
     expect(await steps).toHaveLength(EMPTY_STEPS_MAX)
   })
 
   it('stops between steps once its signal fires, and while it samples', async () => {
     using parts = makeParts()
     const controller = new AbortController()
-    const steps = grpo({ ...parts, promptsPerStep: 2, steps: 9, signal: controller.signal })
+    const steps = grpo({ ...parts.forGrpo, promptsPerStep: 2, steps: 9, signal: controller.signal })
     expect((await steps.next()).done).toBe(false)
     const next = steps.next()
     controller.abort()
@@ -210,7 +288,7 @@ describe('trainStep', () => {
     const before = await parts.decoder.toSafetensors()
     const step = (loss: number, gradient: number) =>
       trainStep({
-        ...parts,
+        ...parts.forStep,
         batch,
         loss: () => ({ ...result, loss, gradLogProb: Float32Array.of(0, gradient) }),
       })

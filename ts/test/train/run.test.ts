@@ -199,8 +199,9 @@ describe('runTraining', () => {
   })
 
   it('names the nearest task, and refuses a warm start for a task without worked examples', async () => {
-    const unknown = await makeConfig({ task: { name: 'sumDigit' } })
-    await expect(runTraining(unknown)).rejects.toThrow(/did you mean 'sumDigits'/)
+    const unknown = await makeConfig({ task: { name: 'mime' } })
+    const mine = { mine: () => sumDigits() as unknown as NamedTask }
+    await expect(runTraining(unknown, { tasks: mine })).rejects.toThrow(/did you mean 'mine'/)
     const { workedExample: _, ...bare } = sumDigits()
     const config = await makeConfig({ task: { name: 'bare' } })
     const tasks = { bare: () => bare as unknown as NamedTask }

@@ -1,0 +1,131 @@
+/** Rows of supervised and preference data, in the forms that data sets have them, as tokens. */
+
+import { buildTrajectoryStep, type Message, type Renderer, type ToolSpec } from '../chat/index.js'
+import { describeValue, FulmarError, field } from '../core/index.js'
+import { type Dataset, listDataset } from '../data/index.js'
+import type { TokenBatch } from '../model/index.js'
+
+/** Messages; or a text, which stands for one message: the user's in a prompt, the assistant's in an answer. */
+export type Said = string | readonly Message[]
+
+/** A conversation whose assistant's messages are trained. Other columns of a row are not looked at. */
+export interface ConversationRow {
+  /** The conversation. */
+  readonly messages: readonly Message[]
+  /**
+   * The tools on offer.
+   * @default none
+   */
+  readonly tools?: readonly ToolSpec[]
+}
+
+/** A prompt, of which nothing is trained, and its completion. Other columns of a row are not looked at. */
+export interface CompletionRow {
+  readonly prompt: Said
+  /** Its assistant's messages are trained. */
+  readonly completion: Said
+  /**
+   * The tools on offer.
+   * @default none
+   */
+  readonly tools?: readonly ToolSpec[]
+}
+
+/** Two answers to one prompt. Other columns of a row are not looked at. */
+export interface PreferencePair {
+  /** What both answer. */
+  readonly prompt: Said
+  /** What was preferred: an assistant's message, and what may follow it. */
+  readonly chosen: Said
+  /** What was not. */
+  readonly rejected: Said
+}
+
+/** Tokens of one row, and which of them are trained. */
+export interface RowTokens {
+  readonly ids: Uint32Array
+  readonly mask: Uint8Array
+}
+
+/**
+ * `rows` as a stream: a list is taken from its start, again and again, and goes on at row `numTaken`; a data set stands where it stands.
+ * @throws {FulmarError} `EMPTY` for an empty list; `MALFORMED` for what is neither.
+ */
+export function rowsOf<Row>(
+  name: string,
+  rows: Dataset<Row> | readonly Row[],
+  numTaken: number,
+): Dataset<Row> {
+  if (Array.isArray(rows)) {
+    const dataset = listDataset<Row>({ items: rows })
+    dataset.loadStateDict({ position: numTaken })
+    return dataset
+  }
+  if (typeof rows === 'object' && rows !== null && 'next' in rows && typeof rows.next === 'function')
+    return rows
+  const detail = `options.${name} must be a list of rows or a data set: got ${describeValue(rows)}`
+  throw new FulmarError('MALFORMED', detail)
+}
+
+/** Checks what the recipes count. @throws {FulmarError} `MALFORMED` or `OUT_OF_RANGE`. */
+export function checkCounts(counts: {
+  readonly batchSize?: number
+  readonly steps: number
+  readonly firstStep: number
+}): void {
+  const { batchSize = 1, steps, firstStep } = counts
+  field.integer({ min: 1 }).read('options.batchSize', batchSize)
+  field.integer({ min: 0 }).read('options.steps', steps)
+  field.integer({ min: 0 }).read('options.firstStep', firstStep)
+}
+
+/** The next `count` rows as one batch. `tokensOf` gives the sequences of a row. */
+export function nextBatch<Row>(
+  rows: Dataset<Row>,
+  count: number,
+  tokensOf: (row: Row, index: number) => readonly RowTokens[],
+): TokenBatch {
+  const sequences = Array.from({ length: count }, (_, index) => tokensOf(rows.next(), index)).flat()
+  const offsets = new Uint32Array(sequences.length + 1)
+  for (const [index, { ids }] of sequences.entries()) offsets[index + 1] = (offsets[index] ?? 0) + ids.length
+  const ids = new Uint32Array(offsets.at(-1) ?? 0)
+  const mask = new Uint8Array(ids.length)
+  for (const [index, sequence] of sequences.entries()) {
+    ids.set(sequence.ids, offsets[index])
+    mask.set(sequence.mask, offsets[index])
+  }
+  return { ids, offsets, mask }
+}
+
+/** A prompt with its completion, of which what an assistant samples is trained. */
+export function completionTokens(
+  renderer: Renderer,
+  prompt: readonly Message[],
+  completion: readonly Message[],
+  tools: readonly ToolSpec[] = [],
+): RowTokens {
+  const { promptIds, completionIds, completionMask } = buildTrajectoryStep(renderer, prompt, completion, {
+    tools,
+  })
+  const ids = new Uint32Array(promptIds.length + completionIds.length)
+  const mask = new Uint8Array(ids.length)
+  ids.set(promptIds)
+  ids.set(completionIds, promptIds.length)
+  mask.set(completionMask, promptIds.length)
+  return { ids, mask }
+}
+
+/** The messages of one column of a row. @throws {FulmarError} `MALFORMED` if they are not such; `place` is its path. */
+export function messagesOf(place: string, said: unknown, role: 'user' | 'assistant'): readonly Message[] {
+  if (typeof said === 'string') return [{ role, content: said }]
+  if (Array.isArray(said) && said.length > 0 && said.every(isMessage)) return said
+  throw new FulmarError(
+    'MALFORMED',
+    `${place} must be a list of messages or a text: got ${describeValue(said)}`,
+  )
+}
+
+/** Whether a value may be a message; the renderer checks the rest. */
+export function isMessage(value: unknown): value is Message {
+  return typeof value === 'object' && value !== null && 'role' in value && typeof value.role === 'string'
+}
