@@ -1,6 +1,6 @@
 //! Element types of tensors.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, nearest_name};
 
 /// The type of one tensor element. Names are those of safetensors files and of PyTorch, in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,8 +86,10 @@ impl Dtype {
     /// ```
     pub fn parse(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Error::new(ErrorKind::UnknownName, format!("dtype must be one of {names}: got {name:?}"))
+            let names = Self::ALL.map(Self::name);
+            let hint = nearest_name(name, &names).map(|nearest| format!("; did you mean '{nearest}'?"));
+            let (names, hint) = (names.join(", "), hint.unwrap_or_default());
+            Error::new(ErrorKind::UnknownName, format!("dtype must be one of {names}: got {name:?}{hint}"))
         })
     }
 }
@@ -102,5 +104,10 @@ mod tests {
             assert_eq!(Dtype::parse(dtype.name()), Ok(dtype));
         }
         assert_eq!(Dtype::parse("float").unwrap_err().kind(), ErrorKind::UnknownName);
+        for (torch, ours) in [("float32", "f32"), ("torch.bfloat16", "bf16"), ("long", "i64"), ("F32", "f32")]
+        {
+            let error = Dtype::parse(torch).unwrap_err();
+            assert!(error.detail().ends_with(&format!("did you mean '{ours}'?")), "{error}");
+        }
     }
 }
