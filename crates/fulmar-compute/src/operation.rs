@@ -38,7 +38,7 @@ operations! {
     fn scale(values: &mut [f32], factor: f32) = rows::scale;
 
     // Attention.
-    fn attention(shape: AttentionShape, q_nhe: &[f32], keys_rke: &[f32], values_rke: &[f32], spans: &Spans, out_nhe: &mut [f32], log_sum_nh: &mut [f32]);
+    fn attention(shape: AttentionShape, q_nhe: &[f32], keys_rke: &[f32], values_rke: &[f32], spans: &Spans, out_nhe: &mut [f32], log_sum_nh2: &mut [f32]);
     fn attention_backward(shape: AttentionShape, saved: AttentionSaved<'_>, spans: &Spans, blocks: &[(u32, u32)], d_out_nhe: &[f32], d_q_nhe: &mut [f32], d_keys_nke: &mut [f32], d_values_nke: &mut [f32]);
     fn rotate(table: &RopeTable, x_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate;
     fn rotate_back(table: &RopeTable, d_nhe: &mut [f32], num_heads: usize, positions_n: &[u32]) = RopeTable::rotate_back;

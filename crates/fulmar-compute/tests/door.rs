@@ -115,10 +115,10 @@ fn attention_and_its_backward_have_the_bits_of_a_direct_call() {
     let (q, keys, values) = (floats(rows * width), floats(rows * kv_width), floats(rows * kv_width));
     let mut spans = Spans::default();
     (0..rows as u32).for_each(|row| spans.push_row(&[(0, row + 1)]));
-    let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; rows * 4]);
+    let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; rows * 8]);
     on.attention(shape, &q, &keys, &values, &spans, &mut out, &mut log_sum);
     let direct = |out: &mut [f32]| {
-        let mut log_sum = vec![0.0; rows * 4];
+        let mut log_sum = vec![0.0; rows * 8];
         fulmar_kernel::attention(shape, &q, &keys, &values, &spans, out, &mut log_sum);
         log_sum
     };

@@ -5,12 +5,12 @@
 //! trainer use the same row function, so their results agree to the bit. Nothing of size T x T is ever stored.
 //!
 //! ```text
-//! s[j] = q . k[j] / sqrt(E)      L = ln sum_j e^s[j]      p[j] = e^(s[j] - L)      o = sum_j p[j] v[j]
+//! s[j] = q . k[j] / sqrt(E)      m = max_j s[j]      L = ln sum_j e^(s[j] - m)      p[j] = e^((s[j] - m) - L)      o = sum_j p[j] v[j]
 //! ds[j] = p[j] (do . v[j] - do . o)      dq = sum_j ds[j] k[j] / sqrt(E)
 //! dk[j] += ds[j] q / sqrt(E)             dv[j] += p[j] do
 //! ```
-//! The backward pass recomputes `p` from the stored `L`, a tile of queries by keys at a time
-//! (Dao et al., <https://arxiv.org/abs/2205.14135>).
+//! The backward pass recomputes `p` from the stored `m` and `L`, a tile of queries by keys at a time
+//! (Dao et al., <https://arxiv.org/abs/2205.14135>). The two are stored apart: their sum has no digits left for `p` where scores are large.
 //! Legend: N query rows, R key/value rows, H heads, K key/value heads, E width of a head.
 
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl AttentionShape {
     }
 }
 
-/// Writes the attention output of each row to `out_nhe` and its log-sum-exp to `log_sum_nh`.
+/// Writes the attention output of each row to `out_nhe`, and `m` and `L` of each row and head to `log_sum_nh2`.
 ///
 /// `q_nhe` and `out_nhe` are `[N, H * E]`, `keys_rke` and `values_rke` are `[R, K * E]`. The cost is N times the
 /// length of the spans times `2 H E` multiply-adds.
@@ -94,7 +94,7 @@ impl AttentionShape {
 /// let mut spans = Spans::default();
 /// spans.push_row(&[(0, 2)]);
 /// let shape = AttentionShape { num_heads: 1, num_kv_heads: 1, head_dim: 1 };
-/// let (mut out, mut log_sum) = ([0.0], [0.0]);
+/// let (mut out, mut log_sum) = ([0.0], [0.0; 2]);
 /// attention(shape, &[0.0], &[1.0, 2.0], &[4.0, 8.0], &spans, &mut out, &mut log_sum);
 /// assert_eq!(out, [6.0]); // a zero query weighs both values equally
 /// ```
@@ -105,18 +105,19 @@ pub fn attention(
     values_rke: &[f32],
     spans: &Spans,
     out_nhe: &mut [f32],
-    log_sum_nh: &mut [f32],
+    log_sum_nh2: &mut [f32],
 ) {
     let (width, head_dim) = (shape.q_width(), shape.head_dim);
     assert!(q_nhe.len() == spans.num_rows() * width && out_nhe.len() == q_nhe.len(), "one span list a row");
-    assert_eq!(log_sum_nh.len(), spans.num_rows() * shape.num_heads, "one log-sum a row and head");
-    for_rows2(out_nhe, log_sum_nh, (width, shape.num_heads), |first, out, log_sums| {
+    assert_eq!(log_sum_nh2.len(), 2 * spans.num_rows() * shape.num_heads, "two numbers a row and head");
+    for_rows2(out_nhe, log_sum_nh2, (width, 2 * shape.num_heads), |first, out, log_sums| {
         let mut weights = Vec::new();
         for (row, (out, log_sums)) in
-            out.chunks_exact_mut(width).zip(log_sums.chunks_exact_mut(shape.num_heads)).enumerate()
+            out.chunks_exact_mut(width).zip(log_sums.chunks_exact_mut(2 * shape.num_heads)).enumerate()
         {
             let q = &q_nhe[(first + row) * width..][..width];
-            for (head, (out, log_sum)) in out.chunks_exact_mut(head_dim).zip(log_sums).enumerate() {
+            let heads = out.chunks_exact_mut(head_dim).zip(log_sums.as_chunks_mut::<2>().0);
+            for (head, (out, log_sum)) in heads.enumerate() {
                 let at = head / shape.group() * head_dim;
                 let rows = Heads { keys: keys_rke, values: values_rke, stride: shape.kv_width(), at };
                 let q = &q[head * head_dim..][..head_dim];
@@ -137,7 +138,7 @@ pub struct AttentionSaved<'a> {
     pub values: &'a [f32],
     /// Outputs `[N, H * E]`.
     pub out: &'a [f32],
-    /// Log-sum-exps `[N, H]`.
+    /// `m` and `L` `[N, H, 2]`.
     pub log_sum: &'a [f32],
 }
 
@@ -238,7 +239,7 @@ struct Queries {
     rows: Range<usize>,
     q: Vec<f32>,
     d_out: Vec<f32>,
-    /// `L` and `do . o` of each.
+    /// `m` and `L` of each, `[R * G, 2]`, and `do . o`.
     log_sum: Vec<f32>,
     along: Vec<f32>,
 }
@@ -264,7 +265,7 @@ impl Queries {
         Self {
             q: of(saved.q, width, shape.q_width()),
             along: heads.map(|(d_out, out)| product(d_out, out)).collect(),
-            log_sum: of(saved.log_sum, group, shape.num_heads),
+            log_sum: of(saved.log_sum, 2 * group, 2 * shape.num_heads),
             d_out,
             rows,
         }
@@ -314,12 +315,12 @@ impl<'a> Tile<'a> {
                 weights[unseen..first].fill(0.0);
                 d_scores[unseen..first].fill(0.0);
                 unseen = end;
-                let (log_sum, along) = (queries.log_sum[query], queries.along[query]);
                 softmax_backward(
                     &mut weights[first..end],
                     &mut d_scores[first..end],
-                    log_sum,
-                    along,
+                    queries.log_sum[2 * query],
+                    queries.log_sum[2 * query + 1],
+                    queries.along[query],
                     shape.scale(),
                 );
             }
@@ -362,9 +363,9 @@ lanes! {
 
 lanes! {
     /// Turns `q . k` into `p`, and `do . v` into `ds`.
-    fn softmax_backward(scores: &mut [f32], d_weights: &mut [f32], log_sum: f32, along: f32, scale: f32) {
+    fn softmax_backward(scores: &mut [f32], d_weights: &mut [f32], max: f32, log_sum: f32, along: f32, scale: f32) {
         for (score, d_weight) in scores.iter_mut().zip(d_weights) {
-            *score = weight_of(*score * scale - log_sum);
+            *score = weight_of((*score * scale - max) - log_sum);
             *d_weight = *score * (*d_weight - along) * scale;
         }
     }
@@ -400,7 +401,7 @@ lanes! {
         scale: f32,
         weights: &mut Vec<f32>,
         out: &mut [f32],
-    ) -> f32 {
+    ) -> [f32; 2] {
         let value = |row| rows.value(row, q.len());
         weights.clear();
         for &(first, end) in ranges.iter().filter(|(first, end)| first < end) {
@@ -443,7 +444,7 @@ lanes! {
         for out in out {
             *out *= inverse;
         }
-        max + libm::logf(sum)
+        [max, libm::logf(sum)]
     }
 }
 
@@ -496,7 +497,7 @@ mod tests {
     }
 
     fn forward(spans: &Spans, q: &[f32], keys: &[f32], values: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; spans.num_rows() * SHAPE.num_heads]);
+        let (mut out, mut log_sum) = (vec![0.0; q.len()], vec![0.0; 2 * spans.num_rows() * SHAPE.num_heads]);
         attention(SHAPE, q, keys, values, spans, &mut out, &mut log_sum);
         (out, log_sum)
     }
@@ -519,6 +520,27 @@ mod tests {
         check_gradient("q", &q, &d_q, |q| loss(q, &k64, &v64));
         check_gradient("keys", &keys, &d_keys, |k| loss(&q64, k, &v64));
         check_gradient("values", &values, &d_values, |v| loss(&q64, &k64, v));
+    }
+
+    #[test]
+    fn the_weights_of_large_scores_are_as_exact_in_the_backward_pass_as_in_the_forward_pass() {
+        // A query that is the same for all keys: scores of about 20,000 that differ little.
+        let (spans, blocks) = tree();
+        let q = vec![100.0; 12 * 24];
+        let keys: Vec<f32> = random(2, 12 * 12).iter().map(|k| 81.65 + k * 1e-3).collect();
+        let values = vec![1.0; 12 * 12];
+        let (out, log_sum) = forward(&spans, &q, &keys, &values);
+        assert!(log_sum.iter().step_by(2).all(|max| *max > 19_000.0), "{log_sum:?}");
+        let (mut d_q, mut d_keys, mut d_values) = (vec![0.0; 288], vec![0.0; 144], vec![0.0; 144]);
+        let saved = AttentionSaved { q: &q, keys: &keys, values: &values, out: &out, log_sum: &log_sum };
+        attention_backward(SHAPE, saved, &spans, &blocks, &[1.0; 288], &mut d_q, &mut d_keys, &mut d_values);
+        // Each query's weights sum to 1, so the values of a block get as much as it has queries: 8 and 4 rows, two heads a value.
+        for (rows, expected) in [(0..8, 16.0), (8..12, 8.0)] {
+            for column in 0..12 {
+                let sum: f64 = rows.clone().map(|row| f64::from(d_values[row * 12 + column])).sum();
+                assert!((sum - expected).abs() < 1e-5, "{sum} and {expected}");
+            }
+        }
     }
 
     #[test]

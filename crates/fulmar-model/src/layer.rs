@@ -79,7 +79,7 @@ impl LayerTrace {
         for buffer in [&mut self.inv_rms1, &mut self.inv_rms2] {
             compute.resize(buffer, rows);
         }
-        compute.resize(&mut self.log_sum, rows * config.num_attention_heads);
+        compute.resize(&mut self.log_sum, 2 * rows * config.num_attention_heads);
     }
 
     /// Floats that are held.
