@@ -24,15 +24,77 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn replace_file(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let path = path.as_ref();
-    let temporary = temporary_beside(path)?;
-    let written = write_synced(&temporary, write).and_then(|()| Ok(fs::rename(&temporary, path)?));
-    if let Err(error) = written {
-        // The first error is the one to tell; a leftover that cannot be removed is harmless.
-        let _ = fs::remove_file(&temporary);
-        return Err(error.at(path.display()));
+    let mut files = FileBatch::default();
+    files.stage(path, write)?;
+    files.commit()
+}
+
+/// Files that are written whole under temporary names and then put into place together. Dropped before [`FileBatch::commit`], it leaves
+/// the files that were there and removes its own.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::FileBatch;
+/// let folder = std::env::temp_dir().join(format!("fulmar-doc-batch-{}", std::process::id()));
+/// std::fs::create_dir_all(&folder)?;
+/// let mut files = FileBatch::default();
+/// files.stage(folder.join("a"), |writer| Ok(writer.write_all(b"1")?))?;
+/// files.stage(folder.join("b"), |writer| Ok(writer.write_all(b"2")?))?;
+/// assert!(!folder.join("a").exists());
+/// files.commit()?;
+/// assert_eq!(std::fs::read(folder.join("b"))?, b"2");
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct FileBatch {
+    /// Where each file is, and where it goes.
+    staged: Vec<(PathBuf, PathBuf)>,
+}
+
+impl FileBatch {
+    /// Writes the file that goes to `path` under a temporary name in the same folder, and syncs it.
+    ///
+    /// # Errors
+    /// `Io`, with the path, if the system refuses; whatever `write` returns. The batch then holds what it held.
+    pub fn stage(
+        &mut self,
+        path: impl AsRef<Path>,
+        write: impl FnOnce(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let temporary = temporary_beside(path)?;
+        if let Err(error) = write_synced(&temporary, write) {
+            // The first error is the one to tell; a leftover that cannot be removed is harmless.
+            let _ = fs::remove_file(&temporary);
+            return Err(error.at(path.display()));
+        }
+        self.staged.push((temporary, path.to_path_buf()));
+        Ok(())
     }
-    sync_folder_of(path).map_err(|error| error.at(path.display()))
+
+    /// Puts all files into place, the last one that was staged first, and makes that durable before the others follow.
+    ///
+    /// # Errors
+    /// `Io`, with the path, if the system refuses. Files behind it then stand as they were.
+    pub fn commit(mut self) -> Result<()> {
+        while let Some((temporary, path)) = self.staged.pop() {
+            let renamed = fs::rename(&temporary, &path).map_err(Error::from);
+            if renamed.is_err() {
+                let _ = fs::remove_file(&temporary);
+            }
+            renamed.and_then(|()| sync_folder_of(&path)).map_err(|error| error.at(path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FileBatch {
+    fn drop(&mut self) {
+        for (temporary, _) in &self.staged {
+            let _ = fs::remove_file(temporary);
+        }
+    }
 }
 
 fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
@@ -109,6 +171,31 @@ mod tests {
             (fs::read(&path).unwrap(), names_in(&folder)),
             (b"old".to_vec(), vec!["weights".to_owned()])
         );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_batch_is_put_into_place_together_or_leaves_what_was_there() {
+        let folder = fresh_folder("batch");
+        let write = |files: &mut FileBatch, name: &str, text: &str| {
+            files.stage(folder.join(name), |writer| Ok(writer.write_all(text.as_bytes())?)).unwrap();
+        };
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let mut files = FileBatch::default();
+        write(&mut files, "a", "old");
+        write(&mut files, "b", "old");
+        files.commit().unwrap();
+        let mut files = FileBatch::default();
+        write(&mut files, "a", "new");
+        let full = files.stage(folder.join("b"), |_| Err(std::io::Error::other("disk full").into()));
+        assert!(full.unwrap_err().detail().ends_with("b: disk full"));
+        drop(files);
+        assert_eq!((read("a"), read("b"), names_in(&folder).len()), ("old".to_owned(), "old".to_owned(), 2));
+        let mut files = FileBatch::default();
+        write(&mut files, "a", "new");
+        write(&mut files, "b", "new");
+        files.commit().unwrap();
+        assert_eq!((read("a"), read("b"), names_in(&folder).len()), ("new".to_owned(), "new".to_owned(), 2));
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -15,9 +15,9 @@ use fulmar_core::limits::SAFETENSORS_HEADER_BYTES_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 
 use self::header::{Header, layout_rank};
-use crate::replace_file;
 use crate::storage::Storage;
 use crate::tensor::Tensor;
+use crate::{open_regular, replace_file};
 
 /// The bytes before the header: its length as a little-endian `u64`.
 const LENGTH_BYTES: u64 = 8;
@@ -85,15 +85,11 @@ pub fn read(bytes: &[u8]) -> Result<File> {
 /// Reads the file at `path`, whose size is checked against its header before any tensor is read.
 ///
 /// # Errors
-/// `Io` if the system refuses; those of [`read`]. The sentence names the path.
+/// Those of [`open_regular`]; those of [`read`]. The sentence names the path.
 pub fn load_file(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
-    let load = || {
-        let mut file = std::fs::File::open(path)?;
-        let size_bytes = file.metadata()?.len();
-        read_from(&mut file, size_bytes)
-    };
-    load().map_err(|error| error.at(path.display()))
+    let (mut file, size_bytes) = open_regular(path)?;
+    read_from(&mut file, size_bytes).map_err(|error| error.at(path.display()))
 }
 
 /// Writes `tensors` and `metadata` as the bytes of a file. Views are written as their own elements only.

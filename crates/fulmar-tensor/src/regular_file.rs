@@ -1,0 +1,49 @@
+//! Files that can be read to their end: no pipes, no devices, no folders.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use fulmar_core::{Error, ErrorKind, Result};
+
+/// Opens the regular file at `path` for reading, and tells its size in bytes. Opening a pipe would wait for its writer, and a device may
+/// have no end, so neither is opened. Symbolic links are followed.
+///
+/// # Errors
+/// `Io`, with the path, if the system refuses; `Corrupt` if it is no regular file.
+///
+/// # Examples
+/// ```
+/// let path = std::env::temp_dir().join(format!("fulmar-doc-regular-{}", std::process::id()));
+/// std::fs::write(&path, "four")?;
+/// assert_eq!(fulmar_tensor::open_regular(&path)?.1, 4);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn open_regular(path: impl AsRef<Path>) -> Result<(File, u64)> {
+    let path = path.as_ref();
+    let open = || {
+        let found = fs::metadata(path)?;
+        if !found.is_file() {
+            let kind = if found.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
+            let detail = format!("must be a regular file: got {kind}");
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        Ok((File::open(path)?, found.len()))
+    };
+    open().map_err(|error| error.at(path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_devices_and_what_is_not_there_are_refused_without_waiting() {
+        let kind = |path: &Path| open_regular(path).unwrap_err().kind();
+        assert_eq!(kind(&std::env::temp_dir()), ErrorKind::Corrupt);
+        assert_eq!(kind(Path::new("/nowhere/at/all")), ErrorKind::Io);
+        if cfg!(target_os = "linux") {
+            assert_eq!(kind(Path::new("/dev/zero")), ErrorKind::Corrupt);
+        }
+    }
+}
