@@ -111,6 +111,63 @@ impl Decoder {
         task(move || decoder.with(|decoder| decoder.save_folder(path)))
     }
 
+    /// Writes the adapter as PEFT's folder.
+    #[napi(ts_return_type = "Promise<void>")]
+    pub fn save_adapter(&self, path: String) -> AsyncTask<Work<()>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| decoder.save_adapter(path)))
+    }
+
+    /// Puts the adapter of PEFT's folder there; how many weights are then trained.
+    #[napi(ts_return_type = "Promise<number>")]
+    pub fn load_adapter(&self, path: String) -> AsyncTask<Work<f64>> {
+        let decoder = self.inner.clone();
+        task(move || {
+            decoder.with(|decoder| decoder.load_adapter(path).map(|()| decoder.num_trainable() as f64))
+        })
+    }
+
+    /// The names of the files of its folder but for those of weights.
+    #[napi(ts_return_type = "Promise<string[]>")]
+    pub fn folder_file_names(&self) -> AsyncTask<Work<Vec<String>>> {
+        let decoder = self.inner.clone();
+        task(move || {
+            decoder.with(|decoder| Ok(decoder.folder_files()?.into_keys().map(str::to_owned).collect()))
+        })
+    }
+
+    /// One of these files.
+    #[napi(ts_return_type = "Promise<Uint8Array>")]
+    pub fn folder_file(&self, name: String) -> AsyncTask<Work<Uint8Array>> {
+        let decoder = self.inner.clone();
+        task(move || decoder.with(|decoder| Ok(decoder.folder_file(&name)?.into())))
+    }
+
+    /// Keeps a file for its folder.
+    #[napi]
+    pub fn set_extra_file(&self, name: String, bytes: &[u8]) -> Result<()> {
+        guard(|| self.inner.with(|decoder| decoder.set_extra_file(&name, bytes.to_vec())))
+    }
+
+    /// How many weights an adapter trains, if there is one.
+    #[napi]
+    pub fn num_lora_parameters(&self) -> Result<Option<f64>> {
+        guard(|| self.inner.with(|decoder| Ok(decoder.has_lora().then(|| decoder.num_trainable() as f64))))
+    }
+
+    /// Log-probs of masked tokens without the adapter.
+    #[napi(ts_return_type = "Promise<Scores>")]
+    pub fn score_base(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<&[u32]>,
+    ) -> AsyncTask<Work<Scores>> {
+        let (decoder, batch) = (self.inner.clone(), OwnedBatch::new(ids, offsets, mask, positions));
+        task(move || decoder.with(|decoder| Ok(decoder.score_base(&batch.borrow())?.into())))
+    }
+
     /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
     #[napi(ts_return_type = "Promise<number>")]
     pub fn add_lora(&self, config_json: String, seed: f64) -> AsyncTask<Work<f64>> {

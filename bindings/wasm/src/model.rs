@@ -88,6 +88,48 @@ impl Decoder {
         guard(|| self.inner.borrow_mut().move_to(device.parse()?))
     }
 
+    /// The names of the files of its folder but for those of weights.
+    #[wasm_bindgen(js_name = folderFileNames)]
+    pub fn folder_file_names(&self) -> Result<Vec<String>> {
+        guard(|| Ok(self.inner.borrow().folder_files()?.into_keys().map(str::to_owned).collect()))
+    }
+
+    /// One of these files.
+    #[wasm_bindgen(js_name = folderFile)]
+    pub fn folder_file(&self, name: &str) -> Result<Vec<u8>> {
+        guard(|| self.inner.borrow().folder_file(name))
+    }
+
+    /// Keeps a file for its folder.
+    #[wasm_bindgen(js_name = setExtraFile)]
+    pub fn set_extra_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        guard(|| self.inner.borrow_mut().set_extra_file(name, bytes.to_vec()))
+    }
+
+    /// How many weights an adapter trains, if there is one.
+    #[wasm_bindgen(js_name = numLoraParameters)]
+    pub fn num_lora_parameters(&self) -> Result<Option<f64>> {
+        guard(|| {
+            let decoder = self.inner.borrow();
+            Ok(decoder.has_lora().then(|| decoder.num_trainable() as f64))
+        })
+    }
+
+    /// Log-probs of masked tokens without the adapter.
+    #[wasm_bindgen(js_name = scoreBase)]
+    pub fn score_base(
+        &self,
+        ids: &[u32],
+        offsets: &[u32],
+        mask: &[u8],
+        positions: Option<Vec<u32>>,
+    ) -> Result<Scores> {
+        guard(move || {
+            let batch = model::TokenBatch { ids, offsets, mask, positions: positions.as_deref() };
+            Ok(self.inner.borrow().score_base(&batch)?.into())
+        })
+    }
+
     /// Puts a fresh adapter beside frozen weights; how many weights are then trained.
     #[wasm_bindgen(js_name = addLora)]
     pub fn add_lora(&self, config_json: &str, seed: f64) -> Result<f64> {

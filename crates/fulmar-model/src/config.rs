@@ -4,6 +4,7 @@ use fulmar_compute::{AttentionShape, RopeTable, rope_frequencies};
 use fulmar_core::limits::{MODEL_LAYERS_MAX, MODEL_WIDTH_MAX, VOCAB_SIZE_MAX};
 use fulmar_core::{Error, ErrorKind, Result, options_from_json};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::rope_parameters::{RopeParameters, RopeScaling};
 
@@ -100,6 +101,15 @@ pub struct DecoderConfig {
     /// The head that reads one number. TRL writes no key that says so: put `"scalar_head": "v_head"` into its `config.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scalar_head: Option<ScalarHead>,
+    /// Everything else that the file holds, such as `eos_token_id`: kept for the folder that the model is saved to. Without the dtype,
+    /// which is that of the weights.
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
+}
+
+/// How transformers says that there is one label.
+fn one_label() -> [(&'static str, Value); 2] {
+    [("id2label", serde_json::json!({ "0": "LABEL_0" })), ("label2id", serde_json::json!({ "LABEL_0": 0 }))]
 }
 
 const fn default_positions() -> usize {
@@ -130,8 +140,19 @@ impl DecoderConfig {
     /// `Incompatible` for a rotary scaling that is not built.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut config: Self = options_from_json("config", text)?;
+        for dtype in ["torch_dtype", "dtype"] {
+            config.others.shift_remove(dtype);
+        }
         if config.scalar_head.is_none() && config.is_classifier() {
             config.scalar_head = Some(ScalarHead::Score);
+        }
+        if config.scalar_head == Some(ScalarHead::Score) {
+            // What `to_json` writes of itself.
+            for (key, plain) in one_label() {
+                if config.others.get(key) == Some(&plain) {
+                    config.others.shift_remove(key);
+                }
+            }
         }
         config.checked()
     }
@@ -141,25 +162,31 @@ impl DecoderConfig {
     pub fn to_json(&self) -> String {
         let mut value = serde_json::to_value(self).unwrap_or_default();
         if let (Some(ScalarHead::Score), Some(fields)) = (self.scalar_head, value.as_object_mut()) {
-            // How transformers says that there is one label.
-            fields.insert("id2label".to_owned(), serde_json::json!({ "0": "LABEL_0" }));
-            fields.insert("label2id".to_owned(), serde_json::json!({ "LABEL_0": 0 }));
+            for (key, plain) in one_label() {
+                fields.entry(key).or_insert(plain);
+            }
         }
         format!("{value:#}")
     }
 
     /// The same shape with a head that reads one number.
     pub(crate) fn with_scalar_head(&self, head: ScalarHead) -> Self {
+        let config = Self { scalar_head: Some(head), ..self.clone() };
+        Self { architectures: vec![config.architecture()], ..config }
+    }
+
+    /// Transformers' class of a model of this family and head.
+    pub(crate) fn architecture(&self) -> String {
         let family = match self.model_type {
             ModelType::Llama => "Llama",
             ModelType::Qwen2 => "Qwen2",
             ModelType::Qwen3 => "Qwen3",
         };
-        let class = match head {
-            ScalarHead::Score => "ForSequenceClassification",
-            ScalarHead::VHead => "ForCausalLM",
+        let class = match self.scalar_head {
+            Some(ScalarHead::Score) => "ForSequenceClassification",
+            Some(ScalarHead::VHead) | None => "ForCausalLM",
         };
-        Self { architectures: vec![format!("{family}{class}")], scalar_head: Some(head), ..self.clone() }
+        format!("{family}{class}")
     }
 
     /// Whether transformers' class reads labels of sequences.
@@ -237,6 +264,10 @@ impl DecoderConfig {
         ];
         if let Some((name, _)) = missing.into_iter().find(|(_, asked)| *asked) {
             return Err(Error::new(ErrorKind::Incompatible, format!("{name} must be false: got true")));
+        }
+        if self.others.get("quantization_config").is_some_and(|config| !config.is_null()) {
+            let detail = "quantization_config must be absent: weights of quantized checkpoints are not read";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         if self.hidden_act != "silu" {
             let detail = format!("hidden_act must be \"silu\": got {:?}", self.hidden_act);

@@ -11,6 +11,7 @@ use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::safetensors;
 
 use crate::config::DecoderConfig;
+use crate::folder::ExtraFiles;
 use crate::head::{Head, HeadTrace};
 use crate::layer::{Gradients, Layer, LayerTrace, Passing, Scratch};
 use crate::lora::Lora;
@@ -53,7 +54,8 @@ pub struct Decoder {
     layout: Layout,
     compute: Compute,
     weights: Weights,
-    lora: Option<Lora>,
+    pub(crate) lora: Option<Lora>,
+    pub(crate) extra_files: ExtraFiles,
     gradients: Memory<f32>,
     trace: Trace,
     recomputes: bool,
@@ -76,6 +78,8 @@ pub(crate) struct Trace {
     scratch: Scratch,
     /// What the backward pass that may follow takes derivatives of.
     ready: Option<Read>,
+    /// Whether layers run without their adapters; no backward pass follows then.
+    without_adapter: bool,
 }
 
 /// What a forward pass keeps of the layers.
@@ -145,6 +149,7 @@ impl Decoder {
             compute: Compute::Cpu,
             weights,
             lora: None,
+            extra_files: ExtraFiles::default(),
             gradients: Memory::default(),
             trace: Trace::default(),
             recomputes: false,
@@ -299,6 +304,11 @@ impl Decoder {
         &self.gradients
     }
 
+    /// Another change of the weights.
+    pub(crate) const fn count_change(&mut self) {
+        self.version += 1;
+    }
+
     /// What an optimiser's step changes, and by which gradients.
     pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
         self.version += 1;
@@ -345,9 +355,40 @@ impl Decoder {
     /// Log-probs and entropies of the masked tokens. Remembers nothing, and allocates what it needs.
     ///
     /// # Errors
-    /// Those of [`TokenBatch::check`]; `Incompatible` for a model without a head over its vocabulary.
+    /// Those of [`TokenBatch::check`]; `Incompatible` for a model without a head over its vocabulary; `NonFinite` if weights or
+    /// activations are too large or not numbers.
     pub fn score(&self, batch: &TokenBatch<'_>) -> Result<Scores> {
         self.run(batch, &mut Trace::default(), Keep::Nothing)
+    }
+
+    /// As [`Decoder::score`], of the weights without their adapter: the reference of a policy that is trained by an adapter, for which no
+    /// second copy of the weights is needed.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::score`]; `Empty` without an adapter.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_model::{Decoder, DecoderConfig, LoraConfig, TokenBatch};
+    /// let config = DecoderConfig::from_json(r#"{
+    ///     "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 16,
+    ///     "num_hidden_layers": 1, "num_attention_heads": 2
+    /// }"#)?;
+    /// let mut decoder = Decoder::new(config, 1)?;
+    /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
+    /// let before = decoder.score(&batch)?;
+    /// decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0)?;
+    /// // ... steps of an optimizer ...
+    /// assert_eq!(decoder.score_base(&batch)?, before);
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn score_base(&self, batch: &TokenBatch<'_>) -> Result<Scores> {
+        if self.lora.is_none() {
+            let detail = "a decoder must have an adapter to be scored without it: got one with weights alone";
+            return Err(Error::new(ErrorKind::Empty, detail));
+        }
+        let mut trace = Trace { without_adapter: true, ..Trace::default() };
+        self.run(batch, &mut trace, Keep::Nothing)
     }
 
     /// As [`Decoder::score`], and keeps what [`Decoder::backward`] needs.
@@ -401,6 +442,9 @@ impl Decoder {
         })?;
         let mut values = vec![0.0; batch.ids.len()];
         for (target, value) in trace.packed.targets.iter().zip(found) {
+            if !value.is_finite() {
+                return Err(non_finite("value", target, value));
+            }
             values[target.token as usize] = value;
         }
         Ok(values)
@@ -428,6 +472,10 @@ impl Decoder {
         })?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
         for (target, found) in trace.packed.targets.iter().zip(&trace.head.found) {
+            if let Some(value) = [found.log_prob, found.entropy].into_iter().find(|value| !value.is_finite())
+            {
+                return Err(non_finite("log-prob", target, value));
+            }
             log_prob[target.token as usize] = found.log_prob;
             entropy[target.token as usize] = found.entropy;
         }
@@ -436,7 +484,7 @@ impl Decoder {
 
     fn run_layers(&self, trace: &mut Trace, keep: Keep) {
         trace.resize(keep, self.layout.layers.len());
-        let Trace { packed, layers, inputs, x, rope, passing, .. } = trace;
+        let Trace { packed, layers, inputs, x, rope, passing, without_adapter, .. } = trace;
         passing.resize(&self.config, packed.ids.len(), self.compute);
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
@@ -449,7 +497,8 @@ impl Decoder {
                 self.compute.copy(x, input);
             }
             let trace = &mut layers[if keep == Keep::Everything { index } else { 0 }];
-            let layer = self.layer(index);
+            let mut layer = self.layer(index);
+            layer.lora = layer.lora.filter(|_| !*without_adapter);
             self.attend(layer, (trace, passing), x, packed, rope);
             layer.finish(trace, passing, x);
         }
@@ -615,6 +664,15 @@ impl Decoder {
             self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
         }
     }
+}
+
+/// What weights or activations that are too large, or no numbers, come to.
+fn non_finite(what: &str, target: &Target, value: f32) -> Error {
+    let detail = format!(
+        "{what} of token {} must be finite: got {value}; the weights or the activations of the decoder are too large or not numbers",
+        target.token
+    );
+    Error::new(ErrorKind::NonFinite, detail)
 }
 
 fn no_scalar_head() -> Error {

@@ -20,7 +20,17 @@ impl Decoder {
     /// that the family does not have.
     pub fn from_gguf(bytes: &[u8]) -> Result<Self> {
         let file = File::read(bytes)?;
-        Self::with_weights(config(&file)?, |config, layout| weights(&file, config, layout))
+        let mut decoder =
+            Self::with_weights(config(&file)?, |config, layout| weights(&file, config, layout))?;
+        // A tokenizer that is not read leaves a model without one; whoever asks for it is told why.
+        if let Ok(read) = tokenizer::GgufTokenizer::read(&file) {
+            decoder.set_extra_file("tokenizer.json", read.tokenizer_json.into_bytes())?;
+            decoder.set_extra_file("tokenizer_config.json", read.config_json.into_bytes())?;
+            if let Some(template) = read.chat_template {
+                decoder.set_extra_file("chat_template.jinja", template.into_bytes())?;
+            }
+        }
+        Ok(decoder)
     }
 }
 
@@ -49,6 +59,15 @@ fn config(file: &File<'_>) -> Result<DecoderConfig> {
     ] {
         if let Some(value) = get(theirs) {
             fields.insert(ours.to_owned(), value.clone());
+        }
+    }
+    for (ours, theirs) in [
+        ("bos_token_id", "bos_token_id"),
+        ("eos_token_id", "eos_token_id"),
+        ("pad_token_id", "padding_token_id"),
+    ] {
+        if let Some(id) = file.metadata.get(&format!("tokenizer.ggml.{theirs}")) {
+            fields.insert(ours.to_owned(), id.clone());
         }
     }
     DecoderConfig::from_json(&Value::Object(fields).to_string())

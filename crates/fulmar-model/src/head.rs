@@ -185,8 +185,15 @@ impl Head<'_> {
         self.compute.scatter_add(&d_x, hidden, &rows_of(targets), d_x_nd);
     }
 
+    /// The last normalisation. A row whose squares overflow would come out as zeros, and its logits as a uniform distribution: it is made
+    /// NaN instead, which whoever reads log-probs, values or draws refuses.
     fn norm(&self, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
         self.compute.rms_norm(x, &self.norm_weight(), self.config.rms_norm_eps as f32, out, inv_rms);
+        for (row, inv_rms) in out.chunks_exact_mut(self.config.hidden_size).zip(inv_rms) {
+            if *inv_rms <= 0.0 || !inv_rms.is_finite() {
+                row.fill(f32::NAN);
+            }
+        }
     }
 
     fn norm_weight(&self) -> Cow<'_, [f32]> {

@@ -3,13 +3,15 @@
 //! (<https://arxiv.org/abs/2312.03732>). Files are PEFT's.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::ops::Range;
 
 use fulmar_compute::{Compute, Floats, MatRef, Memory};
-use fulmar_core::{Error, ErrorKind, Result, Rng, options_from_json};
+use fulmar_core::{Error, ErrorKind, Result, Rng, nearest_name, options_from_json};
 use fulmar_tensor::safetensors;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use regex::{Regex, RegexBuilder};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::config::ScalarHead;
 use crate::parameters::{self, Layout, Linear, Parameter, ScalarRanges};
@@ -25,31 +27,91 @@ pub struct LoraConfig {
     pub lora_alpha: f64,
     /// Whether it counts `lora_alpha / sqrt(r)` times instead.
     pub use_rslora: bool,
-    /// Projections that have one: of `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`.
+    /// Projections that have one: names such as `q_proj`, `mlp.up_proj` or `model.layers.0.self_attn.q_proj`. In JSON it may be a text
+    /// instead: [`LoraConfig::target_pattern`].
     pub target_modules: Vec<String>,
+    /// A regular expression that whole names of projections match, in the place of `target_modules`; `all-linear` means all projections.
+    #[serde(skip)]
+    pub target_pattern: Option<String>,
+    /// Projections that have none though they are targets, named as in `target_modules`.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "list_or_null")]
+    pub exclude_modules: Vec<String>,
+    /// The same as a regular expression.
+    #[serde(skip)]
+    pub exclude_pattern: Option<String>,
+    /// The layers that are adapted; all where it is not given.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "one_or_several")]
+    pub layers_to_transform: Option<Vec<usize>>,
+    /// Share of inputs that PEFT drops in training, which is not built: 0 for an adapter that is trained here from its beginning.
+    pub lora_dropout: f64,
+    /// How the matrices begin: `true` is as in PEFT (A uniform, B 0). Of a file that was trained, what leaves the base as it is.
+    pub init_lora_weights: Value,
+    /// The model that the adapter belongs to: its name on the hub, or its folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_model_name_or_path: Option<String>,
 }
 
 impl Default for LoraConfig {
     fn default() -> Self {
-        let target_modules = vec!["q_proj".to_owned(), "v_proj".to_owned()];
-        Self { r: 8, lora_alpha: 8.0, use_rslora: false, target_modules }
+        Self {
+            r: 8,
+            lora_alpha: 8.0,
+            use_rslora: false,
+            target_modules: vec!["q_proj".to_owned(), "v_proj".to_owned()],
+            target_pattern: None,
+            exclude_modules: Vec::new(),
+            exclude_pattern: None,
+            layers_to_transform: None,
+            lora_dropout: 0.0,
+            init_lora_weights: Value::Bool(true),
+            base_model_name_or_path: None,
+        }
     }
 }
 
+fn list_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// PEFT writes one layer as its number.
+fn one_or_several<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<Vec<usize>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "an index of a layer or a list of them")]
+    enum Layers {
+        One(usize),
+        Several(Vec<usize>),
+    }
+    Ok(Option::deserialize(deserializer)?.map(|layers| match layers {
+        Layers::One(layer) => vec![layer],
+        Layers::Several(layers) => layers,
+    }))
+}
+
 impl LoraConfig {
-    /// Reads an `adapter_config.json`; keys that concern training alone are ignored.
+    /// Reads an `adapter_config.json`. Keys that change neither sums nor training, such as `task_type`, are ignored, and so are keys of
+    /// other versions of PEFT that are off.
     ///
     /// # Errors
-    /// `Malformed` if the text is not of that form; `Incompatible`, naming the key, for a variant that is not built.
+    /// `Malformed` if the text is not of that form; `Incompatible`, naming the key, for a variant that is not built; `UnknownName` for
+    /// a key that PEFT does not have.
     pub fn from_json(text: &str) -> Result<Self> {
-        let value: Value = options_from_json("adapter config", text)?;
-        for (key, plain) in PLAIN {
-            if value.get(key).is_some_and(|value| !plain.contains(&value.to_string().as_str())) {
-                let detail = format!("{key} must be {}: got {}", plain[0], value[key]);
-                return Err(Error::new(ErrorKind::Incompatible, detail));
-            }
+        let mut value: Map<String, Value> = options_from_json("adapter config", text)?;
+        for (key, value) in &value {
+            check_key(key, value)?;
         }
-        options_from_json("adapter config", text)
+        let mut pattern = |key: &str| match value.get(key) {
+            Some(Value::String(_)) => value.remove(key).and_then(|text| Some(text.as_str()?.to_owned())),
+            _ => None,
+        };
+        let (target_pattern, exclude_pattern) = (pattern("target_modules"), pattern("exclude_modules"));
+        let mut config: Self = options_from_json("adapter config", &Value::Object(value).to_string())?;
+        if target_pattern.is_some() {
+            config.target_modules.clear();
+        }
+        (config.target_pattern, config.exclude_pattern) = (target_pattern, exclude_pattern);
+        Ok(config)
     }
 
     /// The same in the form that PEFT reads.
@@ -67,10 +129,17 @@ impl LoraConfig {
         };
         let mut value = serde_json::json!({
             "peft_type": "LORA", "task_type": task, "modules_to_save": saved, "base_model_name_or_path": null, "bias": "none",
-            "fan_in_fan_out": false, "lora_dropout": 0.0, "inference_mode": true
+            "fan_in_fan_out": false, "inference_mode": true
         });
         if let (Value::Object(all), Ok(Value::Object(ours))) = (&mut value, serde_json::to_value(self)) {
             all.extend(ours);
+            let patterns =
+                [("target_modules", &self.target_pattern), ("exclude_modules", &self.exclude_pattern)];
+            for (key, pattern) in patterns {
+                if let Some(pattern) = pattern {
+                    all.insert(key.to_owned(), pattern.clone().into());
+                }
+            }
         }
         format!("{value:#}")
     }
@@ -80,47 +149,237 @@ impl LoraConfig {
         (self.lora_alpha / if self.use_rslora { libm::sqrt(rank) } else { rank }) as f32
     }
 
+    /// Refuses what an adapter that begins here would leave out of its training.
+    fn check_fresh(&self) -> Result<()> {
+        let refused = |key: &str, rule: &str, value: &dyn Display| {
+            Err(Error::new(ErrorKind::Incompatible, format!("{key} must be {rule}: got {value}")))
+        };
+        if self.lora_dropout != 0.0 {
+            return refused("lora_dropout", "0, as dropout is not built", &self.lora_dropout);
+        }
+        if self.init_lora_weights != Value::Bool(true) {
+            return refused("init_lora_weights", "true", &self.init_lora_weights);
+        }
+        Ok(())
+    }
+
+    /// Refuses a file whose base is another one than the model that PEFT was given.
+    fn check_file(&self) -> Result<()> {
+        let leave_the_base = ["true", "false", "\"gaussian\"", "\"eva\"", "\"orthogonal\""];
+        if leave_the_base.contains(&self.init_lora_weights.to_string().as_str()) {
+            return Ok(());
+        }
+        let detail = format!(
+            "init_lora_weights must be one of {}, which leave the weights of the base as they are: got {}",
+            leave_the_base.join(", "),
+            self.init_lora_weights
+        );
+        Err(Error::new(ErrorKind::Incompatible, detail))
+    }
+
     fn check(&self, layout: &Layout) -> Result<()> {
         let out_of_range = |detail: String| Err(Error::new(ErrorKind::OutOfRange, detail));
         if !(self.lora_alpha.is_finite() && self.lora_alpha > 0.0) {
             return out_of_range(format!("lora_alpha must be > 0: got {}", self.lora_alpha));
         }
-        let known: Vec<&Linear> =
-            layout.layers.first().map(|layer| layer.linears().to_vec()).unwrap_or_default();
-        for target in &self.target_modules {
-            let Some(linear) = known.iter().find(|linear| linear.name == target) else {
-                let names: Vec<&str> = known.iter().map(|linear| linear.name).collect();
-                let detail = format!("target_modules must be of {}: got {target:?}", names.join(", "));
-                return Err(Error::new(ErrorKind::UnknownName, detail));
-            };
-            let most = linear.inputs.min(linear.outputs);
-            if self.r == 0 || self.r > most {
-                return out_of_range(format!(
-                    "r must be from 1 to {most}, the narrower side of {target}: got {}",
-                    self.r
-                ));
-            }
+        let num_layers = layout.layers.len();
+        let layers = self.layers_to_transform.iter().flatten();
+        if let Some(layer) = layers.copied().find(|layer| *layer >= num_layers) {
+            return out_of_range(format!("layers_to_transform must be below {num_layers}: got {layer}"));
         }
-        if self.target_modules.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "target_modules must name a projection: got none"));
+        if self.layers_to_transform.is_some() && self.target_pattern.is_some() {
+            let detail = "layers_to_transform must not be given where target_modules is a text: name the layers in its pattern";
+            return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         Ok(())
     }
 }
 
-/// Keys of a file whose other values change the sums, with the JSON of those that do not.
-const PLAIN: [(&str, &[&str]); 9] = [
+impl LoraConfig {
+    fn check_rank(&self, linear: &Linear) -> Result<()> {
+        let most = linear.inputs.min(linear.outputs);
+        if (1..=most).contains(&self.r) {
+            return Ok(());
+        }
+        let detail =
+            format!("r must be from 1 to {most}, the narrower side of {}: got {}", linear.name, self.r);
+        Err(Error::new(ErrorKind::OutOfRange, detail))
+    }
+}
+
+/// Keys of a file whose other values change the sums or the training, with the JSON of those that do not.
+const PLAIN: [(&str, &[&str]); 19] = [
     ("peft_type", &["\"LORA\""]),
     ("bias", &["\"none\""]),
     ("use_dora", &["false", "null"]),
+    ("use_qalora", &["false", "null"]),
+    ("use_bdlora", &["false", "null"]),
     ("fan_in_fan_out", &["false", "null"]),
     ("lora_bias", &["false", "null"]),
+    ("ensure_weight_tying", &["false", "null"]),
     ("rank_pattern", &["{}", "null"]),
     ("alpha_pattern", &["{}", "null"]),
+    ("loftq_config", &["{}", "null"]),
     // A head that reads one number; whether the model has it shows when the tensors are read.
     ("modules_to_save", &["null", "[]", "[\"score\"]", "[\"v_head\"]"]),
-    ("layers_to_transform", &["null"]),
+    ("target_parameters", &["null", "[]"]),
+    ("trainable_token_indices", &["null", "[]", "{}"]),
+    ("layer_replication", &["null", "[]"]),
+    ("layers_pattern", &["null", "[]", "\"layers\"", "[\"layers\"]"]),
+    ("alora_invocation_tokens", &["null", "[]"]),
+    ("exclude_modules", &[]),
+    ("layers_to_transform", &[]),
 ];
+
+/// Keys of a file that say where it comes from and how it was made: they change nothing here.
+const NOTES: [&str; 11] = [
+    "task_type",
+    "inference_mode",
+    "base_model_name_or_path",
+    "revision",
+    "peft_version",
+    "auto_mapping",
+    "megatron_core",
+    "qalora_group_size",
+    "runtime_config",
+    "base_model_class",
+    "parent_library",
+];
+
+/// Keys that [`LoraConfig`] has.
+const OURS: [&str; 6] =
+    ["r", "lora_alpha", "use_rslora", "target_modules", "lora_dropout", "init_lora_weights"];
+
+/// Refuses a key that would be ignored though it changes sums or training.
+fn check_key(key: &str, value: &Value) -> Result<()> {
+    if let Some((_, plain)) = PLAIN.iter().find(|(known, _)| *known == key) {
+        let text = value.to_string();
+        if plain.is_empty() || plain.contains(&text.as_str()) {
+            return Ok(());
+        }
+        let detail = format!("{key} must be {}: got {text}", plain[0]);
+        return Err(Error::new(ErrorKind::Incompatible, detail));
+    }
+    let is_off = match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    if is_off || OURS.contains(&key) || NOTES.contains(&key) {
+        return Ok(());
+    }
+    let known: Vec<&str> = OURS.into_iter().chain(PLAIN.iter().map(|(known, _)| *known)).collect();
+    let hint = nearest_name(key, &known).map(|nearest| format!(": did you mean '{nearest}'?"));
+    let detail = format!("adapter config.{key} must be a known key{}", hint.unwrap_or_default());
+    Err(Error::new(ErrorKind::UnknownName, detail))
+}
+
+/// Which projections have an adapter, by the rules of PEFT.
+struct Targets<'a> {
+    config: &'a LoraConfig,
+    pattern: Option<Regex>,
+    excluded: Option<Regex>,
+}
+
+impl<'a> Targets<'a> {
+    fn new(config: &'a LoraConfig) -> Result<Self> {
+        let pattern = match config.target_pattern.as_deref() {
+            Some("all-linear") => Some(r".*\.layers\.\d+\..*"),
+            pattern => pattern,
+        };
+        Ok(Self {
+            config,
+            pattern: pattern.map(|pattern| whole_match("target_modules", pattern)).transpose()?,
+            excluded: config
+                .exclude_pattern
+                .as_deref()
+                .map(|pattern| whole_match("exclude_modules", pattern))
+                .transpose()?,
+        })
+    }
+
+    /// Whether the module called `name`, in layer `layer` if it is in one, has an adapter.
+    fn holds(&self, name: &str, layer: Option<usize>) -> bool {
+        let is_listed = |names: &[String]| names.iter().any(|listed| names_module(listed, name));
+        let is_excluded = is_listed(&self.config.exclude_modules)
+            || self.excluded.as_ref().is_some_and(|pattern| pattern.is_match(name));
+        let is_target = match &self.pattern {
+            Some(pattern) => pattern.is_match(name),
+            None => is_listed(&self.config.target_modules),
+        };
+        let layers = self.config.layers_to_transform.as_ref();
+        is_target
+            && !is_excluded
+            && layers.is_none_or(|layers| layer.is_some_and(|layer| layers.contains(&layer)))
+    }
+
+    /// Refuses targets that are not projections of layers, and a list or a pattern that leads to none.
+    fn check(&self, layout: &Layout) -> Result<()> {
+        let unknown = |detail: String| Err(Error::new(ErrorKind::UnknownName, detail));
+        let known: Vec<&str> = layout
+            .layers
+            .first()
+            .map_or_else(Vec::new, |layer| layer.linears().iter().map(|linear| linear.name).collect());
+        let modules: Vec<String> =
+            layout.layers.iter().enumerate().flat_map(|(index, layer)| layer.module_names(index)).collect();
+        if let Some(target) = self
+            .config
+            .target_modules
+            .iter()
+            .find(|target| !modules.iter().any(|name| names_module(target, name)))
+        {
+            let nearest = nearest_name(target, &known).map(|nearest| format!("; did you mean '{nearest}'?"));
+            let names = known.join(", ");
+            return unknown(format!(
+                "target_modules must be of {names}: got {target:?}{}",
+                nearest.unwrap_or_default()
+            ));
+        }
+        let others = layout.parameters.iter().filter_map(|parameter| parameter.name.strip_suffix(".weight"));
+        let pattern =
+            self.pattern.as_ref().filter(|_| self.config.target_pattern.as_deref() != Some("all-linear"));
+        let is_other = |name: &&str| !modules.iter().any(|module| module == name) && self.holds(name, None);
+        if let (Some(pattern), Some(name)) = (pattern, others.clone().find(is_other)) {
+            return unknown(format!(
+                "target_modules must match projections of layers only: {:?} matches {name:?}",
+                pattern.as_str()
+            ));
+        }
+        if self.config.target_modules.is_empty() && self.pattern.is_none() {
+            return Err(Error::new(ErrorKind::Empty, "target_modules must name a projection: got none"));
+        }
+        let is_any =
+            layout.layers.iter().enumerate().any(|(index, layer)| {
+                layer.module_names(index).iter().any(|name| self.holds(name, Some(index)))
+            });
+        if !is_any {
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "target_modules, less exclude_modules and other layers, must leave a projection",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether PEFT takes `listed` for the module called `name`: its whole name, or the end of it.
+fn names_module(listed: &str, name: &str) -> bool {
+    name.strip_suffix(listed).is_some_and(|start| start.is_empty() || start.ends_with('.'))
+}
+
+/// A pattern that must match a whole name, as Python's `re.fullmatch`.
+fn whole_match(key: &str, pattern: &str) -> Result<Regex> {
+    RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(PATTERN_BYTES_MAX).build().map_err(|_| {
+        let detail = format!(
+            "{key} must be a regular expression without look-around and back-references: got {pattern:?}"
+        );
+        Error::new(ErrorKind::Malformed, detail)
+    })
+}
+
+/// Most memory of a compiled pattern.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// The two matrices beside one projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +403,7 @@ pub(crate) struct Lora {
 impl Lora {
     /// An adapter beside `weights` that changes nothing yet: A is uniform within `1 / sqrt(in)` as in PEFT, B is 0.
     pub(crate) fn new(config: LoraConfig, layout: &Layout, weights: Floats<'_>, seed: u64) -> Result<Self> {
+        config.check_fresh()?;
         let mut lora = Self::blank(config, layout)?;
         for (ours, theirs) in lora.scalar_tensors(layout) {
             lora.weights[ours].copy_from_slice(&weights.slice(theirs).to_f32());
@@ -160,17 +420,20 @@ impl Lora {
 
     fn blank(config: LoraConfig, layout: &Layout) -> Result<Self> {
         config.check(layout)?;
+        let targets = Targets::new(&config)?;
+        targets.check(layout)?;
         let (mut parameters, mut pairs, mut len) = (Vec::new(), Vec::new(), 0);
         for (index, layer) in layout.layers.iter().enumerate() {
             let mut of_layer = BTreeMap::new();
             for linear in layer.linears() {
-                if !config.target_modules.iter().any(|target| target == linear.name) {
+                if !targets.holds(&linear.module_name(index), Some(index)) {
                     continue;
                 }
+                config.check_rank(linear)?;
                 let mut add = |end: &str, shape: [usize; 2]| {
                     let range = len..len + shape[0] * shape[1];
                     len = range.end;
-                    let name = format!("{PREFIX}model.layers.{index}.{}.{}{end}", linear.block, linear.name);
+                    let name = format!("{PREFIX}{}{end}", linear.module_name(index));
                     parameters.push(Parameter { name, shape: shape.to_vec(), range: range.clone() });
                     range
                 };
@@ -203,8 +466,14 @@ impl Lora {
 
     /// The adapter of PEFT's two files.
     pub(crate) fn read(config: LoraConfig, layout: &Layout, bytes: &[u8]) -> Result<Self> {
+        Self::of_file(config, layout, &safetensors::read(bytes)?)
+    }
+
+    /// The adapter of PEFT's two files, one of which was read.
+    pub(crate) fn of_file(config: LoraConfig, layout: &Layout, file: &safetensors::File) -> Result<Self> {
+        config.check_file()?;
         let mut lora = Self::blank(config, layout)?;
-        lora.weights = parameters::read(&lora.parameters, &safetensors::read(bytes)?)?.into();
+        lora.weights = parameters::read(&lora.parameters, file)?.into();
         Ok(lora)
     }
 
@@ -357,10 +626,106 @@ mod tests {
         let config = LoraConfig { r: 4, use_rslora: true, ..LoraConfig::default() };
         assert_eq!(LoraConfig::from_json(&config.to_json()), Ok(config.clone()));
         assert_eq!(config.scaling(), 4.0);
-        for (key, value) in [("use_dora", "true"), ("bias", "\"all\""), ("rank_pattern", "{\"q_proj\": 2}")] {
+        for (key, value) in [
+            ("use_dora", "true"),
+            ("bias", "\"all\""),
+            ("rank_pattern", "{\"q_proj\": 2}"),
+            ("target_parameters", "[\"mlp.experts\"]"),
+            ("layers_pattern", "\"h\""),
+            ("modules_to_save", "[\"lm_head\"]"),
+        ] {
             let text = format!("{{\"r\": 4, \"{key}\": {value}}}");
             let error = LoraConfig::from_json(&text).unwrap_err();
             assert!(error.kind() == ErrorKind::Incompatible && error.detail().starts_with(key), "{error}");
+        }
+    }
+
+    fn names(text: &str) -> std::result::Result<Vec<String>, (ErrorKind, String)> {
+        let lora =
+            LoraConfig::from_json(text).and_then(|config| Lora::new(config, &layout(), Floats::F32(&[]), 0));
+        let lora = lora.map_err(|error| (error.kind(), error.detail().to_owned()))?;
+        let a = lora.parameters.iter().filter_map(|parameter| parameter.name.strip_suffix(LORA_A));
+        Ok(a.map(|name| name.trim_start_matches(PREFIX).trim_start_matches("model.layers.").to_owned())
+            .collect())
+    }
+
+    #[test]
+    fn projections_are_chosen_by_the_rules_of_peft() {
+        for (text, expected) in [
+            (r#"{"r": 1, "target_modules": ["o_proj"]}"#, &["0.self_attn.o_proj", "1.self_attn.o_proj"][..]),
+            (
+                r#"{"r": 1, "target_modules": "model\\.layers\\.1\\.mlp\\.(up|gate)_proj"}"#,
+                &["1.mlp.gate_proj", "1.mlp.up_proj"],
+            ),
+            (
+                r#"{"r": 1, "target_modules": ["q_proj", "o_proj"], "layers_to_transform": [1]}"#,
+                &["1.self_attn.q_proj", "1.self_attn.o_proj"],
+            ),
+            (
+                r#"{"r": 1, "target_modules": ["q_proj"], "layers_to_transform": 0, "layers_pattern": "layers"}"#,
+                &["0.self_attn.q_proj"],
+            ),
+            (
+                r#"{"r": 1, "target_modules": ["model.layers.1.self_attn.q_proj", "mlp.up_proj"], "exclude_modules": ["layers.0.mlp.up_proj"]}"#,
+                &["1.self_attn.q_proj", "1.mlp.up_proj"],
+            ),
+            (
+                r#"{"r": 1, "target_modules": ["q_proj"], "exclude_modules": ".*\\.1\\..*"}"#,
+                &["0.self_attn.q_proj"],
+            ),
+        ] {
+            let found = names(text).unwrap();
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{text}");
+            let config = LoraConfig::from_json(text).unwrap();
+            assert_eq!(LoraConfig::from_json(&config.to_json()), Ok(config), "{text}");
+        }
+        assert_eq!(names(r#"{"r": 1, "target_modules": "all-linear"}"#).unwrap().len(), 14);
+    }
+
+    #[test]
+    fn what_peft_would_do_and_we_do_not_is_refused_by_its_key() {
+        for (text, kind, word) in [
+            (r#"{"lora_dropout": 0.1}"#, ErrorKind::Incompatible, "lora_dropout"),
+            (r#"{"init_lora_weights": "pissa"}"#, ErrorKind::Incompatible, "init_lora_weights"),
+            (r#"{"target_modules": ".*"}"#, ErrorKind::UnknownName, "embed_tokens"),
+            (r#"{"target_modules": "(?=q_proj).*"}"#, ErrorKind::Malformed, "regular expression"),
+            (
+                r#"{"r": 1, "target_modules": ".*q_proj", "layers_to_transform": [0]}"#,
+                ErrorKind::Incompatible,
+                "layers_to_transform",
+            ),
+            (r#"{"r": 1, "layers_to_transform": [2]}"#, ErrorKind::OutOfRange, "layers_to_transform"),
+            (
+                r#"{"r": 1, "target_modules": ["q_proj"], "exclude_modules": ["q_proj"]}"#,
+                ErrorKind::Empty,
+                "exclude_modules",
+            ),
+            (r#"{"r": 1, "target_modules": "nothing"}"#, ErrorKind::Empty, "target_modules"),
+            (r#"{"r": 1, "target_modules": ["query_proj"]}"#, ErrorKind::UnknownName, "target_modules"),
+            (r#"{"lora_aplha": 3}"#, ErrorKind::UnknownName, "did you mean 'lora_alpha'"),
+            (r#"{"brand_new_trick": 3}"#, ErrorKind::UnknownName, "brand_new_trick"),
+            (r#"{"r": "four"}"#, ErrorKind::Malformed, "adapter config.r must be an integer >= 0"),
+        ] {
+            let (found, detail) = names(text).unwrap_err();
+            assert!(found == kind && detail.contains(word), "{text}: {found:?} {detail}");
+        }
+        let newer = r#"{"r": 1, "task_type": "CAUSAL_LM", "brand_new_trick": false, "another": null}"#;
+        assert_eq!(names(newer).unwrap().len(), 4, "keys of newer versions that are off change nothing");
+    }
+
+    #[test]
+    fn a_trained_file_may_have_dropout_but_no_other_base() {
+        let trained =
+            Lora::new(LoraConfig { r: 1, ..LoraConfig::default() }, &layout(), Floats::F32(&[]), 0).unwrap();
+        let bytes = trained.write().unwrap();
+        let read = |text: &str| Lora::read(LoraConfig::from_json(text).unwrap(), &layout(), &bytes);
+        assert!(read(r#"{"r": 1, "lora_dropout": 0.05, "init_lora_weights": "gaussian"}"#).is_ok());
+        for init in ["pissa", "pissa_niter_4", "olora", "corda", "loftq"] {
+            let error = read(&format!(r#"{{"r": 1, "init_lora_weights": "{init}"}}"#)).unwrap_err();
+            assert!(
+                error.detail().starts_with("init_lora_weights") && error.detail().contains(init),
+                "{error}"
+            );
         }
     }
 

@@ -39,6 +39,13 @@ pub(crate) struct Linear {
     pub outputs: usize,
 }
 
+impl Linear {
+    /// Hugging Face's name of the module in layer `layer`.
+    pub(crate) fn module_name(&self, layer: usize) -> String {
+        format!("model.layers.{layer}.{}.{}", self.block, self.name)
+    }
+}
+
 /// The places of one layer's tensors.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayerRanges {
@@ -61,6 +68,11 @@ impl LayerRanges {
     /// The projections, which are what an adapter can stand beside.
     pub(crate) const fn linears(&self) -> [&Linear; 7] {
         [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+    }
+
+    /// Their names in layer `layer`.
+    pub(crate) fn module_names(&self, layer: usize) -> [String; 7] {
+        self.linears().map(|linear| linear.module_name(layer))
     }
 }
 
@@ -166,9 +178,16 @@ impl Layout {
 }
 
 /// The weights of `parameters`, as a safetensors file of their dtype.
+///
+/// # Errors
+/// `NonFinite` for a weight that is no number: [`read`] would refuse the file.
 pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec<u8>> {
     let mut tensors = Vec::with_capacity(parameters.len());
     for Parameter { name, shape, range } in parameters {
+        if let Some(value) = weights.slice(range.clone()).to_f32().iter().find(|value| !value.is_finite()) {
+            let detail = format!("weights must be finite to be saved: got {value} in {name:?}");
+            return Err(Error::new(ErrorKind::NonFinite, detail));
+        }
         let tensor = match weights.slice(range.clone()) {
             Floats::F32(values) => Tensor::from_vec(shape, values.to_vec())?,
             Floats::Bf16(values) => Tensor::from_vec(shape, values.to_vec())?,

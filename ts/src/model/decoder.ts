@@ -5,6 +5,7 @@ import {
   checkKnownKeys,
   checkTypedArray,
   type DeviceName,
+  describeValue,
   FulmarError,
   Handle,
   type PlacedDevice,
@@ -60,6 +61,12 @@ export interface ScoreOptions {
    * @default 0
    */
   readonly topK?: number
+  /**
+   * Whether an adapter counts. `false` scores the weights that it stands beside: the reference of a policy that is trained by an adapter,
+   * without a second copy of the weights.
+   * @default true
+   */
+  readonly adapter?: boolean
 }
 
 /** {@link Scores} with the likeliest ids in the place of each token, the likeliest first. */
@@ -133,6 +140,7 @@ export class Decoder {
   readonly firstVersion: number
   #version: number
   #numTrainable: number
+  #hasAdapter: boolean
 
   private constructor(make: () => RawDecoder, device: PlacedDevice, version = 0) {
     this.device = device
@@ -141,7 +149,9 @@ export class Decoder {
     this.dtype = this.#native.call((decoder) => decoder.dtype()) as WeightDtype
     this.firstVersion = version
     this.#version = version
-    this.#numTrainable = this.numParameters
+    const numLoraParameters = this.#native.call((decoder) => decoder.numLoraParameters())
+    this.#hasAdapter = typeof numLoraParameters === 'number'
+    this.#numTrainable = numLoraParameters ?? this.numParameters
   }
 
   /**
@@ -184,8 +194,10 @@ export class Decoder {
 
   /**
    * The model of a folder as Hugging Face lays it out: `config.json`, and `model.safetensors` or the files that
-   * `model.safetensors.index.json` lists. Families Llama, Qwen2 and Qwen3; weights are stored as `dtype` whatever the files hold. Native only.
-   * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if one is damaged; `INCOMPATIBLE` for another
+   * `model.safetensors.index.json` lists. Families Llama, Qwen2 and Qwen3; weights are stored as `dtype` whatever the files hold. An adapter
+   * of PEFT in the folder is put beside the weights; its tokenizer, chat template and `generation_config.json` are kept for
+   * {@link Decoder.saveFolder}. Where there is a `manifest.json` of {@link Decoder.saveFolder}, every file is checked. Native only.
+   * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if one is damaged, missing, or a pipe or a device; `INCOMPATIBLE` for another
    * architecture or a part that is not built; `UNAVAILABLE` in WebAssembly. The sentence names the file.
    *
    * @example
@@ -246,6 +258,11 @@ export class Decoder {
     return this.#numTrainable
   }
 
+  /** Whether an adapter stands beside the weights. */
+  get hasAdapter(): boolean {
+    return this.#hasAdapter
+  }
+
   /** Counts the changes of the weights by an optimiser, or an adapter loaded or merged: 0 as made, or where a resumed run goes on. */
   get version(): number {
     return this.#version
@@ -257,14 +274,55 @@ export class Decoder {
   }
 
   /**
-   * Writes `config.json` and `model.safetensors` into `folder` in the weights' dtype, each whole or not at all. Native only.
-   * @throws {FulmarError} `IO` if the system refuses; `UNAVAILABLE` in WebAssembly.
+   * Writes the model into `folder` as transformers, PEFT and vLLM read it: `config.json` with all keys that it was loaded with,
+   * `model.safetensors` in the weights' dtype, `generation_config.json`, the tokenizer and chat template that {@link Decoder.fromFolder} found,
+   * an adapter as PEFT's files, and a `manifest.json` with a checksum of each. A failure leaves the older files. To serve an adapter as one
+   * model with its base, call {@link Decoder.mergeLora} first. Native only.
+   * @throws {FulmarError} `IO` if the system refuses; `NON_FINITE` for weights that are no numbers; `UNAVAILABLE` in WebAssembly.
    */
   saveFolder(folder: string): Promise<void> {
     return this.#native.callAsync((decoder) => {
       if (!decoder.saveFolder) throw noFiles()
       return decoder.saveFolder(folder)
     })
+  }
+
+  /**
+   * Writes the adapter alone into `folder`, as PEFT's `adapter_config.json` and `adapter_model.safetensors` with a `manifest.json`.
+   * Native only.
+   * @throws {FulmarError} `EMPTY` without an adapter; `IO` if the system refuses; `UNAVAILABLE` in WebAssembly.
+   *
+   * @example
+   * ```ts no-run
+   * import { Decoder } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * using decoder = await Decoder.fromFolder('./SmolLM2-135M-Instruct')
+   * await decoder.addLora({ r: 8 }, { seed: 0 })
+   * await decoder.saveAdapter('./adapter')
+   * using again = await Decoder.fromFolder('./SmolLM2-135M-Instruct')
+   * await again.loadAdapter('./adapter')
+   * assert.deepEqual(await again.loraToSafetensors(), await decoder.loraToSafetensors())
+   * ```
+   */
+  saveAdapter(folder: string): Promise<void> {
+    return this.#native.callAsync((decoder) => {
+      if (!decoder.saveAdapter) throw noFiles()
+      return decoder.saveAdapter(folder)
+    })
+  }
+
+  /**
+   * As {@link Decoder.loadLora}, with the two files of PEFT in `folder`. Native only.
+   * @throws {FulmarError} As {@link Decoder.loadLora}; `IO` or `CORRUPT` naming the file; `UNAVAILABLE` in WebAssembly.
+   */
+  async loadAdapter(folder: string): Promise<void> {
+    const numTrainable = await this.#native.callAsync((decoder) => {
+      if (!decoder.loadAdapter) throw noFiles()
+      return decoder.loadAdapter(folder)
+    })
+    this.#adapt(numTrainable)
+    this.#version += 1
   }
 
   /**
@@ -290,7 +348,7 @@ export class Decoder {
     checkKnownKeys('options', options, ['seed'], ['seed'])
     const { seed } = options
     const json = configJson(config)
-    this.#numTrainable = await this.#native.callAsync((decoder) => decoder.addLora(json, seed))
+    this.#adapt(await this.#native.callAsync((decoder) => decoder.addLora(json, seed)))
   }
 
   /**
@@ -298,10 +356,20 @@ export class Decoder {
    * @throws {FulmarError} As {@link Decoder.addLora}; `CORRUPT` for a damaged file; `INCOMPATIBLE` for other tensors.
    */
   async loadLora(config: LoraConfig, bytes: Uint8Array): Promise<void> {
+    await this.restoreLora(config, bytes)
+    this.#version += 1
+  }
+
+  /** @internal As {@link Decoder.loadLora}, of an adapter that belongs to this version of the weights. */
+  async restoreLora(config: LoraConfig, bytes: Uint8Array): Promise<void> {
     const json = configJson(config)
     checkTypedArray('bytes', bytes, Uint8Array)
-    this.#numTrainable = await this.#native.callAsync((decoder) => decoder.loadLora(json, bytes))
-    this.#version += 1
+    this.#adapt(await this.#native.callAsync((decoder) => decoder.loadLora(json, bytes)))
+  }
+
+  #adapt(numTrainable: number): void {
+    this.#numTrainable = numTrainable
+    this.#hasAdapter = true
   }
 
   /**
@@ -312,6 +380,7 @@ export class Decoder {
     await this.#native.callAsync((decoder) => decoder.mergeLora())
     this.#version += 1
     this.#numTrainable = this.numParameters
+    this.#hasAdapter = false
   }
 
   /**
@@ -333,7 +402,8 @@ export class Decoder {
   /**
    * Log-probs and entropies of the masked tokens, and the likeliest ids in their places if asked for; remembers nothing.
    * @throws {FulmarError} `SHAPE_MISMATCH`, `OUT_OF_RANGE`, `EMPTY` or `LIMIT_EXCEEDED` for a bad batch; `OUT_OF_RANGE` if `topK` is
-   * above the vocabulary, `LIMIT_EXCEEDED` for too many ids in all.
+   * above the vocabulary, `LIMIT_EXCEEDED` for too many ids in all; `NON_FINITE` if weights or activations are too large or no numbers;
+   * `EMPTY` for `adapter: false` without an adapter.
    *
    * @example
    * ```ts
@@ -348,10 +418,24 @@ export class Decoder {
    * ```
    */
   async score(batch: TokenBatch, options: ScoreOptions = {}): Promise<TopScores> {
-    checkKnownKeys('options', options, ['topK'])
+    checkKnownKeys('options', options, ['topK', 'adapter'])
     const { ids, offsets, mask, positions } = checkTokenBatch(batch)
+    const { topK, adapter = true } = options
+    if (typeof adapter !== 'boolean') {
+      throw new FulmarError(
+        'MALFORMED',
+        `options.adapter must be true or false: got ${describeValue(adapter)}`,
+      )
+    }
+    if (!adapter && topK !== undefined && topK !== 0)
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        `options.topK must be 0 where options.adapter is false: got ${topK}`,
+      )
     const scores = await this.#native.callAsync((decoder) =>
-      decoder.score(ids, offsets, mask, positions, options.topK),
+      adapter
+        ? decoder.score(ids, offsets, mask, positions, topK)
+        : decoder.scoreBase(ids, offsets, mask, positions),
     )
     const { logProb, entropy, topIds, topLogProb } = scores
     return { logProb, entropy, topIds, topLogProb }
@@ -469,6 +553,26 @@ export class Decoder {
    */
   flops(length: number): number {
     return this.#native.call((decoder) => decoder.flops(length))
+  }
+
+  /** @internal The names of the files of its folder, but for those of weights. */
+  folderFileNames(): Promise<readonly string[]> {
+    return this.#native.callAsync((decoder) => decoder.folderFileNames())
+  }
+
+  /** @internal One of these files. */
+  folderFile(name: string): Promise<Uint8Array> {
+    return this.#native.callAsync((decoder) => decoder.folderFile(name))
+  }
+
+  /** @internal Keeps a file of a folder for the next one, if it is of a kind that belongs to a model. */
+  keepFile(name: string, bytes: Uint8Array): void {
+    try {
+      this.#native.call((decoder) => decoder.setExtraFile(name, bytes))
+    } catch (error) {
+      // A note of the caller's own, say.
+      if (!(error instanceof FulmarError) || error.code !== 'UNKNOWN_NAME') throw error
+    }
   }
 
   /** @internal Lets an optimiser or a generation reach the native object. */

@@ -17,6 +17,21 @@ export interface RawDecoder extends RawOwner {
   toSafetensors(): Later<Uint8Array>
   /** Only the addon has it: WebAssembly has no files. */
   saveFolder?(path: string): Later<void>
+  /** Only the addon has it. */
+  saveAdapter?(path: string): Later<void>
+  /** Only the addon has it. */
+  loadAdapter?(path: string): Later<number>
+  folderFileNames(): Later<string[]>
+  folderFile(name: string): Later<Uint8Array>
+  setExtraFile(name: string, bytes: Uint8Array): void
+  /** Nothing where there is no adapter. */
+  numLoraParameters(): number | null | undefined
+  scoreBase(
+    ids: Uint32Array,
+    offsets: Uint32Array,
+    mask: Uint8Array,
+    positions?: Uint32Array,
+  ): Later<RawScores>
   addLora(configJson: string, seed: number): Later<number>
   loadLora(configJson: string, bytes: Uint8Array): Later<number>
   mergeLora(): Later<void>

@@ -40,8 +40,14 @@ impl Decoder {
     /// Those of [`Decoder::add_lora`]; those of [`safetensors::read`](fulmar_tensor::safetensors::read); `Incompatible` for other tensors.
     pub fn load_lora(&mut self, config: LoraConfig, bytes: &[u8]) -> Result<()> {
         self.set_lora(|layout, _| Lora::read(config, layout, bytes))?;
-        self.version += 1;
+        self.count_change();
         Ok(())
+    }
+
+    /// Whether there is an adapter.
+    #[must_use]
+    pub const fn has_lora(&self) -> bool {
+        self.lora.is_some()
     }
 
     /// The adapter's shape as PEFT's `adapter_config.json`.
@@ -96,10 +102,11 @@ impl Decoder {
         })?
         .with_dtype(self.dtype())?;
         decoder.move_to(self.device())?;
+        decoder.extra_files = self.extra_files.clone();
         Ok(decoder)
     }
 
-    fn set_lora(&mut self, make: impl FnOnce(&Layout, Floats<'_>) -> Result<Lora>) -> Result<()> {
+    pub(crate) fn set_lora(&mut self, make: impl FnOnce(&Layout, Floats<'_>) -> Result<Lora>) -> Result<()> {
         if self.lora.is_some() {
             let detail = "a decoder must have one adapter at most: got another";
             return Err(Error::new(ErrorKind::Incompatible, detail));

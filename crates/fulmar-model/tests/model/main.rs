@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod engine;
+mod folder;
 mod golden;
 mod heads;
 mod loading;
