@@ -1,9 +1,9 @@
 /** Files that are either the old ones or the new ones, never something in between. Node only. */
 
 import { randomUUID } from 'node:crypto'
-import { open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { checkGiven, FulmarError, messageOf } from '../core/index.js'
+import { checkGiven } from '../core/index.js'
+import { type Disk, nodeDisk, unwritable } from './disk.js'
 
 /**
  * Writes `data` to `path` through a temporary name in the same folder: write, sync, rename, sync the folder.
@@ -27,30 +27,19 @@ import { checkGiven, FulmarError, messageOf } from '../core/index.js'
  */
 export async function writeFileAtomic(path: string, data: string | Uint8Array): Promise<void> {
   checkGiven('path', path)
-  const temporary = join(dirname(path), `.${basename(path)}.${randomUUID()}.tmp`)
-  try {
-    const file = await open(temporary, 'wx')
-    try {
-      await file.writeFile(data)
-      await file.sync()
-    } finally {
-      await file.close()
-    }
-    await rename(temporary, path)
-    await syncFolder(dirname(path))
-  } catch (cause) {
-    await rm(temporary, { force: true }).catch(() => undefined)
-    throw new FulmarError('IO', `path must be writable: got ${path} (${messageOf(cause)})`, { cause })
-  }
+  await writeFileOn(nodeDisk, path, data)
 }
 
-/** Makes a rename durable. Windows cannot open folders; there the rename itself is all there is. */
-async function syncFolder(path: string): Promise<void> {
-  if (process.platform === 'win32') return
-  const folder = await open(path, 'r')
+/** @internal The same on any disk. @throws {FulmarError} `IO` if the system refuses. */
+export async function writeFileOn(disk: Disk, path: string, data: string | Uint8Array): Promise<void> {
+  const temporary = join(dirname(path), `.${basename(path)}.${randomUUID()}.tmp`)
   try {
-    await folder.sync()
-  } finally {
-    await folder.close()
+    await disk.write(temporary, data)
+    await disk.syncFile(temporary)
+    await disk.rename(temporary, path)
+    await disk.syncFolder(dirname(path))
+  } catch (cause) {
+    await disk.remove(temporary).catch(() => undefined)
+    throw unwritable('path', path, cause)
   }
 }

@@ -27,8 +27,11 @@ export {
   type StepEvent,
 } from './run-event.js'
 export {
+  JSON_LINE_BYTES_MAX,
+  JSON_LINES_BYTES_MAX,
   JsonLinesFile,
   LINES_BUFFER_LENGTH_MAX,
+  RUN_CONFIG_BYTES_MAX,
   RunLog,
   type RunLogOptions,
   type RunRecord,

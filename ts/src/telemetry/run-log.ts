@@ -6,15 +6,34 @@
  * Node only.
  */
 
-import { closeSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from 'node:fs'
-import { mkdir, readFile } from 'node:fs/promises'
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  writeSync,
+} from 'node:fs'
+import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { checkGiven, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { writeFileAtomic } from './atomic-file.js'
+import { nodeDisk, openRegular, unreadable, unwritable } from './disk.js'
 import { isRunEvent, type RunEvent } from './run-event.js'
 
 /** Lines wait in memory until they are this many characters together, or until `flush`. */
 export const LINES_BUFFER_LENGTH_MAX = 65_536
+
+/** Largest line of a file of JSON lines, in bytes. */
+export const JSON_LINE_BYTES_MAX = 2 ** 26
+
+/** Largest file of JSON lines that is read, in bytes. */
+export const JSON_LINES_BYTES_MAX = 2 ** 31
+
+/** Largest `config.json` of a run folder, in bytes. */
+export const RUN_CONFIG_BYTES_MAX = 2 ** 24
 
 /**
  * An append-only file of JSON lines.
@@ -35,31 +54,52 @@ export const LINES_BUFFER_LENGTH_MAX = 65_536
  * ```
  */
 export class JsonLinesFile {
+  readonly #path: string
   #file: number | undefined
   #buffer: string[] = []
   #bufferLength = 0
 
   /**
    * Opens or creates `path`, and cuts it off before the first line that is torn or that `keep` refuses.
-   * @throws {FulmarError} `IO` if the file cannot be opened or read.
+   * @throws {FulmarError} `IO` if the file cannot be opened or read; `CORRUPT` if it is a pipe or a device, or holds no JSON lines;
+   * `LIMIT_EXCEEDED` above {@link JSON_LINES_BYTES_MAX}.
    */
   constructor(path: string, keep: (line: unknown) => boolean = () => true) {
-    this.#file = orIo(path, () => openSync(path, 'a+'))
-    const file = this.#file
-    orIo(path, () => {
-      const bytes = readFileSync(file)
-      const { sizeBytes } = parseLines(bytes, keep)
-      if (sizeBytes < bytes.length) ftruncateSync(file, sizeBytes)
-    })
+    this.#path = path
+    // A pipe opens at once that way, and is then refused.
+    const flags = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | (constants.O_NONBLOCK ?? 0)
+    const file = orIo(path, () => openSync(path, flags, 0o666))
+    try {
+      const about = fstatSync(file)
+      const reader = new LineReader(path, keep)
+      reader.checkFile(about.isFile(), about.size)
+      const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, about.size))
+      for (let at = 0; at < about.size; ) {
+        const count = orIo(path, () => readSync(file, chunk, 0, chunk.length, at))
+        if (count === 0 || !reader.push(chunk.subarray(0, count))) break
+        at += count
+      }
+      reader.finish()
+      if (reader.sizeBytes < about.size) orIo(path, () => ftruncateSync(file, reader.sizeBytes))
+    } catch (error) {
+      closeSync(file)
+      throw error
+    }
+    this.#file = file
   }
 
   /**
    * Adds one line. It is on disk only after {@link JsonLinesFile.flush}, or once many lines wait.
-   * @throws {FulmarError} `CLOSED` after `close`; `IO` if a full buffer cannot be written.
+   * @throws {FulmarError} `CLOSED` after `close`; `IO` if a full buffer cannot be written; `LIMIT_EXCEEDED` for a line above
+   * {@link JSON_LINE_BYTES_MAX}, which could not be read again.
    */
   append(line: unknown): void {
     this.#open()
     const text = toLine(line)
+    if (text.length > JSON_LINE_BYTES_MAX / 4 && Buffer.byteLength(text) > JSON_LINE_BYTES_MAX) {
+      const detail = `line must have at most ${JSON_LINE_BYTES_MAX} bytes: got ${Buffer.byteLength(text)}`
+      throw new FulmarError('LIMIT_EXCEEDED', detail)
+    }
     this.#buffer.push(text)
     this.#bufferLength += text.length
     if (this.#bufferLength >= LINES_BUFFER_LENGTH_MAX) this.#write()
@@ -69,7 +109,7 @@ export class JsonLinesFile {
   flush(): void {
     const file = this.#open()
     this.#write()
-    orIo('log', () => fsyncSync(file))
+    orIo(this.#path, () => fsyncSync(file))
   }
 
   /** Flushes and closes; doing it twice is harmless. @throws {FulmarError} `IO`. */
@@ -93,7 +133,7 @@ export class JsonLinesFile {
     const text = this.#buffer.join('')
     this.#buffer = []
     this.#bufferLength = 0
-    orIo('log', () => writeAll(file, text))
+    orIo(this.#path, () => writeAll(file, text))
   }
 
   #open(): number {
@@ -156,14 +196,22 @@ export class RunLog {
   /** Makes the folder, writes `config.json` and opens the files. @throws {FulmarError} `IO`. */
   static async open(options: RunLogOptions): Promise<RunLog> {
     checkKnownKeys('options', options, ['folder', 'config', 'keepEvent', 'keepSample'], ['folder', 'config'])
-    const { folder, config, keepEvent = () => false, keepSample = () => false } = options
+    const { folder, config, keepEvent, keepSample } = options
     await mkdir(folder, { recursive: true }).catch((cause: unknown) => {
-      throw new FulmarError('IO', `folder must be writable: got ${folder}`, { cause })
+      throw unwritable('folder', folder, cause)
     })
+    const [log, samples] = [join(folder, 'log.jsonl'), join(folder, 'samples.jsonl')]
+    // What a new run does not keep is not read either.
+    if (!keepEvent) await removeOlder(log)
+    if (!keepSample) await removeOlder(samples)
     await writeFileAtomic(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`)
-    const keepLine = (line: unknown): boolean => isRunEvent(line) && keepEvent(line)
-    const events = new JsonLinesFile(join(folder, 'log.jsonl'), keepLine)
-    return new RunLog(folder, events, new JsonLinesFile(join(folder, 'samples.jsonl'), keepSample))
+    const events = new JsonLinesFile(log, (line) => isRunEvent(line) && keepEvent?.(line) === true)
+    try {
+      return new RunLog(folder, events, new JsonLinesFile(samples, keepSample))
+    } catch (error) {
+      events.close()
+      throw error
+    }
   }
 
   /** Adds one event. @throws {FulmarError} `CLOSED` or `IO`. */
@@ -188,6 +236,12 @@ export class RunLog {
   }
 }
 
+async function removeOlder(path: string): Promise<void> {
+  await rm(path, { force: true }).catch((cause: unknown) => {
+    throw unwritable('path', path, cause)
+  })
+}
+
 /** What a run folder holds. */
 export interface RunRecord {
   readonly config: unknown
@@ -199,7 +253,9 @@ export interface RunRecord {
 
 /**
  * Reads a run folder, while the run goes on or after it.
- * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` if `config.json` is not JSON.
+ * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` if `config.json` is not JSON, if a file is a pipe or a device, or if it
+ * holds something else than JSON lines, such as zeros; `LIMIT_EXCEEDED` above {@link JSON_LINES_BYTES_MAX} or
+ * {@link RUN_CONFIG_BYTES_MAX}. The sentence names the file.
  *
  * @example
  * ```ts
@@ -212,7 +268,9 @@ export interface RunRecord {
 export async function readRun(folder: string): Promise<RunRecord> {
   checkGiven('folder', folder)
   const configPath = join(folder, 'config.json')
-  const config = parseJson((await readBytes(configPath)).toString('utf8'))
+  const bytes = await nodeDisk.read(configPath, RUN_CONFIG_BYTES_MAX)
+  if (bytes === undefined) throw unreadable(configPath)
+  const config = parseJson(Buffer.from(bytes).toString('utf8'))
   if (config === undefined) throw new FulmarError('CORRUPT', `${configPath} must be JSON: got something else`)
   const events = (await readJsonLines(join(folder, 'log.jsonl'))).filter(isRunEvent)
   return { config, events, samples: await readJsonLines(join(folder, 'samples.jsonl')) }
@@ -220,7 +278,7 @@ export async function readRun(folder: string): Promise<RunRecord> {
 
 /**
  * The whole lines of a JSON lines file, up to the first torn one.
- * @throws {FulmarError} `IO` if it cannot be read.
+ * @throws {FulmarError} `IO` if it cannot be read; `CORRUPT` and `LIMIT_EXCEEDED` as {@link readRun}.
  *
  * @example
  * ```ts
@@ -236,30 +294,96 @@ export async function readRun(folder: string): Promise<RunRecord> {
  * ```
  */
 export async function readJsonLines(path: string): Promise<unknown[]> {
-  return parseLines(await readBytes(path), () => true).lines
-}
-
-async function readBytes(path: string): Promise<Buffer> {
-  return await readFile(path).catch((cause: unknown) => {
-    throw new FulmarError('IO', `path must be a readable file: got ${path}`, { cause })
-  })
-}
-
-/** Everything up to the first line that is not whole JSON: after a crash nothing behind it can be trusted. */
-function parseLines(
-  bytes: Buffer,
-  keep: (line: unknown) => boolean,
-): { lines: unknown[]; sizeBytes: number } {
-  const lines: unknown[] = []
-  let start = 0
-  for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
-    const line = parseJson(bytes.toString('utf8', start, end))
-    if (line === undefined || !keep(line)) break
-    lines.push(line)
-    start = end + 1
+  const file = await openRegular(path)
+  if (file === undefined) throw unreadable(path)
+  try {
+    const { size } = await file.stat()
+    const reader = new LineReader(path, () => true)
+    reader.checkFile(true, size)
+    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size))
+    for (let at = 0; at < size; ) {
+      const { bytesRead } = await file.read(chunk, 0, chunk.length, at)
+      if (bytesRead === 0 || !reader.push(chunk.subarray(0, bytesRead))) break
+      at += bytesRead
+    }
+    reader.finish()
+    return reader.lines
+  } catch (cause) {
+    throw cause instanceof FulmarError ? cause : unreadable(path, cause)
+  } finally {
+    await file.close()
   }
-  return { lines, sizeBytes: start }
 }
+
+/** Bytes that are read at a time. */
+const CHUNK_BYTES = 1 << 20
+
+/** Takes the lines of a file, up to the first that is not whole JSON: after a crash nothing behind it can be trusted. */
+class LineReader {
+  readonly lines: unknown[] = []
+  /** Bytes of the lines that were taken. */
+  sizeBytes = 0
+  readonly #path: string
+  readonly #keep: (line: unknown) => boolean
+  #rest: Buffer = Buffer.alloc(0)
+  #isRefused = false
+
+  constructor(path: string, keep: (line: unknown) => boolean) {
+    this.#path = path
+    this.#keep = keep
+  }
+
+  /** @throws {FulmarError} `CORRUPT` for what is no file; `LIMIT_EXCEEDED` for one that is too large. */
+  checkFile(isFile: boolean, sizeBytes: number): void {
+    if (!isFile) {
+      const detail = `${this.#path} must be a regular file: got a pipe, a socket, a device or a folder`
+      throw new FulmarError('CORRUPT', detail)
+    }
+    if (sizeBytes > JSON_LINES_BYTES_MAX) {
+      const detail = `${this.#path} must have at most ${JSON_LINES_BYTES_MAX} bytes: got ${sizeBytes}`
+      throw new FulmarError('LIMIT_EXCEEDED', detail)
+    }
+  }
+
+  /** Takes the lines that end in `chunk`; `false` if nothing behind it counts. @throws {FulmarError} `CORRUPT` or `LIMIT_EXCEEDED`. */
+  push(chunk: Buffer): boolean {
+    const bytes = Buffer.concat([this.#rest, chunk])
+    let start = 0
+    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
+      const line = parseJson(bytes.toString('utf8', start, end))
+      this.#isRefused = line === undefined || !this.#keep(line)
+      if (line === undefined) this.#checkBeginning(bytes, true)
+      if (this.#isRefused) return false
+      this.lines.push(line)
+      this.sizeBytes += end + 1 - start
+      start = end + 1
+    }
+    this.#rest = bytes.subarray(start)
+    this.#checkBeginning(this.#rest, false)
+    if (this.#rest.length > JSON_LINE_BYTES_MAX) {
+      const detail = `a line of ${this.#path} must have at most ${JSON_LINE_BYTES_MAX} bytes`
+      throw new FulmarError('LIMIT_EXCEEDED', detail)
+    }
+    return true
+  }
+
+  /** @throws {FulmarError} `CORRUPT` if what stands there is not the beginning of a line that a crash tore. */
+  finish(): void {
+    if (!this.#isRefused) this.#checkBeginning(this.#rest, false)
+  }
+
+  /** A file whose very first line is not JSON is no file of JSON lines, unless it is the torn beginning of one. */
+  #checkBeginning(bytes: Buffer, isWhole: boolean): void {
+    if (this.sizeBytes > 0 || bytes.length === 0) return
+    const first = bytes[0] ?? 0
+    if (!isWhole && JSON_BEGINNINGS.includes(String.fromCharCode(first))) return
+    const got = first === 0 ? 'zeros' : 'something else'
+    throw new FulmarError('CORRUPT', `${this.#path} must hold JSON lines: got ${got}`)
+  }
+}
+
+/** Characters that a JSON value may begin with. */
+const JSON_BEGINNINGS = '{["-0123456789tfn'
 
 const NEWLINE = 10
 
@@ -286,8 +410,6 @@ function orIo<T>(path: string, body: () => T): T {
   try {
     return body()
   } catch (cause) {
-    throw new FulmarError('IO', `${path} must be writable: got ${messageOf(cause)}`, {
-      cause,
-    })
+    throw unwritable('path', path, cause)
   }
 }

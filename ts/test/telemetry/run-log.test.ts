@@ -1,11 +1,15 @@
-import { appendFile, readFile, stat, writeFile } from 'node:fs/promises'
+import { execFileSync } from 'node:child_process'
+import { appendFile, readFile, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   isRunEvent,
+  JSON_LINE_BYTES_MAX,
+  JSON_LINES_BYTES_MAX,
   JsonLinesFile,
   LINES_BUFFER_LENGTH_MAX,
+  RUN_CONFIG_BYTES_MAX,
   RunLog,
   readJsonLines,
   readRun,
@@ -100,6 +104,76 @@ describe('RunLog', () => {
     await expect(RunLog.open({ folder: join(folder, 'file'), config: {} })).rejects.toMatchObject({
       code: 'IO',
     })
+  })
+})
+
+describe('readRun', () => {
+  const refusal = (value: string, name: string) =>
+    expect.objectContaining({ name: 'FulmarError', code: value, message: expect.stringContaining(name) })
+
+  it.each(['config.json', 'log.jsonl', 'samples.jsonl'])(
+    'refuses a pipe or a device as %s at once',
+    async (name) => {
+      const folder = await temporaryFolder()
+      await logOf(folder, 1)
+      const path = join(folder, name)
+      execFileSync('sh', ['-c', 'rm "$0" && mkfifo "$0"', path])
+      await expect(readRun(folder)).rejects.toThrow(refusal('CORRUPT', name))
+      if (name !== 'config.json') expect(() => new JsonLinesFile(path)).toThrow(refusal('CORRUPT', name))
+      execFileSync('rm', [path])
+      await symlink('/dev/zero', path)
+      await expect(readRun(folder)).rejects.toThrow(refusal('CORRUPT', name))
+    },
+  )
+
+  it.each(['log.jsonl', 'samples.jsonl'])(
+    'does not take zeros or another file for an empty %s',
+    async (name) => {
+      const folder = await temporaryFolder()
+      await logOf(folder, 1)
+      const path = join(folder, name)
+      for (const bytes of [
+        new Uint8Array(1),
+        new Uint8Array(3_000_000),
+        'PAR1....',
+        '\n\n',
+        'hello\n{"a":1}\n',
+      ]) {
+        await writeFile(path, bytes)
+        await expect(readRun(folder)).rejects.toThrow(refusal('CORRUPT', name))
+        expect(() => new JsonLinesFile(path)).toThrow(refusal('CORRUPT', name))
+        expect((await readFile(path)).length).toBe(bytes.length)
+      }
+      await writeFile(path, '')
+      await readRun(folder)
+      await logOf(folder, 2)
+      expect((await readRun(folder)).events).toEqual([step(2)])
+    },
+  )
+
+  it('reads files up to their limits, and refuses larger ones before it takes memory', async () => {
+    const folder = await temporaryFolder()
+    await logOf(folder, 1)
+    const log = join(folder, 'log.jsonl')
+    await truncate(log, JSON_LINES_BYTES_MAX + 1)
+    await expect(readRun(folder)).rejects.toThrow(refusal('LIMIT_EXCEEDED', 'log.jsonl'))
+    expect(() => new JsonLinesFile(log)).toThrow(refusal('LIMIT_EXCEEDED', 'log.jsonl'))
+    await truncate(join(folder, 'config.json'), RUN_CONFIG_BYTES_MAX + 1)
+    await expect(readRun(folder)).rejects.toThrow(refusal('LIMIT_EXCEEDED', 'config.json'))
+    await truncate(join(folder, 'config.json'), RUN_CONFIG_BYTES_MAX)
+    await expect(readRun(folder)).rejects.toThrow(refusal('CORRUPT', 'config.json'))
+  })
+
+  it('writes and reads lines up to their limit', async () => {
+    const path = join(await temporaryFolder(), 'lines.jsonl')
+    const longest = 'x'.repeat(JSON_LINE_BYTES_MAX - 3)
+    using file = new JsonLinesFile(path)
+    file.append(longest)
+    expect(() => file.append(`${longest}x`)).toThrow(refusal('LIMIT_EXCEEDED', 'line'))
+    file.flush()
+    expect((await readJsonLines(path)).length).toBe(1)
+    await writeFile(path, `"${longest}xxx`)
+    await expect(readJsonLines(path)).rejects.toThrow(refusal('LIMIT_EXCEEDED', 'lines.jsonl'))
   })
 })
 

@@ -1,0 +1,128 @@
+/** What files that survive a crash need of a file system, so that tests can put one in its place that fails and forgets. Node only. */
+
+import type { FileHandle } from 'node:fs/promises'
+import { constants, mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { FulmarError, messageOf } from '../core/index.js'
+
+/** Bytes that are read at a time. */
+const CHUNK_BYTES = 1 << 20
+
+/** @internal A file system. A write counts as kept once the file was synced, a name once its folder was. */
+export interface Disk {
+  /** Makes a folder and those around it; one that is there stays. */
+  makeFolder(path: string): Promise<void>
+  /** Writes a new file. */
+  write(path: string, data: string | Uint8Array): Promise<void>
+  /** Makes the bytes of a file last. */
+  syncFile(path: string): Promise<void>
+  /** Makes the names in a folder last. */
+  syncFolder(path: string): Promise<void>
+  /** Moves a file, over another if there is one, or a folder, to a name that is free. */
+  rename(from: string, to: string): Promise<void>
+  /** Removes a file or a folder with all that is in it; nothing if it is not there. */
+  remove(path: string): Promise<void>
+  /** The names in a folder; nothing if it is not there. */
+  names(path: string): Promise<readonly string[] | undefined>
+  /** The bytes of a regular file of at most `bytesMax`; nothing if it is not there. */
+  read(path: string, bytesMax: number): Promise<Uint8Array | undefined>
+}
+
+/** @internal The system's own. */
+export const nodeDisk: Disk = {
+  makeFolder: async (path) => {
+    await mkdir(path, { recursive: true })
+  },
+  write: (path, data) => writeFile(path, data, { flag: 'wx' }),
+  syncFile: (path) => sync(path, 'r+'),
+  syncFolder: async (path) => {
+    // Windows cannot open folders; there a rename lasts by itself.
+    if (process.platform !== 'win32') await sync(path, 'r')
+  },
+  rename,
+  remove: (path) => rm(path, { recursive: true, force: true }),
+  names: (path) => readdir(path).catch(absent),
+  read: readRegular,
+}
+
+async function sync(path: string, flags: string): Promise<void> {
+  const file = await open(path, flags)
+  try {
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+}
+
+/**
+ * The bytes of a regular file, without waiting for the writer of a pipe or reading a device.
+ * @throws {FulmarError} `CORRUPT` for a pipe, a device or a folder; `LIMIT_EXCEEDED` above `bytesMax`; `IO` if it cannot be read.
+ */
+async function readRegular(path: string, bytesMax: number): Promise<Uint8Array | undefined> {
+  const file = await openRegular(path)
+  if (file === undefined) return undefined
+  try {
+    const { size } = await file.stat()
+    if (size > bytesMax)
+      throw new FulmarError('LIMIT_EXCEEDED', `${path} must have at most ${bytesMax} bytes: got ${size}`)
+    const bytes = new Uint8Array(size)
+    let length = 0
+    while (length < size) {
+      const { bytesRead } = await file.read(bytes, length, Math.min(CHUNK_BYTES, size - length), length)
+      if (bytesRead === 0) break
+      length += bytesRead
+    }
+    return bytes.subarray(0, length)
+  } catch (cause) {
+    throw cause instanceof FulmarError ? cause : unreadable(path, cause)
+  } finally {
+    await file.close()
+  }
+}
+
+/**
+ * @internal Opens a regular file to read it; nothing if it is not there.
+ * @throws {FulmarError} `CORRUPT` for a pipe, a device or a folder; `IO` if it cannot be opened.
+ */
+export async function openRegular(path: string): Promise<FileHandle | undefined> {
+  // A pipe opens at once that way, without its writer, and is then refused.
+  const flags = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)
+  const file = await open(path, flags).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code === 'ENOENT') return undefined
+    throw unreadable(path, cause)
+  })
+  if (file === undefined) return undefined
+  const about = await file.stat()
+  if (about.isFile()) return file
+  await file.close()
+  const kind = about.isDirectory() ? 'a folder' : 'a pipe, a socket or a device'
+  throw new FulmarError('CORRUPT', `${path} must be a regular file: got ${kind}`)
+}
+
+function absent(cause: NodeJS.ErrnoException): undefined {
+  if (cause.code === 'ENOENT') return undefined
+  throw cause
+}
+
+/** @internal */
+export function unreadable(path: string, cause?: unknown): FulmarError {
+  const why = cause === undefined ? 'there is no such file' : messageOf(cause)
+  return new FulmarError('IO', `path must be a readable file: got ${path} (${why})`, { cause })
+}
+
+/** What codes of the system mean for whoever wants to write. */
+const REASONS: Readonly<Record<string, string>> = {
+  ENOSPC: 'the disk is full',
+  EDQUOT: 'the quota of the disk is used up',
+  EFBIG: 'the file is larger than the system allows',
+  EROFS: 'the file system is read-only',
+  EACCES: 'permission is denied',
+  EPERM: 'permission is denied',
+}
+
+/** @internal An error of a write: what the system said, in words where there are any. */
+export function unwritable(what: string, path: string, cause: unknown): FulmarError {
+  const code = (cause as NodeJS.ErrnoException | null)?.code
+  const reason = (code !== undefined && REASONS[code]) || undefined
+  const why = reason === undefined ? messageOf(cause) : `${reason}: ${messageOf(cause)}`
+  return new FulmarError('IO', `${what} must be writable: got ${path} (${why})`, { cause })
+}
