@@ -1,9 +1,28 @@
 /** Checkpoints: a folder that is there whole or not at all. */
 
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { basename } from 'node:path'
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
-import { Decoder, type DecoderConfig, type Optimizer } from '../model/index.js'
+import { Decoder, type DecoderConfig, type LoraConfig, type Optimizer } from '../model/index.js'
+import { type Disk, nodeDisk, unwritable } from '../telemetry/disk.js'
+import { CheckedFolder, type FolderFile, namesOf, wholeFolder, writeFolder } from './checkpoint-folder.js'
+
+const CONFIG = 'config.json'
+const WEIGHTS = 'model.safetensors'
+const ADAPTER_CONFIG = 'adapter_config.json'
+const ADAPTER = 'adapter_model.safetensors'
+const MOMENTS = 'optimizer.safetensors'
+const STATE = 'state.json'
+/** Names that `files` may not take. */
+const RESERVED = [
+  CONFIG,
+  WEIGHTS,
+  ADAPTER_CONFIG,
+  ADAPTER,
+  MOMENTS,
+  STATE,
+  'manifest.json',
+  `${WEIGHTS}.index.json`,
+]
 
 /** What a checkpoint keeps besides weights and moments: plain JSON, such as where the data stands. */
 export type CheckpointState = Readonly<Record<string, unknown>>
@@ -12,13 +31,16 @@ export type CheckpointState = Readonly<Record<string, unknown>>
 export interface SaveCheckpointOptions {
   /** Replaced if it is there. */
   readonly folder: string
-  /** Written as `model.safetensors` and `config.json`, as Hugging Face lays them out. */
+  /**
+   * Written as `model.safetensors` and `config.json`, as Hugging Face lays them out, with the files of the folder that it was loaded from
+   * (tokenizer, chat template, `generation_config.json`); an adapter as PEFT's `adapter_model.safetensors` and `adapter_config.json`.
+   */
   readonly decoder: Decoder
   /** Written as `optimizer.safetensors`. */
   readonly optimizer?: Optimizer
   /** Written as `state.json`. */
   readonly state?: CheckpointState
-  /** Further files by name, such as a tokenizer. */
+  /** Further files by name, such as a tokenizer. A name is a plain one, and none of those above. */
   readonly files?: Readonly<Record<string, string>>
 }
 
@@ -29,9 +51,12 @@ export interface Checkpoint {
 }
 
 /**
- * Writes a checkpoint: all files into a temporary folder beside it, each synced, then one rename.
+ * Writes a checkpoint: all files into a temporary folder beside it, each synced, and a `manifest.json` with their checksums last; then two
+ * renames. Whatever stops in between, the older checkpoint or the new one is there whole.
  *
- * @throws {FulmarError} `IO` if the system refuses; an older checkpoint of that name is then still there.
+ * @throws {FulmarError} `IO` if the system refuses (a disk that is full is called so) or a name in `files` is not a plain one;
+ * `INCOMPATIBLE` if it is one of the checkpoint's own; `NON_FINITE` for weights that are no numbers. An older checkpoint of that name is
+ * then still there, and nothing is left beside it.
  *
  * @example
  * ```ts
@@ -58,40 +83,46 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
     ['folder', 'decoder', 'optimizer', 'state', 'files'],
     ['folder', 'decoder'],
   )
+  await saveCheckpointOn(nodeDisk, options)
+}
+
+/** @internal The same on any disk. */
+export async function saveCheckpointOn(disk: Disk, options: SaveCheckpointOptions): Promise<void> {
   const { folder, decoder, optimizer, state = {}, files = {} } = options
+  for (const name of Object.keys(files)) checkName(name)
   const { version: policyVersion, dtype } = decoder
-  const texts: Readonly<Record<string, string>> = {
-    'config.json': `${JSON.stringify(decoder.config, null, 2)}\n`,
-    'state.json': `${JSON.stringify({ ...state, policyVersion, dtype })}\n`,
-    ...files,
+  const given = Object.entries(files).map(([name, text]): FolderFile => [name, () => text])
+  const held = (await decoder.folderFileNames()).filter((name) => !(name in files))
+  await writeFolder(disk, folder, [
+    ...held.map((name): FolderFile => [name, () => decoder.folderFile(name)]),
+    ...given,
+    [STATE, () => `${JSON.stringify({ ...state, policyVersion, dtype })}\n`],
+    [WEIGHTS, () => decoder.toSafetensors()],
+    ...(decoder.hasAdapter ? [[ADAPTER, () => decoder.loraToSafetensors()] as const] : []),
+    ...(optimizer ? [[MOMENTS, () => optimizer.toSafetensors()] as const] : []),
+  ])
+}
+
+/** Refuses names that leave the folder or are taken. */
+function checkName(name: string): void {
+  if (basename(name) !== name || name.startsWith('.') || name.includes('\\')) {
+    throw new FulmarError('IO', `files must have plain names: got ${JSON.stringify(name)}`)
   }
-  const writing = `${folder}.writing`
-  const replaced = `${folder}.replaced`
-  try {
-    await rm(writing, { recursive: true, force: true })
-    await mkdir(writing, { recursive: true })
-    for (const [name, text] of Object.entries(texts)) await writeSynced(join(writing, name), text)
-    // One after the other, as the bytes of both need not be in memory together.
-    await writeSynced(join(writing, 'model.safetensors'), await decoder.toSafetensors())
-    if (optimizer) await writeSynced(join(writing, 'optimizer.safetensors'), await optimizer.toSafetensors())
-    await rm(replaced, { recursive: true, force: true })
-    await rename(folder, replaced).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error
-    })
-    await rename(writing, folder)
-    await syncFolder(dirname(folder))
-    await rm(replaced, { recursive: true, force: true })
-  } catch (cause) {
-    if (cause instanceof FulmarError) throw cause
-    throw new FulmarError('IO', `checkpoint folder must be writable: got ${folder}`, { cause })
-  }
+  if (RESERVED.includes(name))
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      `files must have other names than ${RESERVED.join(', ')}: got ${name}`,
+    )
 }
 
 /**
- * Reads the weights of a checkpoint that {@link saveCheckpoint} wrote; {@link Decoder.fromFolder} reads models of others.
+ * Reads what {@link saveCheckpoint} wrote: weights, their adapter and their version, bit for bit, and the state.
+ * {@link Decoder.fromFolder} reads models of others. Every file is checked against the manifest; no pipe or device is opened.
  *
- * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` or `MALFORMED` if it is damaged; `INCOMPATIBLE` if the weights
- * are those of another architecture than `config.json` says.
+ * @throws {FulmarError} `IO` if a file cannot be read or there is no manifest; `CORRUPT` if one is missing, damaged or was not saved with
+ * the others; `MALFORMED` for a JSON file of another form; `LIMIT_EXCEEDED` for one above {@link CHECKPOINT_JSON_BYTES_MAX} or
+ * {@link CHECKPOINT_WEIGHTS_BYTES_MAX}. The sentence names the file. `INCOMPATIBLE` if the weights are those of another architecture
+ * than `config.json` says.
  *
  * @example
  * ```ts
@@ -115,20 +146,45 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<vo
  */
 export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
   checkGiven('folder', folder)
-  const whole = await wholeFolder(folder)
-  const config = parse(join(whole, 'config.json'), await read(join(whole, 'config.json')))
-  const statePath = join(whole, 'state.json')
-  const stateBytes = await readFile(statePath).catch(() => undefined)
-  const state = stateBytes ? parse(statePath, stateBytes) : {}
-  const version = typeof state.policyVersion === 'number' ? state.policyVersion : 0
-  const bytes = await read(join(whole, 'model.safetensors'))
-  const dtype = state.dtype === 'bf16' ? 'bf16' : 'f32'
-  return { decoder: Decoder.fromSafetensors(config as DecoderConfig, bytes, { version, dtype }), state }
+  return await loadCheckpointOn(nodeDisk, folder)
+}
+
+/** @internal The same on any disk. */
+export async function loadCheckpointOn(disk: Disk, folder: string): Promise<Checkpoint> {
+  const files = await CheckedFolder.open(disk, folder)
+  const [config, state] = [await files.readJson(CONFIG), await files.readJson(STATE)]
+  const { policyVersion: version, dtype } = state
+  if (
+    typeof version !== 'number' ||
+    !Number.isSafeInteger(version) ||
+    (dtype !== 'f32' && dtype !== 'bf16')
+  ) {
+    const detail = `${STATE} of ${folder} must have the policyVersion and the dtype of its weights`
+    throw new FulmarError('MALFORMED', detail)
+  }
+  const decoder = Decoder.fromSafetensors(config as DecoderConfig, await files.read(WEIGHTS), {
+    version,
+    dtype,
+  })
+  try {
+    if (files.names.has(ADAPTER) || files.names.has(ADAPTER_CONFIG)) {
+      const lora: LoraConfig = await files.readJson(ADAPTER_CONFIG)
+      await decoder.restoreLora(lora, await files.read(ADAPTER))
+    }
+    const rest = [...files.names].filter((name) => !RESERVED.includes(name))
+    for (const name of rest) decoder.keepFile(name, await files.read(name))
+    await files.check([...files.names].filter((name) => name.endsWith('.index.json')))
+    return { decoder, state }
+  } catch (error) {
+    decoder[Symbol.dispose]()
+    throw error
+  }
 }
 
 /**
  * The optimiser of a checkpoint, which `make` makes of its file.
- * @throws {FulmarError} `IO`, `CORRUPT` or `INCOMPATIBLE`.
+ * @throws {FulmarError} As {@link loadCheckpoint}; `INCOMPATIBLE` for moments of other weights, such as those of an adapter that the
+ * decoder does not have.
  *
  * @example
  * ```ts
@@ -145,11 +201,12 @@ export async function loadOptimizer<T extends Optimizer>(
   make: (state: Uint8Array) => T,
 ): Promise<T> {
   checkGiven('folder', folder)
-  return make(await read(join(await wholeFolder(folder), 'optimizer.safetensors')))
+  return make(await (await CheckedFolder.open(nodeDisk, folder)).read(MOMENTS))
 }
 
 /**
- * Whether a whole checkpoint is at `folder`.
+ * Whether a checkpoint is at `folder`; {@link loadCheckpoint} says whether it is undamaged.
+ * @throws {FulmarError} `IO` if the folder is there and cannot be read.
  *
  * @example
  * ```ts
@@ -160,8 +217,8 @@ export async function loadOptimizer<T extends Optimizer>(
  * ```
  */
 export async function hasCheckpoint(folder: string): Promise<boolean> {
-  const names: string[] = await readdir(await wholeFolder(folder)).catch(() => [])
-  return names.includes('model.safetensors')
+  const names = await namesOf(nodeDisk, await wholeFolder(nodeDisk, folder))
+  return names !== undefined && names.length > 0
 }
 
 /**
@@ -179,48 +236,8 @@ export async function hasCheckpoint(folder: string): Promise<boolean> {
  */
 export async function removeCheckpoint(folder: string): Promise<void> {
   for (const path of [`${folder}.replaced`, folder]) {
-    await rm(path, { recursive: true, force: true }).catch((cause: unknown) => {
-      throw new FulmarError('IO', `checkpoint folder must be removable: got ${path}`, { cause })
+    await nodeDisk.remove(path).catch((cause: unknown) => {
+      throw unwritable('checkpoint folder', path, cause)
     })
   }
-}
-
-/** `folder`; or, after a crash between the two renames of a save, the older checkpoint that stood aside. */
-async function wholeFolder(folder: string): Promise<string> {
-  const isThere = async (path: string) => (await readdir(path).catch(() => [])).length > 0
-  return !(await isThere(folder)) && (await isThere(`${folder}.replaced`)) ? `${folder}.replaced` : folder
-}
-
-async function writeSynced(path: string, data: string | Uint8Array): Promise<void> {
-  const file = await open(path, 'w')
-  try {
-    await file.writeFile(data)
-    await file.sync()
-  } finally {
-    await file.close()
-  }
-}
-
-/** Makes a rename last; systems that cannot sync a folder keep its names safe by themselves. */
-async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path).catch(() => undefined)
-  await folder?.sync().catch(() => undefined)
-  await folder?.close()
-}
-
-async function read(path: string): Promise<Buffer> {
-  return await readFile(path).catch((cause: unknown) => {
-    throw new FulmarError('IO', `path must be a readable file: got ${path}`, { cause })
-  })
-}
-
-function parse(path: string, bytes: Buffer): Record<string, unknown> {
-  try {
-    const json: unknown = JSON.parse(bytes.toString('utf8'))
-    if (typeof json === 'object' && json !== null && !Array.isArray(json))
-      return json as Record<string, unknown>
-  } catch {
-    // Told below, with the path.
-  }
-  throw new FulmarError('MALFORMED', `${path} must be a JSON object: got something else`)
 }

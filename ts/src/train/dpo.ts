@@ -9,6 +9,7 @@ import type { Dataset } from '../data/index.js'
 import type { Decoder, Optimizer } from '../model/index.js'
 import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
+import { checkReference, type Reference, referenceLogProb } from './reference.js'
 import type { Schedule } from './schedule.js'
 import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
 import {
@@ -36,8 +37,8 @@ export interface DpoOptions {
   readonly decoder: Decoder
   /** Changes them. */
   readonly optimizer: Optimizer
-  /** The frozen policy to stay near: the decoder as it was. */
-  readonly reference: Decoder
+  /** The frozen policy to stay near: the decoder as it was, or `'base'` for the weights under its adapter. */
+  readonly reference: Reference
   /** Makes tokens of conversations. */
   readonly renderer: Renderer
   /** Pairs of answers. A list is taken in its order, again and again. */
@@ -119,10 +120,11 @@ async function* train(
   objective: PreferenceObjective,
 ): AsyncGenerator<DpoStep, void, undefined> {
   const { firstStep = 0, schedule, maxGradNorm = 1, signal } = rest
+  checkReference(reference, decoder)
   for (let index = firstStep; index < steps; index++) {
     const batch = nextBatch(pairs, batchSize, (pair, row) => pairTokens(renderer, pair, row))
     const { mask, offsets } = batch
-    const { logProb: refLogProb } = await reference.score(batch)
+    const refLogProb = await referenceLogProb(reference, decoder, batch)
     const result = await trainStep({
       decoder,
       optimizer,

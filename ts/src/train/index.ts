@@ -10,6 +10,7 @@ export {
   type SaveCheckpointOptions,
   saveCheckpoint,
 } from './checkpoint.js'
+export { CHECKPOINT_JSON_BYTES_MAX, CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
 export {
   type CoreOptions,
   checkTrainConfig,
@@ -28,6 +29,7 @@ export { type DpoOptions, type DpoStep, dpo, type PreferenceObjective } from './
 export { type ExpertIterationOptions, type ExpertIterationStep, expertIteration } from './expert-iteration.js'
 export { type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
 export { TINY_DECODER } from './load-model.js'
+export type { Reference } from './reference.js'
 export { EMPTY_STEPS_MAX, type RolloutTrainingOptions, type RolloutTrainingStep } from './rollout-training.js'
 export { evaluateRun, runTraining, type TrainHooks } from './run.js'
 export {

@@ -1,11 +1,12 @@
 /** What a run trains, from its configuration: decoder, tokenizer, renderer. */
 
-import { readFile, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { stat } from 'node:fs/promises'
 import { createRenderer, type DisposableRenderer, type RendererConfig } from '../chat/index.js'
 import { FulmarError } from '../core/index.js'
 import { Decoder, type DecoderConfig, type WeightDtype } from '../model/index.js'
+import { nodeDisk, unreadable } from '../telemetry/disk.js'
 import { CharTokenizer, HfTokenizer } from '../tokenizer/index.js'
+import { CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
 import type { TrainConfig } from './config.js'
 
 /** The decoder that is trained where the configuration says nothing else: 0.95 M weights. */
@@ -24,17 +25,9 @@ export interface LoadedModel {
   readonly decoder: Decoder
   readonly tokenizer: CharTokenizer | HfTokenizer
   readonly renderer: DisposableRenderer
-  /** The tokenizer's files by name, for a folder of the weights. */
+  /** Files of a tokenizer that the decoder does not keep itself, by name, for a folder of the weights. */
   readonly files: Readonly<Record<string, string>>
 }
-
-/** Files of a tokenizer beside the weights, as Hugging Face names them. */
-const TOKENIZER_FILES = [
-  'tokenizer.json',
-  'tokenizer_config.json',
-  'special_tokens_map.json',
-  'chat_template.jinja',
-]
 
 /**
  * The model of a configuration; `held`, where it is given, takes the place of its weights.
@@ -68,14 +61,12 @@ async function fromPath(
   { model: { dtype }, renderer }: TrainConfig,
   held: Decoder | undefined,
 ): Promise<LoadedModel> {
-  const { isFolder, decoder, tokenizer } = await readModel(path, dtype, held)
+  const { decoder, tokenizer } = await readModel(path, dtype, held)
   return {
     decoder,
     tokenizer,
     renderer: createRenderer(tokenizer, { name: 'opaque', ...renderer } as RendererConfig),
-    files: isFolder
-      ? await tokenizerFiles(path)
-      : { 'tokenizer.json': `${JSON.stringify(tokenizer.toJSON())}\n` },
+    files: {},
   }
 }
 
@@ -83,25 +74,16 @@ async function readModel(path: string, dtype: WeightDtype, held: Decoder | undef
   const about = await stat(path).catch((cause: unknown) => {
     throw new FulmarError('IO', `config.model.path must be a folder or a file: got ${path}`, { cause })
   })
-  const isFolder = about.isDirectory()
-  if (isFolder) {
+  if (about.isDirectory()) {
     const tokenizer = await HfTokenizer.fromFolder(path)
-    return { isFolder, tokenizer, decoder: held ?? (await Decoder.fromFolder(path, { dtype })) }
+    return { tokenizer, decoder: held ?? (await Decoder.fromFolder(path, { dtype })) }
   }
-  const bytes = await readFile(path)
+  const bytes = await nodeDisk.read(path, CHECKPOINT_WEIGHTS_BYTES_MAX)
+  if (bytes === undefined) throw unreadable(path)
   return {
-    isFolder,
     tokenizer: HfTokenizer.fromGguf(bytes),
     decoder: held ?? (await Decoder.fromGguf(bytes, { dtype })),
   }
-}
-
-async function tokenizerFiles(folder: string): Promise<Readonly<Record<string, string>>> {
-  const found = TOKENIZER_FILES.map(async (name) => {
-    const text = await readFile(join(folder, name), 'utf8').catch(() => undefined)
-    return text === undefined ? [] : [[name, text] as const]
-  })
-  return Object.fromEntries((await Promise.all(found)).flat())
 }
 
 /** Refuses a checkpoint of another architecture than the configuration asks for. */

@@ -20,6 +20,7 @@ import type { LossResult, ObjectiveResult } from '../objective/index.js'
 import type { Policy } from '../policy/index.js'
 import type { Rollouter, RolloutGroup, TrainingBatch } from '../rollout/index.js'
 import { type Clock, metric, reduceMetrics } from '../telemetry/index.js'
+import { checkReference, type Reference, referenceLogProb } from './reference.js'
 import type { Schedule } from './schedule.js'
 import { type TrainStepResult, trainStep, wholeResult } from './train-step.js'
 
@@ -86,8 +87,12 @@ export interface RolloutTrainingOptions<Sample> {
    * @default 3
    */
   readonly maxSkippedSteps?: number
-  /** A frozen policy to measure the distance to, and to stay near if the loss has a `klToRef`. */
-  readonly reference?: Decoder
+  /**
+   * A frozen policy to measure the distance to, and to stay near if the loss has a `klToRef`. `'base'` stands for the weights under the
+   * decoder's adapter.
+   * @default none
+   */
+  readonly reference?: Reference
   /** Called with each group before its ledgers are freed. */
   readonly onGroup?: (group: RolloutGroup<Sample>) => void
   /** Stops between steps and while sampling. */
@@ -205,6 +210,7 @@ class Trainer<Sample> {
     const { decoder = options.policy.decoder } = options
     if (decoder === undefined)
       throw new FulmarError('EMPTY', 'decoder must be given where the policy has none: got none')
+    checkReference(options.reference, decoder)
     this.decoder = decoder
     this.#options = options
   }
@@ -228,7 +234,7 @@ class Trainer<Sample> {
     const { optimizer, steps, schedule, maxGradNorm = 1, reference } = this.#options
     const cells = batch.microbatches.flat().flatMap((cell) => cell.batch ?? [])
     const refs: (Float32Array | undefined)[] = []
-    for (const cell of cells) refs.push(reference && (await reference.score(cell)).logProb)
+    for (const cell of cells) refs.push(reference && (await referenceLogProb(reference, this.decoder, cell)))
     const drift = new Drift()
     const result = await trainStep({
       decoder: this.decoder,

@@ -1,12 +1,25 @@
-import { mkdtemp, readdir, rename, rm, truncate, writeFile } from 'node:fs/promises'
+import { execFileSync } from 'node:child_process'
+import { mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { crc32 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
-import { hasCheckpoint, loadCheckpoint, loadOptimizer, saveCheckpoint } from '../../src/train/index.js'
+import { loadCheckpointOn, saveCheckpointOn } from '../../src/train/checkpoint.js'
+import {
+  CHECKPOINT_JSON_BYTES_MAX,
+  CHECKPOINT_WEIGHTS_BYTES_MAX,
+  hasCheckpoint,
+  loadCheckpoint,
+  loadOptimizer,
+  saveCheckpoint,
+} from '../../src/train/index.js'
 import { TINY } from '../model/tiny.js'
+import { MemoryDisk } from '../telemetry/memory-disk.js'
 
 const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })
+const refusal = (value: string, name: string) =>
+  expect.objectContaining({ name: 'FulmarError', code: value, message: expect.stringContaining(name) })
 const makeFolder = async () => join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'checkpoint')
 
 describe('saveCheckpoint', () => {
@@ -24,7 +37,8 @@ describe('saveCheckpoint', () => {
       expect(again.dtype).toBe(dtype)
       expect(Buffer.compare(await again.toSafetensors(), await decoder.toSafetensors())).toBe(0)
       expect(Buffer.compare(await resumed.toSafetensors(), await optimizer.toSafetensors())).toBe(0)
-      const names = ['config.json', 'model.safetensors', 'note.txt', 'optimizer.safetensors', 'state.json']
+      const own = ['config.json', 'manifest.json', 'model.safetensors', 'model.safetensors.index.json']
+      const names = [...own, 'note.txt', 'optimizer.safetensors', 'state.json']
       expect((await readdir(folder)).sort()).toEqual(names)
     },
   )
@@ -75,6 +89,20 @@ describe('saveCheckpoint', () => {
   })
 })
 
+/** Makes the manifest of a folder that of the files which are there now, as a writer of other files would. */
+async function reseal(folder: string): Promise<void> {
+  const names = (await readdir(folder)).filter((name) => name !== 'manifest.json')
+  const entry = async (name: string) => {
+    const bytes = await readFile(join(folder, name))
+    return [name, { bytes: bytes.length, crc32: crc32(bytes).toString(16).padStart(8, '0') }] as const
+  }
+  const files = Object.fromEntries(await Promise.all(names.map(entry)))
+  await writeFile(
+    join(folder, 'manifest.json'),
+    JSON.stringify({ format: 'fulmar manifest', version: 1, files }),
+  )
+}
+
 describe('loadCheckpoint', () => {
   it('refuses missing, damaged and foreign files by path or tensor', async () => {
     const folder = await makeFolder()
@@ -82,14 +110,229 @@ describe('loadCheckpoint', () => {
     expect(await hasCheckpoint(folder)).toBe(false)
     using decoder = Decoder.fromSeed(TINY, { seed: 1 })
     await saveCheckpoint({ folder, decoder })
-    await writeFile(join(folder, 'config.json'), JSON.stringify({ ...decoder.config, num_hidden_layers: 1 }))
+    const put = async (name: string, text: string) => {
+      await writeFile(join(folder, name), text)
+      await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('CORRUPT', name))
+      await reseal(folder)
+    }
+    await put('config.json', JSON.stringify({ ...decoder.config, num_hidden_layers: 1 }))
     await expect(loadCheckpoint(folder)).rejects.toThrow(code('INCOMPATIBLE'))
-    await writeFile(join(folder, 'config.json'), '[]')
+    await put('config.json', '[]')
     await expect(loadCheckpoint(folder)).rejects.toThrow(/config\.json must be a JSON object/)
-    await writeFile(join(folder, 'config.json'), JSON.stringify(decoder.config))
+    await put('config.json', JSON.stringify(decoder.config))
+    for (const state of [
+      '{}',
+      '{"policyVersion": -0.5, "dtype": "f32"}',
+      '{"policyVersion": 1, "dtype": "f16"}',
+    ]) {
+      await put('state.json', state)
+      await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('MALFORMED', 'state.json'))
+    }
+    await put('state.json', '{"policyVersion": 1, "dtype": "f32"}')
     await truncate(join(folder, 'model.safetensors'), 1000)
-    await expect(loadCheckpoint(folder)).rejects.toThrow(code('CORRUPT'))
+    await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('CORRUPT', 'model.safetensors'))
     await rm(join(folder, 'model.safetensors'))
     await expect(loadCheckpoint(folder)).rejects.toThrow(/model\.safetensors/)
+  })
+
+  it('refuses a folder by the name of any file that is missing, cut, longer, flipped, a pipe or one too many', async () => {
+    const folder = await makeFolder()
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    await decoder.addLora({ r: 2 }, { seed: 2 })
+    using optimizer = new AdamW(decoder)
+    await saveCheckpoint({ folder, decoder, optimizer, state: { step: 3 }, files: { 'note.txt': 'hello' } })
+    const load = async () => {
+      const { decoder: again } = await loadCheckpoint(folder)
+      using _ = again
+      const resumed = await loadOptimizer(folder, (state) => new AdamW(again, {}, state))
+      resumed[Symbol.dispose]()
+    }
+    await load()
+    for (const name of await readdir(folder)) {
+      const path = join(folder, name)
+      const whole = await readFile(path)
+      const wrong = name === 'manifest.json' ? /manifest\.json/ : refusal('CORRUPT', name)
+      for (const at of [0, whole.length >> 1, whole.length - 2]) {
+        const flipped = Uint8Array.from(whole)
+        flipped[at] = (flipped[at] ?? 0) ^ 16
+        await writeFile(path, flipped)
+        // A flipped manifest lists other files, or is no manifest.
+        await expect(load()).rejects.toThrow(name === 'manifest.json' ? /must/ : wrong)
+        await writeFile(path, whole.subarray(0, at))
+        await expect(load()).rejects.toThrow(wrong)
+      }
+      if (name !== 'manifest.json') {
+        await writeFile(path, Buffer.concat([whole, Uint8Array.of(10)]))
+        await expect(load()).rejects.toThrow(wrong)
+      }
+      await rm(path)
+      await expect(load()).rejects.toThrow(new RegExp(name))
+      execFileSync('mkfifo', [path])
+      await expect(load()).rejects.toThrow(refusal('CORRUPT', name))
+      await rm(path)
+      await writeFile(path, whole)
+    }
+    await writeFile(join(folder, 'extra.bin'), '')
+    await expect(load()).rejects.toThrow(refusal('CORRUPT', 'extra.bin'))
+    await rename(join(folder, 'extra.bin'), join(folder, '.extra.bin'))
+    await load()
+  })
+
+  it('has limits that a manifest cannot talk it out of', async () => {
+    const folder = await makeFolder()
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    await saveCheckpoint({ folder, decoder })
+    const manifest = JSON.parse(await readFile(join(folder, 'manifest.json'), 'utf8'))
+    for (const [name, bytes] of [
+      ['config.json', CHECKPOINT_JSON_BYTES_MAX],
+      ['model.safetensors', CHECKPOINT_WEIGHTS_BYTES_MAX],
+    ] as const) {
+      const claim = async (size: number) => {
+        const files = { ...manifest.files, [name]: { bytes: size, crc32: '00000000' } }
+        await writeFile(join(folder, 'manifest.json'), JSON.stringify({ ...manifest, files }))
+      }
+      await claim(bytes + 1)
+      await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('LIMIT_EXCEEDED', name))
+      await claim(bytes)
+      await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('CORRUPT', name))
+    }
+  })
+})
+
+describe('a checkpoint of an adapter', () => {
+  const batch = { ids: Uint32Array.of(1, 2, 3), offsets: Uint32Array.of(0, 3), mask: Uint8Array.of(0, 1, 1) }
+  const step = async (decoder: Decoder, optimizer: AdamW) => {
+    await decoder.forward(batch)
+    await decoder.backward(Float32Array.of(0, -0.5, -0.5))
+    await optimizer.step({ learningRate: 0.05 })
+  }
+
+  it.each(['f32', 'bf16'] as const)(
+    'holds the adapter as PEFT has it, with moments; resumed it takes the same steps (%s)',
+    async (dtype) => {
+      const folder = await makeFolder()
+      using decoder = Decoder.fromSeed({ ...TINY, eos_token_id: 2 }, { seed: 1, dtype })
+      await decoder.addLora({ r: 2, lora_alpha: 16, target_modules: ['q_proj', 'up_proj'] }, { seed: 2 })
+      using optimizer = new AdamW(decoder)
+      for (let index = 0; index < 3; index++) await step(decoder, optimizer)
+      await saveCheckpoint({ folder, decoder, optimizer, state: { step: 3 } })
+      const names = ['adapter_config.json', 'adapter_model.safetensors', 'generation_config.json']
+      expect(await readdir(folder)).toEqual(expect.arrayContaining(names))
+      const { decoder: again, state } = await loadCheckpoint(folder)
+      using _ = again
+      using resumed = await loadOptimizer(folder, (bytes) => new AdamW(again, {}, bytes))
+      expect(state).toMatchObject({ step: 3, policyVersion: 3 })
+      expect([again.version, again.hasAdapter, again.numTrainable]).toEqual([3, true, decoder.numTrainable])
+      for (let index = 0; index < 3; index++) {
+        await step(decoder, optimizer)
+        await step(again, resumed)
+      }
+      expect(await again.loraToSafetensors()).toEqual(await decoder.loraToSafetensors())
+      expect(await again.toSafetensors()).toEqual(await decoder.toSafetensors())
+      expect(await resumed.toSafetensors()).toEqual(await optimizer.toSafetensors())
+    },
+  )
+
+  it('keeps its moments from weights without it and from an adapter of another shape', async () => {
+    const folder = await makeFolder()
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    await decoder.addLora({ r: 2 }, { seed: 2 })
+    using optimizer = new AdamW(decoder)
+    await saveCheckpoint({ folder, decoder, optimizer })
+    using plain = Decoder.fromSeed(TINY, { seed: 1 })
+    const load = () => loadOptimizer(folder, (bytes) => new AdamW(plain, {}, bytes))
+    await expect(load()).rejects.toThrow(code('INCOMPATIBLE'))
+    await plain.addLora({ r: 3 }, { seed: 2 })
+    await expect(load()).rejects.toThrow(code('INCOMPATIBLE'))
+  })
+})
+
+describe('saveCheckpoint, whatever fails', () => {
+  const folder = '/runs/one/checkpoint'
+  const stepOf = async (disk: MemoryDisk) => {
+    const { decoder, state } = await loadCheckpointOn(disk, folder)
+    decoder[Symbol.dispose]()
+    return state.step
+  }
+  /** A disk with a checkpoint of step 1, and the save of step 2 that fails at call `at`. */
+  const saving = async (decoder: Decoder, at: number, forever: boolean) => {
+    const disk = new MemoryDisk()
+    await disk.makeFolder('/runs/one')
+    for (const path of ['/', '/runs', '/runs/one']) await disk.syncFolder(path)
+    await saveCheckpointOn(disk, { folder, decoder, state: { step: 1 } })
+    disk.numCalls = 0
+    disk.fails = { at, code: 'ENOSPC', forever }
+    const outcome = await saveCheckpointOn(disk, { folder, decoder, state: { step: 2 } }).then(
+      () => 'done' as const,
+      (error: unknown) => error,
+    )
+    disk.fails = undefined
+    return { disk, outcome }
+  }
+
+  it('leaves the older checkpoint and nothing beside it where one call fails, whichever it is', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    let numFailures = 0
+    for (let at = 1; at < 100; at++) {
+      const { disk, outcome } = await saving(decoder, at, false)
+      const wasReached = disk.numCalls >= at
+      expect(await stepOf(disk)).toBe(outcome === 'done' ? 2 : 1)
+      if (outcome === 'done' && !wasReached) break
+      if (outcome === 'done') continue
+      numFailures += 1
+      expect(outcome).toMatchObject({
+        name: 'FulmarError',
+        code: 'IO',
+        message: expect.stringMatching(/disk is full/),
+      })
+      expect(await disk.names('/runs/one')).toEqual(['checkpoint'])
+    }
+    expect(numFailures).toBeGreaterThan(12)
+  })
+
+  it('is the older checkpoint or the new one after a crash at any call, and the new one once it is done', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    const seen = new Set<unknown>()
+    for (let at = 1; at < 100; at++) {
+      const { disk, outcome } = await saving(decoder, at, true)
+      for (const names of ['synced', 'all'] as const) {
+        const step = await stepOf(disk.afterCrash(names))
+        expect(outcome === 'done' ? [2] : [1, 2]).toContain(step)
+        seen.add(step)
+        // The next save works on what the crash left.
+        const after = disk.afterCrash(names)
+        await saveCheckpointOn(after, { folder, decoder, state: { step: 3 } })
+        expect([await stepOf(after), await after.names('/runs/one')]).toEqual([3, ['checkpoint']])
+      }
+      if (outcome === 'done' && disk.numCalls < at) break
+    }
+    expect(seen).toEqual(new Set([1, 2]))
+  })
+
+  it('never removes the only whole checkpoint when an earlier save had crashed between its renames', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    for (let at = 1; at < 40; at++) {
+      const disk = new MemoryDisk()
+      await disk.makeFolder('/runs/one')
+      await saveCheckpointOn(disk, { folder, decoder, state: { step: 1 } })
+      await disk.rename(folder, `${folder}.replaced`)
+      for (const path of ['/', '/runs', '/runs/one']) await disk.syncFolder(path)
+      disk.numCalls = 0
+      disk.fails = { at, code: 'EIO', forever: true }
+      await saveCheckpointOn(disk, { folder, decoder, state: { step: 2 } }).catch(() => undefined)
+      disk.fails = undefined
+      for (const names of ['synced', 'all'] as const)
+        expect([1, 2]).toContain(await stepOf(disk.afterCrash(names)))
+    }
+  })
+
+  it('refuses names of files that are taken or leave the folder', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+    const save = (name: string) =>
+      saveCheckpointOn(new MemoryDisk(), { folder, decoder, files: { [name]: '' } })
+    for (const name of ['../out', 'in/side', '/root', '.hidden', 'a\\b'])
+      await expect(save(name)).rejects.toThrow(code('IO'))
+    for (const name of ['state.json', 'model.safetensors', 'manifest.json'])
+      await expect(save(name)).rejects.toThrow(refusal('INCOMPATIBLE', name))
   })
 })
