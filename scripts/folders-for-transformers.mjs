@@ -1,11 +1,13 @@
 /**
- * `node scripts/folders-for-transformers.mjs FOLDER`: saves a small decoder of every family, in both dtypes, with a head that reads one number and
- * with an adapter, each as Hugging Face lays them out, with tokens and what they score; for scripts/folders-in-transformers.py.
+ * `node scripts/folders-for-transformers.mjs FOLDER`: saves a small decoder of every family, in both dtypes, with a head that reads one number,
+ * with an adapter in its folder and with one in a folder of its own, and one with a tokenizer and a template, each as Hugging Face lays them
+ * out, with tokens and what they score; for scripts/folders-in-transformers.py.
  */
 
-import { mkdir, writeFile } from 'node:fs/promises'
+import { copyFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { AdamW, Decoder } from 'fulmar'
+import { fileURLToPath } from 'node:url'
+import { AdamW, Decoder, HfTokenizer } from 'fulmar'
 
 const FAMILIES = ['llama', 'qwen2', 'qwen3']
 const SHAPE = {
@@ -35,11 +37,37 @@ await policy.forward(batch)
 await policy.backward(new Float32Array(ids.length).fill(-1))
 const optimizer = new AdamW(policy, { learningRate: 0.01 })
 await optimizer.step()
-await save('llama-adapter', policy, { logProbs: (await policy.score(batch)).logProb })
-const adapter = join(folder, 'llama-adapter', 'adapter')
-await mkdir(adapter)
-await writeFile(join(adapter, 'adapter_config.json'), JSON.stringify(await policy.loraConfig()))
-await writeFile(join(adapter, 'adapter_model.safetensors'), await policy.loraToSafetensors())
+const adapted = { logProbs: (await policy.score(batch)).logProb }
+await save('llama-adapter', policy, adapted)
+const bare = Decoder.fromSeed({ model_type: 'llama', ...SHAPE }, { seed: 2 })
+await save('llama-peft', bare, adapted)
+await policy.saveAdapter(join(folder, 'llama-peft', 'adapter'))
+
+// What was loaded from a folder is in the one that it is saved to: a tokenizer, a template, how it generates.
+const source = join(folder, '.source')
+const golden = new URL('../tests/golden/tokenizer/qwen2/', import.meta.url)
+const tokenizer = await HfTokenizer.fromFolder(fileURLToPath(golden))
+const served = {
+  ...SHAPE,
+  vocab_size: tokenizer.vocabSize,
+  model_type: 'qwen2',
+  eos_token_id: 5,
+  bos_token_id: 3,
+}
+await Decoder.fromSeed(served, { seed: 5 }).saveFolder(source)
+for (const name of ['tokenizer.json', 'tokenizer_config.json'])
+  await copyFile(new URL(name, golden), join(source, name))
+await writeFile(
+  join(source, 'chat_template.jinja'),
+  '{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}',
+)
+const again = await Decoder.fromFolder(source)
+await save('qwen2-served', again, { logProbs: (await again.score(batch)).logProb })
+const text = '[user] Tea at five?\n'
+await writeFile(
+  join(folder, 'qwen2-served', 'text.json'),
+  JSON.stringify({ text, ids: [...tokenizer.encode(text).ids] }),
+)
 
 async function save(name, decoder, said) {
   await decoder.saveFolder(join(folder, name))
