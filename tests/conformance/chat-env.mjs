@@ -60,10 +60,11 @@ export const chatEnvs = {
       dataset_questions dataset_answers env_batch_size cond max_steps question answer tools persistent contents`,
     expected:
       'reset steps resets next items egocentric cognitive output reset_tokens results result outputs rendered',
-    refusal: 'result.error:ok',
+    refusal: 'result.error:done',
     aside: {
       extra_fields: 'it lists what stands in the dictionaries besides',
-      'result.ok': 'it is there in changed rows alone',
+      'result.error.kind': 'of a refusal only the fact is compared',
+      'result.error.message': 'of a refusal only the fact is compared',
     },
   },
   matches: ({ kind }) => Object.hasOwn(KINDS, kind) || PYTHON.includes(kind),
@@ -113,12 +114,12 @@ const REFUSED = {
   unknown: () => new ToolRegistry().get('nonexistent'),
 }
 
-function construct({ case: name }) {
+function construct({ case: name, result }) {
   try {
     REFUSED[name]()
-    return 'must be refused'
+    return result.error ? 'must be refused' : undefined
   } catch (error) {
-    if (error instanceof FulmarError) return undefined
+    if (error instanceof FulmarError) return result.error ? undefined : error.message
     throw error
   }
 }
@@ -169,14 +170,29 @@ function thinkingPrompts({ egocentric, cognitive }) {
 }
 
 function thinkingReplace({ content, prompt, output }) {
+  const theirs = same('the row', keptAnswer(content, prompt), output)
+  if (theirs !== undefined) return theirs
   const got = withSecondThought(content, prompt)
   if (got === output) return undefined
-  // Upstream keeps an answer that a token or a text follows, and appends; here it goes, with what follows.
-  const isKept =
-    output.startsWith(content.slice(0, content.indexOf('</answer>'))) && !got.includes('<answer>')
-  return isKept
-    ? { byDecision: 'an answer that is thought over is taken back, whatever follows it' }
-    : same('text', output, got)
+  const [before] = content.split(/<answer>(?!.*<answer>)/s)
+  return same('text', `${before}${prompt}`, got) ?? { byDecision: SECOND_THOUGHT }
+}
+
+const SECOND_THOUGHT = 'an answer that is thought over is taken back, whatever follows it'
+
+/** What the original makes of a text: its last answer replaced, and appended to where anything but a prompt would end it. */
+function keptAnswer(content, prompt) {
+  const eos = '<|im_end|>'
+  const matches = [...content.matchAll(/<answer>.*?<\/answer>(?:\s*<\|im_end\|>)?/gs)]
+  const last = matches.at(-1)
+  if (last) {
+    let text = (content.slice(0, last.index) + prompt + content.slice(last.index + last[0].length)).trimEnd()
+    if (content.endsWith(eos)) text = text.trimEnd() + eos
+    if (text.endsWith(prompt)) return text
+    const rest = content.trimEnd()
+    return `${rest.endsWith(eos) ? rest.slice(0, -eos.length).trimEnd() : rest}\n\n${prompt}${eos}`
+  }
+  return `${content.trimEnd()}\n\n${prompt}`
 }
 
 async function addThinkingPrompt(row) {
@@ -305,10 +321,19 @@ function dictDifference(place, expected, dict, path = []) {
 
 function valueDifference(place, expected, dict, key) {
   if (!dict.has(key)) return `${place}: missing`
+  const strange = Object.keys(expected).find(
+    (name) => !['type', 'messages', 'values', 'dtype', 'shape'].includes(name),
+  )
+  if (strange !== undefined) return `${place}: ${strange} is not known`
   if (expected.type === 'History') return same(place, expected.messages, dict.value(key))
-  if (expected.type !== 'tensor') return same(place, expected.values, dict.value(key))
+  if (['nontensor', 'list'].includes(expected.type)) return same(place, expected.values, dict.value(key))
+  if (expected.type !== 'tensor') return `${place}: the type ${expected.type} is not known`
   const entry = dict.get(key)
-  if (entry instanceof Ragged) return same(place, expected.values, rowsOf(dict, key))
+  if (entry instanceof Ragged) {
+    const rows = rowsOf(dict, key)
+    const shape = [rows.length, Math.max(...rows.map((row) => row.length))]
+    return same(place, [expected.values, expected.dtype, expected.shape], [rows, 'int64', shape])
+  }
   if (!(entry instanceof Tensor)) return `${place}: no tensor`
   const wanted = [
     DTYPES[expected.dtype],

@@ -24,8 +24,21 @@ function ofTree({ kind, size, identity, ops }) {
   const tree = new PriorityTree(size)
   const leaves = new Array(size).fill(0)
   for (const op of ops) {
-    const difference = OPS[op.op](tree, leaves, op, { kind, identity })
+    const difference = played(() => OPS[op.op](tree, leaves, op, { kind, identity }), op)
     if (difference !== undefined) return `${op.op}: ${difference}`
+  }
+  return undefined
+}
+
+/** A call that must fail, or whose answer is compared. */
+function played(run, { op, ok, error }) {
+  try {
+    const difference = run()
+    if (error !== undefined) return 'must be refused'
+    return op === 'update' && ok !== null ? `gives nothing, not ${ok}` : difference
+  } catch (cause) {
+    if (cause.code === undefined) throw cause
+    return error === undefined ? cause.message : undefined
   }
 }
 
@@ -33,10 +46,10 @@ const OPS = {
   update(tree, leaves, { index: rows, value: given }) {
     const [index, value] = [[rows].flat(), [given].flat()]
     const values = index.map((_, at) => (value.length === 1 ? value[0] : value[at]))
+    tree.update(index, values)
     index.forEach((row, at) => {
       leaves[row] = values[at]
     })
-    tree.update(index, values)
   },
   at: (tree, _, { index, ok }, { identity }) =>
     firstDifference(tree.leaves([index].flat()), [ok].flat(), (got, want) =>
@@ -65,12 +78,15 @@ const OPS = {
 function isTie(leaves, x, row, other) {
   const through = (last) => leaves.slice(0, last + 1).reduce((sum, leaf) => sum + leaf, 0)
   const [first, last] = [through(Math.min(row, other)), through(Math.max(row, other) - 1)]
-  return [first, last].every((sum) => Math.abs(sum - x) <= slackOf(leaves, x))
+  const slack = slackOf(leaves, x)
+  // Sums of zeros are not rounded.
+  return slack > 0 && [first, last].every((sum) => Math.abs(sum - x) <= slack)
 }
 
 const slackOf = (leaves, value) => RELATIVE * Math.max(Math.abs(value), ...leaves)
 
 function firstDifference(got, want, isEqual) {
+  if (got.length !== want.length) return `${got.length} items, not ${want.length}`
   const at = want.findIndex((value, index) => !isEqual(got[index], value, index))
   return at === -1 ? undefined : `item ${at} is ${got[at]}, not ${want[at]}`
 }

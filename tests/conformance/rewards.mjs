@@ -20,9 +20,9 @@ import {
   softOverlongPunishment,
   thinkFormatReward,
 } from 'fulmar'
+import { decided } from './loss-rows.mjs'
 
-/** Upstream evaluates the text as a program, so powers and whole divisions go through its list of characters. */
-const OPERATORS = { byDecision: 'countdown knows + - * / alone, no powers and no whole division' }
+const OPERATORS = 'countdown knows + - * / alone, no powers and no whole division'
 
 const KINDS = {
   gsm8k_normalize: ({ input, output }) => same(normalizeGsm8kAnswer(input), output),
@@ -70,10 +70,15 @@ function mathMatch({ predicted, reference, output, normalized }) {
   )
 }
 
-function countdown({ expression, target, numbers, output, upstream_bug: isBug }) {
+function countdown({ expression, target, numbers, output }) {
   const got = isCountdownSolution(expression, { target, numbers })
-  if (isBug && /\*\*|\/\//.test(expression)) return got ? 'solved with a power' : OPERATORS
-  return same(got, output)
+  if (!/\*\*|\/\//.test(expression)) return same(got, output)
+  // The original evaluates the text as a program; JavaScript knows powers, and has no whole division.
+  const isKnown = /^[\d+\-*/(). ]+$/.test(expression) && !expression.includes('//')
+  const used = expression.match(/\d+/g).map(Number)
+  const isUsed = same(used.toSorted(), numbers.toSorted()) === undefined
+  const theirs = isKnown ? isUsed && Math.abs(new Function(`return ${expression}`)() - target) < 1e-5 : true
+  return decided(OPERATORS, same(theirs, output), same(got, false))
 }
 
 const PARSERS = {
@@ -85,9 +90,18 @@ const PARSERS = {
   countdown: (options) => [new CountdownRewardParser(options)],
 }
 
-function parserStep({ parser, config, completions, answers, existing_reward: existing, outputs }) {
+const OUTPUTS = ['reward_answer', 'reward_think', 'reward_right', 'reward', 'success', 'done', 'terminated']
+const shapeOf = (value) => (Array.isArray(value) ? [value.length, ...shapeOf(value[0])] : [])
+
+function parserStep(row) {
+  const { parser, config, completions, answers, existing_reward: existing, outputs } = row
   if (existing !== null) return `no row had a reward before: got ${existing}`
   const options = Object.fromEntries(Object.entries(config).map(([name, value]) => [camel(name), value]))
+  const names = Object.keys(outputs)
+  const shapes = Object.fromEntries(names.map((name) => [name, shapeOf(outputs[name])]))
+  const isStrange = names.find((name) => !OUTPUTS.includes(name) || shapes[name][0] !== completions.length)
+  const shaped = isStrange ? `${isStrange} is ${shapes[isStrange]}` : same(shapes, row.output_shapes)
+  if (shaped) return shaped
   for (const one of PARSERS[parser](options)) {
     const scores = completions.map((completion, index) => one.score(completion, answers[index]))
     const difference = scores.map((score, index) => compare(score, index, outputs)).find(Boolean)
@@ -128,5 +142,5 @@ function ifevalScore(row) {
     done,
   ]
   const wanted = [row.prompt_strict, row.inst_strict, row.prompt_loose, row.inst_loose, row.done]
-  return same(got, wanted) ?? near(reward, row.reward)
+  return same(got, wanted) ?? near(reward, row.reward) ?? same([1, 1], row.reward_shape)
 }

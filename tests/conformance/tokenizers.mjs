@@ -74,6 +74,7 @@ function decodedDifference(expected, tokenizer, ids, skipSpecial) {
 /** What each id gave, up to the one that a stream refuses because it changes text that was given. */
 function streamDifference(row, tokenizer) {
   const { ids, decoded, stream_chunks: chunks, stream_error: error, skip_special_tokens: skipSpecial } = row
+  if (!error && chunks.length !== ids.length) return `${chunks.length} stream_chunks of ${ids.length} ids`
   const stream = new DecodeStream(tokenizer, { skipSpecial })
   try {
     const pieces = ids.slice(0, chunks.length).map((id) => stream.push(id))

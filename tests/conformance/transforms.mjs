@@ -38,6 +38,7 @@ import {
   ToTensorImage,
   UnsqueezeTransform,
 } from 'fulmar'
+import { decided } from './loss-rows.mjs'
 
 /** Classes of which a row is one call. */
 const CLASSES = {
@@ -73,15 +74,12 @@ const DTYPES = {
 }
 const DONES = ['done', 'terminated', 'truncated']
 
-/** An answer on purpose of ours: the rule's name, with its reason. */
-const decided = (name) => ({ byDecision: name })
-
-const PADDING = decided('nothing looks into padding')
-const NONTERMINAL = decided('one step is terminal only where its trajectory ends')
-const LAST_WINDOW = decided('the last window is drawn as often as the others')
-const NESTED_KEY = decided('a list of names is a nested key')
-const NEXT_KEPT = decided('rewards and ends of `next` are kept, too')
-const FUNCTIONS = decided('a plain function can be put anywhere')
+const PADDING = 'nothing looks into padding'
+const NONTERMINAL = 'one step is terminal only where its trajectory ends'
+const LAST_WINDOW = 'the last window is drawn as often as the others'
+const NESTED_KEY = 'a list of names is a nested key'
+const NEXT_KEPT = 'rewards and ends of `next` are kept, too'
+const FUNCTIONS = 'a plain function can be put anywhere'
 
 /** Topics that are no class with `config` and `direction`. */
 const PROGRAMS = {
@@ -118,18 +116,19 @@ function ofCall(row) {
   if (row.topic === 'ActionChunkTransform' && 'doneKey' in optionsOf(row)) {
     // TorchRL does not find a nested key that is a list, and then looks for no end at all.
     const endless = new ActionChunkTransform({ ...optionsOf(row), doneKey: null })
-    if (compared(endless.forward(input), want) === undefined) return NESTED_KEY
+    if (compared(endless.forward(input), want) === undefined) return decided(NESTED_KEY)
   }
-  if (row.topic === 'SelectTransform' && compared(withoutNext(got.value, want), want) === undefined)
-    return NEXT_KEPT
+  if (row.topic === 'SelectTransform' && row.direction === 'forward')
+    return decided(NEXT_KEPT, compared(withoutNext(got.value, optionsOf(row)), want))
   return difference
 }
 
-/** What was selected by name: without the rewards and ends of `next` that the original drops. */
-function withoutNext(got, want) {
-  const dropped = ['reward', 'done'].map((name) => ['next', name]).filter((key) => !want.has(key))
-  const rest = got.exclude(dropped)
-  const isBare = !want.has('next') && rest.has('next') && rest.dict('next').keys().length === 0
+/** Without the rewards and ends of `next` that are not named, which the original drops. */
+function withoutNext(got, { keys }) {
+  const named = keys.map((key) => [key].flat().join())
+  const kept = ['reward', ...DONES].map((name) => ['next', name]).filter((key) => !named.includes(key.join()))
+  const rest = got.exclude(kept.filter((key) => got.has(key)))
+  const isBare = rest.has('next') && rest.dict('next').keys().length === 0
   return isBare ? rest.exclude(['next']) : rest
 }
 
@@ -138,7 +137,7 @@ function ofMultiStep(row) {
   const run = (legacyDone) => attempt(() => new MultiStep({ ...stepsOf(row), legacyDone }).forward(input))
   const [legacy, fixed] = [run(true), run(false)]
   if (legacy.error || row.ok === undefined) return ofRefusal(row, fixed)
-  return endsOfArrival(input, fixed.value, legacy.value) ?? judged(row, legacy.value, dictIn(row.ok))
+  return endsOfArrival(input, fixed.value, legacy.value) ?? judged(row, legacy.value, dictIn(row.ok), input)
 }
 
 /** `fixed` is `legacy` but for the ends, which come from `steps_to_next_obs - 1` steps further on. */
@@ -154,6 +153,29 @@ function endsOfArrival(input, fixed, legacy) {
   return compared(fixed.exclude(ends), legacy.exclude(ends), 0)
 }
 
+const rowsOf = (dict) => (dict ? dict.batchSize.reduce((count, length) => count * length, 1) : 0)
+
+/** Rows lie in the order in which they are stored, time first. */
+function placesDiffer({ ok, len, expected }, before, contents, time) {
+  const after = rowsOf(contents)
+  const lanes = time === 1 && contents ? contents.batchSize[0] : 1
+  const places = (from, to) => Array.from({ length: to - from }, (_, at) => from + at)
+  const written = places(before, after).flatMap((row) =>
+    time === 1 ? [Math.floor(row / lanes), row % lanes] : [row],
+  )
+  const shape = time === 1 ? [after - before, 2] : after === before ? [0, 1] : [after - before]
+  const want = JSON.stringify([after, 'int64', shape, written])
+  const got = JSON.stringify([len, ok.$t, ok.s, ok.d])
+  if (got !== want) return `rows are ${want}, not ${got}`
+  if (expected === null) return undefined
+  const { index } = expected.k
+  const sizes = time === 1 ? contents.batchSize.toReversed() : contents.batchSize
+  // In two dimensions each row shows the first of its coordinates alone.
+  const shown = places(0, after).map((row) => (time === 1 ? Math.floor(row / lanes) : row))
+  const isIndex = JSON.stringify([index.$t, index.s, index.d]) === JSON.stringify(['int64', sizes, shown])
+  return isIndex ? undefined : `the index is ${JSON.stringify(index)}`
+}
+
 /** Writes, each through a new transform that goes on where the one before was saved. */
 function ofWrites(row) {
   const build = () => new MultiStepTransform({ ...stepsOf(row), legacyDone: true })
@@ -162,7 +184,8 @@ function ofWrites(row) {
   let transform = made.value
   let contents
   let outcome
-  for (const { extend, contents: expected } of row.ops) {
+  for (const { extend, contents: expected, ok, len } of row.ops) {
+    const before = rowsOf(contents)
     const state = transform.stateDict()
     transform = build()
     transform.loadStateDict(state)
@@ -170,6 +193,8 @@ function ofWrites(row) {
     const time = items.batchSize.length - 1
     const stored = transform.inverse(items)
     if (stored) contents = contents ? TensorDict.cat([contents, stored], time) : stored
+    const placed = placesDiffer({ ok, len, expected }, before, contents, time)
+    if (placed) return placed
     if (expected === null) {
       if (contents) return 'nothing must be stored yet'
       continue
@@ -184,24 +209,38 @@ function ofWrites(row) {
   return outcome
 }
 
-function judged(row, got, want) {
+function judged(row, got, want, input) {
   const difference = compared(got, want)
   if (difference === undefined) return undefined
-  const mask = got.has(['collector', 'mask']) ? numbersOf(got.tensor(['collector', 'mask'])) : []
-  if (mask.includes(0)) {
-    // Steps in front of padding, and padding itself, differ; those of whole lanes are the same.
-    const length = got.batchSize[1]
-    const isWhole = (at) => !mask.slice(at - (at % length), at - (at % length) + length).includes(0)
-    const rows = [...mask.keys()].filter(isWhole)
-    const only = (dict) => dict.reshape([-1]).indexSelect(rows)
-    return compared(only(got), only(want)) ?? PADDING
+  if (input?.has(['collector', 'mask'])) {
+    // The original sees no padding: its answer is ours to steps that are all there.
+    const bare = input.exclude([['collector', 'mask']])
+    const whole = new MultiStep({ ...stepsOf(row), legacyDone: true }).forward(bare)
+    const mask = input.get(['collector', 'mask'])
+    const shown = numbersOf(mask)
+    const goesOn = numbersOf(whole.tensor('nonterminal')).map((one, at) => one * shown[at])
+    whole.set(['collector', 'mask'], mask)
+    whole.set('nonterminal', Tensor.from(goesOn, { shape: whole.tensor('nonterminal').shape, dtype: 'bool' }))
+    return decided(PADDING, compared(whole, want), wholeLanes(got, want))
   }
   if (row.n_steps !== 1) return difference
-  const without = (dict) => dict.exclude(['nonterminal'])
-  const [ours, theirs] = [got, want].map((dict) => numbersOf(dict.tensor('nonterminal')))
-  const isNamed =
-    ours.includes(1) && !theirs.includes(1) && compared(without(got), without(want)) === undefined
-  return isNamed ? NONTERMINAL : difference
+  const ours = got.tensor('nonterminal')
+  const theirs = Tensor.zeros('bool', [...ours.shape])
+  return decided(
+    NONTERMINAL,
+    compared(got.set('nonterminal', theirs), want),
+    numbersOf(ours).includes(1) ? undefined : difference,
+  )
+}
+
+/** Lanes without padding are the same. */
+function wholeLanes(got, want) {
+  const mask = numbersOf(got.tensor(['collector', 'mask']))
+  const length = got.batchSize[1]
+  const isWhole = (at) => !mask.slice(at - (at % length), at - (at % length) + length).includes(0)
+  const rows = [...mask.keys()].filter(isWhole)
+  const only = (dict) => dict.reshape([-1]).indexSelect(rows)
+  return compared(only(got), only(want))
 }
 
 function ofCrops(row) {
@@ -223,9 +262,16 @@ function ofCrops(row) {
     reached.add(window[0])
   }
   const all = Array.from({ length: length - size + 1 }, (_, start) => start)
-  const theirs = row.ok?.$dict[0][1] ?? []
-  const isNamed = all.every((start) => reached.has(start)) && String(theirs) === String(all.slice(0, -1))
-  return isNamed ? LAST_WINDOW : `starts ${[...reached]}`
+  const theirs =
+    row.ok === undefined ? { starts_reached: [], length: size } : Object.fromEntries(row.ok.$dict)
+  const known = { starts_reached: all.slice(0, -1), length: size }
+  const shown =
+    JSON.stringify(theirs) === JSON.stringify(known) ? undefined : `${JSON.stringify(theirs)} is not known`
+  return decided(
+    LAST_WINDOW,
+    shown,
+    all.every((start) => reached.has(start)) ? undefined : `starts ${[...reached]}`,
+  )
 }
 
 /** `h = 0.5 (is_init ? 0 : h) + x`: the first step reads `h`, the others what the step before left. */
@@ -268,7 +314,11 @@ function ofOrder(row) {
         each((x) => x + 1),
       )
       .extend(given)
-    return String(numbersOf(buffer.at({}).tensor('x'))) === '1,2,3' ? FUNCTIONS : 'it must be called'
+    return decided(
+      FUNCTIONS,
+      row.error ? undefined : 'the original fails',
+      String(numbersOf(buffer.at({}).tensor('x'))) === '1,2,3' ? undefined : 'it must be called',
+    )
   }
   if (
     !row.config.startsWith(
@@ -288,6 +338,8 @@ function ofOrder(row) {
   )
   buffer.extend(given)
   const got = [given, buffer.storage.get([0, 1, 2]), buffer.at({}), buffer.at(1)]
+  const names = ['given_td_after_extend', 'stored', 'read', 'read_one']
+  if (String(row.ok.$dict.map(([name]) => name)) !== String(names)) return `parts are ${row.ok.$dict}`
   const wrong = row.ok.$dict.find(([, want], at) => differs(got[at].tensor('x'), tensorIn(want), 0))
   return wrong && `${wrong[0]} differs`
 }
@@ -318,10 +370,17 @@ const camel = (name) => (name === 'N' ? 'n' : name.replace(/_([a-z])/g, (_, lett
 
 /** What differs in keys, shapes, dtypes, or elements by more than `tolerance`. */
 function compared(got, want, tolerance = 1e-6) {
-  const keysOf = (dict) => JSON.stringify([dict.batchSize, dict.nestedKeys().map(String).sort()])
+  const keysOf = (dict) =>
+    JSON.stringify([dict.batchSize, dict.names, dict.nestedKeys().map(nodeIn(dict)).sort()])
   if (keysOf(got) !== keysOf(want)) return `${keysOf(got)} for ${keysOf(want)}`
   const wrong = want.leafKeys().find((key) => differs(got.tensor(key), want.tensor(key), tolerance))
   return wrong && `${wrong}: ${numbersOf(got.tensor(wrong))} for ${numbersOf(want.tensor(wrong))}`
+}
+
+/** A key, with the batch size and the names of a dictionary. */
+const nodeIn = (dict) => (key) => {
+  const entry = dict.get(key)
+  return entry instanceof TensorDict ? `${key} ${entry.batchSize} ${entry.names}` : String(key)
 }
 
 function differs(got, want, tolerance) {
@@ -333,10 +392,16 @@ function differs(got, want, tolerance) {
 
 const numbersOf = (tensor) => Array.from(tensor.data, Number)
 
-function dictIn({ $td: batchSize, k: entries }) {
+function dictIn({ $td: batchSize, k: entries, names }) {
   const dict = TensorDict.from({}, { batchSize })
   for (const [name, entry] of Object.entries(entries))
     dict.set(name, entry.$td ? dictIn(entry) : tensorIn(entry))
+  // The names of a dictionary are those of all within it.
+  const other = Object.entries(entries).find(
+    ([, entry]) => entry.names && String(entry.names) !== String(names),
+  )
+  if (other) throw Object.assign(new Error(`${other[0]} has the names ${other[1].names}`), { name: 'Names' })
+  if (names) dict.names = names
   return dict
 }
 
