@@ -10,9 +10,9 @@ import {
   Tensor,
   TensorDict,
 } from 'fulmar'
+import { decided } from './loss-rows.mjs'
 import {
   attempt,
-  decided,
   dictIn,
   elementsOf,
   given,
@@ -144,6 +144,8 @@ function hindsight({ strategy, her_ratio: herRatio, capacity }) {
   return new HERReplayBuffer({ storage, rewardFn, ...given({ strategy, herRatio }), seed: 3 })
 }
 
+const GOAL = 'a goal is what its source step led to'
+
 /** Which rows are drawn is chance, so each relabelled row is held to what its strategy may give it. */
 function ofHindsight(row) {
   const { her_ratio: ratio, strategy, writes = [], index, error } = row
@@ -156,9 +158,11 @@ function ofHindsight(row) {
   if (error) {
     if (refusal) return undefined
     const isRead = buffer.storage.get([0]).has('achieved_goal')
-    return isRead ? 'must be refused' : decided('only what next achieved is read')
+    return decided('only what next achieved is read', isRead ? 'must be refused' : undefined)
   }
-  if (refusal) return refusal.message
+  if (refusal) return row.ok ? refusal.message : 'the row says nothing'
+  const theirs = hindsightDiffers(row, buffer)
+  if (theirs) return theirs
   const stored = buffer.readAllInOrder()
   const [next, goals] = [stored.tensor(['next', 'achieved_goal']), stored.tensor('desired_goal')].map(tableOf)
   const episodes = episodesOf(row, writes.map(dictIn))
@@ -184,7 +188,62 @@ function ofHindsight(row) {
       if (rewards[at] !== reward) return `row ${drawn} has the reward ${rewards[at]}`
     }
   }
-  return count > 0 ? decided('a goal is what its source step led to') : undefined
+  return count > 0 ? decided(GOAL) : undefined
+}
+
+/** What the original makes of the same draws: goals are what held before their source step, and a truncated episode has not ended. */
+function hindsightDiffers(row, buffer) {
+  const {
+    her_ratio: ratio,
+    strategy,
+    index,
+    u_draws: chances,
+    randint_draws: places,
+    ok,
+    episode_ends: shown,
+  } = row
+  const { length, maxSize } = buffer.storage
+  const stored = buffer.storage.get(range(length))
+  const ended = ['done', 'terminated']
+    .filter((name) => stored.has(['next', name]))
+    .map((name) => elementsOf(stored.tensor(['next', name])))
+  const ends = range(length).filter((at) => ended.some((flags) => flags[at] === 1))
+  const newest = length === maxSize ? (partsOf(buffer).writer.cursor + length - 1) % length : length - 1
+  if (!ends.includes(newest)) ends.push(newest)
+  ends.sort((a, b) => a - b)
+  if (shown !== null && !isDeepStrictEqual(shown, { $t: 'int64', s: [ends.length], d: ends }))
+    return `episodes end at ${ends}`
+  const count = Math.floor(index.length * ratio)
+  const sources = index.slice(0, count).map((at, nth) => {
+    const end = ends.find((one) => one >= at) ?? ends.at(-1)
+    const start = (ends.filter((one) => one < end).at(-1) ?? -1) + 1
+    const draw = (width) => Math.floor(Math.fround(Math.fround(chances[nth]) * width))
+    if (strategy === 'final') return end
+    if (strategy === 'future') return at + Math.min(draw(Math.max(end - at, 0) + 1), Math.max(end - at, 0))
+    return strategy === 'episode' ? start + draw(end - start + 1) : places[nth]
+  })
+  const batch = stored.indexSelect(index)
+  const before = tableOf(stored.tensor('achieved_goal'))
+  const relabelled = (key) => {
+    const own = tableOf(batch.tensor(key)).map((goal, at) => (at < count ? before[sources[at]] : goal))
+    const { shape, dtype } = batch.tensor(key)
+    batch.set(key, Tensor.from(own.flat(), { shape, dtype }))
+  }
+  if (count > 0) {
+    relabelled(['desired_goal'])
+    if (batch.has(['next', 'desired_goal'])) relabelled(['next', 'desired_goal'])
+    const [goals, achieved] = [['desired_goal'], ['next', 'achieved_goal']].map((key) =>
+      tableOf(batch.tensor(key)),
+    )
+    const old = batch.tensor(['next', 'reward'])
+    const rewards = elementsOf(old).map((reward, at) =>
+      at >= count ? reward : isDeepStrictEqual(goals[at], achieved[at]) ? 0 : -1,
+    )
+    batch.set(['next', 'reward'], Tensor.from(rewards, { shape: old.shape, dtype: old.dtype }))
+  }
+  const at = { $t: 'int64', s: [index.length], d: index }
+  if (!isDeepStrictEqual(ok.k.index, at)) return `the index is ${JSON.stringify(ok.k.index)}`
+  return isSame(batch, ok) ? undefined : 'the original relabels otherwise'
 }
 
 /** The rows of each episode, in their order: one ends at a flag or at the newest step, and loses what was written over. */
@@ -214,13 +273,17 @@ function sourcesOf(strategy, episode, row, count) {
 /** There a full ring cannot be drawn from after a second write of several rows. */
 function ofFullRing({ capacity, ops }) {
   const buffer = hindsight({ capacity })
-  for (const { extend: count } of ops) {
+  for (const [at, { extend: count, ok, error: theirs }] of ops.entries()) {
+    const isFull = buffer.length === capacity
     const zeros = () => Tensor.zeros('f32', [count, 1])
     const items = TensorDict.from({ achieved_goal: zeros(), desired_goal: zeros() }, { batchSize: [count] })
     items.set(['next', 'achieved_goal'], zeros()).set(['next', 'reward'], zeros())
     buffer.extend(items.set(['next', 'done'], Tensor.zeros('bool', [count, 1])))
-    const { error } = attempt(() => buffer.sample(3))
+    const { value, error } = attempt(() => buffer.sample(3))
     if (error) return error.message
+    if (isFull !== (theirs !== undefined)) return `op ${at}: the original fails, or not`
+    const difference = isFull ? undefined : same([...value.batchSize], ok)
+    if (difference) return `op ${at}: ${difference}`
   }
   return decided('a full ring can be drawn from after any write')
 }

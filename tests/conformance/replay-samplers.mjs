@@ -18,17 +18,8 @@ import {
   Tensor,
   TensorDict,
 } from 'fulmar'
-import {
-  attempt,
-  decided,
-  elementsOf,
-  far,
-  given,
-  misdrawn,
-  numbersIn,
-  partsOf,
-  range,
-} from './replay-rows.mjs'
+import { decided } from './loss-rows.mjs'
+import { attempt, elementsOf, far, given, misdrawn, numbersIn, partsOf, range } from './replay-rows.mjs'
 
 const CHECKS = {
   prioritized: ofPriorities,
@@ -36,14 +27,25 @@ const CHECKS = {
   random: ({ args, probabilities }) => {
     const buffer = bufferOf(new RandomSampler(), args.capacity)
     buffer.extend(rowsOf(args.written))
-    return misdrawn(buffer.sampleWithInfo(20_000).index, probabilities)
+    const even = range(args.written).map(() => 1 / args.written)
+    return (
+      far('probabilities', even, probabilities) ??
+      misdrawn(buffer.sampleWithInfo(20_000).index, probabilities)
+    )
   },
   random_nd: ({ args, probabilities_flat_time_major: probabilities }) => {
     const storage = new LazyTensorStorage(args.time_capacity * args.lanes, { lanes: [args.lanes] })
     const buffer = new ReplayBuffer({ storage, seed: 5 })
     const batchSize = [args.lanes, args.written]
     buffer.extend(TensorDict.from({ id: Tensor.zeros('f32', batchSize) }, { batchSize }))
-    return misdrawn(buffer.sampleWithInfo(20_000).index, probabilities)
+    const written = args.written * args.lanes
+    const even = probabilities.map((_, at) => (at < written ? 1 / written : 0))
+    if (probabilities.length !== args.time_capacity * args.lanes && probabilities.length !== written)
+      return 'a length'
+    return (
+      far('probabilities', even, probabilities) ??
+      misdrawn(buffer.sampleWithInfo(20_000).index, probabilities)
+    )
   },
   without_replacement: ofEpochs,
   iterate_without_replacement: ofWholeEpochs,
@@ -63,22 +65,35 @@ const CHECKS = {
     )
   },
   prompt_group_errors: ofGroupErrors,
-  replacement_false: () => decided('draws without replacement have a class of their own'),
+  replacement_false: ({ ctor, ok, error }) => {
+    const other = {
+      RandomSampler: 'SamplerWithoutReplacement',
+      SliceSampler: 'SliceSamplerWithoutReplacement',
+    }[ctor]
+    const isTheirs = ok === other && (error === undefined) === (other !== undefined)
+    const made = attempt(() => new RandomSampler({ replacement: false }))
+    const isOurs = ctor !== 'RandomSampler' || made.error !== undefined || RandomSampler.length === 0
+    return decided(
+      'draws without replacement have a class of their own',
+      isTheirs ? undefined : `${ctor} gives ${ok}`,
+      isOurs ? undefined : 'must be refused',
+    )
+  },
   scheduler: ofSchedule,
 }
 
 export const replaySamplers = {
   topic: 'samplers of replay buffers',
-  members: {
-    input: `id topic note args priorities query reward samples_per_group strategy scheduler initial ctor batch_size
+  members: ({ topic }) => ({
+    input: `${topic === 'max_priority' ? 'ops.*.index' : ''} id topic note args priorities query reward samples_per_group strategy scheduler initial ctor batch_size
       ops.*.op ops.*.n ops.*.batch_size ops.*.slots ops.*.priority calls.*.op calls.*.n calls.*.batch_size`,
-    expected: `leaves p_sum p_min default_priority probabilities weights probabilities_flat_time_major staleness staleness_reported groups
+    expected: `${topic === 'max_priority' ? '' : 'ops.*.index'} leaves p_sum p_min default_priority probabilities weights probabilities_flat_time_major staleness staleness_reported groups
       within rows each_block_one_group batches distinct ok ops.*.leaves ops.*.max_priority ops.*.default_priority ops.*.len ops.*.cursor
-      ops.*.counts_histogram ops.*.ran_out ops.*.size ops.*.contents ops.*.index calls.*.size calls.*.ran_out calls.*.index calls.*.len
+      ops.*.counts_histogram ops.*.ran_out ops.*.size ops.*.contents calls.*.size calls.*.ran_out calls.*.index calls.*.len
       calls.*.left_in_list calls.*.remaining_batches calls.*.epoch_size calls.*.epoch_multiset calls.*.distinct_so_far_in_epoch`,
     refusal: 'error:ok ops.*.error:ok calls.*.error:ok',
     aside: { empirical: 'draws of the original are evidence for its probabilities' },
-  },
+  }),
   matches: ({ topic, id, setup }) =>
     Object.hasOwn(CHECKS, topic) && typeof id === 'string' && setup === undefined,
   prepare: () => undefined,
@@ -88,6 +103,10 @@ export const replaySamplers = {
 const bufferOf = (sampler, capacity) =>
   new ReplayBuffer({ storage: new LazyTensorStorage(capacity), sampler, seed: 5 })
 const rowsOf = (count) => TensorDict.from({ id: Tensor.zeros('f32', [count]) }, { batchSize: [count] })
+
+/** Rows with numbers from one on. */
+const numberedRows = (count, first) =>
+  TensorDict.from({ id: Tensor.from(range(count).map((row) => first + row)) }, { batchSize: [count] })
 
 function prioritized({ max_capacity: capacity, alpha, beta, eps, max_priority_within_buffer: within }) {
   const storage = new LazyTensorStorage(capacity)
@@ -102,28 +121,49 @@ function leavesOf(buffer) {
 }
 
 function ofPriorities(row) {
-  const { args, priorities, note } = row
+  const { args, priorities } = row
   // There is no second width of leaves here, so no call that could fail as this one does.
-  if (args.dtype === 'float64') return decided('leaves are f32')
+  if (args.dtype === 'float64') return decided('leaves are f32', row.error ? undefined : 'the original fails')
+  const given = priorities === null ? undefined : numbersIn(priorities)
+  const isStrange = given?.some((one) => !(one >= 0 && one < Number.POSITIVE_INFINITY)) === true
   const buffer = prioritized(args)
   buffer.extend(rowsOf(args.written))
-  const update = () => priorities && buffer.updatePriority(range(args.written), numbersIn(priorities))
-  const { error } = attempt(update)
-  if (note?.includes('undefined upstream'))
-    return error ? decided('priorities are numbers >= 0') : 'must be refused'
+  const { error } = attempt(() => given && buffer.updatePriority(range(args.written), given))
+  if (isStrange)
+    return decided(
+      'priorities are numbers >= 0',
+      undefinedLeaves(row, given),
+      error ? undefined : 'must be refused',
+    )
   if (error) return error.message
-  const leaves = leavesOf(buffer).slice(0, row.leaves.length)
+  const all = leavesOf(buffer)
+  const leaves = all.slice(0, args.written)
+  const total = leaves.reduce((sum, leaf) => sum + leaf, 0)
+  const { maxPriority, options } = partsOf(buffer).sampler
+  const largest = maxPriority?.[0] ?? 1
   const difference =
-    far('leaves', leaves, numbersIn(row.leaves)) ??
-    far('sum', [leaves.reduce((sum, leaf) => sum + leaf, 0)], [Number(row.p_sum)]) ??
-    far('min', [Math.min(...leaves.slice(0, args.written))], [Number(row.p_min)])
+    far('leaves', row.leaves.length === all.length ? all : leaves, numbersIn(row.leaves)) ??
+    far('sum', [total], [Number(row.p_sum)]) ??
+    far('min', [Math.min(...leaves)], [Number(row.p_min)]) ??
+    far('largest', [largest], [Number(row.default_priority)])
   if (difference) return difference
   const { value: batch, error: refusal } = attempt(() => buffer.sampleWithInfo(40_000))
   if (row.error) return refusal ? undefined : 'must be refused'
   if (refusal) return refusal.message
   const weights = elementsOf(batch.info.tensor('priority_weight'))
   const want = numbersIn(row.weights)
+  const [least, beta] = [Math.min(...leaves.filter((leaf) => leaf > 0)), options.beta]
   return (
+    far(
+      'probabilities',
+      leaves.map((leaf) => leaf / total),
+      numbersIn(row.probabilities),
+    ) ??
+    far(
+      'all weights',
+      leaves.map((leaf) => (leaf / least) ** -beta),
+      want,
+    ) ??
     misdrawn(batch.index, numbersIn(row.probabilities)) ??
     far(
       'weights',
@@ -133,14 +173,37 @@ function ofPriorities(row) {
   )
 }
 
+/** What the original keeps of priorities that are no numbers: it fails at the next draw. */
+function undefinedLeaves(
+  { args, leaves, p_sum: sum, p_min: least, default_priority: largest, error },
+  given,
+) {
+  const kept = given.map((one) => (one + args.eps) ** args.alpha)
+  const numbers = kept.filter((one) => !Number.isNaN(one))
+  const known = [
+    kept.map((one) => Math.fround(one)),
+    kept.reduce((total, one) => total + one, 0),
+    Math.min(...numbers),
+    Math.max(...numbers),
+  ]
+  const shown = [numbersIn(leaves), Number(sum), Number(least), Number(largest)]
+  const near = (a, b) => Object.is(a, b) || Math.abs(a - b) <= 1e-5 * Math.abs(b) + 1e-6
+  const isKnown =
+    known.flat().every((one, at) => near(one, shown.flat()[at])) && leaves.length === kept.length
+  return error && isKnown ? undefined : `it keeps ${JSON.stringify(known)}, not ${JSON.stringify(shown)}`
+}
+
 function ofLargest({ args, ops }) {
   const buffer = prioritized(args)
   for (const op of ops) {
     if (op.op === 'extend') buffer.extend(rowsOf(op.n))
     else buffer.updatePriority(op.index, numbersIn(op.priority))
     const { maxPriority: largest } = partsOf(buffer).sampler
+    const isKnown = op.max_priority === null || Array.isArray(op.max_priority)
     const difference =
+      (isKnown ? undefined : `max_priority is ${op.max_priority}`) ??
       far('leaves', leavesOf(buffer), numbersIn(op.leaves)) ??
+      far('default', [largest?.[0] ?? 1], [op.default_priority]) ??
       far('largest', largest ?? [], op.max_priority ?? [])
     if (difference) return difference
   }
@@ -153,9 +216,14 @@ const epochsOf = ({ drop_last: dropLast, shuffle }, capacity) =>
 function ofEpochs({ args, calls }) {
   const buffer = epochsOf(args, args.capacity)
   buffer.extend(rowsOf(args.written))
+  let [seen, left] = [[], buffer.length]
   for (const [at, call] of calls.entries()) {
     if (call.op === 'extend') {
+      const before = buffer.length
       buffer.extend(rowsOf(call.n))
+      seen = []
+      // A write to a full ring goes on with the epoch.
+      if (buffer.length !== before) left = buffer.length
       if (buffer.length !== call.len) return `call ${at}: the length is ${buffer.length}`
       continue
     }
@@ -169,9 +237,37 @@ function ofEpochs({ args, calls }) {
       same([batch.index.length, buffer.sampler.ranOut], [call.size, call.ran_out]) ??
       (call.index ? same(batch.index, call.index) : undefined)
     if (difference) return `call ${at}: ${difference}`
+    seen.push(...batch.index)
+    left = call.ran_out ? buffer.length : left - batch.index.length
+    const wrong = leftDiffers(call, seen, left, { length: buffer.length, dropLast: args.drop_last })
+    if (wrong) return `call ${at}: ${wrong}`
+    if (call.ran_out) seen = []
     buffer.loadStateDict(buffer.stateDict())
   }
   return undefined
+}
+
+/** What is left of an epoch after a call, and which rows a whole one had. */
+function leftDiffers(call, seen, left, { length, dropLast }) {
+  const { batch_size: count, ran_out: ranOut } = call
+  // With rows in random order, those that an epoch leaves out are chance.
+  const isChance = seen.length < length && call.index === undefined
+  const known = {
+    left_in_list: left,
+    remaining_batches: dropLast ? Math.floor(left / count) : Math.ceil(left / count),
+    distinct_so_far_in_epoch: new Set(seen).size,
+    ...(ranOut && {
+      epoch_multiset: isChance ? null : seen.toSorted((a, b) => a - b),
+      epoch_size: seen.length,
+    }),
+  }
+  const shown = Object.fromEntries(Object.keys(known).map((name) => [name, call[name]]))
+  const rows = shown.epoch_multiset
+  if (isChance && rows?.length === seen.length && rows.every((row) => row >= 0 && row < length))
+    known.epoch_multiset = rows
+  return isDeepStrictEqual(shown, known)
+    ? undefined
+    : `got ${JSON.stringify(known)}, expected ${JSON.stringify(shown)}`
 }
 
 function ofWholeEpochs({ args, batches, distinct }) {
@@ -180,6 +276,7 @@ function ofWholeEpochs({ args, batches, distinct }) {
   const buffer = new ReplayBuffer({ storage, sampler, batchSize: args.batch_size })
   const id = Tensor.from(range(args.written))
   buffer.extend(TensorDict.from({ id }, { batchSize: [args.written] }))
+  if (batches.length !== distinct.length) return `${batches.length} epochs`
   for (const [at, sizes] of batches.entries()) {
     const drawn = [...buffer].map((batch) => elementsOf(batch.tensor('id')))
     const difference = same(
@@ -191,12 +288,12 @@ function ofWholeEpochs({ args, batches, distinct }) {
   return undefined
 }
 
-function ofConsumed({ args, ops }) {
+function ofConsumed({ args, ops, error }) {
   const { capacity, written, max_sample_count: maxSampleCount } = args
   const made = attempt(() => bufferOf(new ConsumingSampler(given({ maxSampleCount })), capacity ?? 1))
-  if (capacity === undefined) return made.error ? undefined : 'must be refused'
+  if (ops === undefined) return made.error && error ? undefined : 'must be refused'
   const buffer = made.value
-  buffer.extend(rowsOf(written))
+  buffer.extend(numberedRows(written, 0))
   // After a draw, which rows are free is a matter of chance; how many are is not.
   let drew = false
   for (const op of ops) {
@@ -210,8 +307,14 @@ function ofConsumed({ args, ops }) {
       if (batch && new Set(batch.index).size !== op.size) return `${batch.index} must be ${op.size} rows`
       drew = true
     } else {
-      const index = buffer.extend(rowsOf(op.n))
-      if (!drew && !isDeepStrictEqual(index, op.index)) return same(index, op.index)
+      const index = buffer.extend(numberedRows(op.n, 1000))
+      const contents = elementsOf(buffer.storage.get(range(buffer.storage.length)).tensor('id'))
+      if (!drew) {
+        const written = same(index, op.index) ?? same(contents, op.contents)
+        if (written) return written
+      }
+      if (op.index.length !== op.n || op.contents.length !== contents.length)
+        return `${op.index} of ${op.contents}`
       const { cursor } = partsOf(buffer).writer
       if (cursor !== op.cursor) return `the cursor is ${cursor}, expected ${op.cursor}`
     }
@@ -248,9 +351,24 @@ function ofStaleness(row) {
   const { storage, versions, consumer_version: consumerVersion, max_staleness: max } = row.args
   if (versions === undefined) {
     const { error } = attempt(() => bufferOf(new StalenessAwareSampler(), 2).extend(rowsOf(1)))
-    return error?.code === 'UNKNOWN_NAME' ? undefined : 'must be refused'
+    return error?.code === 'UNKNOWN_NAME' && row.error ? undefined : 'must be refused'
   }
-  if (storage === 'ListStorage') return decided('versions are read from any storage')
+  if (storage === 'ListStorage') {
+    const list = new ReplayBuffer({
+      storage: new ListStorage(versions.length),
+      sampler: new StalenessAwareSampler(),
+      seed: 5,
+    })
+    const leaf = Tensor.from(BigInt64Array.from(numbersIn(versions), BigInt))
+    list.extend(TensorDict.from({ policy_version: leaf }, { batchSize: [versions.length] }))
+    list.sampler.consumerVersion = consumerVersion
+    const { error } = attempt(() => list.sample(2))
+    return decided(
+      'versions are read from any storage',
+      row.error ? undefined : 'the original fails',
+      error?.message,
+    )
+  }
   const sampler = new StalenessAwareSampler(max < 0 ? {} : { maxStaleness: max })
   const buffer = bufferOf(sampler, versions.length)
   const leaf = Tensor.from(BigInt64Array.from(numbersIn(versions), BigInt))
@@ -261,7 +379,16 @@ function ofStaleness(row) {
   if (error) return error.message
   const staleness = elementsOf(batch.info.tensor('staleness'))
   const reported = new Map(batch.index.map((drawn, at) => [drawn, staleness[at]]))
+  const stale = versions.map((version) => consumerVersion - version)
+  const chances = stale.map((one) => (max >= 0 && one > max ? 0 : 1 / (1 + one)))
+  const total = chances.reduce((sum, one) => sum + one, 0)
   return (
+    same(stale, row.staleness) ??
+    far(
+      'probabilities',
+      chances.map((one) => one / total),
+      row.probabilities,
+    ) ??
     misdrawn(batch.index, row.probabilities) ??
     same(
       [...reported].sort(([a], [b]) => a - b),
@@ -306,6 +433,11 @@ function groupsOf(options, query, reward) {
 function ofGroups(row) {
   const { args, query, reward, groups } = row
   const { samples_per_group: size, strategy, num_groups_requested: count } = args
+  const known = Object.fromEntries(
+    Object.keys(groups).map((key) => [key, range(query.length).filter((at) => String(query[at]) === key)]),
+  )
+  const told = same(groups, known) ?? same(row.each_block_one_group, true) ?? withinDiffers(row, size)
+  if (told) return told
   const buffer = groupsOf({ samplesPerGroup: size, strategy }, query, reward)
   for (let draw = 0; draw < 200; draw++) {
     const { index } = buffer.sampleWithInfo(size * count)
@@ -330,7 +462,19 @@ function ofGroups(row) {
   return undefined
 }
 
-function ofGroupErrors({ args, batch_size: count }) {
+/** Of a group with too few rows all come, and then some again; of another as many as asked for. */
+function withinDiffers({ groups, within = {} }, size) {
+  const wrong = Object.entries(within).find(([key, one]) => {
+    const all = groups[key]
+    if (all.length >= size)
+      return !Array.isArray(one) || one.length !== size || one.some((at) => !all.includes(at))
+    return !isDeepStrictEqual(one, { all, then_with_replacement: size - all.length })
+  })
+  return wrong && `within ${wrong[0]} is ${JSON.stringify(wrong[1])}`
+}
+
+function ofGroupErrors({ args, batch_size: count, error }) {
+  if (error === undefined) return 'the original fails'
   const {
     num_groups: numGroups,
     samples_per_group: samplesPerGroup,
@@ -338,7 +482,8 @@ function ofGroupErrors({ args, batch_size: count }) {
     ...rest
   } = Object.fromEntries(args.$dict)
   // There rewards have no key unless they are given one.
-  if ('reward_key' in rest) return decided('rewards have a key')
+  if ('reward_key' in rest)
+    return decided('rewards have a key', rest.reward_key === null ? undefined : 'a key is none')
   const options = given({ numGroups, samplesPerGroup, strategy })
   return attempt(() => groupsOf(options, ['a'], [0]).sample(count)).error ? undefined : 'must be refused'
 }
