@@ -38,7 +38,9 @@ export function changesOf(row, adapter, below) {
   const groups = new Map()
   const offer = (path, what, change) => {
     if (isAside(path)) return
-    const place = path.map((name) => (typeof name === 'number' ? '*' : name)).join('.')
+    // Of operations one after another, those of one name are alike.
+    const named = (name, at) => (at === 1 && row[path[0]]?.[name]?.op) || '*'
+    const place = path.map((name, at) => (typeof name === 'number' ? named(name, at) : name)).join('.')
     const key = `${place} ${what}`
     const group = groups.get(key) ?? { place, what, count: 0 }
     group.count += 1

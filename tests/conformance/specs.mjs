@@ -95,7 +95,7 @@ const TOPICS = {
   stacked: ofSpec,
   encode_checked: ({ build, value, ok }) => encoded(built(build), value, ok),
   equality: ofEquality,
-  choice_errors: ({ choices }) => refused(() => new Choice(choices)),
+  choice_errors: ({ choices, error }) => (error ? refused(() => new Choice(choices)) : 'the original fails'),
   make_composite_from_td: ofDict,
   check_env_specs: ofEnv,
 }
@@ -245,7 +245,11 @@ function answer(spec, op, build) {
 function ofConstant(spec, { shape = [], ok }, name) {
   const got = attempt(() => spec[name](shape))
   if (got.error) return ok === undefined ? undefined : ofStack(spec, got.error)
-  return ok === undefined ? decided('ones of every kind') : equalTo(got.value, ok, true)
+  if (ok === undefined) return decided('ones of every kind')
+  const difference = equalTo(got.value, ok, false)
+  // The original's ones of choices are whole numbers.
+  const isWhole = isSame(got.value, ok, ([ours, theirs]) => ours === theirs || theirs === 'i64')
+  return difference && isWhole ? decided('zeros and ones have the dtype of their spec') : difference
 }
 
 function ofCardinality(spec, { ok }, build) {
@@ -262,7 +266,12 @@ function ofDraw(spec, { shape, ok }, build) {
   const got = spec.rand(Rng.fromSeed(7), shape)
   if (!spec.contains(got)) return `outside: ${JSON.stringify(spec.explain(got))}`
   if (!(got instanceof Tensor)) return skipped('shapes of JSON values, which have none when shared')
-  if (isDeepStrictEqual(got.shape, ok.$dict[0][1])) return undefined
+  const { shape: wantedShape, dtype, is_in: isIn, ...rest } = Object.fromEntries(ok.$dict)
+  // The original's own draws between infinite bounds lie outside.
+  const isInside = JSON.stringify(build).includes('Infinity') ? (isIn.d?.[0] ?? isIn) : true
+  const said = [DTYPES[dtype] ?? dtype, isIn?.$t ? isIn : { $t: 'bool', s: [], d: [isIn] }, Object.keys(rest).length]
+  if (!isDeepStrictEqual(said, [got.dtype, { $t: 'bool', s: [], d: [isInside] }, 0])) return `a draw is ${show(said)}`
+  if (isDeepStrictEqual(got.shape, wantedShape)) return undefined
   return build.cls === 'MultiCategorical' && isDeepStrictEqual(got.shape, [4, 1])
     ? decided('a draw has the shape of the spec, also for one choice')
     : wrong(got.shape)
@@ -316,8 +325,11 @@ function ofProjection(spec, { value: given, ok }, build) {
   }
   if (!spec.contains(got.value)) return `outside: ${JSON.stringify(spec.explain(got.value))}`
   if (ok === undefined) return decided('every dtype and class can be projected')
-  const difference = equalTo(got.value, ok, true)
+  const difference = equalTo(got.value, ok, false)
   if (difference === undefined) return undefined
+  // The original gives back what lies in the domain as it is.
+  const isCast = isSame(got.value, ok, ([ours, theirs]) => ours === spec.dtype && theirs === DTYPES[given.$t])
+  if (ok.$t && isCast) return decided('a projection has the dtype of its spec')
   if (!spec.contains(castLike(spec, ok))) return decided('a projection is in the domain')
   if (isMasked(build)) return decided('a masked projection is the nearest, no draw')
   if (JSON.stringify(given.d ?? '').includes('-') && build.cls.startsWith('Unbounded'))
@@ -331,7 +343,7 @@ function encoded(spec, value, ok) {
   const isOneHot = spec.kind.endsWith('OneHot')
   if (got.error === undefined) {
     if (ok !== undefined) {
-      const difference = equalTo(got.value, ok, true)
+      const difference = equalTo(got.value, ok, false)
       return difference && isOneHot
         ? decided('a one-hot value is encoded from one index for each choice')
         : difference
@@ -480,6 +492,7 @@ function indexed(move, ok, build) {
 
 function ofEquality({ specs: builds, matrix }) {
   const all = builds.map(built)
+  if (matrix.length !== all.length || matrix.some((row) => row.length !== all.length)) return 'each is compared with all'
   for (const [row, left] of all.entries()) {
     for (const [column, right] of all.entries()) {
       const want = matrix[row][column]
@@ -525,8 +538,9 @@ async function ofEnv({ defect, ok }) {
     (cause) => cause,
   )
   if (error !== undefined && error.code === undefined) throw error
+  if (ok !== undefined && ok !== 'pass') return `an answer is pass: got ${ok}`
   if ((error === undefined) === (ok === 'pass')) return undefined
-  return defect === 'nan' ? decided('NaN is in no domain') : `must ${ok ?? 'be refused'}: ${error?.message}`
+  return defect === 'nan' && error ? decided('NaN is in no domain') : `must ${ok ?? 'be refused'}: ${error?.message}`
 }
 
 function flag(value) {
@@ -581,7 +595,72 @@ const tableIn = (value) => (value?.$t ? nested(value.s, value.d.map(infinite)) :
 
 /** The spec that the original describes. */
 function described(spec) {
+  const strange = strangeIn(spec)
+  if (strange !== undefined) throw new Error(`no description: ${strange}`)
   return TensorSpec.fromJson(description(spec))
+}
+
+const MEMBERS_OF = {
+  Unbounded: ['dtype', 'domain', 'low', 'high'],
+  Bounded: ['dtype', 'domain', 'low', 'high'],
+  Categorical: ['dtype', 'domain', 'n', 'mask'],
+  OneHot: ['dtype', 'domain', 'n', 'mask'],
+  MultiOneHot: ['dtype', 'domain', 'nvec', 'mask'],
+  MultiCategorical: ['dtype', 'domain', 'nvec', 'mask'],
+  Binary: ['dtype', 'domain', 'n'],
+  NonTensor: ['dtype', 'domain', 'example_data', 'batched', 'feature_dims'],
+  Choice: ['choices'],
+  Composite: ['k', 'names'],
+  Stacked: ['stack_dim', 'specs'],
+  StackedComposite: ['stack_dim', 'specs'],
+}
+/** The least and the greatest number of a dtype, as doubles. */
+const RANGES = {
+  float64: [-Number.MAX_VALUE, Number.MAX_VALUE],
+  float32: [-3.4028234663852886e38, 3.4028234663852886e38],
+  float16: [-65504, 65504],
+  bfloat16: [-3.3895313892515355e38, 3.3895313892515355e38],
+  int64: [-(2 ** 63), 2 ** 63],
+  int32: [-(2 ** 31), 2 ** 31 - 1],
+  int16: [-(2 ** 15), 2 ** 15 - 1],
+  int8: [-128, 127],
+  uint8: [0, 255],
+  bool: [0, 1],
+}
+
+/** What in a description does not follow from the rest of it. */
+function strangeIn(spec) {
+  if (spec === null) return undefined
+  const { cls, shape, dtype, domain, low, high, mask } = spec
+  const kind = kindOf(cls)
+  const known = MEMBERS_OF[kind]
+  if (known === undefined) return `the class ${cls}`
+  const other = Object.keys(spec).find((name) => !['cls', 'shape', ...known].includes(name))
+  if (other !== undefined) return `the member ${other}`
+  const inner = [...Object.values(spec.k ?? {}), ...(spec.specs ?? []), ...(spec.choices ?? []).filter((one) => one.cls)]
+  const below = inner.map(strangeIn).find((one) => one !== undefined)
+  if (below !== undefined) return below
+  if (['Choice', 'Composite'].includes(kind)) return undefined
+  if (kind.startsWith('Stacked')) {
+    const made = TensorSpec.fromJson(description(spec)).shape
+    return isDeepStrictEqual(made, shape) ? undefined : `the shape ${shape}`
+  }
+  if (kind === 'NonTensor') {
+    const isPlain = dtype === null && domain === null && typeof spec.batched === 'boolean'
+    return isPlain ? undefined : 'of a value that is no tensor'
+  }
+  if (DTYPES[dtype] === undefined) return `the dtype ${dtype}`
+  if (domain !== (cls.endsWith('Continuous') ? 'continuous' : 'discrete')) return `the domain ${domain}`
+  if (kind === 'Binary' && spec.n !== 2) return `n of ${spec.n}`
+  if (mask && mask.$t !== 'bool') return `a mask of ${mask.$t}`
+  const sizes = shape.map((length) => (length === -1 ? 1 : length))
+  const count = sizes.reduce((product, length) => product * length, 1)
+  for (const [at, bound] of [low, high].entries()) {
+    if (bound === undefined) continue
+    if (bound.$t !== dtype || !isDeepStrictEqual(bound.s, sizes) || bound.d.length !== count) return `a bound of ${bound.$t} ${bound.s}`
+    if (kind === 'Unbounded' && bound.d.some((one) => Number(one) !== RANGES[dtype][at])) return `the bound ${bound.d}`
+  }
+  return undefined
 }
 
 function description(spec) {
@@ -672,12 +751,16 @@ function equalTo(got, want, isAnyDtype) {
   return same(isSame(got, want, isAnyDtype), got)
 }
 
+/** Whether two dtypes may stand for one another: by a rule for both, all or only the same. */
+const isDtype = (rule, ours, theirs) =>
+  typeof rule === 'function' ? theirs !== undefined && rule([ours, theirs]) : rule || ours === theirs
+
 function isSame(got, want, isAnyDtype) {
   if (got instanceof Tensor) {
     if (want.$njt) return want.$njt.every((row, at) => isSame(got.select(0, at), row, isAnyDtype))
     return (
       isDeepStrictEqual([...got.shape], want.s) &&
-      (isAnyDtype || got.dtype === DTYPES[want.$t]) &&
+      isDtype(isAnyDtype, got.dtype, DTYPES[want.$t]) &&
       isDeepStrictEqual(numbersOf(got), numbersIn(want.d))
     )
   }
