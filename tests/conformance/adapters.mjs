@@ -7,6 +7,9 @@
  *
  * @typedef {object} Adapter
  * @property {string} topic Its name in messages.
+ * @property {import('./members.mjs').Members | ((value: Record<string, any>) => import('./members.mjs').Members)} members What each
+ * member of a row is; a member that is not named fails the row.
+ * @property {(value: Record<string, any>) => undefined | { relative: number, absolute: number }} [tolerance] How near numbers must be.
  * @property {(value: Record<string, any>) => boolean} matches Whether a row has the topic's schema; never looks at ids.
  * @property {(folder: string) => any} prepare Reads what the rows of one file share, such as a sibling `tokenizer.json`;
  * `folder` is an absolute path. May return a promise. Called once a file, if a row matches.
@@ -16,6 +19,7 @@
  * promise. What it throws is a difference.
  */
 
+import { absent } from './absent.mjs'
 import { chatEnvs } from './chat-env.mjs'
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
@@ -29,6 +33,7 @@ import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
 import { replayTrees } from './replay-trees.mjs'
 import { rewards } from './rewards.mjs'
+import { rlhf } from './rlhf.mjs'
 import { smollm2 } from './smollm2.mjs'
 import { specs } from './specs.mjs'
 import { ted } from './ted.mjs'
@@ -61,4 +66,6 @@ export const ADAPTERS = [
   preferences,
   objective,
   rewards,
+  rlhf,
+  absent,
 ]

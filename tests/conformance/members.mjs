@@ -24,6 +24,7 @@ export function pathsOf({ input, expected, refusal, aside = {} }) {
 
 /** The first member of a row that no path names. */
 export function unknownMember(members, row) {
+  if (members === undefined) return undefined
   const { input, expected, refusals, aside } = pathsOf(members)
   const tree = {}
   const beside = refusals.map(([error, ok]) => [...error.split('.').slice(0, -1), ok].join('.'))

@@ -1,0 +1,160 @@
+/** Rows of TorchRL's first tools for language models: a tokenizer for samples, controllers of a KL coefficient, and the choice of the best. */
+
+import { isDeepStrictEqual } from 'node:util'
+import {
+  AdaptiveKLController,
+  ConstantKLController,
+  HfTokenizer,
+  Ragged,
+  Tensor,
+  TensorDictTokenizer,
+  TopKRewardSelector,
+  tokenLogProbs,
+} from 'fulmar'
+import { attempt, decided, farther, flat, singles } from './loss-rows.mjs'
+
+const NO_VALUES = 'a coefficient is not updated by no divergence'
+const ANEW = 'a group of answers that is complete begins anew'
+
+const CHECKS = {
+  TensorDictTokenizer: tokenized,
+  ConstantKLController: constant,
+  AdaptiveKLController: adaptive,
+  TopKRewardSelector: chosen,
+  logprobs_of_labels: labelled,
+}
+
+export const rlhf = {
+  topic: 'rlhf',
+  members: {
+    input: `id topic note max_length padding truncation return_tensordict sample kl_coef init_kl_coef target horizon steps.*.kl_values
+      steps.*.type total_dialog_turns topk_size calls logits labels`,
+    expected: 'ok model_after_init model_after returns steps.*.coef',
+    refusal: 'error:ok',
+  },
+  matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && id !== undefined,
+  prepare: toyTokenizer,
+  check: ({ value: row }, tokenizer) => CHECKS[row.topic](row, tokenizer),
+}
+
+/** Words between spaces, 40 of them behind three special tokens; others are unknown. */
+function toyTokenizer() {
+  const words = ['<pad>', '<unk>', '<eos>', ...Array.from({ length: 40 }, (_, at) => `w${at}`)]
+  const special = (content, id) => ({
+    ...{ id, content, special: true, single_word: false, lstrip: false, rstrip: false, normalized: false },
+  })
+  const vocab = Object.fromEntries(words.map((word, id) => [word, id]))
+  return HfTokenizer.fromJson(
+    JSON.stringify({
+      ...{ version: '1.0', truncation: null, padding: null, normalizer: null, post_processor: null, decoder: null },
+      added_tokens: words.slice(0, 3).map(special),
+      pre_tokenizer: { type: 'WhitespaceSplit' },
+      model: { type: 'WordLevel', vocab, unk_token: '<unk>' },
+    }),
+  )
+}
+
+function tokenized(row, tokenizer) {
+  if (!['max_length', false].includes(row.padding)) return `the padding ${row.padding} is not known`
+  const map = new TensorDictTokenizer({
+    tokenizer,
+    maxLength: row.max_length,
+    side: 'right',
+    truncation: row.truncation ? 'right' : false,
+    padding: row.padding === 'max_length',
+    value: 0,
+  })
+  const made = attempt(() => (row.return_tensordict ? map.apply(row.sample) : map.lists(row.sample)))
+  if (row.error) return made.code ? undefined : 'must be refused'
+  if (made.code) return made.code
+  if (!row.return_tensordict) return same(Object.entries(made.value), row.ok.$dict)
+  const { $td: batchSize, k: entries } = row.ok
+  const wrong =
+    same(made.value.batchSize, batchSize) ?? same(made.value.keys().toSorted(), Object.keys(entries).toSorted())
+  if (wrong) return wrong
+  return Object.keys(entries)
+    .map((name) => columnDiffers(made.value.get([name]), entries[name]))
+    .find((one) => one !== undefined)
+}
+
+function columnDiffers(got, want) {
+  if (got instanceof Tensor)
+    return same([`i${want.$t?.slice(3)}`, want.s, want.d], [got.dtype, got.shape, Array.from(got.data, Number)])
+  if (!(got instanceof Ragged)) return 'a column of ids is missing'
+  const rows = Array.from({ length: got.numRows }, (_, row) => Array.from(got.row(row).data, Number))
+  if (want.$nts) return same(rows, want.$nts)
+  const width = rows[0].length
+  return same(['int64', [rows.length, width], rows.flat()], [want.$t, want.s, want.d])
+}
+
+function constant(row) {
+  // A model of one's own holds no coefficient here, so there is none that could lack it.
+  if (row.kl_coef === undefined) return row.error ? undefined : 'the original fails'
+  const controller = new ConstantKLController({ klCoef: row.kl_coef })
+  const returns = row.returns.map(() => controller.update([1]))
+  if (row.returns.length !== 3) return `${row.returns.length} returns`
+  return same(
+    [controller.coefficient, controller.coefficient, returns],
+    [row.model_after_init, row.model_after, row.returns],
+  )
+}
+
+function adaptive(row) {
+  if (row.steps === undefined) {
+    const made = attempt(() => new AdaptiveKLController({ initKlCoef: 0.1, target: 1, horizon: 10 }).update([]))
+    const refusal = made.code ? undefined : 'must be refused'
+    return row.error ? refusal : decided(NO_VALUES, row.ok === 'NaN' ? undefined : `no mean is ${row.ok}`, refusal)
+  }
+  const controller = new AdaptiveKLController({ initKlCoef: row.init_kl_coef, target: row.target, horizon: row.horizon })
+  for (const [at, { kl_values: values, coef }] of row.steps.entries()) {
+    // The original is told penalties: divergences times less the coefficient.
+    const divergences = flat(values).map((one) => -one / controller.coefficient)
+    const difference = farther('coefficient', controller.update(divergences), coef)
+    if (difference) return `step ${at}: ${difference}`
+  }
+  return undefined
+}
+
+function chosen(row) {
+  const made = attempt(
+    () => new TopKRewardSelector({ totalDialogTurns: row.total_dialog_turns, topkSize: row.topk_size }),
+  )
+  if (row.error) return made.code ? undefined : 'must be refused'
+  if (made.code) return made.code
+  const { total_dialog_turns: size } = row
+  const rewards = row.calls.map((call) => call.rewards[0])
+  if (row.calls.some((call) => call.rewards.length !== 1)) return 'a call has one reward'
+  const got = row.calls.map(({ prompt }, at) => shown(made.value.push(prompt, rewards[at], rewards[at])))
+  if (same(got, row.ok) === undefined) return undefined
+  const before = (at) => range(at + 1).filter((other) => row.calls[other].prompt === row.calls[at].prompt)
+  const best = (calls) => {
+    const fresh = new TopKRewardSelector({ totalDialogTurns: size, topkSize: row.topk_size })
+    return shown(calls.map((at) => fresh.push('group', rewards[at], rewards[at])).at(-1))
+  }
+  const sliding = range(rewards.length).map((at) => (before(at).length < size ? null : best(before(at).slice(-size))))
+  const apart = range(rewards.length).map((at) => (before(at).length % size === 0 ? best(before(at).slice(-size)) : null))
+  return decided(ANEW, same(sliding, row.ok), same(got, apart))
+}
+
+const range = (count) => Array.from({ length: count }, (_, at) => at)
+
+const shown = (best = []) =>
+  best.length === 0
+    ? null
+    : {
+        $dict: [
+          ['rows', best.length],
+          ['rewards', best],
+        ],
+      }
+
+function labelled({ logits, labels, ok, error }) {
+  const ids = Uint32Array.from(flat(labels.d))
+  const made = attempt(() => tokenLogProbs({ logits: singles(logits.d), ids, temperature: 1 }))
+  if (error) return made.code ? undefined : 'must be refused'
+  if (made.code) return made.code
+  return same([ok.$t, ok.s], ['float32', labels.s]) ?? farther('log-probs', made.value.logProb, ok.d)
+}
+
+const same = (got, want) =>
+  isDeepStrictEqual(got, want) ? undefined : `got ${JSON.stringify(got)}, expected ${JSON.stringify(want)}`
