@@ -10,7 +10,8 @@ const ABSENT = {
   'token data sets': `sources rows TokenizedDatasetLoader PairwiseDataset.from_dataset PromptData.from_dataset PromptData.mask_label
     get_dataloader TokenizedDatasetLoader_hub hub_requests dataset_to_tensordict create_infinite_iterator PromptTensorDictTokenizer
     RewardData PairwiseDataset pre_tokenization_hook`,
-  'roll-outs over a model of Python': 'constants toy_tokenizer rollout get_scores padded_right_to_left padded_left_to_right',
+  'roll-outs over a model of Python':
+    'constants toy_tokenizer rollout get_scores padded_right_to_left padded_left_to_right',
   'hashes and maps of states': `RandomProjectionHash HashToInt HashToInt_state_dict QueryModule TensorDictMap TensorDictMap_write_fn
     BinaryToDecimal SipHash hash_info game`,
   'tree search': `MCTSForest MCTSForest_states MCTSForest_ctor score exp3 exp3_bad_gamma MCTSScores muzero_policy gumbel_muzero_policy
@@ -21,7 +22,8 @@ const REASONS = new Map(
 )
 
 /** Blocks of GGUF: a decoder reads whole files of them, and no function one block. */
-const isBlock = ({ type_id, hex, values_f32 }) => type_id !== undefined && hex !== undefined && values_f32 !== undefined
+const isBlock = ({ type_id, hex, values_f32 }) =>
+  type_id !== undefined && hex !== undefined && values_f32 !== undefined
 
 export const absent = {
   topic: 'no feature yet',

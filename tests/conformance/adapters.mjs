@@ -37,6 +37,7 @@ import { rlhf } from './rlhf.mjs'
 import { smollm2 } from './smollm2.mjs'
 import { specs } from './specs.mjs'
 import { ted } from './ted.mjs'
+import { tedFolders } from './ted-folders.mjs'
 import { templates } from './templates.mjs'
 import { tensordict } from './tensordict.mjs'
 import { tokenizers } from './tokenizers.mjs'
@@ -60,6 +61,7 @@ export const ADAPTERS = [
   replayTrees,
   transforms,
   ted,
+  tedFolders,
   values,
   smollm2,
   losses,

@@ -46,7 +46,14 @@ function toyTokenizer() {
   const vocab = Object.fromEntries(words.map((word, id) => [word, id]))
   return HfTokenizer.fromJson(
     JSON.stringify({
-      ...{ version: '1.0', truncation: null, padding: null, normalizer: null, post_processor: null, decoder: null },
+      ...{
+        version: '1.0',
+        truncation: null,
+        padding: null,
+        normalizer: null,
+        post_processor: null,
+        decoder: null,
+      },
       added_tokens: words.slice(0, 3).map(special),
       pre_tokenizer: { type: 'WhitespaceSplit' },
       model: { type: 'WordLevel', vocab, unk_token: '<unk>' },
@@ -70,7 +77,8 @@ function tokenized(row, tokenizer) {
   if (!row.return_tensordict) return same(Object.entries(made.value), row.ok.$dict)
   const { $td: batchSize, k: entries } = row.ok
   const wrong =
-    same(made.value.batchSize, batchSize) ?? same(made.value.keys().toSorted(), Object.keys(entries).toSorted())
+    same(made.value.batchSize, batchSize) ??
+    same(made.value.keys().toSorted(), Object.keys(entries).toSorted())
   if (wrong) return wrong
   return Object.keys(entries)
     .map((name) => columnDiffers(made.value.get([name]), entries[name]))
@@ -79,7 +87,10 @@ function tokenized(row, tokenizer) {
 
 function columnDiffers(got, want) {
   if (got instanceof Tensor)
-    return same([`i${want.$t?.slice(3)}`, want.s, want.d], [got.dtype, got.shape, Array.from(got.data, Number)])
+    return same(
+      [`i${want.$t?.slice(3)}`, want.s, want.d],
+      [got.dtype, got.shape, Array.from(got.data, Number)],
+    )
   if (!(got instanceof Ragged)) return 'a column of ids is missing'
   const rows = Array.from({ length: got.numRows }, (_, row) => Array.from(got.row(row).data, Number))
   if (want.$nts) return same(rows, want.$nts)
@@ -101,11 +112,19 @@ function constant(row) {
 
 function adaptive(row) {
   if (row.steps === undefined) {
-    const made = attempt(() => new AdaptiveKLController({ initKlCoef: 0.1, target: 1, horizon: 10 }).update([]))
+    const made = attempt(() =>
+      new AdaptiveKLController({ initKlCoef: 0.1, target: 1, horizon: 10 }).update([]),
+    )
     const refusal = made.code ? undefined : 'must be refused'
-    return row.error ? refusal : decided(NO_VALUES, row.ok === 'NaN' ? undefined : `no mean is ${row.ok}`, refusal)
+    return row.error
+      ? refusal
+      : decided(NO_VALUES, row.ok === 'NaN' ? undefined : `no mean is ${row.ok}`, refusal)
   }
-  const controller = new AdaptiveKLController({ initKlCoef: row.init_kl_coef, target: row.target, horizon: row.horizon })
+  const controller = new AdaptiveKLController({
+    initKlCoef: row.init_kl_coef,
+    target: row.target,
+    horizon: row.horizon,
+  })
   for (const [at, { kl_values: values, coef }] of row.steps.entries()) {
     // The original is told penalties: divergences times less the coefficient.
     const divergences = flat(values).map((one) => -one / controller.coefficient)
@@ -131,8 +150,12 @@ function chosen(row) {
     const fresh = new TopKRewardSelector({ totalDialogTurns: size, topkSize: row.topk_size })
     return shown(calls.map((at) => fresh.push('group', rewards[at], rewards[at])).at(-1))
   }
-  const sliding = range(rewards.length).map((at) => (before(at).length < size ? null : best(before(at).slice(-size))))
-  const apart = range(rewards.length).map((at) => (before(at).length % size === 0 ? best(before(at).slice(-size)) : null))
+  const sliding = range(rewards.length).map((at) =>
+    before(at).length < size ? null : best(before(at).slice(-size)),
+  )
+  const apart = range(rewards.length).map((at) =>
+    before(at).length % size === 0 ? best(before(at).slice(-size)) : null,
+  )
   return decided(ANEW, same(sliding, row.ok), same(got, apart))
 }
 

@@ -269,8 +269,13 @@ function ofDraw(spec, { shape, ok }, build) {
   const { shape: wantedShape, dtype, is_in: isIn, ...rest } = Object.fromEntries(ok.$dict)
   // The original's own draws between infinite bounds lie outside.
   const isInside = JSON.stringify(build).includes('Infinity') ? (isIn.d?.[0] ?? isIn) : true
-  const said = [DTYPES[dtype] ?? dtype, isIn?.$t ? isIn : { $t: 'bool', s: [], d: [isIn] }, Object.keys(rest).length]
-  if (!isDeepStrictEqual(said, [got.dtype, { $t: 'bool', s: [], d: [isInside] }, 0])) return `a draw is ${show(said)}`
+  const said = [
+    DTYPES[dtype] ?? dtype,
+    isIn?.$t ? isIn : { $t: 'bool', s: [], d: [isIn] },
+    Object.keys(rest).length,
+  ]
+  if (!isDeepStrictEqual(said, [got.dtype, { $t: 'bool', s: [], d: [isInside] }, 0]))
+    return `a draw is ${show(said)}`
   if (isDeepStrictEqual(got.shape, wantedShape)) return undefined
   return build.cls === 'MultiCategorical' && isDeepStrictEqual(got.shape, [4, 1])
     ? decided('a draw has the shape of the spec, also for one choice')
@@ -492,7 +497,8 @@ function indexed(move, ok, build) {
 
 function ofEquality({ specs: builds, matrix }) {
   const all = builds.map(built)
-  if (matrix.length !== all.length || matrix.some((row) => row.length !== all.length)) return 'each is compared with all'
+  if (matrix.length !== all.length || matrix.some((row) => row.length !== all.length))
+    return 'each is compared with all'
   for (const [row, left] of all.entries()) {
     for (const [column, right] of all.entries()) {
       const want = matrix[row][column]
@@ -540,7 +546,9 @@ async function ofEnv({ defect, ok }) {
   if (error !== undefined && error.code === undefined) throw error
   if (ok !== undefined && ok !== 'pass') return `an answer is pass: got ${ok}`
   if ((error === undefined) === (ok === 'pass')) return undefined
-  return defect === 'nan' && error ? decided('NaN is in no domain') : `must ${ok ?? 'be refused'}: ${error?.message}`
+  return defect === 'nan' && error
+    ? decided('NaN is in no domain')
+    : `must ${ok ?? 'be refused'}: ${error?.message}`
 }
 
 function flag(value) {
@@ -637,7 +645,11 @@ function strangeIn(spec) {
   if (known === undefined) return `the class ${cls}`
   const other = Object.keys(spec).find((name) => !['cls', 'shape', ...known].includes(name))
   if (other !== undefined) return `the member ${other}`
-  const inner = [...Object.values(spec.k ?? {}), ...(spec.specs ?? []), ...(spec.choices ?? []).filter((one) => one.cls)]
+  const inner = [
+    ...Object.values(spec.k ?? {}),
+    ...(spec.specs ?? []),
+    ...(spec.choices ?? []).filter((one) => one.cls),
+  ]
   const below = inner.map(strangeIn).find((one) => one !== undefined)
   if (below !== undefined) return below
   if (['Choice', 'Composite'].includes(kind)) return undefined
@@ -657,8 +669,10 @@ function strangeIn(spec) {
   const count = sizes.reduce((product, length) => product * length, 1)
   for (const [at, bound] of [low, high].entries()) {
     if (bound === undefined) continue
-    if (bound.$t !== dtype || !isDeepStrictEqual(bound.s, sizes) || bound.d.length !== count) return `a bound of ${bound.$t} ${bound.s}`
-    if (kind === 'Unbounded' && bound.d.some((one) => Number(one) !== RANGES[dtype][at])) return `the bound ${bound.d}`
+    if (bound.$t !== dtype || !isDeepStrictEqual(bound.s, sizes) || bound.d.length !== count)
+      return `a bound of ${bound.$t} ${bound.s}`
+    if (kind === 'Unbounded' && bound.d.some((one) => Number(one) !== RANGES[dtype][at]))
+      return `the bound ${bound.d}`
   }
   return undefined
 }
