@@ -68,7 +68,14 @@ export const replay = {
       ops.*.extend_through_first ops.*.extend_through_second`,
     expected: `ops.*.ok ops.*.state ops.*.data_index_after ops.*.len ops.*.cursors ops.*.leaves`,
     refusal: 'build_error:built ops.*.error:ok',
-    aside: {},
+    aside: {
+      'ops.*.state.revision': 'a buffer counts writes, not changes',
+      'ops.*.state.top_values': 'the highest values of a writer are its own; which rows they are is compared as contents',
+      'ops.*.ok.keys': 'the state of a buffer has parts of its own',
+      'ops.*.ok.storage_keys': 'the state of a buffer has parts of its own',
+      'ops.*.ok.writer': 'the state of a buffer has parts of its own',
+      'ops.*.ok.batch_size': 'the state of a buffer has parts of its own',
+    },
   },
   matches: ({ topic, setup }) => setup !== undefined && TOPICS.has(topic),
   prepare: () => undefined,
@@ -233,11 +240,21 @@ function written({ buffer, setup, lanes }, { op, data, ok, error, kwargs }) {
       : refusal.message
   }
   if (error) return departs('what can be stored is stored')
+  const form = formOf(ok, op, { lanes, given })
+  if (form) return form
   const at = rows.flatMap((row) => (lanes && row >= 0 ? [Math.floor(row / lanes), row % lanes] : [row]))
   const want = ok === null ? [-1] : numbersIn(ok)
   if (setup.sampler?.cls === 'ConsumingSampler' && !isDeepStrictEqual(at, want))
     return at.length === want.length ? departs('which rows are free is chance') : same(at, want)
   return same(at, want)
+}
+
+/** What a write gives: a number for one item, whole numbers of 64 bits for several, of lanes both coordinates. */
+function formOf(ok, op, { lanes, given }) {
+  if (op === 'add' && !lanes) return ok === null || Number.isInteger(ok) || ok?.$t === 'int64' ? undefined : `a row is ${ok}`
+  const count = lanes ? given.batchSize[0] * (op === 'add' ? 1 : given.batchSize[1]) : given.batchSize[0]
+  const isForm = ok?.$t === 'int64' && (lanes ? ok.s.at(-1) === 2 : ok.s.length === 1) && ok.s[0] === count
+  return isForm ? undefined : `rows are ${JSON.stringify([ok?.$t, ok?.s])}`
 }
 
 function itemsOf(data, op) {
@@ -318,11 +335,19 @@ function updatedIfPresent({ buffer, cls }, { kwargs, ok, error }) {
 }
 
 /** What the buffer holds beside what the row shows. */
-function differenceOf({ buffer, setup, lanes, cls }, { state }) {
+function differenceOf({ buffer, setup, lanes, cls }, { op, state }) {
   if (state === undefined) return undefined
   const { writer, sampler } = partsOf(buffer)
-  const sizes = [buffer.length, buffer.stats.size]
-  if (!isDeepStrictEqual(sizes, [state.len, state.storage_len])) return `sizes are ${sizes}`
+  const { storage } = buffer
+  // A storage that is loaded keeps its capacity here.
+  const capacity = op === 'state_roundtrip' ? state.max_size : storage.maxSize
+  const sizes = [buffer.length, buffer.stats.size, capacity, storage.length === capacity]
+  if (!isDeepStrictEqual(sizes, [state.len, state.storage_len, state.max_size, state.is_full])) return `sizes are ${sizes}`
+  if (state.storage_shape !== undefined) {
+    const shape = lanes ? [storage.length / lanes, lanes] : [storage.length]
+    if (storage.length > 0 && !isDeepStrictEqual(state.storage_shape, shape)) return `the shape is ${shape}`
+  }
+  if (state.contents === null && storage.length > 0) return 'there are contents'
   if (setup.writer?.cls !== 'TensorDictMaxValueWriter' && typeof state.cursor === 'number') {
     const { writeCount } = buffer.stats
     const cursor = writer?.cursor ?? 0
@@ -331,12 +356,22 @@ function differenceOf({ buffer, setup, lanes, cls }, { state }) {
   }
   const { generations } = state
   if (Array.isArray(generations)) {
+    if (generations.length !== storage.maxSize && generations.length !== storage.length) return `${generations.length} generations`
     const difference = same(buffer.generationsOf(range(generations.length)), generations)
     if (difference) return difference
   }
   if (Array.isArray(state.sum_leaves) && sampler?.tree) {
     const { leaves } = sampler.tree
-    const difference = far('leaves', leaves, state.sum_leaves.slice(0, leaves.length))
+    const all = state.sum_leaves
+    const total = all.reduce((sum, leaf) => sum + leaf, 0)
+    const least = Math.min(...all.slice(0, storage.length))
+    const largest = sampler.maxPriority
+    const difference =
+      (all.length === storage.maxSize ? undefined : `${all.length} leaves`) ??
+      far('leaves', leaves, all.slice(0, leaves.length)) ??
+      (typeof state.p_sum === 'number' ? far('sum', [total], [state.p_sum]) : undefined) ??
+      (typeof state.p_min === 'number' && storage.length > 0 ? far('least', [least], [state.p_min]) : undefined) ??
+      (state.max_priority ? far('largest', largest ?? [], state.max_priority) : undefined)
     if (difference) return difference
   }
   return contentsOf(buffer, state.contents, lanes, cls)

@@ -13,7 +13,7 @@ import { Judge, kindOf } from './judge.mjs'
 import { perturb } from './perturb.mjs'
 
 /** How many differences of a file are shown. */
-const SHOWN_MAX = Number(process.env.SHOWN ?? 5)
+const SHOWN_MAX = 5
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
