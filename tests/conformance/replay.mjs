@@ -70,7 +70,8 @@ export const replay = {
     refusal: 'build_error:built ops.*.error:ok',
     aside: {
       'ops.*.state.revision': 'a buffer counts writes, not changes',
-      'ops.*.state.top_values': 'the highest values of a writer are its own; which rows they are is compared as contents',
+      'ops.*.state.top_values':
+        'the highest values of a writer are its own; which rows they are is compared as contents',
       'ops.*.ok.keys': 'the state of a buffer has parts of its own',
       'ops.*.ok.storage_keys': 'the state of a buffer has parts of its own',
       'ops.*.ok.writer': 'the state of a buffer has parts of its own',
@@ -125,7 +126,7 @@ const isLast = (step) => step?.last === true
 function playerOf({ setup, ops }) {
   // There the first write says how many lanes there are, here the storage does.
   const lanes = setup.storage.ndim === 2 ? (ops[0]?.data?.$td?.[0] ?? 1) : undefined
-  return { setup, lanes, cls: setup.storage.cls, buffer: undefined }
+  return { setup, lanes, cls: setup.storage.cls, buffer: undefined, aside: [] }
 }
 
 function bufferOf({ setup, lanes, cls }) {
@@ -221,23 +222,42 @@ const OPS = {
     failed(() => buffer.writeAt(numbersIn(index), dictIn(data)), error),
 }
 
-function written({ buffer, setup, lanes }, { op, data, ok, error, kwargs }) {
+function written(player, { op, data, ok, error, kwargs }) {
+  const { buffer, setup, lanes } = player
   const before = [buffer.stats.size, partsOf(buffer).writer]
   const given = itemsOf(data, op)
-  const write = () => {
-    if (op === 'add') return [buffer.add(given)]
-    if (kwargs?.update_priority === undefined || kwargs.update_priority === null) return buffer.extend(given)
-    return buffer.extendWith(given, { updatePriority: kwargs.update_priority })
+  const write = (items) => () => {
+    if (op === 'add') return [buffer.add(items)]
+    if (kwargs?.update_priority === undefined || kwargs.update_priority === null) return buffer.extend(items)
+    return buffer.extendWith(items, { updatePriority: kwargs.update_priority })
   }
-  const { value: rows, error: refusal } = attempt(write)
+  let { value: rows, error: refusal } = attempt(write(given))
+  let completed = false
   if (refusal) {
     const after = [buffer.stats.size, partsOf(buffer).writer]
     if (!isDeepStrictEqual(after, before)) return `a write that fails must change nothing: ${refusal.message}`
     if (given.batchSize.includes(0)) return differs('an empty write is an error')
     if (error) return departs('a write that fails changes nothing')
-    return ['UNKNOWN_NAME', 'INCOMPATIBLE'].includes(refusal.code)
-      ? departs('leaves that are missing or too many are refused')
-      : refusal.message
+    if (!['UNKNOWN_NAME', 'INCOMPATIBLE'].includes(refusal.code)) return refusal.message
+    // The row goes on with the leaves that the buffer has; those that differ are left aside from here on.
+    const known = attempt(() => alike(player, given))
+    const again = known.error ? known : attempt(write(known.value))
+    if (again.error) return departs(LEAVES)
+    rows = again.value
+    refusal = undefined
+    completed = true
+    // The priorities that such a leaf holds are set by a call of their own.
+    const priority = [keyIn(setup.priority_key ?? 'td_error')].flat()
+    if (given.has(priority) && partsOf(buffer).sampler?.tree && kwargs?.update_priority !== false) {
+      const values = elementsOf(given.tensor(priority))
+      // Of one item that is written, each of its numbers is set in turn.
+      if (op === 'add')
+        buffer.updatePriority(
+          values.map(() => rows[0]),
+          values,
+        )
+      else buffer.updatePriority(rows, reduced(values, rows.length, setup.sampler.reduction))
+    }
   }
   if (error) return departs('what can be stored is stored')
   const form = formOf(ok, op, { lanes, given })
@@ -246,12 +266,65 @@ function written({ buffer, setup, lanes }, { op, data, ok, error, kwargs }) {
   const want = ok === null ? [-1] : numbersIn(ok)
   if (setup.sampler?.cls === 'ConsumingSampler' && !isDeepStrictEqual(at, want))
     return at.length === want.length ? departs('which rows are free is chance') : same(at, want)
-  return same(at, want)
+  return same(at, want) ?? (completed ? differs(LEAVES) : undefined)
+}
+
+/** One priority an item, of several numbers as the sampler reduces them. */
+function reduced(values, count, reduction = 'max') {
+  const width = values.length / count
+  const sum = (list) => list.reduce((total, one) => total + one, 0)
+  const joins = {
+    sum,
+    max: (list) => Math.max(...list),
+    min: (list) => Math.min(...list),
+    mean: (list) => sum(list) / list.length,
+    median: (list) => list.toSorted((a, b) => a - b)[Math.floor((list.length - 1) / 2)],
+  }
+  return range(count).map((at) => joins[reduction](values.slice(at * width, (at + 1) * width)))
+}
+
+const LEAVES = 'leaves that are missing or too many are refused'
+
+/** The items with the leaves that the buffer has: those too many are left out, those missing are zeros. */
+function alike(player, given) {
+  const { buffer } = player
+  const held = buffer.storage.get([0])
+  const names = (dict) => dict.leafKeys().map((key) => key.join('.'))
+  const [mine, theirs] = [names(held), names(given)]
+  const extra = given.leafKeys().filter((key) => !mine.includes(key.join('.')))
+  const items = given.exclude(extra)
+  for (const key of held.leafKeys()) {
+    if (theirs.includes(key.join('.'))) continue
+    const leaf = held.tensor(key)
+    items.set(key, Tensor.zeros(leaf.dtype, [...given.batchSize, ...leaf.shape.slice(1)]))
+    player.aside.push(key)
+  }
+  player.aside.push(...extra)
+  return items
+}
+
+/** A golden dictionary without the leaves that are left aside. */
+function withoutLeaves(want, keys) {
+  if (keys.length === 0 || want === null || typeof want !== 'object') return want
+  if (Array.isArray(want)) return want.map((one) => withoutLeaves(one, keys))
+  if (want.items) return { ...want, items: withoutLeaves(want.items, keys) }
+  if (!want.k) return want
+  const entries = Object.entries(want.k)
+    .filter(([name]) => !keys.some((key) => key.length === 1 && key[0] === name))
+    .map(([name, one]) => [
+      name,
+      withoutLeaves(
+        one,
+        keys.filter(([first]) => first === name).map((key) => key.slice(1)),
+      ),
+    ])
+  return { ...want, k: Object.fromEntries(entries) }
 }
 
 /** What a write gives: a number for one item, whole numbers of 64 bits for several, of lanes both coordinates. */
 function formOf(ok, op, { lanes, given }) {
-  if (op === 'add' && !lanes) return ok === null || Number.isInteger(ok) || ok?.$t === 'int64' ? undefined : `a row is ${ok}`
+  if (op === 'add' && !lanes)
+    return ok === null || Number.isInteger(ok) || ok?.$t === 'int64' ? undefined : `a row is ${ok}`
   const count = lanes ? given.batchSize[0] * (op === 'add' ? 1 : given.batchSize[1]) : given.batchSize[0]
   const isForm = ok?.$t === 'int64' && (lanes ? ok.s.at(-1) === 2 : ok.s.length === 1) && ok.s[0] === count
   return isForm ? undefined : `rows are ${JSON.stringify([ok?.$t, ok?.s])}`
@@ -263,7 +336,8 @@ function itemsOf(data, op) {
   return TensorDict.from({ value }, { batchSize: op === 'add' ? [] : [value.shape[0]] })
 }
 
-function got({ buffer, cls }, { index, ok, error }) {
+function got({ buffer, cls, aside }, { index, ok: shown, error }) {
+  const ok = withoutLeaves(shown, aside)
   if (isKey(index)) return tensors(buffer.readAllInOrder().tensor(keyIn(index)), ok)
   const { value, error: refusal } = attempt(() => buffer.at(...indexIn(index)))
   if (error) {
@@ -281,7 +355,7 @@ function got({ buffer, cls }, { index, ok, error }) {
   // There, what was nested comes back as something else.
   return cls === 'CompressedListStorage'
     ? differs('compressed items come back as they were')
-    : items(value, ok)
+    : items(value.exclude(aside.filter((key) => value.has(key))), ok)
 }
 
 function edited({ buffer, cls }, { op, data, index, key, value, kwargs, error, state }) {
@@ -335,14 +409,15 @@ function updatedIfPresent({ buffer, cls }, { kwargs, ok, error }) {
 }
 
 /** What the buffer holds beside what the row shows. */
-function differenceOf({ buffer, setup, lanes, cls }, { op, state }) {
+function differenceOf({ buffer, setup, lanes, cls, aside }, { op, state }) {
   if (state === undefined) return undefined
   const { writer, sampler } = partsOf(buffer)
   const { storage } = buffer
   // A storage that is loaded keeps its capacity here.
   const capacity = op === 'state_roundtrip' ? state.max_size : storage.maxSize
   const sizes = [buffer.length, buffer.stats.size, capacity, storage.length === capacity]
-  if (!isDeepStrictEqual(sizes, [state.len, state.storage_len, state.max_size, state.is_full])) return `sizes are ${sizes}`
+  if (!isDeepStrictEqual(sizes, [state.len, state.storage_len, state.max_size, state.is_full]))
+    return `sizes are ${sizes}`
   if (state.storage_shape !== undefined) {
     const shape = lanes ? [storage.length / lanes, lanes] : [storage.length]
     if (storage.length > 0 && !isDeepStrictEqual(state.storage_shape, shape)) return `the shape is ${shape}`
@@ -356,7 +431,8 @@ function differenceOf({ buffer, setup, lanes, cls }, { op, state }) {
   }
   const { generations } = state
   if (Array.isArray(generations)) {
-    if (generations.length !== storage.maxSize && generations.length !== storage.length) return `${generations.length} generations`
+    if (generations.length !== storage.maxSize && generations.length !== storage.length)
+      return `${generations.length} generations`
     const difference = same(buffer.generationsOf(range(generations.length)), generations)
     if (difference) return difference
   }
@@ -370,28 +446,31 @@ function differenceOf({ buffer, setup, lanes, cls }, { op, state }) {
       (all.length === storage.maxSize ? undefined : `${all.length} leaves`) ??
       far('leaves', leaves, all.slice(0, leaves.length)) ??
       (typeof state.p_sum === 'number' ? far('sum', [total], [state.p_sum]) : undefined) ??
-      (typeof state.p_min === 'number' && storage.length > 0 ? far('least', [least], [state.p_min]) : undefined) ??
+      (typeof state.p_min === 'number' && storage.length > 0
+        ? far('least', [least], [state.p_min])
+        : undefined) ??
       (state.max_priority ? far('largest', largest ?? [], state.max_priority) : undefined)
     if (difference) return difference
   }
-  return contentsOf(buffer, state.contents, lanes, cls)
+  return contentsOf(buffer, withoutLeaves(state.contents, aside), { lanes, cls, aside })
 }
 
-function contentsOf({ storage }, contents, lanes, cls) {
+function contentsOf({ storage }, contents, { lanes, cls, aside }) {
   const text = JSON.stringify(contents ?? null)
   if (contents === null || contents === 'same' || cls === 'CompressedListStorage' || text.includes('uninit'))
     return undefined
   if (storage.length === 0) return undefined
+  const bare = (dict) => dict.exclude(aside.filter((key) => dict.has(key)))
   if (contents.$t) return tensors(storage.get(range(storage.length)).tensor('value'), contents)
   if (Array.isArray(contents)) {
     // Row by row: not all rows have the same leaves.
     const at = contents.findIndex((item, row) => {
-      const one = storage.get([row]).index(0)
+      const one = bare(storage.get([row])).index(0)
       return item.$t ? tensors(one.tensor('value'), item) : !isSame(one, item)
     })
     return at < 0 ? undefined : `row ${at} differs`
   }
-  const all = storage.get(range(storage.length))
+  const all = bare(storage.get(range(storage.length)))
   return items(lanes ? all.unflatten(0, [storage.length / lanes, lanes]) : all, contents)
 }
 
