@@ -88,7 +88,10 @@ export class AnswerRewardTransform implements EnvTransform {
   /** @throws {FulmarError} `INCOMPATIBLE` without a tokenizer for tokens. */
   transformSpecs(env: EnvView): EnvSpecs {
     if (env.inputMode === 'tokens' && this.#options.tokenizer === undefined) {
-      throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to read responses of tokens: got none')
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        'tokenizer must be given to read responses of tokens: it is undefined',
+      )
     }
     const shape = [...env.batchSize, 1, 1]
     return changedSpecs(env, ({ rewardSpec }) => {

@@ -116,7 +116,7 @@ export class ChatEnv implements EnvBase {
     }
     if ((inputMode !== 'history' || maxPromptTokens !== undefined) && tokenizer === undefined) {
       const what = inputMode === 'history' ? 'maxPromptTokens' : `inputMode '${inputMode}'`
-      throw new FulmarError('INCOMPATIBLE', `tokenizer must be given for ${what}: got none`)
+      throw new FulmarError('INCOMPATIBLE', `tokenizer must be given for ${what}: it is undefined`)
     }
     if (maxPromptTokens !== undefined && !(Number.isSafeInteger(maxPromptTokens) && maxPromptTokens >= 1)) {
       throw new FulmarError(
@@ -151,7 +151,8 @@ export class ChatEnv implements EnvBase {
    * `SHAPE_MISMATCH` for a batch of other dimensions; as {@link History.applyChatTemplate}.
    */
   reset(dict?: TensorDict): TensorDict {
-    if (dict === undefined) throw new FulmarError('EMPTY', 'dict must hold the query of a reset: got none')
+    if (dict === undefined)
+      throw new FulmarError('EMPTY', 'dict must hold the query of a reset: it is undefined')
     const { systemPrompt, systemRole = 'system', userRole = 'user' } = this.#options
     const given = this.#checkRank(dict)
     if (!given.has(this.#dataKey)) {
@@ -190,7 +191,10 @@ export class ChatEnv implements EnvBase {
     const next = TensorDict.from({}, { batchSize: given.batchSize })
     const key = [this.inputMode, given.has([this.inputMode, 'full']) ? 'full' : 'response']
     if (!given.has(key)) {
-      throw new FulmarError('UNKNOWN_NAME', `dict must have an action at ${this.inputMode}.full: got none`)
+      throw new FulmarError(
+        'UNKNOWN_NAME',
+        `dict must have an action at ${this.inputMode}.full: there is none`,
+      )
     }
     const isWhole = key[1] === 'full'
     if (this.inputMode === 'tokens') setIdRows(next, ['tokens', 'prompt'], this.#wholeIds(given, isWhole))
@@ -252,7 +256,7 @@ export class ChatEnv implements EnvBase {
 
   get #tokenizer(): NativeTokenizer {
     if (this.#options.tokenizer) return this.#options.tokenizer
-    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to render prompts: got none')
+    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to render prompts: it is undefined')
   }
 }
 

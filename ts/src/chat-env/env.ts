@@ -129,7 +129,7 @@ export function specEnvOf(env: EnvBase, options: SpecEnvOptions = {}): SpecEnv {
 /** Refuses a batch that no environment has. */
 export function checkBatchSize(batchSize: readonly number[]): readonly number[] {
   if (batchSize.length === 0) {
-    throw new FulmarError('SHAPE_MISMATCH', 'batchSize must have at least one dimension: got none')
+    throw new FulmarError('SHAPE_MISMATCH', 'batchSize must have at least one dimension: there is none')
   }
   const wrong = batchSize.find((length) => !Number.isSafeInteger(length) || length < 1)
   if (wrong === undefined) return Object.freeze([...batchSize])

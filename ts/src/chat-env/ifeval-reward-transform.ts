@@ -102,7 +102,10 @@ export class IfEvalRewardTransform implements EnvTransform {
       )
     }
     if (env.inputMode === 'tokens' && this.#tokenizer === undefined) {
-      throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to read responses of tokens: got none')
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        'tokenizer must be given to read responses of tokens: it is undefined',
+      )
     }
     const shape = [...env.batchSize, 1]
     return changedSpecs(env, ({ rewardSpec }) => {

@@ -46,9 +46,9 @@ export class IncrementalTokenizer implements EnvTransform {
   readonly #historyKey: TensorKey
   readonly #tokensKey: TensorKey
 
-  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option. */
+  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` without a tokenizer. */
   constructor(options: IncrementalTokenizerOptions) {
-    checkKnownKeys('options', options, ['tokenizer', 'template', 'historyKey', 'tokensKey'])
+    checkKnownKeys('options', options, ['tokenizer', 'template', 'historyKey', 'tokensKey'], ['tokenizer'])
     const {
       tokenizer,
       template,

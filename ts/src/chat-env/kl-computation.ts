@@ -123,7 +123,7 @@ export class KLComputation implements EnvTransform {
     if (addToReward && !env.rewardSpec.has('reward')) {
       throw new FulmarError(
         'INCOMPATIBLE',
-        'env must have a reward that a penalty can be taken off: got none',
+        'env must have a reward that a penalty can be taken off: there is none',
       )
     }
     return changedSpecs(env, ({ observationSpec, rewardSpec }) => {
@@ -143,7 +143,7 @@ export class KLComputation implements EnvTransform {
 /** The only reward of each element. */
 function rewardsOf(next: TensorDict): Float32Array {
   const rows = floatRowsAt(next, 'reward')
-  if (rows === undefined) throw new FulmarError('UNKNOWN_NAME', 'reward must be in next: got none')
+  if (rows === undefined) throw new FulmarError('UNKNOWN_NAME', 'reward must be in next: there is none')
   return Float32Array.from(rows, ([reward = 0, ...more]) => {
     if (more.length === 0) return reward
     throw new FulmarError('SHAPE_MISMATCH', `reward must be one number an element: got ${more.length + 1}`)

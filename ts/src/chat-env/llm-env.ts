@@ -99,7 +99,10 @@ export class LLMEnv implements EnvBase {
       throw new FulmarError('INCOMPATIBLE', 'assignReward and assignDone must be false for text: got true')
     }
     if (assignDone && eosTokenId === undefined) {
-      throw new FulmarError('INCOMPATIBLE', 'eosTokenId must be given where assignDone is true: got none')
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        'eosTokenId must be given where assignDone is true: it is undefined',
+      )
     }
     this.#options = options
     this.#key = fromText ? strKey : tokenKey
@@ -121,7 +124,8 @@ export class LLMEnv implements EnvBase {
 
   /** What `dict` holds, with flags. @throws {FulmarError} `EMPTY` without `dict`; `UNKNOWN_NAME` or `MALFORMED` without a prompt. */
   reset(dict?: TensorDict): TensorDict {
-    if (dict === undefined) throw new FulmarError('EMPTY', 'dict must hold the prompt of a reset: got none')
+    if (dict === undefined)
+      throw new FulmarError('EMPTY', 'dict must hold the prompt of a reset: it is undefined')
     const given = dict.batchSize.length === 0 ? dict.expand(this.batchSize) : dict
     const first = given.clone()
     if (this.#isText) setEach(first, this.#key, textsAt(this.#checked(first, this.#key), this.#key))

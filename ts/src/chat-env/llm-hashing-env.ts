@@ -69,7 +69,7 @@ export class LLMHashingEnv implements EnvBase {
     const { tokenizer, vocabSize = tokenizer?.vocabSize, batchSize = [1], hash = mixed } = options
     const { observationKey = 'observation', textOutput = true, textKey = 'text' } = options
     if (vocabSize === undefined || (textOutput && tokenizer === undefined)) {
-      const detail = 'tokenizer must be given for text, and where vocabSize is not: got none'
+      const detail = 'tokenizer must be given for text, and where vocabSize is not: it is undefined'
       throw new FulmarError('INCOMPATIBLE', detail)
     }
     if (!Number.isSafeInteger(vocabSize) || vocabSize < 1) {
@@ -110,7 +110,7 @@ export class LLMHashingEnv implements EnvBase {
   makeTensorDict(text: string | readonly string[]): TensorDict {
     const tokenizer = this.#tokenizer
     if (tokenizer === undefined)
-      throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given for text: got none')
+      throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given for text: it is undefined')
     const texts = typeof text === 'string' ? new Array<string>(this.batchSize[0] ?? 1).fill(text) : text
     const rows = texts.map((one) => tokenizer.encode(one, { addedTokens: true }).ids)
     return this.reset(setIdRows(TensorDict.from({}, { batchSize: [texts.length] }), this.#key, rows))
@@ -118,7 +118,8 @@ export class LLMHashingEnv implements EnvBase {
 
   /** Hashes the ids of `dict`. @throws {FulmarError} `EMPTY` without `dict`; `UNKNOWN_NAME` without ids. */
   reset(dict?: TensorDict): TensorDict {
-    if (dict === undefined) throw new FulmarError('EMPTY', 'dict must hold the ids of a reset: got none')
+    if (dict === undefined)
+      throw new FulmarError('EMPTY', 'dict must hold the ids of a reset: it is undefined')
     const rows = this.#rows(dict)
     const hashes = rows.map((ids) => ids.reduce((before, id) => this.#hash(before, id), 0n))
     return this.#shown(dict.clone(), rows, hashes)

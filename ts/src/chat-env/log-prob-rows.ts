@@ -48,7 +48,10 @@ export function maskedIdsOf(root: TensorDict, options: TokenScoringOptions): Mas
     )
   }
   if (tokenizer === undefined) {
-    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given where dict has no tokens.full: got none')
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      'tokenizer must be given where dict has no tokens.full: it is undefined',
+    )
   }
   const full = History.fromChats(JSON.stringify(root.value(['history', 'full'])))
   const chat = new ChatHistory({ full })

@@ -51,7 +51,7 @@ export class PolicyVersion implements EnvTransform {
       throw new FulmarError('UNKNOWN_NAME', `versionType must be int or uuid: got ${versionType}`)
     }
     if (versionType === 'uuid' && rng === undefined) {
-      throw new FulmarError('INCOMPATIBLE', 'rng must be given for versions that are names: got none')
+      throw new FulmarError('INCOMPATIBLE', 'rng must be given for versions that are names: it is undefined')
     }
     this.#key = versionKey
     this.#rng = versionType === 'uuid' ? rng : undefined

@@ -43,7 +43,7 @@ export function replyPolicy(options: ReplyPolicyOptions): DictPolicy {
   checkKnownKeys('options', options, ['inputMode', 'reply', 'tokenizer'])
   const { inputMode, reply, tokenizer } = options
   if (inputMode === 'tokens' && tokenizer === undefined) {
-    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given for tokens: got none')
+    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given for tokens: it is undefined')
   }
   return async (dict) => {
     const prompts = promptsAt(dict, inputMode)
@@ -69,7 +69,7 @@ function promptsAt(dict: TensorDict, inputMode: InputMode): ElementPrompt[] {
   if (inputMode === 'text') return textsAt(dict, ['text', 'prompt'])
   const rows = idRowsAt(dict, ['tokens', 'prompt'])
   if (rows) return rows
-  throw new FulmarError('UNKNOWN_NAME', 'tokens.prompt must be there: got none')
+  throw new FulmarError('UNKNOWN_NAME', 'tokens.prompt must be there: it is absent')
 }
 
 function setChats(root: TensorDict, messages: readonly Message[]): void {

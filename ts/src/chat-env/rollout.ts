@@ -110,7 +110,7 @@ async function begun(env: EnvBase, from: TensorDict, given: TensorDict | undefin
     if (!isDone.includes(true)) return dict
     if (count < RESETS_MAX) dict = await begunAnew(env, dict, isDone, given)
   }
-  const detail = `a reset must show a turn that is not over within ${RESETS_MAX} tries: got none`
+  const detail = `a reset must show a turn that is not over within ${RESETS_MAX} tries: all were over`
   throw new FulmarError('LIMIT_EXCEEDED', detail)
 }
 

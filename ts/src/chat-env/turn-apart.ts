@@ -108,7 +108,7 @@ function late(what: string, timeoutMs: number): string {
 function nobody(answers: readonly Answer[]): FulmarError {
   const failure = answers.find((answer) => answer.failure && isError(answer.failure.status))?.failure
   const code = failure?.status === 'error_timeout' ? 'TIMEOUT' : 'USER_CODE'
-  return new FulmarError(code, `an element must answer the first turn: got none (${failure?.message})`)
+  return new FulmarError(code, `an element must answer the first turn: all failed (${failure?.message})`)
 }
 
 /** What comes of an element that failed, in the form of `like`. */

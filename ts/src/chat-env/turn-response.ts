@@ -13,7 +13,10 @@ export function responsesOf(root: TensorDict, env: EnvView, tokenizer?: Tokenize
   if (env.inputMode === 'history') return historyResponses(root)
   if (env.inputMode === 'text') return textResponses(root)
   if (tokenizer === undefined) {
-    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given to read responses of tokens: got none')
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      'tokenizer must be given to read responses of tokens: it is undefined',
+    )
   }
   const [responses, full] = [idRowsAt(root, ['tokens', 'response']), idRowsAt(root, ['tokens', 'full'])]
   if (responses) return responses.map((ids) => tokenizer.decode(ids))

@@ -57,7 +57,7 @@ export function turnTransform(transform: DictTransform, options: TurnTransformOp
     throw new FulmarError('UNKNOWN_NAME', `options.on must be turn, reset or step: got ${on}`)
   }
   if (actions && transform.inverse === undefined) {
-    throw new FulmarError('INCOMPATIBLE', 'transform must have an inverse for actions: got none')
+    throw new FulmarError('INCOMPATIBLE', 'transform must have an inverse for actions: there is none')
   }
   const forward = (dict: TensorDict) => transform.forward(dict)
   return {

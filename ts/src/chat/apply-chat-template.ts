@@ -169,7 +169,7 @@ export function renderHistory(history: History, options: ChatTemplateOptions): s
 export function encodeHistory(history: History, options: ChatTemplateOptions): RawEncodedChats {
   const json = optionsJson(options)
   const { tokenizer } = options
-  if (tokenizer === undefined) throw incompatible('tokenizer must be given for ids: got none')
+  if (tokenizer === undefined) throw incompatible('tokenizer must be given for ids: it is undefined')
   return withTemplate(options, (template) =>
     tokenizer.withNative((encoder) => history.withNative((native) => native.encode(template, encoder, json))),
   )
@@ -352,7 +352,7 @@ export function padId(tokenizer: NativeTokenizer | undefined): number {
   const token = tokenizer?.specialTokens.pad_token
   const id = token === undefined ? undefined : tokenizer?.idOf(token)
   if (id !== undefined) return id
-  throw incompatible('padding.value must be given for a tokenizer without a padding token: got none')
+  throw incompatible('padding.value must be given for a tokenizer without a padding token: it is undefined')
 }
 
 /** Ids as Python's tensors have them. */

@@ -151,7 +151,7 @@ export class ChatHistory {
    * @throws {FulmarError} `EMPTY` without `full`, or if a mask has no token; as {@link History.applyChatTemplate}.
    */
   toMasks({ mask = {}, ...options }: TokenizingOptions & { readonly mask?: MaskOptions }): Masks {
-    if (this.full === undefined) throw new FulmarError('EMPTY', 'full must be there for masks: got none')
+    if (this.full === undefined) throw new FulmarError('EMPTY', 'full must be there for masks: it is absent')
     const { ids, offsets, assistantMask } = encodeHistory(this.full, {
       ...options,
       addGenerationPrompt: false,

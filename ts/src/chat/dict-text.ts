@@ -73,7 +73,7 @@ export interface ColumnOptions {
 /** The rows of ids at `key`, without those that the mask at `maskKey` calls padding. */
 export function idsAt(dict: TensorDict, key: TensorKey, maskKey: TensorKey): Uint32Array[] {
   const [rows, marks] = [key, maskKey].map((at) => (dict.has(at) ? rowsAt(dict, at) : undefined))
-  if (rows === undefined) throw new FulmarError('UNKNOWN_NAME', `${nameOf(key)} must be there: got none`)
+  if (rows === undefined) throw new FulmarError('UNKNOWN_NAME', `${nameOf(key)} must be there: it is absent`)
   return rows.map((row, at) => {
     const mark = marks?.[at]
     const kept = mark === undefined ? row : row.filter((_, t) => mark[t] !== 0)

@@ -1,6 +1,6 @@
 /** Messages on their way to the core, without escaping the contents that are most of them. */
 
-import { call } from '../core/index.js'
+import { call, FulmarError } from '../core/index.js'
 import type { Message } from './message.js'
 import type { JsonList } from './renderer.js'
 
@@ -30,11 +30,34 @@ export function withMessages<R>(
       // Said better below, or no mistake at all: half a surrogate pair, a NUL, U+FFFD.
     }
   }
-  return body(
-    typeof messages === 'string' ? messages : call(() => String(JSON.stringify(messages))),
-    undefined,
-  )
+  if (typeof messages === 'string') return body(messages, undefined)
+  try {
+    return body(
+      call(() => String(JSON.stringify(messages))),
+      undefined,
+    )
+  } catch (cause) {
+    throw brokenText(messages, cause) ?? cause
+  }
 }
+
+/** The error for messages of which one holds half a surrogate pair: a JSON parser knows the place, not the message. */
+function brokenText(messages: unknown, cause: unknown): FulmarError | undefined {
+  if (!Array.isArray(messages)) return undefined
+  const index = messages.flat().findIndex((message) => {
+    let isBroken = false
+    JSON.stringify(message, (key, value: unknown) => {
+      isBroken ||= HALF.test(key) || (typeof value === 'string' && HALF.test(value))
+      return value
+    })
+    return isBroken
+  })
+  if (index < 0) return undefined
+  const detail = `messages[${index}] must hold well-formed text: it has half a surrogate pair`
+  return new FulmarError('MALFORMED', detail, { cause })
+}
+
+const HALF = /\p{Surrogate}/u
 
 /** `undefined` for what is no list of objects, or has nothing to gain. */
 function pack(

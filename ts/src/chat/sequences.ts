@@ -125,7 +125,7 @@ export class Sequences {
       const known = lengths[name]
       if (side === undefined || known === undefined) {
         const rule = `side and lengths.${name} must be known to take padding away`
-        throw new FulmarError('INCOMPATIBLE', `${rule}: got none`)
+        throw new FulmarError('INCOMPATIBLE', `${rule}: there is none`)
       }
       const flat = (field as Tensor).reshape([
         sizeOf(this.batchSize),

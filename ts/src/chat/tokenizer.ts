@@ -159,7 +159,7 @@ export class Tokenizer {
       const out = to[at]
       if (out !== undefined && dict.has(key)) return [[key, out] as const]
       if (this.#options.missingTolerance ?? true) return []
-      throw new FulmarError('UNKNOWN_NAME', `${nameOf(key)} must be there: got none`)
+      throw new FulmarError('UNKNOWN_NAME', `${nameOf(key)} must be there: it is absent`)
     })
   }
 }

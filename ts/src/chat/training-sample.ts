@@ -77,7 +77,10 @@ export function buildTrainingSample(
     return { ids: Uint32Array.of(...ids, close), lossMask: Uint8Array.of(...lossMask, 1) }
   }
   if (!lossMask.includes(1)) {
-    throw new FulmarError('EMPTY', 'messages must hold a token to train on: got none of the roles that train')
+    throw new FulmarError(
+      'EMPTY',
+      'messages must hold a token to train on: there is no token of the roles that train',
+    )
   }
   return { ids, lossMask }
 }
@@ -131,7 +134,7 @@ export function buildTrajectoryStep(
   checkGiven('renderer', renderer)
   const { tools = [] } = options
   if (completion.length === 0) {
-    throw new FulmarError('EMPTY', 'completion must hold at least one message: got none')
+    throw new FulmarError('EMPTY', 'completion must hold at least one message: it is empty')
   }
   const promptIds = renderer.render(prompt, { tools, addGenerationPrompt: true }).ids
   const { ids, sampledMask } = renderer.render([...prompt, ...completion], { tools })

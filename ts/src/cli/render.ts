@@ -56,7 +56,7 @@ async function renderTemplate(flags: RenderFlags, io: CliIo): Promise<void> {
   if (flags.mask && !template.hasGeneration)
     throw new CliError(
       'INCOMPATIBLE',
-      'template must have generation blocks to say what is trained: got none; --family NAME needs none',
+      'template must have generation blocks to say what is trained: there is none; --family NAME needs none',
     )
   const messages = await readText('messages', flags.messages, io)
   const tools = flags.tools === undefined ? {} : { tools: await readText('tools', flags.tools, io) }
@@ -95,7 +95,7 @@ async function sourceOf(
   const own = path === (folder ?? path) ? tokenizer?.chatTemplate : await chatTemplateOf(path)
   if (own !== undefined) return TemplateRegistry.builtin.select({ tokenizerTemplate: own }).source
   const rule = 'must come with a chat template, or --template must name one'
-  throw new CliError('INCOMPATIBLE', `${path} ${rule}: got none`)
+  throw new CliError('INCOMPATIBLE', `${path} ${rule}: there is none`)
 }
 
 async function chatTemplateOf(folder: string): Promise<string | undefined> {

@@ -276,7 +276,7 @@ export function padRows(
     for (const { ids, mask, logProbs, advantages } of row) {
       const length = Math.ceil((ids.length - 1) / padMultiple) * padMultiple
       if (start + length > end)
-        throw new FulmarError('OUT_OF_RANGE', `row ${index} must fit into ${seqLen} predictions: got more`)
+        throw new FulmarError('OUT_OF_RANGE', `row ${index} must fit into ${seqLen} predictions: it has more`)
       padded.ids.set(ids.subarray(0, -1), start)
       padded.labels.set(ids.subarray(1), start)
       padded.mask.set(mask.subarray(1), start)

@@ -201,7 +201,7 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     if (prefetch > PREFETCH_MAX)
       throw new FulmarError('LIMIT_EXCEEDED', `prefetch must be <= ${PREFETCH_MAX}: got ${prefetch}`)
     if (order === 'finish' && prefetch === 0)
-      throw new FulmarError('INCOMPATIBLE', 'order of finishing must come with a prefetch: got none')
+      throw new FulmarError('INCOMPATIBLE', 'order of finishing must come with a prefetch: there is none')
     this.#options = options
     this.#unit = unit
     this.#size = size
@@ -358,7 +358,8 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
     const first = () => Promise.race(this.#ahead.map(({ group }, place) => group.then(() => place)))
     const place = order === 'start' ? 0 : await first()
     const taken = this.#ahead[place]
-    if (taken === undefined) throw new FulmarError('CLOSED', 'collector must have a group to run: got none')
+    if (taken === undefined)
+      throw new FulmarError('CLOSED', 'collector must have a group to run: there is none')
     const group = await taken.group
     this.#ahead.splice(this.#ahead.indexOf(taken), 1)
     return group

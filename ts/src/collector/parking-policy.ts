@@ -118,7 +118,7 @@ export class ParkingPolicy implements Policy, WeightReceiver<Policy> {
   async commit(version: number): Promise<void> {
     if (this.#previous && this.version === version) return
     if (this.#staged === undefined)
-      throw new FulmarError('CLOSED', `policy of version ${version} must be staged: got none`)
+      throw new FulmarError('CLOSED', `policy of version ${version} must be staged: there is none`)
     await this.pause()
     this.#previous = this.#served
     this.#served = this.#staged

@@ -96,7 +96,7 @@ export function listDataset<Sample>(options: ListDatasetOptions<Sample>): Datase
   checkKnownKeys('options', options, ['items', 'shuffleSeed'], ['items'])
   const { items: iterable, shuffleSeed } = options
   const items = [...iterable]
-  if (items.length === 0) throw new FulmarError('EMPTY', 'items must hold a sample: got none')
+  if (items.length === 0) throw new FulmarError('EMPTY', 'items must hold a sample: they are empty')
   const stream = shuffleSeed === undefined ? undefined : Rng.fromSeed(shuffleSeed).stream('listDataset')
   let order: { readonly pass: number; readonly indices: Uint32Array } | undefined
   return positionedDataset((position) => {

@@ -86,7 +86,7 @@ export function checkInitOutput(output: MessageEnvInitOutput): Required<MessageE
   const { initPromptMessages, tools = [] } = output
   checkMessages('initPromptMessages', initPromptMessages)
   if (initPromptMessages.length === 0) {
-    throw new FulmarError('EMPTY', 'initPromptMessages must hold a message: got none')
+    throw new FulmarError('EMPTY', 'initPromptMessages must hold a message: they are empty')
   }
   return { initPromptMessages: [...initPromptMessages], tools: [...tools] }
 }

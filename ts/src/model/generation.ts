@@ -29,7 +29,7 @@ export async function generate(
   options: GenerationOptions & Pick<EngineOptions, 'decodeStream'>,
 ): Promise<Generated[]> {
   checkGiven('decoder', decoder)
-  if (prompts.length === 0) throw new FulmarError('EMPTY', 'prompts must hold at least one: got none')
+  if (prompts.length === 0) throw new FulmarError('EMPTY', 'prompts must hold at least one: they are empty')
   const { decodeStream, ...each } = options
   using engine = new Engine(decoder, decodeStream && { decodeStream })
   return await Promise.all(prompts.map((prompt) => engine.generate(prompt, each)))

@@ -43,7 +43,7 @@ export class StopStrings {
       throw new FulmarError('MALFORMED', `stopStrings must be strings: got ${describeValue(strings)}`)
     checkCount('stopStrings', strings.length, STOP_STRINGS_MAX)
     for (const [index, text] of strings.entries()) {
-      if (text === '') throw new FulmarError('EMPTY', `stopStrings[${index}] must hold text: got none`)
+      if (text === '') throw new FulmarError('EMPTY', `stopStrings[${index}] must hold text: it is empty`)
       checkCount(`stopStrings[${index}]`, text.length, STOP_STRING_LENGTH_MAX)
     }
     this.#strings = strings
@@ -95,7 +95,10 @@ export function watchStops(
   const stops = new StopStrings(strings)
   if (strings.length === 0) return { completes: () => null, close: () => {} }
   if (!decodeStream)
-    throw new FulmarError('UNAVAILABLE', 'stopStrings must come with a stream that decodes ids: got none')
+    throw new FulmarError(
+      'UNAVAILABLE',
+      'stopStrings must come with a stream that decodes ids: there is none',
+    )
   const stream = decodeStream()
   return { completes: (id) => stops.push(stream.push(id)), close: () => stream[Symbol.dispose]?.() }
 }

@@ -95,7 +95,7 @@ async function* partsOf(body: ReadableStream<Uint8Array> | null): AsyncGenerator
       }
       numBytes += value.byteLength
       if (numBytes > RESPONSE_BYTES_MAX)
-        throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: got more`)
+        throw new Error(`an answer must have at most ${RESPONSE_BYTES_MAX} bytes: there are more`)
       yield decoder.decode(value, { stream: true })
     }
   } finally {

@@ -16,9 +16,18 @@ function loadAddon(): typeof Backend.raw {
   try {
     return createRequire(import.meta.url)('#addon') as typeof Backend.raw
   } catch (cause) {
+    throw Object.assign(new Error(reasonOf(cause), { cause }), { code: 'UNAVAILABLE' })
+  }
+}
+
+/** Why there is no addon. Where not even the name is known, this file is no longer in its package: somebody bundled it. */
+function reasonOf(cause: unknown): string {
+  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+  if (code === 'MODULE_NOT_FOUND' || code === 'ERR_DLOPEN_FAILED') {
     const platform = `${process.platform}-${process.arch}`
     const remedy = 'install the package of this platform, or run node --conditions=fulmar-wasm'
-    const error = new Error(`the native addon must be there for ${platform}: got none (${remedy})`, { cause })
-    throw Object.assign(error, { code: 'UNAVAILABLE' })
+    return `the native addon must be there for ${platform}: it could not be loaded (${remedy})`
   }
+  const remedy = "leave it out of the bundle: external: ['fulmar'] in esbuild, rollup and others"
+  return `fulmar must be loaded from its own package, where its native addon is; bundled, it cannot find it (${remedy})`
 }

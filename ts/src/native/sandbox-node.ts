@@ -47,7 +47,7 @@ async function compile(): Promise<WebAssembly.Module> {
   } catch (cause) {
     compiled = undefined
     const remedy = 'run npm run build with a WebAssembly toolchain'
-    const error = new Error(`the sandbox module must be there: got none (${remedy})`, { cause })
+    const error = new Error(`the sandbox module must be there: it could not be read (${remedy})`, { cause })
     throw Object.assign(error, { code: 'UNAVAILABLE' })
   }
 }

@@ -83,7 +83,7 @@ export function groupAdvantage(options: GroupAdvantageOptions): GroupAdvantageRe
   checkArray(options, 'groupOffsets', 'Uint32Array', true)
   const json = optionsJson('groupAdvantage', scaling, SCALING_KEYS)
   if (weights === undefined && aggregation !== undefined) {
-    throw new FulmarError('MALFORMED', 'weights must be given with aggregation: got none')
+    throw new FulmarError('MALFORMED', 'weights must be given with aggregation: they are undefined')
   }
   const { reward, scored } = weights === undefined ? column(rewards) : table(rewards, weights.length)
   const result = call(() =>

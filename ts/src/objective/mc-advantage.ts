@@ -279,8 +279,11 @@ function checkItems(items: ReadonlyMap<number, unknown>, tickets: readonly numbe
 export class MCAdvantageSelector {
   readonly #json: string
 
+  /** @throws {FulmarError} `UNKNOWN_NAME` for an unknown option or strategy; `OUT_OF_RANGE` for a bad `maxCombinations`. */
   constructor(options: MCAdvantageSelectorOptions = {}) {
     this.#json = optionsJson('MCAdvantageSelector', options, SELECTOR_KEYS)
+    // The core checks the options when it chooses: one of one is the cheapest choice.
+    call(() => raw.selectRollouts(this.#json, Float64Array.of(0, 1), 2, 'null'))
   }
 
   /** Indices of the chosen. */

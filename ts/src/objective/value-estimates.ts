@@ -354,7 +354,7 @@ function columnsOf(options: object): Record<string, Tensor> {
     }
   }
   if ('reward' in columns) return columns
-  throw new FulmarError('MALFORMED', 'reward must be a tensor: got none')
+  throw new FulmarError('MALFORMED', 'reward must be a tensor: it is undefined')
 }
 
 /** The number; nothing if it is a column. */

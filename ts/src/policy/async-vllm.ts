@@ -1,6 +1,6 @@
 /** The policy of stock vLLM servers over HTTP. */
 
-import { checkGiven, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import { defaultHttpClient, type HttpClient } from '../native/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 import {
@@ -135,15 +135,17 @@ export class AsyncVLLM implements StreamingPolicy {
   }
 
   /**
-   * Asks each server what it serves and whether it can do what is needed.
+   * Asks each server what it serves and whether it can do what is needed. `urls` is one address or several, with or without `/v1`.
    * @throws {FulmarError} `EMPTY` or `MALFORMED` for a bad list of URLs; `UNKNOWN_NAME` or `OUT_OF_RANGE` for an option; `UNAVAILABLE` or
    * `INCOMPATIBLE` with everything that is missing, server by server.
    */
-  static async connect(urls: readonly string[], options: AsyncVLLMOptions = {}): Promise<AsyncVLLM> {
+  static async connect(urls: string | readonly string[], options: AsyncVLLMOptions = {}): Promise<AsyncVLLM> {
     checkKnownKeys('options', options, KEYS)
     checkGiven('urls', urls)
-    const bases = urls.map(baseUrl)
-    if (bases.length === 0) throw new FulmarError('EMPTY', 'urls must hold a server: got none')
+    if (typeof urls !== 'string' && !Array.isArray(urls))
+      throw new FulmarError('MALFORMED', `urls must be an address or a list: got ${describeValue(urls)}`)
+    const bases = [urls].flat().map(baseUrl)
+    if (bases.length === 0) throw new FulmarError('EMPTY', 'urls must hold a server: the list is empty')
     if (bases.length > SERVERS_MAX)
       throw new FulmarError('LIMIT_EXCEEDED', `urls must be at most ${SERVERS_MAX}: got ${bases.length}`)
     const {
@@ -417,7 +419,7 @@ async function probeAll(
 function baseUrl(url: string): string {
   try {
     const { protocol, origin, pathname } = new URL(url)
-    if (protocol === 'http:' || protocol === 'https:') return origin + pathname.replace(/\/+$/, '')
+    if (protocol === 'http:' || protocol === 'https:') return origin + pathname.replace(/(\/v1)?\/*$/, '')
   } catch {
     // Said below.
   }

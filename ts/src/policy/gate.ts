@@ -28,7 +28,7 @@ export class Gate {
     let holds = this.#numFree > 0
     if (!holds && this.#line.size >= GATE_QUEUE_LENGTH_MAX) {
       const rule = `requests that wait must be at most ${GATE_QUEUE_LENGTH_MAX}`
-      throw new FulmarError('LIMIT_EXCEEDED', `${rule}: got more`)
+      throw new FulmarError('LIMIT_EXCEEDED', `${rule}: there are more`)
     }
     let wake = () => {}
     let ready: Promise<void> | undefined

@@ -161,9 +161,13 @@ async function loadRuntime(): Promise<Runtime> {
   } catch (cause) {
     const remedy =
       'npm install onnxruntime-node; with ONNXRUNTIME_NODE_INSTALL=skip it downloads nothing else'
-    throw new FulmarError('UNAVAILABLE', `onnxruntime-node must be installed: got none (${remedy})`, {
-      cause,
-    })
+    throw new FulmarError(
+      'UNAVAILABLE',
+      `onnxruntime-node must be installed: it could not be imported (${remedy})`,
+      {
+        cause,
+      },
+    )
   }
 }
 
@@ -190,9 +194,9 @@ function checkNames({ inputNames, outputNames }: InferenceSession): void {
       `inputs must be ${known.join(', ')} or past_key_values: got ${other}`,
     )
   if (!inputNames.includes('input_ids'))
-    throw new FulmarError('INCOMPATIBLE', 'inputs must hold input_ids: got none')
+    throw new FulmarError('INCOMPATIBLE', 'inputs must hold input_ids: the model has no such input')
   if (!outputNames.includes('logits'))
-    throw new FulmarError('INCOMPATIBLE', 'outputs must hold logits: got none')
+    throw new FulmarError('INCOMPATIBLE', 'outputs must hold logits: the model has no such output')
 }
 
 /** The logits of one sequence, `[1, L, V]`. */
@@ -234,7 +238,7 @@ async function run(session: InferenceSession, feeds: Record<string, OrtTensor>):
       cause,
     })
   }
-  throw new FulmarError('INCOMPATIBLE', 'outputs must hold logits: got none')
+  throw new FulmarError('INCOMPATIBLE', 'outputs must hold logits: the model has no such output')
 }
 
 /** A cache without tokens, for models that want one: `[1, heads, 0, width]`. */

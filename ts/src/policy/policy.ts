@@ -216,7 +216,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings } = request
   checkTypedArray('promptIds', promptIds, Uint32Array)
-  if (isEmpty(promptIds)) throw new FulmarError('EMPTY', 'promptIds must hold a token: got none')
+  if (isEmpty(promptIds)) throw new FulmarError('EMPTY', 'promptIds must hold a token: they are empty')
   const hasNone = stopStrings === undefined || (Array.isArray(stopStrings) && stopStrings.length === 0)
   if (!hasNone) new StopStrings(stopStrings)
   check('maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer')
@@ -256,6 +256,6 @@ export function checkScoreRequest(request: ScoreRequest): void {
   checkKnownKeys('request', request, ['requestId', 'ids', 'signal'], ['requestId', 'ids'])
   const { ids, signal } = request
   checkTypedArray('ids', ids, Uint32Array)
-  if (isEmpty(ids)) throw new FulmarError('EMPTY', 'ids must hold a token: got none')
+  if (isEmpty(ids)) throw new FulmarError('EMPTY', 'ids must hold a token: they are empty')
   if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')
 }

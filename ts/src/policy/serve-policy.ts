@@ -82,7 +82,7 @@ export function servePolicy(port: ReplyPort, load: (source: unknown) => Promise<
   }
   const answer = async (call: WorkerCall, signal: AbortSignal) => {
     if (call.kind === 'load') return await loadNext(call.source)
-    if (current === undefined) throw new FulmarError('CLOSED', 'the thread must have a model: got none')
+    if (current === undefined) throw new FulmarError('CLOSED', 'the thread must have a model: there is none')
     if (call.kind === 'generate')
       return await current.use((policy) => policy.generate({ ...call.request, signal }))
     return await current.use(async (policy) => {

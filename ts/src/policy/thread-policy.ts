@@ -100,7 +100,7 @@ export class ThreadPolicy implements Policy {
     if (this.#ended) return Promise.reject(this.#ended)
     if (this.#waiting.size >= WORKER_CALLS_MAX) {
       const rule = `calls that wait must be at most ${WORKER_CALLS_MAX}`
-      return Promise.reject(new FulmarError('LIMIT_EXCEEDED', `${rule}: got more`))
+      return Promise.reject(new FulmarError('LIMIT_EXCEEDED', `${rule}: there are more`))
     }
     const id = this.#numCalls++
     return new Promise<T>((resolve, reject) => {
@@ -148,7 +148,7 @@ export async function startThread(file: string, kind: string): Promise<WorkerThr
     const { Worker } = await import('node:worker_threads')
     return new Worker(new URL(`./${file}.js`, import.meta.url), { workerData: { kind } })
   } catch (cause) {
-    throw new FulmarError('UNAVAILABLE', 'worker threads must be there: got none', { cause })
+    throw new FulmarError('UNAVAILABLE', 'worker threads must be there: they are absent', { cause })
   }
 }
 
@@ -175,6 +175,6 @@ export async function startProcess(url: URL, kind: string): Promise<WorkerThread
       },
     }
   } catch (cause) {
-    throw new FulmarError('UNAVAILABLE', 'processes must be there: got none', { cause })
+    throw new FulmarError('UNAVAILABLE', 'processes must be there: they are absent', { cause })
   }
 }

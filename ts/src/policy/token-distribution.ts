@@ -76,7 +76,7 @@ export class TokenDistribution {
       )
     let count = 0
     this.#rowOf = Int32Array.from(mask, (flag) => (flag === 0 ? -1 : count++))
-    if (count === 0) throw new FulmarError('EMPTY', 'mask must hold a 1: got none')
+    if (count === 0) throw new FulmarError('EMPTY', 'mask must hold a 1: it is 0 everywhere')
     if (logProbs.length === 0 || logProbs.length % count !== 0) {
       const detail = `logProbs must hold ${count} rows of one length: got ${logProbs.length} numbers`
       throw new FulmarError('SHAPE_MISMATCH', detail)

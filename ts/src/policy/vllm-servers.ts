@@ -202,7 +202,10 @@ export class Servers {
       const reservation = this.router.reserve({ sessionId, cost, avoid })
       const failure = reservation
         ? await this.#once(reservation, request, endMs)
-        : { error: new FulmarError('UNAVAILABLE', 'a server must serve: got none that does'), retries: true }
+        : {
+            error: new FulmarError('UNAVAILABLE', 'a server must serve: all are taken out or closed'),
+            retries: true,
+          }
       if (failure === 'aborted') return undefined
       if ('value' in failure) return failure
       if (reservation) {

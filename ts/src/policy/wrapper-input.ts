@@ -31,7 +31,8 @@ export function readRows(dict: TensorDict, config: WrapperConfig): InputRow[] {
   }
   if (config.inputMode === 'tokens') return tokenRows(dict, config)
   const { tokenizer } = config
-  if (tokenizer === undefined) throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given: got none')
+  if (tokenizer === undefined)
+    throw new FulmarError('INCOMPATIBLE', 'tokenizer must be given: it is undefined')
   if (config.inputMode === 'text') return textRows(dict, tokenizer, config)
   return historyRows(dict, tokenizer, config)
 }
@@ -137,7 +138,7 @@ export function maskRows(
 function assistantOf({ assistantMask }: InputRow, at: number): Uint8Array {
   if (assistantMask) return assistantMask.slice()
   const rule = `row ${at} must have an assistant's mask (inputMode 'history' makes one where the template tells)`
-  throw new FulmarError('INCOMPATIBLE', `${rule}: got none`)
+  throw new FulmarError('INCOMPATIBLE', `${rule}: there is none`)
 }
 
 function responseOf(dict: TensorDict, row: InputRow, at: number, { roots }: WrapperConfig): Uint8Array {

@@ -139,7 +139,10 @@ export function resolveWrapperOptions(options: LLMWrapperOptions): WrapperConfig
   if (!generate && !returnLogProbs)
     throw new FulmarError('INCOMPATIBLE', 'returnLogProbs must be true where generate is false: got false')
   if (inputMode !== 'tokens' && tokenizer === undefined)
-    throw new FulmarError('INCOMPATIBLE', `tokenizer must be given for inputMode ${inputMode}: got none`)
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      `tokenizer must be given for inputMode ${inputMode}: it is undefined`,
+    )
   for (const name of [
     'generate',
     'padOutput',

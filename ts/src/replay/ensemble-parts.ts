@@ -28,7 +28,8 @@ export class StorageEnsemble {
 
   constructor(storages: readonly Storage[]) {
     checkGiven('storages', storages)
-    if (storages.length === 0) throw new FulmarError('EMPTY', 'an ensemble must have a storage: got none')
+    if (storages.length === 0)
+      throw new FulmarError('EMPTY', 'an ensemble must have a storage: there is none')
     this.storages = [...storages]
   }
 

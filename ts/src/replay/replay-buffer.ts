@@ -353,7 +353,10 @@ export class ReplayBuffer {
   /** Batches of the buffer's batch size: until an epoch ends, or without end. */
   *[Symbol.iterator](): Generator<TensorDict, void, undefined> {
     if (this.#batchSize === undefined) {
-      throw new FulmarError('OUT_OF_RANGE', 'batchSize must be given to iterate over a buffer: got none')
+      throw new FulmarError(
+        'OUT_OF_RANGE',
+        'batchSize must be given to iterate over a buffer: it is undefined',
+      )
     }
     do {
       yield this.sample()

@@ -563,7 +563,10 @@ function weightsOf(
   maxStaleness: number | undefined,
 ): readonly number[] {
   if (typeof weight === 'function' && !Number.isInteger(maxStaleness)) {
-    throw new FulmarError('OUT_OF_RANGE', 'maxStaleness must be given with a function of weights: got none')
+    throw new FulmarError(
+      'OUT_OF_RANGE',
+      'maxStaleness must be given with a function of weights: it is undefined',
+    )
   }
   const length = (maxStaleness ?? 0) + 1
   if (typeof weight === 'function' && length > WEIGHTS_MAX) {
@@ -576,7 +579,7 @@ function weightsOf(
   if (wrong !== undefined) {
     throw new FulmarError('NON_FINITE', `stalenessWeight must give finite numbers: got ${wrong}`)
   }
-  if (weights.length === 0) throw new FulmarError('EMPTY', 'stalenessWeight must hold a weight: got none')
+  if (weights.length === 0) throw new FulmarError('EMPTY', 'stalenessWeight must hold a weight: it is empty')
   return weights
 }
 

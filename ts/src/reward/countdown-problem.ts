@@ -75,7 +75,7 @@ export function countdownProblem(rng: DrawsBelow, options: CountdownProblemOptio
     const target = joined === 0 || joined > maxTarget ? sum : joined
     if (allowSum || target !== sum) return rowOf(numbers, target)
   }
-  const detail = `games must have another target than the sum of their numbers: got none in ${COUNTDOWN_DRAWS_MAX} draws`
+  const detail = `games must have another target than the sum of their numbers: ${COUNTDOWN_DRAWS_MAX} draws made no such game`
   throw new FulmarError('EMPTY', detail)
 }
 

@@ -75,7 +75,7 @@ export function mathTruth(solution: string): string {
   checkRewardText('answer', solution)
   const truth = extractBoxed(solution)
   if (strip(truth) !== '') return truth
-  throw new FulmarError('MALFORMED', 'answer must hold a \\boxed{...} or be a text: got none')
+  throw new FulmarError('MALFORMED', 'answer must hold a \\boxed{...} or be a text: it is neither')
 }
 
 /**

@@ -15,7 +15,7 @@ export function checkTeaches(rollouts: readonly Rollout[]): void {
     const why = first.cause ? `${first.cause.stage}: ${first.cause.message}` : first.status
     throw new FulmarError(
       'USER_CODE',
-      `a rollout must sample something: got none from ${rollouts.length} (${why})`,
+      `a rollout must sample something: all ${rollouts.length} are empty (${why})`,
     )
   }
   if (rollouts.some(({ reward }) => reward !== null)) return

@@ -93,7 +93,7 @@ export function bounded<T>({
       stopTimer?.()
       stopListening()
       if (result.kind === 'timeout')
-        context.abort(new FulmarError('TIMEOUT', 'call must end in time: got none'))
+        context.abort(new FulmarError('TIMEOUT', 'call must end in time: it did not'))
       resolve(result)
     }
     promise.then(

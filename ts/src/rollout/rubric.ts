@@ -96,7 +96,8 @@ export class Rubric<Sample> {
       ['rewardFns'],
     )
     const { rewardFns, truncationReward = null, errorReward = null, clock = systemClock } = options
-    if (rewardFns.length === 0) throw new FulmarError('EMPTY', 'rewardFns must hold a function: got none')
+    if (rewardFns.length === 0)
+      throw new FulmarError('EMPTY', 'rewardFns must hold a function: they are empty')
     const names = rewardFns.map(({ name }) => name)
     const twice = names.find((name, index) => names.indexOf(name) !== index)
     if (twice !== undefined)
@@ -167,7 +168,7 @@ function fixed(name: string, reward: number): RubricOutput {
 /** The score, or why there is none. Whatever a function returns is possible here: it is the user's code. */
 function readScore(name: string, result: DeadlineResult<unknown> | undefined): number | UnscoredCause {
   if (result === undefined || result.kind === 'timeout') {
-    return { code: 'TIMEOUT', message: `reward of ${name} must come in time: got none` }
+    return { code: 'TIMEOUT', message: `reward of ${name} must come in time: it did not` }
   }
   if (result.kind === 'thrown') return { code: 'USER_CODE', message: `${name}: ${messageOf(result.error)}` }
   const { value } = result

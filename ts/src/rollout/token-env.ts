@@ -204,7 +204,7 @@ export class TokenEnv {
    */
   async step({ ids, finishReason }: Pick<Completion, 'ids' | 'finishReason'>): Promise<TokenEnvOutput> {
     if (this.#promptIds.length === 0)
-      throw new FulmarError('CLOSED', 'step must follow an ongoing init: got none')
+      throw new FulmarError('CLOSED', 'step must follow an ongoing init: there is no prompt to complete')
     this.#numTurns += 1
     const parsed = attempt('parse', () => assistantMessage(this.#parse(ids)))
     if (!parsed.ok) return ended('error_parse', parsed.cause)

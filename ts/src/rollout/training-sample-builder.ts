@@ -110,7 +110,7 @@ export function buildTrainingSamples(
  */
 export function packTrainingBatch(samples: readonly TrainingSample[]): TrainingBatch {
   checkGiven('samples', samples)
-  if (samples.length === 0) throw new FulmarError('EMPTY', 'samples must hold a sample: got none')
+  if (samples.length === 0) throw new FulmarError('EMPTY', 'samples must hold a sample: they are empty')
   const offsets = new Uint32Array(samples.length + 1)
   samples.forEach(({ ids }, index) => {
     offsets[index + 1] = (offsets[index] ?? 0) + ids.length

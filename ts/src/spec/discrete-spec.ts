@@ -47,7 +47,8 @@ export class DiscreteSpec<D extends Dtype = Dtype, P = unknown> extends TensorSp
   }
 
   /**
-   * Sets which values are allowed, true those that are; nothing allows all. Returns this spec.
+   * Sets which values are allowed, true those that are; without a mask all are. Returns this spec. A mask that allows nothing somewhere is
+   * refused, as nothing could be drawn there.
    * @throws {FulmarError} `SHAPE_MISMATCH` if `mask` cannot be broadcast; `EMPTY` if it allows nothing somewhere;
    *   `INCOMPATIBLE` if this is `Binary`. After an error nothing has changed.
    */

@@ -174,7 +174,7 @@ function drawProblem({ rng, split, numbers: [fewest, most], min, max }: ProblemR
   }
   throw new FulmarError(
     'EMPTY',
-    `the ${split} split of sumDigits must hold a problem: got none in ${DRAWS_MAX} draws`,
+    `the ${split} split of sumDigits must hold a problem: ${DRAWS_MAX} draws made no such problem`,
   )
 }
 

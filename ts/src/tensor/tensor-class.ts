@@ -208,7 +208,8 @@ function entryOf(
   value: unknown,
   cast: boolean,
 ): TensorDictEntry {
-  if (value === undefined) throw new FulmarError('UNKNOWN_NAME', `fields.${name} must be given: got none`)
+  if (value === undefined)
+    throw new FulmarError('UNKNOWN_NAME', `fields.${name} must be given: it is undefined`)
   if (typeof kind !== 'string') {
     const dict = typeof value === 'object' && value !== null && 'dict' in value ? value.dict : undefined
     if (kind !== undefined && dict instanceof TensorDict) return kind.around(dict).dict

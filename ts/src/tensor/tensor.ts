@@ -380,7 +380,7 @@ export function indices(values: Iterable<number>): Float64Array {
 function onlyDtypeOf(data: TensorData): Dtype {
   const [dtype] = dtypesOf(data)
   if (dtype && !(data instanceof Uint16Array)) return dtype
-  const detail = `dtype must be one of ${dtypesOf(data).join(', ') || 'the known ones'} for a ${data.constructor.name}: got none`
+  const detail = `dtype must be one of ${dtypesOf(data).join(', ') || 'the known ones'} for a ${data.constructor.name}: it is undefined`
   throw new FulmarError('INCOMPATIBLE', detail)
 }
 

@@ -209,7 +209,7 @@ class Trainer<Sample> {
   constructor(options: EngineOptions<Sample>) {
     const { decoder = options.policy.decoder } = options
     if (decoder === undefined)
-      throw new FulmarError('EMPTY', 'decoder must be given where the policy has none: got none')
+      throw new FulmarError('EMPTY', 'decoder must be given where the policy has none: it is undefined')
     checkReference(options.reference, decoder)
     this.decoder = decoder
     this.#options = options

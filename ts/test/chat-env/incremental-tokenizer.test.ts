@@ -40,6 +40,12 @@ const wrapper = (reply: () => number[]) => {
 }
 
 describe('IncrementalTokenizer', () => {
+  it('refuses to be made without a tokenizer', () => {
+    expect(() => new IncrementalTokenizer({} as never)).toThrow(
+      'options.tokenizer must be given: it is undefined',
+    )
+  })
+
   it('shows the ids of every prompt, and encodes turns of which no ids are known', async () => {
     const env = new TransformedEnv(new ChatEnv({ batchSize: 2, systemPrompt: 'S' }), [
       new IncrementalTokenizer({ tokenizer, template }),

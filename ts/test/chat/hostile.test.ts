@@ -1,7 +1,7 @@
 /** Messages that somebody made to break a renderer, as they come from JavaScript. */
 
 import { describe, expect, it } from 'vitest'
-import { createRenderer, type Message, type RendererConfig } from '../../src/chat/index.js'
+import { createRenderer, History, type Message, type RendererConfig } from '../../src/chat/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
@@ -42,6 +42,18 @@ describe('a renderer given hostile messages', () => {
         }
       }
     }
+  })
+
+  it('says which message holds half a surrogate pair', () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using renderer = createRenderer(tokenizer, { name: 'chatml' })
+    const good = { role: 'user', content: 'a' }
+    const bad = { role: 'assistant', content: 'b', reasoning_content: 'c\uD83D' }
+    const message = 'messages[2] must hold well-formed text: it has half a surrogate pair'
+    expect(() => renderer.render([good, good, bad])).toThrow(
+      expect.objectContaining({ code: 'MALFORMED', message }),
+    )
+    expect(() => History.fromChats([good, good, { role: 'user', content: '\uDE00' }])).toThrow(message)
   })
 
   it('takes odd characters, markers and templates for text', () => {

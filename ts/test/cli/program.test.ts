@@ -22,6 +22,19 @@ describe('fulmar', () => {
     expect(await fulmar(['doctor', '--backend', 'cuda'])).toMatchObject({ code: 2 })
   })
 
+  it('prints the JSON Schema of a configuration, and needs one to train', async () => {
+    const { code, stdout } = await fulmar(['train', '--schema'])
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toMatchObject({ type: 'object', additionalProperties: false })
+    expect(JSON.parse(stdout).properties.grpo.properties.groupSize).toMatchObject({
+      type: 'integer',
+      default: 8,
+    })
+    const without = await fulmar(['train'])
+    expect(without).toMatchObject({ code: 2, stdout: '' })
+    expect(without.stderr).toContain("missing required argument 'config'")
+  })
+
   it('ends with 1 and one sentence with a code for what fails', async () => {
     const result = await fulmar(['tokenize', 'naïve'])
     expect(result).toMatchObject({ code: 1, stdout: '' })

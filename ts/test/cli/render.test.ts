@@ -128,10 +128,10 @@ describe('fulmar render with a template', () => {
     const render = (...args: string[]) => fulmar(['render', '--messages', '-', ...args], { stdin })
     const plain = await render('--template', await modelFolder('{{ messages[0].role }}'), '--mask')
     expect(plain.stderr).toMatch(
-      /^fulmar: template must have generation blocks .*: got none.* \(INCOMPATIBLE\)\n$/,
+      /^fulmar: template must have generation blocks .*: there is none.* \(INCOMPATIBLE\)\n$/,
     )
     const none = await render('--template', await modelFolder(null))
-    expect(none.stderr).toMatch(/must come with a chat template.*: got none \(INCOMPATIBLE\)\n$/)
+    expect(none.stderr).toMatch(/must come with a chat template.*: there is none \(INCOMPATIBLE\)\n$/)
     expect((await render('--template', 'chatml_format', '--family', 'chatml')).code).toBe(2)
     const raising = await render(
       '--template',

@@ -191,7 +191,7 @@ describe('LLMCollector', () => {
     const collector = new LLMCollector({ rollouter: rollouterOf({ init }) })
     await expect(collector.collect()).rejects.toMatchObject({
       code: 'USER_CODE',
-      message: 'a rollout must sample something: got none from 2 (init: no sandbox left)',
+      message: 'a rollout must sample something: all 2 are empty (init: no sandbox left)',
     })
   })
 

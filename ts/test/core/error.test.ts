@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { call, callAsync, ERROR_CODES, FulmarError } from '../../src/core/error.js'
 import { raw } from '../../src/native/index.js'
@@ -10,14 +12,26 @@ describe('FulmarError', () => {
 
   it('carries name, code, sentence and cause', () => {
     const cause = new Error('below')
-    const error = new FulmarError('IO', 'disk must have room: got none', { cause })
+    const error = new FulmarError('IO', 'disk must have room: it is full', { cause })
     expect(error).toMatchObject({
       name: 'FulmarError',
       code: 'IO',
-      message: 'disk must have room: got none',
+      message: 'disk must have room: it is full',
       cause,
     })
     expect(error).toBeInstanceOf(Error)
+  })
+
+  it('says what is there: no sentence of this package ends in "got none", "others", "less" or "more"', () => {
+    const source = fileURLToPath(new URL('../../src/', import.meta.url))
+    const files = readdirSync(source, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      name.endsWith('.ts'),
+    )
+    const bare = files.filter((name) =>
+      /\bgot (none|others|less|more)\b/.test(readFileSync(source + name, 'utf8')),
+    )
+    expect(files.length).toBeGreaterThan(300)
+    expect(bare).toEqual([])
   })
 })
 

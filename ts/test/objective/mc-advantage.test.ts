@@ -163,6 +163,13 @@ describe('MCAdvantage', () => {
 })
 
 describe('MCAdvantageSelector', () => {
+  it('refuses an unknown strategy when it is made, not when it first chooses', () => {
+    const make = (options: object) => () => new MCAdvantageSelector(options)
+    expect(make({ strategy: 'bset' })).toThrow(expect.objectContaining({ code: 'UNKNOWN_NAME' }))
+    expect(make({ maxCombinations: 0 })).toThrow(expect.objectContaining({ name: 'FulmarError' }))
+    expect(make({})).not.toThrow()
+  })
+
   it('chooses as torchrl does', () => {
     for (const row of readRows('advantages', ({ kind }) => kind === 'selector')) {
       const { strategy, max_combinations: maxCombinations, group_size: groupSize } = row

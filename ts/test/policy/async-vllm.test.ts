@@ -14,6 +14,20 @@ const request: GenerateRequest = {
 }
 
 describe('AsyncVLLM', () => {
+  it.each(['', '/', '/v1', '/v1/'])('connects to one address that ends in "%s"', async (end) => {
+    const { url } = await serve()
+    const policy = await AsyncVLLM.connect(`${url}${end}`, { clock: new TurningClock() })
+    expect((await policy.generate(request)).ids.length).toBeGreaterThan(0)
+    await policy.close()
+  })
+
+  it('refuses what is neither an address nor a list of some', async () => {
+    for (const urls of [7, {}, true])
+      await expect(AsyncVLLM.connect(urls as never)).rejects.toMatchObject({ code: 'MALFORMED' })
+    await expect(AsyncVLLM.connect([])).rejects.toMatchObject({ code: 'EMPTY' })
+    await expect(AsyncVLLM.connect('localhost')).rejects.toMatchObject({ code: 'MALFORMED' })
+  })
+
   it('does what a policy must', async () => {
     const policy = await connect([await serve({ contextLength: 64 }), await serve({ contextLength: 64 })])
     let calls = 0
