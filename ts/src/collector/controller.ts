@@ -205,6 +205,8 @@ export class Controller<Sample> implements AsyncIterable<ControllerStep<Sample>>
       if (!Number.isSafeInteger(value) || value < min)
         throw new FulmarError('OUT_OF_RANGE', `${name} must be an integer >= ${min}: got ${value}`)
     }
+    // Its batcher is made anew for each iteration; what is wrong with its options is said at once.
+    new Batcher({ ...options.batching, groupsPerBatch: groupsPerStep })
     this.#options = options
     this.#staleness = staleness ?? strictFifo({ groupsPerStep, offPolicySteps: 0 })
     this.#clock = options.clock ?? systemClock

@@ -188,6 +188,10 @@ export class LLMCollector<Sample> implements AsyncIterable<CollectorBatch<Sample
       ['rollouter'],
     )
     const { rollouter, batch, budget = {}, prefetch = 0, order = 'start' } = options
+    if (batch !== undefined) checkKnownKeys('options.batch', batch, ['unit', 'size'], ['unit', 'size'])
+    checkKnownKeys('options.budget', budget, ['trajectories', 'turns', 'tokens'])
+    if (options.sink !== undefined)
+      checkKnownKeys('options.sink', options.sink, ['buffer', 'rows'], ['buffer', 'rows'])
     const { unit, size } = batch ?? { unit: 'trajectories', size: rollouter.groupSize }
     const budgets = Object.entries(budget).map(([name, value]) => [`budget.${name}`, value, 1] as const)
     for (const [name, value, min] of [

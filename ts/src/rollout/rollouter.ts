@@ -219,6 +219,7 @@ export class Rollouter<Sample> {
     )
     const { task, groupSize = 8, seed = 0, concurrency = CONCURRENCY_DEFAULT, clock = systemClock } = options
     const { maxTokens, maxTotalTokens = 1, retries = 0, onError = 'keep' } = options
+    if (typeof onError === 'object') checkKnownKeys('options.onError', onError, ['minViable'], ['minViable'])
     const minViable = typeof onError === 'object' ? onError.minViable : 1
     const counts = {
       groupSize,

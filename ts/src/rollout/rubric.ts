@@ -9,7 +9,7 @@
  * unscored, which is not a reward of 0: an unscored rollout teaches nothing.
  */
 
-import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import {
   isError,
   isTruncated,
@@ -98,6 +98,7 @@ export class Rubric<Sample> {
     const { rewardFns, truncationReward = null, errorReward = null, clock = systemClock } = options
     if (rewardFns.length === 0)
       throw new FulmarError('EMPTY', 'rewardFns must hold a function: they are empty')
+    for (const [index, rewardFn] of rewardFns.entries()) checkRewardFn(`rewardFns[${index}]`, rewardFn)
     const names = rewardFns.map(({ name }) => name)
     const twice = names.find((name, index) => names.indexOf(name) !== index)
     if (twice !== undefined)
@@ -159,6 +160,19 @@ export class Rubric<Sample> {
     const run = (context: RewardContext) => fn.score(rollout, sample, context)
     return withDeadline({ clock: this.#clock, timeoutMs: this.#timeoutMs, signal, run })
   }
+}
+
+/**
+ * Refuses what is no reward function. A plain object is closed, so that `wieght` is not read as no weight; an instance of a class of the
+ * caller's may hold what it likes.
+ */
+function checkRewardFn(place: string, rewardFn: RewardFn<never>): void {
+  checkGiven(place, rewardFn)
+  const isPlain = Object.getPrototypeOf(rewardFn) === Object.prototype
+  if (isPlain) checkKnownKeys(place, rewardFn, ['name', 'weight', 'score'], ['name', 'score'])
+  if (typeof rewardFn.score === 'function') return
+  const detail = `${place} must be an object with a function score: got ${describeValue(rewardFn.score)}`
+  throw new FulmarError('MALFORMED', detail)
 }
 
 function fixed(name: string, reward: number): RubricOutput {

@@ -16,6 +16,27 @@ function scoreOf(rewardFns: readonly RewardFn<null>[], options: Partial<RubricOp
 }
 
 describe('Rubric', () => {
+  it('closes plain reward functions, and leaves instances of classes their own fields', () => {
+    const make = (rewardFn: unknown) => () => new Rubric({ rewardFns: [rewardFn as RewardFn<unknown>] })
+    expect(make({ name: 'a', wieght: 2, score: () => 1 })).toThrow(
+      expect.objectContaining({
+        code: 'UNKNOWN_NAME',
+        message: "rewardFns[0].wieght must be a known key: did you mean 'weight'?",
+      }),
+    )
+    expect(make({ name: 'a' })).toThrow('rewardFns[0].score must be given: it is undefined')
+    expect(make({ name: 'a', score: 1 })).toThrow(
+      /^rewardFns\[0\] must be an object with a function score: got 1/,
+    )
+    expect(make(undefined)).toThrow('rewardFns[0] must be given: it is undefined')
+    class Counting {
+      readonly name = 'counting'
+      readonly seen: string[] = []
+      score = () => this.seen.push('x')
+    }
+    expect(make(new Counting())).not.toThrow()
+  })
+
   it.each([
     [1, 1, 1],
     [1, 0, 0.76923],
