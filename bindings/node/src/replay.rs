@@ -46,6 +46,12 @@ face! {
         fn commit as commit() -> (()) { |durable| durable.commit() }
         /// Says what time it is.
         fn tick as tick(now_ms: f64) -> (()) { |durable| durable.tick(integer_from_f64("nowMs", now_ms)?) }
+        /// Makes everything durable and records where the rows end.
+        fn sync as sync() -> (()) { |durable| durable.sync() }
+        /// The rows that are lost to damaged files.
+        fn damaged_rows as damagedRows() -> (Float64Array) {
+            |durable| durable.damaged_rows().map(|rows| rows.into_iter().map(|row| row as f64).collect::<Vec<_>>())
+        }
         /// Figures, as JSON.
         fn stats as stats() -> (String) {
             |durable| {

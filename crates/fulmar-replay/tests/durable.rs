@@ -7,7 +7,7 @@ use fulmar_replay::{
     ConditionalUpdate, DurableStorage, DurableStorageOptions, Reduction, ReplayBuffer, ReplayBufferOptions,
     SharedReplayBuffer, Storage, TensorStorage, WriterOptions, check_storage,
 };
-use fulmar_store::{Durability, FsDisk, MemoryDisk};
+use fulmar_store::{Disk, Durability, FsDisk, MemoryDisk};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
 
@@ -275,4 +275,104 @@ fn counts_of_rewrites_from_before_an_opening_are_stale() {
     wide.set("new", Tensor::from_vec(&[1], vec![1_i64]).unwrap()).unwrap();
     let error = emptied.write_all(&wide, None).unwrap_err();
     assert_eq!((error.kind(), emptied.len()), (ErrorKind::Incompatible, 1), "leaves stay: {error}");
+}
+
+/// A ring of 6 rows that went round, in segments of 4 KiB, with what it holds: items from `first` on.
+fn full_ring(first: i64) -> (MemoryDisk, TensorDict) {
+    let disk = MemoryDisk::default();
+    let mut one = buffer(&disk).unwrap();
+    for write in 0..40 {
+        one.extend(&items(first + write, 1)).unwrap();
+    }
+    let held = one.storage().get(&[0, 1, 2, 3, 4, 5]).unwrap();
+    drop(one);
+    (disk, held)
+}
+
+fn copied(disk: &MemoryDisk) -> MemoryDisk {
+    let copy = MemoryDisk::default();
+    for (name, len) in disk.list().unwrap() {
+        let mut bytes = vec![0; len as usize];
+        disk.read_at(&name, 0, &mut bytes).unwrap();
+        copy.allocate(&name, len).unwrap();
+        copy.write_at(&name, 0, &bytes).unwrap();
+    }
+    copy
+}
+
+/// That a damaged storage has each row as it was or names it, and its position.
+fn check_damaged(disk: &MemoryDisk, held: &TensorDict, place: &str) -> usize {
+    let mut storage = open(disk, &[6]).unwrap();
+    let lost = storage.damaged_rows().unwrap();
+    assert_eq!(storage.len(), 6, "{place}");
+    assert_eq!(storage.noted_writer(), Some((40 % 6, 40)), "{place}");
+    for row in 0..6 {
+        match storage.get(&[row]) {
+            Ok(found) => assert_eq!(found.index(0).unwrap(), held.index(row).unwrap(), "{place}, row {row}"),
+            Err(error) => {
+                assert_eq!((error.kind(), lost.contains(&row)), (ErrorKind::Corrupt, true), "{place}")
+            }
+        }
+    }
+    assert_eq!(storage.stats().num_damaged_rows, lost.len() as u64, "{place}: all are counted");
+    assert!(lost.is_empty() || storage.stats().num_gaps > 0, "{place}: the damage is reported");
+    for row in &lost {
+        storage.set(&[*row], &held.slice(*row..*row + 1).unwrap()).unwrap();
+    }
+    assert_eq!(storage.damaged_rows().unwrap(), [0; 0], "{place}: rows that are written again are whole");
+    lost.len()
+}
+
+#[test]
+fn a_flipped_bit_anywhere_gives_no_overwritten_row() {
+    let (disk, held) = full_ring(1);
+    let mut rng = Rng::new(11);
+    let files = disk.list().unwrap();
+    for _ in 0..400 {
+        let (name, len) = &files[rng.below(files.len() as u64).unwrap() as usize];
+        let (offset, mask) = (rng.below(*len).unwrap(), 1 << rng.below(8).unwrap());
+        let damaged = copied(&disk);
+        damaged.damage(name, offset, mask).unwrap();
+        assert!(check_damaged(&damaged, &held, &format!("{name} at {offset}")) <= 1);
+    }
+}
+
+#[test]
+fn a_segment_that_is_removed_emptied_zeroed_cut_or_exchanged_takes_its_own_rows_and_is_reported() {
+    let (disk, held) = full_ring(1);
+    let mut num_lost = 0;
+    let files = disk.list().unwrap();
+    for (name, len) in files.iter().filter(|(name, _)| name.starts_with("seg-")) {
+        for how in ["removed", "emptied", "zeroed", "cut", "exchanged"] {
+            let damaged = copied(&disk);
+            match how {
+                "removed" => damaged.remove(name).unwrap(),
+                "emptied" => damaged.truncate(name, 0).unwrap(),
+                "zeroed" => damaged.write_at(name, 0, &vec![0; *len as usize]).unwrap(),
+                "cut" => damaged.truncate(name, 200).unwrap(),
+                _ => {
+                    let (other, _) = full_ring(1001);
+                    let mut bytes = vec![0; *len as usize];
+                    other.read_at(name, 0, &mut bytes).unwrap();
+                    damaged.write_at(name, 0, &bytes).unwrap();
+                }
+            }
+            num_lost += check_damaged(&damaged, &held, &format!("{name} {how}"));
+        }
+    }
+    // Each row is in one segment, which was damaged in five ways.
+    assert_eq!(num_lost, 6 * 5);
+}
+
+#[test]
+fn a_storage_that_is_dropped_notes_where_it_ends() {
+    for durability in [Durability::None, Durability::Async { interval_ms: 1 << 40 }, Durability::Sync] {
+        let disk = MemoryDisk::recording();
+        let options = DurableStorageOptions { durability, segment_bytes: 4096 };
+        let mut storage = DurableStorage::open(disk.clone(), &[4], options).unwrap();
+        storage.set(&[0, 1], &items(1, 2)).unwrap();
+        drop(storage);
+        let left = disk.after_power_loss(disk.num_ops(), 4);
+        assert_eq!(open(&left, &[4]).unwrap().len(), 2, "{durability:?}");
+    }
 }

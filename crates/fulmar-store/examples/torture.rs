@@ -83,8 +83,8 @@ fn torture(path: Path, counts: &Counts) -> Result<()> {
     println!("{path:?}: {num_faults} faults of the disk");
     let damaged = damage::damage_files(path, 1, counts.damages)?;
     println!(
-        "{path:?}: {} damages, {} rows read and right, {} refused",
-        counts.damages, damaged.num_read, damaged.num_refused
+        "{path:?}: {} damages, {} rows read and right, {} refused and named, {} stores refused",
+        counts.damages, damaged.num_read, damaged.num_refused, damaged.num_unopened
     );
     Ok(())
 }

@@ -3,8 +3,9 @@
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::Disk;
-use crate::layout::{segment_name, segment_number};
+use crate::layout::{SUPERBLOCK_NAMES, segment_name, segment_number, table_name, table_number};
 use crate::store::Store;
+use crate::superblock::free_log_name;
 
 /// Bytes copied at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -49,37 +50,48 @@ impl Store {
         self.make_durable()?;
         let target = self.disk.folder(name)?;
         let leftovers = target.list()?;
-        if leftovers.iter().any(|(file, _)| file.starts_with("super.") && !file.ends_with(".tmp")) {
+        if leftovers.iter().any(|(file, _)| SUPERBLOCK_NAMES.contains(&file.as_str())) {
             let detail = format!("a checkpoint must go to a folder without a store: got {name:?}");
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
+        let store_id = self.superblocks.newest.store_id;
         // Only what an earlier try may have left: the folder may hold files of others.
-        let is_ours = |file: &str| {
-            segment_number(file).is_some() || file.ends_with(".tmp") && file.starts_with("super.")
-        };
-        leftovers.iter().filter(|(file, _)| is_ours(file)).try_for_each(|(file, _)| target.remove(file))?;
+        for (file, _) in &leftovers {
+            if segment_number(file).is_some() || table_number(file).is_some() {
+                free_log_name(&*target, file, store_id)?;
+            }
+        }
+        let files = self.disk.list()?;
         let first = self.superblocks.newest.first_segment;
-        for segment in first..self.head.segment {
-            self.disk.link(&segment_name(segment), name)?;
+        let mut num_linked = 0;
+        for (file, _) in &files {
+            let is_full = |number: u32| (first..self.head.segment).contains(&number);
+            let is_segment = segment_number(file).is_some_and(is_full);
+            // Of a damaged store one of them may be missing.
+            if is_segment || table_number(file).is_some_and(is_full) && !file.ends_with(".tmp") {
+                self.disk.link(file, name)?;
+                num_linked += u32::from(is_segment);
+            }
         }
         let copied_bytes = u64::from(self.head.offset);
-        self.copy_open_segment(&*target, copied_bytes)?;
+        self.copy_open(&*target, &segment_name(self.head.segment), copied_bytes)?;
+        self.copy_open(&*target, &table_name(self.head.segment), self.tables.len())?;
         self.superblocks.publish(&*target, &self.superblock())?;
-        Ok(CheckpointStats { num_linked: self.head.segment - first, copied_bytes, end_seq: self.durable_seq })
+        Ok(CheckpointStats { num_linked, copied_bytes, end_seq: self.durable_seq })
     }
 
-    fn copy_open_segment(&self, target: &dyn Disk, len: u64) -> Result<()> {
-        let name = segment_name(self.head.segment);
-        target.allocate(&name, len)?;
+    /// Copies the first `len` bytes of a file that is still written.
+    fn copy_open(&self, target: &dyn Disk, name: &str, len: u64) -> Result<()> {
+        target.allocate(name, len)?;
         let mut bytes = vec![0; CHUNK_BYTES];
         let mut offset = 0;
         while offset < len {
             let chunk = &mut bytes[..(len - offset).min(CHUNK_BYTES as u64) as usize];
-            self.disk.read_at(&name, offset, chunk)?;
-            target.write_at(&name, offset, chunk)?;
+            self.disk.read_at(name, offset, chunk)?;
+            target.write_at(name, offset, chunk)?;
             offset += chunk.len() as u64;
         }
-        target.sync(&name)
+        target.sync(name)
     }
 }
 

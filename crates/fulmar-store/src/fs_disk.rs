@@ -1,21 +1,26 @@
 //! A folder of the file system.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::{Disk, DiskLock};
+use crate::layout::{LOCK_NAME, is_store_name};
 
 /// Most files kept open; the oldest names are opened anew when they are needed.
 const OPEN_FILES_MAX: usize = 128;
 
-/// The file that a writer holds.
-const LOCK: &str = "lock";
+/// How the file begins that a writer holds.
+const LOCK_MAGIC: &str = "process ";
+/// Most bytes that this file has.
+const LOCK_BYTES_MAX: u64 = 256;
 
-/// A [`Disk`] that is a folder.
+/// A [`Disk`] that is a folder. The path may lead through symbolic links; inside the folder none is followed, and names that a store
+/// gives to its files must be those of regular files.
 ///
 /// # Examples
 /// ```
@@ -78,10 +83,19 @@ impl FsDisk {
             open.clear();
         }
         let path = self.path.join(name);
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(at(&path))?;
-        let file = Arc::new(file);
+        let file = Arc::new(os::open(&path, Missing::Refuse).map_err(at(&path))?);
         open.insert(name.to_owned(), Arc::clone(&file));
         Ok(file)
+    }
+
+    /// The disk of a folder in this one, which no link leads out of.
+    fn checked_folder(&self, name: &str) -> Result<Self> {
+        let path = self.path.join(name);
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+            let detail = "a folder of a disk must not be a symbolic link: got one";
+            return Err(Error::new(ErrorKind::Io, detail).at(path.display()));
+        }
+        Self::new(path)
     }
 
     fn forget(&self, name: &str) {
@@ -105,9 +119,14 @@ impl Disk for FsDisk {
         }
         for entry in fs::read_dir(&self.path).map_err(at(&self.path))? {
             let entry = entry.map_err(at(&self.path))?;
+            // Of the entry itself: no link is followed.
             let metadata = entry.metadata().map_err(at(&self.path))?;
-            if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if metadata.is_file() {
                 files.push((name, metadata.len()));
+            } else if is_store_name(&name) {
+                let detail = format!("{name} of a store must be a regular file: got another kind");
+                return Err(Error::new(ErrorKind::Incompatible, detail).at(self.path.display()));
             }
         }
         Ok(files)
@@ -121,7 +140,7 @@ impl Disk for FsDisk {
         self.make_folder()?;
         let path = self.path.join(name);
         let allocated = || {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            let file = os::open(&path, Missing::Create)?;
             os::allocate(&file, len)?;
             file.sync_all()
         };
@@ -155,33 +174,48 @@ impl Disk for FsDisk {
     }
 
     fn link(&self, name: &str, folder: &str) -> Result<()> {
-        Self::new(self.path.join(folder))?.make_folder()?;
+        self.checked_folder(folder)?.make_folder()?;
         let (from, to) = (self.path.join(name), self.path.join(folder).join(name));
         fs::hard_link(&from, &to).map_err(at(&to))
     }
 
     fn folder(&self, name: &str) -> Result<Box<dyn Disk>> {
-        Ok(Box::new(Self::new(self.path.join(name))?))
+        Ok(Box::new(self.checked_folder(name)?))
     }
 
     fn lock(&self) -> Result<DiskLock> {
         self.make_folder()?;
-        let path = self.path.join(LOCK);
-        match os::lock(&path).map_err(at(&path))? {
-            Some(file) => {
-                // Who holds the lock is told to those who meet it; the lock itself is the system's and ends with the process.
-                let owner = format!("process {} of boot {}", std::process::id(), os::boot_id());
-                file.set_len(0).and_then(|()| os::write_at(&file, 0, owner.as_bytes())).map_err(at(&path))?;
-                Ok(Box::new(file))
-            }
-            None => {
-                let owner = fs::read_to_string(&path).unwrap_or_else(|_| "another process".to_owned());
-                let detail =
-                    format!("a store must be open once: got {}, held by {owner}", self.path.display());
-                Err(Error::new(ErrorKind::Incompatible, detail))
-            }
+        let path = self.path.join(LOCK_NAME);
+        let Some(file) = os::lock(&path).map_err(at(&path))? else {
+            let owner = os::open(&path, Missing::Refuse).and_then(|file| beginning(&file));
+            let owner = owner.unwrap_or_else(|_| "another process".to_owned());
+            let detail = format!("a store must be open once: got {}, held by {owner}", self.path.display());
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        };
+        let found = beginning(&file).map_err(at(&path))?;
+        if !found.is_empty() && !found.starts_with(LOCK_MAGIC) {
+            let detail = "lock must be the lock of a store: got a file with other contents";
+            return Err(Error::new(ErrorKind::Incompatible, detail).at(path.display()));
         }
+        // Who holds the lock is told to those who meet it; the lock itself is the system's and ends with the process.
+        let owner = format!("{LOCK_MAGIC}{} of boot {}", std::process::id(), os::boot_id());
+        file.set_len(0).and_then(|()| os::write_at(&file, 0, owner.as_bytes())).map_err(at(&path))?;
+        Ok(Box::new(file))
     }
+}
+
+/// Whether a file is made where there is none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Create,
+    Refuse,
+}
+
+/// The text that a lock begins with.
+fn beginning(file: &File) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.take(LOCK_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
@@ -192,10 +226,20 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 mod os {
     use std::fs::{File, OpenOptions};
     use std::io;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
     use std::path::Path;
 
-    use rustix::fs::FlockOperation;
+    use rustix::fs::{FlockOperation, OFlags};
+
+    use super::{Missing, checked};
+
+    /// Opens a regular file, without following a link and without waiting for the other end of a pipe.
+    pub(super) fn open(path: &Path, missing: Missing) -> io::Result<File> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(missing == Missing::Create).truncate(false);
+        checked(options.custom_flags(flags.bits() as i32).open(path)?)
+    }
 
     pub(super) fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         file.read_exact_at(bytes, offset)
@@ -231,7 +275,7 @@ mod os {
 
     /// The file with its lock, or nothing if somebody else has the lock.
     pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = open(path, Missing::Create)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -252,6 +296,17 @@ mod os {
     use std::io;
     use std::os::windows::fs::{FileExt, OpenOptionsExt};
     use std::path::Path;
+
+    use super::{Missing, checked};
+
+    /// The system's flag to open a link itself and not what it leads to.
+    const OPEN_REPARSE_POINT: u32 = 0x0020_0000;
+
+    pub(super) fn open(path: &Path, missing: Missing) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(missing == Missing::Create).truncate(false);
+        checked(options.custom_flags(OPEN_REPARSE_POINT).open(path)?)
+    }
 
     /// The system's answer to a second open of a file that is not shared.
     const SHARING_VIOLATION: i32 = 32;
@@ -294,9 +349,10 @@ mod os {
     }
 
     pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
-        match OpenOptions::new().read(true).write(true).create(true).truncate(false).share_mode(0).open(path)
-        {
-            Ok(file) => Ok(Some(file)),
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).share_mode(0);
+        match options.custom_flags(OPEN_REPARSE_POINT).open(path) {
+            Ok(file) => checked(file).map(Some),
             Err(error) if error.raw_os_error() == Some(SHARING_VIOLATION) => Ok(None),
             Err(error) => Err(error),
         }
@@ -305,6 +361,15 @@ mod os {
     pub(super) fn boot_id() -> String {
         "unknown".to_owned()
     }
+}
+
+/// `file`, if it is a regular one.
+fn checked(file: File) -> std::io::Result<File> {
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    let detail = "a file of a store must be a regular file: got another kind";
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, detail))
 }
 
 /// Zeros from `start` to `end`, so that the space is there.

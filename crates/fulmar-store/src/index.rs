@@ -33,6 +33,8 @@ pub struct Index {
     /// Slot 0 holds this row first.
     pub base_seq: u64,
     pub end_seq: u64,
+    /// Rows before this one have an unknown mark where none is found.
+    unmarked_before: u64,
     places: Pages<(u32, u32, u32)>,
     marks: Pages<u64>,
     /// Segment -> rows and marks in it that are the newest of their slot.
@@ -100,6 +102,11 @@ impl Index {
         }
     }
 
+    /// Whether the mark of row `seq` may be lost.
+    pub fn mark_is_unknown(&self, seq: u64) -> bool {
+        seq < self.unmarked_before && self.mark(seq).is_none()
+    }
+
     /// The mark of row `seq` and the segment that holds it.
     pub fn mark(&self, seq: u64) -> Option<(u64, u32)> {
         found(&self.marks, self.slot_lap(seq)).map(|slot| (slot.value, slot.segment))
@@ -116,13 +123,14 @@ impl Index {
 
     /// Forgets all rows; the next one is the first of slot 0.
     pub fn clear(&mut self, base_seq: u64) {
-        self.forget();
+        self.forget(base_seq);
         self.base_seq = base_seq;
         self.end_seq = base_seq;
     }
 
-    /// Forgets where everything stands, because it may have been replaced by something that is lost.
-    pub fn forget(&mut self) {
+    /// Forgets the places and marks of all rows before `seq`, because they may have been replaced by something that is lost.
+    pub fn forget(&mut self, seq: u64) {
+        self.unmarked_before = seq;
         self.places.clear();
         self.marks.clear();
         self.live.clear();

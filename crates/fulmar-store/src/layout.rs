@@ -18,7 +18,7 @@ pub const SEGMENT_BYTES_MIN: u32 = 4096;
 
 const MAGIC: [u8; 8] = *b"FULMARST";
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"FGRP");
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Row numbers stay below this, so that sums of them and of counts never overflow.
 pub const SEQ_MAX: u64 = 1 << 62;
 
@@ -29,15 +29,52 @@ pub struct Position {
     pub offset: u32,
 }
 
+/// The names of the two superblock files.
+pub const SUPERBLOCK_NAMES: [&str; 2] = ["super.0", "super.1"];
+/// The first superblock of a store or of a checkpoint, until it is whole.
+pub const UNFINISHED_SUPERBLOCK: &str = "super.0.tmp";
+/// The file that holds the lock of a folder.
+pub const LOCK_NAME: &str = "lock";
+
 /// The name of segment `number`.
 pub fn segment_name(number: u32) -> String {
     format!("seg-{number:06}")
+}
+
+/// The name of the copy of the tables of segment `number`.
+pub fn table_name(number: u32) -> String {
+    format!("table-{number:06}")
+}
+
+/// The name of a copy of tables until it is whole.
+pub fn unfinished_table_name(number: u32) -> String {
+    format!("{}.tmp", table_name(number))
 }
 
 /// The number of the segment called `name`, if it is one.
 pub fn segment_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("seg-")?.parse().ok()?;
     (segment_name(number) == name && number != PENDING).then_some(number)
+}
+
+/// The number of the segment whose copy of tables is called `name`, unfinished or not, if it is one.
+pub fn table_number(name: &str) -> Option<u32> {
+    let finished = name.strip_suffix(".tmp").unwrap_or(name);
+    let number = finished.strip_prefix("table-")?.parse().ok()?;
+    (table_name(number) == finished && number != PENDING).then_some(number)
+}
+
+/// Whether a store gives this name to one of its files.
+pub fn is_store_name(name: &str) -> bool {
+    SUPERBLOCK_NAMES.contains(&name)
+        || [UNFINISHED_SUPERBLOCK, LOCK_NAME].contains(&name)
+        || segment_number(name).is_some()
+        || table_number(name).is_some()
+}
+
+/// Whether a file that begins with `bytes` holds nothing yet, or the beginning of a superblock.
+pub fn begins_like_superblock(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0) || bytes.starts_with(&MAGIC)
 }
 
 /// Where a store stands; see the table in the crate's documentation.
@@ -54,6 +91,8 @@ pub struct Superblock {
     pub revision: u64,
     pub schema_len: u32,
     pub schema_crc: u32,
+    /// A number that tells this store from others.
+    pub store_id: u32,
 }
 
 impl Superblock {
@@ -73,6 +112,7 @@ impl Superblock {
         put64(&mut bytes, 64, self.revision);
         put32(&mut bytes, 72, self.schema_len);
         put32(&mut bytes, 76, self.schema_crc);
+        put32(&mut bytes, 80, self.store_id);
         let crc = crc32fast::hash(&bytes[..SUPERBLOCK_BYTES - 4]);
         put32(&mut bytes, SUPERBLOCK_BYTES - 4, crc);
         bytes
@@ -81,7 +121,7 @@ impl Superblock {
     /// Reads a superblock that may say anything.
     ///
     /// # Errors
-    /// `Corrupt` if it is none or damaged; `Incompatible` if its format is newer; `LimitExceeded` if it asks for too much.
+    /// `Corrupt` if it is none or damaged; `Incompatible` if its format is another; `LimitExceeded` if it asks for too much.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         if bytes[..8] != MAGIC {
             return Err(corrupt("a superblock must begin with FULMARST: got other bytes"));
@@ -107,6 +147,7 @@ impl Superblock {
             revision: get64(bytes, 64),
             schema_len: get32(bytes, 72),
             schema_crc: get32(bytes, 76),
+            store_id: get32(bytes, 80),
         };
         check_sizes(block.capacity, block.segment_bytes, block.schema_len as usize)?;
         let in_order = block.base_seq <= block.end_seq
@@ -188,6 +229,8 @@ pub struct Header {
     pub revision: u64,
     /// Everything before this place was durable when the group was written.
     pub durable: Position,
+    /// The store that wrote the group.
+    pub store_id: u32,
 }
 
 impl Header {
@@ -205,13 +248,14 @@ impl Header {
         put64(&mut bytes, 40, self.revision);
         put32(&mut bytes, 48, self.durable.segment);
         put32(&mut bytes, 52, self.durable.offset);
+        put32(&mut bytes, 56, self.store_id);
         let crc = crc32fast::hash(&bytes[..60]);
         put32(&mut bytes, 60, crc);
         bytes
     }
 
-    /// The header at `position`, or nothing if these bytes are none, are damaged or belong elsewhere.
-    pub fn decode(bytes: &[u8; HEADER_BYTES as usize], position: Position, segment_len: u64) -> Option<Self> {
+    /// The header in `bytes`, or nothing if they are no header, are damaged, or name a place past `segment_len`.
+    pub fn decode(bytes: &[u8; HEADER_BYTES as usize], segment_len: u64) -> Option<Self> {
         if get32(bytes, 0) != GROUP_MAGIC || get32(bytes, 60) != crc32fast::hash(&bytes[..60]) {
             return None;
         }
@@ -225,13 +269,20 @@ impl Header {
             end_seq: get64(bytes, 32),
             revision: get64(bytes, 40),
             durable: Position { segment: get32(bytes, 48), offset: get32(bytes, 52) },
+            store_id: get32(bytes, 56),
         };
-        let fits = u64::from(position.offset) + header.size_bytes() <= segment_len;
+        let fits = u64::from(header.position.offset) + header.size_bytes() <= segment_len
+            && header.position.offset.is_multiple_of(HEADER_BYTES);
         let counted = header.end_seq < SEQ_MAX
             && (u64::from(header.kind.revises())..SEQ_MAX).contains(&header.revision)
             && header.count <= STORE_GROUP_RECORDS_MAX
             && (header.kind != Kind::Append || u64::from(header.count) <= header.end_seq);
-        (header.position == position && fits && counted).then_some(header)
+        (fits && counted).then_some(header)
+    }
+
+    /// Where the next group may begin.
+    pub fn end(&self) -> Position {
+        Position { offset: self.position.offset + self.size_bytes() as u32, ..self.position }
     }
 
     /// The bytes of the whole group, with the rest up to the next multiple of [`HEADER_BYTES`].
@@ -241,6 +292,11 @@ impl Header {
 
     pub fn table_bytes(&self) -> u64 {
         u64::from(self.count) * u64::from(ENTRY_BYTES)
+    }
+
+    /// The bytes of the header and the table, with the rest up to the next multiple of [`HEADER_BYTES`].
+    pub fn copy_bytes(&self) -> u64 {
+        group_bytes(self.count, 0)
     }
 
     /// Where in its segment the payload begins.
@@ -331,6 +387,7 @@ mod tests {
             revision: 5,
             schema_len: 0,
             schema_crc: 0,
+            store_id: 77,
         }
     }
 
@@ -345,6 +402,7 @@ mod tests {
             end_seq: 1 << 40,
             revision: 0,
             durable: Position::default(),
+            store_id: 77,
         }
     }
 
@@ -360,9 +418,9 @@ mod tests {
     }
 
     #[test]
-    fn superblocks_of_newer_formats_and_with_numbers_out_of_order_are_refused() {
+    fn superblocks_of_other_formats_and_with_numbers_out_of_order_are_refused() {
         let mut bytes = block().encode();
-        bytes[8] = 2;
+        bytes[8] = 1;
         let crc = crc32fast::hash(&bytes[..SUPERBLOCK_BYTES - 4]);
         put32(&mut bytes, SUPERBLOCK_BYTES - 4, crc);
         assert_eq!(Superblock::decode(&bytes).unwrap_err().kind(), ErrorKind::Incompatible);
@@ -390,23 +448,24 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_only_where_they_were_written_and_fit() {
+    fn headers_read_back_where_they_fit_and_every_flipped_bit_is_noticed() {
         let header = header(3);
         let bytes = header.encode();
         let size = 128 + header.size_bytes();
-        assert_eq!(Header::decode(&bytes, header.position, size), Some(header));
-        assert_eq!(Header::decode(&bytes, header.position, size - 1), None);
-        assert_eq!(Header::decode(&bytes, Position { segment: 2, offset: 128 }, size), None);
+        assert_eq!(Header::decode(&bytes, size), Some(header));
+        assert_eq!(Header::decode(&bytes, size - 1), None);
+        let between = Header { position: Position { segment: 1, offset: 100 }, ..header };
+        assert_eq!(Header::decode(&between.encode(), size), None);
         for bit in 0..8 * bytes.len() {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(&damaged, header.position, size), None);
+            assert_eq!(Header::decode(&damaged, size), None);
         }
     }
 
     #[test]
     fn a_group_stops_at_its_most_records() {
-        let decoded = |header: Header| Header::decode(&header.encode(), header.position, u64::MAX);
+        let decoded = |header: Header| Header::decode(&header.encode(), u64::MAX);
         assert!(decoded(header(STORE_GROUP_RECORDS_MAX)).is_some());
         assert!(decoded(header(STORE_GROUP_RECORDS_MAX + 1)).is_none());
     }

@@ -2,7 +2,8 @@
 
 use fulmar_core::{ErrorKind, Result};
 
-use crate::layout::{ENTRY_BYTES, Entry, Header, Kind};
+use crate::index::Place;
+use crate::layout::{ENTRY_BYTES, Entry, Header, Kind, segment_name};
 use crate::log::Segment;
 use crate::store::Store;
 
@@ -57,17 +58,54 @@ impl Store {
     /// Writes what is still needed of the first segment again, at the end of the log.
     fn move_first(&mut self) -> Result<()> {
         let number = self.superblocks.newest.first_segment;
+        let name = segment_name(number);
+        let file = self.disk.list()?.into_iter().find(|(file, _)| *file == name);
+        let len = file.map_or(0, |(_, len)| len.min(self.segment_bytes()));
         let mut start = 0;
-        while let Some(header) = Segment::new(&*self.disk, number, self.segment_bytes())
-            .next_header(start, self.segment_bytes())?
-            .filter(|_| self.index.live_in(number) > 0)
+        while let Some(header) =
+            self.segment(number, len).next_header(start, len)?.filter(|_| self.index.live_in(number) > 0)
         {
             start = u64::from(header.position.offset) + header.size_bytes();
-            let table = Segment::new(&*self.disk, number, self.segment_bytes()).table(&header)?;
+            let table = self.segment(number, len).table(&header)?;
             self.move_group(&header, &table.unwrap_or_default())?;
+        }
+        if self.index.live_in(number) > 0 {
+            self.move_rows(number)?;
         }
         self.flush()?;
         self.make_log_durable()
+    }
+
+    fn segment(&self, number: u32, len: u64) -> Segment<'_> {
+        Segment::new(&*self.disk, number, self.superblocks.newest.store_id, len)
+    }
+
+    /// Moves the rows and marks of a segment whose headers or tables are damaged, which only their copy led to. O(rows).
+    fn move_rows(&mut self, number: u32) -> Result<()> {
+        let mut record = Vec::new();
+        for seq in self.index.end_seq - self.index.len()..self.index.end_seq {
+            if let Some(place) = self.index.place(seq).filter(|place| place.position.segment == number) {
+                self.move_row(seq, place, &mut record)?;
+            }
+            if let Some((mark, _)) = self.index.mark(seq).filter(|(_, segment)| *segment == number) {
+                self.put_mark(seq, mark)?;
+                self.stats.num_moved += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_row(&mut self, seq: u64, place: Place, record: &mut Vec<u8>) -> Result<()> {
+        self.stats.num_moved += 1;
+        match self.read_place(place, record) {
+            Ok(()) => self.put(seq, record),
+            // A damaged row stays unreadable; its bytes are worth nothing.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.index.remove_place(seq);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn move_group(&mut self, header: &Header, entries: &[Entry]) -> Result<()> {
@@ -79,13 +117,7 @@ impl Store {
                 (place.position.segment, u64::from(place.position.offset))
                     == (header.position.segment, offset)
             }) {
-                match self.read_place(place, &mut record) {
-                    Ok(()) => self.put(entry.seq, &record)?,
-                    // A damaged row stays unreadable; its bytes are worth nothing.
-                    Err(error) if error.kind() == ErrorKind::Corrupt => self.index.remove_place(entry.seq),
-                    Err(error) => return Err(error),
-                }
-                self.stats.num_moved += 1;
+                self.move_row(entry.seq, place, &mut record)?;
             }
             offset += u64::from(entry.len());
         }

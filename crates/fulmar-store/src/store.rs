@@ -1,5 +1,6 @@
 //! A ring of records on a disk.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use fulmar_core::limits::{STORE_GROUP_RECORDS_MAX, STORE_ROWS_MAX};
@@ -9,11 +10,12 @@ use crate::disk::{Disk, DiskLock};
 use crate::index::{Index, Place};
 use crate::layout::{
     ENTRY_BYTES, Entry, HEADER_BYTES, Header, Kind, PENDING, Position, SEQ_MAX, Superblock, check_sizes,
-    corrupt, group_bytes, segment_name, segment_number,
+    corrupt, group_bytes, segment_name, segment_number, table_name,
 };
 use crate::options::{Durability, StoreOptions, StoreStats};
-use crate::recovery::recover;
-use crate::superblock::Superblocks;
+use crate::recovery::{Recovered, recover};
+use crate::superblock::{Superblocks, free_log_name, put_aside_other};
+use crate::tables::Tables;
 
 /// Rows wait in memory up to this many bytes, then they are written as one group; a longer record is a group of its own.
 const GROUP_BYTES: u64 = 1 << 20;
@@ -47,6 +49,7 @@ pub struct Store {
     pub(crate) revision: u64,
     pub(crate) head: Position,
     pub(crate) durable: Position,
+    pub(crate) tables: Tables,
     written_seq: u64,
     pub(crate) durable_seq: u64,
     /// Old segments of a damaged store stay until this row is there, for those who want to look at them.
@@ -78,34 +81,32 @@ impl Store {
         let lock = disk.lock()?;
         let superblocks = Superblocks::open(&*disk, options)?;
         let found = recover(&*disk, &superblocks.newest)?;
-        let num_damaged_rows = found.index.len() - found.index.num_placed();
         let Some(epoch) = found.epoch.checked_add(1) else {
             return Err(corrupt("a store must have been opened fewer than 2^32 times: got more"));
         };
+        let Recovered { index, revision, head, damaged, head_tables, num_gaps, .. } = found;
+        let num_damaged_rows = index.len() - index.num_placed();
         let mut store = Self {
             disk,
             _lock: lock,
             durability: options.durability,
-            written_seq: found.index.end_seq,
-            durable_seq: found.index.end_seq,
-            keep_until_seq: if num_damaged_rows == 0 {
-                0
-            } else {
-                found.index.end_seq + found.index.capacity
-            },
+            written_seq: index.end_seq,
+            durable_seq: index.end_seq,
+            keep_until_seq: if num_damaged_rows == 0 { 0 } else { index.end_seq + index.capacity },
             durable: superblocks.newest.committed,
             superblocks,
-            index: found.index,
+            index,
             pending: Pending::default(),
             epoch,
-            revision: found.revision,
-            head: found.head,
+            revision,
+            head,
+            tables: Tables::new(head.segment),
             failed: false,
             dirty_since_ms: None,
             is_moving: false,
-            stats: StoreStats { num_damaged_rows, num_gaps: found.num_gaps, ..StoreStats::default() },
+            stats: StoreStats { num_damaged_rows, num_gaps, ..StoreStats::default() },
         };
-        store.settle()?;
+        store.settle(&damaged, &head_tables)?;
         Ok(store)
     }
 
@@ -228,10 +229,12 @@ impl Store {
     /// The mark of the row in `slot`.
     ///
     /// # Errors
-    /// `OutOfRange` if the slot holds no row; `Corrupt` if the row is damaged.
+    /// `OutOfRange` if the slot holds no row; `Corrupt` if the mark is lost.
     pub fn mark(&self, slot: u64) -> Result<u64> {
         let seq = self.seq_in(slot)?;
-        self.place_of(seq)?;
+        if self.index.mark_is_unknown(seq) {
+            return Err(corrupt(format!("the mark of slot {slot}, row {seq}, is lost to damaged files")));
+        }
         Ok(self.index.mark(seq).map_or(0, |(mark, _)| mark))
     }
 
@@ -266,6 +269,36 @@ impl Store {
         self.read_place(place, record).map_err(|error| error.at(format!("slot {slot}, row {seq}")))
     }
 
+    /// The slots whose records are lost to damaged files, in order. Reads all rows.
+    ///
+    /// # Errors
+    /// `Io` if the disk refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// use fulmar_store::{MemoryDisk, Store, StoreOptions};
+    /// let disk = MemoryDisk::default();
+    /// let mut store = Store::open(disk.clone(), &StoreOptions::new(4))?;
+    /// store.append(&[b"one", b"two"])?;
+    /// store.close()?;
+    /// // Past the group that began the log: a header and two entries, then the records.
+    /// disk.damage("seg-000000", 64 + 64 + 2 * 16, 1)?;
+    /// let store = Store::open(disk, &StoreOptions::new(4))?;
+    /// assert_eq!((store.damaged_slots()?, store.read(1)?), (vec![0], b"two".to_vec()));
+    /// # Ok::<(), fulmar_core::Error>(())
+    /// ```
+    pub fn damaged_slots(&self) -> Result<Vec<u64>> {
+        let (mut slots, mut record) = (Vec::new(), Vec::new());
+        for slot in 0..self.len() {
+            match self.read_into(slot, &mut record) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => slots.push(slot),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(slots)
+    }
+
     /// Writes what waits in memory and, with [`Durability::Sync`], makes it durable: one group commit. Gives
     /// [`Store::acknowledged_seq`].
     ///
@@ -289,7 +322,7 @@ impl Store {
     pub fn tick(&mut self, now_ms: u64) -> Result<u64> {
         self.begin_write()?;
         let Durability::Async { interval_ms } = self.durability else { return Ok(self.acknowledged_seq()) };
-        if self.durable == self.head && self.pending.kind.is_none() {
+        if self.durable == self.head && self.pending.kind.is_none() && self.tables.is_written() {
             self.dirty_since_ms = None;
             return Ok(self.acknowledged_seq());
         }
@@ -301,14 +334,24 @@ impl Store {
         Ok(self.acknowledged_seq())
     }
 
-    /// Makes everything durable, whatever the mode, and notes where the log ends, so that damage of any of it will be noticed.
+    /// Ends with [`Store::sync`].
     ///
     /// # Errors
     /// Those of [`Store::commit`].
     pub fn close(mut self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Makes everything durable, whatever the mode, and notes where the log ends, so that damage of any of it will be noticed even
+    /// if the power fails.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn sync(&mut self) -> Result<()> {
         self.begin_write()?;
         self.flush()?;
         self.make_durable()?;
+        self.sync_tables()?;
         self.write_superblock()
     }
 
@@ -329,29 +372,50 @@ impl Store {
         u64::from(self.superblocks.newest.segment_bytes)
     }
 
-    /// After recovery: makes durable what was found, begins an epoch behind it, and removes what is left over.
-    fn settle(&mut self) -> Result<()> {
-        self.rewrite_tail()?;
-        let head = segment_name(self.head.segment);
-        self.disk.allocate(&head, self.segment_bytes())?;
-        if self.head.offset + HEADER_BYTES > self.superblocks.newest.segment_bytes {
+    /// After recovery: makes durable what was found, begins an epoch behind it, and removes what is left over. Segments in which
+    /// something is damaged stay as they are.
+    fn settle(&mut self, damaged: &BTreeSet<u32>, head_tables: &[u8]) -> Result<()> {
+        self.superblocks.remove_leftovers(&*self.disk, self.head.segment)?;
+        self.rewrite_tail(damaged)?;
+        let is_full = self.head.offset + HEADER_BYTES > self.superblocks.newest.segment_bytes;
+        if is_full || damaged.contains(&self.head.segment) {
             self.begin_segment()?;
         } else {
-            self.head.offset = self.write_start(self.head)?;
+            self.resume_segment(head_tables)?;
         }
         self.make_durable()?;
         self.write_superblock()?;
         self.superblocks.remove_leftovers(&*self.disk, self.head.segment)
     }
 
+    /// Begins an epoch at the head, in a segment that is whole.
+    fn resume_segment(&mut self, head_tables: &[u8]) -> Result<()> {
+        let name = segment_name(self.head.segment);
+        if self.head.offset == 0 {
+            self.free_log_name(&name)?;
+        }
+        self.disk.allocate(&name, self.segment_bytes())?;
+        let store_id = self.superblocks.newest.store_id;
+        put_aside_other(&*self.disk, &table_name(self.head.segment), store_id)?;
+        self.tables = Tables::restored(&*self.disk, self.head.segment, head_tables)?;
+        self.write_start(self.head)?;
+        self.head.offset += HEADER_BYTES;
+        Ok(())
+    }
+
+    fn free_log_name(&self, name: &str) -> Result<()> {
+        free_log_name(&*self.disk, name, self.superblocks.newest.store_id)
+    }
+
     /// Writes the part of the log again that the superblock does not know: after a failed sync the system may take pages for
     /// clean that never reached the disk.
-    fn rewrite_tail(&self) -> Result<()> {
+    fn rewrite_tail(&self, damaged: &BTreeSet<u32>) -> Result<()> {
         let files = self.disk.list()?;
         let mut bytes = vec![0; GROUP_BYTES as usize];
         let tail = self.durable.segment..=self.head.segment;
+        let is_of_tail = |number: &u32| tail.contains(number) && !damaged.contains(number);
         for (name, len) in files {
-            let Some(number) = segment_number(&name).filter(|number| tail.contains(number)) else { continue };
+            let Some(number) = segment_number(&name).filter(is_of_tail) else { continue };
             let mut offset = if number == self.durable.segment { u64::from(self.durable.offset) } else { 0 };
             let end = if number == self.head.segment { u64::from(self.head.offset).min(len) } else { len };
             while offset < end {
@@ -465,9 +529,12 @@ impl Store {
             self.begin_segment()?;
         }
         let header = self.pending_header(kind);
-        if let Err(error) = self.write_pending(&header) {
-            self.pending.is_fixed = true;
-            return Err(error);
+        match self.write_pending(&header) {
+            Ok(table) => self.tables.push(&table),
+            Err(error) => {
+                self.pending.is_fixed = true;
+                return Err(error);
+            }
         }
         self.stats.num_groups += 1;
         self.head.offset += size as u32;
@@ -495,11 +562,12 @@ impl Store {
             end_seq: self.index.end_seq,
             revision: self.revision + u64::from(kind.revises()),
             durable: self.durable,
+            store_id: self.superblocks.newest.store_id,
         }
     }
 
-    /// Writes the payload, which is long, from where it is, and then header and table.
-    fn write_pending(&self, header: &Header) -> Result<()> {
+    /// Writes the payload, which is long, from where it is, and then header and table, which it gives.
+    fn write_pending(&self, header: &Header) -> Result<Vec<u8>> {
         let name = segment_name(header.position.segment);
         if !self.pending.payload.is_empty() {
             self.disk.write_at(&name, header.payload_offset(), &self.pending.payload)?;
@@ -508,7 +576,8 @@ impl Store {
         self.pending.entries.iter().for_each(|entry| entry.encode(&mut bytes));
         let table_crc = crc32fast::hash(&bytes[HEADER_BYTES as usize..]);
         bytes[..HEADER_BYTES as usize].copy_from_slice(&Header { table_crc, ..*header }.encode());
-        self.disk.write_at(&name, u64::from(header.position.offset), &bytes)
+        self.disk.write_at(&name, u64::from(header.position.offset), &bytes)?;
+        Ok(bytes)
     }
 
     /// Points the index at the group that was just written.
@@ -544,14 +613,23 @@ impl Store {
         let Some(segment) = segment else {
             return Err(corrupt("a store must have fewer than 2^32 segments: got more"));
         };
-        self.disk.allocate(&segment_name(segment), self.segment_bytes())?;
-        let start = Position { segment, offset: 0 };
-        self.head = Position { segment, offset: self.write_start(start)? };
+        self.sync_tables()?;
+        let name = segment_name(segment);
+        self.free_log_name(&name)?;
+        self.free_log_name(&table_name(segment))?;
+        self.disk.allocate(&name, self.segment_bytes())?;
+        let tables = std::mem::replace(&mut self.tables, Tables::new(segment));
+        let begun = self.write_start(Position { segment, offset: 0 });
+        if begun.is_err() {
+            self.tables = tables;
+        }
+        begun?;
+        self.head = Position { segment, offset: HEADER_BYTES };
         Ok(())
     }
 
-    /// Writes the group at `position` that begins a segment or an epoch; gives where it ends.
-    fn write_start(&self, position: Position) -> Result<u32> {
+    /// Writes the group at `position` that begins a segment or an epoch.
+    fn write_start(&mut self, position: Position) -> Result<()> {
         let header = Header {
             kind: Kind::Start,
             position,
@@ -562,9 +640,12 @@ impl Store {
             end_seq: self.written_seq,
             revision: self.revision,
             durable: self.durable,
+            store_id: self.superblocks.newest.store_id,
         };
-        self.disk.write_at(&segment_name(position.segment), u64::from(position.offset), &header.encode())?;
-        Ok(position.offset + HEADER_BYTES)
+        let bytes = header.encode();
+        self.disk.write_at(&segment_name(position.segment), u64::from(position.offset), &bytes)?;
+        self.tables.push(&bytes);
+        Ok(())
     }
 
     /// Makes what was written durable, and lets segments go that nothing needs any more.
@@ -574,14 +655,20 @@ impl Store {
     }
 
     pub(crate) fn make_log_durable(&mut self) -> Result<()> {
-        if self.durable == self.head {
-            return Ok(());
+        if self.durable != self.head {
+            self.stats.num_syncs += 1;
+            self.disk.sync(&segment_name(self.head.segment)).inspect_err(|_| self.failed = true)?;
+            self.durable = self.head;
+            self.durable_seq = self.written_seq;
+            self.dirty_since_ms = None;
         }
-        self.stats.num_syncs += 1;
-        self.disk.sync(&segment_name(self.head.segment)).inspect_err(|_| self.failed = true)?;
-        self.durable = self.head;
-        self.durable_seq = self.written_seq;
-        self.dirty_since_ms = None;
+        self.tables.write(&*self.disk)
+    }
+
+    /// Makes the copies of tables durable.
+    fn sync_tables(&mut self) -> Result<()> {
+        let synced = self.tables.sync(&*self.disk).inspect_err(|_| self.failed = true)?;
+        self.stats.num_syncs += u64::from(synced);
         Ok(())
     }
 

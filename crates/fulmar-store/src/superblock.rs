@@ -1,18 +1,23 @@
 //! The two superblock files, written in turn.
 
+use std::cmp::Ordering;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::Disk;
-use crate::layout::{Position, SUPERBLOCK_BYTES, Superblock, corrupt, segment_name, segment_number};
+use crate::layout::{
+    HEADER_BYTES, Header, Position, SUPERBLOCK_BYTES, SUPERBLOCK_NAMES, Superblock, UNFINISHED_SUPERBLOCK,
+    begins_like_superblock, corrupt, segment_number, table_number,
+};
 use crate::options::StoreOptions;
-
-const NAMES: [&str; 2] = ["super.0", "super.1"];
-/// The first superblock of a store or of a checkpoint, until it is whole.
-const UNFINISHED: &str = "super.0.tmp";
 
 /// What the two files say.
 pub struct Superblocks {
     pub newest: Superblock,
+    /// Which of the files holds it.
+    newest_turn: usize,
     pub schema: String,
     /// Which of the files can be written over: the others are absent or damaged and are made anew.
     is_whole: [bool; 2],
@@ -41,23 +46,29 @@ impl Superblocks {
     pub fn find(disk: &dyn Disk) -> Result<Option<Self>> {
         let files = disk.list()?;
         let mut blocks = Vec::new();
-        let mut is_whole = [false; 2];
         let mut first_error = None;
-        for (i, name) in NAMES.iter().enumerate() {
+        for (turn, name) in SUPERBLOCK_NAMES.into_iter().enumerate() {
             let Some((_, len)) = files.iter().find(|(file, _)| file == name) else { continue };
             match read(disk, name, *len) {
-                Ok(found) => {
-                    is_whole[i] = true;
-                    blocks.push(found);
-                }
+                Ok((block, schema)) => blocks.push(Found { turn, block, schema }),
                 Err(error) => first_error = first_error.or(Some(error.at(name))),
             }
         }
-        let newest = blocks.into_iter().max_by_key(|(block, _)| block.write_index);
-        match (newest, first_error) {
-            (Some((newest, schema)), _) => Ok(Some(Self { newest, schema, is_whole })),
+        let is_of_log = |name: &str| segment_number(name).is_some() || table_number(name).is_some();
+        put_newest_first(disk, &mut blocks)?;
+        let turns: Vec<_> = blocks.iter().map(|found| (found.turn, found.block.store_id)).collect();
+        match (blocks.into_iter().next(), first_error) {
+            (Some(Found { turn, block, schema }), _) => {
+                if matches!(num_files_of(disk, &block)?, (0, 1..)) {
+                    let detail = "super.0 and super.1 must be those of the segments: got a superblock of another store";
+                    return Err(corrupt(detail));
+                }
+                // The other one may be that of another store.
+                let is_whole = [0, 1].map(|turn| turns.contains(&(turn, block.store_id)));
+                Ok(Some(Self { newest: block, newest_turn: turn, schema, is_whole }))
+            }
             (None, Some(error)) => Err(error),
-            (None, None) if files.iter().any(|(name, _)| segment_number(name).is_some()) => {
+            (None, None) if files.iter().any(|(name, _)| is_of_log(name)) => {
                 Err(corrupt("a folder with segments must have a superblock: got neither super.0 nor super.1"))
             }
             (None, None) => Ok(None),
@@ -77,44 +88,51 @@ impl Superblocks {
             revision: 0,
             schema_len: options.schema.len() as u32,
             schema_crc: crc32fast::hash(options.schema.as_bytes()),
+            // Keys of a standard hasher are drawn by the system.
+            store_id: RandomState::new().hash_one(options.capacity) as u32,
         };
-        let created = Self { newest, schema: options.schema.clone(), is_whole: [true, false] };
+        let schema = options.schema.clone();
+        let created = Self { newest, newest_turn: 0, schema, is_whole: [true, false] };
         created.publish(disk, &created.newest)?;
         Ok(created)
     }
 
     /// Makes `block` the only superblock of a folder that has none, at once: before, the folder holds no store; after, it does.
     pub fn publish(&self, disk: &dyn Disk, block: &Superblock) -> Result<()> {
-        if disk.list()?.iter().any(|(name, _)| name == UNFINISHED) {
-            disk.remove(UNFINISHED)?;
-        }
-        self.write_whole(disk, UNFINISHED, block)?;
-        disk.rename(UNFINISHED, NAMES[0])
+        free_superblock_name(disk, UNFINISHED_SUPERBLOCK, block.store_id)?;
+        self.write_whole(disk, UNFINISHED_SUPERBLOCK, block)?;
+        disk.rename(UNFINISHED_SUPERBLOCK, SUPERBLOCK_NAMES[0])
     }
 
     /// Replaces the older of the two by `block`, durably.
     pub fn write(&mut self, disk: &dyn Disk, block: &Superblock) -> Result<()> {
         let block = Superblock { write_index: self.newest.write_index + 1, ..block.clone() };
-        let turn = (block.write_index % 2) as usize;
+        let turn = 1 - self.newest_turn;
         if self.is_whole[turn] {
-            disk.write_at(NAMES[turn], 0, &block.encode())?;
-            disk.sync(NAMES[turn])?;
+            disk.write_at(SUPERBLOCK_NAMES[turn], 0, &block.encode())?;
+            disk.sync(SUPERBLOCK_NAMES[turn])?;
         } else {
-            self.write_whole(disk, NAMES[turn], &block)?;
+            free_superblock_name(disk, SUPERBLOCK_NAMES[turn], block.store_id)?;
+            self.write_whole(disk, SUPERBLOCK_NAMES[turn], &block)?;
             self.is_whole[turn] = true;
         }
-        self.newest = block;
+        (self.newest, self.newest_turn) = (block, turn);
         Ok(())
     }
 
-    /// Removes the segments that the log does not use: those before it, and those behind `last`.
+    /// Frees the names of the files that the log does not use: those before it, and those behind segment `last`.
     pub fn remove_leftovers(&self, disk: &dyn Disk, last: u32) -> Result<()> {
         let used = self.newest.first_segment..=last;
+        let is_used = |name: &str| {
+            let number = segment_number(name).or_else(|| table_number(name));
+            number.is_none_or(|number| used.contains(&number)) && !name.ends_with(".tmp")
+        };
         let files = disk.list()?;
-        let numbers = files.iter().filter_map(|(name, _)| segment_number(name));
-        numbers
-            .filter(|number| !used.contains(number))
-            .try_for_each(|number| disk.remove(&segment_name(number)))
+        let of_log =
+            files.iter().filter(|(name, _)| segment_number(name).is_some() || table_number(name).is_some());
+        of_log
+            .filter(|(name, _)| !is_used(name))
+            .try_for_each(|(name, _)| free_log_name(disk, name, self.newest.store_id))
     }
 
     fn write_whole(&self, disk: &dyn Disk, name: &str, block: &Superblock) -> Result<()> {
@@ -142,4 +160,95 @@ fn read(disk: &dyn Disk, name: &str, len: u64) -> Result<(Superblock, String)> {
     }
     let schema = String::from_utf8(schema).map_err(|_| corrupt("a schema must be UTF-8: got other bytes"))?;
     Ok((block, schema))
+}
+
+/// A superblock that can be read, and which of the files holds it.
+struct Found {
+    turn: usize,
+    block: Superblock,
+    schema: String,
+}
+
+/// Puts the newest superblock first; of those of two stores the one that more files are of.
+fn put_newest_first(disk: &dyn Disk, blocks: &mut [Found]) -> Result<()> {
+    blocks.sort_by_key(|found| std::cmp::Reverse(found.block.write_index));
+    let [Found { block: one, .. }, Found { block: other, .. }] = blocks else { return Ok(()) };
+    if one.store_id == other.store_id {
+        return Ok(());
+    }
+    match num_files_of(disk, one)?.0.cmp(&num_files_of(disk, other)?.0) {
+        Ordering::Less => blocks.reverse(),
+        Ordering::Greater => {}
+        Ordering::Equal => {
+            return Err(corrupt(
+                "super.0 and super.1 must be those of the segments: got those of two stores",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How many files of the log begin as those of the store of `block`, and how many as those of another one.
+fn num_files_of(disk: &dyn Disk, block: &Superblock) -> Result<(usize, usize)> {
+    let (mut num_own, mut num_others) = (0, 0);
+    for (name, len) in disk.list()? {
+        if segment_number(&name).is_none() && table_number(&name).is_none() {
+            continue;
+        }
+        let bytes = beginning(disk, &name, len)?;
+        match bytes.first_chunk().and_then(|bytes| Header::decode(bytes, u64::MAX)) {
+            Some(header) if header.store_id == block.store_id => num_own += 1,
+            Some(_) => num_others += 1,
+            None => {}
+        }
+    }
+    Ok((num_own, num_others))
+}
+
+/// The first bytes of a file, fewer than a header's if the file is shorter.
+fn beginning(disk: &dyn Disk, name: &str, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len.min(u64::from(HEADER_BYTES)) as usize];
+    disk.read_at(name, 0, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn begins_with_header_of(bytes: &[u8], store_id: u32) -> bool {
+    let header = bytes.first_chunk().and_then(|bytes| Header::decode(bytes, u64::MAX));
+    header.is_some_and(|header| header.store_id == store_id)
+}
+
+/// Makes `name`, of a segment or a copy of tables, the name of no file: what this store left there is removed, anything else gets
+/// another name.
+pub fn free_log_name(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()> {
+    put_aside_other(disk, name, store_id)?;
+    let is_there = disk.list()?.iter().any(|(file, _)| file == name);
+    if is_there { disk.remove(name) } else { Ok(()) }
+}
+
+/// Gives a file called `name` another name unless it is empty or a segment or a copy of tables of this store.
+pub fn put_aside_other(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()> {
+    let Some((_, len)) = disk.list()?.into_iter().find(|(file, _)| file == name) else { return Ok(()) };
+    let bytes = beginning(disk, name, len)?;
+    let is_own = bytes.iter().all(|byte| *byte == 0) || begins_with_header_of(&bytes, store_id);
+    if is_own { Ok(()) } else { put_aside(disk, name) }
+}
+
+/// Makes `name`, of a superblock, the name of no file: one of this store is removed, damaged or not, anything else gets another
+/// name.
+fn free_superblock_name(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()> {
+    let Some((_, len)) = disk.list()?.into_iter().find(|(file, _)| file == name) else { return Ok(()) };
+    let is_of_another = read(disk, name, len).is_ok_and(|(block, _)| block.store_id != store_id);
+    if begins_like_superblock(&beginning(disk, name, len)?) && !is_of_another {
+        return disk.remove(name);
+    }
+    put_aside(disk, name)
+}
+
+/// Gives a file a name that no store looks at.
+fn put_aside(disk: &dyn Disk, name: &str) -> Result<()> {
+    let files = disk.list()?;
+    let mut free = (0..=files.len()).map(|number| format!("{name}.aside-{number}"));
+    let free = free.find(|aside| files.iter().all(|(file, _)| file != aside));
+    // One more name than there are files: one of them is free.
+    free.map_or(Ok(()), |aside| disk.rename(name, &aside))
 }

@@ -133,6 +133,8 @@ export interface RawDurableStorage extends RawOwner {
   storage(): RawStorage
   commit(): void
   tick(nowMs: number): void
+  sync(): void
+  damagedRows(): Float64Array
   stats(): string
 }
 

@@ -22,9 +22,12 @@ export interface DurableStorageOptions {
 export interface DurableStorageStats {
   /** Rows in the ring, damaged ones among them. */
   readonly numRows: number
-  /** Rows that damaged files lost before the store was opened; reading them is an error. */
+  /**
+   * Rows that were found lost to damaged files when the folder was opened; reading them is an error. Of rows older than the newest
+   * 64 MiB, {@link DurableStorage.damagedRows} alone finds damaged records.
+   */
   readonly numDamagedRows: number
-  /** Damaged stretches of the files. */
+  /** Damaged stretches of the files, found when the folder was opened; 0 after a crash alone. */
   readonly numGaps: number
   /** Bytes of the rows. */
   readonly rowBytes: number
@@ -40,8 +43,8 @@ export interface DurableStorageStats {
  * Rows in a folder that a crash does not empty: what a buffer over it has acknowledged is there when it is opened again, and the
  * buffer's ring goes on where it was. One process has it open. Natively only.
  *
- * @throws {FulmarError} `INCOMPATIBLE` if it is open already or was made for another capacity; `CORRUPT` if it is no store; `IO`, with
- *   figures, if the disk is full; `UNAVAILABLE` in WebAssembly; `UNKNOWN_NAME` for an unknown option.
+ * @throws {FulmarError} `INCOMPATIBLE` if it is open already or was made for another capacity; `CORRUPT` if it is no store, or
+ *   one whose superblocks are both damaged; `IO`, with figures, if the disk is full; `UNAVAILABLE` in WebAssembly; `UNKNOWN_NAME` for an unknown option.
  *
  * @example
  * ```ts no-run
@@ -80,6 +83,26 @@ export class DurableStorage extends Storage {
   /** Says what time it is, in milliseconds of a clock that does not go back. @throws {FulmarError} As {@link DurableStorage.commit}. */
   tick(nowMs: number): void {
     this.#durable.call((durable) => durable.tick(nowMs))
+  }
+
+  /**
+   * Makes everything durable, whatever `durability` says, and records where the rows end, so that damage to any of them is noticed
+   * even after a failure of power. Done too when the storage is disposed of and no buffer uses it.
+   *
+   * @throws {FulmarError} As {@link DurableStorage.commit}.
+   */
+  sync(): void {
+    this.#durable.call((durable) => durable.sync())
+  }
+
+  /**
+   * The rows that are lost to damaged files, in order: reading one of them is an error, writing it makes it whole. Reads all rows. A
+   * new array, empty if the files are whole.
+   *
+   * @throws {FulmarError} `IO` if the disk refuses.
+   */
+  damagedRows(): number[] {
+    return Array.from(this.#durable.call((durable) => durable.damagedRows()))
   }
 
   /** Gives the native memory back, and the folder once no buffer uses it. */

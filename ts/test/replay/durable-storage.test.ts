@@ -1,10 +1,20 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import {
   DurableStorage,
   type DurableStorageOptions,
+  FulmarError,
   ReplayBuffer,
   Tensor,
   TensorDict,
@@ -71,6 +81,42 @@ describe.runIf(isNative)('DurableStorage', () => {
     expect(storage.stats.numSyncs).toBe(before)
     storage.tick(101)
     expect(storage.stats.numSyncs).toBeGreaterThan(before)
+  })
+
+  it('names the rows that damage took, and gives no row that was overwritten', () => {
+    const path = join(folder, 'damaged')
+    const opened = <R>(use: (storage: DurableStorage, buffer: ReplayBuffer) => R): R => {
+      using storage = new DurableStorage(path, 4, { segmentBytes: 4096 })
+      using buffer = new ReplayBuffer({ storage })
+      return use(storage, buffer)
+    }
+    for (const id of [1, 2, 3, 4, 5, 6]) opened((_, buffer) => buffer.extend(itemsOf(id)))
+    expect(opened((storage) => [storage.damagedRows(), storage.stats.numGaps])).toEqual([[], 0])
+    for (const name of readdirSync(path).filter((name) => name.startsWith('seg-'))) rmSync(join(path, name))
+    using storage = new DurableStorage(path, 4, { segmentBytes: 4096 })
+    expect(storage.damagedRows()).toEqual([0, 1, 2, 3])
+    expect(storage.stats).toMatchObject({ numRows: 4, numDamagedRows: 4 })
+    expect(storage.stats.numGaps).toBeGreaterThan(0)
+    expect(() => storage.get([1])).toThrow(expect.objectContaining({ code: 'CORRUPT' }))
+    storage.set([1], itemsOf(7))
+    storage.sync()
+    expect([storage.damagedRows(), idsOf(storage.get([1]))]).toEqual([[0, 2, 3], [7]])
+  })
+
+  it('follows no link out of its folder', () => {
+    const path = join(folder, 'links')
+    writeFileSync(join(folder, 'decoy'), 'a file of somebody else')
+    mkdirSync(path)
+    for (const name of ['lock', 'super.0', 'seg-000000', 'table-000000']) {
+      symlinkSync(join(folder, 'decoy'), join(path, name))
+      expect(() => {
+        using storage = new DurableStorage(path, 4)
+        storage.set([0], itemsOf(1))
+        storage.commit()
+      }).toThrow(FulmarError)
+      expect(readFileSync(join(folder, 'decoy'), 'utf8')).toBe('a file of somebody else')
+      unlinkSync(join(path, name))
+    }
   })
 
   it('refuses options and folders that are none', () => {

@@ -79,10 +79,12 @@ struct Inner {
 struct Opened {
     store: Store,
     schema: RowSchema,
+    /// Damaged records among those before the first row.
+    num_reserved_damaged: u64,
 }
 
-/// The schema of the store: row `r` of the storage stands in slot `r + 1`. Slot 0 holds a [`Position`], written after the rows
-/// that it counts, so that a crash between them shows none of those.
+/// The schema of the store: row `r` of the storage is in slot `r + RESERVED`. The marks of the slots before hold a [`Position`],
+/// written after the rows that it counts, so that a crash between them shows none of those.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
@@ -91,20 +93,43 @@ struct Described {
     rows: String,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// Slots before the first row: one for each number of a position, with empty records.
+const RESERVED: u64 = 3;
+const RESERVED_SLOTS: [u64; RESERVED as usize] = [0, 1, 2];
 
-/// How far rows were written, and where a buffer's writer stood after that.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// How far rows were written, and where a buffer's writer was after that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Position {
     len: usize,
+    /// Cursor and number of writes.
     writer: Option<(usize, u64)>,
 }
 
 impl Position {
-    fn to_record(self) -> Vec<u8> {
-        // Numbers always have a JSON form.
-        serde_json::to_vec(&self).unwrap_or_default()
+    /// Number of rows, cursor + 1 or 0 without a writer, number of writes. As marks they are among what the store keeps twice.
+    fn to_marks(self) -> [u64; RESERVED as usize] {
+        let (cursor, write_count) = self.writer.map_or((0, 0), |(cursor, count)| (cursor as u64 + 1, count));
+        [self.len as u64, cursor, write_count]
+    }
+
+    /// The position that a store holds. Where damage took it, all rows count, and no writer is known.
+    fn of(store: &Store) -> Result<Self> {
+        let num_rows = store.len() - RESERVED;
+        let marks = RESERVED_SLOTS.iter().map(|slot| store.mark(*slot)).collect::<Result<Vec<_>>>();
+        let position = match marks.as_deref() {
+            Ok(&[len, cursor, write_count]) => {
+                let writer = cursor.checked_sub(1).map(|cursor| (cursor as usize, write_count));
+                Self { len: len as usize, writer }
+            }
+            _ => Self { len: num_rows as usize, writer: None },
+        };
+        if position.len as u64 > num_rows {
+            let detail =
+                format!("a store must have the {} rows that it counts: got {num_rows}", position.len);
+            return Err(Error::new(ErrorKind::Corrupt, detail));
+        }
+        Ok(position)
     }
 }
 
@@ -147,7 +172,7 @@ impl DurableStorage {
                 }
                 let schema = RowSchema::parse(&described.rows)?;
                 let opened = Opened::new(store, schema)?;
-                inner.position = position_of(&opened.store)?;
+                inner.position = Position::of(&opened.store)?;
                 inner.opened = Some(opened);
             }
         }
@@ -170,10 +195,37 @@ impl DurableStorage {
         self.write().with_store(|store| store.tick(now_ms).map(|_| ()))
     }
 
-    /// What the store holds and has done; nothing before the first item.
+    /// What the store holds and has done; nothing before the first item. Its rows are those of the storage.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        self.read().opened.as_ref().map_or_else(StoreStats::default, |opened| opened.store.stats())
+        let inner = self.read();
+        let Some(opened) = &inner.opened else { return StoreStats::default() };
+        let stats = opened.store.stats();
+        StoreStats {
+            num_rows: stats.num_rows.saturating_sub(RESERVED),
+            num_damaged_rows: stats.num_damaged_rows.saturating_sub(opened.num_reserved_damaged),
+            ..stats
+        }
+    }
+
+    /// The rows that are lost to damaged files, in order: reading one of them is an error, writing it makes it whole. Reads all rows.
+    ///
+    /// # Errors
+    /// `Io` if the disk refuses.
+    pub fn damaged_rows(&self) -> Result<Vec<usize>> {
+        let inner = self.read();
+        let slots = inner.opened.as_ref().map_or(Ok(Vec::new()), |opened| opened.store.damaged_slots())?;
+        let rows = slots.into_iter().filter_map(|slot| slot.checked_sub(RESERVED)).map(|row| row as usize);
+        Ok(rows.filter(|row| *row < inner.position.len).collect())
+    }
+
+    /// Makes everything durable, whatever the [`Durability`], and notes where the rows end, see [`Store::sync`]. The last clone
+    /// does so too when it is dropped, but cannot answer.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn sync(&self) -> Result<()> {
+        self.write().with_store(Store::sync)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -214,13 +266,28 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // After a failed sync there is nothing to note; what was acknowledged is there without the note.
+        let _ = self.with_store(Store::sync);
+    }
+}
+
 impl Opened {
-    /// `store` with its first record, which a crash may have taken.
+    /// `store` with the records before the first row, which a crash or damage may have taken.
     fn new(mut store: Store, schema: RowSchema) -> Result<Self> {
-        if store.is_empty() {
-            store.append(&[&Position::default().to_record()])?;
+        reserve(&mut store)?;
+        let mut num_reserved_damaged = 0;
+        for slot in RESERVED_SLOTS {
+            match store.read(slot) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    store.update(slot, b"")?;
+                    num_reserved_damaged += 1;
+                }
+                read => drop(read?),
+            }
         }
-        Ok(Self { store, schema })
+        Ok(Self { store, schema, num_reserved_damaged })
     }
 
     /// Puts each record into its row. Rows that are new come in their order, whatever that of `rows`.
@@ -232,7 +299,7 @@ impl Opened {
             if last.get(at + 1).is_some_and(|(next, _)| next == row) {
                 continue;
             }
-            let slot = *row as u64 + 1;
+            let slot = *row as u64 + RESERVED;
             if slot < self.store.len() {
                 self.store.update(slot, record)?;
             } else {
@@ -241,6 +308,14 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+/// Adds the records before the first row.
+fn reserve(store: &mut Store) -> Result<()> {
+    while store.len() < RESERVED {
+        store.append(&[b""])?;
+    }
+    Ok(())
 }
 
 /// With what a store of rows of `schema` is made.
@@ -253,16 +328,7 @@ fn store_options(
     let schema = serde_json::to_string(&described)
         .map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
     let DurableStorageOptions { durability, segment_bytes } = options;
-    Ok(StoreOptions { capacity: num_elements(shape)? as u64 + 1, schema, segment_bytes, durability })
-}
-
-/// The position that a store holds.
-fn position_of(store: &Store) -> Result<Position> {
-    let record = store.read(0)?;
-    let position: Option<Position> = serde_json::from_slice(&record).ok();
-    let bad =
-        || Error::new(ErrorKind::Corrupt, "slot 0 must say how many rows there are: got another record");
-    position.filter(|position| (position.len as u64) < store.len()).ok_or_else(bad)
+    Ok(StoreOptions { capacity: num_elements(shape)? as u64 + RESERVED, schema, segment_bytes, durability })
 }
 
 impl Storage for DurableStorage {
@@ -295,7 +361,7 @@ impl Storage for DurableStorage {
         }
         opened.put(rows, &records)?;
         if position.len != inner.position.len {
-            inner.with_store(|store| store.update(0, &position.to_record()))?;
+            inner.with_store(|store| store.set_marks(&RESERVED_SLOTS, &position.to_marks()))?;
         }
         inner.position = position;
         inner.revision += 1;
@@ -306,8 +372,9 @@ impl Storage for DurableStorage {
         let inner = self.read();
         check_written(rows, inner.position.len)?;
         let Some(opened) = &inner.opened else { return TensorDict::new(&[rows.len()]) };
-        let read =
-            |row: &usize| opened.store.read(*row as u64 + 1).map_err(|error| error.at(format!("row {row}")));
+        let read = |row: &usize| {
+            opened.store.read(*row as u64 + RESERVED).map_err(|error| error.at(format!("row {row}")))
+        };
         opened.schema.decode(&rows.iter().map(read).collect::<Result<Vec<_>>>()?)
     }
 
@@ -317,7 +384,7 @@ impl Storage for DurableStorage {
         inner.position = Position::default();
         let cleared = inner.with_store(|store| {
             store.clear()?;
-            store.append(&[&Position::default().to_record()]).map(|_| ())
+            reserve(store)
         });
         inner.failed = cleared.err();
         inner.revision += 1;
@@ -330,9 +397,9 @@ impl Storage for DurableStorage {
     fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
         let mut inner = self.write();
         inner.position.writer = Some((cursor, write_count));
-        let record = inner.position.to_record();
+        let marks = inner.position.to_marks();
         inner.with_store(|store| {
-            store.update(0, &record)?;
+            store.set_marks(&RESERVED_SLOTS, &marks)?;
             store.commit().map(|_| ())
         })
     }

@@ -1,5 +1,6 @@
 //! Stores, their rows and hostile files, in one program.
 
 mod hostile;
+mod links;
 mod rows;
 mod store;

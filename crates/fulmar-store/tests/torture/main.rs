@@ -72,5 +72,6 @@ fn damage_is_noticed_before_a_row_is_given() {
         let counts = damage::damage_files(path, 9, 400).unwrap();
         assert!(counts.num_read > 400, "{path:?}: the rest must stay readable: got {counts:?}");
         assert!(counts.num_refused > 0, "{path:?}: some damage must hit a row: got {counts:?}");
+        assert!(counts.num_unopened < 20, "{path:?}: few stores may be refused whole: got {counts:?}");
     }
 }

@@ -171,7 +171,12 @@ pub fn options() -> StoreOptions {
 pub fn reached(store: &Store, models: &[Model], first: u64, acknowledged: u64) -> Result<u64> {
     for (i, model) in models.iter().enumerate().skip((acknowledged - first) as usize) {
         if model.is_held_by(store)? {
-            return Ok(first + i as u64);
+            let stats = store.stats();
+            if (stats.num_gaps, stats.num_damaged_rows) == (0, 0) {
+                return Ok(first + i as u64);
+            }
+            let detail = format!("a crash alone must not pass for damage: got {stats:?}");
+            return Err(Error::new(ErrorKind::Corrupt, detail));
         }
     }
     let detail = format!("a store must hold what was acknowledged at step {acknowledged}: got {store:?}");
