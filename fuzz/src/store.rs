@@ -1,5 +1,10 @@
 //! The files of a durable store: as they come, and with checksums that fit; and records of rows.
 
+#[cfg(unix)]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(unix)]
+use fulmar::store::FsDisk;
 use fulmar::store::{Disk, MemoryDisk, RowSchema, Store};
 
 /// The files of the corpus have segments of this length; longer ones would only take memory.
@@ -23,6 +28,10 @@ pub fn run(data: &[u8]) {
             }
         }
         check(&disk);
+    }
+    #[cfg(unix)]
+    if files.iter().any(|(_, bytes)| KINDS.iter().any(|kind| bytes.starts_with(kind))) {
+        check_folder(&files);
     }
     if let Some((_, schema)) = files.iter().find(|(name, _)| name.starts_with("schema")) {
         decode(&String::from_utf8_lossy(schema), data);
@@ -90,6 +99,61 @@ fn check(disk: &MemoryDisk) {
     let again = Store::open(disk.clone(), &options);
     let found = again.as_ref().map(|store| (store.end_seq(), store.read(last)));
     assert_eq!(found, Ok((end_seq, Ok(b"new".to_vec()))), "what was acknowledged is there as it was written");
+}
+
+/// How the bytes of a file begin for which something else stands in a folder.
+#[cfg(unix)]
+const KINDS: [&[u8]; 3] = [b"@link", b"@folder", b"@socket"];
+#[cfg(unix)]
+const DECOY: &[u8] = b"a file that no store may change";
+#[cfg(unix)]
+static NUM_FOLDERS: AtomicU64 = AtomicU64::new(0);
+
+/// A folder with links, folders and sockets under any names is refused or used, and what a link leads to stays as it was.
+#[cfg(unix)]
+fn check_folder(files: &[(String, Vec<u8>)]) {
+    let shared = std::path::PathBuf::from("/dev/shm");
+    let parent = if shared.is_dir() { shared } else { std::env::temp_dir() };
+    let number = NUM_FOLDERS.fetch_add(1, Ordering::Relaxed);
+    let folder = parent.join(format!("fulmar-fuzz-{}-{number}", std::process::id()));
+    let (store, decoy) = (folder.join("store"), folder.join("decoy"));
+    let is_plain = |name: &str| {
+        name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.')) && !name.contains("..")
+    };
+    if std::fs::create_dir_all(&store).and_then(|()| std::fs::write(&decoy, DECOY)).is_err() {
+        return;
+    }
+    for (name, bytes) in files.iter().filter(|(name, _)| is_plain(name) && name != ".") {
+        let path = store.join(name);
+        // Names that come twice keep what came first.
+        let _ = if bytes.starts_with(KINDS[0]) {
+            std::os::unix::fs::symlink(&decoy, path)
+        } else if bytes.starts_with(KINDS[1]) {
+            std::fs::create_dir(path)
+        } else if bytes.starts_with(KINDS[2]) {
+            std::os::unix::net::UnixListener::bind(path).map(drop)
+        } else if path.symlink_metadata().is_err() {
+            let mut bytes = bytes.clone();
+            bytes.resize(bytes.len().next_multiple_of(SEGMENT_BYTES), 0);
+            std::fs::write(path, bytes)
+        } else {
+            Ok(())
+        };
+    }
+    if let Ok(disk) = FsDisk::new(&store) {
+        let described = Store::describe(&disk).ok().flatten();
+        let options = described.unwrap_or_else(|| fulmar::store::StoreOptions {
+            segment_bytes: SEGMENT_BYTES as u32,
+            ..fulmar::store::StoreOptions::new(4)
+        });
+        if options.segment_bytes as usize <= 4 * SEGMENT_BYTES
+            && let Ok(mut opened) = Store::open(disk, &options)
+        {
+            let _ = opened.append(&[b"new"]).and_then(|_| opened.commit());
+        }
+    }
+    assert_eq!(std::fs::read(&decoy).ok().as_deref(), Some(DECOY), "nothing is written through a link");
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 /// Records are refused, or rows that make them again.
