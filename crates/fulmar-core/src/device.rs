@@ -74,6 +74,8 @@ mod tests {
 
     #[test]
     fn names_go_to_devices_and_back_and_others_are_refused() {
+        assert_eq!(Device::Cuda { ordinal: 12 }.to_string(), "cuda:12");
+        assert_eq!("cuda".parse(), Ok(Device::Cuda { ordinal: 0 }));
         for device in [Device::Cpu, Device::Cuda { ordinal: 0 }, Device::Cuda { ordinal: 12 }] {
             assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
         }

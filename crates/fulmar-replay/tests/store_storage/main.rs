@@ -12,7 +12,7 @@ use fulmar_replay::{
 };
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
-use server::{Server, cutting, free_port, saying};
+use server::{Server, Start, cutting, free_port, saying};
 
 fn items(ids: &[i64]) -> TensorDict {
     let count = ids.len();
@@ -186,7 +186,7 @@ fn a_server_that_dies_and_comes_back_empty_is_an_emptied_storage() {
         assert_eq!(kind(mine.extend(&items(&[5]))), Some(ErrorKind::Io));
         assert_eq!(kind(mine.sample(Some(2))), Some(ErrorKind::Io));
     }
-    let _server = Server::start_on(port, &[]).unwrap();
+    let Start::Ready(_server) = Server::start_on(port, &[]) else { panic!("port {port} was free") };
     assert_eq!(kind(mine.sample(Some(2))), Some(ErrorKind::Empty));
     assert_eq!(mine.extend(&items(&[7, 8])).unwrap(), [Some(0), Some(1)]);
     assert_eq!(ids_of(&buffer(&options, 6).read_all_in_order(None).unwrap()), [7, 8]);
@@ -201,7 +201,7 @@ fn a_storage_that_was_cleared_without_its_server_owes_it() {
     drop(server);
     storage.clear();
     assert_eq!((storage.len(), kind(storage.refresh())), (0, Some(ErrorKind::Io)));
-    let _server = Server::start_on(port, &[]).unwrap();
+    let Start::Ready(_server) = Server::start_on(port, &[]) else { panic!("port {port} was free") };
     buffer(&options, 4).extend(&items(&[2, 3])).unwrap();
     storage.refresh().unwrap();
     assert!(open(&options, &[4]).unwrap().is_empty(), "what was owed is told");

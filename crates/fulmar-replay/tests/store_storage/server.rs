@@ -15,15 +15,40 @@ pub struct Server {
     folder: PathBuf,
 }
 
+/// The outcome of a start on one port.
+pub enum Start {
+    Ready(Server),
+    /// The program ended before it was ready, as it does where the port is taken.
+    Ended,
+    NotInstalled,
+}
+
 impl Server {
-    /// A server with these further arguments, or nothing where the program is not installed.
+    /// Starts a server with these further arguments. `None` where the program is not installed: the test is counted as skipped, or fails
+    /// where `CI` is set, which installs it.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         // A free port may be taken by another before the server has it.
-        (0..10).find_map(|_| Self::start_on(free_port(), arguments)).flatten()
+        for _ in 0..10 {
+            match Self::start_on(free_port(), arguments) {
+                Start::Ready(server) => return Some(server),
+                Start::Ended => {}
+                Start::NotInstalled => {
+                    assert!(
+                        std::env::var_os("CI").is_none(),
+                        "redis-server must be installed where CI is set"
+                    );
+                    // Not `eprintln!`, which a test that passes keeps for itself. `npm test` counts these lines.
+                    let name = thread::current().name().unwrap_or_default().to_owned();
+                    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {name}: redis-server is not installed");
+                    return None;
+                }
+            }
+        }
+        panic!("redis-server must become ready, and ended on ten ports");
     }
 
-    /// The same on a port; `None` if that is taken, `Some(None)` where the program is not installed.
-    pub fn start_on(port: u16, arguments: &[&str]) -> Option<Option<Self>> {
+    /// The same on one port.
+    pub fn start_on(port: u16, arguments: &[&str]) -> Start {
         let folder = std::env::temp_dir().join(format!("fulmar-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let started = Command::new("redis-server")
@@ -33,20 +58,17 @@ impl Server {
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn();
-        let Ok(mut child) = started else {
-            // Not `println!`, which a test that passes keeps for itself.
-            let _ = writeln!(
-                std::io::stderr(),
-                "\nSKIPPED: redis-server is not installed, so StoreStorage is not tested"
-            );
-            return Some(None);
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Start::NotInstalled,
+            Err(error) => panic!("redis-server must start: {error}"),
         };
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let is_ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("Ready to accept"));
-        // What it says later must go somewhere.
+        // Later output must not fill the pipe.
         thread::spawn(move || lines.map_while(Result::ok).count());
         let server = Self { child, port, folder };
-        is_ready.then_some(Some(server))
+        if is_ready { Start::Ready(server) } else { Start::Ended }
     }
 
     pub fn options(&self) -> StoreStorageOptions {
