@@ -18,7 +18,7 @@ const INPUT: &str = r#"{
     "now": "2026-01-02T03:04:05"
 }"#;
 /// Small, so that a bomb is refused and not waited for.
-const LIMITS: Limits = Limits { steps: 100_000, output_bytes: 1 << 20 };
+const LIMITS: Limits = Limits { steps: 100_000, output_bytes: 1 << 20, made_bytes: 1 << 24 };
 
 /// Compiles and renders, twice each: the same text, spans inside it, and never more than was allowed.
 pub fn run(data: &[u8]) {

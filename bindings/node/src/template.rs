@@ -23,10 +23,11 @@ pub struct Template {
 
 #[napi]
 impl Template {
-    /// Compiles a source.
+    /// Compiles a source for renderings with the limits that JSON text says.
     #[napi(constructor)]
-    pub fn new(source: String) -> Result<Self> {
-        guard(|| Ok(Self { inner: Slot::new("Template", template::Template::new(&source)?) }))
+    pub fn new(source: String, limits: String) -> Result<Self> {
+        let compiled = || template::Template::with_limits_json(&source, &limits);
+        guard(|| Ok(Self { inner: Slot::new("Template", compiled()?) }))
     }
 
     /// Whether it has a `generation` block.

@@ -36,7 +36,8 @@ pub extern "C" fn reserve(length: usize) -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn render(source_length: usize, steps: f64, output_bytes: usize) -> u32 {
     let input = EXCHANGE.with_borrow_mut(|exchange| std::mem::take(&mut exchange.input));
-    let answer = run(&input, source_length, Limits { steps: steps as u64, output_bytes });
+    let answer =
+        run(&input, source_length, Limits { steps: steps as u64, output_bytes, ..Limits::default() });
     EXCHANGE.with_borrow_mut(|exchange| match answer {
         Ok(rendered) => {
             exchange.spans = rendered.utf16_spans().unwrap_or_default();

@@ -21,10 +21,10 @@ pub struct Template {
 
 #[wasm_bindgen]
 impl Template {
-    /// Compiles a source.
+    /// Compiles a source for renderings with the limits that JSON text says.
     #[wasm_bindgen(constructor)]
-    pub fn new(source: &str) -> Result<Self> {
-        guard(|| Ok(Self { inner: template::Template::new(source)? }))
+    pub fn new(source: &str, limits: &str) -> Result<Self> {
+        guard(|| Ok(Self { inner: template::Template::with_limits_json(source, limits)? }))
     }
 
     /// Whether it has a `generation` block.

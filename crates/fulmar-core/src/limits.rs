@@ -93,24 +93,30 @@ pub const TEMPLATE_NESTING_MAX: usize = 64;
 /// Longest chain of operators, attributes and filters in one expression of a chat template, and of `elif` in one `if`.
 pub const TEMPLATE_CHAIN_MAX: usize = 256;
 
-/// Most instructions that one rendering of a chat template may execute.
-pub const TEMPLATE_STEPS_MAX: u64 = 200_000_000;
+/// Most instructions that one rendering of a chat template executes, and most elements that its operations go over, unless
+/// an option says otherwise.
+pub const TEMPLATE_STEPS: u64 = 100_000_000;
 
-/// Longest text that one rendering of a chat template may give, in bytes.
+/// Most of [`TEMPLATE_STEPS`] that an option can say.
+pub const TEMPLATE_STEPS_MAX: u64 = 2_000_000_000;
+
+/// Longest text that one rendering of a chat template gives, in bytes, unless an option says otherwise.
+pub const TEMPLATE_OUTPUT_BYTES: usize = 64 << 20;
+
+/// Most of [`TEMPLATE_OUTPUT_BYTES`] that an option can say, and the longest text on the way.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 256 << 20;
 
-/// Most bytes of long texts that one rendering of a chat template may print, those included that a `set` block, a macro or
-/// a filter block keeps; texts below [`TEMPLATE_LONG_TEXT_BYTES_MIN`] are bounded by the steps.
-pub const TEMPLATE_PRINT_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of texts and lists that one rendering of a chat template makes, freed or not, unless an option says otherwise.
+pub const TEMPLATE_MADE_BYTES: u64 = 1 << 29;
 
-/// Most bytes of long texts that the methods and the `~` of one rendering of a chat template may go over.
-pub const TEMPLATE_WORK_BYTES_MAX: u64 = 1 << 33;
+/// Most of [`TEMPLATE_MADE_BYTES`] that an option can say.
+pub const TEMPLATE_MADE_BYTES_MAX: u64 = 1 << 36;
 
-/// From this many bytes on a text counts as long in a chat template.
-pub const TEMPLATE_LONG_TEXT_BYTES_MIN: usize = 1 << 16;
-
-/// Most items of a list that a chat template makes with `+` and keeps.
+/// Most items of a list that a chat template makes with `+` or `*`.
 pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
+
+/// Widest indentation of one level that `tojson` of a chat template writes, in spaces.
+pub const TEMPLATE_INDENT_MAX: i64 = 1000;
 
 /// Deepest nesting of lists and dictionaries that a chat template reads or makes.
 pub const TEMPLATE_DATA_DEPTH_MAX: usize = 128;

@@ -1,5 +1,6 @@
 //! The engine, set up as transformers sets up jinja2.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use fulmar_core::ErrorKind;
@@ -8,20 +9,22 @@ use minijinja::value::{Kwargs, Object, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, Output, State};
 
 use crate::clock::CivilTime;
-use crate::failure::{fail, forbidden, type_error};
+use crate::compare;
+use crate::failure::{fail, type_error};
 use crate::filter;
 use crate::global;
+use crate::integer;
+use crate::meter;
 use crate::method;
-use crate::prepare::{ITERATE, KEEP, MAKE_DICT, MAKE_LIST, SPAN_CLOSE, SPAN_OPEN, TO_TEXT};
-use crate::print;
+use crate::namespace::{self, Namespace};
+use crate::prepare::{
+    ASSIGN, ITERATE, MAKE_DICT, MAKE_INTEGER, MAKE_LIST, MAKE_TUPLE, NO_LOADER, PAY, SPAN_CLOSE, SPAN_OPEN,
+};
 use crate::span::Marks;
-use crate::work::{self, Work};
+use crate::test;
 
 /// Under this name the context holds the [`Settings`] of a rendering. No template can write it.
 pub const SETTINGS: &str = " settings";
-
-/// Under this name the engine's own function `namespace` waits behind ours.
-const ENGINE_NAMESPACE: &str = " namespace";
 
 /// What a rendering is told beside its variables.
 #[derive(Debug, Default)]
@@ -30,8 +33,6 @@ pub struct Settings {
     pub now: Option<CivilTime>,
     /// What spans are marked with; none where nobody wants spans.
     pub marks: Option<Marks>,
-    /// What it did so far.
-    pub work: Work,
 }
 
 impl Object for Settings {}
@@ -52,8 +53,7 @@ fn prototype() -> Environment<'static> {
     environment.set_unknown_method_callback(method::call);
     environment.set_formatter(write);
     filter::add_to(&mut environment);
-    let engine_namespace = environment.globals().find(|(name, _)| *name == "namespace").map(|(_, make)| make);
-    environment.add_global(ENGINE_NAMESPACE, engine_namespace.unwrap_or_default());
+    test::add_to(&mut environment);
     environment.remove_global("debug");
     environment.add_function("raise_exception", raise);
     environment.add_function("strftime_now", strftime_now);
@@ -62,20 +62,21 @@ fn prototype() -> Environment<'static> {
     environment.add_function("cycler", global::cycler);
     environment.add_function("joiner", global::joiner);
     environment.add_function(ITERATE, iterate);
-    environment.add_function(TO_TEXT, to_text);
-    environment.add_function(KEEP, method::keep);
+    environment.add_function("range", global::range);
     environment.add_function(MAKE_LIST, |value: &Value| method::list(value.try_iter()?.collect()));
+    environment.add_function(MAKE_TUPLE, |value: &Value| method::tuple(value.try_iter()?.collect()));
     environment.add_function(MAKE_DICT, |value: &Value| dict_of(value));
+    environment.add_function(MAKE_INTEGER, |digits: &str| integer::from_digits(digits));
+    environment.add_function(ASSIGN, |target: &Value, name: &str, value: Value| {
+        namespace::assign(target, name, value)
+    });
+    environment.add_function(PAY, |num_bytes: usize| meter::make(num_bytes).map(|()| false));
+    environment.add_function(NO_LOADER, || {
+        Err::<bool, _>(type_error("no loader for this environment specified: a chat template stands alone"))
+    });
     environment.add_global(SPAN_OPEN, Value::from_object(SpanEdge::Open));
     environment.add_global(SPAN_CLOSE, Value::from_object(SpanEdge::Close));
     environment
-}
-
-/// An operand of `~`.
-fn to_text(state: &State, value: &Value) -> Result<Value, Error> {
-    let Some(text) = value.as_str() else { return filter::string(value).map(Value::from) };
-    work::join(state, text)?;
-    Ok(value.clone())
 }
 
 /// What a `generation` tag prints.
@@ -90,11 +91,11 @@ impl Object for SpanEdge {}
 /// Prints a value as Python's `str`, and an edge of a span as its mark.
 fn write(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
-        work::print(state, text)?;
+        meter::make(text.len())?;
         return Ok(out.write_str(text)?);
     }
     let Some(edge) = value.downcast_object_ref::<SpanEdge>() else {
-        return Ok(print::write_str(out, value)?);
+        return Ok(out.write_str(&filter::string(value)?)?);
     };
     let settings = state.lookup(SETTINGS).and_then(|settings| settings.downcast_object::<Settings>());
     let Some(marks) = settings.and_then(|settings| settings.marks) else { return Ok(()) };
@@ -122,52 +123,82 @@ fn strftime_now(state: &State, format: &Value) -> Result<String, Error> {
 
 /// A list of several values is what `for x in a, b` goes over.
 fn iterate(values: Rest<Value>) -> Result<Value, Error> {
-    match values.as_slice() {
-        [value] => filter::iterate(value),
-        _ => method::list(values.0),
+    let value = match values.as_slice() {
+        [value] => filter::iterate(value)?,
+        _ => method::list(values.0)?,
+    };
+    if let Some(text) = value.as_str() {
+        // The engine copies a text that it goes over.
+        meter::make(text.len())?;
     }
+    Ok(value)
 }
 
-/// The engine's own namespace, which may hold no private names.
-fn namespace(state: &mut State, values: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
-    let values = dict(values.first(), named)?;
-    let is_private = |name: &Value| name.as_str().is_some_and(|name| name.starts_with('_'));
-    if let Some(name) = values.try_iter()?.find(is_private) {
-        return Err(forbidden(format!("names of a namespace must not start with an underscore: got {name}")));
-    }
-    let make = state.env().globals().find(|(name, _)| *name == ENGINE_NAMESPACE).map(|(_, make)| make);
-    make.unwrap_or_default().call(state, &[values])
+/// A namespace of the entries of a dictionary and of named values.
+fn namespace(values: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
+    let entries = entries_of(values.first(), named)?;
+    let named = entries.into_iter().map(|(name, value)| match name.as_str() {
+        Some(name) => Ok((name.to_owned(), value)),
+        None => Err(type_error("names of a namespace must be text")),
+    });
+    Namespace::create(named.collect::<Result<Vec<_>, _>>()?)
 }
 
 fn dict(source: Option<&Value>, named: Kwargs) -> Result<Value, Error> {
-    let mut entries: Vec<(Value, Value)> = Vec::new();
+    method::dict(entries_of(source, named)?)
+}
+
+fn entries_of(source: Option<&Value>, named: Kwargs) -> Result<Vec<(Value, Value)>, Error> {
+    let mut entries = Entries::default();
     if let Some(source) = source {
+        method::pay_for(source)?;
         for item in filter::iterate(source)?.try_iter()? {
-            let (key, value) = if source.kind() == ValueKind::Map {
-                (item.clone(), source.get_item(&item)?)
-            } else {
-                let pair: Vec<Value> = item.try_iter()?.take(3).collect();
-                let [key, value] = pair.as_slice() else { return Err(type_error("dict needs pairs")) };
-                (key.clone(), value.clone())
-            };
-            insert(&mut entries, key, value);
+            if source.kind() == ValueKind::Map {
+                let value = source.get_item(&item)?;
+                entries.insert(item, value)?;
+                continue;
+            }
+            let pair: Vec<Value> = item.try_iter()?.take(3).collect();
+            let [key, value] = pair.as_slice() else { return Err(type_error("dict needs pairs")) };
+            entries.insert(key.clone(), value.clone())?;
         }
     }
     for name in named.args() {
-        insert(&mut entries, Value::from(name), named.get(name)?);
+        entries.insert(Value::from(name), named.get(name)?)?;
     }
-    method::dict(entries)
+    Ok(entries.entries)
 }
 
-fn insert(entries: &mut Vec<(Value, Value)>, key: Value, value: Value) {
-    match entries.iter_mut().find(|(known, _)| *known == key) {
-        Some(entry) => entry.1 = value,
-        None => entries.push((key, value)),
+/// Entries of a dictionary in the making: a key that comes again takes the place of the first.
+#[derive(Default)]
+struct Entries {
+    entries: Vec<(Value, Value)>,
+    known: HashMap<u64, Vec<usize>>,
+}
+
+impl Entries {
+    fn insert(&mut self, key: Value, value: Value) -> Result<(), Error> {
+        let same = self.known.entry(compare::hash(&key)?).or_default();
+        for at in same.iter() {
+            let entry = &mut self.entries[*at];
+            if compare::equal(&entry.0, &key)? {
+                entry.1 = value;
+                return Ok(());
+            }
+        }
+        meter::make(4 * size_of::<Value>())?;
+        same.push(self.entries.len());
+        self.entries.push((key, value));
+        Ok(())
     }
 }
 
-fn dict_of(map: &Value) -> Result<Value, Error> {
-    let entries: Result<Vec<_>, Error> =
-        map.try_iter()?.map(|key| Ok((key.clone(), map.get_item(&key)?))).collect();
-    method::dict(entries?)
+/// A dictionary of keys and values by turns.
+fn dict_of(parts: &Value) -> Result<Value, Error> {
+    let mut entries = Entries::default();
+    let mut parts = parts.try_iter()?;
+    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+        entries.insert(key, value)?;
+    }
+    method::dict(entries.entries)
 }

@@ -1,39 +1,89 @@
 //! Filters and tests that differ from the engine's own: they take and give what Python's do.
 
 use fulmar_core::ErrorKind;
-use minijinja::value::{Kwargs, Rest, Value, ValueKind};
-use minijinja::{Environment, Error};
+use minijinja::functions::Function;
+use minijinja::value::{FunctionArgs, FunctionResult, Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, State};
 
 use crate::arguments::{Arguments, as_integer};
+use crate::compare::type_name;
 use crate::failure::{fail, type_error, undefined};
+use crate::integer::{self, Integer};
 use crate::json;
-use crate::method::{self, text};
+use crate::meter;
+use crate::method::{self, item, pay_for, text};
+use crate::operator;
+use crate::prepare::SPLAT;
 use crate::print;
 
+mod sequence;
 mod shape;
 
-/// Puts every filter and test of this file in `environment`.
+pub use sequence::Group;
+
+/// Puts every filter in `environment`.
 pub fn add_to(environment: &mut Environment) {
-    environment.add_filter("tojson", json::tojson);
-    environment.add_filter("string", |value: &Value| string(value));
-    environment.add_filter("join", join);
-    environment.add_filter("trim", trim);
-    environment.add_filter("replace", replace);
-    environment.add_filter("upper", |value: &Value| Ok::<_, Error>(string(value)?.to_uppercase()));
-    environment.add_filter("lower", |value: &Value| Ok::<_, Error>(string(value)?.to_lowercase()));
-    environment.add_filter("title", |value: &Value| Ok::<_, Error>(title(&string(value)?)));
-    environment.add_filter("capitalize", |value: &Value| Ok::<_, Error>(text::capitalized(&string(value)?)));
-    environment.add_filter("length", |value: &Value| length(value));
-    environment.add_filter("count", |value: &Value| length(value));
-    environment.add_filter("list", list);
+    for name in ["bool", "chain", "lines", "split", "zip"] {
+        // jinja2 does not have these.
+        environment.remove_filter(name);
+    }
+    add(environment, "tojson", json::tojson);
+    add(environment, "string", |value: &Value| string(value));
+    add(environment, "join", join);
+    add(environment, "trim", trim);
+    add(environment, "replace", replace);
+    add(environment, "upper", |value: &Value| Ok::<_, Error>(string(value)?.to_uppercase()));
+    add(environment, "lower", |value: &Value| Ok::<_, Error>(string(value)?.to_lowercase()));
+    add(environment, "title", |value: &Value| Ok::<_, Error>(title(&string(value)?)));
+    add(environment, "capitalize", |value: &Value| Ok::<_, Error>(text::capitalized(&string(value)?)));
+    add(environment, "length", |value: &Value| length(value));
+    add(environment, "count", |value: &Value| length(value));
+    add(environment, "list", list);
     environment.add_filter("default", default);
     environment.add_filter("d", default);
-    environment.add_filter("int", int);
+    add(environment, "int", int);
+    add(environment, "float", float);
+    environment.add_filter(SPLAT, splat);
+    sequence::add_to(environment);
     shape::add_to(environment);
-    environment.add_filter("float", float);
-    environment.add_test("callable", is_callable);
-    environment.add_test("iterable", is_iterable);
-    environment.add_test("sequence", is_sequence);
+    operator::add_to(environment);
+}
+
+/// Adds a filter that pays for its arguments, and for the text that it gives.
+fn add<F, Rv, Args>(environment: &mut Environment, name: &'static str, filter: F)
+where
+    F: Function<Rv, Args>,
+    Rv: FunctionResult,
+    Args: for<'a> FunctionArgs<'a>,
+{
+    let filter = Value::from_function(filter);
+    environment.add_filter(name, move |state: &mut State, arguments: Rest<Value>, named: Kwargs| {
+        let is_size = matches!(name, "length" | "count");
+        let mut arguments = arguments.0;
+        for argument in arguments.iter().filter(|argument| !is_size || argument.as_str().is_some()) {
+            meter::touch(1)?;
+            pay_for(argument)?;
+        }
+        if named.args().next().is_some() {
+            for name in named.args() {
+                pay_for(&named.get::<Value>(name)?)?;
+            }
+            arguments.push(Value::from(named));
+        }
+        let result = filter.call(state, &arguments)?;
+        if let Some(text) = result.as_str() {
+            method::check_length(Some(text.len()))?;
+            meter::make(text.len())?;
+        }
+        Ok::<_, Error>(result)
+    });
+}
+
+/// Arguments behind `*` and `**`, paid for.
+fn splat(value: &Value) -> Result<Value, Error> {
+    pay_for(value)?;
+    meter::make(value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))?;
+    Ok(value.clone())
 }
 
 /// `str(value)`.
@@ -73,28 +123,29 @@ fn join(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Er
     let attribute = options.get("attribute").filter(|attribute| !attribute.is_none());
     let mut joined = String::new();
     for (at, item) in iterate(value)?.try_iter()?.enumerate() {
-        if at > 0 {
-            joined.push_str(&separator);
-        }
+        let separator = if at > 0 { separator.as_str() } else { "" };
         let item = match &attribute {
             Some(path) => attribute_of(&item, path)?,
             None => item,
         };
-        joined.push_str(&string(&item)?);
-        method::check_length(Some(joined.len()))?;
+        let item = string(&item)?;
+        method::check_length(Some(joined.len() + separator.len() + item.len()))?;
+        meter::make(separator.len() + item.len())?;
+        joined.push_str(separator);
+        joined.push_str(&item);
     }
     Ok(joined)
 }
 
 /// The attribute of a value at a dotted path.
 fn attribute_of(value: &Value, path: &Value) -> Result<Value, Error> {
-    let Some(path) = path.as_str() else { return value.get_item(path) };
+    let Some(path) = path.as_str() else { return item(value, path) };
     let mut found = value.clone();
     for name in path.split('.') {
-        found = match name.parse::<i64>() {
-            Ok(index) => found.get_item(&Value::from(index))?,
-            Err(_) => found.get_item(&Value::from(name))?,
-        };
+        meter::touch(1)?;
+        let is_index = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let index = name.parse::<i64>().ok().filter(|_| is_index);
+        found = item(&found, &index.map_or_else(|| Value::from(name), Value::from))?;
     }
     Ok(found)
 }
@@ -131,6 +182,7 @@ fn title(text: &str) -> String {
 fn length(value: &Value) -> Result<usize, Error> {
     match value.kind() {
         ValueKind::Undefined => Ok(0),
+        ValueKind::Plain => Err(type_error(format!("object of type '{}' has no len()", type_name(value)))),
         _ => value
             .len()
             .ok_or_else(|| type_error(format!("length needs something with a length: got {}", value.kind()))),
@@ -152,14 +204,16 @@ fn int(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Erro
     }
     let found = match value.kind() {
         ValueKind::Undefined => return Err(undefined("int needs a value: got undefined")),
-        ValueKind::String => int_of_text(value.as_str().unwrap_or_default(), base),
-        _ if print::as_float(value).is_some() => print::as_float(value).and_then(truncated),
+        ValueKind::String => int_of_text(value.as_str().unwrap_or_default(), base)?,
+        ValueKind::Number if print::as_float(value).is_none() => Some(value.clone()),
+        _ if value.downcast_object_ref::<Integer>().is_some() => Some(value.clone()),
+        _ if print::as_float(value).is_some() => print::as_float(value).map_or(Ok(None), truncated)?,
         _ => as_integer(value).map(Value::from),
     };
     Ok(found.or_else(|| options.get("default")).unwrap_or(Value::from(0)))
 }
 
-fn int_of_text(text: &str, base: u32) -> Option<Value> {
+fn int_of_text(text: &str, base: u32) -> Result<Option<Value>, Error> {
     let trimmed = text::strip(text, None, true, true);
     let lower = trimmed.to_ascii_lowercase();
     let prefix = match base {
@@ -168,14 +222,42 @@ fn int_of_text(text: &str, base: u32) -> Option<Value> {
         16 => "0x",
         _ => "",
     };
-    let digits = lower.strip_prefix(prefix).unwrap_or(&lower).replace('_', "");
-    let integer = i128::from_str_radix(&digits, base).ok().map(Value::from);
-    integer.or_else(|| float_of_text(trimmed).and_then(truncated))
+    let (sign, unsigned) = match lower.strip_prefix(['-', '+']) {
+        Some(unsigned) => lower.split_at(lower.len() - unsigned.len()),
+        None => ("", lower.as_str()),
+    };
+    let unsigned = unsigned.strip_prefix(prefix).unwrap_or(unsigned);
+    // Python has underscores between digits alone.
+    let is_grouped = !unsigned.starts_with('_') && !unsigned.ends_with('_') && !unsigned.contains("__");
+    let digits = format!("{sign}{}", unsigned.replace('_', ""));
+    if is_grouped {
+        if let Ok(integer) = i128::from_str_radix(&digits, base) {
+            return Ok(Some(integer::small_integer(integer)));
+        }
+        let is_decimal = base == 10 && digits.len() > sign.len();
+        if is_decimal && digits[sign.len()..].bytes().all(|byte| byte.is_ascii_digit()) {
+            return integer::from_digits(&digits).map(Some);
+        }
+        let is_of_base = |c: char| c.is_digit(base);
+        if digits.len() > sign.len() && digits[sign.len()..].chars().all(is_of_base) {
+            let detail = format!("int: an integer of base {base} must have at most 128 bits");
+            return Err(fail(ErrorKind::OutOfRange, detail));
+        }
+    }
+    float_of_text(trimmed).filter(|number| number.is_finite()).map_or(Ok(None), truncated)
 }
 
-fn truncated(number: f64) -> Option<Value> {
-    let whole = number.trunc();
-    (whole.abs() < 1e38).then(|| Value::from(whole as i128))
+/// The whole part of a float; none for a float that is no number.
+fn truncated(number: f64) -> Result<Option<Value>, Error> {
+    if number.is_infinite() {
+        return Err(fail(ErrorKind::OutOfRange, "cannot convert float infinity to integer"));
+    }
+    if number.is_nan() {
+        return Ok(None);
+    }
+    // From here on a float has no fraction, and prints all its digits.
+    let digits = format!("{:.0}", number.trunc());
+    integer::from_digits(&digits).map(Some)
 }
 
 fn float(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
@@ -191,19 +273,4 @@ fn float(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Er
 fn float_of_text(text: &str) -> Option<f64> {
     let text = text::strip(text, None, true, true).replace('_', "");
     text.parse().ok()
-}
-
-/// Functions, macros and methods: what is an object of no other kind.
-fn is_callable(value: &Value) -> bool {
-    let is_macro = value.get_attr("arguments").is_ok_and(|arguments| !arguments.is_undefined());
-    value.kind() == ValueKind::Plain
-        || (value.kind() == ValueKind::Map && is_macro && value.to_string().starts_with("<macro"))
-}
-
-fn is_iterable(value: &Value) -> bool {
-    iterate(value).is_ok()
-}
-
-fn is_sequence(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
 }

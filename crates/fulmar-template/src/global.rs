@@ -6,7 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use minijinja::value::{Object, ObjectRepr, Rest, Value};
 use minijinja::{Error, ErrorKind, State};
 
-use crate::failure::type_error;
+use crate::arguments::as_integer;
+use crate::compare::type_name;
+use crate::failure::{fail, type_error, undefined};
+use crate::integer::small_integer;
+use crate::meter;
+use crate::method::list;
+use crate::value::{check_holdable, depth_of};
+
+/// Most numbers of a range, as in jinja2's sandbox.
+const RANGE_ITEMS_MAX: i128 = 100_000;
 
 /// `cycler(a, b, ...)`: `next()` goes round, `current` shows, `reset()` starts again.
 ///
@@ -16,22 +25,68 @@ pub fn cycler(items: Rest<Value>) -> Result<Value, Error> {
     if items.is_empty() {
         return Err(type_error("cycler needs an item: got none"));
     }
-    Ok(Value::from_object(Cycler { items: items.0, at: AtomicUsize::new(0) }))
+    items.iter().try_for_each(check_holdable)?;
+    meter::make(items.len() * size_of::<Value>())?;
+    let depth = 1 + items.iter().map(depth_of).max().unwrap_or(0);
+    Ok(Value::from_object(Cycler { items: items.0, depth, at: AtomicUsize::new(0) }))
 }
 
 /// `joiner(separator)`: a function that gives nothing at its first call, and then the separator.
-pub fn joiner(separator: Option<Value>) -> Value {
+///
+/// # Errors
+/// A type error for a separator that cannot be held.
+pub fn joiner(separator: Option<Value>) -> Result<Value, Error> {
     let separator = separator.unwrap_or_else(|| Value::from(", "));
-    Value::from_object(Joiner { separator, calls: AtomicUsize::new(0) })
+    check_holdable(&separator)?;
+    Ok(Value::from_object(Joiner { separator, calls: AtomicUsize::new(0) }))
 }
 
+/// `range(stop)`, `range(start, stop)` or `range(start, stop, step)`.
+///
+/// # Errors
+/// `LimitExceeded` for more than [`RANGE_ITEMS_MAX`] numbers, `OutOfRange` for a step of 0, a type error for what is no
+/// integer.
+pub fn range(bounds: Rest<Value>) -> Result<Value, Error> {
+    let integer = |value: &Value| {
+        let name = type_name(value);
+        as_integer(value).map(i128::from).ok_or_else(|| match value.is_undefined() {
+            true => undefined("a bound of range must be defined, this one is undefined"),
+            false => type_error(format!("'{name}' object cannot be interpreted as an integer")),
+        })
+    };
+    let bounds = bounds.iter().map(integer).collect::<Result<Vec<_>, _>>()?;
+    let (start, stop, step) = match bounds.as_slice() {
+        [stop] => (0, *stop, 1),
+        [start, stop] => (*start, *stop, 1),
+        [start, stop, step] => (*start, *stop, *step),
+        other => return Err(type_error(format!("range expected 1 to 3 arguments, got {}", other.len()))),
+    };
+    if step == 0 {
+        return Err(fail(fulmar_core::ErrorKind::OutOfRange, "range() arg 3 must not be zero"));
+    }
+    let distance = if step > 0 { stop - start } else { start - stop };
+    let count = if distance <= 0 { 0 } else { (distance - 1) / step.abs() + 1 };
+    if count > RANGE_ITEMS_MAX {
+        let detail = format!("a range must have at most {RANGE_ITEMS_MAX} numbers, this one has {count}");
+        return Err(fail(fulmar_core::ErrorKind::LimitExceeded, detail));
+    }
+    list((0..count).map(|nth| small_integer(start + nth * step)).collect())
+}
+
+/// What `cycler` makes.
 #[derive(Debug)]
-struct Cycler {
+pub struct Cycler {
     items: Vec<Value>,
+    depth: usize,
     at: AtomicUsize,
 }
 
 impl Cycler {
+    /// How many containers lie around its innermost item, itself included.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
     fn item(&self, at: usize) -> Value {
         self.items[at % self.items.len()].clone()
     }
@@ -63,10 +118,18 @@ impl Object for Cycler {
     }
 }
 
+/// What `joiner` makes.
 #[derive(Debug)]
-struct Joiner {
+pub struct Joiner {
     separator: Value,
     calls: AtomicUsize,
+}
+
+impl Joiner {
+    /// What it gives from its second call on.
+    pub fn separator(&self) -> &Value {
+        &self.separator
+    }
 }
 
 impl Object for Joiner {

@@ -1,6 +1,6 @@
 //! A template's input as JSON text, which is how other languages hand it over.
 
-use fulmar_core::{Result, options_from_json};
+use fulmar_core::{Result, keep_integers, options_from_json};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
@@ -36,7 +36,7 @@ impl Default for Continue {
 
 impl Template {
     /// Renders what `input` says: the fields of [`TemplateInput`] in camel case, `now` as [`CivilTime::parse`] reads it.
-    /// Numbers keep the form that they have in the text.
+    /// Numbers keep the form that they have in the text, integers all their digits.
     ///
     /// # Errors
     /// `Malformed` or `UnknownName` if `input` is not that, else as [`Template::render`].
@@ -49,7 +49,7 @@ impl Template {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn render_json(&self, input: &str) -> Result<RenderedText> {
-        let input: Input = options_from_json("input", input)?;
+        let input: Input = options_from_json("input", &keep_integers(input)?)?;
         self.render(&TemplateInput {
             messages: input.messages.iter().collect(),
             tools: input.tools.as_deref(),

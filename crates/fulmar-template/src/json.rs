@@ -2,12 +2,15 @@
 
 use std::fmt::Write;
 
-use fulmar_core::limits::TEMPLATE_DATA_DEPTH_MAX;
+use fulmar_core::ErrorKind;
+use fulmar_core::limits::{TEMPLATE_DATA_DEPTH_MAX, TEMPLATE_INDENT_MAX};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Error, State};
 
 use crate::arguments::{Arguments, as_integer};
-use crate::failure::type_error;
+use crate::failure::{fail, type_error};
+use crate::integer::Integer;
+use crate::meter;
 use crate::method::check_length;
 use crate::print::{as_float, float_repr};
 
@@ -52,7 +55,11 @@ fn indent_of(indent: Option<Value>) -> Result<Option<String>, Error> {
         return Ok(Some(text.to_owned()));
     }
     let width = as_integer(&indent).ok_or_else(|| type_error("tojson: indent must be an integer or text"))?;
-    Ok(Some(" ".repeat(usize::try_from(width.min(1000)).unwrap_or(0))))
+    if width > TEMPLATE_INDENT_MAX {
+        let detail = format!("tojson: indent must be at most {TEMPLATE_INDENT_MAX} spaces: got {width}");
+        return Err(fail(ErrorKind::LimitExceeded, detail));
+    }
+    Ok(Some(" ".repeat(usize::try_from(width).unwrap_or(0))))
 }
 
 fn separators_of(separators: Option<Value>, is_indented: bool) -> Result<(String, String), Error> {
@@ -77,11 +84,20 @@ impl Style {
         }
         // A list may hold another one many times, and that one another.
         check_length(Some(out.len()))?;
+        meter::touch(1)?;
+        if let Some(integer) = value.downcast_object_ref::<Integer>() {
+            out.push_str(integer.digits());
+            return Ok(());
+        }
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => write_number(out, value),
-            ValueKind::String => self.write_text(out, value.as_str().unwrap_or_default()),
+            ValueKind::String => {
+                let text = value.as_str().unwrap_or_default();
+                meter::make(text.len())?;
+                self.write_text(out, text);
+            }
             ValueKind::Seq | ValueKind::Iterable => self.write_list(out, value, depth)?,
             ValueKind::Map => self.write_dict(out, value, depth)?,
             kind => return Err(type_error(format!("tojson: {kind} must have a JSON form: it has none"))),
@@ -93,7 +109,7 @@ impl Style {
         out.push('[');
         let mut is_empty = true;
         for item in value.try_iter()? {
-            self.start_item(out, &mut is_empty, depth + 1);
+            self.start_item(out, &mut is_empty, depth + 1)?;
             self.write(out, &item, depth + 1)?;
         }
         self.end(out, is_empty, depth);
@@ -112,7 +128,8 @@ impl Style {
         out.push('{');
         let mut is_empty = true;
         for (key, item) in &entries {
-            self.start_item(out, &mut is_empty, depth + 1);
+            self.start_item(out, &mut is_empty, depth + 1)?;
+            meter::make(key.len())?;
             self.write_text(out, key);
             out.push_str(&self.after_key);
             self.write(out, item, depth + 1)?;
@@ -122,12 +139,20 @@ impl Style {
         Ok(())
     }
 
-    fn start_item(&self, out: &mut String, is_first: &mut bool, depth: usize) {
+    fn start_item(&self, out: &mut String, is_first: &mut bool, depth: usize) -> Result<(), Error> {
         if !*is_first {
+            meter::make(self.between_items.len())?;
             out.push_str(&self.between_items);
         }
         *is_first = false;
+        meter::make(self.after_key.len())?;
+        if let Some(indent) = &self.indent {
+            let num_bytes = indent.len().checked_mul(depth);
+            check_length(num_bytes.and_then(|more| more.checked_add(out.len())))?;
+            meter::make(num_bytes.unwrap_or(usize::MAX))?;
+        }
         self.start_line(out, depth);
+        Ok(())
     }
 
     fn end(&self, out: &mut String, is_empty: bool, depth: usize) {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use fulmar_core::ErrorKind;
-use fulmar_core::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
-use minijinja::value::{Object, ObjectRepr, Tuple, Value, ValueKind};
+use fulmar_core::limits::TEMPLATE_OUTPUT_BYTES_MAX;
+use minijinja::value::{Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, State};
 
 use crate::arguments::{Arguments, as_integer};
+use crate::compare::{contains, equal, type_name};
 use crate::failure::{fail, forbidden, type_error, undefined};
-use crate::value::{Dict, List};
-use crate::work;
+use crate::meter;
+use crate::print::as_float;
+use crate::value::{Dict, List, check_holdable, is_tuple};
 
 pub mod text;
 
@@ -48,16 +50,18 @@ pub const PRIVATE: &str = "__private__";
 /// # Errors
 /// An undefined error if there is no such method, `Forbidden` if the sandbox keeps it, else what the method says.
 pub fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
-    if let Some(text) = value.as_str() {
-        work::read(state, text)?;
-    } else if let (ValueKind::Seq, Some(num_items)) = (value.kind(), value.len()) {
-        work::read_items(state, num_items)?;
+    let _ = state;
+    if name == ITEM {
+        let [key] = arguments else { return Err(type_error("a subscript takes one key")) };
+        return item(value, key);
+    }
+    meter::touch(1)?;
+    pay_for(value)?;
+    for text in arguments.iter().filter_map(Value::as_str) {
+        meter::read(text.len())?;
     }
     if name == SLICE {
         return slice(value, arguments);
-    }
-    if name == ITEM {
-        return item(value, &arguments[0]);
     }
     if name == PRIVATE {
         return Err(forbidden("attributes must be public: got one between double underscores"));
@@ -82,6 +86,20 @@ pub fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -
     }
 }
 
+/// Pays for a value that an operation goes over once.
+///
+/// # Errors
+/// `LimitExceeded` if no steps are left.
+pub fn pay_for(value: &Value) -> Result<(), Error> {
+    match value.as_str() {
+        Some(text) => meter::read(text.len()),
+        None => match value.kind() {
+            ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => meter::touch(value.len().unwrap_or(0)),
+            _ => Ok(()),
+        },
+    }
+}
+
 fn dict_method(dict: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
     let pairs = || -> Result<Vec<(Value, Value)>, Error> {
         dict.try_iter()?.map(|key| Ok((key.clone(), dict.get_item(&key)?))).collect()
@@ -89,12 +107,15 @@ fn dict_method(dict: &Value, name: &str, arguments: &[Value]) -> Result<Option<V
     Ok(Some(match name {
         "get" => {
             let arguments = Arguments::new("get", arguments, &["key", "default"])?;
-            let found = own_item(dict, &arguments.need("key")?);
+            let key = arguments.need("key")?;
+            // Python hashes the key.
+            contains(dict, &key)?;
+            let found = own_item(dict, &key);
             found.or_else(|| arguments.get("default")).unwrap_or(Value::from(()))
         }
         "items" => {
             none_of(name, arguments)?;
-            list(pairs()?.into_iter().map(|(key, value)| Value::from(Tuple::from([key, value]))).collect())?
+            list(pairs()?.into_iter().map(|(key, value)| tuple(vec![key, value])).collect::<Result<_, _>>()?)?
         }
         "keys" => {
             none_of(name, arguments)?;
@@ -117,13 +138,21 @@ fn list_method(list: &Value, name: &str, arguments: &[Value]) -> Result<Option<V
         "count" => {
             let arguments = Arguments::new("count", arguments, &["value"])?;
             let wanted = arguments.need("value")?;
-            Value::from(list.try_iter()?.filter(|item| *item == wanted).count())
+            let mut count = 0;
+            for item in list.try_iter()? {
+                count += usize::from(equal(&item, &wanted)?);
+            }
+            Value::from(count)
         }
         "index" => {
             let arguments = Arguments::new("index", arguments, &["value"])?;
             let wanted = arguments.need("value")?;
-            let at = list.try_iter()?.position(|item| item == wanted);
-            Value::from(at.ok_or_else(|| fail(ErrorKind::OutOfRange, "index: the list must hold the value"))?)
+            for (at, item) in list.try_iter()?.enumerate() {
+                if equal(&item, &wanted)? {
+                    return Ok(Some(Value::from(at)));
+                }
+            }
+            return Err(fail(ErrorKind::OutOfRange, "index: the list must hold the value"));
         }
         "copy" => {
             none_of(name, arguments)?;
@@ -145,33 +174,42 @@ fn none_of(name: &str, arguments: &[Value]) -> Result<(), Error> {
     Arguments::new(name, arguments, &[]).map(|_| ())
 }
 
+/// Bytes that an item of a list takes, and those of a list itself.
+const ITEM_BYTES: usize = size_of::<Value>();
+const CONTAINER_BYTES: usize = 64;
+
 /// A list value.
+///
+/// # Errors
+/// `LimitExceeded` past a limit, a type error for what a list cannot hold.
 pub fn list(items: Vec<Value>) -> Result<Value, Error> {
+    pay_for_items(items.len(), ITEM_BYTES)?;
+    items.iter().try_for_each(check_holdable)?;
     Ok(Value::from_object(List::new(items).map_err(|error| fail(error.kind(), error.detail()))?))
 }
 
-/// A value that a `set` tag keeps: text and lists that `+` makes longer and longer come to an end here.
+/// A tuple value.
 ///
 /// # Errors
-/// `LimitExceeded` past the limits of text and lists.
-pub fn keep(value: &Value) -> Result<Value, Error> {
-    if let Some(text) = value.as_str() {
-        check_length(Some(text.len()))?;
-    }
-    if value.kind() != ValueKind::Iterable {
-        return Ok(value.clone());
-    }
-    // The engine joins lists only once somebody looks, which takes as long as both together each time.
-    let items: Vec<Value> = value.try_iter()?.take(TEMPLATE_LIST_ITEMS_MAX + 1).collect();
-    if items.len() > TEMPLATE_LIST_ITEMS_MAX {
-        let detail = format!("lists must have at most {TEMPLATE_LIST_ITEMS_MAX} items: got more");
-        return Err(fail(ErrorKind::LimitExceeded, detail));
-    }
-    list(items)
+/// As [`list`].
+pub fn tuple(items: Vec<Value>) -> Result<Value, Error> {
+    pay_for_items(items.len(), ITEM_BYTES)?;
+    items.iter().try_for_each(check_holdable)?;
+    Ok(Value::from_object(List::tuple(items).map_err(|error| fail(error.kind(), error.detail()))?))
+}
+
+fn pay_for_items(num_items: usize, item_bytes: usize) -> Result<(), Error> {
+    meter::touch(num_items)?;
+    meter::make(num_items.saturating_mul(item_bytes).saturating_add(CONTAINER_BYTES))
 }
 
 /// A dictionary value.
+///
+/// # Errors
+/// As [`list`].
 pub fn dict(entries: Vec<(Value, Value)>) -> Result<Value, Error> {
+    pay_for_items(entries.len(), 4 * ITEM_BYTES)?;
+    entries.iter().try_for_each(|(key, value)| check_holdable(key).and_then(|()| check_holdable(value)))?;
     Ok(Value::from_object(Dict::new(entries).map_err(|error| fail(error.kind(), error.detail()))?))
 }
 
@@ -180,37 +218,62 @@ fn own_item(dict: &Value, key: &Value) -> Option<Value> {
     dict.get_item(key).ok().filter(|value| !value.is_undefined())
 }
 
-/// `value[key]` where no item is found and jinja2 looks for a method of that name.
-fn item(value: &Value, key: &Value) -> Result<Value, Error> {
+/// `value[key]`: the item, or else the attribute of that name.
+///
+/// # Errors
+/// An undefined error for what is undefined, `LimitExceeded` past a limit.
+pub fn item(value: &Value, key: &Value) -> Result<Value, Error> {
+    meter::touch(1)?;
     if value.is_undefined() {
         return Err(undefined("a value must be defined to have items: got undefined"));
     }
-    if value.kind() != ValueKind::Map {
-        return value.get_item(key);
+    if let (Some(text), Some(index)) = (value.as_str(), as_integer(key)) {
+        return character(text, index);
     }
+    if let Some(list) = value.downcast_object_ref::<List>() {
+        let length = list.items().len() as i64;
+        let index = as_integer(key).map(|index| if index < 0 { index + length } else { index });
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        return Ok(index.and_then(|index| list.items().get(index)).cloned().unwrap_or_default());
+    }
+    let Some(dict) = value.downcast_object_ref::<Dict>() else {
+        let is_list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
+        return if is_list && as_float(key).is_some() { Ok(Value::UNDEFINED) } else { value.get_item(key) };
+    };
     let name = key.as_str().unwrap_or_default();
     let method = || DICT_METHODS.contains(&name).then(|| bound(value.clone(), name));
-    Ok(own_item(value, key).or_else(method).unwrap_or_default())
+    Ok(dict.find(key)?.cloned().or_else(method).unwrap_or_default())
+}
+
+/// `text[index]`.
+fn character(text: &str, index: i64) -> Result<Value, Error> {
+    let distance = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+    meter::read(text.len().min(distance.saturating_mul(4)))?;
+    let found = if index < 0 { text.chars().nth_back(distance - 1) } else { text.chars().nth(distance) };
+    Ok(found.map(Value::from).unwrap_or_default())
 }
 
 /// `value[start:stop:step]`.
 fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
+    let [_, _, _] = bounds else { return Err(type_error("a slice takes three bounds")) };
     match value.kind() {
         ValueKind::Undefined => Err(undefined("a value must be defined to be sliced: got undefined")),
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
+            meter::make(text.len())?;
             if let Some(part) = bytes_slice(text, bounds)? {
                 return Ok(Value::from(part));
             }
+            meter::make(text.len().saturating_mul(4))?;
             let chars: Vec<char> = text.chars().collect();
             Ok(Value::from(positions(bounds, chars.len())?.map(|at| chars[at]).collect::<String>()))
         }
         ValueKind::Seq | ValueKind::Iterable => {
             let items: Vec<Value> = value.try_iter()?.collect();
             let part: Vec<Value> = positions(bounds, items.len())?.map(|at| items[at].clone()).collect();
-            if value.is_tuple() { Ok(Value::from(Tuple::from(part))) } else { list(part) }
+            if is_tuple(value) { tuple(part) } else { list(part) }
         }
-        kind => Err(type_error(format!("a sliced value must be text or a list: got {kind}"))),
+        _ => Err(type_error(format!("'{}' object is not subscriptable", type_name(value)))),
     }
 }
 
@@ -284,10 +347,18 @@ pub fn bound(receiver: Value, name: &str) -> Value {
     Value::from_object(Bound { receiver, name: name.to_owned() })
 }
 
+/// A method with the value that it belongs to.
 #[derive(Debug)]
-struct Bound {
+pub struct Bound {
     receiver: Value,
     name: String,
+}
+
+impl Bound {
+    /// The value that the method belongs to.
+    pub fn receiver(&self) -> &Value {
+        &self.receiver
+    }
 }
 
 impl Object for Bound {

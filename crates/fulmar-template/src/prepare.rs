@@ -1,39 +1,57 @@
 //! From a source that jinja2 accepts to one that the engine reads the same way.
 //!
-//! The engine has no `generation` tag, is laxer than Python here and there, and its parser recurses. One pass over the
-//! source settles that before the engine sees it, with whitespace control and line numbers untouched:
+//! The engine has no `generation` tag, its operators are laxer than Python's and take any time they need, and its parser
+//! recurses. One pass over the source settles that before the engine sees it, with whitespace control and line numbers
+//! untouched:
 //!
+//! - expressions are parsed, and written again with filters in the place of operators (see `write`): those compare, add and
+//!   print as Python does, and pay for what they touch;
 //! - `{% generation %}` becomes a `with` block around two marks (see `span`): a scope of its own, nothing captured;
 //! - what a `for` loop goes over is checked, because the engine iterates none as if it were empty;
-//! - operands of `~` are printed as Python prints them; lists and dictionaries become ours;
-//! - what `+` made is bounded before a `set` tag keeps it;
-//! - slices and the subscripts that a method name could answer become method calls, see `method`;
+//! - lists, tuples, dictionaries and namespaces become ours;
+//! - text between tags is paid for where a loop or a macro may repeat it;
 //! - escapes in strings are those of Python;
+//! - `autoescape` must be false, and what needs a loader fails, as in transformers;
 //! - expressions and blocks that nest deeper, or chain longer, than the limits are refused.
 
 use fulmar_core::limits::{TEMPLATE_CHAIN_MAX, TEMPLATE_NESTING_MAX, TEMPLATE_SOURCE_BYTES_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
 
-use self::expression::Expression;
+use self::statement::Target;
 
 mod escape;
-mod expression;
+mod node;
+mod statement;
 mod token;
+mod write;
 
 /// What a loop goes over passes through this function.
 pub const ITERATE: &str = "__iterate__";
-/// Operands of `~` pass through this function.
-pub const TO_TEXT: &str = "__text__";
-/// Values that a `set` tag keeps pass through this function where a `+` made them.
-pub const KEEP: &str = "__keep__";
 /// Lists that are written in a template pass through this function.
 pub const MAKE_LIST: &str = "__list__";
-/// Dictionaries that are written in a template pass through this function.
+/// Tuples that are written in a template pass through this function.
+pub const MAKE_TUPLE: &str = "__tuple__";
+/// Keys and values of a dictionary that is written in a template pass through this function.
 pub const MAKE_DICT: &str = "__dict__";
+/// Digits of an integer that the engine cannot read pass through this function.
+pub const MAKE_INTEGER: &str = "__integer__";
+/// Arguments behind `*` and `**` pass through this filter.
+pub const SPLAT: &str = "__splat__";
+/// This function sets an attribute of a namespace.
+pub const ASSIGN: &str = "__assign__";
+/// This function pays for text between tags, and is false.
+pub const PAY: &str = "__pay__";
+/// This function fails as jinja2 does without a loader.
+pub const NO_LOADER: &str = "__no_loader__";
+/// The variable that holds what a `set` block assigns to an attribute.
+pub const BLOCK_VALUE: &str = "__value__";
 /// The variable that prints the mark of a span's start.
 pub const SPAN_OPEN: &str = "__span_open__";
 /// The variable that prints the mark of a span's end.
 pub const SPAN_CLOSE: &str = "__span_close__";
+
+/// Least bytes of text in one branch of a block that are worth a payment: shorter ones are paid by the engine's steps.
+const PAID_TEXT_BYTES_MIN: usize = 64;
 
 /// A source that is ready for the engine.
 #[derive(Debug)]
@@ -44,10 +62,11 @@ pub struct Prepared {
     pub has_generation: bool,
 }
 
-/// Prepares `source`. A source that breaks Jinja's grammar stays broken: the engine says how.
+/// Prepares `source`.
 ///
 /// # Errors
-/// `LimitExceeded` past a limit of templates; `Malformed` for an escape that Python refuses.
+/// `LimitExceeded` past a limit of templates; `Malformed` for an expression that breaks Jinja's grammar and for an escape
+/// that Python refuses; `Incompatible` for `autoescape` that is not false.
 pub fn prepare(source: &str) -> Result<Prepared> {
     if source.len() > TEMPLATE_SOURCE_BYTES_MAX {
         let detail =
@@ -62,26 +81,42 @@ pub fn prepare(source: &str) -> Result<Prepared> {
         at: 0,
         blocks: Vec::new(),
         has_generation: false,
+        payments: Vec::new(),
     };
     pass.run()?;
-    Ok(Prepared { source: pass.out, has_generation: pass.has_generation })
+    Ok(Prepared { has_generation: pass.has_generation, source: pass.finish() })
 }
 
-/// How many `elif` an open block has had; other tags do not count.
-type NumBranches = usize;
+/// An open block.
+struct Block<'a> {
+    keyword: &'a str,
+    /// How many `elif` it has had.
+    num_branches: usize,
+    /// Whether it may run more than once.
+    is_repeated: bool,
+    /// What its end assigns to.
+    target: Option<Target>,
+    /// Where in the output the current branch starts, and how the tag before it closes.
+    branch_at: usize,
+    branch_closing: &'a str,
+    /// Bytes of text that stand directly in the branch.
+    branch_bytes: usize,
+}
 
 struct Pass<'a> {
     source: &'a str,
     out: String,
     at: usize,
-    blocks: Vec<NumBranches>,
+    blocks: Vec<Block<'a>>,
     has_generation: bool,
+    /// What to insert where in the output.
+    payments: Vec<(usize, String)>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     fn run(&mut self) -> Result<()> {
         while let Some(start) = self.next_tag() {
-            self.copy_to(start);
+            self.copy_text(start);
             let end = match self.source.as_bytes()[start + 1] {
                 b'#' => self.source[start + 2..].find("#}").map(|length| start + 2 + length + 2),
                 b'%' if token::is_tag(&self.source[start..], "raw") => self.open_raw(start),
@@ -94,6 +129,20 @@ impl Pass<'_> {
         }
         self.copy_to(self.source.len());
         Ok(())
+    }
+
+    /// The output with its payments.
+    fn finish(mut self) -> String {
+        self.payments.sort_by_key(|(at, _)| *at);
+        let mut out = String::with_capacity(self.out.len() + 48 * self.payments.len());
+        let mut copied = 0;
+        for (at, payment) in &self.payments {
+            out.push_str(&self.out[copied..*at]);
+            out.push_str(payment);
+            copied = *at;
+        }
+        out.push_str(&self.out[copied..]);
+        out
     }
 
     /// Where the next `{{`, `{%` or `{#` stands.
@@ -110,6 +159,14 @@ impl Pass<'_> {
         }
     }
 
+    /// Copies text between tags.
+    fn copy_text(&mut self, end: usize) {
+        if let Some(block) = self.blocks.last_mut() {
+            block.branch_bytes += end.saturating_sub(self.at);
+        }
+        self.copy_to(end);
+    }
+
     /// Copies a `raw` tag so that the line end behind it stays, as in jinja2; where its `endraw` ends.
     fn open_raw(&mut self, start: usize) -> Option<usize> {
         let end = token::end_of_raw(self.source, start)?;
@@ -118,6 +175,7 @@ impl Pass<'_> {
         if !self.out.ends_with(['-', '+']) {
             self.out.push('+');
         }
+        self.copy_text(end);
         Some(end)
     }
 
@@ -126,59 +184,94 @@ impl Pass<'_> {
         let Some(tag) = token::read_tag(self.source, start) else { return Ok(None) };
         let is_block = self.source.as_bytes()[start + 1] == b'%';
         let first = tag.tokens.first().map_or("", |token| token.text(self.source));
-        if is_block {
-            self.count_block(first, start)?;
-        }
+        let keyword = if is_block { first } else { "" };
         let opening = &self.source[start..tag.tokens.first().map_or(tag.closer, |token| token.start)];
         let closing = &self.source[tag.closer..tag.end];
+        let ended = self.end_branch(keyword);
         let marker = opening.trim_end();
-        match first {
-            "generation" if is_block && tag.tokens.len() == 1 => {
+        let mut written = statement::Written::default();
+        match keyword {
+            "generation" if tag.tokens.len() == 1 => {
                 self.has_generation = true;
                 self.out.push_str(&format!("{marker} with %}}{{{{ {SPAN_OPEN} }}}}{{% if true {closing}"));
             }
-            "endgeneration" if is_block && tag.tokens.len() == 1 => {
+            "endgeneration" if tag.tokens.len() == 1 => {
                 self.out.push_str(&format!("{marker} endif %}}{{{{ {SPAN_CLOSE} }}}}{{% endwith {closing}"));
             }
             _ => {
-                let expression = Expression::new(self.source, &tag, is_block.then_some(first));
                 self.out.push_str(opening);
-                expression.write(&mut self.out).map_err(|error| error.at(self.place(start)))?;
+                written = statement::write(self.source, &tag, is_block.then_some(first), &mut self.out)
+                    .map_err(|error| error.at(self.place(start)))?;
+                if let Some(Target { namespace, attribute }) = ended.and_then(|block| block.target) {
+                    let assign = format!("{ASSIGN}({namespace}, \"{attribute}\", {BLOCK_VALUE})");
+                    self.out.push_str(&format!("%}}{{% set {BLOCK_VALUE} = {assign} "));
+                }
                 self.out.push_str(closing);
             }
+        }
+        if is_block {
+            self.start_branch(keyword, closing, written);
+            self.check_blocks(keyword).map_err(|error| error.at(self.place(start)))?;
         }
         self.at = tag.end;
         Ok(Some(tag.end))
     }
 
-    /// Counts how deep blocks nest and how many branches they have.
-    fn count_block(&mut self, keyword: &str, start: usize) -> Result<()> {
+    /// Ends the branch before a tag with this keyword, and the block if it is its end.
+    fn end_branch(&mut self, keyword: &str) -> Option<Block<'a>> {
+        let block = self.blocks.last_mut()?;
+        let is_end = keyword.strip_prefix("end") == Some(block.keyword);
+        if !is_end && !matches!(keyword, "elif" | "else") {
+            return None;
+        }
+        if block.is_repeated && block.branch_bytes >= PAID_TEXT_BYTES_MIN {
+            let (bytes, closing) = (block.branch_bytes, block.branch_closing);
+            self.payments.push((block.branch_at, format!("{{% if {PAY}({bytes}) %}}{{% endif {closing}")));
+        }
+        if is_end { self.blocks.pop() } else { None }
+    }
+
+    /// Starts a branch behind the tag that was just written.
+    fn start_branch(&mut self, keyword: &'a str, closing: &'a str, written: statement::Written) {
+        let has_body = keyword != "set" || written.is_block_set;
         match keyword {
-            // The engine has this tag; jinja2 has it only where asked, and transformers does not ask.
-            "do" => {
-                return Err(
-                    Error::new(ErrorKind::Malformed, "tags must be known: got do").at(self.place(start))
-                );
+            "if" | "for" | "macro" | "call" | "filter" | "with" | "block" | "generation" | "autoescape"
+            | "set"
+                if has_body =>
+            {
+                let is_repeated = matches!(keyword, "for" | "macro" | "call" | "block")
+                    || self.blocks.last().is_some_and(|block| block.is_repeated);
+                self.blocks.push(Block {
+                    keyword,
+                    num_branches: 0,
+                    is_repeated,
+                    target: written.target,
+                    branch_at: self.out.len(),
+                    branch_closing: closing,
+                    branch_bytes: 0,
+                });
             }
-            "if" | "for" | "macro" | "call" | "filter" | "with" | "block" | "generation" | "autoescape" => {
-                self.blocks.push(0);
-            }
-            "elif" => {
-                if let Some(branches) = self.blocks.last_mut() {
-                    *branches += 1;
+            "elif" | "else" => {
+                if let Some(block) = self.blocks.last_mut() {
+                    block.num_branches += usize::from(keyword == "elif");
+                    block.branch_at = self.out.len();
+                    block.branch_closing = closing;
+                    block.branch_bytes = 0;
                 }
-            }
-            _ if keyword.starts_with("end") => {
-                self.blocks.pop();
             }
             _ => {}
         }
-        // A `set` with a body nests too, but its end would be taken for another's: the engine's own limit holds it.
-        check_limit("blocks", "nest at most", self.blocks.len(), TEMPLATE_NESTING_MAX)
-            .map_err(|error| error.at(self.place(start)))?;
-        let branches = self.blocks.last().copied().unwrap_or(0);
-        check_limit("elif", "follow an if at most", branches, TEMPLATE_CHAIN_MAX)
-            .map_err(|error| error.at(self.place(start)))
+    }
+
+    /// Checks how deep blocks nest and how many branches they have.
+    fn check_blocks(&self, keyword: &str) -> Result<()> {
+        if keyword == "do" {
+            // The engine has this tag; jinja2 has it only where asked, and transformers does not ask.
+            return Err(Error::new(ErrorKind::Malformed, "tags must be known: got do"));
+        }
+        check_limit("blocks", "nest at most", self.blocks.len(), TEMPLATE_NESTING_MAX)?;
+        let num_branches = self.blocks.last().map_or(0, |block| block.num_branches);
+        check_limit("elif", "follow an if at most", num_branches, TEMPLATE_CHAIN_MAX)
     }
 
     fn place(&self, at: usize) -> String {

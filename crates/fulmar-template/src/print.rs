@@ -5,6 +5,10 @@ use std::fmt::{self, Write};
 use fulmar_core::limits::{TEMPLATE_DATA_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 use minijinja::value::{ObjectRepr, Value, ValueKind};
 
+use crate::meter;
+use crate::namespace::Namespace;
+use crate::value::is_tuple;
+
 /// Writes `str(value)`; an undefined value is empty text.
 ///
 /// # Errors
@@ -32,7 +36,7 @@ struct Text(String);
 
 impl Write for Text {
     fn write_str(&mut self, more: &str) -> fmt::Result {
-        if TEMPLATE_OUTPUT_BYTES_MAX - self.0.len() < more.len() {
+        if TEMPLATE_OUTPUT_BYTES_MAX - self.0.len() < more.len() || meter::make(more.len()).is_err() {
             return Err(fmt::Error);
         }
         self.0.push_str(more);
@@ -41,16 +45,21 @@ impl Write for Text {
 }
 
 /// `repr(value)`.
-#[cfg(test)]
+///
+/// # Errors
+/// As [`to_str`].
 pub fn to_repr(value: &Value) -> Result<String, fmt::Error> {
-    let mut text = String::new();
+    let mut text = Text(String::new());
     write_repr(&mut text, value, 0)?;
-    Ok(text)
+    Ok(text.0)
 }
 
 fn write_repr(out: &mut dyn Write, value: &Value, depth: usize) -> fmt::Result {
-    if depth > TEMPLATE_DATA_DEPTH_MAX {
+    if depth > TEMPLATE_DATA_DEPTH_MAX || !meter::try_touch(1) {
         return Err(fmt::Error);
+    }
+    if let Some(namespace) = value.downcast_object_ref::<Namespace>() {
+        return write_namespace(out, namespace, depth);
     }
     match value.kind() {
         ValueKind::Undefined => out.write_str("Undefined"),
@@ -64,12 +73,25 @@ fn write_repr(out: &mut dyn Write, value: &Value, depth: usize) -> fmt::Result {
     }
 }
 
+fn write_namespace(out: &mut dyn Write, namespace: &Namespace, depth: usize) -> fmt::Result {
+    out.write_str("<Namespace {")?;
+    for (at, (name, value)) in namespace.attributes().iter().enumerate() {
+        if at > 0 {
+            out.write_str(", ")?;
+        }
+        write_quoted(out, name)?;
+        out.write_str(": ")?;
+        write_repr(out, value, depth + 1)?;
+    }
+    out.write_str("}>")
+}
+
 fn write_container(out: &mut dyn Write, value: &Value, depth: usize) -> fmt::Result {
     let is_map = value.as_object().is_some_and(|object| object.repr() == ObjectRepr::Map);
     let Some(items) = value.as_object().and_then(minijinja::value::DynObject::try_iter) else {
         return write!(out, "{value}");
     };
-    let (open, close) = match (is_map, value.is_tuple()) {
+    let (open, close) = match (is_map, is_tuple(value)) {
         (true, _) => ('{', '}'),
         (false, true) => ('(', ')'),
         (false, false) => ('[', ']'),
@@ -87,7 +109,7 @@ fn write_container(out: &mut dyn Write, value: &Value, depth: usize) -> fmt::Res
         }
         count += 1;
     }
-    if count == 1 && value.is_tuple() {
+    if count == 1 && is_tuple(value) {
         out.write_char(',')?;
     }
     out.write_char(close)

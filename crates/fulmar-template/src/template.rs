@@ -2,21 +2,25 @@
 
 use std::sync::{Arc, LazyLock};
 
-use fulmar_core::limits::{TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STEPS_MAX};
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::limits::{
+    TEMPLATE_MADE_BYTES, TEMPLATE_MADE_BYTES_MAX, TEMPLATE_OUTPUT_BYTES, TEMPLATE_OUTPUT_BYTES_MAX,
+    TEMPLATE_STEPS, TEMPLATE_STEPS_MAX,
+};
+use fulmar_core::{Error, ErrorKind, Result, options_from_json};
 use minijinja::Environment;
 use minijinja::value::Value;
+use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use crate::clock::CivilTime;
 use crate::conversation::{self, Continuation};
 use crate::environment::{SETTINGS, Settings, environment};
 use crate::failure::to_error;
+use crate::meter;
 use crate::output::Bounded;
 use crate::prepare::prepare;
 use crate::span::{Marks, Taken, extract};
 use crate::value::{Dict, from_json};
-use crate::work::Work;
 
 /// Under this name the engine knows the one template of its environment.
 const NAME: &str = "template";
@@ -50,24 +54,44 @@ struct Inner {
     source: String,
     environment: Environment<'static>,
     has_generation: bool,
-    output_bytes: usize,
+    limits: Limits,
     /// The private-use characters of the source.
     taken: Taken,
 }
 
 /// How much one rendering may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Limits {
-    /// Most instructions of the engine.
+    /// Most instructions of the engine; and as many elements that operators, filters, tests and methods may go over, where
+    /// 16 bytes of a text count as one.
     pub steps: u64,
     /// Longest text, in bytes.
     pub output_bytes: usize,
+    /// Most bytes of all texts and lists together that are made on the way, freed or not. So no rendering takes more memory.
+    pub made_bytes: u64,
 }
 
 impl Default for Limits {
-    /// `TEMPLATE_STEPS_MAX` and `TEMPLATE_OUTPUT_BYTES_MAX`.
+    /// `TEMPLATE_STEPS`, `TEMPLATE_OUTPUT_BYTES` and `TEMPLATE_MADE_BYTES`: many times what a real template needs.
     fn default() -> Self {
-        Self { steps: TEMPLATE_STEPS_MAX, output_bytes: TEMPLATE_OUTPUT_BYTES_MAX }
+        Self { steps: TEMPLATE_STEPS, output_bytes: TEMPLATE_OUTPUT_BYTES, made_bytes: TEMPLATE_MADE_BYTES }
+    }
+}
+
+impl Limits {
+    fn check(self) -> Result<()> {
+        for (name, value, most) in [
+            ("steps", self.steps, TEMPLATE_STEPS_MAX),
+            ("outputBytes", self.output_bytes as u64, TEMPLATE_OUTPUT_BYTES_MAX as u64),
+            ("madeBytes", self.made_bytes, TEMPLATE_MADE_BYTES_MAX),
+        ] {
+            if value == 0 || value > most {
+                let detail = format!("{name} must be an integer from 1 to {most}: got {value}");
+                return Err(Error::new(ErrorKind::OutOfRange, detail));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -140,16 +164,20 @@ impl Template {
         Self::with_limits(source, Limits::default())
     }
 
+    /// [`Template::with_limits`], with the limits as JSON text in camel case; those that are absent are the defaults.
+    ///
+    /// # Errors
+    /// As [`Template::with_limits`]; `UnknownName` or `Malformed` for JSON of another form.
+    pub fn with_limits_json(source: &str, limits: &str) -> Result<Self> {
+        Self::with_limits(source, options_from_json("limits", limits)?)
+    }
+
     /// Compiles `source` for renderings that may do no more than `limits`.
     ///
     /// # Errors
-    /// As [`Template::new`]; `OutOfRange` for limits above the defaults.
+    /// As [`Template::new`]; `OutOfRange` for a limit that is 0 or above its most.
     pub fn with_limits(source: &str, limits: Limits) -> Result<Self> {
-        let most = Limits::default();
-        if limits.steps > most.steps || limits.output_bytes > most.output_bytes {
-            let detail = format!("limits must be at most {most:?}: got {limits:?}");
-            return Err(Error::new(ErrorKind::OutOfRange, detail));
-        }
+        limits.check()?;
         let prepared = prepare(source)?;
         let mut taken = Taken::default();
         taken.add_text(&prepared.source);
@@ -157,15 +185,8 @@ impl Template {
         environment.set_fuel(Some(limits.steps));
         environment.add_template_owned(NAME, prepared.source).map_err(|error| to_error(&error))?;
         let has_generation = prepared.has_generation;
-        let output_bytes = limits.output_bytes;
         Ok(Self {
-            inner: Arc::new(Inner {
-                source: source.to_owned(),
-                environment,
-                has_generation,
-                output_bytes,
-                taken,
-            }),
+            inner: Arc::new(Inner { source: source.to_owned(), environment, has_generation, limits, taken }),
         })
     }
 
@@ -198,8 +219,7 @@ impl Template {
         let wants_spans = self.has_generation() && continuation.is_none();
         let marks = if wants_spans { Some(self.marks(input)?) } else { None };
         let messages = conversation::messages(&input.messages, continuation.as_ref())?;
-        let variables =
-            variables(input, messages, Settings { now: input.now, marks, work: Work::default() })?;
+        let variables = variables(input, messages, Settings { now: input.now, marks })?;
         let text = self.run(variables)?;
         if let Some(continuation) = continuation {
             return Ok(RenderedText { text: continuation.cut(text)?, assistant_spans: None });
@@ -211,11 +231,15 @@ impl Template {
 
     fn run(&self, variables: Dict) -> Result<String> {
         let template = self.inner.environment.get_template(NAME).map_err(|error| to_error(&error))?;
-        let mut out = Bounded::new(self.inner.output_bytes);
-        match template.render_captured_to(Value::from_object(variables), &mut out) {
-            Ok(_) => Ok(out.into_text()),
+        let mut out = Bounded::new(self.inner.limits.output_bytes);
+        let _metered = meter::start(self.inner.limits);
+        let rendered = template.render_captured_to(Value::from_object(variables), &mut out);
+        // A comparison of the engine that came to the limit had no way to say so.
+        let rendered = rendered.map(|_| ()).and_then(|()| meter::check());
+        match rendered {
+            Ok(()) => Ok(out.into_text()),
             Err(_) if out.is_full() => {
-                let most = self.inner.output_bytes;
+                let most = self.inner.limits.output_bytes;
                 Err(Error::new(
                     ErrorKind::LimitExceeded,
                     format!("rendered text must have at most {most} bytes: got more"),

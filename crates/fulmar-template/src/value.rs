@@ -1,15 +1,21 @@
 //! Lists and dictionaries as templates see them, and their making from JSON.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use fulmar_core::limits::TEMPLATE_DATA_DEPTH_MAX;
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result, kept_integer};
 use minijinja::State;
-use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind};
+use minijinja::value::{DynObject, Enumerator, Object, ObjectExt, ObjectRepr, Value, ValueKind};
 use serde_json::{Map, Number, Value as Json};
 
-use crate::method::{self, DICT_METHODS};
+use crate::compare;
+use crate::failure::{fail, to_error, type_error};
+use crate::filter::Group;
+use crate::global::{Cycler, Joiner};
+use crate::integer;
+use crate::method::{self, Bound, DICT_METHODS};
 
 /// Below this many keys a search from front to back is faster than hashing.
 const INDEXED_LENGTH_MIN: usize = 16;
@@ -39,6 +45,27 @@ impl Dict {
         Ok(Self { entries, index, depth })
     }
 
+    /// Keys with their values, in order.
+    pub fn entries(&self) -> &[(Value, Value)] {
+        &self.entries
+    }
+
+    /// The value of any key.
+    ///
+    /// # Errors
+    /// `LimitExceeded` past the limit of steps.
+    pub fn find(&self, key: &Value) -> std::result::Result<Option<&Value>, minijinja::Error> {
+        if let Some(text) = key.as_str() {
+            return Ok(self.get(text));
+        }
+        for (known, value) in &self.entries {
+            if known.as_str().is_none() && compare::equal(known, key)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
     /// The value of a text key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         if !self.index.is_empty() {
@@ -54,10 +81,7 @@ impl Object for Dict {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        match key.as_str() {
-            Some(key) => self.get(key).cloned(),
-            None => self.entries.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone()),
-        }
+        self.find(key).ok().flatten().cloned()
     }
 
     /// What `dict.name` is: jinja2 looks for a method first.
@@ -69,8 +93,13 @@ impl Object for Dict {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        let keys: Vec<Value> = self.entries.iter().map(|(key, _)| key.clone()).collect();
-        Enumerator::Values(keys)
+        self.mapped_enumerator(|dict| Box::new(dict.entries.iter().map(|(key, _)| key.clone())))
+    }
+
+    fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<Ordering> {
+        let equality =
+            compare::equal(&Value::from_dyn_object(Arc::clone(self)), &Value::from_dyn_object(other.clone()));
+        compare::answer(equality)
     }
 
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
@@ -87,11 +116,12 @@ impl Object for Dict {
     }
 }
 
-/// A Python list.
+/// A Python list or tuple.
 #[derive(Debug)]
 pub struct List {
     items: Vec<Value>,
     depth: usize,
+    is_tuple: bool,
 }
 
 impl List {
@@ -102,7 +132,20 @@ impl List {
     pub fn new(items: Vec<Value>) -> Result<Self> {
         let depth = 1 + items.iter().map(depth_of).max().unwrap_or(0);
         check_depth(depth)?;
-        Ok(Self { items, depth })
+        Ok(Self { items, depth, is_tuple: false })
+    }
+
+    /// A tuple of `items`.
+    ///
+    /// # Errors
+    /// As [`List::new`].
+    pub fn tuple(items: Vec<Value>) -> Result<Self> {
+        Ok(Self { is_tuple: true, ..Self::new(items)? })
+    }
+
+    /// Its items.
+    pub fn items(&self) -> &[Value] {
+        &self.items
     }
 }
 
@@ -127,6 +170,12 @@ impl Object for List {
         Some(self.items.len())
     }
 
+    fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<Ordering> {
+        let equality =
+            compare::equal(&Value::from_dyn_object(Arc::clone(self)), &Value::from_dyn_object(other.clone()));
+        compare::answer(equality)
+    }
+
     fn call_method(
         self: &Arc<Self>,
         state: &mut State<'_, '_>,
@@ -137,31 +186,53 @@ impl Object for List {
     }
 }
 
-/// How many containers lie around the innermost value: 0 for what is no container.
-pub fn depth_of(value: &Value) -> usize {
-    depth_within(value, 0)
+/// Whether a value is a tuple.
+pub fn is_tuple(value: &Value) -> bool {
+    match value.downcast_object_ref::<List>() {
+        Some(list) => list.is_tuple,
+        None => value.is_tuple() || value.downcast_object_ref::<Group>().is_some(),
+    }
 }
 
-/// [`depth_of`], which stops once it is past the limit.
-fn depth_within(value: &Value, above: usize) -> usize {
-    if let Some(list) = value.downcast_object_ref::<List>() {
+/// How many containers lie around the innermost value: 0 for what is no container.
+pub fn depth_of(value: &Value) -> usize {
+    let Some(object) = value.as_object() else { return 0 };
+    if let Some(list) = object.downcast_ref::<List>() {
         return list.depth;
     }
-    if let Some(dict) = value.downcast_object_ref::<Dict>() {
+    if let Some(dict) = object.downcast_ref::<Dict>() {
         return dict.depth;
     }
-    if above > TEMPLATE_DATA_DEPTH_MAX
-        || !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map)
-    {
-        return 0;
+    if let Some(group) = object.downcast_ref::<Group>() {
+        return group.depth();
     }
-    let Ok(items) = value.try_iter() else { return 0 };
-    let below = |item: Value| {
-        let inner =
-            if value.kind() == ValueKind::Map { value.get_item(&item).unwrap_or_default() } else { item };
-        depth_within(&inner, above + 1)
-    };
-    1 + items.map(below).max().unwrap_or(0)
+    if let Some(bound) = object.downcast_ref::<Bound>() {
+        return 1 + depth_of(bound.receiver());
+    }
+    if let Some(cycler) = object.downcast_ref::<Cycler>() {
+        return cycler.depth();
+    }
+    if let Some(joiner) = object.downcast_ref::<Joiner>() {
+        return 1 + depth_of(joiner.separator());
+    }
+    // A constant of the template is flat; a namespace is held by the rendering.
+    usize::from(matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map))
+}
+
+/// Refuses what no container may hold: the engine's loop, which holds the list that it goes over, and whose depth nothing
+/// tells; and values that nest too deep.
+///
+/// # Errors
+/// A type error for a loop and for named arguments, `LimitExceeded` past `TEMPLATE_DATA_DEPTH_MAX`.
+pub fn check_holdable(value: &Value) -> std::result::Result<(), minijinja::Error> {
+    if value.kind() == ValueKind::Map && value.downcast_object_ref::<Dict>().is_none() {
+        let is_loop = value.as_object().is_some_and(|object| object.type_name().ends_with("::Loop"));
+        if is_loop || value.is_kwargs() {
+            let what = if is_loop { "loop" } else { "named arguments" };
+            return Err(type_error(format!("a list, a dictionary or a namespace cannot hold {what}")));
+        }
+    }
+    check_depth(depth_of(value)).map_err(|error| fail(error.kind(), error.detail()))
 }
 
 fn check_depth(depth: usize) -> Result<()> {
@@ -186,6 +257,9 @@ fn from_json_at(json: &Json, depth: usize) -> Result<Value> {
         Json::Null => Value::from(()),
         Json::Bool(truth) => Value::from(*truth),
         Json::Number(number) => from_number(number),
+        json @ Json::Object(_) if kept_integer(json).is_some() => {
+            integer::from_digits(kept_integer(json).unwrap_or_default()).map_err(|error| to_error(&error))?
+        }
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => {
             let items = items.iter().map(|item| from_json_at(item, depth + 1)).collect::<Result<_>>()?;

@@ -70,7 +70,7 @@ export interface RawTemplateRegistry extends RawOwner {
 }
 
 export interface RawTemplates {
-  readonly Template: new (source: string) => RawTemplate
+  readonly Template: new (source: string, limits: string) => RawTemplate
   readonly TemplateRegistry: new () => RawTemplateRegistry
 }
 

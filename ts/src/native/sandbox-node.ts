@@ -2,17 +2,28 @@
 
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
+import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
 import type * as Sandbox from './sandbox.js'
-import { renderOnce, type SandboxReply } from './sandbox.js'
+import { renderOnce, type SandboxReply, type SandboxRequest } from './sandbox.js'
+import { jobQueue } from './sandbox-queue.js'
 
 /** What the worker runs: a script as text, so that bundlers and sources need no file for it. */
 const SCRIPT = `const { parentPort, workerData } = require('node:worker_threads')
 const { module, request } = workerData
+parentPort.postMessage('started')
 parentPort.postMessage((${renderOnce.toString()})(module, request))`
 
 /** A worker needs little beside the instance: this is for its JavaScript. */
 const WORKER_LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16, stackSizeMb: 4 }
+
+/** Most templates that wait for a worker; one more is refused. */
+const WAITING_MAX = 1024
+
+/** Most milliseconds until a worker starts, which is no fault of the template. */
+const START_MS_MAX = 30_000
+
+const queue = jobQueue({ runningMax: availableParallelism(), waitingMax: WAITING_MAX })
 
 let compiled: Promise<WebAssembly.Module> | undefined
 
@@ -20,6 +31,11 @@ let compiled: Promise<WebAssembly.Module> | undefined
 export const renderInSandbox: typeof Sandbox.renderInSandbox = async (request) => {
   compiled ??= compile()
   const module = await compiled
+  return queue(() => renderInWorker(module, request))
+}
+
+/** Renders in a worker of its own. The deadline counts from the start of the rendering. */
+function renderInWorker(module: WebAssembly.Module, request: SandboxRequest): Promise<SandboxReply> {
   return new Promise((resolve) => {
     const worker = new Worker(SCRIPT, {
       eval: true,
@@ -28,12 +44,20 @@ export const renderInSandbox: typeof Sandbox.renderInSandbox = async (request) =
     })
     const end = (reply: SandboxReply) => {
       clearTimeout(timer)
-      resolve(reply)
-      void worker.terminate()
+      worker.removeAllListeners()
+      // What it still says on its way out is of no interest.
+      worker.on('error', () => undefined)
+      // The next worker starts once this one is gone, so that there are never more than the queue allows.
+      void worker.terminate().finally(() => resolve(reply))
     }
-    const late = `a template must render within ${request.timeoutMs} ms: got one that did not`
-    const timer = setTimeout(() => end({ code: 'TIMEOUT', message: late }), request.timeoutMs)
-    worker.once('message', end)
+    const deadline = (ms: number, message: string) => setTimeout(() => end({ code: 'TIMEOUT', message }), ms)
+    let timer = deadline(START_MS_MAX, `a worker must start within ${START_MS_MAX} ms, this one did not`)
+    worker.on('message', (message: 'started' | SandboxReply) => {
+      if (message !== 'started') return end(message)
+      clearTimeout(timer)
+      const { timeoutMs } = request
+      timer = deadline(timeoutMs, `a template must render within ${timeoutMs} ms, this one did not`)
+    })
     worker.once('error', (error) => end({ code: 'LIMIT_EXCEEDED', message: error.message }))
     worker.once('exit', () => end({ code: 'LIMIT_EXCEEDED', message: 'the worker must answer: got its end' }))
   })

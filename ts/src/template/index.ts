@@ -7,5 +7,11 @@ export {
   type TemplateQuery,
   TemplateRegistry,
 } from './registry.js'
-export { type RenderedTemplate, Template, type TemplateInput, type TemplateJson } from './template.js'
+export {
+  type RenderedTemplate,
+  Template,
+  type TemplateInput,
+  type TemplateJson,
+  type TemplateOptions,
+} from './template.js'
 export { renderUntrusted, type UntrustedOptions } from './untrusted.js'

@@ -6,6 +6,26 @@ import { type RawTemplate, raw } from '../native/index.js'
 /** JSON that a template sees: the value, or its text, where numbers such as `1.0` keep their form. */
 export type TemplateJson = string | Readonly<Record<string, unknown>> | readonly unknown[]
 
+/** How much one rendering may do. The defaults are many times what a real template needs. */
+export interface TemplateOptions {
+  /**
+   * Most instructions of the engine, and most elements that operators, filters, tests and methods go over, where 16 bytes
+   * of a text count as one. Up to 2,000,000,000.
+   * @default 100_000_000
+   */
+  readonly steps?: number
+  /**
+   * Longest text, in bytes of UTF-8, up to 256 MiB.
+   * @default 67_108_864
+   */
+  readonly outputBytes?: number
+  /**
+   * Most bytes of all texts and lists together that are made on the way, freed or not, up to 64 GiB.
+   * @default 536_870_912
+   */
+  readonly madeBytes?: number
+}
+
 /** What {@link Template.render} renders. */
 export interface TemplateInput {
   /**
@@ -70,11 +90,13 @@ export class Template {
 
   /**
    * @throws {FulmarError} `MALFORMED` if `source` breaks Jinja's grammar; `LIMIT_EXCEEDED` past 1 MiB of source, or
-   * for brackets, blocks or expressions that nest too deep.
+   * for brackets, blocks or expressions that nest too deep; `INCOMPATIBLE` for `autoescape` that is not false;
+   * `OUT_OF_RANGE` for a limit outside its range; `UNKNOWN_NAME` for an unknown option.
    */
-  constructor(source: string) {
+  constructor(source: string, options: TemplateOptions = {}) {
     checkSource(source)
-    this.#native = new Handle('Template', () => new raw.Template(source))
+    const limits = limitsJson(options)
+    this.#native = new Handle('Template', () => new raw.Template(source, limits))
   }
 
   /** Whether the source has a `generation` block, however it is written. */
@@ -104,6 +126,20 @@ export class Template {
   [Symbol.dispose](): void {
     this.#native.free()
   }
+}
+
+const LIMIT_NAMES = ['steps', 'outputBytes', 'madeBytes'] as const
+
+/** The JSON text of the limits that are given. */
+function limitsJson(options: TemplateOptions): string {
+  checkKnownKeys('options', options, LIMIT_NAMES)
+  for (const name of LIMIT_NAMES) {
+    const value = options[name]
+    if (value === undefined || (Number.isSafeInteger(value) && value > 0)) continue
+    const detail = `options.${name} must be a positive integer: got ${describeValue(value)}`
+    throw new FulmarError('OUT_OF_RANGE', detail)
+  }
+  return JSON.stringify(options)
 }
 
 /** @internal Refuses a source that is not text. */

@@ -7,8 +7,9 @@ import { checkSource, type RenderedTemplate, type TemplateInput, templateInputJs
 /** What a rendering by {@link renderUntrusted} may use. */
 export interface UntrustedOptions {
   /**
-   * Most milliseconds, where there are worker threads: in Node. Elsewhere `steps` bounds the time.
-   * @default 1000
+   * Most milliseconds from the start of the rendering, where there are worker threads: in Node. Waiting for a worker does
+   * not count. Elsewhere `steps` bounds the time.
+   * @default 100
    */
   readonly timeoutMs?: number
   /**
@@ -31,7 +32,7 @@ export interface UntrustedOptions {
 const MIB = 2 ** 20
 const PAGE_BYTES = 65536
 const RANGES = {
-  timeoutMs: { fallback: 1000, min: 1, max: 3_600_000 },
+  timeoutMs: { fallback: 100, min: 1, max: 3_600_000 },
   memoryBytes: { fallback: 64 * MIB, min: 8 * MIB, max: 64 * MIB },
   steps: { fallback: 20_000_000, min: 1, max: 200_000_000 },
   outputBytes: { fallback: 16 * MIB, min: 1, max: 256 * MIB },
@@ -40,9 +41,10 @@ const RANGES = {
 /**
  * Renders a template that may be hostile: as {@link Template.render}, but in a WebAssembly instance of its own with a
  * cap on memory and steps, and in Node on a worker thread with a deadline. The instance is thrown away afterwards.
- * Costs some tens of milliseconds more.
+ * Costs some tens of milliseconds more. As many run at once as there are cores; up to 1,024 more wait for their turn.
  *
- * @throws {FulmarError} As {@link Template}; `LIMIT_EXCEEDED` for a template that needs more than `options` allow,
+ * @throws {FulmarError} As {@link Template}; `LIMIT_EXCEEDED` for a template that needs more than `options` allow, or
+ * where too many wait already,
  * `TIMEOUT` for one that takes longer, `UNAVAILABLE` where the sandbox module was not built, `OUT_OF_RANGE` for options
  * outside their ranges. Always as a rejection.
  *

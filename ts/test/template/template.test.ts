@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { Template, type TemplateInput } from '../../src/template/index.js'
+import { Template, type TemplateInput, type TemplateOptions } from '../../src/template/index.js'
 import { BOMBS } from './bombs.js'
 
 const failing = (code: string, message?: string | RegExp) =>
@@ -108,6 +108,60 @@ describe('Template', () => {
   it('keeps every character of its data, a byte order mark in front included', () => {
     const text = '\uFEFF\0\u202Eabc\u2028\u0085🦞'
     expect(render('{{ messages[0].content }}', { messages: [{ role: 'user', content: text }] })).toBe(text)
+  })
+
+  it('keeps all digits of integers in JSON text', () => {
+    const big = '123456789012345678901234567890123456789012345'
+    const input = { kwargs: `{"big":${big},"same":${big}}`, messages: `[{"role":"user","id":-${big}}]` }
+    expect(render('{{ big }} {{ big | string }} {{ big == same }} {{ big | int }}', input)).toBe(
+      `${big} ${big} True ${big}`,
+    )
+    expect(render('{{ messages | tojson }}', input)).toBe(`[{"role": "user", "id": -${big}}]`)
+    expect(() => render('{{ big + 1 }}', input)).toThrow(failing('OUT_OF_RANGE', /128 bits/))
+  })
+
+  it('fails where Python cannot order values, and refuses to escape by itself', () => {
+    for (const source of [
+      "{{ 1 < 'a' }}",
+      '{{ none >= 1 }}',
+      "{{ [1, 'a'] | sort }}",
+      '{{ [none, 1] | max }}',
+    ]) {
+      expect(() => render(source), source).toThrow(failing('INCOMPATIBLE', /not supported between instances/))
+    }
+    expect(() => render('{{ nobody < 1 }}')).toThrow(failing('UNKNOWN_NAME'))
+    expect(() => new Template('{% autoescape true %}{% endautoescape %}')).toThrow(failing('INCOMPATIBLE'))
+    expect(render("{{ '%d of %s' % (1, 'x') }}")).toBe('1 of x')
+    expect(() => render('{{ [1] | tojson(indent=1000000000) }}')).toThrow(failing('LIMIT_EXCEEDED'))
+  })
+
+  it('holds the limits that it is given', () => {
+    const source = '{% for i in range(1000) %}x{% endfor %}'
+    const limited = (options: TemplateOptions) => () => {
+      using template = new Template(source, options)
+      return template.render().text.length
+    }
+    expect(limited({ outputBytes: 1000 })()).toBe(1000)
+    expect(limited({ outputBytes: 999 })).toThrow(failing('LIMIT_EXCEEDED'))
+    expect(limited({ steps: 1000 })).toThrow(failing('LIMIT_EXCEEDED'))
+    expect(limited({ madeBytes: 1000 })).toThrow(failing('LIMIT_EXCEEDED'))
+    expect(limited({ steps: 2_000_000_000, madeBytes: 2 ** 36 })()).toBe(1000)
+    for (const options of [
+      { steps: 0 },
+      { steps: 1.5 },
+      { madeBytes: 2 ** 40 },
+      { outputBytes: '9' as unknown as number },
+    ]) {
+      expect(limited(options)).toThrow(failing('OUT_OF_RANGE'))
+    }
+    expect(limited({ step: 1 } as object)).toThrow(failing('UNKNOWN_NAME', /did you mean 'steps'/))
+  })
+
+  it('survives namespaces that contain each other', () => {
+    const cycle = '{% set a = namespace() %}{% set b = namespace() %}{% set a.x = b %}{% set b.x = a %}'
+    expect(render(`${cycle}{{ a == b }}{{ [a] == [a] }}{{ {a: 1}[a] }}`)).toBe('FalseTrue1')
+    expect(() => render(`${cycle}{{ a < b }}`)).toThrow(failing('INCOMPATIBLE'))
+    expect(() => render(`${cycle}{{ a }}`)).toThrow(failing('LIMIT_EXCEEDED'))
   })
 
   it('says that it is closed after its disposal', () => {

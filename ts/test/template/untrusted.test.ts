@@ -61,6 +61,18 @@ describe.skipIf(!isBuilt)('renderUntrusted', () => {
     )
   })
 
+  it('lets honest templates wait for their turn while many bombs run', async () => {
+    const bomb = BOMBS['nested loops']?.source ?? ''
+    const bombs = Array.from({ length: 8 }, () =>
+      renderUntrusted(bomb, {}, { timeoutMs: 20, steps: 200_000_000 }),
+    )
+    const honest = Array.from({ length: 8 }, () =>
+      renderUntrusted('{{ messages[0].content }}', { messages: MESSAGES }),
+    )
+    for (const answer of await Promise.allSettled(bombs)) expect(answer.status).toBe('rejected')
+    expect(await Promise.all(honest)).toEqual(Array.from({ length: 8 }, () => ({ text: 'Hi 🐈' })))
+  })
+
   it('refuses limits out of their range', async () => {
     for (const options of [
       { timeoutMs: 0 },

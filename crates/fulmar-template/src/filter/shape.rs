@@ -1,39 +1,50 @@
 //! Filters that lay text out or write it for other languages.
 
-use minijinja::formatting::FormatStyle;
+use fulmar_core::ErrorKind;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error};
 
-use super::string;
+use super::{add, iterate, string};
 use crate::arguments::{Arguments, as_integer};
-use crate::method::{check_length, text};
+use crate::compare::type_name;
+use crate::failure::{fail, type_error, undefined};
+use crate::meter;
+use crate::method::{check_length, dict, text};
 use crate::print;
+use crate::printf;
 
 /// What a URL may hold as it is, besides letters and digits.
 const URL_PLAIN: &[u8] = b"_.-~/";
 
 /// Puts every filter of this file in `environment`.
 pub fn add_to(environment: &mut Environment) {
-    environment.add_filter("format", format);
-    environment.add_filter("indent", indent);
-    environment.add_filter("truncate", truncate);
-    environment.add_filter("center", center);
-    environment.add_filter("wordcount", |value: &Value| Ok::<_, Error>(word_count(&string(value)?)));
-    environment.add_filter("escape", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
-    environment.add_filter("e", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
-    environment.add_filter("forceescape", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
-    environment.add_filter("safe", |value: &Value| string(value));
-    environment.add_filter("striptags", |value: &Value| Ok::<_, Error>(without_tags(&string(value)?)));
-    environment.add_filter("urlencode", url_encode);
-    environment.add_filter("filesizeformat", file_size);
+    add(environment, "format", format);
+    add(environment, "indent", indent);
+    add(environment, "truncate", truncate);
+    add(environment, "center", center);
+    add(environment, "wordcount", |value: &Value| Ok::<_, Error>(word_count(&string(value)?)));
+    add(environment, "escape", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
+    add(environment, "e", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
+    add(environment, "forceescape", |value: &Value| Ok::<_, Error>(escape(&string(value)?)));
+    add(environment, "safe", |value: &Value| string(value));
+    add(environment, "striptags", |value: &Value| Ok::<_, Error>(without_tags(&string(value)?)));
+    add(environment, "urlencode", url_encode);
+    add(environment, "filesizeformat", file_size);
 }
 
 fn format(value: &Value, arguments: Rest<Value>, named: Kwargs) -> Result<String, Error> {
-    let mut arguments = arguments.0;
-    if named.args().next().is_some() {
-        arguments.push(Value::from(named));
+    let text = string(value)?;
+    if named.args().next().is_none() {
+        return printf::format_with(&text, &arguments, None);
     }
-    text::formatted(FormatStyle::Printf, &string(value)?, &arguments)
+    if !arguments.is_empty() {
+        return Err(type_error("can't handle positional and keyword arguments at the same time"));
+    }
+    let mut entries = Vec::new();
+    for name in named.args() {
+        entries.push((Value::from(name), named.get(name)?));
+    }
+    printf::format_with(&text, &[], Some(&dict(entries)?))
 }
 
 fn indent(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {
@@ -46,8 +57,21 @@ fn indent(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, 
             " ".repeat(width)
         }
     };
-    let text = string(value)?;
-    check_length(margin.len().checked_mul(text.matches('\n').count() + 1))?;
+    let text = match value.as_str() {
+        Some(text) => text.to_owned(),
+        None if value.is_undefined() => {
+            return Err(undefined("indent needs a text, this value is undefined"));
+        }
+        None => {
+            return Err(type_error(format!(
+                "indent needs a text, this value is of type '{}'",
+                type_name(value)
+            )));
+        }
+    };
+    let added = margin.len().checked_mul(text.matches('\n').count() + 1);
+    check_length(added)?;
+    meter::make(added.unwrap_or(usize::MAX))?;
     let blank = options.flag("blank", false);
     let mut indented = String::with_capacity(text.len() + margin.len());
     for (at, line) in text.split('\n').enumerate() {
@@ -69,6 +93,10 @@ fn truncate(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String
     let length = usize::try_from(options.integer("length", 255)?).unwrap_or(0);
     let leeway = usize::try_from(options.integer("leeway", 5)?).unwrap_or(0);
     let end = options.text("end", "...")?;
+    if length < end.chars().count() {
+        let detail = format!("expected length >= {}, got {length}", end.chars().count());
+        return Err(fail(ErrorKind::OutOfRange, detail));
+    }
     let text = string(value)?;
     if text.chars().count() <= length.saturating_add(leeway) {
         return Ok(text);
@@ -124,19 +152,36 @@ fn without_tags(text: &str) -> String {
 
 fn url_encode(value: &Value) -> Result<String, Error> {
     let mut encoded = String::new();
-    if value.kind() != ValueKind::Map {
+    if !matches!(value.kind(), ValueKind::Map | ValueKind::Seq | ValueKind::Iterable) {
         quote(&mut encoded, &string(value)?);
         return Ok(encoded);
     }
-    for key in value.try_iter()? {
+    for item in value.try_iter()? {
+        let pair = match value.kind() {
+            ValueKind::Map => [item.clone(), value.get_item(&item)?],
+            _ => pair(&item)?,
+        };
         if !encoded.is_empty() {
             encoded.push('&');
         }
-        quote(&mut encoded, &string(&key)?);
+        quote(&mut encoded, &string(&pair[0])?);
         encoded.push('=');
-        quote(&mut encoded, &string(&value.get_item(&key)?)?);
+        quote(&mut encoded, &string(&pair[1])?);
+        check_length(Some(encoded.len()))?;
     }
     Ok(encoded)
+}
+
+/// The two parts of an item that stands for a key and a value.
+fn pair(item: &Value) -> Result<[Value; 2], Error> {
+    let parts: Vec<Value> = iterate(item)?.try_iter()?.take(3).collect();
+    let num_parts = parts.len();
+    parts.try_into().map_err(|_| {
+        fail(
+            ErrorKind::OutOfRange,
+            format!("urlencode needs pairs, this item has another number of parts than 2: {num_parts}"),
+        )
+    })
 }
 
 fn quote(encoded: &mut String, text: &str) {

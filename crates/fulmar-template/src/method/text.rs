@@ -2,14 +2,16 @@
 
 use fulmar_core::ErrorKind;
 use minijinja::formatting::{FormatStyle, format};
-use minijinja::value::{Tuple, Value};
+use minijinja::value::Value;
 use minijinja::{Error, value::ValueKind};
 
-use super::{check_length, list, none_of};
+use super::{check_length, list, none_of, pay_for, tuple};
 use crate::arguments::{Arguments, as_integer};
 use crate::failure::{fail, type_error};
 use crate::filter::string;
+use crate::meter;
 use crate::print::is_printable;
+use crate::value::is_tuple;
 
 /// Calls `text.name(arguments)`; none if text has no such method.
 ///
@@ -19,6 +21,10 @@ pub fn call(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>
     if let Some(answer) = predicate(text, name) {
         none_of(name, arguments)?;
         return Ok(Some(Value::from(answer)));
+    }
+    if !matches!(name, "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count") {
+        // What the others make is about as long as the text.
+        meter::make(text.len())?;
     }
     if let Some(answer) = cased(text, name) {
         none_of(name, arguments)?;
@@ -36,7 +42,7 @@ pub fn call(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>
         "splitlines" => lines(text, arguments),
         "count" => count(text, arguments),
         "join" => joined(text, arguments),
-        "format" => formatted(FormatStyle::StrFormat, text, arguments).map(Value::from),
+        "format" => formatted(text, arguments).map(Value::from),
         _ => return Ok(None),
     }
     .map(Some)
@@ -47,30 +53,37 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\x1c'..='\x1f')
 }
 
-/// Python's `text % arguments` or `text.format(*arguments)`; named arguments are the last one.
+/// Python's `text.format(*arguments)`; named arguments are the last one.
 ///
 /// # Errors
 /// What the engine says; `LimitExceeded` if the result could be longer than a rendering may give.
-pub fn formatted(style: FormatStyle, text: &str, arguments: &[Value]) -> Result<String, Error> {
-    let (opening, is_width_given) = match style {
-        FormatStyle::Printf => ('%', text.contains('*')),
-        FormatStyle::StrFormat => ('{', text.split('}').any(|field| field.matches('{').count() > 1)),
-    };
+fn formatted(text: &str, arguments: &[Value]) -> Result<String, Error> {
+    let is_plain = !text.contains(['.', '[', ':', '!']);
+    let is_width_given = text.split('}').any(|field| field.matches('{').count() > 1);
     let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
     let mut widest = digits.map(|run| run.parse().unwrap_or(usize::MAX)).max().unwrap_or(0);
+    let mut printed = Vec::with_capacity(arguments.len());
     for argument in arguments {
-        let length = match argument.kind() {
-            ValueKind::String => argument.as_str().map_or(0, str::len),
-            ValueKind::Number if is_width_given => as_integer(argument)
-                .map_or(0, |width| usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX)),
-            ValueKind::Number | ValueKind::Bool | ValueKind::None | ValueKind::Undefined => 0,
-            _ => string(argument)?.len(),
+        let (length, argument) = match argument.kind() {
+            ValueKind::String => (argument.as_str().map_or(0, str::len), argument.clone()),
+            ValueKind::Number if !is_plain => {
+                let width = as_integer(argument).filter(|_| is_width_given).unwrap_or(0);
+                (usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX), argument.clone())
+            }
+            ValueKind::Bool if !is_plain => (0, argument.clone()),
+            _ if argument.is_kwargs() => (string(argument)?.len(), argument.clone()),
+            _ => {
+                let text = string(argument)?;
+                (text.len(), if is_plain { Value::from(text) } else { argument.clone() })
+            }
         };
         widest = widest.max(length);
+        printed.push(argument);
     }
-    let num_fields = text.matches(opening).count();
-    check_length(widest.checked_mul(num_fields).and_then(|most| most.checked_add(text.len())))?;
-    format(style, text, arguments)
+    let most = widest.checked_mul(text.matches('{').count()).and_then(|most| most.checked_add(text.len()));
+    check_length(most)?;
+    meter::make(most.unwrap_or(usize::MAX))?;
+    format(FormatStyle::StrFormat, text, &printed)
 }
 
 fn predicate(text: &str, name: &str) -> Option<bool> {
@@ -152,9 +165,18 @@ fn stripped(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error>
     Ok(Value::from(strip(text, chars.as_deref(), name != "rstrip", name != "lstrip")))
 }
 
+/// The characters of a text in order, each once, to look others up in.
+fn distinct(chars: &str) -> Vec<char> {
+    let mut distinct: Vec<char> = chars.chars().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    distinct
+}
+
 /// Text without the characters of `chars` (spaces if not given) at its start, its end or both.
 pub fn strip<'a>(text: &'a str, chars: Option<&str>, start: bool, end: bool) -> &'a str {
-    let goes = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let chars = chars.map(distinct);
+    let goes = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.binary_search(&c).is_ok());
     let text = if start { text.trim_start_matches(goes) } else { text };
     if end { text.trim_end_matches(goes) } else { text }
 }
@@ -211,7 +233,8 @@ fn affix_test(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Erro
     let part = part_of(text, &arguments)?;
     let matches =
         |affix: &str| if name == "startswith" { part.starts_with(affix) } else { part.ends_with(affix) };
-    if affix.kind() == ValueKind::Seq && affix.is_tuple() {
+    if is_tuple(&affix) {
+        pay_for(&affix)?;
         for affix in affix.try_iter()? {
             if matches(text_of(name, &affix)?) {
                 return Ok(Value::from(true));
@@ -270,7 +293,7 @@ fn partition(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error
     } else {
         text.rsplit_once(separator).map_or(["", "", text], |(before, after)| [before, separator, after])
     };
-    Ok(Value::from(Tuple::from(parts.map(Value::from))))
+    tuple(parts.map(Value::from).into())
 }
 
 fn padded(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error> {
@@ -284,6 +307,7 @@ fn padded(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let length = text.chars().count();
     let missing = width.saturating_sub(length);
     check_length(missing.checked_mul(fill.len()))?;
+    meter::make(missing * fill.len())?;
     if name == "zfill" {
         let sign = text.len() - text.trim_start_matches(['+', '-']).len();
         let (sign, digits) = text.split_at(sign.min(1));
@@ -312,7 +336,9 @@ fn replaced(text: &str, arguments: &[Value]) -> Result<Value, Error> {
 pub fn replace(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
     let found = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
     let found = found.min(limit.unwrap_or(usize::MAX));
-    check_length(found.checked_mul(new.len()).and_then(|bytes| bytes.checked_add(text.len())))?;
+    let most = found.checked_mul(new.len()).and_then(|bytes| bytes.checked_add(text.len()));
+    check_length(most)?;
+    meter::make(most.unwrap_or(usize::MAX))?;
     Ok(text.replacen(old, new, found))
 }
 
@@ -347,11 +373,13 @@ fn joined(separator: &str, arguments: &[Value]) -> Result<Value, Error> {
     let items = Arguments::new("join", arguments, &["iterable"])?.need("iterable")?;
     let mut joined = String::new();
     for (at, item) in items.try_iter()?.enumerate() {
-        if at > 0 {
-            joined.push_str(separator);
-        }
-        joined.push_str(text_of("join", &item)?);
-        check_length(Some(joined.len()))?;
+        let separator = if at > 0 { separator } else { "" };
+        let item = text_of("join", &item)?;
+        meter::touch(1)?;
+        meter::make(separator.len() + item.len())?;
+        check_length(Some(joined.len() + separator.len() + item.len()))?;
+        joined.push_str(separator);
+        joined.push_str(item);
     }
     Ok(Value::from(joined))
 }

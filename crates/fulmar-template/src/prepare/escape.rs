@@ -13,10 +13,12 @@ pub fn write_text(out: &mut String, quoted: &str) -> Result<()> {
     }
     out.push('"');
     for c in decode(&quoted[1..quoted.len() - 1])?.chars() {
-        if matches!(c, '"' | '\\') {
-            out.push('\\');
+        match c {
+            // A line end of its own would be counted as a line of the template.
+            '\n' => out.push_str("\\n"),
+            '"' | '\\' => out.extend(['\\', c]),
+            c => out.push(c),
         }
-        out.push(c);
     }
     out.push('"');
     Ok(())
@@ -80,7 +82,7 @@ mod tests {
     fn escapes_are_those_of_python() {
         assert_eq!(
             written(r"'\x41\u00e9\U0001F600\101\n\d\/\'\\'").unwrap(),
-            "\"A\u{e9}\u{1F600}A\n\\\\d\\\\/'\\\\\""
+            "\"A\u{e9}\u{1F600}A\\n\\\\d\\\\/'\\\\\""
         );
         assert_eq!(written("'plain \"quotes\"'").unwrap(), "'plain \"quotes\"'");
         for quoted in [r"'\x4'", r"'\ud83d'", r"'\U00110000'", r"'\u12'"] {
