@@ -22,12 +22,23 @@ pub struct LogProb {
     pub log_prob: f32,
     /// Entropy of the row's distribution in nats, in `[0, ln V]`.
     pub entropy: f32,
-    /// `ln sum_v e^x[v]`: with it `p[v] = e^(x[v] - log_sum_exp)`.
-    pub log_sum_exp: f32,
+    /// The largest logit of the row.
+    pub max: f32,
+    /// `ln sum_v e^(x[v] - max)`, in `[0, ln V]`: with it `p[v] = e^(x[v] - max - log_sum)`. Apart from the maximum, as their sum in
+    /// single precision would lose what large logits differ by.
+    pub log_sum: f64,
 }
 
-/// The log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0; with a NaN anywhere, or
-/// nothing but `-inf`, `log_prob` and `log_sum_exp` are no finite numbers.
+impl LogProb {
+    /// Whether the row is a distribution: no NaN, no `+inf`, and not `-inf` alone.
+    #[must_use]
+    pub fn is_distribution(&self) -> bool {
+        self.max.is_finite() && self.log_sum.is_finite()
+    }
+}
+
+/// The log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0; a row with a NaN or with
+/// nothing but `-inf` is not a distribution, see [`LogProb::is_distribution`].
 ///
 /// # Panics
 /// If `id` is not below the number of logits.
@@ -41,11 +52,7 @@ pub struct LogProb {
 #[must_use]
 pub fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb {
     let row = Softmax::of(logits_v);
-    LogProb {
-        log_prob: row.log_prob(logits_v[id]),
-        entropy: row.entropy,
-        log_sum_exp: (f64::from(row.max) + row.log_sum) as f32,
-    }
+    LogProb { log_prob: row.log_prob(logits_v[id]), entropy: row.entropy, max: row.max, log_sum: row.log_sum }
 }
 
 /// The entropy of the softmax of `logits_v` in nats, in `[0, ln V]`: the same bits as [`LogProb::entropy`].
@@ -113,7 +120,9 @@ pub fn log_prob_backward_row(
     d_log_prob: f32,
     d_entropy: f32,
 ) {
-    backward_row(logits_v, found.log_sum_exp, found.entropy, d_log_prob, d_entropy);
+    let of_row =
+        RowSums { max: found.max, log_sum: found.log_sum as f32, inverse: libm::exp(-found.log_sum) as f32 };
+    backward_row(logits_v, of_row, found.entropy, d_log_prob, d_entropy);
     logits_v[id] += d_log_prob;
 }
 
@@ -241,11 +250,21 @@ lanes! {
     }
 }
 
+/// What the gradient of a row needs of its sums: `p[v] = e^(x[v] - max) * inverse`, with the exponentials of the forward pass, so that
+/// probabilities sum to 1 however large the logits are.
+#[derive(Clone, Copy)]
+struct RowSums {
+    max: f32,
+    log_sum: f32,
+    inverse: f32,
+}
+
 lanes! {
-    fn backward_row(x: &mut [f32], log_sum_exp: f32, entropy: f32, d_log_prob: f32, d_entropy: f32) {
+    fn backward_row(x: &mut [f32], row: RowSums, entropy: f32, d_log_prob: f32, d_entropy: f32) {
         for x in x {
-            let log_p = (*x - log_sum_exp).max(SOFTMAX_FLOOR);
-            *x = -softmax_exp(log_p) * (d_log_prob + d_entropy * (log_p + entropy));
+            let shifted = (*x - row.max).max(SOFTMAX_FLOOR);
+            let log_p = shifted - row.log_sum;
+            *x = -(softmax_exp(shifted) * row.inverse) * (d_log_prob + d_entropy * (log_p + entropy));
         }
     }
 }
@@ -312,10 +331,13 @@ mod tests {
         for place in [3, BLOCK + 7, 2 * BLOCK + 20] {
             let before = std::mem::replace(&mut logits[place], f32::NAN);
             let found = log_prob_row(&logits, BLOCK);
-            assert!(found.log_prob.is_nan() && found.log_sum_exp.is_nan(), "{place}");
+            assert!(found.log_prob.is_nan() && !found.is_distribution(), "{place}");
             logits[place] = before;
         }
-        assert!(!log_prob_row(&[f32::NEG_INFINITY; 3], 0).log_sum_exp.is_finite());
+        for bad in [[f32::NEG_INFINITY; 3], [0.0, f32::INFINITY, 0.0]] {
+            assert!(!log_prob_row(&bad, 0).is_distribution(), "{bad:?}");
+        }
+        assert!(log_prob_row(&[0.0, f32::NEG_INFINITY], 0).is_distribution());
     }
 
     #[test]
@@ -327,6 +349,28 @@ mod tests {
             let (log_prob, entropy) = exact(x, 7);
             1.3 * log_prob - 0.4 * entropy
         });
+    }
+
+    #[test]
+    fn the_gradient_is_as_exact_for_large_logits_and_its_rows_sum_to_zero() {
+        let small = random(11, 257);
+        for offset in [0.0, 100.0, -10_000.0, 10_000.0, 1e6] {
+            let logits: Vec<f32> = small.iter().map(|x| x + offset).collect();
+            // In double precision, without the offset, from the very logits that the kernel sees.
+            let exact_logits: Vec<f64> = widen(&logits).iter().map(|x| x - f64::from(offset)).collect();
+            let sum: f64 = exact_logits.iter().map(|x| x.exp()).sum();
+            let (_, entropy) = exact(&exact_logits, 7);
+            let mut gradient = logits.clone();
+            log_prob_backward_row(&mut gradient, 7, log_prob_row(&logits, 7), 1.3, -0.4);
+            for (v, got) in gradient.iter().enumerate() {
+                let p = exact_logits[v].exp() / sum;
+                let picked = if v == 7 { 1.3 } else { 0.0 };
+                let wanted = picked - p * (1.3 - 0.4 * (p.ln() + entropy));
+                assert!((f64::from(*got) - wanted).abs() < 2e-7, "{offset} {v}: {got} against {wanted}");
+            }
+            let row_sum: f64 = widen(&gradient).iter().sum();
+            assert!(row_sum.abs() < 1e-6, "{offset}: {row_sum}");
+        }
     }
 
     #[test]
