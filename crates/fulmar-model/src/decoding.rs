@@ -171,7 +171,7 @@ impl Decoding {
     /// Up to `count` steps.
     ///
     /// # Errors
-    /// What the draws say, but for logits that are no numbers. Every sequence then waits, with what it has drawn.
+    /// What the draws say, but for logits that are no numbers and options that leave no token. Every sequence then waits, with what it has drawn.
     pub(crate) fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<()> {
         for _ in 0..count {
             if self.num_unfinished() == 0 {
@@ -351,6 +351,10 @@ impl Decoding {
                 let found = match draw_on(compute, logits, &params.draw, &context, rng) {
                     Err(error) if error.kind() == ErrorKind::NonFinite => {
                         ended.push((drawer.sequence, FinishReason::NonFinite));
+                        continue;
+                    }
+                    Err(error) if error.kind() == ErrorKind::Empty => {
+                        ended.push((drawer.sequence, FinishReason::NoToken));
                         continue;
                     }
                     found => found?,

@@ -182,7 +182,7 @@ pub struct FlatOutputs {
     /// `[F]`: the requests that ended.
     pub finished: Vec<f64>,
     /// `[F]`: 1 for [`FinishReason::Stop`], 2 for [`FinishReason::Length`], 0 for [`FinishReason::Abort`], 3 for
-    /// [`FinishReason::NonFinite`].
+    /// [`FinishReason::NonFinite`], 4 for [`FinishReason::NoToken`].
     pub finish: Vec<u8>,
 }
 
@@ -207,6 +207,7 @@ impl From<Outputs> for FlatOutputs {
                 FinishReason::Stop => 1,
                 FinishReason::Length => 2,
                 FinishReason::NonFinite => 3,
+                FinishReason::NoToken => 4,
             });
         }
         flat

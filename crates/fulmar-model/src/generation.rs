@@ -55,7 +55,12 @@ impl Request<'_> {
         let longest = self.prompt_ids.len().saturating_add(params.max_tokens);
         let max = config.max_position_embeddings.min(SEQUENCE_TOKENS_MAX);
         check_limit("prompt and maxTokens together", longest, max)?;
-        if !(params.draw.logit_bias.is_empty() && params.draw.banned_ids.is_empty()) {
+        let DrawOptions { logit_bias, banned_ids, sequence_bias, bad_words_ids, .. } = &params.draw;
+        let names_ids = !(logit_bias.is_empty()
+            && banned_ids.is_empty()
+            && sequence_bias.is_empty()
+            && bad_words_ids.is_empty());
+        if names_ids {
             draw(&vec![0.0; config.vocab_size], &params.draw, &mut draw_rng(self.seed, 0))?;
         }
         check_top_log_probs(params.top_log_probs, params.max_tokens, config)
@@ -88,6 +93,8 @@ pub enum FinishReason {
     Abort,
     /// The model's logits for it were no finite numbers.
     NonFinite,
+    /// Its options left no token that may be drawn.
+    NoToken,
 }
 
 /// The drawn part of one sequence.
@@ -110,7 +117,7 @@ pub struct Generated {
 /// Draws a sequence for each request, all in one [`Engine`] of its own.
 ///
 /// # Errors
-/// `Empty` without a request; those of [`Engine::add`], with the request's number; those of [`Engine::steps`]; `NonFinite` if the
+/// `Empty` without a request, or if options leave no token that may be drawn; those of [`Engine::add`], with the request's number; those of [`Engine::steps`]; `NonFinite` if the
 /// model's logits for a request are no finite numbers, with its number.
 ///
 /// # Examples
@@ -152,6 +159,13 @@ pub fn generate(
             let drawn = generated[index].ids.len();
             let detail = format!("logits must be finite: got one that is not behind {drawn} tokens drawn");
             return Err(Error::new(ErrorKind::NonFinite, detail).at(format!("request {index}")));
+        }
+        if reason == FinishReason::NoToken {
+            let drawn = generated[index].ids.len();
+            let detail = format!(
+                "the options must leave a token that may be drawn; none is left behind {drawn} tokens drawn"
+            );
+            return Err(Error::new(ErrorKind::Empty, detail).at(format!("request {index}")));
         }
         generated[index].finish_reason = Some(reason);
     }

@@ -1,23 +1,28 @@
 //! Drawing the next token from logits.
 //!
 //! ```text
-//! x = logits + bias                              those of banned and of disallowed tokens are gone
+//! x = logits + bias                              of ids, and of the last ids of sequences whose others are the last tokens
 //! x = x < 0 ? x r : x / r                        r repetition penalty, of each token that was seen
 //! x = x - frequency * count - presence           of each token that was drawn before
+//! x = -inf                                       for tokens that would repeat an n-gram or end a bad word, banned and disallowed ones
 //! z = x / temperature
+//! top_h: of the 100 likeliest, until their share of the entropy exceeds h
 //! top_k: the k largest, and all that tie with the last of them
 //! top_p: the likeliest, until the probability before the next one reaches p
 //! min_p: those at least p times as likely as the likeliest
 //! typical_p: those whose -ln p(v) is nearest to the entropy, until their probability reaches p, with ties
+//! epsilon: those at least this likely, and the likeliest
+//! eta: those at least min(eta, sqrt(eta) e^-entropy) likely, and the likeliest
 //! ```
 //! Each cut takes the probabilities among those that the cut before it kept. The order is that of `transformers`, the penalties are
-//! those of vLLM. Equal logits go by lower id. The draw itself inverts the cumulative distribution in id order with one 32-bit word of
+//! those of vLLM. A logit of `-inf` is that of a token that is never drawn. Equal logits go by lower id. The draw itself inverts the cumulative distribution in id order with one 32-bit word of
 //! the generator, so that draw number `n` of a stream can be replayed without the draws before it.
 //!
 //! Costs O(V) whatever the options: no cut sorts the vocabulary. A. Holtzman and others, "The Curious Case of Neural Text
 //! Degeneration", <https://arxiv.org/abs/1904.09751> (top-p); N. N. Minh and others, <https://arxiv.org/abs/2407.01082> (min-p);
 //! C. Meister and others, <https://arxiv.org/abs/2202.00666> (typical); N. S. Keskar and others,
-//! <https://arxiv.org/abs/1909.05858> (repetition).
+//! <https://arxiv.org/abs/1909.05858> (repetition); J. Hewitt and others, <https://arxiv.org/abs/2210.15191> (epsilon, eta);
+//! E. Baghaei Potraghloo and others, <https://arxiv.org/abs/2509.02510> (top-h).
 
 mod cut;
 mod kept;
@@ -50,6 +55,13 @@ pub struct DrawOptions {
     pub min_p: f64,
     /// The probability mass of the most typical tokens that stays, in `(0, 1]`; 1.
     pub typical_p: f64,
+    /// The least probability that stays, in `[0, 1)`; the likeliest token stays at any. 0.
+    pub epsilon_cutoff: f64,
+    /// The same where it falls with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`; 0.
+    pub eta_cutoff: f64,
+    /// The share of the entropy that the likeliest tokens may have together, in `(0, 1]`; at most 100 stay, and the likeliest does.
+    /// Off by default.
+    pub top_h: Option<f64>,
     /// Divides the logits above 0, and multiplies those below, of tokens in the prompt and the output; above 0. 1.
     pub repetition_penalty: f64,
     /// Subtracted from the logit of each token in the output; 0.
@@ -58,6 +70,12 @@ pub struct DrawOptions {
     pub frequency_penalty: f64,
     /// Added to the logits of single ids.
     pub logit_bias: Vec<(u32, f64)>,
+    /// Added to the logit of the last id of a sequence where prompt and output end with its other ids; finite.
+    pub sequence_bias: Vec<(Vec<u32>, f64)>,
+    /// No tokens of this number that stand one after the other in prompt and output are drawn a second time; 0 lets them.
+    pub no_repeat_ngram_size: usize,
+    /// Sequences of ids that are not drawn: the last id is not where prompt and output end with the others.
+    pub bad_words_ids: Vec<Vec<u32>>,
     /// Ids that are not drawn: stop ids, say, before an output is as long as it must be.
     pub banned_ids: Vec<u32>,
     /// Where a draw runs; the CPU. An engine draws where its model lies.
@@ -72,10 +90,16 @@ impl Default for DrawOptions {
             top_p: 1.0,
             min_p: 0.0,
             typical_p: 1.0,
+            epsilon_cutoff: 0.0,
+            eta_cutoff: 0.0,
+            top_h: None,
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
+            sequence_bias: Vec::new(),
+            no_repeat_ngram_size: 0,
+            bad_words_ids: Vec::new(),
             banned_ids: Vec::new(),
             device: Device::Cpu,
         }
@@ -86,7 +110,7 @@ impl DrawOptions {
     /// Refuses values outside their range. [`draw`] does the same at each call.
     ///
     /// # Errors
-    /// `OutOfRange`, naming the option; `Unavailable` for a device that is not there.
+    /// `OutOfRange`, naming the option; `Empty` for a sequence without ids; `Unavailable` for a device that is not there.
     pub fn check(&self) -> Result<()> {
         Compute::on(self.device)?;
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
@@ -103,6 +127,14 @@ impl DrawOptions {
         if !(0.0..=1.0).contains(&self.min_p) {
             return Err(out_of_range("minP must be in [0, 1]", self.min_p));
         }
+        for (name, least) in [("epsilonCutoff", self.epsilon_cutoff), ("etaCutoff", self.eta_cutoff)] {
+            if !(0.0..1.0).contains(&least) {
+                return Err(out_of_range(&format!("{name} must be in [0, 1)"), least));
+            }
+        }
+        if let Some(share) = self.top_h.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
+            return Err(out_of_range("topH must be in (0, 1]", share));
+        }
         if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
             let rule = "repetitionPenalty must be a finite number > 0";
             return Err(out_of_range(rule, self.repetition_penalty));
@@ -114,9 +146,21 @@ impl DrawOptions {
                 return Err(out_of_range(&format!("{name} must be a finite number"), penalty));
             }
         }
-        match self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
-            Some((id, bias)) => {
-                Err(out_of_range(&format!("logitBias of {id} must be a finite number"), *bias))
+        if let Some((id, bias)) = self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
+            return Err(out_of_range(&format!("logitBias of {id} must be a finite number"), *bias));
+        }
+        if let Some(at) = self.sequence_bias.iter().position(|(_, bias)| !bias.is_finite()) {
+            let bias = self.sequence_bias[at].1;
+            return Err(out_of_range(
+                &format!("the bias of sequenceBias[{at}] must be a finite number"),
+                bias,
+            ));
+        }
+        let biased = self.sequence_bias.iter().position(|(ids, _)| ids.is_empty());
+        let bad = self.bad_words_ids.iter().position(Vec::is_empty);
+        match (biased.map(|at| ("sequenceBias", at))).or(bad.map(|at| ("badWordsIds", at))) {
+            Some((name, at)) => {
+                Err(Error::new(ErrorKind::Empty, format!("{name}[{at}] must hold at least one id: got []")))
             }
             None => Ok(()),
         }
@@ -126,9 +170,9 @@ impl DrawOptions {
 /// What a draw looks at beside logits and options; nothing by default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DrawContext<'a> {
-    /// The tokens before those that were drawn: for the repetition penalty.
+    /// The tokens before those that were drawn: for the repetition penalty, n-grams, and sequences with a bias or none allowed.
     pub prompt_ids: &'a [u32],
-    /// The tokens that were drawn: for all penalties.
+    /// The tokens that were drawn: for all of these and all penalties.
     pub output_ids: &'a [u32],
     /// The tokens that a grammar or a set lets through: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v / 32`, 1 for
     /// allowed. [`token_mask`] makes one from ids.
@@ -166,8 +210,8 @@ pub fn draw_rng(seed: u64, draw_index: u64) -> Rng {
 /// Draws a token from `logits` `[V]`, taking exactly one 32-bit word from `rng`, also at temperature 0.
 ///
 /// # Errors
-/// `Empty` without logits; `NonFinite` if one is NaN or infinite; `OutOfRange` for an option outside its range; `Unavailable` for
-/// a device that is not there. No word is taken then.
+/// `Empty` without logits; `NonFinite` if one is NaN or `+inf`, or if all are `-inf`; `OutOfRange` for an option outside its range;
+/// `Unavailable` for a device that is not there. No word is taken then.
 ///
 /// # Examples
 /// ```
@@ -236,6 +280,8 @@ fn draw_on_cpu(
     }
     let kept = Kept::of(&scores, options);
     let (id, sampled_log_prob) = kept.find(&scores, uniform);
+    // At a temperature near 0 a logarithm may be below every single.
+    let sampled_log_prob = sampled_log_prob.max(f32::MIN);
     let unchanged = std::ptr::eq(logits, &*scores) && options.temperature == 1.0;
     let log_prob = match kept.whole().filter(|_| unchanged) {
         Some(model) => model.log_prob(logits[id]),
@@ -287,10 +333,14 @@ fn check_logits(logits: &[f32]) -> Result<()> {
     if are_finite(logits) {
         return Ok(());
     }
-    match logits.iter().position(|logit| !logit.is_finite()) {
-        Some(id) => finite("logits", id, logits[id].into()).map(|_| ()),
-        None => Ok(()),
+    if let Some(id) = logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
+        finite("logits", id, logits[id].into())?;
     }
+    if logits.iter().all(|logit| *logit == f32::NEG_INFINITY) {
+        let detail = "logits must hold a finite number: got -inf for every token";
+        return Err(Error::new(ErrorKind::NonFinite, detail));
+    }
+    Ok(())
 }
 
 /// The id of the largest logit, the lowest among equals.

@@ -143,7 +143,7 @@ interface Job {
   readonly fail: (error: unknown) => void
 }
 
-const REASONS = ['abort', 'stop', 'length', 'nonFinite'] as const
+const REASONS = ['abort', 'stop', 'length', 'nonFinite', 'noToken'] as const
 const PARAM_KEYS = [
   ...[
     'maxTokens',
@@ -158,6 +158,7 @@ const PARAM_KEYS = [
     'typicalP',
   ],
   ...['logitBias', 'repetitionPenalty', 'frequencyPenalty', 'presencePenalty', 'bannedIds'],
+  ...['sequenceBias', 'noRepeatNgramSize', 'badWordsIds', 'epsilonCutoff', 'etaCutoff', 'topH'],
 ]
 
 /**
@@ -361,6 +362,8 @@ export class Engine {
       const reason = REASONS[finish[index] ?? 0] ?? 'abort'
       if (reason === 'nonFinite')
         job?.fail(new FulmarError('NON_FINITE', 'logits must be finite: got one that is not'))
+      else if (reason === 'noToken')
+        job?.fail(new FulmarError('EMPTY', 'the options must leave a token that may be drawn: none is left'))
       else job?.end(reason, null)
     }
   }

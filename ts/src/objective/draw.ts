@@ -8,16 +8,30 @@ import { checkArray, type KnownKeys, optionsJson } from './argument.js'
 export interface DrawRule {
   /** Added to the logits of single ids, by id. @default none */
   readonly logitBias?: Readonly<Record<number, number>>
+  /**
+   * Added to the logit of the last id of a sequence where prompt and output end with its other ids: `[[[5, 7], -2]]` makes 7 behind 5
+   * less likely. @default none
+   */
+  readonly sequenceBias?: readonly (readonly [ids: readonly number[], bias: number])[]
   /** Divides the logits above 0, and multiplies those below, of the tokens in prompt and output; above 0. @default 1 */
   readonly repetitionPenalty?: number
   /** Subtracted from the logit of each token in the output, once each time that it stands there. @default 0 */
   readonly frequencyPenalty?: number
   /** Subtracted from the logit of each token in the output. @default 0 */
   readonly presencePenalty?: number
+  /** So many tokens that stand one after the other in prompt and output are not drawn a second time; 0 lets them. @default 0 */
+  readonly noRepeatNgramSize?: number
+  /** Sequences of ids that are not drawn: the last id is not where prompt and output end with the others. @default none */
+  readonly badWordsIds?: readonly (readonly number[])[]
   /** Ids that are not drawn: stop ids, say, before an output is as long as it must be. @default none */
   readonly bannedIds?: readonly number[]
   /** Divides the logits; at 0 the likeliest token is taken, of equals the one with the lower id. @default 1 */
   readonly temperature?: number
+  /**
+   * The share of the entropy that the likeliest tokens may have together, in `(0, 1]`: at most 100 stay, and the likeliest does.
+   * @default none
+   */
+  readonly topH?: number
   /** How many of the likeliest tokens stay, with all that tie with the last one; at least 1. @default all */
   readonly topK?: number
   /** The probability mass that stays, in `(0, 1]`. @default 1 */
@@ -26,15 +40,19 @@ export interface DrawRule {
   readonly minP?: number
   /** The probability mass of the tokens whose surprise is nearest to the entropy that stays, in `(0, 1]`. @default 1 */
   readonly typicalP?: number
+  /** The least probability that stays, in `[0, 1)`; the likeliest token stays at any. @default 0 */
+  readonly epsilonCutoff?: number
+  /** The same where it falls with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`. @default 0 */
+  readonly etaCutoff?: number
 }
 
 /** The distribution to draw from. */
 export interface DrawOptions extends DrawRule, OnDevice {
-  /** `[V]`, all finite. Copied, not kept. */
+  /** `[V]`; `-Infinity` for a token that is never drawn. Copied, not kept. */
   readonly logits: Float32Array
-  /** The tokens before those that were drawn: for the repetition penalty. @default none */
+  /** The tokens before those that were drawn: for the repetition penalty, n-grams, and sequences. @default none */
   readonly promptIds?: Uint32Array
-  /** The tokens that were drawn: for all penalties. @default none */
+  /** The tokens that were drawn: for all of these and all penalties. @default none */
   readonly outputIds?: Uint32Array
   /**
    * The tokens that a grammar or a set lets through: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v / 32`. See
@@ -64,23 +82,31 @@ export interface Draw {
 const RULE_KEYS = {
   device: true,
   logitBias: true,
+  sequenceBias: true,
   repetitionPenalty: true,
   frequencyPenalty: true,
   presencePenalty: true,
+  noRepeatNgramSize: true,
+  badWordsIds: true,
   bannedIds: true,
   temperature: true,
+  topH: true,
   topK: true,
   topP: true,
   minP: true,
   typicalP: true,
+  epsilonCutoff: true,
+  etaCutoff: true,
 } as const
 const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: true } as const
 
 /**
- * Draws a token. Bias, penalties and masks come before the temperature; then the cuts, each over what the one before it kept: top-k,
- * top-p, min-p, typical; in the order of `transformers`. The same token natively and in WebAssembly. Costs O(V) whatever the options.
+ * Draws a token. Biases, penalties and bans come before the temperature; then the cuts, each over what the one before it kept: top-h,
+ * top-k, top-p, min-p, typical, epsilon, eta; in the order of `transformers`. The same token natively and in WebAssembly. Costs O(V), and
+ * O(V + T) with n-grams or sequences behind T tokens.
  *
- * @throws {FulmarError} `EMPTY` without logits, or if no token may be drawn; `NON_FINITE` if one is NaN or infinite; `OUT_OF_RANGE`
+ * @throws {FulmarError} `EMPTY` without logits, for a sequence without ids, or if no token may be drawn; `NON_FINITE` if a logit is NaN
+ * or `Infinity`, or all are `-Infinity`; `OUT_OF_RANGE`
  * for an option outside its range or an id that is not below V; `SHAPE_MISMATCH` for a mask of another length; `UNKNOWN_NAME` for an
  * unknown key; `MALFORMED` for a value of another type.
  *

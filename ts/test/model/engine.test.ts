@@ -247,6 +247,30 @@ describe('Engine', () => {
     expect(new Set(once.ids).size).toBe(20)
   })
 
+  it('keeps n-grams apart and sequences banned, and fails a request alone that has no token left', async () => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 5 })
+    using engine = new Engine(decoder)
+    const repeating = { maxTokens: 12, logitBias: { 6: 1000, 7: 500 } }
+    const [plain, apart, banned, spent] = await Promise.allSettled([
+      engine.generate(prompt, repeating),
+      engine.generate(prompt, { ...repeating, noRepeatNgramSize: 2 }),
+      engine.generate(prompt, { ...repeating, badWordsIds: [[6, 6]] }),
+      engine.generate(prompt, { maxTokens: 40, noRepeatNgramSize: 1 }),
+    ])
+    const idsOf = (one: PromiseSettledResult<Generated>) =>
+      one.status === 'fulfilled' ? [...one.value.ids] : []
+    expect(idsOf(plain)).toEqual(Array(12).fill(6))
+    const pairs = [...prompt.ids, ...idsOf(apart)].map((id, at, all) => `${id} ${all[at + 1]}`).slice(0, -1)
+    expect(new Set(pairs).size).toBe(14)
+    expect(idsOf(banned).join(' ')).toMatch(/^6 7 6 7/)
+    expect(spent).toMatchObject({ status: 'rejected', reason: { code: 'EMPTY' } })
+    using fresh = new Engine(decoder)
+    expect(engine.numFreePages).toBe(fresh.numFreePages)
+    await expect(engine.generate(prompt, { maxTokens: 2, badWordsIds: [[23]] })).rejects.toThrow(
+      code('OUT_OF_RANGE'),
+    )
+  })
+
   it('fails what is in flight once it is disposed', async () => {
     using decoder = Decoder.fromSeed(TINY, { seed: 5 })
     const engine = new Engine(decoder)

@@ -30,6 +30,34 @@ describe('drawProbabilities', () => {
     }
   })
 
+  it('keeps n-grams apart, biases and bans sequences and cuts by entropy as transformers does', () => {
+    const names = {
+      ...NAMES,
+      typical_p: 'typicalP',
+      top_h: 'topH',
+      epsilon_cutoff: 'epsilonCutoff',
+      eta_cutoff: 'etaCutoff',
+      no_repeat_ngram_size: 'noRepeatNgramSize',
+      sequence_bias: 'sequenceBias',
+      bad_words_ids: 'badWordsIds',
+    }
+    for (const row of readRows('drawing', () => true)) {
+      const given = Object.entries(names).filter(([name]) => name in row.config)
+      const probabilities = drawProbabilities({
+        logits: Float32Array.from(flat(row.logits)),
+        promptIds: Uint32Array.from(row.input_ids),
+        ...Object.fromEntries(given.map(([name, option]) => [option, row.config[name]])),
+      })
+      expectNear(probabilities, flat(row.probs))
+      expect([...probabilities.keys()].filter((id) => (probabilities[id] ?? 0) > 0)).toEqual(row.kept)
+    }
+  })
+
+  it('never draws a token whose logit is -Infinity', () => {
+    const logits = Float32Array.of(0, Number.NEGATIVE_INFINITY, 0)
+    expect([...drawProbabilities({ logits, logitBias: { 1: 1e30 } })]).toEqual([0.5, 0, 0.5])
+  })
+
   it('adds biases, bans ids and lets through what a mask allows', () => {
     const logits = new Float32Array(40)
     const allowed = tokenMask(40, Uint32Array.of(0, 1, 39))
@@ -101,6 +129,14 @@ describe('drawToken', () => {
     ['OUT_OF_RANGE', { minP: 2 }],
     ['OUT_OF_RANGE', { typicalP: 0 }],
     ['OUT_OF_RANGE', { repetitionPenalty: 0 }],
+    ['OUT_OF_RANGE', { topH: 0 }],
+    ['OUT_OF_RANGE', { epsilonCutoff: 1 }],
+    ['OUT_OF_RANGE', { etaCutoff: -1 }],
+    ['OUT_OF_RANGE', { badWordsIds: [[30]] }],
+    ['EMPTY', { badWordsIds: [[]] }],
+    ['EMPTY', { sequenceBias: [[[], 1]] }],
+    ['MALFORMED', { sequenceBias: [[3, 1]] }],
+    ['MALFORMED', { noRepeatNgramSize: -1 }],
     ['OUT_OF_RANGE', { promptIds: Uint32Array.of(30) }],
     ['OUT_OF_RANGE', { logitBias: { 30: 1 } }],
     ['MALFORMED', { logitBias: { a: 1 } }],

@@ -19,6 +19,9 @@ const BLOCK: usize = 4096;
 /// In a list are at most one of so many tokens.
 const SPARSE: usize = 16;
 
+/// Top-h looks at no more of the likeliest tokens.
+const ENTROPY_TOKENS_MAX: usize = 100;
+
 /// The distribution to draw from.
 pub(super) enum Kept<'a> {
     /// That of all tokens.
@@ -48,14 +51,17 @@ impl<'a> Kept<'a> {
     /// Cuts `scores`, which hold a finite number and no NaN; the temperature is above 0.
     pub(super) fn of(scores: &'a [f32], options: &DrawOptions) -> Self {
         let top_k = options.top_k.filter(|&top_k| top_k < scores.len());
+        let is_cut_later =
+            options.epsilon_cutoff > 0.0 || options.eta_cutoff > 0.0 || options.top_h.is_some();
         let has_cut =
             top_k.is_some() || options.top_p < 1.0 || options.min_p > 0.0 || options.typical_p < 1.0;
-        if !has_cut {
+        if !has_cut && !is_cut_later {
             return Self::All(SoftmaxRow::of(scores, options.temperature));
         }
-        let mut list = match top_k {
-            Some(top_k) => List::of_largest(scores, top_k, options.temperature),
-            None => List::of_likely(scores, options),
+        let mut list = match (options.top_h, top_k) {
+            (Some(top_h), _) => List::of_entropy(scores, top_h, top_k, options.temperature),
+            (None, Some(top_k)) => List::of_largest(scores, top_k, options.temperature),
+            (None, None) => List::of_likely(scores, options),
         };
         if options.top_p < 1.0 {
             list.keep_likeliest(options.top_p);
@@ -67,6 +73,13 @@ impl<'a> Kept<'a> {
             list.keep_typical(options.typical_p);
         }
         list.add_up();
+        if options.epsilon_cutoff > 0.0 {
+            list.keep_probable(options.epsilon_cutoff);
+        }
+        if options.eta_cutoff > 0.0 {
+            let eta = options.eta_cutoff;
+            list.keep_probable(eta.min(eta.sqrt() * libm::exp(-list.entropy())));
+        }
         Self::Some(list)
     }
 
@@ -112,7 +125,39 @@ impl<'a> List<'a> {
     /// The `top_k` largest, and all that equal the smallest of them.
     fn of_largest(scores: &[f32], count: usize, temperature: f64) -> Self {
         let bar = top_k(scores, count).last().map_or(f32::MIN, |&id| scores[id as usize]);
-        let ids = at_least(scores, bar.max(f32::MIN));
+        Self::of_ids(scores, at_least(scores, bar.max(f32::MIN)), temperature)
+    }
+
+    /// Of the likeliest, those before the place where their terms of the entropy exceed the share `top_h` of it, and the first; of
+    /// these the `count` largest, and all that equal the smallest of them.
+    fn of_entropy(scores: &[f32], top_h: f64, count: Option<usize>, temperature: f64) -> Self {
+        let mut ids = top_k(scores, ENTROPY_TOKENS_MAX);
+        ids.retain(|&id| scores[id as usize] > f32::NEG_INFINITY);
+        let all = Self::of_ids(scores, ids.clone(), temperature);
+        let log_prob = all.log_probs();
+        let term = |(score, weight): (&f32, &f32)| match *weight {
+            0.0 => 0.0,
+            weight => -f64::from(weight) * log_prob(*score),
+        };
+        let terms: Vec<f64> = all.score.iter().zip(&all.weight).map(term).collect();
+        // All of it is not missed by rounding.
+        let share = top_h * terms.iter().sum::<f64>() * (1.0 + 1e-12);
+        let mut sum = 0.0;
+        let kept = terms.iter().take_while(|term| {
+            sum += **term;
+            sum <= share
+        });
+        ids.truncate(kept.count().max(1));
+        let bar = count
+            .filter(|&count| count < ids.len())
+            .map_or(f32::MIN, |count| scores[ids[count - 1] as usize]);
+        ids.retain(|&id| scores[id as usize] >= bar);
+        ids.sort_unstable();
+        Self::of_ids(scores, ids, temperature)
+    }
+
+    /// Tokens in the order of `ids`.
+    fn of_ids(scores: &[f32], ids: Vec<u32>, temperature: f64) -> Self {
         let score: Vec<f32> = ids.iter().map(|&id| scores[id as usize]).collect();
         let softmax = SoftmaxRow::of(&score, temperature);
         let list = Self::weighed(Cow::Owned(score), &softmax, temperature);
@@ -129,6 +174,7 @@ impl<'a> List<'a> {
         } else if options.typical_p < 1.0 {
             0.0
         } else {
+            // 0 keeps all: cuts by probability need what all weights sum to.
             options.min_p
         };
         // A little lower, as logarithms are rounded.
@@ -162,15 +208,37 @@ impl<'a> List<'a> {
     /// tie with the last.
     fn keep_typical(&mut self, typical_p: f64) {
         self.add_up();
-        let log_total = libm::log(self.total);
-        let log_prob = |score: f32| (f64::from(score) - f64::from(self.max)) / self.temperature - log_total;
-        let terms = self.score.iter().zip(&self.weight).filter(|(_, weight)| **weight > 0.0);
-        let entropy =
-            -terms.map(|(score, weight)| f64::from(*weight) * log_prob(*score)).sum::<f64>() / self.total;
+        let (entropy, log_prob) = (self.entropy(), self.log_probs());
         let distance = |score: &f32| ((entropy + log_prob(*score)).abs() as f32).min(f32::MAX);
         let nearness: Vec<f32> = self.score.iter().map(|score| -distance(score)).collect();
         let (bar, _) = last_within(&nearness, &self.weight, typical_p * self.total);
         keep_keys(&mut self.weight, &nearness, bar, u32::MAX);
+    }
+
+    /// Keeps the tokens of at least this probability, and the likeliest.
+    fn keep_probable(&mut self, least: f64) {
+        let least = least * self.total;
+        let kept = self.score.iter().zip(&self.weight).filter(|(_, weight)| **weight > 0.0);
+        let largest = kept.map(|(score, _)| *score).fold(f32::MIN, f32::max);
+        for (weight, score) in self.weight.iter_mut().zip(&*self.score) {
+            if f64::from(*weight) < least && *score < largest {
+                *weight = 0.0;
+            }
+        }
+        self.add_up();
+    }
+
+    /// That of the kept tokens, in nats, once weights are added up.
+    fn entropy(&self) -> f64 {
+        let log_prob = self.log_probs();
+        let terms = self.score.iter().zip(&self.weight).filter(|(_, weight)| **weight > 0.0);
+        -terms.map(|(score, weight)| f64::from(*weight) * log_prob(*score)).sum::<f64>() / self.total
+    }
+
+    /// The log-probability of a token with this score, once weights are added up.
+    fn log_probs(&self) -> impl Fn(f32) -> f64 + use<> {
+        let (max, temperature, log_total) = (f64::from(self.max), self.temperature, libm::log(self.total));
+        move |score| (f64::from(score) - max) / temperature - log_total
     }
 
     fn add_up(&mut self) {

@@ -45,10 +45,18 @@ pub(super) fn scores<'a>(
     let mut scores = Cow::Borrowed(logits);
     for &(id, bias) in &options.logit_bias {
         let id = check_id(|| "logitBias".to_owned(), id, logits.len())?;
-        let scores = scores.to_mut();
-        scores[id] = bounded(f64::from(scores[id]) + bias);
+        add(scores.to_mut(), id, bias);
     }
-    penalize(&mut scores, options, context)?;
+    let context = Tokens::checked(context, logits.len())?;
+    bias_sequences(&mut scores, &options.sequence_bias, context)?;
+    penalize(&mut scores, options, context);
+    context.each_repeat(options.no_repeat_ngram_size, |id| scores.to_mut()[id as usize] = f32::NEG_INFINITY);
+    for (index, ids) in options.bad_words_ids.iter().enumerate() {
+        check_ids(|| format!("badWordsIds[{index}]"), ids, logits.len())?;
+        if let Some(last) = context.next_of(ids) {
+            scores.to_mut()[last as usize] = f32::NEG_INFINITY;
+        }
+    }
     for (index, &id) in options.banned_ids.iter().enumerate() {
         let id = check_id(|| format!("bannedIds[{index}]"), id, logits.len())?;
         scores.to_mut()[id] = f32::NEG_INFINITY;
@@ -65,37 +73,116 @@ pub(super) fn scores<'a>(
     if can_be_drawn {
         return Ok(scores);
     }
-    Err(Error::new(ErrorKind::Empty, "allowed and bannedIds must leave at least one token: got none"))
+    let detail = "allowed, bannedIds, badWordsIds and noRepeatNgramSize together must leave at least one token that may be drawn";
+    Err(Error::new(ErrorKind::Empty, detail))
 }
 
-fn penalize(scores: &mut Cow<'_, [f32]>, options: &DrawOptions, context: &DrawContext<'_>) -> Result<()> {
-    for (name, ids) in [("promptIds", context.prompt_ids), ("outputIds", context.output_ids)] {
-        for (index, &id) in ids.iter().enumerate() {
-            check_id(|| format!("{name}[{index}]"), id, scores.len())?;
+/// The tokens so far: those of the prompt, then those that were drawn.
+#[derive(Clone, Copy)]
+struct Tokens<'a> {
+    prompt: &'a [u32],
+    drawn: &'a [u32],
+    allowed: Option<&'a [u32]>,
+}
+
+impl<'a> Tokens<'a> {
+    fn checked(context: &DrawContext<'a>, vocab_size: usize) -> Result<Self> {
+        let DrawContext { prompt_ids: prompt, output_ids: drawn, allowed } = *context;
+        check_ids(|| "promptIds".to_owned(), prompt, vocab_size)?;
+        check_ids(|| "outputIds".to_owned(), drawn, vocab_size)?;
+        Ok(Self { prompt, drawn, allowed })
+    }
+
+    fn len(self) -> usize {
+        self.prompt.len() + self.drawn.len()
+    }
+
+    fn at(self, place: usize) -> u32 {
+        match place.checked_sub(self.prompt.len()) {
+            None => self.prompt[place],
+            Some(place) => self.drawn[place],
         }
     }
+
+    /// Whether the tokens from `place` on are `ids`.
+    fn are(self, place: usize, ids: impl Iterator<Item = u32>) -> bool {
+        ids.zip(place..).all(|(id, place)| self.at(place) == id)
+    }
+
+    /// The last of `ids` if the tokens end with the others.
+    fn next_of(self, ids: &[u32]) -> Option<u32> {
+        let (last, before) = ids.split_last()?;
+        let start = self.len().checked_sub(before.len())?;
+        self.are(start, before.iter().copied()).then_some(*last)
+    }
+
+    /// Calls `found` with each token that would make the last `size` tokens stand there a second time.
+    fn each_repeat(self, size: usize, mut found: impl FnMut(u32)) {
+        if size == 0 || self.len() < size {
+            return;
+        }
+        let suffix = self.len() + 1 - size;
+        for start in 0..=self.len() - size {
+            if self.are(start, (suffix..self.len()).map(|place| self.at(place))) {
+                found(self.at(start + size - 1));
+            }
+        }
+    }
+}
+
+fn bias_sequences(
+    scores: &mut Cow<'_, [f32]>,
+    biases: &[(Vec<u32>, f64)],
+    context: Tokens<'_>,
+) -> Result<()> {
+    for (index, (ids, bias)) in biases.iter().enumerate() {
+        check_ids(|| format!("the ids of sequenceBias[{index}]"), ids, scores.len())?;
+        if let Some(last) = context.next_of(ids) {
+            add(scores.to_mut(), last as usize, *bias);
+        }
+    }
+    Ok(())
+}
+
+fn penalize(scores: &mut Cow<'_, [f32]>, options: &DrawOptions, context: Tokens<'_>) {
     let repetition = options.repetition_penalty as f32;
     let (presence, frequency) = (options.presence_penalty as f32, options.frequency_penalty as f32);
     if (repetition, presence, frequency) == (1.0, 0.0, 0.0) {
-        return Ok(());
+        return;
     }
-    let mut num_drawn_of: HashMap<u32, u32> = context.prompt_ids.iter().map(|&id| (id, 0)).collect();
-    for &id in context.output_ids {
+    let mut num_drawn_of: HashMap<u32, u32> = context.prompt.iter().map(|&id| (id, 0)).collect();
+    for &id in context.drawn {
         *num_drawn_of.entry(id).or_default() += 1;
     }
     for (id, num_drawn) in num_drawn_of {
         let score = scores[id as usize];
+        if score == f32::NEG_INFINITY {
+            continue;
+        }
         let repeated = if score < 0.0 { score * repetition } else { score / repetition };
         let counted = repeated - frequency * num_drawn as f32;
         let penalized = counted - if num_drawn > 0 { presence } else { 0.0 };
         scores.to_mut()[id as usize] = bounded(f64::from(penalized));
     }
-    Ok(())
+}
+
+/// Adds a bias to a score, unless its token is never drawn.
+fn add(scores: &mut [f32], id: usize, bias: f64) {
+    if scores[id] > f32::NEG_INFINITY {
+        scores[id] = bounded(f64::from(scores[id]) + bias);
+    }
 }
 
 /// A bias or a penalty neither bans a token nor makes it certain: `-inf` stands for what may not be drawn.
 fn bounded(score: f64) -> f32 {
     score.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32
+}
+
+fn check_ids(name: impl Fn() -> String, ids: &[u32], vocab_size: usize) -> Result<()> {
+    match ids.iter().position(|&id| id as usize >= vocab_size) {
+        None => Ok(()),
+        Some(index) => check_id(|| format!("{}[{index}]", name()), ids[index], vocab_size).map(drop),
+    }
 }
 
 fn check_id(name: impl Fn() -> String, id: u32, vocab_size: usize) -> Result<usize> {

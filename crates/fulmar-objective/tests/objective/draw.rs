@@ -21,6 +21,12 @@ fn options_of(config: &Value) -> DrawOptions {
         repetition_penalty: or("repetition_penalty", 1.0),
         presence_penalty: or("presence_penalty", 0.0),
         frequency_penalty: or("frequency_penalty", 0.0),
+        epsilon_cutoff: or("epsilon_cutoff", 0.0),
+        eta_cutoff: or("eta_cutoff", 0.0),
+        top_h: config["top_h"].as_f64(),
+        no_repeat_ngram_size: or("no_repeat_ngram_size", 0.0) as usize,
+        sequence_bias: serde_json::from_value(config["sequence_bias"].clone()).unwrap_or_default(),
+        bad_words_ids: serde_json::from_value(config["bad_words_ids"].clone()).unwrap_or_default(),
         ..DrawOptions::default()
     }
 }
@@ -61,6 +67,27 @@ fn kept_tokens_and_probabilities_equal_transformers_and_vllm() {
 }
 
 #[test]
+fn ngrams_sequences_and_cuts_by_entropy_equal_transformers() {
+    let mut num_checked = 0;
+    for row in rows("drawing", |_| true) {
+        let logits = narrow(flat(&row["logits"]));
+        let ids = ids_of(&row, "input_ids");
+        // Wherever the prompt ends, the tokens are the same; penalties but that of repetition are not in these rows.
+        for end in [0, ids.len() / 2, ids.len()] {
+            let (prompt_ids, output_ids) = ids.split_at(end);
+            let context = DrawContext { prompt_ids, output_ids, allowed: None };
+            let options = options_of(&row["config"]);
+            let got = draw_probabilities(&logits, &options, &context).unwrap();
+            assert_all_near(&format!("{} {}", row["case"], row["config"]), &got, &flat(&row["probs"]), 1e-5);
+            let kept: Vec<f64> = (0..got.len()).filter(|&id| got[id] > 0.0).map(|id| id as f64).collect();
+            assert_eq!(kept, flat(&row["kept"]), "{} {}", row["case"], row["config"]);
+        }
+        num_checked += 1;
+    }
+    assert_eq!(num_checked, 58);
+}
+
+#[test]
 fn a_row_that_transformers_refuses_is_out_of_range() {
     for row in rows("sampling", |row| row["expected_error"].is_object()) {
         let logits = narrow(flat(&row["logits"]));
@@ -76,6 +103,25 @@ fn naive_probabilities(logits: &[f32], options: &DrawOptions, context: &DrawCont
     for (id, bias) in &options.logit_bias {
         score[*id as usize] += bias;
     }
+    let tokens = [context.prompt_ids, context.output_ids].concat();
+    let completed_by = |ids: &[u32], id: usize| {
+        let (last, before) = ids.split_last().unwrap();
+        *last as usize == id && tokens.ends_with(before)
+    };
+    for (id, score) in score.iter_mut().enumerate() {
+        let biases = options.sequence_bias.iter().filter(|(ids, _)| completed_by(ids, id));
+        *score += biases.map(|(_, bias)| bias).sum::<f64>();
+    }
+    // Every n-gram so far, and those that each token would make.
+    let ngrams: Vec<&[u32]> = match options.no_repeat_ngram_size {
+        0 => vec![],
+        size => tokens.windows(size).collect(),
+    };
+    let repeats = |id: usize| {
+        let next = [&tokens[..], &[id as u32]].concat();
+        let size = options.no_repeat_ngram_size;
+        next.len() > size && ngrams.contains(&&next[next.len() - size..])
+    };
     for (id, score) in score.iter_mut().enumerate() {
         let num_drawn = seen(context.output_ids, id);
         if num_drawn + seen(context.prompt_ids, id) > 0.0 {
@@ -83,13 +129,18 @@ fn naive_probabilities(logits: &[f32], options: &DrawOptions, context: &DrawCont
         }
         *score -= options.frequency_penalty * num_drawn + options.presence_penalty * num_drawn.min(1.0);
         let allowed = context.allowed.is_none_or(|words| words[id / 32] >> (id % 32) & 1 == 1);
-        if !allowed || options.banned_ids.contains(&(id as u32)) {
+        let is_bad = options.bad_words_ids.iter().any(|ids| completed_by(ids, id)) || repeats(id);
+        if !allowed || is_bad || options.banned_ids.contains(&(id as u32)) {
             *score = f64::NEG_INFINITY;
         }
         *score = f64::from((*score / options.temperature) as f32);
     }
     let mut order: Vec<usize> = (0..score.len()).collect();
     order.sort_by(|&a, &b| score[b].total_cmp(&score[a]).then(a.cmp(&b)));
+    if let Some(top_h) = options.top_h {
+        cut_by_entropy(&mut score, &order, top_h);
+        order.sort_by(|&a, &b| score[b].total_cmp(&score[a]).then(a.cmp(&b)));
+    }
     let threshold = options.top_k.map_or(f64::MIN, |top_k| score[order[top_k.min(order.len()) - 1]]);
     let mut weight: Vec<f64> =
         score.iter().map(|z| if *z >= threshold { (z - score[order[0]]).exp() } else { 0.0 }).collect();
@@ -102,8 +153,44 @@ fn naive_probabilities(logits: &[f32], options: &DrawOptions, context: &DrawCont
     let distance: Vec<f64> = surprise.iter().map(|surprise| (surprise - entropy).abs()).collect();
     order.sort_by(|&a, &b| distance[a].total_cmp(&distance[b]).then(a.cmp(&b)));
     cut_behind(&mut weight, &order, options.typical_p, |a, b| (distance[a] - distance[b]).abs() < 1e-9);
+    cut_unlikely(&mut weight, options.epsilon_cutoff);
+    let eta = options.eta_cutoff;
+    let eta = eta.min(eta.sqrt() * (-entropy_of(&weight)).exp());
+    cut_unlikely(&mut weight, eta);
     let total: f64 = weight.iter().sum();
     weight.iter().map(|weight| weight / total).collect()
+}
+
+fn entropy_of(weight: &[f64]) -> f64 {
+    let total: f64 = weight.iter().sum();
+    let p = weight.iter().map(|weight| weight / total).filter(|p| *p > 0.0);
+    p.map(|p| -p * p.ln()).sum()
+}
+
+/// Keeps the first of `order`, and those after it, 100 in all at most, as long as their terms of the entropy do not exceed its share.
+fn cut_by_entropy(score: &mut [f64], order: &[usize], top_h: f64) {
+    let (first, rest) = order.split_at(order.len().min(100));
+    let weight: Vec<f64> = first.iter().map(|&id| (score[id] - score[order[0]]).exp()).collect();
+    let (total, share) = (weight.iter().sum::<f64>(), top_h * entropy_of(&weight));
+    let mut sum = 0.0;
+    for (place, &id) in first.iter().enumerate() {
+        let p = weight[place] / total;
+        sum += if p > 0.0 { -p * p.ln() } else { 0.0 };
+        if place > 0 && sum > share * (1.0 + 1e-9) {
+            score[id] = f64::NEG_INFINITY;
+        }
+    }
+    rest.iter().for_each(|&id| score[id] = f64::NEG_INFINITY);
+}
+
+/// Keeps the likeliest, and those at least this likely.
+fn cut_unlikely(weight: &mut [f64], least: f64) {
+    let total: f64 = weight.iter().sum();
+    let largest = weight.iter().copied().fold(0.0, f64::max);
+    weight
+        .iter_mut()
+        .filter(|weight| **weight / total < least && **weight < largest)
+        .for_each(|weight| *weight = 0.0);
 }
 
 /// Cuts all behind the place in `order` where the mass is enough, but for those that tie with the last one before it.
@@ -122,7 +209,7 @@ fn cut_behind(weight: &mut [f64], order: &[usize], mass: f64, ties: impl Fn(usiz
 
 #[test]
 fn the_distribution_equals_a_full_sort() {
-    let mut rng = Rng::new(4).stream("test");
+    let (mut rng, mut num_empty) = (Rng::new(4).stream("test"), 0);
     for case in 0..4_000 {
         let vocab = 1 + rng.below(if case % 5 == 0 { 900 } else { 90 }).unwrap() as usize;
         let scale = [0.1, 1.0, 6.0][case % 3];
@@ -138,6 +225,8 @@ fn the_distribution_equals_a_full_sort() {
             (0..count).map(|_| rng.below(vocab as u64).unwrap() as u32).collect()
         };
         let (prompt_ids, output_ids, bias_ids, banned_ids) = (ids(6), ids(6), ids(2), ids(1));
+        // Of a token, of two that the tokens so far may begin and of three that they do.
+        let sequences = [ids(1), [output_ids[5], ids(1)[0]].into(), [&output_ids[4..], &ids(1)].concat()];
         let let_through: Vec<u32> = ids(vocab).into_iter().filter(|id| *id != banned_ids[0]).collect();
         let options = DrawOptions {
             temperature: 0.2 + 2.0 * rng.uniform_f64(),
@@ -153,12 +242,135 @@ fn the_distribution_equals_a_full_sort() {
             banned_ids: banned_ids.into_iter().filter(|_| uses[5] && vocab > 1).collect(),
             ..Default::default()
         };
+        let more = |rng: &mut Rng| DrawOptions {
+            epsilon_cutoff: if uses[2] { 0.1 * rng.uniform_f64() } else { 0.0 },
+            eta_cutoff: if uses[3] { 0.3 * rng.uniform_f64() } else { 0.0 },
+            top_h: uses[4].then(|| 1.0 - 0.999 * rng.uniform_f64()),
+            no_repeat_ngram_size: if uses[5] { 1 + case % 2 } else { 0 },
+            sequence_bias: sequences.iter().map(|ids| (ids.clone(), rng.normal())).collect(),
+            bad_words_ids: sequences.iter().filter(|_| uses[0] && vocab > 9).cloned().collect(),
+            ..options.clone()
+        };
+        let options = if case % 3 == 1 { more(&mut rng) } else { options };
         let mask = token_mask(vocab, &let_through).unwrap();
         let allowed = Some(&*mask).filter(|_| uses[2] && !let_through.is_empty());
         let context = DrawContext { prompt_ids: &prompt_ids, output_ids: &output_ids, allowed };
-        let got = draw_probabilities(&logits, &options, &context).unwrap();
         let naive = naive_probabilities(&logits, &options, &context);
-        assert_all_near(&format!("case {case} {options:?}"), &got, &naive, 3e-6);
+        match draw_probabilities(&logits, &options, &context) {
+            Ok(got) => assert_all_near(&format!("case {case} {options:?}"), &got, &naive, 3e-6),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Empty, "case {case}: {error}");
+                assert!(naive[0].is_nan(), "case {case}: nothing can be drawn");
+                num_empty += 1;
+            }
+        }
+    }
+    assert!(num_empty < 200, "{num_empty}");
+}
+
+#[test]
+fn a_logit_of_minus_infinity_is_never_drawn_whatever_biases_and_penalties_say() {
+    let logits = [0.5, f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY, -0.3];
+    let finite = [0.5, 1.0, -0.3];
+    let context = DrawContext { prompt_ids: &[1, 0], output_ids: &[3, 3], allowed: None };
+    for options in [
+        DrawOptions::default(),
+        DrawOptions {
+            logit_bias: vec![(1, 1e30)],
+            sequence_bias: vec![(vec![3, 3], 5.0)],
+            ..DrawOptions::default()
+        },
+        DrawOptions { presence_penalty: -1e30, frequency_penalty: -9.0, ..DrawOptions::default() },
+        DrawOptions { repetition_penalty: 1e-30, ..DrawOptions::default() },
+        DrawOptions {
+            top_k: Some(4),
+            min_p: 1e-9,
+            typical_p: 0.99,
+            temperature: 1e6,
+            ..DrawOptions::default()
+        },
+        DrawOptions { temperature: 0.0, ..DrawOptions::default() },
+    ] {
+        let got = draw_probabilities(&logits, &options, &context).unwrap();
+        assert_eq!((got[1], got[3]), (0.0, 0.0), "{options:?}");
+        for index in 0..40 {
+            let token = draw_in(&logits, &options, &context, &mut draw_rng(3, index)).unwrap();
+            assert!(logits[token.id as usize].is_finite() && token.log_prob.is_finite(), "{options:?}");
+            assert_eq!(token.log_prob, Compute::Cpu.log_prob_row(&logits, token.id as usize).log_prob);
+        }
+    }
+    // The others are what they are without it.
+    let got = distribution(&logits, &DrawOptions::default());
+    let wanted = distribution(&finite, &DrawOptions::default());
+    assert_all_near("others", &[got[0], got[2], got[4]], &wanted, 1e-12);
+    let none = draw(&[f32::NEG_INFINITY; 3], &DrawOptions::default(), &mut Rng::new(0)).unwrap_err();
+    assert_eq!(
+        (none.kind(), none.detail()),
+        (ErrorKind::NonFinite, "logits must hold a finite number: got -inf for every token")
+    );
+}
+
+#[test]
+fn cuts_by_probability_keep_the_likeliest_token() {
+    let (logits, default) = ([1.0, 0.0, 0.5, 1.0], DrawOptions::default);
+    let peaked = [0.5, 0.0, 0.0, 0.5];
+    for options in [
+        DrawOptions { epsilon_cutoff: 0.9, ..default() },
+        DrawOptions { eta_cutoff: 0.999, temperature: 0.1, ..default() },
+        DrawOptions { epsilon_cutoff: 0.9, top_p: 0.99, min_p: 0.1, ..default() },
+    ] {
+        assert_all_near(&format!("{options:?}"), &distribution(&logits, &options), &peaked, 1e-4);
+    }
+    assert_eq!(distribution(&logits, &DrawOptions { top_h: Some(1e-9), ..default() }), [1.0, 0.0, 0.0, 0.0]);
+    let whole = distribution(&logits, &DrawOptions { top_h: Some(1.0), ..default() });
+    assert_all_near("all of the entropy", &whole, &distribution(&logits, &default()), 1e-7);
+    let many = distribution(&[0.0; 300], &DrawOptions { top_h: Some(1.0), ..default() });
+    assert_eq!(many.iter().filter(|p| **p > 0.0).count(), 100, "at most 100 stay");
+}
+
+#[test]
+fn sequences_are_those_that_prompt_and_output_end_with() {
+    let logits = [0.0; 4];
+    let banned = |prompt_ids: &[u32], output_ids: &[u32], options: &DrawOptions| -> Vec<usize> {
+        let context = DrawContext { prompt_ids, output_ids, allowed: None };
+        let got = draw_probabilities(&logits, options, &context).unwrap();
+        (0..4).filter(|&id| got[id] == 0.0).collect()
+    };
+    let bad = DrawOptions { bad_words_ids: vec![vec![1, 2, 3], vec![0]], ..DrawOptions::default() };
+    assert_eq!(banned(&[], &[], &bad), [0]);
+    assert_eq!(banned(&[2], &[], &bad), [0], "longer than what there is");
+    assert_eq!(banned(&[1], &[2], &bad), [0, 3], "across the end of the prompt");
+    assert_eq!(banned(&[1, 2], &[0], &bad), [0]);
+    let ngrams = DrawOptions { no_repeat_ngram_size: 2, ..DrawOptions::default() };
+    assert_eq!(banned(&[1, 2, 1, 3], &[1], &ngrams), [2, 3]);
+    assert_eq!(banned(&[1], &[], &ngrams), [0; 0]);
+    let once = DrawOptions { no_repeat_ngram_size: 1, ..DrawOptions::default() };
+    assert_eq!(banned(&[2], &[0], &once), [0, 2]);
+    let context = DrawContext { prompt_ids: &[0, 1], output_ids: &[2, 3], allowed: None };
+    let refused = |options: DrawOptions| {
+        let error = draw_probabilities(&logits, &options, &context).unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    assert_eq!(refused(once.clone()).0, ErrorKind::Empty, "all were drawn");
+    let default = DrawOptions::default;
+    assert_eq!(
+        refused(DrawOptions { bad_words_ids: vec![vec![0], vec![]], ..default() }),
+        (ErrorKind::Empty, "badWordsIds[1] must hold at least one id: got []".to_owned())
+    );
+    assert_eq!(refused(DrawOptions { sequence_bias: vec![(vec![], 1.0)], ..default() }).0, ErrorKind::Empty);
+    assert_eq!(
+        refused(DrawOptions { bad_words_ids: vec![vec![0, 4]], ..default() }),
+        (ErrorKind::OutOfRange, "badWordsIds[0][1] must be below the vocabulary's size 4: got 4".to_owned())
+    );
+    for options in [
+        DrawOptions { sequence_bias: vec![(vec![4], 1.0)], ..default() },
+        DrawOptions { sequence_bias: vec![(vec![1], f64::NAN)], ..default() },
+        DrawOptions { epsilon_cutoff: 1.0, ..default() },
+        DrawOptions { eta_cutoff: -0.1, ..default() },
+        DrawOptions { top_h: Some(0.0), ..default() },
+        DrawOptions { top_h: Some(1.5), ..default() },
+    ] {
+        assert_eq!(refused(options.clone()).0, ErrorKind::OutOfRange, "{options:?}");
     }
 }
 
