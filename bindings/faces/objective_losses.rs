@@ -72,7 +72,7 @@ impl Columns {
     }
 
     fn needed(&self, name: &str) -> CoreResult<&[f32]> {
-        self.given(name).ok_or_else(|| Error::new(ErrorKind::Empty, format!("{name} must be given: got none")))
+        self.given(name).ok_or_else(|| Error::new(ErrorKind::Empty, format!("{name} must be given")))
     }
 
     fn grpo(&self, options: &str) -> CoreResult<objective::LossOutput> {

@@ -360,6 +360,7 @@ function trlOptions(row) {
     },
     logRatioMax: 700,
     entropyCoefficient: config.entropy_coef,
+    topEntropyQuantile: config.top_entropy_quantile,
   }
 }
 
@@ -402,7 +403,6 @@ function trl(row) {
   const { config } = row
   if (config.loss_type !== undefined && config.loss_type !== row.loss)
     return `loss_type is ${config.loss_type} for ${row.loss}`
-  if (config.top_entropy_quantile !== 1) return { skipped: 'a mask of tokens by their entropy' }
   if (row.expected_error) {
     const { code } = attempt(() => new GRPOLoss(trlOptions(row)))
     return code === 'UNKNOWN_NAME' ? undefined : `must be refused with UNKNOWN_NAME: got ${code}`
@@ -454,10 +454,17 @@ function clipDifference(row, batch, { clipFractionLow, clipFractionHigh }) {
   })
   const lowest = Math.min(...alone.map((one) => one.clipFractionLow))
   const highest = Math.max(...alone.map((one) => one.clipFractionHigh))
+  // The ratio of a sequence is one value there, and the mean is over sequences; here it is over tokens.
+  const meanOf = (name, ours) =>
+    row.config.importance_sampling_level === 'sequence'
+      ? sumOf(alone.map((one) => one[name])) / alone.length
+      : ours
+  const low = meanOf('clipFractionLow', clipFractionLow)
+  const high = meanOf('clipFractionHigh', clipFractionHigh)
   return (
-    farther('low', clipFractionLow, theirs['clip_ratio/low_mean']) ??
-    farther('high', clipFractionHigh, theirs['clip_ratio/high_mean']) ??
-    farther('region', clipFractionLow + clipFractionHigh, theirs['clip_ratio/region_mean']) ??
+    farther('low', low, theirs['clip_ratio/low_mean']) ??
+    farther('high', high, theirs['clip_ratio/high_mean']) ??
+    farther('region', low + high, theirs['clip_ratio/region_mean']) ??
     farther('lowest', lowest, theirs['clip_ratio/low_min']) ??
     farther('highest', highest, theirs['clip_ratio/high_max'])
   )
@@ -481,6 +488,7 @@ function meanEnvelope(row, batch) {
     normalization: { globalTokens: 1 },
     klToRef: { coefficient: 0 },
     entropyCoefficient: 0,
+    topEntropyQuantile: 1,
   }
   const { gradLogProb } = new GRPOLoss(options).forward({ ...batch, advantage })
   const weights = range(batch.offsets.length - 1).map((s) => {
@@ -516,15 +524,20 @@ function strangeMetric({ loss, config, outputs }) {
 function bonus(row, batch, policy) {
   const { config, outputs, gradients } = row
   const share = config.entropy_coef / accumulated(row)
-  const count = sumOf([...batch.mask])
+  const { metrics, gradEntropy, loss } = new GRPOLoss(trlOptions(row)).forward(batch)
+  // With a mask by entropy the bonus is that of the tokens it keeps.
+  const bits = [...batch.mask].map((bit, t) =>
+    config.top_entropy_quantile < 1 ? Number(gradEntropy[t] !== 0) : bit,
+  )
+  const count = sumOf(bits)
+  const entropy = sumOf(bits.map((bit, t) => (bit === 1 ? batch.entropy[t] : 0))) / count
   const theirs =
-    farther('loss', policy - share * outputs.metrics.entropy, outputs.loss) ??
+    farther('loss', policy - share * entropy, outputs.loss) ??
     farther(
       'd entropies',
-      [...batch.mask].map((bit) => (-share * bit) / count),
+      bits.map((bit) => (-share * bit) / count),
       gradients.entropies,
     )
-  const { metrics, gradEntropy, loss } = new GRPOLoss(trlOptions(row)).forward(batch)
   const held = [...gradEntropy].reduce((total, one, t) => total + one * batch.entropy[t], 0)
   const ours =
     farther('bonus', metrics.entropyLoss, held) ??

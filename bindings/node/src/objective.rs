@@ -4,7 +4,7 @@ mod groups;
 mod losses;
 mod steps;
 
-use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::core::{Error, Result as CoreResult, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::objective::{self, DrawContext, DrawOptions, Groups};
 use napi::bindgen_prelude::{Float32Array, Float64Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
@@ -24,14 +24,16 @@ pub struct GroupAdvantage {
     pub degenerate: Uint8Array,
 }
 
-impl From<objective::GroupAdvantage> for GroupAdvantage {
-    fn from(result: objective::GroupAdvantage) -> Self {
-        Self {
-            advantage: result.advantage_f32().into(),
+impl TryFrom<objective::GroupAdvantage> for GroupAdvantage {
+    type Error = Error;
+
+    fn try_from(result: objective::GroupAdvantage) -> CoreResult<Self> {
+        Ok(Self {
+            advantage: result.advantage_f32()?.into(),
             mean: result.mean.into(),
             std: result.std.into(),
             degenerate: result.degenerate.iter().map(|&flag| u8::from(flag)).collect::<Vec<_>>().into(),
-        }
+        })
     }
 }
 
@@ -49,7 +51,7 @@ pub fn group_advantage(
         let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
         let groups = Groups::either(size, group_offsets)?;
         let result = objective::group_advantage(reward, scored, groups, &options)?;
-        Ok(result.into())
+        result.try_into()
     })
 }
 

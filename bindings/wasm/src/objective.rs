@@ -4,7 +4,7 @@ mod groups;
 mod losses;
 mod steps;
 
-use fulmar::core::{index_from_f64, integer_from_f64, options_from_json};
+use fulmar::core::{Error, Result as CoreResult, index_from_f64, integer_from_f64, options_from_json};
 use fulmar::objective::{self, DrawContext, DrawOptions, Groups};
 use wasm_bindgen::prelude::*;
 
@@ -23,10 +23,12 @@ pub struct GroupAdvantage {
     pub degenerate: Vec<u8>,
 }
 
-impl From<objective::GroupAdvantage> for GroupAdvantage {
-    fn from(result: objective::GroupAdvantage) -> Self {
+impl TryFrom<objective::GroupAdvantage> for GroupAdvantage {
+    type Error = Error;
+
+    fn try_from(result: objective::GroupAdvantage) -> CoreResult<Self> {
         let degenerate = result.degenerate.iter().map(|&flag| u8::from(flag)).collect();
-        Self { advantage: result.advantage_f32(), mean: result.mean, std: result.std, degenerate }
+        Ok(Self { advantage: result.advantage_f32()?, mean: result.mean, std: result.std, degenerate })
     }
 }
 
@@ -44,7 +46,7 @@ pub fn group_advantage(
         let size = group_size.map(|size| index_from_f64("groupSize", size)).transpose()?;
         let groups = Groups::either(size, group_offsets.as_deref())?;
         let result = objective::group_advantage(reward, scored.as_deref(), groups, &options)?;
-        Ok(result.into())
+        result.try_into()
     })
 }
 

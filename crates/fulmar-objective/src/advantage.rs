@@ -16,7 +16,7 @@ use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
-use crate::batch::{check_len, check_offsets, finite};
+use crate::batch::{check_len, check_offsets, finite, finite_value};
 use crate::clip::out_of_range;
 use crate::real::are_finite;
 
@@ -53,7 +53,8 @@ pub enum AdvantageScale {
     /// That of the rollout's own group.
     #[default]
     Group,
-    /// That of all scored rewards of the batch; of all their differences from the baseline where that is leave-one-out.
+    /// That of all scored rewards of the batch; where the baseline is leave-one-out, of all differences from it: of rollouts with
+    /// another scored one in their group.
     Batch,
     /// Nobody's: the advantage keeps the unit of the reward (Dr. GRPO).
     None,
@@ -127,9 +128,22 @@ pub struct GroupAdvantage {
 
 impl GroupAdvantage {
     /// `[R]` the advantages in the precision of a loss.
-    #[must_use]
-    pub fn advantage_f32(&self) -> Vec<f32> {
-        self.advantage.iter().map(|&advantage| advantage as f32).collect()
+    ///
+    /// # Errors
+    /// `NonFinite` for an advantage that is too large for it, as of rewards beyond 1e38 without a scale.
+    pub fn advantage_f32(&self) -> Result<Vec<f32>> {
+        let narrow: Vec<f32> = self.advantage.iter().map(|&advantage| advantage as f32).collect();
+        match narrow.iter().position(|advantage| !advantage.is_finite()) {
+            None => Ok(narrow),
+            Some(index) => {
+                let detail = format!(
+                    "advantage[{index}] must fit in single precision, whose largest number is {:e}: got {:e}",
+                    f32::MAX,
+                    self.advantage[index]
+                );
+                Err(Error::new(ErrorKind::NonFinite, detail))
+            }
+        }
     }
 }
 
@@ -137,9 +151,9 @@ impl GroupAdvantage {
 /// with 0 for a rollout that nobody could score: it is left out of every statistic and its advantage is 0.
 ///
 /// # Errors
-/// `OutOfRange` for a group of fewer than [`GROUP_SIZE_MIN`] rollouts or an option outside its range; `Unavailable` for a device that is not there; `ShapeMismatch` if
-/// the groups do not cover the rewards or `scored` has another length; `Empty` without rewards; `NonFinite` if a scored
-/// reward is NaN or infinite, or the spread of rewards overflows.
+/// `OutOfRange` for a group of fewer than [`GROUP_SIZE_MIN`] rollouts or an option outside its range; `Unavailable` for a device that
+/// is not there; `ShapeMismatch` if the groups do not cover the rewards or `scored` has another length; `Empty` without rewards;
+/// `NonFinite` if a scored reward is NaN or infinite, or rewards are so far apart that their deviation overflows.
 ///
 /// # Examples
 /// ```
@@ -180,11 +194,16 @@ fn group_advantage_on_cpu(
         }
         _ => bounds.windows(2).map(|pair| table.spread(pair[0]..pair[1], options.std)).collect(),
     };
+    for (group, spread) in spreads.iter().enumerate() {
+        finite("mean reward of group", group, spread.mean)?;
+        finite("standard deviation of the rewards of group", group, spread.std)?;
+    }
     let batch_std = match (options.scale, options.baseline) {
         (AdvantageScale::Batch, Baseline::Group) => table.spread(0..reward.len(), options.std).std,
         (AdvantageScale::Batch, Baseline::LeaveOneOut) => differences_std(&spreads, options.std),
         _ => 0.0,
     };
+    finite_value("the standard deviation of the batch", batch_std)?;
     let scale_of = |group: &Spread| {
         let factor = group.difference_factor(options.baseline);
         let divisor = match options.scale {
@@ -384,7 +403,8 @@ impl Table<'_> {
 
 /// The standard deviation of all differences from leave-one-out baselines, whose mean is 0 in each group.
 fn differences_std(spreads: &[Spread], kind: StdKind) -> f64 {
-    let scored = spreads.iter().filter(|spread| spread.count > 0.0);
+    // One that is alone in its group has nothing to differ from.
+    let scored = spreads.iter().filter(|spread| spread.count > 1.0);
     let squares = scored
         .clone()
         .map(|spread| spread.difference_factor(Baseline::LeaveOneOut).powi(2) * spread.square_sum);

@@ -31,6 +31,11 @@ impl<'a, T> Advantage<'a, T> {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn infer(advantage: &'a [T], offsets: &[u32]) -> Result<Self> {
+        Self::infer_as("advantage", advantage, offsets)
+    }
+
+    /// [`Advantage::infer`] for values that messages call `name`.
+    pub(crate) fn infer_as(name: &str, advantage: &'a [T], offsets: &[u32]) -> Result<Self> {
         let num_sequences = offsets.len().saturating_sub(1);
         let num_tokens = offsets.last().map_or(0, |&end| end as usize);
         let one_each = offsets.windows(2).all(|pair| pair[1].wrapping_sub(pair[0]) == 1);
@@ -38,7 +43,7 @@ impl<'a, T> Advantage<'a, T> {
             (true, true) if !one_each => Err(Error::new(
                 ErrorKind::ShapeMismatch,
                 format!(
-                    "advantage must not be ambiguous: got length {num_sequences}, both of sequences and of tokens"
+                    "{name} must not be ambiguous: got length {num_sequences}, both of sequences and of tokens"
                 ),
             )),
             (true, _) => Ok(Self::PerSequence(advantage)),
@@ -46,7 +51,7 @@ impl<'a, T> Advantage<'a, T> {
             (false, false) => Err(Error::new(
                 ErrorKind::ShapeMismatch,
                 format!(
-                    "advantage length must be {num_sequences} (sequences) or {num_tokens} (tokens): got {}",
+                    "{name} length must be {num_sequences} (sequences) or {num_tokens} (tokens): got {}",
                     advantage.len()
                 ),
             )),
@@ -97,13 +102,13 @@ pub struct LossBatch<'a, T = f32> {
 
 impl<T: Real> LossBatch<'_, T> {
     /// Checks every length against every other, then lists the trained tokens.
-    pub(crate) fn trained(&self) -> Result<Vec<Token>> {
+    pub(crate) fn trained(&self, may_be_empty: bool) -> Result<Vec<Token>> {
         let num_tokens = self.log_prob.len();
         check_len("old_log_prob", self.old_log_prob.len(), "log_prob", num_tokens)?;
         check_optional("ref_log_prob", self.ref_log_prob, num_tokens)?;
         check_optional("sampler_log_prob", self.sampler_log_prob, num_tokens)?;
         check_optional("entropy", self.entropy, num_tokens)?;
-        let tokens = trained_tokens(num_tokens, self.mask, self.offsets)?;
+        let tokens = trained_tokens(num_tokens, self.mask, self.offsets, may_be_empty)?;
         self.advantage.check(num_tokens, self.offsets.len() - 1)?;
         Ok(tokens)
     }
@@ -123,9 +128,9 @@ pub struct SftBatch<'a, T = f32> {
 }
 
 impl<T: Real> SftBatch<'_, T> {
-    pub(crate) fn trained(&self) -> Result<Vec<Token>> {
+    pub(crate) fn trained(&self, may_be_empty: bool) -> Result<Vec<Token>> {
         check_optional("ref_log_prob", self.ref_log_prob, self.log_prob.len())?;
-        trained_tokens(self.log_prob.len(), self.mask, self.offsets)
+        trained_tokens(self.log_prob.len(), self.mask, self.offsets, may_be_empty)
     }
 }
 
@@ -136,8 +141,9 @@ pub(crate) struct Token {
     pub sequence: usize,
 }
 
-/// The trained tokens in order.
-fn trained_tokens(num_tokens: usize, mask: &[u8], offsets: &[u32]) -> Result<Vec<Token>> {
+/// The trained tokens in order. There must be one, unless `may_be_empty`: where denominators are those of a whole optimizer step, a
+/// micro-batch without trained tokens adds 0 to it.
+fn trained_tokens(num_tokens: usize, mask: &[u8], offsets: &[u32], may_be_empty: bool) -> Result<Vec<Token>> {
     check_len("mask", mask.len(), "log_prob", num_tokens)?;
     check_offsets(offsets, num_tokens)?;
     check_mask(mask)?;
@@ -146,7 +152,7 @@ fn trained_tokens(num_tokens: usize, mask: &[u8], offsets: &[u32]) -> Result<Vec
         let range = pair[0] as usize..pair[1] as usize;
         tokens.extend(range.filter(|&index| mask[index] == 1).map(|index| Token { index, sequence }));
     }
-    if tokens.is_empty() {
+    if tokens.is_empty() && !may_be_empty {
         let detail = format!("mask must train at least one token: got 0 of {num_tokens}");
         return Err(Error::new(ErrorKind::Empty, detail));
     }
@@ -190,6 +196,14 @@ pub(crate) fn check_mask(mask: &[u8]) -> Result<()> {
         let detail = format!("mask[{index}] must be 0 or 1: got {}", mask[index]);
         Err(Error::new(ErrorKind::OutOfRange, detail))
     })
+}
+
+/// `value`, or an error that names it: for a number made of others, which may have overflowed.
+pub(crate) fn finite_value(name: &str, value: f64) -> Result<f64> {
+    if value.is_finite() {
+        return Ok(value);
+    }
+    Err(Error::new(ErrorKind::NonFinite, format!("{name} must be finite: got {value}")))
 }
 
 /// `value`, or an error that names the place: for numbers that no sum may meet.

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::Real;
 use crate::batch::{check_len, check_offsets, finite};
 use crate::clip::out_of_range;
-use crate::output::{Metric, finite_loss, narrow};
+use crate::output::{Metric, finite_loss, finite_metrics, narrow};
 use crate::surrogate::sigmoid;
 
 /// Pairs of answers. All slices have one entry a pair, or one a compared token.
@@ -148,7 +148,7 @@ impl BradleyTerryLoss {
         ];
         Ok(BradleyTerryOutput {
             loss: finite_loss(loss)?,
-            metrics,
+            metrics: finite_metrics(metrics)?,
             grad_chosen: narrow(&grad_chosen)?,
             grad_rejected: narrow(&grad_rejected)?,
         })

@@ -104,9 +104,11 @@ impl Correction {
 /// What a loss multiplies each token with under one correction: 1 off the mask, 0 where a token is rejected. All slices are `[T]` but
 /// for `offsets` `[S + 1]`; only masked tokens count in a sequence's ratio. TRL's train/inference importance ratios.
 ///
+/// A NaN in `sampler_log_prob` says that the sampler gave no log-probability: its ratio is 1, here as in [`GrpoLoss`](crate::GrpoLoss).
+///
 /// # Errors
-/// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1 or bounds that are, `NonFinite` for a NaN or an
-/// infinity where the mask is 1.
+/// `ShapeMismatch` for unequal lengths; `OutOfRange` for a mask that is not 0 or 1, or a bound outside its range; `NonFinite` where the
+/// mask is 1 for an old log-probability that is not finite or a sampler's that is infinite, or if a weight overflows.
 ///
 /// # Examples
 /// ```
@@ -146,7 +148,8 @@ fn weights_on_cpu<T: Real>(
             (pair[0] as usize..pair[1] as usize).filter(|&index| mask[index] == 1).collect();
         let log_ratio = |&index: &usize| {
             let old = finite("old_log_prob", index, old_log_prob[index].into())?;
-            Ok(old - finite("sampler_log_prob", index, sampler_log_prob[index].into())?)
+            let sampler = sampler_log_prob[index].into();
+            Ok(if sampler.is_nan() { 0.0 } else { old - finite("sampler_log_prob", index, sampler)? })
         };
         let log_ratios: Vec<f64> = tokens.iter().map(log_ratio).collect::<Result<_>>()?;
         for (&index, factor) in tokens.iter().zip(correction.factors(&log_ratios)) {

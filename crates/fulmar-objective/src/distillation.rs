@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::Real;
 use crate::batch::{SftBatch, Token, finite};
 use crate::kl::KlEstimator;
-use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::output::{LossOutput, Metric};
 use crate::sft::{SftOutput, SftReduction, num_trained_s};
 
 /// Who drew the tokens.
@@ -35,7 +35,7 @@ pub enum KlDirection {
 pub struct DistillationOptions {
     /// Who drew the tokens; the student.
     pub direction: KlDirection,
-    /// How sequences are joined; their mean.
+    /// How sequences are joined; the mean of those with a trained token.
     pub reduction: SftReduction,
     /// Whether a sequence's loss is its mean over trained tokens (true) or their sum.
     pub normalize_by_seq_length: bool,
@@ -82,20 +82,31 @@ impl DistillationLoss {
     /// Metrics: `distillLoss`, `klToTeacher` (mean over trained tokens), `numTokens`, `numSequences`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty` if the mask
-    /// trains nothing or the teacher is missing; `NonFinite` for a trained log-probability that is not finite, or if the result
-    /// overflows.
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall, a mask that is not 0 or 1, or a teacher whose
+    /// log-probabilities are exactly 0 at every trained token, as in an array that nobody filled; `Empty` if the teacher is missing or
+    /// the mask trains nothing (under `GlobalTokens` and `GlobalSequences` the loss and the gradient are 0 then); `NonFinite` for a
+    /// trained log-probability that is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
 
     fn forward_on_cpu<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         let Some(teacher) = batch.ref_log_prob else {
-            return Err(Error::new(ErrorKind::Empty, "ref_log_prob must be that of the teacher: got none"));
+            let detail = "ref_log_prob must be given: it holds the log-probabilities of the teacher";
+            return Err(Error::new(ErrorKind::Empty, detail));
         };
-        let tokens = batch.trained()?;
+        let tokens = batch.trained(self.options.reduction.is_global())?;
+        check_teacher(teacher, &tokens)?;
         let num_trained_s = num_trained_s(&tokens, batch.offsets.len() - 1);
-        let weight_s = self.options.reduction.weight_s(self.options.normalize_by_seq_length, &num_trained_s);
+        let reduction = match self.options.reduction {
+            SftReduction::Mean => {
+                // A sequence without trained tokens has no divergence, so its mean is not over it.
+                let num_counted = num_trained_s.iter().filter(|&&count| count > 0).count();
+                SftReduction::GlobalSequences(num_counted as f64)
+            }
+            other => other,
+        };
+        let weight_s = reduction.weight_s(self.options.normalize_by_seq_length, &num_trained_s);
         let (mut loss, mut sum) = (0.0, 0.0);
         let (mut grad_t, mut loss_s) = (vec![0.0; batch.log_prob.len()], vec![0.0; num_trained_s.len()]);
         for &Token { index, sequence } in &tokens {
@@ -120,12 +131,24 @@ impl DistillationLoss {
         let term = |name, value| Metric { name, value, denominator: 1.0 };
         let metrics = vec![
             term("distillLoss", loss),
-            Metric { name: "klToTeacher", value: sum / count, denominator: count },
+            Metric { name: "klToTeacher", value: sum / count.max(1.0), denominator: count },
             term("numTokens", count),
             term("numSequences", loss_s.len() as f64),
         ];
-        let (loss, grad_log_prob) = (finite_loss(loss)?, narrow(&grad_t)?);
-        let output = LossOutput { loss, metrics, grad_log_prob, grad_entropy: None };
+        let output = LossOutput::checked(loss, metrics, &grad_t, None)?;
         Ok(SftOutput { output, sequence_loss: loss_s })
     }
+}
+
+/// Refuses a teacher that is certain of every trained token: a column that nobody filled looks like that.
+fn check_teacher<T: Real>(teacher: &[T], tokens: &[Token]) -> Result<()> {
+    if tokens.is_empty() || tokens.iter().any(|token| teacher[token.index].into() != 0.0) {
+        return Ok(());
+    }
+    let detail = format!(
+        "ref_log_prob must hold the log-probabilities of the teacher: got exactly 0 at all {} trained tokens, as in an array \
+         that was never filled",
+        tokens.len()
+    );
+    Err(Error::new(ErrorKind::OutOfRange, detail))
 }

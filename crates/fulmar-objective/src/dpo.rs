@@ -23,7 +23,7 @@ use serde::Deserialize;
 use crate::Real;
 use crate::batch::{SftBatch, Token, check_optional, finite};
 use crate::clip::out_of_range;
-use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::output::{LossOutput, Metric};
 use crate::preference::{DpoLossType, FDivergence, PairShape};
 
 /// Pairs of answers to one prompt each: sequence `2 p` is the chosen one of pair `p`, sequence `2 p + 1` the rejected one.
@@ -176,14 +176,15 @@ impl DpoLoss {
     ///
     /// # Errors
     /// `ShapeMismatch` if two lengths disagree or a sequence has no partner; `OutOfRange` for offsets that fall or a mask that is not 0
-    /// or 1; `Empty` if a sequence has no trained token or `log_sum_sq_prob` is missing; `NonFinite` for a trained log-probability that
+    /// or 1; `Empty` if a sequence has no trained token, `log_sum_sq_prob` is missing, or there are no pairs (with `num_pairs` the loss
+    /// and the gradient are 0 then); `NonFinite` for a trained log-probability that
     /// is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &PreferenceBatch<'_, T>) -> Result<LossOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
 
     fn forward_on_cpu<T: Real>(&self, batch: &PreferenceBatch<'_, T>) -> Result<LossOutput<T>> {
-        let tokens = batch.as_answers().trained()?;
+        let tokens = batch.as_answers().trained(self.options.num_pairs.is_some())?;
         check_optional("log_sum_sq_prob", batch.log_sum_sq_prob, batch.log_prob.len())?;
         let answers = self.answers(batch, &tokens)?;
         let weight_p = self.pair_weights(batch, &answers)?;
@@ -214,8 +215,7 @@ impl DpoLoss {
             }
         }
         self.reward_metrics(&answers, tokens.len(), &mut metrics);
-        let (loss, grad_log_prob) = (finite_loss(loss)?, narrow(&grad_t)?);
-        Ok(LossOutput { loss, metrics, grad_log_prob, grad_entropy: None })
+        LossOutput::checked(loss, metrics, &grad_t, None)
     }
 
     fn answers<'a, T: Real>(
@@ -249,7 +249,7 @@ impl DpoLoss {
     ) -> Result<Vec<f64>> {
         let Some(log_sum_sq_prob) = batch.log_sum_sq_prob.filter(|_| self.options.use_weighting) else {
             if self.options.use_weighting {
-                let detail = "log_sum_sq_prob must be given for useWeighting: got none";
+                let detail = "log_sum_sq_prob must be given when useWeighting is true";
                 return Err(Error::new(ErrorKind::Empty, detail));
             }
             return Ok(vec![1.0; answers.len() / 2]);
@@ -331,8 +331,8 @@ impl DpoLoss {
     fn reward_metrics(&self, answers: &[Answer<'_>], num_tokens: usize, metrics: &mut Vec<Metric>) {
         let denominator = (answers.len() / 2) as f64;
         let mean = |name, of: &dyn Fn(&[Answer<'_>]) -> f64| {
-            let sum: f64 = answers.chunks(2).map(of).sum();
-            Metric { name, value: sum / denominator, denominator }
+            let sum = answers.chunks(2).map(of).fold(0.0, |sum, value| sum + value);
+            Metric { name, value: sum / denominator.max(1.0), denominator }
         };
         let reward = |answer: &Answer<'_>| self.options.beta * answer.log_ratio();
         metrics.extend([
@@ -353,36 +353,51 @@ impl DpoOptions {
         let refused = |detail: &str| Err(Error::new(ErrorKind::Incompatible, detail));
         let any = |holds: fn(DpoLossType) -> bool| self.loss_weights.keys().any(|&kind| holds(kind));
         if self.loss_weights.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "lossWeights must name a loss: got none"));
+            return Err(Error::new(ErrorKind::Empty, "lossWeights must name at least one loss: got {}"));
         }
         if self.label_smoothing > 0.0 && !any(DpoLossType::smooths) {
-            return refused("labelSmoothing must go with exoPair, robust, aot or aotUnpaired: got others");
+            let detail = format!(
+                "labelSmoothing is read by exoPair, robust, aot and aotUnpaired alone; got {} with {}",
+                self.label_smoothing,
+                self.loss_names()
+            );
+            return refused(&detail);
         }
         if self.label_smoothing == 0.0 && any(|kind| kind == DpoLossType::ExoPair) {
             return refused("labelSmoothing must be above 0 with exoPair: got 0");
         }
         if self.f_divergence != FDivergence::ReverseKl && any(|kind| !kind.takes_scores()) {
-            return refused(
-                "fDivergence must be reverseKl with a loss that is not one of differences: got another",
+            let detail = format!(
+                "fDivergence must be `reverseKl` with a loss that does not compare differences of scores; got {:?} with {}",
+                self.f_divergence,
+                self.loss_names()
             );
+            return refused(&detail);
         }
         if self.use_weighting && any(DpoLossType::sorts) {
             return refused(
-                "useWeighting must be false with aot and aotUnpaired, which compare no pairs: got true",
+                "useWeighting must be false with aot and aotUnpaired, which sort answers and have no pairs to weigh",
             );
         }
         if self.num_pairs.is_some() && any(DpoLossType::sorts) {
             return refused(
-                "numPairs must not be given with aot and aotUnpaired, which sort a whole step: got a number",
+                "numPairs must be left out with aot and aotUnpaired, which sort the answers of a whole step",
             );
         }
         if self.num_pairs.is_some()
             && self.num_chosen_tokens.is_none()
             && any(|kind| kind == DpoLossType::Sft)
         {
-            return refused("numChosenTokens must be given with numPairs and sft: got none");
+            return refused("numChosenTokens must be given beside numPairs when sft is among the losses");
         }
         Ok(())
+    }
+
+    /// The losses, for messages.
+    fn loss_names(&self) -> String {
+        let names: Vec<&str> =
+            self.loss_weights.keys().map(|kind| kind.metric().trim_end_matches("Loss")).collect();
+        names.join(", ")
     }
 
     const fn shape(&self) -> PairShape {

@@ -18,6 +18,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::batch::{check_len, finite};
 use crate::clip::out_of_range;
+use crate::real::are_finite;
 
 pub use squares::token_log_probs_and_squares;
 
@@ -51,8 +52,11 @@ pub struct TokenGradients<'a> {
     pub entropy: Option<&'a [f32]>,
 }
 
+/// The most that an entropy's gradient is multiplied with on its way to a logit: `log p + H`, where `p` is not 0.
+const ENTROPY_FACTOR: f64 = 128.0;
+
 impl TokenGradients<'_> {
-    fn check(&self, num_rows: usize) -> Result<()> {
+    fn check(&self, num_rows: usize, temperature: f64) -> Result<()> {
         check_len("gradients of log_prob", self.log_prob.len(), "number of ids", num_rows)?;
         let entropy = self.entropy.unwrap_or_default();
         if self.entropy.is_some() {
@@ -61,7 +65,20 @@ impl TokenGradients<'_> {
         for (index, value) in self.log_prob.iter().chain(entropy).enumerate() {
             finite("gradients", index, f64::from(*value))?;
         }
-        Ok(())
+        let largest = |row: usize| {
+            let by_entropy = entropy.get(row).map_or(0.0, |value| f64::from(value.abs()));
+            (f64::from(self.log_prob[row].abs()) + ENTROPY_FACTOR * by_entropy) / temperature.min(1.0)
+        };
+        match (0..num_rows).find(|&row| largest(row) > 0.5 * f64::from(f32::MAX)) {
+            None => Ok(()),
+            Some(row) => {
+                let detail = format!(
+                    "gradients of row {row} must be small enough for the gradient of a logit to fit in single precision: got {:e}",
+                    self.log_prob[row]
+                );
+                Err(Error::new(ErrorKind::NonFinite, detail))
+            }
+        }
     }
 
     fn rows(&self, rows: Range<usize>) -> TokenGradients<'_> {
@@ -146,7 +163,7 @@ pub fn logits_loss<R>(
     check_found(&found, 0)?;
     let (log_prob, entropy, output) = loss(&TokenLogProbs::of(&found))?;
     let gradients = TokenGradients { log_prob: &log_prob, entropy: entropy.as_deref() };
-    gradients.check(ids.len())?;
+    gradients.check(ids.len(), temperature)?;
     compute.log_prob_backward_rows(logits, ids, &found, gradients.log_prob, gradients.entropy);
     divide(logits, temperature, compute);
     compute.check()?;
@@ -229,8 +246,8 @@ impl LinearHead<'_> {
         ids: &[u32],
         gradients: TokenGradients<'_>,
     ) -> Result<HeadGradients> {
-        gradients.check(ids.len())?;
         self.check_rows(hidden, ids)?;
+        gradients.check(ids.len(), self.temperature)?;
         let mut d = HeadGradients {
             hidden: vec![0.0; hidden.len()],
             weight: vec![0.0; self.weight.len()],
@@ -249,6 +266,17 @@ impl LinearHead<'_> {
             self.compute.log_prob_backward_rows(logits, ids, &found, of_rows.log_prob, of_rows.entropy);
             Ok(())
         })?;
+        for (name, values) in
+            [("hidden", Some(&d.hidden)), ("weight", Some(&d.weight)), ("bias", d.bias.as_ref())]
+        {
+            let values = values.map_or(&[][..], Vec::as_slice);
+            if are_finite(values) {
+                continue;
+            }
+            for (index, value) in values.iter().enumerate() {
+                finite(&format!("gradient of {name}"), index, f64::from(*value))?;
+            }
+        }
         Ok(d)
     }
 
@@ -340,7 +368,10 @@ impl LinearHead<'_> {
     fn check(&self, hidden: &[f32]) -> Result<usize> {
         check_temperature(self.temperature)?;
         if self.width == 0 || self.weight.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "weight must hold at least one float: got none"));
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "weight must hold at least one row of at least one float: got []",
+            ));
         }
         let vocab = self.weight.len() / self.width;
         check_len("weight", self.weight.len(), "V times width", vocab * self.width)?;
@@ -393,7 +424,7 @@ fn check_ids(ids: &[u32], vocab: usize) -> Result<()> {
 }
 
 fn check_found(found: &[LogProb], first_row: usize) -> Result<()> {
-    match found.iter().position(|row| !row.log_sum_exp.is_finite() || row.log_prob.is_nan()) {
+    match found.iter().position(|row| !row.is_distribution() || row.log_prob.is_nan()) {
         Some(index) => {
             let detail =
                 format!("logits of row {} must be numbers with a finite largest one", first_row + index);

@@ -12,8 +12,8 @@
 //! | LUSPO, <https://arxiv.org/abs/2602.05261> | sequence | clip, 2e-3 and 2.5e-3 | `FixedLength(1)`: a sequence counts by its length |
 //! | GMPO | token, inside the surrogate | GMPO, 0.4 and 0.4 | `SequenceMean` |
 //! | RLOO, <https://arxiv.org/abs/2402.14740> | sequence product | clip | `SequenceMean` |
-//! | CISPO, VESPO | token | theirs | `GlobalTokens` |
-//! | SAPO | token | SAPO | `SequenceMean` |
+//! | CISPO, VESPO | token; sequence as in TRL | theirs | `GlobalTokens` |
+//! | SAPO | token; sequence as in TRL | SAPO | `SequenceMean` |
 //!
 //! Per trained token, with `w = log p - log p_old`, `r = e^w`, advantage `A`:
 //!
@@ -24,8 +24,9 @@
 //! ```
 //!
 //! 1. List the trained tokens; drop those whose old log-probability is not finite, whose `|w|` exceeds
-//!    `log_ratio_max`, or whose `w^2 / 2` exceeds `kl_mask_threshold`. A dropped token leaves the denominator too. So does one
-//!    that a correction or `off_policy_threshold` rejects, unless `keep_rejected`.
+//!    `log_ratio_max` (unless `clamp_log_ratio`), or whose `w^2 / 2` exceeds `kl_mask_threshold`. A dropped token leaves the
+//!    denominator too. So does one that a correction or `off_policy_threshold` rejects, unless `keep_rejected`. A token that
+//!    `top_entropy_quantile` leaves out loses its policy term and its entropy bonus, and still counts.
 //! 2. Turn the normalisation into one weight a token. Every term uses it.
 //! 3. Add the surrogate, the KL penalties and the entropy bonus, value and gradient side by side.
 //! 4. Report means over the tokens that were kept.
@@ -45,12 +46,15 @@ use crate::batch::{LossBatch, Token, finite};
 use crate::clip::{Clip, out_of_range};
 use crate::correction::{Correction, CorrectionLevel};
 use crate::kl::{KlEstimator, KlPenalty};
-use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::output::{LossOutput, Metric};
 use crate::surrogate::{RatioLevel, Surrogate, sigmoid};
 use crate::{Normalization, Real};
 
 /// The largest `log_ratio_max`: `e^700` is still a finite double.
 pub const LOG_RATIO_LIMIT: f64 = 700.0;
+
+/// Where metrics stop to follow the ratio of a sampler, which nothing else bounds: sums of `e^80` are finite doubles.
+const SAMPLER_LOG_RATIO_SHOWN: f64 = 80.0;
 
 /// Options of [`GrpoLoss`]; [`GrpoLoss::new`] checks them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -81,8 +85,13 @@ pub struct GrpoOptions {
     pub kl_mask_threshold: Option<f64>,
     /// Drops tokens whose `|log p - log p_old|` exceeds it, in nats, in `(0, 700]`; 20.
     pub log_ratio_max: f64,
+    /// Keeps these tokens instead, with the ratio at the bound, which has no gradient, as torchtitan does; false.
+    pub clamp_log_ratio: bool,
     /// Weight of the entropy bonus; needs `entropy` in the batch when above 0.
     pub entropy_coefficient: f64,
+    /// The share of trained tokens, those of the highest entropy, that keep their policy term and their entropy bonus
+    /// (<https://arxiv.org/abs/2506.01939>); in `(0, 1]`, below 1 it needs `entropy`. Denominators and KL terms keep all tokens. 1.
+    pub top_entropy_quantile: f64,
     /// Where it runs; the CPU.
     pub device: Device,
 }
@@ -102,7 +111,9 @@ impl Default for GrpoOptions {
             kl_to_inference: KlPenalty::default(),
             kl_mask_threshold: None,
             log_ratio_max: 20.0,
+            clamp_log_ratio: false,
             entropy_coefficient: 0.0,
+            top_entropy_quantile: 1.0,
             device: Device::Cpu,
         }
     }
@@ -139,14 +150,23 @@ pub struct GrpoLoss {
 struct Scored {
     token: Token,
     log_prob: f64,
+    old_log_prob: f64,
     log_ratio: f64,
     ratio: f64,
+    /// Its log-ratio was clamped, so the ratio has no gradient.
+    is_clamped: bool,
+    /// Its entropy is among the highest: it has a policy term and an entropy bonus.
+    is_chosen: bool,
     /// The log-ratio that pushes it: its own, or that of its sequence.
     push: f64,
     advantage: f64,
     weight: f64,
-    /// `log p_old - log q`, 0 without a sampler.
+    /// `log p_old - log q`; 0 where the sampler's log-probability is not known.
     sampler_log_ratio: f64,
+    /// `log q - log p`, or `log p_old - log p` without a sampler; 0 where the sampler's log-probability is not known.
+    drift: f64,
+    /// Whether there is a sampler whose log-probability is not known.
+    lacks_sampler: bool,
     /// What the correction multiplies its policy term with, 0 where it is rejected.
     factor: f64,
 }
@@ -179,13 +199,17 @@ impl GrpoLoss {
         let denominator = tokens.len() as f64;
         let mean = |name, sum: f64| Metric { name, value: sum / denominator.max(1.0), denominator };
         if has_sampler {
-            let ratio = |t: &Scored| libm::exp(t.sampler_log_ratio);
+            let ratio = |t: &Scored| libm::exp(t.sampler_log_ratio.min(SAMPLER_LOG_RATIO_SHOWN));
+            let num_lacking = tokens.iter().filter(|t| t.lacks_sampler).count() as f64;
+            let known = denominator - num_lacking;
+            let off = tokens.iter().fold(0.0, |sum, t| sum + t.sampler_log_ratio.abs());
             let max = tokens.iter().map(ratio).fold(0.0, f64::max);
             metrics.extend([
                 mean("samplerRatioMean", tokens.iter().map(ratio).sum()),
                 Metric { name: "samplerRatioMax", value: max, denominator: 1.0 },
-                mean("samplerLogRatioAbs", tokens.iter().map(|t| t.sampler_log_ratio.abs()).sum()),
+                Metric { name: "samplerLogRatioAbs", value: off / known.max(1.0), denominator: known },
                 mean("correctionMean", tokens.iter().map(|t| t.factor).sum()),
+                Metric { name: "numSamplerUnknown", value: num_lacking, denominator: 1.0 },
             ]);
         }
         if !self.options.corrections.is_empty() || self.options.off_policy_threshold.is_some() {
@@ -208,16 +232,19 @@ impl GrpoLoss {
             return Err(out_of_range("offPolicyThreshold must be a finite number >= 0", threshold));
         }
         if options.ratio != RatioLevel::Token
-            && !matches!(options.surrogate, Surrogate::Clip | Surrogate::None)
+            && matches!(options.surrogate, Surrogate::Gmpo | Surrogate::Dppo { .. })
         {
-            let detail = "ratio must be token with a surrogate other than clip and none: got another";
+            let detail = format!(
+                "ratio must be `token` with the surrogates gmpo and dppo, whose bounds are those of single tokens; got `{}`",
+                options.ratio.name()
+            );
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let weighs_sequences = |correction: &Correction| correction.level == CorrectionLevel::Sequence;
         if matches!(options.surrogate, Surrogate::Vespo { .. })
             && options.corrections.iter().any(weighs_sequences)
         {
-            let detail = "corrections must be of tokens or geometric with vespo, whose weight is that of the sequence: got sequence";
+            let detail = "corrections must have the level `token` or `geometric` with vespo, whose weight is that of the sequence; got `sequence`";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         options.kl_to_ref.checked("klToRef")?;
@@ -241,6 +268,9 @@ impl GrpoLoss {
                 options.entropy_coefficient,
             ));
         }
+        if !(options.top_entropy_quantile > 0.0 && options.top_entropy_quantile <= 1.0) {
+            return Err(out_of_range("topEntropyQuantile must be in (0, 1]", options.top_entropy_quantile));
+        }
         let clip_log = options.surrogate.clip_log(clip);
         Ok(Self { compute: Compute::on(options.device)?, options, clip_log })
     }
@@ -258,14 +288,19 @@ impl GrpoLoss {
     /// `clipFraction` (ratio outside the range), `clipFractionLow` and `clipFractionHigh` (and so without gradient),
     /// `dualClipFraction`, `kl` (k3, from the old policy to the current one), `klApprox` (k1 of the same), `klToRef`,
     /// `klToInference`, `entropy`, `ratioMean`, `ratioMax`, `ess` (effective sample size, 1 on-policy), `numTokens`,
-    /// `numSequences`, `numNonFinite`, `numExtremeRatio`, `numKlMasked`. Means are over the `numTokens` kept tokens; if
-    /// every trained token was dropped, the loss, the gradient and the means are 0.
+    /// `numSequences`, `numNonFinite`, `numExtremeRatio` (dropped or clamped), `numKlMasked`, `numHighEntropy` (with
+    /// `top_entropy_quantile`); with a sampler `samplerRatioMean` and `samplerRatioMax` (which count a ratio as at most e^80),
+    /// `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`. Means are over the `numTokens` kept tokens; if every trained
+    /// token was dropped, the loss, the gradient and the means are 0.
+    ///
+    /// A NaN in `sampler_log_prob` says that the sampler gave no log-probability: its ratio is 1, as in TRL, and the token is trained.
     ///
     /// # Errors
     /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty`
-    /// if the mask trains nothing, or a term lacks its input; `NonFinite` if a trained position holds a log-probability,
-    /// advantage, reference or entropy that is not finite (the old log-probability alone is dropped and counted), or if
-    /// the result overflows.
+    /// if a term lacks its input or the mask trains nothing (under `GlobalTokens` and `GlobalSequences` the loss and the gradient
+    /// are 0 then); `NonFinite` if a trained position holds a log-probability, advantage, reference or entropy that is not finite, or
+    /// a sampler's log-probability that is infinite (an old log-probability that is not finite drops its token, which is counted),
+    /// or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<LossOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -274,6 +309,7 @@ impl GrpoLoss {
         self.check_given(batch)?;
         let num_sequences = batch.offsets.len().saturating_sub(1);
         let (mut tokens, mut dropped) = self.scored(batch)?;
+        self.choose(batch, &mut tokens)?;
         self.correct(&mut tokens, &mut dropped);
         self.level(&mut tokens);
         self.weigh(&mut tokens, num_sequences);
@@ -281,81 +317,120 @@ impl GrpoLoss {
 
         let policy = self.add_policy(&mut tokens, &mut grad_t);
         let to_ref = match batch.ref_log_prob {
-            Some(reference) => {
-                Some(add_kl(&self.options.kl_to_ref, "ref_log_prob", reference, batch, &tokens, &mut grad_t)?)
-            }
+            Some(reference) => Some(self.add_kl(
+                &self.options.kl_to_ref,
+                "ref_log_prob",
+                reference,
+                batch,
+                &tokens,
+                &mut grad_t,
+            )?),
             None => None,
         };
         let to_inference = match self.options.kl_to_inference {
-            penalty if penalty.coefficient > 0.0 => {
-                Some(add_kl(&penalty, "old_log_prob", batch.old_log_prob, batch, &tokens, &mut grad_t)?)
-            }
+            penalty if penalty.coefficient > 0.0 => Some(self.add_kl(
+                &penalty,
+                "old_log_prob",
+                batch.old_log_prob,
+                batch,
+                &tokens,
+                &mut grad_t,
+            )?),
             _ => None,
         };
         let (entropy, grad_entropy) = self.entropy_term(batch, &tokens)?;
 
         let terms = [Some(policy), to_ref, to_inference, entropy];
-        let loss = finite_loss(terms.iter().flatten().map(|term| term.loss).sum())?;
+        let loss = terms.iter().flatten().map(|term| term.loss).sum();
         let mut metrics = self.term_metrics(terms, tokens.len());
         self.ratio_metrics(&tokens, &mut metrics);
         self.correction_metrics(batch.sampler_log_prob.is_some(), &tokens, &dropped, &mut metrics);
         count_metrics(tokens.len(), num_sequences, &dropped, &mut metrics);
-        Ok(LossOutput { loss, metrics, grad_log_prob: narrow(&grad_t)?, grad_entropy })
+        if self.options.top_entropy_quantile < 1.0 {
+            let value = tokens.iter().filter(|t| t.is_chosen).count() as f64;
+            metrics.push(Metric { name: "numHighEntropy", value, denominator: 1.0 });
+        }
+        LossOutput::checked(loss, metrics, &grad_t, grad_entropy.as_deref())
     }
 
     fn check_given<T>(&self, batch: &LossBatch<'_, T>) -> Result<()> {
         let missing = |name: &str, option: &str| {
-            let detail = format!("{name} must be given when {option} is above 0: got none");
-            Err(Error::new(ErrorKind::Empty, detail))
+            Err(Error::new(ErrorKind::Empty, format!("{name} must be given when {option}")))
         };
         if self.options.kl_to_ref.coefficient > 0.0 && batch.ref_log_prob.is_none() {
-            return missing("ref_log_prob", "klToRef.coefficient");
+            return missing("ref_log_prob", "klToRef.coefficient is above 0");
         }
         if !self.options.corrections.is_empty() && batch.sampler_log_prob.is_none() {
-            let detail = "sampler_log_prob must be given for corrections: got none";
-            return Err(Error::new(ErrorKind::Empty, detail));
+            return missing("sampler_log_prob", "there are corrections");
         }
         if self.options.entropy_coefficient > 0.0 && batch.entropy.is_none() {
-            return missing("entropy", "entropyCoefficient");
+            return missing("entropy", "entropyCoefficient is above 0");
+        }
+        if self.options.top_entropy_quantile < 1.0 && batch.entropy.is_none() {
+            return missing("entropy", "topEntropyQuantile is below 1");
         }
         Ok(())
     }
 
     /// Step 1: the kept tokens with their ratios, and how many were dropped for which reason.
     fn scored<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<(Vec<Scored>, Dropped)> {
-        let trained = batch.trained()?;
+        let trained = batch.trained(self.options.normalization.is_global())?;
         let (mut scored, mut dropped) = (Vec::with_capacity(trained.len()), Dropped::default());
         for token in trained {
             let log_prob = finite("log_prob", token.index, batch.log_prob[token.index].into())?;
             let advantage = batch.advantage.at(token)?;
             let old = batch.old_log_prob[token.index].into();
-            let log_ratio = log_prob - old;
-            let sampler_log_ratio =
-                batch.sampler_log_prob.map_or(0.0, |sampler| old - sampler[token.index].into());
-            if !(log_ratio.is_finite() && sampler_log_ratio.is_finite()) {
-                dropped.non_finite += 1;
-            } else if log_ratio.abs() > self.options.log_ratio_max {
-                dropped.extreme += 1;
-            } else if self.options.kl_mask_threshold.is_some_and(|limit| 0.5 * log_ratio * log_ratio > limit)
-            {
-                dropped.kl_masked += 1;
-            } else {
-                let ratio = libm::exp(log_ratio);
-                let (push, weight, factor) = (log_ratio, 0.0, 1.0);
-                scored.push(Scored {
-                    token,
-                    log_prob,
-                    log_ratio,
-                    ratio,
-                    push,
-                    advantage,
-                    weight,
-                    sampler_log_ratio,
-                    factor,
-                });
+            let sampler = batch.sampler_log_prob.map(|sampler| sampler[token.index].into());
+            let lacks_sampler = sampler.is_some_and(f64::is_nan);
+            if let Some(sampler) = sampler.filter(|_| !lacks_sampler) {
+                finite("sampler_log_prob", token.index, sampler)?;
             }
+            let whole = log_prob - old;
+            let is_extreme = whole.abs() > self.options.log_ratio_max;
+            if !whole.is_finite() {
+                dropped.non_finite += 1;
+                continue;
+            }
+            dropped.extreme += usize::from(is_extreme);
+            if is_extreme && !self.options.clamp_log_ratio {
+                continue;
+            }
+            if self.options.kl_mask_threshold.is_some_and(|limit| 0.5 * whole * whole > limit) {
+                dropped.kl_masked += 1;
+                continue;
+            }
+            let log_ratio = whole.clamp(-self.options.log_ratio_max, self.options.log_ratio_max);
+            scored.push(Scored {
+                token,
+                log_prob,
+                old_log_prob: old,
+                log_ratio,
+                ratio: libm::exp(log_ratio),
+                is_clamped: is_extreme,
+                is_chosen: true,
+                push: log_ratio,
+                advantage,
+                weight: 0.0,
+                sampler_log_ratio: sampler.filter(|_| !lacks_sampler).map_or(0.0, |sampler| old - sampler),
+                drift: if lacks_sampler { 0.0 } else { sampler.unwrap_or(old) - log_prob },
+                lacks_sampler,
+                factor: 1.0,
+            });
         }
         Ok((scored, dropped))
+    }
+
+    /// Says which tokens are among those of the highest entropy.
+    fn choose<T: Real>(&self, batch: &LossBatch<'_, T>, tokens: &mut [Scored]) -> Result<()> {
+        let quantile = self.options.top_entropy_quantile;
+        let Some(entropy) = batch.entropy.filter(|_| quantile < 1.0) else { return Ok(()) };
+        let at = |t: &Scored| finite("entropy", t.token.index, entropy[t.token.index].into());
+        let entropies: Vec<f64> = tokens.iter().map(at).collect::<Result<_>>()?;
+        let threshold = quantile_of(&entropies, 1.0 - quantile);
+        for (t, entropy) in tokens.iter_mut().zip(entropies) {
+            t.is_chosen = entropy >= threshold;
+        }
+        Ok(())
     }
 
     /// What corrections multiply each token with, without those that they reject.
@@ -368,8 +443,7 @@ impl GrpoLoss {
                 }
             }
             if let Some(threshold) = self.options.off_policy_threshold {
-                let drift = |t: &Scored| -t.log_ratio - t.sampler_log_ratio;
-                let mean = sequence.iter().map(drift).sum::<f64>() / sequence.len() as f64;
+                let mean = sequence.iter().map(|t| t.drift).sum::<f64>() / sequence.len() as f64;
                 let stale = sequence.iter_mut().filter(|t| t.advantage < 0.0 && mean > threshold);
                 stale.for_each(|t| t.factor = 0.0);
             }
@@ -415,18 +489,22 @@ impl GrpoLoss {
             for t in &*sequence {
                 // VESPO has taken the corrections into the weight of the sequence.
                 let is_vespo = matches!(self.options.surrogate, Surrogate::Vespo { .. });
-                let factor = if is_vespo && t.factor > 0.0 { 1.0 } else { t.factor };
+                let factor = match t.factor {
+                    _ if !t.is_chosen => 0.0,
+                    factor if is_vespo && factor > 0.0 => 1.0,
+                    factor => factor,
+                };
                 let (value, gradient) = self.surrogate(t, sequence_weight);
                 loss += t.weight * factor * value;
                 sum += factor * value;
                 if self.shares_gradient() {
                     shared += t.weight * factor * gradient;
-                } else {
+                } else if self.holds_ratio() || !t.is_clamped {
                     grad_t[t.token.index] += t.weight * factor * gradient;
                 }
             }
             let shared = shared / self.shared_among(sequence);
-            for t in sequence.iter().filter(|t| self.shares_gradient() && self.passes(t)) {
+            for t in sequence.iter().filter(|t| self.shares_gradient() && self.passes(t) && !t.is_clamped) {
                 grad_t[t.token.index] += shared;
             }
         }
@@ -434,9 +512,57 @@ impl GrpoLoss {
     }
 
     /// Whether the ratio of a sequence has one gradient by the log-probability of each of its tokens.
-    fn shares_gradient(&self) -> bool {
+    fn shares_ratio(&self) -> bool {
         matches!(self.options.ratio, RatioLevel::Sequence | RatioLevel::SequenceProduct)
-            || self.options.surrogate == Surrogate::Gmpo
+    }
+
+    /// Whether the surrogate weighs `log p` with a ratio that is held fixed.
+    fn holds_ratio(&self) -> bool {
+        matches!(self.options.surrogate, Surrogate::Cispo { .. } | Surrogate::Vespo { .. })
+    }
+
+    /// Whether the policy term of a sequence has one gradient by the log-probability of each of its tokens.
+    fn shares_gradient(&self) -> bool {
+        self.shares_ratio() && !self.holds_ratio() || self.options.surrogate == Surrogate::Gmpo
+    }
+
+    /// Adds one KL penalty to the gradient; with a coefficient of 0 it only measures. An importance weight is the ratio that pushes
+    /// the token, that of its sequence where the loss has one.
+    fn add_kl<T: Real>(
+        &self,
+        penalty: &KlPenalty,
+        name: &str,
+        reference: &[T],
+        batch: &LossBatch<'_, T>,
+        tokens: &[Scored],
+        grad_t: &mut [f64],
+    ) -> Result<Term> {
+        let (mut loss, mut sum) = (0.0, 0.0);
+        for sequence in tokens.chunk_by(|left, right| left.token.sequence == right.token.sequence) {
+            let mut shared = 0.0;
+            for t in sequence {
+                let index = t.token.index;
+                let d = finite(name, index, reference[index].into())? - batch.log_prob[index].into();
+                let ratio = libm::exp(t.push);
+                let (value, mut gradient) = penalty.at(d, ratio);
+                let share = penalty.coefficient * t.weight;
+                if penalty.importance_weighted && (self.shares_ratio() || t.is_clamped) {
+                    // The gradient of the ratio goes to the whole sequence, or nowhere.
+                    gradient = ratio * penalty.estimator.at(d).1;
+                    shared += share * value;
+                }
+                loss += share * value;
+                sum += value;
+                grad_t[index] += share * gradient;
+            }
+            if self.shares_ratio() && penalty.importance_weighted {
+                let shared = shared / self.shared_among(sequence);
+                for t in sequence.iter().filter(|t| !t.is_clamped) {
+                    grad_t[t.token.index] += shared;
+                }
+            }
+        }
+        Ok(Term { loss, mean: sum / tokens.len().max(1) as f64 })
     }
 
     /// By what the sum of log-ratios of a sequence is divided: a geometric mean is shared among its tokens, a product is not.
@@ -481,7 +607,7 @@ impl GrpoLoss {
             Surrogate::None => plain(libm::exp(t.push)),
             Surrogate::Gmpo => plain(libm::exp(sequence_weight)),
             Surrogate::Cispo { cap } => {
-                let weight = t.ratio.min(cap);
+                let weight = libm::exp(t.push).min(cap);
                 (-weight * a * t.log_prob, -weight * a)
             }
             Surrogate::Vespo { positive, negative } => {
@@ -490,11 +616,12 @@ impl GrpoLoss {
             }
             Surrogate::Sapo { tau_positive, tau_negative } => {
                 let tau = if a > 0.0 { tau_positive } else { tau_negative };
-                let gate = sigmoid(tau * (t.ratio - 1.0));
-                (-4.0 / tau * gate * a, -4.0 * gate * (1.0 - gate) * t.ratio * a)
+                let ratio = libm::exp(t.push);
+                let gate = sigmoid(tau * (ratio - 1.0));
+                (-4.0 / tau * gate * a, -4.0 * gate * (1.0 - gate) * ratio * a)
             }
             Surrogate::Dppo { delta } => {
-                let moved = libm::exp(t.log_prob) - libm::exp(t.log_prob - t.log_ratio);
+                let moved = libm::exp(t.log_prob) - libm::exp(t.old_log_prob);
                 let too_far = if a > 0.0 { moved > delta } else { moved < -delta };
                 if too_far { (0.0, 0.0) } else { plain(t.ratio) }
             }
@@ -522,19 +649,20 @@ impl GrpoLoss {
         &self,
         batch: &LossBatch<'_, T>,
         tokens: &[Scored],
-    ) -> Result<(Option<Term>, Option<Vec<T>>)> {
+    ) -> Result<(Option<Term>, Option<Vec<f64>>)> {
         let Some(entropy) = batch.entropy else { return Ok((None, None)) };
         let coefficient = self.options.entropy_coefficient;
         let (mut loss, mut sum, mut grad_t) = (0.0, 0.0, vec![0.0; entropy.len()]);
         for scored in tokens {
             let value = finite("entropy", scored.token.index, entropy[scored.token.index].into())?;
-            loss -= coefficient * scored.weight * value;
             sum += value;
-            grad_t[scored.token.index] = -coefficient * scored.weight;
+            if scored.is_chosen {
+                loss -= coefficient * scored.weight * value;
+                grad_t[scored.token.index] = -coefficient * scored.weight;
+            }
         }
         let term = Term { loss, mean: sum / tokens.len().max(1) as f64 };
-        let gradient = if coefficient > 0.0 { Some(narrow(&grad_t)?) } else { None };
-        Ok((Some(term), gradient))
+        Ok((Some(term), (coefficient > 0.0).then_some(grad_t)))
     }
 
     /// The terms `[policy, to_ref, to_inference, entropy]` of the loss, then their means over tokens.
@@ -603,25 +731,17 @@ fn sequences(tokens: &mut [Scored]) -> impl Iterator<Item = &mut [Scored]> {
     tokens.chunk_by_mut(|left, right| left.token.sequence == right.token.sequence)
 }
 
-/// Adds one KL penalty to the gradient; with a coefficient of 0 it only measures.
-fn add_kl<T: Real>(
-    penalty: &KlPenalty,
-    name: &str,
-    reference: &[T],
-    batch: &LossBatch<'_, T>,
-    tokens: &[Scored],
-    grad_t: &mut [f64],
-) -> Result<Term> {
-    let (mut loss, mut sum) = (0.0, 0.0);
-    for scored in tokens {
-        let index = scored.token.index;
-        let log_ratio = finite(name, index, reference[index].into())? - batch.log_prob[index].into();
-        let (value, gradient) = penalty.at(log_ratio, scored.ratio);
-        loss += penalty.coefficient * scored.weight * value;
-        sum += value;
-        grad_t[index] += penalty.coefficient * scored.weight * gradient;
-    }
-    Ok(Term { loss, mean: sum / tokens.len().max(1) as f64 })
+/// The quantile of `values` at `share`, in `[0, 1)`, between neighbours as on a line; in single precision, as `torch.quantile` of singles,
+/// so that a share that falls on a value is that value. 0 without values.
+fn quantile_of(values: &[f64], share: f64) -> f64 {
+    let mut sorted: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    sorted.sort_by(f32::total_cmp);
+    let rank = share as f32 * sorted.len().saturating_sub(1) as f32;
+    let below = rank.floor();
+    let (Some(&low), part) = (sorted.get(below as usize), rank - below) else { return 0.0 };
+    let high = sorted.get(below as usize + 1).copied().unwrap_or(low);
+    let between = if part < 0.5 { low + part * (high - low) } else { high - (high - low) * (1.0 - part) };
+    f64::from(between)
 }
 
 /// `(sum r)^2 / (N sum r^2)`, with ratios relative to the largest so that squares cannot overflow; 0 without tokens.

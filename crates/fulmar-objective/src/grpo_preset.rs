@@ -44,6 +44,9 @@ pub enum GrpoPreset {
     Gmpo,
     /// The answer as one action, <https://arxiv.org/abs/2402.14740>; its advantages are rewards less the mean of the others of the group.
     Rloo,
+    /// torchtitan's GRPO: the log-ratio clamped to +-10, where a token has no gradient and still counts. Its DAPO is the same with
+    /// `clip_epsilon` 0.2 and 0.28.
+    Torchtitan,
 }
 
 impl GrpoPreset {
@@ -79,12 +82,14 @@ impl GrpoPreset {
             }
             Self::Gmpo => r#"{"surrogate": "gmpo", "clipEpsilon": 0.4, "normalization": "sequenceMean"}"#,
             Self::Rloo => r#"{"ratio": "sequenceProduct", "normalization": "sequenceMean"}"#,
+            Self::Torchtitan => r#"{"logRatioMax": 10, "clampLogRatio": true}"#,
         }
     }
 
     fn with(self, given: Map<String, Value>, place: &str) -> Result<GrpoOptions> {
         if self == Self::DrGrpo && !given.contains_key("normalization") {
-            let detail = "normalization must be a fixedLength with the preset drGrpo: got none";
+            let detail =
+                "normalization must be given with the preset drGrpo, as { fixedLength }: the longest answer";
             return Err(Error::new(ErrorKind::Empty, detail));
         }
         let mut options: Map<String, Value> = options_from_json(place, self.choices())?;
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
     use crate::{GrpoLoss, Normalization, Surrogate};
 
-    const ALL: [GrpoPreset; 12] = [
+    const ALL: [GrpoPreset; 13] = [
         GrpoPreset::Grpo,
         GrpoPreset::Bnpo,
         GrpoPreset::Dapo,
@@ -132,6 +137,7 @@ mod tests {
         GrpoPreset::Vespo,
         GrpoPreset::Gmpo,
         GrpoPreset::Rloo,
+        GrpoPreset::Torchtitan,
     ];
 
     #[test]

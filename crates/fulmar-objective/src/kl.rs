@@ -18,7 +18,7 @@ use fulmar_core::{Device, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::Real;
-use crate::batch::{check_len, check_mask, check_offsets, finite};
+use crate::batch::{Advantage, check_len, check_mask, check_offsets, finite, finite_value};
 use crate::clip::out_of_range;
 use crate::output::narrow;
 
@@ -117,11 +117,11 @@ fn estimate_on_cpu<T: Real>(
         kl_t[index] = value;
         grad_t[index] = gradient / num_tokens as f64;
     }
-    let mean = sum / num_tokens.max(1) as f64;
+    let mean = finite_value("the mean of kl", sum / num_tokens.max(1) as f64)?;
     Ok(KlEstimate { mean, num_tokens, kl: narrow(&kl_t)?, grad_log_prob: narrow(&grad_t)? })
 }
 
-/// Where the reward of a sequence is put among its tokens.
+/// Where the reward of a sequence is put among its tokens; rewards of tokens have their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RewardPlace {
@@ -167,11 +167,12 @@ pub struct KlReward<T = f32> {
 }
 
 /// Takes the KL estimate of each masked token off the reward: `reward_t = placed reward - coefficient * kl_t`. `log_prob`,
-/// `ref_log_prob` and `mask` are `[T]`, `offsets` `[S + 1]`, `reward` `[S]`. TorchRL `KLComputation` and `KLRewardTransform` are
-/// [`RewardPlace::EveryToken`]. A sequence without masked tokens keeps its reward at its last token; an empty one has no place for it.
+/// `ref_log_prob` and `mask` are `[T]`, `offsets` `[S + 1]`, `reward` `[S]`, or `[T]` where each token has its own, which stays in its
+/// place. TorchRL `KLComputation` and `KLRewardTransform` are [`RewardPlace::EveryToken`]. A sequence without masked tokens keeps its
+/// reward at its last token; an empty one has no place for it.
 ///
 /// # Errors
-/// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1 or a coefficient below 0, `NonFinite` for a NaN or
+/// `ShapeMismatch` for unequal lengths, or for rewards that may be those of sequences and of tokens (see [`Advantage::infer`]), `OutOfRange` for a mask that is not 0 or 1 or a coefficient below 0, `NonFinite` for a NaN or
 /// an infinity in a reward, or in a log-probability where the mask is 1; `Unavailable` if there is no such device.
 ///
 /// # Examples
@@ -183,6 +184,7 @@ pub struct KlReward<T = f32> {
 /// assert_eq!((last.kl, last.reward), (vec![0.5, -1.0], vec![-0.25, 1.5]));
 /// options.place = RewardPlace::EveryToken;
 /// assert_eq!(kl_reward(&log_prob, &reference, &[1, 1], &[0, 2], &[1.0], &options)?.reward, [0.75, 1.5]);
+/// assert_eq!(kl_reward(&log_prob, &reference, &[1, 1], &[0, 2], &[1.0, 2.0], &options)?.reward, [0.75, 2.5]);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn kl_reward<T: Real>(
@@ -208,7 +210,12 @@ fn reward_on_cpu<T: Real>(
 ) -> Result<KlReward<T>> {
     KlPenalty { coefficient: options.coefficient, ..KlPenalty::default() }.checked("klReward")?;
     check_offsets(offsets, log_prob.len())?;
-    check_len("reward", reward.len(), "number of sequences", offsets.len() - 1)?;
+    let reward = match Advantage::infer_as("reward", reward, offsets)? {
+        Advantage::PerSequence(reward_s) => reward_s,
+        Advantage::PerToken(reward_t) => {
+            return token_rewards([log_prob, ref_log_prob], mask, reward_t, options);
+        }
+    };
     let kl = estimate_on_cpu(log_prob, ref_log_prob, mask, options.estimator)?.kl;
     let mut reward_t: Vec<f64> = kl.iter().map(|&kl| 0.0 - options.coefficient * kl.into()).collect();
     for (sequence, pair) in offsets.windows(2).enumerate() {
@@ -220,6 +227,21 @@ fn reward_on_cpu<T: Real>(
             RewardPlace::LastToken => last.saturating_sub(1).max(start)..last,
         };
         reward_t[place].iter_mut().for_each(|value| *value += reward);
+    }
+    Ok(KlReward { kl, reward: narrow(&reward_t)? })
+}
+
+/// Rewards of tokens, each less its own estimate.
+fn token_rewards<T: Real>(
+    [log_prob, ref_log_prob]: [&[T]; 2],
+    mask: &[u8],
+    reward: &[T],
+    options: &KlRewardOptions,
+) -> Result<KlReward<T>> {
+    let kl = estimate_on_cpu(log_prob, ref_log_prob, mask, options.estimator)?.kl;
+    let mut reward_t = Vec::with_capacity(kl.len());
+    for (index, (reward, &kl)) in reward.iter().zip(&kl).enumerate() {
+        reward_t.push(finite("reward", index, (*reward).into())? - options.coefficient * kl.into());
     }
     Ok(KlReward { kl, reward: narrow(&reward_t)? })
 }
@@ -278,7 +300,7 @@ impl AdaptiveKlController {
         for (index, value) in kl.iter().enumerate() {
             finite("kl", index, *value)?;
         }
-        let mean = kl.iter().sum::<f64>() / kl.len() as f64;
+        let mean = finite_value("the mean of kl", kl.iter().sum::<f64>() / kl.len() as f64)?;
         let error = (mean / self.target - 1.0).clamp(-0.2, 0.2);
         let coefficient = self.coefficient * (1.0 + error * kl.len() as f64 / self.horizon);
         if !(coefficient.is_finite() && coefficient > 0.0) {
@@ -300,8 +322,9 @@ pub struct KlPenalty {
     pub estimator: KlEstimator,
     /// The factor; 0 leaves the term out of the loss.
     pub coefficient: f64,
-    /// Multiplies the estimate by `p / p_old`, which makes it unbiased for tokens that an older policy drew
-    /// (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>).
+    /// Multiplies the estimate by the ratio that pushes the token, its gradient included: with that of the token, `p / p_old`, it is
+    /// unbiased for tokens that an older policy drew (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>); where the loss has the ratio
+    /// of a sequence, it is that one, as in TRL.
     pub importance_weighted: bool,
 }
 
@@ -314,7 +337,7 @@ impl KlPenalty {
         Err(Error::new(ErrorKind::OutOfRange, detail))
     }
 
-    /// Value and gradient by `log p` of one token; `ratio` is `p / p_old`.
+    /// Value and gradient by `log p` of one token, whose ratio is `ratio` and moves with it.
     pub(crate) fn at(&self, d: f64, ratio: f64) -> (f64, f64) {
         let (value, gradient) = self.estimator.at(d);
         if self.importance_weighted {

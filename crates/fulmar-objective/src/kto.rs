@@ -18,7 +18,7 @@ use crate::Real;
 use crate::batch::{SftBatch, check_len, finite};
 use crate::clip::out_of_range;
 use crate::dpo::{Answer, answer, positive, whole_sequences};
-use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::output::{LossOutput, Metric};
 use crate::preference::gate;
 
 /// Where an answer is as good as the reference.
@@ -131,7 +131,8 @@ impl KtoLoss {
     ///
     /// # Errors
     /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall, or a mask or a label that is not 0 or 1; `Empty` if
-    /// a sequence has no trained token, or `kl_log_ratio` is missing; `NonFinite` for a trained log-probability or a log-ratio that is
+    /// a sequence has no trained token, `kl_log_ratio` is missing, or there are no answers (with `num_sequences` the loss and the
+    /// gradient are 0 then); `NonFinite` for a trained log-probability or a log-ratio that is
     /// not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &KtoBatch<'_, T>) -> Result<LossOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
@@ -139,7 +140,8 @@ impl KtoLoss {
 
     fn forward_on_cpu<T: Real>(&self, batch: &KtoBatch<'_, T>) -> Result<LossOutput<T>> {
         let KtoBatch { log_prob, ref_log_prob, mask, offsets, desirable, .. } = *batch;
-        let tokens = SftBatch { log_prob, ref_log_prob: Some(ref_log_prob), mask, offsets }.trained()?;
+        let tokens = SftBatch { log_prob, ref_log_prob: Some(ref_log_prob), mask, offsets }
+            .trained(self.options.num_sequences.is_some())?;
         let sequences = whole_sequences(&tokens, offsets.len() - 1)?;
         check_len("desirable", desirable.len(), "number of sequences", sequences.len())?;
         if let Some(at) = desirable.iter().position(|&label| label > 1) {
@@ -168,8 +170,7 @@ impl KtoLoss {
             Metric { name: "numSequences", value: desirable.count + undesirable.count, denominator: 1.0 },
             Metric { name: "numTokens", value: tokens.len() as f64, denominator: 1.0 },
         ];
-        let (loss, grad_log_prob) = (finite_loss(loss)?, narrow(&grad_t)?);
-        Ok(LossOutput { loss, metrics, grad_log_prob, grad_entropy: None })
+        LossOutput::checked(loss, metrics, &grad_t, None)
     }
 
     /// `z`.
@@ -178,7 +179,10 @@ impl KtoLoss {
             return Ok(0.0);
         }
         let Some(log_ratios) = batch.kl_log_ratio.filter(|log_ratios| !log_ratios.is_empty()) else {
-            return Err(Error::new(ErrorKind::Empty, "kl_log_ratio must be given for kto: got none"));
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "kl_log_ratio must hold at least one log-ratio when lossType is `kto`",
+            ));
         };
         let mut sum = 0.0;
         for (index, &log_ratio) in log_ratios.iter().enumerate() {

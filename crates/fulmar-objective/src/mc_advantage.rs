@@ -15,7 +15,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::advantage::{AdvantageOptions, GROUP_SIZE_MIN, Groups, group_advantage};
-use crate::batch::{check_len, finite};
+use crate::batch::{check_len, finite, finite_value};
 use crate::selector::{McAdvantageSelector, check_bounds, check_pending};
 
 /// What a rollout is worth.
@@ -109,7 +109,7 @@ impl McAdvantageOptions {
         }
         if self.trajectory_return.is_none() && (most > size || self.keep_return_bounds.is_some()) {
             return refuse(format!(
-                "trajectoryReturn must be given for dynamic sampling: got none with candidateGroupSize {most} and keepReturnBounds {:?}",
+                "trajectoryReturn must be given for dynamic sampling, here with candidateGroupSize {most} and keepReturnBounds {:?}",
                 self.keep_return_bounds
             ));
         }
@@ -250,7 +250,11 @@ impl McAdvantage {
         for (index, reward) in rewards.iter().enumerate() {
             sum += finite("rewards", index, *reward)?;
         }
-        finite("sum of rewards", 0, sum)?;
+        finite_value("the sum of rewards", sum)?;
+        let total = self.state.stats.trajectory_return_sum + sum;
+        if self.options.trajectory_return.is_some() {
+            finite_value("the sum of the returns of all rollouts", total)?;
+        }
         let num_queued = self.state.queues.get(group).map_or(0, Vec::len);
         check_pending(self.state.queues.len(), num_queued > 0)?;
         if num_queued >= self.options.candidates_max() {
@@ -265,7 +269,7 @@ impl McAdvantage {
         stats.completed_trajectories += 1;
         stats.completed_decisions += rewards.len() as u64;
         if self.options.trajectory_return.is_some() {
-            stats.trajectory_return_sum += sum;
+            stats.trajectory_return_sum = total;
             stats.trajectory_return_max = Some(stats.trajectory_return_max.map_or(sum, |max| max.max(sum)));
             stats.successful_trajectories += u64::from(sum > 0.0);
         }

@@ -36,6 +36,11 @@ impl Normalization {
         }
     }
 
+    /// Whether the denominator is that of a whole optimizer step, to which a micro-batch without trained tokens adds 0.
+    pub(crate) fn is_global(self) -> bool {
+        matches!(self, Self::GlobalTokens(_) | Self::GlobalSequences(_))
+    }
+
     /// The weight of one trained token of each sequence, `[S]`.
     pub(crate) fn weight_s(self, num_trained_s: &[usize]) -> Vec<f64> {
         let num_trained: usize = num_trained_s.iter().sum();

@@ -29,6 +29,21 @@ pub struct LossOutput<T = f32> {
     pub grad_entropy: Option<Vec<T>>,
 }
 
+impl<T: Real> LossOutput<T> {
+    /// Narrows gradients, and refuses a value, a metric or a gradient that overflowed.
+    pub(crate) fn checked(
+        loss: f64,
+        metrics: Vec<Metric>,
+        grad_log_prob: &[f64],
+        grad_entropy: Option<&[f64]>,
+    ) -> Result<Self> {
+        let loss = finite_loss(loss)?;
+        let grad_log_prob = narrow(grad_log_prob)?;
+        let grad_entropy = grad_entropy.map(narrow).transpose()?;
+        Ok(Self { loss, metrics: finite_metrics(metrics)?, grad_log_prob, grad_entropy })
+    }
+}
+
 impl<T> LossOutput<T> {
     /// The value of the metric called `name`.
     #[must_use]
@@ -56,6 +71,17 @@ pub(crate) fn narrow<T: Real>(gradient_t: &[f64]) -> Result<Vec<T>> {
         None => Ok(narrowed),
         Some(index) => {
             let detail = format!("gradient[{index}] must be finite: got {}", gradient_t[index]);
+            Err(Error::new(ErrorKind::NonFinite, detail))
+        }
+    }
+}
+
+/// Refuses metrics of which one overflowed: JSON has no number for it.
+pub(crate) fn finite_metrics(metrics: Vec<Metric>) -> Result<Vec<Metric>> {
+    match metrics.iter().find(|metric| !metric.value.is_finite()) {
+        None => Ok(metrics),
+        Some(Metric { name, value, .. }) => {
+            let detail = format!("metric {name} must be finite: got {value}");
             Err(Error::new(ErrorKind::NonFinite, detail))
         }
     }

@@ -15,7 +15,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::finite;
+use crate::batch::{finite, finite_value};
 
 /// How [`McAdvantageSelector`] chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -81,9 +81,11 @@ impl McAdvantageSelector {
         self.check()?;
         check_bounds(bounds)?;
         check_candidates(returns.len(), group_size)?;
+        let mut size = 0.0;
         for (index, value) in returns.iter().enumerate() {
-            finite("returns", index, *value)?;
+            size += finite("returns", index, *value)?.abs();
         }
+        finite_value("the sum of the sizes of returns", size)?;
         let candidates = Candidates { returns, group_size, bounds };
         let chosen = match (self.strategy, bounds) {
             _ if returns.len() == group_size => (0..group_size).collect(),
@@ -312,7 +314,9 @@ pub(crate) fn check_pending(num_groups: usize, is_known: bool) -> Result<()> {
     if is_known || num_groups < PENDING_GROUPS_MAX {
         return Ok(());
     }
-    let detail =
-        format!("groups that wait for more rollouts must be at most {PENDING_GROUPS_MAX}: got one more");
+    let detail = format!(
+        "at most {PENDING_GROUPS_MAX} groups can wait for more rollouts: this one would be number {}",
+        num_groups + 1
+    );
     Err(Error::new(ErrorKind::LimitExceeded, detail))
 }

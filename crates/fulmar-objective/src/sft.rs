@@ -23,7 +23,7 @@ use crate::batch::{SftBatch, Token, finite};
 use crate::bradley_terry::softplus;
 use crate::clip::out_of_range;
 use crate::kl::KlPenalty;
-use crate::output::{LossOutput, Metric, finite_loss, narrow};
+use crate::output::{LossOutput, Metric};
 use crate::surrogate::sigmoid;
 use crate::{Normalization, Real};
 
@@ -31,7 +31,8 @@ use crate::{Normalization, Real};
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SftReduction {
-    /// The mean over sequences.
+    /// The mean over sequences. One without trained tokens adds 0 and counts, as in TorchRL; [`DistillationLoss`](crate::DistillationLoss)
+    /// does not count it.
     #[default]
     Mean,
     /// The sum over sequences. (TorchRL's `none` has this gradient; its values are [`SftOutput::sequence_loss`].)
@@ -123,7 +124,7 @@ impl SftLoss {
             if options.dft {
                 return Err(Error::new(
                     ErrorKind::Incompatible,
-                    "dft must be false with minorBeta: got true",
+                    "dft must be false with minorBeta: each replaces the weight of a token",
                 ));
             }
             let by_sequences = matches!(
@@ -131,13 +132,15 @@ impl SftLoss {
                 SftReduction::Mean | SftReduction::Sum | SftReduction::GlobalSequences(_)
             );
             if !by_sequences || options.kl_to_ref.coefficient > 0.0 {
-                let detail =
-                    "minorBeta must go with a mean or sum of sequences and without klToRef: got another";
+                let detail = format!(
+                    "minorBeta needs the reduction `mean`, `sum` or `globalSequences` and no klToRef; got {:?} and a coefficient of {}",
+                    options.reduction, options.kl_to_ref.coefficient
+                );
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }
         }
         if options.kl_to_ref.checked("klToRef")?.importance_weighted {
-            let detail = "klToRef.importanceWeighted must be false in a supervised loss: got true";
+            let detail = "klToRef.importanceWeighted must be false in a supervised loss, which has no ratio of policies";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         Ok(Self { compute: Compute::on(options.device)?, options })
@@ -150,8 +153,8 @@ impl SftLoss {
     ///
     /// # Errors
     /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty`
-    /// if the mask trains nothing or the reference is missing; `NonFinite` for a trained log-probability that is not
-    /// finite.
+    /// if the reference is missing or the mask trains nothing (under `GlobalTokens` and `GlobalSequences` the loss and the gradient
+    /// are 0 then); `NonFinite` for a trained log-probability that is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -161,10 +164,10 @@ impl SftLoss {
         let needs_reference = penalty.coefficient > 0.0 || self.options.minor_beta.is_some();
         if needs_reference && batch.ref_log_prob.is_none() {
             let detail =
-                "ref_log_prob must be given when klToRef.coefficient is above 0, or minorBeta: got none";
+                "ref_log_prob must be given when klToRef.coefficient is above 0 or minorBeta is given";
             return Err(Error::new(ErrorKind::Empty, detail));
         }
-        let tokens = batch.trained()?;
+        let tokens = batch.trained(self.options.reduction.is_global())?;
         let num_trained_s = num_trained_s(&tokens, batch.offsets.len() - 1);
         let weight_s = self.options.reduction.weight_s(self.options.normalize_by_seq_length, &num_trained_s);
         let (mut nll, mut kl, mut log_prob_sum, mut kl_sum) = (0.0, 0.0, 0.0, 0.0);
@@ -189,7 +192,7 @@ impl SftLoss {
         }
         let count = tokens.len() as f64;
         let term = |name, value| Metric { name, value, denominator: 1.0 };
-        let mean = |name, sum: f64| Metric { name, value: sum / count, denominator: count };
+        let mean = |name, sum: f64| Metric { name, value: sum / count.max(1.0), denominator: count };
         let mut metrics = vec![term("nllLoss", nll), mean("logProb", log_prob_sum)];
         metrics.extend((penalty.coefficient > 0.0).then(|| term("klToRefLoss", kl)));
         metrics.extend(batch.ref_log_prob.map(|_| mean("klToRef", kl_sum)));
@@ -210,12 +213,7 @@ impl SftLoss {
             }
             metrics.insert(1, term("minorLoss", nll));
         }
-        let output = LossOutput {
-            loss: finite_loss(nll + kl)?,
-            metrics,
-            grad_log_prob: narrow(&grad_t)?,
-            grad_entropy: None,
-        };
+        let output = LossOutput::checked(nll + kl, metrics, &grad_t, None)?;
         Ok(SftOutput { output, sequence_loss: nll_s })
     }
 }
@@ -226,6 +224,11 @@ impl SftReduction {
             Normalization::GlobalTokens(count).checked()?;
         }
         Ok(())
+    }
+
+    /// Whether the denominator is that of a whole optimizer step, to which a micro-batch without trained tokens adds 0.
+    pub(crate) fn is_global(self) -> bool {
+        matches!(self, Self::GlobalTokens(_) | Self::GlobalSequences(_))
     }
 
     /// The weight of one trained token of each sequence, which counts by its mean over them or by their sum.

@@ -37,6 +37,18 @@ pub enum RatioLevel {
     SequenceProduct,
 }
 
+impl RatioLevel {
+    /// Its name in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Sequence => "sequence",
+            Self::SequenceToken => "sequenceToken",
+            Self::SequenceProduct => "sequenceProduct",
+        }
+    }
+}
+
 /// VESPO's `phi(W) = W^k e^(lambda (1 - W))`, which is 1 at `W = 1` and 0 far from it.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

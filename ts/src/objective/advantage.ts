@@ -58,7 +58,8 @@ const SCALING_KEYS = {
 /**
  * `(reward - mean of the group) / (max(std, stdFloor) + epsilon)`, exactly 0 in a group of equal rewards.
  *
- * @throws {FulmarError} `NON_FINITE` for a NaN or infinite reward, naming its index; `SHAPE_MISMATCH` if the groups do
+ * @throws {FulmarError} `NON_FINITE` for a NaN or infinite reward, or for an advantage that no single holds, naming its index, and for
+ * rewards so far apart that their deviation overflows; `SHAPE_MISMATCH` if the groups do
  * not cover the rewards or a list of rewards is not as long as `weights`; `OUT_OF_RANGE` for a group below 2 or an option outside its range; `EMPTY` without rewards;
  * `UNKNOWN_NAME` for an unknown key; `MALFORMED` for a value of another type, or groups given twice or not at all.
  *

@@ -10,7 +10,7 @@ import { REDUCTION_KEYS, type SFTReduction } from './sft.js'
 export interface DistillationLossOptions extends OnDevice {
   /** Who drew the tokens: the student (`reverse`) or the teacher (`forward`). @default 'reverse' */
   readonly direction?: 'reverse' | 'forward'
-  /** How sequences become one number. @default 'mean' */
+  /** How sequences become one number; a sequence without a trained token is not in the mean. @default 'mean' */
   readonly reduction?: SFTReduction
   /** Where sequences count: whether one counts by its mean over trained tokens, or by their sum. @default true */
   readonly normalizeBySeqLength?: boolean
@@ -75,7 +75,8 @@ export class DistillationLoss {
   /**
    * Value, metrics and gradient by the student's log-probabilities over `batch`. Costs O(T).
    *
-   * @throws {FulmarError} As `GRPOLoss.forward`.
+   * @throws {FulmarError} As `GRPOLoss.forward`; `OUT_OF_RANGE` for a teacher whose log-probabilities are exactly 0 at every trained
+   * token, as in an array that was never filled.
    */
   forward(batch: DistillationBatch): LossResult & { readonly sequenceLoss: Float64Array } {
     return sequenceLossResult(

@@ -29,6 +29,7 @@ import {
  * | `vespo` ([paper](https://arxiv.org/abs/2602.10693)) | `surrogate: { vespo: { positive: { k: 2, lambda: 3 }, negative: { k: 3, lambda: 2 } } }` |
  * | `gmpo` ([paper](https://arxiv.org/abs/2507.20673)) | `surrogate: 'gmpo', clipEpsilon: 0.4, normalization: 'sequenceMean'` |
  * | `rloo` ([paper](https://arxiv.org/abs/2402.14740)) | `ratio: 'sequenceProduct', normalization: 'sequenceMean'` |
+ * | `torchtitan` (its GRPO) | `logRatioMax: 10, clampLogRatio: true`; its DAPO is that with `clipEpsilon: [0.2, 0.28]` |
  */
 export type GRPOPreset =
   | 'grpo'
@@ -43,6 +44,7 @@ export type GRPOPreset =
   | 'vespo'
   | 'gmpo'
   | 'rloo'
+  | 'torchtitan'
 
 /** VESPO's `phi(W) = W^k e^(lambda (1 - W))`, both at least 0. */
 export interface Envelope {
@@ -68,7 +70,10 @@ export type Surrogate =
 /** What {@link GRPOLoss.forward} returns: `metrics` and `gradEntropy` are those that the options ask for. */
 export type GRPOLossOutput = LossResult
 
-/** What corrects for a sampler whose log-probabilities are not `oldLogProb`; looks at `exp(oldLogProb - samplerLogProb)`. */
+/**
+ * What corrects for a sampler whose log-probabilities are not `oldLogProb`; looks at `exp(oldLogProb - samplerLogProb)`, which is 1 where
+ * `samplerLogProb` is NaN.
+ */
 export interface Correction {
   /** Whose ratio: that of the token, the product over its sequence, or its geometric mean (which only rejects). @default 'token' */
   readonly level?: 'token' | 'sequence' | 'geometric'
@@ -89,7 +94,7 @@ export interface GRPOLossOptions extends OnDevice {
   readonly preset?: GRPOPreset
   /**
    * Whose ratio pushes a token: its own; the geometric mean over its sequence, whose gradient all tokens share, or which has the
-   * gradient of the token alone; the product over its sequence. @default 'token'
+   * gradient of the token alone; the product over its sequence. The surrogates `gmpo` and `dppo` are of tokens. @default 'token'
    */
   readonly ratio?: 'token' | 'sequence' | 'sequenceToken' | 'sequenceProduct'
   /** How far it pushes. @default 'clip' */
@@ -117,8 +122,19 @@ export interface GRPOLossOptions extends OnDevice {
   readonly klMaskThreshold?: number
   /** Drops tokens whose `|logProb - oldLogProb|` exceeds it, in nats, in `(0, 700]`. @default 20 */
   readonly logRatioMax?: number
+  /**
+   * Keeps these tokens instead, with the ratio at the bound, which has no gradient, as torchtitan does: none of them pushes, all of
+   * them count. @default false
+   */
+  readonly clampLogRatio?: boolean
   /** Weight of the entropy bonus; needs `entropy` when above 0. @default 0 */
   readonly entropyCoefficient?: number
+  /**
+   * The share of trained tokens, those of the highest entropy, that keep their policy term and their entropy bonus
+   * ([paper](https://arxiv.org/abs/2506.01939)), in `(0, 1]`; below 1 it needs `entropy`. All tokens count in denominators and KL
+   * terms. The share is that of each batch: give whole batches where it is below 1. @default 1
+   */
+  readonly topEntropyQuantile?: number
 }
 
 const ENVELOPE_KEYS = { k: true, lambda: true } as const
@@ -142,7 +158,9 @@ const OPTION_KEYS = {
   klToInference: KL_PENALTY_KEYS,
   klMaskThreshold: true,
   logRatioMax: true,
+  clampLogRatio: true,
   entropyCoefficient: true,
+  topEntropyQuantile: true,
 } as const
 
 /**
@@ -156,7 +174,10 @@ export interface LossBatch {
   readonly oldLogProb: Float32Array
   /** `[T]` under a frozen reference. */
   readonly refLogProb?: Float32Array
-  /** `[T]` as the program that drew the tokens computed it, where that is another than `oldLogProb`. */
+  /**
+   * `[T]` as the program that drew the tokens computed it, where that is another than `oldLogProb`. NaN where it gave none: the ratio
+   * is 1, as in TRL, and the token is trained and counted (`numSamplerUnknown`). An infinity is refused.
+   */
   readonly samplerLogProb?: Float32Array
   /** `[T]` entropy of the current distribution, in nats. */
   readonly entropy?: Float32Array
@@ -181,8 +202,8 @@ const COLUMNS = {
  * Metrics: `policyLoss`, `klToRefLoss`, `klToInferenceLoss`, `entropyLoss` (the terms that are there); `clipFraction` (ratio
  * outside the range), `clipFractionLow` and `clipFractionHigh` (and so without gradient), `dualClipFraction`, `kl`, `klApprox`,
  * `klToRef`, `klToInference`, `entropy`, `ratioMean`, `ratioMax`, `ess` (effective sample size, 1 on-policy), `samplerRatioMean`,
- * `samplerRatioMax`, `samplerLogRatioAbs`, `correctionMean`, `numRejected`, `numTokens`, `numSequences`, `numNonFinite`,
- * `numExtremeRatio`, `numKlMasked`.
+ * `samplerRatioMax` (which count a ratio as at most e^80), `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`, `numRejected`,
+ * `numTokens`, `numSequences`, `numNonFinite`, `numExtremeRatio`, `numKlMasked`, `numHighEntropy`.
  *
  * @example
  * ```ts
@@ -229,8 +250,9 @@ export class GRPOLoss {
   /**
    * Value, metrics and gradient over `batch`. Costs O(T); equal inputs give equal bits on every backend.
    *
-   * @throws {FulmarError} `SHAPE_MISMATCH` if two lengths disagree; `EMPTY` if the mask trains nothing or a term lacks
-   * its input; `NON_FINITE` if a trained position holds a NaN or an infinity; `OUT_OF_RANGE` for offsets that fall or a
+   * @throws {FulmarError} `SHAPE_MISMATCH` if two lengths disagree; `EMPTY` if a term lacks its input, or the mask trains nothing
+   * (under `globalTokens` and `globalSequences` the loss and the gradient are 0 then); `NON_FINITE` if a trained position holds a
+   * NaN or an infinity, or if a result overflows; `OUT_OF_RANGE` for offsets that fall or a
    * mask that is not 0 or 1; `MALFORMED` for an array of another type.
    */
   forward(batch: LossBatch): GRPOLossOutput {

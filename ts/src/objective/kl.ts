@@ -1,6 +1,6 @@
 /** Estimates of the KL divergence between a policy and a reference. */
 
-import { call, checkGiven, checkKnownKeys, type OnDevice, placeDevice } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
 import { type RawKlController, raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 import type { KlEstimator } from './loss.js'
@@ -71,13 +71,13 @@ export interface KlRewardOptions extends OnDevice {
   readonly mask: Uint8Array
   /** `[S + 1]` bounds of the sequences. */
   readonly offsets: Uint32Array
-  /** `[S]` */
+  /** `[S]` one value a sequence, or `[T]` one a token, which stays in its place. */
   readonly reward: Float32Array
   /** The factor of the estimate, at least 0. @default 1 */
   readonly coefficient?: number
   /** @default 'k1' */
   readonly estimator?: KlEstimator
-  /** Where the reward is put: at the last masked token of its sequence, or at every token, as TorchRL has it. @default 'lastToken' */
+  /** Where the reward of a sequence is put; not with rewards of tokens: at the last masked token of its sequence, or at every token, as TorchRL has it. @default 'lastToken' */
   readonly place?: 'lastToken' | 'everyToken'
 }
 
@@ -95,7 +95,8 @@ const REWARD_KEYS = { device: true, coefficient: true, estimator: true, place: t
  * Takes the KL estimate of each masked token off the reward, `reward_t = placed reward - coefficient * kl_t`: the sums of TorchRL's
  * `KLComputation` and `KLRewardTransform`. New arrays.
  *
- * @throws {FulmarError} `SHAPE_MISMATCH` for unequal lengths; `NON_FINITE` for a NaN or an infinity in a reward, or where the mask is 1;
+ * @throws {FulmarError} `SHAPE_MISMATCH` for unequal lengths; `INCOMPATIBLE` for a place with rewards of tokens; `NON_FINITE` for a NaN
+ * or an infinity in a reward, or where the mask is 1;
  * `OUT_OF_RANGE` for a mask that is not 0 or 1 or a coefficient below 0; `UNKNOWN_NAME` for an unknown key; `MALFORMED` for an array of
  * another type.
  *
@@ -122,6 +123,14 @@ export function klReward(options: KlRewardOptions): KlRewardResult {
   checkArray(options, 'mask', 'Uint8Array')
   checkArray(options, 'offsets', 'Uint32Array')
   const json = optionsJson('klReward', rule, REWARD_KEYS)
+  const isPerToken = reward.length === logProb.length && reward.length !== offsets.length - 1
+  if (rule.place !== undefined && isPerToken) {
+    const got = `'${rule.place}' and ${reward.length} rewards for ${offsets.length - 1} sequences`
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      `place must be left out with one reward a token, which has its place: got ${got}`,
+    )
+  }
   const both = call(() => raw.klReward(json, logProb, refLogProb, mask, offsets, reward))
   return { kl: both.slice(0, logProb.length), reward: both.slice(logProb.length) }
 }
@@ -130,7 +139,7 @@ export function klReward(options: KlRewardOptions): KlRewardResult {
 export interface ImportanceWeightsOptions extends OnDevice {
   /** `[T]` under the policy that updates start from. */
   readonly oldLogProb: Float32Array
-  /** `[T]` as the program that drew the tokens computed it. */
+  /** `[T]` as the program that drew the tokens computed it; NaN where it gave none, with the ratio 1, as in `GRPOLoss`. */
   readonly samplerLogProb: Float32Array
   /** `[T]` 1 where the token counts, else 0. */
   readonly mask: Uint8Array

@@ -71,7 +71,10 @@ export interface KlPenalty {
   readonly estimator?: KlEstimator
   /** The factor, at least 0. @default none: the term is left out */
   readonly coefficient?: number
-  /** Multiplies the estimate by the ratio of the policies: unbiased for tokens of an older policy. @default false */
+  /**
+   * Multiplies the estimate by the ratio that pushes the token, its gradient included: unbiased for tokens of an older policy where it
+   * is that of the token; where the loss has the ratio of a sequence, it is that one, as in TRL. @default false
+   */
   readonly importanceWeighted?: boolean
 }
 

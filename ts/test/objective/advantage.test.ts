@@ -57,6 +57,16 @@ describe('groupAdvantage', () => {
 
   it.each<[string, string, object]>([
     ['NON_FINITE', 'reward[1] must be finite: got NaN', { rewards: [1, Number.NaN] }],
+    [
+      'NON_FINITE',
+      'advantage[0] must fit in single precision, whose largest number is 3.4028235e38: got 5e38',
+      { rewards: [1e39, 0], scale: 'none' },
+    ],
+    [
+      'NON_FINITE',
+      'standard deviation of the rewards of group[0] must be finite: got inf',
+      { rewards: [1e200, -1e200] },
+    ],
     ['MALFORMED', 'rewards[0] must be a number or null: got "1"', { rewards: ['1', 2] }],
     ['EMPTY', 'reward must hold at least one group: got []', { rewards: [] }],
     ['SHAPE_MISMATCH', 'reward length must be a multiple of group size 2: got 3', { rewards: [1, 2, 3] }],

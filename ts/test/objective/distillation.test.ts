@@ -41,6 +41,17 @@ describe('DistillationLoss', () => {
     expectNear(new DistillationLoss().forward(BATCH).sequenceLoss, [0.1487, 0.1065, 0.0214], 1e-4)
   })
 
+  it('takes a micro-batch that trains nothing under the counts of a step', () => {
+    const loss = new DistillationLoss({ reduction: { globalTokens: 5 } })
+    const result = loss.forward({ ...BATCH, mask: new Uint8Array(3) })
+    expect([result.loss, ...result.gradLogProb]).toEqual([0, 0, 0, 0])
+  })
+
+  it('does not dilute the mean by a sequence without a trained token', () => {
+    const one = new DistillationLoss().forward({ ...BATCH, mask: Uint8Array.of(0, 1, 0) })
+    expect(one.loss).toBe(one.sequenceLoss[1])
+  })
+
   it.each([
     ['UNKNOWN_NAME', { direction: 'sideways' }],
     ['UNKNOWN_NAME', { reduction: 'average' }],
@@ -53,6 +64,7 @@ describe('DistillationLoss', () => {
     ['MALFORMED', { teacherLogProb: undefined }],
     ['SHAPE_MISMATCH', { teacherLogProb: new Float32Array(2) }],
     ['EMPTY', { mask: new Uint8Array(3) }],
+    ['OUT_OF_RANGE', { teacherLogProb: new Float32Array(3) }],
     ['NON_FINITE', { teacherLogProb: Float32Array.of(-1, Number.NaN, -1) }],
   ])('refuses with %s the batch %j', (code, change) => {
     expect(() => new DistillationLoss().forward({ ...BATCH, ...change } as DistillationBatch)).toThrow(

@@ -292,6 +292,38 @@ describe('GRPOLoss', () => {
     expect(codeOf(() => new GRPOLoss(unknown)).code).toBe('UNKNOWN_NAME')
   })
 
+  it('trains a token whose sampler told nothing, with the ratio 1', () => {
+    const told = (last: number) => ({ ...BATCH, samplerLogProb: Float32Array.of(0, -0.7, last) })
+    const loss = new GRPOLoss({ corrections: [{ rule: 'mask', max: 1.5 }] })
+    const [unknown, equal] = [loss.forward(told(Number.NaN)), loss.forward(told(BATCH.oldLogProb[2] ?? 0))]
+    expect(unknown.gradLogProb).toEqual(equal.gradLogProb)
+    expect([unknown.metrics.numSamplerUnknown, unknown.metrics.numNonFinite]).toEqual([1, 0])
+    expect(codeOf(() => loss.forward(told(Number.NEGATIVE_INFINITY))).code).toBe('NON_FINITE')
+  })
+
+  it('clamps the log-ratio as torchtitan does, and chooses tokens by their entropy', () => {
+    const batch = {
+      logProb: Float32Array.of(-1, -1),
+      oldLogProb: Float32Array.of(-15, -1),
+      advantage: Float32Array.of(-1),
+      mask: Uint8Array.of(1, 1),
+      offsets: Uint32Array.of(0, 2),
+    }
+    const { loss, gradLogProb } = new GRPOLoss({ preset: 'torchtitan' }).forward(batch)
+    expectNear([loss / ((Math.exp(10) + 1) / 2), ...gradLogProb], [1, 0, 0.5])
+    const chosen = new GRPOLoss({ topEntropyQuantile: 0.5 })
+    const entropy = Float32Array.of(0.1, 0.9)
+    expect([...chosen.forward({ ...batch, entropy }).gradLogProb]).toEqual([0, 0.5])
+    expect(codeOf(() => chosen.forward(batch)).code).toBe('EMPTY')
+  })
+
+  it('takes the surrogates of tokens with the ratio of a sequence only where they have one', () => {
+    for (const preset of ['cispo', 'sapo', 'vespo'] as const) new GRPOLoss({ preset, ratio: 'sequence' })
+    for (const surrogate of ['gmpo', { dppo: { delta: 0.2 } }] as const) {
+      expect(codeOf(() => new GRPOLoss({ surrogate, ratio: 'sequence' })).code).toBe('INCOMPATIBLE')
+    }
+  })
+
   it('adds up over micro-batches under the counts of a whole step', () => {
     const { offsets, ...columns } = exactBatch()
     const trained = columns.mask.reduce((sum, bit) => sum + bit, 0)

@@ -72,7 +72,43 @@ describe('klReward', () => {
   })
 })
 
+describe('klReward with a reward for each token', () => {
+  const tokens = {
+    logProb: Float32Array.of(-1, -2, -3),
+    refLogProb: Float32Array.of(-2, -2.5, -1),
+    mask: Uint8Array.of(1, 1, 0),
+    offsets: Uint32Array.of(0, 2, 3),
+    coefficient: 0.5,
+  }
+
+  it('leaves each in its place', () => {
+    expectNear(klReward({ ...tokens, reward: Float32Array.of(5, 6, 7) }).reward, [4.5, 5.75, 7])
+  })
+
+  it('refuses a place for them, and other lengths', () => {
+    const codeOf = (change: object) => () =>
+      klReward({ ...tokens, reward: Float32Array.of(5, 6, 7), ...change })
+    expect(codeOf({ place: 'lastToken' })).toThrow(expect.objectContaining({ code: 'INCOMPATIBLE' }))
+    expect(codeOf({ reward: new Float32Array(4) })).toThrow(
+      expect.objectContaining({ code: 'SHAPE_MISMATCH' }),
+    )
+  })
+})
+
 describe('importanceWeights', () => {
+  it('gives the ratio 1 where the sampler told nothing, and refuses an infinity', () => {
+    const weigh = (first: number) =>
+      importanceWeights({
+        oldLogProb: Float32Array.of(-1, -1),
+        samplerLogProb: Float32Array.of(first, -1.5),
+        mask: Uint8Array.of(1, 1),
+        offsets: Uint32Array.of(0, 2),
+        level: 'sequence',
+      })
+    expectNear(weigh(Number.NaN), [Math.exp(0.5), Math.exp(0.5)])
+    expect(() => weigh(Number.NEGATIVE_INFINITY)).toThrow(expect.objectContaining({ code: 'NON_FINITE' }))
+  })
+
   it('gives the ratios of trl', () => {
     for (const row of readRows('kl', ({ kind }) => kind === 'trl_vllm_importance_ratio')) {
       const [level, rule] = row.mode.split('_')

@@ -137,7 +137,7 @@ impl Inputs {
                 let options = AdvantageOptions { std_floor: 0.0, ..AdvantageOptions::default() };
                 timed(
                     || group_advantage(&self.rewards, None, Groups::Size(GROUP), &options),
-                    |found| every(&found.advantage_f32(), STRIDE),
+                    |found| every(&found.advantage_f32().unwrap_or_default(), STRIDE),
                 )
             }
             _ => match kind.split_once(':').ok_or_else(|| broken(kind))? {

@@ -34,7 +34,7 @@ pub fn multi_reward_advantage(
 ) -> Result<GroupAdvantage> {
     guard(|| {
         let table = RewardTable { reward, scored, weights };
-        Ok(advantages_of([&options_json, &aggregation_json], table, group_size, group_offsets)?.into())
+        advantages_of([&options_json, &aggregation_json], table, group_size, group_offsets)?.try_into()
     })
 }
 

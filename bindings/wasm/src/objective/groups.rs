@@ -34,8 +34,8 @@ pub fn multi_reward_advantage(
 ) -> Result<GroupAdvantage> {
     guard(move || {
         let table = RewardTable { reward, scored: scored.as_deref(), weights };
-        Ok(advantages_of([options_json, aggregation_json], table, group_size, group_offsets.as_deref())?
-            .into())
+        advantages_of([options_json, aggregation_json], table, group_size, group_offsets.as_deref())?
+            .try_into()
     })
 }
 

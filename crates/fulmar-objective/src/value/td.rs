@@ -104,7 +104,7 @@ pub fn td_lambda_return_estimate<T: Real>(
     dispatch!(steps.compute, cpu => match (gamma, lambda, rolling_gamma) {
         (_, _, true) => rolling(steps, gamma, lambda),
         (PerStep::All(_), PerStep::All(_), false) => {
-            let detail = "rolling_gamma must be true where gamma and lambda are one number: got false";
+            let detail = "rolling_gamma must be true where gamma and lambda are one number for all steps";
             Err(Error::new(ErrorKind::OutOfRange, detail))
         }
         (_, _, false) => {

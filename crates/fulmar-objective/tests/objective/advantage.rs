@@ -191,3 +191,27 @@ fn groups_come_from_a_size_or_from_bounds_and_not_from_both() {
         assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Malformed);
     }
 }
+
+#[test]
+fn a_rollout_that_is_alone_in_its_group_is_not_in_the_deviation_of_leave_one_out_differences() {
+    let options = AdvantageOptions {
+        baseline: Baseline::LeaveOneOut,
+        scale: AdvantageScale::Batch,
+        epsilon: 0.0,
+        std_floor: 0.0,
+        ..AdvantageOptions::default()
+    };
+    let of = |reward: &[f64], scored: &[u8]| {
+        group_advantage(reward, Some(scored), Groups::Size(2), &options).unwrap().advantage
+    };
+    let without = of(&[1.0, 0.0, 0.5, 0.0], &[1, 1, 1, 1]);
+    let with = of(&[1.0, 0.0, 0.5, 0.0, 9.0, 0.0], &[1, 1, 1, 1, 1, 0]);
+    assert_eq!(with, [&without[..], &[0.0, 0.0]].concat());
+    // Differences 1, -1, 0.5, -0.5 have the unbiased deviation sqrt(2.5 / 3).
+    assert_all_near(
+        "advantage",
+        &with[..2],
+        &[1.0 / (2.5_f64 / 3.0).sqrt(), -1.0 / (2.5_f64 / 3.0).sqrt()],
+        1e-12,
+    );
+}

@@ -81,3 +81,54 @@ fn what_cannot_be_is_refused() {
     let refused = DistillationLoss::new(DistillationOptions { reduction, ..DistillationOptions::default() });
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::OutOfRange);
 }
+
+fn loss_of(
+    reduction: SftReduction,
+    teacher: &[f64; 4],
+    mask: &[u8; 4],
+) -> fulmar_core::Result<fulmar_objective::SftOutput<f64>> {
+    let options = DistillationOptions { reduction, ..DistillationOptions::default() };
+    DistillationLoss::new(options)?.forward(&SftBatch {
+        log_prob: &[-1.0, -0.3, -2.5, -0.7],
+        ref_log_prob: Some(teacher),
+        mask,
+        offsets: &[0, 2, 4],
+    })
+}
+
+#[test]
+fn a_sequence_without_a_trained_token_does_not_dilute_the_mean() {
+    let teacher = [-0.5, -2.5, -0.1, -0.7];
+    let both = loss_of(SftReduction::Mean, &teacher, &[1, 1, 0, 0]).unwrap();
+    let alone = DistillationLoss::default()
+        .forward(&SftBatch {
+            log_prob: &[-1.0, -0.3],
+            ref_log_prob: Some(&teacher[..2]),
+            mask: &[1, 1],
+            offsets: &[0, 2],
+        })
+        .unwrap();
+    assert_eq!(both.output.loss, alone.output.loss);
+    assert_eq!(both.output.grad_log_prob[..2], alone.output.grad_log_prob);
+    assert_eq!(both.sequence_loss, [alone.output.loss, 0.0]);
+}
+
+#[test]
+fn a_micro_batch_that_trains_nothing_adds_nothing_to_a_step() {
+    for reduction in [SftReduction::GlobalTokens(9.0), SftReduction::GlobalSequences(3.0)] {
+        let found = loss_of(reduction, &[0.0; 4], &[0; 4]).unwrap();
+        assert_eq!((found.output.loss, found.output.grad_log_prob), (0.0, vec![0.0; 4]));
+        assert!(found.output.metrics.iter().all(|metric| metric.value.is_finite()));
+    }
+    for reduction in [SftReduction::Mean, SftReduction::Sum, SftReduction::TokenMean] {
+        assert_eq!(loss_of(reduction, &[-1.0; 4], &[0; 4]).unwrap_err().kind(), ErrorKind::Empty);
+    }
+}
+
+#[test]
+fn a_teacher_that_is_zero_at_every_trained_token_is_refused() {
+    let refused = loss_of(SftReduction::Mean, &[0.0, -0.0, -1.0, -1.0], &[1, 1, 0, 0]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfRange);
+    assert!(refused.detail().contains("exactly 0 at all 2 trained tokens"), "{refused}");
+    assert!(loss_of(SftReduction::Mean, &[0.0, -1e-30, 0.0, 0.0], &[1, 1, 1, 1]).is_ok(), "one is not 0");
+}

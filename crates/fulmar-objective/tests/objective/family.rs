@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 
 use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
+use fulmar_compute::Compute;
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_objective::{
     Advantage, Clip, Correction, CorrectionLevel, CorrectionRule, Envelope, GrpoLoss, GrpoOptions,
-    KlEstimator, KlPenalty, LossBatch, LossOutput, Normalization, RatioLevel, Surrogate,
+    GrpoPreset, KlEstimator, KlPenalty, LossBatch, LossOutput, Normalization, RatioLevel, Surrogate,
+    importance_weights,
 };
 use serde_json::Value;
 
@@ -98,6 +100,8 @@ fn trl_options(row: &Value) -> GrpoOptions {
         }]
     };
     GrpoOptions {
+        ratio: serde_json::from_value(config["importance_sampling_level"].clone()).unwrap(),
+        top_entropy_quantile: number(&config["top_entropy_quantile"]),
         surrogate,
         normalization,
         clip_epsilon,
@@ -179,6 +183,21 @@ fn every_row_of_the_family_agrees_or_has_a_named_reason() {
     assert_eq!(tally["equal"], 59);
 }
 
+#[test]
+fn ratios_of_sequences_weighted_penalties_and_entropy_masks_equal_trl() {
+    let mut num_checked = 0;
+    for row in rows("levels", |_| true) {
+        compare(&row);
+        let theirs = &row["outputs"]["metrics"];
+        if let Some(kl) = theirs["kl"].as_f64() {
+            let ours = trl_batch(&row).run(&trl_options(&row)).metric("klToRef").unwrap();
+            assert_near(row["id"].as_str().unwrap(), ours, kl, 1e-6);
+        }
+        num_checked += 1;
+    }
+    assert_eq!(num_checked, 32);
+}
+
 fn compare(row: &Value) -> &'static str {
     let (batch, id) = (trl_batch(row), row["id"].as_str().unwrap());
     let output = batch.run(&trl_options(row));
@@ -190,7 +209,9 @@ fn compare(row: &Value) -> &'static str {
         assert_near(&format!("{id} clipped"), metric("clipFractionHigh"), share, 1e-6);
     }
     if number(&row["config"]["entropy_coef"]) > 0.0 {
-        assert_near(&format!("{id} policy"), metric("policyLoss"), number(&upstream["policy_loss"]), TIGHT);
+        // Upstream takes the penalty into its policy loss.
+        let policy = metric("policyLoss") + output.metric("klToRefLoss").unwrap_or(0.0);
+        assert_near(&format!("{id} policy"), policy, number(&upstream["policy_loss"]), TIGHT);
     } else {
         assert_near(&format!("{id} loss"), output.loss, number(&row["outputs"]["loss"]), TIGHT);
     }
@@ -352,8 +373,12 @@ fn family() -> Vec<(RatioLevel, Surrogate)> {
         (RatioLevel::Sequence, Surrogate::None),
         (RatioLevel::SequenceProduct, Surrogate::None),
         (RatioLevel::Token, Surrogate::Cispo { cap: 1.1 }),
+        (RatioLevel::Sequence, Surrogate::Cispo { cap: 1.1 }),
         (RatioLevel::Token, Surrogate::Sapo { tau_positive: 1.0, tau_negative: 1.05 }),
+        (RatioLevel::Sequence, Surrogate::Sapo { tau_positive: 1.0, tau_negative: 1.05 }),
+        (RatioLevel::SequenceProduct, Surrogate::Sapo { tau_positive: 1.0, tau_negative: 1.05 }),
         (RatioLevel::Token, VESPO),
+        (RatioLevel::Sequence, VESPO),
         (RatioLevel::Token, Surrogate::Gmpo),
         (RatioLevel::Token, Surrogate::Dppo { delta: 0.3 }),
     ]
@@ -389,7 +414,9 @@ fn gradients_are_those_of_finite_differences() {
     for round in 0..20 {
         let batch = random(&mut rng);
         for (ratio, surrogate) in family() {
-            let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
+            // An importance weight has a gradient of its own: that of the token's ratio, or of the sequence's.
+            let importance_weighted = round % 2 == 1;
+            let kl_to_ref = KlPenalty { coefficient: 0.1, importance_weighted, ..KlPenalty::default() };
             let options = GrpoOptions { ratio, surrogate, kl_to_ref, ..GrpoOptions::default() };
             let output = batch.run(&options);
             if ratio == RatioLevel::SequenceToken {
@@ -497,7 +524,13 @@ fn options_outside_their_range_are_refused() {
         ErrorKind::OutOfRange
     );
     let sequence_of = |surrogate| GrpoOptions { ratio: RatioLevel::Sequence, ..pushed(surrogate) };
-    assert_eq!(refused(sequence_of(Surrogate::Cispo { cap: 5.0 })), ErrorKind::Incompatible);
+    for surrogate in [Surrogate::Gmpo, Surrogate::Dppo { delta: 0.2 }] {
+        assert_eq!(refused(sequence_of(surrogate)), ErrorKind::Incompatible, "bounds of single tokens");
+    }
+    for share in [0.0, -0.5, 1.5, f64::NAN] {
+        let options = GrpoOptions { top_entropy_quantile: share, ..GrpoOptions::default() };
+        assert_eq!(refused(options), ErrorKind::OutOfRange, "{share}");
+    }
     let weighed = Correction { level: CorrectionLevel::Sequence, ..Correction::default() };
     assert_eq!(refused(GrpoOptions { corrections: vec![weighed], ..pushed(VESPO) }), ErrorKind::Incompatible);
     let loss =
@@ -505,4 +538,233 @@ fn options_outside_their_range_are_refused() {
             .unwrap();
     let batch = Batch { sampler_log_prob: None, ..table() };
     assert_eq!(loss.forward(&batch.view()).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+/// Two sequences of two tokens with a sampler, and nothing trained where `mask` is 0.
+fn with_sampler(sampler: [f64; 4]) -> Batch {
+    Batch {
+        log_prob: vec![-1.0, -0.5, -2.0, -0.3],
+        old_log_prob: vec![-1.1, -0.5, -1.5, -0.4],
+        ref_log_prob: None,
+        sampler_log_prob: Some(sampler.to_vec()),
+        entropy: None,
+        advantage: vec![1.0, -1.0],
+        mask: vec![1, 1, 0, 1],
+        offsets: vec![0, 2, 4],
+    }
+}
+
+#[test]
+fn a_token_whose_sampler_told_nothing_has_the_ratio_one_and_is_trained() {
+    for level in [CorrectionLevel::Token, CorrectionLevel::Sequence, CorrectionLevel::Geometric] {
+        for rule in [CorrectionRule::Truncate, CorrectionRule::Mask, CorrectionRule::Veto] {
+            let correction = Correction { level, rule, min: 0.5, max: 2.0 };
+            let options = GrpoOptions { corrections: vec![correction], ..GrpoOptions::default() };
+            // What stands where the mask is 0 is not read.
+            let unknown = with_sampler([f64::NAN, -0.7, f64::NAN, -0.6]);
+            let equal = with_sampler([-1.1, -0.7, 0.0, -0.6]);
+            let (got, wanted) = (unknown.run(&options), equal.run(&options));
+            assert_eq!(
+                (got.loss, &got.grad_log_prob),
+                (wanted.loss, &wanted.grad_log_prob),
+                "{correction:?}"
+            );
+            assert!(got.grad_log_prob[0] != 0.0, "it is trained");
+            let metric = |name: &str| got.metric(name).unwrap();
+            assert_eq!((metric("numTokens"), metric("numNonFinite")), (3.0, 0.0));
+            assert_eq!(metric("numSamplerUnknown"), 1.0);
+            assert_near("of the known ones", metric("samplerRatioMax"), f64::exp(0.2), TIGHT);
+            assert_near("over those that are known", metric("samplerLogRatioAbs"), 0.2, TIGHT);
+            let weights = |batch: &Batch| {
+                let sampler = batch.sampler_log_prob.as_deref().unwrap();
+                let Batch { old_log_prob, mask, offsets, .. } = batch;
+                importance_weights(old_log_prob, sampler, mask, offsets, &correction, Compute::Cpu)
+            };
+            assert_eq!(
+                weights(&unknown).unwrap(),
+                weights(&equal).unwrap(),
+                "the same rule outside the loss"
+            );
+            let infinite = with_sampler([-1.0, f64::NEG_INFINITY, 0.0, 0.0]);
+            let refused = GrpoLoss::new(options.clone()).unwrap().forward(&infinite.view()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NonFinite);
+            assert_eq!(refused.detail(), "sampler_log_prob[1] must be finite: got -inf");
+            assert_eq!(weights(&infinite).unwrap_err(), refused);
+        }
+    }
+    // Nor does it speak for a sequence that left the sampler.
+    let options = GrpoOptions { off_policy_threshold: Some(0.05), ..GrpoOptions::default() };
+    let rejected = |last| with_sampler([-1.0, -0.5, 0.0, last]).run(&options).metric("numRejected").unwrap();
+    assert_eq!((rejected(f64::NAN), rejected(-0.1)), (0.0, 1.0));
+}
+
+#[test]
+fn the_importance_weight_of_a_penalty_is_the_ratio_of_the_loss() {
+    let batch = table();
+    let kl =
+        |importance_weighted| KlPenalty { coefficient: 0.1, importance_weighted, ..KlPenalty::default() };
+    let run = |ratio, kl_to_ref| {
+        let options = GrpoOptions { ratio, kl_to_ref, surrogate: Surrogate::None, ..GrpoOptions::default() };
+        batch.run(&options).metric("klToRefLoss").unwrap()
+    };
+    // Sequence by sequence, by hand: k3 of each token times the ratio of its sequence.
+    let trained = [[1, 2, 3].as_slice(), &[6, 7]];
+    let by_hand = |mean: bool| -> f64 {
+        let sums = trained.iter().map(|tokens| {
+            let w: f64 = tokens.iter().map(|&t| batch.log_prob[t] - batch.old_log_prob[t]).sum();
+            let k3 = |&t: &usize| {
+                let d = batch.ref_log_prob.as_ref().unwrap()[t] - batch.log_prob[t];
+                d.exp() - 1.0 - d
+            };
+            let ratio = if mean { (w / tokens.len() as f64).exp() } else { w.exp() };
+            ratio * tokens.iter().map(k3).sum::<f64>()
+        });
+        0.1 * sums.sum::<f64>() / 5.0
+    };
+    assert_near("gspo", run(RatioLevel::Sequence, kl(true)), by_hand(true), TIGHT);
+    assert_near("gspo-token", run(RatioLevel::SequenceToken, kl(true)), by_hand(true), TIGHT);
+    assert_near("product", run(RatioLevel::SequenceProduct, kl(true)), by_hand(false), TIGHT);
+    assert_near("none", run(RatioLevel::Sequence, kl(false)), run(RatioLevel::Token, kl(false)), TIGHT);
+    assert!((run(RatioLevel::Token, kl(true)) - by_hand(true)).abs() > 1e-4, "the ratios of tokens differ");
+}
+
+#[test]
+fn a_clamped_ratio_is_torchtitans_and_has_no_gradient() {
+    let torchtitan = GrpoPreset::Torchtitan.options().unwrap();
+    assert_eq!((torchtitan.log_ratio_max, torchtitan.clamp_log_ratio), (10.0, true));
+    let batch = |log_prob: f64, advantage| Batch {
+        log_prob: vec![log_prob, -1.0],
+        old_log_prob: vec![-20.0, -1.0],
+        ref_log_prob: None,
+        sampler_log_prob: None,
+        entropy: None,
+        advantage: vec![advantage],
+        mask: vec![1, 1],
+        offsets: vec![0, 2],
+    };
+    // Upstream: r = e^clamp(d, -10, 10), the mean over both tokens.
+    for (log_prob, advantage) in [(-9.0, -1.0), (-31.0, 1.0), (-11.0, -1.0), (-9.0, 1.0), (-31.0, -1.0)] {
+        let d: f64 = log_prob + 20.0;
+        let ratio = d.clamp(-10.0, 10.0).exp();
+        let policy = |ratio: f64| -(ratio * advantage).min(ratio.clamp(0.8, 1.2) * advantage);
+        let output = batch(log_prob, advantage).run(&torchtitan);
+        assert_near("loss", output.loss, (policy(ratio) - advantage) / 2.0, TIGHT);
+        let moves = d.abs() <= 10.0 && policy(ratio) == -ratio * advantage;
+        let gradient = if moves { -ratio * advantage / 2.0 } else { 0.0 };
+        assert_all_near("gradient", &output.grad_log_prob, &[gradient, -advantage / 2.0], TIGHT);
+        assert_eq!(output.metric("numTokens"), Some(2.0), "it still counts");
+        assert_eq!(output.metric("numExtremeRatio"), Some(f64::from(u8::from(d.abs() > 10.0))));
+    }
+    // By default such a token is dropped; at the default bound one token would have a gradient of 4e5.
+    let dropped = batch(-9.0, -1.0).run(&GrpoOptions { log_ratio_max: 10.0, ..GrpoOptions::default() });
+    assert_eq!((dropped.loss, dropped.metric("numTokens")), (1.0, Some(1.0)));
+    assert!(batch(-7.0, -1.0).run(&GrpoOptions::default()).grad_log_prob[0] > 2e5);
+    // Under a sequence's ratio the other tokens keep their gradient.
+    let sequence =
+        GrpoOptions { ratio: RatioLevel::SequenceProduct, surrogate: Surrogate::None, ..torchtitan };
+    let output = batch(-9.0, -1.0).run(&sequence);
+    let product = f64::exp(10.0);
+    assert_all_near("sequence", &output.grad_log_prob, &[0.0, product], 1e-9);
+    // And under an importance weight the estimate keeps its own.
+    let kl_to_ref = KlPenalty { coefficient: 0.5, importance_weighted: true, estimator: KlEstimator::K2 };
+    let weighed = GrpoOptions { kl_to_ref, ratio: RatioLevel::Token, ..sequence };
+    let with = Batch { ref_log_prob: Some(vec![-9.5, -1.0]), ..batch(-9.0, 0.0) };
+    assert_all_near("penalty", &with.run(&weighed).grad_log_prob, &[0.25 * product * 0.5, 0.0], 1e-9);
+}
+
+#[test]
+fn the_policy_term_is_that_of_the_tokens_of_highest_entropy() {
+    let entropy = vec![9.0, 0.1, 0.9, 0.5, 9.0, 9.0, 0.3, 0.7];
+    let batch = || Batch { entropy: Some(entropy.clone()), ..table() };
+    let run = |top_entropy_quantile, entropy_coefficient| {
+        let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
+        let surrogate = Surrogate::None;
+        batch().run(&GrpoOptions {
+            top_entropy_quantile,
+            entropy_coefficient,
+            kl_to_ref,
+            surrogate,
+            ..GrpoOptions::default()
+        })
+    };
+    let (all, half) = (run(1.0, 0.0), run(0.5, 0.0));
+    // Trained entropies are 0.1, 0.9, 0.5, 0.3 and 0.7: the middle one is the threshold, and stays.
+    assert_eq!(half.metric("numHighEntropy"), Some(3.0));
+    let only_kl = {
+        let zero = Batch { advantage: vec![0.0, 0.0], ..batch() };
+        let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
+        zero.run(&GrpoOptions { kl_to_ref, surrogate: Surrogate::None, ..GrpoOptions::default() })
+    };
+    for t in 0..8 {
+        let wanted = if [2, 3, 7].contains(&t) { &all } else { &only_kl };
+        assert_near("gradient", half.grad_log_prob[t], wanted.grad_log_prob[t], TIGHT);
+    }
+    assert_eq!(
+        (all.metric("numTokens"), half.metric("numTokens")),
+        (Some(5.0), Some(5.0)),
+        "the mean is over all"
+    );
+    assert_eq!(all.metric("klToRefLoss"), half.metric("klToRefLoss"));
+    let bonus = run(0.5, 0.2);
+    let by_entropy = bonus.grad_entropy.as_ref().unwrap();
+    assert_all_near("bonus", by_entropy, &[0.0, 0.0, -0.04, -0.04, 0.0, 0.0, 0.0, -0.04], TIGHT);
+    assert_near("entropy", bonus.metric("entropy").unwrap(), 0.5, TIGHT);
+    assert_eq!(run(0.01, 0.0).metric("numHighEntropy"), Some(1.0));
+    let loss = GrpoLoss::new(GrpoOptions { top_entropy_quantile: 0.5, ..GrpoOptions::default() }).unwrap();
+    let refused = loss.forward(&table().view()).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.detail()),
+        (ErrorKind::Empty, "entropy must be given when topEntropyQuantile is below 1")
+    );
+}
+
+#[test]
+fn a_share_that_falls_on_an_entropy_keeps_it() {
+    // In double precision (1 - 0.45) * 20 is a little more than 11, and the token at place 11 would be lost.
+    for (share, count, kept) in [(0.45, 21, 10.0), (0.8, 11, 9.0), (0.3, 11, 4.0), (0.9, 11, 10.0)] {
+        let batch = Batch {
+            log_prob: vec![-1.0; count],
+            old_log_prob: vec![-1.0; count],
+            ref_log_prob: None,
+            sampler_log_prob: None,
+            entropy: Some((0..count).map(|t| f64::from((t * 8 % count) as f32 / 3.0)).collect()),
+            advantage: vec![1.0],
+            mask: vec![1; count],
+            offsets: vec![0, count as u32],
+        };
+        let options = GrpoOptions { top_entropy_quantile: share, ..GrpoOptions::default() };
+        assert_eq!(batch.run(&options).metric("numHighEntropy"), Some(kept), "{share} of {count}");
+    }
+}
+
+#[test]
+fn a_micro_batch_that_trains_nothing_adds_nothing_to_a_step() {
+    for normalization in [Normalization::GlobalTokens(5.0), Normalization::GlobalSequences(2.0)] {
+        let kl_to_ref = KlPenalty { coefficient: 0.1, ..KlPenalty::default() };
+        let options =
+            GrpoOptions { normalization, kl_to_ref, entropy_coefficient: 0.1, ..GrpoOptions::default() };
+        let masked = Batch { mask: vec![0; 8], entropy: Some(vec![0.5; 8]), ..table() };
+        let output = masked.run(&options);
+        assert_eq!((output.loss, output.grad_log_prob), (0.0, vec![0.0; 8]));
+        assert_eq!(output.grad_entropy, Some(vec![0.0; 8]));
+        assert!(output.metrics.iter().all(|metric| metric.value == 0.0 || metric.name == "numSequences"));
+        let nothing = Batch {
+            log_prob: vec![],
+            old_log_prob: vec![],
+            ref_log_prob: Some(vec![]),
+            sampler_log_prob: None,
+            entropy: Some(vec![]),
+            advantage: vec![],
+            mask: vec![],
+            offsets: vec![0],
+        };
+        assert_eq!(nothing.run(&options).loss, 0.0);
+    }
+    let masked = Batch { mask: vec![0; 8], ..table() };
+    for normalization in
+        [Normalization::TokenMean, Normalization::SequenceMean, Normalization::FixedLength(4.0)]
+    {
+        let loss = GrpoLoss::new(GrpoOptions { normalization, ..GrpoOptions::default() }).unwrap();
+        assert_eq!(loss.forward(&masked.view()).unwrap_err().kind(), ErrorKind::Empty);
+    }
 }

@@ -83,17 +83,24 @@ fn random_options(rng: &mut Rng) -> GrpoOptions {
     }
 }
 
+/// The ratio that pushes a token, in the tokens `kept` of its sequence.
+fn naive_ratio(batch: &Batch, options: &GrpoOptions, kept: &[usize], t: usize) -> f64 {
+    let w = |t: usize| batch.log_prob[t] - batch.old_log_prob[t];
+    let (sum, length) = (kept.iter().map(|&t| w(t)).sum::<f64>(), kept.len() as f64);
+    match options.ratio {
+        RatioLevel::Token => w(t),
+        RatioLevel::Sequence | RatioLevel::SequenceToken => sum / length,
+        RatioLevel::SequenceProduct => sum,
+    }
+    .exp()
+}
+
 /// What a token's advantage adds, in the tokens `kept` of its sequence.
 fn naive_policy(batch: &Batch, options: &GrpoOptions, kept: &[usize], s: usize, t: usize) -> f64 {
     let (a, clip) = (batch.advantage[s], options.clip_epsilon);
     let w = |t: usize| batch.log_prob[t] - batch.old_log_prob[t];
     let (sum, length) = (kept.iter().map(|&t| w(t)).sum::<f64>(), kept.len() as f64);
-    let ratio = match options.ratio {
-        RatioLevel::Token => w(t),
-        RatioLevel::Sequence | RatioLevel::SequenceToken => sum / length,
-        RatioLevel::SequenceProduct => sum,
-    }
-    .exp();
+    let ratio = naive_ratio(batch, options, kept, t);
     match options.surrogate {
         Surrogate::Clip => {
             let best = (ratio * a).min(ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * a);
@@ -121,16 +128,32 @@ fn naive_policy(batch: &Batch, options: &GrpoOptions, kept: &[usize], s: usize, 
     }
 }
 
+/// The entropy that a token needs to be among the highest share of those that are trained.
+fn naive_threshold(batch: &Batch, options: &GrpoOptions, trained: &impl Fn(usize) -> bool) -> f64 {
+    let all = (0..batch.mask.len()).filter(|&t| trained(t)).map(|t| batch.entropy[t]);
+    let mut entropy: Vec<f64> = all.collect();
+    entropy.sort_by(f64::total_cmp);
+    if options.top_entropy_quantile == 1.0 || entropy.is_empty() {
+        return f64::NEG_INFINITY;
+    }
+    let place = (1.0 - options.top_entropy_quantile) * (entropy.len() - 1) as f64;
+    let (low, high) = (entropy[place.floor() as usize], entropy[place.ceil() as usize]);
+    // The threshold is a single, which a token on it may lie just below.
+    f64::from((low + (high - low) * (place - place.floor())) as f32)
+}
+
 /// The formulas as written in the papers: minimum of two branches, sequence by sequence.
 fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
     let trained = |t: usize| {
         let w = batch.log_prob[t] - batch.old_log_prob[t];
         batch.mask[t] == 1 && options.kl_mask_threshold.is_none_or(|limit| 0.5 * w * w <= limit)
     };
+    let threshold = naive_threshold(batch, options, &trained);
     let token = |s: usize, t: usize| {
-        let ratio = (batch.log_prob[t] - batch.old_log_prob[t]).exp();
         let range = batch.offsets[s] as usize..batch.offsets[s + 1] as usize;
         let kept: Vec<usize> = range.filter(|&t| trained(t)).collect();
+        // The importance weight of a penalty is the ratio of the loss, as in trl.
+        let ratio = naive_ratio(batch, options, &kept, t);
         let kl = |penalty: KlPenalty, d: f64| {
             let value = match penalty.estimator {
                 KlEstimator::K1 => -d,
@@ -139,10 +162,12 @@ fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
             };
             penalty.coefficient * if penalty.importance_weighted { ratio * value } else { value }
         };
+        let is_chosen = batch.entropy[t] >= threshold;
         let to_ref = kl(options.kl_to_ref, batch.ref_log_prob[t] - batch.log_prob[t]);
         let to_old = kl(options.kl_to_inference, batch.old_log_prob[t] - batch.log_prob[t]);
-        naive_policy(batch, options, &kept, s, t) + to_ref + to_old
-            - options.entropy_coefficient * batch.entropy[t]
+        let chosen =
+            naive_policy(batch, options, &kept, s, t) - options.entropy_coefficient * batch.entropy[t];
+        to_ref + to_old + if is_chosen { chosen } else { 0.0 }
     };
     let (mut total, mut count, mut mean_sum) = (0.0, 0, 0.0);
     let num_sequences = batch.offsets.len() - 1;
@@ -190,9 +215,10 @@ fn random_family(rng: &mut Rng) -> (RatioLevel, Surrogate) {
     ];
     let ratios =
         [RatioLevel::Token, RatioLevel::Sequence, RatioLevel::SequenceToken, RatioLevel::SequenceProduct];
-    match rng.below(13).unwrap() as usize {
-        kind @ 0..5 => (RatioLevel::Token, surrogates[kind]),
-        kind => (ratios[kind % 4], [Surrogate::Clip, Surrogate::None][(kind - 5) / 4]),
+    match rng.below(22).unwrap() as usize {
+        kind @ 0..2 => (RatioLevel::Token, surrogates[3 + kind]),
+        kind @ 2..10 => (ratios[kind % 4], [Surrogate::Clip, Surrogate::None][(kind - 2) / 4]),
+        kind => (ratios[kind % 4], surrogates[(kind - 10) / 4]),
     }
 }
 
@@ -201,7 +227,8 @@ fn ten_thousand_random_batches_of_the_family_give_the_naive_value() {
     let mut rng = Rng::new(12).stream("family");
     for case in 0..10_000 {
         let (batch, (ratio, surrogate)) = (Batch::random(&mut rng), random_family(&mut rng));
-        let options = GrpoOptions { ratio, surrogate, ..random_options(&mut rng) };
+        let top_entropy_quantile = [1.0, 0.2, 0.75][rng.below(3).unwrap() as usize];
+        let options = GrpoOptions { ratio, surrogate, top_entropy_quantile, ..random_options(&mut rng) };
         let output = GrpoLoss::new(options.clone()).unwrap().forward(&batch.view()).unwrap();
         let naive = naive_loss(&batch, &options);
         assert!(

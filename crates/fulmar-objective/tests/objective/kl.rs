@@ -156,3 +156,23 @@ fn the_controller_follows_torchrl_and_refuses_what_it_cannot_steer_by() {
     assert_eq!(short.update(&[0.0; 5]).unwrap_err().kind(), ErrorKind::OutOfRange);
     assert_eq!(short.coefficient(), 0.1);
 }
+
+#[test]
+fn rewards_of_tokens_stay_in_their_places() {
+    let (log_prob, reference) = ([-1.0, -2.0, -3.0, -1.0], [-2.0, -2.5, -1.0, -9.0]);
+    let options = KlRewardOptions { coefficient: 0.1, ..KlRewardOptions::default() };
+    let of = |reward: &[f64], offsets: &[u32]| {
+        kl_reward(&log_prob, &reference, &[1, 1, 0, 1], offsets, reward, &options)
+    };
+    let got = of(&[5.0, 6.0, 7.0, 8.0], &[0, 3, 4]).unwrap();
+    assert_all_near("reward", &got.reward, &[4.9, 5.95, 7.0, 7.2], 1e-12);
+    assert_eq!(of(&[1.0; 3], &[0, 3, 4]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
+    // Four sequences and four tokens, but not one token each: which is meant cannot be known.
+    assert_eq!(
+        of(&[1.0; 4], &[0, 0, 2, 3, 4]).unwrap_err().detail(),
+        "reward must not be ambiguous: got length 4, both of sequences and of tokens"
+    );
+    assert_eq!(of(&[1.0; 4], &[0, 1, 2, 3, 4]).unwrap().reward.len(), 4);
+    let error = of(&[1.0, f64::NAN, 1.0, 1.0], &[0, 3, 4]).unwrap_err();
+    assert_eq!((error.kind(), error.detail()), (ErrorKind::NonFinite, "reward[1] must be finite: got NaN"));
+}

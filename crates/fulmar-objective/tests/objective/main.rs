@@ -8,6 +8,7 @@ mod device;
 mod distillation;
 mod dpo;
 mod draw;
+mod extremes;
 mod family;
 mod grpo;
 mod grpo_naive;
