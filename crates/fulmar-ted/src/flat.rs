@@ -41,7 +41,8 @@ pub fn ted_to_flat(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<Ten
     Ok(flat)
 }
 
-/// The ring whose flat form this is, and where it stands. Steps that were never written are zeros. Copies.
+/// The ring whose flat form this is, and where it stands. Steps that were never written are zeros, whatever the flat form has in
+/// their place. Copies.
 ///
 /// # Errors
 /// `Malformed` if the dictionary does not say where its ring stood; `UnknownName` if it lacks `keys.done`; `Incompatible`, with the
@@ -57,10 +58,21 @@ pub fn flat_to_ted(flat: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Rin
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
     let layout = Layout::new(ring, &shape, &|place, _| ends[place])?;
-    let mut steps = TensorDict::new(&shape)?;
+    unfolded(flat, ring, &layout, &shape, keys)
+}
+
+/// The ring of steps of `shape` that lie in `flat` as `layout` says.
+pub(crate) fn unfolded(
+    flat: &TensorDict,
+    ring: Ring,
+    layout: &Layout,
+    shape: &[usize],
+    keys: &TedKeys,
+) -> Result<(TensorDict, Ring)> {
+    let mut steps = TensorDict::new(shape)?;
     for (key, entry) in leaves(flat, keys) {
         let Entry::Tensor(tensor) = entry else { return Err(no_tensor(entry, &key)) };
-        unfold(tensor, &key, keys, &layout, &mut steps).map_err(|error| error.at(&key))?;
+        unfold(tensor, &key, keys, layout, &mut steps).map_err(|error| error.at(&key))?;
     }
     Ok((steps, Ring { cursor: if ring.is_full { ring.cursor % shape[0] } else { ring.cursor }, ..ring }))
 }
@@ -158,7 +170,7 @@ pub(crate) fn laid_out(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result
         let detail = format!("{done} must hold one bool for each step of {shape:?}: got {}", ends.len());
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
-    let layout = Layout::new(ring, shape, &|_, step| ends[step])?;
+    let layout = Layout::new(ring, shape, &|_, step| step.is_some_and(|step| ends[step]))?;
     let columns = columns(steps, keys)?;
     columns.iter().try_for_each(|column| column.check_follows(&layout))?;
     Ok((layout, columns))

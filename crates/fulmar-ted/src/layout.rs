@@ -30,9 +30,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of steps of `shape`, in which a trajectory ends where `is_end` says so of a place for a step and of the step there,
-    /// and where the newest step of a lane is.
-    pub fn new(ring: Ring, shape: &[usize], is_end: &dyn Fn(usize, usize) -> bool) -> Result<Self> {
+    /// The layout of steps of `shape`, in which a trajectory ends at the newest step of each lane, and where `is_end` is true of a
+    /// place for a step and of the step there. Without a step the place is that of one that was never written: `TorchRL` writes
+    /// whatever its memory holds there, and an end among it has a next observation like any other.
+    pub fn new(ring: Ring, shape: &[usize], is_end: &dyn Fn(usize, Option<usize>) -> bool) -> Result<Self> {
         let Some((&capacity, lanes)) = shape.split_first() else {
             let detail = "steps must have at least one batch dimension, time: got none";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
@@ -54,17 +55,26 @@ impl Layout {
                 layout.steps.push(Source::Step(step));
                 layout.observations.push(Source::Step(step));
                 len += 1;
-                if at + 1 == written || is_end(place, step) {
+                if at + 1 == written || is_end(place, Some(step)) {
                     layout.observations.push(Source::Next(step));
                     layout.runs.push((len, len + 1));
                     len = 0;
                 }
             }
-            let unwritten = capacity - written;
-            if unwritten > 0 {
-                layout.steps.resize(layout.steps.len() + unwritten, Source::Unwritten);
-                layout.observations.resize(layout.observations.len() + unwritten, Source::Unwritten);
-                layout.runs.push((unwritten, unwritten));
+            let mut len = 0;
+            for _ in written..capacity {
+                let place = layout.steps.len();
+                layout.steps.push(Source::Unwritten);
+                layout.observations.push(Source::Unwritten);
+                len += 1;
+                if is_end(place, None) {
+                    layout.observations.push(Source::Unwritten);
+                    layout.runs.push((len, len + 1));
+                    len = 0;
+                }
+            }
+            if len > 0 {
+                layout.runs.push((len, len));
             }
         }
         Ok(layout)

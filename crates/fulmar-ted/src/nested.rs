@@ -3,7 +3,7 @@
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Ragged, TensorDict};
 
-use crate::flat::{ends, flat_to_ted, laid_out};
+use crate::flat::{ends, laid_out, unfolded};
 use crate::layout::Layout;
 use crate::ring::{Ring, TedKeys, leaves, ring_of, with_ring};
 
@@ -41,7 +41,7 @@ pub fn ted_to_nested(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<T
 /// The ring whose nested form this is, and where it stands. Copies.
 ///
 /// # Errors
-/// Those of [`flat_to_ted`]; `Incompatible`, with the key, if an entry is not ragged; `ShapeMismatch` if its rows are not those of the
+/// Those of [`flat_to_ted`](crate::flat_to_ted); `Incompatible`, with the key, if an entry is not ragged; `ShapeMismatch` if its rows are not those of the
 /// trajectories that `keys.done` ends.
 pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Ring)> {
     let (ring, shape) = ring_of(nested, keys)?;
@@ -53,7 +53,10 @@ pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict,
             format!("{} must hold one bool for each of {count} steps: got {}", keys.done, ends.len());
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
-    let layout = Layout::new(ring, &shape, &|place, _| ends[place])?;
+    // Upstream gives the last run of a lane that was not filled no next observation, even where its last step is an end.
+    let is_last = |place: usize| (place + 1).is_multiple_of(shape[0]);
+    let layout =
+        Layout::new(ring, &shape, &|place, step| ends[place] && (step.is_some() || !is_last(place)))?;
     let (steps, observations) = (offsets(&layout, false), offsets(&layout, true));
     let mut flat = with_ring(&[], ring, &shape, keys)?;
     for (key, entry) in leaves(nested, keys) {
@@ -67,7 +70,7 @@ pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict,
         }
         flat.set(key, ragged.values().clone())?;
     }
-    flat_to_ted(&flat, keys)
+    unfolded(&flat, ring, &layout, &shape, keys)
 }
 
 /// Where rows begin.

@@ -73,6 +73,59 @@ proptest! {
     }
 }
 
+/// The flat form as upstream writes it: all of its memory, with a next observation wherever an end stands, written or not.
+fn upstream(steps: &TensorDict, ring: Ring, lanes: usize, over: &[bool]) -> TensorDict {
+    let capacity = steps.batch_size()[0];
+    let values = |key: Key| steps.tensor(key).unwrap().to_vec::<i64>().unwrap();
+    let (root, next) =
+        (values(["agent", "observation"].into()), values(["next", "agent", "observation"].into()));
+    let (mut observations, mut actions, mut done) = (Vec::new(), Vec::new(), Vec::new());
+    for lane in 0..lanes {
+        for time in 0..capacity {
+            let at = time * lanes + lane;
+            observations.push(root[at]);
+            actions.push(root[at]);
+            done.push(over[at]);
+            if over[at] || time + 1 == ring.cursor {
+                observations.push(next[at]);
+            }
+        }
+    }
+    let mut flat = TensorDict::new(&[]).unwrap();
+    let shape: Vec<usize> = steps.batch_size().to_vec();
+    for (key, value) in
+        [("is_full", json!(false)), ("shift", json!(ring.cursor)), ("_storage_shape", json!(shape))]
+    {
+        flat.set(key, NonTensor::shared(value)).unwrap();
+    }
+    let count = observations.len();
+    flat.set(["agent", "observation"], Tensor::from_vec(&[count], observations).unwrap()).unwrap();
+    flat.set("action", Tensor::from_vec(&[actions.len()], actions).unwrap()).unwrap();
+    flat.set("done", Tensor::from_vec(&[done.len()], done).unwrap()).unwrap();
+    flat
+}
+
+proptest! {
+    #[test]
+    fn of_a_ring_that_upstream_did_not_fill_the_first_rows_are_kept_whatever_its_memory_held(
+        lanes in 1_usize..4,
+        ends in prop::collection::vec(any::<bool>(), 1..6),
+        stray in prop::collection::vec(any::<bool>(), 1..8),
+    ) {
+        let written = ends.len();
+        let capacity = written + stray.len();
+        let ends: Vec<bool> = ends.iter().cycle().take(written * lanes).copied().collect();
+        let (steps, ring) = ring_of(capacity, lanes, &ends);
+        let mut over = vec![false; capacity * lanes];
+        over[..ends.len()].copy_from_slice(&ends);
+        for (at, over) in over.iter_mut().enumerate().skip(ends.len()) {
+            *over = stray[(at * 7) % stray.len()];
+        }
+        let flat = upstream(&steps, ring, lanes, &over);
+        prop_assert_eq!(flat_to_ted(&flat, &TedKeys::default()).unwrap(), (blanked(&steps, ring), ring));
+    }
+}
+
 fn kind<T>(result: fulmar_ted::Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
