@@ -139,10 +139,7 @@ impl<'a> Completion<'a> {
         }
         let keeps_empty = self.table.reasoning.as_ref().is_some_and(|format| format.keeps_empty);
         let reasoning = split.reasoning.map(|text| text.trim().to_owned());
-        let is_in_call =
-            |t: usize| tool_calls.iter().any(|call| (call.token_span[0]..call.token_span[1]).contains(&t));
-        let is_foreign = |(t, &id): (usize, &u32)| self.is_foreign(id) && !is_in_call(t);
-        let overran = self.ids.iter().enumerate().any(is_foreign);
+        let overran = self.overran(&tool_calls);
         Ok(Parsed {
             content,
             reasoning_content: reasoning.filter(|text| keeps_empty || !text.is_empty()),
@@ -151,6 +148,13 @@ impl<'a> Completion<'a> {
             finished: self.finished,
             overran,
         })
+    }
+
+    /// Whether something that no completion of the family holds stands outside of `calls`, which are in order.
+    fn overran(&self, calls: &[ParsedToolCall]) -> bool {
+        let starts = std::iter::once(0).chain(calls.iter().map(|call| call.token_span[1]));
+        let ends = calls.iter().map(|call| call.token_span[0]).chain([self.ids.len()]);
+        starts.zip(ends).any(|(start, end)| self.ids[start..end].iter().any(|&id| self.is_foreign(id)))
     }
 
     /// Finds the end of the reasoning.
@@ -265,7 +269,9 @@ impl<'a> Completion<'a> {
         while let Some(open) = self.position(at, format.open.id) {
             self.read_text(at..open, content)?;
             let next_open = self.position(open + 1, format.open.id).unwrap_or(self.ids.len());
-            let close = self.position(open + 1, format.close.id).filter(|&close| close < next_open);
+            // Looked for up to the next call only: a search to the end for each call would be quadratic.
+            let close = self.ids[open + 1..next_open].iter().position(|&id| Some(id) == format.close.id);
+            let close = close.map(|offset| open + 1 + offset);
             at = close.map_or(next_open, |close| close + 1);
             calls.push(self.read_call(format, [open, at], close, tools)?);
         }

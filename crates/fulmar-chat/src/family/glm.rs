@@ -269,15 +269,16 @@ impl Glm45 {
     fn parts_by_text(&self, body: &[u32]) -> Result<Vec<(Option<usize>, String)>> {
         let text = self.table.tokenizer.decode(body, false)?;
         let mut parts = Vec::new();
-        let (mut rest, mut before) = (text.as_str(), None);
-        loop {
-            let found = ARGUMENT_MARKERS.iter().enumerate();
-            let next = found.filter_map(|(index, name)| Some((rest.find(name)?, index, name.len()))).min();
-            let Some((at, index, length)) = next else { break };
-            parts.push((before, rest[..at].to_owned()));
-            (rest, before) = (&rest[at + length..], Some(index));
+        let (mut start, mut before) = (0, None);
+        // One pass: looking for each marker behind each other one would be quadratic where one of them is missing.
+        for at in memchr::memchr_iter(b'<', text.as_bytes()) {
+            let index = ARGUMENT_MARKERS.iter().position(|name| text[at..].starts_with(name));
+            if let Some(index) = index {
+                parts.push((before, text[start..at].to_owned()));
+                (start, before) = (at + ARGUMENT_MARKERS[index].len(), Some(index));
+            }
         }
-        parts.push((before, rest.to_owned()));
+        parts.push((before, text[start..].to_owned()));
         Ok(parts)
     }
 }

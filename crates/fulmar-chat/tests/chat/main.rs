@@ -12,5 +12,6 @@ mod lossy;
 mod markers;
 mod opaque;
 mod renderer;
+mod renderer_growth;
 mod renderer_hostile;
 mod training_sample;
