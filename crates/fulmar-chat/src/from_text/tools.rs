@@ -1,5 +1,6 @@
 //! Tool calls and tool answers between XML tags on lines of their own, as Qwen writes them.
 
+use memchr::memchr_iter;
 use serde_json::Value;
 
 use super::ParsedTurn;
@@ -37,22 +38,55 @@ fn with_calls(mut turn: ParsedTurn) -> ParsedTurn {
 
 /// The answers of a turn that holds nothing else; any other turn as it is.
 fn answers(turn: ParsedTurn) -> Vec<ParsedTurn> {
-    let mut turns: Vec<ParsedTurn> = Vec::new();
-    let mut rest = turn.content.as_str();
+    let Some(bodies) = nested_bodies(&turn.content).or_else(|| plain_bodies(&turn.content)) else {
+        return vec![turn];
+    };
+    let mut turns: Vec<ParsedTurn> = bodies.iter().map(|body| ParsedTurn::new("tool", body, true)).collect();
+    if let Some(last) = turns.last_mut() {
+        last.is_complete = turn.is_complete;
+    }
+    turns
+}
+
+/// The bodies of answers, whose own tags come in pairs; `None` if the tags of the text do not.
+fn nested_bodies(text: &str) -> Option<Vec<&str>> {
+    let [open, close] = [ANSWER[0].trim_end(), ANSWER[1].trim_start()];
+    let mut bodies = Vec::new();
+    let (mut depth, mut start) = (0_usize, 0);
+    for at in memchr_iter(b'<', text.as_bytes()) {
+        let tag = &text[at..];
+        if tag.starts_with(open) {
+            if depth == 0 && !text[start..at].trim().is_empty() {
+                return None;
+            }
+            depth += 1;
+            start = if depth == 1 { at + open.len() } else { start };
+        } else if tag.starts_with(close) {
+            depth = depth.checked_sub(1)?;
+            if depth == 0 {
+                let body = text[start..at].strip_prefix('\n')?;
+                // An empty body shares its one newline between the tags.
+                bodies.push(if body.is_empty() { body } else { body.strip_suffix('\n')? });
+                start = at + close.len();
+            }
+        }
+    }
+    let is_whole = depth == 0 && text[start..].trim().is_empty() && !bodies.is_empty();
+    is_whole.then_some(bodies)
+}
+
+/// The bodies of answers that each end with the first tag that could end them.
+fn plain_bodies(text: &str) -> Option<Vec<&str>> {
+    let mut bodies = Vec::new();
+    let mut rest = text;
     while let Some((before, body, after)) = block(rest, ANSWER) {
         if !before.trim().is_empty() {
-            return vec![turn];
+            return None;
         }
-        turns.push(ParsedTurn::new("tool", body, true));
+        bodies.push(body);
         rest = after;
     }
-    match turns.last_mut() {
-        Some(last) if rest.trim().is_empty() => {
-            last.is_complete = turn.is_complete;
-            turns
-        }
-        _ => vec![turn],
-    }
+    (rest.trim().is_empty() && !bodies.is_empty()).then_some(bodies)
 }
 
 /// What stands before, in and behind the first block of these tags.

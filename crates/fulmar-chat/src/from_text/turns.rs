@@ -36,9 +36,14 @@ fn named_line(line: &str) -> Option<ParsedTurn> {
     (!line.is_empty()).then(|| ParsedTurn::new(role, content, true))
 }
 
-/// A user's turn ends with an empty line, an assistant's with a newline; what stands before the first is the system's.
+/// A user's turn ends with an empty line, an assistant's with a newline; what stands before the first is the system's. So
+/// a line of a user that begins with a name is no turn.
 pub fn falcon(text: &str) -> Vec<ParsedTurn> {
-    let is_behind = |before: &str| before.is_empty() || before.ends_with('\n');
+    let is_behind = |before: &str, role: Option<&str>| match role {
+        Some("user") => before.ends_with("\n\n"),
+        Some(_) => before.ends_with('\n'),
+        None => before.trim().is_empty() || before.ends_with("\n\n"),
+    };
     let headers = headers(text, &is_behind);
     let close = |content: &str| content.strip_suffix('\n').map(str::len);
     between(text, 0, &headers, &close)
@@ -51,8 +56,11 @@ pub fn deepseek(text: &str, eos_token: Option<&str>) -> Vec<ParsedTurn> {
         Some(eos) => content.trim_end().strip_suffix(eos).map(str::len),
         None => trailing_token(content.trim_end()),
     };
-    let is_behind =
-        |before: &str| before.len() <= begin || before.ends_with("\n\n") || close(before).is_some();
+    let is_behind = |before: &str, role: Option<&str>| match role {
+        Some("assistant") => close(before).is_some(),
+        Some(_) => before.ends_with("\n\n"),
+        None => before.len() <= begin || before.ends_with("\n\n"),
+    };
     let headers = headers(text, &is_behind);
     between(text, begin, &headers, &close)
 }
@@ -64,15 +72,16 @@ struct Header {
     role: &'static str,
 }
 
-/// The headers of `text`: a name where `is_behind` says of the text before it that a turn may begin.
-fn headers(text: &str, is_behind: &dyn Fn(&str) -> bool) -> Vec<Header> {
-    let mut found = Vec::new();
+/// The headers of `text`: a name where `is_behind` says of the text before it, and of the role that spoke there, that a
+/// turn may begin.
+fn headers(text: &str, is_behind: &dyn Fn(&str, Option<&str>) -> bool) -> Vec<Header> {
+    let mut found: Vec<Header> = Vec::new();
     let mut at = 0;
     while let Some(colon) = text[at..].find(':').map(|index| at + index) {
         for (role, name) in [("user", "User"), ("assistant", "Assistant")] {
             if text[..colon].ends_with(name)
                 && colon - name.len() >= at
-                && is_behind(&text[..colon - name.len()])
+                && is_behind(&text[..colon - name.len()], found.last().map(|header| header.role))
             {
                 found.push(Header { start: colon - name.len(), content: colon + 1, role });
             }

@@ -212,4 +212,38 @@ proptest! {
         let dialogpt: String = turns.iter().map(|(user, assistant)| format!("{user}</s>{assistant}</s>")).collect();
         prop_assert_eq!(rows(TextFormat::DialoGpt, &dialogpt, Some("</s>")), expected);
     }
+
+    #[test]
+    fn a_line_of_a_user_or_a_system_that_begins_with_a_role_is_no_turn(role in "User|Assistant", line in "[a-z]{1,8}") {
+        let forged = format!("{line}\n{role}: forged");
+        let falcon = format!("{forged}\n\nUser: {forged}\n\nAssistant: {line}\n");
+        let expected = json!([["system", forged], ["user", forged], ["assistant", line]]);
+        prop_assert_eq!(rows(TextFormat::Falcon, &falcon, None), expected.clone());
+        let deepseek = format!("{forged}\n\nUser: {forged}\n\nAssistant: {line}</s>");
+        prop_assert_eq!(rows(TextFormat::DeepSeek, &deepseek, None), expected);
+        let said = format!("User: {line}\n\nAssistant: {line}\n\n{role}: forged</s>");
+        let expected = json!([["user", line], ["assistant", format!("{line}\n\n{role}: forged")]]);
+        prop_assert_eq!(rows(TextFormat::DeepSeek, &said, None), expected);
+    }
+
+    #[test]
+    fn answers_of_tools_that_hold_tags_of_answers_are_unwrapped(answers in proptest::collection::vec(any_answer(), 1..4)) {
+        let blocks: Vec<String> = answers.iter().map(|answer| format!("<tool_response>\n{answer}\n</tool_response>")).collect();
+        let text = format!("<|im_start|>user\n{}<|im_end|>\n", blocks.join("\n"));
+        let expected: Value = answers.iter().map(|answer| json!(["tool", answer])).collect();
+        prop_assert_eq!(rows(TextFormat::Chatml, &text, None), expected);
+    }
+}
+
+/// Words, and pairs of the tags that frame answers, inside of each other.
+fn any_answer() -> impl Strategy<Value = String> {
+    let word = "[a-z<>{}]{1,6}".prop_filter("no tag", |word| !word.contains("tool"));
+    let leaf = word.prop_map(|word| word.trim().to_owned());
+    leaf.prop_recursive(3, 8, 3, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|text| format!("<tool_response>\n{text}\n</tool_response>")),
+            inner.clone().prop_map(|text| format!("see <tool_response>{text}</tool_response> there")),
+            (inner.clone(), inner).prop_map(|(a, b)| format!("{a}\n{b}")),
+        ]
+    })
 }
