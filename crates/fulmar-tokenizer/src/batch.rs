@@ -78,7 +78,10 @@ impl EncodingBatch {
         for length in lengths {
             end += length;
             let row = u32::try_from(end).map_err(|_| {
-                Error::new(ErrorKind::LimitExceeded, "texts must have fewer than 2^32 tokens: got more")
+                Error::new(
+                    ErrorKind::LimitExceeded,
+                    "texts must have fewer than 2^32 tokens together, and these have more",
+                )
             })?;
             self.rows.push(row);
         }

@@ -67,7 +67,10 @@ impl CharTokenizer {
     /// twice, or a name is one character of the alphabet; `LimitExceeded` past [`limits::VOCAB_SIZE_MAX`] tokens.
     pub fn new(options: CharTokenizerOptions) -> Result<Self> {
         if options.alphabet.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "alphabet must hold at least one character: got none"));
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "alphabet must hold at least one character, but it is empty",
+            ));
         }
         let characters: Vec<char> = options.alphabet.chars().collect();
         check_vocab_size(characters.len() + options.special_tokens.len())?;

@@ -230,7 +230,7 @@ fn read_ranks(ranks: &[u8]) -> Result<Vec<(Vec<u8>, u32)>> {
     }
     match (0..=255u8).find(|&byte| !seen.0.contains([byte].as_slice())) {
         Some(byte) => {
-            Err(malformed(format!("ranks must hold each of the 256 bytes: got none for {byte:#04x}")))
+            Err(malformed(format!("ranks must hold each of the 256 bytes, but {byte:#04x} is missing")))
         }
         None => Ok(tokens),
     }
@@ -370,7 +370,7 @@ mod tests {
         let new = "must hold a token and an id that are new: got";
         assert_eq!(error("QQ== 0\nQQ== 1"), format!("ranks, line 2: {new} QQ== 1"));
         assert_eq!(error("QQ== 0\nQg== 0"), format!("ranks, line 2: {new} Qg== 0"));
-        assert_eq!(error("QQ== 0"), "ranks must hold each of the 256 bytes: got none for 0x00");
+        assert_eq!(error("QQ== 0"), "ranks must hold each of the 256 bytes, but 0x00 is missing");
         let unknown = TiktokenTokenizer::new(ranks(&[]).as_bytes(), "[a-z]+", []).unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::UnknownName);
         assert!(TiktokenTokenizer::new(b"\xff", R50K, []).is_err());

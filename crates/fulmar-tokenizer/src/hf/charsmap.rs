@@ -60,5 +60,5 @@ const fn offset(unit: u32) -> usize {
 }
 
 fn corrupt(rule: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("precompiled_charsmap must {rule}: got one that does not"))
+    Error::new(ErrorKind::Corrupt, format!("precompiled_charsmap must {rule}, and this one does not"))
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use fulmar_core::{Error, ErrorKind, limits};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokenizers::normalizer::Range;
 use tokenizers::{
     DecoderWrapper, Model as _, ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper,
@@ -49,6 +49,7 @@ impl Library {
         if let Some(model) = model.as_object_mut() {
             // Merges that are left out by chance are for training.
             model.remove("dropout");
+            read_scores_as_the_crate_does(model);
         }
         let mut steps = Vec::new();
         for step in flat("normalizer", part(file, "normalizer"), "normalizers")? {
@@ -217,6 +218,34 @@ fn check_growth(num_bytes: usize, growth: f64) -> Result<()> {
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     Ok(())
+}
+
+/// Changes the scores of a Unigram model to the doubles that the crate makes of their digits where it reads a file itself:
+/// the digits as an integer, then divided by a power of ten. Such a double may be next to the nearest one, which decides
+/// between cuts of a text whose scores are equal.
+fn read_scores_as_the_crate_does(model: &mut Map<String, Value>) {
+    if model.get("type").is_some_and(|kind| kind != "Unigram") {
+        return;
+    }
+    for piece in model.get_mut("vocab").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(score) = piece.get_mut(1) else { continue };
+        if let Some(read) = score.as_f64().and_then(digits_over_power_of_ten) {
+            *score = read.into();
+        }
+    }
+}
+
+/// The double that the shortest digits of `value` give in two roundings.
+fn digits_over_power_of_ten(value: f64) -> Option<f64> {
+    let text = format!("{:e}", value.abs());
+    let (digits, exponent) = text.split_once('e')?;
+    let num_decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let digits: u64 = digits.replace('.', "").parse().ok()?;
+    let exponent = exponent.parse::<i32>().ok()? - num_decimals as i32;
+    // Powers of ten are the nearest doubles.
+    let power: f64 = format!("1e{}", exponent.abs()).parse().ok()?;
+    let read = if exponent >= 0 { digits as f64 * power } else { digits as f64 / power };
+    read.is_finite().then_some(read.copysign(value))
 }
 
 /// Refuses what the crate would cut at a place inside a character.

@@ -60,6 +60,17 @@ fn byte_level_files_go_through_our_own_engine() {
 }
 
 #[test]
+fn cuts_of_equal_scores_are_those_of_tokenizers_to_the_last_bit() {
+    let text = std::fs::read_to_string(golden("unigram_ties").join("ties.json")).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let tokenizer = HfTokenizer::from_json(&file["tokenizer"].to_string()).unwrap();
+    for row in file["rows"].as_array().unwrap() {
+        let found = tokenizer.encode_added(row["text"].as_str().unwrap()).unwrap().ids;
+        assert_eq!(serde_json::json!(found), row["ids"], "{}", row["text"]);
+    }
+}
+
+#[test]
 fn ids_may_have_gaps() {
     let tokenizer = read(&words());
     assert_eq!(tokenizer.vocab_size(), 10);
