@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Incompatible,
     /// A chat template called `raise_exception`; the sentence is the template's own.
     TemplateRaised,
-    /// A chat template reached for something that its sandbox keeps from it.
+    /// A chat template reached for something that its sandbox keeps from it, or a function used the object that was calling it.
     Forbidden,
     /// The operating system refused a read or a write.
     Io,

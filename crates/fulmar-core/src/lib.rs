@@ -3,6 +3,7 @@
 mod device;
 mod dtype;
 mod error;
+mod held;
 mod integer;
 mod json;
 pub mod limits;
@@ -14,6 +15,7 @@ mod shape;
 pub use device::Device;
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
+pub use held::Held;
 pub use integer::{keep_integers, kept_integer, restore_integers};
 pub use json::{json_error, options_from_json};
 pub use names::nearest_name;

@@ -166,6 +166,9 @@ pub const MEMMAP_META_BYTES_MAX: usize = 1 << 24;
 /// Longest description of a part of a replay buffer's folder, in bytes.
 pub const CHECKPOINT_JSON_BYTES_MAX: u64 = 1 << 28;
 
+/// Largest HDF5 file of a replay buffer's folder, in bytes: all of it is read into memory.
+pub const HDF5_FILE_BYTES_MAX: u64 = 1 << 33;
+
 /// Most rollouts of one group, candidates included, and most that are compared for their best.
 pub const GROUP_ROLLOUTS_MAX: usize = 1024;
 

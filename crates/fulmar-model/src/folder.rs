@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::lora::{Lora, LoraConfig};
-use crate::parameters::{Filling, Layout};
+use crate::parameters::{Filling, Layout, check_whole};
 use manifest::{Manifest, read_if_there, read_small};
 
 const CONFIG: &str = "config.json";
@@ -327,6 +327,7 @@ fn listed(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
 fn put(path: &Path, names: Option<BTreeSet<String>>, filling: &mut Filling<'_>) -> Result<()> {
     let file = safetensors::load_file(path)?;
     let place = |error: Error| error.at(path.display());
+    check_whole(&file).map_err(place)?;
     if let Some(names) = names
         && !names.iter().eq(file.tensors.keys())
     {

@@ -291,6 +291,7 @@ impl Optimizer {
     ) -> Result<Self> {
         let mut optimizer = Self::new(decoder, options)?;
         let mut file = safetensors::read(bytes)?;
+        parameters::check_whole(&file)?;
         let incompatible = |detail: String| Error::new(ErrorKind::Incompatible, detail);
         let written = file.metadata.get("optimizer").map_or("", String::as_str);
         if written != optimizer.options.name() {

@@ -197,8 +197,14 @@ pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec
     safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), &[("format", "pt")])
 }
 
+/// Refuses a file of which a tensor was passed over for its dtype: it would be lost.
+pub(crate) fn check_whole(file: &safetensors::File) -> Result<()> {
+    file.unread.keys().try_for_each(|name| file.tensor(name).map(drop))
+}
+
 /// The inverse of [`write`], in single precision.
 pub(crate) fn read(parameters: &[Parameter], file: &safetensors::File) -> Result<Vec<f32>> {
+    check_whole(file)?;
     let mut filling = Filling::new(parameters);
     for (name, tensor) in &file.tensors {
         filling.put(name, tensor)?;

@@ -7,13 +7,12 @@
 mod read;
 mod write;
 
-use std::fs::File;
 use std::io::Cursor;
 use std::path::Path;
 
 use fulmar_core::Result;
 
-use crate::replace_file;
+use crate::{open_regular, replace_file};
 use crate::tensor_dict::TensorDict;
 
 /// The bytes behind the description: its length as a little-endian `i64`.
@@ -78,10 +77,6 @@ pub fn save(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 /// Those of [`read`], with the path; `Io` if the system refuses.
 pub fn load(path: impl AsRef<Path>) -> Result<TensorDict> {
     let path = path.as_ref();
-    let load = || {
-        let mut file = File::open(path)?;
-        let size_bytes = file.metadata()?.len();
-        read::from(&mut file, size_bytes)
-    };
-    load().map_err(|error| error.at(path.display()))
+    let (mut file, size_bytes) = open_regular(path)?;
+    read::from(&mut file, size_bytes).map_err(|error| error.at(path.display()))
 }

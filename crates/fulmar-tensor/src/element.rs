@@ -16,7 +16,9 @@ use crate::storage::Stored;
 /// assert_eq!(<f32 as Element>::DTYPE, Dtype::F32);
 /// assert_eq!(<fulmar_tensor::bf16 as Element>::DTYPE, Dtype::Bf16);
 /// ```
-pub trait Element: Stored + Copy + Default + PartialEq + Debug + Send + Sync + 'static {
+pub trait Element:
+    Stored + bytemuck::Zeroable + Copy + Default + PartialEq + Debug + Send + Sync + 'static
+{
     /// The dtype of a tensor of this type.
     const DTYPE: Dtype;
 

@@ -225,7 +225,11 @@ fn position(at: i64, len: usize) -> Result<usize> {
     from_start.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < len).ok_or_else(|| {
         Error::new(
             ErrorKind::OutOfRange,
-            format!("index must lie in -{len}..{len}, both ends of the dimension: got {at}"),
+            if len == 0 {
+                format!("index must be of an element, and the dimension has none: got {at}")
+            } else {
+                format!("index must lie in -{len}..{len}, both ends of the dimension: got {at}")
+            },
         )
     })
 }

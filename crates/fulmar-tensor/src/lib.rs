@@ -40,6 +40,7 @@ pub use non_tensor::NonTensor;
 pub use ragged::{PadSide, Ragged};
 pub use regular_file::open_regular;
 pub use replace_file::{FileBatch, replace_file};
+pub use storage::live_bytes;
 pub use tensor::Tensor;
 pub use tensor_dict::{ApplyOptions, Entry, Operation, PadSequence, Partition, TensorDict};
 pub use torch_dtype::{from_torch_name, torch_name};

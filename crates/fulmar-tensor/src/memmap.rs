@@ -5,8 +5,8 @@
 //! shapes in `<key>.shape.memmap`; an empty tensor has no file. An archive (`.tdz`) is the same tree in a ZIP file with
 //! members stored at multiples of 64 bytes.
 //!
-//! Reading trusts nothing: every file must exist and be as long as its description says before memory is taken for it, and an
-//! error names the leaf. Pickled values are never read. Dimension names, locks and tensor classes are not kept by the format;
+//! Reading trusts nothing: every file must exist and be as long as its description says before memory is taken for it, a file of
+//! elements or a description that nothing describes is refused, and an error names the leaf. Pickled values are never read. Dimension names, locks and tensor classes are not kept by the format;
 //! a tensor class is read as the dictionary that it wraps, a lazy stack as the dictionary of its stacked entries.
 
 mod file_name;
@@ -22,7 +22,7 @@ use fulmar_core::Result;
 
 use self::files::{Archive, ArchiveWriter, Folder, FolderWriter};
 pub use self::outline::{leaf_path, outline};
-use crate::replace_file;
+use crate::{open_regular, replace_file};
 use crate::tensor_dict::TensorDict;
 
 /// Writes `dict` as a folder at `path`, whole or not at all: a hidden folder beside it, all files synced, renamed.
@@ -55,7 +55,8 @@ pub fn save(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 ///
 /// # Errors
 /// `Io` if the system refuses; with the key of the leaf, `Corrupt` if a file is missing, or shorter or longer than its
-/// description says, or a description breaks the format; `UnknownName` for a dtype that there is not here; `Forbidden` for a value
+/// description says, or a description breaks the format; with its path, `Corrupt` for a `.memmap` or `meta.json` that no description
+/// names, as it would be lost; `UnknownName` for a dtype that there is not here; `Forbidden` for a value
 /// that upstream pickled; `ShapeMismatch` if a shape does not begin with the batch size; `Incompatible` for a lazy stack whose
 /// parts do not fit together; `LimitExceeded` if a `meta.json` is longer than
 /// [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX) or folders lie too deep.
@@ -79,11 +80,10 @@ pub fn save_archive(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 /// Those of [`read_archive`]; `Io` if the system refuses.
 pub fn load_archive(path: impl AsRef<Path>) -> Result<TensorDict> {
     let path = path.as_ref();
-    let load = || {
-        let file = std::fs::File::open(path)?;
-        read::dict(&mut Archive::new(std::io::BufReader::new(file))?)
-    };
-    load().map_err(|error| error.at(path.display()))
+    let (file, _) = open_regular(path)?;
+    Archive::new(std::io::BufReader::new(file))
+        .and_then(|mut archive| read::dict(&mut archive))
+        .map_err(|error| error.at(path.display()))
 }
 
 /// The bytes of an archive of `dict`: the same dictionary gives the same bytes.

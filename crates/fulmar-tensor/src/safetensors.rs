@@ -14,7 +14,7 @@ use std::path::Path;
 use fulmar_core::limits::SAFETENSORS_HEADER_BYTES_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 
-use self::header::{Header, layout_rank};
+use self::header::{Header, Known, layout_rank};
 use crate::storage::Storage;
 use crate::tensor::Tensor;
 use crate::{open_regular, replace_file};
@@ -29,13 +29,15 @@ pub struct File {
     pub tensors: BTreeMap<String, Tensor>,
     /// The free texts of the header's `__metadata__`.
     pub metadata: BTreeMap<String, String>,
+    /// The dtypes of tensors that were not read, as there is no [`fulmar_core::Dtype`] for them.
+    pub unread: BTreeMap<String, String>,
 }
 
 impl File {
     /// The tensor called `name`.
     ///
     /// # Errors
-    /// `UnknownName` if the file has no such tensor.
+    /// `UnknownName` if the file has no such tensor; `Unavailable`, with its dtype, if it was not read.
     ///
     /// # Examples
     /// ```
@@ -44,6 +46,10 @@ impl File {
     /// ```
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
         self.tensors.get(name).ok_or_else(|| {
+            if let Some(dtype) = self.unread.get(name) {
+                let detail = format!("tensor {name:?} must be of one of {}: got {dtype}", header::names());
+                return Error::new(ErrorKind::Unavailable, detail);
+            }
             let detail =
                 format!("tensor must be one of the {} in the file: got {name:?}", self.tensors.len());
             Error::new(ErrorKind::UnknownName, detail)
@@ -53,8 +59,11 @@ impl File {
     /// The bytes of the file, see [`write()`].
     ///
     /// # Errors
-    /// Those of [`write()`].
+    /// Those of [`write()`]; `Unavailable` for a file that was read without some of its tensors.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        if let Some(name) = self.unread.keys().next() {
+            self.tensor(name)?;
+        }
         let metadata: Vec<_> =
             self.metadata.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         write(self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), &metadata)
@@ -66,8 +75,9 @@ impl File {
 /// # Errors
 /// `Corrupt` if the bytes break a rule of the format (truncated, overlapping or out-of-range offsets, a name twice, a
 /// length that is not that of the shape); `LimitExceeded` if the header is longer than
-/// [`SAFETENSORS_HEADER_BYTES_MAX`] or a shape has too many dimensions; `UnknownName` if a dtype has no
-/// [`fulmar_core::Dtype`]. The sentence names the tensor.
+/// [`SAFETENSORS_HEADER_BYTES_MAX`] or a shape has too many dimensions; `UnknownName` for a dtype that the format does not
+/// have. The sentence names the tensor. A tensor of a dtype that the format has and [`fulmar_core::Dtype`] has not is passed over:
+/// [`File::tensor`] names the dtype.
 ///
 /// # Examples
 /// ```
@@ -146,13 +156,30 @@ fn read_from(reader: &mut dyn Read, size_bytes: u64) -> Result<File> {
     let mut text = vec![0; header_len];
     reader.read_exact(&mut text)?;
     let header = Header::parse(&text, size_bytes - LENGTH_BYTES - header_len as u64)?;
-    let mut tensors = BTreeMap::new();
+    let (mut tensors, mut unread) = (BTreeMap::new(), BTreeMap::new());
     for (name, entry) in header.tensors {
-        let storage = Storage::read(entry.dtype, entry.len, reader)
-            .map_err(|error| error.at(format!("tensor {name:?}")))?;
-        tensors.insert(name, Tensor::over(storage, entry.dtype, &entry.shape));
+        match entry.dtype {
+            Known::Dtype(dtype) => {
+                let storage = Storage::read(dtype, entry.len, reader)
+                    .map_err(|error| error.at(format!("tensor {name:?}")))?;
+                tensors.insert(name, Tensor::over(storage, dtype, &entry.shape));
+            }
+            Known::Not(dtype) => {
+                pass_over(reader, entry.size_bytes).map_err(|error| error.at(format!("tensor {name:?}")))?;
+                unread.insert(name, dtype);
+            }
+        }
     }
-    Ok(File { tensors, metadata: header.metadata })
+    Ok(File { tensors, metadata: header.metadata, unread })
+}
+
+/// Reads `size_bytes` that are not kept.
+fn pass_over(reader: &mut dyn Read, size_bytes: u64) -> Result<()> {
+    let passed = std::io::copy(&mut reader.take(size_bytes), &mut std::io::sink())?;
+    if passed == size_bytes {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Io, format!("data must have {size_bytes} bytes: got {passed}")))
 }
 
 /// The header's length, once it is known to be within the limit and within the file.

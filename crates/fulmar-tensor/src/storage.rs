@@ -2,6 +2,7 @@
 //! needed here and nothing above this file depends on the device.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulmar_compute::{Compute, Memory};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
@@ -38,6 +39,9 @@ pub trait Stored: Sized {
     fn as_bytes(values: &[Self]) -> &[u8];
 
     /// Fills `values` with the next little-endian elements of `reader`.
+    ///
+    /// # Errors
+    /// `Io` if `reader` fails or ends early; `Corrupt` if a bool is neither 0 nor 1.
     fn read_into(values: &mut [Self], reader: &mut dyn Read) -> Result<()>;
 }
 
@@ -73,29 +77,69 @@ impl Storage {
     }
 }
 
-/// `len` zeros, or `LimitExceeded` where `vec!` would end the process.
+/// `len` zeros. The system's own: memory is taken when it is written.
+///
+/// # Errors
+/// `LimitExceeded` where `vec!` would end the process.
 pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
-    let mut values = reserved(len)?;
-    values.resize(len, T::default());
+    bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(|()| too_large::<T>(len))
+}
+
+/// Room for `len` elements.
+///
+/// # Errors
+/// `LimitExceeded` where `Vec::with_capacity` would end the process.
+pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| too_large::<T>(len))?;
     Ok(values)
 }
 
-/// Room for `len` elements, or `LimitExceeded` where `Vec::with_capacity` would end the process.
-pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| {
-        let detail =
-            format!("a tensor must fit in memory: got {len} elements of {}", std::any::type_name::<T>());
-        Error::new(ErrorKind::LimitExceeded, detail)
-    })?;
-    Ok(values)
+fn too_large<T>(len: usize) -> Error {
+    let detail = format!("a tensor must fit in memory: got {len} elements of {}", std::any::type_name::<T>());
+    Error::new(ErrorKind::LimitExceeded, detail)
+}
+
+/// The bytes of all elements that tensors of this process hold now, each storage counted once. For hosts whose collectors free tensors.
+///
+/// # Examples
+/// ```
+/// use fulmar_tensor::{Tensor, live_bytes};
+/// let before = live_bytes();
+/// let tensor = Tensor::from_vec_f32(&[1024], vec![0.0; 1024])?;
+/// assert!(live_bytes() >= before + 4096);
+/// drop(tensor);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[must_use]
+pub fn live_bytes() -> u64 {
+    LIVE_BYTES.load(Ordering::Relaxed)
+}
+
+/// Every storage adds what it has when it is made, and takes it off when it is dropped.
+static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        LIVE_BYTES.fetch_sub(self.size_bytes(), Ordering::Relaxed);
+    }
 }
 
 macro_rules! stored {
     ($($variant:ident: $type:ty, $read_into:expr;)*) => {
+        impl Storage {
+            fn size_bytes(&self) -> u64 {
+                match self {
+                    $(Self::$variant(values) => std::mem::size_of_val::<[$type]>(values) as u64,)*
+                }
+            }
+        }
+
         $(impl Stored for $type {
             fn store(values: Memory<Self>) -> Storage {
-                Storage::$variant(values)
+                let storage = Storage::$variant(values);
+                LIVE_BYTES.fetch_add(storage.size_bytes(), Ordering::Relaxed);
+                storage
             }
 
             fn elements(storage: &Storage) -> Option<&[Self]> {

@@ -48,7 +48,8 @@ impl Tensor {
         match self.dtype {
             Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 => {
                 let elements = self.to(Dtype::F64)?.to_vec::<f64>()?;
-                let sums = places.map(|place| place.map(|at| elements[at]).sum()).collect();
+                // From 0, as the standard library's sum of nothing is -0.
+                let sums = places.map(|place| place.fold(0.0, |sum, at| sum + elements[at])).collect();
                 Self::from_vec::<f64>(&shape, sums)?.to(self.dtype)
             }
             _ => {

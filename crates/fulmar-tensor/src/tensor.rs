@@ -135,7 +135,7 @@ impl Tensor {
 
     /// Any `shape`, however large, over one bool: to find out which shape an operation gives.
     pub(crate) fn one_element_as(shape: &[usize]) -> Self {
-        let one = Self::over(Storage::Bool(vec![false].into()), Dtype::Bool, &[]);
+        let one = Self::over(bool::store(vec![false].into()), Dtype::Bool, &[]);
         Self { shape: shape.to_vec(), strides: vec![0; shape.len()], ..one }
     }
 

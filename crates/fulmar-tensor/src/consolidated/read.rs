@@ -31,10 +31,18 @@ pub fn from(source: &mut dyn Source, size_bytes: u64) -> Result<TensorDict> {
     let description: Description = serde_json::from_slice(&text)
         .map_err(|error| corrupt(format!("the description must be that of a dictionary: {error}")))?;
     let mut reader = Reader { source, payload, left: payload };
-    match reader.entry(description, &[], 0)? {
-        Entry::Dict(dict) => Ok(dict),
-        other => Err(corrupt(format!("the root must be a dictionary: got one of kind {}", other.kind()))),
+    let dict = match reader.entry(description, &[], 0)? {
+        Entry::Dict(dict) => dict,
+        other => {
+            return Err(corrupt(format!("the root must be a dictionary: got one of kind {}", other.kind())));
+        }
+    };
+    if reader.left > 0 {
+        let detail =
+            format!("leaves must fill the {payload} bytes before the description: got {} less", reader.left);
+        return Err(corrupt(detail));
     }
+    Ok(dict)
 }
 
 /// The length of the description, once it is known to be within the limit and within the file.
@@ -207,6 +215,9 @@ impl Reader<'_> {
                     )));
                 }
             }
+        }
+        if let Some(other) = description.below.keys().next() {
+            return Err(corrupt(format!("parts must be \"0\", \"1\", and so on: got {other:?} as well")));
         }
         LazyStack::along(parts, dim)?.into_dict().map(Entry::Dict)
     }

@@ -1,13 +1,16 @@
 //! Where the files of a tree stand: in a folder or in a ZIP archive, for reading and for writing.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use crate::regular_file::open_regular;
 use crate::replace_file::{sync_folder_of, temporary_beside};
 
 /// Elements in an archive begin at a multiple of this many bytes, so that they can be mapped.
@@ -20,7 +23,17 @@ pub type Opened<'a> = (u64, Box<dyn Read + 'a>);
 pub trait Files {
     /// The file at `path`, or nothing if there is none.
     fn open(&mut self, path: &str) -> Result<Option<Opened<'_>>>;
+
+    /// The path of a description, or of a file of elements, that was never opened; nothing if there is none.
+    fn stray(&mut self) -> Result<Option<String>>;
 }
+
+/// Whether a file would be lost if nothing described it.
+fn is_of_format(name: &str) -> bool {
+    name == META || name.ends_with(".memmap")
+}
+
+const META: &str = "meta.json";
 
 /// What takes the files of a tree.
 pub trait Sink {
@@ -29,42 +42,94 @@ pub trait Sink {
     -> Result<()>;
 }
 
-pub struct Folder<'a>(&'a Path);
+pub struct Folder<'a> {
+    root: &'a Path,
+    opened: HashSet<String>,
+}
 
 impl<'a> Folder<'a> {
-    pub const fn new(root: &'a Path) -> Self {
-        Self(root)
+    pub fn new(root: &'a Path) -> Self {
+        Self { root, opened: HashSet::new() }
+    }
+
+    /// [`Files::stray`] of the folder at `prefix`, which is empty or ends in `/`.
+    fn stray_in(&self, prefix: &str, depth: usize) -> Result<Option<String>> {
+        if depth > TENSOR_DICT_DEPTH_MAX {
+            let detail = format!("folders must lie at most {TENSOR_DICT_DEPTH_MAX} deep: got {prefix:?}");
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
+        for entry in fs::read_dir(self.root.join(prefix))? {
+            let entry = entry?;
+            // A name that is no text is none of the format; one that begins like this is no key's, and none of its folders is read.
+            let Some(name) =
+                entry.file_name().to_str().filter(|name| !name.starts_with('%')).map(str::to_owned)
+            else {
+                continue;
+            };
+            let path = format!("{prefix}{name}");
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                if let Some(stray) = self.stray_in(&format!("{path}/"), depth + 1)? {
+                    return Ok(Some(stray));
+                }
+            } else if is_of_format(&name) && !self.opened.contains(&path) && entry.metadata()?.len() > 0 {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 }
 
 impl Files for Folder<'_> {
     fn open(&mut self, path: &str) -> Result<Option<Opened<'_>>> {
-        let path = self.0.join(path);
-        match fs::metadata(&path) {
-            // Opening a pipe or a device could wait for ever.
-            Ok(found) if found.is_file() => Ok(Some((found.len(), Box::new(File::open(path)?)))),
-            Ok(_) => Err(Error::new(ErrorKind::Corrupt, "must be a file: got something else")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
+        let place = self.root.join(path);
+        if !place.try_exists()? {
+            return Ok(None);
         }
+        self.opened.insert(path.to_owned());
+        let (file, size_bytes) = open_regular(place)?;
+        Ok(Some((size_bytes, Box::new(file))))
+    }
+
+    fn stray(&mut self) -> Result<Option<String>> {
+        self.stray_in("", 0)
     }
 }
 
-pub struct Archive<R>(ZipArchive<R>);
+pub struct Archive<R> {
+    zip: ZipArchive<R>,
+    opened: HashSet<String>,
+}
 
 impl<R: Read + Seek> Archive<R> {
     pub fn new(reader: R) -> Result<Self> {
-        ZipArchive::new(reader).map(Self).map_err(|error| zip_error(&error))
+        let zip = ZipArchive::new(reader).map_err(|error| zip_error(&error))?;
+        Ok(Self { zip, opened: HashSet::new() })
     }
 }
 
 impl<R: Read + Seek> Files for Archive<R> {
     fn open(&mut self, path: &str) -> Result<Option<Opened<'_>>> {
-        match self.0.by_name(path) {
-            Ok(member) => Ok(Some((member.size(), Box::new(member)))),
+        match self.zip.by_name(path) {
+            Ok(member) => {
+                self.opened.insert(path.to_owned());
+                Ok(Some((member.size(), Box::new(member))))
+            }
             Err(zip::result::ZipError::FileNotFound) => Ok(None),
             Err(error) => Err(zip_error(&error)),
         }
+    }
+
+    fn stray(&mut self) -> Result<Option<String>> {
+        for at in 0..self.zip.len() {
+            let member = self.zip.by_index_raw(at).map_err(|error| zip_error(&error))?;
+            let path = member.name().map_err(|error| zip_error(&error))?;
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if is_of_format(name) && !self.opened.contains(&*path) && member.size() > 0 {
+                return Ok(Some(path.into_owned()));
+            }
+        }
+        Ok(None)
     }
 }
 

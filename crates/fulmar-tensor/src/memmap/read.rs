@@ -20,9 +20,18 @@ use crate::torch_dtype::from_torch_name;
 
 /// Reads the tree whose root is a dictionary.
 pub fn dict(files: &mut dyn Files) -> Result<TensorDict> {
-    match folder(files, "", &[], 0)? {
-        Entry::Dict(dict) => Ok(dict),
-        other => Err(corrupt(format!("the root must be a dictionary: got one of kind {}", other.kind()))),
+    let dict = match folder(files, "", &[], 0)? {
+        Entry::Dict(dict) => dict,
+        other => {
+            return Err(corrupt(format!("the root must be a dictionary: got one of kind {}", other.kind())));
+        }
+    };
+    match files.stray()? {
+        None => Ok(dict),
+        Some(path) => {
+            let detail = format!("{path} must be described by the meta.json of its dictionary: it is not");
+            Err(corrupt(detail))
+        }
     }
 }
 

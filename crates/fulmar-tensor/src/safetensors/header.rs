@@ -29,6 +29,21 @@ const DTYPES: [(Dtype, &str); 11] = [
     (Dtype::I64, "I64"),
 ];
 
+/// The dtypes of the format that tensors here do not have, with the bits of an element.
+const FOREIGN: [(&str, u64); 11] = [
+    ("F4", 4),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("F8_E4M3FNUZ", 8),
+    ("F8_E5M2FNUZ", 8),
+    ("U16", 16),
+    ("C64", 64),
+    ("U64", 64),
+];
+
 /// A header whose every claim was checked against the length of the data.
 #[derive(Debug)]
 pub struct Header {
@@ -40,10 +55,23 @@ pub struct Header {
 /// One tensor of the file. Its bytes begin where those of the one before it end.
 #[derive(Debug)]
 pub struct Entry {
-    pub dtype: Dtype,
+    pub dtype: Known,
     pub shape: Vec<usize>,
     /// In elements.
     pub len: usize,
+    pub size_bytes: u64,
+}
+
+/// A dtype, or the name of one that there is not here.
+#[derive(Debug)]
+pub enum Known {
+    Dtype(Dtype),
+    Not(String),
+}
+
+/// The names of the dtypes that are read.
+pub fn names() -> String {
+    DTYPES.map(|(_, name)| name).join(", ")
 }
 
 impl Header {
@@ -125,11 +153,6 @@ struct RawShape {
 impl RawEntry {
     /// The entry, if its data begins at `end` and lies within `data_len`; moves `end` past it.
     fn checked(self, end: &mut u64, data_len: u64) -> Result<Entry> {
-        let Some((dtype, _)) = DTYPES.iter().find(|(_, name)| *name == self.dtype) else {
-            let names = DTYPES.map(|(_, name)| name).join(", ");
-            let detail = format!("dtype must be one of {names}: got {:?}", self.dtype);
-            return Err(Error::new(ErrorKind::UnknownName, detail));
-        };
         if self.shape.rank > TENSOR_RANK_MAX {
             let detail =
                 format!("shape must have at most {TENSOR_RANK_MAX} dimensions: got {}", self.shape.rank);
@@ -141,14 +164,29 @@ impl RawEntry {
                 format!("data_offsets must begin at {end} and end by {data_len}: got [{begin}, {stop}]");
             return Err(Error::new(ErrorKind::Corrupt, detail));
         }
+        let size_bytes = stop - begin;
         let len = num_elements(&self.shape.dims)?;
-        if len.checked_mul(dtype.size_bytes()).map(|bytes| bytes as u64) != Some(stop - begin) {
+        *end = stop;
+        let (dtype, bits) = self.known()?;
+        if (len as u64).checked_mul(bits) != size_bytes.checked_mul(8) {
             let detail =
-                format!("data must have the bytes of shape {:?}: got {}", self.shape.dims, stop - begin);
+                format!("data must have the bytes of shape {:?}: got {}", self.shape.dims, size_bytes);
             return Err(Error::new(ErrorKind::Corrupt, detail));
         }
-        *end = stop;
-        Ok(Entry { dtype: *dtype, shape: self.shape.dims, len })
+        Ok(Entry { dtype, shape: self.shape.dims, len, size_bytes })
+    }
+
+    /// The dtype and the bits of an element.
+    fn known(&self) -> Result<(Known, u64)> {
+        if let Some((dtype, _)) = DTYPES.iter().find(|(_, name)| *name == self.dtype) {
+            return Ok((Known::Dtype(*dtype), 8 * dtype.size_bytes() as u64));
+        }
+        if let Some((name, bits)) = FOREIGN.iter().find(|(name, _)| *name == self.dtype) {
+            return Ok((Known::Not((*name).to_owned()), *bits));
+        }
+        let detail =
+            format!("dtype must be one of {} or others of the format: got {:?}", names(), self.dtype);
+        Err(Error::new(ErrorKind::UnknownName, detail))
     }
 }
 

@@ -48,6 +48,19 @@ fn what_is_dropped_goes_with_its_dictionary_unless_that_is_to_stay() {
 }
 
 #[test]
+fn the_sum_of_no_floats_is_0_and_not_minus_0() {
+    for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        for (shape, dim) in [(vec![0], 0), (vec![2, 0], 1)] {
+            let empty = Tensor::zeros(dtype, &shape).unwrap();
+            let sums = [empty.sum().unwrap(), empty.sum_dim(dim).unwrap()];
+            for sum in sums.iter().flat_map(Tensor::to_f32_vec) {
+                assert_eq!(sum.to_bits(), 0.0_f32.to_bits(), "{dtype:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn sums_of_integers_are_wide_and_refuse_to_overflow() {
     let full = Tensor::from_vec(&[2], vec![i64::MAX, 1]).unwrap();
     assert_eq!(full.sum().unwrap_err().kind(), ErrorKind::OutOfRange);

@@ -197,7 +197,7 @@ fn the_header_length_is_limited_before_memory_is_taken() {
 
 #[test]
 fn unknown_dtypes_and_foreign_json_are_typed_errors() {
-    let (kind, detail) = refusal(r#"{"w":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}"#, &[0]);
+    let (kind, detail) = refusal(r#"{"w":{"dtype":"F9","shape":[1],"data_offsets":[0,1]}}"#, &[0]);
     assert!(
         kind == ErrorKind::UnknownName && detail.starts_with("tensor \"w\": dtype must be one of"),
         "{detail}"
@@ -213,6 +213,35 @@ fn unknown_dtypes_and_foreign_json_are_typed_errors() {
     }
     let (kind, detail) = refusal(r#"{"m":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}}"#, &[1, 2]);
     assert_eq!((kind, &*detail), (ErrorKind::Corrupt, "tensor \"m\": a bool must be 0 or 1: got 2"));
+}
+
+#[test]
+fn a_tensor_of_a_dtype_that_is_not_here_leaves_the_others_readable_and_is_refused_by_name() {
+    let header = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+        "w":{"dtype":"F8_E4M3","shape":[2,3],"data_offsets":[4,10]},
+        "u":{"dtype":"U16","shape":[1],"data_offsets":[10,12]},
+        "z":{"dtype":"U8","shape":[2],"data_offsets":[12,14]}}"#;
+    let data: Vec<u8> = 1.0_f32.to_le_bytes().into_iter().chain(0..10).collect();
+    let file = read(&with_header(header, &data)).unwrap();
+    assert_eq!(file.tensors.keys().collect::<Vec<_>>(), ["a", "z"]);
+    assert_eq!(file.tensor("a").unwrap().to_f32_vec(), [1.0]);
+    assert_eq!(file.tensor("z").unwrap().to_vec::<u8>().unwrap(), [8, 9]);
+    for (name, dtype) in [("w", "F8_E4M3"), ("u", "U16")] {
+        let error = file.tensor(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(
+            error.detail().contains(name) && error.detail().ends_with(&format!("got {dtype}")),
+            "{error}"
+        );
+    }
+    // Written back, the others would be lost.
+    assert_eq!(file.to_bytes().unwrap_err().kind(), ErrorKind::Unavailable);
+    let short = r#"{"w":{"dtype":"U64","shape":[2],"data_offsets":[0,15]}}"#;
+    assert_eq!(read(&with_header(short, &[0; 15])).unwrap_err().kind(), ErrorKind::Corrupt);
+    let path = std::env::temp_dir().join(format!("fulmar-foreign-dtype-{}", std::process::id()));
+    std::fs::write(&path, with_header(header, &data)).unwrap();
+    assert_eq!(load_file(&path).unwrap(), file);
+    std::fs::remove_file(path).unwrap();
 }
 
 /// 20,000 damaged files: an error, or tensors that their own bytes can hold; and never accepted where the format's own

@@ -219,6 +219,80 @@ fn a_missing_short_or_long_file_is_an_error_that_names_the_leaf_and_changes_noth
 }
 
 #[test]
+fn a_file_of_elements_that_nothing_describes_is_refused_by_name() {
+    let stray = |name: &str, path: &str| {
+        let error = spoiled(name, |root| {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), [0; 8]).unwrap();
+        });
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.detail().contains(&format!("{path} must be described")), "{error}");
+    };
+    stray("stray", "lost.memmap");
+    stray("stray-below", "n/deep/lost.memmap");
+    stray("stray-folder", "lost/meta.json");
+    stray("stray-rows", "lost/deeper/rows.shape.memmap");
+    // What is nobody's elements is nobody's loss.
+    let root = scratch("other-files");
+    memmap::save(&root, &TensorDict::new(&[2]).unwrap()).unwrap();
+    fs::write(root.join("README.md"), "mine").unwrap();
+    fs::write(root.join("empty.memmap"), "").unwrap();
+    fs::create_dir(root.join("%fulmar")).unwrap();
+    fs::write(root.join("%fulmar/lost.memmap"), "ours").unwrap();
+    assert_eq!(memmap::load(&root).unwrap(), TensorDict::new(&[2]).unwrap());
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn elements_of_an_archive_or_a_consolidated_file_that_nothing_describes_are_refused() {
+    let mut dict = TensorDict::new(&[2]).unwrap();
+    for name in ["a", "b"] {
+        dict.set(name, fulmar_tensor::Tensor::from_vec(&[2], vec![1_i64, 2]).unwrap()).unwrap();
+    }
+    // Names of members are not compressed, nor covered by their checksums: the description forgets an entry.
+    let forget = |bytes: Vec<u8>, from: &str, to: &str| {
+        let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+        text.replace(from, to).chars().map(|byte| byte as u8).collect::<Vec<u8>>()
+    };
+    let archive = forget(memmap::write_archive(&dict).unwrap(), "b.memmap", "c.memmap");
+    assert_eq!(memmap::read_archive(&archive).unwrap_err().kind(), ErrorKind::Corrupt);
+    let mut other = TensorDict::new(&[2]).unwrap();
+    other.set("a", dict.tensor("a").unwrap().clone()).unwrap();
+    let (whole, part) = (consolidated::write(&dict).unwrap(), consolidated::write(&other).unwrap());
+    // The elements of both, and the description of one.
+    let described =
+        |bytes: &[u8]| i64::from_le_bytes(bytes[bytes.len() - 8..].try_into().unwrap()) as usize + 8;
+    let elements = &whole[..whole.len() - described(&whole)];
+    let lost = [elements, &part[part.len() - described(&part)..]].concat();
+    let error = consolidated::read(&lost).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.detail().contains("must fill"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_devices_and_folders_are_refused_before_they_are_opened() {
+    let parent = scratch("pipes");
+    fs::create_dir_all(&parent).unwrap();
+    let pipe = parent.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [pipe.as_path(), Path::new("/dev/zero"), parent.as_path()] {
+        for error in [
+            consolidated::load(path).unwrap_err(),
+            memmap::load_archive(path).unwrap_err(),
+            fulmar_tensor::safetensors::load_file(path).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            assert!(error.detail().contains("must be a regular file: got a"), "{error}");
+        }
+    }
+    // As a file of a folder, too.
+    fs::create_dir(parent.join("dict")).unwrap();
+    fs::rename(&pipe, parent.join("dict/meta.json")).unwrap();
+    assert_eq!(memmap::load(parent.join("dict")).unwrap_err().kind(), ErrorKind::Corrupt);
+    fs::remove_dir_all(parent).unwrap();
+}
+
+#[test]
 fn absurd_and_foreign_descriptions_are_typed_errors() {
     let kind = |name: &str, meta: &str| {
         spoiled(name, |root| fs::write(root.join("meta.json"), meta).unwrap()).kind()
