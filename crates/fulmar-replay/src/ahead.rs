@@ -44,7 +44,7 @@ pub struct Drawn {
 /// let first = buffer.next_batch()?;
 /// buffer.extend(&items(8)?)?;
 /// assert_eq!(first.batch()?.items.tensor("id")?.to_vec::<i64>()?, [7; 4]);
-/// assert_eq!(buffer.stats().prefetch_queue_size, 2);
+/// assert_eq!(buffer.stats()?.prefetch_queue_size, 2);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]

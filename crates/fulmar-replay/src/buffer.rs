@@ -7,14 +7,18 @@
 //!
 //! In a storage of several lanes items come as `[lanes.., time]` and lie time-first: rows count through time, then lanes.
 
-use fulmar_core::limits::REPLAY_WRITE_TRIES_MAX;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+
+use fulmar_core::limits::{REPLAY_SAMPLE_ROWS_MAX, REPLAY_WRITE_TRIES_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use serde_json::{Value, json};
 
 use crate::Storage;
-use crate::read::{count_of, flags, numbers};
+use crate::read::{count_of, flags, numbers, tell_stored};
 use crate::sampler::{Sampled, Sampler};
+use crate::storage::check_written;
 use crate::unit::SampleUnit;
 use crate::writer::Writer;
 
@@ -128,10 +132,9 @@ impl ReplayBuffer {
     /// What keeps the new one from taking them; then nothing has changed.
     pub fn replace_sampler(&mut self, mut sampler: Box<dyn Sampler>) -> Result<Box<dyn Sampler>> {
         sampler.clear();
-        let rows = self.rows_by_age();
-        if !rows.is_empty() {
-            sampler.extend(&rows, &self.storage.get(&rows)?)?;
-        }
+        let reads = sampler.reads();
+        let tell = |rows: &[usize], items: &TensorDict| sampler.extend(rows, items);
+        tell_stored(&*self.storage, &reads, self.rows_by_age(), tell)?;
         Ok(std::mem::replace(&mut self.sampler, sampler))
     }
 
@@ -296,8 +299,12 @@ impl ReplayBuffer {
     /// The batch of given rows, as if they had been drawn.
     ///
     /// # Errors
-    /// `OutOfRange` if a row holds no item.
+    /// `OutOfRange` if a row holds no item; `LimitExceeded` above [`REPLAY_SAMPLE_ROWS_MAX`] rows.
     pub fn batch_of(&self, rows: &[usize]) -> Result<Batch> {
+        if rows.len() > REPLAY_SAMPLE_ROWS_MAX {
+            let detail = format!("rows must be at most {REPLAY_SAMPLE_ROWS_MAX}: got {}", rows.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
+        }
         self.batch(self.expand(Sampled::plain(rows.to_vec())?)?)
     }
 
@@ -322,7 +329,7 @@ impl ReplayBuffer {
         let given =
             rows.iter().zip(all).filter_map(|(row, priority)| Some((usize::try_from(*row).ok()?, priority)));
         let (rows, priorities): (Vec<usize>, Vec<f32>) = given.unzip();
-        crate::storage::check_written(&rows, self.storage.capacity())?;
+        check_written(&rows, self.storage.capacity())?;
         // Rows that were emptied since they were drawn have no priority to set: one would be drawn, and hold nothing.
         let len = self.storage.len();
         let held = rows.into_iter().zip(priorities).filter(|(row, _)| *row < len);
@@ -350,17 +357,23 @@ impl ReplayBuffer {
             Some(Entry::Tensor(mask)) => numbers(mask)?,
             _ => vec![1.0; count],
         };
-        let mut largest: Vec<(i64, f32)> = Vec::new();
-        for ((row, priority), _) in
-            rows.into_iter().zip(priorities).zip(valid).filter(|(_, valid)| *valid != 0.0)
-        {
-            match largest.iter_mut().find(|(other, _)| *other == row) {
-                Some((_, most)) => *most = most.max(priority),
-                None => largest.push((row, priority)),
+        // The anchors in the order in which they come, and the place of each there.
+        let (mut anchors, mut largest, mut places) = (Vec::new(), Vec::<f32>::new(), HashMap::new());
+        let steps = rows.into_iter().zip(priorities).zip(valid).filter(|(_, valid)| *valid != 0.0);
+        for ((row, priority), _) in steps {
+            match places.entry(row) {
+                MapEntry::Occupied(place) => {
+                    let most: &mut f32 = &mut largest[*place.get()];
+                    *most = most.max(priority);
+                }
+                MapEntry::Vacant(place) => {
+                    place.insert(anchors.len());
+                    anchors.push(row);
+                    largest.push(priority);
+                }
             }
         }
-        let (rows, priorities): (Vec<i64>, Vec<f32>) = largest.into_iter().unzip();
-        self.update_priority(&rows, &priorities)
+        self.update_priority(&anchors, &largest)
     }
 
     /// Takes note that `rows` changed without a write through this buffer: their priority is the default again.
@@ -368,7 +381,8 @@ impl ReplayBuffer {
     /// # Errors
     /// `OutOfRange` if a row holds no item.
     pub fn mark_update(&mut self, rows: &[usize]) -> Result<()> {
-        self.sampler.extend(rows, &self.storage.get(rows)?)
+        check_written(rows, self.storage.len())?;
+        self.tell(rows.iter().copied(), true, false)
     }
 
     /// How often each of `rows` was rewritten; -1 if never written or not tracked.
@@ -399,7 +413,11 @@ impl ReplayBuffer {
         });
         let items = match self.read_all_in_order(None) {
             Ok(all) => vec![all],
-            Err(_) => (0..self.storage.len()).map(|row| self.storage.get(&[row])).collect::<Result<_>>()?,
+            // Items of lists may differ, so that they are no batch.
+            Err(error) if is_of_items(error.kind()) => {
+                (0..self.storage.len()).map(|row| self.storage.get(&[row])).collect::<Result<_>>()?
+            }
+            Err(error) => return Err(error),
         };
         Ok(ReplayBufferState { parts, items, ahead: Vec::new() })
     }
@@ -612,33 +630,44 @@ impl ReplayBuffer {
 
     /// The rows that hold an item, from the oldest. Those before the oldest come first too, as a ring begins with row 0: they
     /// are written over by their second coming.
-    fn rows_by_age(&self) -> Vec<usize> {
+    fn rows_by_age(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         let len = self.storage.len();
         let first = if len == self.storage.capacity() { self.writer.cursor() * self.num_lanes() } else { 0 };
-        (0..len).chain(0..first).collect()
+        (0..len).chain(0..first)
     }
 
     /// The rows that hold an item, from the oldest, each once.
     pub(crate) fn rows_from_oldest(&self) -> Vec<usize> {
-        let mut rows = self.rows_by_age();
-        rows.split_off(rows.len() - self.storage.len())
+        let rows: Vec<usize> = self.rows_by_age().collect();
+        rows[rows.len() - self.storage.len()..].to_vec()
     }
 
     /// Tells sampler and unit of all rows anew, from the oldest; of those that depend on the order, or of both.
     fn tell_all(&mut self, both: bool) -> Result<()> {
-        let rows = self.rows_by_age();
         let (sampler, unit) = (both || self.sampler.in_order(), both || self.unit.in_order());
-        if rows.is_empty() || !(sampler || unit) {
+        if self.storage.is_empty() {
             return Ok(());
         }
-        let items = self.storage.get(&rows)?;
         if sampler {
             self.sampler.clear();
-            self.sampler.extend(&rows, &items)?;
         }
         if unit {
             self.unit.clear();
-            self.unit.extend(&rows, &items)?;
+        }
+        self.tell(self.rows_by_age(), sampler, unit)
+    }
+
+    /// Tells the sampler, the unit, or both of rows that are stored, from the first.
+    fn tell(&mut self, rows: impl Iterator<Item = usize> + Clone, sampler: bool, unit: bool) -> Result<()> {
+        if sampler {
+            let reads = self.sampler.reads();
+            let tell = |rows: &[usize], items: &TensorDict| self.sampler.extend(rows, items);
+            tell_stored(&*self.storage, &reads, rows.clone(), tell)?;
+        }
+        if unit {
+            let reads = self.unit.reads();
+            let tell = |rows: &[usize], items: &TensorDict| self.unit.extend(rows, items);
+            tell_stored(&*self.storage, &reads, rows, tell)?;
         }
         Ok(())
     }
@@ -662,10 +691,12 @@ impl ReplayBuffer {
             self.writer.clear(true);
         }
         if !rows.is_empty() {
-            let items = self.storage.get(&rows)?;
+            // Read before anything is noted: what cannot be read now is told of at the next look.
+            let of_sampler = self.sampler.reads().of(&*self.storage, &rows)?;
+            let of_unit = self.unit.reads().of(&*self.storage, &rows)?;
             (self.seen, self.seen_len) = (revision, len);
-            self.sampler.extend(&rows, &items)?;
-            self.unit.extend(&rows, &items)?;
+            self.sampler.extend(&rows, &of_sampler)?;
+            self.unit.extend(&rows, &of_unit)?;
             self.writer.write_at(&rows, true)?;
         }
         (self.seen, self.seen_len) = (revision, len);
@@ -695,6 +726,11 @@ impl ReplayBuffer {
         let items = || storage.get(&(0..len).collect::<Vec<_>>());
         self.writer.resume(len / lanes, position, &items)
     }
+}
+
+/// Whether an error says that items do not fit each other, and not that they cannot be read.
+const fn is_of_items(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ShapeMismatch | ErrorKind::UnknownName | ErrorKind::Incompatible)
 }
 
 /// What is said of each row, `[rows, ..]`, for all elements of rows that are batches themselves: `[rows, elements.., ..]`.

@@ -335,7 +335,7 @@ impl OfflineToOnline {
     /// Those of [`ReplayBuffer::sample`]; what keeps the two parts from being one batch.
     pub fn sample(&mut self, count: usize) -> Result<(TensorDict, usize)> {
         let part = (self.fraction * count as f64).round() as usize;
-        let num_offline = if self.online.is_empty() { count } else { part.min(count) };
+        let num_offline = if self.online.is_empty()? { count } else { part.min(count) };
         let mut parts = Vec::with_capacity(2);
         if num_offline > 0 {
             parts.push(self.offline.sample(Some(num_offline))?.items);

@@ -58,7 +58,7 @@ pub use hindsight::{Hindsight, HindsightOptions, HindsightReplayBuffer, Hindsigh
 pub use priority_tree::{PriorityTree, PriorityTreeState};
 pub use query::{Comparand, Comparison, TrajectoryPredicate, TrajectoryReduction, TrajectoryValue};
 pub use rate_limiter::{RateLimiter, RateLimiterOptions};
-pub use read::{Reduction, TrajectoryKeys};
+pub use read::{Reads, Reduction, TrajectoryKeys};
 pub use sampler::consuming::{ConsumingSampler, ConsumingSamplerState};
 pub use sampler::fragmented_slices::FragmentedSliceSampler;
 pub use sampler::lane_slices::LaneSliceSampler;

@@ -4,6 +4,64 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 
+use crate::Storage;
+
+/// Rows that are read at once to tell parts of them, and rows of which the numbers are all that is told.
+const ROWS_AT_ONCE: usize = 256;
+const NUMBERS_AT_ONCE: usize = 1 << 16;
+
+/// The part of stored rows that a sampler or a sample unit reads when it is told of them.
+///
+/// # Examples
+/// ```
+/// use fulmar_replay::{Reads, SamplerOptions};
+/// assert_eq!(SamplerOptions::Random.build(&[8], 0)?.reads(), Reads::Nothing);
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reads {
+    /// Nothing: the part does not have to be told of rows.
+    Nothing,
+    /// The numbers of the rows.
+    Rows,
+    /// The entries at these keys, as far as items have them.
+    Keys(Vec<Key>),
+    /// Whole items.
+    Items,
+}
+
+impl Reads {
+    /// The part of the items in `rows` of `storage`, of batch size `[rows, ..]`.
+    ///
+    /// # Errors
+    /// Those of [`Storage::get`].
+    pub(crate) fn of(&self, storage: &dyn Storage, rows: &[usize]) -> Result<TensorDict> {
+        match self {
+            Self::Keys(keys) => storage.read_keys(rows, keys),
+            Self::Items => storage.get(rows),
+            Self::Nothing | Self::Rows => TensorDict::new(&[rows.len()]),
+        }
+    }
+}
+
+/// Calls `tell` with the stored `rows`, in their order, and with what `reads` names of them; so many at a time that memory stays small.
+pub(crate) fn tell_stored(
+    storage: &dyn Storage,
+    reads: &Reads,
+    mut rows: impl Iterator<Item = usize>,
+    mut tell: impl FnMut(&[usize], &TensorDict) -> Result<()>,
+) -> Result<()> {
+    let at_once = if *reads == Reads::Rows { NUMBERS_AT_ONCE } else { ROWS_AT_ONCE };
+    while *reads != Reads::Nothing {
+        let rows: Vec<usize> = rows.by_ref().take(at_once).collect();
+        if rows.is_empty() {
+            break;
+        }
+        tell(&rows, &reads.of(storage, &rows)?)?;
+    }
+    Ok(())
+}
+
 /// How the values of one item become one number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -133,6 +191,15 @@ pub(crate) enum Steps {
 }
 
 impl TrajectoryKeys {
+    /// The keys that [`TrajectoryKeys::read`] looks at.
+    pub(crate) fn reads(&self) -> Reads {
+        Reads::Keys(match (&self.id_key, &self.end_keys) {
+            (Some(key), _) => vec![key.clone()],
+            (None, Some(keys)) => keys.clone(),
+            (None, None) => id_keys().into_iter().chain(end_keys()).collect(),
+        })
+    }
+
     /// What `items` say.
     pub(crate) fn read(&self, items: &TensorDict) -> Result<Steps> {
         if let Some(key) = &self.id_key {
@@ -141,13 +208,11 @@ impl TrajectoryKeys {
         let ends = match &self.end_keys {
             Some(keys) => keys.clone(),
             None => {
-                let known = [Key::from(["collector", "traj_ids"]), Key::from("episode")];
-                if let Some(key) = known.into_iter().find(|key| items.get(key.clone()).is_some()) {
+                if let Some(key) = id_keys().into_iter().find(|key| items.get(key.clone()).is_some()) {
                     return integers(items, &key).map(Steps::Ids);
                 }
-                let known = ["done", "truncated", "terminated"].map(|name| Key::from(["next", name]));
                 let keys: Vec<Key> =
-                    known.into_iter().filter(|key| items.get(key.clone()).is_some()).collect();
+                    end_keys().into_iter().filter(|key| items.get(key.clone()).is_some()).collect();
                 if keys.is_empty() {
                     let detail =
                         "items must say where trajectories end, at [\"next\", \"done\"]: got no such leaf";
@@ -162,6 +227,16 @@ impl TrajectoryKeys {
         }
         Ok(Steps::Ends(end_t))
     }
+}
+
+/// The ids of trajectories where no key is named.
+fn id_keys() -> [Key; 2] {
+    [Key::from(["collector", "traj_ids"]), Key::from("episode")]
+}
+
+/// The ends of trajectories where no key is named.
+fn end_keys() -> [Key; 3] {
+    ["done", "truncated", "terminated"].map(|name| Key::from(["next", name]))
 }
 
 /// The indices of `values` that `lane`, of `num_lanes`, has: those of rows that are its own.

@@ -5,7 +5,7 @@ use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::read::TrajectoryKeys;
+use crate::read::{Reads, TrajectoryKeys};
 use crate::writer::{check_capacity, from_state, to_state};
 use crate::{
     ConsumingSampler, PrioritizedOptions, PrioritizedSampler, PromptGroupOptions, RandomSampler,
@@ -55,6 +55,11 @@ pub trait Sampler: Send {
     /// # Errors
     /// `UnknownName` if an item lacks a leaf that draws depend on, and what else keeps the sampler from taking them.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
+
+    /// Returns the part of items that [`Sampler::extend`] reads: of rows that are stored already, a buffer reads no more.
+    fn reads(&self) -> Reads {
+        Reads::Items
+    }
 
     /// Whether [`Sampler::extend`], and behind it [`Sampler::update_priority`] with `priorities` if there are some, would take the
     /// same. A buffer asks before it stores the items.
@@ -309,6 +314,10 @@ impl SamplerOptions {
 }
 
 impl Sampler for RandomSampler {
+    fn reads(&self) -> Reads {
+        Reads::Nothing
+    }
+
     fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
         Ok(())
     }
@@ -330,6 +339,10 @@ impl Sampler for RandomSampler {
 }
 
 impl Sampler for SamplerWithoutReplacement {
+    fn reads(&self) -> Reads {
+        Reads::Nothing
+    }
+
     fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
         Ok(())
     }
@@ -357,6 +370,10 @@ impl Sampler for SamplerWithoutReplacement {
 }
 
 impl Sampler for ConsumingSampler {
+    fn reads(&self) -> Reads {
+        Reads::Rows
+    }
+
     fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
         Self::extend(self, rows)
     }
@@ -392,6 +409,10 @@ impl Sampler for ConsumingSampler {
 }
 
 impl Sampler for PrioritizedSampler {
+    fn reads(&self) -> Reads {
+        Reads::Rows
+    }
+
     fn check(&self, _: &[usize], _: &TensorDict, priorities: &[f32]) -> Result<()> {
         self.leaves_of(priorities).map(|_| ())
     }

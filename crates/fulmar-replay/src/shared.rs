@@ -8,12 +8,16 @@
 //! Locks are always taken in this order, and the long part of a draw, the copy, holds only a lock that readers share: draws
 //! wait for each other only while rows are chosen. A row is copied whole or not at all, so none is torn; one that is written
 //! again between choice and copy is read as it is then.
+//!
+//! Parts that a program in another language keeps are called under these locks. A call of theirs that comes back to the buffer, or to
+//! another one over the same storage, is refused with `Forbidden`.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Held, Result};
 use fulmar_tensor::TensorDict;
 
 use crate::ahead::{Drawn, PendingBatch, check_prefetch};
@@ -144,7 +148,7 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::extend`].
     pub fn extend(&self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
-        self.parts().extend(items)
+        self.parts()?.extend(items)
     }
 
     /// Draws a batch, as [`ReplayBuffer::sample`]. Threads that draw copy their rows beside each other.
@@ -153,8 +157,8 @@ impl SharedReplayBuffer {
     /// Those of [`ReplayBuffer::sample`].
     pub fn sample(&self, count: Option<usize>) -> Result<Batch> {
         for _ in 0..REDRAWS_MAX {
-            let sampled = self.parts().draw(count)?;
-            match self.inner.storage.get(&sampled.rows).and_then(|items| self.parts().finish(items, sampled))
+            let sampled = self.parts()?.draw(count)?;
+            match self.inner.storage.get(&sampled.rows).and_then(|items| self.parts()?.finish(items, sampled))
             {
                 // Emptied after the choice; the next draw finds what there is now.
                 Err(error) if error.kind() == ErrorKind::OutOfRange => {}
@@ -162,7 +166,7 @@ impl SharedReplayBuffer {
             }
         }
         // Nobody empties it while the parts are held.
-        self.parts().sample(count)
+        self.parts()?.sample(count)
     }
 
     /// The next batch of the batch size of the options: the oldest of those drawn ahead, or one that is drawn now. Then as many are
@@ -171,7 +175,7 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::sample`] if none was drawn ahead.
     pub fn next_batch(&self) -> Result<PendingBatch> {
-        let mut parts = self.parts();
+        let mut parts = self.parts()?;
         let mut ahead = self.ahead();
         let next = match ahead.pop_front() {
             Some(drawn) => drawn,
@@ -186,6 +190,9 @@ impl SharedReplayBuffer {
 
     /// Copies the batches that are drawn ahead. Work for a thread that has nothing else to do.
     pub fn copy_ahead(&self) {
+        if Held::mark(&*self.inner, "a buffer").is_err() {
+            return;
+        }
         let ahead: Vec<_> = self.ahead().iter().cloned().collect();
         for drawn in ahead {
             // Who asks for the batch hears of an error.
@@ -208,7 +215,7 @@ impl SharedReplayBuffer {
 
     pub(crate) fn batch_of_drawn(&self, drawn: &Drawn) -> Result<Batch> {
         let items = self.inner.storage.copied(&drawn.items)?;
-        self.parts().finish(items, drawn.sampled.clone())
+        self.parts()?.finish(items, drawn.sampled.clone())
     }
 
     /// What a state keeps of the batches that were drawn ahead.
@@ -230,33 +237,43 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::update_priority`].
     pub fn update_priority(&self, rows: &[i64], priorities: &[f32]) -> Result<()> {
-        self.parts().update_priority(rows, priorities)
+        self.parts()?.update_priority(rows, priorities)
     }
 
     /// Empties the buffer, and drops what was drawn ahead; what was written stays counted if `keeps_count`.
-    pub fn clear(&self, keeps_count: bool) {
-        let mut parts = self.parts();
+    ///
+    /// # Errors
+    /// `Forbidden` in a part of the buffer that it is calling.
+    pub fn clear(&self, keeps_count: bool) -> Result<()> {
+        let mut parts = self.parts()?;
         parts.clear(keeps_count);
         self.ahead().clear();
+        Ok(())
     }
 
-    /// How many rows can be drawn.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.parts().len()
+    /// Returns the number of rows that can be drawn.
+    ///
+    /// # Errors
+    /// `Forbidden` in a part of the buffer that it is calling.
+    pub fn len(&self) -> Result<usize> {
+        Ok(self.parts()?.len())
     }
 
-    /// Whether no row can be drawn.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Returns whether no row can be drawn.
+    ///
+    /// # Errors
+    /// `Forbidden` in a part of the buffer that it is calling.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
     }
 
     /// Figures.
-    #[must_use]
-    pub fn stats(&self) -> ReplayBufferStats {
-        let parts = self.parts();
-        ReplayBufferStats { prefetch_queue_size: self.ahead().len(), ..parts.stats() }
+    ///
+    /// # Errors
+    /// `Forbidden` in a part of the buffer that it is calling.
+    pub fn stats(&self) -> Result<ReplayBufferStats> {
+        let parts = self.parts()?;
+        Ok(ReplayBufferStats { prefetch_queue_size: self.ahead().len(), ..parts.stats() })
     }
 
     /// All that must be kept to go on as if never stopped. Holds all others up.
@@ -264,7 +281,7 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::state`].
     pub fn state(&self) -> Result<ReplayBufferState> {
-        let parts = self.parts();
+        let parts = self.parts()?;
         Ok(ReplayBufferState { ahead: self.ahead_dicts(&parts)?, ..parts.state()? })
     }
 
@@ -274,7 +291,7 @@ impl SharedReplayBuffer {
     /// Those of [`ReplayBuffer::restore`]; `Corrupt` if a batch that was drawn ahead is none of such a buffer.
     pub fn restore(&self, state: &ReplayBufferState) -> Result<()> {
         let ahead = self.ahead_of(&state.ahead)?;
-        let mut parts = self.parts();
+        let mut parts = self.parts()?;
         parts.restore_rest(state)?;
         *self.ahead() = ahead;
         Ok(())
@@ -285,7 +302,7 @@ impl SharedReplayBuffer {
     /// # Errors
     /// Those of [`ReplayBuffer::dumps`].
     pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
-        let parts = self.parts();
+        let parts = self.parts()?;
         parts.dumps_with(path.as_ref(), checkpointer, &self.ahead_dicts(&parts)?)
     }
 
@@ -296,23 +313,48 @@ impl SharedReplayBuffer {
     pub fn loads(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         let path = path.as_ref();
         let ahead = self.ahead_of(&load_ahead(path)?).map_err(|error| error.at(path.display()))?;
-        let mut parts = self.parts();
+        let mut parts = self.parts()?;
         parts.loads(path, checkpointer)?;
         *self.ahead() = ahead;
         Ok(())
     }
 
-    /// Does `to` to the buffer while nobody else does anything.
-    pub fn with<T>(&self, to: impl FnOnce(&mut ReplayBuffer) -> T) -> T {
-        to(&mut self.parts())
+    /// Does `to` to the buffer while no other thread uses it.
+    ///
+    /// # Errors
+    /// `Forbidden` in a part of the buffer that it is calling; those of `to`.
+    pub fn with<T>(&self, to: impl FnOnce(&mut ReplayBuffer) -> Result<T>) -> Result<T> {
+        to(&mut *self.parts()?)
     }
 
     fn ahead(&self) -> MutexGuard<'_, VecDeque<Arc<Drawn>>> {
         self.inner.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn parts(&self) -> MutexGuard<'_, ReplayBuffer> {
+    fn parts(&self) -> Result<Parts<'_>> {
+        self.inner.storage.check_free()?;
+        let held = Held::mark(&*self.inner, "a buffer")?;
         // A thread that panicked left the parts as its last whole step did.
-        self.inner.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Parts { parts: self.inner.parts.lock().unwrap_or_else(PoisonError::into_inner), _held: held })
+    }
+}
+
+/// The parts of a buffer, locked.
+struct Parts<'a> {
+    parts: MutexGuard<'a, ReplayBuffer>,
+    _held: Held,
+}
+
+impl Deref for Parts<'_> {
+    type Target = ReplayBuffer;
+
+    fn deref(&self) -> &ReplayBuffer {
+        &self.parts
+    }
+}
+
+impl DerefMut for Parts<'_> {
+    fn deref_mut(&mut self) -> &mut ReplayBuffer {
+        &mut self.parts
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use fulmar_compute::Compute;
 use fulmar_core::{Device, Error, ErrorKind, Result};
-use fulmar_tensor::TensorDict;
+use fulmar_tensor::{Key, TensorDict};
 
 pub(crate) mod compressed_list;
 pub(crate) mod durable;
@@ -69,6 +69,15 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// `OutOfRange` if a row holds no item, and what keeps them from being one batch.
     fn get(&self, rows: &[usize]) -> Result<TensorDict>;
+
+    /// [`Storage::get`] that may leave out all but the entries at `keys`, as far as the items have them.
+    ///
+    /// # Errors
+    /// Those of [`Storage::get`].
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        let _ = keys;
+        self.get(rows)
+    }
 
     /// [`Storage::get`] that may use the memory of `out`.
     ///

@@ -5,7 +5,7 @@ use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::read::{flags, of_lane};
+use crate::read::{Reads, flags, of_lane};
 use crate::sampler::Sampled;
 use crate::sampler::keyed::check_follows;
 use crate::writer::{check_capacity, from_state, to_state};
@@ -18,6 +18,11 @@ pub trait SampleUnit: Send {
     /// # Errors
     /// What keeps the unit from taking them.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
+
+    /// Returns the part of items that [`SampleUnit::extend`] reads: of rows that are stored already, a buffer reads no more.
+    fn reads(&self) -> Reads {
+        Reads::Items
+    }
 
     /// Whether [`SampleUnit::extend`] would take the same. A buffer asks before it stores the items.
     ///
@@ -106,6 +111,10 @@ impl SampleUnitOptions {
 pub struct Transition;
 
 impl SampleUnit for Transition {
+    fn reads(&self) -> Reads {
+        Reads::Nothing
+    }
+
     fn extend(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
         Ok(())
     }
@@ -180,6 +189,10 @@ impl Sequence {
 }
 
 impl SampleUnit for Sequence {
+    fn reads(&self) -> Reads {
+        self.done_key.as_ref().map_or(Reads::Rows, |key| Reads::Keys(vec![key.clone()]))
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
         self.ends(rows, items).map(|_| ())
     }

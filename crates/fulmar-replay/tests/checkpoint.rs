@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fulmar_core::limits::HDF5_FILE_BYTES_MAX;
 use fulmar_core::{ErrorKind, Result};
 use fulmar_replay::{
     CompressedListStorage, CompressedListStorageCheckpointer, EnsembleOptions, FlatStorageCheckpointer,
@@ -587,7 +588,7 @@ fn an_ensemble_with_an_empty_buffer_comes_back_and_a_damaged_one_changes_nothing
     ensemble(false).dumps(&path, &form).unwrap();
     let mut other = ensemble(true);
     other.loads(&path, &form).unwrap();
-    assert!(other.buffers()[1].is_empty());
+    assert!(other.buffers()[1].is_empty().unwrap());
 
     fs::remove_dir_all(path.join("writer/1")).unwrap();
     let mut other = ensemble(true);
@@ -597,4 +598,19 @@ fn an_ensemble_with_an_empty_buffer_comes_back_and_a_damaged_one_changes_nothing
     let after: Vec<_> = other.buffers().iter().map(|buffer| buffer.state().unwrap()).collect();
     assert_eq!(after, before);
     fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn an_hdf5_file_is_held_to_its_first_bytes_and_its_limit_before_it_is_read() {
+    let folder = std::env::temp_dir().join(format!("fulmar-large-hdf5-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let form = H5StorageCheckpointer::default();
+    for (bytes, kind) in
+        [(HDF5_FILE_BYTES_MAX, ErrorKind::Corrupt), (HDF5_FILE_BYTES_MAX + 1, ErrorKind::LimitExceeded)]
+    {
+        // All holes: reading it would take all of that memory.
+        fs::File::create(folder.join(&form.file)).unwrap().set_len(bytes).unwrap();
+        assert_eq!(form.load(&[4], &folder).unwrap_err().kind(), kind);
+    }
+    fs::remove_dir_all(folder).unwrap();
 }

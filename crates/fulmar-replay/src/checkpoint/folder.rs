@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX;
-use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements, open_file};
 use fulmar_tensor::{Tensor, replace_file};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -127,27 +127,33 @@ pub fn read_elements(path: &Path, dtype: Dtype, shape: &[usize]) -> Result<Tenso
     read().map_err(|error| error.at(path.display()))
 }
 
-/// All of the file at `path`.
-pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+/// All of the file at `path`, of at most `bytes_max` bytes, once it is known to begin with `magic`.
+pub fn read_bytes(path: &Path, magic: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
     let read = || match opened(path)? {
         None => Err(corrupt("must be there: got no such file")),
-        Some((bytes, file)) => {
+        Some((bytes, mut file)) => {
+            if bytes > bytes_max {
+                let detail = format!("a file must have at most {bytes_max} bytes: got {bytes}");
+                return Err(Error::new(ErrorKind::LimitExceeded, detail));
+            }
             let mut all = Vec::new();
-            file.take(bytes).read_to_end(&mut all)?;
+            file.by_ref().take(magic.len() as u64).read_to_end(&mut all)?;
+            if all != magic {
+                return Err(corrupt("must be a file of its format: got other first bytes"));
+            }
+            file.take(bytes - all.len() as u64).read_to_end(&mut all)?;
             Ok(all)
         }
     };
     read().map_err(|error| error.at(path.display()))
 }
 
-/// The file at `path` and its length. Opening a pipe or a device could wait for ever.
+/// The file at `path` and its length, if there is one.
 fn opened(path: &Path) -> Result<Option<(u64, File)>> {
-    match fs::metadata(path) {
-        Ok(found) if found.is_file() => Ok(Some((found.len(), File::open(path)?))),
-        Ok(_) => Err(corrupt("must be a file: got something else")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
+    if !path.try_exists()? {
+        return Ok(None);
     }
+    open_file(path).map(|(file, bytes)| Some((bytes, file)))
 }
 
 fn check_bytes(bytes: u64) -> Result<()> {

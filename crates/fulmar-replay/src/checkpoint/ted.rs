@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use fulmar_core::limits::HDF5_FILE_BYTES_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_ted::{
     Ring, TedKeys, flat_to_ted, hdf5_combine, hdf5_split, nested_to_ted, read_hdf5, ted_to_flat,
@@ -14,6 +15,9 @@ use super::folder::{corrupt, read_bytes};
 use super::tensor::{read_len, write_len};
 use super::{StorageCheckpointer, StoredRows, steps_of, written_rows};
 use crate::Storage;
+
+/// How every HDF5 file begins.
+const HDF5_MAGIC: &[u8] = b"\x89HDF\r\n\x1a\n";
 
 /// A folder of memory-mapped leaves with all trajectories one behind another, the oldest first, see [`ted_to_flat`]. Not for items
 /// whose next observation is not that of the next step.
@@ -112,7 +116,7 @@ impl StorageCheckpointer for H5StorageCheckpointer {
 
     fn load(&self, shape: &[usize], folder: &Path) -> Result<StoredRows> {
         let path = folder.join(&self.file);
-        let bytes = read_bytes(&path)?;
+        let bytes = read_bytes(&path, HDF5_MAGIC, HDF5_FILE_BYTES_MAX)?;
         let read = || {
             of_ring(nested_to_ted(&hdf5_combine(&read_hdf5(&bytes)?, &self.keys)?, &self.keys)?, None, shape)
         };

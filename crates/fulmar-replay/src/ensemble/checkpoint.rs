@@ -46,7 +46,7 @@ impl ReplayBufferEnsemble {
     /// let form = StorageEnsembleCheckpointer { member: Box::new(TensorStorageCheckpointer) };
     /// one.dumps(&path, &form)?;
     /// other.loads(&path, &form)?;
-    /// assert_eq!(other.buffers()[0].len(), 3);
+    /// assert_eq!(other.buffers()[0].len()?, 3);
     /// # std::fs::remove_dir_all(path)?;
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```

@@ -13,7 +13,7 @@ use fulmar_tensor::{Key, TensorDict};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::read::{Steps, TrajectoryKeys, integers};
+use crate::read::{Reads, Steps, TrajectoryKeys, integers};
 use crate::row::{checked_capacity, checked_draw};
 use crate::sampler::keyed::check_follows;
 use crate::sampler::slice::{SliceBy, SliceOptions, Slices, Span, check_shape};
@@ -102,6 +102,13 @@ impl FragmentedSliceSampler {
 }
 
 impl Sampler for FragmentedSliceSampler {
+    fn reads(&self) -> Reads {
+        match self.keys.reads() {
+            Reads::Keys(keys) => Reads::Keys([keys, vec![self.step_key.clone()]].concat()),
+            other => other,
+        }
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
         self.read(rows, items).map(|_| ())
     }

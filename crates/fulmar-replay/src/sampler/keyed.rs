@@ -4,7 +4,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde_json::{Value, json};
 
-use crate::read::{Reduction, Steps, TrajectoryKeys, integers, names, reduced};
+use crate::read::{Reads, Reduction, Steps, TrajectoryKeys, integers, names, reduced};
 use crate::sampler::prompt_group::check_rewards;
 use crate::sampler::{Sampled, Sampler, no_parameter, sampled_slices};
 use crate::writer::{check_capacity, from_state, to_state};
@@ -45,6 +45,10 @@ pub fn check_follows(cursor: usize, capacity: usize, rows: &[usize]) -> Result<(
 }
 
 impl Sampler for KeyedSlices<SliceSamplerWithoutReplacement> {
+    fn reads(&self) -> Reads {
+        self.keys.reads()
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
         self.steps(self.slices.index(), rows, items).map(|_| ())
     }
@@ -86,6 +90,10 @@ impl Sampler for KeyedSlices<SliceSamplerWithoutReplacement> {
 }
 
 impl Sampler for KeyedSlices<PrioritizedSliceSampler> {
+    fn reads(&self) -> Reads {
+        self.keys.reads()
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict, priorities: &[f32]) -> Result<()> {
         self.slices.priorities().leaves_of(priorities)?;
         self.steps(self.slices.index(), rows, items).map(|_| ())
@@ -146,6 +154,10 @@ impl VersionSampler {
 }
 
 impl Sampler for VersionSampler {
+    fn reads(&self) -> Reads {
+        Reads::Keys(vec![self.version_key.clone()])
+    }
+
     fn check(&self, _: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
         integers(items, &self.version_key).map(|_| ())
     }
@@ -223,6 +235,12 @@ impl GroupSampler {
 }
 
 impl Sampler for GroupSampler {
+    fn reads(&self) -> Reads {
+        Reads::Keys(
+            [Some(&self.group_key), self.reward_key.as_ref()].into_iter().flatten().cloned().collect(),
+        )
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
         self.answers(rows, items).map(|_| ())
     }

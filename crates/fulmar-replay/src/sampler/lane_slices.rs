@@ -4,7 +4,7 @@ use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
 use fulmar_tensor::TensorDict;
 use serde_json::{Value, json};
 
-use crate::read::{Steps, TrajectoryKeys, of_lane};
+use crate::read::{Reads, Steps, TrajectoryKeys, of_lane};
 use crate::row::checked_draw;
 use crate::sampler::keyed::check_follows;
 use crate::sampler::slice::{SliceOptions, SliceSampler, Slices};
@@ -91,6 +91,10 @@ impl LaneSliceSampler {
 }
 
 impl Sampler for LaneSliceSampler {
+    fn reads(&self) -> Reads {
+        self.keys.reads()
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
         self.steps(rows, items).map(|_| ())
     }

@@ -7,13 +7,14 @@ use fulmar_tensor::TensorDict;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::read::{TrajectoryKeys, flags, integers};
+use crate::read::{Reads, TrajectoryKeys, flags, integers};
 use crate::row::{checked_capacity, checked_draw, checked_row};
 use crate::sampler::{Sampled, Sampler};
 use crate::writer::{check_capacity, from_state, to_state};
 
 /// Gives slices of `slice_len` consecutive steps of one trajectory, first written first; what is left of a trajectory at its end
-/// is passed over, and so is a slice of which a row was written again. At most as many slices wait as the ring can hold.
+/// is passed over, and so is a slice of which a row was written again; steps that are written over before they are in a slice are in
+/// none. At most as many slices wait as the ring can hold.
 ///
 /// # Examples
 /// ```
@@ -49,6 +50,24 @@ pub struct StreamingSliceSamplerState {
     pub pending: Vec<(usize, u32)>,
     /// The id of the last step, where ids are given.
     pub last_id: Option<i64>,
+}
+
+impl StreamingSliceSamplerState {
+    /// How often `row` was written, with the write that is noted now.
+    fn count_write(&mut self, row: usize) -> u32 {
+        if row >= self.writes.len() {
+            self.writes.resize(row + 1, 0);
+        }
+        self.writes[row] = self.writes[row].wrapping_add(1);
+        self.writes[row]
+    }
+
+    /// Leaves of the pending steps those behind the last that was written over.
+    fn drop_stale_pending(&mut self) {
+        let is_stale = |(row, writes): &(usize, u32)| self.writes.get(*row) != Some(writes);
+        let num_gone = self.pending.iter().rposition(is_stale).map_or(0, |last| last + 1);
+        self.pending.drain(..num_gone);
+    }
 }
 
 impl StreamingSliceSampler {
@@ -94,6 +113,11 @@ impl StreamingSliceSampler {
 }
 
 impl Sampler for StreamingSliceSampler {
+    fn reads(&self) -> Reads {
+        let ends = self.keys.end_keys.clone().unwrap_or_else(|| vec![["next", "done"].into()]);
+        Reads::Keys(self.keys.id_key.iter().cloned().chain(ends).collect())
+    }
+
     fn check(&self, rows: &[usize], items: &TensorDict, _: &[f32]) -> Result<()> {
         self.steps(rows, items).map(|_| ())
     }
@@ -101,17 +125,20 @@ impl Sampler for StreamingSliceSampler {
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let (ids, end_t) = self.steps(rows, items)?;
         let state = &mut self.state;
+        // All writes are counted first: a step that a later one of them writes over is gone before it can be in a slice.
+        let writes: Vec<u32> = rows.iter().map(|row| state.count_write(*row)).collect();
+        state.drop_stale_pending();
         for (step, (&row, ends)) in rows.iter().zip(end_t).enumerate() {
-            if row >= state.writes.len() {
-                state.writes.resize(row + 1, 0);
-            }
-            state.writes[row] = state.writes[row].wrapping_add(1);
             let id = ids.as_ref().map(|ids| ids[step]);
             if id != state.last_id {
                 state.pending.clear();
             }
             state.last_id = id;
-            state.pending.push((row, state.writes[row]));
+            if state.writes[row] != writes[step] {
+                state.pending.clear();
+                continue;
+            }
+            state.pending.push((row, writes[step]));
             if state.pending.len() == state.slice_len {
                 state.queued.push_back(std::mem::take(&mut state.pending));
                 if state.queued.len() > state.capacity / state.slice_len {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fulmar_core::limits::{REPLAY_MEMMAP_WAITS_MAX, REPLAY_STORAGE_BYTES_MAX};
 use fulmar_core::{Device, Error, ErrorKind, Result, num_elements};
-use fulmar_tensor::{Tensor, TensorDict};
+use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
 
 use crate::row::checked_capacity;
@@ -22,7 +22,7 @@ mod schema;
 use folder::{Folder, Slot};
 use news::News;
 use ring::Busy;
-use schema::Schema;
+use schema::{Leaf, Schema};
 
 /// How long to wait for another process before the next look, once it is not there in a moment.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -437,15 +437,17 @@ impl Inner {
         self.replace(folder, old, items)
     }
 
-    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+    /// The items in `rows`, with zeros that take no memory for the leaves that are not `wanted`, which are not read.
+    fn get(&self, rows: &[usize], wanted: &dyn Fn(&Key) -> bool) -> Result<TensorDict> {
         let Some(folder) = self.joined()? else {
             check_written(rows, 0)?;
             return TensorDict::new(&[0]);
         };
         let ring = folder.ring();
         check_written(rows, ring.len())?;
-        let mut bytes: Vec<Vec<u8>> =
-            folder.leaves().map(|leaf| vec![0; leaf.row_bytes * rows.len()]).collect();
+        let wanted: Vec<bool> = folder.leaves().map(|leaf| wanted(&leaf.key)).collect();
+        let bytes = |(leaf, wanted): (&Leaf, &bool)| wanted.then(|| vec![0; leaf.row_bytes * rows.len()]);
+        let mut bytes: Vec<Option<Vec<u8>>> = folder.leaves().zip(&wanted).map(bytes).collect();
         for (at, row) in rows.iter().enumerate() {
             let mut patience = Patience::default();
             loop {
@@ -463,10 +465,10 @@ impl Inner {
         }
         let mut leaves = folder.leaves().zip(bytes);
         folder.schema.rows(&[rows.len()], &mut |dtype, shape| match leaves.next() {
-            Some((leaf, bytes)) => {
+            Some((leaf, Some(bytes))) => {
                 Tensor::from_bytes(dtype, shape, &bytes).map_err(|error| error.at(&leaf.key))
             }
-            None => Tensor::zeros(dtype, shape),
+            _ => Tensor::zeros(dtype, &[])?.expand(shape),
         })
     }
 }
@@ -538,7 +540,12 @@ impl Storage for LazyMemmapStorage {
     }
 
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        read_on(self.inner.get(rows)?, self.inner.options.device)
+        read_on(self.inner.get(rows, &|_| true)?, self.inner.options.device)
+    }
+
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        let is_wanted = |leaf: &Key| keys.iter().any(|key| leaf.path().starts_with(key.path()));
+        read_on(self.inner.get(rows, &is_wanted)?.select_known(keys), self.inner.options.device)
     }
 
     /// Others that are writing may still show what they had begun before.
@@ -585,6 +592,9 @@ impl Storage for LazyMemmapStorage {
         Some(folder.map_or(0, |folder| folder.ring().num_writes() as i64))
     }
 }
+
+#[cfg(test)]
+mod sparse;
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
 //! One storage that several buffers write to.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use fulmar_core::Result;
-use fulmar_tensor::TensorDict;
+use fulmar_core::{Held, Result};
+use fulmar_tensor::{Key, TensorDict};
 
 use crate::storage::{Storage, check_written};
 
@@ -80,7 +80,7 @@ impl SharedStorage {
     /// # Errors
     /// `OutOfRange` if a row holds no item.
     pub(crate) fn pending(&self, rows: &[usize]) -> Result<Arc<PendingRows>> {
-        let inner = self.read();
+        let inner = self.read()?;
         check_written(rows, inner.storage.len())?;
         let one = Arc::new(PendingRows { rows: rows.to_vec(), items: OnceLock::new() });
         let mut pending = inner.pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,17 +94,58 @@ impl SharedStorage {
     /// # Errors
     /// Those of [`Storage::get`].
     pub(crate) fn copied(&self, pending: &PendingRows) -> Result<TensorDict> {
-        let inner = self.read();
+        let inner = self.read()?;
         pending.items.get_or_init(|| inner.storage.get(&pending.rows)).clone()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Inner> {
-        // Storages change nothing before an error, so what a thread left that panicked is whole.
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    /// Refuses a function of the caller that the storage is calling.
+    ///
+    /// # Errors
+    /// `Forbidden` if this thread is in the middle of an operation of the storage.
+    pub fn check_free(&self) -> Result<()> {
+        self.mark().map(drop)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    fn mark(&self) -> Result<Held> {
+        Held::mark(&*self.inner, "a storage")
+    }
+
+    fn read(&self) -> Result<Locked<RwLockReadGuard<'_, Inner>>> {
+        let held = self.mark()?;
+        // Storages change nothing before an error, so what a thread left that panicked is whole.
+        Ok(Locked { guard: self.inner.read().unwrap_or_else(PoisonError::into_inner), _held: held })
+    }
+
+    fn write(&self) -> Result<Locked<RwLockWriteGuard<'_, Inner>>> {
+        let held = self.mark()?;
+        Ok(Locked { guard: self.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held })
+    }
+
+    /// Reads what cannot fail. Buffers check before that this thread is not in the middle of an operation; for who does not, a panic is
+    /// better than a lock that waits for itself.
+    #[expect(clippy::expect_used, reason = "the trait leaves no room for an error here")]
+    fn look(&self) -> Locked<RwLockReadGuard<'_, Inner>> {
+        self.read().expect("a storage must not be used by a function that it is calling")
+    }
+}
+
+/// A storage, locked.
+struct Locked<G> {
+    guard: G,
+    _held: Held,
+}
+
+impl<G: Deref<Target = Inner>> Deref for Locked<G> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut<Target = Inner>> DerefMut for Locked<G> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.guard
     }
 }
 
@@ -145,7 +186,7 @@ impl std::fmt::Debug for SharedStorage {
 
 impl Storage for SharedStorage {
     fn capacity(&self) -> usize {
-        self.read().storage.capacity()
+        self.shape.iter().product()
     }
 
     fn shape(&self) -> &[usize] {
@@ -153,11 +194,11 @@ impl Storage for SharedStorage {
     }
 
     fn len(&self) -> usize {
-        self.read().storage.len()
+        self.look().storage.len()
     }
 
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        let mut inner = self.write();
+        let mut inner = self.write()?;
         inner.settle(&range_of(rows));
         let before = inner.storage.revision();
         inner.storage.set(rows, items)?;
@@ -172,7 +213,7 @@ impl Storage for SharedStorage {
         items: &TensorDict,
         writer: Option<(usize, u64)>,
     ) -> Result<bool> {
-        let mut inner = self.write();
+        let mut inner = self.write()?;
         inner.settle(&range_of(rows));
         let is_set = inner.storage.set_if_unchanged(revision, rows, items, writer)?;
         if is_set {
@@ -182,15 +223,20 @@ impl Storage for SharedStorage {
     }
 
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
-        self.read().storage.get(rows)
+        self.read()?.storage.get(rows)
+    }
+
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        self.read()?.storage.read_keys(rows, keys)
     }
 
     fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
-        self.read().storage.read_into(rows, out)
+        self.read()?.storage.read_into(rows, out)
     }
 
+    #[expect(clippy::expect_used, reason = "the trait leaves no room for an error here")]
     fn clear(&mut self) {
-        let mut inner = self.write();
+        let mut inner = self.write().expect("a storage must not be emptied by a function that it is calling");
         inner.settle(&(0..usize::MAX));
         inner.storage.clear();
         inner.writes.clear();
@@ -198,27 +244,27 @@ impl Storage for SharedStorage {
     }
 
     fn refresh(&self) -> Result<()> {
-        self.read().storage.refresh()
+        self.read()?.storage.refresh()
     }
 
     fn revision(&self) -> u64 {
-        self.read().storage.revision()
+        self.look().storage.revision()
     }
 
     fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
-        self.write().storage.note_writer(cursor, write_count)
+        self.write()?.storage.note_writer(cursor, write_count)
     }
 
     fn noted_writer(&self) -> Option<(usize, u64)> {
-        self.read().storage.noted_writer()
+        self.look().storage.noted_writer()
     }
 
     fn first_generation(&self) -> Option<i64> {
-        self.read().storage.first_generation()
+        self.look().storage.first_generation()
     }
 
     fn written_after(&self, revision: u64) -> Vec<usize> {
-        let inner = self.read();
+        let inner = self.look();
         let len = inner.storage.len();
         if inner.storage.revision() == revision {
             return Vec::new();

@@ -213,6 +213,14 @@ impl Storage for TensorStorage {
         Ok(items)
     }
 
+    fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
+        check_written(rows, self.len)?;
+        let Some(dense) = self.dense.as_ref().filter(|_| self.loose.is_empty()) else {
+            return self.get(rows);
+        };
+        dense.select_known(keys).index_select(rows)
+    }
+
     fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
         check_written(rows, self.len)?;
         match &self.dense {

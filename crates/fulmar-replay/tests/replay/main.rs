@@ -9,6 +9,8 @@ mod buffers;
 #[cfg(test)]
 mod ensembles;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
 mod fragments;
 #[cfg(test)]
 mod golden_dicts;
@@ -23,6 +25,8 @@ mod prioritized;
 #[cfg(test)]
 mod priority_tree;
 #[cfg(test)]
+mod reads;
+#[cfg(test)]
 mod samplers;
 #[cfg(test)]
 mod schedules;
@@ -34,6 +38,8 @@ mod shared;
 mod slices;
 #[cfg(test)]
 mod storages;
+#[cfg(test)]
+mod streams;
 #[cfg(test)]
 mod windows;
 #[cfg(test)]

@@ -23,7 +23,7 @@ use super::mapping::Mapping;
 use super::ring::{Ring, Sizes};
 use super::schema::{Leaf, Schema};
 
-const OURS: &str = "%fulmar";
+pub(super) const OURS: &str = "%fulmar";
 const MAGIC: u64 = u64::from_le_bytes(*b"FULMARMM");
 const FORMAT: u64 = 1;
 const LOG: usize = 4096;
@@ -41,9 +41,9 @@ const HEAD: usize = 8;
 /// What a board says of the rows.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct About {
-    shape: Vec<usize>,
-    rows: Schema,
+pub(super) struct About {
+    pub(super) shape: Vec<usize>,
+    pub(super) rows: Schema,
 }
 
 /// A folder whose files are there, mapped.
@@ -146,10 +146,10 @@ impl Folder {
         self.leaves.iter().map(|(leaf, _)| leaf)
     }
 
-    /// Copies a row's elements to place `at` of `out`, one list of bytes a leaf.
-    pub(super) fn read(&self, row: usize, at: usize, out: &mut [Vec<u8>]) {
+    /// Copies a row's elements to place `at` of `out`, one list of bytes a leaf; leaves without one are not read.
+    pub(super) fn read(&self, row: usize, at: usize, out: &mut [Option<Vec<u8>>]) {
         for ((leaf, mapping), out) in self.leaves.iter().zip(out) {
-            if let Some(mapping) = mapping {
+            if let (Some(mapping), Some(out)) = (mapping, out) {
                 mapping.read(
                     leaf.unit,
                     row * leaf.row_bytes,
@@ -300,7 +300,6 @@ fn make_files(path: &Path, ours: &FsDisk, about: &About, row: &TensorDict) -> Re
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent).map_err(|error| Error::from(error).at(parent.display()))?;
         }
-        // A file that others have mapped keeps its bytes for them.
         remove_file(&file)?;
         let bytes = (leaf.row_bytes as u64).saturating_mul(capacity as u64);
         if bytes > 0 {
@@ -314,7 +313,7 @@ fn make_files(path: &Path, ours: &FsDisk, about: &About, row: &TensorDict) -> Re
 }
 
 /// The board comes last and at once: a folder has a storage if it has a board.
-fn make_board(path: &Path, ours: &FsDisk, about: &About, capacity: usize) -> Result<()> {
+pub(super) fn make_board(path: &Path, ours: &FsDisk, about: &About, capacity: usize) -> Result<()> {
     let text =
         serde_json::to_string(about).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
     if text.len() > MEMMAP_META_BYTES_MAX {
@@ -385,14 +384,21 @@ fn read_board(path: &Path) -> Result<(Mapping, Sizes, About)> {
 /// Tells those who have the old storage mapped that it is no more, and takes its board away.
 fn replace_board(path: &Path) -> Result<()> {
     let board = path.join(OURS).join("board");
-    if let Ok((old, _, _)) = read_board(&board) {
-        old.words()[HEAD_REPLACED].store(1, Ordering::Release);
+    let mut old = None;
+    if let Ok((words, _, about)) = read_board(&board) {
+        words.words()[HEAD_REPLACED].store(1, Ordering::Release);
+        old = Some(about);
     }
     for slot in 0..REPLAY_MEMMAP_WRITERS_MAX {
         remove_file(&path.join(OURS).join(format!("writer.{slot}")).join("journal"))?;
         remove_file(&path.join(OURS).join(format!("writer.{slot}")).join("lock"))?;
     }
-    remove_file(&board)
+    remove_file(&board)?;
+    let Some(old) = old else { return Ok(()) };
+    // Nothing would describe the old files any more. Those that others have mapped keep their bytes for them.
+    remove_files(path, &old.rows)?;
+    let row = old.rows.rows(&[1], &mut |dtype, shape| Tensor::zeros(dtype, shape))?;
+    memmap::outline(&row, &old.shape)?.iter().try_for_each(|(name, _)| remove_file(&path.join(name)))
 }
 
 fn remove_files(path: &Path, schema: &Schema) -> Result<()> {

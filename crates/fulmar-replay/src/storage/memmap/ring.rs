@@ -384,6 +384,15 @@ impl<'a, W: Word> Ring<'a, W> {
             + self.words[NUM_LOGGED].load(Ordering::Acquire)
     }
 
+    /// Has every row written once, with what is in the files.
+    #[cfg(test)]
+    pub(super) fn fill(&self) {
+        for row in 0..self.sizes.capacity {
+            self.state(row).store(1 << VERSION_SHIFT | READY, Ordering::Release);
+        }
+        self.words[CURSOR].store(moved(0, self.capacity()), Ordering::Release);
+    }
+
     /// How many items writers counted.
     pub(super) fn write_count(&self) -> u64 {
         self.words[WRITE_COUNT].load(Ordering::Acquire)
