@@ -1,6 +1,13 @@
-//! Images of another size. Bilinear is antialiased: each result is the mean of what lies below a triangle around its place in the
-//! source, whose half-width is the scale (at least 1), as Pillow and torchvision do it. Sums run in doubles in a fixed order, so all
-//! targets give the same bits.
+//! Images of another size. Bilinear and bicubic are antialiased: each result is the mean of the elements around its place in the source,
+//! weighted by a kernel that is as wide as the scale (at least 1), as Pillow and torchvision do it. Sums run in doubles in a fixed order,
+//! so all targets give the same bits.
+//!
+//! ```text
+//! center = (at + 1/2) scale;  x = (index + 1/2 - center) / max(scale, 1)
+//! bilinear   1 - |x|                                        for |x| < 1
+//! bicubic    (3/2 |x| - 5/2) x^2 + 1                        for |x| < 1       (Keys, a = -1/2)
+//!            ((-1/2 |x| + 5/2) |x| - 4) |x| + 2             for 1 <= |x| < 2
+//! ```
 
 use fulmar_core::limits::TRANSFORM_IMAGE_SIDE_MAX;
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
@@ -19,8 +26,13 @@ pub enum Interpolation {
     /// The weighted mean of those around its place.
     #[default]
     Bilinear,
+    /// The weighted mean of those around its place, by a kernel that sharpens: floats may leave the range of the source.
+    Bicubic,
     /// The one at its place, rounded towards the first.
     Nearest,
+    /// The one whose middle is the nearest, as Pillow has it.
+    #[serde(rename = "nearest-exact")]
+    NearestExact,
 }
 
 /// `[..., A, B]` as `[..., w, h]`.
@@ -90,7 +102,8 @@ impl Resize {
         }
         // Integers round, as the mean of bytes is seldom one.
         if !is_float(tensor.dtype()) && tensor.dtype() != Dtype::Bool {
-            values.iter_mut().for_each(|value: &mut f64| *value = value.round_ties_even());
+            let (min, max) = integers(tensor.dtype());
+            values.iter_mut().for_each(|value: &mut f64| *value = value.round_ties_even().clamp(min, max));
         }
         Tensor::from_vec::<f64>(&shape, values)?.to(tensor.dtype())
     }
@@ -101,7 +114,11 @@ impl Resize {
         let nearest = |at: usize| ((at as f64 * scale) as usize).min(from - 1);
         match self.interpolation {
             Interpolation::Nearest => (0..to).map(|at| (nearest(at), vec![1.0])).collect(),
-            Interpolation::Bilinear => (0..to).map(|at| triangle(from, scale, at)).collect(),
+            Interpolation::NearestExact => {
+                (0..to).map(|at| (nearest_exact(from, to, at), vec![1.0])).collect()
+            }
+            Interpolation::Bilinear => (0..to).map(|at| around(from, scale, at, 1.0, triangle)).collect(),
+            Interpolation::Bicubic => (0..to).map(|at| around(from, scale, at, 2.0, cubic)).collect(),
         }
     }
 }
@@ -112,14 +129,46 @@ impl Transform for Resize {
     }
 }
 
-fn triangle(from: usize, scale: f64, at: usize) -> (usize, Vec<f64>) {
-    let (center, half) = ((at as f64 + 0.5) * scale, scale.max(1.0));
-    let first = (center - half + 0.5).max(0.0) as usize;
-    let end = ((center + half + 0.5) as usize).min(from);
-    let height = |index: usize| (1.0 - ((index as f64 - center + 0.5) / half).abs()).max(0.0);
+/// The element whose middle is nearest to that of result `at`; in single precision, as torch computes it.
+fn nearest_exact(from: usize, to: usize, at: usize) -> usize {
+    (((at as f32 + 0.5) * (from as f32 / to as f32)) as usize).min(from - 1)
+}
+
+/// The weights of `kernel`, which is 0 from `radius` on, around the place of result `at`.
+fn around(from: usize, scale: f64, at: usize, radius: f64, kernel: fn(f64) -> f64) -> (usize, Vec<f64>) {
+    let (center, width) = ((at as f64 + 0.5) * scale, scale.max(1.0));
+    let first = (center - radius * width + 0.5).max(0.0) as usize;
+    let end = ((center + radius * width + 0.5) as usize).min(from);
+    let height = |index: usize| kernel(((index as f64 - center + 0.5) / width).abs());
     let weights: Vec<f64> = (first..end).map(height).collect();
     let sum: f64 = weights.iter().sum();
     (first, weights.into_iter().map(|weight| weight / sum).collect())
+}
+
+fn triangle(distance: f64) -> f64 {
+    (1.0 - distance).max(0.0)
+}
+
+fn cubic(distance: f64) -> f64 {
+    if distance < 1.0 {
+        (1.5 * distance - 2.5) * distance * distance + 1.0
+    } else if distance < 2.0 {
+        ((-0.5 * distance + 2.5) * distance - 4.0) * distance + 2.0
+    } else {
+        0.0
+    }
+}
+
+/// The smallest and the largest number of a dtype of integers, as far as a double tells them apart.
+fn integers(dtype: Dtype) -> (f64, f64) {
+    match dtype {
+        Dtype::U8 => (0.0, f64::from(u8::MAX)),
+        Dtype::U32 => (0.0, f64::from(u32::MAX)),
+        Dtype::I8 => (f64::from(i8::MIN), f64::from(i8::MAX)),
+        Dtype::I16 => (f64::from(i16::MIN), f64::from(i16::MAX)),
+        Dtype::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        _ => (f64::NEG_INFINITY, f64::INFINITY),
+    }
 }
 
 /// Rows of `columns` elements as rows of as many as there are `weights`.

@@ -167,6 +167,44 @@ fn a_whole_division_is_the_mean_of_each_block_weighted_as_a_triangle() {
 }
 
 #[test]
+fn bicubic_and_nearest_exact_are_those_of_pillow() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/transform/resize.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let numbers = |value: &serde_json::Value| -> Vec<f32> { serde_json::from_value(value.clone()).unwrap() };
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let from: Vec<usize> = serde_json::from_value(row["from"].clone()).unwrap();
+        let mut batch = TensorDict::new(&[]).unwrap();
+        batch.set("pixels", Tensor::from_vec(&from, numbers(&row["values"])).unwrap()).unwrap();
+        let resize =
+            json!({ "type": "Resize", "w": row["w"], "h": row["h"], "interpolation": row["interpolation"] });
+        let got = compose(&json!([resize])).forward(batch).unwrap().tensor("pixels").unwrap().to_f32_vec();
+        let expected = numbers(&row["expected"]);
+        assert_eq!(got.len(), expected.len(), "{line}");
+        for (got, expected) in got.iter().zip(&expected) {
+            assert!((got - expected).abs() < 1e-3, "{got} for {expected}: {line}");
+        }
+    }
+    assert_eq!(text.lines().count(), 10);
+}
+
+#[test]
+fn bytes_stay_bytes_where_bicubic_overshoots() {
+    let mut batch = TensorDict::new(&[]).unwrap();
+    let edge = vec![0_u8, 0, 0, 255, 255, 255];
+    batch.set("pixels", Tensor::from_vec(&[1, 6], edge.clone()).unwrap()).unwrap();
+    let resize = json!({ "type": "Resize", "w": 1, "h": 12, "interpolation": "bicubic" });
+    let bytes = compose(&json!([resize.clone()])).forward(batch).unwrap();
+    let bytes = bytes.tensor("pixels").unwrap().to_vec::<u8>().unwrap();
+    assert_eq!((bytes[4], bytes[7]), (0, 255), "{bytes:?}");
+    let mut batch = TensorDict::new(&[]).unwrap();
+    let edge = edge.into_iter().map(f32::from).collect();
+    batch.set("pixels", Tensor::from_vec_f32(&[1, 6], edge).unwrap()).unwrap();
+    let floats = compose(&json!([resize])).forward(batch).unwrap();
+    assert!(floats.tensor("pixels").unwrap().to_f32_vec()[7] > 255.0);
+}
+
+#[test]
 fn what_a_transform_lets_go_passes_through_those_before_it() {
     let mut transforms = compose(&json!([
         { "type": "RenameTransform", "inKeysInv": [["score"]], "outKeysInv": [["gamma"]] },

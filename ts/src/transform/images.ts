@@ -45,8 +45,12 @@ export interface ResizeOptions extends MappedKeys {
   readonly w: number
   /** The new length of the last dimension, from 1. @default w */
   readonly h?: number
-  /** Whether an element is the weighted mean of those around its place, or the one at it. @default 'bilinear' */
-  readonly interpolation?: 'bilinear' | 'nearest'
+  /**
+   * Whether an element is a weighted mean of those around its place, antialiased, or the one at it: `nearest` and `nearest-exact` are
+   * torch's. With `bicubic` floats may leave the range of the source; integers are clamped to their dtype.
+   * @default 'bilinear'
+   */
+  readonly interpolation?: 'bilinear' | 'bicubic' | 'nearest' | 'nearest-exact'
 }
 
 /**
