@@ -45,6 +45,7 @@ face! {
         /// Empties every row.
         fn clear as clear() -> (()) {
             |storage| {
+                storage.check_free()?;
                 storage.clear();
                 CoreResult::Ok(())
             }
@@ -141,11 +142,11 @@ face! {
         fn count as count() -> (f64) {
             |buffer| {
                 buffer.with(replay::ReplayBuffer::catch_up)?;
-                CoreResult::Ok(buffer.len() as f64)
+                CoreResult::Ok(buffer.len()? as f64)
             }
         }
         /// Figures, as JSON.
-        fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.stats()).to_string()) }
+        fn stats as stats() -> (String) { |buffer| CoreResult::Ok(json!(buffer.stats()?).to_string()) }
         /// Writes one item; its row.
         fn add as add(item: &TensorDict) -> (f64) {
             item = item.share()? => |buffer| CoreResult::Ok(number(buffer.with(|buffer| buffer.add(&item))?))
@@ -206,7 +207,7 @@ face! {
         fn generations_of as generationsOf(rows: &[f64]) -> (Float64Array) {
             |buffer| {
                 let rows = signed("index", rows)?;
-                let generations = buffer.with(|buffer| buffer.generations_of(&rows));
+                let generations = buffer.with(|buffer| Ok(buffer.generations_of(&rows)))?;
                 CoreResult::Ok(generations.into_iter().map(|count| count as f64).collect::<Vec<_>>())
             }
         }
@@ -252,14 +253,9 @@ face! {
             |buffer| buffer.with(|buffer| buffer.sampler_mut().set_parameter(&name, value))
         }
         /// Whether the last draw ended an epoch.
-        fn ran_out as ranOut() -> (bool) { |buffer| CoreResult::Ok(buffer.with(|buffer| buffer.ran_out())) }
+        fn ran_out as ranOut() -> (bool) { |buffer| buffer.with(|buffer| Ok(buffer.ran_out())) }
         /// Empties every row.
-        fn clear as clear(keeps_count: bool) -> (()) {
-            |buffer| {
-                buffer.clear(keeps_count);
-                CoreResult::Ok(())
-            }
-        }
+        fn clear as clear(keeps_count: bool) -> (()) { |buffer| buffer.clear(keeps_count) }
         /// All that must be kept to go on.
         fn state as state() -> (ReplayState) { |buffer| buffer.state() }
         /// Goes on where a state was taken.

@@ -438,6 +438,8 @@ face! {
                 CoreResult::Ok(())
             }
         }
+        /// The dtypes of the tensors that were not read, by their names, as a JSON object.
+        fn unread as unread() -> (String) { |file| Ok(json!(file.unread).to_string()) }
         /// The texts of the header, as a JSON object.
         fn metadata as metadata() -> (String) { |file| Ok(json!(file.metadata).to_string()) }
         /// The bytes of the file.

@@ -15,7 +15,9 @@ thread_local! {
 
 /// Runs the body of an exported function; its error or panic becomes a JavaScript error with a code.
 pub fn guard<T>(body: impl FnOnce() -> fulmar::core::Result<T>) -> Result<T> {
-    catch(body).map_err(|error| napi::Error::new(error.kind().code(), error.detail()))
+    let answer = catch(body).map_err(|error| napi::Error::new(error.kind().code(), error.detail()));
+    crate::memory::tell();
+    answer
 }
 
 /// Runs `body`; a panic becomes an error of kind [`ErrorKind::Panic`] that says where it happened.

@@ -207,25 +207,34 @@ type Answer<'a> = Function<'a, FnArgs<(String, Float64Array)>, ()>;
 type KeptAnswer = FunctionRef<FnArgs<(String, Float64Array)>, ()>;
 
 /// A function of the thread that made it, and of no other.
-struct Callee(SendWrapper<(Env, KeptAnswer)>);
+struct Callee(Option<SendWrapper<(Env, KeptAnswer)>>);
 
 impl Callee {
     fn boxed(env: Env, answer: &Answer<'_>) -> CoreResult<Box<dyn replay::Callee>> {
         let function = answer.create_ref().map_err(|error| failed(&error))?;
-        Ok(Box::new(Self(SendWrapper::new((env, function)))))
+        Ok(Box::new(Self(Some(SendWrapper::new((env, function))))))
     }
 }
 
 impl replay::Callee for Callee {
     fn call(&self, operation: &str, numbers: &[f64]) -> CoreResult<()> {
-        if !self.0.valid() {
+        let Some(kept) = self.0.as_ref().filter(|kept| kept.valid()) else {
             let detail = "a part that JavaScript keeps must be used on its thread: got another";
             return Err(Error::new(ErrorKind::UserCode, detail));
-        }
-        let (env, function) = &*self.0;
+        };
+        let (env, function) = &**kept;
         let arguments = (operation.to_owned(), Float64Array::new(numbers.to_vec()));
         let called = function.borrow_back(env).and_then(|function| function.call(arguments.into()));
         called.map_err(|error| failed(&error))
+    }
+}
+
+impl Drop for Callee {
+    fn drop(&mut self) {
+        // The last handle may be that of a task on another thread, which cannot give the function back: its environment does.
+        if self.0.as_ref().is_some_and(|kept| !kept.valid()) {
+            std::mem::forget(self.0.take());
+        }
     }
 }
 

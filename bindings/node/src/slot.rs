@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fulmar::core::{Error, ErrorKind, Result};
+use fulmar::core::{Error, ErrorKind, Held, Result};
 
 /// A value that a JavaScript object and the tasks it started own together. Used after [`Slot::free`], it says `Closed`.
 ///
@@ -29,8 +29,10 @@ impl<T> Slot<T> {
     /// Calls `body` with the value. Waits while a task works with it, so the event loop may call only what is quick.
     ///
     /// # Errors
-    /// `Closed` after [`Slot::free`], and after a panic that left the value half changed; else what `body` says.
+    /// `Closed` after [`Slot::free`], and after a panic that left the value half changed; `Forbidden` in a function of JavaScript that
+    /// the value is calling; else what `body` says.
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
+        let _held = Held::mark(&*self.value, self.name)?;
         let Ok(mut value) = self.value.lock() else { return Err(self.closed("one that panicked before")) };
         let result = match value.as_mut() {
             Some(value) if !self.freed.load(Ordering::Acquire) => body(value),
@@ -52,6 +54,11 @@ impl<T> Slot<T> {
             *value = None;
         }
         Ok(())
+    }
+
+    /// Whether [`Slot::free`] was called.
+    pub fn was_freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire)
     }
 
     fn closed(&self, got: &str) -> Error {

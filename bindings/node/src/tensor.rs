@@ -59,6 +59,12 @@ macro_rules! face {
                 })
             })*
 
+            /// Has what the object owns given back as soon as it is collected.
+            #[napi]
+            pub fn watch(&self, this: napi::bindgen_prelude::This<'_>) -> Result<()> {
+                guard(|| crate::memory::watch(&this, &self.inner))
+            }
+
             /// Drops what the object owns.
             #[napi]
             pub fn free(&self) -> Result<()> {

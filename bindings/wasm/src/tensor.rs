@@ -2,7 +2,7 @@
 //!
 //! The table of classes and methods is `bindings/faces/tensor.rs`, the same for Node; `face!` makes wasm-bindgen classes of it.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell, RefMut};
 
 use wasm_bindgen::prelude::*;
 
@@ -37,13 +37,13 @@ macro_rules! face {
 
         impl Share<$inner_type> for $class {
             fn share(&self) -> CoreResult<$inner_type> {
-                Ok(self.inner.borrow().clone())
+                Ok(crate::tensor::shared(stringify!($class), &self.inner)?.clone())
             }
         }
 
         impl crate::tensor::Lend<$inner_type> for $class {
             fn lend<R>(&self, body: impl FnOnce(&mut $inner_type) -> CoreResult<R>) -> CoreResult<R> {
-                body(&mut self.inner.borrow_mut())
+                body(&mut *crate::tensor::lent(stringify!($class), &self.inner)?)
             }
         }
 
@@ -60,7 +60,8 @@ macro_rules! face {
             pub fn $call(&self, $($call_args)*) -> Result<$($answer)*> {
                 guard(|| {
                     $(let $taken = $taking;)?
-                    let $inner = &mut *self.inner.borrow_mut();
+                    let mut lent = crate::tensor::lent(stringify!($class), &self.inner)?;
+                    let $inner = &mut *lent;
                     $asked.map(Into::into)
                 })
             })*
@@ -69,5 +70,22 @@ macro_rules! face {
 }
 
 pub(crate) use face;
+
+/// The value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
+pub(crate) fn lent<'a, T>(name: &str, value: &'a RefCell<T>) -> CoreResult<RefMut<'a, T>> {
+    value.try_borrow_mut().map_err(|_| in_use(name))
+}
+
+/// The value, to be looked at; `Forbidden` in a function of JavaScript that it is calling.
+pub(crate) fn shared<'a, T>(name: &str, value: &'a RefCell<T>) -> CoreResult<Ref<'a, T>> {
+    value.try_borrow().map_err(|_| in_use(name))
+}
+
+fn in_use(name: &str) -> Error {
+    let detail = format!(
+        "{name} must not be used by a function that it is calling: call it after that function has returned"
+    );
+    Error::new(ErrorKind::Forbidden, detail)
+}
 
 include!("../../faces/tensor.rs");

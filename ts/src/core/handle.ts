@@ -3,7 +3,10 @@
 import type { RawOwner } from '../native/index.js'
 import { call, callAsync, FulmarError } from './error.js'
 
-/** Holds a raw object for the class around it: converts its errors, and refuses its use after `free` by name. */
+/**
+ * Holds a raw object for the class around it: converts its errors, refuses its use after `free` by name, and has the memory of one that was
+ * forgotten given back when V8 collects it.
+ */
 export class Handle<T extends RawOwner> {
   readonly #name: string
   #raw: T | undefined
@@ -14,7 +17,9 @@ export class Handle<T extends RawOwner> {
    */
   constructor(name: string, make: () => T) {
     this.#name = name
-    this.#raw = call(make)
+    const raw = call(make)
+    raw.watch?.()
+    this.#raw = raw
   }
 
   /** @throws {FulmarError} `CLOSED` after `free`; else what the core says. */

@@ -16,6 +16,8 @@ export type * from './raw-replay.js'
 /** An object that owns native memory until `free`. */
 export interface RawOwner {
   free(): void
+  /** Natively: has what the object holds given back as soon as V8 has collected it. */
+  watch?(): void
 }
 
 /** A method's answer: at once in WebAssembly, later from a worker thread of the addon. */
@@ -361,6 +363,7 @@ export interface RawSafetensorsFile extends RawOwner {
   tensor(name: string): RawTensor
   set(name: string, tensor: RawTensor): void
   metadata(): string
+  unread(): string
   bytes(): Uint8Array
 }
 

@@ -1,3 +1,6 @@
+import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { Handle } from '../../src/core/handle.js'
 
@@ -23,5 +26,23 @@ describe('Handle', () => {
     const closed = { code: 'CLOSED', message: 'Answer must be open: got a disposed one' }
     expect(() => handle.call((raw) => raw.answer())).toThrow(expect.objectContaining(closed))
     await expect(handle.callAsync((raw) => raw.answer())).rejects.toMatchObject(closed)
+  })
+})
+
+/** The most bytes that a process held which forgot so many batches of a megabyte; it runs what `dist/` holds. */
+async function memoryOf(way: string, numBatches: number): Promise<number> {
+  const path = fileURLToPath(new URL('./handle-process.mjs', import.meta.url))
+  const { stdout } = await promisify(execFile)(process.execPath, [path, way, String(numBatches)])
+  return Number(stdout)
+}
+
+// WebAssembly's memory is V8's own; a process of its own loads the addon.
+describe.skipIf(process.env.FULMAR_TEST_BACKEND !== 'native')('what was forgotten', () => {
+  it.each(['draw', 'iterate', 'await'])('is given back in time, without `using`, by %s', async (way) => {
+    expect(await memoryOf(way, 2000)).toBeLessThan(1_000_000_000)
+  })
+
+  it('is given back only once nobody has it', async () => {
+    expect(await memoryOf('keep', 300)).toBeGreaterThan(300_000_000)
   })
 })
