@@ -1,6 +1,6 @@
 /** How the rows of a buffer lie in a folder. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import { type RawReplayDisk, raw } from '../native/index.js'
 import type { TensorKey } from '../tensor/index.js'
 import { pathOf } from '../tensor/tensor-dict.js'
@@ -29,7 +29,16 @@ export abstract class StorageCheckpointerBase {
   }
 
   static {
-    describe = (checkpointer) => checkpointer.#options
+    describe = (checkpointer) => {
+      if (typeof checkpointer === 'object' && checkpointer !== null && #options in checkpointer) {
+        return checkpointer.#options
+      }
+      const got = describeValue(checkpointer)
+      throw new FulmarError(
+        'MALFORMED',
+        `checkpointer must be one, such as new TensorStorageCheckpointer(): got ${got}`,
+      )
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 /** Buffers that keep items and draw batches of them. */
 
-import { call, callAsync, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { call, callAsync, checkKnownKeys, describeValue, FulmarError, Handle } from '../core/index.js'
 import {
   type RawPendingBatch,
   type RawReplayBatch,
@@ -15,7 +15,7 @@ import {
   dictAround,
   dictsOf,
   pathOf,
-  type TensorDict,
+  TensorDict,
   type TensorKey,
   withRawDict,
   withRawDicts,
@@ -41,7 +41,7 @@ import { type Writer, writerAnswers, writerOptions } from './writer.js'
 
 /** What changes items on their way into a buffer, or batches on their way out. */
 export interface BufferTransform {
-  /** What a batch becomes when it is drawn. */
+  /** What a batch becomes when it is drawn; the batch itself if nothing is returned. Else than a dictionary is `USER_CODE`. */
   forward?(batch: TensorDict): TensorDict
   /** What items become before they are written; `undefined`: none is. */
   inverse?(items: TensorDict): TensorDict | undefined
@@ -180,7 +180,8 @@ let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
 
 /**
  * Keeps items, dictionaries of tensors, and draws batches of them. Writes and draws cost what they copy; nothing per item
- * crosses into JavaScript. Dispose it, declare it with `using`, or leave it to the collector.
+ * crosses into JavaScript. Dispose it, declare it with `using`, or leave it to the collector. A part of your own that uses the buffer, or
+ * its storage, while the buffer is calling it gets `FORBIDDEN`.
  *
  * @example
  * ```ts
@@ -326,7 +327,10 @@ export class ReplayBuffer {
     return this.#transformed(this.#native.call((buffer) => buffer.sample(count)))
   }
 
-  /** The batch of given rows, as if they had been drawn. @throws {FulmarError} `OUT_OF_RANGE` if a row holds no item. */
+  /**
+   * The batch of given rows, as if they had been drawn.
+   * @throws {FulmarError} `OUT_OF_RANGE` if a row holds no item; `LIMIT_EXCEEDED` above 2^24 rows.
+   */
   batchOf(index: Iterable<number>): ReplayBatch {
     return this.#transformed(this.#native.call((buffer) => buffer.batchOf(indices(index))))
   }
@@ -438,9 +442,13 @@ export class ReplayBuffer {
   /**
    * Sets the priorities of rows, one for each or one for all; a row of -1 is skipped. Nothing where draws depend on none.
    * @throws {FulmarError} `SHAPE_MISMATCH` if there is another number of them; `NON_FINITE` or `OUT_OF_RANGE` for one that is
-   *   no number >= 0. After an error nothing has changed.
+   *   no number >= 0; `MALFORMED` for something else. After an error nothing has changed.
    */
   updatePriority(index: Iterable<number>, priority: number | Iterable<number>): void {
+    if (typeof priority !== 'number' && typeof Object(priority)[Symbol.iterator] !== 'function') {
+      const got = describeValue(priority)
+      throw new FulmarError('MALFORMED', `priority must be a number, or numbers, one a row: got ${got}`)
+    }
     const priorities = Float32Array.from(typeof priority === 'number' ? [priority] : priority)
     this.#native.call((buffer) => buffer.updatePriority(indices(index), priorities))
   }
@@ -663,7 +671,9 @@ export class ReplayBuffer {
   }
 
   #forward(batch: TensorDict): TensorDict {
-    return this.#transforms.reduce((items, transform) => transform.forward?.(items) ?? items, batch)
+    return this.#transforms.reduce((items, transform, place) => {
+      return checkedItems(transform.forward?.(items) ?? items, 'forward', place)
+    }, batch)
   }
 
   /** Has the batch copied, and those drawn ahead, by threads that have nothing else to do where there are some. */
@@ -678,11 +688,21 @@ export class ReplayBuffer {
   /** What the first `count` transforms make of items that are written; all of them unless it is given. */
   #inverted(items: TensorDict, count = this.#transforms.length): TensorDict | undefined {
     let written: TensorDict | undefined = items
-    for (const transform of this.#transforms.slice(0, count).reverse()) {
-      if (written && transform.inverse) written = transform.inverse(written)
+    for (let place = count - 1; place >= 0; place--) {
+      const transform = this.#transforms[place]
+      if (!written || !transform?.inverse) continue
+      written = transform.inverse(written)
+      if (written !== undefined) checkedItems(written, 'inverse', place)
     }
     return written
   }
+}
+
+/** What a transform gave. @throws {FulmarError} `USER_CODE` if that is no dictionary. */
+function checkedItems(given: TensorDict, method: string, place: number): TensorDict {
+  if (given instanceof TensorDict) return given
+  const detail = `what ${method} of transform ${place} gives must be a TensorDict: got ${describeValue(given)}`
+  throw new FulmarError('USER_CODE', detail)
 }
 
 /** A handle of the class to the buffer of a token. */

@@ -85,8 +85,8 @@ export abstract class Sampler {
   }
 
   /**
-   * A sampler that your object keeps; only the thread that made it may use it, and your object must not use the buffer. What
-   * your object throws, and rows that hold no item, become `USER_CODE`.
+   * A sampler that your object keeps; only the thread that made it may use it. While one of its functions is called, the buffer refuses
+   * it with `FORBIDDEN`. What your object throws, and rows that hold no item, become `USER_CODE`.
    *
    * @example
    * ```ts

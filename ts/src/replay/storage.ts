@@ -59,7 +59,8 @@ export class Storage {
   }
 
   /**
-   * A storage that your object keeps; only the thread that made it may use it, and your object must not use the buffer.
+   * A storage that your object keeps; only the thread that made it may use it. While one of its functions is called, the storage and its
+   * buffers refuse it with `FORBIDDEN`.
    * @throws {FulmarError} `OUT_OF_RANGE` if there is room for no row. What your object throws becomes `USER_CODE`.
    *
    * @example
@@ -165,7 +166,7 @@ export interface LazyTensorStorageOptions extends OnDevice {
    * @default none
    */
   readonly lanes?: readonly number[]
-  /** The most bytes to take. @default 64 GiB */
+  /** The most bytes to take; the system gives them as rows are written. @default 256 GiB */
   readonly bytesMax?: number
 }
 

@@ -50,8 +50,8 @@ export abstract class Writer {
   }
 
   /**
-   * A writer that your object keeps; only the thread that made it may use it, and your object must not use the buffer. What your object
-   * throws, and rows that cannot be, become `USER_CODE`.
+   * A writer that your object keeps; only the thread that made it may use it. While one of its functions is called, the buffer refuses it
+   * with `FORBIDDEN`. What your object throws, and rows that cannot be, become `USER_CODE`.
    *
    * @example
    * ```ts

@@ -1,14 +1,16 @@
 /** Safetensors files as bytes. */
 
-import { call, checkGiven, checkTypedArray } from '../core/index.js'
+import { call, checkGiven, checkTypedArray, FulmarError } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { type Tensor, tensorAround, withRawTensor } from './tensor.js'
 
 /** What a safetensors file holds. */
 export interface SafetensorsFile {
-  /** The tensors by name, in the order of their names. */
+  /** The tensors by name, in the order of their names. `get` of one that was not read throws `UNAVAILABLE` with its dtype. */
   readonly tensors: ReadonlyMap<string, Tensor>
+  /** The dtypes of the tensors that were not read, as there is no {@link Dtype} for them (`F8_E4M3`, `U16`), by name. */
+  readonly unread: Readonly<Record<string, string>>
   /** The free texts of the header. */
   readonly metadata: Readonly<Record<string, string>>
 }
@@ -18,7 +20,7 @@ export interface SafetensorsFile {
  *
  * @throws {FulmarError} `CORRUPT`, with the tensor's name, if the bytes break a rule of the format; `LIMIT_EXCEEDED`
  *   if the header is longer than 100,000,000 bytes or a shape has more than 16 dimensions; `UNKNOWN_NAME` if a dtype is
- *   not one of {@link Dtype}; `MALFORMED` if the memory of `bytes` was transferred away.
+ *   none of the format; `MALFORMED` if the memory of `bytes` was transferred away.
  *
  * @example
  * ```ts
@@ -38,11 +40,32 @@ export function readSafetensors(bytes: Uint8Array): SafetensorsFile {
     const file = raw.SafetensorsFile.read(bytes)
     try {
       const tensors = file.names().map((name) => [name, tensorAround(() => file.tensor(name))] as const)
-      return { tensors: new Map(tensors), metadata: JSON.parse(file.metadata()) as Record<string, string> }
+      const unread = JSON.parse(file.unread()) as Record<string, string>
+      const metadata = JSON.parse(file.metadata()) as Record<string, string>
+      return { tensors: new ReadTensors(tensors, unread), metadata, unread }
     } finally {
       file.free()
     }
   })
+}
+
+/** The tensors that were read; it names the dtype of one that was not. */
+class ReadTensors extends Map<string, Tensor> {
+  readonly #unread: ReadonlyMap<string, string>
+
+  constructor(tensors: Iterable<readonly [string, Tensor]>, unread: Readonly<Record<string, string>>) {
+    super(tensors)
+    this.#unread = new Map(Object.entries(unread))
+  }
+
+  override get(name: string): Tensor | undefined {
+    const dtype = this.#unread.get(name)
+    if (dtype === undefined) return super.get(name)
+    throw new FulmarError(
+      'UNAVAILABLE',
+      `tensor "${name}" must be of a dtype that tensors have here: got ${dtype}`,
+    )
+  }
 }
 
 /**

@@ -3,6 +3,7 @@
 import {
   call,
   checkKnownKeys,
+  describeValue,
   FulmarError,
   Handle,
   namesDevice,
@@ -64,7 +65,10 @@ export class TensorDict {
 
   static {
     wrap = (make) => new TensorDict(make)
-    unwrap = (dict) => dict.#native
+    unwrap = (dict) => {
+      if (typeof dict === 'object' && dict !== null && #native in dict) return dict.#native
+      throw new FulmarError('MALFORMED', `items must be a TensorDict: got ${describeValue(dict)}`)
+    }
   }
 
   /**
@@ -141,7 +145,12 @@ export class TensorDict {
       else if (entry instanceof Ragged) withRawRagged(entry, (ragged) => dict.setRagged(path, ragged))
       else if (entry instanceof TensorDict) entry.#native.call((inner) => dict.setDict(path, inner))
       else if (entry instanceof NonTensorData) dict.setShared(path, jsonOf(entry.value))
-      else dict.setEach(path, jsonOf(entry.values))
+      else if (entry instanceof NonTensorStack) dict.setEach(path, jsonOf(entry.values))
+      else {
+        const hint = Array.isArray(entry) ? '; Tensor.from makes a tensor of numbers' : ''
+        const detail = `must be a Tensor, Ragged, TensorDict, NonTensorData or NonTensorStack: got ${describeValue(entry)}${hint}`
+        throw new FulmarError('MALFORMED', `entry ${JSON.stringify(key)} ${detail}`)
+      }
     })
     return this
   }

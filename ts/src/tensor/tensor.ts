@@ -15,6 +15,7 @@ import { type BatchIndex, indexJson } from './batch-index.js'
 import {
   bytesOf,
   carry,
+  checkedDtype,
   type Dtype,
   dtypesOf,
   elementsOf,
@@ -76,7 +77,11 @@ export class Tensor<D extends Dtype = Dtype> {
 
   static {
     wrap = (make) => new Tensor(make)
-    unwrap = (tensor) => tensor.#native
+    unwrap = (tensor) => {
+      if (typeof tensor === 'object' && tensor !== null && #native in tensor) return tensor.#native
+      const hint = Array.isArray(tensor) ? '; Tensor.from makes one of numbers' : ''
+      throw new FulmarError('MALFORMED', `value must be a Tensor: got ${describeValue(tensor)}${hint}`)
+    }
   }
 
   /**
@@ -84,7 +89,8 @@ export class Tensor<D extends Dtype = Dtype> {
    * with `dtype: 'bool'`.
    *
    * @throws {FulmarError} `SHAPE_MISMATCH` if `shape` does not hold as many elements; `INCOMPATIBLE` if `dtype` is not
-   *   one of the array; `OUT_OF_RANGE` if a number does not fit the dtype; `LIMIT_EXCEEDED` above 16 dimensions;
+   *   one of the array; `UNKNOWN_NAME` if there is no such dtype, with the name that it has here where it is one of torch's;
+   *   `OUT_OF_RANGE` if a number does not fit the dtype; `LIMIT_EXCEEDED` above 16 dimensions;
    *   `MALFORMED` if `data` is no array, or its memory was transferred away.
    */
   static from<A extends TensorData, D extends Dtype = DtypeOf<A>>(
@@ -97,7 +103,7 @@ export class Tensor<D extends Dtype = Dtype> {
     const isTyped = ArrayBuffer.isView(data)
     if (!isTyped && !Array.isArray(data))
       throw new FulmarError('MALFORMED', `data must be a typed array or numbers: got ${describeValue(data)}`)
-    const dtype = options.dtype ?? (isTyped ? onlyDtypeOf(data) : 'f32')
+    const dtype = checkedDtype(options.dtype ?? (isTyped ? onlyDtypeOf(data) : 'f32'))
     const carried = isTyped ? data : carry(dtype, data)
     if (!dtypesOf(carried).includes(dtype)) {
       const detail = `dtype must be ${dtypesOf(carried).join(' or ')} for a ${carried.constructor.name}: got ${dtype}`
@@ -113,7 +119,7 @@ export class Tensor<D extends Dtype = Dtype> {
    *   is not an integer from 0.
    */
   static zeros<D extends Dtype>(dtype: D, shape: readonly number[]): Tensor<D> {
-    return new Tensor<D>(() => raw.Tensor.zeros(dtype, indices(shape)))
+    return new Tensor<D>(() => raw.Tensor.zeros(checkedDtype(dtype), indices(shape)))
   }
 
   /**
@@ -210,7 +216,7 @@ export class Tensor<D extends Dtype = Dtype> {
       const device = placeDevice(target)
       return new Tensor(() => this.#native.call((tensor) => tensor.toDevice(device)))
     }
-    return new Tensor(() => this.#native.call((tensor) => tensor.to(target)))
+    return new Tensor(() => this.#native.call((tensor) => tensor.to(checkedDtype(target))))
   }
 
   /** Where the elements lie. */

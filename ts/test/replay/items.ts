@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import type { ReplayBuffer } from '../../src/replay/index.js'
 import { type BatchIndex, Tensor, TensorDict } from '../../src/tensor/index.js'
 
 /** Items that are told apart by a number. */
@@ -65,4 +66,54 @@ export function expectDrawn(draws: readonly number[], probabilities: readonly nu
   // Wilson and Hilferty's approximation of the quantile.
   const spread = 2 / (9 * freedom)
   expect(chiSquare).toBeLessThan(freedom * (1 - spread + 3.0902 * Math.sqrt(spread)) ** 3)
+}
+
+/** Everything that a buffer can be asked for while it is at work; with `ofStorage` its storage too. */
+export function everythingOf(buffer: ReplayBuffer, ofStorage: boolean): Record<string, () => unknown> {
+  const { storage } = buffer
+  return {
+    length: () => buffer.length,
+    stats: () => buffer.stats,
+    ranOut: () => buffer.sampler.ranOut || buffer.length,
+    add: () => buffer.add(numbered(1).index(0)),
+    extend: () => buffer.extend(numbered(1)),
+    sample: () => buffer.sample(1),
+    sampleWithInfo: () => buffer.sampleWithInfo(1),
+    batchOf: () => buffer.batchOf([0]),
+    at: () => buffer.at(0),
+    setAt: () => buffer.setAt([[0]], numbered(1)),
+    writeAt: () => buffer.writeAt([0], numbered(1)),
+    updatePriority: () => buffer.updatePriority([0], 1),
+    markUpdate: () => buffer.markUpdate([0]),
+    generationsOf: () => buffer.generationsOf([0]),
+    readAllInOrder: () => buffer.readAllInOrder(),
+    query: () => buffer.query(),
+    stateDict: () => buffer.stateDict(),
+    clear: () => buffer.clear(),
+    iterator: () => buffer[Symbol.iterator]().next(),
+    ...(ofStorage && {
+      'storage.length': () => storage.length,
+      'storage.get': () => storage.get([0]),
+      'storage.set': () => storage.set([0], numbered(1)),
+      'storage.clear': () => storage.clear(),
+    }),
+  }
+}
+
+/** The codes that a buffer at work answers with. */
+export function refusalsOf(buffer: ReplayBuffer, ofStorage: boolean): Record<string, unknown> {
+  const code = (ask: () => unknown) => {
+    try {
+      return ask()
+    } catch (error) {
+      return (error as { code?: unknown }).code ?? error
+    }
+  }
+  const asked = Object.entries(everythingOf(buffer, ofStorage))
+  return Object.fromEntries(asked.map(([name, ask]) => [name, code(ask)]))
+}
+
+/** What {@link refusalsOf} gives where nothing is answered. */
+export function allRefused(buffer: ReplayBuffer, ofStorage: boolean): Record<string, unknown> {
+  return Object.fromEntries(Object.keys(everythingOf(buffer, ofStorage)).map((name) => [name, 'FORBIDDEN']))
 }

@@ -546,3 +546,44 @@ describe('given rows', () => {
     expect(codeOf(() => buffer.writeAt([0, 1], numbered(1)))).toBe('SHAPE_MISMATCH')
   })
 })
+
+describe('what is of the wrong kind', () => {
+  it('is refused by name: priorities, checkpointers, rows beyond the limit, an index of nothing', () => {
+    using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(4) })
+    buffer.extend(numbered(1, 2))
+    const refusal = (code: string, message: string) =>
+      expect.objectContaining({ code, message: expect.stringContaining(message) })
+    expect(() => buffer.updatePriority([0], null as never)).toThrow(
+      refusal('MALFORMED', 'priority must be a number'),
+    )
+    expect(() => buffer.updatePriority([0], {} as never)).toThrow(refusal('MALFORMED', 'got an object'))
+    expect(() => buffer.extend([1] as never)).toThrow(
+      refusal('MALFORMED', 'items must be a TensorDict: got an array of 1'),
+    )
+    expect(() => buffer.setKeyAt('id', [1] as never, [0])).toThrow(
+      refusal('MALFORMED', 'value must be a Tensor'),
+    )
+    buffer.clear()
+    expect(() => buffer.at(0)).toThrow(refusal('OUT_OF_RANGE', 'the dimension has none: got 0'))
+    if (process.env.FULMAR_TEST_BACKEND !== 'native') return
+    const none = undefined as never
+    expect(() => buffer.dumps('nowhere', none)).toThrow(refusal('MALFORMED', 'checkpointer must be one'))
+    expect(() => buffer.loads('nowhere', {} as never)).toThrow(refusal('MALFORMED', 'got an object'))
+  })
+
+  it('is USER_CODE where a transform gives it', () => {
+    const wrong = 7 as never
+    for (const transform of [
+      { forward: () => wrong },
+      { forward: (items: TensorDict) => items, inverse: () => wrong },
+    ]) {
+      using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(4) })
+      buffer.extend(numbered(1))
+      buffer.appendTransform(transform)
+      const use = () => ('inverse' in transform ? buffer.extend(numbered(2)) : buffer.sample(1))
+      const message = `what ${'inverse' in transform ? 'inverse' : 'forward'} of transform 0 gives must be a TensorDict: got 7`
+      expect(use).toThrow(expect.objectContaining({ code: 'USER_CODE', message }))
+      expect(buffer.stats.size).toBe(1)
+    }
+  })
+})

@@ -19,7 +19,7 @@ import {
 } from '../../src/replay/index.js'
 import { NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
-import { episodes, expectDrawn, idsOf, numbered, numbersOf } from './items.js'
+import { allRefused, episodes, expectDrawn, idsOf, numbered, numbersOf, refusalsOf } from './items.js'
 
 const range = (count: number, from = 0) => Array.from({ length: count }, (_, at) => from + at)
 const END = [['next', 'done']]
@@ -483,4 +483,40 @@ describe('a sampler of JavaScript', () => {
     expect([checked.length, checked.stats.writeCount]).toEqual([0, 0])
     expect([late.length, late.stats.writeCount]).toEqual([1, 1])
   })
+})
+
+it('of your own that asks its buffer is refused at once, whatever it asks for and for whatever it is called', () => {
+  const seen: Record<string, Record<string, unknown>> = {}
+  let own: ReplayBuffer | undefined
+  const asks = (name: string) => {
+    if (own) seen[name] = refusalsOf(own, false)
+  }
+  const sampler = Sampler.from({
+    get ranOut() {
+      return false
+    },
+    check: () => asks('check'),
+    extend: () => asks('extend'),
+    sample: (_, count) => {
+      asks('sample')
+      return { rows: Array<number>(count).fill(0) }
+    },
+    updatePriority: () => asks('updatePriority'),
+    clear: () => asks('clear'),
+    state: () => {
+      asks('state')
+      return null
+    },
+    restore: () => asks('restore'),
+  })
+  own = buffer(sampler, 4)
+  own.extend(numbered(1, 2))
+  expect(idsOf(own.sample(2))).toEqual([1, 1])
+  own.updatePriority([0], 2)
+  own.loadStateDict(own.stateDict())
+  own.clear()
+  const refused = { ...allRefused(own, false), iterator: 'OUT_OF_RANGE' }
+  const names = ['check', 'extend', 'sample', 'updatePriority', 'state', 'restore', 'clear']
+  expect(seen).toEqual(Object.fromEntries(names.map((name) => [name, refused])))
+  expect(own.length).toBe(0)
 })

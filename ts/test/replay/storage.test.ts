@@ -24,7 +24,7 @@ import {
 } from '../../src/replay/index.js'
 import { NonTensorData, Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
-import { idsOf, numbered } from './items.js'
+import { allRefused, idsOf, numbered, refusalsOf } from './items.js'
 
 const STORAGES: readonly [string, (rows: number) => Storage][] = [
   ['LazyTensorStorage', (rows) => new LazyTensorStorage(rows)],
@@ -121,6 +121,82 @@ it('CompressedListStorage compresses nested leaves, as hard as told', () => {
   storage.set([0], batch)
   expect(storage.get([0]).equals(batch)).toBe(true)
   expect(codeOf(() => new CompressedListStorage(2, { compressionLevel: 10 }))).toBe('OUT_OF_RANGE')
+})
+
+it('of your own that asks its buffer is refused at once, whatever it asks for and for whatever it is called', () => {
+  const seen: Record<string, Record<string, unknown>> = {}
+  let buffer: ReplayBuffer | undefined
+  const asks = (name: string) => {
+    if (buffer) seen[name] = refusalsOf(buffer, true)
+  }
+  const kept = new Map<number, TensorDict>()
+  const storage = Storage.from({
+    maxSize: 4,
+    set: (rows, items) => {
+      asks('set')
+      rows.forEach((row, at) => void kept.set(row, items.index(at)))
+    },
+    get: (rows) => {
+      asks('get')
+      return TensorDict.stack(rows.map((row) => kept.get(row) as TensorDict))
+    },
+    clear: () => {
+      asks('clear')
+      kept.clear()
+    },
+  })
+  buffer = new ReplayBuffer({ storage, batchSize: 1 })
+  expect(buffer.extend(numbered(1, 2))).toEqual([0, 1])
+  expect(idsOf(buffer.readAllInOrder())).toEqual([1, 2])
+  buffer.clear()
+  const refused = allRefused(buffer, true)
+  expect(seen).toEqual({ set: refused, get: refused, clear: refused })
+  expect([buffer.length, storage.length]).toEqual([0, 0])
+})
+
+it('of your own may be asked again once it has answered, from promises and beside batches that are copied ahead', async () => {
+  const kept = new Map<number, TensorDict>()
+  const later: Promise<unknown>[] = []
+  let buffer: ReplayBuffer | undefined
+  const storage = Storage.from({
+    maxSize: 4,
+    set: (rows, items) => {
+      rows.forEach((row, at) => void kept.set(row, items.index(at)))
+      later.push(Promise.resolve().then(() => buffer?.length))
+    },
+    get: (rows) => TensorDict.stack(rows.map((row) => kept.get(row) as TensorDict)),
+    clear: () => kept.clear(),
+  })
+  buffer = new ReplayBuffer({ storage, batchSize: 1, prefetch: 2, sampler: new SamplerWithoutReplacement() })
+  buffer.extend(numbered(1, 2, 3))
+  expect(await Promise.all(later)).toEqual([3])
+  const ids: number[] = []
+  for await (const batch of buffer.batches()) {
+    expect(buffer.length).toBe(3)
+    ids.push(...idsOf(batch))
+  }
+  expect(ids.sort()).toEqual([1, 2, 3])
+})
+
+it('refuses what is no dictionary of tensors by name', () => {
+  using storage = new LazyTensorStorage(4)
+  const wrong = [1, 2] as never
+  for (const call of [() => storage.set([0], wrong), () => new TensorStorage(wrong)]) {
+    expect(call).toThrow(
+      expect.objectContaining({
+        code: 'MALFORMED',
+        message: 'items must be a TensorDict: got an array of 2',
+      }),
+    )
+  }
+})
+
+it('of a billion rows takes its memory as rows are written', () => {
+  using storage = new LazyTensorStorage(2 ** 30)
+  storage.set([0], numbered(7))
+  expect(idsOf(storage.get([0, 0]))).toEqual([7, 7])
+  using small = new LazyTensorStorage(2 ** 30, { bytesMax: 2 ** 32 - 1 })
+  expect(codeOf(() => small.set([0], numbered(7)))).toBe('LIMIT_EXCEEDED')
 })
 
 // Whatever is misspelt, wrong or of the wrong kind is refused by name; the classes of all files of the room.

@@ -14,7 +14,7 @@ import {
 } from '../../src/replay/index.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
-import { idsOf, numbered, numbersOf } from './items.js'
+import { allRefused, idsOf, numbered, numbersOf, refusalsOf } from './items.js'
 
 const range = (count: number, from = 0) => Array.from({ length: count }, (_, at) => from + at)
 const tracked = (capacity: number) =>
@@ -295,4 +295,32 @@ describe('a writer of JavaScript', () => {
       /INCOMPATIBLE|UNAVAILABLE/,
     )
   })
+})
+
+it('of your own that asks its buffer is refused at once, whatever it asks for and for whatever it is called', () => {
+  const seen: Record<string, Record<string, unknown>> = {}
+  let own: ReplayBuffer | undefined
+  const asks = (name: string) => {
+    if (own) seen[name] = refusalsOf(own, false)
+  }
+  const writer = Writer.from({
+    plan: (items) => {
+      asks('plan')
+      return range(items.batchSize[0] ?? 0)
+    },
+    commit: () => asks('commit'),
+    clear: () => asks('clear'),
+    state: () => {
+      asks('state')
+      return null
+    },
+    restore: () => asks('restore'),
+  })
+  own = new ReplayBuffer({ storage: new LazyTensorStorage(4), writer })
+  own.extend(numbered(1, 2))
+  own.loadStateDict(own.stateDict())
+  own.clear()
+  const refused = { ...allRefused(own, false), iterator: 'OUT_OF_RANGE' }
+  const names = ['plan', 'commit', 'state', 'restore', 'clear']
+  expect(seen).toEqual(Object.fromEntries(names.map((name) => [name, refused])))
 })

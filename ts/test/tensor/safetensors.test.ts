@@ -53,7 +53,7 @@ describe('safetensors', () => {
       ['CORRUPT', `{"a":${entry('BOOL', '[1]', 0, 1)}}`, [2]],
       ['CORRUPT', 'not json', []],
       ['LIMIT_EXCEEDED', `{"a":${entry('U8', JSON.stringify(new Array(17).fill(1)), 0, 1)}}`, [0]],
-      ['UNKNOWN_NAME', `{"a":${entry('F8_E4M3', '[1]', 0, 1)}}`, [0]],
+      ['UNKNOWN_NAME', `{"a":${entry('F9', '[1]', 0, 1)}}`, [0]],
     ]
     for (const [code, header, data] of cases)
       expect(codeOf(() => readSafetensors(fileOf(header, data)))).toBe(code)
@@ -103,3 +103,20 @@ function outcome(bytes: Uint8Array): string {
     throw error
   }
 }
+
+it('reads what is known and names the dtype of a tensor that is not', () => {
+  const header = JSON.stringify({
+    a: { dtype: 'F32', shape: [1], data_offsets: [0, 4] },
+    w: { dtype: 'F8_E4M3', shape: [3], data_offsets: [4, 7] },
+  })
+  const bytes = new Uint8Array(8 + header.length + 7)
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(header.length), true)
+  bytes.set(new TextEncoder().encode(header), 8)
+  const file = readSafetensors(bytes)
+  expect([...file.tensors.keys()]).toEqual(['a'])
+  expect(file.tensors.get('a')?.data).toEqual(Float32Array.of(0))
+  expect(file.tensors.get('b')).toBeUndefined()
+  expect(file.unread).toEqual({ w: 'F8_E4M3' })
+  const refusal = { code: 'UNAVAILABLE', message: expect.stringMatching(/"w".*F8_E4M3/) }
+  expect(() => file.tensors.get('w')).toThrow(expect.objectContaining(refusal))
+})

@@ -149,3 +149,15 @@ describe('TensorDict', () => {
     expect(() => dict.keys()).toThrow(FulmarError)
   })
 })
+
+it('refuses an entry that is none, with its key', () => {
+  const refusal = (got: string) =>
+    expect.objectContaining({ code: 'MALFORMED', message: expect.stringContaining(`got ${got}`) })
+  const dict = TensorDict.from({}, { batchSize: [2] })
+  expect(() => dict.set('reward', [1, 2] as never)).toThrow(
+    refusal('an array of 2; Tensor.from makes a tensor of numbers'),
+  )
+  expect(() => dict.set(['a', 'b'], undefined as never)).toThrow(refusal('undefined'))
+  expect(() => TensorDict.from({ f: (() => 1) as never })).toThrow(refusal('a function'))
+  expect(dict.keys()).toEqual([])
+})

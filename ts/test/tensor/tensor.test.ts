@@ -174,3 +174,20 @@ describe('shapes and sums', () => {
     expect(codeOf(() => grid().to('f8' as never))).toBe('UNKNOWN_NAME')
   })
 })
+
+describe('the name of a dtype', () => {
+  it('is refused with the one that is meant, whichever function takes it', () => {
+    const wrong = (name: string) => name as Dtype
+    const meant = (name: string) =>
+      expect.objectContaining({
+        code: 'UNKNOWN_NAME',
+        message: expect.stringContaining(`did you mean '${name}'?`),
+      })
+    expect(() => Tensor.from([1], { dtype: wrong('float32') })).toThrow(meant('f32'))
+    expect(() => Tensor.from(Float32Array.of(1), { dtype: wrong('torch.bfloat16') })).toThrow(meant('bf16'))
+    expect(() => Tensor.zeros(wrong('int64'), [1])).toThrow(meant('i64'))
+    expect(() => grid().to(wrong('F64'))).toThrow(meant('f64'))
+    expect(codeOf(() => Tensor.from([1], { dtype: wrong('constructor') }))).toBe('UNKNOWN_NAME')
+    expect(codeOf(() => Tensor.from([1], { dtpye: 'f64' } as never))).toBe('UNKNOWN_NAME')
+  })
+})
