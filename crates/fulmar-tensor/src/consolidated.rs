@@ -12,8 +12,8 @@ use std::path::Path;
 
 use fulmar_core::Result;
 
-use crate::{open_regular, replace_file};
 use crate::tensor_dict::TensorDict;
+use crate::{open_regular, replace_file};
 
 /// The bytes behind the description: its length as a little-endian `i64`.
 const LENGTH_BYTES: u64 = 8;

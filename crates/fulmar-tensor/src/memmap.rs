@@ -22,8 +22,8 @@ use fulmar_core::Result;
 
 use self::files::{Archive, ArchiveWriter, Folder, FolderWriter};
 pub use self::outline::{leaf_path, outline};
-use crate::{open_regular, replace_file};
 use crate::tensor_dict::TensorDict;
+use crate::{open_regular, replace_file};
 
 /// Writes `dict` as a folder at `path`, whole or not at all: a hidden folder beside it, all files synced, renamed.
 ///

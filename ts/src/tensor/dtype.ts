@@ -43,33 +43,11 @@ const CARRIERS: { readonly [D in Dtype]: Carrier<TypedArrays[D]> } = {
   bool: Uint8Array,
 }
 
-/** The names that torch and numpy have for dtypes. */
-const NAMES_ELSEWHERE: Readonly<Record<string, Dtype>> = {
-  float64: 'f64',
-  double: 'f64',
-  float32: 'f32',
-  float: 'f32',
-  float16: 'f16',
-  half: 'f16',
-  bfloat16: 'bf16',
-  int64: 'i64',
-  long: 'i64',
-  int32: 'i32',
-  int: 'i32',
-  int16: 'i16',
-  short: 'i16',
-  int8: 'i8',
-  uint8: 'u8',
-  uint32: 'u32',
-  boolean: 'bool',
-}
-
 /** `dtype`, if it is one. @throws {FulmarError} `UNKNOWN_NAME`, with the name that is meant where that is known. */
 export function checkedDtype(dtype: Dtype): Dtype {
   if (Object.hasOwn(CARRIERS, dtype)) return dtype
   const known = Object.keys(CARRIERS)
-  const name = String(dtype).replace(/^torch\./, '')
-  const meant = Object.hasOwn(NAMES_ELSEWHERE, name) ? NAMES_ELSEWHERE[name] : nearestName(name, known)
+  const meant = nearestName(String(dtype).replace(/^torch\./, ''), known)
   const hint = meant ? `; did you mean '${meant}'?` : ''
   throw new FulmarError(
     'UNKNOWN_NAME',

@@ -322,7 +322,9 @@ fn weights_that_are_too_large_are_told_where_log_probs_or_values_would_be_no_num
             (name, tensor)
         })
         .collect();
-    let bytes = safetensors::File { tensors: scaled, metadata: BTreeMap::new() }.to_bytes().unwrap();
+    let bytes = safetensors::File { tensors: scaled, metadata: BTreeMap::new(), unread: BTreeMap::new() }
+        .to_bytes()
+        .unwrap();
     let mut huge = Decoder::from_safetensors(decoder().config().clone(), &bytes).unwrap();
     let reward = huge.with_scalar_head(fulmar_model::ScalarHead::Score, 1).unwrap();
     for error in [
