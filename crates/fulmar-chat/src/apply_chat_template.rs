@@ -152,7 +152,10 @@ pub fn apply_chat_template(
     let rendered = options.render(template, &messages, options.add_generation_prompt, true)?;
     let Some(tokenizer) = tokenizer else {
         if options.mask.is_some() {
-            return Err(Error::new(ErrorKind::Incompatible, "tokenizer must be given for a mask: got none"));
+            return Err(Error::new(
+                ErrorKind::Incompatible,
+                "tokenizer must be given for a mask, whose tokens it counts",
+            ));
         }
         return Ok(TemplatedChat { text: rendered.text, ..TemplatedChat::default() });
     };
@@ -240,7 +243,8 @@ impl ChatTemplateOptions {
         encoding: &Encoding,
     ) -> Result<TokenMasks> {
         if self.continue_final_message != ContinueFinalMessage::No {
-            let rule = "continueFinalMessage must be false where a mask is asked for: got another value";
+            let rule =
+                "continueFinalMessage must be false where a mask is asked for, since the turn does not end";
             return Err(Error::new(ErrorKind::Incompatible, rule));
         }
         let assistants = (0..messages.len()).filter(|index| messages[*index].role() == "assistant");

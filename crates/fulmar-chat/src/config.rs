@@ -1,13 +1,19 @@
 //! The one door to renderers: a closed description of a family and its knobs.
 
+mod chosen;
 mod model;
+mod template;
 
 use std::sync::Arc;
 
+use fulmar_core::{Error, ErrorKind};
 use fulmar_tokenizer::Tokenizer;
 use serde::Deserialize;
 
 use crate::family::{DeepSeek, Glm45, GptOss, KimiK2, Llama3, MinimaxM2, Qwen3, Qwen25, Qwen35};
+pub(crate) use chosen::parser_of;
+use chosen::{Named, chosen};
+
 use crate::{
     ChatMlRenderer, DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options,
     MinimaxM2Options, OpaqueOptions, OpaqueRenderer, Qwen3Options, Qwen35Options, Qwen36Options, Renderer,
@@ -68,30 +74,48 @@ pub enum RendererConfig {
     DeepseekV3(DeepseekV3Options),
     /// DeepSeek R1.
     DeepseekR1(DeepseekR1Options),
-    /// The family of a model: see [`RendererConfig::of_model`].
+    /// The family that writes what the tokenizer's template writes, or the one of a model: see [`create_renderer`].
     Auto {
-        /// The model's name, as its hub writes it.
-        model: String,
+        /// The model's name, as its hub writes it. Default: the template alone decides.
+        #[serde(default)]
+        model: Option<String>,
     },
     /// Any chat template: see [`OpaqueRenderer`].
     Opaque(OpaqueOptions),
 }
 
 impl RendererConfig {
-    /// The configuration with the family of its model in the place of the model.
-    pub(crate) fn resolved(&self) -> Self {
+    /// The stable name: `chatml`, `qwen2_5`, ...
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
         match self {
-            Self::Auto { model } => Self::of_model(model),
-            known => known.clone(),
+            Self::Chatml {} => "chatml",
+            Self::Qwen25 {} => "qwen2_5",
+            Self::Qwen3(_) => "qwen3",
+            Self::Qwen35(_) => "qwen3_5",
+            Self::Qwen36(_) => "qwen3_6",
+            Self::Llama3(_) => "llama3",
+            Self::Glm45(_) => "glm4_5",
+            Self::GptOss(_) => "gpt_oss",
+            Self::KimiK2 {} => "kimi_k2",
+            Self::MinimaxM2(_) => "minimax_m2",
+            Self::DeepseekV3(_) => "deepseek_v3",
+            Self::DeepseekR1(_) => "deepseek_r1",
+            Self::Auto { .. } => "auto",
+            Self::Opaque(_) => "opaque",
         }
     }
 }
 
-/// The renderer of `config` over `tokenizer`.
+/// The renderer of `config` over `tokenizer`. [`Renderer::facts`] names it and says why it was chosen.
+///
+/// `auto` takes the family of a model that is known by exactly its name. Otherwise the tokenizer's template decides: the
+/// family that writes the same text for conversations which show all its parts, and [`OpaqueRenderer`] where none does.
 ///
 /// # Errors
-/// `Incompatible` if the tokenizer lacks a special token of the family, or for knobs that contradict each other; what
-/// [`OpaqueRenderer::new`] says.
+/// `Incompatible` if the tokenizer lacks a special token of the family, for knobs that contradict each other, and for
+/// `auto` if there is neither a known name nor a template, or the two are of different families; `UnknownName` for a
+/// model whose name differs from a known one in the case of letters; what [`OpaqueRenderer::new`] says.
 ///
 /// # Examples
 /// ```
@@ -105,20 +129,32 @@ impl RendererConfig {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -> Result<Box<dyn Renderer>> {
-    match config {
-        RendererConfig::Chatml {} => Ok(Box::new(ChatMlRenderer::new(tokenizer)?)),
-        RendererConfig::Qwen25 {} => Ok(Box::new(Qwen25::new(tokenizer)?)),
-        RendererConfig::Qwen35(options) => Ok(Box::new(Qwen35::new(tokenizer, options)?)),
-        RendererConfig::Qwen36(options) => Ok(Box::new(Qwen35::new_3_6(tokenizer, options)?)),
-        RendererConfig::Llama3(options) => Ok(Box::new(Llama3::new(tokenizer, options)?)),
-        RendererConfig::Glm45(options) => Ok(Box::new(Glm45::new(tokenizer, options)?)),
-        RendererConfig::GptOss(options) => Ok(Box::new(GptOss::new(tokenizer, options)?)),
-        RendererConfig::KimiK2 {} => Ok(Box::new(KimiK2::new(tokenizer)?)),
-        RendererConfig::MinimaxM2(options) => Ok(Box::new(MinimaxM2::new(tokenizer, options)?)),
-        RendererConfig::DeepseekV3(options) => Ok(Box::new(DeepSeek::v3(tokenizer, options)?)),
-        RendererConfig::DeepseekR1(options) => Ok(Box::new(DeepSeek::r1(tokenizer, options)?)),
-        RendererConfig::Auto { .. } => create_renderer(tokenizer, &config.resolved()),
-        RendererConfig::Opaque(options) => Ok(Box::new(OpaqueRenderer::new(tokenizer, options)?)),
-        RendererConfig::Qwen3(options) => Ok(Box::new(Qwen3::new(tokenizer, options)?)),
-    }
+    let (config, reason) = chosen(&tokenizer, config)?;
+    let inner: Box<dyn Renderer> = match &config {
+        RendererConfig::Opaque(options) => Box::new(OpaqueRenderer::new(tokenizer, options)?),
+        _ => family(tokenizer, &config)?,
+    };
+    Ok(Box::new(Named { inner, name: config.name(), reason }))
+}
+
+/// The renderer of a family.
+fn family(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -> Result<Box<dyn Renderer>> {
+    Ok(match config {
+        RendererConfig::Chatml {} => Box::new(ChatMlRenderer::new(tokenizer)?),
+        RendererConfig::Qwen25 {} => Box::new(Qwen25::new(tokenizer)?),
+        RendererConfig::Qwen3(options) => Box::new(Qwen3::new(tokenizer, options)?),
+        RendererConfig::Qwen35(options) => Box::new(Qwen35::new(tokenizer, options)?),
+        RendererConfig::Qwen36(options) => Box::new(Qwen35::new_3_6(tokenizer, options)?),
+        RendererConfig::Llama3(options) => Box::new(Llama3::new(tokenizer, options)?),
+        RendererConfig::Glm45(options) => Box::new(Glm45::new(tokenizer, options)?),
+        RendererConfig::GptOss(options) => Box::new(GptOss::new(tokenizer, options)?),
+        RendererConfig::KimiK2 {} => Box::new(KimiK2::new(tokenizer)?),
+        RendererConfig::MinimaxM2(options) => Box::new(MinimaxM2::new(tokenizer, options)?),
+        RendererConfig::DeepseekV3(options) => Box::new(DeepSeek::v3(tokenizer, options)?),
+        RendererConfig::DeepseekR1(options) => Box::new(DeepSeek::r1(tokenizer, options)?),
+        RendererConfig::Auto { .. } | RendererConfig::Opaque(_) => {
+            let detail = format!("name must be that of a family here: got {:?}", config.name());
+            return Err(Error::new(ErrorKind::Incompatible, detail));
+        }
+    })
 }

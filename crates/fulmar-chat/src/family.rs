@@ -33,8 +33,8 @@ pub use llama3::Llama3Options;
 pub(crate) use minimax_m2::MinimaxM2;
 pub use minimax_m2::MinimaxM2Options;
 pub(crate) use qwen2_5::Qwen25;
-pub(crate) use qwen3::Qwen3;
 pub use qwen3::Qwen3Options;
+pub(crate) use qwen3::{Qwen3, split_reasoning};
 pub(crate) use qwen3_5::Qwen35;
 pub use qwen3_5::{Qwen35Options, Qwen36Options};
 
@@ -216,7 +216,10 @@ impl<F: Family> Renderer for F {
 fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOptions) -> Result<Script> {
     let table = family.table();
     if messages.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "messages must hold at least one message: got none"));
+        return Err(Error::new(
+            ErrorKind::Empty,
+            "messages must hold at least one message, but the list is empty",
+        ));
     }
     check_tools(table, &options.tools)?;
     let views = view_messages(table, messages)?;
@@ -276,7 +279,7 @@ fn check_tools(table: &Table, tools: &[Value]) -> Result<()> {
 }
 
 fn no_form_for(what: &str) -> Error {
-    let detail = format!("{what} must be absent: got some, and this family has no form for them");
+    let detail = format!("{what} must be left out, since this family has no form for them");
     Error::new(ErrorKind::Incompatible, detail)
 }
 

@@ -7,6 +7,7 @@ mod spec;
 use fulmar_core::{Error, ErrorKind, limits};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::{Message, Result};
 pub use spec::HistorySpec;
@@ -73,12 +74,13 @@ impl History {
     /// # Errors
     /// `Malformed` if `text` is not such JSON; else as [`History::from_chats`].
     pub fn from_json(text: &str) -> Result<Self> {
-        match serde_json::from_str(text).map_err(|error| {
-            Error::new(ErrorKind::Malformed, format!("messages must be a JSON list: got {error}"))
-        })? {
+        match serde_json::from_str(text).map_err(|error| unreadable(text, &error))? {
             Value::Array(chats) => Self::from_chats(chats),
             message @ Value::Object(_) => Ok(Message::from_value(message)?.into()),
-            _ => Err(Error::new(ErrorKind::Malformed, "messages must be a JSON list: got something else")),
+            other => {
+                let got: String = other.to_string().chars().take(80).collect();
+                Err(Error::new(ErrorKind::Malformed, format!("messages must be a JSON list: got {got}")))
+            }
         }
     }
 
@@ -268,7 +270,7 @@ impl History {
     pub fn append_at(&mut self, dim: isize, item: &Self) -> Result<()> {
         let rank = self.rank();
         if rank == 0 {
-            let rule = "history must have a dimension to append along (unsqueeze it first): got one message";
+            let rule = "history is one message and has no dimension to append along: unsqueeze it first";
             return Err(Error::new(ErrorKind::ShapeMismatch, rule));
         }
         let dim = position(dim, rank).map_err(|error| error.at("dim"))?;
@@ -419,7 +421,7 @@ impl History {
         if matches!(self.node, Node::One(_)) {
             return Err(Error::new(
                 ErrorKind::ShapeMismatch,
-                "history must have a dimension: got one message",
+                "history is one message and has no dimension: unsqueeze it first",
             ));
         }
         Ok(self.len())
@@ -463,6 +465,25 @@ fn check_rank(rank: usize) -> Result<()> {
     Ok(())
 }
 
+/// Why `text` cannot be read: which message holds what JSON or UTF-8 has no form for, where that can be told.
+fn unreadable(text: &str, error: &serde_json::Error) -> Error {
+    let reason = |error: &serde_json::Error| {
+        let reason = error.to_string();
+        let reason = reason.rsplit_once(" at line ").map_or(&*reason, |(reason, _)| reason).to_owned();
+        if reason.contains("surrogate") || reason.contains("hex escape") {
+            return "text must be whole characters, but it holds half of a surrogate pair".to_owned();
+        }
+        format!("it is no JSON ({reason})")
+    };
+    let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+    let broken = items.iter().enumerate().find_map(|(index, item)| {
+        let error = serde_json::from_str::<Value>(item.get()).err()?;
+        Some(format!("messages[{index}]: {}", reason(&error)))
+    });
+    let detail = broken.unwrap_or_else(|| format!("messages must be a JSON list: {}", reason(error)));
+    Error::new(ErrorKind::Malformed, detail)
+}
+
 /// Refuses a conversation of more than [`limits::MESSAGES_MAX`] messages.
 fn check_num_messages(num_messages: usize) -> Result<()> {
     if num_messages > limits::MESSAGES_MAX {
@@ -485,6 +506,17 @@ mod tests {
 
     fn user(content: &str) -> Value {
         json!({ "role": "user", "content": content })
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_refused_with_the_number_of_its_message() {
+        let text = r#"[{"role":"user","content":"a"},{"role":"user","content":"b\ud83d"}]"#;
+        let error = History::from_json(text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Malformed);
+        assert!(error.detail().starts_with("messages[1]: text must be whole characters"), "{error}");
+        let error = History::from_json("[{]").unwrap_err();
+        assert!(error.detail().starts_with("messages must be a JSON list: it is no JSON"), "{error}");
+        assert!(!error.detail().contains("line 1"), "{error}");
     }
 
     #[test]

@@ -102,8 +102,7 @@ impl MaskOptions {
         if self.allow_empty || mask.contains(&true) {
             return Ok(());
         }
-        let detail =
-            format!("mask must hold a token to train on (allow_empty says it need not): got none, {reason}");
+        let detail = format!("mask holds no token to train on, {reason}; allow_empty permits that");
         Err(Error::new(ErrorKind::Empty, detail))
     }
 }

@@ -119,7 +119,9 @@ fn calls_of(message: &Message) -> Result<Vec<CallView<'_>>> {
                 |(index, call)| call_of(call).map_err(|error| error.at(format!("tool_calls[{index}]")));
             calls.iter().enumerate().map(view).collect()
         }
-        Some(_) => Err(Error::new(ErrorKind::Malformed, "tool_calls must be a list: got something else")),
+        Some(other) => {
+            Err(Error::new(ErrorKind::Malformed, format!("tool_calls must be a list: got {other}")))
+        }
     }
 }
 
@@ -127,7 +129,8 @@ fn calls_of(message: &Message) -> Result<Vec<CallView<'_>>> {
 fn call_of(call: &Value) -> Result<CallView<'_>> {
     let function = call.get("function").unwrap_or(call);
     let Some(name) = function.get("name").and_then(Value::as_str) else {
-        return Err(Error::new(ErrorKind::Malformed, "name must be text: got none"));
+        let got = function.get("name").unwrap_or(&Value::Null);
+        return Err(Error::new(ErrorKind::Malformed, format!("name must be text: got {got}")));
     };
     let kind = call.get("type").and_then(Value::as_str).unwrap_or("function");
     let id = call.get("id").and_then(Value::as_str);

@@ -7,12 +7,19 @@
 //! that says nothing shows no marks, and its frame counts to its neighbours.
 //!
 //! A bridge renders a short conversation with the new messages and takes what they add to it, if they change nothing
-//! that stood there before. What users say never becomes a special token, though a template would let it.
+//! that stood there before.
+//!
+//! What messages and tools say never becomes a special token, though a template would let it: a rendering with other
+//! words of the same length shows which characters are the template's own. Where it decides by the words, so that this
+//! cannot be seen, words that spell a special token are refused; so are tools, calls and answers of tools that it leaves
+//! out.
 
 mod draft;
 mod layout;
 mod marks;
+mod provenance;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -23,18 +30,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::completion::Completion;
-use crate::config::RendererConfig;
-use crate::family::{Table, refusal_of, within_length};
+use crate::config::{RendererConfig, parser_of};
+use crate::family::{Table, refusal_of, split_reasoning, within_length};
 use crate::mask::assistant_turns;
 use crate::message_view::{MessageView, origin_of};
 use crate::script::Scaffold;
 use crate::{
     Bridge, BridgeRefusal, Extension, Message, Origin, ParseOptions, Parsed, PrefixStability, RenderOptions,
-    Rendered, Renderer, Result, ThinkingRetention, create_renderer, trim_to_turn_close,
+    Rendered, Renderer, Result, ThinkingRetention, trim_to_turn_close,
 };
-use draft::{Draft, overlaps};
+use draft::{Draft, Marker};
 use layout::{Anchor, Piece, Special, pieces};
-use marks::{Said, find_said};
+use marks::{Said, Sources, find_sources};
+use provenance::{could_give, disguised_list, disguised_message, is_visible, overlaps};
 
 /// The roles that templates know, most of them only some.
 const ROLES: [(&str, Origin); 8] = [
@@ -56,6 +64,9 @@ const THOUGHT: &str = "fulmarthought";
 
 /// The longest conversation whose turns are looked for by rendering what precedes each of them.
 const PREFIX_MESSAGES_MAX: usize = fulmar_core::limits::MASK_PREFIX_TURNS_MAX;
+
+/// Most renderings that find out which calls and answers of tools a template leaves out.
+const OMISSION_CHECKS_MAX: usize = 16;
 
 /// The knobs of a template of any model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -104,23 +115,16 @@ impl OpaqueRenderer {
     ///
     /// # Errors
     /// `Incompatible` if there is no template, if nothing ends a turn, or if `parser` is opaque too; `UnknownName` for a
-    /// stop token that `tokenizer` lacks; what [`Template::new`], [`CivilTime::parse`] and [`create_renderer`] say.
+    /// stop token that `tokenizer` lacks; what [`Template::new`], [`CivilTime::parse`] and [`crate::create_renderer`] say.
     pub fn new(tokenizer: Arc<dyn Tokenizer>, options: &OpaqueOptions) -> Result<Self> {
         let Some(source) = options.template.as_deref().or_else(|| tokenizer.chat_template()) else {
-            let detail = "template must be given for a tokenizer that came without one: got none";
+            let detail = "template must be given, since the tokenizer came without a chat template";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         };
         let template = Template::new(source)?;
         let mut special_tokens = tokenizer.special_tokens().clone();
         special_tokens.extend(options.special_tokens.clone());
-        let parser = match options.parser.as_deref().map(RendererConfig::resolved) {
-            None => None,
-            Some(RendererConfig::Opaque(_)) => {
-                let detail = "parser must be a family: got an opaque template, which cannot be read";
-                return Err(Error::new(ErrorKind::Incompatible, detail));
-            }
-            Some(config) => Some(create_renderer(Arc::clone(&tokenizer), &config)?),
-        };
+        let parser = options.parser.as_deref().map(|config| parser_of(&tokenizer, config)).transpose()?;
         let markers = (0..tokenizer.vocab_size()).map(|_| AtomicU8::new(0)).collect();
         let mut renderer = Self {
             template,
@@ -156,8 +160,7 @@ impl OpaqueRenderer {
         let mut seen = std::collections::HashSet::new();
         ids.retain(|id| seen.insert(*id));
         if ids.is_empty() {
-            let detail =
-                "stopTokens must be given: got none, and the template closes no turn with a special token";
+            let detail = "stopTokens must be given, since the template closes no turn with a special token of the tokenizer";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         Ok(ids)
@@ -209,17 +212,27 @@ impl OpaqueRenderer {
     }
 
     fn write_messages(&self, messages: &[Message], tools: &[Value], prompt: bool) -> Result<RenderedText> {
-        self.write(messages.iter().map(Message::fields).collect(), tools, prompt)
+        let written = self.write(messages.iter().map(Message::fields).collect(), tools, prompt);
+        let is_null = |message: &Message| message.value("content").is_none_or(Value::is_null);
+        // As in transformers, a template does not see keys whose value is null; many fail where content is missing.
+        written.map_err(|error| match messages.iter().position(is_null) {
+            Some(index) if [ErrorKind::UnknownName, ErrorKind::Incompatible].contains(&error.kind()) => {
+                let detail = format!(
+                    "{}; messages[{index}] has no content, which this template may need",
+                    error.detail()
+                );
+                Error::new(error.kind(), detail)
+            }
+            _ => error,
+        })
     }
 
-    /// The conversation with every token's owner.
-    fn draw(&self, messages: &[Message], options: &RenderOptions) -> Result<Drawn> {
-        let views = MessageView::list(messages, &ROLES)?;
-        let draft = self.draft(&views, messages, options)?;
-        let mut anchors = self.turns(&draft, messages, &options.tools);
+    /// The tokens of a draft, with every token's owner.
+    fn draw(&self, draft: &Draft<'_>, messages: &[Message], options: &RenderOptions) -> Result<Drawn> {
+        let mut anchors = self.turns(draft, messages, &options.tools);
         let has_turn = draft.owners(&anchors);
-        for &Said { message, start, end } in &draft.said {
-            let origin = match views[message].origin {
+        for &Said { message, start, end, .. } in &draft.said {
+            let origin = match draft.views[message].origin {
                 Origin::Assistant if has_turn[message] => continue,
                 Origin::Assistant => Origin::Env,
                 origin => origin,
@@ -227,7 +240,7 @@ impl OpaqueRenderer {
             anchors.push(Anchor { message, start, end, origin, is_closed: false });
         }
         let pieces = pieces(anchors, &draft.specials, draft.whole_end, draft.text.len());
-        self.encode(&draft, &pieces)
+        self.encode(draft, &pieces)
     }
 
     fn draft<'a>(
@@ -240,19 +253,151 @@ impl OpaqueRenderer {
         let RenderedText { text, assistant_spans: spans } =
             self.write_messages(messages, &options.tools, prompt)?;
         let whole_end = if prompt { self.whole_end(messages, &options.tools, &text) } else { text.len() };
-        let render =
-            |marked: &[&Map<String, Value>]| Ok(self.write(marked.to_vec(), &options.tools, prompt)?.text);
-        let said = find_said(&render, views, &text).unwrap_or_default();
         let encoding = self.table.tokenizer.encode_added(&text)?;
-        let tokenizer = &self.table.tokenizer;
-        let special = |(&id, &[start, end]): (&u32, &[u32; 2])| {
-            let is_stop = self.table.stop_ids.contains(&id);
-            let special = Special { start: start as usize, end: end as usize, is_stop };
-            (is_stop || tokenizer.is_special(id)).then_some(special)
+        let mut sources = self.sources(views, options, &text);
+        if sources.given.is_none()
+            && let Some(apart) = self.given_apart(messages, options, &text, &encoding)?
+        {
+            sources = apart;
+        }
+        let (said, given) = (sources.said, sources.given.unwrap_or_default());
+        let markers = self.own_markers(&text, &encoding, &given)?;
+        let marker = |(&id, &[start, end]): (&u32, &[u32; 2])| {
+            let marker = Marker { id, start: start as usize, end: end as usize };
+            (!overlaps(&given, marker.start, marker.end)).then_some(marker)
         };
-        let specials = encoding.ids.iter().zip(&encoding.offsets).filter_map(special);
-        let specials = specials.filter(|special| !overlaps(&said, special.start, special.end)).collect();
-        Ok(Draft { views, text, spans, whole_end, said, encoding, specials })
+        let own = match &markers {
+            Some(markers) => markers.clone(),
+            None => encoding.ids.iter().zip(&encoding.offsets).filter_map(marker).collect(),
+        };
+        let special = |&Marker { id, start, end }: &Marker| {
+            let is_stop = self.table.stop_ids.contains(&id);
+            (is_stop || self.table.tokenizer.is_special(id)).then_some(Special { start, end, is_stop })
+        };
+        let specials = own.iter().filter_map(special).collect();
+        Ok(Draft { views, text, spans, whole_end, said, encoding, markers, specials })
+    }
+
+    fn sources(&self, views: &[MessageView<'_>], options: &RenderOptions, text: &str) -> Sources {
+        let render = |messages: &[&Map<String, Value>], tools: &[Value]| {
+            Ok(self.write(messages.to_vec(), tools, options.add_generation_prompt)?.text)
+        };
+        find_sources(&render, views, &options.tools, text)
+    }
+
+    /// What messages said and gave in the text of a template that decides by their words: most do so to find reasoning in
+    /// an assistant's content, and write the same where it is given apart. Else all markers are the template's, as long as
+    /// no message and no tool could give one: `None`.
+    fn given_apart(
+        &self,
+        messages: &[Message],
+        options: &RenderOptions,
+        text: &str,
+        encoding: &Encoding,
+    ) -> Result<Option<Sources>> {
+        let apart = messages.iter().map(with_reasoning_apart).collect::<Result<Vec<_>>>()?;
+        let rewritten = self.write_messages(&apart, &options.tools, options.add_generation_prompt);
+        if apart != messages && rewritten.is_ok_and(|rewritten| rewritten.text == text) {
+            let views = MessageView::list(&apart, &ROLES)?;
+            let sources = self.sources(&views, options, text);
+            if sources.given.is_some() {
+                return Ok(Some(sources));
+            }
+        }
+        let mut markers = encoding.ids.clone();
+        markers.sort_unstable();
+        markers.dedup();
+        for id in markers {
+            if !self.is_marker(id)? {
+                continue;
+            }
+            let marker = self.table.tokenizer.decode(&[id], false)?;
+            let speaker = messages.iter().position(|message| could_give(message.fields(), &marker));
+            let tool =
+                options.tools.iter().filter_map(Value::as_object).position(|tool| could_give(tool, &marker));
+            let place = speaker.map(|index| format!("messages[{index}]"));
+            if let Some(place) = place.or(tool.map(|index| format!("tools[{index}]"))) {
+                let detail = format!(
+                    "{place} must not spell {marker:?} or a part of it: the template decides by what messages say, so \
+                     that these words cannot be told from its own special token"
+                );
+                return Err(Error::new(ErrorKind::Incompatible, detail));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The template's markers in `text`, if something in the ranges that were `given` became a marker, too.
+    fn own_markers(
+        &self,
+        text: &str,
+        encoding: &Encoding,
+        given: &[Range<usize>],
+    ) -> Result<Option<Vec<Marker>>> {
+        let mut is_spelled = false;
+        for (&id, &[start, end]) in encoding.ids.iter().zip(&encoding.offsets) {
+            is_spelled |= overlaps(given, start as usize, end as usize) && self.is_marker(id)?;
+        }
+        if !is_spelled {
+            return Ok(None);
+        }
+        // What stands between is encoded by itself: given words may reach into a marker of the template.
+        let mut markers = Vec::new();
+        let mut at = 0;
+        let end = text.len()..text.len();
+        for range in given.iter().chain(std::iter::once(&end)) {
+            let own = &text[at..range.start];
+            if is_visible(own) {
+                let Encoding { ids, offsets } = self.table.tokenizer.encode_added(own)?;
+                for (id, [start, end]) in ids.into_iter().zip(offsets) {
+                    if self.is_marker(id)? {
+                        markers.push(Marker { id, start: at + start as usize, end: at + end as usize });
+                    }
+                }
+            }
+            at = range.end;
+        }
+        Ok(Some(markers))
+    }
+
+    /// Refuses what the template leaves out of `text` without a word: tools, calls and answers of tools. `said` is what
+    /// was seen of the messages in it.
+    ///
+    /// # Errors
+    /// `Incompatible`, with the place of the first.
+    fn check_complete(
+        &self,
+        views: &[MessageView<'_>],
+        options: &RenderOptions,
+        text: &str,
+        said: &[Said],
+    ) -> Result<()> {
+        let messages: Vec<&Map<String, Value>> = views.iter().map(|view| view.message.fields()).collect();
+        let is_unchanged = |messages: &[&Map<String, Value>], tools: &[Value]| {
+            let other = self.write(messages.to_vec(), tools, options.add_generation_prompt);
+            other.is_ok_and(|other| other.text == text)
+        };
+        if !options.tools.is_empty() && is_unchanged(&messages, &[]) {
+            let got = options.tools.len();
+            return Err(left_out(&format!("tools must be left out (there are {got})"), "tools"));
+        }
+        let mut is_seen: Vec<bool> = views.iter().map(|view| !has_tool_part(view)).collect();
+        for said in said.iter().filter(|said| said.is_call || views[said.message].is_tool()) {
+            is_seen[said.message] = true;
+        }
+        let unseen: Vec<usize> = (0..views.len()).filter(|index| !is_seen[*index]).collect();
+        for group in unseen.chunks(unseen.len().div_ceil(OMISSION_CHECKS_MAX).max(1)) {
+            let disguised: Vec<Map<String, Value>> =
+                group.iter().map(|index| with_other_tool_part(&views[*index])).collect();
+            let mut others = messages.clone();
+            group.iter().zip(&disguised).for_each(|(index, fields)| others[*index] = fields);
+            if is_unchanged(&others, &options.tools) {
+                let index = group[0];
+                let what = if views[index].is_tool() { "an answer of a tool" } else { "calls of tools" };
+                return Err(left_out(&format!("messages[{index}] must not hold {what}"), what));
+            }
+        }
+        Ok(())
     }
 
     /// Where the generation prompt begins in `text`.
@@ -284,25 +429,22 @@ impl OpaqueRenderer {
         turns
     }
 
-    /// The ids of a text: markers of the frame by their id, what messages said as text.
+    /// The ids of a text: the template's markers by their id, what messages said as text.
     fn encode(&self, draft: &Draft<'_>, pieces: &[Piece]) -> Result<Drawn> {
         let mut drawn = Drawn { rendered: Rendered::default(), starts: Vec::new() };
         let Encoding { ids, offsets } = &draft.encoding;
         let mut pieces = Pieces { pieces, at: 0 };
-        if !self.spells_marker(draft)? {
+        let Some(markers) = &draft.markers else {
             pieces.push(ids, offsets, 0, &mut drawn);
             return Ok(drawn);
-        }
+        };
         let mut at = 0;
         let mut encoding = Encoding::default();
-        for (id, &[start, end]) in ids.iter().zip(offsets) {
-            let (start, end) = (start as usize, end as usize);
-            if !overlaps(&draft.said, start, end) && self.is_marker(*id)? {
-                self.encode_text(&draft.text[at..start], &mut encoding)?;
-                pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
-                pieces.push(&[*id], &[[0, 0]], start, &mut drawn);
-                at = end;
-            }
+        for &Marker { id, start, end } in markers {
+            self.encode_text(&draft.text[at..start], &mut encoding)?;
+            pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
+            pieces.push(&[id], &[[0, 0]], start, &mut drawn);
+            at = end;
         }
         self.encode_text(&draft.text[at..], &mut encoding)?;
         pieces.push(&encoding.ids, &encoding.offsets, at, &mut drawn);
@@ -313,24 +455,6 @@ impl OpaqueRenderer {
         encoding.ids.clear();
         encoding.offsets.clear();
         self.table.tokenizer.encode_into(text, AddedTokens::AsText, encoding)
-    }
-
-    /// Whether something that a message said became a marker.
-    fn spells_marker(&self, draft: &Draft<'_>) -> Result<bool> {
-        let Encoding { ids, offsets } = &draft.encoding;
-        let mut first = 0;
-        for said in &draft.said {
-            first += offsets[first..].partition_point(|[_, end]| *end as usize <= said.start);
-            for (id, [start, _]) in ids[first..].iter().zip(&offsets[first..]) {
-                if *start as usize >= said.end {
-                    break;
-                }
-                if self.is_marker(*id)? {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
     }
 
     /// Whether text becomes this id only where markers do.
@@ -371,7 +495,9 @@ impl OpaqueRenderer {
         let probe = before.text.rfind(PROBE).max(thought);
         let is_kept = after.text.starts_with(&before.text) && (thought.is_some() || !has_reasoning);
         let Some(probe) = probe.filter(|_| is_kept) else { return Ok(None) };
-        let Drawn { mut rendered, starts } = self.draw(&long, &options)?;
+        let views = MessageView::list(&long, &ROLES)?;
+        let Drawn { mut rendered, starts } =
+            self.draw(&self.draft(&views, &long, &options)?, &long, &options)?;
         let is_close = |t: &usize| {
             (probe..before.text.len()).contains(&starts[*t])
                 && self.table.stop_ids.contains(&rendered.ids[*t])
@@ -412,13 +538,21 @@ impl Pieces<'_> {
 impl Renderer for OpaqueRenderer {
     fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered> {
         check_not_empty(messages)?;
-        Ok(self.draw(messages, options)?.rendered)
+        let views = MessageView::list(messages, &ROLES)?;
+        let draft = self.draft(&views, messages, options)?;
+        self.check_complete(&views, options, &draft.text, &draft.said)?;
+        Ok(self.draw(&draft, messages, options)?.rendered)
     }
 
     fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String> {
         check_not_empty(messages)?;
-        MessageView::list(messages, &ROLES)?;
-        Ok(self.write_messages(messages, &options.tools, options.add_generation_prompt)?.text)
+        let views = MessageView::list(messages, &ROLES)?;
+        let text = self.write_messages(messages, &options.tools, options.add_generation_prompt)?.text;
+        if !options.tools.is_empty() || views.iter().any(has_tool_part) {
+            let Sources { said, .. } = self.sources(&views, options, &text);
+            self.check_complete(&views, options, &text, &said)?;
+        }
+        Ok(text)
     }
 
     fn bridge(
@@ -499,6 +633,44 @@ fn probes(new_messages: &[Message]) -> Result<Vec<Message>> {
     Ok(vec![Message::new("user", PROBE)?, Message::from_value(turn)?])
 }
 
+/// Whether a message holds calls of tools or a tool's answer.
+fn has_tool_part(view: &MessageView<'_>) -> bool {
+    !view.calls.is_empty() || view.is_tool() && is_visible(&view.text)
+}
+
+/// The fields of a message with other calls, or with another answer of a tool.
+fn with_other_tool_part(view: &MessageView<'_>) -> Map<String, Value> {
+    if view.is_tool() {
+        return disguised_message(view.message.fields());
+    }
+    let mut fields = view.message.fields().clone();
+    if let Some(Value::Array(calls)) = fields.get_mut("tool_calls") {
+        *calls = disguised_list(calls);
+    }
+    fields
+}
+
+fn left_out(rule: &str, what: &str) -> Error {
+    let detail = format!(
+        "{rule}: the template has no form for {what} and writes nothing, so the model would not see them"
+    );
+    Error::new(ErrorKind::Incompatible, detail)
+}
+
+/// The message with its reasoning apart, if an assistant's content holds some.
+fn with_reasoning_apart(message: &Message) -> Result<Message> {
+    let content = message.value("content").and_then(Value::as_str).filter(|text| text.contains("</think>"));
+    let is_assistant = origin_of(&ROLES, message.role()) == Some(Origin::Assistant);
+    let Some(content) = content.filter(|_| is_assistant && message.reasoning().is_none()) else {
+        return Ok(message.clone());
+    };
+    let (reasoning, content) = split_reasoning(None, content);
+    let mut fields = message.fields().clone();
+    fields.insert("content".to_owned(), content.into());
+    fields.insert("reasoning_content".to_owned(), reasoning.into());
+    Message::from_value(Value::Object(fields))
+}
+
 /// The facts by which a completion without a family is read: all of it is content.
 fn table(tokenizer: Arc<dyn Tokenizer>) -> Table {
     Table {
@@ -519,7 +691,10 @@ fn table(tokenizer: Arc<dyn Tokenizer>) -> Table {
 
 fn check_not_empty(messages: &[Message]) -> Result<()> {
     if messages.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "messages must hold at least one message: got none"));
+        return Err(Error::new(
+            ErrorKind::Empty,
+            "messages must hold at least one message, but the list is empty",
+        ));
     }
     Ok(())
 }

@@ -61,7 +61,7 @@ fn check_depth(depth: usize) -> Result<()> {
     if depth <= max {
         return Ok(());
     }
-    let detail = format!("tools and arguments must nest at most {max} deep: got more");
+    let detail = format!("tools and arguments must nest at most {max} deep, and these go on");
     Err(Error::new(ErrorKind::LimitExceeded, detail))
 }
 

@@ -268,6 +268,10 @@ impl ThinkingRetention {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RendererFacts {
+    /// The name of its configuration, such as `qwen3` or `opaque`; empty for a renderer that was made without one.
+    pub name: String,
+    /// Why [`crate::create_renderer`] chose it, in a sentence; empty likewise.
+    pub reason: String,
     /// [`Renderer::stop_ids`].
     pub stop_ids: Vec<u32>,
     /// [`Renderer::prefix_stability`], by name.
@@ -342,6 +346,8 @@ pub trait Renderer: Send + Sync {
     /// What never changes, in one piece.
     fn facts(&self) -> RendererFacts {
         RendererFacts {
+            name: String::new(),
+            reason: String::new(),
             stop_ids: self.stop_ids().to_vec(),
             prefix_stability: self.prefix_stability().name(),
             thinking_retention: self.thinking_retention().name(),

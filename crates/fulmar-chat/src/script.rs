@@ -39,7 +39,7 @@ impl Lexicon {
             match marker_id(tokenizer, name) {
                 Some(id) => ids.push((name, id)),
                 None if index < required.len() => {
-                    let detail = format!("tokenizer must have {name} as a special token: got none");
+                    let detail = format!("tokenizer must have {name:?} as a special token, but it does not");
                     return Err(Error::new(ErrorKind::Incompatible, detail));
                 }
                 None => {}

@@ -72,7 +72,7 @@ pub fn build_training_sample(
         }
     }
     if !loss_mask.contains(&true) {
-        let detail = "messages must hold a token to train on: got none of the roles that train";
+        let detail = "messages hold no token to train on: none of the roles that train says anything";
         return Err(Error::new(ErrorKind::Empty, detail));
     }
     Ok(RenderedTrainingSample { ids, loss_mask })
@@ -114,7 +114,10 @@ pub fn build_trajectory_step(
     tools: &[Value],
 ) -> Result<TrajectoryStep> {
     if completion.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "completion must hold at least one message: got none"));
+        return Err(Error::new(
+            ErrorKind::Empty,
+            "completion must hold at least one message, but the list is empty",
+        ));
     }
     let options = |add_generation_prompt| RenderOptions { add_generation_prompt, tools: tools.to_vec() };
     let prompt_ids = renderer.render(prompt, &options(true))?.ids;
@@ -122,7 +125,7 @@ pub fn build_trajectory_step(
     if !whole.ids.starts_with(&prompt_ids) {
         let same = prompt_ids.iter().zip(&whole.ids).take_while(|(a, b)| a == b).count();
         let detail = format!(
-            "prompt must stay as it is when the completion follows: got another token at {same} of {}",
+            "prompt must stay as it is when the completion follows, but its token {same} of {} changes",
             prompt_ids.len()
         );
         return Err(Error::new(ErrorKind::Incompatible, detail));
@@ -138,7 +141,7 @@ fn check_turns(rendered: &Rendered, messages: &[Message]) -> Result<()> {
         let speaks = message.has_tool_calls() || !message.text()?.is_empty();
         if message.role() == "assistant" && speaks && count == 0 {
             let detail = format!(
-                "messages[{index}] must be a turn whose begin and end the template shows: got one without"
+                "messages[{index}] must be a turn whose begin and end the template shows, but it shows neither"
             );
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }

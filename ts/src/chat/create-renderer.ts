@@ -22,15 +22,22 @@ import type { RendererConfig, ThinkingRetention } from './renderer-config.js'
 
 /** A {@link Renderer} that holds native memory: dispose it, or declare it with `using`. */
 export interface DisposableRenderer extends Renderer {
+  /** The name of its configuration, such as `qwen3` or `opaque`; for `auto` the one that was chosen. */
+  readonly name: Exclude<RendererConfig['name'], 'auto'>
+  /** Why it was chosen, in a sentence. */
+  readonly reason: string
   /** Gives the native memory back. */
   [Symbol.dispose](): void
 }
 
 /**
- * The renderer of a family over a tokenizer that has the family's special tokens.
+ * The renderer of a family over a tokenizer that has the family's special tokens. It says which one it is (`name`) and why
+ * (`reason`).
  *
- * @throws {FulmarError} `INCOMPATIBLE` if `tokenizer` lacks a special token of the family, or for knobs that contradict each
- * other; `UNKNOWN_NAME` for a family or a knob that does not exist.
+ * @throws {FulmarError} `INCOMPATIBLE` if `tokenizer` lacks a special token of the family, for knobs that contradict each
+ * other, and for `auto` if there is neither a known model nor a chat template or the two are of different families;
+ * `UNKNOWN_NAME` for a family or a knob that does not exist, and for a model whose name is a known one but for the case of
+ * its letters.
  *
  * @example
  * ```ts
@@ -49,6 +56,9 @@ export interface DisposableRenderer extends Renderer {
  * assert.deepEqual(ids.subarray(0, prompt.ids.length + sampled.length), Uint32Array.of(...prompt.ids, ...sampled))
  * const refused = renderer.bridge(prompt.ids, sampled, [])
  * assert.deepEqual(refused, { ok: false, reason: 'empty_extension' })
+ *
+ * using known = createRenderer(tokenizer, { name: 'chatml' })
+ * assert.deepEqual([known.name, known.reason], ['chatml', 'it was asked for by its name'])
  * ```
  */
 export function createRenderer(tokenizer: NativeTokenizer, config: RendererConfig): DisposableRenderer {
@@ -56,7 +66,7 @@ export function createRenderer(tokenizer: NativeTokenizer, config: RendererConfi
 }
 
 /** What never changes about a renderer. */
-interface Facts {
+interface Facts extends Pick<DisposableRenderer, 'name' | 'reason'> {
   readonly stopIds: readonly number[]
   readonly prefixStability: PrefixStability
   readonly thinkingRetention: ThinkingRetention
@@ -65,12 +75,16 @@ interface Facts {
 class NativeRenderer implements DisposableRenderer {
   readonly #native: Handle<RawRenderer>
   readonly #facts: Facts
+  readonly name: DisposableRenderer['name']
+  readonly reason: string
   readonly stopIds: readonly number[]
 
   constructor(tokenizer: NativeTokenizer, config: RendererConfig) {
     const make = () => tokenizer.withNative((native) => new raw.Renderer(native, configText(config)))
     this.#native = new Handle('Renderer', make)
     this.#facts = JSON.parse(this.#native.call((native) => native.facts()))
+    this.name = this.#facts.name
+    this.reason = this.#facts.reason
     this.stopIds = Object.freeze(this.#facts.stopIds)
   }
 

@@ -185,7 +185,9 @@ export interface MinimaxM2Config {
 /**
  * Any chat template. What messages said and which turns are the assistant's is found by rendering with marks and by the
  * template's `generation` blocks; a turn that cannot be found is context of origin `env`. A bridge is refused
- * (`opaque_template`) where the template would change what stands. What messages say never becomes a special token.
+ * (`opaque_template`) where the template would change what stands. What messages and tools say never becomes a special
+ * token; where a template decides by what they say, so that this cannot be promised, texts that spell one are refused
+ * (`INCOMPATIBLE`). So are tools, calls and answers of tools that the template leaves out.
  */
 export interface OpaqueConfig {
   readonly name: 'opaque'
@@ -222,13 +224,17 @@ export interface OpaqueConfig {
 }
 
 /**
- * The family of a model that is known by its exact name. Any other model gets the template that came with the tokenizer:
- * {@link OpaqueConfig}.
+ * The family of a model that is known by exactly its name. For any other model, and without one, the chat template that
+ * came with the tokenizer decides: the family that writes the same text for conversations which show all its parts, and
+ * {@link OpaqueConfig} where none does. The renderer's `name` and `reason` say what was chosen and why.
  */
 export interface AutoConfig {
   readonly name: 'auto'
-  /** The model's name, as its hub writes it: `Qwen/Qwen3-8B`. */
-  readonly model: string
+  /**
+   * The model's name, as its hub writes it: `Qwen/Qwen3-8B`.
+   * @default the template alone decides
+   */
+  readonly model?: string
 }
 
 /**

@@ -65,7 +65,11 @@ async function fromPath(
   return {
     decoder,
     tokenizer,
-    renderer: createRenderer(tokenizer, { name: 'opaque', ...renderer } as RendererConfig),
+    // Knobs without a name are those of a template; without any, the template decides whose it is.
+    renderer: createRenderer(tokenizer, {
+      name: Object.keys(renderer).length === 0 ? 'auto' : 'opaque',
+      ...renderer,
+    } as RendererConfig),
     files: {},
   }
 }

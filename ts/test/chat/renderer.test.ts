@@ -11,7 +11,7 @@ import {
   type RendererConfig,
   type ToolSpec,
 } from '../../src/chat/index.js'
-import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { CharTokenizer, HfTokenizer, trainByteBpe } from '../../src/tokenizer/index.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
 
@@ -226,8 +226,34 @@ describe('createRenderer', () => {
     using family = createRenderer(tokenizer, { name: 'qwen3' })
     const chat = [{ role: 'user', content: 'Hi' }]
     expect(auto.render(chat)).toEqual(family.render(chat))
-    const other = () => createRenderer(tokenizer, { name: 'auto', model: 'ada/Qwen3-8B' })
-    expect(other).toThrow(failing('INCOMPATIBLE'))
+    expect([auto.name, auto.reason]).toEqual(['qwen3', expect.stringContaining('Qwen/Qwen3-8B')])
+    const other = (model: string) => () => createRenderer(tokenizer, { name: 'auto', model })
+    expect(other('ada/Qwen3-8B')).toThrow(failing('INCOMPATIBLE'))
+    expect(other('Qwen/Qwen3-8b')).toThrow(failing('UNKNOWN_NAME'))
+    expect(other('Qwen/Qwen3-8b')).toThrow(/did you mean "Qwen\/Qwen3-8B"/)
+  })
+
+  it('lets the template of a tokenizer decide where no model is named', () => {
+    const template = '{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}'
+    using trained = trainByteBpe(['user'], { vocabSize: 400, specialTokens })
+    using tokenizer = HfTokenizer.fromJson(trained.toJSON(), undefined, template)
+    using renderer = createRenderer(tokenizer, { name: 'auto' })
+    expect([renderer.name, renderer.reason]).toEqual(['opaque', expect.stringContaining('no known family')])
+    const tools = [{ name: 'add', parameters: {} }]
+    const chat = [{ role: 'user', content: 'Hi' }]
+    expect(() => renderer.render(chat, { tools })).toThrow(failing('INCOMPATIBLE'))
+    expect(() => renderer.render(chat, { tools })).toThrow(/tools must be left out/)
+  })
+
+  it('refuses half a surrogate pair with the number of its message', () => {
+    using tokenizer = new CharTokenizer({ alphabet, specialTokens })
+    using renderer = createRenderer(tokenizer, { name: 'chatml' })
+    const chat = [
+      { role: 'user', content: 'a' },
+      { role: 'user', content: 'b\ud83d' },
+    ]
+    expect(() => renderer.render(chat)).toThrow(failing('MALFORMED'))
+    expect(() => renderer.render(chat)).toThrow(/messages\[1\]: .*surrogate/)
   })
 
   it('refuses families, knobs and tokenizers that do not fit', () => {

@@ -3,7 +3,7 @@
 use super::RendererConfig;
 use crate::{
     DeepseekR1Options, DeepseekV3Options, Glm45Options, GptOssOptions, Llama3Options, MinimaxM2Options,
-    OpaqueOptions, Qwen3Options, Qwen35Options, Qwen36Options,
+    Qwen3Options, Qwen35Options, Qwen36Options,
 };
 
 /// Models of one configuration.
@@ -84,21 +84,30 @@ const MODELS: &[Models] = &[
     (&["MiniMaxAI/MiniMax-M2"], || RendererConfig::MinimaxM2(MinimaxM2Options::default())),
 ];
 
+/// The configurations that known models have, each once.
+pub(super) fn configs() -> impl Iterator<Item = RendererConfig> {
+    MODELS.iter().map(|(_, config)| config())
+}
+
 impl RendererConfig {
-    /// The configuration of the model called `name`, as its hub writes it. A model that is not known by exactly this
-    /// name gets [`RendererConfig::Opaque`] over the template that came with its tokenizer.
+    /// The configuration of the model called `name`, as its hub writes it; `None` for a model that is not known by exactly
+    /// this name.
     ///
     /// # Examples
     /// ```
     /// use fulmar_chat::{Qwen3Options, RendererConfig};
     /// let known = RendererConfig::of_model("Qwen/Qwen3-8B");
-    /// assert_eq!(known, RendererConfig::Qwen3(Qwen3Options::default()));
-    /// assert!(matches!(RendererConfig::of_model("ada/Qwen3-8B-tuned"), RendererConfig::Opaque(_)));
+    /// assert_eq!(known, Some(RendererConfig::Qwen3(Qwen3Options::default())));
+    /// assert_eq!(RendererConfig::of_model("ada/Qwen3-8B-tuned"), None);
     /// ```
     #[must_use]
-    pub fn of_model(name: &str) -> Self {
-        let entry = MODELS.iter().find(|(names, _)| names.contains(&name));
-        entry.map_or_else(|| Self::Opaque(OpaqueOptions::default()), |(_, config)| config())
+    pub fn of_model(name: &str) -> Option<Self> {
+        MODELS.iter().find(|(names, _)| names.contains(&name)).map(|(_, config)| config())
+    }
+
+    /// The names of all models that are known.
+    pub(crate) fn model_names() -> impl Iterator<Item = &'static str> {
+        MODELS.iter().flat_map(|(names, _)| names.iter().copied())
     }
 }
 
@@ -108,9 +117,10 @@ mod tests {
 
     #[test]
     fn each_model_is_named_once_and_none_is_opaque() {
-        let mut names: Vec<&str> = MODELS.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+        let mut names: Vec<&str> = RendererConfig::model_names().collect();
         for name in &names {
-            assert!(!matches!(RendererConfig::of_model(name), RendererConfig::Opaque(_)), "{name}");
+            let config = RendererConfig::of_model(name).unwrap();
+            assert!(!["opaque", "auto"].contains(&config.name()), "{name}");
         }
         let num_names = names.len();
         names.sort_unstable();

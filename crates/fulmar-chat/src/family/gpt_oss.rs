@@ -203,7 +203,7 @@ impl GptOss {
         }
         let analysis = match (reasoning, &*message.text) {
             (Some(_), text) if !text.is_empty() => {
-                let detail = "a message with a call must hold content or reasoning: got both";
+                let detail = "a message with a call must hold content or reasoning, not both";
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }
             (Some(reasoning), _) => reasoning,
@@ -237,7 +237,7 @@ impl GptOss {
     ) -> Result<()> {
         let named = message.message.value("name").and_then(Value::as_str);
         let Some(tool) = called.or(named) else {
-            let detail = "a tool message must follow a message with a tool call: got none";
+            let detail = "a tool message must follow a message with a tool call, or name its tool";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         };
         script.frame(&self.pieces.start);
@@ -280,8 +280,11 @@ impl GptOss {
                     script.frame(&self.pieces.end);
                 }
                 _ => {
-                    let detail = format!("messages[{index}] must not be a {}'s: got one", message.role);
-                    return Err(Error::new(ErrorKind::Incompatible, detail + " behind the beginning"));
+                    let detail = format!(
+                        "messages[{index}] must not be of role {:?}, which speaks only at the beginning",
+                        message.role
+                    );
+                    return Err(Error::new(ErrorKind::Incompatible, detail));
                 }
             }
         }

@@ -144,7 +144,9 @@ impl Family for KimiK2 {
             self.open(script, message);
             if message.is_tool() {
                 let Some(id) = message.message.value("tool_call_id").and_then(Value::as_str) else {
-                    let detail = format!("messages[{index}].tool_call_id must name a call: got none");
+                    let detail = format!(
+                        "messages[{index}].tool_call_id must name the call that it answers, but it is missing"
+                    );
                     return Err(Error::new(ErrorKind::Malformed, detail));
                 };
                 script.text("## Return of ", Origin::Template);

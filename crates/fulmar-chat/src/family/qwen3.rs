@@ -173,7 +173,7 @@ pub(super) fn is_query(role: &str, text: &str) -> bool {
 }
 
 /// The reasoning of a message and its content. Reasoning that was not given apart is looked for in the content.
-pub(super) fn split_reasoning<'a>(reasoning: Option<&'a str>, content: &'a str) -> (&'a str, &'a str) {
+pub(crate) fn split_reasoning<'a>(reasoning: Option<&'a str>, content: &'a str) -> (&'a str, &'a str) {
     if let Some(reasoning) = reasoning {
         return (reasoning, content);
     }

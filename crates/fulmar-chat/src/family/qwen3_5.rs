@@ -105,7 +105,9 @@ impl Qwen35 {
         if preserve_thinking
             && thinking_retention.is_some_and(|retention| retention != ThinkingRetention::All)
         {
-            let detail = "thinkingRetention must be \"all\" where preserveThinking is true: got another";
+            let got = thinking_retention.map_or("none", ThinkingRetention::name);
+            let detail =
+                format!("thinkingRetention must be \"all\" where preserveThinking is true: got {got:?}");
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let knobs = Knobs { enable_thinking, preserve_thinking, prints_python: false };
@@ -216,7 +218,10 @@ impl Family for Qwen35 {
         tools: &[Value],
     ) -> Result<usize> {
         if !messages.iter().any(|message| self.is_query(message)) {
-            return Err(Error::new(ErrorKind::Incompatible, "messages must hold a user's query: got none"));
+            return Err(Error::new(
+                ErrorKind::Incompatible,
+                "messages must hold a user's query, which this family starts from",
+            ));
         }
         let system = messages.first().filter(|message| message.role == "system");
         if tools.is_empty() {
@@ -279,8 +284,11 @@ impl CallView<'_> {
     /// # Errors
     /// `Malformed` for arguments that are no object.
     pub(crate) fn argument_fields(&self) -> Result<std::borrow::Cow<'_, Map<String, Value>>> {
-        let malformed =
-            || Error::new(ErrorKind::Malformed, "arguments must be a JSON object: got something else");
+        let malformed = || {
+            let got: String =
+                self.arguments.map_or_else(String::new, Value::to_string).chars().take(80).collect();
+            Error::new(ErrorKind::Malformed, format!("arguments must be a JSON object: got {got}"))
+        };
         match self.arguments {
             None => Ok(std::borrow::Cow::Owned(Map::new())),
             Some(Value::Object(fields)) => Ok(std::borrow::Cow::Borrowed(fields)),

@@ -56,7 +56,11 @@ impl Ledger {
             (Some(origin), Some(message_index)) => {
                 Some(Attribution { origin, message_index, message_offset: options.message_offset })
             }
-            _ => return Err(malformed("origins and message_indices must come together: got one of them")),
+            _ => {
+                return Err(malformed(
+                    "origins and message_indices must come together, but only one of them was given",
+                ));
+            }
         };
         self.record_turn(&Turn {
             prompt_ids: columns.prompt_ids,
@@ -75,10 +79,10 @@ fn versions(each: Option<&[u32]>, range: Option<VersionRange>) -> Result<Version
         (Some(each), None) => Ok(Versions::Each(each)),
         (None, Some(range)) => Ok(Versions::Within(range)),
         (Some(_), Some(_)) => {
-            Err(malformed("policy_version must be one range or one version a token: got both"))
+            Err(malformed("policy_version must be one range or one version a token, but both were given"))
         }
         (None, None) => {
-            Err(malformed("policy_version must be one range or one version a token: got neither"))
+            Err(malformed("policy_version must be given, as one range or as one version a token"))
         }
     }
 }

@@ -83,7 +83,8 @@ impl Samples {
     /// # Errors
     /// `Empty` if there is no advantage; `NonFinite` if it is a NaN or an infinity.
     pub fn advantages(&self, advantage: Option<f32>) -> Result<Vec<f32>> {
-        let missing = || Error::new(ErrorKind::Empty, "advantage must be set before training: got none");
+        let missing =
+            || Error::new(ErrorKind::Empty, "advantage must be set before training, and it has not been set");
         let advantage = advantage.ok_or_else(missing)?;
         if !advantage.is_finite() {
             return Err(Error::new(

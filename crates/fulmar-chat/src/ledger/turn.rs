@@ -68,7 +68,10 @@ impl Ledger {
     /// Refuses what cannot be recorded, but for the limits.
     pub(super) fn check_turn(&self, turn: &Turn<'_>) -> Result<()> {
         if turn.prompt_ids.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "prompt_ids must hold a token: got none"));
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "prompt_ids must hold at least one token, but the array is empty",
+            ));
         }
         self.check_completion(turn.completion_ids.len())?;
         check_sampled(turn)?;

@@ -55,7 +55,7 @@ fn end_of_content(body: &str, thought: usize, message: &Message, turn: TextTurn)
     }
     body[thought..].find(content).map(|at| thought + at + content.len()).ok_or_else(|| {
         let detail = format!(
-            "message {} must be in its turn as it is, to leave its tool calls out: got none",
+            "message {} must stand in its turn as it is, so that its tool calls can be left out",
             turn.message
         );
         Error::new(ErrorKind::Incompatible, detail)

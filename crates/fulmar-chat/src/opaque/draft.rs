@@ -19,10 +19,23 @@ pub struct Draft<'a> {
     pub whole_end: usize,
     /// What messages said in it.
     pub said: Vec<Said>,
-    /// Its tokens, had nobody said a marker.
+    /// Its tokens, if all markers in it are the template's.
     pub encoding: Encoding,
-    /// The special tokens that nobody said.
+    /// The template's markers, where messages or tools spell some, too.
+    pub markers: Option<Vec<Marker>>,
+    /// The template's special tokens.
     pub specials: Vec<Special>,
+}
+
+/// A token that text becomes only where markers do, at its place in a text.
+#[derive(Debug, Clone, Copy)]
+pub struct Marker {
+    /// Its id.
+    pub id: u32,
+    /// Where it begins, in bytes.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
 }
 
 impl Draft<'_> {
@@ -104,10 +117,4 @@ impl Draft<'_> {
         let end = stop.map_or(body_end, |stop| stop.end);
         Anchor { message, start, end, origin: Origin::Assistant, is_closed: stop.is_some() }
     }
-}
-
-/// Whether `start..end` shares text with something said.
-pub fn overlaps(said: &[Said], start: usize, end: usize) -> bool {
-    let first = said.partition_point(|said| said.end <= start);
-    said.get(first).is_some_and(|said| said.start < end)
 }

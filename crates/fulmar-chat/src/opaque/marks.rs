@@ -1,24 +1,29 @@
 //! Finds in a template's text what messages said: renders the conversation a second time with marks around each value,
-//! and believes them only if the text without the marks is the text of the first time.
+//! and believes them only if the text without the marks is the text of the first time, but for what a disguise changed.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
+use super::provenance::{disguised_list, disguised_message, given_ranges};
 use crate::message_view::MessageView;
 use crate::{Origin, Result};
 
 /// Where marks come from: the last plane of private-use characters.
 const PLANE: Range<u32> = 0x10_0000..0x10_FFFE;
-/// Characters that one conversation needs: 64 digits, an opening and a closing mark.
-const BLOCK: u32 = 66;
+/// Characters that one conversation needs: 64 digits, and an opening and a closing mark each for words and for calls.
+const BLOCK: u32 = 68;
+/// The first opening mark; the closing one is next to it.
+const WORDS: u32 = 64;
+/// The opening mark of what belongs to a call of a tool.
+const CALL: u32 = 66;
 /// Digits of a message's index.
 const DIGITS: u32 = 3;
 /// The longest conversation whose messages have marks of their own.
 const MARKED_MESSAGES_MAX: usize = 64_usize.pow(DIGITS);
 
-/// The text of a conversation whose messages have these fields.
-pub type Render<'a> = dyn Fn(&[&Map<String, Value>]) -> Result<String> + 'a;
+/// The text of a conversation whose messages have these fields, with these tools.
+pub type Render<'a> = dyn Fn(&[&Map<String, Value>], &[Value]) -> Result<String> + 'a;
 
 /// What one message said somewhere in a text, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +34,17 @@ pub struct Said {
     pub start: usize,
     /// Where it ends.
     pub end: usize,
+    /// Whether it belongs to a call of a tool.
+    pub is_call: bool,
+}
+
+/// Where a template's text came from.
+#[derive(Debug)]
+pub struct Sources {
+    /// What each message said, in order and apart from each other; nothing if marks do not show it.
+    pub said: Vec<Said>,
+    /// The characters that messages and tools gave, in order; `None` if the template decides by what they say.
+    pub given: Option<Vec<Range<usize>>>,
 }
 
 /// The characters of the marks.
@@ -43,32 +59,62 @@ struct Style {
     block: Block,
     /// Whether blanks at the ends of a text are inside of its marks.
     with_blanks: bool,
+    /// Whether only assistants' messages are marked.
+    assistants_only: bool,
 }
 
-/// What messages said in `text`, in order and apart from each other; `None` if the template reads what it writes, so
-/// that marks change its text or let it fail. Before that it is asked again with marks inside of the blanks at the ends,
-/// which many templates strip, and at last with marks in the assistants' messages alone.
-pub fn find_said(render: &Render, views: &[MessageView<'_>], text: &str) -> Option<Vec<Said>> {
-    let block = Block::unused_in(text).filter(|_| views.len() <= MARKED_MESSAGES_MAX)?;
-    let tries = [(true, false), (false, false), (false, true)];
+/// The sources of `text`, which the template writes for `views` and `tools`. Marks and a disguise are tried at once
+/// first, and one by one if the template minds either.
+pub fn find_sources(render: &Render, views: &[MessageView<'_>], tools: &[Value], text: &str) -> Sources {
+    let disguised: Vec<Map<String, Value>> =
+        views.iter().map(|view| disguised_message(view.message.fields())).collect();
+    let disguised_tools = disguised_list(tools);
+    let tries = tries(views);
+    let both = find_marked(views, text, &tries[..tries.len() - 1], |style| {
+        let mark =
+            |(index, view): (usize, &MessageView<'_>)| style.mark_message(view, &disguised[index], index);
+        let marked: Vec<Map<String, Value>> = views.iter().enumerate().map(mark).collect();
+        let marked_text = render(&marked.iter().collect::<Vec<_>>(), &disguised_tools).ok()?;
+        let (bare, said) = style.block.take_out(&marked_text);
+        Some((given_ranges(text, &bare)?, said))
+    });
+    if let Some((given, said)) = both {
+        return Sources { said, given: Some(given) };
+    }
+    let marked = find_marked(views, text, &tries, |style| {
+        let mark = |(index, view): (usize, &MessageView<'_>)| {
+            let fields = view.message.fields();
+            if style.is_marked(view) { style.mark_message(view, fields, index) } else { fields.clone() }
+        };
+        let marked: Vec<Map<String, Value>> = views.iter().enumerate().map(mark).collect();
+        let marked_text = render(&marked.iter().collect::<Vec<_>>(), tools).ok()?;
+        let (bare, said) = style.block.take_out(&marked_text);
+        (bare == text).then_some(((), said))
+    });
+    let bare = render(&disguised.iter().collect::<Vec<_>>(), &disguised_tools).ok();
+    let said = marked.map(|((), said)| said).unwrap_or_default();
+    Sources { said, given: bare.and_then(|bare| given_ranges(text, &bare)) }
+}
+
+/// How marks are put, in the order in which it is tried: around blanks at the ends of texts if there are such, inside of
+/// them, as many templates strip texts, and at last in the assistants' messages alone.
+fn tries(views: &[MessageView<'_>]) -> Vec<(bool, bool)> {
     let has_blanks = views.iter().any(|view| view.text.trim() != view.text);
-    tries[usize::from(!has_blanks)..].iter().find_map(|&(with_blanks, assistants_only)| {
-        let is_marked = |view: &MessageView<'_>| !assistants_only || view.is_assistant();
-        if !views.iter().any(is_marked) {
-            return None;
-        }
-        let marked: Vec<Map<String, Value>> = views
-            .iter()
-            .enumerate()
-            .map(|(index, view)| {
-                let style = Style { block, with_blanks };
-                if is_marked(view) { style.mark_message(view, index) } else { view.message.fields().clone() }
-            })
-            .collect();
-        let marked_text = render(&marked.iter().collect::<Vec<_>>()).ok()?;
-        let (bare, said) = block.take_out(&marked_text);
-        let is_sound = bare == text && said.iter().all(|said| said.message < views.len());
-        is_sound.then_some(said)
+    [(true, false), (false, false), (false, true)][usize::from(!has_blanks)..].to_vec()
+}
+
+/// The first of `tries` that `read` believes: what it found, and what messages said.
+fn find_marked<T>(
+    views: &[MessageView<'_>],
+    text: &str,
+    tries: &[(bool, bool)],
+    read: impl Fn(Style) -> Option<(T, Vec<Said>)>,
+) -> Option<(T, Vec<Said>)> {
+    let block = Block::unused_in(text).filter(|_| views.len() <= MARKED_MESSAGES_MAX)?;
+    tries.iter().find_map(|&(with_blanks, assistants_only)| {
+        let style = Style { block, with_blanks, assistants_only };
+        let found = views.iter().any(|view| style.is_marked(view)).then(|| read(style))??;
+        found.1.iter().all(|said| said.message < views.len()).then_some(found)
     })
 }
 
@@ -85,16 +131,14 @@ impl Block {
 
     fn push(self, mark: u32, message: usize, out: &mut String) {
         let digits = (0..DIGITS).map(|digit| (message as u32 >> (6 * digit)) & 63);
-        out.extend(
-            [64 + mark].into_iter().chain(digits).filter_map(|offset| char::from_u32(self.first + offset)),
-        );
+        out.extend([mark].into_iter().chain(digits).filter_map(|offset| char::from_u32(self.first + offset)));
     }
 
     /// The text without marks, and what stood between an opening mark and the closing one that follows it.
     fn take_out(self, marked: &str) -> (String, Vec<Said>) {
         let mut bare = String::with_capacity(marked.len());
         let mut said = Vec::new();
-        let mut open: Option<(usize, usize)> = None;
+        let mut open: Option<(usize, usize, u32)> = None;
         let mut rest = marked.char_indices();
         let mut copied = 0;
         while let Some((at, c)) = rest.next() {
@@ -104,7 +148,7 @@ impl Block {
             }
             bare.push_str(&marked[copied..at]);
             copied = at + c.len_utf8();
-            if offset < 64 {
+            if offset < WORDS {
                 continue;
             }
             let mut message = 0;
@@ -114,10 +158,10 @@ impl Block {
                 copied = at + c.len_utf8();
             }
             match open.take() {
-                Some((start, opened)) if offset == 65 && opened == message => {
-                    said.push(Said { message, start, end: bare.len() });
+                Some((start, opened, mark)) if offset == mark + 1 && opened == message => {
+                    said.push(Said { message, start, end: bare.len(), is_call: mark == CALL });
                 }
-                _ if offset == 64 => open = Some((bare.len(), message)),
+                _ if offset == WORDS || offset == CALL => open = Some((bare.len(), message, offset)),
                 _ => {}
             }
         }
@@ -127,8 +171,12 @@ impl Block {
 }
 
 impl Style {
-    /// `text` with marks around it; blank text stays as it is.
-    fn mark_text(self, text: &str, message: usize) -> String {
+    fn is_marked(self, view: &MessageView<'_>) -> bool {
+        !self.assistants_only || view.is_assistant()
+    }
+
+    /// `text` with `mark` and the one that closes it around; blank text stays as it is.
+    fn mark_text(self, text: &str, mark: u32, message: usize) -> String {
         if text.trim().is_empty() {
             return text.to_owned();
         }
@@ -136,29 +184,35 @@ impl Style {
         let start = if self.with_blanks { 0 } else { text.len() - text.trim_start().len() };
         let mut out = String::with_capacity(text.len() + 32);
         out.push_str(&text[..start]);
-        self.block.push(0, message, &mut out);
+        self.block.push(mark, message, &mut out);
         out.push_str(core);
-        self.block.push(1, message, &mut out);
+        self.block.push(mark + 1, message, &mut out);
         out.push_str(&text[start + core.len()..]);
         out
     }
 
-    fn mark_value(self, value: &mut Value, message: usize) {
+    fn mark_value(self, value: &mut Value, mark: u32, message: usize) {
         if let Value::String(text) = value {
-            *text = self.mark_text(text, message);
+            *text = self.mark_text(text, mark, message);
         }
     }
 
-    fn mark_message(self, view: &MessageView<'_>, index: usize) -> Map<String, Value> {
-        let mut fields = view.message.fields().clone();
+    /// `fields`, those of the message `view` at `index`, with marks.
+    fn mark_message(
+        self,
+        view: &MessageView<'_>,
+        fields: &Map<String, Value>,
+        index: usize,
+    ) -> Map<String, Value> {
+        let mut fields = fields.clone();
         for key in ["content", "reasoning_content", "thinking", "reasoning"] {
             match fields.get_mut(key) {
                 Some(Value::Array(parts)) => {
                     for part in parts {
-                        part.get_mut("text").into_iter().for_each(|text| self.mark_value(text, index));
+                        part.get_mut("text").into_iter().for_each(|text| self.mark_value(text, WORDS, index));
                     }
                 }
-                Some(value) => self.mark_value(value, index),
+                Some(value) => self.mark_value(value, WORDS, index),
                 None => {}
             }
         }
@@ -166,12 +220,12 @@ impl Style {
         for call in calls.filter(|_| view.origin == Origin::Assistant) {
             let function = if call.get("function").is_some() { call.get_mut("function") } else { Some(call) };
             let Some(function) = function else { continue };
-            function.get_mut("name").into_iter().for_each(|name| self.mark_value(name, index));
+            function.get_mut("name").into_iter().for_each(|name| self.mark_value(name, CALL, index));
             let arguments = function.get_mut("arguments").and_then(Value::as_object_mut);
             arguments
                 .into_iter()
                 .flat_map(Map::values_mut)
-                .for_each(|argument| self.mark_value(argument, index));
+                .for_each(|argument| self.mark_value(argument, CALL, index));
         }
         fields
     }
@@ -184,9 +238,12 @@ mod tests {
     #[test]
     fn marks_go_out_as_they_came_in_and_torn_ones_tell_nothing() {
         let block = Block { first: PLANE.start };
-        let style = Style { block, with_blanks: false };
-        let marked = style.mark_text(" ab ", 70_000) + &style.mark_text("c", 3);
-        let said = vec![Said { message: 70_000, start: 1, end: 3 }, Said { message: 3, start: 4, end: 5 }];
+        let style = Style { block, with_blanks: false, assistants_only: false };
+        let marked = style.mark_text(" ab ", WORDS, 70_000) + &style.mark_text("c", CALL, 3);
+        let said = vec![
+            Said { message: 70_000, start: 1, end: 3, is_call: false },
+            Said { message: 3, start: 4, end: 5, is_call: true },
+        ];
         assert_eq!(block.take_out(&marked), (" ab c".to_owned(), said));
         let num_chars = marked.chars().count();
         for cut in 0..num_chars {

@@ -14,4 +14,5 @@ mod opaque;
 mod renderer;
 mod renderer_growth;
 mod renderer_hostile;
+mod renderer_markers;
 mod training_sample;

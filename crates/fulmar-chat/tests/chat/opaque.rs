@@ -10,7 +10,9 @@ use fulmar_chat::{
 };
 use fulmar_core::ErrorKind;
 use fulmar_template::TemplateRegistry;
-use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, HfTokenizer, Tokenizer, train_byte_bpe};
+use fulmar_tokenizer::{
+    CharTokenizer, CharTokenizerOptions, HfFiles, HfTokenizer, Tokenizer, train_byte_bpe,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -416,6 +418,86 @@ fn a_model_is_of_the_family_that_is_known_by_its_exact_name() {
     assert_eq!(auto.render(&chat, &PROMPT), family.render(&chat, &PROMPT));
     let small = renderer(characters(), json!({ "name": "auto", "model": "Qwen/Qwen3.5-2B" }));
     assert!(small.render_text(&chat, &PROMPT).unwrap().ends_with("<think>\n\n</think>\n\n"));
+}
+
+#[test]
+fn null_content_is_missing_content_and_a_template_that_needs_it_says_so() {
+    let call = json!({ "type": "function", "function": { "name": "add", "arguments": "{}" } });
+    let chat = |content: Option<Value>| {
+        let mut answer = json!({ "role": "assistant", "tool_calls": [call] });
+        if let Some(content) = content {
+            answer["content"] = content;
+        }
+        messages(&json!([{ "role": "user", "content": "a" }, answer]))
+    };
+    let config = |name: &str| json!({ "name": "opaque", "template": source(name, true), "stopTokens": ["<|im_end|>"] });
+    let qwen3 = renderer(characters(), config("qwen3"));
+    assert_eq!(qwen3.render_text(&chat(Some(Value::Null)), &WHOLE), qwen3.render_text(&chat(None), &WHOLE));
+    let deepseek = renderer(characters(), config("deepseek_r1"));
+    for content in [Some(Value::Null), None] {
+        let error = deepseek.render_text(&chat(content), &WHOLE).unwrap_err();
+        assert!(error.detail().contains("messages[1] has no content"), "{error}");
+    }
+}
+
+/// A tokenizer that came with a chat template.
+fn with_template(source: &str) -> Arc<dyn Tokenizer> {
+    let markers: Vec<&str> = MARKERS.split(' ').collect();
+    let files = HfFiles {
+        tokenizer: train_byte_bpe(&["user assistant system"], 400, &markers).unwrap(),
+        config: Some(json!({ "chat_template": source, "eos_token": "<|im_end|>" }).to_string()),
+        ..HfFiles::default()
+    };
+    Arc::new(HfTokenizer::from_files(files).unwrap())
+}
+
+#[test]
+fn auto_decides_by_the_template_and_says_what_and_why() {
+    let facts = |template: &str, config: Value| {
+        let facts = renderer(with_template(template), config).facts();
+        (facts.name, facts.reason)
+    };
+    let qwen3 = source("qwen3", true);
+    let smollm2 = source("smollm2", true);
+    for config in [json!({ "name": "auto" }), json!({ "name": "auto", "model": "ada/Qwen3-8B-tuned" })] {
+        let (name, reason) = facts(&qwen3, config.clone());
+        assert_eq!(name, "qwen3");
+        assert!(reason.contains("template writes what this family writes"), "{reason}");
+        let (name, reason) = facts(&smollm2, config);
+        assert_eq!(name, "opaque");
+        assert!(reason.contains("no known family"), "{reason}");
+    }
+    let (name, reason) = facts(&smollm2, json!({ "name": "auto", "model": "Qwen/Qwen3-8B" }));
+    assert!(name == "qwen3" && reason.contains("Qwen/Qwen3-8B"), "{reason}");
+    assert_eq!(facts(&qwen3, json!({ "name": "qwen3" })).1, "it was asked for by its name");
+    let parsed = renderer(with_template(&qwen3), json!({ "name": "opaque", "parser": { "name": "auto" } }));
+    assert_eq!(parsed.facts().name, "opaque");
+}
+
+#[test]
+fn auto_refuses_a_name_of_another_case_and_one_that_the_template_contradicts() {
+    let refused = |tokenizer: Arc<dyn Tokenizer>, model: Option<&str>| {
+        let mut config = json!({ "name": "auto" });
+        if let Some(model) = model {
+            config["model"] = model.into();
+        }
+        let config: RendererConfig = serde_json::from_value(config).unwrap();
+        let error = create_renderer(tokenizer, &config).err().unwrap();
+        (error.kind(), error.detail().to_owned())
+    };
+    let qwen3 = with_template(&source("qwen3", true));
+    for tokenizer in [qwen3.clone(), characters()] {
+        let (kind, detail) = refused(tokenizer, Some("Qwen/Qwen3-8b"));
+        assert_eq!(kind, ErrorKind::UnknownName);
+        assert!(detail.contains("did you mean \"Qwen/Qwen3-8B\""), "{detail}");
+    }
+    let (kind, detail) = refused(qwen3, Some("Qwen/Qwen2.5-7B-Instruct"));
+    assert_eq!(kind, ErrorKind::Incompatible);
+    assert!(detail.contains("qwen2_5") && detail.contains("qwen3"), "{detail}");
+    let (kind, detail) = refused(characters(), Some("Qwen/Qwen3-8BB"));
+    assert_eq!(kind, ErrorKind::Incompatible);
+    assert!(detail.contains("\"Qwen/Qwen3-8B\""), "{detail}");
+    assert_eq!(refused(characters(), None).0, ErrorKind::Incompatible);
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn twenty_thousand_messages_are_rendered_and_read() {
         .cloned()
         .collect();
     for (name, renderer) in families(&tokenizer) {
-        let chat = if name.contains("chatml") { &plain } else { &chat };
+        let chat = if name.contains("chatml") || name.contains("opaque") { &plain } else { &chat };
         let rendered = renderer.render(chat, &PROMPT).unwrap();
         assert!(rendered.ids.len() > 100_000, "{name}");
         assert!(rendered.sampled_mask.iter().filter(|bit| **bit).count() >= 5_000, "{name}");

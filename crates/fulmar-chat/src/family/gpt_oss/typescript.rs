@@ -25,7 +25,7 @@ pub(super) fn write_tools(out: &mut String, tools: &[Value]) -> Result<()> {
 
 fn write_function(out: &mut String, function: &Value) -> Result<()> {
     let text = |key: &str| {
-        let detail = || format!("{key} must be text: got none");
+        let detail = || format!("{key} of a tool must be text, but it is missing or of another type");
         function.get(key).and_then(Value::as_str).ok_or_else(|| Error::new(ErrorKind::Malformed, detail()))
     };
     *out += &format!("// {}\ntype {} = ", text("description")?, text("name")?);
@@ -74,7 +74,7 @@ fn write_default(out: &mut String, schema: &Value) -> Result<()> {
 fn type_of(schema: &Value, depth: usize) -> Result<String> {
     if depth > limits::TEMPLATE_DATA_DEPTH_MAX {
         let max = limits::TEMPLATE_DATA_DEPTH_MAX;
-        let detail = format!("schemas must nest at most {max} deep: got more");
+        let detail = format!("schemas must nest at most {max} deep, and this one goes on");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let kind = schema.get("type");
