@@ -7,6 +7,9 @@
 #[cfg(target_arch = "x86_64")]
 mod projection;
 
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
+
 use crate::floats::Floats;
 use crate::lanes::dot;
 #[cfg(not(target_family = "wasm"))]
@@ -120,26 +123,33 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
 fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
     let (left_data, right_data) = (left.data.to_f32(), right.data.to_f32());
     #[cfg(not(target_family = "wasm"))]
-    let parallelism = if shares_work() { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+    let parallelism = if shares_work() { Parallelism::Rayon(0) } else { Parallelism::None };
     #[cfg(target_family = "wasm")]
-    let parallelism = gemm::Parallelism::None;
+    let parallelism = Parallelism::None;
+    let x = (left_data.as_ptr(), left.row_stride as isize, left.col_stride as isize, left.rows);
+    let y = (right_data.as_ptr(), right.row_stride as isize, right.col_stride as isize, right.cols);
+    // The crate's kernels write columns, so a product in rows is asked for as its transpose: `out^T = right^T left^T`.
+    let is_wide = right.cols > 1;
+    let ((lhs, lhs_rs, lhs_cs, m), (rhs, rhs_rs, rhs_cs, n)) =
+        if is_wide { ((y.0, y.2, y.1, y.3), (x.0, x.2, x.1, x.3)) } else { (x, y) };
+    let (dst_cs, dst_rs) = if is_wide { (right.cols as isize, 1) } else { (1, 1) };
     // SAFETY: `matmul` checked that `out` is a whole rows x cols matrix with strides (cols, 1), and `MatRef::new`
     // that each operand's strides stay inside its slice; `out` is borrowed mutably, so nothing overlaps it.
     unsafe {
-        gemm::gemm(
-            left.rows,
-            right.cols,
+        get_gemm_fn()(
+            m,
+            n,
             left.cols,
             out.as_mut_ptr(),
-            1,
-            right.cols as isize,
+            dst_cs,
+            dst_rs,
             accumulate,
-            left_data.as_ptr(),
-            left.col_stride as isize,
-            left.row_stride as isize,
-            right_data.as_ptr(),
-            right.col_stride as isize,
-            right.row_stride as isize,
+            lhs,
+            lhs_cs,
+            lhs_rs,
+            rhs,
+            rhs_cs,
+            rhs_rs,
             1.0,
             1.0,
             false,
