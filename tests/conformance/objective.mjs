@@ -50,6 +50,7 @@ const KINDS = {
   loss: torchtitanLoss,
   advantage: torchtitanAdvantage,
   transformers: drawn,
+  transformers_more: drawn,
   vllm_penalties: drawn,
   vllm_topk_topp: drawn,
 }
@@ -119,6 +120,11 @@ const MEMBERS = {
     input: `kind case logits input_ids prompt_length config.top_k config.temperature config.top_p config.min_p config.repetition_penalty`,
     expected: 'processed_logits probs kept processors',
     refusal: 'expected_error:probs',
+  },
+  transformers_more: {
+    input: `kind case logits input_ids config.top_k config.temperature config.top_p config.min_p config.repetition_penalty config.typical_p
+      config.top_h config.epsilon_cutoff config.eta_cutoff config.no_repeat_ngram_size config.sequence_bias config.bad_words_ids`,
+    expected: 'probs kept processors',
   },
   vllm_penalties: {
     input: `kind logits prompt_ids output_ids presence_penalty frequency_penalty repetition_penalty`,
@@ -593,7 +599,8 @@ function torchtitanAdvantage({ rewards, should_std_normalize: normalizes, advant
   )
 }
 
-const RULES = ['temperature', 'top_p', 'min_p', 'repetition_penalty', 'presence_penalty', 'frequency_penalty']
+const RULES = `temperature top_p min_p repetition_penalty presence_penalty frequency_penalty typical_p top_h epsilon_cutoff eta_cutoff
+  no_repeat_ngram_size sequence_bias bad_words_ids`.split(/\s+/)
 
 function drawn(row) {
   const config = row.config ?? row
@@ -633,15 +640,22 @@ function processedDifference(logits, probabilities) {
 /** Which of the original's processors a configuration asks for, in its order. */
 function processorsDiffer(
   { processors },
-  { temperature = 1, top_p: topP = 1, min_p: minP, repetition_penalty: repetition = 1 },
+  { temperature = 1, top_p: topP = 1, min_p: minP, repetition_penalty: repetition = 1, ...more },
   topK,
 ) {
   const asked = [
+    [more.sequence_bias !== undefined, 'SequenceBiasLogitsProcessor'],
     [repetition !== 1, 'RepetitionPenaltyLogitsProcessor'],
+    [more.no_repeat_ngram_size > 0, 'NoRepeatNGramLogitsProcessor'],
+    [more.bad_words_ids !== undefined, 'NoBadWordsLogitsProcessor'],
     [temperature !== 1, 'TemperatureLogitsWarper'],
+    [more.top_h !== undefined, 'TopHLogitsWarper'],
     [topK > 0, 'TopKLogitsWarper'],
     [topP < 1, 'TopPLogitsWarper'],
     [(minP ?? 0) > 0, 'MinPLogitsWarper'],
+    [(more.typical_p ?? 1) < 1, 'TypicalLogitsWarper'],
+    [more.epsilon_cutoff > 0, 'EpsilonLogitsWarper'],
+    [more.eta_cutoff > 0, 'EtaLogitsWarper'],
   ]
   return same(
     processors,

@@ -51,15 +51,18 @@ pub(crate) fn tell_stored(
     mut rows: impl Iterator<Item = usize>,
     mut tell: impl FnMut(&[usize], &TensorDict) -> Result<()>,
 ) -> Result<()> {
-    let at_once = if *reads == Reads::Rows { NUMBERS_AT_ONCE } else { ROWS_AT_ONCE };
-    while *reads != Reads::Nothing {
+    let at_once = match reads {
+        Reads::Nothing => return Ok(()),
+        Reads::Rows => NUMBERS_AT_ONCE,
+        Reads::Keys(_) | Reads::Items => ROWS_AT_ONCE,
+    };
+    loop {
         let rows: Vec<usize> = rows.by_ref().take(at_once).collect();
         if rows.is_empty() {
-            break;
+            return Ok(());
         }
         tell(&rows, &reads.of(storage, &rows)?)?;
     }
-    Ok(())
 }
 
 /// How the values of one item become one number.

@@ -310,7 +310,7 @@ fn check_damaged(disk: &MemoryDisk, held: &TensorDict, place: &str) -> usize {
         match storage.get(&[row]) {
             Ok(found) => assert_eq!(found.index(0).unwrap(), held.index(row).unwrap(), "{place}, row {row}"),
             Err(error) => {
-                assert_eq!((error.kind(), lost.contains(&row)), (ErrorKind::Corrupt, true), "{place}")
+                assert_eq!((error.kind(), lost.contains(&row)), (ErrorKind::Corrupt, true), "{place}");
             }
         }
     }

@@ -28,23 +28,17 @@ impl Server {
     /// where `CI` is set, which installs it.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         // A free port may be taken by another before the server has it.
-        for _ in 0..10 {
-            match Self::start_on(free_port(), arguments) {
-                Start::Ready(server) => return Some(server),
-                Start::Ended => {}
-                Start::NotInstalled => {
-                    assert!(
-                        std::env::var_os("CI").is_none(),
-                        "redis-server must be installed where CI is set"
-                    );
-                    // Not `eprintln!`, which a test that passes keeps for itself. `npm test` counts these lines.
-                    let name = thread::current().name().unwrap_or_default().to_owned();
-                    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {name}: redis-server is not installed");
-                    return None;
-                }
-            }
+        let mut starts = (0..10).map(|_| Self::start_on(free_port(), arguments));
+        let start = starts.find(|start| !matches!(start, Start::Ended));
+        assert!(start.is_some(), "redis-server must become ready, and ended on ten ports");
+        if let Some(Start::Ready(server)) = start {
+            return Some(server);
         }
-        panic!("redis-server must become ready, and ended on ten ports");
+        assert!(std::env::var_os("CI").is_none(), "redis-server must be installed where CI is set");
+        // Not `eprintln!`, which a test that passes keeps for itself. `npm test` counts these lines.
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        let _ = writeln!(std::io::stderr(), "\nSKIPPED: {name}: redis-server is not installed");
+        None
     }
 
     /// The same on one port.
@@ -60,8 +54,10 @@ impl Server {
             .spawn();
         let mut child = match started {
             Ok(child) => child,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Start::NotInstalled,
-            Err(error) => panic!("redis-server must start: {error}"),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "redis-server must start: {error}");
+                return Start::NotInstalled;
+            }
         };
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let is_ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("Ready to accept"));
