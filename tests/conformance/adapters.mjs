@@ -32,6 +32,7 @@ import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
 import { replayTrees } from './replay-trees.mjs'
+import { resize } from './resize.mjs'
 import { rewards } from './rewards.mjs'
 import { rlhf } from './rlhf.mjs'
 import { smollm2 } from './smollm2.mjs'
@@ -60,6 +61,7 @@ export const ADAPTERS = [
   replaySlices,
   replayTrees,
   transforms,
+  resize,
   ted,
   tedFolders,
   values,

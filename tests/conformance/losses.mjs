@@ -399,7 +399,24 @@ function samplerOf(row, old, mask, offsets) {
 /** The divisor of the mean over micro-batches, which here belongs to the caller. */
 const accumulated = ({ config }) => (config.training ? config.gradient_accumulation_steps : 1)
 
+const SINGLES = 'log-probabilities are singles, also where rows hold doubles'
+
+/**
+ * Compares a row of TRL. Where an entropy lies at the threshold of the mask to within a single's rounding, doubles and singles may take
+ * different sides; the row must then be that of the quantile a millionth to one side.
+ */
 function trl(row) {
+  const outcome = trlOutcome(row)
+  const { top_entropy_quantile: quantile } = row.config
+  if (typeof outcome !== 'string' || row.dtype !== 'float64' || !(quantile < 1)) return outcome
+  const isNear = [1 - 1e-6, 1 + 1e-6].some((share) => {
+    const config = { ...row.config, top_entropy_quantile: quantile * share }
+    return typeof trlOutcome({ ...row, config }) !== 'string'
+  })
+  return isNear ? decided(SINGLES) : outcome
+}
+
+function trlOutcome(row) {
   const { config } = row
   if (config.loss_type !== undefined && config.loss_type !== row.loss)
     return `loss_type is ${config.loss_type} for ${row.loss}`

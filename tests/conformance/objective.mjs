@@ -599,7 +599,8 @@ function torchtitanAdvantage({ rewards, should_std_normalize: normalizes, advant
   )
 }
 
-const RULES = `temperature top_p min_p repetition_penalty presence_penalty frequency_penalty typical_p top_h epsilon_cutoff eta_cutoff
+const RULES =
+  `temperature top_p min_p repetition_penalty presence_penalty frequency_penalty typical_p top_h epsilon_cutoff eta_cutoff
   no_repeat_ngram_size sequence_bias bad_words_ids`.split(/\s+/)
 
 function drawn(row) {

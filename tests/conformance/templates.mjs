@@ -25,6 +25,9 @@ export const templates = {
 
   check(row, { folder, cases, compiled }) {
     const { value } = row
+    const isRefused = (value.expected_error ?? null) !== null
+    if (isRefused && (value.expected ?? value.assistant_char_spans ?? null) !== null)
+      return 'a row that fails has no text'
     if (cases === undefined) return { skipped: 'template_cases.json' }
     const given = cases.get(value.case)
     if (given === undefined) return `template_cases.json must have the case ${value.case}`

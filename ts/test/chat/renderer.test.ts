@@ -253,7 +253,7 @@ describe('createRenderer', () => {
       { role: 'user', content: 'b\ud83d' },
     ]
     expect(() => renderer.render(chat)).toThrow(failing('MALFORMED'))
-    expect(() => renderer.render(chat)).toThrow(/messages\[1\]: .*surrogate/)
+    expect(() => renderer.render(chat)).toThrow(/messages\[1\] .*half a surrogate pair/)
   })
 
   it('refuses families, knobs and tokenizers that do not fit', () => {
