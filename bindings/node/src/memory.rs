@@ -10,7 +10,7 @@ use napi::bindgen_prelude::{Object, This};
 use napi::{Env, JsValue, sys};
 use napi_derive::napi;
 
-use crate::error::guard;
+use crate::error::catch;
 use crate::slot::Slot;
 
 /// V8 is told once so many bytes came or went.
@@ -59,11 +59,12 @@ impl<T> Owned for Slot<T> {
 /// Keeps the environment of this thread.
 #[napi(module_exports)]
 pub fn remember_env(_exports: Object<'_>, env: Env) -> napi::Result<()> {
-    guard(|| {
+    let kept = catch(|| {
         let told = live_bytes();
         ISOLATE.set(Some(Isolate { env, told, swept: (told, 0), watched: Vec::new() }));
         Ok(())
-    })
+    });
+    kept.map_err(|error| napi::Error::from_reason(error.detail()))
 }
 
 /// Tells V8 what has come and gone, after a call. Costs a comparison unless that is much.
