@@ -54,10 +54,10 @@ const RANGES = {
  * import assert from 'node:assert/strict'
  *
  * const messages = [{ role: 'user', content: 'Hi' }]
- * const { text } = await renderUntrusted('{{ messages[0].content }}!', { messages })
+ * const { text } = await renderUntrusted('{{ messages[0].content }}!', { messages }, { timeoutMs: 10_000 })
  * assert.equal(text, 'Hi!')
  * const bomb = '{% set ns = namespace(x="aaaaaaaa") %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}'
- * await assert.rejects(renderUntrusted(bomb), { code: 'LIMIT_EXCEEDED' })
+ * await assert.rejects(renderUntrusted(bomb, {}, { timeoutMs: 10_000 }), { code: 'LIMIT_EXCEEDED' })
  * ```
  */
 export async function renderUntrusted(

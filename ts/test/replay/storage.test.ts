@@ -191,13 +191,17 @@ it('refuses what is no dictionary of tensors by name', () => {
   }
 })
 
-it('of a billion rows takes its memory as rows are written', () => {
-  using storage = new LazyTensorStorage(2 ** 30)
-  storage.set([0], numbered(7))
-  expect(idsOf(storage.get([0, 0]))).toEqual([7, 7])
-  using small = new LazyTensorStorage(2 ** 30, { bytesMax: 2 ** 32 - 1 })
-  expect(codeOf(() => small.set([0], numbered(7)))).toBe('LIMIT_EXCEEDED')
-})
+// WebAssembly has 4 GiB of addresses, so a billion rows of four bytes are refused there.
+it.skipIf(process.env.FULMAR_TEST_BACKEND === 'wasm')(
+  'of a billion rows takes its memory as rows are written',
+  () => {
+    using storage = new LazyTensorStorage(2 ** 30)
+    storage.set([0], numbered(7))
+    expect(idsOf(storage.get([0, 0]))).toEqual([7, 7])
+    using small = new LazyTensorStorage(2 ** 30, { bytesMax: 2 ** 32 - 1 })
+    expect(codeOf(() => small.set([0], numbered(7)))).toBe('LIMIT_EXCEEDED')
+  },
+)
 
 // Whatever is misspelt, wrong or of the wrong kind is refused by name; the classes of all files of the room.
 describe('wrong options', () => {

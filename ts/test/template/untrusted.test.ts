@@ -8,6 +8,8 @@ const MESSAGES = [
   { role: 'user', content: 'Hi 🐈' },
   { role: 'assistant', content: 'Yo!' },
 ]
+/** Time enough on a busy machine, where the time is not what is tested. */
+const PATIENT = { timeoutMs: 30_000 }
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
 
 /** The sandbox is built with the WebAssembly module: before that, and where it cannot be built, there is nothing to test. */
@@ -24,16 +26,16 @@ describe.skipIf(!isBuilt)('renderUntrusted', () => {
     for (const name of names) {
       using template = TemplateRegistry.builtin.get(name)
       const source = TemplateRegistry.builtin.source(name)
-      expect(await renderUntrusted(source, input), name).toEqual(template.render(input))
+      expect(await renderUntrusted(source, input, PATIENT), name).toEqual(template.render(input))
     }
   })
 
   it('fails as the trusted path fails', async () => {
-    await expect(renderUntrusted('{{ raise_exception("no") }}')).rejects.toEqual(
+    await expect(renderUntrusted('{{ raise_exception("no") }}', {}, PATIENT)).rejects.toEqual(
       expect.objectContaining({ code: 'TEMPLATE_RAISED', message: 'no' }),
     )
-    await expect(renderUntrusted('{% if %}')).rejects.toEqual(failing('MALFORMED'))
-    await expect(renderUntrusted('{{ a.b }}')).rejects.toEqual(failing('UNKNOWN_NAME'))
+    await expect(renderUntrusted('{% if %}', {}, PATIENT)).rejects.toEqual(failing('MALFORMED'))
+    await expect(renderUntrusted('{{ a.b }}', {}, PATIENT)).rejects.toEqual(failing('UNKNOWN_NAME'))
     await expect(renderUntrusted(7 as unknown as string)).rejects.toEqual(failing('MALFORMED'))
     await expect(renderUntrusted('\uD83D')).rejects.toEqual(failing('MALFORMED'))
   })
@@ -41,18 +43,26 @@ describe.skipIf(!isBuilt)('renderUntrusted', () => {
   it('keeps every character, a byte order mark in front included', async () => {
     const text = '\uFEFFa\0\u2028🦞'
     const source = '{% generation %}{{ messages[0].content }}{% endgeneration %}'
-    const rendered = await renderUntrusted(source, { messages: [{ role: 'assistant', content: text }] })
+    const rendered = await renderUntrusted(
+      source,
+      { messages: [{ role: 'assistant', content: text }] },
+      PATIENT,
+    )
     expect(rendered).toEqual({ text, assistantSpans: Uint32Array.of(0, text.length) })
   })
 
   it('holds each limit that it is given', async () => {
     const loop = '{% for i in range(1000) %}x{% endfor %}'
-    expect((await renderUntrusted(loop, {}, { outputBytes: 1000 })).text).toHaveLength(1000)
-    await expect(renderUntrusted(loop, {}, { outputBytes: 999 })).rejects.toEqual(failing('LIMIT_EXCEEDED'))
-    await expect(renderUntrusted(loop, {}, { steps: 1000 })).rejects.toEqual(failing('LIMIT_EXCEEDED'))
+    expect((await renderUntrusted(loop, {}, { ...PATIENT, outputBytes: 1000 })).text).toHaveLength(1000)
+    await expect(renderUntrusted(loop, {}, { ...PATIENT, outputBytes: 999 })).rejects.toEqual(
+      failing('LIMIT_EXCEEDED'),
+    )
+    await expect(renderUntrusted(loop, {}, { ...PATIENT, steps: 1000 })).rejects.toEqual(
+      failing('LIMIT_EXCEEDED'),
+    )
     const large = "{{ ('x' * 9000000) | length }}"
-    expect((await renderUntrusted(large)).text).toBe('9000000')
-    await expect(renderUntrusted(large, {}, { memoryBytes: 8 * MIB })).rejects.toEqual(
+    expect((await renderUntrusted(large, {}, PATIENT)).text).toBe('9000000')
+    await expect(renderUntrusted(large, {}, { ...PATIENT, memoryBytes: 8 * MIB })).rejects.toEqual(
       failing('LIMIT_EXCEEDED'),
     )
     const slow = BOMBS['nested loops']?.source ?? ''
@@ -67,7 +77,7 @@ describe.skipIf(!isBuilt)('renderUntrusted', () => {
       renderUntrusted(bomb, {}, { timeoutMs: 20, steps: 200_000_000 }),
     )
     const honest = Array.from({ length: 8 }, () =>
-      renderUntrusted('{{ messages[0].content }}', { messages: MESSAGES }),
+      renderUntrusted('{{ messages[0].content }}', { messages: MESSAGES }, PATIENT),
     )
     for (const answer of await Promise.allSettled(bombs)) expect(answer.status).toBe('rejected')
     expect(await Promise.all(honest)).toEqual(Array.from({ length: 8 }, () => ({ text: 'Hi 🐈' })))
@@ -99,7 +109,7 @@ describe.skipIf(!isBuilt)('renderUntrusted', () => {
 })
 
 describe.skipIf(!isBuilt)('a bomb in the sandbox', () => {
-  const honest = () => renderUntrusted('{{ messages[0].content }}', { messages: MESSAGES })
+  const honest = () => renderUntrusted('{{ messages[0].content }}', { messages: MESSAGES }, PATIENT)
 
   it('comes in 24 kinds', () => {
     expect(Object.keys(BOMBS)).toHaveLength(24)
@@ -123,9 +133,11 @@ describe.skipIf(!isBuilt)('a bomb in the sandbox', () => {
     const before = process.memoryUsage().rss
     const bomb = BOMBS['doubling by concatenation']?.source ?? ''
     for (let round = 0; round < 20; round += 1) {
-      await expect(renderUntrusted(bomb)).rejects.toEqual(failing('LIMIT_EXCEEDED'))
+      await expect(renderUntrusted(bomb, {}, PATIENT)).rejects.toEqual(failing('LIMIT_EXCEEDED'))
     }
-    await Promise.all(Array.from({ length: 4 }, () => renderUntrusted(bomb).catch(() => undefined)))
+    await Promise.all(
+      Array.from({ length: 4 }, () => renderUntrusted(bomb, {}, PATIENT).catch(() => undefined)),
+    )
     // Twenty instances of 64 MiB each, and four at once, would be 1.5 GiB if one of them stayed.
     expect(process.memoryUsage().rss - before).toBeLessThan(512 * MIB)
   })
