@@ -15,6 +15,8 @@ use crate::slot::Slot;
 
 /// V8 is told once so many bytes came or went.
 const STEP_BYTES: i64 = 4 << 20;
+/// The most that V8 is told of at once.
+const CHANGE_BYTES_MAX: i64 = 1 << 50;
 /// Collected objects are looked for once so many bytes came.
 const SWEEP_BYTES: i64 = 64 << 20;
 /// And once so many objects came, as those that were freed are listed still.
@@ -98,13 +100,14 @@ fn live_bytes() -> i64 {
 impl Isolate {
     fn tell(&mut self) {
         let live = live_bytes();
-        let grown = live - self.told;
+        // V8 ends the process for a change beyond 2^60.
+        let grown = live.saturating_sub(self.told).clamp(-CHANGE_BYTES_MAX, CHANGE_BYTES_MAX);
         if grown.abs() < STEP_BYTES {
             return;
         }
         // What V8 does not take is told again next time.
         if self.env.adjust_external_memory(grown).is_ok() {
-            self.told = live;
+            self.told += grown;
         }
         self.swept.0 = self.swept.0.min(live);
         if live - self.swept.0 >= SWEEP_BYTES {

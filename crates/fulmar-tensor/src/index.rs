@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::device::compute_of;
 use crate::element::{Element, with_element};
 use crate::index_item::IndexItem;
-use crate::storage::{Storage, Stored, reserved};
+use crate::storage::{Stored, reserved};
 use crate::tensor::Tensor;
 
 /// One item of an index, which is a list of them: each takes up the next dimension, dimensions without an item stay whole.
@@ -58,7 +58,7 @@ impl Index {
     #[must_use]
     pub fn list(at: Vec<i64>) -> Self {
         let len = at.len();
-        Self::Pick(Tensor::over(Storage::I64(at.into()), Dtype::I64, &[len]))
+        Self::Pick(Tensor::over(i64::store(at.into()), Dtype::I64, &[len]))
     }
 
     /// The number of dimensions that this item takes up.

@@ -103,12 +103,14 @@ fn too_large<T>(len: usize) -> Error {
 /// The bytes of all elements that tensors of this process hold now, each storage counted once. For hosts whose collectors free tensors.
 ///
 /// # Examples
-/// ```
-/// use fulmar_tensor::{Tensor, live_bytes};
-/// let before = live_bytes();
+/// ```standalone_crate
+/// use fulmar_tensor::{Index, Tensor, live_bytes};
 /// let tensor = Tensor::from_vec_f32(&[1024], vec![0.0; 1024])?;
-/// assert!(live_bytes() >= before + 4096);
-/// drop(tensor);
+/// assert_eq!(live_bytes(), 4096);
+/// let picked = tensor.at(&[Index::list(vec![3, 1])])?;
+/// assert_eq!(live_bytes(), 4096 + 8);
+/// drop((tensor, picked));
+/// assert_eq!(live_bytes(), 0);
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 #[must_use]
