@@ -1,16 +1,66 @@
 //! Stored ledgers: bytes as they come, the same behind good checksums, and JSON.
 
-use fulmar::chat::{Ledger, Turn, Versions};
+use fulmar::chat::{BranchReason, Ledger, Turn, Versions};
 
 const HEADER_BYTES: usize = 16;
 
-/// Reads; what is read writes itself again, has paths and samples that fit, and goes on recording.
+/// Longer walks find nothing that shorter ones do not.
+const STEPS_MAX: usize = 64;
+
+/// Reads; what is read writes itself again, has paths and samples that fit, and goes on recording. The bytes are steps of
+/// a walk, too.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let read = [Ledger::from_bytes(data), Ledger::from_bytes(&resealed(data)), Ledger::from_json(&text)];
     for ledger in read.into_iter().flatten() {
         check(ledger);
     }
+    walk(data);
+}
+
+/// Records turns whose prompts keep some of the path and go on otherwise, and forks in between: four bytes a step. Each
+/// token that was sampled is trained exactly once, whatever branches it is on, and a refusal changes nothing.
+fn walk(data: &[u8]) {
+    let mut ledger = Ledger::default();
+    let mut num_sampled = 0_u16;
+    for &[step, kept, added, sampled] in data.as_chunks().0.iter().take(STEPS_MAX) {
+        let before = ledger.clone();
+        let path = ledger.path_ids();
+        let cut = usize::from(kept) % (path.len() + 1);
+        if step % 8 == 0 {
+            let position = usize::from(kept);
+            let forked = ledger.fork(position, BranchReason::HistoryEdit);
+            assert_eq!(forked.is_ok(), position <= path.len(), "a fork is on the path");
+            assert!(forked.is_ok() || ledger == before, "a refusal changes nothing");
+            continue;
+        }
+        let start = if step % 2 == 0 { path.len() } else { cut };
+        // Few different tokens, so that prompts meet other branches.
+        let prompt = [&path[..start], &vec![u32::from(added % 3); usize::from(added % 5)]].concat();
+        let completion = vec![u32::from(sampled % 3); usize::from(sampled % 5)];
+        let log_probs: Vec<f32> = (0..completion.len()).map(|k| -f32::from(num_sampled + k as u16)).collect();
+        let recorded = ledger.record_turn(&Turn {
+            prompt_ids: &prompt,
+            completion_ids: &completion,
+            log_probs: &log_probs,
+            sampled_log_probs: &log_probs,
+            versions: Versions::one(u32::from(step)),
+            attribution: None,
+            branch_reason: None,
+        });
+        if recorded.is_err() {
+            assert_eq!(ledger, before, "a refusal changes nothing");
+            continue;
+        }
+        num_sampled += completion.len() as u16;
+        assert_eq!(ledger.path_ids(), [prompt, completion].concat(), "the path is the turn's");
+    }
+    let Ok(samples) = ledger.samples() else { return };
+    let trained = samples.log_probs.iter().zip(&samples.mask).filter(|(_, is_trained)| **is_trained);
+    let mut trained: Vec<u16> = trained.map(|(log_prob, _)| -log_prob as u16).collect();
+    trained.sort_unstable();
+    assert_eq!(trained, (0..num_sampled).collect::<Vec<_>>(), "each sampled token is trained once");
+    check(ledger);
 }
 
 /// `data` with the magic, the version and the checksums that a writer would have put there.

@@ -9,6 +9,7 @@ pub mod gguf;
 pub mod hdf5;
 pub mod ledger;
 pub mod messages;
+pub mod parser;
 pub mod renderer;
 pub mod store;
 pub mod template;

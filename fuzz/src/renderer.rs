@@ -7,7 +7,7 @@ use fulmar::core::options_from_json;
 use fulmar::tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 
 /// The markers of all families. New ones go to the end: the corpus names them by their index.
-const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <tool_response> \
+pub const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <tool_response> \
     </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|end_of_text|> <|eom_id|> \
     <|python_tag|> <\u{ff5c}begin\u{2581}of\u{2581}sentence\u{ff5c}> <\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}> <\u{ff5c}User\u{ff5c}> <\u{ff5c}Assistant\u{ff5c}> <\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}> \
     <\u{ff5c}tool\u{2581}calls\u{2581}end\u{ff5c}> <\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}> <\u{ff5c}tool\u{2581}call\u{2581}end\u{ff5c}> <\u{ff5c}tool\u{2581}sep\u{ff5c}> <\u{ff5c}tool\u{2581}outputs\u{2581}begin\u{ff5c}> \
@@ -34,23 +34,28 @@ const CONFIGS: [&str; 15] = [
     r#"{"name":"opaque","template":"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"}"#,
     r#"{"name":"opaque","parser":{"name":"qwen3"},"stopTokens":["<|im_end|>"],"template":"{{ messages | tojson }}{% if tools %}{{ tools }}{% endif %}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content | trim }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"}"#,
 ];
-const TOOLS: &str = r#"[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":
+/// One tool, whose schema has two kinds of arguments.
+pub const TOOLS: &str = r#"[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":
     {"x":{"type":"number"},"y":{"anyOf":[{"type":"string"},{"type":"null"}]}}}}}]"#;
 /// Longer completions find nothing that shorter ones do not.
 const IDS_MAX: usize = 512;
 
 /// All families over one tokenizer that has all markers.
 pub fn families() -> &'static [Box<dyn Renderer>] {
-    static FAMILIES: LazyLock<Vec<Box<dyn Renderer>>> = LazyLock::new(|| {
-        let renderer = |config: &&str| {
-            let config: RendererConfig = options_from_json("config", config).ok()?;
-            create_renderer(Arc::clone(&TOKENIZER) as _, &config).ok()
-        };
-        let families: Vec<_> = CONFIGS.iter().filter_map(renderer).collect();
-        assert_eq!(families.len(), CONFIGS.len(), "every family is there");
-        families
-    });
+    static FAMILIES: LazyLock<Vec<Box<dyn Renderer>>> =
+        LazyLock::new(|| families_over(&(Arc::clone(&TOKENIZER) as _)));
     &FAMILIES
+}
+
+/// All families over `tokenizer`, which has the markers that they need.
+pub fn families_over(tokenizer: &Arc<dyn Tokenizer>) -> Vec<Box<dyn Renderer>> {
+    let renderer = |config: &&str| {
+        let config: RendererConfig = options_from_json("config", config).ok()?;
+        create_renderer(Arc::clone(tokenizer), &config).ok()
+    };
+    let families: Vec<_> = CONFIGS.iter().filter_map(renderer).collect();
+    assert_eq!(families.len(), CONFIGS.len(), "every family is there");
+    families
 }
 
 static TOKENIZER: LazyLock<Arc<CharTokenizer>> = LazyLock::new(|| {

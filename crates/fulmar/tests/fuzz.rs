@@ -48,6 +48,11 @@ fn completions_of_any_ids_are_data() {
 }
 
 #[test]
+fn completions_say_the_same_however_their_text_falls_into_tokens() {
+    feed("parser", targets::parser::run, 2_000);
+}
+
+#[test]
 fn tokenizer_files_are_refused_or_encode() {
     feed("tokenizer", targets::tokenizer::run, 3_000);
 }
