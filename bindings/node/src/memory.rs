@@ -1,7 +1,8 @@
-//! V8 and the memory of tensors, which it cannot see.
+//! Reports native memory to V8 and frees the tensors of collected objects.
 //!
-//! It is told of the bytes that tensors hold, so that it collects in time. What it has collected is given back here, at once: Node runs the
-//! finalizers of objects when its event loop comes around, which a loop without an `await` keeps from it.
+//! V8 schedules garbage collection by the bytes that it knows of, so the bytes of tensors are reported as external memory.
+//! Node runs finalizers on its event loop only. A loop without an `await` never reaches it, so this module keeps weak references and frees
+//! the memory of collected objects itself.
 
 use std::cell::RefCell;
 
@@ -13,30 +14,30 @@ use napi_derive::napi;
 use crate::error::catch;
 use crate::slot::Slot;
 
-/// V8 is told once so many bytes came or went.
+/// Smallest change in bytes that is reported to V8.
 const STEP_BYTES: i64 = 4 << 20;
-/// The most that V8 is told of at once.
+/// Largest change in bytes of one report.
 const CHANGE_BYTES_MAX: i64 = 1 << 50;
-/// Collected objects are looked for once so many bytes came.
+/// Growth in bytes since the last sweep that starts the next one.
 const SWEEP_BYTES: i64 = 64 << 20;
-/// And once so many objects came, as those that were freed are listed still.
+/// Growth in watched objects that starts a sweep, as freed objects stay in the list until then.
 const SWEEP_OBJECTS: usize = 16_384;
 
 thread_local! {
     static ISOLATE: RefCell<Option<Isolate>> = const { RefCell::new(None) };
 }
 
-/// What belongs to the JavaScript of this thread.
+/// State of the V8 isolate of this thread.
 struct Isolate {
     env: Env,
-    /// The bytes that V8 was told of.
+    /// Bytes reported to V8 so far.
     told: i64,
-    /// The bytes and objects that the last look for collected objects left.
+    /// Live bytes and watched objects after the last sweep.
     swept: (i64, usize),
     watched: Vec<Watched>,
 }
 
-/// An object, and how to give back what it holds.
+/// A weak reference to a JavaScript object, and the native value it owns.
 struct Watched {
     reference: sys::napi_ref,
     slot: Box<dyn Owned>,
@@ -58,7 +59,7 @@ impl<T> Owned for Slot<T> {
     }
 }
 
-/// Keeps the environment of this thread.
+/// Stores the Node-API environment of this thread when the addon is loaded.
 #[napi(module_exports)]
 pub fn remember_env(_exports: Object<'_>, env: Env) -> napi::Result<()> {
     let kept = catch(|| {
@@ -69,10 +70,10 @@ pub fn remember_env(_exports: Object<'_>, env: Env) -> napi::Result<()> {
     kept.map_err(|error| napi::Error::from_reason(error.detail()))
 }
 
-/// Tells V8 what has come and gone, after a call. Costs a comparison unless that is much.
+/// Reports the change in live bytes to V8 after a call. O(1) unless a sweep starts.
 pub fn tell() {
     ISOLATE.with(|isolate| {
-        // Borrowed already: this call is one of a function that is called while V8 is told.
+        // The borrow fails where this call runs inside a report or a sweep.
         if let Ok(mut isolate) = isolate.try_borrow_mut()
             && let Some(isolate) = isolate.as_mut()
         {
@@ -81,7 +82,7 @@ pub fn tell() {
     });
 }
 
-/// Has what `slot` holds given back once `this` is collected.
+/// Frees the value of `slot` once `this` is collected.
 pub fn watch<T: 'static>(this: &This<'_>, slot: &Slot<T>) -> CoreResult<()> {
     ISOLATE.with(|isolate| {
         if let Ok(mut isolate) = isolate.try_borrow_mut()
@@ -105,7 +106,7 @@ impl Isolate {
         if grown.abs() < STEP_BYTES {
             return;
         }
-        // What V8 does not take is told again next time.
+        // A report that fails is repeated with the next one.
         if self.env.adjust_external_memory(grown).is_ok() {
             self.told += grown;
         }
@@ -128,7 +129,7 @@ impl Isolate {
         }
     }
 
-    /// Gives back what collected objects hold. O(objects).
+    /// Frees the values of collected objects. O(watched objects).
     fn sweep(&mut self) {
         let env = self.env.raw();
         self.watched.retain(|one| {

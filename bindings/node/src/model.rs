@@ -149,7 +149,7 @@ impl Decoder {
         guard(|| self.inner.with(|decoder| decoder.set_extra_file(&name, bytes.to_vec())))
     }
 
-    /// How many weights an adapter trains, if there is one.
+    /// Number of weights that the adapter trains; `None` without an adapter.
     #[napi]
     pub fn num_lora_parameters(&self) -> Result<Option<f64>> {
         guard(|| self.inner.with(|decoder| Ok(decoder.has_lora().then(|| decoder.num_trainable() as f64))))

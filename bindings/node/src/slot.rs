@@ -56,7 +56,7 @@ impl<T> Slot<T> {
         Ok(())
     }
 
-    /// Whether [`Slot::free`] was called.
+    /// Returns true after [`Slot::free`].
     pub fn was_freed(&self) -> bool {
         self.freed.load(Ordering::Acquire)
     }

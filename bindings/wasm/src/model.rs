@@ -106,7 +106,7 @@ impl Decoder {
         guard(|| self.inner.borrow_mut().set_extra_file(name, bytes.to_vec()))
     }
 
-    /// How many weights an adapter trains, if there is one.
+    /// Number of weights that the adapter trains; `None` without an adapter.
     #[wasm_bindgen(js_name = numLoraParameters)]
     pub fn num_lora_parameters(&self) -> Result<Option<f64>> {
         guard(|| {
