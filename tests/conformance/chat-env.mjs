@@ -29,6 +29,7 @@ import {
   XMLBlockParser,
 } from 'fulmar'
 import { beside } from './beside.mjs'
+import { DTYPES } from './dtypes.mjs'
 import { PythonRandom } from './python-random.mjs'
 
 const KINDS = {
@@ -303,8 +304,6 @@ async function toolAnswers({ content }, transform) {
   const answers = chat.slice(2).map((message) => message.content)
   return answers.length === 0 ? null : answers
 }
-
-const DTYPES = { bool: 'bool', int64: 'i64', float32: 'f32' }
 
 /** What a dictionary lacks of what a row expects; more than that may stand in it. */
 function dictDifference(place, expected, dict, path = []) {

@@ -2,8 +2,8 @@
 
 import { isDeepStrictEqual } from 'node:util'
 import { Tensor, TensorDict } from 'fulmar'
+import { DTYPES } from './dtypes.mjs'
 
-const DTYPES = { float64: 'f64', float32: 'f32', int64: 'i64', int32: 'i32', uint8: 'u8', bool: 'bool' }
 const ARRAYS = { f64: Float64Array, f32: Float32Array, i32: Int32Array, u8: Uint8Array, bool: Uint8Array }
 
 /** The numbers of a list, of a tensor, or of one number. */

@@ -36,6 +36,7 @@ import {
   UnboundedContinuous,
   UnboundedDiscrete,
 } from 'fulmar'
+import { DTYPES } from './dtypes.mjs'
 
 const CLASSES = {
   Binary,
@@ -50,19 +51,6 @@ const CLASSES = {
   Unbounded,
   UnboundedContinuous,
   UnboundedDiscrete,
-}
-const DTYPES = {
-  float64: 'f64',
-  float32: 'f32',
-  float16: 'f16',
-  bfloat16: 'bf16',
-  int64: 'i64',
-  int32: 'i32',
-  int16: 'i16',
-  int8: 'i8',
-  uint8: 'u8',
-  uint32: 'u32',
-  bool: 'bool',
 }
 const NAN_BITS = { f16: 0x7e00, bf16: 0x7fc0 }
 const POSITIONS = {

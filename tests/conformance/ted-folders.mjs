@@ -31,21 +31,10 @@ import {
   TensorStorageCheckpointer,
   writeConsolidated,
 } from 'fulmar'
+import { DTYPES } from './dtypes.mjs'
 import { decided } from './loss-rows.mjs'
 import { far, partsOf, skipped } from './replay-rows.mjs'
 
-const DTYPES = {
-  ...{
-    float64: 'f64',
-    float32: 'f32',
-    float16: 'f16',
-    bfloat16: 'bf16',
-    int64: 'i64',
-    int32: 'i32',
-    int16: 'i16',
-  },
-  ...{ int8: 'i8', uint8: 'u8', bool: 'bool' },
-}
 const CHECKPOINTERS = {
   TensorStorageCheckpointer,
   FlatStorageCheckpointer,

@@ -17,21 +17,10 @@ import {
   Tensor,
   writeHdf5,
 } from 'fulmar'
+import { DTYPES } from './dtypes.mjs'
 import { decided } from './loss-rows.mjs'
 import { attempt, dictIn, elementsOf, numbersIn, skipped } from './replay-rows.mjs'
 
-const DTYPES = {
-  ...{
-    float64: 'f64',
-    float32: 'f32',
-    float16: 'f16',
-    bfloat16: 'bf16',
-    int64: 'i64',
-    int32: 'i32',
-    int16: 'i16',
-  },
-  ...{ int8: 'i8', uint8: 'u8', bool: 'bool' },
-}
 const FORMS = { flat: [TED2Flat, Flat2TED], nested: [TED2Nested, Nested2TED] }
 /** Of a step whose next observation is not that of the next step. */
 const LOSSY = 'steps that a form would not bring back are refused'

@@ -17,10 +17,10 @@ import {
   TensorDict,
   unravelKey,
 } from 'fulmar'
+import { DTYPES } from './dtypes.mjs'
 import { RAGGED } from './tensordict-ragged.mjs'
 
 const ARRAYS = { float64: Float64Array, float32: Float32Array, int32: Int32Array, int64: BigInt64Array }
-const DTYPES = { float64: 'f64', float32: 'f32', int32: 'i32', int64: 'i64', bool: 'bool' }
 
 /** What an operation makes of a dictionary and the row's arguments. */
 const MAKES = {
