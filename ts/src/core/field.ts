@@ -11,7 +11,8 @@ export interface Field<Value> {
   /**
    * Gives the value, checked, with its defaults; `undefined` stands for an absent one. `place` is its path for messages.
    * @throws {FulmarError} `MALFORMED` for a value of another type, or an absent one without a default; `OUT_OF_RANGE` for a number
-   * outside its range; `UNKNOWN_NAME` for an unknown key or choice, with the nearest one.
+   * outside its range, and for an absent number that has a smallest value and no default; `UNKNOWN_NAME` for an unknown key or choice,
+   * with the nearest one.
    */
   read(place: string, value: unknown): Value
   /** The same as a JSON Schema. */
@@ -104,7 +105,7 @@ export const field = {
         : refuse('MALFORMED', place, 'a list', value)
     return { read, schema: { type: 'array', items: item.schema, default: [] } }
   },
-  /** An object whose keys somebody else checks; empty where it is absent. */
+  /** An object whose keys the caller or the core checks; empty where it is absent. */
   record: (): Field<Readonly<Record<string, unknown>>> => ({
     read: (place, value = {}) => ({ ...objectAt(place, value) }),
     schema: { type: 'object', default: {} },
@@ -142,7 +143,7 @@ function numberField(rule: NumberRule, what: string): Field<number> {
   checkKnownKeys('rule', rule, ['min', 'above', 'max', 'fallback'])
   const { min, above, max, fallback } = rule
   const read = (place: string, value: unknown = fallback) => {
-    // An absent number is out of any range.
+    // Callers tell a state that lacks a count by this code, as one whose count is negative.
     if (min !== undefined && value === undefined) return refuse('OUT_OF_RANGE', place, `>= ${min}`, value)
     if (typeof value !== 'number' || !Number.isFinite(value)) return refuse('MALFORMED', place, what, value)
     if (min !== undefined && value < min) return refuse('OUT_OF_RANGE', place, `>= ${min}`, value)
