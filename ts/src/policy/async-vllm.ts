@@ -18,6 +18,7 @@ import { probeServer } from './vllm-probe.js'
 import {
   completionBody,
   type LogProbsMode,
+  logitBiasOf,
   readCompletion,
   readScores,
   type ServedModel,
@@ -218,7 +219,8 @@ export class AsyncVLLM implements StreamingPolicy {
 
   /**
    * Samples one completion.
-   * @throws {FulmarError} As {@link Policy.generate}; `OUT_OF_RANGE` for an id that the model does not have; `LIMIT_EXCEEDED` past its context;
+   * @throws {FulmarError} As {@link Policy.generate}: `UNAVAILABLE` for a {@link RequestRule} other than biases of single ids from -100 to
+   * 100; `OUT_OF_RANGE` for an id that the model does not have; `LIMIT_EXCEEDED` past its context;
    * `INCOMPATIBLE` for the id of a request that is in flight; `TIMEOUT`, `UNAVAILABLE` or `MALFORMED` if no attempt gave an answer that can be
    * true, by the last of them; what a server refuses for good; `CLOSED`.
    */
@@ -266,6 +268,7 @@ export class AsyncVLLM implements StreamingPolicy {
     onPart: ((part: CompletionPart) => void) | undefined,
   ): Promise<Completion> {
     checkGenerateRequest(given)
+    logitBiasOf(given)
     // Attempts come later than the call.
     const request = { ...given, promptIds: given.promptIds.slice() }
     const { requestId, promptIds, maxTokens, sessionId, signal } = request

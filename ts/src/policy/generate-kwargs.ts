@@ -3,9 +3,10 @@
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import { StopStrings } from '../model/index.js'
 import type { GenerateRequest } from './policy.js'
+import { checkRequestRule, REQUEST_RULES, type RequestRule, rulesOf } from './request-rule.js'
 
-/** How completions are drawn, by TorchRL's `generate_kwargs` in camel case. */
-export interface GenerateKwargs {
+/** How completions are drawn, by TorchRL's `generate_kwargs` in camel case, with the rules of `transformers` that {@link RequestRule} names. */
+export interface GenerateKwargs extends RequestRule {
   /**
    * Most tokens of a completion, the stop token included.
    * @default 128
@@ -52,21 +53,22 @@ export interface GenerateKwargs {
 
 /** {@link GenerateKwargs} checked and with defaults, but for the stop ids, which are the tokenizer's to say. */
 export interface ResolvedGenerateKwargs
-  extends Required<
-    Pick<
-      GenerateRequest,
-      | 'maxTokens'
-      | 'temperature'
-      | 'topK'
-      | 'topP'
-      | 'minP'
-      | 'repetitionPenalty'
-      | 'frequencyPenalty'
-      | 'presencePenalty'
-      | 'stopStrings'
-      | 'seed'
-    >
-  > {
+  extends RequestRule,
+    Required<
+      Pick<
+        GenerateRequest,
+        | 'maxTokens'
+        | 'temperature'
+        | 'topK'
+        | 'topP'
+        | 'minP'
+        | 'repetitionPenalty'
+        | 'frequencyPenalty'
+        | 'presencePenalty'
+        | 'stopStrings'
+        | 'seed'
+      >
+    > {
   readonly stopIds: readonly number[] | undefined
   readonly numSamples: number | undefined
 }
@@ -91,6 +93,7 @@ const KEYS: readonly (keyof GenerateKwargs)[] = [
     'stopStrings',
     'seed',
   ] as const),
+  ...REQUEST_RULES,
 ]
 
 const MAX_NEW_TOKENS_DEFAULT = 128
@@ -98,7 +101,7 @@ const MAX_NEW_TOKENS_DEFAULT = 128
 /**
  * Checks generation options, and fills in what is not said.
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown key, with the nearest; `INCOMPATIBLE` for two names of one option, or for
- * `doSample: false` with a temperature above 0; `OUT_OF_RANGE` for a value; as `StopStrings` for those.
+ * `doSample: false` with a temperature above 0; `OUT_OF_RANGE`, `EMPTY` or `MALFORMED` for a value; as `StopStrings` for those.
  */
 export function resolveGenerateKwargs(kwargs: GenerateKwargs = {}): ResolvedGenerateKwargs {
   checkKnownKeys('generateKwargs', kwargs, KEYS)
@@ -115,6 +118,7 @@ export function resolveGenerateKwargs(kwargs: GenerateKwargs = {}): ResolvedGene
   if (!doSample && temperature !== 0)
     throw new FulmarError('INCOMPATIBLE', `When doSample is false, temperature must be 0: got ${temperature}`)
   new StopStrings(stopStrings)
+  checkRequestRule(kwargs)
   const isSeed = Number.isSafeInteger(seed) && seed >= 0
   const isCount = (count: number) => Number.isSafeInteger(count) && count >= 1
   const rules: [string, unknown, boolean, string][] = [
@@ -131,7 +135,7 @@ export function resolveGenerateKwargs(kwargs: GenerateKwargs = {}): ResolvedGene
     if (!holds) throw new FulmarError('OUT_OF_RANGE', `${name} must be ${rule}: got ${value}`)
   }
   const penalties = { repetitionPenalty, frequencyPenalty, presencePenalty }
-  const cuts = { temperature, topK, topP, minP, stopStrings }
+  const cuts = { temperature, topK, topP, minP, ...rulesOf(kwargs), stopStrings }
   return { maxTokens: maxTokens ?? MAX_NEW_TOKENS_DEFAULT, numSamples, seed, stopIds, ...cuts, ...penalties }
 }
 

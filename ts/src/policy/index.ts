@@ -27,6 +27,7 @@ export {
 } from './policy.js'
 export { RemoteTransformersWrapper } from './remote-transformers-wrapper.js'
 export { type BatchingOptions, type BatchingState, RequestBatcher } from './request-batcher.js'
+export type { RequestRule } from './request-rule.js'
 export { type Reservation, Router, type RouterOptions, type RoutingContext } from './router.js'
 export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
 export type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'

@@ -14,6 +14,7 @@ import {
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
+import { rulesOf } from './request-rule.js'
 
 /** A model that a process is given: a file, or its bytes. */
 export interface OnnxSource {
@@ -80,7 +81,8 @@ export class OnnxModel implements Policy {
     const { requestId, promptIds, maxTokens, stopIds, seed, signal, topK = 0 } = request
     const { temperature, topP, minP, repetitionPenalty, frequencyPenalty, presencePenalty } = request
     const penalties = { repetitionPenalty, frequencyPenalty, presencePenalty }
-    const rule = defined({ temperature, topP, minP, ...penalties, topK: topK === 0 ? undefined : topK })
+    const common = { temperature, topP, minP, ...penalties, topK: topK === 0 ? undefined : topK }
+    const rule = { ...defined(common), ...rulesOf(request) }
     this.#check(promptIds, maxTokens)
     const sequence = new Uint32Array(promptIds.length + maxTokens)
     sequence.set(promptIds)

@@ -5,9 +5,10 @@
 
 import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import { StopStrings } from '../model/index.js'
+import { checkRequestRule, REQUEST_RULES, type RequestRule } from './request-rule.js'
 
 /** One request for one completion. Nothing in it is text: token ids in, token ids out. */
-export interface GenerateRequest {
+export interface GenerateRequest extends RequestRule {
   /** Unique within the run, for logs and for engines that want an id. */
   readonly requestId: string
   /** The prompt, at least one token. Read before the call returns, never kept or changed. */
@@ -163,7 +164,7 @@ export interface Policy {
   /**
    * Samples one completion.
    * @throws {FulmarError} `OUT_OF_RANGE`, `EMPTY`, `MALFORMED` or `LIMIT_EXCEEDED` if the request is not as {@link GenerateRequest}
-   * documents; `UNAVAILABLE` for stop strings that it cannot look for.
+   * documents; `UNAVAILABLE` for stop strings that it cannot look for, and for a {@link RequestRule} that it cannot draw by.
    */
   generate(request: GenerateRequest): Promise<Completion>
   /** What it cannot do. @default all can be done */
@@ -179,7 +180,7 @@ export interface Policy {
  * Refuses a request that no policy could answer; implementations call it first.
  * @throws {FulmarError} `MALFORMED` if the prompt is no `Uint32Array`; `EMPTY` if it holds no token; as `StopStrings` for those; `OUT_OF_RANGE` if `maxTokens` is not a
  * positive integer, `seed` not a non-negative safe integer, `temperature` or `topK` negative, `topP` outside (0, 1], `minP` outside [0, 1],
- * `repetitionPenalty` not above 0, or another penalty not finite.
+ * `repetitionPenalty` not above 0, another penalty not finite, or a {@link RequestRule} is outside its range.
  *
  * @example
  * ```ts
@@ -206,6 +207,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
       'repetitionPenalty',
       'frequencyPenalty',
       'presencePenalty',
+      ...REQUEST_RULES,
       'stopIds',
       'stopStrings',
       'sessionId',
@@ -229,6 +231,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   check('repetitionPenalty', repetitionPenalty, divides, 'finite and > 0')
   check('frequencyPenalty', frequencyPenalty, Number.isFinite(frequencyPenalty), 'finite')
   check('presencePenalty', presencePenalty, Number.isFinite(presencePenalty), 'finite')
+  checkRequestRule(request)
 }
 
 /** Whether there is no token, or no memory any more. Node 20 may go on telling the `length` of an array whose memory was given away. */

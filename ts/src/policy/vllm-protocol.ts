@@ -2,6 +2,7 @@
 
 import { describeValue, FulmarError } from '../core/index.js'
 import type { Completion, GenerateRequest, ScoreRequest } from './policy.js'
+import { givenRules, type RequestRule } from './request-rule.js'
 
 /** What log-probs a server tells: the model's own, or those of the distribution that was drawn from. */
 export type LogProbsMode = 'raw' | 'processed'
@@ -21,6 +22,37 @@ const LOG_PROB_SLACK = 1e-3
 const LOG_PROB_OF_ZERO = -9999
 /** The deepest nesting of an answer: a completion has five levels, and a parser takes 60 bytes for each bracket. */
 export const ANSWER_DEPTH_MAX = 64
+
+/** The largest bias of a token that vLLM adds as it is; it clips others in silence. */
+const LOGIT_BIAS_MAX = 100
+
+/**
+ * The rules of a request as vLLM's `logit_bias`, by id; without entries where there is nothing to say. Of those beyond vLLM's own it can
+ * draw by the biases of single ids alone: `bad_words` are texts there, which it also bans behind a space.
+ * @throws {FulmarError} `UNAVAILABLE` for a rule that vLLM cannot draw by, naming it.
+ */
+export function logitBiasOf(rule: RequestRule): Readonly<Record<string, number>> {
+  const other = givenRules(rule).find((name) => name !== 'sequenceBias')
+  if (other !== undefined) {
+    const detail = `${other} must not be given to vLLM, which cannot draw by it: got ${describeValue(rule[other])}`
+    throw new FulmarError('UNAVAILABLE', detail)
+  }
+  const biases: Record<string, number> = {}
+  for (const [at, [[id, ...more], bias]] of (rule.sequenceBias ?? []).entries()) {
+    const name = `sequenceBias[${at}]`
+    if (more.length > 0) {
+      const detail = `${name} must have one id for vLLM, which has no biases of sequences: got ${more.length + 1} ids`
+      throw new FulmarError('UNAVAILABLE', detail)
+    }
+    const sum = (biases[String(id)] ?? 0) + bias
+    if (Math.abs(sum) > LOGIT_BIAS_MAX) {
+      const range = `from -${LOGIT_BIAS_MAX} to ${LOGIT_BIAS_MAX}`
+      throw new FulmarError('UNAVAILABLE', `the bias of ${name} must be ${range} for vLLM: got ${sum}`)
+    }
+    biases[String(id)] = sum
+  }
+  return biases
+}
 
 /**
  * The body that asks for a completion: ids in, ids out, and every sampling field said, so that no default of the server counts. `wireId` names
@@ -48,6 +80,7 @@ export function completionBody(
     repetition_penalty: repetitionPenalty,
     frequency_penalty: frequencyPenalty,
     presence_penalty: presencePenalty,
+    logit_bias: logitBiasOf(request),
     stop_token_ids: stopIds,
     stop: stopStrings,
     // Ids stay as drawn, and the text is what they say.
@@ -258,7 +291,12 @@ function isPlain(request: GenerateRequest): boolean {
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0 } = request
   const isCut = topK !== 0 || topP !== 1 || minP !== 0
   return (
-    temperature === 1 && !isCut && repetitionPenalty === 1 && frequencyPenalty === 0 && presencePenalty === 0
+    temperature === 1 &&
+    !isCut &&
+    repetitionPenalty === 1 &&
+    frequencyPenalty === 0 &&
+    presencePenalty === 0 &&
+    givenRules(request).length === 0
   )
 }
 

@@ -2,6 +2,7 @@
 
 import type { AsyncVLLM } from './async-vllm.js'
 import { LLMWrapperBase } from './llm-wrapper.js'
+import { logitBiasOf } from './vllm-protocol.js'
 import type { LLMWrapperOptions } from './wrapper-options.js'
 
 /**
@@ -30,6 +31,14 @@ import type { LLMWrapperOptions } from './wrapper-options.js'
  * ```
  */
 export class vLLMWrapper extends LLMWrapperBase<AsyncVLLM> {
+  /**
+   * @throws {FulmarError} As {@link LLMWrapperBase}; `UNAVAILABLE` for `generateKwargs` that vLLM cannot draw by, naming the option.
+   */
+  constructor(policy: AsyncVLLM, options: LLMWrapperOptions = {}) {
+    super(policy, options)
+    logitBiasOf(options.generateKwargs ?? {})
+  }
+
   override newVersion(overrides: LLMWrapperOptions): vLLMWrapper {
     return new vLLMWrapper(this.policy, { ...this.options, ...overrides })
   }

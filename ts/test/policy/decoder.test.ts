@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
-import { DecoderPolicy, type DecoderPolicyOptions } from '../../src/policy/index.js'
+import { drawProbabilities } from '../../src/objective/index.js'
+import { DecoderPolicy, type DecoderPolicyOptions, type RequestRule } from '../../src/policy/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
 
@@ -55,6 +56,38 @@ describe('DecoderPolicy', () => {
     const together = await Promise.all(requests.map((one) => policy.generate(one)))
     for (const [index, one] of requests.entries()) expect(await policy.generate(one)).toEqual(together[index])
     expect(together.map(({ requestId }) => requestId)).toEqual(['a', 'b', 'c'])
+  })
+
+  it.each<RequestRule>([
+    { topH: 0.4 },
+    { typicalP: 0.5 },
+    { epsilonCutoff: 0.08 },
+    { etaCutoff: 0.3 },
+    { noRepeatNgramSize: 1 },
+    { badWordsIds: [[0], [1, 2], [2, 1], [2, 2]] },
+    {
+      sequenceBias: [
+        [[0], 3],
+        [[0, 1], 4],
+      ],
+    },
+  ])('draws by %j, and tells the log-probs of what it drew from', async (rule) => {
+    using decoder = Decoder.fromSeed(TINY, { seed: 2 })
+    const policy = new DecoderPolicy(decoder)
+    const asked = { ...request, maxTokens: 4, stopIds: [] }
+    const [ruled, plain] = [await policy.generate({ ...asked, ...rule }), await policy.generate(asked)]
+    expect(ruled.sampledLogProbs).not.toEqual(plain.sampledLogProbs)
+    const { promptIds } = request
+    for (const [at, id] of ruled.ids.entries()) {
+      const ids = Uint32Array.of(...promptIds, ...ruled.ids.subarray(0, at), 0)
+      const mask = Uint8Array.from(ids, (_, place) => Number(place === ids.length - 1))
+      const whole = await policy.distribution({ ids, offsets: Uint32Array.of(0, ids.length), mask })
+      const logProbs = whole.logProbsAt(ids.length - 1).slice()
+      const outputIds = ruled.ids.slice(0, at)
+      const probabilities = drawProbabilities({ logits: logProbs, promptIds, outputIds, ...rule })
+      expect(ruled.sampledLogProbs[at]).toBeCloseTo(Math.log(probabilities[id] ?? 0), 5)
+      expect(ruled.logProbs[at]).toBeCloseTo(logProbs[id] ?? 0, 6)
+    }
   })
 
   it('stamps completions with the version of the weights', async () => {

@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { ANSWER_DEPTH_MAX, readCompletion, readObject, readScores } from '../../src/policy/vllm-protocol.js'
+import {
+  ANSWER_DEPTH_MAX,
+  completionBody,
+  logitBiasOf,
+  readCompletion,
+  readObject,
+  readScores,
+} from '../../src/policy/vllm-protocol.js'
 
 const served = { model: 'm', vocabSize: 10, logProbsMode: 'raw' as const }
 const request = { requestId: 'r', promptIds: Uint32Array.of(1, 2), maxTokens: 2, seed: 0, stopIds: [] }
@@ -9,6 +16,56 @@ const answer = (logProb: string) =>
   `{"id":"cmpl-w","choices":[{"token_ids":[3,4],"prompt_token_ids":[1,2],"finish_reason":"length",
     "stop_reason":null,"logprobs":{"token_logprobs":[${logProb},-0.5]}}]}`
 const logProbOf = (logProb: string) => readCompletion(answer(logProb), 'w', request, served).logProbs[0]
+
+describe('a request to a vLLM server', () => {
+  it('says biases of single ids by name, and adds those of one id', () => {
+    const sequenceBias = [
+      [[3], -2.5],
+      [[7], 100],
+      [[3], 1],
+    ] as const
+    const body = JSON.parse(completionBody('w', { ...request, sequenceBias }, served))
+    expect(body.logit_bias).toEqual({ 3: -1.5, 7: 100 })
+    expect(JSON.parse(completionBody('w', request, served)).logit_bias).toEqual({})
+  })
+
+  it('leaves out rules that change nothing', () => {
+    const off = { noRepeatNgramSize: 0, badWordsIds: [], typicalP: 1, epsilonCutoff: 0, etaCutoff: 0 }
+    expect(logitBiasOf(off)).toEqual({})
+  })
+
+  it.each([
+    [{ topH: 1 }, 'topH must not be given to vLLM, which cannot draw by it: got 1'],
+    [{ typicalP: 0.9 }, 'typicalP must not be given'],
+    [{ epsilonCutoff: 0.1 }, 'epsilonCutoff must not be given'],
+    [{ etaCutoff: 0.1 }, 'etaCutoff must not be given'],
+    [{ noRepeatNgramSize: 2 }, 'noRepeatNgramSize must not be given'],
+    [{ badWordsIds: [[3]] }, 'badWordsIds must not be given'],
+    [{ sequenceBias: [[[3, 4], 1]] as const }, 'sequenceBias[0] must have one id for vLLM'],
+    [{ sequenceBias: [[[3], -100.5]] as const }, 'sequenceBias[0] must be from -100 to 100'],
+    [
+      {
+        sequenceBias: [
+          [[3], 60],
+          [[3], 50],
+        ] as const,
+      },
+      'sequenceBias[1] must be from -100 to 100 for vLLM: got 110',
+    ],
+  ])('is refused by name with %j', (rule, message) => {
+    const error = expect.objectContaining({ code: 'UNAVAILABLE', message: expect.stringContaining(message) })
+    expect(() => completionBody('w', { ...request, ...rule }, served)).toThrow(error)
+  })
+
+  it('with a bias has log-probs of one kind alone', () => {
+    const biased = { ...request, sequenceBias: [[[3], 1]] as const }
+    const nan = Float32Array.of(Number.NaN, Number.NaN)
+    const raw = readCompletion(answer('-0.25'), 'w', biased, served)
+    expect([raw.logProbs, raw.sampledLogProbs]).toEqual([Float32Array.of(-0.25, -0.5), nan])
+    const processed = readCompletion(answer('-0.25'), 'w', biased, { ...served, logProbsMode: 'processed' })
+    expect([processed.logProbs, processed.sampledLogProbs]).toEqual([nan, Float32Array.of(-0.25, -0.5)])
+  })
+})
 
 describe('an answer of a vLLM server', () => {
   it.each([

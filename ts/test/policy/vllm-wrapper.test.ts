@@ -34,6 +34,34 @@ describe('vLLMWrapper', () => {
     await fake.close()
   })
 
+  it('sends biases of single ids, and refuses other rules of drawing before it asks', async () => {
+    const fake = await FakeVllm.start()
+    const policy = await AsyncVLLM.connect([fake.url])
+    const tokens = { inputMode: 'tokens' } as const
+    const sequenceBias = [[[3], -4]] as const
+    const wrapper = new vLLMWrapper(policy, { ...tokens, generateKwargs: { maxNewTokens: 2, sequenceBias } })
+    await wrapper.forward(prompts())
+    const numAsked = fake.requests.length
+    expect(fake.requests.slice(-2)).toMatchObject([{ logit_bias: { 3: -4 } }, { logit_bias: { 3: -4 } }])
+    const refused = {
+      code: 'UNAVAILABLE',
+      message: expect.stringContaining('topH must not be given to vLLM'),
+    }
+    const generateKwargs = { topH: 0.5 }
+    expect(() => new vLLMWrapper(policy, { ...tokens, generateKwargs })).toThrow(
+      expect.objectContaining(refused),
+    )
+    await expect(wrapper.forward(prompts(), { generateKwargs })).rejects.toMatchObject(refused)
+    const stream = policy.stream({
+      ...{ requestId: 'a', promptIds: Uint32Array.of(1), seed: 0, maxTokens: 2, stopIds: [] },
+      ...generateKwargs,
+    })
+    await expect(stream.result).rejects.toMatchObject(refused)
+    expect(fake.requests).toHaveLength(numAsked)
+    await policy.close()
+    await fake.close()
+  })
+
   it('streams all rows and samples, and then gives what forward gives', async () => {
     const fake = await FakeVllm.start()
     const policy = await AsyncVLLM.connect([fake.url])
