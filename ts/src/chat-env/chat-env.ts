@@ -6,6 +6,7 @@ import { ChatHistory, History, type Message, type RenderingOptions } from '../ch
 import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import { Binary, Composite, NonTensor } from '../spec/index.js'
 import { type Json, NonTensorStack, TensorDict, type TensorKey } from '../tensor/index.js'
+import { jsonTextAt } from '../tensor/tensor-dict.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import { checkBatchSize, type EnvBase, type InputMode } from './env.js'
 import { flags } from './flag.js'
@@ -197,6 +198,11 @@ export class ChatEnv implements EnvBase {
       )
     }
     const isWhole = key[1] === 'full'
+    if (this.inputMode === 'history' && isWhole) {
+      historyAt(given, key)
+      // The entry moves as it is: to write the conversation anew would cost each turn its length.
+      return this.#withFlags(given.select([key]).rename(key, ['history', 'prompt']))
+    }
     if (this.inputMode === 'tokens') setIdRows(next, ['tokens', 'prompt'], this.#wholeIds(given, isWhole))
     else if (this.inputMode === 'text') {
       const texts = textsAt(given, key)
@@ -204,13 +210,9 @@ export class ChatEnv implements EnvBase {
       const whole = texts.map((text, at) => `${before[at]}${text}`)
       setEach(next, ['text', 'prompt'], whole)
     } else {
-      const said = chatsAt(given, key)
-      const before = isWhole ? said.map(() => []) : chatsAt(given, ['history', 'prompt'])
-      setEach(
-        next,
-        ['history', 'prompt'],
-        said.map((messages, at) => [...(before[at] ?? []), ...messages]),
-      )
+      const before = chatsAt(given, ['history', 'prompt'])
+      const whole = chatsAt(given, key).map((messages, at) => [...(before[at] ?? []), ...messages])
+      setEach(next, ['history', 'prompt'], whole)
     }
     return this.#withFlags(next)
   }
@@ -276,15 +278,20 @@ export class ChatEnv implements EnvBase {
  */
 export function chatsAt(dict: TensorDict, key: TensorKey): (readonly Message[])[] {
   checkGiven('dict', dict)
+  let nodes: readonly unknown[] = [historyAt(dict, key).toJSON()]
+  for (const _ of dict.batchSize) nodes = nodes.flat()
+  return nodes as (readonly Message[])[]
+}
+
+/** The conversations at `key`, checked. @throws {FulmarError} As {@link chatsAt}. */
+function historyAt(dict: TensorDict, key: TensorKey): History {
   const shape = dict.batchSize
-  const history = History.fromChats(JSON.stringify(dict.value(key)))
+  const history = History.fromChats(jsonTextAt(dict, key))
   if (history.rank !== shape.length + 1 || shape.some((length, dim) => history.shape[dim] !== length)) {
     const detail = `${JSON.stringify(key)} must hold a conversation for each of [${shape}]: got [${history.shape}]`
     throw new FulmarError('SHAPE_MISMATCH', detail)
   }
-  let nodes: readonly unknown[] = [history.toJSON()]
-  for (const _ of shape) nodes = nodes.flat()
-  return nodes as (readonly Message[])[]
+  return history
 }
 
 function exampleOf(inputMode: InputMode) {

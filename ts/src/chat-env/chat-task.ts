@@ -1,10 +1,11 @@
 /** Chat environments as conversations and tasks of a `Rollouter`, so that none is written twice. */
 
-import type { Message } from '../chat/index.js'
+import { History, type Message } from '../chat/index.js'
 import { checkKnownKeys, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import type { MessageEnv, MessageEnvStepOutput, Split, Task } from '../env/index.js'
 import { NonTensorStack, Tensor, TensorDict } from '../tensor/index.js'
+import { jsonTextAt } from '../tensor/tensor-dict.js'
 import { chatsAt } from './chat-env.js'
 import type { DatasetRow } from './data-loading-primer.js'
 import type { DatasetChatEnv } from './dataset-chat-env.js'
@@ -49,36 +50,48 @@ export function messageEnvOf(options: MessageEnvOfOptions): MessageEnv {
       `env must be a chat of messages in a batch of one dimension: got ${got}`,
     )
   }
-  let dict: TensorDict | undefined
+  let turn: { readonly dict: TensorDict; readonly chat: readonly Message[] } | undefined
   return {
     async init() {
-      dict = await env.reset(given)
-      return { initPromptMessages: chatOf(dict) }
+      const dict = await env.reset(given)
+      turn = { dict, chat: chatOf(dict) }
+      return { initPromptMessages: turn.chat }
     },
     async step(message) {
-      if (dict === undefined)
-        throw new FulmarError('CLOSED', 'init must come before step: got no conversation')
-      const said = [...chatOf(dict), message]
-      const root = dict.clone()
+      if (turn === undefined)
+        throw new FulmarError('CLOSED', 'init must come before step: there is no conversation')
+      const said = [...turn.chat, message]
+      const root = turn.dict.clone()
       root.set(['history', 'response'], new NonTensorStack([[message]] as never))
       root.set(['history', 'full'], new NonTensorStack([said] as never))
       const next = await env.step(root)
-      dict = nextRoot(env, root, next)
+      const envMessages = answersTo(said, root, next)
+      turn = { dict: nextRoot(env, root, next), chat: [...said, ...envMessages] }
       return {
-        envMessages: answersTo(said, chatOf(next)),
+        envMessages,
         done: flagsAt(next, 'done')[0] === true,
         ...rewardsOf(env, next),
       }
     },
     close: () => {
-      dict = undefined
+      turn = undefined
     },
   }
 }
 
 const chatOf = (dict: TensorDict): readonly Message[] => chatsAt(dict, ['history', 'prompt'])[0] ?? []
 
-function answersTo(said: readonly Message[], chat: readonly Message[]): readonly Message[] {
+/** The messages of `next` behind those that were said, which it must leave as they are. */
+function answersTo(said: readonly Message[], root: TensorDict, next: TensorDict): readonly Message[] {
+  const [before, after] = [jsonTextAt(root, ['history', 'full']), jsonTextAt(next, ['history', 'prompt'])]
+  // Only what is new is read: to read whole conversations would cost each turn its length many times over.
+  const shared = before.slice(0, -CLOSE.length)
+  if (before === after) return []
+  if (after.startsWith(`${shared},`) && after.endsWith(CLOSE)) {
+    const more = History.fromChats(`[${after.slice(shared.length + 1, -1)}`)
+    if (more.rank === 1) return more.toJSON() as readonly Message[]
+  }
+  const chat = chatOf(next)
   const at = said.findIndex((message, index) => JSON.stringify(message) !== JSON.stringify(chat[index]))
   if (at < 0) return chat.slice(said.length)
   throw new FulmarError(
@@ -86,6 +99,9 @@ function answersTo(said: readonly Message[], chat: readonly Message[]): readonly
     `transforms must leave what was said as it is: got another message ${at}`,
   )
 }
+
+/** How the text of a batch of one conversation ends. */
+const CLOSE = ']]'
 
 /** The rewards that are one number each. */
 function rewardsOf(env: EnvBase, next: TensorDict): Pick<MessageEnvStepOutput, 'envRewards'> {

@@ -198,7 +198,7 @@ export class TensorDict {
    * @throws {FulmarError} As {@link TensorDict.tensor}.
    */
   value(key: TensorKey): Json {
-    return JSON.parse(this.#native.call((dict) => dict.value(pathOf(key)))) as Json
+    return JSON.parse(jsonTextAt(this, key)) as Json
   }
 
   /** Takes the entry at `key` out and gives it, or `undefined`. @throws {FulmarError} `CLOSED` if this is locked. */
@@ -801,6 +801,11 @@ function otherNames(name: string): FulmarError {
 /** The dictionary around a raw one, for the rooms that get dictionaries from the core. */
 export function dictAround(make: () => RawTensorDict): TensorDict {
   return wrap(make)
+}
+
+/** The text of {@link TensorDict.value}, for the rooms that hand it on without reading it. */
+export function jsonTextAt(dict: TensorDict, key: TensorKey): string {
+  return withRawDict(dict, (raw) => raw.value(pathOf(key)))
 }
 
 /** Calls `body` with the raw dictionary, for the rooms that give dictionaries to the core. */

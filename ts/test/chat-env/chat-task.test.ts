@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
 import {
   AddThinkingPrompt,
@@ -47,6 +47,39 @@ describe('messageEnvOf', () => {
     expect(second.envMessages).toEqual([{ role: 'user', content: 'b?' }])
     conversation.close()
     await expect(conversation.step(assistant('c'), context)).rejects.toThrow(failing('CLOSED'))
+  })
+
+  it('checks the messages that a transform adds, whatever they are', async () => {
+    const adding = (message: unknown): EnvTransform => ({
+      afterStep(next) {
+        const [chat = []] = next.value(['history', 'prompt']) as unknown[][]
+        return next.set(['history', 'prompt'], new NonTensorStack([[...chat, message]] as never))
+      },
+    })
+    const answerTo = async (message: unknown) => {
+      const env = new TransformedEnv(new ChatEnv(), [adding(message)])
+      const conversation = messageEnvOf({ env, dict: asked('Hi') })
+      await conversation.init(context)
+      return (await conversation.step(assistant(']],[["'), context)).envMessages
+    }
+    const odd = { role: 'user', content: ']]', name: ',{' }
+    expect(await answerTo(odd)).toEqual([odd])
+    await expect(answerTo({ content: 'nobody' })).rejects.toThrow(failing('MALFORMED'))
+    await expect(answerTo([])).rejects.toThrow(failing('MALFORMED'))
+  })
+
+  it('moves a conversation along without reading it again', async () => {
+    const conversation = messageEnvOf({ env: new ChatEnv(), dict: asked('Hi') })
+    await conversation.init(context)
+    const read = vi.spyOn(JSON, 'parse')
+    const lengths: number[] = []
+    for (let turn = 0; turn < 20; turn += 1) {
+      read.mockClear()
+      await conversation.step(assistant('a'.repeat(100)), context)
+      lengths.push(read.mock.calls.reduce((sum, [text]) => sum + text.length, 0))
+    }
+    read.mockRestore()
+    expect(Math.max(...lengths)).toBe(lengths[0])
   })
 
   it('keeps conversations apart that share an environment', async () => {
