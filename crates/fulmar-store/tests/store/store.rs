@@ -32,6 +32,8 @@ fn a_second_open_of_a_folder_is_refused_and_a_full_disk_tells_its_figures() {
     let error = FsDisk::new(&folder).unwrap().allocate("huge", 1 << 60).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.detail().contains("1152921504606846976 bytes: got "), "{error}");
+    assert!(!error.detail().contains("got 0 free"), "{error}");
+    assert!(FsDisk::new(&folder).unwrap().free_bytes() > Some(0));
     store.append(&[b"row"]).unwrap();
     store.checkpoint("copy").unwrap();
     drop(store);
@@ -53,6 +55,13 @@ fn a_store_keeps_its_capacity_and_schema() {
     let other = StoreOptions { schema: "another".to_owned(), ..made.clone() };
     assert_eq!(kind(Store::open(disk.clone(), &other)), Some(ErrorKind::Incompatible));
     assert_eq!(Store::open(disk, &made).unwrap().schema(), "what it means");
+}
+
+#[test]
+fn a_store_counts_how_often_it_was_opened() {
+    let disk = MemoryDisk::default();
+    let openings = (1..=3).map(|_| Store::open(disk.clone(), &options(2)).unwrap().num_openings());
+    assert_eq!(openings.collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 #[test]
@@ -127,24 +136,38 @@ fn a_store_writes_nothing_after_a_failed_sync_and_still_reads() {
 }
 
 #[test]
-fn replaced_rows_and_marks_do_not_make_the_log_grow() {
-    let mut store = Store::open(MemoryDisk::default(), &options(64)).unwrap();
-    let rows: Vec<Vec<u8>> = (0..64).map(|i| vec![i; 40]).collect();
+fn replaced_rows_and_marks_do_not_make_the_log_grow_and_the_newest_stay() {
+    let disk = MemoryDisk::default();
+    let mut store = Store::open(disk.clone(), &options(64)).unwrap();
+    let mut rows: Vec<Vec<u8>> = (0..64).map(|i| vec![i; 40]).collect();
     store.append(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-    store.set_marks(&[63], &[9]).unwrap();
+    let mut marks = vec![9; 64];
+    store.set_marks(&(0..64).collect::<Vec<_>>(), &marks).unwrap();
+    let check = |store: &Store, rows: &[Vec<u8>], marks: &[u64]| {
+        for (seq, (row, mark)) in (0..64).zip(rows.iter().zip(marks)) {
+            assert_eq!((store.read(seq).as_ref(), store.mark(seq)), (Ok(row), Ok(*mark)), "row {seq}");
+        }
+    };
     let mut rng = Rng::new(3);
     for i in 0..6000_u64 {
         let slot = rng.below(32).unwrap();
         store.update(slot, &i.to_le_bytes()).unwrap();
-        store.set_marks(&[slot], &[i]).unwrap();
+        rows[slot as usize] = i.to_le_bytes().to_vec();
+        if i % 3 == 0 {
+            store.set_marks(&[slot], &[i]).unwrap();
+            marks[slot as usize] = i;
+        }
         if i % 16 == 0 {
             store.commit().unwrap();
+            check(&store, &rows, &marks);
         }
     }
     let stats = store.stats();
     assert!(stats.num_moved > 0, "rows must have moved: got {stats:?}");
     assert!(stats.log_bytes <= 2 * (64 * 72) + 8 * 4096, "the log must stay short: got {stats:?}");
-    assert_eq!((store.read(63).unwrap(), store.mark(63)), (vec![63; 40], Ok(9)));
+    store.commit().unwrap();
+    drop(store);
+    check(&Store::open(disk, &options(64)).unwrap(), &rows, &marks);
 }
 
 #[test]
@@ -188,11 +211,37 @@ fn folders_that_hold_something_else_are_refused() {
         }
         Store::open(disk, &options(2)).map(|store| store.len())
     };
-    assert_eq!(with(&[("notes.txt", b"hello".to_vec())]), Ok(0));
+    // Names that a store gives to no file are those of somebody else, however near they come.
+    for name in ["notes.txt", "seg-1", "seg-+00001", "seg-4294967295", "table-1", "table-4294967295"] {
+        assert_eq!(with(&[(name, b"hello".to_vec())]), Ok(0), "{name}");
+    }
     assert_eq!(kind(with(&[("super.0", b"FULMARST".to_vec())])), Some(ErrorKind::Corrupt));
     assert_eq!(kind(with(&[("super.0", vec![1; 4096])])), Some(ErrorKind::Corrupt));
     assert_eq!(kind(with(&[("super.1", vec![0; 4096])])), Some(ErrorKind::Corrupt));
     assert_eq!(kind(with(&[("seg-000000", vec![0; 4096])])), Some(ErrorKind::Corrupt));
+}
+
+#[test]
+fn a_superblock_of_another_store_is_passed_over_and_two_are_refused() {
+    let made = |value: &[u8]| {
+        let disk = MemoryDisk::default();
+        let mut store = Store::open(disk.clone(), &options(4)).unwrap();
+        store.append(&[value]).unwrap();
+        store.close().unwrap();
+        disk
+    };
+    let with_blocks_of_another = |names: &[&str]| {
+        let (disk, other) = (made(b"own"), made(b"other"));
+        for name in names {
+            let mut bytes = vec![0; 4096];
+            other.read_at(name, 0, &mut bytes).unwrap();
+            disk.write_at(name, 0, &bytes).unwrap();
+        }
+        Store::open(disk, &options(4)).and_then(|store| store.read(0))
+    };
+    assert_eq!(with_blocks_of_another(&["super.0"]), Ok(b"own".to_vec()));
+    assert_eq!(with_blocks_of_another(&["super.1"]), Ok(b"own".to_vec()));
+    assert_eq!(kind(with_blocks_of_another(&["super.0", "super.1"])), Some(ErrorKind::Corrupt));
 }
 
 #[test]
@@ -258,13 +307,7 @@ fn a_header_or_table_that_is_damaged_loses_no_row_and_is_reported() {
     let mut num_opened = 0;
     for offset in 0..512 {
         disk.damage("seg-000000", offset, 1).unwrap();
-        let copy = MemoryDisk::default();
-        for (name, len) in disk.list().unwrap() {
-            let mut bytes = vec![0; len as usize];
-            disk.read_at(&name, 0, &mut bytes).unwrap();
-            copy.allocate(&name, len).unwrap();
-            copy.write_at(&name, 0, &bytes).unwrap();
-        }
+        let copy = copied(&disk).unwrap();
         disk.damage("seg-000000", offset, 1).unwrap();
         let store = Store::open(copy, &options(2)).unwrap();
         let lost = store.damaged_slots().unwrap();
@@ -281,6 +324,39 @@ fn a_header_or_table_that_is_damaged_loses_no_row_and_is_reported() {
         num_opened += usize::from(lost.is_empty());
     }
     assert_eq!(num_opened, 512 - 3 - 3, "only the bytes of the two newest records are in one place alone");
+}
+
+#[test]
+fn a_power_failure_after_a_close_takes_no_copy_that_damage_needs() {
+    let disk = MemoryDisk::recording();
+    let mut store = Store::open(disk.clone(), &options(2)).unwrap();
+    for row in [b"one", b"two"] {
+        store.append(&[row]).unwrap();
+        store.commit().unwrap();
+    }
+    store.close().unwrap();
+    let lost_after_damage = |disk: MemoryDisk, offset| {
+        disk.damage("seg-000000", offset, 1).unwrap();
+        Store::open(disk, &options(2)).unwrap().damaged_slots().unwrap()
+    };
+    for offset in (0..512).step_by(4) {
+        let lost = lost_after_damage(copied(&disk).unwrap(), offset);
+        for seed in 0..8 {
+            let left = disk.after_power_loss(disk.num_ops(), seed);
+            assert_eq!(lost_after_damage(left, offset), lost, "offset {offset}, seed {seed}");
+        }
+    }
+}
+
+fn copied(disk: &MemoryDisk) -> fulmar_core::Result<MemoryDisk> {
+    let copy = MemoryDisk::default();
+    for (name, len) in disk.list()? {
+        let mut bytes = vec![0; len as usize];
+        disk.read_at(&name, 0, &mut bytes)?;
+        copy.allocate(&name, len)?;
+        copy.write_at(&name, 0, &bytes)?;
+    }
+    Ok(copy)
 }
 
 #[test]
