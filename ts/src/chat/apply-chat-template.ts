@@ -1,6 +1,6 @@
 /** Histories through chat templates: texts, ids and masks, in TorchRL's shapes. */
 
-import { call, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { call, checkKnownKeys, checkTypedArray, describeValue, FulmarError } from '../core/index.js'
 import type { RawEncodedChats, RawTemplate } from '../native/index.js'
 import { type SelectedTemplate, Template, type TemplateJson, TemplateRegistry } from '../template/index.js'
 import { Ragged, Tensor, TensorDict } from '../tensor/index.js'
@@ -328,6 +328,7 @@ export function toRagged(
 ): Ragged {
   checkKnownKeys('options', options, ['side'], ['side'])
   const { side } = options
+  checkTypedArray('lengths', lengths, Uint32Array)
   const [numRows = 0, width = 0, ...inner] = padded.shape
   if (padded.shape.length < 2 || lengths.length !== numRows) {
     throw new FulmarError('SHAPE_MISMATCH', `lengths must be one a row, of ${numRows}: got ${lengths.length}`)

@@ -285,7 +285,7 @@ export function extendPrompt(
  * ```
  */
 export function trimToTurnClose(completionIds: Uint32Array, stopIds: readonly number[]): Uint32Array {
-  checkGiven('completionIds', completionIds)
+  checkTypedArray('completionIds', completionIds, Uint32Array)
   const last = completionIds.findLastIndex((id) => stopIds.includes(id))
   return last < 0 ? completionIds : completionIds.subarray(0, last + 1)
 }

@@ -23,4 +23,4 @@ export {
 export { Handle } from './handle.js'
 export { checkGiven, checkKnownKeys, describeValue, nearestName } from './options.js'
 export { Rng, type RngState } from './rng.js'
-export { checkTypedArray } from './typed-array.js'
+export { checkTypedArray, numbersOf } from './typed-array.js'

@@ -1,6 +1,6 @@
 /** Which sequences share a row of bounded length, and which worker computes what. */
 
-import { checkGiven, checkKnownKeys, Handle } from '../core/index.js'
+import { checkGiven, checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
 import { type RawPackPlan, type RawStreamPacker, raw } from '../native/index.js'
 
 /** Groups of items: group `g` is `items[offsets[g]..offsets[g + 1]]`. */
@@ -70,6 +70,9 @@ export function pack(lengths: Uint32Array, options: PackOptions): Groups {
 export function cuSeqlens(groups: Groups, index: number, lengths: Uint32Array): Uint32Array {
   checkGiven('groups', groups)
   const { items, offsets } = groups
+  checkTypedArray('groups.items', items, Uint32Array)
+  checkTypedArray('groups.offsets', offsets, Uint32Array)
+  checkTypedArray('lengths', lengths, Uint32Array)
   const group = items.subarray(offsets[index] ?? 0, offsets[index + 1] ?? offsets[index] ?? 0)
   const bounds = new Uint32Array(group.length + 1)
   group.forEach((item, at) => {

@@ -1,6 +1,6 @@
 /** Arguments on their way to the core: arrays of the right type, options as JSON. */
 
-import { checkKnownKeys, describeValue, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
 
 /** The typed arrays that cross the boundary. */
 type Arrays = { Float32Array: Float32Array; Uint8Array: Uint8Array; Uint32Array: Uint32Array }
@@ -12,10 +12,7 @@ type Arrays = { Float32Array: Float32Array; Uint8Array: Uint8Array; Uint32Array:
 export function checkArray(batch: object, field: string, type: keyof Arrays, optional = false): void {
   const value: unknown = Reflect.get(batch, field)
   if (optional && value === undefined) return
-  const name: unknown = ArrayBuffer.isView(value) && Reflect.get(value, Symbol.toStringTag)
-  if (name === type) return
-  const got = typeof name === 'string' ? name : describeValue(value)
-  throw new FulmarError('MALFORMED', `${field} must be a ${type}: got ${got}`)
+  checkTypedArray(field, value, { name: type })
 }
 
 /** Names of the fields of an option object; a field that is itself an object names its own. */

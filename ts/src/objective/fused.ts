@@ -192,12 +192,13 @@ function checkHead(options: LinearHeadOptions): void {
 }
 
 function joined(options: TokenGradients): Float32Array {
-  checkArray(options, 'gradLogProb', 'Float32Array')
-  checkArray(options, 'gradEntropy', 'Float32Array', true)
-  const { gradLogProb, gradEntropy = [] } = options
-  const both = new Float32Array(gradLogProb.length + gradEntropy.length)
+  // Each is read once, and then checked: a getter may do anything.
+  const { gradLogProb, gradEntropy } = options
+  checkArray({ gradLogProb }, 'gradLogProb', 'Float32Array')
+  checkArray({ gradEntropy }, 'gradEntropy', 'Float32Array', true)
+  const both = new Float32Array(gradLogProb.length + (gradEntropy?.length ?? 0))
   both.set(gradLogProb)
-  both.set(gradEntropy, gradLogProb.length)
+  both.set(gradEntropy ?? [], gradLogProb.length)
   return both
 }
 

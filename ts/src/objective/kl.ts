@@ -1,6 +1,14 @@
 /** Estimates of the KL divergence between a policy and a reference. */
 
-import { call, checkGiven, checkKnownKeys, FulmarError, type OnDevice, placeDevice } from '../core/index.js'
+import {
+  call,
+  checkGiven,
+  checkKnownKeys,
+  FulmarError,
+  numbersOf,
+  type OnDevice,
+  placeDevice,
+} from '../core/index.js'
 import { type RawKlController, raw } from '../native/index.js'
 import { checkArray, optionsJson } from './argument.js'
 import type { KlEstimator } from './loss.js'
@@ -231,7 +239,7 @@ export class AdaptiveKLController {
    * @throws {FulmarError} `EMPTY` without values; `NON_FINITE` for one that is; `OUT_OF_RANGE` for far more than `horizon`.
    */
   update(kl: ArrayLike<number>): number {
-    const values = Float64Array.from(kl)
+    const values = numbersOf('kl', kl)
     return call(() => this.#raw.update(values))
   }
 

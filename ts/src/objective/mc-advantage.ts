@@ -1,6 +1,14 @@
 /** Advantages of groups whose rollouts come one by one, and the choice of rollouts. */
 
-import { call, checkGiven, checkKnownKeys, FulmarError, field, type OnDevice } from '../core/index.js'
+import {
+  call,
+  checkGiven,
+  checkKnownKeys,
+  FulmarError,
+  field,
+  numbersOf,
+  type OnDevice,
+} from '../core/index.js'
 import { type RawGroupQueues, type RawTopKQueues, raw } from '../native/index.js'
 import { optionsJson } from './argument.js'
 
@@ -148,7 +156,7 @@ export class MCAdvantage<T> {
    * selector of one's own throws, or `OUT_OF_RANGE` and `SHAPE_MISMATCH` for what it returns: the rollout waits then.
    */
   push(groupId: string, rewards: ArrayLike<number>, item: T): readonly AdvantageOf<T>[] | undefined {
-    const values = Float64Array.from(rewards)
+    const values = numbersOf('rewards', rewards)
     if (this.#select === undefined) {
       const [ticket, group]: [number, Group] = JSON.parse(call(() => this.#raw.push(groupId, values)))
       this.#items.set(ticket, item)
@@ -294,7 +302,7 @@ export class MCAdvantageSelector {
     checkKnownKeys('select', options, ['groupSize', 'keepReturnBounds'])
     const { groupSize, keepReturnBounds } = options
     const bounds = JSON.stringify(keepReturnBounds ?? null)
-    const values = Float64Array.from(returns)
+    const values = numbersOf('returns', returns)
     return JSON.parse(call(() => raw.selectRollouts(this.#json, values, groupSize, bounds))) ?? undefined
   }
 }

@@ -1,6 +1,6 @@
 /** The in-process policy: a decoder that answers requests as they come. */
 
-import { checkKnownKeys } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray } from '../core/index.js'
 import { type Decoder, Engine, type EngineOptions } from '../model/index.js'
 import {
   type Completion,
@@ -111,7 +111,11 @@ export class DecoderPolicy implements DistributionPolicy {
    */
   async distribution(request: DistributionRequest): Promise<TokenDistribution> {
     checkKnownKeys('request', request, ['ids', 'offsets', 'mask'], ['ids', 'offsets', 'mask'])
-    const { ids, offsets, mask } = request
+    checkTypedArray('ids', request.ids, Uint32Array)
+    checkTypedArray('offsets', request.offsets, Uint32Array)
+    checkTypedArray('mask', request.mask, Uint8Array)
+    // A caller may write over them while the model computes.
+    const [ids, offsets, mask] = [request.ids.slice(), request.offsets.slice(), request.mask.slice()]
     const { vocab_size: vocabSize } = this.decoder.config
     const { topIds, topLogProb } = await this.decoder.score({ ids, offsets, mask }, { topK: vocabSize })
     const places = Array.from(mask.keys()).filter((at) => mask[at] === 1)

@@ -218,7 +218,7 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   const { promptIds, seed, maxTokens, temperature = 1, topK = 0, topP = 1, minP = 0 } = request
   const { repetitionPenalty = 1, frequencyPenalty = 0, presencePenalty = 0, stopStrings } = request
   checkTypedArray('promptIds', promptIds, Uint32Array)
-  if (isEmpty(promptIds)) throw new FulmarError('EMPTY', 'promptIds must hold a token: they are empty')
+  if (promptIds.length === 0) throw new FulmarError('EMPTY', 'promptIds must hold a token: they are empty')
   const hasNone = stopStrings === undefined || (Array.isArray(stopStrings) && stopStrings.length === 0)
   if (!hasNone) new StopStrings(stopStrings)
   check('maxTokens', maxTokens, Number.isSafeInteger(maxTokens) && maxTokens >= 1, 'a positive integer')
@@ -232,11 +232,6 @@ export function checkGenerateRequest(request: GenerateRequest): void {
   check('frequencyPenalty', frequencyPenalty, Number.isFinite(frequencyPenalty), 'finite')
   check('presencePenalty', presencePenalty, Number.isFinite(presencePenalty), 'finite')
   checkRequestRule(request)
-}
-
-/** Whether there is no token, or no memory any more. Node 20 may go on telling the `length` of an array whose memory was given away. */
-function isEmpty(ids: Uint32Array): boolean {
-  return ids.byteLength === 0
 }
 
 function check(name: string, value: number, holds: boolean, rule: string): void {
@@ -259,6 +254,6 @@ export function checkScoreRequest(request: ScoreRequest): void {
   checkKnownKeys('request', request, ['requestId', 'ids', 'signal'], ['requestId', 'ids'])
   const { ids, signal } = request
   checkTypedArray('ids', ids, Uint32Array)
-  if (isEmpty(ids)) throw new FulmarError('EMPTY', 'ids must hold a token: they are empty')
+  if (ids.length === 0) throw new FulmarError('EMPTY', 'ids must hold a token: they are empty')
   if (signal?.aborted) throw new FulmarError('ABORTED', 'signal must not have fired: got an abort')
 }

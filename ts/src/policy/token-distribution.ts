@@ -100,6 +100,7 @@ export class TokenDistribution {
    * @throws {FulmarError} `SHAPE_MISMATCH` for another number of ids; `OUT_OF_RANGE` for one that is not of the vocabulary.
    */
   logProb(ids: Uint32Array = this.ids): Float32Array {
+    checkTypedArray('ids', ids, Uint32Array)
     if (ids.length !== this.mask.length)
       throw new FulmarError('SHAPE_MISMATCH', `ids must be ${this.mask.length}: got ${ids.length}`)
     return this.#perPlace((logProbs, at) => {

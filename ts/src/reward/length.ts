@@ -1,6 +1,6 @@
 /** Rewards that shape how long a completion is and how much it repeats itself, as TRL has them. */
 
-import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError, numbersOf } from '../core/index.js'
 
 /** What a completion of no length and one of full length are worth; between them the reward follows a half cosine. */
 export interface CosineScaledRewardOptions {
@@ -91,9 +91,9 @@ export function repetitionPenalty(options: RepetitionPenaltyOptions): number {
   const isSize = Number.isSafeInteger(ngramSize) && ngramSize >= 1 && ngramSize <= NGRAM_SIZE_MAX
   if (!isSize) refuse('ngramSize', `an integer from 1 to ${NGRAM_SIZE_MAX}`, ngramSize)
   if (!(maxPenalty <= 0)) refuse('maxPenalty', '<= 0', maxPenalty)
-  const count = ids.length - ngramSize + 1
+  const list = numbersOf('ids', ids)
+  const count = list.length - ngramSize + 1
   if (count < 1) return 0
-  const list = Array.from(ids)
   const different = new Set(Array.from({ length: count }, (_, at) => list.slice(at, at + ngramSize).join()))
   const penalty = (1 - different.size / count) * maxPenalty
   return penalty === 0 ? 0 : penalty

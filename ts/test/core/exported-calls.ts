@@ -17,6 +17,10 @@ export interface Parameter {
   readonly keys: readonly string[]
   readonly required: readonly (readonly [name: string, type: string])[]
   readonly isOptional: boolean
+  /** What it takes that holds numbers, such as `Uint32Array` or `ArrayLike`, if anything. */
+  readonly array: string | undefined
+  /** The same for those of its keys that take one. */
+  readonly arrays: Readonly<Record<string, string>>
 }
 
 /** One way to call something. */
@@ -60,6 +64,7 @@ const CLOSED = new Set([
   'DistillationBatch',
 ])
 const HIDDEN = ts.ModifierFlags.Private | ts.ModifierFlags.Protected
+const TYPED_ARRAY = /^(Big)?(Int|Uint|Float)\d+(Clamped)?Array$/
 const OPTIONS = /(Options|Config|Kwargs|Rule|Steps|OnDevice)$/
 
 export function exportedCalls(): ExportedCall[] {
@@ -152,6 +157,10 @@ class Reader {
     const required = [...(parts[0]?.getProperties() ?? [])]
       .filter((property) => !(property.flags & ts.SymbolFlags.Optional))
       .map((property) => [property.name, this.#print(checker.getTypeOfSymbol(property))] as const)
+    const arrays = [...properties.values()].flatMap((property) => {
+      const array = this.#arrayOf(checker.getTypeOfSymbol(property))
+      return array ? [[property.name, array] as const] : []
+    })
     const declaration = parameter.valueDeclaration
     return {
       name: parameter.name,
@@ -159,6 +168,8 @@ class Reader {
       isOptions: parts.length > 0,
       keys: [...properties.keys()],
       required,
+      array: this.#arrayOf(type),
+      arrays: Object.fromEntries(arrays),
       isOptional: !!declaration && ts.isParameter(declaration) && checker.isOptionalParameter(declaration),
     }
   }
@@ -183,6 +194,13 @@ class Reader {
     if (!isOurs(symbol)) return false
     const isAnonymous = name === '__type' || name === '__object'
     return isAnonymous || OPTIONS.test(name) || CLOSED.has(name)
+  }
+
+  /** The typed array, or else the list of numbers, that a type is or may be. */
+  #arrayOf(type: ts.Type): string | undefined {
+    const parts = this.#checker.getNonNullableType(this.#checker.getBaseConstraintOfType(type) ?? type)
+    const names = (parts.isUnion() ? parts.types : [parts]).map((part) => part.symbol?.name ?? '')
+    return names.find((name) => TYPED_ARRAY.test(name)) ?? names.find((name) => name === 'ArrayLike')
   }
 
   #print(type: ts.Type): string {

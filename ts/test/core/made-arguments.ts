@@ -60,9 +60,14 @@ const messageEnv = () => ({
 const vllm = once('vllm', () => {
   const answer = async (url: string, { body = '{}' }: { body?: string }) => {
     if (url.endsWith('/v1/models')) return Response.json({ data: [{ id: 'tiny', max_model_len: 64 }] })
-    const { prompt, request_id } = JSON.parse(body)
+    const { prompt, request_id, prompt_logprobs } = JSON.parse(body)
     const logprobs = { token_logprobs: [-0.5] }
-    const choice = { token_ids: [7], prompt_token_ids: prompt, logprobs, finish_reason: 'length' }
+    const choice = {
+      ...{ token_ids: [7], prompt_token_ids: prompt, logprobs, finish_reason: 'length' },
+      ...(prompt_logprobs !== undefined && {
+        prompt_logprobs: prompt.map((id: number, at: number) => (at > 0 ? { [id]: { logprob: -1 } } : null)),
+      }),
+    }
     return Response.json({ id: `cmpl-${request_id}`, choices: [choice] })
   }
   return AsyncVLLM.connect(['http://127.0.0.1:1'], { client: fetchClient(answer as never) })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { HfTokenizer } from '../../src/tokenizer/index.js'
-import { GOLDEN_NAMES, golden, goldenFolder } from './files.js'
+import { GOLDEN_NAMES, ggufOfTokens, golden, goldenFolder } from './files.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
 
@@ -139,12 +139,12 @@ describe('HfTokenizer', () => {
   })
 
   it('takes vocabulary, special tokens and template of a GGUF file', () => {
-    using tokenizer = HfTokenizer.fromGguf(ggufFile('gpt2'))
+    using tokenizer = HfTokenizer.fromGguf(ggufOfTokens('gpt2'))
     expect([...tokenizer.encode('abab<|end|>', { addedTokens: true }).ids]).toEqual([3, 3, 0])
     expect(tokenizer.specialTokens).toEqual({ eos_token: '<|end|>' })
     expect(tokenizer.chatTemplate).toBe('{{ eos_token }}')
-    expect(() => HfTokenizer.fromGguf(ggufFile('llama'))).toThrow(/^tokenizer.ggml.model must be "gpt2"/)
-    expect(() => HfTokenizer.fromGguf(ggufFile('gpt2').subarray(0, 100))).toThrow(
+    expect(() => HfTokenizer.fromGguf(ggufOfTokens('llama'))).toThrow(/^tokenizer.ggml.model must be "gpt2"/)
+    expect(() => HfTokenizer.fromGguf(ggufOfTokens('gpt2').subarray(0, 100))).toThrow(
       expect.objectContaining({ code: 'CORRUPT' }),
     )
   })
@@ -177,37 +177,3 @@ describe('HfTokenizer', () => {
     expect(tokenizer.decode(ids)).toBe(text)
   })
 })
-
-/** A GGUF file without weights: four tokens, one merge. */
-function ggufFile(model: string): Uint8Array {
-  const [STRING, ARRAY, U32] = [8, 9, 4]
-  const number = (value: number, bytes: 4 | 8) => {
-    const buffer = Buffer.alloc(bytes)
-    buffer.writeUInt32LE(value)
-    return buffer
-  }
-  const text = (value: string) => Buffer.concat([number(Buffer.byteLength(value), 8), Buffer.from(value)])
-  const list = (type: number, items: Buffer[]) => [
-    number(ARRAY, 4),
-    number(type, 4),
-    number(items.length, 8),
-    ...items,
-  ]
-  const entries: [string, Buffer[]][] = [
-    ['tokenizer.ggml.model', [number(STRING, 4), text(model)]],
-    ['tokenizer.ggml.pre', [number(STRING, 4), text('gpt-2')]],
-    ['tokenizer.ggml.tokens', list(STRING, ['<|end|>', 'a', 'b', 'ab'].map(text))],
-    ['tokenizer.ggml.merges', list(STRING, [text('a b')])],
-    [
-      'tokenizer.ggml.token_type',
-      list(
-        U32,
-        [3, 1, 1, 1].map((kind) => number(kind, 4)),
-      ),
-    ],
-    ['tokenizer.ggml.eos_token_id', [number(U32, 4), number(0, 4)]],
-    ['tokenizer.chat_template', [number(STRING, 4), text('{{ eos_token }}')]],
-  ]
-  const head = [Buffer.from('GGUF'), number(3, 4), number(0, 8), number(entries.length, 8)]
-  return Buffer.concat([...head, ...entries.flatMap(([key, value]) => [text(key), ...value])])
-}

@@ -1,0 +1,43 @@
+/**
+ * What a program in JavaScript can do to the memory behind an array, and to the thread that uses it. Everything runs in a process of its
+ * own, from `dist/`: a crash is a failed test.
+ */
+
+import { execFile } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { describe, expect, it } from 'vitest'
+
+const path = (name: string) => fileURLToPath(new URL(name, import.meta.url))
+
+/** What a process wrote down; where it crashed, the last lines of what it was about to do. */
+async function outputOf(...args: string[]): Promise<string> {
+  try {
+    const { stdout } = await promisify(execFile)(process.execPath, args, { maxBuffer: 64 << 20 })
+    return stdout
+  } catch (error) {
+    const { stderr = '', code, signal } = error as { stderr?: string; code?: number; signal?: string }
+    throw new Error(
+      `ended with ${signal ?? code} after: ${stderr.trimEnd().split('\n').slice(-3).join(' | ')}`,
+    )
+  }
+}
+
+// The package finds the addon by itself; what WebAssembly is given is copied into its own memory.
+describe.skipIf(process.env.FULMAR_TEST_BACKEND !== 'native')('the process lives', () => {
+  it('whatever array is given to whatever takes one: refused by an error of ours, or read as it is', {
+    timeout: 300_000,
+  }, async () => {
+    const program = [path('./typescript.mjs'), path('./array-abuse-process.ts')] as const
+    const { problems, counts } = JSON.parse(await outputOf('--expose-gc', '--import', ...program))
+    expect(problems).toEqual([])
+    console.info(`arrays: ${JSON.stringify(counts)}`)
+    expect(counts.abuses).toBeGreaterThan(4_000)
+    expect(counts.answered).toBeGreaterThan(1_000)
+  })
+
+  const count = Number(process.env.FULMAR_STOPPED_THREADS ?? 16)
+  it(`when ${count} threads are stopped in the middle of native work`, { timeout: 600_000 }, async () => {
+    expect(await outputOf(path('./terminate-process.mjs'), String(count))).toBe(String(count))
+  })
+})
