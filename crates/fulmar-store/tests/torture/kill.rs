@@ -52,7 +52,9 @@ pub fn kill_cycles(program: &dyn Fn() -> Command, path: Path, seed: u64, num_cyc
         let place = || format!("{path:?}, seed {seed}, cycle {cycle}");
         run.cycle(program, cycle, &mut counts).map_err(|error| error.at(place()))?;
     }
-    fs::remove_dir_all(&run.folder)?;
+    if num_cycles > 0 {
+        fs::remove_dir_all(&run.folder)?;
+    }
     Ok(counts)
 }
 
