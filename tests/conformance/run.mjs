@@ -47,7 +47,8 @@ async function conform({ path, judge, lines }) {
     const kind = kindOf(outcome)
     counts[kind] += 1
     if (kind === 'failed') differences.push(`  line ${number}: ${outcome}`)
-    if (kind === 'byDecision') note(notes, `by decision ${outcome.byDecision}`)
+    if (kind === 'byDecision')
+      for (const name of outcome.byDecision.split('; ')) note(notes, `by decision ${name}`)
     if (kind === 'skipped') note(notes, `SKIPPED for want of ${outcome.skipped}`)
   }
   return report(path, counts, notes, differences)

@@ -238,7 +238,8 @@ test('no answer of a spec is lost to a decision', () => {
   const answers = rows.flatMap((row) => answersOf(row))
   // Those with the same values in another dtype are compared element by element, too.
   const isCompared = (outcome) =>
-    outcome === undefined || / the dtype of (its|their) spec$/.test(outcome.byDecision)
+    outcome === undefined ||
+    / the dtype of (its|their) spec$|^a value of another form is in no domain$/.test(outcome.byDecision)
   const count = answers.filter(isCompared).length
   assert.ok(count >= 6_726, `${count} of ${answers.length} answers are as expected`)
 })
