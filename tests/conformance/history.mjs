@@ -109,15 +109,19 @@ async function mask(row, tokenizer, siblings) {
   if (value.attention_mask && !attention.every((bit, t) => bit === value.attention_mask[t]))
     return difference('attention_mask', value.attention_mask, attention)
   const masked = difference('assistant_mask', value.assistant_mask, marks)
-  if (masked !== undefined) {
+  const isSearch = value.chat_template !== undefined && !/\{%-?\s*generation\b/.test(value.chat_template)
+  if (isSearch) {
     const { mask: _, ...plain } = options
     const text = chat.applyChatTemplate(plain)
     const searched = searchMask(text, value.chat, tokenizer.encode(text, { addedTokens: true }))
+    const other = difference('assistant_mask', value.assistant_mask, searched)
+    if (other !== undefined) return other
     // TorchRL looks for each assistant's content from the last find on, so that the same words of a user, or of the
     // template, are marked instead. Fulmar marks what the assistant's turn holds.
-    const isSearch = value.chat_template !== undefined && `${searched}` === `${value.assistant_mask}`
-    return isSearch ? { byDecision: 'a mask marks the assistant, not the first text that is equal' } : masked
+    if (masked !== undefined)
+      return { byDecision: 'a mask marks the assistant, not the first text that is equal' }
   }
+  if (masked !== undefined) return masked
   if (value.masked_text === undefined) return undefined
   const text = tokenizer.decode(Uint32Array.from(ids.filter((_, t) => marks[t] === 1)))
   return text === value.masked_text ? undefined : textDifference(value.masked_text, text)
