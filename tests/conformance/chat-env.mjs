@@ -51,6 +51,14 @@ const KINDS = {
   tool_registry: construct,
 }
 
+/** The options of each kind that has any. */
+const CONFIG = {
+  dataset_env: ['batch_size'],
+  countdown_env: ['num_count', 'max_number', 'max_target'],
+  add_thinking_prompt: ['role', 'edit_last_turn'],
+  execute_tools_in_order: ['stop_on_error'],
+}
+
 /** Rows of the same file that run Python. */
 const PYTHON = ['python_interpreter', 'python_interpreter_env']
 
@@ -76,7 +84,8 @@ export const chatEnvs = {
   check({ value: row }, tokenizer) {
     if (PYTHON.includes(row.kind)) return { skipped: `a sandbox that runs Python (${row.kind})` }
     if (tokenizer === undefined) return { skipped: 'tokenizers/qwen2' }
-    return KINDS[row.kind](row, tokenizer)
+    const strange = Object.keys(row.config ?? {}).find((name) => !CONFIG[row.kind]?.includes(name))
+    return strange === undefined ? KINDS[row.kind](row, tokenizer) : `the option ${strange} is not known`
   },
 }
 
@@ -125,8 +134,9 @@ function construct({ case: name, result }) {
   }
 }
 
-async function datasetEnv({ dataset, config, resets }) {
+async function datasetEnv({ dataset, config, env_batch_size: batchSize, resets }) {
   const env = new DatasetChatEnv({ dataset, shuffle: false, numEnvs: config.batch_size[0] })
+  if (String(batchSize) !== String(config.batch_size)) return `the batch size is ${batchSize}`
   for (const [at, expected] of resets.entries()) {
     const wrong = dictDifference(`reset ${at}`, expected, await env.reset())
     if (wrong !== undefined) return wrong
@@ -198,6 +208,7 @@ function keptAnswer(content, prompt) {
 
 async function addThinkingPrompt(row) {
   const { role = 'assistant', edit_last_turn: editLastTurn = true } = row.config
+  if (row.cond !== 'reward < 0.5') return `the condition ${row.cond} is not known`
   const thinking = new AddThinkingPrompt({
     cond: (next) => next.tensor('reward').data[0] < 0.5,
     prompt: 'But wait, think more.',
@@ -253,46 +264,96 @@ function parserCalls(parser, { input, output }) {
   return same('calls', output, { text, calls: plain, meta })
 }
 
-/** The tools of `simple_tool` that its rows call. */
-const CALCULATOR = {
-  name: 'calculator',
-  run({ operation, a, b }) {
+/** A function of Python: what it must be given, and whether it takes more; arguments beyond fail as there. */
+const python = (name, required, takesMore, body) => ({
+  name,
+  run(args) {
+    const missing = required.filter((one) => !(one in args)).map((one) => `'${one}'`)
+    const more = Object.keys(args).find((one) => !takesMore && !required.includes(one))
+    if (more !== undefined) throw new Error(`${name}() got an unexpected keyword argument '${more}'`)
+    if (missing.length > 0)
+      throw new Error(
+        `${name}() missing ${missing.length} required positional argument${missing.length > 1 ? 's' : ''}: ${missing.join(' and ')}`,
+      )
+    return body(args)
+  },
+})
+
+const SIMPLE =
+  "calculator(operation add|mul, a, b) -> {'result': ..}; echo(**kw) -> kw; noargs() -> 'fine'; none(**k) -> None"
+const SIMPLE_TOOLS = [
+  python('calculator', ['operation', 'a', 'b'], false, ({ operation, a, b }) => {
     if (operation !== 'add' && operation !== 'mul') throw new Error(`Unknown operation: ${operation}`)
     return { result: operation === 'add' ? a + b : a * b }
-  },
-}
+  }),
+  python('echo', [], true, (args) => args),
+  python('noargs', [], false, () => 'fine'),
+  python('none', [], true, () => null),
+]
+const JSON_RESULTS = 'results are JSON, not what Python prints'
+const OUR_WORDS = "why arguments are no JSON is said in our words, not those of Python's parser"
+const PARSE = 'Failed to parse tool arguments: '
 
 async function simpleTool(row) {
-  const results = await toolAnswers(row, new SimpleToolTransform({ tools: [CALCULATOR] }))
-  const ours = row.results?.map((text) => text.replace("{'result': ", '{"result":'))
-  if (ours?.some((text, at) => text !== row.results[at]) && same('', ours, results) === undefined) {
-    return { byDecision: 'results are JSON, not what Python prints' }
+  if (row.tools !== SIMPLE) return `the tools ${row.tools} are not known`
+  const results = await toolAnswers(row, new SimpleToolTransform({ tools: SIMPLE_TOOLS }))
+  if (row.results === null || results?.length !== row.results.length)
+    return same('results', row.results, results)
+  const names = new Set()
+  for (const [at, text] of results.entries()) {
+    const want = row.results[at]
+    const theirs = asPython(text)
+    if (theirs === want) {
+      if (text !== want) names.add(JSON_RESULTS)
+      continue
+    }
+    const [ours, head] = [text, want].map((one) => one.slice(0, one.indexOf(PARSE) + PARSE.length))
+    if (!want.includes(PARSE) || ours !== head) return same('results', want, theirs)
+    names.add(OUR_WORDS)
   }
-  const parse = 'Failed to parse tool arguments: '
-  const isRefused = row.results?.every((text, at) => {
-    const end = text.indexOf(parse)
-    return end >= 0 && results?.[at]?.startsWith(text.slice(0, end + parse.length))
-  })
-  if (isRefused && results.length === row.results.length) {
-    return { byDecision: "why arguments are no JSON is said in our words, not those of Python's parser" }
-  }
-  return same('results', row.results, results)
+  return names.size === 0 ? undefined : { byDecision: [...names].join('; ') }
 }
 
-/** The tools of `execute_tools_in_order` that its rows call. */
-const IN_ORDER = [
-  { name: 'add', run: ({ a, b }) => ({ result: a + b }) },
-  {
-    name: 'fail',
-    run() {
-      throw new Error('boom')
-    },
-  },
+/** An answer with its result as Python prints it, where it is JSON here. */
+function asPython(text) {
+  const [head] = /^Tool \S+ executed successfully:\n/.exec(text) ?? []
+  if (head === undefined) return text
+  try {
+    return head + printed(JSON.parse(text.slice(head.length)), true)
+  } catch {
+    return text
+  }
+}
+
+function printed(value, isWhole = false) {
+  if (typeof value === 'string') {
+    const mark = value.includes("'") && !value.includes('"') ? '"' : "'"
+    const inner = value.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll(mark, `\\${mark}`)
+    return isWhole ? value : `${mark}${inner}${mark}`
+  }
+  if (value === null) return 'None'
+  if (typeof value === 'boolean') return value ? 'True' : 'False'
+  if (Array.isArray(value)) return `[${value.map((one) => printed(one)).join(', ')}]`
+  if (typeof value !== 'object') return String(value)
+  return `{${Object.entries(value)
+    .map(([name, one]) => `${printed(name)}: ${printed(one)}`)
+    .join(', ')}}`
+}
+
+const IN_ORDER =
+  "add(a,b,**kw) -> {'result'}; fail raises RuntimeError('boom'); echo(**kw) -> kw without _state; str -> 'not a dict'; strict(a) -> {'a': a}"
+const IN_ORDER_TOOLS = [
+  python('add', ['a', 'b'], true, ({ a, b }) => ({ result: a + b })),
+  python('fail', [], true, () => {
+    throw new Error('boom')
+  }),
+  python('echo', [], true, ({ _state, ...args }) => args),
 ]
 
 async function executeToolsInOrder(row) {
   const { stop_on_error: stopOnError = false } = row.config
-  const transform = new ExecuteToolsInOrder({ tools: IN_ORDER, stopOnError })
+  if (row.tools !== IN_ORDER) return `the tools ${row.tools} are not known`
+  const transform = new ExecuteToolsInOrder({ tools: IN_ORDER_TOOLS, stopOnError })
   return same('results', row.results, await toolAnswers(row, transform))
 }
 

@@ -5,7 +5,7 @@
 
 import { GRPOLoss } from 'fulmar'
 import { attempt, bits, decided, farther, flat, offsetsIn, offsetsOf, singles } from './loss-rows.mjs'
-import { notTorchrl, torchrlLoss } from './torchrl-losses.mjs'
+import { failsInTorchrl, notTorchrl, torchrlLoss } from './torchrl-losses.mjs'
 
 const CISPO = 'a token of cispo keeps its gradient outside the clip range'
 const NOTHING = 'a mask that trains nothing is refused'
@@ -84,11 +84,16 @@ function torchrlOptions({ config, loss }) {
 }
 
 function torchrl(row) {
-  if (row.expected_error) return refused(row)
+  const isNamed = [undefined, 'token_mean', 'prompt_mean', 'none'].includes(row.config.aggregation)
+  if (failsInTorchrl(row) && !row.expected_error) return 'the original fails'
+  if (row.expected_error) {
+    const { joined: _, ...batch } = torchrlBatch(row)
+    const isComputed = !isNamed || batch.mask.every((bit) => bit === 0) || isExtreme(batch)
+    return isComputed && !failsInTorchrl(row) ? 'the original gives a value' : refused(row)
+  }
   const differs = notTorchrl(row)
   if (differs !== undefined) return differs
-  if (![undefined, 'token_mean', 'prompt_mean', 'none'].includes(row.config.aggregation))
-    return unknownAggregation(row)
+  if (!isNamed) return unknownAggregation(row)
   const { joined, ...batch } = torchrlBatch(row)
   if (row.logits) return fromLogits(row, batch)
   if (batch.mask.every((bit) => bit === 0)) {

@@ -237,7 +237,10 @@ const ANSWERS = {
       : changed(() => spec.get(pathIn(key)), ok),
   lock: (spec, { args: [recurse = true], ok }) => same(spec.lock({ recurse }).isLocked === ok, spec.isLocked),
   unlock: (spec, { ok }) => same(spec.unlock().isLocked === ok, spec.isLocked),
-  sub_unlock: (spec, { key }) => refused(() => spec.get(key).unlock()),
+  sub_unlock: (spec, { key, ok }) =>
+    ok === undefined
+      ? refused(() => spec.get(key).unlock())
+      : same(spec.get(key).unlock().isLocked === ok, 'another'),
   getitem: ofItem,
   split: (_, { ok }) => (ok === undefined ? undefined : 'no spec has a method split'),
   expand: (spec, { shape, ok }, build) => moved(() => spec.expand(sizesIn(shape)), ok, build),

@@ -8,6 +8,13 @@ import { flat } from './loss-rows.mjs'
 const sum = (values) => values.reduce((total, value) => total + value, 0)
 const mean = (values) => sum(values) / values.length
 
+/** Whether TorchRL fails: for bounds that are none, a reference that is missing, or an advantage of fewer dimensions. */
+export function failsInTorchrl({ config, advantage, ref_log_probs: reference }) {
+  const [low, high = low] = flat(config.clip_epsilon ?? 0.2)
+  const isFlat = advantage.every((values) => !Array.isArray(values[0]))
+  return low >= 1 || low < 0 || high < 0 || (config.kl_to_ref_coeff > 0 && !reference) || isFlat
+}
+
 /** Outputs and gradients as a row holds them; tokens of all sequences one after another, padding included. */
 export function torchrlLoss(row) {
   const { config } = row

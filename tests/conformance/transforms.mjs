@@ -292,8 +292,11 @@ function ofBurnIn(row) {
 }
 
 function ofSplit(row) {
-  const [input, want] = [dictIn(row.input), dictIn(row.ok)]
-  const difference = compared(splitTrajectories(input, optionsOf(row)), want)
+  const input = dictIn(row.input)
+  const got = attempt(() => splitTrajectories(input, optionsOf(row)))
+  if (got.error || row.ok === undefined) return ofRefusal(row, got)
+  const want = dictIn(row.ok)
+  const difference = compared(got.value, want)
   const ragged = splitTrajectoriesRagged(input, optionsOf(row))
   const padded = (key) => ragged.ragged(key).toPadded({ side: 'right', fill: 0 })
   const wrong = ragged.leafKeys().find((key) => differs(padded(key), want.tensor(key), 1e-6))
@@ -356,7 +359,8 @@ function optionsOf({ topic, config, note }) {
   if (topic === 'RewardScaling' && config === null) return { loc: 1, scale: 0.5 }
   if (topic === 'PolicyAgeFilter' && config === null) return { strict: note.endsWith('strict True') }
   const pairs = config?.$dict ?? Object.entries(config ?? {})
-  const known = pairs.filter(([name]) => name !== 'swap')
+  // `swap` says in the rows of this class that keys change places, which the keys say themselves.
+  const known = pairs.filter(([name]) => topic !== 'RenameTransform' || name !== 'swap')
   return Object.fromEntries(known.map(([name, value]) => [camel(name), optionIn(value)]))
 }
 
