@@ -467,13 +467,21 @@ export class ReplayBuffer {
   /**
    * Writes a patch to those rows that still hold what they held when they were read. Of a row that comes twice the highest
    * version is written.
-   * @throws {FulmarError} `INCOMPATIBLE` unless the writer tracks generations; `UNKNOWN_NAME`, `SHAPE_MISMATCH` or
-   *   `INCOMPATIBLE` with the leaf if the patch does not fit. After an error nothing has changed.
+   * @throws {FulmarError} `INCOMPATIBLE` unless the writer tracks generations, or for a version without its key or a key without a
+   *   version; `UNKNOWN_NAME`, `SHAPE_MISMATCH` or `INCOMPATIBLE` with the leaf if the patch does not fit. After an error nothing
+   *   has changed.
    */
   updateIfPresent(update: ConditionalUpdate): ConditionalUpdateResult {
     const known = ['index', 'generation', 'patch', 'versionKey', 'version', 'requireNewer']
     checkKnownKeys('update', update, known)
     const { index, generation, patch, versionKey = [], version = [], requireNewer = false } = update
+    if ((update.versionKey === undefined) !== (update.version === undefined)) {
+      const missing = update.version === undefined ? 'version' : 'versionKey'
+      throw new FulmarError(
+        'INCOMPATIBLE',
+        `versionKey and version must be given together: ${missing} is missing`,
+      )
+    }
     const path = pathOf(versionKey)
     const [rows, generations, versions] = [indices(index), indices(generation), indices(version)]
     const answer = this.#native.call((buffer) =>

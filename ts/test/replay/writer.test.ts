@@ -98,6 +98,15 @@ describe('updateIfPresent', () => {
     expect(newer.updated).not.toContain(true)
   })
 
+  it('refuses a version without its key, and a key without a version', () => {
+    using buffer = tracked(2)
+    buffer.extend(versioned([1, 2], [5, 5]))
+    const row = { index: [0], generation: [0], patch: numbered(9) }
+    for (const half of [{ version: [4] }, { versionKey: 'version' }])
+      expect(codeOf(() => buffer.updateIfPresent({ ...row, ...half }))).toBe('INCOMPATIBLE')
+    expect(idsOf(buffer.at({}))).toEqual([1, 2])
+  })
+
   it('refuses a patch that does not fit, and a writer that counts nothing', () => {
     using buffer = tracked(2)
     buffer.extend(numbered(1, 2))
