@@ -21,18 +21,10 @@ const REASONS = new Map(
   Object.entries(ABSENT).flatMap(([reason, topics]) => topics.split(/\s+/).map((topic) => [topic, reason])),
 )
 
-/** Blocks of GGUF: a decoder reads whole files of them, and no function one block. */
-const isBlock = ({ type_id, hex, values_f32 }) =>
-  type_id !== undefined && hex !== undefined && values_f32 !== undefined
-
 export const absent = {
   topic: 'no feature yet',
   members: () => undefined,
-  matches: (row) => REASONS.has(row.topic) || isBlock(row),
+  matches: (row) => REASONS.has(row.topic),
   prepare: () => undefined,
-  check: ({ value: row }) => ({
-    skipped: isBlock(row)
-      ? 'a function of one block of GGUF, which the Rust tests of fulmar-tensor read'
-      : `${REASONS.get(row.topic)}: no feature yet (${row.topic})`,
-  }),
+  check: ({ value: row }) => ({ skipped: `${REASONS.get(row.topic)}: no feature yet (${row.topic})` }),
 }

@@ -21,6 +21,7 @@
 
 import { absent } from './absent.mjs'
 import { chatEnvs } from './chat-env.mjs'
+import { ggufBlocks } from './gguf-blocks.mjs'
 import { history } from './history.mjs'
 import { jinja } from './jinja.mjs'
 import { losses } from './losses.mjs'
@@ -31,7 +32,6 @@ import { replay } from './replay.mjs'
 import { replayEnsembles } from './replay-ensembles.mjs'
 import { replaySamplers } from './replay-samplers.mjs'
 import { replaySlices } from './replay-slices.mjs'
-import { replayTrees } from './replay-trees.mjs'
 import { resize } from './resize.mjs'
 import { rewards } from './rewards.mjs'
 import { rlhf } from './rlhf.mjs'
@@ -59,13 +59,13 @@ export const ADAPTERS = [
   replayEnsembles,
   replaySamplers,
   replaySlices,
-  replayTrees,
   transforms,
   resize,
   ted,
   tedFolders,
   values,
   smollm2,
+  ggufBlocks,
   losses,
   preferences,
   objective,

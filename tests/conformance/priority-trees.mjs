@@ -3,6 +3,7 @@
  * numbers of a unit: sums agree within a millionth, and a search may end at a neighbour where the sum is within that of the one sought.
  */
 
+import { isDeepStrictEqual } from 'node:util'
 import { PriorityTree } from 'fulmar'
 
 const RELATIVE = 1e-6
@@ -20,14 +21,96 @@ export const priorityTrees = {
   check: ({ value: row }) => ofTree(row),
 }
 
-function ofTree({ kind, size, identity, ops }) {
+function ofTree(row) {
+  const { kind, size, identity, ops } = row
   const tree = new PriorityTree(size)
+  const theirs = new TreeModel(row)
   const leaves = new Array(size).fill(0)
-  for (const op of ops) {
+  for (const [at, op] of ops.entries()) {
+    const golden = theirs.differs(op)
+    if (golden !== undefined) return `op ${at} ${op.op}: the original gives ${golden}`
     const difference = played(() => OPS[op.op](tree, leaves, op, { kind, identity }), op)
-    if (difference !== undefined) return `${op.op}: ${difference}`
+    if (difference !== undefined) return `op ${at} ${op.op}: ${difference}`
   }
   return undefined
+}
+
+/** TorchRL's tree: each node joins the two below it, in the dtype of the leaves. */
+class TreeModel {
+  #nodes
+  #capacity
+  #join
+  #round
+
+  constructor({ kind, dtype, size, capacity, identity }) {
+    this.#round = dtype === 'float32' ? Math.fround : (value) => value
+    this.#join = kind === 'sum' ? (a, b) => this.#round(a + b) : Math.min
+    this.size = size
+    this.identity = Number(identity)
+    this.#capacity = 2 ** Math.floor(Math.log2(size) + 1)
+    this.isWrong = capacity !== undefined && capacity !== this.#capacity
+    this.#nodes = new Array(2 * this.#capacity).fill(this.identity)
+  }
+
+  /** What the original gives, if it is not what the row shows. */
+  differs({ op, ok, error, ...args }) {
+    if (this.isWrong) return `a capacity of ${this.#capacity}`
+    if (error !== undefined) return undefined
+    if (op === 'update') {
+      this.#update([args.index].flat(), [args.value].flat())
+      return ok === null ? undefined : 'nothing'
+    }
+    const all = {
+      at: () => this.#leavesAt(args.index),
+      query: () => [args.l].flat().map((start, at) => this.#query(start, [args.r].flat()[at])),
+      scan: () => [args.x].flat().map((x) => this.#scan(this.#round(x))),
+    }[op]()
+    const shown = [ok].flat().map((value) => (typeof value === 'string' ? Number(value) : value))
+    return isDeepStrictEqual(all, shown) && Array.isArray(ok) === Object.values(args).some(Array.isArray)
+      ? undefined
+      : JSON.stringify(all)
+  }
+
+  /** Of a list of one row the leaf comes as a single, whatever the dtype. */
+  #leavesAt(index) {
+    const leaves = [index].flat().map((row) => this.#nodes[row | this.#capacity])
+    return Array.isArray(index) && index.length === 1 ? leaves.map(Math.fround) : leaves
+  }
+
+  #update(rows, values) {
+    rows.forEach((row, at) => {
+      let node = row | this.#capacity
+      this.#nodes[node] = this.#round(values.length === 1 ? values[0] : values[at])
+      for (node >>= 1; node > 0; node >>= 1)
+        this.#nodes[node] = this.#join(this.#nodes[2 * node], this.#nodes[2 * node + 1])
+    })
+  }
+
+  #query(start, end) {
+    if (start <= 0 && end >= this.size) return this.#nodes[1]
+    let result = this.identity
+    let [left, right] = [start | this.#capacity, end | this.#capacity]
+    while (left < right) {
+      if (left & 1) result = this.#join(result, this.#nodes[left++])
+      if (right & 1) result = this.#join(result, this.#nodes[--right])
+      left >>= 1
+      right >>= 1
+    }
+    return result
+  }
+
+  #scan(x) {
+    if (x > this.#nodes[1]) return this.size
+    let [node, left] = [1, x]
+    while (node < this.#capacity) {
+      node *= 2
+      if (left > this.#nodes[node]) {
+        left = this.#round(left - this.#nodes[node])
+        node += 1
+      }
+    }
+    return node ^ this.#capacity
+  }
 }
 
 /** A call that must fail, or whose answer is compared. */

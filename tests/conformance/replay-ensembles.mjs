@@ -11,17 +11,9 @@ import {
   TensorDict,
 } from 'fulmar'
 import { decided } from './loss-rows.mjs'
-import {
-  attempt,
-  dictIn,
-  elementsOf,
-  given,
-  indexIn,
-  isSame,
-  numbersIn,
-  partsOf,
-  range,
-} from './replay-rows.mjs'
+import { goldenOf } from './replay-items.mjs'
+import { positionsIn } from './replay-model.mjs'
+import { attempt, dictIn, elementsOf, given, indexIn, isSame, partsOf, range } from './replay-rows.mjs'
 
 const CHECKS = { ensemble: ofEnsemble, ensemble_routed: ofEnsemble, her: ofHindsight, her_cache: ofFullRing }
 
@@ -84,22 +76,55 @@ function answered(ensemble, { op, arg, data, ok, error }) {
   })
   if (error) return refusal ? undefined : 'must be refused'
   if (refusal) return refusal.message
-  if (op === 'get') return isSame(value, ok) ? undefined : 'items differ'
+  if (op === 'get') return same(withIndex(goldenOf(value), rowsAt(ensemble, arg)), ok)
   if (op === 'sample_shape') return same([...value.items.batchSize], ok)
   if (op === 'sample_ids') {
     const each = value.items.batchSize[1]
     return same(
       value.bufferIds.flatMap((id) => Array(each).fill(id)),
-      numbersIn(ok),
+      ok,
     )
   }
-  const [ids, rows] = [value.map(({ buffer }) => buffer), value.map(({ row }) => row)]
-  return same([ids, rows], [numbersIn(ok.k.buffer_ids), numbersIn(ok.k.index)])
+  return same(placesOf(ensemble, value, op === 'add' ? [] : [value.length]), ok)
+}
+
+/** Where items went, as TorchRL says it. */
+function placesOf({ buffers }, places, shape) {
+  const numbers = (list) => ({ $t: 'int64', s: shape, d: list })
+  const k = {
+    buffer_ids: numbers(places.map(({ buffer }) => buffer)),
+    index: numbers(places.map(({ row }) => row)),
+  }
+  // Of a row that was written more than once, each write has its own.
+  const later = (at) =>
+    places.slice(at + 1).filter(({ buffer, row }) => buffer === places[at].buffer && row === places[at].row)
+  const stamps = places.map(
+    ({ buffer, row }, at) => buffers[buffer].generationsOf([row])[0] - later(at).length,
+  )
+  if (stamps.some((stamp) => stamp >= 0)) k.index_generation = numbers(stamps)
+  return { $td: shape, k }
+}
+
+/** TorchRL's members write the row of each item beside it. */
+const withIndex = ({ $td, k }, rows) => ({ $td, k: { ...k, index: { $t: 'int64', s: $td, d: rows } } })
+
+/** The buffer, or all of them, and the index of their rows that an index names. */
+const partsOfIndex = (arg) => arg.$tuple ?? [arg, ALL]
+const ALL = { $slice: [null, null, null] }
+
+function rowsAt({ buffers }, arg) {
+  const [first, rest] = partsOfIndex(arg)
+  const chosen = typeof first === 'number' ? [buffers[first]] : buffers
+  return chosen.flatMap((buffer) => positionsIn(rest, buffer.length))
 }
 
 function got(ensemble, arg) {
-  const [first, rest] = arg.$tuple ?? [arg, { $slice: [null, null, null] }]
-  if (typeof first !== 'number') return ensemble.at(...indexIn(rest))
+  const [first, rest] = partsOfIndex(arg)
+  if (typeof first !== 'number') {
+    if (!isDeepStrictEqual(first, ALL))
+      throw new Error(`buffers must be one or all: got ${JSON.stringify(first)}`)
+    return ensemble.at(...indexIn(rest))
+  }
   const buffer = ensemble.buffers[first]
   if (buffer === undefined) throw Object.assign(new Error('no such buffer'), { code: 'OUT_OF_RANGE' })
   return buffer.at(...indexIn(rest))
@@ -114,15 +139,25 @@ function written(ensemble, op, data) {
   return ensemble.extend(items.unsqueeze(0))
 }
 
-function membersDiffer({ buffers }, { members = [] }) {
-  for (const [at, { len, cursor, write_count: count, contents }] of members.entries()) {
+function membersDiffer({ buffers }, { members }) {
+  if (members === undefined) return undefined
+  if (members.length !== buffers.length) return `${members.length} buffers`
+  for (const [at, member] of members.entries()) {
     const buffer = buffers[at]
-    const sizes = [buffer.length, partsOf(buffer).writer.cursor, buffer.stats.writeCount]
-    if (!isDeepStrictEqual(sizes, [len, cursor, count])) return `buffer ${at} has ${sizes}`
-    if (contents && !isSame(buffer.readAllInOrder(), contents)) return `the items of buffer ${at} differ`
+    const { length } = buffer
+    const held = {
+      len: length,
+      cursor: partsOf(buffer).writer.cursor,
+      write_count: buffer.stats.writeCount,
+      contents: length === 0 ? null : withIndex(goldenOf(buffer.readAllInOrder()), range(length)),
+    }
+    const strange = Object.keys(member).find((name) => !isDeepStrictEqual(held[name], member[name]))
+    if (strange) return `${strange} of buffer ${at} is ${JSON.stringify(held[strange])}`
   }
   return undefined
 }
+
+const REWARD = '0 when next.achieved_goal == desired_goal (all features), else -1'
 
 /** 0 where the goal was achieved, else -1. */
 function rewardFn(rows) {
@@ -148,7 +183,8 @@ const GOAL = 'a goal is what its source step led to'
 
 /** Which rows are drawn is chance, so each relabelled row is held to what its strategy may give it. */
 function ofHindsight(row) {
-  const { her_ratio: ratio, strategy, writes = [], index, error } = row
+  const { her_ratio: ratio, strategy, writes = [], index, error, reward_fn: reward } = row
+  if (reward !== REWARD) return `the reward must be known: got ${reward}`
   const { value: buffer, error: refusal } = attempt(() => {
     const buffer = hindsight(row)
     for (const items of writes) buffer.extend(dictIn(items))
@@ -156,6 +192,7 @@ function ofHindsight(row) {
     return buffer
   })
   if (error) {
+    if ((row.episode_ends ?? null) !== null) return 'there are no episodes'
     if (refusal) return undefined
     const isRead = buffer.storage.get([0]).has('achieved_goal')
     return decided('only what next achieved is read', isRead ? 'must be refused' : undefined)
@@ -184,8 +221,8 @@ function ofHindsight(row) {
       )
       if (!may.some((source) => isDeepStrictEqual(next[source], given[at])))
         return `row ${drawn} has the goal ${given[at]}`
-      const reward = isDeepStrictEqual(next[drawn], given[at]) ? 0 : -1
-      if (rewards[at] !== reward) return `row ${drawn} has the reward ${rewards[at]}`
+      const earned = isDeepStrictEqual(next[drawn], given[at]) ? 0 : -1
+      if (rewards[at] !== earned) return `row ${drawn} has the reward ${rewards[at]}`
     }
   }
   return count > 0 ? decided(GOAL) : undefined

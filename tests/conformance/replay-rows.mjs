@@ -84,7 +84,10 @@ function isSameEntry(got, want, name) {
 /** Nothing if all numbers are near, else which is not. */
 export function far(what, got, want, relative = 1e-5, absolute = 1e-12) {
   if (got.length !== want.length) return `${what}: got ${got.length} numbers, expected ${want.length}`
-  const at = got.findIndex((one, at) => Math.abs(one - want[at]) > relative * Math.abs(want[at]) + absolute)
+  // What is no number is near itself alone.
+  const isNear = (one, other) =>
+    Object.is(one, other) || Math.abs(one - other) <= relative * Math.abs(other) + absolute
+  const at = got.findIndex((one, at) => !isNear(one, want[at]))
   return at < 0 ? undefined : `${what}[${at}]: got ${got[at]}, expected ${want[at]}`
 }
 

@@ -292,6 +292,8 @@ function ofConsumed({ args, ops, error }) {
   const { capacity, written, max_sample_count: maxSampleCount } = args
   const made = attempt(() => bufferOf(new ConsumingSampler(given({ maxSampleCount })), capacity ?? 1))
   if (ops === undefined) return made.error && error ? undefined : 'must be refused'
+  const golden = consumedDiffers(args, ops)
+  if (golden) return `the original: ${golden}`
   const buffer = made.value
   buffer.extend(numberedRows(written, 0))
   // After a draw, which rows are free is a matter of chance; how many are is not.
@@ -326,6 +328,43 @@ function ofConsumed({ args, ops, error }) {
         : undefined)
     if (difference) return difference
     buffer.loadStateDict(buffer.stateDict())
+  }
+  return undefined
+}
+
+/**
+ * What follows from how many rows are free, wherever draws took them: a write begins with free rows, in any order, and goes on at the cursor.
+ */
+function consumedDiffers({ capacity, written, max_sample_count: maxCount }, ops) {
+  let [contents, size, cursor] = [range(written), written, written % capacity]
+  for (const [
+    at,
+    { op, slots, n, index, len, contents: shown, cursor: end, batch_size: count },
+  ] of ops.entries()) {
+    if (op === 'sample') {
+      if (maxCount === 1 && len !== Math.max(size - count, 0))
+        return `op ${at}: ${len} rows are left of ${size}`
+    } else if (op === 'consume_slots') {
+      if (len > size || len < size - slots.length) return `op ${at}: ${len} rows are left of ${size}`
+    } else {
+      const free = index.slice(0, Math.min(n, contents.length - size))
+      if (new Set(index).size !== n || index.length !== n || free.some((row) => contents[row] === undefined))
+        return `op ${at}: rows are ${index}`
+      const rest = []
+      for (let scanned = 0; rest.length < n - free.length; scanned++) {
+        if (!free.includes(cursor) || scanned >= capacity) rest.push(cursor)
+        cursor = (cursor + 1) % capacity
+      }
+      contents = [...contents]
+      for (const [nth, row] of [...free, ...rest].entries()) contents[row] = 1000 + nth
+      const difference =
+        same([...free, ...rest], index) ??
+        same(cursor, end) ??
+        same(contents, shown) ??
+        same(rest.length === 0 ? size + n : contents.length, len)
+      if (difference) return `op ${at}: ${difference}`
+    }
+    size = len
   }
   return undefined
 }

@@ -44,11 +44,6 @@ export const UNNOTICED = [
     reason: 'of rows with equal rewards it is chance which come',
   },
   {
-    topic: /: consuming$/,
-    place: /^ops\.\*\.(contents|index|cursor|len)/,
-    reason: 'which rows are free behind a draw is chance',
-  },
-  {
     topic: /slice_flags$/,
     place: /^ok\.\$dict\.\*\.\*\.\* number$/,
     reason: 'a number that is drawn is rounded down to a step',
