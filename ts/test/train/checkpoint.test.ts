@@ -108,6 +108,7 @@ describe('loadCheckpoint', () => {
     const folder = await makeFolder()
     await expect(loadCheckpoint(folder)).rejects.toThrow(code('IO'))
     expect(await hasCheckpoint(folder)).toBe(false)
+    expect(await hasCheckpoint(await mkdtemp(join(tmpdir(), 'fulmar-empty-')))).toBe(false)
     using decoder = Decoder.fromSeed(TINY, { seed: 1 })
     await saveCheckpoint({ folder, decoder })
     const put = async (name: string, text: string) => {
@@ -230,6 +231,19 @@ describe('a checkpoint of an adapter', () => {
       expect(await again.loraToSafetensors()).toEqual(await decoder.loraToSafetensors())
       expect(await again.toSafetensors()).toEqual(await decoder.toSafetensors())
       expect(await resumed.toSafetensors()).toEqual(await optimizer.toSafetensors())
+    },
+  )
+
+  it.each(['adapter_config.json', 'adapter_model.safetensors'])(
+    'never loads as the base alone where %s was left out',
+    async (name) => {
+      const folder = await makeFolder()
+      using decoder = Decoder.fromSeed(TINY, { seed: 1 })
+      await decoder.addLora({ r: 2 }, { seed: 2 })
+      await saveCheckpoint({ folder, decoder })
+      await rm(join(folder, name))
+      await reseal(folder)
+      await expect(loadCheckpoint(folder)).rejects.toThrow(refusal('IO', name))
     },
   )
 

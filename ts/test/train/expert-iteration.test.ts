@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { Decoder } from '../../src/model/index.js'
+import { SFTLoss } from '../../src/objective/index.js'
 import { expertIteration, type RolloutTrainingStep } from '../../src/train/index.js'
 import { makeParts } from './parts.js'
 
@@ -15,6 +17,18 @@ describe('expertIteration', () => {
     const mean = (part: RolloutTrainingStep[]) =>
       part.reduce((sum, { reward }) => sum + reward.mean, 0) / part.length
     expect(mean(steps.slice(-5))).toBeGreaterThan(mean(steps.slice(0, 5)) + 0.3)
+  })
+
+  it('measures how far it is from the reference that it is given', async () => {
+    using parts = makeParts()
+    using other = makeParts({ seed: 2 })
+    const klOf = async (reference: Decoder) => {
+      const loss = new SFTLoss({ klToRef: { estimator: 'k2', coefficient: 0.5 } })
+      const options = { ...parts.forGrpo, topK: 2, promptsPerStep: 2, steps: 1, loss, reference }
+      const [step] = await collect(expertIteration(options))
+      return step?.update?.metrics.klToRef
+    }
+    expect(await klOf(other.decoder)).toBeGreaterThan(0.001)
   })
 
   it('keeps the best of each group that differ, and nothing of the others', async () => {

@@ -109,7 +109,8 @@ describe('sft', () => {
     await expect(run([{ prompt: 3, completion: 'x' }])).rejects.toThrow(
       refused('MALFORMED', /^prompt of example 0 .*got 3$/),
     )
-    await expect(run([{ messages: [] }])).rejects.toThrow(refused('MALFORMED', /^messages of example 0/))
+    for (const messages of [[], [{ content: 'no role' }], [{ role: 5, content: 'x' }]])
+      await expect(run([{ messages }])).rejects.toThrow(refused('MALFORMED', /^messages of example 0/))
     for (const [examples, more, value, message] of [
       [[], {}, 'EMPTY', /^items/],
       ['text', {}, 'MALFORMED', /^options.examples must be a list of rows or a data set: got "text"/],
@@ -183,6 +184,7 @@ describe('grpo', () => {
     const ages = steps.map(({ metrics }) => metrics['train_batch/policy_age/max'] ?? 0)
     expect(Math.max(...ages)).toBeLessThanOrEqual(staleness.maxAge)
     expect(Math.max(...ages)).toBeGreaterThan(0)
+    expect(steps.map(({ metrics }) => metrics.onPolicy)).toContain(0)
   })
 
   it('takes the same update in one pass and in several', async () => {
@@ -297,6 +299,21 @@ describe('trainStep', () => {
     expect(Buffer.compare(await parts.decoder.toSafetensors(), before)).toBe(0)
     await step(1, -1)
     expect(Buffer.compare(await parts.decoder.toSafetensors(), before)).not.toBe(0)
+  })
+
+  it('joins the metrics of several batches as if they had been one', async () => {
+    using parts = makeParts()
+    const told = [
+      { metrics: { ratioMax: 5, numTokens: 3, policyLoss: 1, entropy: 2 }, denominators: { entropy: 3 } },
+      { metrics: { ratioMax: 4, numTokens: 1, policyLoss: 2, entropy: 6 }, denominators: { entropy: 1 } },
+    ]
+    const { loss, metrics } = await trainStep({
+      ...parts.forStep,
+      batch: [batch, batch],
+      loss: (_, index) => ({ loss: 1, gradLogProb: Float32Array.of(0, -1), ...told[index] }),
+    })
+    expect(loss).toBe(2)
+    expect(metrics).toEqual({ ratioMax: 5, numTokens: 4, policyLoss: 3, entropy: 3 })
   })
 
   it('leaves timers running while the addon computes', async () => {

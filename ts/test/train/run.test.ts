@@ -6,10 +6,11 @@ import { describeBuild } from '../../src/core/index.js'
 import { Decoder } from '../../src/model/index.js'
 import type { RolloutSample } from '../../src/rollout/index.js'
 import { sumDigits } from '../../src/task/index.js'
-import { type RunEvent, readRun } from '../../src/telemetry/index.js'
+import { type RunEvent, readRun, systemClock } from '../../src/telemetry/index.js'
 import {
   checkTrainConfig,
   evaluateRun,
+  loadCheckpoint,
   type NamedTask,
   runTraining,
   type TaskFactory,
@@ -71,13 +72,34 @@ describe('runTraining', () => {
     const whole = await makeConfig()
     await runTraining(whole)
     const parts = { ...whole, runDir: (await makeConfig()).runDir }
+    const isKept = async (expected: object) => {
+      const { decoder, state } = await loadCheckpoint(join(parts.runDir, 'checkpoint'))
+      decoder[Symbol.dispose]()
+      expect(state).toMatchObject(expected)
+    }
     await runUntil(parts, (event) => event.event === 'step' && event.phase === 'sft' && event.step === 11)
+    await isKept({ phase: 'sft', step: 8 })
     await runUntil(parts, (event) => event.event === 'step' && event.phase === 'grpo' && event.step === 3)
+    await isKept({ phase: 'grpo', step: 0 })
     await runUntil(parts, (event) => event.event === 'step' && event.phase === 'grpo' && event.step === 14)
+    await isKept({ phase: 'grpo', step: 12 })
     await runTraining(parts, { resume: true })
     const [expected, resumed] = [await readRun(whole.runDir), await readRun(parts.runDir)]
     expect(timeless(resumed.events)).toEqual(timeless(expected.events))
     expect(resumed.samples).toEqual(expected.samples)
+  })
+
+  it('splits the update of a step into passes of at most tokensPerPass', async () => {
+    const numPasses = async (tokensPerPass: number) => {
+      const grpo = { steps: 4, promptsPerStep: 2, groupSize: 4, maxTokens: 12, tokensPerPass }
+      const config = await makeConfig({ grpo, eval: { numProblems: 1 } })
+      await runTraining(config)
+      const steps = (await readRun(config.runDir)).events.filter(({ event }) => event === 'step')
+      const name = 'train_batch/num_microbatches/mean'
+      return Math.max(...steps.map((step) => ('metrics' in step ? (step.metrics[name] ?? 0) : 0)))
+    }
+    expect(await numPasses(0)).toBe(1)
+    expect(await numPasses(128)).toBeGreaterThan(1)
   })
 
   it('begins anew without resume, whatever the folder holds', async () => {
@@ -111,6 +133,8 @@ describe('runTraining', () => {
     await runTraining(config)
     const wider = { ...config, model: { ...config.model, intermediate_size: 64 } }
     await expect(runTraining(wider, { resume: true })).rejects.toThrow(/config\.model\.intermediate_size/)
+    const halves = { ...config, model: { ...config.model, dtype: 'bf16' as const } }
+    await expect(runTraining(halves, { resume: true })).rejects.toThrow(/config\.model\.dtype/)
   })
 
   it('goes on with what was begun and not trained when rollouts run ahead, and loses no problem', async () => {
@@ -147,7 +171,9 @@ describe('runTraining', () => {
       checkpointEverySteps: 1,
     }
     const whole = await makeConfig(change)
+    const begunMs = systemClock.nowMs()
     await runTraining(whole)
+    const secondsMax = (systemClock.nowMs() - begunMs) / 1000
     const parts = { ...whole, runDir: (await makeConfig()).runDir }
     await runUntil(parts, (event) => event.event === 'step' && event.phase === 'dpo' && event.step === 3)
     await runTraining(parts, { resume: true })
@@ -158,6 +184,8 @@ describe('runTraining', () => {
       [...'sss', ...'dddddd', ...'gg'].map((one) => PHASE_OF[one]),
     )
     const losses = steps.filter(({ phase }) => phase === 'dpo').map(({ metrics }) => metrics.loss ?? 0)
+    const seconds = steps.map(({ metrics }) => metrics.seconds ?? Number.NaN)
+    expect(seconds.reduce((sum, value) => sum + value, 0)).toBeLessThanOrEqual(secondsMax)
     expect(losses[0]).toBeCloseTo(Math.log(2), 5)
     expect(losses.at(-1)).toBeLessThan(0.6)
     await writeFile(pairs, '{"prompt": [], "chosen": "yes"}\n')

@@ -31,6 +31,17 @@ describe('makeTask', () => {
     expect(task.makeDataset('validation').next()).toMatchObject({ question: '4 and 4?' })
   })
 
+  it('searches in the documents of a file', async () => {
+    const rows = await fileOf({ question: 'Where is the tower?', answers: ['Pisa'] })
+    const documents = await fileOf({ title: 'Tower', text: 'It stands in Pisa.' })
+    const task = await makeTask({ name: 'search', rows, documents }, 0)
+    const env = task.makeEnv(task.makeDataset('train').next() as never)
+    const call = { id: 'c1', type: 'function', function: { name: 'search', arguments: { query: 'tower' } } }
+    const said = { role: 'assistant', content: null, tool_calls: [call] }
+    const { envMessages } = await env.step(said, { signal: new AbortController().signal })
+    expect(envMessages?.[0]?.content).toBe('Doc 1(Title: Tower) It stands in Pisa.')
+  })
+
   it('says what is wrong with files and options', async () => {
     const missing = makeTask({ name: 'gsm8k', rows: '/nowhere.jsonl' }, 0)
     await expect(missing).rejects.toMatchObject({ code: 'IO' })
