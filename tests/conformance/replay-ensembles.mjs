@@ -11,9 +11,9 @@ import {
   TensorDict,
 } from 'fulmar'
 import { decided } from './loss-rows.mjs'
-import { goldenOf } from './replay-items.mjs'
+import { differsFrom, goldenOf } from './replay-items.mjs'
 import { positionsIn } from './replay-model.mjs'
-import { attempt, dictIn, elementsOf, given, indexIn, isSame, partsOf, range } from './replay-rows.mjs'
+import { attempt, dictIn, elementsOf, given, indexIn, partsOf, range } from './replay-rows.mjs'
 
 const CHECKS = { ensemble: ofEnsemble, ensemble_routed: ofEnsemble, her: ofHindsight, her_cache: ofFullRing }
 
@@ -280,7 +280,7 @@ function hindsightDiffers(row, buffer) {
   }
   const at = { $t: 'int64', s: [index.length], d: index }
   if (!isDeepStrictEqual(ok.k.index, at)) return `the index is ${JSON.stringify(ok.k.index)}`
-  return isSame(batch, ok) ? undefined : 'the original relabels otherwise'
+  return differsFrom(batch, ok)
 }
 
 /** The rows of each episode, in their order: one ends at a flag or at the newest step, and loses what was written over. */

@@ -1,6 +1,5 @@
-/** Reading the golden rows of replay buffers, comparing items, and judging draws. */
+/** Reading the golden rows of replay buffers, comparing numbers, and judging draws. */
 
-import { isDeepStrictEqual } from 'node:util'
 import { Tensor, TensorDict } from 'fulmar'
 import { DTYPES } from './dtypes.mjs'
 
@@ -43,43 +42,6 @@ export function indexIn(index) {
 
 /** The elements of a tensor, as numbers. */
 export const elementsOf = (tensor) => Array.from(tensor.data, (element) => Number(element) + 0)
-
-const isSameTensor = (got, { $t: dtype, s: shape, d: elements }) =>
-  got instanceof Tensor &&
-  got.dtype === DTYPES[dtype] &&
-  isDeepStrictEqual([...got.shape], shape) &&
-  isDeepStrictEqual(elementsOf(got), numbersIn(elements))
-
-/**
- * Whether a dictionary is what a row shows, but for the rows beside its items: here all of a buffer's items have them, or
- * none, and those of lanes are whole coordinates. Of a stack the leaves that all its rows have are shown.
- */
-export function isSame(got, want) {
-  const rows = want.items ?? want
-  if (Array.isArray(rows)) {
-    const isPart = (row, at) =>
-      got
-        .index(at)
-        .keys()
-        .every((name) => isSameEntry(got.index(at), row, name))
-    return got.batchSize[0] === rows.length && rows.every(isPart)
-  }
-  // A buffer that goes on from an empty state has not seen its leaves yet.
-  if (isDeepStrictEqual([...got.batchSize], [0])) return isDeepStrictEqual(want.$td, [0])
-  const names = got.keys().filter((name) => name !== 'index')
-  return (
-    isDeepStrictEqual([...got.batchSize], want.$td) &&
-    names.length === Object.keys(want.k).filter((name) => name !== 'index').length &&
-    names.every((name) => isSameEntry(got, want, name))
-  )
-}
-
-function isSameEntry(got, want, name) {
-  if (name === 'index') return true
-  const entry = got.get([name])
-  if (want.k[name] === undefined) return false
-  return entry instanceof TensorDict ? isSame(entry, want.k[name]) : isSameTensor(entry, want.k[name])
-}
 
 /** Nothing if all numbers are near, else which is not. */
 export function far(what, got, want, relative = 1e-5, absolute = 1e-12) {

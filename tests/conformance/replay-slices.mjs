@@ -14,19 +14,18 @@ import {
   TensorDict,
 } from 'fulmar'
 import { decided } from './loss-rows.mjs'
+import { differsFrom } from './replay-items.mjs'
 import {
   attempt,
   dictIn,
   elementsOf,
   far,
   given,
-  isSame,
   keyIn,
   misdrawn,
   numbersIn,
   partsOf,
   range,
-  skipped,
   tensorIn,
 } from './replay-rows.mjs'
 import { fractionIn, isSameFraction, slicesOf as slicesIn } from './slice-model.mjs'
@@ -396,6 +395,8 @@ function ofLanes({ sampler, slice_len: sliceLen, lanes, writes, storage, slices 
       )
 }
 
+const ITEMS_SAY = 'where trajectories end is what items say, in their order'
+
 function ofConstruction({ sampler, error }) {
   const {
     ends,
@@ -411,15 +412,12 @@ function ofConstruction({ sampler, error }) {
     statics.length === 2 ||
     (statics.length === 1 && (keys.length > 0 || sampler.fragmented || !sampler.cache_values)) ||
     (endKey !== undefined && endKeys !== undefined)
-  const isStepless = stepKey === null && sampler.fragmented === true
-  if (statics.length > 0 || endKeys !== undefined) {
-    if (isWrong !== (error !== undefined)) return 'the original fails, or not'
-    return error
-      ? decided('where trajectories end is what items say, in their order')
-      : skipped('slices of static ends')
-  }
+  const isTwofold = endKey !== undefined && endKeys !== undefined
+  // Neither option is there, so there is no call that could be asked.
+  if (statics.length > 0 || isTwofold)
+    return decided(ITEMS_SAY, isWrong === (error !== undefined) ? undefined : 'the original fails, or not')
   const made = attempt(() => bufferOf(new SliceSampler(optionsOf({ sampler })), 10))
-  if (isStepless) {
+  if (stepKey === null && sampler.fragmented === true) {
     return decided(
       'steps are counted at step_count where nothing else is said',
       error ? made.error?.message : 'the original fails',
@@ -632,12 +630,19 @@ function spansDiffer({ sampler, storage, priorities, slices, slice_len: sliceLen
       .map((step) => (start + step) % storage.capacity)
   })
   const total = begun.reduce((sum, row) => sum + leaves[row], 0)
+  const least = Math.min(...leaves)
+  const firsts = begun.toSorted((a, b) => a - b)
   return (
     far('leaves', leaves, after) ??
     far(
+      'weights',
+      slices.map(({ weight }) => weight),
+      slices.map(({ slots }) => (leaves[slots[0]] / least) ** -sampler.beta),
+    ) ??
+    far(
       'probabilities',
       slices.map(({ p }) => p),
-      begun.toSorted((a, b) => a - b).map((row) => leaves[row] / total),
+      firsts.map((row) => leaves[row] / total),
     )
   )
 }
@@ -846,7 +851,8 @@ function ofStream({ sampler, capacity, ops }) {
       if (!isDeepStrictEqual(index, numbersIn(rows))) return `op ${at}: rows are ${index}`
       if (dtype !== 'int64' || !isDeepStrictEqual(shape, [index.length, 1]))
         return `op ${at}: ${dtype} ${shape}`
-      if (!isSame(items, op.sample)) return `op ${at}: items differ`
+      const difference = differsFrom(items, op.sample)
+      if (difference) return `op ${at}: ${difference}`
     } else {
       const { queued, pending } = partsOf(buffer).sampler
       const rows = (slice) => slice.map(([row]) => row)

@@ -50,7 +50,7 @@ export const UNNOTICED = [
   },
   {
     topic: /prioritized_slice$/,
-    place: /^slices\.\*\.(slots (length|number)|slots\.\* number|weight number)$/,
+    place: /^slices\.\*\.slots(\.\*)? (length|number)$/,
     was: 'byDecision',
     reason: 'slices with spans are none that are drawn here',
   },
