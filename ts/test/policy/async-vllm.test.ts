@@ -332,7 +332,7 @@ describe('AsyncVLLM', () => {
 
   const count = Number(process.env.FULMAR_VLLM_REQUESTS ?? 4000)
   it(`loses, doubles and hangs nothing of ${count} requests with 20 % faults`, {
-    timeout: 600_000,
+    timeout: Math.max(600_000, 100 * count),
   }, async () => {
     const faulty = await Promise.all([1, 2, 3].map((seed) => serve({ faultRate: 0.2, seed })))
     const policy = await connect(faulty, { attemptTimeoutMs: 400, maxConcurrency: 192 })

@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
+import { FulmarError, Rng } from '../../src/core/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { loadCheckpointOn, saveCheckpointOn } from '../../src/train/checkpoint.js'
 import {
@@ -179,6 +180,54 @@ describe('loadCheckpoint', () => {
     await load()
   })
 
+  const numDamages = Number(process.env.FULMAR_DAMAGES ?? 200)
+  it(`is refused or right after each of ${numDamages} damages, also where all checksums fit`, {
+    timeout: Math.max(60_000, 1000 * numDamages),
+  }, async () => {
+    const [folder, other] = [await makeFolder(), await makeFolder()]
+    for (const [at, seed] of [
+      [folder, 1],
+      [other, 2],
+    ] as const) {
+      using decoder = Decoder.fromSeed({ ...TINY, num_hidden_layers: 1 }, { seed })
+      if (seed === 1) await decoder.addLora({ r: 2 }, { seed: 2 })
+      using optimizer = new AdamW(decoder)
+      await saveCheckpoint({ folder: at, decoder, optimizer, state: { step: seed } })
+    }
+    const load = async () => {
+      const { decoder, state } = await loadCheckpoint(folder)
+      using _ = decoder
+      using optimizer = await loadOptimizer(folder, (bytes) => new AdamW(decoder, {}, bytes))
+      const weights = [await decoder.toSafetensors(), await optimizer.toSafetensors()]
+      return { state, weights: weights.map((bytes) => Buffer.from(bytes).toString('base64')) }
+    }
+    const whole = await load()
+    const names = (await readdir(folder)).sort()
+    const files = new Map<string, Buffer>()
+    for (const name of names) files.set(name, await readFile(join(folder, name)))
+    const rng = Rng.fromSeed(7)
+    let numRefused = 0
+    for (let index = 0; index < numDamages; index++) {
+      const name = names[rng.below(names.length)] ?? ''
+      const isSealed = name !== 'manifest.json' && rng.below(3) === 0
+      const what = await damage(folder, other, name, rng)
+      if (isSealed) await reseal(folder).catch(() => undefined)
+      const place = `damage ${index}: ${what} of ${name}${isSealed ? ', sealed again' : ''}`
+      const end = await load().catch((error: unknown) => error)
+      if (end instanceof Error) {
+        expect(end, place).toBeInstanceOf(FulmarError)
+        expect((end as FulmarError).code, place).not.toBe('PANIC')
+        numRefused += 1
+      } else if (!isSealed) expect(end, place).toEqual(whole)
+      await rm(folder, { recursive: true })
+      await mkdir(folder)
+      for (const [file, bytes] of files) await writeFile(join(folder, file), bytes)
+    }
+    expect(await load()).toEqual(whole)
+    // A bit of a weight that is sealed again is another weight; all else must be noticed.
+    expect(numRefused).toBeGreaterThan(numDamages * 0.7)
+  })
+
   it('has limits that a manifest cannot talk it out of', async () => {
     const folder = await makeFolder()
     using decoder = Decoder.fromSeed(TINY, { seed: 1 })
@@ -199,6 +248,57 @@ describe('loadCheckpoint', () => {
     }
   })
 })
+
+/** Spoils a file of a checkpoint in one of many ways and says how; `other` is another whole checkpoint. */
+async function damage(folder: string, other: string, name: string, rng: Rng): Promise<string> {
+  const path = join(folder, name)
+  const bytes = await readFile(path)
+  const at = rng.below(bytes.length)
+  switch (rng.below(9)) {
+    case 0: {
+      await truncate(path, at)
+      return `a cut at ${at}`
+    }
+    case 1: {
+      bytes.subarray(at, at + 64).fill(0)
+      await writeFile(path, bytes)
+      return `64 zeros at ${at}`
+    }
+    case 2: {
+      await rm(path)
+      return 'the loss'
+    }
+    case 3: {
+      const from = join(other, name)
+      await writeFile(path, await readFile(from).catch(() => ''))
+      return 'an exchange for that of another checkpoint'
+    }
+    case 4: {
+      await rm(path)
+      await mkdir(path)
+      return 'a folder in the place'
+    }
+    case 5: {
+      await rm(path)
+      await symlink(join(other, name), path)
+      return 'a link in the place'
+    }
+    case 6: {
+      await writeFile(join(folder, 'extra.safetensors'), bytes)
+      return 'a copy'
+    }
+    case 7: {
+      const piece = bytes.subarray(rng.below(bytes.length)).subarray(0, 40)
+      await writeFile(path, Buffer.concat([bytes.subarray(0, at), piece, bytes.subarray(at)]))
+      return `a piece once more at ${at}`
+    }
+    default: {
+      bytes[at] = (bytes[at] ?? 0) ^ (1 << rng.below(8))
+      await writeFile(path, bytes)
+      return `a flipped bit at ${at}`
+    }
+  }
+}
 
 describe('a checkpoint of an adapter', () => {
   const batch = { ids: Uint32Array.of(1, 2, 3), offsets: Uint32Array.of(0, 3), mask: Uint8Array.of(0, 1, 1) }
