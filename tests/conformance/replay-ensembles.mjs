@@ -27,7 +27,7 @@ export const replayEnsembles = {
     refusal: 'build_error:built error:ok ops.*.error:ok',
     aside: {},
   },
-  matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && typeof id === 'string',
+  matches: ({ topic }) => Object.hasOwn(CHECKS, topic),
   prepare: () => undefined,
   check: ({ value: row }) => CHECKS[row.topic](row),
 }

@@ -94,8 +94,7 @@ export const replaySamplers = {
     refusal: 'error:ok ops.*.error:ok calls.*.error:ok',
     aside: { empirical: 'draws of the original are evidence for its probabilities' },
   }),
-  matches: ({ topic, id, setup }) =>
-    Object.hasOwn(CHECKS, topic) && typeof id === 'string' && setup === undefined,
+  matches: ({ topic, setup }) => Object.hasOwn(CHECKS, topic) && setup === undefined,
   prepare: () => undefined,
   check: ({ value: row }) => CHECKS[row.topic](row),
 }
@@ -436,22 +435,29 @@ function ofStaleness(row) {
   )
 }
 
-/** The schedules that the rows name. */
-const SCHEDULES = {
-  'Linear(1.0, 4)': (buffer) => new LinearScheduler(buffer, 'beta', { finalValue: 1, numSteps: 4 }),
-  'Linear(0.1, 3)': (buffer) => new LinearScheduler(buffer, 'beta', { finalValue: 0.1, numSteps: 3 }),
-  'Step(.5, 2, multiplicative)': (buffer) => new StepScheduler(buffer, 'beta', { gamma: 0.5, numSteps: 2 }),
-  'Step(.2, 1, additive, max .9)': (buffer) =>
-    new StepScheduler(buffer, 'beta', { gamma: 0.2, mode: 'additive', maxValue: 0.9 }),
-  'Step(-.2, 1, additive, min 0)': (buffer) =>
-    new StepScheduler(buffer, 'beta', { gamma: -0.2, mode: 'additive', minValue: 0 }),
-  'Lambda(1/(1+step))': (buffer) => new LambdaScheduler(buffer, 'beta', (step) => 1 / (1 + step)),
-  'Step bad mode': (buffer) => new StepScheduler(buffer, 'beta', { mode: 'x' }),
+/** A schedule as the rows name it: `Linear(final, steps)`, `Step(gamma, steps, mode, max or min a value)`, or a function of the step. */
+function scheduleOf(name, buffer) {
+  const [, kind, text] = /^(Linear|Step|Lambda)\((.*)\)$/.exec(name) ?? []
+  const words = (text ?? '').split(',').map((word) => word.trim())
+  const number = (word) => (Number.isFinite(Number(word)) ? Number(word) : undefined)
+  const [first, numSteps] = words.map(number)
+  if (kind === 'Linear' && words.length === 2)
+    return new LinearScheduler(buffer, 'beta', { finalValue: first, numSteps })
+  if (kind === 'Lambda' && text === '1/(1+step)')
+    return new LambdaScheduler(buffer, 'beta', (step) => 1 / (1 + step))
+  if (name === 'Step bad mode') return new StepScheduler(buffer, 'beta', { mode: 'x' })
+  const [mode, ...bounds] = words.slice(2)
+  const limits = Object.fromEntries(bounds.map((bound) => /^(max|min) (\S+)$/.exec(bound) ?? []).map(limitOf))
+  if (kind !== 'Step' || numSteps === undefined || 'undefined' in limits)
+    throw new Error(`a schedule must be known: got ${name}`)
+  return new StepScheduler(buffer, 'beta', { gamma: first, numSteps, mode, ...limits })
 }
+
+const limitOf = ([, end, value]) => [end && `${end}Value`, Number(value)]
 
 function ofSchedule({ scheduler, initial, ok, error }) {
   const buffer = prioritized({ max_capacity: 4, beta: initial })
-  const { value: schedule, error: refusal } = attempt(() => SCHEDULES[scheduler](buffer))
+  const { value: schedule, error: refusal } = attempt(() => scheduleOf(scheduler, buffer))
   if (error) return refusal ? undefined : 'must be refused'
   if (refusal) return refusal.message
   const values = ok.map(() => {

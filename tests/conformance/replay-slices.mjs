@@ -60,7 +60,7 @@ export const replaySlices = {
     refusal: 'error:ok calls.*.error:ok',
     aside: { empirical: 'draws of the original are evidence for its probabilities' },
   },
-  matches: ({ topic, id }) => Object.hasOwn(CHECKS, topic) && typeof id === 'string',
+  matches: ({ topic }) => Object.hasOwn(CHECKS, topic),
   prepare: () => undefined,
   check: ({ value: row }) => CHECKS[row.topic](row),
 }

@@ -362,6 +362,41 @@ for (const [name, { rules, row }] of Object.entries(FRESH)) {
   })
 }
 
+/** Rows of other topics that no golden file has, without ids: what is right, and the same with one value changed. */
+const UNSEEN = {
+  'a block of Q8_0': [
+    {
+      ...{ name: 'ones', type: 'Q8_0', type_id: 8, block_elements: 32, block_bytes: 34, note: null },
+      hex: `003c${'01ff'.repeat(16)}`,
+      values_f32: Array.from({ length: 32 }, (_, at) => (at % 2 === 0 ? 1 : -1)),
+    },
+    (row) => ({ ...row, values_f32: row.values_f32.with(31, 1) }),
+  ],
+  'a schedule of other numbers': [
+    { topic: 'scheduler', scheduler: 'Linear(0.5, 2)', initial: 0.1, ok: [0.3, 0.5, 0.5] },
+    (row) => ({ ...row, ok: [0.3, 0.5, 0.6] }),
+  ],
+  'a tree of three leaves': [
+    {
+      ...{ kind: 'sum', dtype: 'float32', size: 3, capacity: 4, identity: 0, note: null },
+      ops: [
+        { op: 'update', index: [0, 1, 2], value: [16_777_216, 1, 1], ok: null },
+        { op: 'query', l: 0, r: 3, ok: 16_777_216 },
+        { op: 'scan', x: 16_777_217, ok: 0 },
+      ],
+    },
+    (row) => ({ ...row, ops: row.ops.with(1, { ...row.ops[1], ok: 16_777_218 }) }),
+  ],
+}
+
+for (const [name, [row, alter]] of Object.entries(UNSEEN)) {
+  test(`an unseen row, ${name}: it passes, and fails once a value is changed`, () => {
+    const { status, stdout } = conform(file('unseen.jsonl', [row, alter(row)]))
+    assert.match(stdout, /unseen\.jsonl: 1 passed, 1 failed\n {2}line 2: /)
+    assert.equal(status, 1)
+  })
+}
+
 test('a class of a buffer that is not known fails its row', () => {
   const [row] = rowsOf('replay/buffer_ops.jsonl').map((line) => JSON.parse(line))
   for (const [part, cls] of [
