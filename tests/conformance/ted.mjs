@@ -24,6 +24,7 @@ import { attempt, dictIn, elementsOf, numbersIn, skipped } from './replay-rows.m
 const FORMS = { flat: [TED2Flat, Flat2TED], nested: [TED2Nested, Nested2TED] }
 /** Of a step whose next observation is not that of the next step. */
 const LOSSY = 'steps that a form would not bring back are refused'
+const FIRST = 'a full ring whose first row is the oldest has a form'
 
 export const ted = {
   topic: 'ted',
@@ -40,28 +41,47 @@ export const ted = {
 const TOPICS = { ted_convert: ofConversion, persistent_h5: ofFile }
 
 function ofConversion(row) {
-  const [To, From] = FORMS[row.to]
   const steps = dictIn(row.data)
-  const got = attempt(() => new To().forward(steps, { shift: row.shift, isFull: row.is_full }))
-  const want = row.ok && plain(row.ok)
-  const told = want && backDiffers(row, want)
+  const got = converted(row, steps)
+  const isFirst = row.is_full && row.shift === 0
+  if (row.ok === undefined || isFirst) {
+    if (row.ok !== undefined || !isFirst) return isFirst ? 'the original fails' : 'the original converts it'
+    return got.error ? undefined : decided(FIRST, comesBack(row, got.value, steps))
+  }
+  const want = plain(row.ok)
+  const told = backDiffers(row, want)
   if (told) return told
-  if (want === undefined || Object.values(want.back_equal).includes(false)) {
+  if (Object.values(want.back_equal).includes(false)) {
     const isRefused = got.error?.code === 'INCOMPATIBLE'
-    const theirs = want === undefined && row.error === undefined ? 'the original fails' : undefined
-    return decided(LOSSY, theirs, isRefused ? undefined : `must be refused: got ${got.value?.keys()}`)
+    // What came back is steps of which nothing is lost, and they have the same form.
+    const back = dictIn(want.back)
+    const again = converted(row, back)
+    const form = again.error
+      ? again.error.message
+      : (formDiffers(again.value, want.converted) ?? comesBack(row, again.value, back))
+    return decided(LOSSY, form, isRefused ? undefined : `must be refused: got ${got.value?.keys()}`)
   }
   if (got.error) return got.error.message
-  const converted = got.value
-  const names = Object.keys(want.converted)
-  const leaves = converted.keys().filter((name) => !['is_full', 'shift', '_storage_shape'].includes(name))
-  if (String(leaves.toSorted()) !== String(names.toSorted())) return `${converted.keys()} for ${names}`
-  const wrong = names.find((name) => differs(converted.get(name), want.converted[name]))
-  if (wrong) return `${wrong} differs`
-  if (!new From().forward(converted).equals(steps)) return 'the steps must come back'
-  if (row.to === 'flat') return undefined
-  const again = new H5Combine().forward(readHdf5(writeHdf5(new H5Split().forward(converted))))
-  return again.equals(converted) ? undefined : 'the nested form must come back from a file'
+  return formDiffers(got.value, want.converted) ?? comesBack(row, got.value, steps)
+}
+
+const converted = ({ to, shift, is_full: isFull }, steps) =>
+  attempt(() => new FORMS[to][0]().forward(steps, { shift, isFull }))
+
+function formDiffers(form, want) {
+  const names = Object.keys(want)
+  const leaves = form.keys().filter((name) => !['is_full', 'shift', '_storage_shape'].includes(name))
+  if (String(leaves.toSorted()) !== String(names.toSorted())) return `${form.keys()} for ${names}`
+  const wrong = names.find((name) => differs(form.get(name), want[name]))
+  return wrong && `${wrong} differs`
+}
+
+/** The steps are there again, and the nested form from a file. */
+function comesBack({ to }, form, steps) {
+  if (!new FORMS[to][1]().forward(form).equals(steps)) return 'the steps must come back'
+  if (to === 'flat') return undefined
+  const again = new H5Combine().forward(readHdf5(writeHdf5(new H5Split().forward(form))))
+  return again.equals(form) ? undefined : 'the nested form must come back from a file'
 }
 
 /** What the original says came back of each leaf: whether it was equal, and all of it where some was not. */

@@ -27,12 +27,6 @@ export const UNNOTICED = [
     reason: 'which values of a large domain 3,000 draws meet is evidence and no target',
   },
   {
-    topic: /^ted: ted_convert$/,
-    place: /./,
-    was: 'byDecision',
-    reason: 'a form that loses steps has no counterpart here',
-  },
-  {
     topic: /^files of TorchRL: memmap$/,
     place: /^files/,
     was: 'byDecision',

@@ -70,10 +70,12 @@ export const values = {
 function ofEstimate({ topic, args, ok }) {
   const estimate = (options) => attempt(() => ESTIMATES[plainTopic(topic)](options))
   const got = estimate(optionsOf(args))
+  const fails = isVectorised(topic) && hasZeroFactor(args)
   if (ok === undefined) {
-    if (got.error) return undefined
-    return isVectorised(topic) && hasZeroFactor(args) ? decided(ZERO_FACTOR) : 'must be refused'
+    if (got.error) return fails ? 'it must be computed' : undefined
+    return fails ? decided(ZERO_FACTOR) : 'must be refused'
   }
+  if (fails) return 'the original divides by 0'
   if (got.error) return got.error.message
   const wanted = [ok].flat().map(tensorIn)
   const difference = farther(got.value, wanted, toleranceOf(topic, args))
@@ -100,8 +102,11 @@ function roundedFactors({ gamma, lmbda }) {
   ].map(([one, other]) => ({ gamma: one, lmbda: other }))
 }
 
-const hasZeroFactor = ({ gamma, lmbda = 1 }) =>
-  [gamma, lmbda].some((factor) => [factor?.d ?? factor].flat().some((one) => Number(one) === 0))
+/** Whether the factors are one number, and it is 0; those of each step are multiplied otherwise. */
+function hasZeroFactor({ gamma, lmbda = 1 }) {
+  const factors = [gamma, lmbda].map((factor) => [factor?.d ?? factor].flat())
+  return factors.every((factor) => factor.length === 1) && factors.some(([one]) => Number(one) === 0)
+}
 
 function farther(value, wanted, { relative, absolute }) {
   const got = value instanceof Tensor ? [value] : [value.advantage, value.target]
