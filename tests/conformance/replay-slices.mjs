@@ -568,6 +568,11 @@ function ofPriorities(row) {
     runsDiffer(row) ??
     far('leaves', leaves.slice(0, storage.len), after) ??
     far(
+      'all weights',
+      slices.map(({ weight }) => weight),
+      firsts.map((leaf) => (leaf / Math.min(...leaves.slice(0, storage.len))) ** -beta),
+    ) ??
+    far(
       'probabilities',
       slices.map(({ p }) => p),
       firsts.map((leaf) => leaf / total),
