@@ -4,7 +4,9 @@ mod column;
 mod packed;
 mod spec;
 
-use fulmar_core::{Error, ErrorKind, limits};
+use std::borrow::Cow;
+
+use fulmar_core::{Error, ErrorKind, keep_integers, limits, restore_integers};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -69,12 +71,13 @@ impl History {
         Self::from_list(chats, 1, "messages")
     }
 
-    /// Reads a JSON list of dictionaries, a list of such lists, or one dictionary.
+    /// Reads a JSON list of dictionaries, a list of such lists, or one dictionary. Integers keep all their digits.
     ///
     /// # Errors
-    /// `Malformed` if `text` is not such JSON; else as [`History::from_chats`].
+    /// `Malformed` if `text` is not such JSON; `LimitExceeded` for an integer with too many digits; else as
+    /// [`History::from_chats`].
     pub fn from_json(text: &str) -> Result<Self> {
-        match serde_json::from_str(text).map_err(|error| unreadable(text, &error))? {
+        match serde_json::from_str(&keep_integers(text)?).map_err(|error| unreadable(text, &error))? {
             Value::Array(chats) => Self::from_chats(chats),
             message @ Value::Object(_) => Ok(Message::from_value(message)?.into()),
             other => {
@@ -405,7 +408,11 @@ impl History {
     #[must_use]
     pub fn to_json(&self) -> String {
         // Keys are text and nothing else can fail.
-        serde_json::to_string(self).unwrap_or_default()
+        let json = serde_json::to_string(self).unwrap_or_default();
+        match restore_integers(&json) {
+            Cow::Borrowed(_) => json,
+            Cow::Owned(restored) => restored,
+        }
     }
 
     fn into_messages(self) -> Vec<Message> {

@@ -1,6 +1,6 @@
 //! JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it, which is what chat templates show to models.
 
-use fulmar_core::{Error, ErrorKind, limits};
+use fulmar_core::{Error, ErrorKind, kept_integer, limits};
 use serde_json::{Number, Value};
 
 use crate::Result;
@@ -40,7 +40,7 @@ fn write_sorted(out: &mut String, value: &Value, depth: usize) -> Result<()> {
             }
             out.push(']');
         }
-        Value::Object(fields) => {
+        Value::Object(fields) if kept_integer(value).is_none() => {
             let fields: std::collections::BTreeMap<_, _> = fields.iter().collect();
             out.push('{');
             for (index, (key, item)) in fields.into_iter().enumerate() {
@@ -67,6 +67,10 @@ fn check_depth(depth: usize) -> Result<()> {
 
 fn write_value(out: &mut String, value: &Value, indent: Option<usize>, depth: usize) -> Result<()> {
     check_depth(depth)?;
+    if let Some(digits) = kept_integer(value) {
+        out.push_str(digits);
+        return Ok(());
+    }
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),

@@ -1,6 +1,6 @@
 //! Reads one tool call: JSON of several shapes, or XML-like tags whose values take the types that a schema asks for.
 
-use fulmar_core::limits;
+use fulmar_core::{keep_integers, kept_integer, limits, restore_integers};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -131,7 +131,8 @@ impl<'a> Arguments<'a> {
 
     /// The call with these arguments.
     pub(crate) fn into_call(self, name: &str) -> ReadCall {
-        let arguments = Some(Value::Object(self.values).to_string());
+        let arguments = Value::Object(self.values).to_string();
+        let arguments = Some(restore_integers(&arguments).into_owned());
         ReadCall { status: self.status, name: Some(name.to_owned()), arguments, id: None }
     }
 }
@@ -158,6 +159,9 @@ fn typed(text: &str, schema: Option<&Value>) -> Option<Value> {
         Value::Null => allowed("null"),
         Value::Bool(_) => allowed("boolean"),
         Value::Number(number) => allowed("number") || (allowed("integer") && !number.is_f64()),
+        integer @ Value::Object(_) if kept_integer(integer).is_some() => {
+            allowed("number") || allowed("integer")
+        }
         Value::Object(_) => allowed("object"),
         Value::Array(_) => allowed("array"),
         Value::String(_) => false,
@@ -165,13 +169,13 @@ fn typed(text: &str, schema: Option<&Value>) -> Option<Value> {
     spelled.filter(fits).or_else(|| allowed("string").then(|| Value::String(text.to_owned())))
 }
 
-/// The JSON value that `text` is, or the constant that Python prints so.
+/// The JSON value that `text` is, integers with all their digits, or the constant that Python prints so.
 fn spelled_value(text: &str) -> Option<Value> {
     match text {
         "True" => Some(Value::Bool(true)),
         "False" => Some(Value::Bool(false)),
         "None" => Some(Value::Null),
-        text => serde_json::from_str(text).ok(),
+        text => serde_json::from_str(&keep_integers(text).ok()?).ok(),
     }
 }
 

@@ -1,6 +1,6 @@
 /** Calls as one object of JSON. */
 
-import { describeValue } from '../core/index.js'
+import { describeValue, parseJson } from '../core/index.js'
 import {
   isRecord,
   type ParsedCalls,
@@ -39,7 +39,7 @@ export class JSONCallParser implements ToolCallParser {
 
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseJson(text)
   } catch {
     return undefined
   }

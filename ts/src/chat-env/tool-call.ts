@@ -1,7 +1,7 @@
 /** Calls of tools as a policy writes them, and what reads them. */
 
 import type { Message } from '../chat/index.js'
-import { checkGiven, describeValue } from '../core/index.js'
+import { checkGiven, describeValue, parseJson } from '../core/index.js'
 import type { Json } from '../tensor/index.js'
 
 /** Arguments by name, as JSON. */
@@ -11,7 +11,10 @@ export type ToolArguments = Readonly<Record<string, Json>>
 export interface ToolCall {
   /** The tool's name as the policy wrote it; empty if it wrote none. */
   readonly tool: string
-  /** What the tool is given; `{ raw }` with the text as it stands where that is no object of JSON. */
+  /**
+   * What the tool is given; `{ raw }` with the text as it stands where that is no object of JSON. An integer that a number would print with
+   * other digits, as most beyond 2^53 are, is a text of its digits.
+   */
   readonly args: ToolArguments
   /** What the policy calls the call, if anything. */
   readonly tag: string | null
@@ -63,7 +66,7 @@ export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
   const trimmed = text.trim()
   if (trimmed === '') return { args: {} }
   try {
-    const value: unknown = JSON.parse(trimmed)
+    const value = parseJson(trimmed)
     if (isRecord(value)) return { args: value as ToolArguments }
   } catch {
     // Said below, with what is JSON but no object.

@@ -1,6 +1,6 @@
 /** A conversation, or a batch of them: messages in nested lists whose rows may differ in length. */
 
-import { call, checkGiven, checkKnownKeys, FulmarError, Handle } from '../core/index.js'
+import { call, checkGiven, checkKnownKeys, FulmarError, Handle, parseJson } from '../core/index.js'
 import { type RawHistory, raw } from '../native/index.js'
 import { TemplateRegistry } from '../template/index.js'
 import type { Tensor, TensorDict } from '../tensor/index.js'
@@ -119,7 +119,7 @@ export class History implements Iterable<Message> {
 
   /**
    * The conversation of these dictionaries, the batch of these lists of dictionaries, or the history of their JSON
-   * text, in which numbers such as `1.0` keep their form; integers past 64 bits become doubles, and of a key that comes
+   * text, in which numbers such as `1.0` keep their form and integers their digits; of a key that comes
    * twice the last value stays. None at all is an empty conversation.
    * @throws {FulmarError} `MALFORMED` or `EMPTY` if one is no message, naming its index; `SHAPE_MISMATCH` if
    * dictionaries and lists, or lists of different rank, are mixed; `LIMIT_EXCEEDED` past 65,536 messages in a
@@ -201,7 +201,8 @@ export class History implements Iterable<Message> {
   }
 
   /**
-   * The messages of one conversation, oldest first; of a single message that one.
+   * The messages of one conversation, oldest first; of a single message that one. An integer that a number would print with other digits, as
+   * most beyond 2^53 are, is a text of its digits; {@link History.toJsonText} has it as an integer.
    * @throws {FulmarError} `SHAPE_MISMATCH` for a batch.
    */
   get messages(): readonly Message[] {
@@ -251,7 +252,7 @@ export class History implements Iterable<Message> {
   #read(): Nested<Message> {
     const freeze = (node: Nested<Message>): Nested<Message> =>
       Array.isArray(node) ? Object.freeze(node.map(freeze)) : node
-    this.#nested ??= freeze(JSON.parse(this.toJsonText()))
+    this.#nested ??= freeze(parseJson(this.toJsonText()) as Nested<Message>)
     return this.#nested
   }
 

@@ -22,5 +22,6 @@ export {
 } from './field.js'
 export { Handle } from './handle.js'
 export { checkGiven, checkKnownKeys, describeValue, nearestName } from './options.js'
+export { parseJson } from './parse-json.js'
 export { Rng, type RngState } from './rng.js'
 export { checkTypedArray, numbersOf } from './typed-array.js'

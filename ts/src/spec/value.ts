@@ -1,6 +1,6 @@
 /** Values of specs on their way to the core and back. */
 
-import { call } from '../core/index.js'
+import { call, parseJson } from '../core/index.js'
 import { type RawSpecValue, raw } from '../native/index.js'
 import {
   type Json,
@@ -43,7 +43,7 @@ function entryOf(value: RawSpecValue): TensorDictEntry {
   if (dict) return dictAround(() => dict)
   const ragged = call(() => value.ragged())
   if (ragged) return raggedAround(() => ragged)
-  const json = JSON.parse(call(() => value.json()) ?? 'null') as Json
+  const json = parseJson(call(() => value.json()) ?? 'null') as Json
   return call(() => value.kind()) === 'nonTensorStack' && Array.isArray(json)
     ? new NonTensorStack(json)
     : new NonTensorData(json)

@@ -1,6 +1,6 @@
 /** A dictionary of steps as columns, and back: what the file formats share. */
 
-import { FulmarError } from '../core/index.js'
+import { FulmarError, parseJson } from '../core/index.js'
 import {
   type Dtype,
   type Json,
@@ -283,7 +283,7 @@ function f16Bits(bits: number): number {
 
 function jsonOf(text: string, name: string): Json {
   try {
-    return JSON.parse(text) as Json
+    return parseJson(text) as Json
   } catch (cause) {
     throw new FulmarError('MALFORMED', `column '${name}' must hold JSON: got ${text.slice(0, 40)}`, { cause })
   }

@@ -8,6 +8,7 @@ import {
   Handle,
   namesDevice,
   type PlacedDevice,
+  parseJson,
   placeDevice,
 } from '../core/index.js'
 import { type RawTensorDict, type RawTensorDictList, raw } from '../native/index.js'
@@ -194,11 +195,12 @@ export class TensorDict {
   }
 
   /**
-   * The JSON value at `key`, or the values of the batch as nested arrays. A copy.
+   * The JSON value at `key`, or the values of the batch as nested arrays. A copy. An integer that a number would print with other digits, as
+   * most beyond 2^53 are, is a text of its digits.
    * @throws {FulmarError} As {@link TensorDict.tensor}.
    */
   value(key: TensorKey): Json {
-    return JSON.parse(jsonTextAt(this, key)) as Json
+    return parseJson(jsonTextAt(this, key)) as Json
   }
 
   /** Takes the entry at `key` out and gives it, or `undefined`. @throws {FulmarError} `CLOSED` if this is locked. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { toolCallsOf, XMLBlockParser } from '../../src/chat-env/index.js'
+import { JSONCallParser, toolCallsOf, XMLBlockParser } from '../../src/chat-env/index.js'
 
 const callsOf = (toolCalls: unknown) =>
   toolCallsOf({ role: 'assistant', content: null, tool_calls: toolCalls })
@@ -28,6 +28,16 @@ describe('toolCallsOf', () => {
     }
     expect(callsOf([null, 3, []]).map(({ tool }) => tool)).toEqual(['', '', ''])
     expect(callsOf('x')).toEqual([])
+  })
+
+  it('never rounds an integer: what a number cannot hold is a text of its digits', () => {
+    const args = '{"id": 12345678901234567890, "ids": [9007199254740993], "n": 9007199254740992}'
+    const read = { id: '12345678901234567890', ids: ['9007199254740993'], n: 9007199254740992 }
+    expect(callsOf([{ name: 'find', arguments: args }])[0]?.args).toEqual(read)
+    const said = { role: 'assistant', content: `<tool name="find">${args}</tool>` }
+    expect(toolCallsOf(said, new XMLBlockParser())[0]?.args).toEqual(read)
+    const json = `{"message": "", "tools": [{"tool": "find", "args": ${args}}]}`
+    expect(new JSONCallParser().parse(json).calls[0]?.args).toEqual(read)
   })
 
   it('reads texts, and parts that are texts, where a message has no calls of its own', () => {

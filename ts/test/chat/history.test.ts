@@ -30,6 +30,16 @@ describe('History', () => {
     expect(() => (history.messages as Message[]).push(message)).toThrow(TypeError)
   })
 
+  it('keeps the digits of integers of any size, as text where JavaScript reads them', () => {
+    const json =
+      '[{"role":"assistant","content":null,"tool_calls":[{"name":"f","arguments":{"id":123456789012345678901234567890}}]}]'
+    const history = History.fromChats(json)
+    expect(history.toJsonText()).toBe(json)
+    expect(history.messages[0]?.tool_calls).toEqual([
+      { name: 'f', arguments: { id: '123456789012345678901234567890' } },
+    ])
+  })
+
   it('names the message that is none', () => {
     const message = 'messages[1]: role must be text: got nothing'
     const chat = [{ role: 'user', content: 'a' }, { content: 'b' }] as Message[]

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use fulmar_core::{Error, ErrorKind};
+use fulmar_core::{Error, ErrorKind, keep_integers};
 use fulmar_tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -282,7 +282,7 @@ impl CallView<'_> {
     /// The arguments one by one; text is read as JSON first.
     ///
     /// # Errors
-    /// `Malformed` for arguments that are no object.
+    /// `Malformed` for arguments that are no object; `LimitExceeded` for an integer with too many digits.
     pub(crate) fn argument_fields(&self) -> Result<std::borrow::Cow<'_, Map<String, Value>>> {
         let malformed = || {
             let got: String =
@@ -293,7 +293,8 @@ impl CallView<'_> {
             None => Ok(std::borrow::Cow::Owned(Map::new())),
             Some(Value::Object(fields)) => Ok(std::borrow::Cow::Borrowed(fields)),
             Some(Value::String(text)) => {
-                serde_json::from_str(text).map(std::borrow::Cow::Owned).map_err(|_| malformed())
+                let text = keep_integers(text)?;
+                serde_json::from_str(&text).map(std::borrow::Cow::Owned).map_err(|_| malformed())
             }
             Some(_) => Err(malformed()),
         }

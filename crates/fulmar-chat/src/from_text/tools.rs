@@ -1,5 +1,6 @@
 //! Tool calls and tool answers between XML tags on lines of their own, as Qwen writes them.
 
+use fulmar_core::keep_integers;
 use memchr::memchr_iter;
 use serde_json::Value;
 
@@ -22,8 +23,8 @@ fn with_calls(mut turn: ParsedTurn) -> ParsedTurn {
     let mut rest = turn.content.as_str();
     while let Some((before, body, after)) = block(rest, CALL) {
         content.push_str(before);
-        match serde_json::from_str::<Value>(body) {
-            Ok(call @ Value::Object(_)) => {
+        match call_of(body) {
+            Some(call @ Value::Object(_)) => {
                 turn.tool_calls.push(call);
                 content.truncate(content.trim_end().len());
             }
@@ -34,6 +35,11 @@ fn with_calls(mut turn: ParsedTurn) -> ParsedTurn {
     content.push_str(rest);
     turn.content = content.trim().to_owned();
     turn
+}
+
+/// The JSON value of a call's text, integers with all their digits.
+fn call_of(body: &str) -> Option<Value> {
+    serde_json::from_str(&keep_integers(body).ok()?).ok()
 }
 
 /// The answers of a turn that holds nothing else; any other turn as it is.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fulmar_core::{Error, ErrorKind};
+use fulmar_core::{Error, ErrorKind, keep_integers};
 use memchr::memmem;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -43,7 +43,7 @@ impl History {
     /// ```
     pub fn from_packed(list: &str, contents: Option<&[u8]>) -> Result<Self> {
         let Some(contents) = contents else { return Self::from_json(list) };
-        let items: Vec<Item> = serde_json::from_str(list).map_err(misfit)?;
+        let items: Vec<Item> = serde_json::from_str(&keep_integers(list)?).map_err(misfit)?;
         check_num_messages(items.len())?;
         let contents = str::from_utf8(contents).map_err(misfit)?;
         if memmem::find(contents.as_bytes(), REPLACEMENT.as_bytes()).is_some() {

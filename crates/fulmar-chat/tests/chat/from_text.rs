@@ -247,3 +247,11 @@ fn any_answer() -> impl Strategy<Value = String> {
         ]
     })
 }
+
+#[test]
+fn integers_of_calls_keep_all_their_digits() {
+    let call = r#"{"name":"f","arguments":{"id":123456789012345678901234567890}}"#;
+    let text = format!("<|im_start|>assistant\n<tool_call>\n{call}\n</tool_call><|im_end|>\n");
+    let history = from_text(&text, TextFormat::Chatml, None).unwrap();
+    assert!(history.to_json().contains(call), "{}", history.to_json());
+}

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use fulmar_chat::{Message, ParseOptions, Parsed, RenderOptions, Renderer, RendererConfig, create_renderer};
+use fulmar_chat::{
+    History, Message, ParseOptions, Parsed, RenderOptions, Renderer, RendererConfig, create_renderer,
+};
 use fulmar_core::{ErrorKind, Result};
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions};
 use serde_json::{Value, json};
@@ -85,4 +87,28 @@ fn the_documented_table_of_what_is_lost_is_what_is_seen() {
     assert_eq!(rows.len(), 12, "one row a family");
     let seen: Vec<Vec<&str>> = rows.iter().map(|cells| [&cells[..1], &row(cells[0])].concat()).collect();
     assert_eq!(rows, seen, "the first is documented, the second seen");
+}
+
+#[test]
+fn integers_of_arguments_keep_all_their_digits() {
+    let digits = "123456789012345678901234567890";
+    let arguments = format!(r#"{{"id":{digits},"ids":[-{digits},9223372036854775809]}}"#);
+    for name in ["qwen2_5", "qwen3", "qwen3_5", "glm4_5", "minimax_m2", "llama3", "deepseek_v3"] {
+        let renderer = renderer(name);
+        let call = format!(r#"{{"type":"function","function":{{"name":"f","arguments":{arguments}}}}}"#);
+        let history = format!(
+            r#"[{{"role":"user","content":"?"}},{{"role":"assistant","content":"","tool_calls":[{call}]}}]"#
+        );
+        let history = History::from_json(&history).unwrap();
+        assert!(history.to_json().contains(&arguments), "{name}");
+        let turn = history.chat().unwrap()[1].clone().into_value();
+        let parsed = back(&*renderer, turn).unwrap();
+        let read = parsed.tool_calls[0].arguments.as_deref().unwrap().replace(' ', "");
+        assert_eq!(read, arguments, "{name}");
+        let text = json!([{ "function": { "name": "f", "arguments": arguments } }]);
+        let parsed =
+            back(&*renderer, json!({ "role": "assistant", "content": "", "tool_calls": text })).unwrap();
+        let read = parsed.tool_calls[0].arguments.as_deref().unwrap().replace(' ', "");
+        assert_eq!(read, arguments, "{name}, arguments as text");
+    }
 }

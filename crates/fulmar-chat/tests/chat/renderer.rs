@@ -284,6 +284,16 @@ fn arguments_written_as_text_take_the_types_of_their_schema() {
     assert_eq!(value_of("abc", json!({ "type": "integer" })), (ToolCallStatus::InvalidJson, json!("abc")));
     assert_eq!(value_of("1.5", json!({ "type": ["number", "null"] })), (ToolCallStatus::Ok, json!(1.5)));
     assert_eq!(value_of("a\nb", json!({ "type": "string" })), (ToolCallStatus::Ok, json!("a\nb")));
+    let large = "123456789012345678901234567890";
+    for schema in [json!({}), json!({ "type": "integer" }), json!({ "type": ["number", "null"] })] {
+        let tools = json!([{ "name": "f", "parameters": { "properties": { "x": schema } } }]);
+        let call = format!("<tool_call><function=f><parameter=x>{large}</parameter></function></tool_call>");
+        let parsed = qwen.parse_with(&call, &tools).tool_calls.remove(0);
+        assert_eq!(
+            (parsed.status, parsed.arguments),
+            (ToolCallStatus::Ok, Some(format!("{{\"x\":{large}}}")))
+        );
+    }
     let parse = |body: &str| qwen.parse(&format!("<tool_call>{body}</tool_call>")).tool_calls[0].status;
     assert_eq!(parse("{\"name\": \"f\"}"), ToolCallStatus::MalformedStructure);
     assert_eq!(parse("<function=>\n</function>"), ToolCallStatus::MissingName);
