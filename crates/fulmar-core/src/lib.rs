@@ -9,6 +9,7 @@ mod json;
 pub mod limits;
 mod names;
 mod number;
+mod regular_file;
 mod rng;
 mod shape;
 
@@ -20,5 +21,6 @@ pub use integer::{keep_integers, kept_integer, restore_integers};
 pub use json::{json_error, options_from_json};
 pub use names::nearest_name;
 pub use number::{id_from_f64, index_from_f64, indices_from_f64, integer_from_f64};
+pub use regular_file::open_regular;
 pub use rng::{Rng, RngState};
 pub use shape::num_elements;

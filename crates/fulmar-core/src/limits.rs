@@ -166,6 +166,12 @@ pub const MEMMAP_META_BYTES_MAX: usize = 1 << 24;
 /// Longest description of a part of a replay buffer's folder, in bytes.
 pub const CHECKPOINT_JSON_BYTES_MAX: u64 = 1 << 28;
 
+/// Most members of an archive of memory-mapped leaves.
+pub const ARCHIVE_MEMBERS_MAX: usize = 1 << 20;
+
+/// Most groups and data sets of an HDF5 file, one counted as often as it is reached.
+pub const HDF5_OBJECTS_MAX: usize = 1 << 20;
+
 /// Largest HDF5 file of a replay buffer's folder, in bytes: all of it is read into memory.
 pub const HDF5_FILE_BYTES_MAX: u64 = 1 << 33;
 

@@ -1,6 +1,6 @@
 //! HDF5 files of dictionaries: groups are dictionaries, data sets are tensors.
 
-use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
+use fulmar_core::limits::{HDF5_OBJECTS_MAX, TENSOR_DICT_DEPTH_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, Tensor, TensorDict};
 use hdf5_pure::{Datatype, DatatypeByteOrder, EnumMember, File, FileBuilder, Group};
@@ -11,7 +11,7 @@ use hdf5_pure::{Datatype, DatatypeByteOrder, EnumMember, File, FileBuilder, Grou
 /// # Errors
 /// `Corrupt` if the bytes are no HDF5 file, or, with the key, if a data set cannot be read or all of them would be longer than the
 /// file; `Incompatible`, with the key, if it holds something else; `LimitExceeded` if groups lie deeper than
-/// [`TENSOR_DICT_DEPTH_MAX`].
+/// [`TENSOR_DICT_DEPTH_MAX`], or past [`HDF5_OBJECTS_MAX`] groups and data sets.
 ///
 /// # Examples
 /// ```
@@ -25,8 +25,36 @@ use hdf5_pure::{Datatype, DatatypeByteOrder, EnumMember, File, FileBuilder, Grou
 pub fn read_hdf5(bytes: &[u8]) -> Result<TensorDict> {
     check_begins(bytes)?;
     let file = File::from_bytes(bytes.to_vec()).map_err(|error| corrupt(&error))?;
-    // No two data sets share bytes, so a small file cannot ask for much memory.
-    read_group(&file.root(), 0, &mut bytes.len())
+    // No two data sets share bytes, so a small file cannot ask for much memory. A group may stand in several others, to any depth.
+    read_group(&file.root(), 0, &mut Budget { bytes: bytes.len(), objects: HDF5_OBJECTS_MAX })
+}
+
+/// What may still be read.
+struct Budget {
+    bytes: usize,
+    objects: usize,
+}
+
+impl Budget {
+    fn take_objects(&mut self, num_objects: usize) -> Result<()> {
+        self.objects = self.objects.checked_sub(num_objects).ok_or_else(|| {
+            let detail = format!(
+                "a file must have at most {HDF5_OBJECTS_MAX} groups and data sets, each counted as often as it is reached"
+            );
+            Error::new(ErrorKind::LimitExceeded, detail)
+        })?;
+        Ok(())
+    }
+
+    fn take_bytes(&mut self, size_bytes: usize, shape: &[usize]) -> Result<()> {
+        self.bytes = self.bytes.checked_sub(size_bytes).ok_or_else(|| {
+            let detail = format!(
+                "data sets must be no longer together than the file: got one of shape {shape:?} beyond that"
+            );
+            Error::new(ErrorKind::Corrupt, detail)
+        })?;
+        Ok(())
+    }
 }
 
 /// The bytes of an HDF5 file of `dict`, whose tensors become data sets and whose dictionaries become groups.
@@ -69,17 +97,21 @@ fn check_begins(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn read_group(group: &Group<'_>, depth: usize, left: &mut usize) -> Result<TensorDict> {
+fn read_group(group: &Group<'_>, depth: usize, left: &mut Budget) -> Result<TensorDict> {
     if depth >= TENSOR_DICT_DEPTH_MAX {
         let detail = format!("groups must lie less than {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut dict = TensorDict::new(&[])?;
-    for name in group.datasets().map_err(|error| corrupt(&error))? {
+    let names = group.datasets().map_err(|error| corrupt(&error))?;
+    left.take_objects(names.len())?;
+    for name in names {
         let tensor = read_data(group, &name, left).map_err(|error| named(error, &name))?;
         dict.set(name.as_str(), tensor)?;
     }
-    for name in group.groups().map_err(|error| corrupt(&error))? {
+    let names = group.groups().map_err(|error| corrupt(&error))?;
+    left.take_objects(names.len())?;
+    for name in names {
         let inner = group.group(&name).map_err(|error| corrupt(&error));
         let inner = inner
             .and_then(|inner| read_group(&inner, depth + 1, left))
@@ -89,7 +121,7 @@ fn read_group(group: &Group<'_>, depth: usize, left: &mut usize) -> Result<Tenso
     Ok(dict)
 }
 
-fn read_data(group: &Group<'_>, name: &str, left: &mut usize) -> Result<Tensor> {
+fn read_data(group: &Group<'_>, name: &str, left: &mut Budget) -> Result<Tensor> {
     let data = group.dataset(name).map_err(|error| corrupt(&error))?;
     let shape = data.shape().map_err(|error| corrupt(&error))?;
     let narrow = |len: &u64| usize::try_from(*len).map_err(|_| corrupt(&format!("a length of {len}")));
@@ -99,12 +131,7 @@ fn read_data(group: &Group<'_>, name: &str, left: &mut usize) -> Result<Tensor> 
     if size_bytes == 0 {
         return Tensor::zeros(dtype, &shape);
     }
-    *left = left.checked_sub(size_bytes).ok_or_else(|| {
-        let detail = format!(
-            "data sets must be no longer together than the file: got one of shape {shape:?} beyond that"
-        );
-        Error::new(ErrorKind::Corrupt, detail)
-    })?;
+    left.take_bytes(size_bytes, &shape)?;
     let bytes = data.read_raw().map_err(|error| corrupt(&error))?;
     Tensor::from_bytes(dtype, &shape, &bytes)
 }
@@ -241,4 +268,24 @@ fn named(error: Error, key: &str) -> Error {
 
 fn corrupt(error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("must be an HDF5 file: got {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_data_sets_count_up_to_their_number() {
+        let mut dict = TensorDict::new(&[]).unwrap();
+        dict.set(["a", "x"], Tensor::zeros(Dtype::F32, &[1]).unwrap()).unwrap();
+        dict.set("y", Tensor::zeros(Dtype::F32, &[1]).unwrap()).unwrap();
+        let bytes = write_hdf5(&dict).unwrap();
+        let file = File::from_bytes(bytes.clone()).unwrap();
+        let read = |objects| read_group(&file.root(), 0, &mut Budget { bytes: bytes.len(), objects });
+        assert_eq!(read(3).unwrap(), dict);
+        assert_eq!(read(2).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        let mut all = Budget { bytes: 0, objects: HDF5_OBJECTS_MAX };
+        all.take_objects(HDF5_OBJECTS_MAX).unwrap();
+        assert_eq!(all.take_objects(1).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    }
 }

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fulmar_core::ErrorKind;
+use fulmar_core::{Dtype, ErrorKind};
 use fulmar_ted::{
     Ring, TedKeys, flat_to_ted, hdf5_combine, hdf5_split, nested_to_ted, read_hdf5, ted_to_flat,
     ted_to_nested, write_hdf5,
 };
-use fulmar_tensor::{Entry, TensorDict, memmap};
+use fulmar_tensor::{Entry, Tensor, TensorDict, memmap};
 use serde_json::Value;
 
 use self::golden_value::{dict, entry, plain};
@@ -197,4 +197,25 @@ fn the_rest_of_the_file_is_of_other_crates() {
     println!("not of these crates: {topics:?}");
     let elsewhere = [("rb_parts", 9), ("storage_checkpoint", 5)];
     assert_eq!(topics, elsewhere.map(|(topic, rows)| (topic.to_owned(), rows)).into());
+}
+
+/// The headers of its two groups are copies of that of the root.
+#[test]
+fn a_file_whose_groups_contain_each_other_is_refused() {
+    let mut dict = TensorDict::new(&[]).unwrap();
+    for key in [["a", "x"], ["a", "y"], ["a", "z"], ["b", "x"], ["b", "y"], ["b", "z"]] {
+        dict.set(key, Tensor::zeros(Dtype::F32, &[1]).unwrap()).unwrap();
+    }
+    let mut bytes = write_hdf5(&dict).unwrap();
+    let headers: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"OHDR")).collect();
+    let holds = |part: &[u8], at: usize| part.windows(8).any(|word| word == at.to_le_bytes());
+    let root = headers.iter().position(|at| holds(&bytes[..headers[0]], *at)).unwrap();
+    let copy = bytes[headers[root]..headers[root + 1]].to_vec();
+    let groups: Vec<usize> = headers.iter().copied().filter(|at| holds(&copy, *at)).collect();
+    assert_eq!(groups.len(), 2);
+    for group in groups {
+        bytes[group..group + copy.len()].copy_from_slice(&copy);
+    }
+    let error = read_hdf5(&bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
 }

@@ -10,10 +10,10 @@ mod write;
 use std::io::Cursor;
 use std::path::Path;
 
-use fulmar_core::Result;
+use fulmar_core::{Result, open_regular};
 
+use crate::replace_file;
 use crate::tensor_dict::TensorDict;
-use crate::{open_regular, replace_file};
 
 /// The bytes behind the description: its length as a little-endian `i64`.
 const LENGTH_BYTES: u64 = 8;

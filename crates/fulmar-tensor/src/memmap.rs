@@ -18,12 +18,12 @@ mod write;
 use std::io::Cursor;
 use std::path::Path;
 
-use fulmar_core::Result;
+use fulmar_core::{Result, open_regular};
 
 use self::files::{Archive, ArchiveWriter, Folder, FolderWriter};
 pub use self::outline::{leaf_path, outline};
+use crate::replace_file;
 use crate::tensor_dict::TensorDict;
-use crate::{open_regular, replace_file};
 
 /// Writes `dict` as a folder at `path`, whole or not at all: a hidden folder beside it, all files synced, renamed.
 ///
@@ -108,7 +108,8 @@ pub fn write_archive(dict: &TensorDict) -> Result<Vec<u8>> {
 /// Reads an archive that stands in memory. Copies the elements.
 ///
 /// # Errors
-/// `Corrupt` if the bytes are no ZIP archive, a member is compressed, or its checksum is wrong; those of [`load`].
+/// `Corrupt` if the bytes are no ZIP archive, a member is compressed, or its checksum is wrong; `LimitExceeded` if it has more than
+/// [`ARCHIVE_MEMBERS_MAX`](fulmar_core::limits::ARCHIVE_MEMBERS_MAX) members; those of [`load`].
 pub fn read_archive(bytes: &[u8]) -> Result<TensorDict> {
     read::dict(&mut Archive::new(Cursor::new(bytes))?)
 }

@@ -12,12 +12,12 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use fulmar_core::limits::SAFETENSORS_HEADER_BYTES_MAX;
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::{Error, ErrorKind, Result, open_regular};
 
 use self::header::{Header, Known, layout_rank};
+use crate::replace_file;
 use crate::storage::Storage;
 use crate::tensor::Tensor;
-use crate::{open_regular, replace_file};
 
 /// The bytes before the header: its length as a little-endian `u64`.
 const LENGTH_BYTES: u64 = 8;

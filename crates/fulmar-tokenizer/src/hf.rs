@@ -13,9 +13,10 @@ mod surroundings;
 mod vocabulary;
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
-use fulmar_core::{Error, ErrorKind, limits};
+use fulmar_core::{Error, ErrorKind, limits, open_regular};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -349,12 +350,14 @@ fn part(file: &mut Value, key: &str) -> Value {
 
 fn read_text(path: &Path) -> Result<Option<String>> {
     let shown = path.display().to_string();
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::from(error).at(shown)),
-        Ok(metadata) => check_file_size(&shown, metadata.len())?,
+    if !path.try_exists().map_err(|error| Error::from(error).at(&shown))? {
+        return Ok(None);
     }
-    std::fs::read_to_string(path).map(Some).map_err(|error| Error::from(error).at(shown))
+    let (file, num_bytes) = open_regular(path)?;
+    check_file_size(&shown, num_bytes)?;
+    // A file that grows while it is read is cut at the length that was checked.
+    let text = std::io::read_to_string(file.take(num_bytes));
+    text.map(Some).map_err(|error| Error::from(error).at(shown))
 }
 
 /// The `*.jinja` of `folder` by name, in the order of their names.

@@ -1,6 +1,5 @@
 /** The command line's world, as arguments: streams, standard input, the other build of the core, a signal to stop. */
 
-import { readFile } from 'node:fs/promises'
 import type { ProgressStream } from '../telemetry/index.js'
 
 /** Which build of the core. */
@@ -40,12 +39,41 @@ export class CliError extends Error {
   }
 }
 
-/** The text of a file, or of standard input for `-`. @throws {CliError} `IO` if it cannot be read. */
+/** The most bytes of one input. */
+export const INPUT_BYTES_MAX = 268_435_456
+
+/**
+ * The text of a regular file, or of standard input for `-`.
+ * @throws {CliError} `IO` if it is not there.
+ * @throws {FulmarError} `IO` if it cannot be read; `CORRUPT` for a pipe or a device; `LIMIT_EXCEEDED` past {@link INPUT_BYTES_MAX}.
+ */
 export async function readInput(path: string, io: CliIo): Promise<string> {
   if (path === '-') return await io.readStdin()
-  return await readFile(path, 'utf8').catch(() => {
-    throw new CliError('IO', `path must be a readable file: got ${path}`)
-  })
+  // Help needs no compiled core, which the errors come from.
+  const { readRegular } = await import('../core/index.js')
+  const bytes = await readRegular(path, INPUT_BYTES_MAX)
+  if (bytes === undefined) throw new CliError('IO', `path must be a readable file: got ${path}`)
+  return new TextDecoder().decode(bytes)
+}
+
+/** All of a stream as text. @throws {CliError} `LIMIT_EXCEEDED` past `bytesMax`. */
+export async function readStream(
+  stream: AsyncIterable<string | Uint8Array>,
+  bytesMax = INPUT_BYTES_MAX,
+): Promise<string> {
+  const decoder = new TextDecoder()
+  let [text, length] = ['', 0]
+  for await (const chunk of stream) {
+    const bytes = typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk
+    length += bytes.length
+    if (length > bytesMax)
+      throw new CliError(
+        'LIMIT_EXCEEDED',
+        `standard input must have at most ${bytesMax} bytes: got ${length} before its end`,
+      )
+    text += decoder.decode(bytes, { stream: true })
+  }
+  return text + decoder.decode()
 }
 
 /** The JSON of a file, or of standard input for `-`. @throws {CliError} `IO`, or `MALFORMED` if it is not JSON. */

@@ -9,10 +9,9 @@
 import { execFile, spawn } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { backendOf, conditionsOf } from './backend.js'
-import type { Backend, CliIo, ProbeResult } from './io.js'
+import { type Backend, type CliIo, type ProbeResult, readStream } from './io.js'
 import { runCli } from './program.js'
 
 const PROBE_TIMEOUT_MS = 30_000
@@ -35,7 +34,7 @@ async function runHere(): Promise<number> {
   const io: CliIo = {
     stdout: process.stdout,
     stderr: process.stderr,
-    readStdin: () => text(process.stdin),
+    readStdin: () => readStream(process.stdin),
     probe,
     version: isVersioned ? String(manifest.version) : 'unknown',
     signal: controller.signal,

@@ -23,5 +23,6 @@ export {
 export { Handle } from './handle.js'
 export { checkGiven, checkKnownKeys, describeValue, nearestName } from './options.js'
 export { parseJson } from './parse-json.js'
+export { openRegular, readRegular, unreadable } from './regular-file.js'
 export { Rng, type RngState } from './rng.js'
 export { checkTypedArray, numbersOf } from './typed-array.js'

@@ -1,7 +1,7 @@
 /** Exported models under ONNX Runtime, in the process that this runs in. */
 
 import type { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node'
-import { FulmarError, messageOf } from '../core/index.js'
+import { FulmarError, messageOf, openRegular } from '../core/index.js'
 import { type PieceStream, type StopWatch, watchStops } from '../model/index.js'
 import { drawToken, tokenLogProbs } from '../objective/index.js'
 import {
@@ -174,6 +174,8 @@ async function loadRuntime(): Promise<Runtime> {
 }
 
 async function openSession(runtime: Runtime, { model, numThreads }: OnnxSource): Promise<InferenceSession> {
+  // The runtime would wait for the writer of a pipe.
+  if (typeof model === 'string') await (await openRegular(model))?.close()
   const options = { executionProviders: ['cpu'], intraOpNumThreads: numThreads, logSeverityLevel: 4 as const }
   try {
     const { InferenceSession: sessions } = runtime

@@ -1,6 +1,14 @@
 /** Files of one JSON object a line, as datasets come. */
 
-import { checkGiven, checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
+import {
+  checkGiven,
+  checkKnownKeys,
+  FulmarError,
+  messageOf,
+  parseJson,
+  readRegular,
+  unreadable,
+} from '../core/index.js'
 
 /** Limits of {@link parseRows} and {@link readRows}. */
 export interface RowsOptions {
@@ -26,7 +34,8 @@ export const ROWS_BYTES_MAX = 268_435_456
 export type Row = Readonly<Record<string, unknown>>
 
 /**
- * Reads a text of one JSON object a line. Only `\n` ends a line; blank lines are passed over.
+ * Reads a text of one JSON object a line. Only `\n` ends a line; blank lines are passed over. An integer that a number would print with other
+ * digits, as most beyond 2^53 are, is a text of its digits.
  * @throws {FulmarError} `MALFORMED` with the number of the line that is no JSON object; `LIMIT_EXCEEDED` above a limit.
  *
  * @example
@@ -54,7 +63,7 @@ export function parseRows(text: string, options: RowsOptions = {}): Row[] {
 
 /**
  * Reads a file of one JSON object a line. Needs a file system.
- * @throws {FulmarError} `IO` if it cannot be read; `LIMIT_EXCEEDED` before it is read if it is too large; those of {@link parseRows}.
+ * @throws {FulmarError} `IO` if it cannot be read; `CORRUPT` for a pipe or a device; `LIMIT_EXCEEDED` before it is read if it is too large; those of {@link parseRows}.
  *
  * @example
  * ```ts no-run
@@ -68,26 +77,15 @@ export function parseRows(text: string, options: RowsOptions = {}): Row[] {
 export async function readRows(path: string, options: RowsOptions = {}): Promise<Row[]> {
   checkKnownKeys('options', options, ['rowsMax', 'bytesMax'])
   const { bytesMax = ROWS_BYTES_MAX } = options
-  const { open } = await import('node:fs/promises')
-  let text: string
-  try {
-    await using file = await open(path)
-    const { size } = await file.stat()
-    checkLimit('file', size, bytesMax, 'bytes')
-    text = await file.readFile('utf8')
-  } catch (error) {
-    if (error instanceof FulmarError) throw error
-    throw new FulmarError('IO', `path must name a file that can be read: ${messageOf(error)}`, {
-      cause: error,
-    })
-  }
-  return parseRows(text, options)
+  const bytes = await readRegular(path, bytesMax)
+  if (bytes === undefined) throw unreadable(path)
+  return parseRows(new TextDecoder().decode(bytes), options)
 }
 
 function rowOf(line: string, number: number): Row {
   let row: unknown
   try {
-    row = JSON.parse(line)
+    row = parseJson(line)
   } catch (error) {
     throw new FulmarError('MALFORMED', `line ${number} must be a JSON object: ${messageOf(error)}`, {
       cause: error,

@@ -1,11 +1,7 @@
 /** What files that survive a crash need of a file system, so that tests can put one in its place that fails and forgets. Node only. */
 
-import type { FileHandle } from 'node:fs/promises'
-import { constants, mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
-import { FulmarError, messageOf } from '../core/index.js'
-
-/** Bytes that are read at a time. */
-const CHUNK_BYTES = 1 << 20
+import { mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { FulmarError, messageOf, readRegular } from '../core/index.js'
 
 /** @internal A file system. A write counts as kept once the file was synced, a name once its folder was. */
 export interface Disk {
@@ -53,60 +49,9 @@ async function sync(path: string, flags: string): Promise<void> {
   }
 }
 
-/**
- * The bytes of a regular file, without waiting for the writer of a pipe or reading a device.
- * @throws {FulmarError} `CORRUPT` for a pipe, a device or a folder; `LIMIT_EXCEEDED` above `bytesMax`; `IO` if it cannot be read.
- */
-async function readRegular(path: string, bytesMax: number): Promise<Uint8Array | undefined> {
-  const file = await openRegular(path)
-  if (file === undefined) return undefined
-  try {
-    const { size } = await file.stat()
-    if (size > bytesMax)
-      throw new FulmarError('LIMIT_EXCEEDED', `${path} must have at most ${bytesMax} bytes: got ${size}`)
-    const bytes = new Uint8Array(size)
-    let length = 0
-    while (length < size) {
-      const { bytesRead } = await file.read(bytes, length, Math.min(CHUNK_BYTES, size - length), length)
-      if (bytesRead === 0) break
-      length += bytesRead
-    }
-    return bytes.subarray(0, length)
-  } catch (cause) {
-    throw cause instanceof FulmarError ? cause : unreadable(path, cause)
-  } finally {
-    await file.close()
-  }
-}
-
-/**
- * @internal Opens a regular file to read it; nothing if it is not there.
- * @throws {FulmarError} `CORRUPT` for a pipe, a device or a folder; `IO` if it cannot be opened.
- */
-export async function openRegular(path: string): Promise<FileHandle | undefined> {
-  // A pipe opens at once that way, without its writer, and is then refused.
-  const flags = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)
-  const file = await open(path, flags).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code === 'ENOENT') return undefined
-    throw unreadable(path, cause)
-  })
-  if (file === undefined) return undefined
-  const about = await file.stat()
-  if (about.isFile()) return file
-  await file.close()
-  const kind = about.isDirectory() ? 'a folder' : 'a pipe, a socket or a device'
-  throw new FulmarError('CORRUPT', `${path} must be a regular file: got ${kind}`)
-}
-
 function absent(cause: NodeJS.ErrnoException): undefined {
   if (cause.code === 'ENOENT') return undefined
   throw cause
-}
-
-/** @internal */
-export function unreadable(path: string, cause?: unknown): FulmarError {
-  const why = cause === undefined ? 'there is no such file' : messageOf(cause)
-  return new FulmarError('IO', `path must be a readable file: got ${path} (${why})`, { cause })
 }
 
 /** What codes of the system mean for whoever wants to write. */

@@ -18,9 +18,9 @@ import {
 } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, FulmarError, openRegular, unreadable } from '../core/index.js'
 import { writeFileAtomic } from './atomic-file.js'
-import { nodeDisk, openRegular, unreadable, unwritable } from './disk.js'
+import { nodeDisk, unwritable } from './disk.js'
 import { isRunEvent, type RunEvent } from './run-event.js'
 
 /** Lines wait in memory until they are this many characters together, or until `flush`. */

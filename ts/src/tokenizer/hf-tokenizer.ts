@@ -1,6 +1,6 @@
 /** Any `tokenizer.json` of Hugging Face. */
 
-import { call, checkTypedArray, FulmarError } from '../core/index.js'
+import { call, checkTypedArray, FulmarError, readRegular } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { NativeTokenizer } from './native-tokenizer.js'
 
@@ -52,18 +52,14 @@ export class HfTokenizer extends NativeTokenizer {
   /**
    * The tokenizer of a model's folder: its `tokenizer.json` and, where they are there, `tokenizer_config.json`,
    * `special_tokens_map.json`, `chat_template.jinja` and `additional_chat_templates/*.jinja`. Needs Node's file system.
-   * @throws {FulmarError} `IO` if `tokenizer.json` is not there or a file cannot be read; else as
+   * @throws {FulmarError} `IO` if `tokenizer.json` is not there or a file cannot be read; `CORRUPT` for a pipe or a device; else as
    * {@link HfTokenizer.fromJson}.
    */
   static async fromFolder(folder: string): Promise<HfTokenizer> {
-    const { readdir, readFile } = await import('node:fs/promises')
+    const { readdir } = await import('node:fs/promises')
     const read = async (name: string) => {
-      try {
-        return await readFile(`${folder}/${name}`, 'utf8')
-      } catch (cause) {
-        if (isMissing(cause)) return undefined
-        throw new FulmarError('IO', `${folder}/${name} must be readable: got ${String(cause)}`, { cause })
-      }
+      const bytes = await readRegular(`${folder}/${name}`, TOKENIZER_FILE_BYTES_MAX)
+      return bytes && new TextDecoder().decode(bytes)
     }
     const tokenizer = await read('tokenizer.json')
     if (tokenizer === undefined)
@@ -110,6 +106,9 @@ export class HfTokenizer extends NativeTokenizer {
 
 const ADDITIONAL = 'additional_chat_templates'
 
+/** The largest file of a tokenizer, as the core has it. */
+const TOKENIZER_FILE_BYTES_MAX = 134_217_728
+
 interface TokenizerFiles {
   readonly config?: string | undefined
   readonly specialTokensMap?: string | undefined
@@ -118,8 +117,4 @@ interface TokenizerFiles {
 
 function textOf(json: unknown): string {
   return typeof json === 'string' ? json : String(JSON.stringify(json))
-}
-
-function isMissing(cause: unknown): boolean {
-  return cause instanceof Error && 'code' in cause && cause.code === 'ENOENT'
 }

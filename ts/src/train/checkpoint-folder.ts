@@ -10,8 +10,8 @@
 
 import { dirname, join } from 'node:path'
 import { crc32 } from 'node:zlib'
-import { describeValue, FulmarError } from '../core/index.js'
-import { type Disk, unreadable, unwritable } from '../telemetry/disk.js'
+import { describeValue, FulmarError, unreadable } from '../core/index.js'
+import { type Disk, unwritable } from '../telemetry/disk.js'
 
 /** Largest JSON file of a checkpoint, in bytes. */
 export const CHECKPOINT_JSON_BYTES_MAX = 2 ** 28

@@ -2,9 +2,9 @@
 
 import { stat } from 'node:fs/promises'
 import { createRenderer, type DisposableRenderer, type RendererConfig } from '../chat/index.js'
-import { FulmarError } from '../core/index.js'
+import { FulmarError, unreadable } from '../core/index.js'
 import { Decoder, type DecoderConfig, type WeightDtype } from '../model/index.js'
-import { nodeDisk, unreadable } from '../telemetry/disk.js'
+import { nodeDisk } from '../telemetry/disk.js'
 import { CharTokenizer, HfTokenizer } from '../tokenizer/index.js'
 import { CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
 import type { TrainConfig } from './config.js'

@@ -157,7 +157,7 @@ describe('HfTokenizer', () => {
     expect(() => HfTokenizer.fromJson({ ...WORDS, post_processor: processor })).toThrow(failing('CORRUPT'))
     await expect(HfTokenizer.fromFolder('/no/such/folder')).rejects.toEqual(failing('IO'))
     await inFolder({ 'tokenizer.json/x': '' }, async (folder) => {
-      await expect(HfTokenizer.fromFolder(folder)).rejects.toEqual(failing('IO'))
+      await expect(HfTokenizer.fromFolder(folder)).rejects.toEqual(failing('CORRUPT'))
     })
   })
 

@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use fulmar_core::limits::MODEL_JSON_BYTES_MAX;
-use fulmar_core::{Error, ErrorKind, Result, options_from_json};
-use fulmar_tensor::{FileBatch, open_regular};
+use fulmar_core::{Error, ErrorKind, Result, open_regular, options_from_json};
+use fulmar_tensor::FileBatch;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX;
-use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
-use fulmar_tensor::{Tensor, open_regular, replace_file};
+use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements, open_regular};
+use fulmar_tensor::{Tensor, replace_file};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

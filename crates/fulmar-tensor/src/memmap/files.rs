@@ -5,12 +5,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use fulmar_core::limits::TENSOR_DICT_DEPTH_MAX;
-use fulmar_core::{Error, ErrorKind, Result};
+use fulmar_core::limits::{ARCHIVE_MEMBERS_MAX, TENSOR_DICT_DEPTH_MAX};
+use fulmar_core::{Error, ErrorKind, Result, open_regular};
+use zip::read::Config;
+use zip::unstable::read::ZipIterable;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::regular_file::open_regular;
 use crate::replace_file::{sync_folder_of, temporary_beside};
 
 /// Elements in an archive begin at a multiple of this many bytes, so that they can be mapped.
@@ -102,10 +103,27 @@ pub struct Archive<R> {
 }
 
 impl<R: Read + Seek> Archive<R> {
-    pub fn new(reader: R) -> Result<Self> {
+    pub fn new(mut reader: R) -> Result<Self> {
+        check_num_members(&mut reader)?;
         let zip = ZipArchive::new(reader).map_err(|error| zip_error(&error))?;
         Ok(Self { zip, opened: HashSet::new() })
     }
+}
+
+/// Refuses an archive of too many members before room for them is made.
+fn check_num_members(reader: &mut (impl Read + Seek)) -> Result<()> {
+    let archive = ZipIterable::try_new(reader, Config::default());
+    let mut archive = archive.map_err(|error| zip_error(&error))?;
+    let num_members = archive.len();
+    if num_members > ARCHIVE_MEMBERS_MAX {
+        let detail = format!("an archive must have at most {ARCHIVE_MEMBERS_MAX} members: got {num_members}");
+        return Err(Error::new(ErrorKind::LimitExceeded, detail));
+    }
+    // Where one list of members is damaged, the crate would look for another, of another length.
+    for member in archive.files().map_err(|error| zip_error(&error))? {
+        member.map_err(|error| zip_error(&error))?;
+    }
+    Ok(())
 }
 
 impl<R: Read + Seek> Files for Archive<R> {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fulmar_core::limits::ARCHIVE_MEMBERS_MAX;
 use fulmar_core::{Error, ErrorKind};
 use fulmar_tensor::{TensorDict, consolidated, memmap};
 use serde_json::Value;
@@ -387,4 +388,31 @@ fn keys_that_would_share_a_file_are_refused() {
     let mut control = TensorDict::new(&[1]).unwrap();
     control.set(["leaves", "a"], one()).unwrap();
     assert_eq!(consolidated::write(&control).unwrap_err().kind(), ErrorKind::Malformed);
+}
+
+/// An archive without members whose end tells of `num_members`, in a list as long as those would take.
+fn archive_that_tells_of(num_members: usize) -> Vec<u8> {
+    let mut bytes = vec![0; 46 * num_members];
+    bytes[..4].copy_from_slice(b"PK\x01\x02");
+    let size = bytes.len() as u64;
+    bytes.extend(b"PK\x06\x06");
+    bytes.extend(44_u64.to_le_bytes());
+    bytes.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for word in [num_members as u64, num_members as u64, size, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(b"PK\x06\x07\0\0\0\0");
+    bytes.extend(size.to_le_bytes());
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(b"PK\x05\x06\0\0\0\0");
+    bytes.extend([255; 12]);
+    bytes.extend([0, 0]);
+    bytes
+}
+
+#[test]
+fn archives_have_members_up_to_their_number() {
+    let kind = |num_members| memmap::read_archive(&archive_that_tells_of(num_members)).unwrap_err().kind();
+    assert_eq!(kind(ARCHIVE_MEMBERS_MAX), ErrorKind::Corrupt, "the members are not there");
+    assert_eq!(kind(ARCHIVE_MEMBERS_MAX + 1), ErrorKind::LimitExceeded);
 }

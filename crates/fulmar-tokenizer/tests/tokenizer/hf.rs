@@ -482,3 +482,22 @@ fn both_engines_agree_where_markers_stand_in_text_that_is_not_in_normal_form() {
         assert_eq!(ours.encode(&text).unwrap(), theirs.encode(&text).unwrap(), "{text:?}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_in_a_folder_are_refused_without_waiting() {
+    let folder = std::env::temp_dir().join(format!("fulmar-tokenizer-pipe-{}", std::process::id()));
+    for name in ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
+    {
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(golden("qwen2").join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+        let path = folder.join(name);
+        let _ = std::fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert_eq!(HfTokenizer::from_folder(&folder).err().unwrap().kind(), ErrorKind::Corrupt, "{name}");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert_eq!(HfTokenizer::from_folder(&folder).err().unwrap().kind(), ErrorKind::Corrupt, "{name}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use fulmar_core::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Opens the regular file at `path` for reading, and tells its size in bytes. Opening a pipe would wait for its writer, and a device may
 /// have no end, so neither is opened. Symbolic links are followed.
@@ -15,7 +15,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 /// ```
 /// let path = std::env::temp_dir().join(format!("fulmar-doc-regular-{}", std::process::id()));
 /// std::fs::write(&path, "four")?;
-/// assert_eq!(fulmar_tensor::open_regular(&path)?.1, 4);
+/// assert_eq!(fulmar_core::open_regular(&path)?.1, 4);
 /// # std::fs::remove_file(path)?;
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
