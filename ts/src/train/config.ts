@@ -5,8 +5,15 @@
  * core (`model`, `loss`, `optimizer`) pass through untouched: their defaults live there.
  */
 
-import { checkKnownKeys, FulmarError, field, type JsonSchema, nearestName } from '../core/index.js'
-import { StopStrings, type WeightDtype } from '../model/index.js'
+import {
+  checkKnownKeys,
+  type Field,
+  FulmarError,
+  field,
+  type JsonSchema,
+  nearestName,
+} from '../core/index.js'
+import { type LoraConfig, StopStrings, type WeightDtype } from '../model/index.js'
 import { ADAMW_KEYS } from '../model/optimizer.js'
 import {
   DPOLoss,
@@ -40,6 +47,12 @@ export type ModelConfig = CoreOptions & {
   readonly dtype: WeightDtype
   /** The folder or file to begin with. */
   readonly path?: string
+  /**
+   * Trains a low-rank adapter beside the weights, which stay as they are: PEFT's `r`, `lora_alpha`, `use_rslora`, `target_modules`,
+   * `exclude_modules` and `layers_to_transform`, with the defaults of `addLora`. Begins from the seed of the run.
+   * @default all weights are trained
+   */
+  readonly lora?: LoraConfig
 }
 
 /** The supervised warm start. */
@@ -261,7 +274,23 @@ const SUM_DIGITS = field.section({
 })
 
 const DTYPE = field.oneOf(['f32', 'bf16'], 'f32')
-const MODEL = { dtype: DTYPE.schema, path: field.text().schema }
+
+/** Names of modules, or a regular expression that whole names match. */
+const MODULES: Field<string | readonly string[]> = {
+  read: (place, value) => (typeof value === 'string' ? value : field.list(field.text()).read(place, value)),
+  schema: { anyOf: [field.text().schema, { type: 'array', items: field.text().schema }] },
+}
+
+const LORA = field.section({
+  r: field.optional(field.integer({ min: 1 })),
+  lora_alpha: field.optional(field.number({ above: 0 })),
+  use_rslora: field.optional(field.boolean(false)),
+  target_modules: field.optional(MODULES),
+  exclude_modules: field.optional(MODULES),
+  layers_to_transform: field.optional(field.list(field.integer({ min: 0 }))),
+})
+
+const MODEL = { dtype: DTYPE.schema, path: field.text().schema, lora: LORA.schema }
 
 /** What the supervised phases share; they differ in their defaults. */
 const phase = (defaults: {
@@ -325,12 +354,18 @@ const CONFIG = field.section({
   checkpointEverySteps: field.integer({ min: 0, fallback: 50 }),
 })
 
-/** A model from nothing has a shape, which the core checks; one with a path has no other options. */
-function readModel(options: CoreOptions): ModelConfig {
+/** A model from nothing has a shape, which the core checks; one with a path has no other options than these. */
+function readModel({ lora: given, ...options }: CoreOptions): ModelConfig {
   const dtype = DTYPE.read('config.model.dtype', options.dtype)
-  if (options.path === undefined) return { ...options, dtype }
+  const lora = given === undefined ? {} : { lora: withoutAbsent(LORA.read('config.model.lora', given)) }
+  if (options.path === undefined) return { ...options, dtype, ...lora }
   checkKnownKeys('config.model', options, Object.keys(MODEL))
-  return { path: field.text().read('config.model.path', options.path), dtype }
+  return { path: field.text().read('config.model.path', options.path), dtype, ...lora }
+}
+
+/** Without the keys whose defaults the core has. */
+function withoutAbsent(options: CoreOptions): CoreOptions {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
 }
 
 function readTask(options: CoreOptions, own: TrainConfigOptions['tasks']): TaskConfig {

@@ -32,7 +32,7 @@ export interface LoadedModel {
 /**
  * The model of a configuration; `held`, where it is given, takes the place of its weights.
  * @throws {FulmarError} `IO`, `CORRUPT` or `INCOMPATIBLE` as `Decoder.fromFolder` and `fromGguf`; `INCOMPATIBLE` if `held` has
- * another architecture than the configuration asks for; what renderer and tokenizer say.
+ * another architecture than the configuration asks for, or a model with an adapter is to get another one; as `Decoder.addLora`; what renderer and tokenizer say.
  */
 export async function loadModel(config: TrainConfig, held: Decoder | undefined): Promise<LoadedModel> {
   const { path, dtype } = config.model
@@ -40,12 +40,14 @@ export async function loadModel(config: TrainConfig, held: Decoder | undefined):
     const detail = `config.model.dtype must be that of the checkpoint (${held.dtype}): got ${dtype}`
     throw new FulmarError('INCOMPATIBLE', detail)
   }
-  return path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
+  const loaded = path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
+  if (config.model.lora && !held) await loaded.decoder.addLora(config.model.lora, { seed: config.seed })
+  return loaded
 }
 
 function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | undefined): LoadedModel {
   const tokenizer = new CharTokenizer()
-  const { dtype, ...given } = model
+  const { dtype, lora: _, ...given } = model
   const shape = { ...TINY_DECODER, ...given, vocab_size: tokenizer.vocabSize } as DecoderConfig
   if (held) checkShape(held.config, shape)
   return {

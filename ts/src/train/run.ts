@@ -37,7 +37,7 @@ import {
   removeCheckpoint,
   saveCheckpoint,
 } from './checkpoint.js'
-import { checkTrainConfig, type TrainConfig, type TrainResult } from './config.js'
+import { checkTrainConfig, type ModelConfig, type TrainConfig, type TrainResult } from './config.js'
 import { type DpoStep, dpo, readPairs } from './dpo.js'
 import { expertIteration } from './expert-iteration.js'
 import { grpo } from './grpo.js'
@@ -72,6 +72,8 @@ interface Progress extends CheckpointState {
   phase: Phase
   /** Steps of the phase that are done. */
   step: number
+  /** The adapter that is trained, as the configuration had it when the run began. */
+  readonly lora?: ModelConfig['lora']
   /** Pairs taken by DPO. */
   readonly pairs?: unknown
   /** Training examples taken by the warm start. */
@@ -91,7 +93,7 @@ interface Progress extends CheckpointState {
  * `checkpoint/`, `warm-start/`, `preferred/` after DPO, and `policy/` (all as Hugging Face lays folders out, with `tokenizer.fulmar.json`).
  *
  * @throws {FulmarError} `INCOMPATIBLE` where the configuration asks for another backend than the one that is loaded, or for
- * another model than that of the checkpoint it goes on from, or a warm start for a task without worked examples; `UNKNOWN_NAME` for a
+ * another model or adapter than that of the checkpoint it goes on from, or a warm start for a task without worked examples; `UNKNOWN_NAME` for a
  * task that nobody knows;
  * `ABORTED` if the signal fires; `IO` if the run folder cannot be written; what the parts say of their options.
  *
@@ -123,6 +125,7 @@ export async function runTraining(given: TrainConfig, hooks: TrainHooks = {}): P
   checkBackend(config)
   const folder = join(config.runDir, 'checkpoint')
   const found = resume && (await hasCheckpoint(folder)) ? await loadCheckpoint(folder) : undefined
+  if (found) checkAdapter(config.model, found.state as Progress)
   // A later resume must not find what an earlier run with another configuration left here.
   if (!found) await removeCheckpoint(folder)
   const run = await Run.create(config, hooks, found?.decoder, found?.state as Progress | undefined)
@@ -189,7 +192,7 @@ class Run {
   readonly #task: NamedTask
   readonly #decoder: Decoder
   readonly #policy: DecoderPolicy
-  #reference: Decoder | undefined
+  #reference: Decoder | 'base' | undefined
   #log: RunLog | undefined
   #progress: Progress
 
@@ -214,7 +217,8 @@ class Run {
     this.#config = config
     this.#hooks = hooks
     this.#clock = hooks.clock ?? systemClock
-    this.#progress = progress ?? { ...FRESH }
+    const { lora } = config.model
+    this.#progress = progress ?? { ...FRESH, ...(lora && { lora }) }
     this.#model = model
     this.#task = task
     this.#decoder = model.decoder
@@ -315,8 +319,7 @@ class Run {
   async reinforce(): Promise<void> {
     const { steps, optimizer: options, reference } = this.#config.grpo
     using optimizer = await this.#optimizer('grpo', options)
-    const before = this.#config.dpo.steps > 0 ? 'preferred' : 'warm-start'
-    if (reference) this.#reference = (await loadCheckpoint(join(this.#config.runDir, before))).decoder
+    if (reference) this.#reference = await this.#beforeReinforcement()
     if (this.#progress.passRateBefore === null) {
       this.#progress.passRateBefore = (await this.#measure()).passRate
       await this.#checkpoint(optimizer)
@@ -334,6 +337,14 @@ class Run {
       await this.#checkpointEvery(optimizer)
       if (this.#progress.hasReached) return
     }
+  }
+
+  /** The policy that GRPO began with. An adapter that nothing trained before adds nothing to its base, which needs no second copy. */
+  async #beforeReinforcement(): Promise<Decoder | 'base'> {
+    const { model, sft, dpo: preferred, runDir } = this.#config
+    if (model.lora && sft.steps === 0 && preferred.steps === 0) return 'base'
+    const name = preferred.steps > 0 ? 'preferred' : 'warm-start'
+    return (await loadCheckpoint(join(runDir, name))).decoder
   }
 
   #learn(optimizer: Optimizer): AsyncGenerator<RolloutTrainingStep, void, undefined> {
@@ -385,7 +396,8 @@ class Run {
   close(): void {
     this.#log?.close()
     const { renderer, tokenizer } = this.#model
-    for (const owner of [this.#reference, this.#decoder, renderer, tokenizer]) owner?.[Symbol.dispose]()
+    const reference = this.#reference === 'base' ? undefined : this.#reference
+    for (const owner of [reference, this.#decoder, renderer, tokenizer]) owner?.[Symbol.dispose]()
   }
 
   [Symbol.dispose](): void {
@@ -490,6 +502,15 @@ function grpoEvent(
 function withoutExamples(name: string): FulmarError {
   const detail = `config.sft.steps must be 0 for a task without worked examples: got ${name}`
   return new FulmarError('INCOMPATIBLE', detail)
+}
+
+/** Refuses to go on with another adapter than the run began with. */
+function checkAdapter({ lora }: ModelConfig, begun: Progress): void {
+  const sorted = (config: ModelConfig['lora']) => JSON.stringify(Object.entries(config ?? {}).sort())
+  if ((lora === undefined) === (begun.lora === undefined) && sorted(lora) === sorted(begun.lora)) return
+  const [was, is] = [begun.lora, lora].map((config) => (config ? JSON.stringify(config) : 'no adapter'))
+  const detail = `config.model.lora must be that of the checkpoint (${was}): got ${is}`
+  throw new FulmarError('INCOMPATIBLE', detail)
 }
 
 /** Refuses a configuration for another build of the core than the one that is loaded. */

@@ -1,7 +1,7 @@
 /** What a process that is killed at any moment leaves behind: `runTraining` goes on from it with the same steps. */
 
 import { spawn } from 'node:child_process'
-import { mkdtemp, readFile, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -14,13 +14,19 @@ const { backend } = describeBuild()
 const program = fileURLToPath(new URL('../../../dist/cli/main.js', import.meta.url))
 const conditions = backend === 'wasm' ? ['--conditions=fulmar-wasm'] : []
 
-async function makeConfig(dtype: string): Promise<{ path: string; runDir: string }> {
+async function makeConfig(change: object): Promise<{ path: string; runDir: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'fulmar-kill-'))
   const config = {
     seed: 5,
     backend,
     runDir: join(folder, 'run'),
-    model: { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2, dtype },
+    model: {
+      hidden_size: 16,
+      intermediate_size: 32,
+      num_hidden_layers: 1,
+      num_attention_heads: 2,
+      ...change,
+    },
     sft: { steps: 20, batchSize: 8, learningRate: 0.02 },
     grpo: { steps: 30, promptsPerStep: 2, groupSize: 4, maxTokens: 12 },
     eval: { numProblems: 4, everySteps: 0 },
@@ -50,16 +56,23 @@ function train(path: string, runDir: string, numLines = Number.POSITIVE_INFINITY
 }
 
 describe('a killed run', () => {
-  it.each(['f32', 'bf16'])('goes on with the same steps, bit for bit, with weights in %s', async (dtype) => {
-    const [whole, killed] = [await makeConfig(dtype), await makeConfig(dtype)]
-    expect(await train(whole.path, whole.runDir)).toBe(0)
-    let numKills = 0
-    for (const numLines of [7, 16, 24, 31, 40]) {
-      if ((await train(killed.path, killed.runDir, numLines)) === null) numKills += 1
-    }
-    expect(await train(killed.path, killed.runDir)).toBe(0)
-    expect(numKills).toBeGreaterThan(0)
-    const [expected, resumed] = [await readRun(whole.runDir), await readRun(killed.runDir)]
-    expect(timeless(resumed.events)).toEqual(timeless(expected.events))
-  })
+  it.each([{ dtype: 'f32' }, { dtype: 'bf16' }, { lora: { r: 2, target_modules: 'all-linear' } }])(
+    'goes on with the same steps, bit for bit, with %o',
+    async (change) => {
+      const [whole, killed] = [await makeConfig(change), await makeConfig(change)]
+      expect(await train(whole.path, whole.runDir)).toBe(0)
+      let numKills = 0
+      for (const numLines of [7, 16, 24, 31, 40]) {
+        if ((await train(killed.path, killed.runDir, numLines)) === null) numKills += 1
+      }
+      expect(await train(killed.path, killed.runDir)).toBe(0)
+      expect(numKills).toBeGreaterThan(0)
+      const [expected, resumed] = [await readRun(whole.runDir), await readRun(killed.runDir)]
+      expect(timeless(resumed.events)).toEqual(timeless(expected.events))
+      for (const name of await readdir(join(whole.runDir, 'policy'))) {
+        const read = ({ runDir }: typeof whole) => readFile(join(runDir, 'policy', name))
+        expect(await read(killed), name).toEqual(await read(whole))
+      }
+    },
+  )
 })

@@ -7,6 +7,7 @@ import { Decoder } from '../../src/model/index.js'
 import type { RolloutSample } from '../../src/rollout/index.js'
 import { sumDigits } from '../../src/task/index.js'
 import { type RunEvent, readRun, systemClock } from '../../src/telemetry/index.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
 import {
   checkTrainConfig,
   evaluateRun,
@@ -100,6 +101,68 @@ describe('runTraining', () => {
     }
     expect(await numPasses(0)).toBe(1)
     expect(await numPasses(128)).toBeGreaterThan(1)
+  })
+
+  it('trains the adapter that the configuration asks for, beside weights that stay, and goes on with it', async () => {
+    const lora = { r: 2, lora_alpha: 4, target_modules: ['q_proj', 'down_proj'] }
+    const shape = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 }
+    const [whole, parts] = [
+      await makeConfig({ model: { ...shape, lora } }),
+      await makeConfig({ model: { ...shape, lora } }),
+    ]
+    await runTraining(whole)
+    await runUntil(parts, (event) => event.event === 'step' && event.step === 7)
+    await runUntil(parts, (event) => event.event === 'step' && event.phase === 'grpo' && event.step === 9)
+    const other = { ...parts, model: { ...parts.model, lora: { ...lora, r: 4 } } }
+    await expect(runTraining(other, { resume: true })).rejects.toThrow(
+      expect.objectContaining({ code: 'INCOMPATIBLE', message: expect.stringContaining('"r":4') }),
+    )
+    const { lora: _, ...none } = parts.model
+    await expect(runTraining({ ...parts, model: none }, { resume: true })).rejects.toThrow(/got no adapter/)
+    await runTraining(parts, { resume: true })
+    const [expected, resumed] = [await readRun(whole.runDir), await readRun(parts.runDir)]
+    expect(timeless(resumed.events)).toEqual(timeless(expected.events))
+    for (const name of ['adapter_model.safetensors', 'adapter_config.json', 'model.safetensors'])
+      expect(await readFile(join(parts.runDir, 'policy', name))).toEqual(
+        await readFile(join(whole.runDir, 'policy', name)),
+      )
+    using first = Decoder.fromSeed(
+      {
+        model_type: 'qwen2',
+        num_key_value_heads: 2,
+        max_position_embeddings: 1024,
+        ...shape,
+        vocab_size: new CharTokenizer().vocabSize,
+      },
+      { seed: 3 },
+    )
+    const kept = await readFile(join(whole.runDir, 'policy', 'model.safetensors'))
+    expect(new Uint8Array(kept)).toEqual(await first.toSafetensors())
+  })
+
+  it('measures the distance to the base where nothing trained the adapter before', async () => {
+    const config = await makeConfig({
+      model: {
+        hidden_size: 16,
+        intermediate_size: 32,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        lora: {},
+      },
+      sft: { steps: 0 },
+      grpo: {
+        steps: 3,
+        promptsPerStep: 1,
+        groupSize: 2,
+        maxTokens: 4,
+        loss: { klToRef: { coefficient: 0.1 } },
+      },
+    })
+    await runTraining(config)
+    const { events } = await readRun(config.runDir)
+    const kls = events.flatMap((event) => (event.event === 'step' ? [event.metrics.kl] : []))
+    expect(kls[0]).toBe(0)
+    expect(kls).toHaveLength(3)
   })
 
   it('begins anew without resume, whatever the folder holds', async () => {
