@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::ops::Range;
 
 use fulmar_core::limits::{REPLAY_SAMPLE_ROWS_MAX, REPLAY_WRITE_TRIES_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
@@ -16,7 +17,7 @@ use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use serde_json::{Value, json};
 
 use crate::Storage;
-use crate::read::{count_of, flags, numbers, tell_stored};
+use crate::read::{Reads, count_of, flags, numbers, tell_stored};
 use crate::sampler::{Sampled, Sampler};
 use crate::storage::check_written;
 use crate::unit::SampleUnit;
@@ -132,9 +133,7 @@ impl ReplayBuffer {
     /// What keeps the new one from taking them; then nothing has changed.
     pub fn replace_sampler(&mut self, mut sampler: Box<dyn Sampler>) -> Result<Box<dyn Sampler>> {
         sampler.clear();
-        let reads = sampler.reads();
-        let tell = |rows: &[usize], items: &TensorDict| sampler.extend(rows, items);
-        tell_stored(&*self.storage, &reads, self.rows_by_age(), tell)?;
+        tell_runs(&*self.storage, self.runs_by_age(), &mut *sampler)?;
         Ok(std::mem::replace(&mut self.sampler, sampler))
     }
 
@@ -631,9 +630,14 @@ impl ReplayBuffer {
     /// The rows that hold an item, from the oldest. Those before the oldest come first too, as a ring begins with row 0: they
     /// are written over by their second coming.
     fn rows_by_age(&self) -> impl Iterator<Item = usize> + Clone + use<> {
+        self.runs_by_age().into_iter().flatten()
+    }
+
+    /// [`ReplayBuffer::rows_by_age`] as two runs.
+    fn runs_by_age(&self) -> [Range<usize>; 2] {
         let len = self.storage.len();
         let first = if len == self.storage.capacity() { self.writer.cursor() * self.num_lanes() } else { 0 };
-        (0..len).chain(0..first)
+        [0..len, 0..first]
     }
 
     /// The rows that hold an item, from the oldest, each once.
@@ -650,11 +654,13 @@ impl ReplayBuffer {
         }
         if sampler {
             self.sampler.clear();
+            tell_runs(&*self.storage, self.runs_by_age(), &mut *self.sampler)?;
         }
         if unit {
             self.unit.clear();
+            self.tell(self.rows_by_age(), false, true)?;
         }
-        self.tell(self.rows_by_age(), sampler, unit)
+        Ok(())
     }
 
     /// Tells the sampler, the unit, or both of rows that are stored, from the first.
@@ -726,6 +732,16 @@ impl ReplayBuffer {
         let items = || storage.get(&(0..len).collect::<Vec<_>>());
         self.writer.resume(len / lanes, position, &items)
     }
+}
+
+/// Tells `sampler` of runs of stored rows.
+fn tell_runs(storage: &dyn Storage, runs: [Range<usize>; 2], sampler: &mut dyn Sampler) -> Result<()> {
+    let reads = sampler.reads();
+    if reads == Reads::Rows {
+        return runs.into_iter().try_for_each(|rows| sampler.extend_run(rows));
+    }
+    let tell = |rows: &[usize], items: &TensorDict| sampler.extend(rows, items);
+    tell_stored(storage, &reads, runs.into_iter().flatten(), tell)
 }
 
 /// Whether an error says that items do not fit each other, and not that they cannot be read.

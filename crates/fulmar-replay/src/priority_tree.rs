@@ -13,6 +13,9 @@
 //! draw:       mass ~ uniform over 0..total          descend: k = number of prefix sums <= mass; mass -= prefix[k - 1]
 //! ```
 //!
+//! As long as all rows from the first on have one leaf, which is how a buffer over stored rows begins, no node is written: the leaf and the
+//! number of rows say all. The first other leaf writes the nodes.
+//!
 //! Memory: 4 bytes a leaf, 0.6 bytes of sums and 0.6 of extremes. Drawing and updating cost O(log rows); many at once
 //! advance level by level, so that their cache misses overlap.
 
@@ -20,6 +23,8 @@ mod extremes;
 mod line;
 mod pages;
 mod walk;
+
+use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 use fulmar_core::{Error, ErrorKind, Result, Rng};
@@ -37,6 +42,8 @@ const FANOUT: usize = 8;
 const MASS_BITS_MAX: u32 = 51;
 /// The unit shrinks when the largest leaf has fallen this many powers of two below what the unit was chosen for.
 const SLACK_BITS: i32 = 8;
+/// Rows that are set at once to one leaf where other rows have others.
+const FILL_AT_ONCE: usize = 1 << 16;
 
 /// Inclusive prefix sums of the masses below the children.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
@@ -65,6 +72,8 @@ pub struct PriorityTree {
     mass_bits: u32,
     /// One more than the highest row that was ever set.
     end: usize,
+    /// The key of rows `0..end` where all have the same and nothing below is written yet.
+    even: Option<u32>,
     lines: Pages<Line>,
     /// From the leaves up; the last level is one node.
     levels: Vec<Pages<Node>>,
@@ -99,7 +108,7 @@ impl PriorityTree {
             levels.push(Pages::zeroed(num_children)?);
         }
         let mass_bits = (63 - ceil_log2(capacity)).min(MASS_BITS_MAX);
-        Ok(Self { capacity, top: 1, mass_bits, end: 0, lines, levels, extremes })
+        Ok(Self { capacity, top: 1, mass_bits, end: 0, even: None, lines, levels, extremes })
     }
 
     /// The number of rows there is room for.
@@ -111,6 +120,9 @@ impl PriorityTree {
     /// The sum of all masses: draws take an integer below it.
     #[must_use]
     pub fn total(&self) -> u64 {
+        if let Some(key) = self.even {
+            return self.end as u64 * self.mass_of(key);
+        }
         self.levels.last().and_then(|level| level.first()).map_or(0, |root| root.0[FANOUT - 1])
     }
 
@@ -140,7 +152,7 @@ impl PriorityTree {
     /// The smallest leaf that is set.
     #[must_use]
     pub fn min(&self) -> Option<f32> {
-        self.extremes.root().min_leaf()
+        self.even.map_or_else(|| self.extremes.root().min_leaf(), leaf_of)
     }
 
     /// The smallest leaf that is set in rows `start..end`.
@@ -149,12 +161,18 @@ impl PriorityTree {
     /// `OutOfRange` if the range is empty or reaches beyond the capacity.
     pub fn min_in(&self, start: usize, end: usize) -> Result<Option<f32>> {
         self.check_range(start, end)?;
+        if let Some(key) = self.even {
+            return Ok(leaf_of(key).filter(|_| start < self.end));
+        }
         Ok(self.extremes.over(start, end, |row| self.key(row)).min_leaf())
     }
 
     /// The first row among those with the largest leaf, and that leaf.
     #[must_use]
     pub fn max(&self) -> Option<(usize, f32)> {
+        if let Some(key) = self.even {
+            return Some((0, leaf_of(key)?));
+        }
         let (line, key) = self.extremes.first_max()?;
         let lane = (0..LINE).find(|&lane| self.lines[line].key(lane) == key)?;
         Some((line * LINE + lane, leaf_of(key)?))
@@ -177,6 +195,13 @@ impl PriorityTree {
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         let largest = self.checked(rows, leaves)?;
+        if let Some(end) = self.even_end(rows, leaves) {
+            self.set_even(end, largest);
+            return Ok(());
+        }
+        if !rows.is_empty() {
+            self.write_even();
+        }
         if top_of(largest) > self.top {
             self.top = top_of(largest);
             self.write_leaves(rows, leaves);
@@ -185,6 +210,29 @@ impl PriorityTree {
             self.change_leaves(rows, leaves);
         }
         self.tighten();
+        Ok(())
+    }
+
+    /// Sets the leaf of all of `rows`, as [`PriorityTree::update`] would; O(1) where all rows so far, from the first on, have that leaf and
+    /// these leave no gap.
+    ///
+    /// # Errors
+    /// `NonFinite` or `OutOfRange` as [`PriorityTree::update`].
+    pub fn fill(&mut self, rows: Range<usize>, leaf: f32) -> Result<()> {
+        let key = key_of(leaf)?;
+        if rows.end > rows.start {
+            checked_row(rows.end - 1, self.capacity)?;
+        }
+        let is_even = self.even.map_or(self.end == 0, |even| even == key);
+        if is_even && rows.start <= self.end && !rows.is_empty() {
+            self.set_even(self.end.max(rows.end), key);
+            return Ok(());
+        }
+        let mut later = rows;
+        while !later.is_empty() {
+            let some: Vec<usize> = later.by_ref().take(FILL_AT_ONCE).collect();
+            self.update(&some, &vec![leaf; some.len()])?;
+        }
         Ok(())
     }
 
@@ -221,11 +269,17 @@ impl PriorityTree {
             return Err(Error::new(ErrorKind::OutOfRange, "the sum of priorities must be > 0: got 0"));
         }
         let (mut rows, mut leaves) = (vec![0; count], Vec::with_capacity(count));
+        let even = self.even.map(|key| (self.mass_of(key), key));
         let (mut masses, mut keys) = ([0; CHUNK], [0; CHUNK]);
         for rows in rows.chunks_mut(CHUNK) {
             let (masses, keys) = (&mut masses[..rows.len()], &mut keys[..rows.len()]);
             rng.fill_below(total, masses)?;
-            walk::descend(&self.sums(), masses, rows, keys);
+            if let Some((mass_of_row, key)) = even {
+                rows.iter_mut().zip(&*masses).for_each(|(row, mass)| *row = (mass / mass_of_row) as usize);
+                keys.fill(key);
+            } else {
+                walk::descend(&self.sums(), masses, rows, keys);
+            }
             // A row with a mass has a key.
             leaves.extend(keys.iter().map(|key| f32::from_bits(key.wrapping_sub(1))));
         }
@@ -236,6 +290,12 @@ impl PriorityTree {
     /// must be below [`PriorityTree::total`]; the capacity stands for those that are not.
     #[must_use]
     pub fn rows_at(&self, masses: &[u64]) -> Vec<usize> {
+        if let Some(key) = self.even {
+            let (mass_of_row, total) = (self.mass_of(key).max(1), self.total());
+            let row_at =
+                |mass: &u64| if *mass < total { (mass / mass_of_row) as usize } else { self.capacity };
+            return masses.iter().map(row_at).collect();
+        }
         let (mut rows, mut keys) = (vec![0; masses.len()], [0; CHUNK]);
         for (masses, rows) in masses.chunks(CHUNK).zip(rows.chunks_mut(CHUNK)) {
             let mut left = [0; CHUNK];
@@ -260,6 +320,10 @@ impl PriorityTree {
 
     /// Forgets every leaf.
     pub fn clear(&mut self) {
+        if self.even.take().is_some() {
+            (self.end, self.top) = (0, 1);
+            return;
+        }
         let used = self.end.div_ceil(LINE);
         self.lines[..used].fill(Line::default());
         self.end = 0;
@@ -286,13 +350,15 @@ impl PriorityTree {
         let (rows, leaves): (Vec<_>, Vec<_>) =
             state.leaves.iter().enumerate().filter_map(|(row, leaf)| Some((row, (*leaf)?))).unzip();
         tree.update(&rows, &leaves)?;
-        let top = top_of(tree.extremes.root().max);
+        let top = top_of(tree.largest());
         if !(top..=128).contains(&state.top) {
             let detail = format!("top must be in {top}..=128, as the leaves are: got {}", state.top);
             return Err(Error::new(ErrorKind::Corrupt, detail));
         }
         tree.top = state.top;
-        tree.sum_up();
+        if tree.even.is_none() {
+            tree.sum_up();
+        }
         Ok(tree)
     }
 
@@ -305,6 +371,9 @@ impl PriorityTree {
     }
 
     fn key(&self, row: usize) -> u32 {
+        if let Some(key) = self.even {
+            return if row < self.end { key } else { 0 };
+        }
         self.lines[row / LINE].key(row % LINE)
     }
 
@@ -312,6 +381,9 @@ impl PriorityTree {
     fn mass_before(&self, row: usize) -> u64 {
         if row >= self.end {
             return self.total();
+        }
+        if let Some(key) = self.even {
+            return row as u64 * self.mass_of(key);
         }
         let scale = 1.0 / self.unit();
         let mut place = row / LINE;
@@ -324,6 +396,51 @@ impl PriorityTree {
             place /= FANOUT;
         }
         mass
+    }
+
+    fn mass_of(&self, key: u32) -> u64 {
+        line::mass_of(key, 1.0 / self.unit())
+    }
+
+    /// The largest key.
+    fn largest(&self) -> u32 {
+        self.even.unwrap_or_else(|| self.extremes.root().max)
+    }
+
+    /// The rows that there are after an update, if all of them have one leaf then and none has another now.
+    fn even_end(&self, rows: &[usize], leaves: &[f32]) -> Option<usize> {
+        let key = key_at(*leaves.first()?);
+        let is_even = self.even.map_or(self.end == 0, |even| even == key);
+        let follow = || rows.iter().enumerate().all(|(at, row)| *row == self.end + at);
+        let all_have = || leaves.iter().all(|leaf| key_at(*leaf) == key);
+        if !is_even || !all_have() {
+            return None;
+        }
+        if rows[0] == self.end && follow() {
+            return Some(self.end + rows.len());
+        }
+        rows.iter().all(|row| *row < self.end).then_some(self.end)
+    }
+
+    /// Rows `0..end` have `key`, and nothing is written.
+    fn set_even(&mut self, end: usize, key: u32) {
+        (self.end, self.even) = (end, Some(key));
+        self.top = self.top.max(top_of(key));
+        if key > 1 && top_of(key) <= self.top - SLACK_BITS {
+            self.top = top_of(key);
+        }
+    }
+
+    /// Writes the nodes of rows that all have one leaf. O(rows).
+    fn write_even(&mut self) {
+        let Some(key) = self.even.take() else { return };
+        let (num_whole, rest) = (self.end / LINE, self.end % LINE);
+        self.lines[..num_whole].fill(Line::of(key));
+        for lane in 0..rest {
+            self.lines[num_whole].replace(lane, key);
+        }
+        self.extremes.fill(self.end.div_ceil(LINE), key);
+        self.sum_up();
     }
 
     fn sums(&self) -> Sums<'_> {
@@ -384,7 +501,7 @@ impl PriorityTree {
 
     /// Chooses a smaller unit once the largest leaf has fallen far, so that resolution comes back.
     fn tighten(&mut self) {
-        let largest = self.extremes.root().max;
+        let largest = self.largest();
         if largest > 1 && top_of(largest) <= self.top - SLACK_BITS {
             self.top = top_of(largest);
             self.sum_up();

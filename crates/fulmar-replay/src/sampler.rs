@@ -1,5 +1,7 @@
 //! Samplers: which rows a batch takes.
 
+use std::ops::Range;
+
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,9 @@ impl Sampled {
     }
 }
 
+/// Rows of a run that are told at once.
+const RUN_AT_ONCE: usize = 1 << 16;
+
 /// Draws rows; a buffer tells it of every write.
 pub trait Sampler: Send {
     /// Takes note that `items`, one for each of `rows`, were written there, in this order.
@@ -55,6 +60,18 @@ pub trait Sampler: Send {
     /// # Errors
     /// `UnknownName` if an item lacks a leaf that draws depend on, and what else keeps the sampler from taking them.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
+
+    /// [`Sampler::extend`] with a run of rows, by a sampler that [reads](Sampler::reads) nothing of items but their rows.
+    ///
+    /// # Errors
+    /// Those of [`Sampler::extend`].
+    fn extend_run(&mut self, mut rows: Range<usize>) -> Result<()> {
+        while !rows.is_empty() {
+            let some: Vec<usize> = rows.by_ref().take(RUN_AT_ONCE).collect();
+            self.extend(&some, &TensorDict::new(&[some.len()])?)?;
+        }
+        Ok(())
+    }
 
     /// Returns the part of items that [`Sampler::extend`] reads: of rows that are stored already, a buffer reads no more.
     fn reads(&self) -> Reads {
@@ -419,6 +436,10 @@ impl Sampler for PrioritizedSampler {
 
     fn extend(&mut self, rows: &[usize], _: &TensorDict) -> Result<()> {
         Self::extend(self, rows)
+    }
+
+    fn extend_run(&mut self, rows: Range<usize>) -> Result<()> {
+        Self::extend_run(self, rows)
     }
 
     fn sample(&mut self, _: usize, count: usize) -> Result<Sampled> {

@@ -138,6 +138,12 @@ impl Extremes {
         }
     }
 
+    /// Sets the first lines, which have one key, where no other has any.
+    pub(super) fn fill(&mut self, num_lines: usize, key: u32) {
+        self.levels[0][..num_lines].fill(Extreme::of_key(key));
+        self.rebuild(1);
+    }
+
     /// Computes the levels from `start` on anew.
     pub(super) fn rebuild(&mut self, start: usize) {
         for depth in start.max(1)..self.levels.len() {

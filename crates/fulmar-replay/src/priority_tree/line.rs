@@ -15,6 +15,11 @@ pub(super) const SIDE: usize = 4;
 pub(super) struct Line([u32; LINE]);
 
 impl Line {
+    /// A line of one key.
+    pub(super) fn of(key: u32) -> Self {
+        Self([key; LINE])
+    }
+
     pub(super) fn key(&self, lane: usize) -> u32 {
         self.0[place(lane)]
     }

@@ -9,6 +9,8 @@
 //! Draws are proportional to a leaf's mass (see [`PriorityTree`]), weights come from the leaf itself: the two agree to
 //! 2^-24 for a leaf above 2^24 units of the tree.
 
+use std::ops::Range;
+
 use fulmar_compute::cpu::{power, power_each};
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
 use serde::{Deserialize, Serialize};
@@ -132,6 +134,21 @@ impl PrioritizedSampler {
         if self.options.max_priority_within_buffer && erased() {
             self.max_priority = None;
         }
+        Ok(())
+    }
+
+    /// [`PrioritizedSampler::extend`] with a run of rows. O(1) where these and all rows before have the same priority, but for the largest
+    /// within the buffer.
+    ///
+    /// # Errors
+    /// `OutOfRange` if a row is beyond the capacity.
+    pub fn extend_run(&mut self, rows: Range<usize>) -> Result<()> {
+        if self.options.max_priority_within_buffer || rows.is_empty() {
+            return self.extend(&rows.collect::<Vec<_>>());
+        }
+        let priority = self.default_priority();
+        self.tree.fill(rows.clone(), self.leaves_of(&[priority])?[0])?;
+        self.max_priority.get_or_insert((priority, rows.start));
         Ok(())
     }
 

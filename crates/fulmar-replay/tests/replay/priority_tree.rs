@@ -319,3 +319,48 @@ fn a_state_that_contradicts_itself_is_refused() {
     let negative = PriorityTree::from_state(&state(4, vec![Some(-1.0)]));
     assert_eq!(negative.unwrap_err().kind(), ErrorKind::OutOfRange);
 }
+
+proptest! {
+    /// A tree that begins with rows of one leaf writes no node until another leaf comes: nothing that it says shows that.
+    #[test]
+    fn rows_of_one_leaf_count_as_if_they_were_set_one_by_one(
+        capacity in 1_usize..700,
+        runs in prop::collection::vec((0_usize..700, 0_usize..700), 1..4),
+        leaf in leaf(),
+        others in prop::collection::vec((0_usize..700, leaf()), 0..4),
+        seed in any::<u64>(),
+    ) {
+        let mut filled = PriorityTree::new(capacity).unwrap();
+        let mut plain = PriorityTree::new(capacity).unwrap();
+        // From the last row to the first: only the tree of one row can begin so without nodes.
+        for (start, end) in runs {
+            let rows = start.min(capacity)..end.min(capacity);
+            filled.fill(rows.clone(), leaf).unwrap();
+            for row in rows.rev() {
+                plain.update(&[row], &[leaf]).unwrap();
+            }
+        }
+        for at in 0..=others.len() {
+            prop_assert_eq!(filled.state(), plain.state());
+            prop_assert_eq!((filled.total(), filled.min(), filled.max()), (plain.total(), plain.min(), plain.max()));
+            let middle = capacity / 2;
+            for (start, end) in [(0, capacity), (middle, capacity), (0, middle.max(1))] {
+                prop_assert_eq!(filled.sum_in(start, end).unwrap(), plain.sum_in(start, end).unwrap());
+                prop_assert_eq!(filled.min_in(start, end).unwrap(), plain.min_in(start, end).unwrap());
+            }
+            let masses: Vec<u64> = (0..=8).map(|part| plain.total() / 8 * part).collect();
+            prop_assert_eq!(filled.rows_at(&masses), plain.rows_at(&masses));
+            prop_assert_eq!(filled.lower_bound(plain.sum() / 2.0), plain.lower_bound(plain.sum() / 2.0));
+            let draw = |tree: &PriorityTree| tree.sample(&mut Rng::new(seed), 50).map_err(|error| error.kind());
+            prop_assert_eq!(draw(&filled), draw(&plain));
+            let again = PriorityTree::from_state(&filled.state()).unwrap();
+            prop_assert_eq!(draw(&again), draw(&plain));
+            let Some((row, leaf)) = others.get(at) else { break };
+            filled.update(&[row % capacity], &[*leaf]).unwrap();
+            plain.update(&[row % capacity], &[*leaf]).unwrap();
+        }
+        filled.clear();
+        prop_assert_eq!(filled.state(), PriorityTree::new(capacity).unwrap().state());
+        prop_assert!(filled.fill(0..capacity + 1, 1.0).is_err() && filled.fill(0..1, f32::NAN).is_err());
+    }
+}

@@ -102,6 +102,59 @@ fn opening_a_buffer_reads_no_row_for_samplers_that_ignore_items() {
     }
 }
 
+/// Rows without items, so many that a node for each would take 640 MB.
+struct Huge {
+    len: usize,
+}
+
+impl Storage for Huge {
+    fn capacity(&self) -> usize {
+        self.len
+    }
+
+    fn shape(&self) -> &[usize] {
+        std::slice::from_ref(&self.len)
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn set(&mut self, _: &[usize], _: &TensorDict) -> Result<()> {
+        Err(Error::new(ErrorKind::Closed, "these rows cannot be written"))
+    }
+
+    fn get(&self, rows: &[usize]) -> Result<TensorDict> {
+        TensorDict::new(&[rows.len()])
+    }
+
+    fn clear(&mut self) {}
+
+    fn revision(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn opening_many_rows_with_priorities_writes_no_node_until_one_changes() {
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
+    };
+    let before = resident();
+    let mut buffer = ReplayBuffer::new(
+        Box::new(Huge { len: 1 << 27 }),
+        ReplayBufferOptions { sampler: by(r#"{"kind": "prioritized"}"#), ..Default::default() },
+    )
+    .unwrap();
+    let drawn = buffer.sample(Some(1000)).unwrap();
+    assert!(drawn.rows.iter().any(|row| *row > 1 << 26) && drawn.rows.iter().any(|row| *row < 1 << 26));
+    buffer.replace_sampler(by(r#"{"kind": "prioritized"}"#).build(&[1 << 27], 1).unwrap()).unwrap();
+    assert_eq!(buffer.sample(Some(7)).unwrap().rows.len(), 7);
+    // Other tests of this program run beside.
+    assert!(resident() < before + (400 << 20), "no tree of 640 MB");
+}
+
 #[test]
 fn replacing_a_sampler_reads_no_row_for_samplers_that_ignore_items() {
     for sampler in READ_NOTHING {
