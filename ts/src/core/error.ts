@@ -32,9 +32,18 @@ export const ERROR_CODES = [
  */
 export type ErrorCode = (typeof ERROR_CODES)[number]
 
+/** `<argument> must <rule>: got <value>`, or other words behind the colon; perhaps a hint behind a semicolon. */
+const SENTENCE = /^(.{1,256}?) (must [^]*?)(?:: (?:got ([^]*)|[^]*))?$/
+
+/** How a hint begins. */
+const HINT = /; did you mean [^]*$/
+
+/** Errors whose sentences are those of others. */
+const FOREIGN: readonly ErrorCode[] = ['PANIC', 'USER_CODE', 'TEMPLATE_RAISED']
+
 /**
- * Every failure of this package: a stable `code`, a sentence `<argument> must be <rule>: got <value>`, and the
- * error it came from as `cause`, if any.
+ * Every failure of this package: a stable `code`, a sentence, and the error it came from as `cause`, if any. Where the sentence reads
+ * `<argument> must <rule>: got <value>`, as most do, its parts are fields.
  *
  * @example
  * ```ts
@@ -43,7 +52,7 @@ export type ErrorCode = (typeof ERROR_CODES)[number]
  *
  * assert.throws(
  *   () => Rng.fromSeed(-1),
- *   (error) => error instanceof FulmarError && error.code === 'OUT_OF_RANGE',
+ *   (error) => error instanceof FulmarError && error.code === 'OUT_OF_RANGE' && error.argument === 'seed' && error.value === '-1',
  * )
  * ```
  */
@@ -54,6 +63,25 @@ export class FulmarError extends Error {
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
     super(message, options)
     this.code = code
+  }
+
+  /** The argument, option or place that is wrong, such as `topP` or `config.grpo.groupSize`; `undefined` where the sentence names none. */
+  get argument(): string | undefined {
+    return this.#parts()[1]
+  }
+
+  /** What it must be, such as `must be in (0, 1]`; `undefined` where the sentence names no rule. */
+  get rule(): string | undefined {
+    return this.#parts()[2]
+  }
+
+  /** What it is, as the sentence shows it: a number as its digits, a text in quotes, others in words. `undefined` where it is not shown. */
+  get value(): string | undefined {
+    return this.#parts()[3]?.replace(HINT, '')
+  }
+
+  #parts(): readonly (string | undefined)[] {
+    return (FOREIGN.includes(this.code) ? undefined : SENTENCE.exec(this.message)) ?? []
   }
 }
 

@@ -2,9 +2,67 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { call, callAsync, ERROR_CODES, FulmarError } from '../../src/core/error.js'
+import { checkTypedArray, Rng } from '../../src/core/index.js'
 import { raw } from '../../src/native/index.js'
+import { GRPOLoss } from '../../src/objective/index.js'
+import { checkTrainConfig } from '../../src/train/index.js'
 
 describe('FulmarError', () => {
+  const failed = (body: () => unknown): FulmarError => {
+    try {
+      body()
+    } catch (error) {
+      if (error instanceof FulmarError) return error
+    }
+    throw new Error('it must fail')
+  }
+  const partsOf = ({ argument, rule, value }: FulmarError) => [argument, rule, value]
+
+  it('has the argument, the rule and the value of its sentence as fields, whoever made it', () => {
+    const config = (json: object) => partsOf(failed(() => checkTrainConfig(json)))
+    expect(config({ grpo: { groupSize: 0 } })).toEqual(['config.grpo.groupSize', 'must be >= 1', '0'])
+    expect(config({ seed: 'x' })).toEqual([
+      'config.seed',
+      expect.stringMatching(/^must be an integer/),
+      '"x"',
+    ])
+    expect(config({ grpo: { groupsize: 8 } })).toEqual([
+      'config.grpo.groupsize',
+      'must be a known key',
+      undefined,
+    ])
+    const preset = failed(() => new GRPOLoss({ preset: 'dr_grpo' as 'grpo' }))
+    expect(partsOf(preset)).toEqual([
+      'GRPOLoss.preset',
+      expect.stringMatching(/^must be one of grpo, /),
+      '"dr_grpo"',
+    ])
+    expect(preset.cause).toBeInstanceOf(Error)
+    expect(partsOf(failed(() => Rng.fromSeed(-1)))).toEqual(['seed', expect.stringMatching(/^must be/), '-1'])
+    expect(partsOf(failed(() => checkTypedArray('ids', [1, 2], Uint32Array)))).toEqual([
+      'ids',
+      'must be a Uint32Array',
+      'an array of 2',
+    ])
+  })
+
+  it('takes values of several lines whole, and has no fields where a sentence is not of that form', () => {
+    const several = new FulmarError('MALFORMED', 'text must be JSON: got {\n: got "x"\n}')
+    expect(partsOf(several)).toEqual(['text', 'must be JSON', '{\n: got "x"\n}'])
+    expect(partsOf(new FulmarError('ABORTED', 'The call was aborted.'))).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ])
+    expect(partsOf(new FulmarError('USER_CODE', 'you must not: got 7'))).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ])
+    const long = new FulmarError('MALFORMED', `${'x '.repeat(1_000_000)}must`)
+    expect(partsOf(long)).toEqual([undefined, undefined, undefined])
+  })
+
   it('knows exactly the codes of the core, in its order, and two of its own', () => {
     const own = ['ABORTED', 'TIMEOUT']
     expect(ERROR_CODES).toEqual([...raw.errorCodes(), ...own])
