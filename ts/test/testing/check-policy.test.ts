@@ -121,22 +121,26 @@ describe('checkPolicy', () => {
         policy.generate({ ...request, seed: Math.abs(request.seed) })
       return { version: 3, generate }
     }
-    await expect(checkPolicy(careless)).rejects.toMatchObject({ message: /a bad seed must be refused/ })
+    await expect(checkPolicy(careless)).rejects.toMatchObject({
+      message: expect.stringMatching(/a bad seed must be refused/),
+    })
     await expect(checkPolicy(() => new Counter(), { vocabSize: 10 })).rejects.toMatchObject({
-      message: /a bad promptIds must be refused/,
+      message: expect.stringMatching(/a bad promptIds must be refused/),
     })
     await expect(checkPolicy(() => new Counter(), { contextLength: 8 })).rejects.toMatchObject({
-      message: /a bad maxTokens must be refused/,
+      message: expect.stringMatching(/a bad maxTokens must be refused/),
     })
   })
 
   it('refuses a policy that takes stop strings for nothing, or takes those that it says it cannot look for', async () => {
     const textOf = (id: number) => `${id}`
     await expect(checkPolicy(() => new Counter(), { textOf })).rejects.toMatchObject({
-      message: /must end with the token that completes a stop string/,
+      message: expect.stringMatching(/must end with the token that completes a stop string/),
     })
     const modest = () => Object.assign(new Counter(), { capabilities: { stopStrings: false } })
-    await expect(checkPolicy(modest)).rejects.toMatchObject({ message: /a bad stopStrings must be refused/ })
+    await expect(checkPolicy(modest)).rejects.toMatchObject({
+      message: expect.stringMatching(/a bad stopStrings must be refused/),
+    })
   })
 
   it('does not ask for what a policy says it cannot do', async () => {
@@ -166,10 +170,10 @@ describe('checkPolicy', () => {
     await checkPolicy(streaming((ids) => ids))
     await expect(checkPolicy(streaming((ids) => ids.map((id) => id ^ 1)))).rejects.toMatchObject({
       code: 'USER_CODE',
-      message: /parts of a stream must make its result/,
+      message: expect.stringMatching(/parts of a stream must make its result/),
     })
     await expect(checkPolicy(streaming((ids) => ids.subarray(1)))).rejects.toMatchObject({
-      message: /each token of a part must have one log-prob/,
+      message: expect.stringMatching(/each token of a part must have one log-prob/),
     })
   })
 })
