@@ -188,7 +188,7 @@ describe('AsyncVLLM', () => {
     const outside = { ...request, promptIds: Uint32Array.of(50) }
     await expect(policy.generate(outside)).rejects.toMatchObject({
       code: 'OUT_OF_RANGE',
-      message: /out of vocabulary/,
+      message: expect.stringMatching(/out of vocabulary/),
     })
     expect(fake.requests).toHaveLength(2)
   })
@@ -276,6 +276,19 @@ describe('AsyncVLLM', () => {
     expect(bad.requests).toHaveLength(1)
   })
 
+  it('asks again where another phase of the protocol fails once', async () => {
+    const broken = {
+      '/pause?mode=wait': 1,
+      '/start_weight_update': 1,
+      '/finish_weight_update': 1,
+      '/resume': 1,
+    }
+    const fake = await serve({ broken })
+    const policy = await connect([fake])
+    expect(await policy.updateWeights({ version: 2, updateInfo: {} })).toEqual([{ target: 0, ok: true }])
+    expect([policy.router.serving, policy.version]).toEqual([[true], 2])
+  })
+
   it('trusts no server after a transfer that broke off', async () => {
     const fake = await serve()
     const policy = await connect([fake])
@@ -303,9 +316,12 @@ describe('AsyncVLLM', () => {
     const both = connect([good, old])
     await expect(both).rejects.toMatchObject({
       code: 'INCOMPATIBLE',
-      message: new RegExp(`${old.url}: .*token ids`),
+      message: expect.stringMatching(new RegExp(`${old.url}: .*token ids`)),
     })
-    await expect(connect([good], { model: 'other' })).rejects.toMatchObject({ code: 'UNKNOWN_NAME' })
+    await expect(connect([good], { model: 'other' })).rejects.toMatchObject({
+      code: 'UNKNOWN_NAME',
+      message: expect.stringContaining('model must be one of those served (fake): got other'),
+    })
     const { url } = old
     await old.close()
     await expect(
@@ -314,7 +330,10 @@ describe('AsyncVLLM', () => {
       code: 'UNAVAILABLE',
     })
     const mixed = connect([good, await serve({ logProbsMode: 'processed' })])
-    await expect(mixed).rejects.toMatchObject({ code: 'INCOMPATIBLE', message: /one kind of log-probs/ })
+    await expect(mixed).rejects.toMatchObject({
+      code: 'INCOMPATIBLE',
+      message: expect.stringMatching(/one kind of log-probs/),
+    })
   })
 
   it.each<[readonly string[], AsyncVLLMOptions, string]>([

@@ -4,6 +4,7 @@ import {
   completionBody,
   logitBiasOf,
   readCompletion,
+  readEnd,
   readObject,
   readScores,
 } from '../../src/policy/vllm-protocol.js'
@@ -83,6 +84,29 @@ describe('an answer of a vLLM server', () => {
       expect(() => logProbOf(text)).toThrow(expect.objectContaining({ code: 'MALFORMED' }))
     },
   )
+
+  it.each([
+    ['stop', [4, 3], { finishReason: 'stop', stoppedBy: 3 }],
+    ['length', [4, 3], { finishReason: 'stop', stoppedBy: 3 }],
+    ['stop', [3], { finishReason: 'stop', stoppedBy: 3 }],
+    ['length', [3, 4], 'MALFORMED'],
+    ['length', [3], 'MALFORMED'],
+    ['length', [4], 'MALFORMED'],
+    ['stop', [4, 5], 'MALFORMED'],
+    ['length', [4, 5], { finishReason: 'length', stoppedBy: null }],
+    ['abort', [4], { finishReason: 'abort', stoppedBy: null }],
+    ['abort', [3], { finishReason: 'abort', stoppedBy: null }],
+    ['tool_calls', [4, 3], 'MALFORMED'],
+    ['abort', [4, 5, 6], 'MALFORMED'],
+  ] as const)('that ends with %s and the tokens %j of at most 2 is read as %j', (reason, ids, expected) => {
+    const read = () =>
+      readEnd({ finish_reason: reason, stop_reason: null }, Uint32Array.from(ids), {
+        ...request,
+        stopIds: [3],
+      })
+    if (typeof expected === 'string') expect(read).toThrow(expect.objectContaining({ code: expected }))
+    else expect(read()).toEqual(expected)
+  })
 
   it('may know no log-prob of a token that was not drawn', () => {
     const scored = { ids: Uint32Array.of(1, 2), requestId: 's' }

@@ -87,6 +87,13 @@ describe('AsyncVLLM.stream', () => {
     },
   )
 
+  it('says what a server refuses, in its own words', async () => {
+    const policy = await connect([await serve()], { vocabSize: 99 })
+    const { parts, error } = await listen(policy, { ...request, promptIds: Uint32Array.of(50) })
+    expect(parts).toEqual([])
+    expect(error).toMatchObject({ code: 'OUT_OF_RANGE', message: expect.stringMatching(/out of vocabulary/) })
+  })
+
   it('keeps what was told when it is aborted, and closes the connection', async () => {
     const fake = await serve()
     const policy = await connect([fake])
