@@ -230,6 +230,123 @@ for (const [topic, { rows, beside = [], alter }] of Object.entries(TOPICS)) {
   })
 }
 
+const bools = (s, ...d) => ({ $t: 'bool', s, d })
+const bytes = (s, ...d) => ({ $t: 'int8', s, d })
+const MASK = bools([1, 2], true, false)
+
+/** Rows of TorchRL 0.14.1 that are in no file: specs of other shapes, and texts, calls and factors of their own. */
+const OTHERS = {
+  spec: [
+    {
+      topic: 'spec',
+      build: { cls: 'OneHot', args: [2, { $tuple: [1, 2] }], kwargs: { mask: MASK } },
+      spec: { cls: 'OneHot', shape: [1, 2], dtype: 'bool', domain: 'discrete', n: 2, mask: MASK },
+      ops: [
+        { op: 'encode', value: [1], ok: bools([1, 2], false, true) },
+        { op: 'is_in', value: bools([1, 2], true, true), ok: true },
+        { op: 'to_numpy', value: bools([1, 2], false, false), ok: { $np: 'int64', s: [1], d: [0] } },
+        { op: 'reshape_expanded', expanded_by: [2, 3], shape: [-1, 1, 2], error: 'RuntimeError' },
+      ],
+    },
+    {
+      topic: 'spec',
+      build: { cls: 'Bounded', args: [-1, 1, { $tuple: [2, 1] }], kwargs: { dtype: { $dtype: 'int8' } } },
+      spec: {
+        cls: 'BoundedDiscrete',
+        shape: [2, 1],
+        dtype: 'int8',
+        domain: 'discrete',
+        low: bytes([2, 1], -1, -1),
+        high: bytes([2, 1], 1, 1),
+      },
+      ops: [
+        {
+          op: 'project',
+          value: { $t: 'float32', s: [2, 1], d: [1.5, 0.5] },
+          ok: { $t: 'float32', s: [2, 1], d: [1, 0.5] },
+        },
+        { op: 'is_in', value: bytes([3, 1], 0, 0, 0), error: 'RuntimeError' },
+        { op: 'encode', value: [0, 1], ok: bytes([2, 1], 0, 1) },
+      ],
+    },
+    {
+      topic: 'spec',
+      build: { cls: 'MultiCategorical', args: [[2, 3], { $tuple: [1, 2] }], kwargs: {} },
+      spec: { cls: 'MultiCategorical', shape: [1, 2], dtype: 'int64', domain: 'discrete', nvec: [[2, 3]] },
+      ops: [
+        { op: 'flatten_expanded', expanded_by: [2, 3], error: 'RuntimeError' },
+        {
+          op: 'index_expanded',
+          expanded_by: [2, 3],
+          index: { $tuple: [{ $ellipsis: true }, 0] },
+          ok: {
+            spec: {
+              cls: 'MultiCategorical',
+              shape: [2, 3, 1],
+              dtype: 'int64',
+              domain: 'discrete',
+              nvec: [
+                [[2], [2], [2]],
+                [[2], [2], [2]],
+              ],
+            },
+          },
+        },
+      ],
+    },
+  ],
+  history: [
+    {
+      kind: 'from_text',
+      template: 'deepseek',
+      text: '<s>Be kind.\n\nUser: One?\n\nAssistant: 1</s>\n\nUser: Two?\n\nAssistant:',
+      parsed: [
+        { role: 'user', content: 'One?', is_complete: true },
+        { role: 'assistant', content: '1</s>', is_complete: true },
+        { role: 'user', content: 'Two?', is_complete: true },
+      ],
+    },
+    {
+      kind: 'from_text',
+      template: 'llama',
+      text: '<|begin_of_text|><|header_start|>system<|header_end|>\n\n<|eot|><|header_start|>user<|header_end|>\n\nA<|eot|>',
+      parsed: [{ role: 'user', content: 'A', is_complete: true }],
+    },
+  ],
+}
+
+for (const [topic, rows] of Object.entries(OTHERS)) {
+  test(`${topic}: rows of other shapes and texts are judged right, and no change of theirs goes unnoticed`, () => {
+    const right = file(`other-${topic}.jsonl`, rows)
+    assert.match(conform(right).stdout, new RegExp(`: \\d passed, 0 failed, ${rows.length} by decision\n`))
+    const { status, stdout } = conform('--perturb', right)
+    assert.match(stdout, /\n[1-9]\d* changes, 0 unnoticed, 0 more /)
+    assert.equal(status, 0, stdout)
+  })
+}
+
+test('a row goes by its topic and shape, whatever its id', () => {
+  const [line] = rowsOf('spec/specs.jsonl')
+  assert.match(conform(file('id.jsonl', [{ ...JSON.parse(line), id: 'another' }])).stdout, / 0 failed/)
+})
+
+test('a chat row can call any tool that it lists, and name no option that is not known', () => {
+  const rows = rowsOf('llm/chat_env.jsonl').map((line) => JSON.parse(line))
+  const simple = rows.find(({ kind }) => kind === 'simple_tool')
+  const result = `Tool echo executed successfully:\n{'a': "it's", 'b': [1, None]}`
+  const row = { ...simple, content: '<tool>echo\n{"a": "it\'s", "b": [1, null]}\n</tool>', results: [result] }
+  assert.match(conform(file('echo.jsonl', [row])).stdout, / 0 failed, 1 by decision\n/)
+  assert.equal(conform(file('other-echo.jsonl', [{ ...row, results: [result.replace('1', '2')] }])).status, 1)
+  const countdown = rows.find(({ kind }) => kind === 'countdown_env')
+  const strange = file('option.jsonl', [{ ...countdown, config: { ...countdown.config, allow_sum: false } }])
+  assert.match(conform(strange).stdout, /the option allow_sum is not known/)
+})
+
+test('a decision needs a rule that says what the original gives', () => {
+  const row = { ...OTHERS.spec[0], ops: [{ op: 'is_in', value: bools([1, 2], true, true), ok: false }] }
+  assert.match(conform(file('rule.jsonl', [row])).stdout, /1 failed\n.*the original gives/)
+})
+
 test('no answer of a spec is lost to a decision', () => {
   const asked = rowsOf('spec/specs.jsonl')
     .map((line) => JSON.parse(line))

@@ -499,10 +499,12 @@ function looked(spec, x) {
   const n = spec.mask.s.at(-1)
   if (lead.length !== x.s.length) refuse('an index of fewer dimensions')
   const mask = expanded(read(spec.mask), [...lead, n])
-  if (!isSameShape(lead, x.s)) unknown('an index that is shorter')
+  const strides = x.s.map((_, dim) => [sizeOf(x.s.slice(dim + 1)), sizeOf(lead.slice(dim + 1))])
   return x.d.map((one, at) => {
     const index = Math.trunc(one)
-    return index >= 0 && index < n ? mask.d[at * n + index] !== 0 : refuse('an index out of bounds')
+    // An index that is shorter than the mask looks at the first of it.
+    const cell = strides.reduce((sum, [own, wide], dim) => sum + (Math.floor(at / own) % x.s[dim]) * wide, 0)
+    return index >= 0 && index < n ? mask.d[cell * n + index] !== 0 : refuse('an index out of bounds')
   })
 }
 
@@ -555,7 +557,9 @@ function brought(spec, x) {
     const parts = lastUnbound(x)
     return stackedTests(parts.map((part, at) => indexOf(categories(spec)[at], part)))
   }
-  return cls === 'MultiCategorical' ? indices(spec, x) : indexOf(spec, x)
+  if (cls === 'MultiCategorical') return indices(spec, x)
+  const got = indexOf(spec, x)
+  return typeof got === 'function' ? drawnIndices(x, got) : got
 }
 
 /** NaN stays; a low above the high gives the high. */
@@ -582,6 +586,15 @@ function indexOf(spec, x) {
   if (masks.some((row, at) => !isIn[at] && !row.includes(1))) refuse('nothing to draw from')
   return (at, one) => (isIn[at] ? one === index.d[at] : masks[at][one] === 1)
 }
+
+/** Indices of the value's own shape and dtype, each of which passes a test. */
+const drawnIndices =
+  ({ t, s }, passes) =>
+  (ok) =>
+    ok?.$t === t &&
+    isDeepStrictEqual(ok.s, s) &&
+    ok.d.length === sizeOf(s) &&
+    ok.d.every((one, at) => passes(at, one))
 
 /** The tests of single categories side by side, over a value of all. */
 const stackedTests = (tests) => (ok) => {
@@ -706,8 +719,9 @@ function decoded(spec, value, build) {
   if (argument(build, Number.NaN, 'use_register')) refuse("TorchRL's register fails")
   const largest = (part) =>
     rowsOf(part)
-      .map((row) => row.map(Math.trunc))
+      .map((row) => row.map((one) => castNumber(one, 'int64')))
       .map((row) => row.indexOf(Math.max(...row)))
+  if (spec.cls === 'OneHot' && x.s.length === 0) return written(tensor('int64', [], [0]), '$np')
   if (spec.cls === 'OneHot') return written(tensor('int64', x.s.slice(0, -1), largest(x)), '$np')
   if (spec.cls === 'MultiOneHot') {
     if (x.s.at(-1) !== sizeOf1(spec.nvec)) refuse('another length')

@@ -389,11 +389,17 @@ function ofProjection(spec, { value: given, ok }, build) {
   // The original gives back what lies in the domain as it is.
   const isCast = isSame(got.value, ok, ([ours, theirs]) => ours === spec.dtype && theirs === DTYPES[given.$t])
   if (ok.$t && isCast) return decided('a projection has the dtype of its spec')
-  if (!spec.contains(castLike(spec, ok))) return decided('a projection is in the domain')
-  if (isMasked(build)) return decided('a masked projection is the nearest, no draw')
+  if (ok.d?.includes('NaN') || !spec.contains(castLike(spec, ok)))
+    return decided('a projection is in the domain')
+  if (isMasked(build) || spec.kind.endsWith('OneHot')) return decided('a projection is the nearest, no draw')
   if (JSON.stringify(given.d ?? '').includes('-') && build.cls.startsWith('Unbounded'))
     return decided('integers saturate, they do not wrap')
-  return difference
+  const isCut = given.d?.some((one) => typeof one === 'number' && !Number.isInteger(one))
+  if (isCut && build.cls.startsWith('Unbounded')) return decided('a projection is rounded, not cut')
+  if (isCut && ok.$t === given.$t) return decided('a projection has the dtype of its spec')
+  return ok.$t && spec.shape.length === 0 && !isDeepStrictEqual(ok.s, given.s)
+    ? decided('a projection has the shape of its value')
+    : difference
 }
 
 function encoded(spec, value, ok) {
@@ -491,7 +497,7 @@ function moved(move, ok, build) {
   if (ok === undefined) {
     if (got.error) return undefined
     if (text.includes('[-1,')) return decided('the known dimensions of a dynamic spec are reshaped')
-    if (cls === 'OneHot') return decided('squeezing leaves the last dimension of a one-hot')
+    if (cls.endsWith('OneHot')) return decided('squeezing leaves the last dimension of a one-hot')
     if (cls === 'MultiCategorical') return decided('nvec is reshaped with its spec')
     if (cls.startsWith('Bounded')) return decided('bounds are reshaped with their spec')
     if (cls === 'Choice') return decided('a choice is indexed as its specs are')
