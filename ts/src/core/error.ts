@@ -33,10 +33,10 @@ export const ERROR_CODES = [
 export type ErrorCode = (typeof ERROR_CODES)[number]
 
 /** `<argument> must <rule>: got <value>`, or other words behind the colon; perhaps a hint behind a semicolon. */
-const SENTENCE = /^(.{1,256}?) (must [^]*?)(?:: (?:got ([^]*)|[^]*))?$/
+const SENTENCE = /^([^\n]{1,256}?) (must .*?)(?:: (?:got (.*)|.*))?$/s
 
 /** How a hint begins. */
-const HINT = /; did you mean [^]*$/
+const HINT = /; did you mean .*$/s
 
 /** Errors whose sentences are those of others. */
 const FOREIGN: readonly ErrorCode[] = ['PANIC', 'USER_CODE', 'TEMPLATE_RAISED']

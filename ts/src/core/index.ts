@@ -21,7 +21,7 @@ export {
   type RangeRule,
 } from './field.js'
 export { Handle } from './handle.js'
-export { checkGiven, checkKnownKeys, describeValue, nearestName } from './options.js'
+export { checkGiven, checkKnownKeys, checkList, describeValue, nearestName } from './options.js'
 export { parseJson } from './parse-json.js'
 export { openRegular, readRegular, unreadable } from './regular-file.js'
 export { Rng, type RngState } from './rng.js'

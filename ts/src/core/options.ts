@@ -52,6 +52,15 @@ export function checkGiven(name: string, value: unknown): void {
 }
 
 /**
+ * Refuses what is no list, whose items cannot be looked at one by one. `name` is that of the parameter.
+ * @throws {FulmarError} `MALFORMED`.
+ */
+export function checkList(name: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null || !(Symbol.iterator in value))
+    throw new FulmarError('MALFORMED', `${name} must be a list: got ${describeValue(value)}`)
+}
+
+/**
  * The member of `known` that `name` most likely means, or `undefined` if none is near: our word for a word of TRL, transformers or
  * PyTorch (`lr`, `num_generations`, `float32`); the same word written in another way (`group_size`); else the one that needs the
  * fewest edits, at most half of its letters. Letter case counts half an edit. Costs `O(|name| * |known|)` letters.

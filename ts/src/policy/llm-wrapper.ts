@@ -2,6 +2,7 @@
 
 import { checkKnownKeys, FulmarError, Rng } from '../core/index.js'
 import { type LazyStack, lazyStack, TensorDict } from '../tensor/index.js'
+import { checkDict } from '../tensor/tensor-dict.js'
 import { type GenerateKwargs, type ResolvedGenerateKwargs, resolveGenerateKwargs } from './generate-kwargs.js'
 import type { Completion, GenerateRequest, Policy, ScoreRequest, TokenScores } from './policy.js'
 import { allSettled, type BatchingState, RequestBatcher } from './request-batcher.js'
@@ -176,6 +177,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
    * {@link StreamingPolicy}, or `generate` is false.
    */
   stream(dict: TensorDict, options: ForwardOptions = {}): TokenStream<RowPart, TensorDict> {
+    checkDict(dict)
     return tokenStream(options.signal, (push, signal) => this.#forward(dict, { ...options, signal }, push))
   }
 
@@ -184,6 +186,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
     options: ForwardOptions,
     push: ((part: RowPart) => void) | undefined,
   ): Promise<TensorDict> {
+    checkDict(dict)
     checkKnownKeys('options', options, FORWARD_KEYS)
     const { numSamples, padOutput, inPlace } = this.#config
     if (numSamples !== undefined && dict.batchSize.length > 0 && !padOutput) {
@@ -203,6 +206,7 @@ export class LLMWrapperBase<P extends Policy = Policy> {
    * @throws {FulmarError} As {@link LLMWrapperBase.forward}; `SHAPE_MISMATCH` without a batch.
    */
   async forwardStack(dict: TensorDict, options: ForwardOptions = {}): Promise<LazyStack> {
+    checkDict(dict)
     checkKnownKeys('options', options, FORWARD_KEYS)
     if (dict.batchSize.length !== 1)
       throw new FulmarError(

@@ -1,6 +1,6 @@
 /** The policy of an exported model. */
 
-import { checkKnownKeys, FulmarError } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, FulmarError } from '../core/index.js'
 import type { NativeTokenizer } from '../tokenizer/index.js'
 import type { OnnxSource } from './onnx-process.js'
 import { checkVersion, startProcess, ThreadPolicy, type WorkerThread } from './thread-policy.js'
@@ -71,6 +71,7 @@ export class OnnxPolicy extends ThreadPolicy {
     checkKnownKeys('options', options, ['version', 'contextLength', 'numThreads', 'tokenizer', 'thread'])
     const { version = 0, contextLength = 4096, numThreads = 0, tokenizer } = options
     checkVersion(version)
+    if (typeof model !== 'string') checkTypedArray('model', model, Uint8Array)
     for (const [name, value, least] of [
       ['contextLength', contextLength, 1],
       ['numThreads', numThreads, 0],

@@ -12,6 +12,7 @@ import {
 import { type BatchIndex, indexJson } from '../tensor/batch-index.js'
 import { indices, type Tensor, withRawTensor } from '../tensor/tensor.js'
 import {
+  checkDict,
   dictAround,
   dictsOf,
   pathOf,
@@ -282,6 +283,7 @@ export class ReplayBuffer {
    * @throws {FulmarError} Those of {@link ReplayBuffer.extend}; `INCOMPATIBLE` if the storage has lanes.
    */
   add(item: TensorDict): number {
+    checkDict(item)
     const written = this.#inverted(item)
     if (!written) return -1
     return this.#native.call((buffer) => withRawDict(written, (dict) => buffer.add(dict)))
@@ -426,6 +428,7 @@ export class ReplayBuffer {
 
   /** Writes over the items at an index, in place; new leaves are zero elsewhere. @throws {FulmarError} As {@link TensorDict.setAt}. */
   setAt(index: readonly BatchIndex[], items: TensorDict): void {
+    checkDict(items)
     const written = this.#inverted(items)
     if (!written) return
     this.#native.call((buffer) => withRawDict(written, (dict) => buffer.setAt(indexJson(index), dict)))
@@ -531,6 +534,14 @@ export class ReplayBuffer {
         'OUT_OF_RANGE',
         `place must be an integer in 0..${this.#transforms.length}: got ${place}`,
       )
+    }
+    if (
+      (typeof transform !== 'object' && typeof transform !== 'function') ||
+      transform === null ||
+      Array.isArray(transform)
+    ) {
+      const detail = `transform must be a function or an object with forward: got ${describeValue(transform)}`
+      throw new FulmarError('MALFORMED', detail)
     }
     const given: BufferTransform = typeof transform === 'function' ? { forward: transform } : transform
     const inverse = given.forward?.bind(given)
@@ -648,6 +659,7 @@ export class ReplayBuffer {
 
   /** Writes what transforms make of items. @internal */
   protected writeThrough(items: TensorDict, prioritized: boolean): number[] {
+    checkDict(items)
     const written = this.#inverted(items)
     return written ? this.write(written, prioritized) : []
   }

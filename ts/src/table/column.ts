@@ -11,6 +11,7 @@ import {
   TensorDict,
   type TensorDictEntry,
 } from '../tensor/index.js'
+import { checkDict } from '../tensor/tensor-dict.js'
 
 /** The most columns of a table that is read or written. */
 export const TABLE_COLUMNS_MAX = 4096
@@ -54,6 +55,7 @@ export interface Column extends ColumnForm {
  *   joined by dots; `LIMIT_EXCEEDED` above {@link TABLE_COLUMNS_MAX} columns.
  */
 export function columnsOf(dict: TensorDict): Column[] {
+  checkDict(dict)
   const [numRows, ...more] = dict.batchSize
   if (numRows === undefined || more.length > 0) {
     const detail = `dict must have one batch dimension, its steps: got [${dict.batchSize.join(', ')}]; flatten it first`

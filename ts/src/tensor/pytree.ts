@@ -4,7 +4,7 @@ import { checkGiven } from '../core/index.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged } from './ragged.js'
 import { Tensor } from './tensor.js'
-import { TensorDict } from './tensor-dict.js'
+import { checkDict, TensorDict } from './tensor-dict.js'
 import type { TensorDictOptions } from './tensor-dict-options.js'
 
 /** Lists and objects of entries, nested as they like; what else JSON can say is a value of its own. */
@@ -57,7 +57,7 @@ export function fromPytree(
  * ```
  */
 export function toPytree(dict: TensorDict): readonly Pytree[] | { readonly [name: string]: Pytree } {
-  checkGiven('dict', dict)
+  checkDict(dict)
   const names = dict.keys()
   const nodes = names.map((name) => {
     const entry = dict.get([name]) ?? null

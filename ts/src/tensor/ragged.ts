@@ -1,6 +1,6 @@
 /** Rows of different lengths without padding. */
 
-import { checkKnownKeys, checkTypedArray, Handle } from '../core/index.js'
+import { checkKnownKeys, checkTypedArray, describeValue, FulmarError, Handle } from '../core/index.js'
 import { type RawRagged, raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { indices, joined, type Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -50,7 +50,10 @@ export class Ragged {
 
   static {
     wrap = (make) => new Ragged(make)
-    unwrap = (ragged) => ragged.#native
+    unwrap = (ragged) => {
+      if (typeof ragged === 'object' && ragged !== null && #native in ragged) return ragged.#native
+      throw new FulmarError('MALFORMED', `value must be a Ragged: got ${describeValue(ragged)}`)
+    }
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Safetensors files as bytes. */
 
-import { call, checkGiven, checkTypedArray, FulmarError } from '../core/index.js'
+import { call, checkGiven, checkTypedArray, describeValue, FulmarError } from '../core/index.js'
 import { raw } from '../native/index.js'
 import { bytesOf } from './dtype.js'
 import { type Tensor, tensorAround, withRawTensor } from './tensor.js'
@@ -87,6 +87,8 @@ export function writeSafetensors(
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array {
   checkGiven('tensors', tensors)
+  if (typeof tensors !== 'object')
+    throw new FulmarError('MALFORMED', `tensors must be a Map or an object: got ${describeValue(tensors)}`)
   const named = tensors instanceof Map ? tensors : Object.entries(tensors)
   return call(() => {
     const file = raw.SafetensorsFile.empty(JSON.stringify(metadata))

@@ -2,7 +2,9 @@
 
 import {
   call,
+  checkGiven,
   checkKnownKeys,
+  checkList,
   describeValue,
   FulmarError,
   Handle,
@@ -17,7 +19,7 @@ import type { Dtype } from './dtype.js'
 import { namesIn } from './key.js'
 import { type Json, NonTensorData, NonTensorStack } from './non-tensor.js'
 import { Ragged, raggedAround, withRawRagged } from './ragged.js'
-import { indices, Tensor, tensorAround, withRawTensor } from './tensor.js'
+import { checkTensor, indices, Tensor, tensorAround, withRawTensor } from './tensor.js'
 import type {
   ApplyOptions,
   PadSequenceOptions,
@@ -331,7 +333,7 @@ export class TensorDict {
    */
   setAt(index: readonly BatchIndex[], part: TensorDict): this {
     const json = indexJson(index)
-    this.#native.call((dict) => part.#native.call((rows) => dict.setAt(json, rows)))
+    this.#native.call((dict) => withRawDict(part, (rows) => dict.setAt(json, rows)))
     return this
   }
 
@@ -371,7 +373,7 @@ export class TensorDict {
    *   changed.
    */
   writeAll(other: TensorDict): this {
-    this.#native.call((dict) => other.#native.call((entries) => dict.writeAll(entries)))
+    this.#native.call((dict) => withRawDict(other, (entries) => dict.writeAll(entries)))
     return this
   }
 
@@ -404,7 +406,7 @@ export class TensorDict {
    */
   where(mask: Tensor, other: TensorDict): TensorDict {
     return this.#derive((dict) =>
-      withRawTensor(mask, (bools) => other.#native.call((rest) => dict.whereElse(bools, rest))),
+      withRawTensor(mask, (bools) => withRawDict(other, (rest) => dict.whereElse(bools, rest))),
     )
   }
 
@@ -440,6 +442,8 @@ export class TensorDict {
     options: ApplyOptions = {},
   ): TensorDict | undefined {
     checkKnownKeys('options', options, ['batchSize', 'keepEmpty'])
+    if (typeof to !== 'function')
+      throw new FulmarError('MALFORMED', `to must be a function: got ${describeValue(to)}`)
     return this.#applied([], to, options)
   }
 
@@ -527,6 +531,7 @@ export class TensorDict {
    * ```
    */
   loadStateDict(state: Readonly<Record<string, Tensor>>): this {
+    checkGiven('state', state)
     const rest = new Map(Object.entries(state))
     const written = TensorDict.from({}, { batchSize: this.batchSize })
     for (const path of this.leafKeys()) {
@@ -545,6 +550,7 @@ export class TensorDict {
    * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools; those of {@link TensorDict.at}.
    */
   maskedSelect(mask: Tensor): TensorDict {
+    checkTensor(mask)
     return this.at(mask.as('bool'))
   }
 
@@ -554,6 +560,7 @@ export class TensorDict {
    *   another shape; `OUT_OF_RANGE` if no element of a dtype equals `value`.
    */
   maskedFill(mask: Tensor, value: number): TensorDict {
+    checkTensor(mask)
     return this.#operated({ op: 'maskedFill', mask: maskOf(mask), value })
   }
 
@@ -563,6 +570,7 @@ export class TensorDict {
    *   no such dimension or position.
    */
   gather(dim: number, index: Tensor): TensorDict {
+    checkTensor(index)
     return this.#operated({ op: 'gather', dim, shape: index.shape, at: positionsOf(index) })
   }
 
@@ -721,7 +729,7 @@ export class TensorDict {
    * @throws {FulmarError} Those of {@link TensorDict.set}. After an error nothing has changed.
    */
   update(other: TensorDict): this {
-    this.#native.call((dict) => other.#native.call((entries) => dict.update(entries)))
+    this.#native.call((dict) => withRawDict(other, (entries) => dict.update(entries)))
     return this
   }
 
@@ -749,7 +757,7 @@ export class TensorDict {
 
   /** Whether batch size and entries are equal; the order of keys does not matter. */
   equals(other: TensorDict): boolean {
-    return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
+    return this.#native.call((left) => withRawDict(other, (right) => left.equals(right)))
   }
 
   /** Gives the native memory back; what was taken out of it lives on. */
@@ -815,6 +823,11 @@ export function withRawDict<R>(dict: TensorDict, body: (raw: RawTensorDict) => R
   return unwrap(dict).call(body)
 }
 
+/** Refuses what is no dictionary. @throws {FulmarError} `MALFORMED`. */
+export function checkDict(dict: TensorDict): void {
+  unwrap(dict)
+}
+
 /** The dictionaries of a raw list, which is freed. */
 export function dictsOf(list: RawTensorDictList): TensorDict[] {
   try {
@@ -826,6 +839,7 @@ export function dictsOf(list: RawTensorDictList): TensorDict[] {
 
 /** Calls `body` with a raw list of dictionaries. */
 export function withRawDicts<R>(dicts: readonly TensorDict[], body: (list: RawTensorDictList) => R): R {
+  checkList('dicts', dicts)
   const list = call(() => raw.TensorDictList.empty())
   try {
     for (const dict of dicts) unwrap(dict).call((one) => list.push(one))

@@ -3,6 +3,7 @@
 import {
   call,
   checkKnownKeys,
+  checkList,
   describeValue,
   FulmarError,
   Handle,
@@ -320,7 +321,7 @@ export class Tensor<D extends Dtype = Dtype> {
 
   /** Whether dtype, shape and elements are equal, floats as `===` compares them (NaN equals nothing). */
   equals(other: Tensor): boolean {
-    return this.#native.call((left) => other.#native.call((right) => left.equals(right)))
+    return this.#native.call((left) => withRawTensor(other, (right) => left.equals(right)))
   }
 
   /** Gives the native memory back; views and copies of it live on. */
@@ -367,8 +368,14 @@ export function withRawTensor<R>(tensor: Tensor, body: (raw: RawTensor) => R): R
   return unwrap(tensor).call(body)
 }
 
+/** Refuses what is no tensor. @throws {FulmarError} `MALFORMED`. */
+export function checkTensor(tensor: Tensor): void {
+  unwrap(tensor)
+}
+
 /** What `join` makes of a list of `tensors`. */
 export function joined<R>(tensors: readonly Tensor[], join: (list: RawTensorList) => R): R {
+  checkList('tensors', tensors)
   const list = call(() => raw.TensorList.empty())
   try {
     for (const tensor of tensors) withRawTensor(tensor, (one) => list.push(one))

@@ -132,6 +132,8 @@ const INSTANCES: Readonly<Record<string, () => unknown>> = {
   Rollouter: rollouter,
   ScriptedPolicy: () => new ScriptedPolicy({ reply: () => [1] }),
   Text: () => new Text({ prompt: 'x' }),
+  Tensor: () => Tensor.from([1, 2]),
+  TensorDict: () => TensorDict.from({ x: Tensor.from([1]) }, { batchSize: [1] }),
   TokenEnv: () => new TokenEnv({ messageEnv: messageEnv(), renderer: renderer() }),
   Tokens: () => new Tokens({ prompt: Tensor.from([1], { dtype: 'i64' }) }),
 }
