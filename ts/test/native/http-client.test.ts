@@ -24,6 +24,7 @@ async function withServer<T>(body: (url: string) => Promise<T>): Promise<T> {
       request.socket.on('close', () => onClosed())
       return void response.write('first')
     }
+    if (request.url === '/port') return void response.end(String(request.socket.remotePort))
     const size = Number(/^\/bytes\/(\d+)$/.exec(request.url ?? '')?.[1] ?? Number.NaN)
     if (size >= 0) return void response.end(Buffer.alloc(size, 120))
     let text = ''
@@ -120,7 +121,48 @@ describe.each([
   })
 })
 
+describe('the client of Node', () => {
+  it('keeps as many connections as it may, whatever it is asked', async () => {
+    await withServer(async (url) => {
+      const client = nodeClient({ numConnections: 1 })
+      const ports = new Set<string>()
+      for (let asked = 0; asked < 3; asked++)
+        ports.add((await client.send({ method: 'GET', url: `${url}/port`, headers: {} })).text)
+      expect(ports.size).toBe(1)
+      await client.close()
+    })
+  })
+
+  it('closes the connections that it kept, and fails what is in flight, once it is closed', async () => {
+    await withServer(async (url) => {
+      const client = nodeClient({ numConnections: 1 })
+      const closed = new Promise<void>((resolve) => {
+        onClosed = resolve
+      })
+      const { body } = await client.stream({ method: 'GET', url: `${url}/endless`, headers: {} })
+      const reading = (async () => {
+        for await (const _ of body) await client.close()
+      })()
+      await expect(reading).rejects.toThrow()
+      await closed
+    })
+  })
+})
+
 describe('fetchClient', () => {
+  it('joins a character whose bytes come in two parts', async () => {
+    const bytes = new TextEncoder().encode('a\u00e4b')
+    const parts = new ReadableStream<Uint8Array>({
+      start(controller) {
+        for (const part of [bytes.slice(0, 2), bytes.slice(2)]) controller.enqueue(part)
+        controller.close()
+      },
+    })
+    const client = fetchClient(async () => new Response(parts))
+    const { text } = await client.send({ method: 'GET', url: 'http://localhost', headers: {} })
+    expect(text).toBe('a\u00e4b')
+  })
+
   it('reads an answer without a body as an empty one', async () => {
     const client = fetchClient(async () => new Response(null, { status: 204 }))
     const answer = await client.send({ method: 'GET', url: 'http://localhost', headers: {} })
