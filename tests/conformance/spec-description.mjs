@@ -129,3 +129,20 @@ export function nested(shape, elements) {
   }
   return shape.length === 0 ? values[0] : values
 }
+
+/** A truth, plain or as a tensor of one bool. */
+export function truthOf(ok) {
+  if (typeof ok === 'boolean') return ok
+  const isTensor = isDeepStrictEqual({ ...ok, d: 0 }, { $t: 'bool', s: [], d: 0 }) && ok.d.length === 1
+  return isTensor && typeof ok.d[0] === 'boolean' ? ok.d[0] : undefined
+}
+
+/** A value with zeros alike, and without members that hold nothing, as names of which none is given. */
+export function plain(value) {
+  if (Array.isArray(value)) return value.map(plain)
+  if (value === null || typeof value !== 'object') return value === 0 ? 0 : value
+  const isEmpty = (name, one) =>
+    one === undefined || one === null || (name === 'names' && one.every((it) => it === null))
+  const entries = Object.entries(value).filter(([name, one]) => !isEmpty(name, one))
+  return Object.fromEntries(entries.map(([name, one]) => [name, plain(one)]))
+}

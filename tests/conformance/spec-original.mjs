@@ -7,6 +7,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
+import { plain, truthOf } from './spec-description.mjs'
 import { item, kindOf, reshapedBy, specOf } from './spec-shapes.mjs'
 import {
   broadcast,
@@ -75,23 +76,6 @@ export function isAnswer({ ok, error }, row) {
   if (typeof ok === 'function') return ok(row.ok)
   if (ok?.truth !== undefined) return truthOf(row.ok) === ok.truth
   return isDeepStrictEqual(plain(row.ok), plain(ok))
-}
-
-/** A truth, plain or as a tensor of one bool. */
-export function truthOf(ok) {
-  if (typeof ok === 'boolean') return ok
-  const isTensor = isDeepStrictEqual({ ...ok, d: 0 }, { $t: 'bool', s: [], d: 0 }) && ok.d.length === 1
-  return isTensor && typeof ok.d[0] === 'boolean' ? ok.d[0] : undefined
-}
-
-/** A value with zeros alike, and without members that hold nothing, as names of which none is given. */
-export function plain(value) {
-  if (Array.isArray(value)) return value.map(plain)
-  if (value === null || typeof value !== 'object') return value === 0 ? 0 : value
-  const isEmpty = (name, one) =>
-    one === undefined || one === null || (name === 'names' && one.every((it) => it === null))
-  const entries = Object.entries(value).filter(([name, one]) => !isEmpty(name, one))
-  return Object.fromEntries(entries.map(([name, one]) => [name, plain(one)]))
 }
 
 const RULES = {
@@ -753,19 +737,34 @@ function enumerated(spec, useMask, build) {
   if (spec.shape.length > 0) return enumeratedBatch(spec, useMask, build)
   const lists = entriesOf(spec.k, (entry, name) => enumerated(entry, useMask, build.k?.[name] ?? {}))
   if (lists.length === 0) return { $td: [], k: {} }
-  if (lists.some(([, list]) => !list.$t)) unknown('dictionaries in a dictionary')
-  const lengths = lists.map(([, list]) => list.s[0])
+  const lengths = lists.map(([, list]) => (list.$td ?? list.s)[0])
   const count = sizeOf(lengths)
-  const k = lists.map(([name, { $t, s, d }], at) => {
-    const width = d.length / s[0]
+  const k = lists.map(([name, list], at) => {
     const inner = sizeOf(lengths.slice(at + 1))
-    const rows = range(count).map((row) => Math.floor(row / inner) % lengths[at])
     return [
       name,
-      { $t, s: [count, ...s.slice(1)], d: rows.flatMap((row) => d.slice(row * width, (row + 1) * width)) },
+      rowsAt(
+        list,
+        range(count).map((row) => Math.floor(row / inner) % lengths[at]),
+      ),
     ]
   })
   return { $td: [count], k: Object.fromEntries(k) }
+}
+
+/** The rows of a golden value at these positions. */
+function rowsAt(value, rows) {
+  if (value.$td) {
+    const k = entriesOf(value.k, (entry) => rowsAt(entry, rows))
+    return { $td: [rows.length, ...value.$td.slice(1)], k: Object.fromEntries(k) }
+  }
+  const { $t, s, d } = value.$t ? value : unknown('a JSON value')
+  const width = d.length / s[0]
+  return {
+    $t,
+    s: [rows.length, ...s.slice(1)],
+    d: rows.flatMap((row) => d.slice(row * width, (row + 1) * width)),
+  }
 }
 
 /** The values of one element, each for the whole batch. */
