@@ -43,7 +43,6 @@ const CHECKPOINTERS = {
 }
 const CLASH = 'a leaf that is named as the format names itself is refused'
 const ONE_DICT = 'a stack of parts is read as one dictionary'
-const NO_NAMES = 'names of dimensions are in no file'
 const NO_PICKLES = 'pickles are never read'
 
 const CHECKS = {
@@ -191,10 +190,6 @@ function ofConsolidated(row, path) {
   const { value, error } = attempt(() => readConsolidated(bytes))
   if (row.value.$lazy !== undefined) return stackDiffers(row, value, error)
   if (error) return error.message
-  if (row.value.names) {
-    const isKept = row.loaded === 'equal' ? undefined : 'the original keeps them'
-    return decided(NO_NAMES, isKept, differs(value, { ...row.value, names: undefined }))
-  }
   return (
     loadedDiffers(row, value) ??
     (Buffer.from(writeConsolidated(value)).equals(bytes) ? undefined : 'it is written otherwise')

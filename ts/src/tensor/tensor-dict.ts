@@ -478,7 +478,7 @@ export class TensorDict {
 
   /**
    * The name of each batch dimension, `null` where it has none. Names follow their dimensions through every operation and into
-   * nested dictionaries; equality and files know nothing of them. Setting names them all.
+   * nested dictionaries; equality and folders know nothing of them. Setting names them all.
    * @throws {FulmarError} `SHAPE_MISMATCH` if there is not one for each dimension; `INCOMPATIBLE` if one comes twice.
    *
    * @example

@@ -49,6 +49,9 @@ describe('files of tensordict', () => {
     expect([...writeConsolidated(literal)]).toEqual([
       ...readFileSync(join(golden, 'consolidate/literal.bin')),
     ])
+    const named = readFileSync(join(golden, 'consolidate/names.bin'))
+    expect(readConsolidated(named).names).toEqual(['b', 't'])
+    expect([...writeConsolidated(readConsolidated(named))]).toEqual([...named])
     const plain = readArchive(readFileSync(join(golden, 'archive/plain.tdz')))
     expect(plain.tensor('a').data).toEqual(Int32Array.of(0, 1, 2, 3, 4, 5))
   })

@@ -112,6 +112,8 @@ impl Reader<'_> {
 
     fn dict(&mut self, mut description: Description, depth: usize) -> Result<TensorDict> {
         let batch_size: Vec<usize> = own(&mut description.cls_metadata, "batch_size")?;
+        // Older files name no dimension.
+        let names: Option<Vec<Option<String>>> = own(&mut description.cls_metadata, "names")?;
         let mut dict = TensorDict::new(&batch_size)?;
         for (key, place) in &description.leaves {
             if key.starts_with(LENGTHS) || key.starts_with(OFFSETS) {
@@ -129,6 +131,13 @@ impl Reader<'_> {
         for (key, below) in description.below {
             let entry = described(below).and_then(|below| self.entry(below, &batch_size, depth + 1));
             dict.set(&*key, entry.map_err(|error| error.at(format!("{key:?}")))?)?;
+        }
+        // Also if they are not as many as the dimensions.
+        if let Some(names) =
+            names.filter(|names| names.len() != batch_size.len() || names.iter().any(Option::is_some))
+        {
+            let names: Vec<_> = names.iter().map(Option::as_deref).collect();
+            dict.set_names(&names).map_err(|error| corrupt(error.to_string()))?;
         }
         Ok(dict)
     }

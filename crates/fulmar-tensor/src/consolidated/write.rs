@@ -62,9 +62,8 @@ impl Payload {
                 }
             }
         }
-        let names = vec![Value::Null; dict.batch_size().len()];
         let own = json!({
-            "device": null, "names": names, "batch_size": dict.batch_size(), "is_locked": dict.is_locked()
+            "device": null, "names": dict.names(), "batch_size": dict.batch_size(), "is_locked": dict.is_locked()
         });
         Ok(object("TensorDict", values, leaves, own, below))
     }

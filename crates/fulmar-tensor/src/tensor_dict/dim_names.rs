@@ -21,8 +21,8 @@ impl TensorDict {
         names.take(self.batch_size.len()).collect()
     }
 
-    /// Names the batch dimensions, all of them; nested dictionaries get the same names for theirs. Equality and files know nothing
-    /// of names.
+    /// Names the batch dimensions, all of them; nested dictionaries get the same names for theirs. Equality and folders
+    /// know nothing of names.
     ///
     /// # Errors
     /// `ShapeMismatch` if there is not one for each dimension; `Incompatible` if one comes twice. After an error nothing has

@@ -163,6 +163,27 @@ fn archives_of_tensordict_are_read_and_ours_lie_as_aligned() {
 }
 
 #[test]
+fn consolidated_files_keep_the_names_of_dimensions() {
+    let mut inner = TensorDict::new(&[2, 3, 4]).unwrap();
+    inner.set_names(&[None, None, Some("feature")]).unwrap();
+    let mut dict = TensorDict::new(&[2, 3]).unwrap();
+    dict.set("inner", inner).unwrap();
+    dict.set_names(&[None, Some("time")]).unwrap();
+    let bytes = consolidated::write(&dict).unwrap();
+    let read = consolidated::read(&bytes).unwrap();
+    assert_eq!(read.names(), [None, Some("time")]);
+    assert_eq!(read.dict("inner").unwrap().names(), [None, Some("time"), Some("feature")]);
+    let renamed = |old: &str, new: &str| {
+        let text = String::from_utf8_lossy(&bytes[..bytes.len() - 8]).replacen(old, new, 1);
+        [text.as_bytes(), &(text.len() as i64).to_le_bytes()].concat()
+    };
+    for names in ["[null]", "[\"time\",\"time\"]", "[0,\"time\"]"] {
+        let error = consolidated::read(&renamed("[null,\"time\"]", names)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{names}: {error}");
+    }
+}
+
+#[test]
 fn consolidated_files_of_tensordict_are_read_and_written_again_byte_for_byte() {
     let (mut same, mut by_rule) = (0, BTreeMap::<&str, usize>::new());
     for row in rows("consolidate") {
@@ -178,15 +199,14 @@ fn consolidated_files_of_tensordict_are_read_and_written_again_byte_for_byte() {
             *by_rule.entry("a lazy stack is read, and written, as one dictionary").or_default() += 1;
             continue;
         }
-        if row["value"].get("names").is_some() {
-            *by_rule.entry("dictionaries have no names of dimensions").or_default() += 1;
-            continue;
+        if let Some(names) = row["value"].get("names").and_then(Value::as_array) {
+            assert!(loaded.names().into_iter().eq(names.iter().map(Value::as_str)), "{id}");
         }
         assert!(written == bytes, "{id}: {:?}", String::from_utf8_lossy(&written));
         same += 1;
     }
     println!("consolidate: {same} byte for byte, {by_rule:?}");
-    assert_eq!((same, by_rule.len()), (12, 2));
+    assert_eq!((same, by_rule.len()), (13, 1));
 }
 
 /// A folder that `spoil` changes, and what reading it says.
