@@ -2,8 +2,8 @@
 //!
 //! A token may end inside a character (byte-level vocabularies), and a token's text may depend on the tokens before
 //! it. So the stream decodes a short window of tokens and gives what is new in it, once that does not end in U+FFFD,
-//! the mark of an unfinished character. The window begins with the tokens of the last piece: what Hugging Face's
-//! `DecodeStream` does, with a bound on how long it waits.
+//! the mark of an unfinished character. The window begins with the tokens of the last piece that has text by itself:
+//! what Hugging Face's `DecodeStream` does, with a bound on how long it waits, and without a loss where a decoder strips several spaces.
 
 use std::sync::Arc;
 
@@ -68,9 +68,7 @@ impl DecodeStream {
         })?;
         let is_piece = !added.is_empty() && !added.ends_with(UNFINISHED);
         if is_piece {
-            self.window.drain(..self.num_given);
-            self.num_given = self.window.len();
-            self.given = self.decoded()?;
+            self.forget()?;
             Ok(added)
         } else if self.window.len() - self.num_given >= PENDING_TOKENS_MAX {
             self.shorten(added)
@@ -89,6 +87,20 @@ impl DecodeStream {
         self.given.clear();
         self.num_given = 0;
         Ok(added)
+    }
+
+    /// Shortens the window to the tokens of the last piece. Where they alone have no text, as a decoder strips spaces at the beginning, it
+    /// would strip more of those that follow: then the window stays, up to a length.
+    fn forget(&mut self) -> Result<()> {
+        let last = self.tokenizer.decode(&self.window[self.num_given..], self.skip_special)?;
+        if !last.is_empty() {
+            self.window.drain(..self.num_given);
+        } else if self.window.len() >= PENDING_TOKENS_MAX {
+            self.window.drain(..self.window.len() - KEPT_TOKENS);
+        }
+        self.num_given = self.window.len();
+        self.given = if last.is_empty() { self.decoded()? } else { last };
+        Ok(())
     }
 
     /// Gives all of `added` but its last character, which more bytes may still change, and shortens the window.

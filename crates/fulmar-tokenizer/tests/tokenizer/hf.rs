@@ -2,10 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fulmar_core::{ErrorKind, limits};
 use fulmar_tokenizer::{
-    AddedTokens, Encoding, HfFiles, HfTokenizer, Tokenizer, check_tokenizer, train_byte_bpe,
+    AddedTokens, DecodeStream, Encoding, HfFiles, HfTokenizer, Tokenizer, check_tokenizer, train_byte_bpe,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -441,6 +442,28 @@ proptest! {
             if !text.contains("day") {
                 prop_assert_eq!(tokenizer.encode(&text).unwrap(), tokenizer.encode_added(&text).unwrap());
             }
+        }
+    }
+}
+
+#[test]
+fn a_stream_gives_every_space_that_a_decoder_of_several_strips_leaves() {
+    for start in 0..4 {
+        let strip = json!({"type": "Strip", "content": " ", "start": start, "stop": 0});
+        let replace = json!({"type": "Replace", "pattern": {"String": "_"}, "content": " "});
+        let file = json!({
+            "decoder": {"type": "Sequence", "decoders": [replace, {"type": "Fuse"}, strip]},
+            "model": {"type": "WordLevel", "vocab": {"_": 0, "h": 1, "___": 2, "_h": 3}, "unk_token": "h"},
+        });
+        let tokenizer: Arc<dyn Tokenizer> = Arc::new(read(&file));
+        let short = (0..4_usize.pow(5)).map(|code| (0..5).map(|at| (code >> (2 * at)) as u32 % 4).collect());
+        let long = [0, 2].map(|space| [vec![1], vec![space; 200], vec![1]].concat());
+        for ids in short.chain(long) {
+            let ids: Vec<u32> = ids;
+            let mut stream = DecodeStream::new(Arc::clone(&tokenizer), false);
+            let mut text: String = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+            text += &stream.finish().unwrap();
+            assert_eq!(text, tokenizer.decode(&ids, false).unwrap(), "{start} stripped of {ids:?}");
         }
     }
 }
