@@ -1,12 +1,14 @@
 /**
  * `node --expose-gc ts/test/core/growth-process.mjs NUM_CYCLES [KIND]`: makes, uses and frees everything that holds native memory, files or
  * threads, over and over, and prints how much stays behind: bytes of memory and open files and handles, from the first half of the cycles
- * to the second. A process of its own, as the memory of one that runs other tests says nothing.
+ * to the second. A process of its own for each kind, as the memory of one that runs other tests says nothing; without KIND it starts them.
  */
 
+import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import {
   AdamW,
   CharTokenizer,
@@ -72,7 +74,7 @@ async function useFolder(open) {
 
 /** One cycle of each kind. */
 const KINDS = {
-  // Shows that the measurement finds a leak; the first, as later ones are given memory that is free already.
+  // Shows that the measurement finds a leak.
   'a leak': () => {
     kept.push(Tensor.from(new Float32Array(MEGABYTE).fill(cycle)))
   },
@@ -176,9 +178,8 @@ const least = (samples) =>
     Object.keys(samples[0]).map((name) => [name, Math.min(...samples.map((one) => one[name]))]),
   )
 
-const growth = {}
-for (const [kind, use] of Object.entries(KINDS)) {
-  if (only !== undefined && only !== kind) continue
+/** How much stays behind of one kind. */
+async function growthOf(use) {
   const samples = []
   for (cycle = 1; cycle <= numCycles; cycle++) {
     await use()
@@ -186,8 +187,16 @@ for (const [kind, use] of Object.entries(KINDS)) {
     if (cycle % Math.floor(numCycles / 6) === 0) samples.push(await measured())
   }
   const [early, late] = [least(samples.slice(0, 3)), least(samples.slice(3))]
-  growth[kind] = Object.fromEntries(Object.entries(late).map(([name, value]) => [name, value - early[name]]))
+  return Object.fromEntries(Object.entries(late).map(([name, value]) => [name, value - early[name]]))
 }
+
+function growthInProcess(kind) {
+  const args = ['--expose-gc', fileURLToPath(import.meta.url), String(numCycles), kind]
+  return JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }))
+}
+
+const growth = only
+  ? await growthOf(KINDS[only])
+  : Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, growthInProcess(kind)]))
 rmSync(folder, { recursive: true })
-process.stdout.write(JSON.stringify(growth))
-process.exit()
+process.stdout.write(JSON.stringify(growth), () => process.exit())
