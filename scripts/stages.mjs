@@ -122,55 +122,93 @@ const runnerTests = () =>
     countTap,
   )
 
+/** The stages whose work programs run against. */
+const BUILT = ['addon', 'dist']
+const BUILT_ALL = [...BUILT, 'wasm-build']
+
 const program = (file, ...args) => counted(run(process.execPath, [file, ...args]), countLines)
 const cargo = (...args) => run('cargo', args)
 
 /**
- * Every stage. One with `beside` begins with the stage of that name, as each leaves a core idle for minutes, and is reported in its turn.
+ * Every stage. Each begins as soon as those that it `needs` have ended and a lane is free, the first of the list first.
  * `wasm` marks those that need the WebAssembly module: where it cannot be built they count as skipped,
  * as many as the stage named by `like` counted.
  */
 export const STAGES = [
   { name: 'packages', run: () => built(installPackages) },
   { name: 'rustfmt', run: () => single(cargo('fmt', '--all', '--check')) },
-  { name: 'tidy', run: () => single(cargo('xtask', 'tidy')) },
+  // What the tests and the addon share is compiled by the addon; cargo lets one at a time into its folder.
+  { name: 'addon', needs: ['packages'], run: () => built(buildAddon) },
+  { name: 'dist', needs: ['packages'], run: () => built(compileSources) },
+  { name: 'tidy', needs: ['addon'], run: () => single(cargo('xtask', 'tidy')) },
+  { name: 'wasm-build', needs: ['packages'], run: buildWasmOrSkip },
+  { name: 'rust', needs: ['tidy'], run: () => counted(cargo('test', '--no-fail-fast'), countRust) },
+  { name: 'clippy', needs: ['rust'], run: clippy },
   {
-    name: 'clippy',
-    run: async () => {
-      // A test build of a binding would only see functions that nobody calls, so those are checked as libraries.
-      const strict = ['--quiet', '--', '-D', 'warnings']
-      const library = await single(cargo('clippy', '--all-targets', ...strict))
-      return library.failed ? library : single(cargo('clippy', '--workspace', ...strict))
-    },
+    name: 'tsc',
+    needs: ['packages'],
+    run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])),
   },
-  { name: 'tsc', run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])) },
-  { name: 'biome', run: () => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off'])) },
-  { name: 'rust', run: () => counted(cargo('test', '--no-fail-fast'), countRust) },
-  { name: 'addon', beside: 'rust', run: () => built(buildAddon) },
-  { name: 'dist', run: () => built(compileSources) },
-  // The native tests open the sandbox of untrusted templates too.
-  { name: 'wasm-build', beside: 'rust', run: buildWasmOrSkip },
+  {
+    name: 'biome',
+    needs: ['packages'],
+    run: () => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off'])),
+  },
   { name: 'model', run: fetchedOrSkipped },
-  { name: 'native', run: () => vitest('native') },
-  { name: 'conform', run: () => conform('native') },
-  { name: 'conform-perturb', run: perturbed },
-  { name: 'conform-runner', run: runnerTests },
-  { name: 'wasm', wasm: true, like: 'native', run: () => vitest('wasm') },
-  { name: 'conform-wasm', wasm: true, like: 'conform', run: () => conform('wasm') },
-  { name: 'docs-examples', run: () => program('scripts/jsdoc-examples.mjs', 'native') },
+  // The native tests open the sandbox of untrusted templates too.
+  { name: 'native', needs: BUILT_ALL, run: () => vitest('native') },
+  { name: 'conform', needs: [...BUILT, 'model'], run: () => conform('native') },
+  { name: 'conform-perturb', needs: [...BUILT, 'model'], run: perturbed },
+  { name: 'conform-runner', needs: BUILT, run: runnerTests },
+  { name: 'wasm', wasm: true, like: 'native', needs: BUILT_ALL, run: () => vitest('wasm') },
+  {
+    name: 'conform-wasm',
+    wasm: true,
+    like: 'conform',
+    needs: [...BUILT_ALL, 'model'],
+    run: () => conform('wasm'),
+  },
+  { name: 'docs-examples', needs: BUILT_ALL, run: () => program('scripts/jsdoc-examples.mjs', 'native') },
   {
     name: 'docs-examples-wasm',
     wasm: true,
     like: 'docs-examples',
+    // Both write the examples to one folder.
+    needs: ['docs-examples'],
     run: () => program('scripts/jsdoc-examples.mjs', 'wasm'),
   },
-  { name: 'examples', run: () => program('scripts/examples.mjs', 'native', 'rust') },
-  { name: 'examples-wasm', wasm: true, like: 'examples', run: () => program('scripts/examples.mjs', 'wasm') },
-  { name: 'backends', wasm: true, run: () => program('scripts/backends.mjs') },
-  { name: 'edge', wasm: true, run: () => program('scripts/edge.mjs') },
-  { name: 'docs', run: () => single(runTool('typedoc/bin/typedoc', ['--treatWarningsAsErrors'])) },
-  { name: 'packed', run: () => single(run(process.execPath, ['scripts/pack.mjs', '--check'])) },
+  {
+    name: 'examples',
+    needs: [...BUILT_ALL, 'model', 'rust'],
+    run: () => program('scripts/examples.mjs', 'native', 'rust'),
+  },
+  {
+    name: 'examples-wasm',
+    wasm: true,
+    like: 'examples',
+    needs: ['examples'],
+    run: () => program('scripts/examples.mjs', 'wasm'),
+  },
+  { name: 'backends', wasm: true, needs: BUILT_ALL, run: () => program('scripts/backends.mjs') },
+  { name: 'edge', wasm: true, needs: BUILT_ALL, run: () => program('scripts/edge.mjs') },
+  {
+    name: 'docs',
+    needs: ['packages'],
+    run: () => single(runTool('typedoc/bin/typedoc', ['--treatWarningsAsErrors'])),
+  },
+  {
+    name: 'packed',
+    needs: BUILT_ALL,
+    run: () => single(run(process.execPath, ['scripts/pack.mjs', '--check'])),
+  },
 ]
+
+async function clippy() {
+  // A test build of a binding would only see functions that nobody calls, so those are checked as libraries.
+  const strict = ['--quiet', '--', '-D', 'warnings']
+  const library = await single(cargo('clippy', '--all-targets', ...strict))
+  return library.failed ? library : single(cargo('clippy', '--workspace', ...strict))
+}
 
 async function buildWasmOrSkip() {
   let reason

@@ -4,33 +4,53 @@
  * `npm run ready` (`--stop-at-first-failure`) is the same up to the first stage that fails.
  */
 
+import { availableParallelism } from 'node:os'
 import { checkTools, STAGES } from './stages.mjs'
 import { asProgram, Refusal } from './steps.mjs'
+
+/** How many stages run at once. Most keep one core busy; more than these would want more memory than a small machine has. */
+const LANES = Math.min(availableParallelism(), 4)
 
 asProgram(async () => {
   const args = process.argv.slice(2)
   const stopAtFirst = args.includes('--stop-at-first-failure')
   const chosen = chooseStages(args.filter((arg) => arg !== '--stop-at-first-failure'))
   checkTools()
-  const results = new Map()
-  const begun = new Map()
-  let noWasm
-  for (const stage of chosen) {
-    process.stdout.write(`${stage.name} ...\n`)
-    const start = performance.now()
-    // Nothing that would go on after a failure is begun early.
-    for (const { name, run } of stopAtFirst ? [] : chosen.filter(({ beside }) => beside === stage.name))
-      begun.set(name, run())
-    const result =
-      stage.wasm && noWasm ? skipLike(results.get(stage.like)) : await (begun.get(stage.name) ?? stage.run())
-    const seconds = (performance.now() - start) / 1000
-    noWasm ??= result.noWasm
-    results.set(stage.name, { ...result, seconds })
-    report(stage.name, result, seconds)
-    if (result.failed && stopAtFirst) break
-  }
-  return conclude(results, noWasm)
+  const start = performance.now()
+  const results = await runStages(chosen, stopAtFirst)
+  return conclude(chosen, results, performance.now() - start)
 })
+
+/** The result of each stage that ran, by name. */
+async function runStages(chosen, stopAtFirst) {
+  const results = new Map()
+  const running = new Map()
+  const isChosen = (name) => chosen.some((stage) => stage.name === name)
+  const isReady = ({ name, needs = [] }) =>
+    !results.has(name) && !running.has(name) && needs.every((need) => results.has(need) || !isChosen(need))
+  const hasFailed = () => [...results.values()].some(({ failed }) => failed > 0)
+  for (;;) {
+    const next = stopAtFirst && hasFailed() ? undefined : chosen.find(isReady)
+    if (next !== undefined && running.size < LANES) {
+      const noWasm = results.get('wasm-build')?.noWasm
+      running.set(next.name, runStage(next, next.wasm && noWasm !== undefined))
+      continue
+    }
+    if (running.size === 0) return results
+    const { name, ...result } = await Promise.race(running.values())
+    running.delete(name)
+    results.set(name, result)
+    report(name, result)
+  }
+}
+
+async function runStage({ name, run }, isSkipped) {
+  const start = performance.now()
+  process.stdout.write(`${name} ...\n`)
+  // How many tests that is, the end of all stages tells.
+  const result = isSkipped ? { passed: 0, failed: 0, skipped: 1, output: '', isLike: true } : await run()
+  return { name, ...result, seconds: (performance.now() - start) / 1000 }
+}
 
 function chooseStages(names) {
   const unknown = names.find((name) => !STAGES.some((stage) => stage.name === name))
@@ -40,13 +60,7 @@ function chooseStages(names) {
   return names.length === 0 ? STAGES : STAGES.filter((stage) => names.includes(stage.name))
 }
 
-/** What a stage that cannot run counts as: all of its tests skipped. */
-function skipLike(model) {
-  const skipped = model ? model.passed + model.failed + model.skipped : 1
-  return { passed: 0, failed: 0, skipped, output: '' }
-}
-
-function report(name, { passed, failed, output, noWasm }, seconds) {
+function report(name, { passed, failed, output, noWasm, seconds }) {
   if (noWasm) process.stdout.write(`${'!'.repeat(72)}\n! WebAssembly SKIPPED: ${noWasm}\n${'!'.repeat(72)}\n`)
   if (failed) process.stdout.write(`${output.trimEnd().split('\n').slice(-200).join('\n')}\n`)
   process.stdout.write(
@@ -54,11 +68,15 @@ function report(name, { passed, failed, output, noWasm }, seconds) {
   )
 }
 
-function conclude(results, noWasm) {
-  const total = { passed: 0, failed: 0, skipped: 0, seconds: 0 }
-  const rows = [...results].map(([name, result]) => {
-    for (const key of Object.keys(total)) total[key] += result[key]
-    return row(name, result)
+/** The table of all stages, in their order, and the line of all counts. */
+function conclude(chosen, results, milliseconds) {
+  const total = { passed: 0, failed: 0, skipped: 0 }
+  const ran = chosen.filter(({ name }) => results.has(name))
+  const rows = ran.map(({ name, like }) => {
+    const result = results.get(name)
+    const found = result.isLike ? skipLike(result, results.get(like)) : result
+    for (const key of Object.keys(total)) total[key] += found[key]
+    return row(name, found)
   })
   const head = [
     'stage'.padEnd(20),
@@ -67,10 +85,17 @@ function conclude(results, noWasm) {
     'skipped'.padStart(8),
     'seconds'.padStart(9),
   ]
-  process.stdout.write(`\n${head.join('')}\n${rows.join('\n')}\n${row('all', total)}\n\n`)
+  const all = row('all', { ...total, seconds: milliseconds / 1000 })
+  process.stdout.write(`\n${head.join('')}\n${rows.join('\n')}\n${all}\n\n`)
+  const noWasm = results.get('wasm-build')?.noWasm
   if (noWasm) process.stdout.write(`WebAssembly was not tested: ${noWasm}\n`)
   process.stdout.write(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped\n`)
   return total.failed === 0 ? 0 : 1
+}
+
+/** What a stage that cannot run counts as: all tests of its model skipped. */
+function skipLike(result, model) {
+  return model ? { ...result, skipped: model.passed + model.failed + model.skipped } : result
 }
 
 function row(name, { passed, failed, skipped, seconds }) {
