@@ -91,7 +91,7 @@ function readCommand() {
 async function build(isAsked) {
   if (isAsked) {
     await installPackages()
-    await buildAddon()
+    await buildAddon({ release: true })
     await compileSources()
   }
   await compileExamples()

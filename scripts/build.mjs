@@ -1,4 +1,8 @@
-/** `npm run build`: the addon, the WebAssembly module where its toolchain is to be had, and `dist/`. */
+/**
+ * `npm run build -- [--release] [addon] [wasm] [dist]`: the addon, the WebAssembly module where its toolchain is to be had, and `dist/`.
+ *
+ * `--release` builds the first two as they are published: smaller and a little faster, in several times the time.
+ */
 
 import {
   asProgram,
@@ -13,14 +17,15 @@ import {
 const PARTS = ['addon', 'wasm', 'dist']
 
 asProgram(async () => {
-  const asked = process.argv.slice(2)
+  const release = process.argv.includes('--release')
+  const asked = process.argv.slice(2).filter((arg) => arg !== '--release')
   const unknown = asked.find((part) => !PARTS.includes(part))
   if (unknown) throw new Refusal(`part must be one of ${PARTS.join(', ')}: got ${unknown}`)
   const wanted = (part) => asked.length === 0 || asked.includes(part)
   checkTools()
   await installPackages()
-  if (wanted('addon')) await timed('addon', buildAddon)
-  if (wanted('wasm')) await timed('wasm', buildWasm)
+  if (wanted('addon')) await timed('addon', () => buildAddon({ release }))
+  if (wanted('wasm')) await timed('wasm', () => buildWasm({ release }))
   if (wanted('dist')) await timed('dist', compileSources)
   return 0
 })

@@ -80,24 +80,27 @@ export async function installPackages() {
   writeFileSync(stamp, lock)
 }
 
-/** The release build of the addon for this platform, into `addon/`. */
-export async function buildAddon() {
-  const args = ['build', '--platform', '--release', '--manifest-path', 'bindings/node/Cargo.toml']
-  // An own target folder: napi's environment would otherwise make cargo compile everything twice.
-  args.push('--package-json-path', 'package.json', '--target-dir', 'target/addon')
+/**
+ * The addon of this platform, into `addon/`. It shares what it compiles with the tests; `release` builds what is published.
+ */
+export async function buildAddon({ release = false } = {}) {
+  const args = ['build', '--platform', '--manifest-path', 'bindings/node/Cargo.toml']
+  args.push('--target-dir', 'target', '--package-json-path', 'package.json')
   args.push('--output-dir', 'addon', '--js', 'index.cjs', '--dts', 'index.d.cts')
+  if (release) args.push('--release')
   await must('the build of the addon', runTool('@napi-rs/cli/dist/cli.js', args))
 }
 
-/** The WebAssembly module, into `wasm/`. Returns why it cannot be built here, or `undefined` once it is built. */
-export async function buildWasm() {
+/**
+ * The WebAssembly module, into `wasm/`; `release` builds what is published, which is smaller and takes minutes more.
+ * Returns why it cannot be built here, or `undefined` once it is built.
+ */
+export async function buildWasm({ release = false } = {}) {
   const { code, output } = await run('sh', ['scripts/wasm-toolchain.sh'])
   if (code === 3 || code === 127) return output.trim().split('\n').at(-1)
   if (code !== 0) throw new Refusal(`scripts/wasm-toolchain.sh failed (exit status ${code}):\n${output}`)
-  await must(
-    'the build of the WebAssembly module',
-    run('cargo', ['xtask', 'wasm'], { env: wasmEnvironment() }),
-  )
+  const args = ['xtask', 'wasm', ...(release ? ['--release'] : [])]
+  await must('the build of the WebAssembly module', run('cargo', args, { env: wasmEnvironment() }))
   return undefined
 }
 

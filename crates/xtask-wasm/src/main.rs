@@ -1,5 +1,5 @@
-//! `cargo xtask wasm`: compiles `bindings/wasm`, generates its JavaScript, and shrinks it with binaryen's `wasm-opt`;
-//! and compiles `bindings/sandbox`, which the host drives by hand.
+//! `cargo xtask wasm [--release]`: compiles `bindings/wasm` and generates its JavaScript; and compiles `bindings/sandbox`, which the host
+//! drives by hand. `--release` makes what is published: it takes minutes more, and ends with binaryen's `wasm-opt`.
 //!
 //! The result lies in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`, `fulmar_sandbox.wasm`.
 //! `FULMAR_WASM_RUSTC` may name a compiler that has a standard library for the target, see `scripts/wasm-toolchain.sh`.
@@ -41,7 +41,17 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize()?;
-    let modules = [compile(&root, "fulmar-wasm", &[])?, compile(&root, "fulmar-sandbox", &SANDBOX_LINK)?];
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_release = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--release"] => true,
+        _ => return Err(format!("the only option is --release: got {arguments:?}").into()),
+    };
+    let profile = if is_release { "wasm" } else { "wasm-dev" };
+    let modules = [
+        compile(&root, profile, "fulmar-wasm", &[])?,
+        compile(&root, profile, "fulmar-sandbox", &SANDBOX_LINK)?,
+    ];
     let place = root.join("wasm");
     let sources =
         ["generated-from.wasm", "sandbox-from.wasm"].map(|name| root.join("target/wasm").join(name));
@@ -56,7 +66,9 @@ fn main() -> Outcome<()> {
     }
     generate(&modules[0], &staged)?;
     std::fs::copy(&modules[1], staged.join(SANDBOX))?;
-    shrink(&root, &["fulmar_wasm_bg.wasm", SANDBOX].map(|name| staged.join(name)))?;
+    if is_release {
+        shrink(&root, &["fulmar_wasm_bg.wasm", SANDBOX].map(|name| staged.join(name)))?;
+    }
     if place.exists() {
         std::fs::remove_dir_all(&place)?;
     }
@@ -75,17 +87,17 @@ fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
 }
 
 /// The module of a package as rustc makes it, with vector instructions; `link` is for this package alone.
-fn compile(root: &Path, package: &str, link: &[&str]) -> Outcome<PathBuf> {
+fn compile(root: &Path, profile: &str, package: &str, link: &[&str]) -> Outcome<PathBuf> {
     let target_dir = root.join("target/wasm");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args(["rustc", "--package", package, "--profile", "wasm", "--target", TARGET]);
+    cargo.current_dir(root).args(["rustc", "--package", package, "--profile", profile, "--target", TARGET]);
     cargo.arg("--target-dir").arg(&target_dir).arg("--").args(link);
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", RUSTFLAGS);
     if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
         cargo.env("RUSTC", rustc);
     }
     run(&mut cargo)?;
-    Ok(target_dir.join(TARGET).join("wasm").join(package.replace('-', "_")).with_extension("wasm"))
+    Ok(target_dir.join(TARGET).join(profile).join(package.replace('-', "_")).with_extension("wasm"))
 }
 
 fn generate(module: &Path, place: &Path) -> Outcome<()> {

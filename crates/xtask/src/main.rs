@@ -8,14 +8,14 @@ use std::process::{Command, ExitCode};
 mod tidy;
 
 const USAGE: &str =
-    "usage: cargo xtask tidy    checks sizes, floors, mirrors, docs, names, tests and text of the tree
-       cargo xtask wasm    builds the WebAssembly module into wasm/";
+    "usage: cargo xtask tidy                checks sizes, floors, mirrors, docs, names, tests and text of the tree
+       cargo xtask wasm [--release]    builds the WebAssembly module into wasm/";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::check(workspace()),
-        ["wasm"] => return build_wasm(),
+        ["wasm", ref options @ ..] => return build_wasm(options),
         _ => Err(USAGE.to_owned()),
     };
     let (text, code) = match outcome {
@@ -29,9 +29,10 @@ fn main() -> ExitCode {
     code
 }
 
-fn build_wasm() -> ExitCode {
+fn build_wasm(options: &[&str]) -> ExitCode {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(workspace()).args(["run", "--quiet", "--package", "xtask-wasm", "--profile", "tool"]);
+    cargo.arg("--").args(options);
     match cargo.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
