@@ -1,5 +1,7 @@
 //! HDF5 files of dictionaries: groups are dictionaries, data sets are tensors.
 
+use std::panic::catch_unwind;
+
 use fulmar_core::limits::{HDF5_OBJECTS_MAX, TENSOR_DICT_DEPTH_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, Tensor, TensorDict};
@@ -24,6 +26,12 @@ use hdf5_pure::{Datatype, DatatypeByteOrder, EnumMember, File, FileBuilder, Grou
 /// ```
 pub fn read_hdf5(bytes: &[u8]) -> Result<TensorDict> {
     check_begins(bytes)?;
+    // The crate adds up addresses of a damaged file unchecked and may panic. All that it changes is dropped then.
+    catch_unwind(|| read_file(bytes))
+        .unwrap_or_else(|_| Err(corrupt(&"an address that lies beyond the file")))
+}
+
+fn read_file(bytes: &[u8]) -> Result<TensorDict> {
     let file = File::from_bytes(bytes.to_vec()).map_err(|error| corrupt(&error))?;
     // No two data sets share bytes, so a small file cannot ask for much memory. A group may stand in several others, to any depth.
     read_group(&file.root(), 0, &mut Budget { bytes: bytes.len(), objects: HDF5_OBJECTS_MAX })
