@@ -608,6 +608,34 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_a_dead_writer_took_and_did_not_begin_holds_nobody_up_once_its_slot_is_taken() {
+        let path = std::env::temp_dir().join(format!("fulmar-memmap-heir-{}", std::process::id()));
+        let open = || {
+            let scratch_dir = Some(path.clone());
+            let options = LazyMemmapStorageOptions { scratch_dir, shared_init: true, ..Default::default() };
+            LazyMemmapStorage::new(&[4], options).unwrap()
+        };
+        let items = |numbers: Vec<i64>| {
+            let mut items = TensorDict::new(&[numbers.len()]).unwrap();
+            items.set("number", Tensor::from_vec(&[numbers.len()], numbers).unwrap()).unwrap();
+            items
+        };
+        let mut first = open();
+        first.set(&[0, 1, 2, 3], &items(vec![0, 1, 2, 3])).unwrap();
+        let dying = open();
+        let folder = dying.inner.joined().unwrap().unwrap();
+        let slot = dying.inner.slot(folder).unwrap().index;
+        folder.ring().claim(slot, 2, None).unwrap();
+        drop(dying);
+        let mut heir = open();
+        heir.set(&[0], &items(vec![4])).unwrap();
+        assert_eq!(heir.inner.slot.get().unwrap().index, slot);
+        first.set(&[2], &items(vec![5])).unwrap();
+        assert_eq!(heir.get(&[0, 1, 2, 3]).unwrap(), items(vec![4, 1, 5, 3]));
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
     fn of_a_row_that_comes_twice_the_last_stays() {
         assert_eq!(last_of_each(&[3, 1, 3, 0]), [(0, 3), (1, 1), (3, 2)]);
     }

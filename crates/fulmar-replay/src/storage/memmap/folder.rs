@@ -186,6 +186,7 @@ impl Folder {
             let writer = self.writer(index)?;
             writer.allocate("journal", self.journal_bytes)?;
             self.end(index, None)?;
+            self.ring().free_all(index);
             self.ring().enter(index);
             let journal = self.journal(index)?;
             return Ok(Slot { index, journal, _lock: lock });

@@ -351,6 +351,15 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
+    /// Gives all rows back that dead writers of `slot` had taken and not begun; the caller has the slot's lock. Whoever takes the slot
+    /// must do so first: others wait for the writer of a row as long as it lives, and now that is the new one.
+    pub(super) fn free_all(&self, slot: usize) {
+        let was_used = self.words[NUM_SLOTS].load(Ordering::Acquire) > slot as u64;
+        for row in 0..if was_used { self.sizes.capacity } else { 0 } {
+            self.free(slot, row);
+        }
+    }
+
     /// Empties every row.
     pub(super) fn clear(&self) {
         let cursor = self.words[CURSOR].load(Ordering::Acquire);
