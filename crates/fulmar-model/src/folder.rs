@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fulmar_core::limits::{MODEL_JSON_BYTES_MAX, TOKENIZER_FILE_BYTES_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, options_from_json};
-use fulmar_tensor::{FileBatch, safetensors};
+use fulmar_tensor::{FileBatch, make_folder, safetensors};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -100,7 +100,7 @@ impl Decoder {
     /// `Io` if the system refuses, naming the file; `NonFinite` for weights that are no numbers.
     pub fn save_folder(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        fs::create_dir_all(path).map_err(|error| Error::from(error).at(path.display()))?;
+        make_folder(path)?;
         let older = Manifest::read(path)?;
         let (mut manifest, mut batch) = (Manifest::default(), FileBatch::default());
         for (name, bytes) in self.folder_files()? {
@@ -146,7 +146,7 @@ impl Decoder {
     pub fn save_adapter(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let (config, weights) = (self.lora_config_json()?, self.lora_to_safetensors()?);
-        fs::create_dir_all(path).map_err(|error| Error::from(error).at(path.display()))?;
+        make_folder(path)?;
         let (mut manifest, mut batch) = (Manifest::read(path)?.unwrap_or_default(), FileBatch::default());
         manifest.stage(&mut batch, path, ADAPTER_CONFIG, config.as_bytes())?;
         manifest.stage(&mut batch, path, ADAPTER_WEIGHTS, &weights)?;

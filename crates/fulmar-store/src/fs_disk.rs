@@ -52,14 +52,7 @@ impl FsDisk {
     }
 
     fn make_folder(&self) -> Result<()> {
-        if self.path.is_dir() {
-            return Ok(());
-        }
-        fs::create_dir_all(&self.path).map_err(at(&self.path))?;
-        match self.path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => os::sync_folder(parent).map_err(at(parent)),
-            None => Ok(()),
-        }
+        if self.path.is_dir() { Ok(()) } else { fulmar_tensor::make_folder(&self.path) }
     }
 
     /// The folder.

@@ -37,7 +37,7 @@ pub use key::Key;
 pub use lazy_stack::{LazyStack, Stacked};
 pub use non_tensor::NonTensor;
 pub use ragged::{PadSide, Ragged};
-pub use replace_file::{FileBatch, replace_file};
+pub use replace_file::{FileBatch, make_folder, replace_file};
 pub use storage::live_bytes;
 pub use tensor::Tensor;
 pub use tensor_dict::{ApplyOptions, Entry, Operation, PadSequence, Partition, TensorDict};

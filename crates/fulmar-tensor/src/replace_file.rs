@@ -97,6 +97,30 @@ impl Drop for FileBatch {
     }
 }
 
+/// Makes the folder at `path`, and those around it that are not there, so that a loss of power does not take them once this returns.
+///
+/// # Errors
+/// `Io`, with the path, if the system refuses.
+///
+/// # Examples
+/// ```
+/// let around = std::env::temp_dir().join(format!("fulmar-doc-folder-{}", std::process::id()));
+/// fulmar_tensor::make_folder(around.join("runs/one"))?;
+/// assert!(around.join("runs/one").is_dir());
+/// # std::fs::remove_dir_all(around)?;
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn make_folder(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let make = || {
+        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
+        fs::create_dir_all(path)?;
+        missing.into_iter().try_for_each(sync_folder_of)
+    };
+    make().map_err(|error: Error| error.at(path.display()))
+}
+
 fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
