@@ -192,7 +192,14 @@ async function growthOf(use) {
 
 function growthInProcess(kind) {
   const args = ['--expose-gc', fileURLToPath(import.meta.url), String(numCycles), kind]
-  return JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }))
+  // glibc gives back at once what is freed, so that the figure is what is held and not what is kept for later.
+  const allocator = {
+    MALLOC_ARENA_MAX: '1',
+    MALLOC_MMAP_THRESHOLD_: '65536',
+    MALLOC_TRIM_THRESHOLD_: '65536',
+  }
+  const env = { ...process.env, ...allocator }
+  return JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8', env }))
 }
 
 const growth = only
