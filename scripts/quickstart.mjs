@@ -25,7 +25,7 @@ asProgram(async () => {
     const reason = await announce('WebAssembly module', buildWasm)
     if (reason) throw new Refusal(`the WebAssembly module cannot be built here: ${reason}`)
   } else {
-    await announce('native addon (the first build takes minutes)', () => buildAddon({ release: true }))
+    await announce('native addon (the first build takes minutes)', buildAddon)
   }
   await announce('TypeScript', async () => {
     await compileSources()
