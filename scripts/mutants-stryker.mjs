@@ -1,4 +1,4 @@
-/** What StrykerJS loads for `npm run mutants`: the sample of mutants, and vitest's configuration for the tests of one room. */
+/** Plugin and vitest configuration of StrykerJS for `npm run mutants`: samples the mutants and runs the tests of one room. */
 
 const { room, share, seed } = JSON.parse(process.env.FULMAR_MUTANTS)
 

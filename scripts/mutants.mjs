@@ -15,7 +15,7 @@ const CARGO_MUTANTS = '27.1.0'
 /** The last release that runs on Node 20. */
 const STRYKER = '9.6.1'
 const HOME = join(root, 'target/mutants')
-/** What a mutant may take longer than the tests that it is run with. */
+/** Timeout of a mutant, in milliseconds on top of the time that its tests take. */
 const EXTRA_MS = 10_000
 
 const OPTIONS = { share: { type: 'string', default: '1' }, seed: { type: 'string', default: '0' } }

@@ -204,7 +204,7 @@ export const STAGES = [
 ]
 
 async function clippy() {
-  // A test build of a binding would only see functions that nobody calls, so those are checked as libraries.
+  // In a test build every function of a binding is dead code, so bindings are checked as libraries.
   const strict = ['--quiet', '--', '-D', 'warnings']
   const library = await single(cargo('clippy', '--all-targets', ...strict))
   return library.failed ? library : single(cargo('clippy', '--workspace', ...strict))

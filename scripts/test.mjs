@@ -8,7 +8,7 @@ import { availableParallelism } from 'node:os'
 import { checkTools, STAGES } from './stages.mjs'
 import { asProgram, Refusal } from './steps.mjs'
 
-/** How many stages run at once. Most keep one core busy; more than these would want more memory than a small machine has. */
+/** Most stages that run at once. A stage keeps about one core busy and takes up to 2 GB of memory. */
 const LANES = Math.min(availableParallelism(), 4)
 
 asProgram(async () => {
@@ -47,7 +47,7 @@ async function runStages(chosen, stopAtFirst) {
 async function runStage({ name, run }, isSkipped) {
   const start = performance.now()
   process.stdout.write(`${name} ...\n`)
-  // How many tests that is, the end of all stages tells.
+  // The number of skipped tests is known once the stage named by `like` has ended.
   const result = isSkipped ? { passed: 0, failed: 0, skipped: 1, output: '', isLike: true } : await run()
   return { name, ...result, seconds: (performance.now() - start) / 1000 }
 }
@@ -93,7 +93,7 @@ function conclude(chosen, results, milliseconds) {
   return total.failed === 0 ? 0 : 1
 }
 
-/** What a stage that cannot run counts as: all tests of its model skipped. */
+/** Returns the counts of a stage that cannot run: as many skipped tests as its model has. */
 function skipLike(result, model) {
   return model ? { ...result, skipped: model.passed + model.failed + model.skipped } : result
 }

@@ -20,7 +20,7 @@ export function leavesIn(node, path = []) {
   return partsIn(node).flatMap(([name, one]) => leavesIn(one, [...path, name]))
 }
 
-/** What `node` holds at a path; `undefined` if nothing. */
+/** Returns the value of `node` at a path, or `undefined`. */
 export const partAt = (node, path) =>
   path.reduce((value, name) => partsIn(value).find(([key]) => key === name)?.[1], node)
 
@@ -34,7 +34,7 @@ export function changedLeaves(node, ofLeaf, ofBatch = (size) => size) {
   return Array.isArray(node) ? node.map(change) : node
 }
 
-/** How many steps a value has; a list has one for each member. */
+/** Returns the number of steps of a value; of a list, its length. */
 export function stepsOf(data) {
   if (Array.isArray(data)) return data.length
   return data.$td ? data.$td[0] : leavesIn(data)[0].leaf.s[0]
@@ -73,7 +73,7 @@ export function stacked(steps, like = steps[0]) {
   return join(like, steps)
 }
 
-/** Whether values have the same leaves, of the same dtypes and shapes. */
+/** Returns true if values have the same leaves, with the same dtypes and shapes. */
 export function isAlike(values) {
   const forms = values.map((value) =>
     leavesIn(value)

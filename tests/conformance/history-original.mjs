@@ -1,9 +1,9 @@
 /**
- * How TorchRL 0.14.1 reads a text back into messages, by the family of its template. A decision of `parsing.mjs` holds only where a row has
+ * Parses a text into messages as TorchRL 0.14.1 does, by the family of its template. A decision of `parsing.mjs` holds only where a row has
  * these messages, so that no others pass for a difference on purpose.
  */
 
-/** Python's `$` also stands before a last line feed. */
+/** Python's `$` also matches before a final line feed. */
 const END = '(?=\\n?$)'
 const FAMILIES = { chatml_format: chatml, qwen, dialogpt, falcon: () => [], deepseek, llama }
 

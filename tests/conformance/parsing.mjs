@@ -109,7 +109,7 @@ export function compareMessages(row, got, eos) {
   return used.length === 0 ? undefined : { byDecision: used.join('; ') }
 }
 
-/** What a row says of TorchRL, where that is not what its parsers give. */
+/** Returns the difference between a row and TorchRL's parsers, if there is one. */
 function otherThan(original, { parsed, parse_error: failure }) {
   const said = failure
     ? { error: failure.kind }
@@ -125,7 +125,7 @@ function otherThan(original, { parsed, parse_error: failure }) {
     : `the original gives ${show(original)}, not ${show(said)}`
 }
 
-/** Which code stands for TorchRL's exception; messages are for the reader. */
+/** Error codes by TorchRL's exceptions. Messages are not compared. */
 export function compareParseError(row, error) {
   const codes = { RuntimeError: 'MALFORMED', NotImplementedError: 'UNKNOWN_NAME' }
   const original = originalMessages(row.template, row.text)

@@ -1,4 +1,4 @@
-/** What TorchRL's prioritized sampler keeps: a leaf a row, `(priority + eps) ** alpha` in single precision, and the largest priority. */
+/** State of TorchRL's prioritized sampler: a leaf per row, `(priority + eps) ** alpha` in single precision, and the largest priority. */
 
 const range = (count) => Array.from({ length: count }, (_, at) => at)
 

@@ -52,7 +52,7 @@ class TreeModel {
     this.#nodes = new Array(2 * this.#capacity).fill(this.identity)
   }
 
-  /** What the original gives, if it is not what the row shows. */
+  /** Result of the original, if it differs from the row. */
   differs({ op, ok, error, ...args }) {
     if (this.isWrong) return `a capacity of ${this.#capacity}`
     if (error !== undefined) return undefined

@@ -88,7 +88,7 @@ function answered(ensemble, { op, arg, data, ok, error }) {
   return same(placesOf(ensemble, value, op === 'add' ? [] : [value.length]), ok)
 }
 
-/** Where items went, as TorchRL says it. */
+/** Positions of written items, in TorchRL's form. */
 function placesOf({ buffers }, places, shape) {
   const numbers = (list) => ({ $t: 'int64', s: shape, d: list })
   const k = {
@@ -105,7 +105,7 @@ function placesOf({ buffers }, places, shape) {
   return { $td: shape, k }
 }
 
-/** TorchRL's members write the row of each item beside it. */
+/** TorchRL's members write the row of each item into an `index` leaf. */
 const withIndex = ({ $td, k }, rows) => ({ $td, k: { ...k, index: { $t: 'int64', s: $td, d: rows } } })
 
 /** The buffer, or all of them, and the index of their rows that an index names. */

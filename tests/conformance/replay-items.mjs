@@ -9,7 +9,7 @@ import { dictIn, elementsOf, numbersIn, tensorIn } from './replay-rows.mjs'
 
 const NAMES = Object.fromEntries(Object.entries(DTYPES).map(([name, dtype]) => [dtype, name]))
 
-/** Whether items of that form are made dictionaries here. */
+/** Returns true if Fulmar turns items of that form into dictionaries. */
 export const isConverted = (data) => data?.$td === undefined
 
 /** One item. */
@@ -33,7 +33,7 @@ function treeIn(value) {
   return value
 }
 
-/** How what Fulmar gives differs from a golden value, but for the rows that TorchRL writes beside its items. */
+/** Returns the difference between Fulmar's result and a golden value, ignoring TorchRL's `index` leaves. */
 export function differsFrom(got, want) {
   const shown = shownOf(got, want)
   return isSame(shown, bare(want))
@@ -47,7 +47,7 @@ function shownOf(got, want) {
   return isDict ? bare(goldenOf(got)) : goldenOf(toPytree(got)[0])
 }
 
-/** What Fulmar gives as a golden value. */
+/** Converts Fulmar's result to the form of golden values. */
 export function goldenOf(node) {
   if (node instanceof Tensor) {
     const values = elementsOf(node)

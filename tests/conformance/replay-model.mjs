@@ -1,5 +1,5 @@
 /**
- * What TorchRL's replay buffers hold and answer, operation by operation, from a row's setup and operations alone. What Fulmar does otherwise on
+ * Model of TorchRL's replay buffers: contents and results of each operation, from a row's setup and operations alone. What Fulmar does otherwise on
  * purpose is compared with this, and so is every value that a row shows.
  *
  * Memory that nothing was written to is `uninit`. Answers are `{ ok }` or `{ error }`; after an error a buffer may have changed.
@@ -23,7 +23,7 @@ import {
 import { PriorityModel } from './priority-model.mjs'
 import { keyIn, numbersIn, range } from './replay-rows.mjs'
 
-/** What the original refuses. */
+/** An operation that the original refuses. */
 class Refused extends Error {}
 const refuse = (text) => {
   throw new Refused(text)
@@ -106,7 +106,7 @@ export class ReplayModel {
     return this.isList ? this.rows.length : this.len
   }
 
-  /** How many rows hold something, along the first dimension. */
+  /** Number of written rows along the first dimension. */
   get depth() {
     return this.lanes ? Math.ceil(this.storageLen / this.lanes) : this.storageLen
   }
@@ -115,7 +115,7 @@ export class ReplayModel {
     return this.lanes ? Math.ceil(this.maxSize / this.lanes) : this.maxSize
   }
 
-  /** How many items there are to draw from. */
+  /** Number of items that can be sampled. */
   get size() {
     return this.counts ? this.live().filter(Boolean).length : this.storageLen
   }
@@ -129,7 +129,7 @@ export class ReplayModel {
     return this.rows.slice(0, this.depth)
   }
 
-  /** What a row shows of a buffer. */
+  /** Snapshot of the buffer in the form of golden rows. */
   state() {
     const { storageLen: length, lanes, isList, depth } = this
     const tracked = this.generations && { generations: this.allGenerations() }
@@ -204,7 +204,7 @@ export class ReplayModel {
     return items.map((item, at) => withPart(item, ['index'], filled('int64', item.$td, rows[at])))
   }
 
-  /** What follows every write: generations, priorities and what can be drawn. */
+  /** Updates generations, priorities and the set of samplable items after a write. */
   written(rows) {
     const places = rows.flatMap((row) =>
       this.lanes && row >= 0 ? range(this.lanes).map((lane) => row * this.lanes + lane) : [row],
@@ -250,7 +250,7 @@ export class ReplayModel {
     return isStacked ? stacked(items) : { $lazy: 0, b: [items.length, ...items[0].$td], items }
   }
 
-  /** What is held as one value, lanes first. */
+  /** Returns the contents as one value, lanes first. */
   whole() {
     if (this.isList) return this.collated(this.rows)
     if (!this.isInit) refuse('nothing was written')
@@ -315,7 +315,7 @@ function got(model, index) {
   return isInt(index) ? items[0] : model.collated(items)
 }
 
-/** What the sampler gives where it is made to give these rows. */
+/** Returns the sampler's result for given rows. */
 function sampled(model, index) {
   const value = model.isList || !model.lanes ? got(model, index) : lanesAt(model, index)
   if (!model.isTd) return value
@@ -676,7 +676,7 @@ const OPS = {
   update_if_present: updateIfPresent,
 }
 
-/** A dictionary without the rows that TorchRL writes beside its items. */
+/** Returns a dictionary without TorchRL's `index` leaf. */
 export const bare = (item) =>
   item?.$lazy === undefined
     ? withoutEntry(item, 'index')

@@ -1,5 +1,5 @@
 /**
- * What Fulmar's replay buffers do otherwise than TorchRL's on purpose: for an operation, the rules that apply, the answer that they imply and
+ * Intended differences between Fulmar's and TorchRL's replay buffers: for an operation, the rules that apply, the answer that they imply and
  * the buffer that is left. Which apply follows from what the buffer held and the operation alone, never from what a row expects.
  */
 
@@ -116,7 +116,7 @@ function onePriority(before, op) {
   return { rule: REDUCED, outcome, model }
 }
 
-/** Whether less than the write was done. */
+/** Returns true if the original wrote fewer rows than it was given. */
 const isFailed = (before, after, items) => after.revision === before.revision || items.length === 0
 
 const rowsOf = (before, after) => {

@@ -332,7 +332,7 @@ function ofConsumed({ args, ops, error }) {
 }
 
 /**
- * What follows from how many rows are free, wherever draws took them: a write begins with free rows, in any order, and goes on at the cursor.
+ * Rules that follow from the number of free rows alone: a write begins with free rows, in any order, and goes on at the cursor.
  */
 function consumedDiffers({ capacity, written, max_sample_count: maxCount }, ops) {
   let [contents, size, cursor] = [range(written), written, written % capacity]

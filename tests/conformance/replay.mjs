@@ -137,7 +137,7 @@ function takenHere({ sampler, storage }) {
   return storage.ndim === 2 ? decided('lanes are ranked together') : 'the buffer must be refused'
 }
 
-/** `theirs` is where the original's buffer stands, `own` where Fulmar's does: the same but where it cannot be brought there. */
+/** `theirs` is the state of the original's buffer, `own` that of Fulmar's; they differ only where Fulmar cannot reach that state. */
 function step(player, op) {
   const { theirs, own } = player
   const before = own.clone()
@@ -158,14 +158,14 @@ function step(player, op) {
   return undefined
 }
 
-/** A ring that is not full goes on behind its last row, and leaves come with rows. */
+/** A ring that is not full continues after its last row, and leaves come with rows. */
 function canBeBrought({ writer, isInit, isList, depth, depthMax, cursor, top }) {
   if (depth === 0 && isInit && !isList) return false
   if (writer === 'TensorDictMaxValueWriter') return top.length === depth
   return writer === 'ImmutableDatasetWriter' || depth === depthMax || cursor === depth
 }
 
-/** How near what samplers and writers calculate must be; all else is exact. */
+/** Tolerances of computed values; all others are compared exactly. */
 const NEAR = { sum_leaves: 1e-5, max_priority: 1e-5, p_sum: 1e-5, p_min: 1e-5, top_values: 1e-7 }
 
 function answerDiffers({ ok, error }, op) {
@@ -235,7 +235,7 @@ function writerOf({ cls, rank_key: rankKey, reduction, track_generations: trackG
     : new RoundRobinWriter({ trackGenerations })
 }
 
-/** What Fulmar answers: `{ value }` or `{ error }`; nothing where it cannot be asked. */
+/** Returns Fulmar's result: `{ value }` or `{ error }`, or `undefined` for an operation that it lacks. */
 function asked(player, op) {
   const { buffer } = player
   if (op.op === 'state_roundtrip') return reloaded(player)
@@ -296,7 +296,7 @@ function reloaded(player) {
   return { value: player.buffer.stateDict().parts === state.parts }
 }
 
-/** How Fulmar's answer differs from what it must be. */
+/** Returns the difference between Fulmar's result and the expected one. */
 function outcomeDiffers(ours, wanted, op) {
   if (wanted === undefined) return undefined
   if (wanted.error !== undefined) return ours.error ? undefined : `must be refused: ${wanted.error}`
@@ -330,7 +330,7 @@ function rowsDiffer(rows, ok) {
   return same(width ? rows.flatMap((row) => [Math.floor(row / width), row % width]) : rows, wanted)
 }
 
-/** What the buffer holds beside what it must hold. */
+/** Compares the contents of the buffer with the expected ones. */
 function heldDiffers(buffer, model, { lanes }) {
   const { writer, sampler } = partsOf(buffer)
   const { storage, stats } = buffer

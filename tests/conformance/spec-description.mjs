@@ -1,4 +1,4 @@
-/** What rows describe of a spec, as a spec of Fulmar. */
+/** Builds Fulmar's spec from the description in a row. */
 
 import { isDeepStrictEqual } from 'node:util'
 import { TensorSpec } from 'fulmar'
@@ -48,7 +48,7 @@ const RANGES = {
   bool: [0, 1],
 }
 
-/** What in a description does not follow from the rest of it. */
+/** Returns the first contradiction in a description. */
 function strangeIn(spec) {
   if (spec === null) return undefined
   const { cls, shape, dtype, domain, low, high, mask } = spec

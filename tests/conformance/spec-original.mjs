@@ -1,5 +1,5 @@
 /**
- * What TorchRL 0.14.1 answers to questions about a spec, by its rules: which values it holds, projects, encodes, decodes and lists. A
+ * TorchRL 0.14.1's rules for specs: which values it holds, projects, encodes, decodes and lists. A
  * decision of `specs.mjs` holds only where a row has the answer of these rules, so that no other value passes for a difference on purpose.
  *
  * A spec is what a row describes (`spec`). A rule gives the value of the row, throws `Refusal` where TorchRL fails, and `Unknown` where
@@ -58,7 +58,7 @@ function answered(ask) {
   }
 }
 
-/** What TorchRL answers to a value that it encodes and then looks at; of one-hots it looks at the index alone. */
+/** Returns TorchRL's result for a value that it encodes and then checks; of one-hots it checks the index alone. */
 export function originalCheckedEncoding({ build, value }) {
   return answered(() => {
     const spec = specOf(build)
@@ -67,10 +67,10 @@ export function originalCheckedEncoding({ build, value }) {
   })
 }
 
-/** What TorchRL says of the spec that a constructor makes. */
+/** Returns TorchRL's description of the spec that a constructor makes. */
 export const originalSpec = (build) => answered(() => ({ ok: specOf(build) }))
 
-/** Whether a row has this answer. */
+/** Returns true if a row expects this result. */
 export function isAnswer({ ok, error }, row) {
   if (error || row.ok === undefined) return error === true && row.ok === undefined
   if (typeof ok === 'function') return ok(row.ok)
@@ -238,7 +238,7 @@ function cardinality(spec, given) {
 
 const countedN = ({ n }) => (n === -1 ? refuse('n is not known') : n)
 
-/** Whether the original's own draws are in its domain: not above an end that is infinite, nor between ends in the wrong order. */
+/** Returns true if the original's own samples are in its domain: not above an end that is infinite, nor between ends in the wrong order. */
 function ownDraw(spec) {
   if (spec.cls === 'Stacked' && spec.stack_dim !== 0) refuse('a nested tensor along another dimension')
   if (spec.names && spec.names.length !== spec.shape.length) refuse('names of another number')
@@ -279,7 +279,7 @@ const drawnAs = (shape, dtype, isIn) => (ok) => {
   )
 }
 
-/** How many values rows list, in order, and how large a domain may be for 3,000 draws to meet all of it. */
+/** Most values that rows list, in order, and the largest domain that 3,000 samples cover. */
 const LISTED_MAX = 64
 const MET_MAX = 200
 
@@ -348,7 +348,7 @@ function blocksOf(spec) {
   )
 }
 
-/** Whether a golden value is in a spec. */
+/** Returns true if a golden value is in a spec. */
 export function contains(spec, value) {
   const { cls } = spec
   if (cls === 'Composite') {
@@ -387,7 +387,7 @@ function membersOf(spec, value) {
   return value.$t ? unbound(read(value), spec.stack_dim).map((part) => written(part)) : unknown('no tensor')
 }
 
-/** Whether a tensor is in a spec of tensors. */
+/** Returns true if a tensor is in a spec of tensors. */
 function holds(spec, x) {
   const { cls, mask } = spec
   if (kindOf(cls) === 'Bounded') return holdsBounded(spec, x)
@@ -492,7 +492,7 @@ function looked(spec, x) {
   })
 }
 
-/** What is outside is brought inside; a function where TorchRL draws. */
+/** Projects a value into the domain; returns a function where TorchRL samples. */
 function projected(spec, value) {
   if (spec.cls === 'Composite') {
     const inner = entriesOf(spec.k, (entry, name) => {

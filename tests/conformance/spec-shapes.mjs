@@ -25,7 +25,7 @@ import {
   written,
 } from './torch-arrays.mjs'
 
-/** The class without the domain that TorchRL puts behind its name. */
+/** The class without the domain that TorchRL appends to its name. */
 export const kindOf = (cls) => cls.replace(/(Continuous|Discrete)$/, '')
 const isStack = ({ cls }) => cls.startsWith('Stacked')
 /** Classes whose last dimension is the choice. */
@@ -33,7 +33,7 @@ const LAST = new Set(['OneHot', 'MultiOneHot', 'MultiCategorical'])
 const total = (nvec) => nvec.reduce((sum, n) => sum + n, 0)
 const isSame = (left, right) => JSON.stringify(left) === JSON.stringify(right)
 
-/** What became of the spec, as a row has it; nothing for questions of another kind. */
+/** Returns the resulting spec in the form of rows, or `undefined` for other questions. */
 export function reshapedBy(spec, op, build) {
   const move = MOVES[op.op]
   if (move === undefined) return undefined

@@ -85,7 +85,7 @@ const TOPICS = {
   check_env_specs: ofEnv,
 }
 
-/** What a row of each topic has. */
+/** Members of a row, by topic. */
 const SHAPES = {
   spec: ['build'],
   composite: ['build'],

@@ -1,7 +1,7 @@
 /**
  * Small tensors of golden rows, `{ t: dtype, s: shape, d: numbers }`, with PyTorch's rules for shapes, indices and casts.
  *
- * What PyTorch refuses throws `Refusal`. What these rules do not cover throws `Unknown`.
+ * Throws `Refusal` for operations that PyTorch refuses, and `Unknown` for those that these rules do not cover.
  */
 
 export class Refusal extends Error {}
@@ -109,7 +109,7 @@ export function joined(parts) {
 export const itemsOf = (index) => index?.$tuple ?? [index]
 const isList = (item) => Array.isArray(item) || item?.$t !== undefined || item?.$range !== undefined
 
-/** The positions that an item of an index names in a dimension, and their shape; `length` is -1 where nobody knows it. */
+/** The positions that an item of an index names in a dimension, and their shape; `length` is -1 if it is unknown. */
 function positions(item, length) {
   const checked = (at) =>
     length >= 0 && (at >= length || at < -length)

@@ -8,7 +8,7 @@ import { flat } from './loss-rows.mjs'
 const sum = (values) => values.reduce((total, value) => total + value, 0)
 const mean = (values) => sum(values) / values.length
 
-/** Whether TorchRL fails: for bounds that are none, a reference that is missing, or an advantage of fewer dimensions. */
+/** Returns true if TorchRL fails: for invalid bounds, a missing reference, or an advantage with too few dimensions. */
 export function failsInTorchrl({ config, advantage, ref_log_probs: reference }) {
   const [low, high = low] = flat(config.clip_epsilon ?? 0.2)
   const isFlat = advantage.every((values) => !Array.isArray(values[0]))

@@ -102,7 +102,7 @@ function roundedFactors({ gamma, lmbda }) {
   ].map(([one, other]) => ({ gamma: one, lmbda: other }))
 }
 
-/** Whether the factors are one number, and it is 0; those of each step are multiplied otherwise. */
+/** Returns true if the factor is one number and equals 0; factors per step take another path. */
 function hasZeroFactor({ gamma, lmbda = 1 }) {
   const factors = [gamma, lmbda].map((factor) => [factor?.d ?? factor].flat())
   return factors.every((factor) => factor.length === 1) && factors.some(([one]) => Number(one) === 0)

@@ -50,7 +50,7 @@ impl Sampled {
     }
 }
 
-/// Rows of a run that are told at once.
+/// Most rows of a run that one call passes on.
 const RUN_AT_ONCE: usize = 1 << 16;
 
 /// Draws rows; a buffer tells it of every write.
@@ -64,7 +64,7 @@ pub trait Sampler: Send {
     /// [`Sampler::extend`] with a run of rows, by a sampler that [reads](Sampler::reads) nothing of items but their rows.
     ///
     /// # Errors
-    /// Those of [`Sampler::extend`].
+    /// Fails as [`Sampler::extend`] does for these rows.
     fn extend_run(&mut self, mut rows: Range<usize>) -> Result<()> {
         while !rows.is_empty() {
             let some: Vec<usize> = rows.by_ref().take(RUN_AT_ONCE).collect();

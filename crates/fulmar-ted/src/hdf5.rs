@@ -37,7 +37,7 @@ fn read_file(bytes: &[u8]) -> Result<TensorDict> {
     read_group(&file.root(), 0, &mut Budget { bytes: bytes.len(), objects: HDF5_OBJECTS_MAX })
 }
 
-/// What may still be read.
+/// The bytes and objects that a file may still ask for.
 struct Budget {
     bytes: usize,
     objects: usize,

@@ -1,6 +1,6 @@
-//! What is written whole or not at all survives a loss of power: files are synced before they take their name, and their folder after.
+//! Tests the order of syncs behind every atomic write: a file is synced before its rename, and its folder after.
 //!
-//! Each case runs in a process of its own, below a library that writes down its calls of the system.
+//! Each case runs in a child process under a preloaded library that logs the system calls.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -81,8 +81,8 @@ fn what_is_written_is_synced_before_it_takes_its_name_and_its_folder_after() {
     fs::remove_dir_all(scratch).unwrap();
 }
 
-/// What a loss of power could take: files that took their name before they were synced, names that were not yet durable when the next
-/// one was given, and, at the end, what no sync followed.
+/// Paths that a power failure could lose: files renamed before they were synced, renames whose folder was not synced before the next
+/// one, and writes without a later sync.
 fn lost_by_a_power_failure(calls: &str, root: &Path) -> BTreeSet<PathBuf> {
     let (mut unsynced, mut named, mut lost) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let folder = |path: &Path| path.parent().unwrap().to_path_buf();
@@ -90,7 +90,7 @@ fn lost_by_a_power_failure(calls: &str, root: &Path) -> BTreeSet<PathBuf> {
         let fields: Vec<&str> = line.split('\t').collect();
         let path = PathBuf::from(fields[1]);
         match fields[0] {
-            // A lock holds nothing that must last.
+            // The content of a lock file need not survive.
             "write" if path.ends_with("lock") => (),
             "write" => drop(unsynced.insert(path)),
             "create" => drop(unsynced.insert(folder(&path))),

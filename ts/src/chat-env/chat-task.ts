@@ -81,7 +81,7 @@ export function messageEnvOf(options: MessageEnvOfOptions): MessageEnv {
 
 const chatOf = (dict: TensorDict): readonly Message[] => chatsAt(dict, ['history', 'prompt'])[0] ?? []
 
-/** The messages of `next` behind those that were said, which it must leave as they are. */
+/** Returns the messages that `next` adds to `said`. @throws {FulmarError} `INCOMPATIBLE` if it changes one of `said`. */
 function answersTo(said: readonly Message[], root: TensorDict, next: TensorDict): readonly Message[] {
   const [before, after] = [jsonTextAt(root, ['history', 'full']), jsonTextAt(next, ['history', 'prompt'])]
   // Only what is new is read: to read whole conversations would cost each turn its length many times over.
@@ -100,7 +100,7 @@ function answersTo(said: readonly Message[], root: TensorDict, next: TensorDict)
   )
 }
 
-/** How the text of a batch of one conversation ends. */
+/** The closing brackets in the JSON text of a batch of one conversation. */
 const CLOSE = ']]'
 
 /** The rewards that are one number each. */

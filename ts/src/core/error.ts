@@ -35,7 +35,7 @@ export type ErrorCode = (typeof ERROR_CODES)[number]
 /** `<argument> must <rule>: got <value>`, or other words behind the colon; perhaps a hint behind a semicolon. */
 const SENTENCE = /^([^\n]{1,256}?) (must .*?)(?:: (?:got (.*)|.*))?$/s
 
-/** How a hint begins. */
+/** The opening words of a hint. */
 const HINT = /; did you mean .*$/s
 
 /** Errors whose sentences are those of others. */
@@ -70,12 +70,12 @@ export class FulmarError extends Error {
     return this.#parts()[1]
   }
 
-  /** What it must be, such as `must be in (0, 1]`; `undefined` where the sentence names no rule. */
+  /** The rule that was broken, such as `must be in (0, 1]`; `undefined` where the sentence names no rule. */
   get rule(): string | undefined {
     return this.#parts()[2]
   }
 
-  /** What it is, as the sentence shows it: a number as its digits, a text in quotes, others in words. `undefined` where it is not shown. */
+  /** The value that was given, as the sentence shows it: a number as its digits, a text in quotes, others in words. `undefined` where it is not shown. */
   get value(): string | undefined {
     return this.#parts()[3]?.replace(HINT, '')
   }

@@ -32,12 +32,12 @@ function withLargeIntegersQuoted(json: string): string {
   return parts.join('') + json.slice(copied)
 }
 
-/** Whether a number of JSON is an integer that a number of JavaScript would print with other digits. */
+/** Returns true for a JSON integer whose digits a JavaScript number would change. */
 function isChanged(number: string): boolean {
   return number !== '-0' && !/[.eE]/.test(number) && String(Number(number)) !== number
 }
 
-/** Where the closing quote of the text stands that opens at `start`. */
+/** Returns the index of the closing quote of the string that opens at `start`. */
 function endOfText(json: string, start: number): number {
   let at = start + 1
   while (json.charAt(at) !== '"') at += json.charAt(at) === '\\' ? 2 : 1

@@ -5,7 +5,7 @@ import { StopStrings } from '../model/index.js'
 import type { GenerateRequest } from './policy.js'
 import { checkRequestRule, REQUEST_RULES, type RequestRule, rulesOf } from './request-rule.js'
 
-/** How completions are drawn, by TorchRL's `generate_kwargs` in camel case, with the rules of `transformers` that {@link RequestRule} names. */
+/** Generation options: TorchRL's `generate_kwargs` in camel case, and the rules of `transformers` in {@link RequestRule}. */
 export interface GenerateKwargs extends RequestRule {
   /**
    * Most tokens of a completion, the stop token included.

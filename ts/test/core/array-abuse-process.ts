@@ -218,7 +218,7 @@ const UNREACHED: Readonly<Record<string, string>> = {
   'OnnxWrapper.launch': 'the same',
 }
 
-/** How an array is spoiled. `seen` is what a call may then take it for; a call that says no may always. */
+/** A way to spoil an array. `seen` is what a call may then read; refusing it is always right. */
 interface Abuse {
   readonly name: string
   readonly make: (whole: Numbers) => { readonly argument: unknown; readonly after?: () => void }
@@ -381,7 +381,7 @@ function wrongTypes(taken: string): Abuse[] {
   }))
 }
 
-/** Where a call takes an array: an argument, or a key of options. */
+/** An argument or option of a call that takes an array. */
 interface Place {
   readonly at: number
   readonly key: string | undefined
@@ -439,7 +439,7 @@ async function bodyOf({
   return (args) => Reflect.apply(Reflect.get(target as object, member) as never, target, args)
 }
 
-/** What a call comes to: an error of ours by its code, another error by its text, or what it gave. */
+/** Result of a call: the code of a FulmarError, the text of another error, or the value. */
 interface End {
   readonly code?: string
   readonly foreign?: string
@@ -462,7 +462,7 @@ async function endOf(body: () => unknown, after?: () => void): Promise<End> {
   }
 }
 
-/** What can be compared of a value. */
+/** Returns the comparable part of a value. */
 function plain(value: unknown): unknown {
   if (ArrayBuffer.isView(value)) return Array.from(value as Uint8Array)
   if (Array.isArray(value)) return value.map(plain)

@@ -1,5 +1,5 @@
 /**
- * What a program in JavaScript can do to the memory behind an array, and to the thread that uses it. Everything runs in a process of its
+ * Abuse of the memory of arrays, and of the threads that use them. Everything runs in a process of its
  * own, from `dist/`: a crash is a failed test.
  */
 
@@ -10,7 +10,7 @@ import { describe, expect, it } from 'vitest'
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url))
 
-/** What a process wrote down; where it crashed, the last lines of what it was about to do. */
+/** Returns the output of a process; after a crash, the last calls that it announced. */
 async function outputOf(...args: string[]): Promise<string> {
   try {
     const { stdout } = await promisify(execFile)(process.execPath, args, { maxBuffer: 64 << 20 })

@@ -17,7 +17,7 @@ export interface Parameter {
   readonly keys: readonly string[]
   readonly required: readonly (readonly [name: string, type: string])[]
   readonly isOptional: boolean
-  /** What it takes that holds numbers, such as `Uint32Array` or `ArrayLike`, if anything. */
+  /** Its type of numbers, such as `Uint32Array` or `ArrayLike`, if it takes any. */
   readonly array: string | undefined
   /** The same for those of its keys that take one. */
   readonly arrays: Readonly<Record<string, string>>

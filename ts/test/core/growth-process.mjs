@@ -178,7 +178,7 @@ const least = (samples) =>
     Object.keys(samples[0]).map((name) => [name, Math.min(...samples.map((one) => one[name]))]),
   )
 
-/** How much stays behind of one kind. */
+/** Measures the growth of one kind. */
 async function growthOf(use) {
   const samples = []
   for (cycle = 1; cycle <= numCycles; cycle++) {

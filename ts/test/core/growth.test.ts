@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 
 const NUM_CYCLES = Number(process.env.FULMAR_CYCLES ?? 120)
-/** What allocators and caches of Node keep comes to less than this, however many cycles there are. */
+/** Upper bound of the memory that allocators and caches of Node keep, for any number of cycles. */
 const BYTES_MAX = 24 << 20
 /** Without a word, memory is given back once 64 MiB of it wait. */
 const FORGOTTEN_BYTES_MAX = 160 << 20

@@ -29,7 +29,7 @@ const PLAIN: readonly (readonly [wrong: () => unknown, type: RegExp])[] = [
   [() => Number.NaN, /number|Json|unknown/],
 ]
 
-/** What an error says that was never meant for a caller. */
+/** Words of internal errors that must not reach a caller. */
 const INNER =
   /private member|Cannot read|is not a function|is not iterable|napi|reading '|of undefined|of null|recursion/
 

@@ -1,5 +1,5 @@
 /**
- * Whether what is drawn follows its distribution: everything that draws, held against probabilities worked out here. All tests together
+ * Tests the distribution of everything that draws against probabilities computed here. All tests together
  * fail by chance once in ALPHA's reciprocal of seeds (Bonferroni). `FULMAR_DRAWS=2000000` draws more.
  */
 
@@ -225,7 +225,7 @@ describe('a token is drawn', () => {
   }
   const ranked = (list: readonly number[]) => [...list].sort((a, b) => b - a)
 
-  /** What stays of the probabilities under each rule, as the rule is told. */
+  /** Remaining probabilities under each rule. */
   const rules: readonly [name: string, options: Omit<DrawOptions, 'logits'>, kept: readonly number[]][] = [
     ['as the logits say', {}, probabilities(1)],
     ['at a temperature', { temperature: 1.7 }, probabilities(1.7)],

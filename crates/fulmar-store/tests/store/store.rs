@@ -211,7 +211,7 @@ fn folders_that_hold_something_else_are_refused() {
         }
         Store::open(disk, &options(2)).map(|store| store.len())
     };
-    // Names that a store gives to no file are those of somebody else, however near they come.
+    // A store refuses a folder with files that it does not name itself, also where a name comes close to its own.
     for name in ["notes.txt", "seg-1", "seg-+00001", "seg-4294967295", "table-1", "table-4294967295"] {
         assert_eq!(with(&[(name, b"hello".to_vec())]), Ok(0), "{name}");
     }
