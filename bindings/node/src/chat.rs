@@ -3,7 +3,7 @@
 #![expect(clippy::too_many_arguments, reason = "a turn of a ledger is seven columns and options")]
 
 use fulmar::chat;
-use fulmar::core::{ErrorKind, keep_integers, options_from_json};
+use fulmar::core::{ErrorKind, exact_options_from_json, options_from_json};
 use napi::Env;
 use napi::bindgen_prelude::{Either, Float32Array, Uint8Array, Uint32Array, Uint32ArraySlice};
 use napi_derive::napi;
@@ -49,7 +49,7 @@ impl Renderer {
     pub fn render(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<Uint32Array> {
         guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
-            let options = options_from_json("options", &keep_integers(&options)?)?;
+            let options = exact_options_from_json("options", &options)?;
             self.inner.with(|renderer| Ok(renderer.render(history.chat()?, &options)?.to_words().into()))
         })
     }
@@ -59,7 +59,7 @@ impl Renderer {
     pub fn render_text(&self, messages: String, contents: Option<&[u8]>, options: String) -> Result<JsText> {
         guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
-            let options = options_from_json("options", &keep_integers(&options)?)?;
+            let options = exact_options_from_json("options", &options)?;
             self.inner.with(|renderer| Ok(js_text(renderer.render_text(history.chat()?, &options)?)))
         })
     }
@@ -77,7 +77,7 @@ impl Renderer {
     ) -> Result<Either<Uint32ArraySlice<'env>, String>> {
         let bridge = guard(|| {
             let history = chat::History::from_packed(&messages, contents)?;
-            let tools: Vec<Value> = options_from_json("tools", &keep_integers(&tools)?)?;
+            let tools: Vec<Value> = exact_options_from_json("tools", &tools)?;
             self.inner.with(|renderer| renderer.bridge(prompt, completion, history.chat()?, &tools))
         })?;
         match bridge {
@@ -90,7 +90,7 @@ impl Renderer {
     #[napi]
     pub fn parse(&self, ids: &[u32], prompt: Option<&[u32]>, tools: String) -> Result<String> {
         guard(|| {
-            let tools = options_from_json("tools", &keep_integers(&tools)?)?;
+            let tools = exact_options_from_json("tools", &tools)?;
             let options = chat::ParseOptions { prompt_ids: prompt.map(<[u32]>::to_vec), tools };
             self.inner.with(|renderer| Ok(json!(renderer.parse(ids, &options)?).to_string()))
         })

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fulmar::chat;
-use fulmar::core::{keep_integers, options_from_json};
+use fulmar::core::{exact_options_from_json, options_from_json};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
@@ -37,10 +37,7 @@ impl Renderer {
     pub fn render(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<Vec<u32>> {
         guard(move || {
             let history = chat::History::from_packed(messages, contents.as_deref())?;
-            Ok(self
-                .inner
-                .render(history.chat()?, &options_from_json("options", &keep_integers(options)?)?)?
-                .to_words())
+            Ok(self.inner.render(history.chat()?, &exact_options_from_json("options", options)?)?.to_words())
         })
     }
 
@@ -49,7 +46,7 @@ impl Renderer {
     pub fn render_text(&self, messages: &str, contents: Option<Vec<u8>>, options: &str) -> Result<String> {
         guard(move || {
             let history = chat::History::from_packed(messages, contents.as_deref())?;
-            self.inner.render_text(history.chat()?, &options_from_json("options", &keep_integers(options)?)?)
+            self.inner.render_text(history.chat()?, &exact_options_from_json("options", options)?)
         })
     }
 
@@ -64,7 +61,7 @@ impl Renderer {
     ) -> Result<JsValue> {
         guard(move || {
             let history = chat::History::from_packed(messages, contents.as_deref())?;
-            let tools: Vec<Value> = options_from_json("tools", &keep_integers(tools)?)?;
+            let tools: Vec<Value> = exact_options_from_json("tools", tools)?;
             match self.inner.bridge(prompt, completion, history.chat()?, &tools)? {
                 chat::Bridge::Extended(extension) => {
                     Ok(js_sys::Uint32Array::from(&extension.to_words()[..]).into())
@@ -77,10 +74,8 @@ impl Renderer {
     /// What a completion says, as JSON.
     pub fn parse(&self, ids: &[u32], prompt: Option<Vec<u32>>, tools: &str) -> Result<String> {
         guard(|| {
-            let options = chat::ParseOptions {
-                prompt_ids: prompt,
-                tools: options_from_json("tools", &keep_integers(tools)?)?,
-            };
+            let options =
+                chat::ParseOptions { prompt_ids: prompt, tools: exact_options_from_json("tools", tools)? };
             Ok(json!(self.inner.parse(ids, &options)?).to_string())
         })
     }

@@ -7,10 +7,11 @@
 
 use std::borrow::Cow;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::limits::INTEGER_DIGITS_MAX;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, options_from_json};
 
 /// The only key of the object that stands for an integer.
 const KEY: &str = "\0integer";
@@ -18,6 +19,21 @@ const KEY: &str = "\0integer";
 /// What stands before and after the digits in serialized text.
 const OPEN: &str = "{\"\\u0000integer\":\"";
 const CLOSE: &str = "\"}";
+
+/// Reads options as [`options_from_json`] does, with integers beyond 64 bits as values that [`kept_integer`] recognizes.
+///
+/// # Errors
+/// Fails as [`options_from_json`] and [`keep_integers`].
+///
+/// # Examples
+/// ```
+/// let ids: Vec<serde_json::Value> = fulmar_core::exact_options_from_json("ids", "[123456789012345678901234567890]")?;
+/// assert_eq!(fulmar_core::kept_integer(&ids[0]), Some("123456789012345678901234567890"));
+/// # Ok::<(), fulmar_core::Error>(())
+/// ```
+pub fn exact_options_from_json<T: DeserializeOwned>(name: &str, json: &str) -> Result<T> {
+    options_from_json(name, &keep_integers(json)?)
+}
 
 /// Returns `json` with each integer beyond 64 bits as an object that [`kept_integer`] recognizes.
 ///

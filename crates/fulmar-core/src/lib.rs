@@ -17,7 +17,7 @@ pub use device::Device;
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
 pub use held::Held;
-pub use integer::{keep_integers, kept_integer, restore_integers};
+pub use integer::{exact_options_from_json, keep_integers, kept_integer, restore_integers};
 pub use json::{json_error, options_from_json};
 pub use names::nearest_name;
 pub use number::{id_from_f64, index_from_f64, indices_from_f64, integer_from_f64};

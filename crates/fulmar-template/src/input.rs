@@ -1,6 +1,6 @@
 //! A template's input as JSON text, which is how other languages hand it over.
 
-use fulmar_core::{Result, keep_integers, options_from_json};
+use fulmar_core::{Result, exact_options_from_json};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
@@ -49,7 +49,7 @@ impl Template {
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
     pub fn render_json(&self, input: &str) -> Result<RenderedText> {
-        let input: Input = options_from_json("input", &keep_integers(input)?)?;
+        let input: Input = exact_options_from_json("input", input)?;
         self.render(&TemplateInput {
             messages: input.messages.iter().collect(),
             tools: input.tools.as_deref(),

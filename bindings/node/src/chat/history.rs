@@ -1,7 +1,7 @@
 //! Histories: messages in the core, through templates and back.
 
 use fulmar::chat;
-use fulmar::core::{index_from_f64, indices_from_f64, keep_integers, options_from_json};
+use fulmar::core::{exact_options_from_json, index_from_f64, indices_from_f64, options_from_json};
 use napi::bindgen_prelude::{Int32Array, Uint8Array, Uint32Array};
 use napi_derive::napi;
 use serde_json::json;
@@ -147,7 +147,7 @@ impl History {
     #[napi]
     pub fn render(&self, template: &Template, options: String) -> Result<Vec<JsText>> {
         guard(|| {
-            let options = options_from_json("options", &keep_integers(&options)?)?;
+            let options = exact_options_from_json("options", &options)?;
             let template = template.inner.with(|template| Ok(template.clone()))?;
             let history = self.inner.with(|history| Ok(history.clone()))?;
             let chats = history.apply_chat_template(&template, None, &options)?;
@@ -164,7 +164,7 @@ impl History {
         options: String,
     ) -> Result<EncodedChats> {
         guard(|| {
-            let options = options_from_json("options", &keep_integers(&options)?)?;
+            let options = exact_options_from_json("options", &options)?;
             let template = template.inner.with(|template| Ok(template.clone()))?;
             let history = self.inner.with(|history| Ok(history.clone()))?;
             let chats = history.apply_chat_template(&template, Some(&*tokenizer.share()?), &options)?;

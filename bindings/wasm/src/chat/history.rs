@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use fulmar::chat;
-use fulmar::core::{index_from_f64, indices_from_f64, keep_integers, options_from_json};
+use fulmar::core::{exact_options_from_json, index_from_f64, indices_from_f64, options_from_json};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
 
@@ -128,7 +128,7 @@ impl History {
     /// The text of each conversation.
     pub fn render(&self, template: &Template, options: &str) -> Result<Vec<String>> {
         guard(|| {
-            let options = options_from_json("options", &keep_integers(options)?)?;
+            let options = exact_options_from_json("options", options)?;
             let chats = self.inner.borrow().apply_chat_template(&template.inner, None, &options)?;
             Ok(chats.into_iter().map(|chat| chat.text).collect())
         })
@@ -137,7 +137,7 @@ impl History {
     /// The ids of each conversation, and its mask.
     pub fn encode(&self, template: &Template, tokenizer: &Tokenizer, options: &str) -> Result<EncodedChats> {
         guard(|| {
-            let options = options_from_json("options", &keep_integers(options)?)?;
+            let options = exact_options_from_json("options", options)?;
             let tokenizer = Some(&*tokenizer.inner);
             let chats = self.inner.borrow().apply_chat_template(&template.inner, tokenizer, &options)?;
             let chats = chat::EncodedChats::new(&chats)?;
