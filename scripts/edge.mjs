@@ -3,7 +3,7 @@
  * there, and checks that what the WebAssembly build answers is, to the last digit, what the addon computes here.
  *
  * workerd is a development dependency. Chromium is CHROMIUM_PATH, or what Debian installs; where there is none, its
- * checks count as skipped.
+ * checks count as skipped, or fail where CI is set.
  */
 
 import { copyFileSync, existsSync, mkdirSync } from 'node:fs'
@@ -11,7 +11,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { rolldown } from 'rolldown'
 import { findChromium, openChromium } from './edge-chromium.mjs'
 import { openWorkerd } from './edge-workerd.mjs'
-import { asProgram, compileExamples, Refusal, root } from './steps.mjs'
+import { asProgram, compileExamples, isAllRequired, Refusal, root } from './steps.mjs'
 
 const [WASM, SANDBOX] = ['fulmar_wasm_bg.wasm', 'fulmar_sandbox.wasm']
 const OUT = `${root}build/edge`
@@ -52,8 +52,9 @@ async function check(name, questions) {
   const { condition, imports: expectedImports, open, missing } = RUNTIMES[name]
   const reason = missing()
   if (reason !== undefined) {
-    process.stdout.write(`${name} SKIPPED: ${reason}\n`)
-    return { passed: 0, failed: 0, skipped: questions.length + 1 }
+    process.stdout.write(`${name} ${isAllRequired ? 'FAILED' : 'SKIPPED'}: ${reason}\n`)
+    const count = questions.length + 1
+    return { passed: 0, ...(isAllRequired ? { failed: count, skipped: 0 } : { failed: 0, skipped: count }) }
   }
   const counts = { passed: 0, failed: 0, skipped: 0 }
   const record = (what, got, wanted) => {

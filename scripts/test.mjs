@@ -11,6 +11,9 @@ import { asProgram, Refusal } from './steps.mjs'
 /** Most stages that run at once. A stage keeps about one core busy and takes up to 2 GB of memory. */
 const LANES = Math.min(availableParallelism(), 4)
 
+/** Most reasons for skipped tests that are shown of a stage. */
+const REASONS_MAX = 10
+
 asProgram(async () => {
   const args = process.argv.slice(2)
   const stopAtFirst = args.includes('--stop-at-first-failure')
@@ -60,12 +63,14 @@ function chooseStages(names) {
   return names.length === 0 ? STAGES : STAGES.filter((stage) => names.includes(stage.name))
 }
 
-function report(name, { passed, failed, output, noWasm, seconds }) {
+function report(name, { passed, failed, skipped, output, noWasm, seconds }) {
   if (noWasm) process.stdout.write(`${'!'.repeat(72)}\n! WebAssembly SKIPPED: ${noWasm}\n${'!'.repeat(72)}\n`)
+  const reasons = new Set(output.match(/^.*\bSKIPPED: .*$/gm))
+  for (const reason of [...reasons].slice(0, REASONS_MAX)) process.stdout.write(`${name}: ${reason}\n`)
   if (failed) process.stdout.write(`${output.trimEnd().split('\n').slice(-200).join('\n')}\n`)
-  process.stdout.write(
-    `${name}: ${failed ? 'FAILED' : passed ? 'ok' : 'SKIPPED'} in ${seconds.toFixed(1)} s\n`,
-  )
+  const verdict = failed ? 'FAILED' : passed ? 'ok' : 'SKIPPED'
+  const rest = skipped && passed ? `, ${skipped} skipped` : ''
+  process.stdout.write(`${name}: ${verdict} in ${seconds.toFixed(1)} s${rest}\n`)
 }
 
 /** The table of all stages, in their order, and the line of all counts. */

@@ -5,16 +5,15 @@ import { readFile } from 'node:fs/promises'
 import { afterAll, describe, expect, it } from 'vitest'
 import { Decoder, Engine, type Generated, type Prompt, type TokenBatch } from '../../src/model/index.js'
 import { HfTokenizer } from '../../src/tokenizer/index.js'
+import { has } from '../needs.js'
 
 const FILE = new URL('../../../models/SmolLM2-135M-Instruct.Q4_1.gguf', import.meta.url)
 /** WebAssembly takes the same path through the tiny models; a pretrained one would take it minutes. */
-const why = !existsSync(FILE)
-  ? 'its file is not there: node scripts/smollm2.mjs gets it'
-  : process.env.FULMAR_TEST_BACKEND === 'wasm'
-    ? 'only the addon is tried on it'
-    : undefined
+const canRun =
+  process.env.FULMAR_TEST_BACKEND !== 'wasm' &&
+  has('the model that `node scripts/smollm2.mjs` gets', existsSync(FILE))
 
-const opened = why === undefined ? await open() : undefined
+const opened = canRun ? await open() : undefined
 afterAll(() => opened?.decoder[Symbol.dispose]())
 
 async function open() {
@@ -70,39 +69,35 @@ function bitsOf(logProb: Float32Array, { mask }: TokenBatch): number[] {
 const bits = (drawn: readonly Generated[]) =>
   drawn.flatMap(({ logProbs }) => [...new Uint32Array(logProbs.slice().buffer)])
 
-describe.skipIf(why !== undefined)(
-  `SmolLM2${why === undefined ? '' : ` (skipped: ${why})`}`,
-  { timeout: 180_000 },
-  () => {
-    it('draws the same tokens with the same bits alone, beside others, with shared pages and in pieces', async () => {
-      const all = prompts()
-      const alone = (await Promise.all(all.map((prompt) => draw([prompt])))).flat()
-      expect(alone.map(({ ids }) => ids.length)).toEqual([3, 3, 3, 3])
-      expect(new Set(alone.map(({ ids }) => ids.join())).size).toBeGreaterThan(1)
-      expect(await draw(all)).toEqual(alone)
-      expect((await draw([...all].reverse())).reverse()).toEqual(alone)
-      const small = { pageSize: 3, maxNumSeqs: 2, maxNumBatchedTokens: 7 }
-      expect(await draw(all, small)).toEqual(alone)
-    })
+describe.runIf(canRun)('SmolLM2', { timeout: 180_000 }, () => {
+  it('draws the same tokens with the same bits alone, beside others, with shared pages and in pieces', async () => {
+    const all = prompts()
+    const alone = (await Promise.all(all.map((prompt) => draw([prompt])))).flat()
+    expect(alone.map(({ ids }) => ids.length)).toEqual([3, 3, 3, 3])
+    expect(new Set(alone.map(({ ids }) => ids.join())).size).toBeGreaterThan(1)
+    expect(await draw(all)).toEqual(alone)
+    expect((await draw([...all].reverse())).reverse()).toEqual(alone)
+    const small = { pageSize: 3, maxNumSeqs: 2, maxNumBatchedTokens: 7 }
+    expect(await draw(all, small)).toEqual(alone)
+  })
 
-    it("gives the trainer's log-probs to the bit, whatever the batch of either", async () => {
-      const all = prompts()
-      const rows = (await draw(all)).map((drawn, at) => ({
-        prompt: all[at] ?? { ids: drawn.ids, seed: 0 },
-        drawn,
-      }))
-      const wanted = bits(rows.map(({ drawn }) => drawn))
-      const decoder = decoderOf()
-      const together = batchOf(rows)
-      expect(bitsOf((await decoder.forward(together)).logProb, together)).toEqual(wanted)
-      expect(bitsOf((await decoder.score(together)).logProb, together)).toEqual(wanted)
-      const turned = batchOf([...rows].reverse())
-      const reversed = bits([...rows].reverse().map(({ drawn }) => drawn))
-      expect(bitsOf((await decoder.score(turned)).logProb, turned)).toEqual(reversed)
-      for (const row of rows) {
-        const single = batchOf([row])
-        expect(bitsOf((await decoder.score(single)).logProb, single)).toEqual(bits([row.drawn]))
-      }
-    })
-  },
-)
+  it("gives the trainer's log-probs to the bit, whatever the batch of either", async () => {
+    const all = prompts()
+    const rows = (await draw(all)).map((drawn, at) => ({
+      prompt: all[at] ?? { ids: drawn.ids, seed: 0 },
+      drawn,
+    }))
+    const wanted = bits(rows.map(({ drawn }) => drawn))
+    const decoder = decoderOf()
+    const together = batchOf(rows)
+    expect(bitsOf((await decoder.forward(together)).logProb, together)).toEqual(wanted)
+    expect(bitsOf((await decoder.score(together)).logProb, together)).toEqual(wanted)
+    const turned = batchOf([...rows].reverse())
+    const reversed = bits([...rows].reverse().map(({ drawn }) => drawn))
+    expect(bitsOf((await decoder.score(turned)).logProb, turned)).toEqual(reversed)
+    for (const row of rows) {
+      const single = batchOf([row])
+      expect(bitsOf((await decoder.score(single)).logProb, single)).toEqual(bits([row.drawn]))
+    }
+  })
+})

@@ -13,13 +13,17 @@ import { startProcess } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { has } from '../needs.js'
 
 const golden = (path: string) => new URL(`../../../tests/golden/${path}`, import.meta.url).pathname
 /** The process runs the built package. */
 const FILE = new URL('../../../dist/policy/onnx-process.js', import.meta.url)
 const newThread = () => startProcess(FILE, 'fulmar-onnx')
 /** Its binary is there for the platforms that it has one for; a user installs it or does not. */
-const isThere = existsSync(new URL('../../../node_modules/onnxruntime-node', import.meta.url))
+const isThere = has(
+  'onnxruntime-node',
+  existsSync(new URL('../../../node_modules/onnxruntime-node', import.meta.url)),
+)
 
 const decoder = Decoder.fromSafetensors(
   JSON.parse(await readFile(golden('model/qwen2_untied/config.json'), 'utf8')),

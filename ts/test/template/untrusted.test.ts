@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { renderUntrusted, TemplateRegistry } from '../../src/template/index.js'
+import { has } from '../needs.js'
 import { BOMBS } from './bombs.js'
 
 const MIB = 2 ** 20
@@ -13,9 +14,12 @@ const PATIENT = { timeoutMs: 30_000 }
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
 
 /** The sandbox is built with the WebAssembly module: before that, and where it cannot be built, there is nothing to test. */
-const isBuilt = existsSync(new URL('../../../wasm/fulmar_sandbox.wasm', import.meta.url))
+const isBuilt = has(
+  'wasm/fulmar_sandbox.wasm',
+  existsSync(new URL('../../../wasm/fulmar_sandbox.wasm', import.meta.url)),
+)
 
-describe.skipIf(!isBuilt)('renderUntrusted', () => {
+describe.runIf(isBuilt)('renderUntrusted', () => {
   it('renders what the trusted path renders, spans included', async () => {
     const names = TemplateRegistry.builtin.names
     const input = {
@@ -108,7 +112,7 @@ describe.skipIf(!isBuilt)('renderUntrusted', () => {
   })
 })
 
-describe.skipIf(!isBuilt)('a bomb in the sandbox', () => {
+describe.runIf(isBuilt)('a bomb in the sandbox', () => {
   const honest = () => renderUntrusted('{{ messages[0].content }}', { messages: MESSAGES }, PATIENT)
 
   it('comes in 24 kinds', () => {
