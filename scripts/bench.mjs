@@ -2,8 +2,8 @@
  * `npm run bench -- [name...] [--rounds N] [--patience SECONDS] [--no-rival] [--no-build] [--no-record]`: measures ours
  * beside its rivals.
  *
- * Runs the programs of `benches/ts` that have a name in `BENCHES`, each in a process of its own; all where none is
- * named. Prints a table for each and writes `benches/record/<machine>/<bench>-<date>.json`. See benches/README.md.
+ * Runs the programs of `benches/ts` that have a name in `BENCHES`, each in a process of its own; all but `build` where
+ * none is named. Prints a table for each and writes `benches/record/<machine>/<bench>-<date>.json`. See benches/README.md.
  */
 
 import { fork } from 'node:child_process'
@@ -35,6 +35,8 @@ const BENCHES = [
   'node-boundary',
   'micro',
 ]
+/** Builds a clone of the last commit, again and again, for an hour: it runs where it is named. */
+const BUILD = 'build'
 /** The rivals' figures were measured on two cores. */
 const THREADS = '2'
 /** Fewer rounds are a look and no measurement. */
@@ -51,7 +53,9 @@ const OPTIONS = {
 asProgram(async () => {
   const { values, positionals } = readCommand()
   checkTools()
-  await build(values.build)
+  const isBuildAlone = positionals.length > 0 && positionals.every((name) => name === BUILD)
+  if (values.build) await build({ needsAddon: !isBuildAlone })
+  await compileExamples()
   const keepsRecord = values.record && values.build && !(Number(values.rounds) < RECORDED_ROUNDS_MIN)
   let code = 0
   for (const bench of positionals.length > 0 ? positionals : BENCHES) {
@@ -82,19 +86,16 @@ function readCommand() {
     if (value !== undefined && !(Number.isInteger(Number(value)) && Number(value) >= least))
       throw new Refusal(`--${name} must be an integer of at least ${least}: got ${value}`)
   }
-  const unknown = command.positionals.find((name) => !BENCHES.includes(name))
-  if (unknown) throw new Refusal(`bench must be one of ${BENCHES.join(', ')}: got ${unknown}`)
+  const unknown = command.positionals.find((name) => ![...BENCHES, BUILD].includes(name))
+  if (unknown) throw new Refusal(`bench must be one of ${[...BENCHES, BUILD].join(', ')}: got ${unknown}`)
   return command
 }
 
 /** Figures of an old build would be wrong, so it is made anew unless the caller knows better. */
-async function build(isAsked) {
-  if (isAsked) {
-    await installPackages()
-    await buildAddon({ release: true })
-    await compileSources()
-  }
-  await compileExamples()
+async function build({ needsAddon }) {
+  await installPackages()
+  if (needsAddon) await buildAddon({ release: true })
+  await compileSources()
 }
 
 /** The report of one bench; `undefined` where it failed, after its own words. */

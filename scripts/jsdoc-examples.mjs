@@ -1,5 +1,5 @@
 /**
- * `node scripts/jsdoc-examples.mjs [native] [wasm]`: compiles and runs every example of the docs.
+ * `node scripts/jsdoc-examples.mjs [native] [wasm] [FILE...]`: compiles and runs every example of the docs, or of the files named.
  *
  * An example is a fence ```ts after `@example` in a JSDoc of `ts/src`, or any fence ```ts of README.md and docs/*.md.
  * Each becomes a module of its own below build/jsdoc, is type-checked, and is run against the built package on each
@@ -19,12 +19,17 @@ const CONDITIONS = { native: [], wasm: ['--conditions=fulmar-wasm'] }
 const EXAMPLE_TIMEOUT_MS = 60_000
 
 asProgram(async () => {
-  const backends = process.argv.length > 2 ? process.argv.slice(2) : ['native']
-  const unknown = backends.find((backend) => !(backend in CONDITIONS))
-  if (unknown) throw new Refusal(`backend must be native or wasm: got ${unknown}`)
+  const args = process.argv.slice(2)
+  const asked = args.filter((arg) => arg in CONDITIONS)
+  const backends = asked.length > 0 ? asked : ['native']
+  const files = args.filter((arg) => !(arg in CONDITIONS))
+  const sources = await paths()
+  const unknown = files.find((file) => !sources.includes(file))
+  if (unknown) throw new Refusal(`arguments must be native, wasm, or files with examples: got ${unknown}`)
   if (!existsSync(`${root}dist/index.js`)) throw new Refusal('dist/ must be built first: npm run build')
-  const examples = await findExamples()
-  if (examples.length === 0) throw new Refusal('no example was found: the docs must have some')
+  const examples = await findExamples(files.length > 0 ? files : sources)
+  if (examples.length === 0 && files.length === 0)
+    throw new Refusal('no example was found: the docs must have some')
   const failures = [...(await compile(examples)), ...withoutAssertion(examples)]
   const compiled = examples.filter((example) => !failures.some((failure) => failure.example === example))
   let numPassed = compiled.filter((example) => !example.runs).length
@@ -45,10 +50,10 @@ asProgram(async () => {
   return failures.length === 0 ? 0 : 1
 })
 
-/** Every example with the file and the line of its first line of code. */
-async function findExamples() {
+/** Every example of `sources` with the file and the line of its first line of code. */
+async function findExamples(sources) {
   const examples = []
-  for (const path of await paths()) {
+  for (const path of sources) {
     const text = await readFile(root + path, 'utf8')
     examples.push(
       ...(path.endsWith('.md') ? fences(text, 0) : jsdocFences(text)).map((fence) => ({ path, ...fence })),

@@ -44,11 +44,12 @@ async function built(build) {
 }
 
 /** A program that prints its counts; `counts` finds them in its text. A bad exit status is a failure in any case. */
-async function counted(running, counts) {
+async function counted(running, counts, { mayBeEmpty = false } = {}) {
   const { code, output } = await running
   const found = counts(output)
   if (code !== 0 && found.failed === 0) return outcome(found.passed, 1, found.skipped, output)
-  if (found.passed + found.failed + found.skipped === 0) return outcome(0, 1, 0, `no test ran:\n${output}`)
+  if (!mayBeEmpty && found.passed + found.failed + found.skipped === 0)
+    return outcome(0, 1, 0, `no test ran:\n${output}`)
   return outcome(found.passed, found.failed, found.skipped, output)
 }
 
@@ -74,25 +75,28 @@ function countRust(output) {
   return { ...found, passed: found.passed - skipped, skipped: found.skipped + skipped }
 }
 
-async function vitest(project) {
+/** The tests of a backend; with `files` those that import one of them, at any depth. */
+async function vitest(project, files) {
   const file = join(root, 'target', `vitest-${project}.json`)
   rmSync(file, { force: true })
   const args = [
-    'run',
+    ...(files ? ['related', '--run', '--passWithNoTests', ...files] : ['run']),
     '--project',
     project,
     '--reporter=default',
     '--reporter=json',
     `--outputFile.json=${file}`,
   ]
-  return counted(runTool('vitest/vitest.mjs', args, { env: { NO_COLOR: '1' } }), () => {
+  const counts = () => {
     const report = JSON.parse(readFileSync(file, 'utf8'))
     return {
       passed: report.numPassedTests,
       failed: report.numFailedTests,
       skipped: report.numPendingTests + report.numTodoTests,
     }
-  })
+  }
+  const running = runTool('vitest/vitest.mjs', args, { env: { NO_COLOR: '1' } })
+  return counted(running, counts, { mayBeEmpty: files !== undefined })
 }
 
 /** The counts that `node --test` prints at its end. */
@@ -124,11 +128,7 @@ const conform = (backend) => program('scripts/conform.mjs', '--backend', backend
 /** Changes what some of the rows expect, and asserts that they fail; `--share 1` goes through all of them. */
 const perturbed = () =>
   program('scripts/conform.mjs', ...['--perturb', '--share', '37', '--seed', '1'], ...goldenFiles())
-const runnerTests = () =>
-  counted(
-    run(process.execPath, ['--test', '--test-reporter=tap', 'tests/conformance/run.test.mjs']),
-    countTap,
-  )
+const nodeTests = (file) => counted(run(process.execPath, ['--test', '--test-reporter=tap', file]), countTap)
 
 /** The stages whose work programs run against. */
 const BUILT = ['addon', 'dist']
@@ -138,7 +138,7 @@ const program = (file, ...args) => counted(run(process.execPath, [file, ...args]
 const cargo = (...args) => run('cargo', args)
 
 /**
- * Every stage. Each begins as soon as those that it `needs` have ended and a lane is free, the first of the list first.
+ * Every stage. `run` takes a scope where `scripts/changed.mjs` narrows it. Each begins as soon as those that it `needs` have ended and a lane is free, the first of the list first.
  * `wasm` marks those that need the WebAssembly module: where it cannot be built they count as skipped,
  * as many as the stage named by `like` counted.
  */
@@ -150,7 +150,11 @@ export const STAGES = [
   { name: 'dist', needs: ['packages'], run: () => built(compileSources) },
   { name: 'tidy', needs: ['addon'], run: () => single(cargo('xtask', 'tidy')) },
   { name: 'wasm-build', needs: ['packages'], run: buildWasmOrSkip },
-  { name: 'rust', needs: ['tidy'], run: () => counted(cargo('test', '--no-fail-fast'), countRust) },
+  {
+    name: 'rust',
+    needs: ['tidy'],
+    run: (targets = []) => counted(cargo('test', '--no-fail-fast', ...targets), countRust),
+  },
   { name: 'clippy', needs: ['rust'], run: clippy },
   {
     name: 'tsc',
@@ -160,14 +164,15 @@ export const STAGES = [
   {
     name: 'biome',
     needs: ['packages'],
-    run: () => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off'])),
+    run: (files = []) => single(runTool('@biomejs/biome/bin/biome', ['ci', '--colors=off', ...files])),
   },
   { name: 'model', run: fetchedOrSkipped },
   // The native tests open the sandbox of untrusted templates too.
-  { name: 'native', needs: [...BUILT_ALL, 'model'], run: () => vitest('native') },
+  { name: 'native', needs: [...BUILT_ALL, 'model'], run: (files) => vitest('native', files) },
   { name: 'conform', needs: [...BUILT, 'model'], run: () => conform('native') },
   { name: 'conform-perturb', needs: [...BUILT, 'model'], run: perturbed },
-  { name: 'conform-runner', needs: BUILT, run: runnerTests },
+  { name: 'conform-runner', needs: BUILT, run: () => nodeTests('tests/conformance/run.test.mjs') },
+  { name: 'scripts', run: () => nodeTests('tests/scripts/changed.test.mjs') },
   { name: 'wasm', wasm: true, like: 'native', needs: BUILT_ALL, run: () => vitest('wasm') },
   {
     name: 'conform-wasm',
@@ -176,7 +181,11 @@ export const STAGES = [
     needs: [...BUILT_ALL, 'model'],
     run: () => conform('wasm'),
   },
-  { name: 'docs-examples', needs: BUILT_ALL, run: () => program('scripts/jsdoc-examples.mjs', 'native') },
+  {
+    name: 'docs-examples',
+    needs: BUILT_ALL,
+    run: (files = []) => program('scripts/jsdoc-examples.mjs', 'native', ...files),
+  },
   {
     name: 'docs-examples-wasm',
     wasm: true,

@@ -1,10 +1,13 @@
 /**
  * `npm test [stage ...]`: sets up what is missing, runs every stage, and ends with `N passed, N failed, N skipped`.
  *
- * `npm run ready` (`--stop-at-first-failure`) is the same up to the first stage that fails.
+ * `npm run ready` (`--stop-at-first-failure`) is the same up to the first stage that fails. `--changed` runs only what the
+ * files changed since the last commit can break, or since the one of `--since COMMIT`.
  */
 
 import { availableParallelism } from 'node:os'
+import { parseArgs } from 'node:util'
+import { stagesForChanges } from './changed.mjs'
 import { checkTools, STAGES } from './stages.mjs'
 import { asProgram, Refusal } from './steps.mjs'
 
@@ -14,15 +17,46 @@ const LANES = Math.min(availableParallelism(), 4)
 /** Most reasons for skipped tests that are shown of a stage. */
 const REASONS_MAX = 10
 
+const OPTIONS = {
+  'stop-at-first-failure': { type: 'boolean', default: false },
+  changed: { type: 'boolean', default: false },
+  since: { type: 'string' },
+}
+
 asProgram(async () => {
-  const args = process.argv.slice(2)
-  const stopAtFirst = args.includes('--stop-at-first-failure')
-  const chosen = chooseStages(args.filter((arg) => arg !== '--stop-at-first-failure'))
+  const { names, since, stopAtFirst } = readCommand()
   checkTools()
+  const chosen = since === undefined ? chooseStages(names) : stagesForChanges(chooseStages(names), since)
+  if (since !== undefined) announceChosen(chosen)
   const start = performance.now()
   const results = await runStages(chosen, stopAtFirst)
   return conclude(chosen, results, performance.now() - start)
 })
+
+/** `since` is the commit whose changes are tested; `undefined` means everything is. */
+function readCommand() {
+  let command
+  try {
+    command = parseArgs({ options: OPTIONS, allowPositionals: true })
+  } catch (error) {
+    throw new Refusal(error.message)
+  }
+  const { changed, since = 'HEAD', 'stop-at-first-failure': stopAtFirst } = command.values
+  if (!changed && command.values.since !== undefined) throw new Refusal('--since needs --changed')
+  return { names: command.positionals, since: changed ? since : undefined, stopAtFirst }
+}
+
+/** A run of some stages must not look like a run of all. */
+function announceChosen(chosen) {
+  const left = STAGES.filter(({ name }) => !chosen.some((stage) => stage.name === name))
+  process.stdout.write(`left out, as no changed file reaches them or they take long: ${names(left)}\n`)
+  const narrowed = chosen.filter(({ scope }) => scope !== undefined)
+  if (narrowed.length > 0) process.stdout.write(`only the tests near the change: ${names(narrowed)}\n`)
+}
+
+function names(stages) {
+  return stages.map(({ name }) => name).join(', ')
+}
 
 /** The result of each stage that ran, by name. */
 async function runStages(chosen, stopAtFirst) {
@@ -47,11 +81,11 @@ async function runStages(chosen, stopAtFirst) {
   }
 }
 
-async function runStage({ name, run }, isSkipped) {
+async function runStage({ name, run, scope }, isSkipped) {
   const start = performance.now()
   process.stdout.write(`${name} ...\n`)
   // The number of skipped tests is known once the stage named by `like` has ended.
-  const result = isSkipped ? { passed: 0, failed: 0, skipped: 1, output: '', isLike: true } : await run()
+  const result = isSkipped ? { passed: 0, failed: 0, skipped: 1, output: '', isLike: true } : await run(scope)
   return { name, ...result, seconds: (performance.now() - start) / 1000 }
 }
 

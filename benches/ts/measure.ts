@@ -14,7 +14,7 @@ export interface Figure {
   /** What is done. */
   readonly work: string
   /** Of all samples. */
-  readonly unit: 'ms' | 'us' | 'ns' | 'MiB'
+  readonly unit: 's' | 'ms' | 'us' | 'ns' | 'MiB'
   /** Warm samples in their order. */
   readonly ours: readonly number[]
   /** Sample `i` was taken in the same round as ours; or why there is none. */
