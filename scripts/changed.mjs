@@ -50,6 +50,8 @@ export function* scopesOf({ present, deleted }) {
   if (any(core) || any(/^tests\/(golden|conformance)\/|^scripts\/conform/)) yield ['conform', undefined]
   if (any(/^ts\/src\//)) yield ['dist', undefined]
   if (any(/^ts\/|^tsconfig/)) yield ['tsc', undefined]
+  if (any(/^scripts\/|^tests\/scripts\//)) yield ['scripts', undefined]
+  if (any(/^tests\/conformance\//)) yield ['conform-runner', undefined]
   const formatted = present.filter((file) => script.test(file))
   if (formatted.length > 0) yield ['biome', formatted]
   // What a test of TypeScript reaches through the addon is not known: all of them run.

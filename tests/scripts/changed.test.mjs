@@ -48,9 +48,13 @@ test('a page runs its examples, and one without examples runs none', () => {
   assert.ok(!scopes(['docs/fuzzing.md']).has('docs-examples'))
 })
 
+test('a script runs the tests of the scripts', () => {
+  assert.deepEqual([...scopes(['scripts/changed.mjs']).keys()], ['packages', 'tidy', 'scripts', 'biome'])
+})
+
 test('every stage that is selected exists', () => {
   const names = STAGES.map(({ name }) => name)
-  const files = ['crates/fulmar-ted/src/lib.rs', 'ts/src/train/sft.ts', 'README.md']
+  const files = ['crates/fulmar-ted/src/lib.rs', 'ts/src/train/sft.ts', 'README.md', 'tests/conformance/run.mjs']
   for (const name of scopes(files, ['tests/golden/x.jsonl']).keys())
     assert.ok(names.includes(name), name)
 })
