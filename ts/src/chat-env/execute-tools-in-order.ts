@@ -3,12 +3,12 @@
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys } from '../core/index.js'
 import type { Json, TensorDict } from '../tensor/index.js'
+import { type ToolResult, XMLBlockParser } from '../tools/index.js'
+import { shown } from '../tools/tool-message.js'
+import { wellFormedText } from '../tools/tool-runner.js'
 import type { EnvSpecs } from './env.js'
-import { shown } from './tool-message.js'
-import { type ToolResult, wellFormedText } from './tool-runner.js'
 import { TOOL_TRANSFORM_KEYS, type ToolTransformOptions, toolTransform } from './tool-transform.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
-import { XMLBlockParser } from './xml-block-parser.js'
 
 /** Options of {@link ExecuteToolsInOrder}. */
 export interface ExecuteToolsInOrderOptions extends ToolTransformOptions {

@@ -33,7 +33,6 @@ export { GSM8KEnv, type GSM8KEnvOptions, type GSM8KRow } from './gsm8k-env.js'
 export { IFEvalEnv, type IFEvalEnvOptions, type IFEvalRow } from './ifeval-env.js'
 export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './ifeval-reward-transform.js'
 export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './incremental-tokenizer.js'
-export { JSONCallParser } from './json-call-parser.js'
 export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './kl-computation.js'
 export { KLRewardTransform, type KLRewardTransformOptions } from './kl-reward-transform.js'
 export { LLMEnv, type LLMEnvOptions } from './llm-env.js'
@@ -54,33 +53,6 @@ export { RESETS_MAX, type RolloutOptions, rollout } from './rollout.js'
 export { SimpleToolTransform, type SimpleToolTransformOptions } from './simple-tool-transform.js'
 export { StepCounter, type StepCounterOptions } from './step-counter.js'
 export type { TaskEnvOptions } from './task-env.js'
-export { ToolBlockParser } from './tool-block-parser.js'
-export {
-  type ParsedCalls,
-  type ToolArguments,
-  type ToolCall,
-  type ToolCallParser,
-  toolCallsOf,
-} from './tool-call.js'
-export {
-  type CheckedArguments,
-  type StandardResult,
-  type StandardSchema,
-  type Tool,
-  type ToolContext,
-  ToolRegistry,
-} from './tool-registry.js'
-export {
-  TOOL_ERROR_CHARS_MAX,
-  TOOL_JSON_DEPTH_MAX,
-  type ToolLimits,
-  type ToolResult,
-  ToolRunner,
-  type ToolRunnerOptions,
-  type ToolRunOptions,
-} from './tool-runner.js'
 export type { ToolTransformOptions } from './tool-transform.js'
 export { type EnvTransform, type EnvView, TransformedEnv } from './transformed-env.js'
 export { type DictTransform, type TurnTransformOptions, turnTransform } from './turn-transform.js'
-export { type WithToolsOptions, withTools } from './with-tools.js'
-export { TOOL_NAME_CHARS_MAX, XMLBlockParser } from './xml-block-parser.js'

@@ -1,10 +1,9 @@
 /** Tools whose calls are answered one message each. */
 
 import type { TensorDict } from '../tensor/index.js'
+import { ToolBlockParser, type ToolResult } from '../tools/index.js'
+import { toolMessage } from '../tools/tool-message.js'
 import type { EnvSpecs } from './env.js'
-import { ToolBlockParser } from './tool-block-parser.js'
-import { toolMessage } from './tool-message.js'
-import type { ToolResult } from './tool-runner.js'
 import { type ToolTransformOptions, toolTransform } from './tool-transform.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
 

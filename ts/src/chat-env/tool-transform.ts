@@ -4,17 +4,19 @@ import { setEach } from '../chat/dict-text.js'
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { TensorDict } from '../tensor/index.js'
-import { chatsAt } from './chat-env.js'
-import type { EnvSpecs } from './env.js'
-import { flagsAt } from './flag.js'
-import { type ToolCallParser, toolCallsOf } from './tool-call.js'
 import {
-  TOOL_LIMIT_KEYS,
+  type ToolCallParser,
   type ToolResult,
   ToolRunner,
   type ToolRunnerOptions,
   type ToolRunOptions,
-} from './tool-runner.js'
+  toolCallsOf,
+} from '../tools/index.js'
+import { checkParser } from '../tools/tool-call.js'
+import { TOOL_LIMIT_KEYS } from '../tools/tool-runner.js'
+import { chatsAt } from './chat-env.js'
+import type { EnvSpecs } from './env.js'
+import { flagsAt } from './flag.js'
 import type { EnvTransform, EnvView } from './transformed-env.js'
 
 /** Options of transforms that answer calls. */
@@ -75,10 +77,4 @@ export function toolTransform(
       throw new FulmarError('INCOMPATIBLE', `inputMode must be history for tools: got ${env.inputMode}`)
     },
   }
-}
-
-/** Refuses what finds no calls. */
-export function checkParser(parser: ToolCallParser | undefined): void {
-  if (typeof parser?.parse === 'function') return
-  throw new FulmarError('MALFORMED', `parser must have a function parse: got ${describeValue(parser)}`)
 }

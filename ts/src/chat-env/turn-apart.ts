@@ -1,8 +1,8 @@
 /** One turn of a batch whose elements are asked one by one, side by side: one that hangs or throws ends alone. */
 
+import { withDeadline } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import { isError, type RolloutStatus } from '../env/index.js'
-import { withDeadline } from '../rollout/deadline.js'
 import type { Clock } from '../telemetry/index.js'
 import { NonTensorData, NonTensorStack, Ragged, Tensor, TensorDict } from '../tensor/index.js'
 import type { DictPolicy, EnvBase } from './env.js'

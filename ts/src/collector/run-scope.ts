@@ -1,7 +1,7 @@
 /** The fate that the parts of a run share: the first failure is everybody's. */
 
+import { aborted, onAbort } from '../async/index.js'
 import { FulmarError } from '../core/index.js'
-import { aborted, onAbort } from '../rollout/deadline.js'
 
 /** Ends when it is told to, when a part fails, or when the signal that it follows fires. */
 export class RunScope {

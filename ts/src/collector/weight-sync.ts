@@ -10,8 +10,8 @@
  * {@link WeightSync.waitServed} before the next `start`.
  */
 
+import { withDeadline } from '../async/index.js'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
-import { withDeadline } from '../rollout/deadline.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 
 /** What a {@link WeightReceiver} is told besides the weights. */

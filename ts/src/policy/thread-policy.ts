@@ -1,7 +1,7 @@
 /** A policy whose model lives in another thread: what is asked goes there by message. */
 
+import { onAbort } from '../async/index.js'
 import { checkGiven, FulmarError } from '../core/index.js'
-import { onAbort } from './attempt.js'
 import {
   type Completion,
   checkGenerateRequest,

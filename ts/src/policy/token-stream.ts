@@ -1,6 +1,6 @@
 /** Tokens as they come, and what they came to. */
 
-import { onAbort } from './attempt.js'
+import { onAbort } from '../async/index.js'
 import type { Completion, GenerateRequest, Policy } from './policy.js'
 
 /**

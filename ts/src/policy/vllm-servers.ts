@@ -1,9 +1,9 @@
 /** Servers that may fail, and requests that must not: routing, retries, deadlines, and servers taken out for a while. */
 
+import { bounded, type CallContext } from '../async/index.js'
 import { FulmarError, messageOf } from '../core/index.js'
 import type { HttpClient, HttpRequest, HttpResponse } from '../native/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { attempt } from './attempt.js'
 import { Gate } from './gate.js'
 import { type Reservation, Router, type RouterOptions } from './router.js'
 import { readObject } from './vllm-protocol.js'
@@ -145,7 +145,7 @@ export class Servers {
     try {
       const { ready } = ticket
       if (ready === undefined) return await this.#persist(request, endMs)
-      const entered = await attempt({ clock, timeoutMs, signal: request.signal, run: () => ready })
+      const entered = await bounded({ clock, timeoutMs, signal: request.signal, run: () => ready })
       if (entered.kind === 'timeout') throw late(timeoutMs)
       return entered.kind === 'aborted' ? undefined : await this.#persist(request, endMs)
     } finally {
@@ -265,16 +265,19 @@ export class Servers {
     const url = server.url + path
     const timeoutMs = Math.max(0, Math.min(attemptTimeoutMs, endMs - clock.nowMs()))
     this.#stats.numAttempts += 1
-    const run = (signal: AbortSignal) =>
-      this.#send({ method, url, headers, signal, ...(body !== undefined && { body }) }, reader)
-    const result = await attempt({ clock, timeoutMs, signal, run })
+    const run = (context: CallContext) =>
+      this.#send(
+        { method, url, headers, signal: context.signal, ...(body !== undefined && { body }) },
+        reader,
+      )
+    const result = await bounded({ clock, timeoutMs, signal, run })
     if (result.kind === 'aborted') return 'aborted'
     const outcome: Outcome<T> =
       result.kind === 'value'
         ? this.#judge(result.value, read)
         : this.#unanswered(
             server.url,
-            result.kind === 'failed' ? result.error : undefined,
+            result.kind === 'thrown' ? result.error : undefined,
             result.kind,
             timeoutMs,
           )
@@ -298,7 +301,7 @@ export class Servers {
     return { ...told, text }
   }
 
-  #unanswered(url: string, cause: unknown, kind: 'failed' | 'timeout', timeoutMs: number): Failure {
+  #unanswered(url: string, cause: unknown, kind: 'thrown' | 'timeout', timeoutMs: number): Failure {
     if (this.#closed) return { error: closed(), retries: false }
     if (kind === 'timeout') {
       this.#stats.numTimeouts += 1
@@ -359,7 +362,7 @@ export class Servers {
     const doubled = Math.min(BACKOFF_MS_MAX, backoffMs * 2 ** Math.max(0, count - 1))
     const delayMs = Math.max(waitMs, doubled * (0.5 + 0.5 * share(`${requestId}/${count}`)))
     if (delayMs >= endMs - clock.nowMs()) throw late(timeoutMs, error)
-    const rested = await attempt({
+    const rested = await bounded({
       clock,
       timeoutMs: delayMs,
       signal,

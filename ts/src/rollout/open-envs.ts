@@ -1,8 +1,8 @@
 /** The environments of a group: made when their conversation begins, closed whatever happens. */
 
+import { type BoundedResult, bounded } from '../async/index.js'
 import type { MessageEnv } from '../env/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { type BoundedResult, bounded } from './deadline.js'
 
 /** Environments that are not closed yet. */
 export class OpenEnvs {

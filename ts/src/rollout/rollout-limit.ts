@@ -1,7 +1,7 @@
 /** The time that a rollout may take as a whole. */
 
+import { onAbort } from '../async/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { onAbort } from './deadline.js'
 
 /** Joins the signal of the caller with the deadline of a rollout, where there is one. */
 export class RolloutLimit {

@@ -9,12 +9,12 @@
  * What was sampled is kept whatever the environment does with it.
  */
 
+import { type BoundedResult, bounded, type CallContext, type DeadlineResult } from '../async/index.js'
 import { type Bridge, Ledger } from '../chat/index.js'
 import { messageOf } from '../core/index.js'
 import type { RolloutStatus } from '../env/index.js'
 import type { Completion, GenerateRequest, Policy } from '../policy/index.js'
 import type { Clock } from '../telemetry/index.js'
-import { type BoundedResult, bounded, type CallContext, type DeadlineResult } from './deadline.js'
 import type { Pacer } from './pacer.js'
 import {
   formatTurnId,

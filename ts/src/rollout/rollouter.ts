@@ -10,6 +10,7 @@
  * still look into their world.
  */
 
+import { aborted, Slots } from '../async/index.js'
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, FulmarError, field, messageOf, Rng } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
@@ -19,7 +20,6 @@ import { type Clock, metric, systemClock } from '../telemetry/index.js'
 import { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
 import { allOrNone, settle } from './all-or-none.js'
 import { checkTeaches } from './check-teaches.js'
-import { aborted } from './deadline.js'
 import { groupMetrics } from './group-metrics.js'
 import { lazyEnv, OpenEnvs } from './open-envs.js'
 import { Pacer } from './pacer.js'
@@ -27,7 +27,6 @@ import { type Rollout, RolloutGroup } from './rollout.js'
 import { RolloutLimit } from './rollout-limit.js'
 import { runRollout, type SamplingOptions, type UnscoredRollout } from './rollout-loop.js'
 import { Rubric, type RubricOptions } from './rubric.js'
-import { Slots } from './slots.js'
 import { TokenEnv, type TokenEnvLimits } from './token-env.js'
 
 /** Options of {@link Rollouter}. */

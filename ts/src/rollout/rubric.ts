@@ -9,6 +9,7 @@
  * unscored, which is not a reward of 0: an unscored rollout teaches nothing.
  */
 
+import { type DeadlineResult, withDeadline } from '../async/index.js'
 import { checkGiven, checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import {
   isError,
@@ -19,7 +20,6 @@ import {
   type RolloutView,
 } from '../env/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
-import { type DeadlineResult, withDeadline } from './deadline.js'
 import type { UnscoredCause } from './rollout.js'
 
 /** Options of {@link Rubric}. */

@@ -12,6 +12,7 @@
  * environment, the renderer or the parser are statuses with a cause, never exceptions.
  */
 
+import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from '../async/index.js'
 import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer, ToolSpec } from '../chat/index.js'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import {
@@ -23,7 +24,6 @@ import {
 } from '../env/index.js'
 import type { Completion } from '../policy/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
-import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from './deadline.js'
 import { PromptStore } from './prompt-store.js'
 import type { RolloutCause, RolloutStage } from './rollout.js'
 

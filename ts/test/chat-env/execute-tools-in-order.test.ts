@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { ExecuteToolsInOrder } from '../../src/chat-env/index.js'
+import { add, boom, echo } from '../tools/tools.js'
 import { failing } from './chats.js'
-import { add, answersTo, boom, echo } from './tools.js'
+import { answersTo } from './tools.js'
 
 const tools = [add, boom, echo]
 

@@ -3,15 +3,16 @@ import {
   ChatEnv,
   chatsAt,
   type EnvTransform,
-  JSONCallParser,
   replyPolicy,
   SimpleToolTransform,
   TransformedEnv,
 } from '../../src/chat-env/index.js'
 import { NonTensorStack, Tensor } from '../../src/tensor/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { JSONCallParser } from '../../src/tools/index.js'
+import { add, boom, echo } from '../tools/tools.js'
 import { asked, failing } from './chats.js'
-import { add, answersTo, boom, echo } from './tools.js'
+import { answersTo } from './tools.js'
 
 const tools = [add, boom, echo, { name: 'say', run: ({ text }: { text?: unknown }) => text }]
 const two = '<tool>add\n{"a": 2, "b": 3}\n</tool> and <tool>add\n{"a": 4, "b": 5}\n</tool>'

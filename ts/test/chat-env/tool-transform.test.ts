@@ -13,8 +13,8 @@ import {
 } from '../../src/chat-env/index.js'
 import { checkEnvSpecs } from '../../src/spec/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { add } from '../tools/tools.js'
 import { assistant, template } from './chats.js'
-import { add } from './tools.js'
 
 const said = '<tool>add\n{"a": 2, "b": 3}\n</tool>'
 const answer = 'Tool add executed successfully:\n{"sum":5}'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { JSONCallParser, toolCallsOf, XMLBlockParser } from '../../src/chat-env/index.js'
+import { JSONCallParser, toolCallsOf, XMLBlockParser } from '../../src/tools/index.js'
 
 const callsOf = (toolCalls: unknown) =>
   toolCallsOf({ role: 'assistant', content: null, tool_calls: toolCalls })

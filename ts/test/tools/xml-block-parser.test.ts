@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { TOOL_NAME_CHARS_MAX, XMLBlockParser } from '../../src/chat-env/index.js'
+import { TOOL_NAME_CHARS_MAX, XMLBlockParser } from '../../src/tools/index.js'
 
 const parse = (text: string) => new XMLBlockParser().parse(text)
 

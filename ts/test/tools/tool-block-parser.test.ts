@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ToolBlockParser } from '../../src/chat-env/index.js'
+import { ToolBlockParser } from '../../src/tools/index.js'
 
 const parse = (text: string) => new ToolBlockParser().parse(text)
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { aborted, bounded, type CallContext, withDeadline } from '../../src/rollout/deadline.js'
+import { aborted, bounded, type CallContext, withDeadline } from '../../src/async/index.js'
 import { ManualClock } from '../../src/telemetry/clock.js'
 
 const never = () => new Promise<never>(() => {})

@@ -6,9 +6,9 @@
  * ```
  */
 
+import { Slots, withDeadline } from '../async/index.js'
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
-import { withDeadline } from '../rollout/deadline.js'
 import { type Clock, systemClock, TIMER_DELAY_MS_MAX } from '../telemetry/index.js'
 import type { Json } from '../tensor/index.js'
 import type { ToolCall } from './tool-call.js'
@@ -90,8 +90,7 @@ export const TOOL_LIMIT_KEYS = [
 export class ToolRunner {
   readonly tools: ToolRegistry
   readonly #limits: Required<ToolLimits>
-  readonly #waiting: (() => void)[] = []
-  #numRunning = 0
+  readonly #slots: Slots
 
   /** @throws {FulmarError} `OUT_OF_RANGE` for a limit that is no positive integer; `UNKNOWN_NAME` for an unknown option; what a registry says of a tool. */
   constructor(options: ToolRunnerOptions) {
@@ -114,6 +113,7 @@ export class ToolRunner {
     }
     this.tools = tools instanceof ToolRegistry ? tools : new ToolRegistry(tools)
     this.#limits = { ...limits, clock }
+    this.#slots = new Slots(maxConcurrent)
   }
 
   /**
@@ -149,12 +149,7 @@ export class ToolRunner {
     if (!this.tools.has(name)) return failed(call, 'UNKNOWN_NAME', this.tools.refusalOf(name))
     const given = jsonWithin('arguments', call.args, this.#limits.maxArgumentChars)
     if ('rule' in given) return failed(call, given.isNoJson ? 'MALFORMED' : 'LIMIT_EXCEEDED', given.rule)
-    await this.#enter()
-    try {
-      return await this.#ask(call, JSON.parse(given.text), messages, signal)
-    } finally {
-      this.#leave()
-    }
+    return await this.#slots.run(() => this.#ask(call, JSON.parse(given.text), messages, signal))
   }
 
   async #ask(
@@ -188,18 +183,6 @@ export class ToolRunner {
     const given = jsonWithin('result', value, this.#limits.maxResultChars)
     if ('rule' in given) return failed(call, given.isNoJson ? 'USER_CODE' : 'LIMIT_EXCEEDED', given.rule)
     return { ok: true, call, value: JSON.parse(given.text) }
-  }
-
-  async #enter(): Promise<void> {
-    if (this.#numRunning < this.#limits.maxConcurrent) this.#numRunning += 1
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
-  }
-
-  /** Hands the place to who has waited longest. */
-  #leave(): void {
-    const next = this.#waiting.shift()
-    if (next) next()
-    else this.#numRunning -= 1
   }
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ToolBlockParser, XMLBlockParser } from '../../src/chat-env/index.js'
+import { ToolBlockParser, XMLBlockParser } from '../../src/tools/index.js'
 
 /** A naive reader: for each opening, every close behind it is tried, the first that leaves an object of JSON is taken. */
 function naive(content: string): { calls: unknown[]; text: string } {

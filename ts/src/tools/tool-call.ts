@@ -1,7 +1,7 @@
 /** Calls of tools as a policy writes them, and what reads them. */
 
 import type { Message } from '../chat/index.js'
-import { checkGiven, describeValue, parseJson } from '../core/index.js'
+import { checkGiven, describeValue, FulmarError, parseJson } from '../core/index.js'
 import type { Json } from '../tensor/index.js'
 
 /** Arguments by name, as JSON. */
@@ -108,4 +108,10 @@ function jsonOf(value: unknown): string {
 function textOf({ content }: Message): string {
   if (typeof content === 'string') return content
   return (content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('')
+}
+
+/** Refuses what finds no calls. @throws {FulmarError} `MALFORMED`. */
+export function checkParser(parser: ToolCallParser | undefined): void {
+  if (typeof parser?.parse === 'function') return
+  throw new FulmarError('MALFORMED', `parser must have a function parse: got ${describeValue(parser)}`)
 }

@@ -3,10 +3,9 @@
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { MessageEnv } from '../env/index.js'
-import { type ToolCallParser, toolCallsOf } from './tool-call.js'
+import { checkParser, type ToolCallParser, toolCallsOf } from './tool-call.js'
 import { toolMessage } from './tool-message.js'
 import { ToolRunner } from './tool-runner.js'
-import { checkParser } from './tool-transform.js'
 
 /** Options of {@link withTools}. */
 export interface WithToolsOptions {

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { JSONCallParser } from '../../src/chat-env/index.js'
+import { JSONCallParser } from '../../src/tools/index.js'
 
 const parser = new JSONCallParser()
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { ManualClock } from '../../src/telemetry/index.js'
 import {
   TOOL_ERROR_CHARS_MAX,
   TOOL_JSON_DEPTH_MAX,
@@ -6,9 +7,8 @@ import {
   type ToolCall,
   type ToolLimits,
   ToolRunner,
-} from '../../src/chat-env/index.js'
-import { ManualClock } from '../../src/telemetry/index.js'
-import { failing } from './chats.js'
+} from '../../src/tools/index.js'
+import { failing } from '../chat-env/chats.js'
 import { add, boom, echo } from './tools.js'
 
 const call = (tool: string, args: object = {}) => ({ tool, args, tag: null }) as ToolCall

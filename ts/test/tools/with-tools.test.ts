@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
-import { ToolRunner, withTools, XMLBlockParser } from '../../src/chat-env/index.js'
 import type { MessageEnv } from '../../src/env/index.js'
 import { TokenEnv } from '../../src/rollout/index.js'
 import { ManualClock } from '../../src/telemetry/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
-import { assistant, failing, user } from './chats.js'
+import { ToolRunner, withTools, XMLBlockParser } from '../../src/tools/index.js'
+import { assistant, failing, user } from '../chat-env/chats.js'
 import { add, boom, echo } from './tools.js'
 
 const context = { signal: new AbortController().signal }

@@ -1,0 +1,13 @@
+/** Waiting: deadlines, abort signals, and bounds on how much runs at once. */
+
+export {
+  aborted,
+  type BoundedResult,
+  bounded,
+  type CallContext,
+  type DeadlineResult,
+  onAbort,
+  unlessAborted,
+  withDeadline,
+} from './deadline.js'
+export { Slots } from './slots.js'

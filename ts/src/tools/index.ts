@@ -1,0 +1,30 @@
+/** Tools that a policy may call, what finds the calls in its texts, and what runs them. */
+
+export { JSONCallParser } from './json-call-parser.js'
+export { ToolBlockParser } from './tool-block-parser.js'
+export {
+  type ParsedCalls,
+  type ToolArguments,
+  type ToolCall,
+  type ToolCallParser,
+  toolCallsOf,
+} from './tool-call.js'
+export {
+  type CheckedArguments,
+  type StandardResult,
+  type StandardSchema,
+  type Tool,
+  type ToolContext,
+  ToolRegistry,
+} from './tool-registry.js'
+export {
+  TOOL_ERROR_CHARS_MAX,
+  TOOL_JSON_DEPTH_MAX,
+  type ToolLimits,
+  type ToolResult,
+  ToolRunner,
+  type ToolRunnerOptions,
+  type ToolRunOptions,
+} from './tool-runner.js'
+export { type WithToolsOptions, withTools } from './with-tools.js'
+export { TOOL_NAME_CHARS_MAX, XMLBlockParser } from './xml-block-parser.js'
