@@ -28,7 +28,8 @@ export interface GpuReport {
 /** The whole answer. */
 export interface DoctorReport {
   readonly version: string
-  readonly node: string
+  /** Name and version, such as `Node 24.21.0`. */
+  readonly runtime: string
   readonly platform: string
   readonly loaded: Backend | 'none'
   readonly native: BackendReport
@@ -47,7 +48,7 @@ export async function doctor({ json = false, onlyLoaded = false }: DoctorFlags, 
     loaded.name === backend ? loaded.report : await probed(backend, io)
   const report: DoctorReport = {
     version: io.version,
-    node: process.version,
+    runtime: runtimeOf(process.versions),
     platform: `${process.platform}-${process.arch}`,
     loaded: loaded.name,
     native: await other('native'),
@@ -102,15 +103,21 @@ async function gpuReport(): Promise<GpuReport> {
 }
 
 function tableOf(report: DoctorReport): [string, string][] {
-  const { version, node, platform, loaded, native, wasm, gpu } = report
+  const { version, runtime, platform, loaded, native, wasm, gpu } = report
   return [
     ['fulmar', version],
-    ['node', `${node} on ${platform}`],
+    ['runtime', `${runtime} on ${platform}`],
     ['loaded core', loaded],
     ['native core', describeBackend(native)],
     ['wasm core', describeBackend(wasm)],
     ['gpu', `not usable: ${gpu.reason}`],
   ]
+}
+
+/** Bun and Deno also give the version of Node that they are compatible with. */
+function runtimeOf({ bun, deno, node }: Readonly<Record<string, string | undefined>>): string {
+  if (bun !== undefined) return `Bun ${bun}`
+  return deno === undefined ? `Node ${node}` : `Deno ${deno}`
 }
 
 function describeBackend(report: BackendReport): string {

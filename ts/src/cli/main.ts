@@ -2,8 +2,8 @@
 /**
  * The executable: chooses the build of the core, then runs the command.
  *
- * Node decides by an import condition which build is loaded, and takes conditions only at its start. So
- * `--backend wasm` starts Node once more with that condition.
+ * Node, Bun and Deno decide by an import condition which build is loaded, and take conditions only at their start. So
+ * `--backend wasm` starts the same runtime once more with that condition.
  */
 
 import { execFile, spawn } from 'node:child_process'
@@ -16,12 +16,25 @@ import { runCli } from './program.js'
 
 const PROBE_TIMEOUT_MS = 30_000
 
+/** Set for the process that {@link runOn} starts, so that it never starts another one. */
+const RESTARTED = 'FULMAR_RESTARTED'
+
 const args = process.argv.slice(2)
 const script = fileURLToPath(import.meta.url)
 const wanted = backendOf(args)
-const loaded: Backend = process.execArgv.some((flag) => flag.includes('fulmar-wasm')) ? 'wasm' : 'native'
+// Not from `process.execArgv`: Deno leaves it empty, and `NODE_OPTIONS` may name the condition too.
+const loaded: Backend = import.meta.resolve('#backend').endsWith('/wasm-node.js') ? 'wasm' : 'native'
+const isRestarted = process.env[RESTARTED] !== undefined
+delete process.env[RESTARTED]
 
-process.exitCode = wanted === undefined || wanted === loaded ? await runHere() : await runOn(wanted)
+if (wanted === undefined || wanted === loaded) process.exitCode = await runHere()
+else if (!isRestarted) process.exitCode = await runOn(wanted)
+else {
+  process.stderr.write(
+    `fulmar: --backend ${wanted} cannot be loaded: conditions given to this runtime, as in NODE_OPTIONS, select ${loaded}\n`,
+  )
+  process.exitCode = 1
+}
 
 /** The command in this process. The first Ctrl-C stops it between steps, the second one at once. */
 async function runHere(): Promise<number> {
@@ -44,7 +57,10 @@ async function runHere(): Promise<number> {
 
 /** The same command in a new process, with this terminal. */
 function runOn(backend: Backend): Promise<number> {
-  const child = spawn(process.execPath, [...conditionsOf(backend), script, ...args], { stdio: 'inherit' })
+  const child = spawn(process.execPath, [...conditionsOf(backend), script, ...args], {
+    stdio: 'inherit',
+    env: { ...process.env, [RESTARTED]: '1' },
+  })
   process.on('SIGINT', () => undefined) // the terminal sends it to the child as well
   process.on('SIGTERM', () => child.kill('SIGTERM'))
   return new Promise((resolve, reject) => {
@@ -54,9 +70,18 @@ function runOn(backend: Backend): Promise<number> {
 }
 
 function probe(backend: Backend): Promise<ProbeResult> {
-  const command = [...conditionsOf(backend), script, 'doctor', '--json', '--only-loaded']
+  const command = [
+    ...conditionsOf(backend),
+    script,
+    'doctor',
+    '--json',
+    '--only-loaded',
+    '--backend',
+    backend,
+  ]
+  const env = { ...process.env, [RESTARTED]: '1' }
   return new Promise((resolve) => {
-    execFile(process.execPath, command, { timeout: PROBE_TIMEOUT_MS }, (error, stdout, stderr) => {
+    execFile(process.execPath, command, { timeout: PROBE_TIMEOUT_MS, env }, (error, stdout, stderr) => {
       resolve({ code: error ? 1 : 0, stdout, stderr })
     })
   })

@@ -10,9 +10,8 @@ import { jobQueue } from './sandbox-queue.js'
 
 /** What the worker runs: a script as text, so that bundlers and sources need no file for it. */
 const SCRIPT = `const { parentPort, workerData } = require('node:worker_threads')
-const { module, request } = workerData
 parentPort.postMessage('started')
-parentPort.postMessage((${renderOnce.toString()})(module, request))`
+parentPort.postMessage((${renderOnce.toString()})(workerData.module, workerData.request))`
 
 /** A worker needs little beside the instance: this is for its JavaScript. */
 const WORKER_LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16, stackSizeMb: 4 }

@@ -8,10 +8,11 @@ const backend = process.env.FULMAR_TEST_BACKEND === 'wasm' ? 'wasm' : 'native'
 
 /** Runs the built executable, as `npx fulmar` does. */
 function run(
+  options: { env?: NodeJS.ProcessEnv },
   ...args: string[]
 ): Promise<{ code: number | string | null | undefined; stdout: string; stderr: string }> {
   return new Promise((resolve) => {
-    execFile(process.execPath, [main, ...args], (error, stdout, stderr) => {
+    execFile(process.execPath, [main, ...args], options, (error, stdout, stderr) => {
       resolve({ code: error ? error.code : 0, stdout, stderr })
     })
   })
@@ -19,7 +20,7 @@ function run(
 
 describe('the fulmar executable', () => {
   it('runs on the build of the core that --backend names', async () => {
-    const { code, stdout } = await run('doctor', '--json', '--backend', backend)
+    const { code, stdout } = await run({}, 'doctor', '--json', '--backend', backend)
     expect(code).toBe(0)
     expect(JSON.parse(stdout)).toMatchObject({
       loaded: backend,
@@ -27,9 +28,29 @@ describe('the fulmar executable', () => {
     })
   })
 
+  it('refuses a --backend that NODE_OPTIONS rules out, in place of running on the other build', async () => {
+    const env = { ...process.env, NODE_OPTIONS: '--conditions=fulmar-wasm' }
+    const { code, stdout, stderr } = await run({ env }, 'doctor', '--backend', 'native')
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+    expect(stderr).toBe(
+      'fulmar: --backend native cannot be loaded: conditions given to this runtime, as in NODE_OPTIONS, select wasm\n',
+    )
+  })
+
+  it('says in doctor which builds NODE_OPTIONS rules out', async () => {
+    const env = { ...process.env, NODE_OPTIONS: '--conditions=fulmar-wasm' }
+    const { stdout } = await run({ env }, 'doctor', '--json')
+    expect(JSON.parse(stdout)).toMatchObject({
+      runtime: `Node ${process.versions.node}`,
+      loaded: 'wasm',
+      wasm: { isUsable: true },
+      native: { isUsable: false, reason: expect.stringContaining('--backend native cannot be loaded') },
+    })
+  })
+
   it('passes on the exit code of a command that fails', async () => {
-    expect(await run('tokenize', 'naïve', '--backend', backend)).toMatchObject({ code: 1, stdout: '' })
-    expect(await run('doctor', '--backend=cuda')).toMatchObject({ code: 2 })
+    expect(await run({}, 'tokenize', 'naïve', '--backend', backend)).toMatchObject({ code: 1, stdout: '' })
+    expect(await run({}, 'doctor', '--backend=cuda')).toMatchObject({ code: 2 })
   })
 })
 
