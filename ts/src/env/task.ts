@@ -15,6 +15,8 @@ export interface RolloutView {
   readonly status: RolloutStatus
   /** The turns in order; none if the rollout failed before the first. */
   readonly turns: readonly TurnView[]
+  /** What the reward functions gave together; `null` if one of them gave no score. Left out until all were asked. */
+  readonly reward?: number | null
 }
 
 /** One turn of a {@link RolloutView}. */

@@ -1,8 +1,9 @@
 /** Tasks of one question and one answer: what gsm8k, math, ifeval and countdown share. */
 
+import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError, messageOf } from '../core/index.js'
 import { type Dataset, listDataset } from '../data/index.js'
-import { lastCompletionText, type RolloutView, type Split, type Task } from '../env/index.js'
+import { lastCompletionText, type MessageEnv, type RolloutView, type Split, type Task } from '../env/index.js'
 
 /** Options of every task over rows. */
 export interface RowTaskOptions<Row> {
@@ -46,6 +47,15 @@ export interface QuestionTaskParts<Sample> {
   readonly judge: (response: string, sample: Sample) => Verdict
 }
 
+/** A conversation that ends with the first answer. */
+export function questionEnv(prompt: () => readonly Message[]): MessageEnv {
+  return {
+    init: () => ({ initPromptMessages: prompt() }),
+    step: () => ({ done: true }),
+    close: () => undefined,
+  }
+}
+
 /** A task whose environment asks once, and whose one reward function, named like the task, gives the verdict's reward. */
 export function questionTask<Sample>(parts: QuestionTaskParts<Sample>): Task<Sample> {
   const { name, makeDataset, systemPrompt, question, judge } = parts
@@ -54,11 +64,7 @@ export function questionTask<Sample>(parts: QuestionTaskParts<Sample>): Task<Sam
   return {
     name,
     makeDataset,
-    makeEnv: (sample) => ({
-      init: () => ({ initPromptMessages: [...system, { role: 'user', content: question(sample) }] }),
-      step: () => ({ done: true }),
-      close: () => undefined,
-    }),
+    makeEnv: (sample) => questionEnv(() => [...system, { role: 'user', content: question(sample) }]),
     rewardFns: [{ name, score: (rollout, sample) => verdict(rollout, sample).reward }],
     isSolved: (rollout, sample) => verdict(rollout, sample).success,
   }

@@ -14,17 +14,18 @@ export interface ToolContext {
 }
 
 /** A validator of Standard Schema (version 1), such as a schema of zod, valibot or arktype. */
-export interface StandardSchema {
+export interface StandardSchema<Output = unknown> {
   readonly '~standard': {
     readonly version: 1
     readonly vendor: string
-    readonly validate: (value: unknown) => StandardResult | Promise<StandardResult>
+    readonly validate: (value: unknown) => StandardResult<Output> | Promise<StandardResult<Output>>
+    readonly types?: { readonly input: unknown; readonly output: Output } | undefined
   }
 }
 
-/** What a {@link StandardSchema} says of a value. */
-export type StandardResult =
-  | { readonly value: unknown; readonly issues?: undefined }
+/** The answer of a {@link StandardSchema}: the value that it makes of another one, or what is wrong with that one. */
+export type StandardResult<Output = unknown> =
+  | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly { readonly message: string }[] }
 
 /**

@@ -1,0 +1,147 @@
+/** A task of one's own: rows, what is asked of each, tools, and what an answer is worth. */
+
+import type { Message } from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import type { RewardFn, RolloutView, Task } from '../env/index.js'
+import { type Tool, type ToolCallParser, ToolRunner, withTools } from '../tools/index.js'
+import { questionEnv, rowDatasets } from './question-task.js'
+
+/** Options of {@link defineTask}. */
+export interface DefineTaskOptions<Row> {
+  /** What is trained on, at least one; in a new order each pass. */
+  readonly rows: readonly Row[]
+  /**
+   * What is only measured, in order.
+   * @default rows
+   */
+  readonly validationRows?: readonly Row[]
+  /** What is asked of a row: the text of a user's message, or the first messages of the conversation. */
+  readonly prompt: (row: NoInfer<Row>) => string | readonly Message[]
+  /** What an answer is worth: the mean of these, by their weights. At least one; see `reward`. */
+  readonly rewards: readonly RewardFn<NoInfer<Row>>[]
+  /**
+   * The name of the task, in metrics and logs.
+   * @default 'task'
+   */
+  readonly name?: string
+  /**
+   * Said before the prompt.
+   * @default none
+   */
+  readonly systemPrompt?: string
+  /**
+   * Tools that the policy may call, or a runner with limits of its own. The conversation goes on after each call, until an answer without
+   * one; how many turns it may take is the limit `maxTurns` of the rollouts.
+   * @default none
+   */
+  readonly tools?: readonly Tool[] | ToolRunner
+  /**
+   * Finds calls of tools in texts, for a renderer that reads none.
+   * @default only the calls that the renderer parsed count
+   */
+  readonly toolParser?: ToolCallParser
+  /**
+   * Whether a rollout passes when a policy is measured.
+   * @default its reward is at least 1
+   */
+  readonly isSolved?: (rollout: RolloutView, row: Row) => boolean
+  /**
+   * The right answer to a row, for a supervised warm start: the text of an assistant's message, or messages.
+   * @default the task has none
+   */
+  readonly answer?: (row: NoInfer<Row>) => string | readonly Message[]
+  /**
+   * Fixes the order of each pass over `rows`.
+   * @default 0
+   */
+  readonly seed?: number
+}
+
+/** A task of {@link defineTask}. */
+export interface DefinedTask<Row> extends Task<Row> {
+  /** The prompt of a row and its right answer, where `answer` was given. */
+  workedExample?(row: Row): readonly Message[]
+}
+
+/**
+ * Makes a task from rows: what `grpo`, `expertIteration`, `evaluate` and `Rollouter` take.
+ *
+ * @throws {FulmarError} `EMPTY` without a row or a reward; `MALFORMED` for an option of another form; `UNKNOWN_NAME` for an unknown option;
+ * when it runs, `MALFORMED` for a prompt that is neither a text nor messages.
+ *
+ * @example
+ * ```ts
+ * import { defineTask, reward } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const capitals = defineTask({
+ *   rows: [{ country: 'Norway', capital: 'Oslo' }],
+ *   prompt: ({ country }) => `What is the capital of ${country}?`,
+ *   rewards: [reward('exact', ({ text, sample }) => text.trim() === sample.capital)],
+ * })
+ * const row = capitals.makeDataset('train').next()
+ * const { initPromptMessages } = await capitals.makeEnv(row).init({ signal: new AbortController().signal })
+ * assert.deepEqual(initPromptMessages, [{ role: 'user', content: 'What is the capital of Norway?' }])
+ * ```
+ */
+export function defineTask<Row>(options: DefineTaskOptions<Row>): DefinedTask<Row> {
+  checkKnownKeys('options', options, KEYS, ['rows', 'prompt', 'rewards'])
+  const { name = 'task', prompt, rewards, systemPrompt, tools, toolParser: parser, answer } = options
+  checkFunctions({ prompt, answer, isSolved: options.isSolved })
+  if (!Array.isArray(rewards) || rewards.length === 0)
+    throw new FulmarError('EMPTY', `rewards must hold a reward function: got ${describeValue(rewards)}`)
+  const system = systemPrompt === undefined ? [] : [{ role: 'system', content: systemPrompt }]
+  const promptOf = (row: Row) => [...system, ...messagesOf('prompt', prompt(row), 'user')]
+  const runner = runnerOf(tools)
+  return {
+    name,
+    makeDataset: rowDatasets(options, (row) => row),
+    makeEnv: (row) => {
+      const env = questionEnv(() => promptOf(row))
+      return runner ? withTools({ env, runner, ...(parser && { parser }) }) : env
+    },
+    rewardFns: rewards,
+    isSolved: options.isSolved ?? (({ reward: scored }) => (scored ?? 0) >= 1),
+    ...(answer && {
+      workedExample: (row: Row) => [...promptOf(row), ...messagesOf('answer', answer(row), 'assistant')],
+    }),
+  }
+}
+
+const KEYS = [
+  'rows',
+  'validationRows',
+  'prompt',
+  'rewards',
+  'name',
+  'systemPrompt',
+  'tools',
+  'toolParser',
+  'isSolved',
+  'answer',
+  'seed',
+]
+
+/** One runner for all conversations, so that its limits are theirs together; `undefined` without a tool. */
+function runnerOf(tools: DefineTaskOptions<never>['tools']): ToolRunner | undefined {
+  if (tools === undefined || tools instanceof ToolRunner) return tools
+  if (!Array.isArray(tools))
+    throw new FulmarError(
+      'MALFORMED',
+      `tools must be a list of tools or a ToolRunner: got ${describeValue(tools)}`,
+    )
+  return tools.length === 0 ? undefined : new ToolRunner({ tools })
+}
+
+function messagesOf(name: string, given: unknown, role: string): readonly Message[] {
+  if (typeof given === 'string') return [{ role, content: given }]
+  if (Array.isArray(given)) return given as readonly Message[]
+  throw new FulmarError('MALFORMED', `${name} must give a text or messages: got ${describeValue(given)}`)
+}
+
+function checkFunctions(functions: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(functions)) {
+    if (value === undefined || typeof value === 'function') continue
+    throw new FulmarError('MALFORMED', `${name} must be a function: got ${describeValue(value)}`)
+  }
+}

@@ -1,0 +1,116 @@
+/** A tool whose arguments have the types that its schema says. */
+
+import { checkKnownKeys } from '../core/index.js'
+import { type StandardSchema, type Tool, type ToolContext, ToolRegistry } from './tool-registry.js'
+
+/** A JSON Schema of an object, written as a literal. */
+export interface ObjectSchema {
+  readonly type: 'object'
+  readonly properties: Readonly<Record<string, unknown>>
+  readonly required?: readonly string[]
+  readonly [key: string]: unknown
+}
+
+/**
+ * The values that a JSON Schema allows, as far as `type`, `enum`, `const`, `properties`, `required` and `items` tell; `unknown` for others.
+ */
+export type SchemaValue<Schema> = Schema extends { readonly const: infer Value }
+  ? Value
+  : Schema extends { readonly enum: readonly (infer Value)[] }
+    ? Value
+    : Schema extends { readonly type: 'string' }
+      ? string
+      : Schema extends { readonly type: 'number' | 'integer' }
+        ? number
+        : Schema extends { readonly type: 'boolean' }
+          ? boolean
+          : Schema extends { readonly type: 'null' }
+            ? null
+            : Schema extends { readonly type: 'array'; readonly items: infer Items }
+              ? readonly SchemaValue<Items>[]
+              : Schema extends { readonly type: 'object'; readonly properties: infer Properties }
+                ? ObjectOf<Properties, Schema>
+                : unknown
+
+/** An object of some properties: those that `required` lists are there. */
+type ObjectOf<Properties, Schema> = Schema extends { readonly required: readonly (infer Required)[] }
+  ? {
+      readonly [Name in keyof Properties as Name extends Required ? Name : never]: SchemaValue<
+        Properties[Name]
+      >
+    } & {
+      readonly [Name in keyof Properties as Name extends Required ? never : Name]?: SchemaValue<
+        Properties[Name]
+      >
+    }
+  : { readonly [Name in keyof Properties]?: SchemaValue<Properties[Name]> }
+
+/** The arguments that a tool with this schema is called with. */
+export type ArgumentsOf<Schema> = Schema extends StandardSchema<infer Output> ? Output : SchemaValue<Schema>
+
+/** Options of {@link tool}. */
+export interface ToolOptions<Schema extends ObjectSchema | StandardSchema> {
+  /** The name that the policy calls it by: letters, digits, `_`, `.` and `-`, 64 at most. */
+  readonly name: string
+  /** What the policy reads about it. */
+  readonly description?: string
+  /**
+   * A JSON Schema, which the policy reads too, or a validator of Standard Schema (zod, valibot, arktype). Arguments that do not fit are
+   * answered with what is wrong, and `run` is not called.
+   */
+  readonly schema: Schema
+  /**
+   * The JSON Schema that the policy reads, beside a validator of Standard Schema.
+   * @default that of `schema`, where it is one; any object
+   */
+  readonly parameters?: ObjectSchema
+  /** Answers a call with JSON, or a promise of it. What it throws is the answer of the call. */
+  readonly run: (args: ArgumentsOf<Schema>, context: ToolContext) => unknown
+}
+
+/**
+ * Makes a tool for `defineTask`, `ToolRunner` and TorchRL's transforms. The types of its arguments follow from the schema.
+ *
+ * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` for a name, schema or function of another form.
+ *
+ * @example
+ * ```ts
+ * import { tool, ToolRunner } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const add = tool({
+ *   name: 'add',
+ *   description: 'Adds two numbers.',
+ *   schema: { type: 'object', properties: { a: { type: 'number' }, b: { type: 'number' } }, required: ['a', 'b'] },
+ *   run: ({ a, b }) => a + b, // a and b are numbers
+ * })
+ * const runner = new ToolRunner({ tools: [add] })
+ * const calls = [{ tool: 'add', args: { a: 2, b: 3 }, tag: null }, { tool: 'add', args: { a: 2 }, tag: null }]
+ * const [sum, wrong] = await runner.run(calls, { messages: [] })
+ * assert.equal(sum?.ok && sum.value, 5)
+ * assert.equal(wrong?.ok === false && wrong.error.code, 'MALFORMED')
+ * ```
+ */
+export function tool<const Schema extends ObjectSchema | StandardSchema>(
+  options: ToolOptions<Schema>,
+): Tool<ArgumentsOf<Schema>> {
+  checkKnownKeys(
+    'tool',
+    options,
+    ['name', 'description', 'schema', 'parameters', 'run'],
+    ['name', 'schema', 'run'],
+  )
+  const { name, description, schema, parameters, run } = options
+  const checked = isStandard(schema)
+    ? { schema, ...(parameters && { parameters }) }
+    : { parameters: parameters ?? (schema as ObjectSchema) }
+  const made = { name, ...(description !== undefined && { description }), ...checked, run }
+  new ToolRegistry([made as Tool])
+  return Object.freeze(made)
+}
+
+function isStandard(schema: ObjectSchema | StandardSchema): schema is StandardSchema {
+  return (
+    typeof schema === 'function' || (typeof schema === 'object' && schema !== null && '~standard' in schema)
+  )
+}
