@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use crate::lanes::{SOFTMAX_FLOOR, WIDTH, axpy, axpy4, dot, lanes, softmax_exp, sum_lanes};
-use crate::matmul::{MatRef, matmul, row_products};
+use crate::matmul::{MatRef, matmul, products_of_rows, row_products};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
 /// Which key/value rows each query row attends to, as half-open ranges in the order they are summed.
@@ -302,10 +302,11 @@ impl<'a> Tile<'a> {
         let (num_keys, num_queries) = (self.rows.len(), queries.along.len());
         let (mut weights, mut d_scores) =
             (vec![0.0; num_queries * num_keys], vec![0.0; num_queries * num_keys]);
-        let of_queries = |all| MatRef::new(all, num_queries, shape.head_dim);
-        let of_keys = |all| MatRef::new(all, num_keys, shape.head_dim).transposed();
-        matmul(&mut weights, of_queries(&queries.q), of_keys(&self.keys), false);
-        matmul(&mut d_scores, of_queries(&queries.d_out), of_keys(&self.values), false);
+        // The scores of the forward pass to the bit: its `m` and `L` fit no others where scores are large.
+        products_of_rows(&mut weights, &queries.q, &self.keys, shape.head_dim);
+        let d_out = MatRef::new(&queries.d_out, num_queries, shape.head_dim);
+        let values = MatRef::new(&self.values, num_keys, shape.head_dim);
+        matmul(&mut d_scores, d_out, values.transposed(), false);
         let rows = weights.chunks_exact_mut(num_keys).zip(d_scores.chunks_exact_mut(num_keys));
         for (query, (weights, d_scores)) in rows.enumerate() {
             let mut unseen = 0;

@@ -172,6 +172,17 @@ pub(crate) fn row_products(out: &mut [f32], row: &[f32], rows: &[f32], stride: u
     }
 }
 
+/// Writes the products of each row of `left` with each of `rows`, both of `width` floats, with the bits that [`row_products`] gives.
+pub(crate) fn products_of_rows(out: &mut [f32], left: &[f32], rows: &[f32], width: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if projection::suits() {
+        return projection::product(out, left, rows, width, false);
+    }
+    for (out, row) in out.chunks_exact_mut(rows.len() / width).zip(left.chunks_exact(width)) {
+        row_products(out, row, rows, width);
+    }
+}
+
 /// Adds `bias_d` to every row of `x_nd`.
 pub fn add_bias(x_nd: &mut [f32], bias_d: &[f32]) {
     for_rows(x_nd, bias_d.len(), |_, rows| {
@@ -317,6 +328,8 @@ mod tests {
                 let mut alone = [0.0];
                 row_products(&mut alone, &row, other, stride);
                 assert_eq!(alone[0].to_bits(), found.to_bits(), "row {index} of {count}");
+                products_of_rows(&mut alone, &row, other, width);
+                assert_eq!(alone[0].to_bits(), found.to_bits(), "row {index} of {count} among others");
             }
         }
     }
