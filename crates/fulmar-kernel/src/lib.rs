@@ -49,4 +49,6 @@ pub use swiglu::{swiglu, swiglu_backward};
 pub use top_k::{at_least, top_k};
 
 #[cfg(test)]
+mod bits;
+#[cfg(test)]
 mod finite_difference;
