@@ -215,8 +215,9 @@ export const STAGES = [
   },
   {
     name: 'packed',
+    wasm: true,
     needs: BUILT_ALL,
-    run: () => single(run(process.execPath, ['scripts/pack.mjs', '--check'])),
+    run: () => program('scripts/packed.mjs'),
   },
 ]
 

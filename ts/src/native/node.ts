@@ -20,14 +20,17 @@ function loadAddon(): typeof Backend.raw {
   }
 }
 
-/** Why there is no addon. Where not even the name is known, this file is no longer in its package: somebody bundled it. */
+/**
+ * Says why there is no addon. Where not even the name `#addon` is known, this file is no longer in its package: a bundler
+ * moved it.
+ */
 function reasonOf(cause: unknown): string {
-  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
-  if (code === 'MODULE_NOT_FOUND' || code === 'ERR_DLOPEN_FAILED') {
-    const platform = `${process.platform}-${process.arch}`
-    const remedy = 'install the package of this platform, or run node --conditions=fulmar-wasm'
-    return `the native addon must be there for ${platform}: it could not be loaded (${remedy})`
+  if (cause instanceof Error && cause.message.includes('#addon')) {
+    const remedy =
+      "leave it out of the bundle: external: ['fulmar'] in esbuild, [/^fulmar/] in rollup, rolldown and Vite"
+    return `fulmar must be loaded from its own package, where its native addon is; bundled, it cannot find it (${remedy})`
   }
-  const remedy = "leave it out of the bundle: external: ['fulmar'] in esbuild, rollup and others"
-  return `fulmar must be loaded from its own package, where its native addon is; bundled, it cannot find it (${remedy})`
+  const platform = `${process.platform}-${process.arch}`
+  const remedy = 'install the package of this platform, or run node --conditions=fulmar-wasm'
+  return `the native addon must be there for ${platform}: it could not be loaded (${remedy})`
 }

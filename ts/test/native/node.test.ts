@@ -1,20 +1,24 @@
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import ts from 'typescript'
 import { expect, it } from 'vitest'
 
-/** What a program says that loads `node.ts` from a folder with these `imports` in its package. */
-function loadedWith(imports: object): string {
+const loader = fileURLToPath(new URL('../../../addon/index.cjs', import.meta.url))
+
+/** Returns what a program prints that loads `node.ts` from a folder with this package.json and the loader of the addon. */
+function loadedWith(manifest: object): string {
   const folder = mkdtempSync(join(tmpdir(), 'fulmar-no-addon-'))
   try {
     const source = fileURLToPath(new URL('../../src/native/node.ts', import.meta.url))
     const text = ts.sys.readFile(source) ?? ''
     const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext }
     writeFileSync(join(folder, 'node.mjs'), ts.transpileModule(text, { compilerOptions: options }).outputText)
-    writeFileSync(join(folder, 'package.json'), JSON.stringify({ imports }))
+    writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest))
+    mkdirSync(join(folder, 'addon'))
+    copyFileSync(loader, join(folder, 'addon', 'index.cjs'))
     const program = `import('./node.mjs').catch(({ code, message }) => console.log(code, message))`
     return spawnSync(process.execPath, ['-e', program], { cwd: folder, encoding: 'utf8' }).stdout
   } finally {
@@ -22,14 +26,19 @@ function loadedWith(imports: object): string {
   }
 }
 
-it('says what to do where there is no addon for this platform', () => {
-  expect(loadedWith({ '#addon': './addon/index.cjs' })).toMatch(
-    /^UNAVAILABLE the native addon must be there for \w+-\w+: it could not be loaded .*fulmar-wasm/,
-  )
+const NO_ADDON =
+  /^UNAVAILABLE the native addon must be there for \w+-\w+: it could not be loaded .*fulmar-wasm/
+const BUNDLED = /^UNAVAILABLE fulmar must be loaded from its own package, .*external: \['fulmar'\]/
+
+it('says what to do where the package of this platform is not installed', () => {
+  expect(loadedWith({ imports: { '#addon': './addon/index.cjs' } })).toMatch(NO_ADDON)
+})
+
+it('says what to do where the addon was not built', () => {
+  expect(loadedWith({ imports: { '#addon': './addon/absent.cjs' } })).toMatch(NO_ADDON)
 })
 
 it('says to a bundled program that the package must stay outside', () => {
-  expect(loadedWith({})).toMatch(
-    /^UNAVAILABLE fulmar must be loaded from its own package, .*external: \['fulmar'\]/,
-  )
+  expect(loadedWith({ imports: {} })).toMatch(BUNDLED)
+  expect(loadedWith({ type: 'module' })).toMatch(BUNDLED)
 })
