@@ -1,10 +1,10 @@
 /**
- * `npm run pack -- [--release] [--all]`: packs what a user installs, into target/pack/tarballs.
+ * `npm run pack -- [--release] [--published]`: packs what a user installs, into target/pack/tarballs.
  *
  * Two packages: `fulmar` (JavaScript, types, the WebAssembly modules) and the addon of this platform, as napi-rs lays
  * them out: the first names the second as an optional dependency, so that npm fetches only what fits the machine.
- * Packs what is built; `--release` builds a release first, and checks its sizes. `--all` demands the addon of every
- * platform of package.json in `addon/`, as they are published.
+ * Packs what is built; `--release` builds a release first, and checks its sizes. `--published` checks them too, and
+ * demands the addon of every platform of package.json in `addon/`.
  */
 
 import {
@@ -23,7 +23,7 @@ import { asProgram, must, Refusal, root, run, runTool } from './steps.mjs'
 
 const STAGE = join(root, 'target', 'pack')
 const TARBALLS = join(STAGE, 'tarballs')
-const OPTIONS = ['--release', '--all']
+const OPTIONS = ['--release', '--published']
 
 /** Largest sizes in MB of what every build has, and of what a release has: a build for tests is larger. */
 const SIZES_MAX = { JavaScript: 2.6 }
@@ -42,9 +42,9 @@ asProgram(async () => {
   }
   rmSync(STAGE, { recursive: true, force: true })
   mkdirSync(TARBALLS, { recursive: true })
-  const platforms = await stagePlatforms(options.includes('--all'))
+  const platforms = await stagePlatforms(options.includes('--published'))
   const main = stageMain(platforms)
-  checkSizes(main, platforms, isRelease)
+  checkSizes(main, platforms, options.length > 0)
   for (const folder of [main, ...platforms.map(({ folder }) => folder)]) await pack(folder)
   return 0
 })

@@ -4,7 +4,7 @@
  * the command `fulmar`, and what three bundlers make of a program.
  *
  * Runtimes and bundlers are those of tests/packed/package-lock.json. They are installed once, into target/packed:
- * 290 MB to download, 770 MB on disk. Where they cannot be had, their programs count as skipped; in CI they fail.
+ * 260 MB to download, 770 MB on disk. Where they cannot be had, their programs count as skipped; in CI they fail.
  */
 
 import { spawn } from 'node:child_process'

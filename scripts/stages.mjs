@@ -128,7 +128,10 @@ const conform = (backend) => program('scripts/conform.mjs', '--backend', backend
 /** Changes what some of the rows expect, and asserts that they fail; `--share 1` goes through all of them. */
 const perturbed = () =>
   program('scripts/conform.mjs', ...['--perturb', '--share', '37', '--seed', '1'], ...goldenFiles())
-const nodeTests = (file) => counted(run(process.execPath, ['--test', '--test-reporter=tap', file]), countTap)
+const nodeTests = (...files) =>
+  counted(run(process.execPath, ['--test', '--test-reporter=tap', ...files]), countTap)
+const scriptTests = () =>
+  nodeTests(...readdirSync(join(root, 'tests/scripts')).map((file) => `tests/scripts/${file}`))
 
 /** The stages whose work programs run against. */
 const BUILT = ['addon', 'dist']
@@ -172,7 +175,7 @@ export const STAGES = [
   { name: 'conform', needs: [...BUILT, 'model'], run: () => conform('native') },
   { name: 'conform-perturb', needs: [...BUILT, 'model'], run: perturbed },
   { name: 'conform-runner', needs: BUILT, run: () => nodeTests('tests/conformance/run.test.mjs') },
-  { name: 'scripts', run: () => nodeTests('tests/scripts/changed.test.mjs') },
+  { name: 'scripts', run: scriptTests },
   { name: 'wasm', wasm: true, like: 'native', needs: BUILT_ALL, run: () => vitest('wasm') },
   {
     name: 'conform-wasm',
@@ -218,6 +221,12 @@ export const STAGES = [
     wasm: true,
     needs: BUILT_ALL,
     run: () => program('scripts/packed.mjs'),
+  },
+  {
+    name: 'release',
+    wasm: true,
+    needs: ['packed'],
+    run: () => program('scripts/release.mjs', '--dry-run'),
   },
 ]
 
