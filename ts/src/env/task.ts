@@ -92,6 +92,11 @@ export interface Task<Sample> {
   readonly rewardFns: readonly RewardFn<Sample>[]
   /** Whether the rollout counts as a pass when a policy is measured. */
   isSolved(rollout: RolloutView, sample: Sample): boolean
+  /**
+   * The prompt of a sample and the right answer as an assistant's message, for a supervised warm start.
+   * @default the task has none
+   */
+  workedExample?(sample: Sample): readonly Message[]
 }
 
 /**

@@ -90,6 +90,35 @@ export interface RollouterOptions<Sample> extends TokenEnvLimits, SamplingOption
   readonly clock?: Clock
 }
 
+/** The keys of {@link RollouterOptions}. */
+export const ROLLOUTER_KEYS = [
+  'policy',
+  'task',
+  'renderer',
+  'groupSize',
+  'seed',
+  'rubric',
+  'concurrency',
+  'maxTotalTokens',
+  'generateTimeoutMs',
+  'rolloutTimeoutMs',
+  'retries',
+  'onError',
+  'closeTimeoutMs',
+  'clock',
+  'maxRolloutTokens',
+  'minCompletionTokens',
+  'maxTurns',
+  'stepTimeoutMs',
+  'onTruncation',
+  'maxTokens',
+  'temperature',
+  'topK',
+  'topP',
+  'stopStrings',
+  'stdNormalize',
+] as const satisfies readonly (keyof RollouterOptions<never>)[]
+
 /** Which group is run. */
 export interface RunGroupOptions<Sample> {
   /** What the environments and the rubric are given. */
@@ -184,38 +213,7 @@ export class Rollouter<Sample> {
    * what the task says when it makes its datasets.
    */
   constructor(options: RollouterOptions<Sample>) {
-    checkKnownKeys(
-      'options',
-      options,
-      [
-        'policy',
-        'task',
-        'renderer',
-        'groupSize',
-        'seed',
-        'rubric',
-        'concurrency',
-        'maxTotalTokens',
-        'generateTimeoutMs',
-        'rolloutTimeoutMs',
-        'retries',
-        'onError',
-        'closeTimeoutMs',
-        'clock',
-        'maxRolloutTokens',
-        'minCompletionTokens',
-        'maxTurns',
-        'stepTimeoutMs',
-        'onTruncation',
-        'maxTokens',
-        'temperature',
-        'topK',
-        'topP',
-        'stopStrings',
-        'stdNormalize',
-      ],
-      ['policy', 'task', 'renderer', 'maxTokens'],
-    )
+    checkKnownKeys('options', options, ROLLOUTER_KEYS, ['policy', 'task', 'renderer', 'maxTokens'])
     const { task, groupSize = 8, seed = 0, concurrency = CONCURRENCY_DEFAULT, clock = systemClock } = options
     const { maxTokens, maxTotalTokens = 1, retries = 0, onError = 'keep' } = options
     if (typeof onError === 'object') checkKnownKeys('options.onError', onError, ['minViable'], ['minViable'])

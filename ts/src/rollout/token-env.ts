@@ -13,6 +13,7 @@
  */
 
 import { type BoundedResult, bounded, type DeadlineResult, unlessAborted } from '../async/index.js'
+import { assistantMessage } from '../chat/assistant-message.js'
 import type { BridgeRefusal, Message, ParsedResponse, Rendered, Renderer, ToolSpec } from '../chat/index.js'
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import {
@@ -365,20 +366,4 @@ function outputOf(
   bridgeRefusal: BridgeRefusal | null,
 ): TokenEnvOutput {
   return { status, cause, nextPrompt, completionMessage, envMessages, envRewards, bridgeRefusal }
-}
-
-/** Calls that can be used become the message's own; broken ones stay in its text. */
-function assistantMessage({ content, reasoningContent, toolCalls }: ParsedResponse): Message {
-  const usable = toolCalls.filter(({ status }) => status === 'ok')
-  const calls = usable.map(({ id, name, arguments: text }) => ({
-    ...(id === null ? {} : { id }),
-    type: 'function',
-    function: { name, arguments: text },
-  }))
-  return {
-    role: 'assistant',
-    content,
-    ...(reasoningContent ? { reasoning_content: reasoningContent } : {}),
-    ...(calls.length > 0 ? { tool_calls: calls } : {}),
-  }
 }

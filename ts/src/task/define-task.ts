@@ -57,12 +57,6 @@ export interface DefineTaskOptions<Row> {
   readonly seed?: number
 }
 
-/** A task of {@link defineTask}. */
-export interface DefinedTask<Row> extends Task<Row> {
-  /** The prompt of a row and its right answer, where `answer` was given. */
-  workedExample?(row: Row): readonly Message[]
-}
-
 /**
  * Makes a task from rows: what `grpo`, `expertIteration`, `evaluate` and `Rollouter` take.
  *
@@ -84,7 +78,7 @@ export interface DefinedTask<Row> extends Task<Row> {
  * assert.deepEqual(initPromptMessages, [{ role: 'user', content: 'What is the capital of Norway?' }])
  * ```
  */
-export function defineTask<Row>(options: DefineTaskOptions<Row>): DefinedTask<Row> {
+export function defineTask<Row>(options: DefineTaskOptions<Row>): Task<Row> {
   checkKnownKeys('options', options, KEYS, ['rows', 'prompt', 'rewards'])
   const { name = 'task', prompt, rewards, systemPrompt, tools, toolParser: parser, answer } = options
   checkFunctions({ prompt, answer, isSolved: options.isSolved })

@@ -10,7 +10,7 @@ export {
   sortedNames,
 } from './alphabet-sort.js'
 export { type CountdownSample, type CountdownTaskOptions, countdown } from './countdown.js'
-export { type DefinedTask, type DefineTaskOptions, defineTask } from './define-task.js'
+export { type DefineTaskOptions, defineTask } from './define-task.js'
 export { type GSM8KTask, type GSM8KTaskOptions, type GSM8KTaskRow, gsm8k } from './gsm8k.js'
 export { type IfEvalSample, type IfEvalTaskOptions, type IfEvalTaskRow, ifeval } from './ifeval.js'
 export { type MathTaskOptions, type MathTaskRow, math } from './math.js'

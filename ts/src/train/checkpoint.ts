@@ -11,7 +11,8 @@ const WEIGHTS = 'model.safetensors'
 const ADAPTER_CONFIG = 'adapter_config.json'
 const ADAPTER = 'adapter_model.safetensors'
 const MOMENTS = 'optimizer.safetensors'
-const STATE = 'state.json'
+/** @internal The file that tells a checkpoint from a folder of others. */
+export const CHECKPOINT_STATE = 'state.json'
 /** Names that `files` may not take. */
 const RESERVED = [
   CONFIG,
@@ -19,7 +20,7 @@ const RESERVED = [
   ADAPTER_CONFIG,
   ADAPTER,
   MOMENTS,
-  STATE,
+  CHECKPOINT_STATE,
   'manifest.json',
   `${WEIGHTS}.index.json`,
 ]
@@ -96,7 +97,7 @@ export async function saveCheckpointOn(disk: Disk, options: SaveCheckpointOption
   await writeFolder(disk, folder, [
     ...held.map((name): FolderFile => [name, () => decoder.folderFile(name)]),
     ...given,
-    [STATE, () => `${JSON.stringify({ ...state, policyVersion, dtype })}\n`],
+    [CHECKPOINT_STATE, () => `${JSON.stringify({ ...state, policyVersion, dtype })}\n`],
     [WEIGHTS, () => decoder.toSafetensors()],
     ...(decoder.hasAdapter ? [[ADAPTER, () => decoder.loraToSafetensors()] as const] : []),
     ...(optimizer ? [[MOMENTS, () => optimizer.toSafetensors()] as const] : []),
@@ -152,14 +153,14 @@ export async function loadCheckpoint(folder: string): Promise<Checkpoint> {
 /** @internal The same on any disk. */
 export async function loadCheckpointOn(disk: Disk, folder: string): Promise<Checkpoint> {
   const files = await CheckedFolder.open(disk, folder)
-  const [config, state] = [await files.readJson(CONFIG), await files.readJson(STATE)]
+  const [config, state] = [await files.readJson(CONFIG), await files.readJson(CHECKPOINT_STATE)]
   const { policyVersion: version, dtype } = state
   if (
     typeof version !== 'number' ||
     !Number.isSafeInteger(version) ||
     (dtype !== 'f32' && dtype !== 'bf16')
   ) {
-    const detail = `${STATE} of ${folder} must have the policyVersion and the dtype of its weights`
+    const detail = `${CHECKPOINT_STATE} of ${folder} must have the policyVersion and the dtype of its weights`
     throw new FulmarError('MALFORMED', detail)
   }
   const decoder = Decoder.fromSafetensors(config as DecoderConfig, await files.read(WEIGHTS), {

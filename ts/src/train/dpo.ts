@@ -6,9 +6,18 @@
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import type { Decoder, Optimizer } from '../model/index.js'
+import { Decoder, type Optimizer } from '../model/index.js'
 import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
+import {
+  checkModelTraining,
+  isOfModel,
+  MODEL_TRAINING_KEYS,
+  type ModelTrainingOptions,
+  only,
+  stepsOf,
+  trainModel,
+} from './model-training.js'
 import { checkReference, type Reference, referenceLogProb } from './reference.js'
 import type { Schedule } from './schedule.js'
 import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
@@ -71,6 +80,34 @@ export interface DpoOptions {
   readonly signal?: AbortSignal
 }
 
+/** Options of {@link dpo} with a model. */
+export interface DpoModelOptions
+  extends ModelTrainingOptions,
+    Omit<DpoOptions, 'decoder' | 'optimizer' | 'renderer' | 'reference' | 'pairs' | 'batchSize' | 'steps'> {
+  /** As {@link DpoOptions.pairs}, or the path of a file of JSON lines `{ prompt, chosen, rejected }`, as texts or messages. */
+  readonly pairs: DpoOptions['pairs'] | string
+  /**
+   * The frozen policy to stay near.
+   * @default the weights under the adapter, where `lora` makes one; else a copy of the model, which takes as much memory again
+   */
+  readonly reference?: Reference
+  /**
+   * Pairs per step.
+   * @default 8
+   */
+  readonly batchSize?: number
+  /**
+   * How often each pair is trained.
+   * @default 1
+   */
+  readonly epochs?: number
+  /**
+   * The step to end before, in place of `epochs`; must be given with a data set.
+   * @default as many as `epochs` takes
+   */
+  readonly steps?: number
+}
+
 /** One step of {@link dpo}. */
 export interface DpoStep extends TrainStepResult {
   /** Counts from 0. */
@@ -80,7 +117,8 @@ export interface DpoStep extends TrainStepResult {
 }
 
 /**
- * Trains on pairs of answers, one optimiser step at a time.
+ * Trains on pairs of answers, one optimiser step at a time. Takes a model and pairs (rows, or a file of them), and makes the rest; or the
+ * parts: a decoder, a reference, an optimiser and a renderer.
  *
  * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without a
  * pair; while it runs `ABORTED` if the signal fires, `EMPTY` if an answer holds nothing that an assistant samples, `MALFORMED` for a pair of
@@ -88,22 +126,19 @@ export interface DpoStep extends TrainStepResult {
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, createRenderer, Decoder, dpo } from 'fulmar'
+ * import { createModel, dpo } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * using tokenizer = new CharTokenizer()
- * using renderer = createRenderer(tokenizer, { name: 'chatml' })
- * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2, vocab_size: tokenizer.vocabSize } as const
- * using decoder = Decoder.fromSeed(shape, { seed: 1 })
- * using reference = Decoder.fromSeed(shape, { seed: 1 })
- * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
+ * const model = createModel({ seed: 1 }, { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 })
  * const pairs = [{ prompt: 'Tea?', chosen: 'Yes', rejected: 'No' }] // texts, or lists of messages
  * const losses: number[] = []
- * for await (const step of dpo({ decoder, reference, optimizer, renderer, pairs, batchSize: 1, steps: 5 })) losses.push(step.loss)
+ * for await (const step of dpo({ model, pairs, batchSize: 1, epochs: 5, learningRate: 0.01 })) losses.push(step.loss)
+ * assert.equal(losses.length, 5)
  * assert.ok(losses[4] < losses[0])
  * ```
  */
-export function dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, undefined> {
+export function dpo(options: DpoModelOptions | DpoOptions): AsyncGenerator<DpoStep, void, undefined> {
+  if (isOfModel(options)) return trainOnPairs(options)
   checkKnownKeys('options', options, KEYS, REQUIRED)
   const { pairs, batchSize, firstStep = 0, loss = new DPOLoss() } = options
   checkCounts({ ...options, firstStep })
@@ -113,6 +148,46 @@ export function dpo(options: DpoOptions): AsyncGenerator<DpoStep, void, undefine
 
 const REQUIRED = ['decoder', 'optimizer', 'reference', 'renderer', 'pairs', 'batchSize', 'steps']
 const KEYS = [...REQUIRED, 'firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
+
+/** Those of TRL, and ten times as much for an adapter. */
+const RATES = { all: 1e-6, adapter: 1e-5 }
+/** Options that mean the same with a model and with parts. */
+const SHARED = ['firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
+const MODEL_KEYS = [...MODEL_TRAINING_KEYS, ...SHARED, 'pairs', 'reference', 'batchSize', 'epochs', 'steps']
+
+function trainOnPairs(options: DpoModelOptions): AsyncGenerator<DpoStep, void, undefined> {
+  checkKnownKeys('options', options, MODEL_KEYS, ['model', 'pairs'])
+  checkModelTraining(options)
+  const { model, lora, pairs, batchSize = 8, epochs, steps } = options
+  const { decoder, renderer } = model
+  const shared = only(options, SHARED)
+  return (async function* () {
+    const rows = typeof pairs === 'string' ? await readPairs(pairs) : pairs
+    const parts = {
+      decoder,
+      renderer,
+      pairs: rows,
+      batchSize,
+      steps: stepsOf(rows, { steps, epochs, batchSize }),
+    }
+    const copy = options.reference === undefined && lora === undefined ? await copyOf(decoder) : undefined
+    const reference = options.reference ?? copy ?? 'base'
+    try {
+      yield* trainModel(options, RATES, (optimizer) => dpo({ ...shared, ...parts, reference, optimizer }))
+    } finally {
+      copy?.[Symbol.dispose]()
+    }
+  })()
+}
+
+/** The same weights, and the same adapter, which nothing trains. */
+async function copyOf(decoder: Decoder): Promise<Decoder> {
+  const copy = Decoder.fromSafetensors(decoder.config, await decoder.toSafetensors(), {
+    dtype: decoder.dtype,
+  })
+  if (decoder.hasAdapter) await copy.loadLora(await decoder.loraConfig(), await decoder.loraToSafetensors())
+  return copy
+}
 
 async function* train(
   { decoder, optimizer, reference, renderer, batchSize, steps, ...rest }: DpoOptions,

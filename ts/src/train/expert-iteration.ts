@@ -2,7 +2,7 @@
  * Expert iteration: sample groups, keep the best of each, imitate them, repeat.
  *
  * ```text
- * each step: promptsPerStep samples -> groups of rollouts -> the topK of each by reward, none of equals
+ * each step: promptsPerStep samples -> groups of rollouts -> the numExperts of each by reward, none of equals
  *            -> forward -> supervised loss, near a reference if asked -> backward -> update
  * ```
  * T. Anthony et al., "Thinking Fast and Slow with Deep Learning and Tree Search", https://arxiv.org/abs/1705.08439
@@ -12,6 +12,7 @@ import { checkKnownKeys } from '../core/index.js'
 import { type Objective, type SFTBatch, SFTLoss, TopKRewardSelector } from '../objective/index.js'
 import type { Rollout, RolloutGroup, TrainingSamples } from '../rollout/index.js'
 import { metric } from '../telemetry/index.js'
+import { isOfModel, type ModelRolloutOptions, trainModelOnRollouts } from './model-training.js'
 import {
   ROLLOUT_TRAINING_KEYS,
   type RolloutTrainingOptions,
@@ -23,7 +24,7 @@ import { checkObjective } from './train-step.js'
 /** Options of {@link expertIteration}. */
 export interface ExpertIterationOptions<Sample> extends RolloutTrainingOptions<Sample> {
   /** Rollouts that are kept of each group, at most its size. */
-  readonly topK: number
+  readonly numExperts: number
   /**
    * One of this package or of your own.
    * @default new SFTLoss()
@@ -31,39 +32,44 @@ export interface ExpertIterationOptions<Sample> extends RolloutTrainingOptions<S
   readonly loss?: Objective<SFTBatch>
 }
 
+/** Options of {@link expertIteration} with a model. */
+export interface ExpertIterationModelOptions<Sample>
+  extends ModelRolloutOptions<Sample>,
+    Pick<ExpertIterationOptions<Sample>, 'numExperts' | 'loss'> {}
+
 /** One step of {@link expertIteration}. */
 export type ExpertIterationStep = RolloutTrainingStep
 
 /**
- * Trains a policy on the best of its own rollouts, one optimiser step at a time.
+ * Trains a policy on the best of its own rollouts, one optimiser step at a time. Takes a model and a task, or the parts, as {@link grpo}.
  *
- * @throws {FulmarError} `OUT_OF_RANGE` if `topK` is not from 1 to the size of a group; else as {@link grpo}.
+ * @throws {FulmarError} `OUT_OF_RANGE` if `numExperts` is not from 1 to the size of a group; else as {@link grpo}.
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, createRenderer, Decoder, DecoderPolicy, expertIteration, Rollouter, sumDigits } from 'fulmar'
+ * import { createModel, expertIteration, sumDigits } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * using tokenizer = new CharTokenizer()
- * using renderer = createRenderer(tokenizer, { name: 'chatml' })
- * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 } as const
- * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
- * using optimizer = new AdamW(decoder)
- * const policy = new DecoderPolicy(decoder)
- * const rollouter = new Rollouter({ policy, task: sumDigits({ prompt: 'short' }), renderer, groupSize: 4, maxTokens: 4 })
- * for await (const step of expertIteration({ policy, rollouter, optimizer, topK: 1, promptsPerStep: 2, steps: 1 })) {
+ * const model = createModel({ seed: 1 }, { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 })
+ * const task = sumDigits({ prompt: 'short' })
+ * for await (const step of expertIteration({ model, task, numExperts: 1, groupSize: 4, promptsPerStep: 2, maxTokens: 4, steps: 1 })) {
  *   assert.equal(step.update, null) // an untrained policy has no best answer
  * }
  * ```
  */
 export function expertIteration<Sample>(
-  options: ExpertIterationOptions<Sample>,
+  options: ExpertIterationModelOptions<Sample> | ExpertIterationOptions<Sample>,
 ): AsyncGenerator<ExpertIterationStep, void, undefined> {
+  if (isOfModel(options)) {
+    const { numExperts } = options
+    const recipe = { ownKeys: ['numExperts', 'loss'], rates: RATES }
+    return trainModelOnRollouts(options, recipe, (parts) => expertIteration({ ...parts, numExperts }))
+  }
   const { known, required } = ROLLOUT_TRAINING_KEYS
-  checkKnownKeys('options', options, [...known, 'topK', 'loss'], [...required, 'topK'])
-  const { loss = new SFTLoss(), topK, ...shared } = options
+  checkKnownKeys('options', options, [...known, 'numExperts', 'loss'], [...required, 'numExperts'])
+  const { loss = new SFTLoss(), numExperts, ...shared } = options
   checkObjective(loss)
-  const selection = { totalDialogTurns: shared.rollouter.groupSize, topkSize: topK }
+  const selection = { totalDialogTurns: shared.rollouter.groupSize, topkSize: numExperts }
   new TopKRewardSelector(selection)[Symbol.dispose]()
   return trainOnRollouts({
     ...shared,
@@ -72,6 +78,9 @@ export function expertIteration<Sample>(
     buildSamples: (group) => bestOf(group, selection),
   })
 }
+
+/** Those of `sft`: the best answers are examples. */
+const RATES = { all: 2e-5, adapter: 2e-4 }
 
 /** The samples of the best rollouts of a group; none if they are all worth the same, or one of them could not be scored. */
 function bestOf(

@@ -11,6 +11,7 @@
 
 import { checkKnownKeys } from '../core/index.js'
 import { GRPOLoss, type LossBatch, type Objective } from '../objective/index.js'
+import { isOfModel, type ModelRolloutOptions, trainModelOnRollouts } from './model-training.js'
 import {
   ROLLOUT_TRAINING_KEYS,
   type RolloutTrainingOptions,
@@ -28,11 +29,17 @@ export interface GrpoOptions<Sample> extends RolloutTrainingOptions<Sample> {
   readonly loss?: Objective<LossBatch>
 }
 
+/** Options of {@link grpo} with a model. */
+export interface GrpoModelOptions<Sample>
+  extends ModelRolloutOptions<Sample>,
+    Pick<GrpoOptions<Sample>, 'loss'> {}
+
 /** One step of {@link grpo}. */
 export type GrpoStep = RolloutTrainingStep
 
 /**
- * Trains a policy on the rewards of its own rollouts, one optimiser step at a time.
+ * Trains a policy on the rewards of its own rollouts, one optimiser step at a time. Takes a model and a task, and makes the rest; or the
+ * parts: a policy, a rollouter and an optimiser.
  *
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` without one that must be given, or for a loss without
  * `forward`; `ABORTED` if the signal fires; `EMPTY` after {@link EMPTY_STEPS_MAX} steps in a row in which no group
@@ -40,24 +47,21 @@ export type GrpoStep = RolloutTrainingStep
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, createRenderer, Decoder, DecoderPolicy, grpo, Rollouter, sumDigits } from 'fulmar'
+ * import { createModel, grpo, sumDigits } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * using tokenizer = new CharTokenizer()
- * using renderer = createRenderer(tokenizer, { name: 'chatml' })
- * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 } as const
- * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
- * using optimizer = new AdamW(decoder)
- * const policy = new DecoderPolicy(decoder)
+ * const model = createModel({ seed: 1 }, { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 })
  * const task = sumDigits({ prompt: 'short' })
- * const rollouter = new Rollouter({ policy, task, renderer, groupSize: 2, maxTokens: 4 })
- * for await (const step of grpo({ policy, rollouter, optimizer, promptsPerStep: 2, steps: 1 })) {
+ * for await (const step of grpo({ model, task, lora: { rank: 4 }, groupSize: 2, promptsPerStep: 2, maxTokens: 4, steps: 1 })) {
  *   assert.equal(step.reward.mean, 0) // an untrained policy says nothing right
  *   assert.equal(step.update, null) // so there is nothing to compare
  * }
  * ```
  */
-export function grpo<Sample>(options: GrpoOptions<Sample>): AsyncGenerator<GrpoStep, void, undefined> {
+export function grpo<Sample>(
+  options: GrpoModelOptions<Sample> | GrpoOptions<Sample>,
+): AsyncGenerator<GrpoStep, void, undefined> {
+  if (isOfModel(options)) return trainModelOnRollouts(options, { ownKeys: ['loss'], rates: RATES }, grpo)
   const { known, required } = ROLLOUT_TRAINING_KEYS
   checkKnownKeys('options', options, [...known, 'loss'], required)
   const { loss = new GRPOLoss(), ...shared } = options
@@ -70,3 +74,6 @@ export function grpo<Sample>(options: GrpoOptions<Sample>): AsyncGenerator<GrpoS
     },
   })
 }
+
+/** Those of TRL, and ten times as much for an adapter. */
+const RATES = { all: 1e-6, adapter: 1e-5 }

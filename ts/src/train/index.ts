@@ -25,10 +25,26 @@ export {
   type TrainResult,
   trainConfigSchema,
 } from './config.js'
-export { type DpoOptions, type DpoStep, dpo, type PreferenceObjective } from './dpo.js'
-export { type ExpertIterationOptions, type ExpertIterationStep, expertIteration } from './expert-iteration.js'
-export { type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
-export { TINY_DECODER } from './load-model.js'
+export { type DpoModelOptions, type DpoOptions, type DpoStep, dpo, type PreferenceObjective } from './dpo.js'
+export {
+  type ExpertIterationModelOptions,
+  type ExpertIterationOptions,
+  type ExpertIterationStep,
+  expertIteration,
+} from './expert-iteration.js'
+export { type GrpoModelOptions, type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
+export {
+  type AdapterOptions,
+  type ChatOptions,
+  type CreateModelOptions,
+  createModel,
+  type LoadModelOptions,
+  loadModel,
+  Model,
+  type SaveModelOptions,
+  TINY_DECODER,
+} from './model.js'
+export type { ModelRolloutOptions, ModelTrainingOptions } from './model-training.js'
 export type { Reference } from './reference.js'
 export { EMPTY_STEPS_MAX, type RolloutTrainingOptions, type RolloutTrainingStep } from './rollout-training.js'
 export { evaluateRun, runTraining, type TrainHooks } from './run.js'
@@ -40,7 +56,7 @@ export {
   linearSchedule,
   type Schedule,
 } from './schedule.js'
-export { type SftExample, type SftOptions, type SftStep, sft } from './sft.js'
-export { type NamedTask, type TaskFactory, taskFactories } from './task-factory.js'
+export { type SftExample, type SftModelOptions, type SftOptions, type SftStep, sft } from './sft.js'
+export { type TaskFactory, taskFactories } from './task-factory.js'
 export { type TrainStepOptions, type TrainStepResult, trainStep } from './train-step.js'
 export type { CompletionRow, ConversationRow, PreferencePair, Said } from './training-rows.js'

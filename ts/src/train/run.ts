@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { type ControllerState, windowedFifo } from '../collector/index.js'
 import { checkKnownKeys, describeBuild, FulmarError } from '../core/index.js'
 import { listDataset } from '../data/index.js'
+import type { Task } from '../env/index.js'
 import { AdamW, type Decoder, type Optimizer } from '../model/index.js'
 import {
   DPOLoss,
@@ -18,7 +19,6 @@ import {
   SFTLoss,
   type SFTLossOptions,
 } from '../objective/index.js'
-import { DecoderPolicy } from '../policy/index.js'
 import { type Evaluation, Rollouter, type RolloutSample, RolloutSampleRecorder } from '../rollout/index.js'
 import {
   type Clock,
@@ -28,7 +28,6 @@ import {
   systemClock,
   writeFileAtomic,
 } from '../telemetry/index.js'
-import { DecodeStream } from '../tokenizer/index.js'
 import {
   type CheckpointState,
   hasCheckpoint,
@@ -38,14 +37,15 @@ import {
   saveCheckpoint,
 } from './checkpoint.js'
 import { checkTrainConfig, type ModelConfig, type TrainConfig, type TrainResult } from './config.js'
+import { modelOfConfig } from './config-model.js'
 import { type DpoStep, dpo, readPairs } from './dpo.js'
 import { expertIteration } from './expert-iteration.js'
 import { grpo } from './grpo.js'
-import { type LoadedModel, loadModel } from './load-model.js'
+import type { Model } from './model.js'
 import type { RolloutTrainingOptions, RolloutTrainingStep } from './rollout-training.js'
 import { linearSchedule, type Schedule } from './schedule.js'
 import { type SftStep, sft } from './sft.js'
-import { makeTask, type NamedTask, type TaskFactory } from './task-factory.js'
+import { makeTask, type TaskFactory } from './task-factory.js'
 
 /** What a caller of {@link runTraining} may watch and do. */
 export interface TrainHooks {
@@ -188,10 +188,9 @@ class Run {
   readonly #config: TrainConfig
   readonly #hooks: TrainHooks
   readonly #clock: Clock
-  readonly #model: LoadedModel
-  readonly #task: NamedTask
+  readonly #model: Model
+  readonly #task: Task<unknown>
   readonly #decoder: Decoder
-  readonly #policy: DecoderPolicy
   #reference: Decoder | 'base' | undefined
   #log: RunLog | undefined
   #progress: Progress
@@ -204,14 +203,14 @@ class Run {
     progress: Progress | undefined,
   ): Promise<Run> {
     const task = await makeTask(config.task, config.seed, hooks.tasks)
-    return new Run(config, hooks, await loadModel(config, held), task, progress)
+    return new Run(config, hooks, await modelOfConfig(config, held), task, progress)
   }
 
   private constructor(
     config: TrainConfig,
     hooks: TrainHooks,
-    model: LoadedModel,
-    task: NamedTask,
+    model: Model,
+    task: Task<unknown>,
     progress: Progress | undefined,
   ) {
     this.#config = config
@@ -222,7 +221,6 @@ class Run {
     this.#model = model
     this.#task = task
     this.#decoder = model.decoder
-    this.#policy = new DecoderPolicy(this.#decoder, { decodeStream: () => new DecodeStream(model.tokenizer) })
     const {
       groupSize,
       maxTokens,
@@ -236,7 +234,7 @@ class Run {
     } = config.grpo
     const sampling = { groupSize, maxTokens, temperature, topK, topP, stopStrings, stdNormalize }
     this.rollouter = new Rollouter({
-      ...{ policy: this.#policy, task, renderer: model.renderer, seed: config.seed, clock: this.#clock },
+      ...{ policy: model.policy, task, renderer: model.renderer, seed: config.seed, clock: this.#clock },
       ...sampling,
       ...(maxTurns > 0 && { maxTurns }),
       ...(maxRolloutTokens > 0 && { maxRolloutTokens }),
@@ -348,10 +346,10 @@ class Run {
   }
 
   #learn(optimizer: Optimizer): AsyncGenerator<RolloutTrainingStep, void, undefined> {
-    const { recipe, numExperts: topK, loss } = this.#config.grpo
+    const { recipe, numExperts, loss } = this.#config.grpo
     const options = this.#rolloutOptions(optimizer)
     if (recipe === 'grpo') return grpo({ ...options, loss: new GRPOLoss(loss as GRPOLossOptions) })
-    return expertIteration({ ...options, topK, loss: new SFTLoss(loss as SFTLossOptions) })
+    return expertIteration({ ...options, numExperts, loss: new SFTLoss(loss as SFTLossOptions) })
   }
 
   #rolloutOptions(optimizer: Optimizer): RolloutTrainingOptions<unknown> {
@@ -361,7 +359,14 @@ class Run {
     const window = { windowFraction: windowFraction === 0 ? null : windowFraction }
     const { controller: state, step: firstStep } = this.#progress
     return {
-      ...{ policy: this.#policy, rollouter: this.rollouter, optimizer, promptsPerStep, steps, firstStep },
+      ...{
+        policy: this.#model.policy,
+        rollouter: this.rollouter,
+        optimizer,
+        promptsPerStep,
+        steps,
+        firstStep,
+      },
       ...{ maxGradNorm, dynamicSampling, schedule: this.#schedule('grpo'), clock: this.#clock },
       onGroup: (group) => group.groupId % promptsPerStep === 0 && recorder?.record(group),
       ...(this.#reference && { reference: this.#reference }),
@@ -395,9 +400,8 @@ class Run {
 
   close(): void {
     this.#log?.close()
-    const { renderer, tokenizer } = this.#model
-    const reference = this.#reference === 'base' ? undefined : this.#reference
-    for (const owner of [reference, this.#decoder, renderer, tokenizer]) owner?.[Symbol.dispose]()
+    if (this.#reference !== 'base') this.#reference?.[Symbol.dispose]()
+    this.#model[Symbol.dispose]()
   }
 
   [Symbol.dispose](): void {

@@ -3,8 +3,19 @@
 import type { Message, Renderer, ToolSpec } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
+import type { Task } from '../env/index.js'
 import type { Decoder, Optimizer } from '../model/index.js'
 import { type Objective, type SFTBatch, SFTLoss } from '../objective/index.js'
+import { readRows } from '../task/index.js'
+import {
+  checkModelTraining,
+  isOfModel,
+  MODEL_TRAINING_KEYS,
+  type ModelTrainingOptions,
+  only,
+  stepsOf,
+  trainModel,
+} from './model-training.js'
 import type { Schedule } from './schedule.js'
 import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
 import {
@@ -62,6 +73,31 @@ export interface SftOptions {
   readonly signal?: AbortSignal
 }
 
+/** Options of {@link sft} with a model. */
+export interface SftModelOptions<Sample>
+  extends ModelTrainingOptions,
+    Omit<SftOptions, 'decoder' | 'optimizer' | 'renderer' | 'examples' | 'batchSize' | 'steps'> {
+  /** As {@link SftOptions.examples}, or the path of a file of JSON lines: `{ messages }`, or `{ prompt, completion }` as text or messages. */
+  readonly examples?: SftOptions['examples'] | string
+  /** A task whose worked examples are trained, in place of `examples`. */
+  readonly task?: Task<Sample>
+  /**
+   * Conversations per step.
+   * @default 8
+   */
+  readonly batchSize?: number
+  /**
+   * How often each example is trained.
+   * @default 1
+   */
+  readonly epochs?: number
+  /**
+   * The step to end before, in place of `epochs`; must be given with a task or a data set.
+   * @default as many as `epochs` takes
+   */
+  readonly steps?: number
+}
+
 /** One step of {@link sft}. */
 export interface SftStep extends TrainStepResult {
   /** Counts from 0. */
@@ -71,7 +107,8 @@ export interface SftStep extends TrainStepResult {
 }
 
 /**
- * Trains on worked conversations, one optimiser step at a time.
+ * Trains on worked conversations, one optimiser step at a time. Takes a model and examples (rows, a file of them, or a task that has worked
+ * examples), and makes the rest; or the parts: a decoder, an optimiser and a renderer.
  *
  * @throws {FulmarError} At once `UNKNOWN_NAME` for an unknown option, `MALFORMED` or `OUT_OF_RANGE` for a bad one, `EMPTY` without an
  * example; while it runs `ABORTED` if the signal fires, `EMPTY` if a batch holds nothing to train, `MALFORMED` for an example of another
@@ -79,24 +116,24 @@ export interface SftStep extends TrainStepResult {
  *
  * @example
  * ```ts
- * import { AdamW, CharTokenizer, createRenderer, Decoder, sft } from 'fulmar'
+ * import { createModel, sft } from 'fulmar'
  * import assert from 'node:assert/strict'
  *
- * using tokenizer = new CharTokenizer()
- * using renderer = createRenderer(tokenizer, { name: 'chatml' })
- * const shape = { model_type: 'qwen2', hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 } as const
- * using decoder = Decoder.fromSeed({ ...shape, vocab_size: tokenizer.vocabSize }, { seed: 1 })
- * using optimizer = new AdamW(decoder, { learningRate: 0.01 })
+ * const model = createModel({ seed: 1 }, { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 })
  * const examples = [
  *   { messages: [{ role: 'user', content: 'Hi' }, { role: 'assistant', content: 'Yes' }] },
  *   { prompt: 'Tea?', completion: 'Yes' },
  * ]
  * const losses: number[] = []
- * for await (const step of sft({ decoder, optimizer, renderer, examples, batchSize: 2, steps: 20 })) losses.push(step.loss)
+ * for await (const step of sft({ model, examples, epochs: 20, batchSize: 2, learningRate: 0.01 })) losses.push(step.loss)
+ * assert.equal(losses.length, 20)
  * assert.ok(losses[19] < losses[0])
  * ```
  */
-export function sft(options: SftOptions): AsyncGenerator<SftStep, void, undefined> {
+export function sft<Sample>(
+  options: SftModelOptions<Sample> | SftOptions,
+): AsyncGenerator<SftStep, void, undefined> {
+  if (isOfModel(options)) return trainOnExamples(options)
   checkKnownKeys('options', options, KEYS, [
     'decoder',
     'optimizer',
@@ -157,6 +194,51 @@ async function* train(
       ...(signal && { signal }),
     })
     yield { index, ...result, numTokens: batch.ids.length }
+  }
+}
+
+/** Those of TRL, and ten times as much for an adapter. */
+const RATES = { all: 2e-5, adapter: 2e-4 }
+
+/** Options that mean the same with a model and with parts. */
+const SHARED = ['firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
+const MODEL_KEYS = [...MODEL_TRAINING_KEYS, ...SHARED, 'examples', 'task', 'batchSize', 'epochs', 'steps']
+
+function trainOnExamples<Sample>(options: SftModelOptions<Sample>): AsyncGenerator<SftStep, void, undefined> {
+  checkKnownKeys('options', options, MODEL_KEYS, ['model'])
+  checkModelTraining(options)
+  const { model, examples, task, batchSize = 8, epochs, steps } = options
+  if ((examples === undefined) === (task === undefined)) {
+    const detail = `options must have examples or a task, one of them: got ${task ? 'both' : 'neither'}`
+    throw new FulmarError('MALFORMED', detail)
+  }
+  const shared = only(options, SHARED)
+  const given = task ? workedExamples(task) : (examples ?? [])
+  return (async function* () {
+    // Rows of a file are checked one by one, as they are taken.
+    const rows =
+      typeof given === 'string' ? ((await readRows(given)) as unknown as readonly SftExample[]) : given
+    const numSteps = stepsOf(rows, { steps, epochs, batchSize })
+    const parts = {
+      decoder: model.decoder,
+      renderer: model.renderer,
+      examples: rows,
+      batchSize,
+      steps: numSteps,
+    }
+    yield* trainModel(options, RATES, (optimizer) => sft({ ...shared, ...parts, optimizer }))
+  })()
+}
+
+/** The worked examples of a task as a data set. @throws {FulmarError} `INCOMPATIBLE` if it has none. */
+function workedExamples<Sample>(task: Task<Sample>): Dataset<readonly Message[]> {
+  if (typeof task.workedExample !== 'function')
+    throw new FulmarError('INCOMPATIBLE', `task must have worked examples: got ${task.name}, which has none`)
+  const samples = task.makeDataset('train')
+  return {
+    next: () => task.workedExample?.(samples.next()) ?? [],
+    stateDict: () => samples.stateDict(),
+    loadStateDict: (state) => samples.loadStateDict(state),
   }
 }
 

@@ -1,6 +1,5 @@
 /** Tasks by name, for configurations. */
 
-import type { Message } from '../chat/index.js'
 import { checkKnownKeys, FulmarError, nearestName } from '../core/index.js'
 import type { Task } from '../env/index.js'
 import {
@@ -18,20 +17,11 @@ import {
 } from '../task/index.js'
 import type { CoreOptions, TaskConfig } from './config.js'
 
-/** A task that a configuration names. */
-export interface NamedTask extends Task<unknown> {
-  /**
-   * The prompt of a sample and the right answer as an assistant's message, for a supervised warm start.
-   * @default the task has none
-   */
-  workedExample?(sample: unknown): readonly Message[]
-}
-
 /** Makes a task of its options, with the seed of the run; checks them. */
 export type TaskFactory = (
   options: CoreOptions,
   context: { readonly seed: number },
-) => NamedTask | Promise<NamedTask>
+) => Task<unknown> | Promise<Task<unknown>>
 
 /**
  * The tasks that every configuration may name: `sumDigits`, `alphabetSort` and `countdown`, which make their samples;
@@ -77,7 +67,7 @@ function made<Options, Sample>(make: (options: Options) => Task<Sample>): TaskFa
       const isFile = FILES.includes(name) && typeof value === 'string'
       return [name, isFile ? await readRows(value) : value] as const
     })
-    return make(Object.fromEntries(await Promise.all(read)) as Options) as unknown as NamedTask
+    return make(Object.fromEntries(await Promise.all(read)) as Options) as unknown as Task<unknown>
   }
 }
 
@@ -86,7 +76,7 @@ export async function makeTask(
   { name, ...options }: TaskConfig,
   seed: number,
   own: Readonly<Record<string, TaskFactory>> = {},
-): Promise<NamedTask> {
+): Promise<Task<unknown>> {
   return await taskFactory(name, own)(options, { seed })
 }
 

@@ -96,7 +96,13 @@ describe('a loss of the caller', () => {
     const steps = await collect(sft({ ...parts.forSft, examples, loss: imitate, batchSize: 2, steps: 10 }))
     expect(steps.at(-1)?.loss).toBeLessThan(steps[0]?.loss ?? 0)
     expect(steps.at(-1)?.metrics.perplexity).toBeCloseTo(Math.exp(steps.at(-1)?.loss ?? 0), 3)
-    const experts = expertIteration({ ...parts.forGrpo, loss: imitate, topK: 1, promptsPerStep: 2, steps: 2 })
+    const experts = expertIteration({
+      ...parts.forGrpo,
+      loss: imitate,
+      numExperts: 1,
+      promptsPerStep: 2,
+      steps: 2,
+    })
     expect(
       (await collect(experts)).every(({ update }) => update === null || 'perplexity' in update.metrics),
     ).toBe(true)

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { describeBuild } from '../../src/core/index.js'
+import type { Task } from '../../src/env/index.js'
 import { Decoder } from '../../src/model/index.js'
 import type { RolloutSample } from '../../src/rollout/index.js'
 import { sumDigits } from '../../src/task/index.js'
@@ -12,7 +13,6 @@ import {
   checkTrainConfig,
   evaluateRun,
   loadCheckpoint,
-  type NamedTask,
   runTraining,
   type TaskFactory,
   type TrainConfig,
@@ -280,7 +280,7 @@ describe('runTraining', () => {
   it('trains a task of the caller by its name, with its options, and measures it again', async () => {
     const make: TaskFactory = (options, { seed }) => {
       expect([options, seed]).toEqual([{ size: 3 }, 3])
-      return { ...sumDigits({ seed }), name: 'mine' } as unknown as NamedTask
+      return { ...sumDigits({ seed }), name: 'mine' } as unknown as Task<unknown>
     }
     const small = { sft: { steps: 0 }, grpo: { steps: 1, promptsPerStep: 1, maxTokens: 4 } }
     const config = await makeConfig({ ...small, task: { name: 'mine', size: 3 } })
@@ -291,18 +291,18 @@ describe('runTraining', () => {
 
   it('names the nearest task, and refuses a warm start for a task without worked examples', async () => {
     const unknown = await makeConfig({ task: { name: 'mime' } })
-    const mine = { mine: () => sumDigits() as unknown as NamedTask }
+    const mine = { mine: () => sumDigits() as unknown as Task<unknown> }
     await expect(runTraining(unknown, { tasks: mine })).rejects.toThrow(/did you mean 'mine'/)
     const { workedExample: _, ...bare } = sumDigits()
     const config = await makeConfig({ task: { name: 'bare' } })
-    const tasks = { bare: () => bare as unknown as NamedTask }
+    const tasks = { bare: () => bare as unknown as Task<unknown> }
     await expect(runTraining(config, { tasks })).rejects.toThrow(
       'config.sft.steps must be 0 for a task without worked examples: got sumDigits',
     )
   })
 
   it('ends early once a measurement is good enough, and stays there when it is resumed', async () => {
-    const solved = { ...sumDigits({ seed: 3 }), isSolved: () => true } as unknown as NamedTask
+    const solved = { ...sumDigits({ seed: 3 }), isSolved: () => true } as unknown as Task<unknown>
     const small = { sft: { steps: 0 }, task: { name: 'solved' }, checkpointEverySteps: 1 }
     const eval_ = { numProblems: 2, everySteps: 2, stopAtPassRate: 0.5 }
     const config = await makeConfig({

@@ -1,0 +1,52 @@
+/** The model that a configuration names. */
+
+import type { RendererConfig } from '../chat/index.js'
+import { FulmarError } from '../core/index.js'
+import { Decoder, type DecoderConfig } from '../model/index.js'
+import { CharTokenizer } from '../tokenizer/index.js'
+import type { TrainConfig } from './config.js'
+import { charParts, Model, readParts, tinyShape } from './model.js'
+
+/**
+ * Loads or makes the model of a configuration; `held`, where it is given, takes the place of its weights.
+ * @throws {FulmarError} As `loadModel` and `createModel`; `INCOMPATIBLE` if `held` has another architecture or dtype than the configuration
+ * asks for; as `Decoder.addLora`.
+ */
+export async function modelOfConfig(config: TrainConfig, held: Decoder | undefined): Promise<Model> {
+  const { path, dtype, lora } = config.model
+  if (held && held.dtype !== dtype) {
+    const detail = `config.model.dtype must be that of the checkpoint (${held.dtype}): got ${dtype}`
+    throw new FulmarError('INCOMPATIBLE', detail)
+  }
+  const model = path === undefined ? fromNothing(config, held) : await fromPath(path, config, held)
+  if (lora && !held) await model.decoder.addLora(lora, { seed: config.seed })
+  return model
+}
+
+function fromNothing({ model, renderer, seed }: TrainConfig, held: Decoder | undefined): Model {
+  const tokenizer = new CharTokenizer()
+  const { dtype, lora: _, ...given } = model
+  const shape = tinyShape(tokenizer, given)
+  if (held) checkShape(held.config, shape)
+  const decoder = held ?? Decoder.fromSeed(shape, { seed, dtype })
+  return new Model(charParts(decoder, tokenizer, { name: 'chatml', ...renderer } as RendererConfig))
+}
+
+async function fromPath(
+  path: string,
+  { model: { dtype }, renderer: knobs }: TrainConfig,
+  held: Decoder | undefined,
+): Promise<Model> {
+  // Knobs without a name are those of a template; without any, the template decides whose it is.
+  const name = Object.keys(knobs).length === 0 ? 'auto' : 'opaque'
+  const renderer = { name, ...knobs } as RendererConfig
+  return new Model(await readParts(path, { dtype, renderer }, held))
+}
+
+/** Refuses a checkpoint of another architecture than the configuration asks for. */
+function checkShape(found: DecoderConfig, asked: DecoderConfig): void {
+  const key = Object.keys(asked).find((name) => found[name] !== asked[name])
+  if (key === undefined) return
+  const detail = `config.model.${key} must be that of the checkpoint (${found[key]}): got ${asked[key]}`
+  throw new FulmarError('INCOMPATIBLE', detail)
+}

@@ -1,0 +1,155 @@
+/** What the recipes share where they are given a model: its adapter, its optimiser, and the parts that they are made of. */
+
+import { checkKnownKeys, describeValue, FulmarError, field } from '../core/index.js'
+import type { Dataset } from '../data/index.js'
+import { AdamW, type AdamWOptions, type Optimizer } from '../model/index.js'
+import { ADAMW_KEYS } from '../model/optimizer.js'
+import { Rollouter, type RollouterOptions } from '../rollout/index.js'
+import { ROLLOUTER_KEYS } from '../rollout/rollouter.js'
+import { type AdapterOptions, loraConfig, Model } from './model.js'
+import { ROLLOUT_TRAINING_KEYS, type RolloutTrainingOptions } from './rollout-training.js'
+
+/** Options of recipes that are given a model. */
+export interface ModelTrainingOptions {
+  /** What is trained: see `loadModel` and `createModel`. Stays the caller's. */
+  readonly model: Model
+  /**
+   * Puts an adapter of this shape beside the weights and trains it alone.
+   * @default all weights are trained, or the adapter that the model has
+   */
+  readonly lora?: AdapterOptions
+  /**
+   * Size of a step, unless `schedule` says another.
+   * @default that of the recipe: larger for an adapter
+   */
+  readonly learningRate?: number
+  /**
+   * Other options of `AdamW`.
+   * @default those of `AdamW`
+   */
+  readonly optimizer?: Omit<AdamWOptions, 'learningRate'>
+  /**
+   * Fixes the adapter's first weights, the order of samples and every draw.
+   * @default 0
+   */
+  readonly seed?: number
+}
+
+/** Options of recipes over rollouts that are given a model: those of {@link Rollouter} as well. */
+export interface ModelRolloutOptions<Sample>
+  extends ModelTrainingOptions,
+    Omit<RollouterOptions<Sample>, 'policy' | 'renderer' | 'maxTokens' | 'seed' | 'clock'>,
+    Omit<
+      RolloutTrainingOptions<Sample>,
+      'policy' | 'decoder' | 'rollouter' | 'optimizer' | 'promptsPerStep' | 'steps'
+    > {
+  /**
+   * Most tokens of one completion, the stop token included.
+   * @default 256
+   */
+  readonly maxTokens?: number
+  /**
+   * Groups per step.
+   * @default 8
+   */
+  readonly promptsPerStep?: number
+  /**
+   * The step to end before, counted from 0.
+   * @default 100
+   */
+  readonly steps?: number
+}
+
+/** @internal The keys of {@link ModelTrainingOptions}. */
+export const MODEL_TRAINING_KEYS = ['model', 'lora', 'learningRate', 'optimizer', 'seed'] as const
+
+/** @internal Learning rates of a recipe: for all weights, and for an adapter. */
+export interface DefaultRates {
+  readonly all: number
+  readonly adapter: number
+}
+
+/** @internal Whether a recipe is given a model, in place of the parts. */
+export function isOfModel(options: unknown): options is ModelTrainingOptions {
+  return typeof options === 'object' && options !== null && 'model' in options
+}
+
+/** @internal Refuses at once what a recipe would stumble over later. @throws {FulmarError} `MALFORMED` or `UNKNOWN_NAME`. */
+export function checkModelTraining({ model, lora, optimizer = {} }: ModelTrainingOptions): void {
+  if (!(model instanceof Model)) {
+    const detail = `options.model must be a Model, as loadModel gives it: got ${describeValue(model)}`
+    throw new FulmarError('MALFORMED', detail)
+  }
+  if (lora !== undefined) loraConfig(lora)
+  const known = ADAMW_KEYS.filter((key) => key !== 'learningRate')
+  checkKnownKeys('options.optimizer', optimizer, known)
+}
+
+/** @internal Runs a recipe with an optimiser of the model's weights, or of the adapter that it puts beside them. */
+export async function* trainModel<Step>(
+  { model, lora, learningRate, optimizer: others, seed = 0 }: ModelTrainingOptions,
+  rates: DefaultRates,
+  run: (optimizer: Optimizer) => AsyncGenerator<Step, void, undefined>,
+): AsyncGenerator<Step, void, undefined> {
+  const { decoder } = model
+  if (lora) await decoder.addLora(loraConfig(lora), { seed })
+  const rate = learningRate ?? (decoder.hasAdapter ? rates.adapter : rates.all)
+  const optimizer = new AdamW(decoder, { ...others, learningRate: rate })
+  try {
+    yield* run(optimizer)
+  } finally {
+    optimizer[Symbol.dispose]()
+  }
+}
+
+/** @internal A recipe over rollouts of a model. `ownKeys` are those of the recipe itself. */
+export function trainModelOnRollouts<Sample, Step>(
+  options: ModelRolloutOptions<Sample>,
+  { ownKeys, rates }: { readonly ownKeys: readonly string[]; readonly rates: DefaultRates },
+  recipe: (parts: RolloutTrainingOptions<Sample>) => AsyncGenerator<Step, void, undefined>,
+): AsyncGenerator<Step, void, undefined> {
+  const forRollouter = ROLLOUTER_KEYS.filter((key) => key !== 'policy' && key !== 'renderer')
+  const forTraining = ROLLOUT_TRAINING_KEYS.known.filter((key) => !PARTS.includes(key))
+  const known = [...MODEL_TRAINING_KEYS, ...forRollouter, ...forTraining, ...ownKeys]
+  checkKnownKeys('options', options, known, ['model', 'task'])
+  checkModelTraining(options)
+  const { model, task, maxTokens = 256, promptsPerStep = 8, steps = 100 } = options
+  const { policy, renderer } = model
+  const rollouter = new Rollouter({ ...only(options, forRollouter), policy, renderer, task, maxTokens })
+  const own = only(options, [...forTraining, ...ownKeys])
+  const parts = { ...own, policy, rollouter, promptsPerStep, steps }
+  return trainModel(options, rates, (optimizer) => recipe({ ...parts, optimizer }))
+}
+
+/** Parts of a recipe that a model stands for. */
+const PARTS: readonly string[] = ['policy', 'decoder', 'rollouter', 'optimizer']
+
+/** @internal The options of some keys. */
+export function only<Options extends object>(options: Options, keys: readonly string[]): Partial<Options> {
+  return Object.fromEntries(Object.entries(options).filter(([key]) => keys.includes(key))) as Partial<Options>
+}
+
+/**
+ * @internal How many steps go through rows `epochs` times.
+ * @throws {FulmarError} `MALFORMED` for a data set, which has no end; `OUT_OF_RANGE`.
+ */
+export function stepsOf(
+  rows: readonly unknown[] | Dataset<unknown>,
+  {
+    steps,
+    epochs = 1,
+    batchSize,
+  }: {
+    readonly steps?: number | undefined
+    readonly epochs?: number | undefined
+    readonly batchSize: number
+  },
+): number {
+  if (steps !== undefined) return steps
+  field.integer({ min: 1 }).read('options.epochs', epochs)
+  if (Array.isArray(rows)) return Math.ceil((epochs * rows.length) / batchSize)
+  throw new FulmarError(
+    'MALFORMED',
+    'options.steps must be given with a data set, which has no end: got undefined',
+  )
+}

@@ -1,0 +1,345 @@
+/** A model with all that one needs to talk to it and to train it: decoder, tokenizer, renderer, policy. */
+
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { aborted } from '../async/index.js'
+import { assistantMessage } from '../chat/assistant-message.js'
+import {
+  createRenderer,
+  type DisposableRenderer,
+  type Message,
+  type RendererConfig,
+  type ToolSpec,
+} from '../chat/index.js'
+import { checkKnownKeys, describeValue, FulmarError, unreadable } from '../core/index.js'
+import { Decoder, type DecoderConfig, type LoraConfig, type WeightDtype } from '../model/index.js'
+import { DecoderPolicy } from '../policy/index.js'
+import { nodeDisk } from '../telemetry/disk.js'
+import { CharTokenizer, DecodeStream, HfTokenizer } from '../tokenizer/index.js'
+import { CHECKPOINT_STATE, loadCheckpoint, saveCheckpoint } from './checkpoint.js'
+import { CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
+
+/** The shape of a decoder that learns small tasks on two cores within minutes: 0.95 M weights. */
+export const TINY_DECODER = {
+  model_type: 'qwen2',
+  hidden_size: 128,
+  intermediate_size: 352,
+  num_hidden_layers: 5,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 1024,
+} as const satisfies Partial<DecoderConfig>
+
+/** A low-rank adapter (https://arxiv.org/abs/2106.09685), as `Decoder.addLora` puts it beside the weights. */
+export interface AdapterOptions {
+  /**
+   * Rank, from 1 to the narrower side of each projection.
+   * @default 8
+   */
+  readonly rank?: number
+  /**
+   * Strength, > 0: the adapter counts `alpha / rank`.
+   * @default 8
+   */
+  readonly alpha?: number
+  /**
+   * Projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`; or a pattern of PEFT.
+   * @default `['q_proj', 'v_proj']`
+   */
+  readonly targetModules?: readonly string[] | string
+}
+
+/** Options of {@link loadModel}. */
+export interface LoadModelOptions {
+  /**
+   * What the weights are stored as; optimisers keep single precision.
+   * @default that of a model that {@link Model.save} wrote; 'f32' for others
+   */
+  readonly dtype?: WeightDtype
+  /**
+   * How chats become tokens.
+   * @default by the model's chat template; for a model of {@link createModel} ChatML
+   */
+  readonly renderer?: RendererConfig
+}
+
+/** Options of {@link createModel}. */
+export interface CreateModelOptions extends LoadModelOptions {
+  /** Fixes the weights. A non-negative safe integer. */
+  readonly seed: number
+}
+
+/** Options of {@link Model.chat}. */
+export interface ChatOptions {
+  /**
+   * Most tokens of the answer.
+   * @default 512, or what the model has positions for
+   */
+  readonly maxTokens?: number
+  /**
+   * Divides the logits before drawing; 0 takes the likeliest token.
+   * @default 1
+   */
+  readonly temperature?: number
+  /**
+   * Draws among the likeliest tokens that reach this probability together.
+   * @default 1
+   */
+  readonly topP?: number
+  /**
+   * Fixes the draws.
+   * @default 0
+   */
+  readonly seed?: number
+  /**
+   * Tools that the model may call; the calls are in the message.
+   * @default none
+   */
+  readonly tools?: readonly ToolSpec[]
+  /** Stops the answer. */
+  readonly signal?: AbortSignal
+}
+
+/** Options of {@link Model.save}. */
+export interface SaveModelOptions {
+  /**
+   * What becomes of an adapter: `beside` writes PEFT's files next to the weights that it belongs to, `merged` adds it to the weights
+   * first (the model then has none, and an optimiser of it cannot go on), `alone` writes nothing else.
+   * @default 'beside'
+   */
+  readonly adapter?: 'beside' | 'merged' | 'alone'
+}
+
+/** Most tokens of an answer unless told otherwise. */
+const ANSWER_TOKENS = 512
+
+/** @internal The parts of a {@link Model}. */
+export interface ModelParts {
+  readonly decoder: Decoder
+  readonly tokenizer: CharTokenizer | HfTokenizer
+  readonly renderer: DisposableRenderer
+  /** Files of the tokenizer that the decoder does not keep itself, by name. */
+  readonly files: Readonly<Record<string, string>>
+}
+
+/**
+ * A decoder with its tokenizer and its chat format. Made by {@link loadModel} or {@link createModel}; recipes take it as it is. Holds
+ * native memory, which `Symbol.dispose` gives back.
+ */
+export class Model {
+  readonly decoder: Decoder
+  readonly tokenizer: CharTokenizer | HfTokenizer
+  readonly renderer: DisposableRenderer
+  /** Samples from the decoder, whatever its weights are by then. */
+  readonly policy: DecoderPolicy
+  /** @internal Files of the tokenizer, by name, for a folder of the weights. */
+  readonly files: ModelParts['files']
+
+  /** @internal */
+  constructor({ decoder, tokenizer, renderer, files }: ModelParts) {
+    this.decoder = decoder
+    this.tokenizer = tokenizer
+    this.renderer = renderer
+    this.policy = new DecoderPolicy(decoder, { decodeStream: () => new DecodeStream(tokenizer) })
+    this.files = files
+  }
+
+  /**
+   * Answers a text or a conversation.
+   * @throws {FulmarError} As `Renderer.render` and `Policy.generate`; `ABORTED` if the signal fires.
+   *
+   * @example
+   * ```ts
+   * import { createModel } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const model = createModel({ seed: 1 })
+   * const { role, content } = await model.chat('Hello', { maxTokens: 4 })
+   * assert.equal(role, 'assistant') // untrained, it says nothing of sense
+   * assert.equal(typeof content, 'string')
+   * ```
+   */
+  async chat(messages: string | readonly Message[], options: ChatOptions = {}): Promise<Message> {
+    checkKnownKeys('options', options, ['maxTokens', 'temperature', 'topP', 'seed', 'tools', 'signal'])
+    const { temperature = 1, topP = 1, seed = 0, tools = [], signal } = options
+    const said = typeof messages === 'string' ? [{ role: 'user', content: messages }] : messages
+    const { ids: promptIds } = this.renderer.render(said, { tools, addGenerationPrompt: true })
+    const { max_position_embeddings: positions = ANSWER_TOKENS } = this.decoder.config
+    const { maxTokens = Math.max(1, Math.min(ANSWER_TOKENS, positions - promptIds.length)) } = options
+    const { ids, finishReason } = await this.policy.generate({
+      ...{ requestId: 'chat', promptIds, seed, maxTokens, temperature, topP },
+      stopIds: this.renderer.stopIds,
+      ...(signal && { signal }),
+    })
+    if (finishReason === 'abort') throw aborted(signal)
+    return assistantMessage(this.renderer.parse(ids, { tools }))
+  }
+
+  /**
+   * Writes the model into `folder` as transformers, PEFT and vLLM read it: weights, `config.json`, tokenizer, chat template,
+   * `generation_config.json`, adapter. {@link loadModel} reads it again, bit for bit. The folder is replaced whole or not at all.
+   * @throws {FulmarError} `IO` if the system refuses; `NON_FINITE` for weights that are not finite; `EMPTY` for `alone` without an adapter.
+   */
+  async save(folder: string, options: SaveModelOptions = {}): Promise<void> {
+    checkKnownKeys('options', options, ['adapter'])
+    const { adapter = 'beside' } = options
+    if (adapter === 'alone') return await this.decoder.saveAdapter(folder)
+    if (adapter !== 'beside' && adapter !== 'merged') {
+      const detail = `options.adapter must be 'beside', 'merged' or 'alone': got ${describeValue(adapter)}`
+      throw new FulmarError('UNKNOWN_NAME', detail)
+    }
+    if (adapter === 'merged' && this.decoder.hasAdapter) await this.decoder.mergeLora()
+    await saveCheckpoint({ folder, decoder: this.decoder, files: this.files })
+  }
+
+  /** Gives the native memory back. */
+  [Symbol.dispose](): void {
+    for (const part of [this.decoder, this.renderer, this.tokenizer]) part[Symbol.dispose]()
+  }
+}
+
+/**
+ * Loads a model: a folder as Hugging Face lays it out or {@link Model.save} wrote it, a GGUF file, or the name of a model that lies in the
+ * cache of Hugging Face's tools (`HF_HUB_CACHE`, `HF_HOME` or `~/.cache/huggingface`), such as `HuggingFaceTB/SmolLM2-135M-Instruct`.
+ * Nothing is downloaded.
+ *
+ * @throws {FulmarError} `IO` if there is no such folder, file or name; those of `Decoder.fromFolder`, `Decoder.fromGguf`,
+ * `HfTokenizer.fromFolder` and `createRenderer`.
+ *
+ * @example
+ * ```ts
+ * import { createModel, loadModel } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ * import { mkdtemp } from 'node:fs/promises'
+ * import { tmpdir } from 'node:os'
+ * import { join } from 'node:path'
+ *
+ * const model = createModel({ seed: 1 })
+ * const folder = join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'model')
+ * await model.save(folder)
+ * const again = await loadModel(folder)
+ * assert.deepEqual(await again.chat('Hello', { maxTokens: 4 }), await model.chat('Hello', { maxTokens: 4 }))
+ * ```
+ */
+export async function loadModel(path: string, options: LoadModelOptions = {}): Promise<Model> {
+  checkKnownKeys('options', options, ['dtype', 'renderer'])
+  if (typeof path !== 'string')
+    throw new FulmarError('MALFORMED', `path must be a text: got ${describeValue(path)}`)
+  return new Model(await readParts(await placeOf(path), options))
+}
+
+/**
+ * Makes a model with fresh weights and one token a character, to try things on: no download, no file. Keys of `shape` that are left out are
+ * those of {@link TINY_DECODER}.
+ *
+ * @throws {FulmarError} Those of `Decoder.fromSeed` and `createRenderer`.
+ */
+export function createModel(options: CreateModelOptions, shape: Partial<DecoderConfig> = {}): Model {
+  checkKnownKeys('options', options, ['seed', 'dtype', 'renderer'], ['seed'])
+  const { seed, dtype = 'f32', renderer } = options
+  const tokenizer = new CharTokenizer()
+  const decoder = Decoder.fromSeed(tinyShape(tokenizer, shape), { seed, dtype })
+  return new Model(charParts(decoder, tokenizer, renderer))
+}
+
+/** @internal The shape of a decoder over characters. */
+export function tinyShape(tokenizer: CharTokenizer, shape: Partial<DecoderConfig>): DecoderConfig {
+  return { ...TINY_DECODER, ...shape, vocab_size: tokenizer.vocabSize }
+}
+
+/** @internal The parts of a model over characters. */
+export function charParts(
+  decoder: Decoder,
+  tokenizer: CharTokenizer,
+  renderer: RendererConfig = { name: 'chatml' },
+): ModelParts {
+  const files = { [CHAR_TOKENIZER]: `${JSON.stringify(tokenizer)}\n` }
+  return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer), files }
+}
+
+const CHAR_TOKENIZER = 'tokenizer.fulmar.json'
+
+/**
+ * @internal The parts of a model in a folder or a GGUF file; `held`, where it is given, takes the place of its weights.
+ * @throws {FulmarError} As {@link loadModel}.
+ */
+export async function readParts(
+  path: string,
+  { dtype, renderer }: LoadModelOptions,
+  held?: Decoder,
+): Promise<ModelParts> {
+  const about = await stat(path).catch((cause: unknown) => {
+    throw new FulmarError('IO', `the model must be a folder or a file: got ${path}`, { cause })
+  })
+  if (!about.isDirectory()) return await readGguf(path, dtype, renderer, held)
+  const text = await readFile(join(path, CHAR_TOKENIZER), 'utf8').catch(() => undefined)
+  if (text !== undefined) {
+    const decoder = held ?? (await readDecoder(path, dtype))
+    return charParts(decoder, CharTokenizer.fromJSON(JSON.parse(text)), renderer)
+  }
+  const tokenizer = await HfTokenizer.fromFolder(path)
+  const decoder = held ?? (await readDecoder(path, dtype))
+  return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer ?? { name: 'auto' }), files: {} }
+}
+
+/** The weights of a folder: those that were saved here with their dtype and version, which WebAssembly can read too. */
+async function readDecoder(folder: string, dtype: WeightDtype | undefined): Promise<Decoder> {
+  const isOurs = (await readdir(folder)).includes(CHECKPOINT_STATE)
+  if (isOurs && dtype === undefined) return (await loadCheckpoint(folder)).decoder
+  return await Decoder.fromFolder(folder, { dtype: dtype ?? 'f32' })
+}
+
+async function readGguf(
+  path: string,
+  dtype: WeightDtype = 'f32',
+  renderer: RendererConfig = { name: 'auto' },
+  held: Decoder | undefined,
+): Promise<ModelParts> {
+  const bytes = await nodeDisk.read(path, CHECKPOINT_WEIGHTS_BYTES_MAX)
+  if (bytes === undefined) throw unreadable(path)
+  const tokenizer = HfTokenizer.fromGguf(bytes)
+  const { chatTemplate } = tokenizer
+  const files = {
+    'tokenizer.json': `${JSON.stringify(tokenizer)}\n`,
+    'tokenizer_config.json': `${JSON.stringify(tokenizer.specialTokens)}\n`,
+    ...(chatTemplate !== undefined && { 'chat_template.jinja': chatTemplate }),
+  }
+  const decoder = held ?? (await Decoder.fromGguf(bytes, { dtype }))
+  return { decoder, tokenizer, renderer: createRenderer(tokenizer, renderer), files }
+}
+
+/** The folder or file of a path, or of a name in the cache of Hugging Face's tools. */
+async function placeOf(path: string): Promise<string> {
+  const isThere = await stat(path).then(
+    () => true,
+    () => false,
+  )
+  if (isThere) return path
+  if (!/^[\w-][\w.-]*\/[\w-][\w.-]*$/.test(path))
+    throw new FulmarError('IO', `model must be a folder or a file: got ${path}`)
+  const cached = join(hubCache(), `models--${path.replace('/', '--')}`)
+  const revision = await readFile(join(cached, 'refs', 'main'), 'utf8').catch(() => undefined)
+  const snapshots = await readdir(join(cached, 'snapshots')).catch(() => [])
+  const snapshot = snapshots.find((name) => name === revision?.trim()) ?? snapshots.at(0)
+  if (snapshot !== undefined) return join(cached, 'snapshots', snapshot)
+  const detail = `model must be a folder, a file, or in the cache ${hubCache()}: got ${path}. Try: hf download ${path}`
+  throw new FulmarError('IO', detail)
+}
+
+function hubCache(): string {
+  const { HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME } = process.env
+  const home = HF_HOME ?? join(XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'huggingface')
+  return HF_HUB_CACHE ?? join(home, 'hub')
+}
+
+/** @internal An adapter in the words of PEFT. @throws {FulmarError} `UNKNOWN_NAME` for an unknown key. */
+export function loraConfig(options: AdapterOptions): LoraConfig {
+  checkKnownKeys('lora', options, ['rank', 'alpha', 'targetModules'])
+  const { rank: r, alpha: lora_alpha, targetModules: target_modules } = options
+  return {
+    ...(r !== undefined && { r }),
+    ...(lora_alpha !== undefined && { lora_alpha }),
+    ...(target_modules !== undefined && { target_modules: target_modules as readonly string[] }),
+  }
+}

@@ -1,0 +1,161 @@
+import { mkdtemp, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { listDataset } from '../../src/data/index.js'
+import { AdamW, Decoder } from '../../src/model/index.js'
+import { Rollouter } from '../../src/rollout/index.js'
+import { defineTask, reward } from '../../src/task/index.js'
+import { createModel, dpo, expertIteration, grpo, type Model, sft } from '../../src/train/index.js'
+import { failing } from '../chat-env/chats.js'
+import { TINY } from '../model/tiny.js'
+
+const fresh = () => createModel({ seed: 1 }, { ...TINY, max_position_embeddings: 256 })
+/** Rewards answers that hold many lower-case letters: learnt within a few steps. */
+const task = defineTask({
+  name: 'letters',
+  rows: ['a', 'b', 'c'],
+  prompt: (row) => row,
+  rewards: [reward<string>('letters', ({ text }) => text.replace(/[^a-z]/g, '').length / 8)],
+  answer: (row) => row.repeat(4),
+})
+const rollouts = {
+  task,
+  groupSize: 4,
+  promptsPerStep: 2,
+  maxTokens: 8,
+  steps: 3,
+  seed: 5,
+  learningRate: 0.01,
+}
+
+async function all<Step>(steps: AsyncIterable<Step>): Promise<Step[]> {
+  const taken: Step[] = []
+  for await (const step of steps) taken.push(step)
+  return taken
+}
+
+describe('recipes with a model', () => {
+  it('grpo takes the steps that its parts take, bit for bit', async () => {
+    using model = fresh()
+    const steps = await all(grpo({ model, ...rollouts }))
+    using other = fresh()
+    using optimizer = new AdamW(other.decoder, { learningRate: 0.01 })
+    const { policy, renderer } = other
+    const rollouter = new Rollouter({ policy, renderer, task, groupSize: 4, maxTokens: 8, seed: 5 })
+    const byParts = await all(grpo({ policy, rollouter, optimizer, promptsPerStep: 2, steps: 3 }))
+    expect(steps.map(({ metrics }) => metrics)).toEqual(byParts.map(({ metrics }) => metrics))
+    expect(steps.some(({ update }) => update !== null)).toBe(true)
+    expect(await model.decoder.toSafetensors()).toEqual(await other.decoder.toSafetensors())
+  })
+
+  it('trains an adapter alone, that lora describes', async () => {
+    for (const recipe of [
+      (model: Model) => grpo({ model, ...rollouts, lora: { rank: 2, targetModules: ['q_proj'] } }),
+      (model: Model) =>
+        expertIteration({ model, ...rollouts, numExperts: 1, lora: { rank: 2, targetModules: ['q_proj'] } }),
+    ]) {
+      using model = fresh()
+      const before = await model.decoder.toSafetensors()
+      expect((await all(recipe(model))).length).toBe(3)
+      expect(await model.decoder.toSafetensors()).toEqual(before)
+      // Two layers of one projection from 16 to 16 each.
+      expect(model.decoder.numTrainable).toBe(2 * 2 * (16 + 16))
+    }
+  })
+
+  it('goes on with the adapter that a model has, and makes no second one', async () => {
+    using model = fresh()
+    const lora = { rank: 2 }
+    await all(sft({ model, task, steps: 1, lora }))
+    const { version } = model.decoder
+    await all(sft({ model, task, steps: 2 }))
+    expect(model.decoder.version).toBe(version + 2)
+    await expect(all(sft({ model, task, steps: 1, lora }))).rejects.toThrow(
+      failing('INCOMPATIBLE', /adapter|LoRA/i),
+    )
+  })
+
+  it('sft goes through the rows of a list or a file as often as it is told', async () => {
+    const rows = [
+      { prompt: 'Tea?', completion: 'yes' },
+      {
+        messages: [
+          { role: 'user', content: 'Hi' },
+          { role: 'assistant', content: 'hello' },
+        ],
+      },
+      { prompt: 'Coffee?', completion: 'no' },
+    ]
+    const file = join(await mkdtemp(join(tmpdir(), 'fulmar-rows-')), 'rows.jsonl')
+    await writeFile(file, rows.map((row) => JSON.stringify(row)).join('\n'))
+    const losses = []
+    for (const examples of [rows, file]) {
+      using model = fresh()
+      const steps = await all(sft({ model, examples, batchSize: 2, epochs: 4, learningRate: 0.02 }))
+      expect(steps.length).toBe(6)
+      losses.push(steps.map(({ loss }) => loss))
+    }
+    expect(losses[0]).toEqual(losses[1])
+    expect(losses[0]?.at(-1)).toBeLessThan(Number(losses[0]?.[0]))
+  })
+
+  it('sft imitates the worked examples of a task', async () => {
+    using model = fresh()
+    const steps = await all(sft({ model, task, steps: 30, batchSize: 3, learningRate: 0.02 }))
+    expect(steps.at(-1)?.loss).toBeLessThan(0.5 * Number(steps[0]?.loss))
+  })
+
+  it('dpo stays near a copy of the model, or near the weights under a new adapter', async () => {
+    const pairs = [{ prompt: 'Tea?', chosen: 'yes', rejected: 'no' }]
+    for (const lora of [undefined, { rank: 2 }]) {
+      using model = fresh()
+      const steps = await all(
+        dpo({ model, pairs, batchSize: 1, epochs: 5, learningRate: 0.02, ...(lora && { lora }) }),
+      )
+      expect(steps[0]?.loss).toBeCloseTo(Math.log(2), 5)
+      expect(steps[4]?.loss).toBeLessThan(0.69)
+    }
+  })
+
+  it('dpo reads pairs from a file, and takes a reference', async () => {
+    using model = fresh()
+    using reference = Decoder.fromSeed(model.decoder.config, { seed: 9 })
+    const file = join(await mkdtemp(join(tmpdir(), 'fulmar-pairs-')), 'pairs.jsonl')
+    await writeFile(file, '{"prompt":"Tea?","chosen":"yes","rejected":"no"}')
+    const [step] = await all(dpo({ model, pairs: file, reference, batchSize: 1 }))
+    expect(step?.loss).not.toBeCloseTo(Math.log(2), 3)
+  })
+
+  it('needs a number of steps where rows have no end', async () => {
+    using model = fresh()
+    await expect(all(sft({ model, task }))).rejects.toThrow(failing('MALFORMED', /options\.steps/))
+    const examples = listDataset({ items: [{ prompt: 'a', completion: 'b' }] })
+    expect((await all(sft({ model, examples, steps: 2, batchSize: 1 }))).length).toBe(2)
+  })
+
+  it('refuses at once what is no model, unknown options and examples beside a task', () => {
+    using model = fresh()
+    const examples = [{ prompt: 'a', completion: 'b' }]
+    expect(() => grpo({ ...rollouts, model: {} } as never)).toThrow(failing('MALFORMED', /options\.model/))
+    expect(() => grpo({ model, ...rollouts, group: 4 } as never)).toThrow(failing('UNKNOWN_NAME', /group/))
+    expect(() => grpo({ model, ...rollouts, lora: { r: 4 } } as never)).toThrow(
+      failing('UNKNOWN_NAME', /lora\.r/),
+    )
+    expect(() => grpo({ model, ...rollouts, optimizer: { learningRate: 1 } } as never)).toThrow(
+      failing('UNKNOWN_NAME'),
+    )
+    expect(() => grpo({ model, task, groupSize: 0 })).toThrow(failing('OUT_OF_RANGE', /groupSize/))
+    expect(() => sft({ model })).toThrow(failing('MALFORMED', /examples or a task/))
+    expect(() => sft({ model, task, examples })).toThrow(failing('MALFORMED', /examples or a task/))
+    expect(() => sft({ model, examples, decoder: model.decoder } as never)).toThrow(
+      failing('UNKNOWN_NAME', /decoder/),
+    )
+    expect(() => sft({ model, task: { ...task, workedExample: undefined } as never, steps: 1 })).toThrow(
+      failing('INCOMPATIBLE', /letters/),
+    )
+    expect(() => dpo({ model, pairs: [] as never, pear: 1 } as never)).toThrow(
+      failing('UNKNOWN_NAME', /pear/),
+    )
+  })
+})
