@@ -18,13 +18,14 @@ export async function evaluate(runDir: string, flags: EvaluateFlags, io: CliIo):
   const { numProblems = config.eval.numProblems, temperature = config.eval.temperature, json = false } = flags
   const options = { numProblems: Number(numProblems), temperature: Number(temperature), signal: io.signal }
   const evaluation = await evaluateRun(config, options)
-  if (json) return printJson(evaluation, io)
+  const { samples: _, ...summary } = evaluation
+  if (json) return printJson(summary, io)
   const meanReward =
     evaluation.meanReward === null ? 'no rollout could be scored' : evaluation.meanReward.toFixed(3)
   const rows: [string, string][] = [
     ['held-out problems', String(evaluation.numProblems)],
     ['temperature', String(options.temperature)],
-    ['pass rate', percent(evaluation.passRate)],
+    ['pass rate', `${percent(evaluation.passRate)} (95 %: ${evaluation.interval.map(percent).join(' to ')})`],
     ['mean reward', meanReward],
   ]
   printTable(rows, io)

@@ -11,6 +11,7 @@ export {
 export { isError, isTerminal, isTruncated, ROLLOUT_STATUSES, type RolloutStatus } from './rollout-status.js'
 export {
   lastCompletionText,
+  messagesOf,
   type RewardContext,
   type RewardFn,
   type RewardScore,

@@ -116,3 +116,25 @@ export function lastCompletionText(rollout: RolloutView): string {
   const content = turns.at(-1)?.completionMessage?.content
   return typeof content === 'string' ? content : ''
 }
+
+/**
+ * The conversation of a rollout: the last prompt, what the policy said to it, and what was answered. Empty without a turn.
+ *
+ * @example
+ * ```ts
+ * import { messagesOf } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const [user, assistant] = [{ role: 'user', content: 'Hi' }, { role: 'assistant', content: 'Hello' }]
+ * const turns = [{ promptMessages: [user], completionMessage: assistant, envMessages: [], envRewards: {} }]
+ * assert.deepEqual(messagesOf({ status: 'completed', turns }), [user, assistant])
+ * ```
+ */
+export function messagesOf(rollout: RolloutView): readonly Message[] {
+  checkGiven('rollout', rollout)
+  const { turns } = rollout
+  const last = turns.at(-1)
+  if (last === undefined) return []
+  const { promptMessages, completionMessage, envMessages } = last
+  return [...promptMessages, ...(completionMessage ? [completionMessage] : []), ...envMessages]
+}

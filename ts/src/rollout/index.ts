@@ -1,6 +1,7 @@
 /** Rollouts: conversations played, scored, compared and made into training samples. */
 
 export { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
+export type { Evaluation, EvaluationSample } from './evaluation.js'
 export {
   formatTurnId,
   type Rollout,
@@ -13,9 +14,9 @@ export {
 } from './rollout.js'
 export type { SamplingOptions } from './rollout-loop.js'
 export {
-  type Evaluation,
   type GroupCursor,
   type GroupWork,
+  type MeasureOptions,
   Rollouter,
   type RollouterOptions,
   type RollouterState,

@@ -14,12 +14,13 @@ import { aborted, Slots } from '../async/index.js'
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, FulmarError, field, messageOf, Rng } from '../core/index.js'
 import type { Dataset, DatasetState } from '../data/index.js'
-import { isError, type MessageEnv, type Split, type Task } from '../env/index.js'
+import { isError, type MessageEnv, messagesOf, type Split, type Task } from '../env/index.js'
 import type { Policy } from '../policy/index.js'
 import { type Clock, metric, systemClock } from '../telemetry/index.js'
 import { type AdvantageEstimatorOptions, estimateAdvantages } from './advantage.js'
 import { allOrNone, settle } from './all-or-none.js'
 import { checkTeaches } from './check-teaches.js'
+import { type Evaluation, evaluationOf } from './evaluation.js'
 import { groupMetrics } from './group-metrics.js'
 import { lazyEnv, OpenEnvs } from './open-envs.js'
 import { Pacer } from './pacer.js'
@@ -119,6 +120,27 @@ export const ROLLOUTER_KEYS = [
   'stdNormalize',
 ] as const satisfies readonly (keyof RollouterOptions<never>)[]
 
+/** How {@link Rollouter.evaluate} measures. */
+export interface MeasureOptions {
+  /** Held-out samples that are tried. */
+  readonly numProblems: number
+  /**
+   * Answers to each of them.
+   * @default 1
+   */
+  readonly numAnswers?: number
+  /**
+   * Divides the logits before drawing.
+   * @default the rollouter's own
+   */
+  readonly temperature?: number
+  /** Stops the measurement. */
+  readonly signal?: AbortSignal
+}
+
+/** The keys of {@link MeasureOptions}. */
+export const MEASURE_KEYS = ['numProblems', 'numAnswers', 'temperature', 'signal'] as const
+
 /** Which group is run. */
 export interface RunGroupOptions<Sample> {
   /** What the environments and the rubric are given. */
@@ -153,16 +175,6 @@ export interface RollouterState {
   readonly train: DatasetState
   /** How many training groups were begun. */
   readonly numGroups: number
-}
-
-/** How a policy does on held-out samples. */
-export interface Evaluation {
-  /** Share of problems solved, in [0, 1]. */
-  readonly passRate: number
-  /** Mean reward of the rollouts that were scored; `null` if none was. */
-  readonly meanReward: number | null
-  /** Problems tried. */
-  readonly numProblems: number
 }
 
 /** Why a rollout that ended with an error has no reward, where `onError` leaves it out. */
@@ -320,42 +332,40 @@ export class Rollouter<Sample> {
   }
 
   /**
-   * Measures the policy on the first `numProblems` held-out samples: one rollout each, always the same samples and
-   * the same seeds.
-   * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` is not a positive integer; `ABORTED` if `signal` fires; what
+   * Measures the policy on the first `numProblems` held-out samples, always the same samples and the same seeds.
+   * @throws {FulmarError} `OUT_OF_RANGE` if `numProblems` or `numAnswers` is not a positive integer; `ABORTED` if `signal` fires; what
    * the task's dataset says; `USER_CODE` if the task's `isSolved` throws.
    */
-  async evaluate(options: {
-    readonly numProblems: number
-    /** @default the rollouter's own */
-    readonly temperature?: number
-    readonly signal?: AbortSignal
-  }): Promise<Evaluation> {
-    checkKnownKeys('options', options, ['numProblems', 'temperature', 'signal'], ['numProblems'])
-    const { numProblems, temperature, signal } = options
-    if (!Number.isSafeInteger(numProblems) || numProblems < 1) {
-      throw new FulmarError('OUT_OF_RANGE', `numProblems must be a positive integer: got ${numProblems}`)
+  async evaluate(options: MeasureOptions): Promise<Evaluation<Sample>> {
+    checkKnownKeys('options', options, MEASURE_KEYS, ['numProblems'])
+    const { numProblems, numAnswers = 1, temperature, signal } = options
+    for (const [name, value] of Object.entries({ numProblems, numAnswers })) {
+      if (!Number.isSafeInteger(value) || value < 1)
+        throw new FulmarError('OUT_OF_RANGE', `${name} must be a positive integer: got ${value}`)
     }
     const dataset = this.#task.makeDataset('validation')
     const samples = Array.from({ length: numProblems }, () => dataset.next())
-    const runs = samples.map(async (sample, groupId) => {
-      const group = { sample, groupId, split: 'validation' as const, ...(signal && { signal }) }
+    const runs = samples.map(async (sample, problemIndex) => {
+      const group = { sample, groupId: problemIndex, split: 'validation' as const, ...(signal && { signal }) }
       const sampling = temperature === undefined ? {} : { temperature }
-      const { rollouts } = await this.#runSiblings(group, 1, sampling)
+      const { rollouts } = await this.#runSiblings(group, numAnswers, sampling)
       rollouts.forEach(disposeLedger)
-      return rollouts.map((rollout) => ({
-        reward: rollout.reward,
-        isSolved: this.#isSolved(rollout, sample),
-      }))
+      return rollouts.map((rollout) => {
+        const { reward, rewardBreakdown, status } = rollout
+        const isSolved = this.#isSolved(rollout, sample)
+        return {
+          sample,
+          problemIndex,
+          messages: messagesOf(rollout),
+          reward,
+          rewardBreakdown,
+          isSolved,
+          status,
+        }
+      })
     })
-    const tried = (await allOrNone(runs, () => undefined)).flat()
-    const rewards = tried.flatMap(({ reward }) => (reward === null ? [] : [reward]))
-    const sum = rewards.reduce((total, reward) => total + reward, 0)
-    return {
-      passRate: tried.filter(({ isSolved }) => isSolved).length / numProblems,
-      meanReward: rewards.length === 0 ? null : sum / rewards.length,
-      numProblems,
-    }
+    const answers = await allOrNone(runs, () => undefined)
+    return evaluationOf(answers.flat(), numProblems)
   }
 
   /** Where the training stream stands. */

@@ -2,7 +2,13 @@
 
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
-import { lastCompletionText, type RewardFn, type RewardScore, type RolloutView } from '../env/index.js'
+import {
+  lastCompletionText,
+  messagesOf,
+  type RewardFn,
+  type RewardScore,
+  type RolloutView,
+} from '../env/index.js'
 
 /** What a reward of {@link reward} is given. */
 export interface RewardInput<Sample> {
@@ -72,12 +78,4 @@ export function reward<Sample = Readonly<Record<string, unknown>>>(
       return typeof given === 'boolean' ? Number(given) : given
     },
   }
-}
-
-/** The conversation of a rollout: the last prompt, what the policy said to it, and what was answered. */
-function messagesOf({ turns }: RolloutView): readonly Message[] {
-  const last = turns.at(-1)
-  if (last === undefined) return []
-  const { promptMessages, completionMessage, envMessages } = last
-  return [...promptMessages, ...(completionMessage ? [completionMessage] : []), ...envMessages]
 }

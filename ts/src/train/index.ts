@@ -26,6 +26,7 @@ export {
   trainConfigSchema,
 } from './config.js'
 export { type DpoModelOptions, type DpoOptions, type DpoStep, dpo, type PreferenceObjective } from './dpo.js'
+export { type EvaluateOptions, evaluate } from './evaluate.js'
 export {
   type ExpertIterationModelOptions,
   type ExpertIterationOptions,

@@ -126,6 +126,18 @@ export interface ModelParts {
 /**
  * A decoder with its tokenizer and its chat format. Made by {@link loadModel} or {@link createModel}; recipes take it as it is. Holds
  * native memory, which `Symbol.dispose` gives back.
+ *
+ * @example
+ * ```ts
+ * import { createModel, evaluate, sft, sumDigits } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const model = createModel({ seed: 1 }, { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 })
+ * const task = sumDigits({ prompt: 'short' })
+ * for await (const { loss } of sft({ model, task, steps: 2, batchSize: 2 })) assert.ok(loss > 0)
+ * const { passRate } = await evaluate({ model, task, numProblems: 2, maxTokens: 4 })
+ * assert.equal(passRate, 0)
+ * ```
  */
 export class Model {
   readonly decoder: Decoder
@@ -234,6 +246,16 @@ export async function loadModel(path: string, options: LoadModelOptions = {}): P
  * those of {@link TINY_DECODER}.
  *
  * @throws {FulmarError} Those of `Decoder.fromSeed` and `createRenderer`.
+ *
+ * @example
+ * ```ts
+ * import { createModel } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const model = createModel({ seed: 1 }, { num_hidden_layers: 2 })
+ * assert.equal(model.decoder.config.num_hidden_layers, 2)
+ * assert.equal(model.renderer.name, 'chatml')
+ * ```
  */
 export function createModel(options: CreateModelOptions, shape: Partial<DecoderConfig> = {}): Model {
   checkKnownKeys('options', options, ['seed', 'dtype', 'renderer'], ['seed'])

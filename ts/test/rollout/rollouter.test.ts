@@ -311,7 +311,7 @@ describe('Rollouter', () => {
     const policy = new ScriptedPolicy({ reply: (_, call) => [call % 2 === 0 ? 20 : 21, 9] })
     const rollouter = rollouterOf(toyTask(), { policy })
     const evaluation = await rollouter.evaluate({ numProblems: 4, temperature: 0 })
-    expect(evaluation).toEqual({ passRate: 0.5, meanReward: 20.5, numProblems: 4 })
+    expect(evaluation).toMatchObject({ passRate: 0.5, meanReward: 20.5, numProblems: 4 })
     const seeds = () => policy.requests.splice(0).map(({ seed, temperature }) => `${seed} ${temperature}`)
     const before = seeds()
     await rollouter.evaluate({ numProblems: 4, temperature: 0 })
