@@ -223,6 +223,12 @@ export const STAGES = [
     run: () => program('scripts/packed.mjs'),
   },
   {
+    name: 'wasm-pack',
+    wasm: true,
+    needs: ['wasm-build'],
+    run: () => program('scripts/wasm-pack.mjs'),
+  },
+  {
     name: 'release',
     wasm: true,
     needs: ['packed'],

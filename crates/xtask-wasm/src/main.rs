@@ -12,17 +12,6 @@ use wasm_bindgen_cli_support::Bindgen;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// How the sandbox is linked: the host makes its memory, which grows from 4 MiB to 64 MiB at most.
-const SANDBOX_LINK: [&str; 4] = [
-    "-Clink-arg=--import-memory",
-    "-Clink-arg=--initial-memory=4194304",
-    "-Clink-arg=--max-memory=67108864",
-    "-Clink-arg=-zstack-size=1048576",
-];
-
-/// Vector instructions, and where `ahash` (by way of `tokenizers`) gets its random numbers.
-const RUSTFLAGS: &str = "-Ctarget-feature=+simd128 --cfg getrandom_backend=\"wasm_js\"";
-
 /// The sandbox's file in `wasm/`.
 const SANDBOX: &str = "fulmar_sandbox.wasm";
 
@@ -48,10 +37,7 @@ fn main() -> Outcome<()> {
         _ => return Err(format!("the only option is --release: got {arguments:?}").into()),
     };
     let profile = if is_release { "wasm" } else { "wasm-dev" };
-    let modules = [
-        compile(&root, profile, "fulmar-wasm", &[])?,
-        compile(&root, profile, "fulmar-sandbox", &SANDBOX_LINK)?,
-    ];
+    let modules = [compile(&root, profile, "fulmar-wasm")?, compile(&root, profile, "fulmar-sandbox")?];
     let place = root.join("wasm");
     let sources =
         ["generated-from.wasm", "sandbox-from.wasm"].map(|name| root.join("target/wasm").join(name));
@@ -86,13 +72,14 @@ fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
     Ok(is_newer && std::fs::read(source)? == std::fs::read(module)?)
 }
 
-/// The module of a package as rustc makes it, with vector instructions; `link` is for this package alone.
-fn compile(root: &Path, profile: &str, package: &str, link: &[&str]) -> Outcome<PathBuf> {
+/// The module of a package as rustc makes it, with the flags of `.cargo/config.toml`.
+fn compile(root: &Path, profile: &str, package: &str) -> Outcome<PathBuf> {
     let target_dir = root.join("target/wasm");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args(["rustc", "--package", package, "--profile", profile, "--target", TARGET]);
-    cargo.arg("--target-dir").arg(&target_dir).arg("--").args(link);
-    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", RUSTFLAGS);
+    cargo.current_dir(root).args(["build", "--package", package, "--profile", profile, "--target", TARGET]);
+    cargo.arg("--target-dir").arg(&target_dir);
+    // These would take the place of the flags of `.cargo/config.toml`.
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("RUSTFLAGS");
     if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
         cargo.env("RUSTC", rustc);
     }
