@@ -3,20 +3,29 @@
 import { readRun } from '../telemetry/index.js'
 import { checkTrainConfig, evaluateRun } from '../train/index.js'
 import { type CliIo, percent, printJson, printTable } from './io.js'
+import { readTask } from './task-file.js'
 
 /** Flags of the command, as they were typed. */
 export interface EvaluateFlags {
   readonly numProblems?: string
   readonly temperature?: string
+  readonly task?: string
   readonly json?: boolean
 }
 
 /** Evaluates the policy in `runDir` on the problems that its configuration describes. */
 export async function evaluate(runDir: string, flags: EvaluateFlags, io: CliIo): Promise<void> {
   const { config: written } = await readRun(runDir)
-  const config = checkTrainConfig(typeof written === 'object' ? { ...written, runDir } : written)
+  const task = flags.task === undefined ? undefined : await readTask(flags.task)
+  const tasks = task ? { [task.name]: task.factory } : {}
+  const config = checkTrainConfig(typeof written === 'object' ? { ...written, runDir } : written, { tasks })
   const { numProblems = config.eval.numProblems, temperature = config.eval.temperature, json = false } = flags
-  const options = { numProblems: Number(numProblems), temperature: Number(temperature), signal: io.signal }
+  const options = {
+    numProblems: Number(numProblems),
+    temperature: Number(temperature),
+    signal: io.signal,
+    tasks,
+  }
   const evaluation = await evaluateRun(config, options)
   const { samples: _, ...summary } = evaluation
   if (json) return printJson(summary, io)

@@ -13,6 +13,8 @@ export interface CliIo {
   readonly stderr: ProgressStream
   /** All of standard input as text. */
   readonly readStdin: () => Promise<string>
+  /** The lines of standard input as they come; `prompt` is written before each where a person types them. */
+  readonly readLines: (prompt: string) => AsyncIterable<string>
   /** Runs `fulmar doctor --json --only-loaded` on a build of the core, in a process of its own. */
   readonly probe: (backend: Backend) => Promise<ProbeResult>
   /** Version of the package. */

@@ -9,6 +9,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { backendOf, conditionsOf } from './backend.js'
 import { type Backend, type CliIo, type ProbeResult, readStream } from './io.js'
@@ -48,11 +49,23 @@ async function runHere(): Promise<number> {
     stdout: process.stdout,
     stderr: process.stderr,
     readStdin: () => readStream(process.stdin),
+    readLines,
     probe,
     version: isVersioned ? String(manifest.version) : 'unknown',
     signal: controller.signal,
   }
   return await runCli(args, io)
+}
+
+/** A terminal shows the prompt and what is typed; a pipe shows neither. */
+async function* readLines(prompt: string): AsyncGenerator<string, void, undefined> {
+  const { isTTY } = process.stdin
+  const lines = createInterface({ input: process.stdin, ...(isTTY && { output: process.stderr, prompt }) })
+  if (isTTY) lines.prompt()
+  for await (const line of lines) {
+    if (line.trim() !== '') yield line
+    if (isTTY) lines.prompt()
+  }
 }
 
 /** The same command in a new process, with this terminal. */

@@ -5,8 +5,10 @@
  */
 
 import { Command, CommanderError, Option } from 'commander'
+import type { ChatFlags } from './chat.js'
 import type { DoctorFlags } from './doctor.js'
 import type { EvaluateFlags } from './evaluate.js'
+import type { FinetuneFlags } from './finetune.js'
 import { type CliIo, printJson } from './io.js'
 import type { ParseFlags } from './parse.js'
 import type { RenderFlags } from './render.js'
@@ -44,17 +46,39 @@ function programOf(io: CliIo, fail: () => void): Command {
     .command('train [config]')
     .description('train as a JSON file says (- reads standard input); unknown keys are refused')
     .option('--resume', 'go on from the checkpoint in the run folder')
+    .option(
+      '--task <file>',
+      'a module that exports the task by default; then the configuration may be left out',
+    )
+    .option('--model <path>', "a model's folder, GGUF file or name; in place of the configuration's")
     .option('--json', 'print the result as one line of JSON')
     .option('--schema', 'print the JSON Schema of such a file, and train nothing')
     .action(async (path: string | undefined, flags: TrainFlags, command: Command) => {
-      if (path === undefined && !flags.schema) command.error("error: missing required argument 'config'")
-      await (await import('./train.js')).train(path ?? '-', flags, io)
+      if (path === undefined && !flags.schema && flags.task === undefined)
+        command.error("error: missing required argument 'config'")
+      await (await import('./train.js')).train(path, flags, io)
     })
+  addFinetune(
+    program,
+    'sft',
+    'train a model on conversations: rows { messages } or { prompt, completion }',
+    io,
+  )
+  addFinetune(program, 'dpo', 'train a model on preferences: rows { prompt, chosen, rejected }', io)
+  program
+    .command('chat <model>')
+    .description("talk to a model: a folder, a GGUF file, or a name in the hub's cache; a line of input each")
+    .option('--system <text>', 'said before the conversation')
+    .option('--max-tokens <count>', 'most tokens of an answer')
+    .option('--temperature <value>', 'sampling temperature (default: 0.7)')
+    .option('--seed <number>', 'fixes the answers (default: 0)')
+    .action(async (path: string, flags: ChatFlags) => (await import('./chat.js')).chat(path, flags, io))
   program
     .command('eval <run-dir>')
     .description('measure the policy of a run on held-out problems')
     .option('--num-problems <count>', 'problems to try (default: as the run was configured)')
     .option('--temperature <value>', 'sampling temperature (default: as the run was configured)')
+    .option('--task <file>', 'the module of the task, if the run had one')
     .option('--json', 'print the result as one line of JSON')
     .action(async (path: string, flags: EvaluateFlags) =>
       (await import('./evaluate.js')).evaluate(path, flags, io),
@@ -120,6 +144,23 @@ function programOf(io: CliIo, fail: () => void): Command {
       if (!isUsable) fail()
     })
   return program
+}
+
+function addFinetune(program: Command, recipe: 'sft' | 'dpo', description: string, io: CliIo): void {
+  program
+    .command(recipe)
+    .description(description)
+    .requiredOption('--model <path>', "a model's folder, GGUF file, or name in the hub's cache")
+    .requiredOption('--data <file>', 'JSON lines')
+    .requiredOption('--out <folder>', 'where the trained model is written')
+    .option('--lora-rank <rank>', 'train an adapter of this rank (default: all weights)')
+    .option('--epochs <count>', 'how often each row is trained (default: 1)')
+    .option('--steps <count>', 'optimiser steps, in place of epochs')
+    .option('--batch-size <count>', 'rows per step (default: 8)')
+    .option('--learning-rate <value>', 'size of a step')
+    .option('--seed <number>', "fixes the adapter's first weights (default: 0)")
+    .option('--json', 'print the result as one line of JSON')
+    .action(async (flags: FinetuneFlags) => (await import('./finetune.js')).finetune(recipe, flags, io))
 }
 
 async function writeReportOf(

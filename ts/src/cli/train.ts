@@ -4,22 +4,28 @@ import { describeBuild } from '../core/index.js'
 import { ProgressLine, type RunEvent, writeReport } from '../telemetry/index.js'
 import { checkTrainConfig, runTraining, type TrainResult, trainConfigSchema } from '../train/index.js'
 import { type CliIo, percent, printJson, printTable, readJsonInput } from './io.js'
+import { readTask } from './task-file.js'
 
 /** Flags of the command. */
 export interface TrainFlags {
   readonly resume?: boolean
+  readonly task?: string
+  readonly model?: string
   readonly json?: boolean
   readonly schema?: boolean
 }
 
 /** Runs the training that the JSON file at `path` describes, or prints the JSON Schema of such files. */
 export async function train(
-  path: string,
-  { resume = false, json = false, schema = false }: TrainFlags,
+  path: string | undefined,
+  { resume = false, task: file, model, json = false, schema = false }: TrainFlags,
   io: CliIo,
 ): Promise<void> {
   if (schema) return void io.stdout.write(`${JSON.stringify(trainConfigSchema(), null, 2)}\n`)
-  const config = checkTrainConfig(withBackend(await readJsonInput('config', path, io)), { tasks: {} })
+  const task = file === undefined ? undefined : await readTask(file)
+  const tasks = task ? { [task.name]: task.factory } : {}
+  const given = path === undefined ? {} : await readJsonInput('config', path, io)
+  const config = checkTrainConfig(withFlags(given, task?.name, model), { tasks })
   const progress = new ProgressLine({ stream: io.stderr })
   const onEvent = (event: RunEvent) => {
     if (event.event === 'step') progress.update(event)
@@ -30,7 +36,7 @@ export async function train(
     }
   }
   try {
-    const result = await runTraining(config, { onEvent, resume, signal: io.signal })
+    const result = await runTraining(config, { onEvent, resume, tasks, signal: io.signal })
     const report = await writeReport(config.runDir)
     if (json) printJson(result, io)
     else printTable(tableOf(result, report), io)
@@ -39,10 +45,16 @@ export async function train(
   }
 }
 
-/** A configuration that names no build of the core means the one that is loaded. */
-function withBackend(json: unknown): unknown {
+/** A configuration that names no build of the core means the one that is loaded; flags come before what it names. */
+function withFlags(json: unknown, task: string | undefined, path: string | undefined): unknown {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) return json
-  return { backend: describeBuild().backend, ...json }
+  const model = 'model' in json && typeof json.model === 'object' ? json.model : {}
+  return {
+    backend: describeBuild().backend,
+    ...json,
+    ...(task !== undefined && { task: { name: task } }),
+    ...(path !== undefined && { model: { ...model, path } }),
+  }
 }
 
 function tableOf(result: TrainResult, report: string): [string, string][] {

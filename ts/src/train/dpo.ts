@@ -112,6 +112,8 @@ export interface DpoModelOptions
 export interface DpoStep extends TrainStepResult {
   /** Counts from 0. */
   readonly index: number
+  /** The step that the run ends before. */
+  readonly numSteps: number
   /** Tokens of all answers of this step, with their prompts. */
   readonly numTokens: number
 }
@@ -211,7 +213,7 @@ async function* train(
       ...(schedule && { learningRate: schedule(index, steps) }),
       ...(signal && { signal }),
     })
-    yield { index, ...result, numTokens: batch.ids.length }
+    yield { index, numSteps: steps, ...result, numTokens: batch.ids.length }
   }
 }
 

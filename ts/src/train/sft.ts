@@ -102,6 +102,8 @@ export interface SftModelOptions<Sample>
 export interface SftStep extends TrainStepResult {
   /** Counts from 0. */
   readonly index: number
+  /** The step that the run ends before. */
+  readonly numSteps: number
   /** Tokens of all conversations of this step. */
   readonly numTokens: number
 }
@@ -193,7 +195,7 @@ async function* train(
       ...(schedule && { learningRate: schedule(index, steps) }),
       ...(signal && { signal }),
     })
-    yield { index, ...result, numTokens: batch.ids.length }
+    yield { index, numSteps: steps, ...result, numTokens: batch.ids.length }
   }
 }
 

@@ -21,6 +21,9 @@ export async function fulmar(
     stdout: { write: (text) => (written.stdout += text) },
     stderr: { write: (text) => (written.stderr += text) },
     readStdin: () => Promise.resolve(stdin),
+    readLines: async function* () {
+      yield* stdin.split('\n').filter(Boolean)
+    },
     probe: () => Promise.resolve({ code: 1, stdout: '', stderr: 'Error: no such build\n' }),
     version: '1.2.3',
     signal: new AbortController().signal,

@@ -7,7 +7,19 @@ describe('fulmar', () => {
   it('helps with every command and knows its version', async () => {
     const help = await fulmar(['--help'])
     expect(help.code).toBe(0)
-    for (const name of ['train', 'eval', 'render', 'tokenize', 'parse', 'report', 'doctor', '--backend']) {
+    for (const name of [
+      'train',
+      'sft',
+      'dpo',
+      'chat',
+      'eval',
+      'render',
+      'tokenize',
+      'parse',
+      'report',
+      'doctor',
+      '--backend',
+    ]) {
       expect(help.stdout).toContain(name)
     }
     expect(await fulmar(['--version'])).toEqual({ code: 0, stdout: '1.2.3\n', stderr: '' })

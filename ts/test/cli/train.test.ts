@@ -44,6 +44,39 @@ describe('fulmar train', () => {
     expect(JSON.parse(report.stdout)).toEqual({ report: join(runDir, 'report.html') })
   })
 
+  it("trains and measures a task of the user's own, from a module", async () => {
+    const folder = await temporaryFolder()
+    const file = join(folder, 'task.mjs')
+    await writeFile(
+      file,
+      `export default ({ seed }) => ({
+        name: 'mine',
+        makeDataset: () => ({ next: () => 'a' + seed, stateDict: () => ({ position: 0 }), loadStateDict: () => {} }),
+        makeEnv: (row) => ({
+          init: () => ({ initPromptMessages: [{ role: 'user', content: row }] }),
+          step: () => ({ done: true }),
+          close: () => {},
+        }),
+        rewardFns: [{ name: 'one', score: () => 1 }],
+        isSolved: () => true,
+      })`,
+    )
+    const runDir = join(folder, 'run')
+    const stdin = JSON.stringify({
+      ...tiny(runDir),
+      sft: { steps: 0 },
+      grpo: { ...tiny(runDir).grpo, steps: 0 },
+    })
+    const trained = await fulmar(['train', '-', '--task', file, '--json'], { stdin })
+    expect(trained).toMatchObject({ code: 0, stderr: expect.not.stringContaining('fulmar:') })
+    expect(JSON.parse(trained.stdout)).toMatchObject({ passRateAfter: 1 })
+    const measured = await fulmar(['eval', runDir, '--task', file, '--json'])
+    expect(JSON.parse(measured.stdout)).toMatchObject({ passRate: 1, interval: [expect.any(Number), 1] })
+    expect((await fulmar(['train', '--task', '/no/task.mjs'])).stderr).toMatch(/\/no\/task\.mjs .*\(IO\)\n$/)
+    await writeFile(file, 'export default 7')
+    expect((await fulmar(['train', '--task', `${file}`])).code).toBe(1)
+  })
+
   it('reads its configuration from standard input and prints the result as the last line', async () => {
     const runDir = join(await temporaryFolder(), 'run')
     const { code, stdout } = await fulmar(['train', '-', '--json'], { stdin: JSON.stringify(tiny(runDir)) })
