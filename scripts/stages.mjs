@@ -1,6 +1,6 @@
 /** The stages of `npm test`, in their order. Each resolves with its counts; one without tests of its own is one test. */
 
-import { readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fetchSmolLm2 } from './smollm2.mjs'
 import {
@@ -24,6 +24,14 @@ function missing(reason) {
   return isAllRequired
     ? outcome(0, 1, 0, `in CI nothing is skipped: ${reason}`)
     : outcome(0, 0, 1, `SKIPPED: ${reason}`)
+}
+
+/** A tool that is run where somebody installed it, as the workflow of the forge does: to compile it takes too long for a test. */
+async function optional(tool, args) {
+  const { code } = await run(tool, ['--version'])
+  if (code === 127)
+    return outcome(0, 0, 1, `SKIPPED: ${tool} is not installed: cargo install --locked ${tool}`)
+  return single(run(tool, args))
 }
 
 /** A program that is one test: it passed if it left with status 0. */
@@ -133,6 +141,9 @@ const nodeTests = (...files) =>
 const scriptTests = () =>
   nodeTests(...readdirSync(join(root, 'tests/scripts')).map((file) => `tests/scripts/${file}`))
 
+/** The version of the spelling checker. */
+const TYPOS = '1.52.0'
+
 /** The stages whose work programs run against. */
 const BUILT = ['addon', 'dist']
 const BUILT_ALL = [...BUILT, 'wasm-build']
@@ -216,6 +227,14 @@ export const STAGES = [
     needs: ['packages'],
     run: () => single(runTool('typedoc/bin/typedoc', ['--treatWarningsAsErrors'])),
   },
+  // Clippy has compiled what crates depend on.
+  { name: 'rustdoc', needs: ['clippy'], run: rustdoc },
+  { name: 'cargo-deny', run: () => optional('cargo-deny', ['check', 'bans', 'licenses', 'sources']) },
+  { name: 'cargo-machete', run: () => optional('cargo-machete', []) },
+  { name: 'typos', run: typos },
+  { name: 'audit', needs: ['packages'], run: audit },
+  { name: 'knip', needs: ['packages'], run: () => single(runTool('knip/bin/knip.js', ['--no-progress'])) },
+  { name: 'publint', needs: BUILT, run: () => single(runTool('publint/src/cli.js', ['--strict'])) },
   {
     name: 'packed',
     wasm: true,
@@ -241,6 +260,30 @@ async function clippy() {
   const strict = ['--quiet', '--', '-D', 'warnings']
   const library = await single(cargo('clippy', '--all-targets', ...strict))
   return library.failed ? library : single(cargo('clippy', '--workspace', ...strict))
+}
+
+/** Links and other warnings of the crates' docs. */
+function rustdoc() {
+  return single(run('cargo', ['doc', '--no-deps', '--quiet'], { env: { RUSTDOCFLAGS: '-D warnings' } }))
+}
+
+async function typos() {
+  const folder = join(root, 'target', `typos-${TYPOS}`)
+  const program = join(folder, 'bin/typos')
+  if (!existsSync(program)) {
+    const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--target', folder, `typos==${TYPOS}`]
+    const { code, output } = await run('python3', pip)
+    if (code !== 0) return missing(`pip could not install typos: ${output.trim().split('\n').at(-1)}`)
+  }
+  return single(run(program, ['--format', 'brief']))
+}
+
+/** Advisories about what users install, where the registry knows any. */
+async function audit() {
+  const { code, output } = await run('npm', ['audit', '--json', '--omit=dev', '--audit-level=high'])
+  if (code === 0) return outcome(1, 0)
+  if (/"vulnerabilities"/.test(output)) return outcome(0, 1, 0, output)
+  return outcome(0, 0, 1, 'SKIPPED: the registry answers no audits')
 }
 
 async function buildWasmOrSkip() {

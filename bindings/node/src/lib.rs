@@ -1,6 +1,6 @@
 //! The Node face: each function converts, calls the crate of its name, and converts back.
 //!
-//! Every exported body runs inside [`error::guard`] or [`task::task`], so a Rust panic becomes a JavaScript error.
+//! Every exported body runs inside `error::guard` or `task::task`, so a Rust panic becomes a JavaScript error.
 
 #![expect(clippy::needless_pass_by_value, reason = "napi hands over owned strings and lists")]
 

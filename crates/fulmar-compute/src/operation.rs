@@ -15,10 +15,15 @@ macro_rules! operations {
         }
     };
     (@method $name:ident $generics:tt $args:tt $result:tt []) => {
-        operations!(@method $name $generics $args $result [fulmar_kernel::$name]);
+        operations!(@documented $name $generics $args $result [fulmar_kernel::$name]
+            concat!("[`fulmar_kernel::", stringify!($name), "`] here."));
     };
-    (@method $name:ident [$($generic:ident)?] [$($arg:ident: $type:ty),*] [$($result:ty)?] [$cpu:path]) => {
-        #[doc = concat!("[`", stringify!($cpu), "`] here.")]
+    // Functions of this crate have no page to link to.
+    (@method $name:ident $generics:tt $args:tt $result:tt [$cpu:path]) => {
+        operations!(@documented $name $generics $args $result [$cpu] concat!("`", stringify!($cpu), "` here."));
+    };
+    (@documented $name:ident [$($generic:ident)?] [$($arg:ident: $type:ty),*] [$($result:ty)?] [$cpu:path] $doc:expr) => {
+        #[doc = $doc]
         pub fn $name$(<$generic: Copy>)?(self, $($arg: $type),*) $(-> $result)? {
             dispatch!(self, cpu => $cpu($($arg),*))
         }

@@ -190,7 +190,7 @@ function rowsOf({ ids, offsets }: RawEncodedChats): Tensor<'i64'>[] {
 }
 
 /** The template that options ask for. */
-export function selectTemplate(options: RenderingOptions): SelectedTemplate {
+function selectTemplate(options: RenderingOptions): SelectedTemplate {
   const {
     tokenizer,
     template,

@@ -42,7 +42,7 @@ export class CliError extends Error {
 }
 
 /** The most bytes of one input. */
-export const INPUT_BYTES_MAX = 268_435_456
+const INPUT_BYTES_MAX = 268_435_456
 
 /**
  * The text of a regular file, or of standard input for `-`.

@@ -1,9 +1,8 @@
 /** Errors, closed options, the generator, the description of the build. */
 
-export { type BuildDescription, describeBuild } from './build.js'
+export { describeBuild } from './build.js'
 export {
   type DeviceName,
-  type Gpu,
   gpus,
   namesDevice,
   type OnDevice,
@@ -14,15 +13,12 @@ export { call, callAsync, ERROR_CODES, type ErrorCode, FulmarError, messageOf } 
 export { yieldToEventLoop } from './event-loop.js'
 export {
   type Field,
-  type FieldValue,
   field,
   type JsonSchema,
-  type NumberRule,
-  type RangeRule,
 } from './field.js'
 export { Handle } from './handle.js'
 export { checkGiven, checkKnownKeys, checkList, describeValue, nearestName } from './options.js'
 export { parseJson } from './parse-json.js'
 export { openRegular, readRegular, unreadable } from './regular-file.js'
-export { Rng, type RngState } from './rng.js'
+export { Rng } from './rng.js'
 export { checkTypedArray, numbersOf } from './typed-array.js'

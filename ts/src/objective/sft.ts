@@ -68,7 +68,7 @@ export interface SFTLossOutput extends LossResult {
 }
 
 /** The columns of {@link SFTBatch}. */
-export const SFT_COLUMNS = { needed: ['logProb'], optional: ['refLogProb'] } as const
+const SFT_COLUMNS = { needed: ['logProb'], optional: ['refLogProb'] } as const
 
 /**
  * Minus the log-probability of worked examples: `-sum_t mask log p` for each sequence, divided by its trained tokens, then joined.

@@ -73,7 +73,7 @@ export interface AnswerRewardParser {
 }
 
 /** The options that are known here; a parser adds its own. */
-export const ANSWER_REWARD_KEYS = ['eosToken', 'setDoneIfAnswer', 'formatReward', 'correctReward', 'block']
+const ANSWER_REWARD_KEYS = ['eosToken', 'setDoneIfAnswer', 'formatReward', 'correctReward', 'block']
 
 /** Options once checked, defaults filled in. */
 export type CheckedAnswerRewardOptions = Required<AnswerRewardOptions>

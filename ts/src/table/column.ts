@@ -14,7 +14,7 @@ import {
 import { checkDict } from '../tensor/tensor-dict.js'
 
 /** The most columns of a table that is read or written. */
-export const TABLE_COLUMNS_MAX = 4096
+const TABLE_COLUMNS_MAX = 4096
 /** The most bytes of a file that is read, and the most that its compressed parts may give. */
 export const TABLE_BYTES_MAX = 2 ** 31 - 1
 /** The most rows that a file of any size may hold; a longer file may hold one a bit. */

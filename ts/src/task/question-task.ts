@@ -27,7 +27,7 @@ export interface RowTaskOptions<Row> {
 }
 
 /** The keys of {@link RowTaskOptions}. */
-export const ROW_TASK_KEYS = ['rows', 'validationRows', 'seed', 'systemPrompt'] as const
+const ROW_TASK_KEYS = ['rows', 'validationRows', 'seed', 'systemPrompt'] as const
 
 /** What a response is worth. */
 export interface Verdict {

@@ -5,7 +5,7 @@ import type { ToolCall } from './tool-call.js'
 import { type ToolResult, wellFormedText } from './tool-runner.js'
 
 /** How much of a name or tag that a policy wrote is said back to it. */
-export const TOOL_NAME_SHOWN_MAX = 64
+const TOOL_NAME_SHOWN_MAX = 64
 
 /** A name or tag as it is said back. */
 export function shown(name: string): string {

@@ -38,7 +38,7 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const SOURCE = `${ROOT}ts/src/`
 
 /** The files that package.json exports. */
-export const ENTRIES = ['index.ts', 'table/index.ts', 'testing/index.ts']
+const ENTRIES = ['index.ts', 'table/index.ts', 'testing/index.ts']
 
 /**
  * Types whose names do not say that they are options, but which are closed too: batches and requests that a caller writes down as an

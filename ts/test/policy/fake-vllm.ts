@@ -394,7 +394,7 @@ function send(
 }
 
 /** Numbers in [0, 1) from a seed. */
-export function mulberry(seed: number): () => number {
+function mulberry(seed: number): () => number {
   let state = seed >>> 0
   return () => {
     state = (state + 0x6d2b79f5) >>> 0

@@ -69,7 +69,7 @@ export function expectDrawn(draws: readonly number[], probabilities: readonly nu
 }
 
 /** Everything that a buffer can be asked for while it is at work; with `ofStorage` its storage too. */
-export function everythingOf(buffer: ReplayBuffer, ofStorage: boolean): Record<string, () => unknown> {
+function everythingOf(buffer: ReplayBuffer, ofStorage: boolean): Record<string, () => unknown> {
   const { storage } = buffer
   return {
     length: () => buffer.length,

@@ -86,7 +86,7 @@ pub struct ReplayBufferStats {
     pub prefetch_queue_size: usize,
 }
 
-/// All that a [`ReplayBuffer`] must keep to go on as if never stopped.
+/// All that a [`ReplayBuffer`](super::ReplayBuffer) must keep to go on as if never stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayBufferState {
     /// The states of sampler, writer and unit.

@@ -8,10 +8,10 @@ use crate::tensor::Tensor;
 
 impl LazyStack {
     /// The elements at `index`: one part's if it names a position along the stacked dimension, else a stack of parts. Shares the
-    /// elements where [`TensorDict::at`] does.
+    /// elements where [`TensorDict::at`](crate::TensorDict::at) does.
     ///
     /// # Errors
-    /// Those of [`TensorDict::at`]; those of [`LazyStack::dense`] if several lists or a mask over several dimensions pick across
+    /// Those of [`TensorDict::at`](crate::TensorDict::at); those of [`LazyStack::dense`] if several lists or a mask over several dimensions pick across
     /// parts.
     ///
     /// # Examples
