@@ -12,9 +12,9 @@ import {
   BradleyTerryLoss,
   CharTokenizer,
   createRenderer,
+  Decoder,
   DistillationLoss,
   DPOLoss,
-  Decoder,
   drawProbabilities,
   drawToken,
   GRPOLoss,
@@ -35,8 +35,31 @@ import {
 } from 'fulmar'
 
 const ROUNDS = 40
-const PRESETS = ['grpo', 'bnpo', 'dapo', 'gspo', 'gspoToken', 'cispo', 'sapo', 'luspo', 'vespo', 'gmpo', 'rloo']
-const TYPES = ['sigmoid', 'hinge', 'ipo', 'exoPair', 'ncaPair', 'robust', 'bcoPair', 'sppoHard', 'aot', 'aotUnpaired']
+const PRESETS = [
+  'grpo',
+  'bnpo',
+  'dapo',
+  'gspo',
+  'gspoToken',
+  'cispo',
+  'sapo',
+  'luspo',
+  'vespo',
+  'gmpo',
+  'rloo',
+]
+const TYPES = [
+  'sigmoid',
+  'hinge',
+  'ipo',
+  'exoPair',
+  'ncaPair',
+  'robust',
+  'bcoPair',
+  'sppoHard',
+  'aot',
+  'aotUnpaired',
+]
 const MORE_TYPES = ['apoZero', 'apoDown', 'discopop', 'sft', 'sigmoidNorm']
 
 const rng = Rng.fromSeed(11)
@@ -73,7 +96,8 @@ for (let round = 0; round < ROUNDS; round++) {
   const advantage = normals(numSequences, 1)
   const batch = { logProb, oldLogProb, samplerLogProb, refLogProb, advantage, mask, offsets }
   const klToRef = { coefficient: 0.04 }
-  for (const preset of PRESETS) tellLoss(`${round} ${preset}`, new GRPOLoss({ preset, klToRef }).forward(batch))
+  for (const preset of PRESETS)
+    tellLoss(`${round} ${preset}`, new GRPOLoss({ preset, klToRef }).forward(batch))
   for (const type of [...TYPES, ...MORE_TYPES]) {
     const labelSmoothing = ['exoPair', 'robust', 'aot'].includes(type) ? 0.1 : 0
     const loss = new DPOLoss({ lossWeights: { [type]: 1 }, labelSmoothing })
@@ -81,9 +105,15 @@ for (let round = 0; round < ROUNDS; round++) {
   }
   const desirable = Uint8Array.from({ length: numSequences }, (_, s) => s % 2)
   const klLogRatio = normals(numSequences, 1)
-  tellLoss(`${round} kto`, new KTOLoss().forward({ logProb, refLogProb, desirable, klLogRatio, mask, offsets }))
+  tellLoss(
+    `${round} kto`,
+    new KTOLoss().forward({ logProb, refLogProb, desirable, klLogRatio, mask, offsets }),
+  )
   tellLoss(`${round} examples`, new SFTLoss().forward({ logProb, mask, offsets }))
-  tellLoss(`${round} distillation`, new DistillationLoss().forward({ logProb, teacherLogProb: refLogProb, mask, offsets }))
+  tellLoss(
+    `${round} distillation`,
+    new DistillationLoss().forward({ logProb, teacherLogProb: refLogProb, mask, offsets }),
+  )
   const pairs = { chosen: normals(9, 1), rejected: normals(9, 1) }
   const { loss, gradChosen, gradRejected } = new BradleyTerryLoss().forward(pairs)
   tell(`ulps ${round} reward loss`, [loss])
@@ -101,7 +131,10 @@ for (let round = 0; round < ROUNDS; round++) {
   const shape = [1 + rng.below(5), 1 + rng.below(60), 1]
   const size = shape[0] * shape[1]
   const column = (scale) => Tensor.from(normals(size, scale), { shape })
-  const done = Tensor.from(Uint8Array.from({ length: size }, () => Number(rng.uniform() < 0.1)), { shape, dtype: 'bool' })
+  const done = Tensor.from(
+    Uint8Array.from({ length: size }, () => Number(rng.uniform() < 0.1)),
+    { shape, dtype: 'bool' },
+  )
   const steps = { reward: column(1), nextValue: column(1), done, gamma: 0.99 }
   const value = column(1)
   const gae = generalizedAdvantageEstimate({ ...steps, value, lambda: 0.95 })
@@ -119,12 +152,30 @@ for (let round = 0; round < ROUNDS; round++) {
   tell(`ulps ${round} gradient`, tokenLogProbsBackward({ logits, ids, gradLogProb: logProb }))
 
   const row = logits.subarray(0, vocabulary)
-  for (const rule of [{}, { temperature: 0.6 }, { topK: 7 }, { topP: 0.8 }, { minP: 0.05 }, { typicalP: 0.7 }]) {
+  for (const rule of [
+    {},
+    { temperature: 0.6 },
+    { topK: 7 },
+    { topP: 0.8 },
+    { minP: 0.05 },
+    { typicalP: 0.7 },
+  ]) {
     const name = Object.keys(rule).join() || 'plain'
-    const draws = Array.from({ length: 8 }, (_, drawIndex) => drawToken({ logits: row, seed: round, drawIndex, ...rule }))
-    tell(`exact ${round} draws ${name}`, draws.map(({ id }) => id))
-    tell(`ulps ${round} drawn ${name}`, Float32Array.from(draws.flatMap((draw) => [draw.logProb, draw.sampledLogProb])))
-    tell(`exact ${round} kept ${name}`, drawProbabilities({ logits: row, ...rule }).map((p) => Number(p > 0)))
+    const draws = Array.from({ length: 8 }, (_, drawIndex) =>
+      drawToken({ logits: row, seed: round, drawIndex, ...rule }),
+    )
+    tell(
+      `exact ${round} draws ${name}`,
+      draws.map(({ id }) => id),
+    )
+    tell(
+      `ulps ${round} drawn ${name}`,
+      Float32Array.from(draws.flatMap((draw) => [draw.logProb, draw.sampledLogProb])),
+    )
+    tell(
+      `exact ${round} kept ${name}`,
+      drawProbabilities({ logits: row, ...rule }).map((p) => Number(p > 0)),
+    )
   }
 
   const lengths = Uint32Array.from({ length: 200 }, () => 1 + rng.below(100))
@@ -157,15 +208,18 @@ await decoder.backward(scored.logProb.map(() => -1))
 const optimizer = new AdamW(decoder, { learningRate: 1e-3 })
 await optimizer.step()
 tell('model weights', await weights())
-const prompts = [{ ids: sequence.slice(0, 9), seed: 3 }, { ids: sequence.slice(9, 14), seed: 4 }]
+const prompts = [
+  { ids: sequence.slice(0, 9), seed: 3 },
+  { ids: sequence.slice(9, 14), seed: 4 },
+]
 const generated = await generate(decoder, prompts, { maxTokens: 12, stopIds: [] })
-generated.forEach(({ ids }, index) => tell(`exact generated ${index}`, ids))
+for (const [index, { ids }] of generated.entries()) tell(`exact generated ${index}`, ids)
 
 const halves = Decoder.fromSafetensors(decoder.config, read('model.safetensors'), { dtype: 'bf16' })
 tell('exact weights in bf16', await halves.toSafetensors())
 tell('model log-probs in bf16', (await halves.score({ ids: sequence, offsets, mask })).logProb)
 const drawn = await generate(halves, prompts, { maxTokens: 12, stopIds: [] })
-drawn.forEach(({ ids }, index) => tell(`exact generated in bf16 ${index}`, ids))
+for (const [index, { ids }] of drawn.entries()) tell(`exact generated in bf16 ${index}`, ids)
 
 /** All floats of the saved file, behind its header. */
 async function weights() {

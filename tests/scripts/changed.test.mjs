@@ -54,7 +54,11 @@ test('a script runs the tests of the scripts', () => {
 
 test('every stage that is selected exists', () => {
   const names = STAGES.map(({ name }) => name)
-  const files = ['crates/fulmar-ted/src/lib.rs', 'ts/src/train/sft.ts', 'README.md', 'tests/conformance/run.mjs']
-  for (const name of scopes(files, ['tests/golden/x.jsonl']).keys())
-    assert.ok(names.includes(name), name)
+  const files = [
+    'crates/fulmar-ted/src/lib.rs',
+    'ts/src/train/sft.ts',
+    'README.md',
+    'tests/conformance/run.mjs',
+  ]
+  for (const name of scopes(files, ['tests/golden/x.jsonl']).keys()) assert.ok(names.includes(name), name)
 })

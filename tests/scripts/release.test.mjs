@@ -26,7 +26,11 @@ test('a release sets the version everywhere, and dates the newest entry of the c
   }
   assert.deepEqual(changed('package.json'), ['  "version": "9.8.7",'])
   assert.deepEqual(changed('package-lock.json'), ['  "version": "9.8.7",', '      "version": "9.8.7",'])
-  assert.ok(changed('Cargo.toml').every((line) => /^(version|fulmar[\w-]* = \{ path .*) = "9\.8\.7"( \})?$/.test(line)))
+  assert.ok(
+    changed('Cargo.toml').every((line) =>
+      /^(version|fulmar[\w-]* = \{ path .*) = "9\.8\.7"( \})?$/.test(line),
+    ),
+  )
   const members = read('Cargo.lock').match(/^name = "(fulmar|xtask)[\w-]*"$/gm).length
   assert.deepEqual(changed('Cargo.lock'), new Array(members).fill('version = "9.8.7"'))
 })
@@ -45,7 +49,10 @@ test('a release is refused with an older version, no version, no date, or nothin
 })
 
 test('manifests that disagree are refused by name', () => {
-  const other = { ...texts, 'Cargo.toml': texts['Cargo.toml'].replace(/^version = ".*"/m, 'version = "98.0.0"') }
+  const other = {
+    ...texts,
+    'Cargo.toml': texts['Cargo.toml'].replace(/^version = ".*"/m, 'version = "98.0.0"'),
+  }
   assert.throws(() => versionOf(other), /Cargo.toml must have version .* got 98.0.0/)
 })
 
@@ -66,7 +73,11 @@ for (const file of ['package-lock.json', 'tests/packed/package-lock.json']) {
     const names = new Set(Object.keys(packages).map((path) => path.split('node_modules/').at(-1)))
     for (const [path, { dependencies, optionalDependencies }] of Object.entries(packages)) {
       const needed = Object.keys({ ...dependencies, ...optionalDependencies })
-      assert.deepEqual(needed.filter((name) => !names.has(name)), [], path)
+      assert.deepEqual(
+        needed.filter((name) => !names.has(name)),
+        [],
+        path,
+      )
     }
   })
 

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
 use super::config::Config;
-use super::mask::Class;
-use super::source::Source;
-use super::tree::Tree;
+use super::tree::{Source, Tree};
+use super::{Finding, pattern};
 
 const ERROR: &str = "crates/fulmar-core/src/error.rs";
 const LIMITS: &str = "crates/fulmar-core/src/limits.rs";
@@ -20,171 +18,127 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
         found.extend(untested_kinds(tree, source));
         found.extend(code_mismatches(tree, source, config));
     }
-    if let Some(source) = tree.get(LIMITS) {
-        found.extend(untested_limits(tree, source));
-    }
+    found.extend(tree.get(LIMITS).into_iter().flat_map(|source| untested_limits(tree, source)));
     found.extend(golden_without_origin(tree));
     found
 }
 
-/// (variant, code, where the code is written), from the arms `Self::Variant => "CODE"`.
-fn kinds(source: &Source) -> Vec<(&str, &str, usize)> {
-    let arms = source.code.match_indices("Self::").filter_map(|(at, _)| {
-        let name = source.name_at(at + "Self::".len());
-        let arrow = source.next_code(at + "Self::".len() + name.len())?;
-        let quote = source.code[arrow..].strip_prefix("=>").and_then(|_| source.next_code(arrow + 2))?;
-        (source.code.as_bytes()[quote] == b'"').then(|| (name, source.quoted_at(quote), at))
-    });
-    arms.collect()
+/// (place, variant, code), from the arms `Self::Variant => "CODE"`.
+fn kinds(source: &Source) -> impl Iterator<Item = (usize, &str, &str)> {
+    let arms = pattern!(r#"Self::(\w+) => "(\w+)""#).captures_iter(&source.code);
+    arms.filter_map(|arm| Some((arm.get(0)?.start(), arm.get(1)?.as_str(), arm.get(2)?.as_str())))
+}
+
+/// Every word of the tests outside `path`.
+fn tested_words<'a>(tree: &'a Tree, path: &str) -> BTreeSet<&'a str> {
+    let tests = tree.sources.values().filter(|source| source.path != path).map(Source::tests);
+    tests
+        .flat_map(|tests| pattern!(r"(?:\bErrorKind::)?\b\w+").find_iter(tests))
+        .map(|word| word.as_str())
+        .collect()
 }
 
 fn untested_kinds(tree: &Tree, source: &Source) -> Vec<Finding> {
-    let tests: Vec<&str> = tree.sources().filter(|test| test.path != ERROR).flat_map(Source::tests).collect();
-    let untested = kinds(source).into_iter().filter(|(variant, code, _)| {
-        let by_kind = format!("ErrorKind::{variant}");
-        !tests.iter().any(|test| has_word(test, &by_kind) || has_word(test, code))
-    });
+    let tested = tested_words(tree, ERROR);
+    let is_tested = |variant: &str, code: &str| {
+        tested.contains(format!("ErrorKind::{variant}").as_str()) || tested.contains(code)
+    };
+    let untested = kinds(source).filter(|(_, variant, code)| !is_tested(variant, code));
     untested
-        .map(|(variant, code, at)| Finding {
-            path: ERROR.to_owned(),
-            line: source.line_of(at),
-            rule: "untested-kind",
-            item: variant.to_owned(),
-            message: format!(
-                "no test produces ErrorKind::{variant} ({code}); test it where it is raised, or delete it"
-            ),
+        .map(|(at, variant, code)| {
+            let fix = "test it where it is raised, or delete it";
+            source.finding(
+                at,
+                "untested-kind",
+                variant,
+                format!("no test produces ErrorKind::{variant} ({code}); {fix}"),
+            )
         })
         .collect()
 }
 
 fn untested_limits(tree: &Tree, source: &Source) -> Vec<Finding> {
-    let tests: Vec<&str> =
-        tree.sources().filter(|test| test.path != LIMITS).flat_map(Source::tests).collect();
-    let constants = source.words("const").filter_map(|at| Some((source.next_code(at + "const".len())?, at)));
-    let named = constants.map(|(name, at)| (source.name_at(name), at)).filter(|(name, _)| *name != "fn");
-    named
-        .filter(|(name, _)| !tests.iter().any(|test| has_word(test, name)))
-        .map(|(name, at)| Finding {
-            path: LIMITS.to_owned(),
-            line: source.line_of(at),
-            rule: "untested-limit",
-            item: name.to_owned(),
-            message: format!(
-                "no test reaches {name}; test at the bound and one past it where it is used, or delete it"
-            ),
+    let tested = tested_words(tree, LIMITS);
+    let constants =
+        pattern!(r"\bconst (\w+):").captures_iter(&source.code).filter_map(|constant| constant.get(1));
+    let untested = constants.filter(|name| !tested.contains(name.as_str()));
+    let fix = "test at the bound and one past it where it is used, or delete it";
+    untested
+        .map(|name| {
+            source.finding(
+                name.start(),
+                "untested-limit",
+                name.as_str(),
+                format!("no test reaches {}; {fix}", name.as_str()),
+            )
         })
         .collect()
 }
 
-/// The codes of Rust and the union of TypeScript must be the same, less what only TypeScript raises.
+/// The codes of Rust and those of TypeScript must be the same, less what only TypeScript raises.
 fn code_mismatches(tree: &Tree, rust: &Source, config: &Config) -> Vec<Finding> {
     let Some(typescript) = tree.get(TYPESCRIPT_ERROR) else { return Vec::new() };
-    let codes: BTreeSet<_> = kinds(rust).into_iter().map(|(_, code, _)| code).collect();
-    let own: BTreeSet<_> = config.typescript.own_codes.iter().map(String::as_str).collect();
-    let known = constants_in_quotes(typescript);
-    let finding = |path: &str, line, code: &str, message| Finding {
-        path: path.to_owned(),
-        line,
-        rule: "codes",
-        item: code.to_owned(),
-        message,
-    };
-    let missing = codes.iter().filter(|code| !known.iter().any(|(name, _)| name == *code)).map(|code| {
-        let message = format!("ErrorKind has the code {code}, the union here has not; add it");
-        finding(TYPESCRIPT_ERROR, 0, code, message)
-    });
+    let codes: BTreeSet<&str> = kinds(rust).map(|(_, _, code)| code).collect();
+    let known: BTreeSet<&str> = pattern!("'([A-Z_]{2,})'")
+        .captures_iter(&typescript.code)
+        .filter_map(|code| Some(code.get(1)?.as_str()))
+        .collect();
+    let own: BTreeSet<&str> = config.typescript.own_codes.iter().map(String::as_str).collect();
+    let missing =
+        codes.difference(&known).map(|code| (*code, "is a code of ErrorKind and not of TypeScript; add it"));
+    let extra = known.difference(&codes).filter(|code| !own.contains(*code));
     let extra =
-        known.iter().filter(|(code, _)| !codes.contains(code) && !own.contains(code)).map(|(code, at)| {
-            let message =
-                format!("no ErrorKind has the code {code}; delete it, or list it in own_codes of tidy.toml");
-            finding(TYPESCRIPT_ERROR, typescript.line_of(*at), code, message)
-        });
-    missing.chain(extra).collect()
-}
-
-/// Texts of the form `SHAPE_MISMATCH` in code, each once, with the place of the first.
-fn constants_in_quotes(source: &Source) -> Vec<(&str, usize)> {
-    let mut seen = BTreeSet::new();
-    let quotes = source
-        .code
-        .match_indices('\'')
-        .map(|(at, _)| at)
-        .filter(|&at| source.class.get(at + 1) == Some(&Class::Text));
-    let texts = quotes.map(|at| (source.quoted_at(at), at));
-    let constants = texts.filter(|(text, _)| {
-        text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
-    });
-    constants.filter(|(text, _)| seen.insert(*text)).collect()
+        extra.map(|code| (*code, "is no code of ErrorKind; delete it, or list it in own_codes of tidy.toml"));
+    missing
+        .chain(extra)
+        .map(|(code, what)| typescript.whole("codes", code, format!("{code} {what}")))
+        .collect()
 }
 
 fn golden_without_origin(tree: &Tree) -> Vec<Finding> {
     let folders = tree.folders(GOLDEN).into_iter().map(|name| format!("{GOLDEN}{name}/"));
-    let silent = folders.filter(|folder| !tree.has(&format!("{folder}HOW.md")));
+    let silent = folders.filter(|folder| !tree.paths.contains(&format!("{folder}HOW.md")));
+    let message = "has no HOW.md; say which program made the data, its version and the command";
     silent
-        .map(|folder| Finding {
-            path: folder,
+        .map(|path| Finding {
+            path,
             line: 0,
             rule: "golden-how",
             item: String::new(),
-            message: "has no HOW.md; say which program made the data, its version and the command".to_owned(),
+            message: message.to_owned(),
         })
         .collect()
 }
 
-fn has_word(text: &str, word: &str) -> bool {
-    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    let bytes = text.as_bytes();
-    text.match_indices(word).any(|(at, _)| {
-        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
-        !is_part(before) && !is_part(bytes.get(at + word.len()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::found_by;
     use super::*;
 
-    const KINDS: &str = "fn code() { match self { Self::Io => \"IO\", Self::Empty => \"EMPTY\" } }\n";
+    const KINDS: (&str, &str) =
+        (ERROR, "fn code() { match self { Self::Io => \"IO\", Self::Empty => \"EMPTY\" } }\n");
 
     fn items(files: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-        let config = Config::parse("[typescript]\nown_codes = ['ABORTED']\n").unwrap();
-        let found = check(&Tree::from_files(files.iter().copied()), &config);
-        found.into_iter().map(|finding| (finding.rule, finding.item)).collect()
+        found_by(check, "[typescript]\nown_codes = ['ABORTED']\n", files)
     }
 
     #[test]
-    fn a_kind_that_no_test_names_is_refused() {
+    fn a_test_names_every_kind_and_every_limit() {
         let rust = (
             "crates/x/src/a.rs",
-            "#[cfg(test)]\nmod tests { fn a() { ErrorKind::Io; ErrorKind::EmptyRow; } }\n",
+            "ErrorKind::Empty\n#[cfg(test)]\nmod tests { ErrorKind::Io; ErrorKind::EmptyRow; }\n",
         );
-        assert_eq!(items(&[(ERROR, KINDS), rust]), [("untested-kind", "Empty".to_owned())]);
-        assert_eq!(items(&[(ERROR, KINDS), rust, ("ts/test/a.test.ts", "'EMPTY'\n")]), []);
-    }
-
-    #[test]
-    fn a_kind_that_only_code_names_is_untested() {
-        let rust = ("crates/x/src/a.rs", "fn a() { ErrorKind::Io; ErrorKind::Empty; }\n");
-        assert_eq!(items(&[(ERROR, KINDS), rust]).len(), 2);
-    }
-
-    #[test]
-    fn a_limit_that_no_test_reaches_is_refused() {
-        let limits = (LIMITS, "/// A.\npub const A_MAX: usize = 1;\n/// B.\npub const B_MAX: usize = 1;\n");
-        let tests = ("crates/x/tests/a.rs", "//! A.\nuse limits::A_MAX;\n");
+        assert_eq!(items(&[KINDS, rust]), [("untested-kind", "Empty".to_owned())]);
+        assert_eq!(items(&[KINDS, rust, ("ts/test/a.test.ts", "'EMPTY'\n")]), []);
+        let limits = (LIMITS, "pub const A_MAX: usize = 1;\npub const B_MAX: usize = 1;\n");
+        let tests = ("crates/x/tests/a.rs", "use limits::A_MAX;\n");
         assert_eq!(items(&[limits, tests]), [("untested-limit", "B_MAX".to_owned())]);
     }
 
     #[test]
     fn both_languages_know_the_same_codes() {
-        let tests = ("crates/x/tests/a.rs", "//! A.\nErrorKind::Io ErrorKind::Empty\n");
-        let union = |codes: &str| {
-            [(ERROR, KINDS.to_owned()), (tests.0, tests.1.to_owned()), (TYPESCRIPT_ERROR, codes.to_owned())]
-        };
-        let check = |codes: &str| {
-            let files = union(codes);
-            items(&files.iter().map(|(path, text)| (*path, text.as_str())).collect::<Vec<_>>())
-        };
+        let tests = ("crates/x/tests/a.rs", "ErrorKind::Io ErrorKind::Empty\n");
+        let check = |codes: &str| items(&[KINDS, tests, (TYPESCRIPT_ERROR, codes)]);
         assert_eq!(check("type Code = 'IO' | 'EMPTY' | 'ABORTED'\n"), []);
         assert_eq!(check("type Code = 'IO' // 'EMPTY'\n"), [("codes", "EMPTY".to_owned())]);
         assert_eq!(check("type Code = 'IO' | 'EMPTY' | 'TYPO'\n"), [("codes", "TYPO".to_owned())]);

@@ -1,110 +1,72 @@
-//! Defaults: what a TypeScript option documents with `@default` is what the Rust option struct holds.
+//! Defaults: the number of a `@default` in TypeScript is what the option struct of Rust holds.
 
-use super::Finding;
+use std::collections::BTreeMap;
+
 use super::config::Config;
-use super::function::functions;
-use super::mask::is_word_byte;
-use super::source::Source;
+use super::floors::{ROOT, room};
 use super::tree::Tree;
-use super::typescript::{ROOT, room};
+use super::{Finding, pattern};
 
-/// Compares numbers: a documented one must stand in some `fn default()` of the room's crate, if the field does.
+/// Compares numbers: a documented one must be in some `fn default()` of the room's crate, if the field is.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
+    let documented = pattern!(r"@default ([-0-9][^\s*]*)(?:[^*]|\*[^/])*\*/\s*(?:readonly )?(\w+)\?:");
+    let mut rooms = BTreeMap::new();
     let mut found = Vec::new();
     for source in tree.under(ROOT, ".ts") {
-        let Some(folder) = room(&source.path).map(|room| format!("crates/fulmar-{room}/src/")) else {
-            continue;
-        };
-        for (field, documented, at) in documented(source) {
-            let held: Vec<f64> =
-                tree.under(&folder, ".rs").flat_map(|rust| held(rust, &snake(field))).collect();
-            if held.is_empty() || held.contains(&documented) {
-                continue;
+        let Some(room) = room(&source.path) else { continue };
+        let held = rooms.entry(room).or_insert_with(|| held(tree, room));
+        for option in documented.captures_iter(&source.text) {
+            let (Some(value), field) = (number(&option[1]), &option[2]) else { continue };
+            let numbers = held.get(&snake(field)).map_or(&[][..], Vec::as_slice);
+            if !numbers.is_empty() && !numbers.contains(&value) {
+                let message = format!("`{field}` documents the default {value}, the crate has {numbers:?}");
+                let at = option.get(0).map_or(0, |option| option.start());
+                found.push(source.finding(at, "default", field, message));
             }
-            found.push(Finding {
-                path: source.path.clone(),
-                line: source.line_of(at),
-                rule: "default",
-                item: field.to_owned(),
-                message: format!(
-                    "`{field}` documents the default {documented}, the crate has {held:?}; correct the doc"
-                ),
-            });
         }
     }
     found
 }
 
-/// (option, number, place) for every `@default <number>` whose comment stands before an optional field.
-fn documented(source: &Source) -> impl Iterator<Item = (&str, f64, usize)> {
-    source.text.match_indices("@default ").filter_map(|(at, tag)| {
-        let rest = &source.text[at + tag.len()..];
-        let number = rest.split(|character: char| character.is_whitespace()).next().and_then(number)?;
-        let field = rest.split_once("*/")?.1.trim_start();
-        let field = field.strip_prefix("readonly ").unwrap_or(field);
-        let end = field.bytes().position(|byte| !is_word_byte(byte))?;
-        field[end..].starts_with("?:").then_some((&field[..end], number, at))
-    })
-}
-
-/// The numbers that the bodies of `fn default()` give to `field`.
-fn held(source: &Source, field: &str) -> Vec<f64> {
-    let bodies = functions(source)
-        .into_iter()
-        .filter(|function| function.name == "default" && !source.is_test(function.at));
-    let mut found = Vec::new();
-    for body in bodies.filter_map(|function| Some(&source.code[function.at..function.end?])) {
-        for (at, _) in body.match_indices(field) {
-            let whole = at > 0 && !is_word_byte(body.as_bytes()[at - 1]);
-            let value = body[at + field.len()..].strip_prefix(':').filter(|_| whole);
-            let value = value.and_then(|value| value.split([',', '}', '\n']).next());
-            found.extend(value.and_then(|value| number(value.trim())));
+/// Field -> the numbers that the bodies of `fn default()` give to it, in the crate of a room.
+fn held(tree: &Tree, room: &str) -> BTreeMap<String, Vec<f64>> {
+    let body = pattern!(r"(?s)\n    fn default\(\) -> [^\n]*\n(.*?)\n    \}");
+    let given = pattern!(r"\b(\w+): ([-0-9][^,}\s]*)");
+    let mut held: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for source in tree.under(&format!("crates/fulmar-{room}/src/"), ".rs") {
+        let code = &source.code[..source.text.len() - source.tests().len()];
+        let bodies = body.captures_iter(code).filter_map(|found| found.get(1));
+        for field in bodies.flat_map(|body| given.captures_iter(body.as_str())) {
+            held.entry(field[1].to_owned()).or_default().extend(number(&field[2]));
         }
     }
-    found
+    held
 }
 
 fn number(text: &str) -> Option<f64> {
-    let plain = text.trim_end_matches(['.', ',', ';']).replace('_', "");
-    plain.starts_with(|first: char| first.is_ascii_digit() || first == '-').then(|| plain.parse().ok())?
+    text.trim_end_matches(['.', ',', ';']).replace('_', "").parse().ok()
 }
 
 fn snake(name: &str) -> String {
-    let mut text = String::new();
-    for character in name.chars() {
-        if character.is_ascii_uppercase() {
-            text.push('_');
-        }
-        text.push(character.to_ascii_lowercase());
-    }
-    text
+    pattern!("[A-Z]")
+        .replace_all(name, |found: &regex::Captures<'_>| format!("_{}", found[0].to_lowercase()))
+        .into_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::found_by;
     use super::*;
 
-    fn items(default: &str) -> Vec<String> {
+    #[test]
+    fn a_documented_default_is_the_one_of_rust() {
         let rust = "impl Default for O {\n    fn default() -> Self {\n        Self { std_floor: 1e-3, epsilon: EPSILON }\n    }\n}\n";
-        let doc = format!(
-            "export interface O {{\n  /** The least. @default {default} */\n  readonly stdFloor?: number\n}}\n"
-        );
-        let tree = Tree::from_files([("crates/fulmar-x/src/o.rs", rust), ("ts/src/x/o.ts", doc.as_str())]);
-        check(&tree, &Config::default()).into_iter().map(|finding| finding.item).collect()
-    }
-
-    #[test]
-    fn a_documented_default_is_the_one_that_rust_holds() {
-        assert!(items("0.001").is_empty());
-        assert!(items("1e-3").is_empty());
-        assert_eq!(items("1e-4"), ["stdFloor"]);
-    }
-
-    #[test]
-    fn a_default_in_words_and_a_field_without_a_number_are_not_compared() {
-        assert!(items("off").is_empty());
-        let rust = ("crates/fulmar-x/src/o.rs", "fn default() -> O { O { epsilon: EPSILON } }\n");
-        let doc = ("ts/src/x/o.ts", "/** @default 2 */\nreadonly epsilon?: number\n");
-        assert!(check(&Tree::from_files([rust, doc]), &Config::default()).is_empty());
+        let items = |field: &str, default: &str| {
+            let doc = format!("  /** The least. @default {default} */\n  readonly {field}?: number\n");
+            found_by(check, "", &[("crates/fulmar-x/src/o.rs", rust), ("ts/src/x/o.ts", &doc)])
+        };
+        assert!(["0.001", "1e-3.", "off"].iter().all(|default| items("stdFloor", default).is_empty()));
+        assert_eq!(items("stdFloor", "1e-4"), [("default", "stdFloor".to_owned())]);
+        assert_eq!(items("epsilon", "2"), [], "a field without a number is not compared");
     }
 }

@@ -3,93 +3,66 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Finding;
 use super::config::Config;
-use super::source::Source;
-use super::tree::Tree;
-use super::typescript::{ROOT, imports, join, room};
+use super::links::join;
+use super::tree::{Source, Tree};
+use super::{Finding, pattern};
 
-/// The only room that may reach the compiled backends.
-const NATIVE: &str = "native";
+/// The root of the library's TypeScript.
+pub const ROOT: &str = "ts/src/";
 
 /// Checks the dependencies of the crates and the imports of `ts/src`, `examples` and `benches`.
 pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
-    let mut found = rust(tree, &config.rust.floors);
-    for source in tree.under(ROOT, ".ts") {
-        found.extend(imports(source).iter().filter_map(|import| {
-            let message = typescript(&source.path, import.specifier, config)?;
-            Some(finding(source, source.line_of(import.at), import.specifier.to_owned(), message))
-        }));
-    }
-    for source in tree.under("examples/", ".ts").chain(tree.under("benches/", ".ts")) {
-        let inside =
-            |specifier: &str| join(&source.path, specifier).is_some_and(|path| path.starts_with(ROOT));
-        found.extend(imports(source).iter().filter(|import| inside(import.specifier)).map(|import| {
-            let message =
-                format!("imports {}; import the package 'fulmar' as its users do", import.specifier);
-            finding(source, source.line_of(import.at), import.specifier.to_owned(), message)
-        }));
+    let manifests = tree.under("crates/", "/Cargo.toml").chain(tree.under("bindings/", "/Cargo.toml"));
+    let mut found: Vec<_> = manifests.flat_map(|source| crate_edges(source, &config.rust.floors)).collect();
+    let specifier = pattern!(r#"\b(?:from|import|import\(|URL\()\s*['"]([^'"\n]+)['"]"#);
+    for source in
+        ["ts/src/", "examples/", "benches/"].into_iter().flat_map(|folder| tree.under(folder, ".ts"))
+    {
+        for import in specifier.captures_iter(&source.code).filter_map(|found| found.get(1)) {
+            if let Some(message) = wrong_import(&source.path, import.as_str(), config) {
+                found.push(source.finding(import.start(), "floor", import.as_str(), message));
+            }
+        }
     }
     found
 }
 
-fn finding(source: &Source, line: usize, item: String, message: String) -> Finding {
-    Finding { path: source.path.clone(), line, rule: "floor", item, message }
-}
-
-fn rust(tree: &Tree, floors: &BTreeMap<String, Vec<String>>) -> Vec<Finding> {
-    let manifests = tree.sources().filter(|source| {
-        let parts: Vec<_> = source.path.split('/').collect();
-        matches!(parts[..], ["crates" | "bindings", _, "Cargo.toml"])
-    });
-    let checked = manifests.map(|source| match manifest(&source.text) {
-        Ok((name, dependencies)) => crate_edges(source, &name, dependencies, floors),
-        Err(message) => vec![finding(source, 0, String::new(), message)],
-    });
-    checked.flatten().collect()
-}
-
-/// What is wrong with the dependencies of one crate. The bindings and the check programs stand above every floor.
-fn crate_edges(
-    source: &Source,
-    name: &str,
-    dependencies: Vec<String>,
-    floors: &BTreeMap<String, Vec<String>>,
-) -> Vec<Finding> {
+/// What is wrong with the dependencies of one crate. The bindings and the check programs are above every floor.
+fn crate_edges(source: &Source, floors: &BTreeMap<String, Vec<String>>) -> Vec<Finding> {
+    let table: toml::Table = match toml::from_str(&source.text) {
+        Ok(table) => table,
+        Err(error) => return vec![source.whole("floor", "", format!("is not TOML: {error}"))],
+    };
+    let is_ours = |name: &str| name == "fulmar" || name.starts_with("fulmar-");
+    let name = table.get("package").and_then(|package| package.get("name")?.as_str()).unwrap_or_default();
     if !floors.contains_key(name) {
-        let message = format!("crate {name} stands on no floor; add it to [rust.floors] in tidy.toml");
-        let homeless = is_ours(name) && source.path.starts_with("crates/");
-        return if homeless { vec![finding(source, 1, name.to_owned(), message)] } else { Vec::new() };
+        let message = format!("crate {name} has no floor; add it to [rust.floors] in tidy.toml");
+        let is_homeless = is_ours(name) && source.path.starts_with("crates/");
+        return is_homeless.then(|| source.whole("floor", name, message)).into_iter().collect();
     }
     let allowed = below(name, floors);
-    let wrong = dependencies.into_iter().filter(|other| is_ours(other) && !allowed.contains(other.as_str()));
+    let wrong =
+        dependencies(&table).filter(|other| is_ours(other) && *other != name && !allowed.contains(other));
     wrong
-        .map(|dependency| {
-            let line = source.text.lines().position(|line| line.trim_start().starts_with(&dependency));
+        .map(|other| {
+            let at = source.text.find(&format!("\n{other}")).map_or(0, |at| at + 1);
             let fix =
                 "move what both need to a lower floor, or change the floors in ARCHITECTURE.md and tidy.toml";
-            let message = format!("{name} may not depend on {dependency}; {fix}");
-            finding(source, line.map_or(0, |line| line + 1), dependency, message)
+            source.finding(at, "floor", other, format!("{name} may not depend on {other}; {fix}"))
         })
         .collect()
 }
 
-fn is_ours(name: &str) -> bool {
-    name == "fulmar" || name.starts_with("fulmar-")
-}
-
-/// The name of a package and all it depends on, for tests and builds too.
-fn manifest(text: &str) -> Result<(String, Vec<String>), String> {
-    let table: toml::Table = toml::from_str(text).map_err(|error| format!("is not TOML: {error}"))?;
-    let name = table.get("package").and_then(|package| package.get("name")?.as_str()).unwrap_or_default();
-    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+/// All that a package depends on, for tests, builds and single targets too.
+fn dependencies(table: &toml::Table) -> impl Iterator<Item = &str> {
     let targets =
         table.get("target").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::values);
-    let owners = targets.filter_map(toml::Value::as_table).chain([&table]);
-    let names =
-        owners.flat_map(|owner| sections.iter().filter_map(|section| owner.get(*section)?.as_table()));
-    let names: BTreeSet<_> = names.flat_map(toml::Table::keys).cloned().collect();
-    Ok((name.to_owned(), names.into_iter().filter(|dependency| dependency != name).collect()))
+    let owners = targets.filter_map(toml::Value::as_table).chain([table]);
+    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let tables =
+        owners.flat_map(move |owner| sections.map(|name| owner.get(name).and_then(toml::Value::as_table)));
+    tables.flatten().flat_map(|table| table.keys().map(String::as_str))
 }
 
 /// Every crate that `name` may depend on, those of its own dependencies included.
@@ -104,21 +77,25 @@ fn below<'a>(name: &str, floors: &'a BTreeMap<String, Vec<String>>) -> BTreeSet<
     reached
 }
 
-/// What is wrong with the import of `specifier` in the file `path`, if anything is.
-fn typescript(path: &str, specifier: &str, config: &Config) -> Option<String> {
-    let from = room(path);
+/// The room of a file: `chat` for `ts/src/chat/ledger.ts`, `None` for files right below `ts/src` and elsewhere.
+pub fn room(path: &str) -> Option<&str> {
+    path.strip_prefix(ROOT)?.split_once('/').map(|(room, _)| room)
+}
+
+fn wrong_import(path: &str, specifier: &str, config: &Config) -> Option<String> {
+    let target = join(path, specifier);
+    let inside = target.as_deref().is_some_and(|target| target.starts_with(ROOT));
+    if !path.starts_with(ROOT) {
+        return inside.then(|| format!("imports {specifier}; import the package 'fulmar' as its users do"));
+    }
     if specifier == "fulmar" || specifier.starts_with("fulmar/") {
         return Some(format!("imports the package itself; import the file behind '{specifier}'"));
     }
-    let target = join(path, specifier);
-    let outside = target
-        .as_deref()
-        .is_some_and(|target| !target.starts_with(ROOT) && !target.ends_with("package.json"));
-    let backend = outside || specifier.starts_with('#') || specifier.ends_with(".node");
-    if backend {
-        let message =
-            format!("imports '{specifier}'; only ts/src/native reaches the backends, import from there");
-        return (from != Some(NATIVE)).then_some(message);
+    let outside = target.as_deref().is_some_and(|target| !inside && !target.ends_with("package.json"));
+    let from = room(path);
+    if outside || specifier.starts_with('#') || specifier.ends_with(".node") {
+        let message = format!("imports '{specifier}'; only ts/src/native may, import from there");
+        return (from != Some("native")).then_some(message);
     }
     // The files right below ts/src are the roof and import every room.
     let (target, from) = (target?, from?);
@@ -127,35 +104,31 @@ fn typescript(path: &str, specifier: &str, config: &Config) -> Option<String> {
             Some(format!("imports '{specifier}', the roof of the package; import the room that declares it"))
         }
         Some(to) if to == from => None,
-        Some(to) => edge(from, to, config),
+        Some(to) => wrong_edge(from, to, config),
     }
 }
 
-/// What is wrong with the room `from` importing the room `to`, if anything is.
-fn edge(from: &str, to: &str, config: &Config) -> Option<String> {
+fn wrong_edge(from: &str, to: &str, config: &Config) -> Option<String> {
     let floor = |room: &str| config.typescript.floors.get(room).copied();
     let (Some(own), Some(other)) = (floor(from), floor(to)) else {
         let homeless = if floor(from).is_none() { from } else { to };
-        return Some(format!(
-            "room {homeless} stands on no floor; add it to [typescript.floors] in tidy.toml"
-        ));
+        return Some(format!("room {homeless} has no floor; add it to [typescript.floors] in tidy.toml"));
     };
+    let is_named =
+        || config.typescript.sideways.get(from).is_some_and(|rooms| rooms.iter().any(|room| room == to));
+    let fix = "move what both need down, or name the edge in [typescript.sideways] of tidy.toml";
     match other.cmp(&own) {
         Ordering::Less => None,
-        Ordering::Equal => {
-            let named =
-                config.typescript.sideways.get(from).is_some_and(|rooms| rooms.iter().any(|room| room == to));
-            let fix = "move what both need down, or name the edge in [typescript.sideways] of tidy.toml";
-            (!named).then(|| format!("{from} and {to} share floor {own}; {fix}"))
+        Ordering::Equal => (!is_named()).then(|| format!("{from} and {to} share floor {own}; {fix}")),
+        Ordering::Greater => {
+            Some(format!("{from} is on floor {own} and may not import {to} on floor {other}; {fix}"))
         }
-        Ordering::Greater => Some(format!(
-            "{from} is on floor {own} and may not import {to} on floor {other}; move what it needs to {from} or below"
-        )),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::found_by;
     use super::*;
 
     const CONFIG: &str = "[rust.floors]\nfulmar-core = []\nfulmar-kernel = ['fulmar-core']\n\
@@ -163,86 +136,51 @@ mod tests {
         [typescript.floors]\nnative = 7\ncore = 8\ntokenizer = 9\nchat = 9\nenv = 10\n\
         [typescript.sideways]\nchat = ['tokenizer']\n";
 
-    #[track_caller]
     fn items(path: &str, text: &str) -> Vec<String> {
-        let found = check(&Tree::from_files([(path, text)]), &Config::parse(CONFIG).unwrap());
-        assert!(found.iter().all(|finding| finding.rule == "floor"));
-        found.into_iter().map(|finding| finding.item).collect()
-    }
-
-    fn manifest_text(name: &str, dependency: &str) -> String {
-        format!("[package]\nname = \"{name}\"\n[dependencies]\n{dependency} = {{ workspace = true }}\n")
+        found_by(check, CONFIG, &[(path, text)]).into_iter().map(|(_, item)| item).collect()
     }
 
     #[test]
-    fn a_crate_may_depend_on_every_floor_below_it() {
-        let text = manifest_text("fulmar-objective", "fulmar-core");
-        assert!(items("crates/fulmar-objective/Cargo.toml", &text).is_empty());
-    }
-
-    #[test]
-    fn a_crate_may_not_depend_sideways_or_upward() {
-        let text = manifest_text("fulmar-kernel", "fulmar-chat");
-        assert_eq!(items("crates/fulmar-kernel/Cargo.toml", &text), ["fulmar-chat"]);
-        let text = text.replace("[dependencies]", "[target.'cfg(unix)'.dev-dependencies]");
-        assert_eq!(items("crates/fulmar-kernel/Cargo.toml", &text), ["fulmar-chat"]);
-    }
-
-    #[test]
-    fn a_crate_without_a_floor_is_refused_and_a_binding_is_the_roof() {
-        let text = manifest_text("fulmar-new", "fulmar-core");
-        assert_eq!(items("crates/fulmar-new/Cargo.toml", &text), ["fulmar-new"]);
-        let text = manifest_text("fulmar-node", "fulmar-chat");
-        assert!(items("bindings/node/Cargo.toml", &text).is_empty());
-    }
-
-    #[test]
-    fn a_finding_in_a_manifest_names_the_line() {
-        let tree = Tree::from_files([(
-            "crates/fulmar-kernel/Cargo.toml",
-            manifest_text("fulmar-kernel", "fulmar-chat"),
-        )]);
-        assert_eq!(check(&tree, &Config::parse(CONFIG).unwrap())[0].line, 4);
-    }
-
-    #[test]
-    fn a_room_imports_downward_and_along_named_edges() {
-        for import in ["../core/index.js", "./history.js", "../tokenizer/index.js", "node:fs"] {
-            assert!(
-                items("ts/src/chat/ledger.ts", &format!("import {{ a }} from '{import}'\n")).is_empty(),
-                "{import}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_room_imports_nothing_sideways_upward_or_from_the_roof() {
-        for (path, import) in [
-            ("ts/src/tokenizer/index.ts", "../chat/index.js"),
-            ("ts/src/core/error.ts", "../env/index.js"),
-            ("ts/src/env/env.ts", "../index.js"),
-            ("ts/src/env/env.ts", "fulmar"),
-            ("ts/src/env/env.ts", "../unknown/index.js"),
+    fn a_crate_depends_on_floors_below_it_and_on_no_other() {
+        for (name, section, dependency, expected) in [
+            ("fulmar-objective", "dependencies", "fulmar-core", None),
+            ("fulmar-kernel", "dependencies", "fulmar-chat", Some("fulmar-chat")),
+            ("fulmar-kernel", "target.'cfg(unix)'.dev-dependencies", "fulmar-chat", Some("fulmar-chat")),
+            ("fulmar-new", "dependencies", "fulmar-core", Some("fulmar-new")),
         ] {
-            assert_eq!(items(path, &format!("import type {{ a }} from '{import}'\n")), [import]);
+            let text = format!("[package]\nname = '{name}'\n[{section}]\n{dependency}.workspace = true\n");
+            assert!(items(&format!("crates/{name}/Cargo.toml"), &text).iter().eq(&expected), "{name}");
         }
+        let binding = "[package]\nname = 'fulmar-node'\n[dependencies]\nfulmar-chat.workspace = true\n";
+        assert!(items("bindings/node/Cargo.toml", binding).is_empty());
     }
 
     #[test]
-    fn only_native_reaches_the_backends() {
-        for import in ["#backend", "../../../bindings/node/index.js"] {
-            let text = format!("import {{ a }} from '{import}'\n");
-            assert_eq!(items("ts/src/core/error.ts", &text), [import]);
-            assert!(items("ts/src/native/index.ts", &text).is_empty());
+    fn a_room_imports_downward_and_along_named_edges_and_from_nowhere_else() {
+        for (path, import, is_wrong) in [
+            ("ts/src/chat/ledger.ts", "../core/index.js", false),
+            ("ts/src/chat/ledger.ts", "./history.js", false),
+            ("ts/src/chat/ledger.ts", "../tokenizer/index.js", false),
+            ("ts/src/chat/ledger.ts", "node:fs", false),
+            ("ts/src/tokenizer/index.ts", "../chat/index.js", true),
+            ("ts/src/core/error.ts", "../env/index.js", true),
+            ("ts/src/env/env.ts", "../index.js", true),
+            ("ts/src/env/env.ts", "fulmar", true),
+            ("ts/src/env/env.ts", "../unknown/index.js", true),
+            ("ts/src/core/error.ts", "#backend", true),
+            ("ts/src/core/error.ts", "../../../bindings/node/index.js", true),
+            ("ts/src/native/index.ts", "#backend", false),
+            ("ts/src/native/index.ts", "../../../bindings/node/index.js", false),
+            ("examples/a.ts", "../ts/src/index.js", true),
+            ("examples/a.ts", "fulmar", false),
+        ] {
+            for text in
+                ["import type { a } from 'X'", "const a = await import('X')", "new URL('X', import.meta.url)"]
+            {
+                let found = items(path, &text.replace('X', import));
+                assert!(found.iter().eq(is_wrong.then_some(import)), "{path} {import}");
+            }
         }
-    }
-
-    #[test]
-    fn examples_import_the_package() {
-        assert_eq!(
-            items("examples/a.ts", "import { a } from '../ts/src/index.js'\n"),
-            ["../ts/src/index.js"]
-        );
-        assert!(items("examples/a.ts", "import { a } from 'fulmar'\n").is_empty());
+        assert!(items("ts/src/core/error.ts", " * import { a } from '../env/index.js'\n").is_empty());
     }
 }

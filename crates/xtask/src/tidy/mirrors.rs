@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 use super::config::Config;
-use super::source::Source;
+use super::floors::ROOT;
+use super::tree::Source;
 use super::tree::Tree;
-use super::typescript::ROOT;
 
 /// The bindings, by folder.
 const BINDINGS: [&str; 2] = ["bindings/node/src/", "bindings/wasm/src/"];
@@ -31,12 +31,9 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
         let orphans = files.filter(|(_, name)| {
             !mirrored.contains(*name) && !config.rust.binding_support.iter().any(|support| support == name)
         });
-        found.extend(orphans.map(|(source, name)| Finding {
-            path: source.path.clone(),
-            line: 0,
-            rule: "mirror",
-            item: name.to_owned(),
-            message: format!("no mirrored crate fulmar-{name}; name the file after its crate, or list it in binding_support"),
+        let fix = "name the file after its crate, or list it in binding_support";
+        found.extend(orphans.map(|(source, name)| {
+            source.whole("mirror", name, format!("there is no mirrored crate fulmar-{name}; {fix}"))
         }));
     }
     found
@@ -69,7 +66,8 @@ fn sides(name: &str) -> [(String, &'static str); 4] {
 /// A file may also be a folder of its name.
 fn is_there(tree: &Tree, side: &str) -> bool {
     let folder = side.strip_suffix(".rs").map_or_else(|| side.to_owned(), |stem| format!("{stem}/"));
-    tree.has(side) || (folder.ends_with('/') && tree.paths().any(|path| path.starts_with(&folder)))
+    tree.paths.contains(side)
+        || (folder.ends_with('/') && tree.paths.iter().any(|path| path.starts_with(&folder)))
 }
 
 fn binding_name<'a>(source: &'a Source, folder: &str) -> Option<&'a str> {
@@ -79,6 +77,7 @@ fn binding_name<'a>(source: &'a Source, folder: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::found_by;
     use super::*;
 
     const FULL: [&str; 5] = [
@@ -91,8 +90,8 @@ mod tests {
 
     fn items(paths: &[&str]) -> Vec<String> {
         let config = "[rust]\nunmirrored = ['fulmar-kernel']\nbinding_support = ['lib', 'error']\n";
-        let tree = Tree::from_files(paths.iter().map(|path| (*path, "pub mod a;\n")));
-        check(&tree, &Config::parse(config).unwrap()).into_iter().map(|finding| finding.item).collect()
+        let files: Vec<_> = paths.iter().map(|path| (*path, "pub mod a;\n")).collect();
+        found_by(check, config, &files).into_iter().map(|(_, item)| item).collect()
     }
 
     #[test]
@@ -119,7 +118,6 @@ mod tests {
     #[test]
     fn kernels_and_empty_crates_need_no_mirror() {
         assert!(items(&["crates/fulmar-kernel/src/lib.rs"]).is_empty());
-        let tree = Tree::from_files([("crates/fulmar-chat/src/lib.rs", "//! Nothing yet.\n")]);
-        assert!(check(&tree, &Config::default()).is_empty());
+        assert!(found_by(check, "", &[("crates/fulmar-chat/src/lib.rs", "//! Nothing yet.\n")]).is_empty());
     }
 }

@@ -1,213 +1,111 @@
-//! Names: of files, of types, of tests; and files that nobody asks for.
+//! Names of files, of types, of functions and of tests. Rustc and biome check their case, knip finds files that nothing imports.
 
-use std::collections::BTreeSet;
-
-use super::Finding;
 use super::config::Config;
-use super::function::functions;
-use super::manifest::entries;
-use super::source::{Language, Source, is_test_path};
-use super::tree::Tree;
-use super::typescript::{ROOT, imports, resolve};
+use super::tree::{Source, Tree, is_test_path};
+use super::{Finding, pattern};
 
-/// Words that say nothing about what a file holds.
-const EMPTY_WORDS: [&str; 12] = [
-    "util", "utils", "helper", "helpers", "common", "misc", "manager", "base", "impl", "v2", "old", "legacy",
-];
-/// Ends of type names that say nothing about the type.
-const EMPTY_ENDS: [&str; 6] = ["Impl", "V2", "Manager", "Helper", "Util", "Utils"];
-
-/// Checks file names, type names, function prefixes, subjects of tests and files that nothing imports.
+/// Checks file names, type names, function prefixes and subjects of tests.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
-    let mut found: Vec<_> = tree.paths().filter_map(file_name).collect();
-    for source in tree.sources() {
-        found.extend(type_names(source));
-        found.extend(function_names(source));
+    let mut found: Vec<_> = tree.paths.iter().filter_map(|path| empty_file_name(path)).collect();
+    for source in tree.sources.values() {
+        found.extend(empty_names(source));
+        found.extend(without_subject(tree, source));
     }
-    found.extend(unimported(tree));
-    found.extend(tree.sources().filter_map(|source| without_subject(tree, source)));
     found
 }
 
-fn file_name(path: &str) -> Option<Finding> {
-    let name = path.rsplit('/').next()?;
-    let (stem, end) = name.split_once('.').filter(|(stem, _)| !stem.is_empty())?;
-    if path.starts_with("tests/golden/") || path.starts_with("benches/record/") {
-        return None;
-    }
-    let finding =
-        |rule, message| Finding { path: path.to_owned(), line: 0, rule, item: stem.to_owned(), message };
-    let words: Vec<_> = stem.split(['-', '_']).collect();
-    let empty = words.iter().find(|word| EMPTY_WORDS.contains(&word.to_lowercase().as_str()));
-    if let Some(word) = empty.or_else(|| (words.len() > 1 && words[0] == "new").then_some(&"new")) {
-        return Some(finding(
-            "name",
-            format!("`{word}` names nothing; name the file after the one noun it holds"),
-        ));
-    }
-    let lower = |joint: char| {
-        stem.chars().all(|character| {
-            character.is_ascii_lowercase() || character.is_ascii_digit() || character == joint
-        })
-    };
-    match end.rsplit('.').next()? {
-        "rs" if !lower('_') => Some(finding("case", "a Rust file is snake_case; rename it".to_owned())),
-        "ts" | "mts" | "js" | "mjs" if !lower('-') => {
-            Some(finding("case", "a TypeScript file is kebab-case; rename it".to_owned()))
-        }
-        _ => None,
-    }
-}
-
-fn type_names(source: &Source) -> Vec<Finding> {
-    let keywords: &[&str] = match source.language {
-        Language::Rust => &["struct", "enum", "trait", "type"],
-        Language::TypeScript => &["class", "interface", "type"],
-        Language::Other => &[],
-    };
-    let declared = keywords
-        .iter()
-        .flat_map(|keyword| source.words(keyword).filter_map(|at| source.next_code(at + keyword.len())));
-    let empty = declared.filter_map(|at| {
-        let name = source.name_at(at);
-        let end = EMPTY_ENDS.iter().find(|end| name.ends_with(**end))?;
-        Some(Finding {
-            path: source.path.clone(),
-            line: source.line_of(at),
-            rule: "name",
-            item: name.to_owned(),
-            message: format!("`{name}`: `{end}` names nothing; say what the type is"),
-        })
-    });
-    empty.collect()
-}
-
-fn function_names(source: &Source) -> Vec<Finding> {
-    if source.language != Language::Rust || !source.path.starts_with("crates/") {
-        return Vec::new();
-    }
-    let empty = functions(source).into_iter().filter_map(|function| {
-        let prefix = ["get_", "do_"].into_iter().find(|prefix| function.name.starts_with(prefix))?;
-        Some(Finding {
-            path: source.path.clone(),
-            line: source.line_of(function.at),
-            rule: "name",
-            message: format!("`{}`: drop `{prefix}`, the verb or the noun says it", function.name),
-            item: function.name,
-        })
-    });
-    empty.collect()
-}
-
-fn unimported(tree: &Tree) -> Vec<Finding> {
-    let mut imported: BTreeSet<String> = super::manifest::named_sources(tree);
-    imported.extend(entries(tree));
-    for source in tree.under(ROOT, "") {
-        imported.extend(
-            imports(source).iter().filter_map(|import| resolve(tree, &source.path, import.specifier)),
-        );
-    }
-    let dead = tree
-        .under(ROOT, ".ts")
-        .filter(|source| !imported.contains(&source.path) && !source.path.ends_with(".d.ts"));
-    dead.map(|source| Finding {
-        path: source.path.clone(),
+fn empty_file_name(path: &str) -> Option<Finding> {
+    let empty = pattern!(
+        r"(?i)(?:^|/)(?:new[-_][^/.]*|(?:[^/.]*[-_])?(util|utils|helper|helpers|common|misc|manager|base|impl|v2|old|legacy)(?:[-_][^/.]*)?)\.[^/]*$"
+    );
+    let is_data = path.starts_with("tests/golden/") || path.starts_with("benches/record/");
+    (empty.is_match(path) && !is_data).then(|| Finding {
+        path: path.to_owned(),
         line: 0,
-        rule: "unimported",
+        rule: "name",
         item: String::new(),
-        message: "no source file imports it; export it from its room's index.ts, or delete it".to_owned(),
+        message: "the name says nothing; name the file after the one noun it holds".to_owned(),
     })
-    .collect()
+}
+
+fn empty_names(source: &Source) -> Vec<Finding> {
+    let (types, functions) = match (source.is_rust(), source.is_script()) {
+        (true, _) => (
+            pattern!(r"\b(?:struct|enum|trait|type) (\w*(?:Impl|V2|Manager|Helper|Utils?))\b"),
+            source.path.starts_with("crates/").then(|| pattern!(r"\bfn ((?:get_|do_)\w+)")),
+        ),
+        (_, true) => (pattern!(r"\b(?:class|interface|type) (\w*(?:Impl|V2|Manager|Helper|Utils?))\b"), None),
+        _ => return Vec::new(),
+    };
+    let patterns = [Some((types, "its end names nothing; say what the type is"))];
+    let functions = functions.map(|functions| (functions, "drop the prefix, the verb or the noun says it"));
+    let both = patterns.into_iter().chain([functions]).flatten();
+    let found =
+        both.flat_map(|(names, fix)| names.captures_iter(&source.code).map(move |found| (found, fix)));
+    found
+        .filter_map(|(found, fix)| {
+            let name = found.get(1)?;
+            Some(source.finding(name.start(), "name", name.as_str(), format!("`{}`: {fix}", name.as_str())))
+        })
+        .collect()
 }
 
 /// A test file is named after what it tests, or its first line says what that is.
 fn without_subject(tree: &Tree, source: &Source) -> Option<Finding> {
-    let opens_with_note =
-        source.text.trim_start().starts_with("//") || source.text.trim_start().starts_with("/*");
-    if !is_test_path(&source.path) || opens_with_note {
+    let path = &source.path;
+    let is_noted = ["//", "/*"].iter().any(|note| source.text.trim_start().starts_with(note));
+    if !is_test_path(path) || is_noted || !(source.is_rust() || source.is_script()) {
         return None;
     }
-    let subjects = if let Some(rest) = source.path.strip_prefix("ts/test/") {
+    let subject = if let Some(rest) = path.strip_prefix("ts/test/") {
         let (stem, _) = rest.split_once(".test")?;
-        let last = stem.rsplit('/').next()?;
-        let folder = stem.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mut subjects = vec![format!("{ROOT}{stem}.ts"), format!("{ROOT}{stem}/index.ts")];
-        if folder == last {
-            subjects.push(format!("{ROOT}{folder}/index.ts"));
-        }
-        subjects
+        let (folder, last) = stem.rsplit_once('/').unwrap_or(("", stem));
+        format!("ts/src/{}", if folder == last { folder } else { stem })
     } else {
         let (folder, name) =
-            source.path.split_once("/tests/").filter(|(folder, _)| folder.starts_with("crates/"))?;
-        vec![format!("{folder}/src/{name}")]
+            path.split_once("/tests/").filter(|(folder, _)| folder.starts_with("crates/"))?;
+        format!("{folder}/src/{}", name.trim_end_matches(".rs"))
     };
-    if subjects.iter().any(|subject| tree.has(subject)) {
-        return None;
-    }
+    let files = [".ts", ".rs", "/index.ts"].map(|end| format!("{subject}{end}"));
     let message =
-        format!("tests no file {}; name it after one, or say what it tests in a comment on top", subjects[0]);
-    Some(Finding { path: source.path.clone(), line: 1, rule: "subject", item: String::new(), message })
+        format!("tests no file {subject}; name it after one, or say what it tests in a comment on top");
+    (!files.iter().any(|file| tree.paths.contains(file))).then(|| source.whole("subject", "", message))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::found_by;
     use super::*;
 
-    fn rules(files: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-        let found = check(&Tree::from_files(files.iter().copied()), &Config::default());
-        found.into_iter().map(|finding| (finding.rule, finding.item)).collect()
+    fn rules(path: &str, text: &str) -> Vec<(&'static str, String)> {
+        found_by(check, "", &[(path, text), ("ts/src/x/a.ts", ""), ("crates/x/src/a.rs", "")])
     }
 
     #[test]
-    fn empty_words_name_no_file() {
-        for stem in ["utils", "chat_helpers", "new_ledger", "ledger_v2", "base"] {
-            assert_eq!(rules(&[(&format!("crates/x/src/{stem}.rs"), "")]), [("name", stem.to_owned())]);
+    fn empty_words_name_nothing() {
+        for stem in ["utils", "chat_helpers", "new_ledger", "ledger_v2", "base", "base_case"] {
+            assert_eq!(rules(&format!("crates/x/src/{stem}.rs"), ""), [("name", String::new())], "{stem}");
         }
-        assert_eq!(rules(&[("crates/x/src/database.rs", ""), ("crates/x/src/renew.rs", "")]), []);
-    }
-
-    #[test]
-    fn files_are_in_the_case_of_their_language() {
-        assert_eq!(rules(&[("crates/x/src/aB.rs", "")]), [("case", "aB".to_owned())]);
-        assert_eq!(rules(&[("examples/a_b.ts", "")]), [("case", "a_b".to_owned())]);
-        assert_eq!(rules(&[("examples/01-a.test-d.ts", ""), ("README.md", ""), (".gitignore", "")]), []);
-    }
-
-    #[test]
-    fn empty_ends_name_no_type() {
-        assert_eq!(rules(&[("a.rs", "struct LedgerImpl;\n")]), [("name", "LedgerImpl".to_owned())]);
-        assert_eq!(
-            rules(&[("a.ts", "class TaskManager {}\nclass Task {}\n")]),
-            [("name", "TaskManager".to_owned())]
+        assert!(
+            ["database", "renew", "a"]
+                .iter()
+                .all(|stem| rules(&format!("crates/x/src/{stem}.rs"), "").is_empty())
         );
-    }
-
-    #[test]
-    fn functions_drop_get_and_do() {
+        let name = |name: &str| vec![("name", name.to_owned())];
+        assert_eq!(rules("a.rs", &format!("struct {};\n", "LedgerImpl")), name("LedgerImpl"));
+        assert_eq!(rules("a.ts", "class TaskManager {}\nclass Task {}\n"), name("TaskManager"));
         assert_eq!(
-            rules(&[("crates/x/src/a.rs", "fn get_a() {}\nfn done() {}\n")]),
-            [("name", "get_a".to_owned())]
-        );
-    }
-
-    #[test]
-    fn a_source_file_nothing_imports_is_dead() {
-        let index = ("ts/src/index.ts", "export * from './x/a.js'\n");
-        let a = ("ts/src/x/a.ts", "new Worker(new URL('./worker.js', import.meta.url))\n");
-        assert_eq!(
-            rules(&[index, a, ("ts/src/x/worker.ts", ""), ("ts/src/x/b.ts", "")]),
-            [("unimported", String::new())]
+            rules("crates/x/src/b.rs", &format!("fn {}() {{}}\nfn done() {{}}\n", "get_a")),
+            name("get_a")
         );
     }
 
     #[test]
     fn a_test_file_has_a_subject() {
-        let index = ("ts/src/index.ts", "export * from './x/a.js'\n");
-        let a = ("ts/src/x/a.ts", "");
-        assert_eq!(rules(&[index, a, ("ts/test/x/a.test.ts", "")]), []);
-        assert_eq!(rules(&[index, a, ("ts/test/x/b.test.ts", "")]), [("subject", String::new())]);
-        assert_eq!(rules(&[index, a, ("ts/test/x/b.test.ts", "// A run from start to end.\n")]), []);
-        assert_eq!(rules(&[("crates/x/tests/a.rs", "")]), [("subject", String::new())]);
-        assert_eq!(rules(&[("crates/x/tests/a.rs", ""), ("crates/x/src/a.rs", "")]), []);
+        for path in ["ts/test/x/b.test.ts", "crates/x/tests/b.rs"] {
+            assert_eq!(rules(path, ""), [("subject", String::new())]);
+            assert_eq!(rules(path, "// A run from start to end.\n"), []);
+        }
+        assert!(["ts/test/x/a.test.ts", "crates/x/tests/a.rs"].iter().all(|path| rules(path, "").is_empty()));
     }
 }

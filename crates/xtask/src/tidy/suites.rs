@@ -1,107 +1,64 @@
-//! Suites: whoever implements a trait that has a `check_*` suite runs that suite in a test.
+//! Suites: each implementation of a trait that has a `check_*` suite runs that suite in a test.
 
-use super::Finding;
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::config::Config;
-use super::function::functions;
-use super::source::{Language, Source};
-use super::tree::Tree;
+use super::tree::{Source, Tree};
+use super::{Finding, pattern};
 
 /// Checks every `impl Trait for Type` outside tests whose trait has a public suite `check_trait`.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
-    let rust = || tree.under("crates/", ".rs").filter(|source| source.language == Language::Rust);
-    let traits: Vec<String> =
-        rust().flat_map(suites).filter(|name| rust().any(|source| declares(source, name))).collect();
+    let rust = || tree.under("crates/", ".rs");
+    let traits: BTreeSet<&str> = rust()
+        .flat_map(|source| pattern!(r"\btrait (\w+)").captures_iter(&source.code))
+        .filter_map(|found| Some(found.get(1)?.as_str()))
+        .collect();
+    let mut suites = BTreeMap::new();
+    for source in rust() {
+        for suite in pattern!(r"(?m)^pub fn (check_(\w+))").captures_iter(&source.code) {
+            let name: String =
+                suite[2].split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
+            let at = suite.get(0).map_or(0, |whole| whole.start());
+            if traits.contains(name.as_str()) && !source.is_test(at) {
+                suites.insert(name, suite[1].to_owned());
+            }
+        }
+    }
     let mut found = Vec::new();
     for source in rust() {
-        for (name, implementor, at) in
-            implementations(source).filter(|(name, ..)| traits.iter().any(|t| t == name))
-        {
-            let suite = suite_of(name);
-            let runs =
-                |test: &Source| test.tests().any(|text| text.contains(&suite) && text.contains(implementor));
-            if !source.is_test(at) && !rust().any(runs) {
-                let message = format!(
-                    "{implementor} implements {name} and no test runs {suite} with it; call it in its tests"
-                );
-                let line = source.line_of(at);
-                found.push(Finding {
-                    path: source.path.clone(),
-                    line,
-                    rule: "suite",
-                    item: implementor.to_owned(),
-                    message,
-                });
+        for implementation in pattern!(r"\bimpl (\w+) for (\w+)\s*\{").captures_iter(&source.code) {
+            let (at, implementor) =
+                (implementation.get(0).map_or(0, |whole| whole.start()), &implementation[2]);
+            let Some(suite) = suites.get(&implementation[1]).filter(|_| !source.is_test(at)) else {
+                continue;
+            };
+            let runs = |test: &Source| test.tests().contains(suite) && test.tests().contains(implementor);
+            if !rust().any(runs) {
+                let message = format!("{implementor} must run {suite} in a test; call it there");
+                found.push(source.finding(at, "suite", implementor, message));
             }
         }
     }
     found
 }
 
-/// The traits that the public functions `check_*` of `source` may be about.
-fn suites(source: &Source) -> Vec<String> {
-    let public =
-        functions(source).into_iter().filter(|function| function.public && !source.is_test(function.at));
-    public.filter_map(|function| Some(upper_camel(function.name.strip_prefix("check_")?))).collect()
-}
-
-fn declares(source: &Source, name: &str) -> bool {
-    source
-        .words("trait")
-        .any(|at| source.next_code(at + "trait".len()).is_some_and(|next| source.name_at(next) == name))
-}
-
-/// (trait, type, place) of every `impl Trait for Type` that has no type parameters.
-fn implementations(source: &Source) -> impl Iterator<Item = (&str, &str, usize)> {
-    source.words("impl").filter_map(|at| {
-        let head = source.code[at + "impl".len()..].split('{').next()?;
-        let (name, implementor) = head.split_once(" for ")?;
-        let (name, implementor) = (name.trim(), implementor.split_whitespace().next()?);
-        let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (plain(name) && plain(implementor)).then_some((name, implementor, at))
-    })
-}
-
-fn suite_of(name: &str) -> String {
-    let mut suite = "check".to_owned();
-    for character in name.chars() {
-        if character.is_ascii_uppercase() {
-            suite.push('_');
-        }
-        suite.push(character.to_ascii_lowercase());
-    }
-    suite
-}
-
-fn upper_camel(name: &str) -> String {
-    let word = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
-    name.split('_').filter(|part| !part.is_empty()).map(word).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::found_by;
     use super::*;
 
-    const TRAIT: (&str, &str) = (
-        "crates/fulmar-x/src/lib.rs",
-        "pub trait TokenSink {}\npub fn check_token_sink(sink: &dyn TokenSink) {}\npub trait Free {}\n",
-    );
-
-    fn items(files: &[(&str, &str)]) -> Vec<String> {
-        let files = files.iter().copied().chain([TRAIT]);
-        check(&Tree::from_files(files), &Config::default()).into_iter().map(|finding| finding.item).collect()
-    }
-
     #[test]
-    fn an_implementation_that_runs_no_suite_is_refused() {
-        let code = ("crates/fulmar-x/src/file.rs", "impl TokenSink for File {\n}\n");
-        assert_eq!(items(&[code]), ["File"]);
-        let test = ("crates/fulmar-x/tests/file.rs", "fn a() { check_token_sink(&File); }\n");
-        assert!(items(&[code, test]).is_empty());
-    }
-
-    #[test]
-    fn traits_without_a_suite_and_implementations_of_tests_are_free() {
-        assert!(items(&[("crates/fulmar-x/src/file.rs", "impl Free for File {\n}\n")]).is_empty());
-        assert!(items(&[("crates/fulmar-x/tests/naive.rs", "impl TokenSink for Naive {\n}\n")]).is_empty());
+    fn an_implementation_runs_the_suite_of_its_trait() {
+        let rules = |path: &str, text: &str, test: &str| {
+            let suite = "pub trait TokenSink {}\npub fn check_token_sink(sink: &dyn TokenSink) {}\npub trait Free {}\n";
+            let files =
+                [("crates/fulmar-x/src/lib.rs", suite), (path, text), ("crates/fulmar-x/tests/a.rs", test)];
+            found_by(check, "", &files).len()
+        };
+        let (path, code) = ("crates/fulmar-x/src/file.rs", "impl TokenSink for File {\n}\n");
+        assert_eq!(rules(path, code, ""), 1);
+        assert_eq!(rules(path, code, "fn a() { check_token_sink(&File); }\n"), 0);
+        assert_eq!(rules(path, "impl Free for File {\n}\n", ""), 0);
+        assert_eq!(rules("crates/fulmar-x/tests/naive.rs", code, ""), 0);
     }
 }
