@@ -3,7 +3,7 @@
 import type { Message } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { RewardFn, RolloutView, Task } from '../env/index.js'
-import { type Tool, type ToolCallParser, ToolRunner, withTools } from '../tools/index.js'
+import { type Tool, type ToolCallParser, ToolRunner, toolInstructions, withTools } from '../tools/index.js'
 import { questionEnv, rowDatasets } from './question-task.js'
 
 /** Options of {@link defineTask}. */
@@ -36,8 +36,9 @@ export interface DefineTaskOptions<Row> {
    */
   readonly tools?: readonly Tool[] | ToolRunner
   /**
-   * Finds calls of tools in texts, for a renderer that reads none.
-   * @default only the calls that the renderer parsed count
+   * Finds calls of tools in texts, for a model whose chat template has no form for them: the system message then describes the tools, and
+   * how a call is written.
+   * @default the chat template describes the tools, and the calls that the renderer reads count
    */
   readonly toolParser?: ToolCallParser
   /**
@@ -84,15 +85,19 @@ export function defineTask<Row>(options: DefineTaskOptions<Row>): Task<Row> {
   checkFunctions({ prompt, answer, isSolved: options.isSolved })
   if (!Array.isArray(rewards) || rewards.length === 0)
     throw new FulmarError('EMPTY', `rewards must hold a reward function: got ${describeValue(rewards)}`)
-  const system = systemPrompt === undefined ? [] : [{ role: 'system', content: systemPrompt }]
-  const promptOf = (row: Row) => [...system, ...messagesOf('prompt', prompt(row), 'user')]
   const runner = runnerOf(tools)
+  const instructions =
+    runner && parser?.example !== undefined ? toolInstructions(runner.tools.specs, parser) : undefined
+  const said = [systemPrompt, instructions].filter((text) => text !== undefined)
+  const system = said.length === 0 ? [] : [{ role: 'system', content: said.join('\n\n') }]
+  const promptOf = (row: Row) => [...system, ...messagesOf('prompt', prompt(row), 'user')]
   return {
     name,
     makeDataset: rowDatasets(options, (row) => row),
     makeEnv: (row) => {
       const env = questionEnv(() => promptOf(row))
-      return runner ? withTools({ env, runner, ...(parser && { parser }) }) : env
+      const inTemplate = instructions === undefined
+      return runner ? withTools({ env, runner, inTemplate, ...(parser && { parser }) }) : env
     },
     rewardFns: rewards,
     isSolved: options.isSolved ?? (({ reward: scored }) => (scored ?? 0) >= 1),

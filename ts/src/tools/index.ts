@@ -9,6 +9,7 @@ export {
   type ToolCall,
   type ToolCallParser,
   toolCallsOf,
+  toolInstructions,
 } from './tool-call.js'
 export {
   type CheckedArguments,

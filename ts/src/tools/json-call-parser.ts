@@ -26,6 +26,8 @@ import {
  * ```
  */
 export class JSONCallParser implements ToolCallParser {
+  readonly example = '{"message": "TEXT", "tools": [{"tool": "NAME", "args": ARGUMENTS}]}'
+
   parse(content: string | Readonly<Record<string, unknown>>): ParsedCalls {
     const value = typeof content === 'string' ? parsed(content) : content
     if (!isRecord(value)) return { text: String(content), calls: [], meta: { count: 0 } }

@@ -20,6 +20,8 @@ const OPENING = new RegExp(`<tool>([^\\n<]{1,${TOOL_NAME_CHARS_MAX}})\\n`, 'g')
  * ```
  */
 export class ToolBlockParser implements ToolCallParser {
+  readonly example = '<tool>NAME\nARGUMENTS\n</tool>'
+
   parse(content: string): ParsedCalls {
     return callBlocks(content, OPENING, ([, tool = '']) => ({ tool: tool.trim(), tag: null }))
   }

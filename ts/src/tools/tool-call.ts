@@ -1,6 +1,6 @@
 /** Calls of tools as a policy writes them, and what reads them. */
 
-import type { Message } from '../chat/index.js'
+import type { Message, ToolSpec } from '../chat/index.js'
 import { checkGiven, describeValue, FulmarError, parseJson } from '../core/index.js'
 import type { Json } from '../tensor/index.js'
 
@@ -36,6 +36,43 @@ export interface ParsedCalls {
 /** Finds calls in what a policy said. Takes any text, throws at none, and its time grows with the text's length alone. */
 export interface ToolCallParser {
   parse(content: string): ParsedCalls
+  /**
+   * How a call is written, with `NAME` and `ARGUMENTS` in their places. See {@link toolInstructions}.
+   * @default unknown: nothing tells the policy
+   */
+  readonly example?: string
+}
+
+/**
+ * Describes tools in words, for a policy whose chat template has no form for them: what each does and takes, and how `parser` reads calls.
+ *
+ * @throws {FulmarError} `MALFORMED` for a parser without an `example`.
+ *
+ * @example
+ * ```ts
+ * import { toolInstructions, XMLBlockParser } from 'fulmar'
+ * import assert from 'node:assert/strict'
+ *
+ * const specs = [{ type: 'function', function: { name: 'now', description: 'The time.', parameters: { type: 'object' } } }]
+ * const text = toolInstructions(specs, new XMLBlockParser())
+ * assert.match(text, /"name":"now"/)
+ * assert.match(text, /<tool name="NAME">ARGUMENTS<\/tool>/)
+ * ```
+ */
+export function toolInstructions(specs: readonly ToolSpec[], parser: ToolCallParser): string {
+  checkParser(parser)
+  if (typeof parser.example !== 'string')
+    throw new FulmarError(
+      'MALFORMED',
+      `parser must have an example of a call: got ${describeValue(parser.example)}`,
+    )
+  return [
+    'You may call these tools, each described by a line of JSON:',
+    ...specs.map((spec) => JSON.stringify(spec.function ?? spec)),
+    'To call one, write its name and its arguments as an object of JSON, in this form:',
+    parser.example,
+    'Its result is in the next message.',
+  ].join('\n')
 }
 
 /**

@@ -15,6 +15,8 @@ export interface WithToolsOptions {
   readonly env: MessageEnv
   /** Finds calls in texts. @default only the calls that the renderer parsed count */
   readonly parser?: ToolCallParser
+  /** Whether the chat template is given the tools; if not, `env` must tell the policy of them. @default true */
+  readonly inTemplate?: boolean
 }
 
 /**
@@ -43,8 +45,8 @@ export interface WithToolsOptions {
  * ```
  */
 export function withTools(options: WithToolsOptions): MessageEnv {
-  checkKnownKeys('options', options, ['env', 'parser', 'runner'])
-  const { env, parser, runner } = options
+  checkKnownKeys('options', options, ['env', 'parser', 'runner', 'inTemplate'])
+  const { env, parser, runner, inTemplate = true } = options
   if (parser !== undefined) checkParser(parser)
   if (!(runner instanceof ToolRunner)) {
     throw new FulmarError('MALFORMED', `runner must be a ToolRunner: got ${describeValue(runner)}`)
@@ -54,7 +56,7 @@ export function withTools(options: WithToolsOptions): MessageEnv {
     async init(context) {
       const { tools = [], ...first } = await env.init(context)
       said = [...first.initPromptMessages]
-      return { ...first, tools: [...tools, ...runner.tools.specs] }
+      return { ...first, tools: [...tools, ...(inTemplate ? runner.tools.specs : [])] }
     },
     async step(message, context) {
       said.push(message)

@@ -29,6 +29,8 @@ const OPENING = new RegExp(
  * ```
  */
 export class XMLBlockParser implements ToolCallParser {
+  readonly example = '<tool name="NAME">ARGUMENTS</tool>'
+
   parse(content: string): ParsedCalls {
     return callBlocks(content, OPENING, ([, tool = '', tag = null]) => ({ tool, tag }))
   }

@@ -4,7 +4,7 @@ import { ScriptedPolicy } from '../../src/policy/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
 import { defineTask, reward } from '../../src/task/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
-import { ToolRunner, tool, XMLBlockParser } from '../../src/tools/index.js'
+import { JSONCallParser, ToolBlockParser, ToolRunner, tool, XMLBlockParser } from '../../src/tools/index.js'
 import { failing } from '../chat-env/chats.js'
 
 const rows = [
@@ -26,7 +26,7 @@ const context = { signal: new AbortController().signal }
 async function answersOf(task: ReturnType<typeof defineTask<(typeof rows)[number]>>, ...answers: string[]) {
   using tokenizer = new CharTokenizer({ specialTokens: MARKERS })
   using renderer = createRenderer(tokenizer, { name: 'qwen3' })
-  const says = (text = '') => [...tokenizer.encode(text).ids, renderer.stopIds[0] ?? 0]
+  const says = (text = '') => [...tokenizer.encode(text, { addedTokens: true }).ids, renderer.stopIds[0] ?? 0]
   const policy = new ScriptedPolicy({ reply: (_, call) => says(answers[call]) })
   const rollouter = new Rollouter({ policy, task, renderer, groupSize: 1, maxTokens: 200 })
   using group = await rollouter.runGroup({ sample: rows[0] as never, groupId: 0 })
@@ -101,11 +101,55 @@ describe('defineTask', () => {
       schema: { type: 'object', properties: { country: { type: 'string' } }, required: ['country'] },
       run: ({ country }) => rows.find((row) => row.country === country)?.capital ?? 'unknown',
     })
-    const call = '<tool name="lookup">{"country": "Norway"}</tool>'
     for (const tools of [[lookup], new ToolRunner({ tools: [lookup] })]) {
-      const task = defineTask({ rows, prompt, rewards: [exact], tools, toolParser: new XMLBlockParser() })
+      const task = defineTask({ rows, prompt, rewards: [exact], tools })
       const { tools: told } = await task.makeEnv(rows[0] as never).init(context)
       expect(told).toMatchObject([{ function: { name: 'lookup' } }])
+      const call = '<tool_call>\n{"name": "lookup", "arguments": {"country": "Norway"}}\n</tool_call>'
+      const rollout = await answersOf(task, call, 'Oslo')
+      expect(rollout?.turns.map(({ envMessages }) => envMessages.length)).toEqual([1, 0])
+      expect(rollout?.reward).toBe(1)
+    }
+  })
+
+  it('describes tools in the system message where calls are read from texts, for a template without a form for them', async () => {
+    const lookup = tool({
+      name: 'lookup',
+      description: 'Finds a capital.',
+      schema: { type: 'object', properties: { country: { type: 'string' } }, required: ['country'] },
+      run: ({ country }) => rows.find((row) => row.country === country)?.capital ?? 'unknown',
+    })
+    const calls = [
+      [new XMLBlockParser(), '<tool name="lookup">{"country": "Norway"}</tool>'],
+      [new ToolBlockParser(), '<tool>lookup\n{"country": "Norway"}\n</tool>'],
+      [new JSONCallParser(), '{"message": "", "tools": [{"tool": "lookup", "args": {"country": "Norway"}}]}'],
+    ] as const
+    for (const [toolParser, call] of calls) {
+      const task = defineTask({
+        rows,
+        prompt,
+        rewards: [exact],
+        systemPrompt: 'Be short.',
+        tools: [lookup],
+        toolParser,
+      })
+      const { tools: told, initPromptMessages } = await task.makeEnv(rows[0] as never).init(context)
+      expect(told).toEqual([])
+      const system = String(initPromptMessages[0]?.content)
+      for (const part of [
+        'Be short.\n\n',
+        '"name":"lookup"',
+        'Finds a capital.',
+        '"country"',
+        toolParser.example,
+      ])
+        expect(system).toContain(part)
+      // What the example says is what the parser reads.
+      const written = toolParser.example
+        .replace('NAME', 'lookup')
+        .replace('ARGUMENTS', '{"country": "Norway"}')
+      for (const text of [written, call])
+        expect(toolParser.parse(text).calls).toMatchObject([{ tool: 'lookup', args: { country: 'Norway' } }])
       const rollout = await answersOf(task, call, 'Oslo')
       expect(rollout?.turns.map(({ envMessages }) => envMessages.length)).toEqual([1, 0])
       expect(rollout?.reward).toBe(1)
