@@ -3,11 +3,10 @@
 //!
 //! `cargo run --release -p fulmar-store --example throughput -- <folder>`
 
-#![cfg(unix)]
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -39,9 +38,9 @@ fn measure(folder: &Path, per_commit: usize) -> Result<()> {
     for _ in 0..ROUNDS {
         let start = Instant::now();
         // The space of the last round is given back, as the ring gives back that of its oldest rows.
-        let raw = File::create(&raw_path)?;
-        for i in 0..RECORDS / per_commit {
-            raw.write_all_at(&piece, (i * piece.len()) as u64)?;
+        let mut raw = File::create(&raw_path)?;
+        for _ in 0..RECORDS / per_commit {
+            raw.write_all(&piece)?;
             raw.sync_data()?;
         }
         let raw_seconds = start.elapsed().as_secs_f64();

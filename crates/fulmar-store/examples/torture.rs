@@ -4,13 +4,13 @@
 //! and damages for each of the five ways to write. A trace of `--steps` steps loses its power after each operation, twice; each of
 //! its operations fails in three ways.
 
-#![cfg(unix)]
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 #[path = "../tests/torture/damage.rs"]
 mod damage;
 #[path = "../tests/torture/faults.rs"]
 mod faults;
+#[cfg(unix)]
 #[path = "../tests/torture/kill.rs"]
 mod kill;
 #[path = "../tests/torture/model.rs"]
@@ -18,12 +18,11 @@ mod model;
 #[path = "../tests/torture/power_loss.rs"]
 mod power_loss;
 
-use std::process::Command;
-
 use fulmar_core::{Error, ErrorKind, Result};
 use model::{PATHS, Path};
 
 fn main() -> Result<()> {
+    #[cfg(unix)]
     if let Ok(arguments) = std::env::var(kill::CHILD) {
         return kill::child(&arguments);
     }
@@ -68,12 +67,7 @@ impl Counts {
 }
 
 fn torture(path: Path, counts: &Counts) -> Result<()> {
-    let program = std::env::current_exe()?;
-    let killed = kill::kill_cycles(&|| Command::new(&program), path, 1, counts.kills)?;
-    println!(
-        "{path:?}: {} kills, {} steps acknowledged, {} checkpoints compared",
-        killed.num_kills, killed.num_acknowledged, killed.num_checkpoints
-    );
+    kill(path, counts)?;
     let mut num_losses = 0;
     for seed in 0..counts.traces {
         num_losses += power_loss::lose_power(path, seed, counts.steps, 2)?;
@@ -86,5 +80,22 @@ fn torture(path: Path, counts: &Counts) -> Result<()> {
         "{path:?}: {} damages, {} rows read and right, {} refused and named, {} stores refused",
         counts.damages, damaged.num_read, damaged.num_refused, damaged.num_unopened
     );
+    Ok(())
+}
+
+#[cfg(unix)]
+fn kill(path: Path, counts: &Counts) -> Result<()> {
+    let program = std::env::current_exe()?;
+    let killed = kill::kill_cycles(&|| std::process::Command::new(&program), path, 1, counts.kills)?;
+    println!(
+        "{path:?}: {} kills, {} steps acknowledged, {} checkpoints compared",
+        killed.num_kills, killed.num_acknowledged, killed.num_checkpoints
+    );
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn kill(path: Path, counts: &Counts) -> Result<()> {
+    println!("{path:?}: {} kills left out: only Unix has the signal", counts.kills);
     Ok(())
 }

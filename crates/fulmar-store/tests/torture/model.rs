@@ -30,6 +30,7 @@ pub enum Path {
 
 impl Path {
     /// The path called `name`.
+    #[cfg(unix)]
     pub fn parse(name: &str) -> Result<Self> {
         let found = PATHS.into_iter().find(|path| format!("{path:?}") == name);
         found.ok_or_else(|| {
