@@ -37,7 +37,7 @@ export interface ParsedCalls {
 export interface ToolCallParser {
   parse(content: string): ParsedCalls
   /**
-   * How a call is written, with `NAME` and `ARGUMENTS` in their places. See {@link toolInstructions}.
+   * The form of a call, with `NAME` and `ARGUMENTS` in their places. See {@link toolInstructions}.
    * @default unknown: nothing tells the policy
    */
   readonly example?: string

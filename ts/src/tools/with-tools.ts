@@ -15,7 +15,7 @@ export interface WithToolsOptions {
   readonly env: MessageEnv
   /** Finds calls in texts. @default only the calls that the renderer parsed count */
   readonly parser?: ToolCallParser
-  /** Whether the chat template is given the tools; if not, `env` must tell the policy of them. @default true */
+  /** Gives the tools to the chat template; without it, `env` must describe them to the policy. @default true */
   readonly inTemplate?: boolean
 }
 
