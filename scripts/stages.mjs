@@ -15,6 +15,7 @@ import {
   run,
   runTool,
 } from './steps.mjs'
+import { AARCH64, OTHER_TARGETS } from './targets.mjs'
 
 /** What a stage found: how many tests passed, failed and were skipped, and the text that explains it. */
 const outcome = (passed, failed, skipped = 0, output = '') => ({ passed, failed, skipped, output })
@@ -171,6 +172,12 @@ export const STAGES = [
   },
   { name: 'clippy', needs: ['rust'], run: clippy },
   {
+    name: 'aarch64',
+    needs: ['clippy'],
+    run: () => elsewhere(AARCH64, (running) => counted(running, countRust)),
+  },
+  { name: 'other-targets', needs: ['aarch64'], run: () => elsewhere(OTHER_TARGETS, single) },
+  {
     name: 'tsc',
     needs: ['packages'],
     run: () => single(runTool('typescript/bin/tsc', ['-p', 'tsconfig.test.json'])),
@@ -284,6 +291,12 @@ async function audit() {
   if (code === 0) return outcome(1, 0)
   if (/"vulnerabilities"/.test(output)) return outcome(0, 1, 0, output)
   return outcome(0, 0, 1, 'SKIPPED: the registry answers no audits')
+}
+
+/** Runs a part of `targets.mjs` where this machine has its tools. */
+async function elsewhere(part, outcomeOf) {
+  const reason = part.missing()
+  return reason ? missing(reason) : outcomeOf(part.run())
 }
 
 async function buildWasmOrSkip() {

@@ -71,7 +71,8 @@ fn collect(engine: &mut Engine, found: &mut HashMap<u64, Generated>) {
 fn a_request_has_the_same_bits_in_any_mix_order_page_size_and_preemption() {
     let decoder = decoder();
     let mut preemptions = 0;
-    for round in 0..60 {
+    let rounds = if crate::is_short() { 6 } else { 60 };
+    for round in 0..rounds {
         let mut rng = Rng::new(round).stream("engine");
         let asked = asked(1 + rng.below(24).unwrap() as usize, &mut rng);
         let page_size = 1 + rng.below(9).unwrap() as usize;
@@ -107,7 +108,7 @@ fn a_request_has_the_same_bits_in_any_mix_order_page_size_and_preemption() {
         assert_eq!(engine.num_free_pages(), num_pages, "round {round}");
         preemptions += engine.take_outputs().num_preemptions;
     }
-    assert!(preemptions > 100, "the rounds must preempt: got {preemptions}");
+    assert!(preemptions > 100 * rounds / 60, "the rounds must preempt: got {preemptions}");
 }
 
 #[test]

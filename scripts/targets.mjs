@@ -1,0 +1,110 @@
+/**
+ * `npm run targets [-- aarch64|other-targets] [--all]`: runs tests of the core as programs for ARM, which `qemu-user` emulates, and
+ * checks that the crates compile for other systems. `--all` runs the long forms. The short ones are stages of `npm test`.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { delimiter, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { asProgram, isAllRequired, Refusal, run } from './steps.mjs'
+
+const ARM = 'aarch64-unknown-linux-gnu'
+const EMULATOR = 'qemu-aarch64'
+const LINKER = 'aarch64-linux-gnu-gcc'
+/** Folder of Debian's C library for ARM. */
+const LIBRARIES = '/usr/aarch64-linux-gnu'
+
+/** Crates whose tests run emulated, parts of the names of these tests, and the crates that `--all` adds; that runs all tests. */
+const TESTED = ['kernel', 'model', 'tokenizer']
+const NAMED = ['tests::', 'bits::', 'golden::', 'parity::', 'engine::']
+const TESTED_ALL = 'chat compute core cuda objective replay spec store ted template tensor transform'.split(
+  ' ',
+)
+
+/**
+ * Optimisation of the emulated tests. Kernels and matrix products keep that of Cargo.toml; what only compiles slowly has none.
+ * Options and no profile: a profile of its own would compile the macros once more, which run on this machine.
+ */
+const EMULATED = [
+  'opt-level=0',
+  'package.fulmar-objective.opt-level=0',
+  ...['fulmar-model', 'fulmar-tokenizer', 'tokenizers', 'regex-automata', 'aho-corasick', 'serde_json'].map(
+    (name) => `package.${name}.opt-level=1`,
+  ),
+].flatMap((option) => ['--config', `profile.dev.${option}`])
+
+/** Systems with code of their own in `fulmar-store`, and the targets that `--all` adds. */
+const CHECKED = ['aarch64-apple-darwin', 'x86_64-pc-windows-msvc']
+const CHECKED_ALL = [...CHECKED, 'x86_64-apple-darwin', ARM]
+const OF_SYSTEMS = ['store']
+
+/**
+ * The addon, named beside other crates for its features alone: it has no tests, and macros that run here are then compiled already.
+ */
+const SHARED = ['-p', 'fulmar-node']
+const packages = (names) => names.flatMap((name) => ['-p', `fulmar-${name}`])
+
+/** Two parts: `missing` returns the reason why a part cannot run on this machine, `run` runs it. */
+export const AARCH64 = {
+  missing: () =>
+    missingTarget([ARM]) ??
+    missingProgram(EMULATOR, 'qemu-user') ??
+    missingProgram(LINKER, 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross'),
+  run({ all = false, echo = false } = {}) {
+    const env = {
+      CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER: LINKER,
+      CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER: `${EMULATOR} -L ${LIBRARIES}`,
+      ...(all ? {} : { FULMAR_TEST_SHORT: '1' }),
+    }
+    const crates = packages(all ? [...TESTED, ...TESTED_ALL] : TESTED)
+    const chosen = [...crates, ...SHARED, '--tests', ...(all ? [] : ['--', ...NAMED])]
+    return run('cargo', ['test', '--no-fail-fast', ...EMULATED, '--target', ARM, ...chosen], { env, echo })
+  },
+}
+
+export const OTHER_TARGETS = {
+  missing: ({ all = false } = {}) => missingTarget(all ? CHECKED_ALL : CHECKED),
+  run({ all = false, echo = false } = {}) {
+    const targets = (all ? CHECKED_ALL : CHECKED).flatMap((target) => ['--target', target])
+    const crates = all ? ['--all-targets'] : [...packages(OF_SYSTEMS), ...SHARED, '--tests', '--examples']
+    return run('cargo', ['check', ...targets, ...crates], { echo })
+  },
+}
+
+/** Returns the command to run where Rust has no standard library for one of these targets. */
+function missingTarget(targets) {
+  const lacking = targets.filter((target) => {
+    const args = ['--print', 'target-libdir', '--target', target]
+    const { status, stdout } = spawnSync('rustc', args, { encoding: 'utf8' })
+    return status !== 0 || !existsSync(stdout.trim())
+  })
+  return lacking.length === 0 ? undefined : `Rust lacks a target: rustup target add ${lacking.join(' ')}`
+}
+
+/** Returns the packages to install where a program is not on the path. */
+function missingProgram(name, debian) {
+  const folders = (process.env.PATH ?? '').split(delimiter)
+  if (folders.some((folder) => existsSync(join(folder, name)))) return undefined
+  return `${name} is not installed: on Debian, apt-get install ${debian}`
+}
+
+async function main() {
+  const parts = { aarch64: AARCH64, 'other-targets': OTHER_TARGETS }
+  const args = process.argv.slice(2)
+  const all = args.includes('--all')
+  const names = args.filter((arg) => arg !== '--all')
+  const unknown = names.find((name) => !(name in parts))
+  if (unknown !== undefined) {
+    throw new Refusal(`part must be one of ${Object.keys(parts).join(', ')}: got ${unknown}`)
+  }
+  for (const name of names.length === 0 ? Object.keys(parts) : names) {
+    const reason = parts[name].missing({ all })
+    if (reason !== undefined && isAllRequired) throw new Refusal(`${name} must run in CI: ${reason}`)
+    if (reason !== undefined) process.stdout.write(`${name}: SKIPPED: ${reason}\n`)
+    else if ((await parts[name].run({ all, echo: true })).code !== 0) return 1
+  }
+  return 0
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) asProgram(main)
