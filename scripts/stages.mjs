@@ -1,5 +1,6 @@
 /** The stages of `npm test`, in their order. Each resolves with its counts; one without tests of its own is one test. */
 
+import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fetchSmolLm2 } from './smollm2.mjs'
@@ -84,6 +85,13 @@ function countRust(output) {
   return { ...found, passed: found.passed - skipped, skipped: found.skipped + skipped }
 }
 
+/** The seed of the order of tests: FULMAR_SHUFFLE, or else the commit. Files share a process, so they must not depend on their order. */
+function shuffleSeed() {
+  if (process.env.FULMAR_SHUFFLE) return process.env.FULMAR_SHUFFLE
+  const { stdout } = spawnSync('git', ['rev-parse', '--short=7', 'HEAD'], { cwd: root, encoding: 'utf8' })
+  return String(Number.parseInt(stdout, 16) || 1)
+}
+
 /** The tests of a backend; with `files` those that import one of them, at any depth. */
 async function vitest(project, files) {
   const file = join(root, 'target', `vitest-${project}.json`)
@@ -96,6 +104,12 @@ async function vitest(project, files) {
     '--reporter=json',
     `--outputFile.json=${file}`,
   ]
+  // The order of the tests on WebAssembly stays, so that a failure on one backend alone is not a matter of order.
+  if (project === 'native') {
+    const seed = shuffleSeed()
+    args.push('--sequence.shuffle', `--sequence.seed=${seed}`)
+    process.stdout.write(`native: FULMAR_SHUFFLE=${seed} repeats this order\n`)
+  }
   const counts = () => {
     const report = JSON.parse(readFileSync(file, 'utf8'))
     return {
