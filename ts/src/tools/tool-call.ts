@@ -12,11 +12,11 @@ export interface ToolCall {
   /** The tool's name as the policy wrote it; empty if it wrote none. */
   readonly tool: string
   /**
-   * What the tool is given; `{ raw }` with the text as it stands where that is no object of JSON. An integer that a number would print with
+   * The arguments that the tool receives; `{ raw }` with the text as it stands where that is no object of JSON. An integer that a number would print with
    * other digits, as most beyond 2^53 are, is a text of its digits.
    */
   readonly args: ToolArguments
-  /** What the policy calls the call, if anything. */
+  /** The policy's own name of the call, if it gives one. */
   readonly tag: string | null
   /** Which call of the message an answer is for, where the message says so. */
   readonly id?: string
@@ -24,7 +24,7 @@ export interface ToolCall {
   readonly problem?: string
 }
 
-/** What a parser found. */
+/** The calls that a parser found. */
 export interface ParsedCalls {
   /** The text without its calls. */
   readonly text: string
@@ -37,7 +37,7 @@ export interface ParsedCalls {
 export interface ToolCallParser {
   parse(content: string): ParsedCalls
   /**
-   * The form of a call, with `NAME` and `ARGUMENTS` in their places. See {@link toolInstructions}.
+   * A call as the policy writes it, with `NAME` and `ARGUMENTS` in their places. See {@link toolInstructions}.
    * @default unknown: nothing tells the policy
    */
   readonly example?: string
@@ -114,7 +114,7 @@ export function argumentsOf(text: string): Pick<ToolCall, 'args' | 'problem'> {
   }
 }
 
-/** Whether a value is an object with names. */
+/** Returns true for an object with names. */
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

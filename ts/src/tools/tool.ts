@@ -52,7 +52,7 @@ export type ArgumentsOf<Schema> = Schema extends StandardSchema<infer Output> ? 
 export interface ToolOptions<Schema extends ObjectSchema | StandardSchema> {
   /** The name that the policy calls it by: letters, digits, `_`, `.` and `-`, 64 at most. */
   readonly name: string
-  /** What the policy reads about it. */
+  /** The words that the policy reads about it. */
   readonly description?: string
   /**
    * A JSON Schema, which the policy reads too, or a validator of Standard Schema (zod, valibot, arktype). Arguments that do not fit are

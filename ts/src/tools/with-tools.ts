@@ -15,7 +15,7 @@ export interface WithToolsOptions {
   readonly env: MessageEnv
   /** Finds calls in texts. @default only the calls that the renderer parsed count */
   readonly parser?: ToolCallParser
-  /** Gives the tools to the chat template; without it, `env` must describe them to the policy. @default true */
+  /** Gives the tools to the chat template; if false, `env` must tell the policy of them. @default true */
   readonly inTemplate?: boolean
 }
 
@@ -24,7 +24,7 @@ export interface WithToolsOptions {
  * leaves all other messages to `env`. How many turns there may be is the rollout's limit. The signals of such a step are `toolCalls` and
  * `toolErrors`.
  *
- * @throws {FulmarError} `MALFORMED` for a parser that is none; or a runner that is none; its `step`: `ABORTED` at the
+ * @throws {FulmarError} `MALFORMED` for a parser or a runner of another form; its `step`: `ABORTED` at the
  * step's deadline.
  *
  * @example

@@ -6,17 +6,15 @@
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import { Decoder, type Optimizer } from '../model/index.js'
+import type { Decoder, Optimizer } from '../model/index.js'
 import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
 import {
-  checkModelTraining,
   isOfModel,
   MODEL_TRAINING_KEYS,
-  type ModelTrainingOptions,
+  type ModelReferenceOptions,
   only,
-  stepsOf,
-  trainModel,
+  trainNearReference,
 } from './model-training.js'
 import { checkReference, type Reference, referenceLogProb } from './reference.js'
 import type { Schedule } from './schedule.js'
@@ -31,10 +29,10 @@ import {
   rowsOf,
 } from './training-rows.js'
 
-/** What {@link dpo} takes for a loss: a `DPOLoss`, or one of your own. */
+/** A loss of {@link dpo}: a `DPOLoss`, or one of your own. */
 export interface PreferenceObjective extends Objective<PreferenceBatch> {
   /**
-   * Whether `forward` reads `logSumSqProb`, which costs time to compute.
+   * True if `forward` reads `logSumSqProb`, which costs time to compute.
    * @default false
    */
   readonly readsLogSumSqProb?: boolean
@@ -82,30 +80,10 @@ export interface DpoOptions {
 
 /** Options of {@link dpo} with a model. */
 export interface DpoModelOptions
-  extends ModelTrainingOptions,
-    Omit<DpoOptions, 'decoder' | 'optimizer' | 'renderer' | 'reference' | 'pairs' | 'batchSize' | 'steps'> {
+  extends ModelReferenceOptions,
+    Pick<DpoOptions, 'firstStep' | 'loss' | 'schedule' | 'maxGradNorm' | 'signal'> {
   /** As {@link DpoOptions.pairs}, or the path of a file of JSON lines `{ prompt, chosen, rejected }`, as texts or messages. */
   readonly pairs: DpoOptions['pairs'] | string
-  /**
-   * The frozen policy to stay near.
-   * @default the weights under the adapter, where `lora` makes one; else a copy of the model, which takes as much memory again
-   */
-  readonly reference?: Reference
-  /**
-   * Pairs per step.
-   * @default 8
-   */
-  readonly batchSize?: number
-  /**
-   * How often each pair is trained.
-   * @default 1
-   */
-  readonly epochs?: number
-  /**
-   * The step to end before, in place of `epochs`; must be given with a data set.
-   * @default as many as `epochs` takes
-   */
-  readonly steps?: number
 }
 
 /** One step of {@link dpo}. */
@@ -151,7 +129,7 @@ export function dpo(options: DpoModelOptions | DpoOptions): AsyncGenerator<DpoSt
 const REQUIRED = ['decoder', 'optimizer', 'reference', 'renderer', 'pairs', 'batchSize', 'steps']
 const KEYS = [...REQUIRED, 'firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
 
-/** Those of TRL, and ten times as much for an adapter. */
+/** TRL's learning rate, and ten times as much for an adapter. */
 const RATES = { all: 1e-6, adapter: 1e-5 }
 /** Options that mean the same with a model and with parts. */
 const SHARED = ['firstStep', 'loss', 'schedule', 'maxGradNorm', 'signal']
@@ -159,36 +137,13 @@ const MODEL_KEYS = [...MODEL_TRAINING_KEYS, ...SHARED, 'pairs', 'reference', 'ba
 
 function trainOnPairs(options: DpoModelOptions): AsyncGenerator<DpoStep, void, undefined> {
   checkKnownKeys('options', options, MODEL_KEYS, ['model', 'pairs'])
-  checkModelTraining(options)
-  const { model, lora, pairs, batchSize = 8, epochs, steps } = options
-  const { decoder, renderer } = model
   const shared = only(options, SHARED)
-  return (async function* () {
-    const rows = typeof pairs === 'string' ? await readPairs(pairs) : pairs
-    const parts = {
-      decoder,
-      renderer,
-      pairs: rows,
-      batchSize,
-      steps: stepsOf(rows, { steps, epochs, batchSize }),
-    }
-    const copy = options.reference === undefined && lora === undefined ? await copyOf(decoder) : undefined
-    const reference = options.reference ?? copy ?? 'base'
-    try {
-      yield* trainModel(options, RATES, (optimizer) => dpo({ ...shared, ...parts, reference, optimizer }))
-    } finally {
-      copy?.[Symbol.dispose]()
-    }
-  })()
-}
-
-/** The same weights, and the same adapter, which nothing trains. */
-async function copyOf(decoder: Decoder): Promise<Decoder> {
-  const copy = Decoder.fromSafetensors(decoder.config, await decoder.toSafetensors(), {
-    dtype: decoder.dtype,
-  })
-  if (decoder.hasAdapter) await copy.loadLora(await decoder.loraConfig(), await decoder.loraToSafetensors())
-  return copy
+  const { decoder, renderer } = options.model
+  return trainNearReference(
+    options,
+    { rows: options.pairs, read: readPairs, rates: RATES },
+    ({ rows: pairs, ...parts }) => dpo({ ...shared, ...parts, decoder, renderer, pairs }),
+  )
 }
 
 async function* train(

@@ -1,4 +1,4 @@
-/** How good a model is at a task. */
+/** Measures a model at a task. */
 
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
@@ -12,7 +12,7 @@ import { only } from './model-training.js'
 export interface EvaluateOptions<Sample>
   extends Omit<MeasureOptions, 'numProblems'>,
     Omit<RollouterOptions<Sample>, 'policy' | 'renderer' | 'maxTokens' | 'groupSize' | 'stdNormalize'> {
-  /** What is measured; or another policy with the renderer of its model, such as a server's. */
+  /** The model to measure; or a policy with the renderer of its model, such as a server's. */
   readonly model: Model | { readonly policy: Policy; readonly renderer: Renderer }
   /**
    * Held-out samples that are tried.
@@ -30,7 +30,7 @@ export interface EvaluateOptions<Sample>
  * Measures a model, or a policy of yours with a renderer, on the validation samples of a task: pass rate with its interval, the chance to
  * pass within k answers, mean reward, and every answer. The same samples and the same seeds each time.
  *
- * @throws {FulmarError} `MALFORMED` for a model that is none; `UNKNOWN_NAME` for an unknown option; `OUT_OF_RANGE` for a number outside its
+ * @throws {FulmarError} `MALFORMED` for a model of another form; `UNKNOWN_NAME` for an unknown option; `OUT_OF_RANGE` for a number outside its
  * range; `ABORTED` if the signal fires; `USER_CODE` if the task's `isSolved` throws.
  *
  * @example

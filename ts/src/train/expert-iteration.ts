@@ -79,7 +79,7 @@ export function expertIteration<Sample>(
   })
 }
 
-/** Those of `sft`: the best answers are examples. */
+/** The learning rates of `sft`: the best answers are examples. */
 const RATES = { all: 2e-5, adapter: 2e-4 }
 
 /** The samples of the best rollouts of a group; none if they are all worth the same, or one of them could not be scored. */

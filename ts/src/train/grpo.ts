@@ -75,5 +75,5 @@ export function grpo<Sample>(
   })
 }
 
-/** Those of TRL, and ten times as much for an adapter. */
+/** TRL's learning rate, and ten times as much for an adapter. */
 const RATES = { all: 1e-6, adapter: 1e-5 }

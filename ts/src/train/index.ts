@@ -34,6 +34,7 @@ export {
   expertIteration,
 } from './expert-iteration.js'
 export { type GrpoModelOptions, type GrpoOptions, type GrpoStep, grpo } from './grpo.js'
+export { type KtoModelOptions, type KtoOptions, type KtoStep, kto, type LabelledAnswer } from './kto.js'
 export {
   type AdapterOptions,
   type ChatOptions,
@@ -45,7 +46,7 @@ export {
   type SaveModelOptions,
   TINY_DECODER,
 } from './model.js'
-export type { ModelRolloutOptions, ModelTrainingOptions } from './model-training.js'
+export type { ModelReferenceOptions, ModelRolloutOptions, ModelTrainingOptions } from './model-training.js'
 export type { Reference } from './reference.js'
 export { EMPTY_STEPS_MAX, type RolloutTrainingOptions, type RolloutTrainingStep } from './rollout-training.js'
 export { evaluateRun, runTraining, type TrainHooks } from './run.js'

@@ -1,17 +1,18 @@
-/** What the recipes share where they are given a model: its adapter, its optimiser, and the parts that they are made of. */
+/** The adapter, the optimiser and the other parts that recipes make of a model. */
 
 import { checkKnownKeys, describeValue, FulmarError, field } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import { AdamW, type AdamWOptions, type Optimizer } from '../model/index.js'
+import { AdamW, type AdamWOptions, Decoder, type Optimizer } from '../model/index.js'
 import { ADAMW_KEYS } from '../model/optimizer.js'
 import { Rollouter, type RollouterOptions } from '../rollout/index.js'
 import { ROLLOUTER_KEYS } from '../rollout/rollouter.js'
 import { type AdapterOptions, loraConfig, Model } from './model.js'
+import type { Reference } from './reference.js'
 import { ROLLOUT_TRAINING_KEYS, type RolloutTrainingOptions } from './rollout-training.js'
 
 /** Options of recipes that are given a model. */
 export interface ModelTrainingOptions {
-  /** What is trained: see `loadModel` and `createModel`. Stays the caller's. */
+  /** The model to train: see `loadModel` and `createModel`. Stays the caller's. */
   readonly model: Model
   /**
    * Puts an adapter of this shape beside the weights and trains it alone.
@@ -56,6 +57,30 @@ export interface ModelRolloutOptions<Sample>
   /**
    * The step to end before, counted from 0.
    * @default 100
+   */
+  readonly steps?: number
+}
+
+/** Options of recipes over rows that stay near a reference, and are given a model. */
+export interface ModelReferenceOptions extends ModelTrainingOptions {
+  /**
+   * The frozen policy to stay near.
+   * @default the weights under the adapter, where `lora` makes one; else a copy of the model, which takes as much memory again
+   */
+  readonly reference?: Reference
+  /**
+   * Rows per step.
+   * @default 8
+   */
+  readonly batchSize?: number
+  /**
+   * Passes over the rows.
+   * @default 1
+   */
+  readonly epochs?: number
+  /**
+   * The step to end before, in place of `epochs`; must be given with a data set.
+   * @default as many as `epochs` takes
    */
   readonly steps?: number
 }
@@ -152,4 +177,51 @@ export function stepsOf(
     'MALFORMED',
     'options.steps must be given with a data set, which has no end: got undefined',
   )
+}
+
+/** @internal A recipe over rows, or a file of them, with a reference: the weights under a new adapter, or a copy. */
+export function trainNearReference<Row, Step>(
+  options: ModelReferenceOptions,
+  { rows, read, rates }: ReferencedRows<Row>,
+  recipe: (parts: ReferenceParts<Row>) => AsyncGenerator<Step, void, undefined>,
+): AsyncGenerator<Step, void, undefined> {
+  checkModelTraining(options)
+  const { model, lora, batchSize = 8, epochs, steps } = options
+  return (async function* () {
+    const taken = typeof rows === 'string' ? await read(rows) : rows
+    const counts = { batchSize, steps: stepsOf(taken, { steps, epochs, batchSize }) }
+    const copy =
+      options.reference === undefined && lora === undefined ? await copyOf(model.decoder) : undefined
+    const reference = options.reference ?? copy ?? 'base'
+    try {
+      yield* trainModel(options, rates, (optimizer) =>
+        recipe({ rows: taken, reference, optimizer, ...counts }),
+      )
+    } finally {
+      copy?.[Symbol.dispose]()
+    }
+  })()
+}
+
+interface ReferencedRows<Row> {
+  readonly rows: Dataset<Row> | readonly Row[] | string
+  readonly read: (path: string) => Promise<readonly Row[]>
+  readonly rates: DefaultRates
+}
+
+interface ReferenceParts<Row> {
+  readonly rows: Dataset<Row> | readonly Row[]
+  readonly reference: Reference
+  readonly optimizer: Optimizer
+  readonly batchSize: number
+  readonly steps: number
+}
+
+/** The same weights, and the same adapter, which nothing trains. */
+async function copyOf(decoder: Decoder): Promise<Decoder> {
+  const copy = Decoder.fromSafetensors(decoder.config, await decoder.toSafetensors(), {
+    dtype: decoder.dtype,
+  })
+  if (decoder.hasAdapter) await copy.loadLora(await decoder.loraConfig(), await decoder.loraToSafetensors())
+  return copy
 }

@@ -53,12 +53,12 @@ export interface AdapterOptions {
 /** Options of {@link loadModel}. */
 export interface LoadModelOptions {
   /**
-   * What the weights are stored as; optimisers keep single precision.
+   * The dtype in which weights are stored; optimisers keep single precision.
    * @default that of a model that {@link Model.save} wrote; 'f32' for others
    */
   readonly dtype?: WeightDtype
   /**
-   * How chats become tokens.
+   * The chat format.
    * @default by the model's chat template; for a model of {@link createModel} ChatML
    */
   readonly renderer?: RendererConfig
@@ -104,7 +104,7 @@ export interface ChatOptions {
 /** Options of {@link Model.save}. */
 export interface SaveModelOptions {
   /**
-   * What becomes of an adapter: `beside` writes PEFT's files next to the weights that it belongs to, `merged` adds it to the weights
+   * The place of an adapter: `beside` writes PEFT's files next to the weights that it belongs to, `merged` adds it to the weights
    * first (the model then has none, and an optimiser of it cannot go on), `alone` writes nothing else.
    * @default 'beside'
    */

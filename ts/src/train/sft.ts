@@ -87,7 +87,7 @@ export interface SftModelOptions<Sample>
    */
   readonly batchSize?: number
   /**
-   * How often each example is trained.
+   * Passes over the examples.
    * @default 1
    */
   readonly epochs?: number
@@ -199,7 +199,7 @@ async function* train(
   }
 }
 
-/** Those of TRL, and ten times as much for an adapter. */
+/** TRL's learning rate, and ten times as much for an adapter. */
 const RATES = { all: 2e-5, adapter: 2e-4 }
 
 /** Options that mean the same with a model and with parts. */

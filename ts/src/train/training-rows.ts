@@ -57,6 +57,8 @@ export function rowsOf<Row>(
   numTaken: number,
 ): Dataset<Row> {
   if (Array.isArray(rows)) {
+    if (rows.length === 0)
+      throw new FulmarError('EMPTY', `options.${name} must hold a row: the list is empty`)
     const dataset = listDataset<Row>({ items: rows })
     dataset.loadStateDict({ position: numTaken })
     return dataset
@@ -85,7 +87,11 @@ export function nextBatch<Row>(
   count: number,
   tokensOf: (row: Row, index: number) => readonly RowTokens[],
 ): TokenBatch {
-  const sequences = Array.from({ length: count }, (_, index) => tokensOf(rows.next(), index)).flat()
+  return batchOf(Array.from({ length: count }, (_, index) => tokensOf(rows.next(), index)).flat())
+}
+
+/** Sequences as one batch. */
+export function batchOf(sequences: readonly RowTokens[]): TokenBatch {
   const offsets = new Uint32Array(sequences.length + 1)
   for (const [index, { ids }] of sequences.entries()) offsets[index + 1] = (offsets[index] ?? 0) + ids.length
   const ids = new Uint32Array(offsets.at(-1) ?? 0)

@@ -112,7 +112,7 @@ describe('sft', () => {
     for (const messages of [[], [{ content: 'no role' }], [{ role: 5, content: 'x' }]])
       await expect(run([{ messages }])).rejects.toThrow(refused('MALFORMED', /^messages of example 0/))
     for (const [examples, more, value, message] of [
-      [[], {}, 'EMPTY', /^items/],
+      [[], {}, 'EMPTY', /^options\.examples/],
       ['text', {}, 'MALFORMED', /^options.examples must be a list of rows or a data set: got "text"/],
       [items, { batchSize: 0 }, 'OUT_OF_RANGE', /^options.batchSize must be >= 1: got 0/],
       [items, { steps: 1.5 }, 'MALFORMED', /^options.steps must be an integer: got 1.5/],
