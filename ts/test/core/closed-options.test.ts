@@ -67,7 +67,7 @@ async function bodyOf({ entry, kind, owner, member }: ExportedCall): Promise<(ar
 
 const without = (keys: readonly string[]) => Object.fromEntries(keys.map((key) => [key, undefined]))
 
-function optionsOf({ keys, required }: Parameter): object {
+function optionsOf({ keys, required }: Pick<Parameter, 'keys' | 'required'>): object {
   return {
     ...without(keys),
     ...Object.fromEntries(required.map(([name, type]) => [name, madeValue(type, name)])),
@@ -77,12 +77,10 @@ function optionsOf({ keys, required }: Parameter): object {
 const refusesBogus = (error: unknown) =>
   error instanceof FulmarError && error.code === 'UNKNOWN_NAME' && error.message.includes(BOGUS)
 
-/** Tries a call with all declared keys and one more: alone, with what must be given, with all other arguments. */
-async function refusal(call: ExportedCall, at: number): Promise<unknown> {
+/** Tries a call with all declared keys of a form and one more: alone, with what must be given, with all other arguments. */
+async function refusal(call: ExportedCall, at: number, form: Parameter['forms'][number]): Promise<unknown> {
   const body = await bodyOf(call)
   const { parameters } = call
-  const parameter = parameters[at]
-  if (!parameter) throw new Error(`${call.id} must have a parameter ${at}`)
   const others = () =>
     parameters.map((one) => {
       if (one.isOptional) return undefined
@@ -91,9 +89,9 @@ async function refusal(call: ExportedCall, at: number): Promise<unknown> {
   const withOptions = (args: unknown[], options: object) => args.with(at, { ...options, [BOGUS]: 1 })
   const nothing = parameters.map(() => undefined)
   const tries = [
-    () => withOptions(nothing, without(parameter.keys)),
-    () => withOptions(nothing, optionsOf(parameter)),
-    () => withOptions(others(), optionsOf(parameter)),
+    () => withOptions(nothing, without(form.keys)),
+    () => withOptions(nothing, optionsOf(form)),
+    () => withOptions(others(), optionsOf(form)),
   ]
   let error: unknown
   for (const args of tries) {
@@ -110,10 +108,12 @@ describe.skipIf(process.env.FULMAR_TEST_BACKEND === 'wasm')('options of everythi
     const problems: string[] = []
     const needed = new Set<string>()
     for (const call of calls) {
-      for (const [at, { isOptions, name }] of call.parameters.entries()) {
-        if (!isOptions) continue
+      const tries = call.parameters.flatMap(({ isOptions, name, forms }, at) =>
+        isOptions ? forms.map((form) => ({ name, at, form })) : [],
+      )
+      for (const { name, at, form } of tries) {
         const id = `${call.id}(${name})`
-        const error = await refusal(call, at)
+        const error = await refusal(call, at, form)
         if (refusesBogus(error)) continue
         needed.add(id)
         if (!(id in EXCEPTIONS))

@@ -16,6 +16,8 @@ export interface Parameter {
   /** The keys of options, and those that must be given, with their types. */
   readonly keys: readonly string[]
   readonly required: readonly (readonly [name: string, type: string])[]
+  /** The forms that it may have, each with its keys: more than one for a union. */
+  readonly forms: readonly Pick<Parameter, 'keys' | 'required'>[]
   readonly isOptional: boolean
   /** Its type of numbers, such as `Uint32Array` or `ArrayLike`, if it takes any. */
   readonly array: string | undefined
@@ -154,9 +156,14 @@ class Reader {
     const properties = new Map(
       parts.flatMap((part) => part.getProperties().map((property) => [property.name, property])),
     )
-    const required = [...(parts[0]?.getProperties() ?? [])]
-      .filter((property) => !(property.flags & ts.SymbolFlags.Optional))
-      .map((property) => [property.name, this.#print(checker.getTypeOfSymbol(property))] as const)
+    const requiredOf = (part: ts.Type | undefined) =>
+      [...(part?.getProperties() ?? [])]
+        .filter((property) => !(property.flags & ts.SymbolFlags.Optional))
+        .map((property) => [property.name, this.#print(checker.getTypeOfSymbol(property))] as const)
+    const forms = parts.map((part) => ({
+      keys: part.getProperties().map(({ name }) => name),
+      required: requiredOf(part),
+    }))
     const arrays = [...properties.values()].flatMap((property) => {
       const array = this.#arrayOf(checker.getTypeOfSymbol(property))
       return array ? [[property.name, array] as const] : []
@@ -167,7 +174,8 @@ class Reader {
       type: this.#print(type),
       isOptions: parts.length > 0,
       keys: [...properties.keys()],
-      required,
+      required: requiredOf(parts[0]),
+      forms,
       array: this.#arrayOf(type),
       arrays: Object.fromEntries(arrays),
       isOptional: !!declaration && ts.isParameter(declaration) && checker.isOptionalParameter(declaration),
