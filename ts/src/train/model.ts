@@ -44,7 +44,7 @@ export interface AdapterOptions {
    */
   readonly alpha?: number
   /**
-   * Projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`; or a pattern of PEFT.
+   * Projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`; `'all-linear'` for all of them; or a pattern of PEFT.
    * @default `['q_proj', 'v_proj']`
    */
   readonly targetModules?: readonly string[] | string
