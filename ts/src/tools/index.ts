@@ -1,7 +1,14 @@
 /** Tools that a policy may call, what finds the calls in its texts, and what runs them. */
 
 export { JSONCallParser } from './json-call-parser.js'
-export { type ArgumentsOf, type ObjectSchema, type SchemaValue, type ToolOptions, tool } from './tool.js'
+export {
+  type ArgumentsOf,
+  type ObjectSchema,
+  type SchemaObject,
+  type SchemaValue,
+  type ToolOptions,
+  tool,
+} from './tool.js'
 export { ToolBlockParser } from './tool-block-parser.js'
 export {
   type ParsedCalls,

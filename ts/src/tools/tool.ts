@@ -29,11 +29,13 @@ export type SchemaValue<Schema> = Schema extends { readonly const: infer Value }
             : Schema extends { readonly type: 'array'; readonly items: infer Items }
               ? readonly SchemaValue<Items>[]
               : Schema extends { readonly type: 'object'; readonly properties: infer Properties }
-                ? ObjectOf<Properties, Schema>
+                ? SchemaObject<Properties, Schema>
                 : unknown
 
 /** An object of some properties: those that `required` lists are there. */
-type ObjectOf<Properties, Schema> = Schema extends { readonly required: readonly (infer Required)[] }
+export type SchemaObject<Properties, Schema> = Schema extends {
+  readonly required: readonly (infer Required)[]
+}
   ? {
       readonly [Name in keyof Properties as Name extends Required ? Name : never]: SchemaValue<
         Properties[Name]
