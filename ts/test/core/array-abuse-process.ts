@@ -549,5 +549,6 @@ for (const call of exportedCalls()) {
   }
 }
 await closeWorld()
-rmSync(folder, { recursive: true })
+// What was collected late may still let go of its files.
+rmSync(folder, { recursive: true, force: true, maxRetries: 10 })
 process.stdout.write(JSON.stringify({ problems, counts }))

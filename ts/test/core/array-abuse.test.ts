@@ -18,7 +18,7 @@ async function outputOf(...args: string[]): Promise<string> {
   } catch (error) {
     const { stderr = '', code, signal } = error as { stderr?: string; code?: number; signal?: string }
     throw new Error(
-      `ended with ${signal ?? code} after: ${stderr.trimEnd().split('\n').slice(-3).join(' | ')}`,
+      `ended with ${signal ?? code} after: ${stderr.trimEnd().split('\n').slice(-40).join('\n')}`,
     )
   }
 }
