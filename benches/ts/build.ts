@@ -1,5 +1,5 @@
 /**
- * How long one waits for Fulmar itself: a clone of the last commit with empty caches, from the first command of the README
+ * Times a clone of the last commit with empty caches, from the first command of the README
  * to the tests after a change. Takes about an hour, and downloads what a newcomer downloads.
  */
 

@@ -6,7 +6,6 @@
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import type { Decoder, Optimizer } from '../model/index.js'
 import { DPOLoss, type Objective, type PreferenceBatch } from '../objective/index.js'
 import { readRows } from '../task/index.js'
 import {
@@ -17,7 +16,6 @@ import {
   trainNearReference,
 } from './model-training.js'
 import { checkReference, type Reference, referenceLogProb } from './reference.js'
-import type { Schedule } from './schedule.js'
 import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
 import {
   checkCounts,
@@ -26,6 +24,7 @@ import {
   nextBatch,
   type PreferencePair,
   type RowTokens,
+  type RowTrainingOptions,
   rowsOf,
 } from './training-rows.js'
 
@@ -39,11 +38,7 @@ export interface PreferenceObjective extends Objective<PreferenceBatch> {
 }
 
 /** Options of {@link dpo}. */
-export interface DpoOptions {
-  /** Whose weights change. */
-  readonly decoder: Decoder
-  /** Changes them. */
-  readonly optimizer: Optimizer
+export interface DpoOptions extends RowTrainingOptions {
   /** The frozen policy to stay near: the decoder as it was, or `'base'` for the weights under its adapter. */
   readonly reference: Reference
   /** Makes tokens of conversations. */
@@ -52,30 +47,11 @@ export interface DpoOptions {
   readonly pairs: Dataset<PreferencePair> | readonly PreferencePair[]
   /** Pairs per step. */
   readonly batchSize: number
-  /** The step to end before, counted from 0. */
-  readonly steps: number
-  /**
-   * The step to begin with, for a run that is resumed.
-   * @default 0
-   */
-  readonly firstStep?: number
   /**
    * One of this package or of your own.
    * @default new DPOLoss()
    */
   readonly loss?: PreferenceObjective
-  /**
-   * The learning rate of each step.
-   * @default the optimiser's learningRate
-   */
-  readonly schedule?: Schedule
-  /**
-   * Gradients are scaled down to this L2 norm.
-   * @default 1
-   */
-  readonly maxGradNorm?: number
-  /** Stops between steps. */
-  readonly signal?: AbortSignal
 }
 
 /** Options of {@link dpo} with a model. */

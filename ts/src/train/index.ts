@@ -61,4 +61,10 @@ export {
 export { type SftExample, type SftModelOptions, type SftOptions, type SftStep, sft } from './sft.js'
 export { type TaskFactory, taskFactories } from './task-factory.js'
 export { type TrainStepOptions, type TrainStepResult, trainStep } from './train-step.js'
-export type { CompletionRow, ConversationRow, PreferencePair, Said } from './training-rows.js'
+export type {
+  CompletionRow,
+  ConversationRow,
+  PreferencePair,
+  RowTrainingOptions,
+  Said,
+} from './training-rows.js'

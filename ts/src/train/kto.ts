@@ -11,7 +11,7 @@
 import type { Renderer } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
-import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
+import type { TokenBatch } from '../model/index.js'
 import { type KTOBatch, KTOLoss, type Objective } from '../objective/index.js'
 import { readRows } from '../task/index.js'
 import {
@@ -22,7 +22,6 @@ import {
   trainNearReference,
 } from './model-training.js'
 import { checkReference, type Reference, referenceLogProb } from './reference.js'
-import type { Schedule } from './schedule.js'
 import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
 import {
   batchOf,
@@ -30,6 +29,7 @@ import {
   completionTokens,
   messagesOf,
   type RowTokens,
+  type RowTrainingOptions,
   rowsOf,
   type Said,
 } from './training-rows.js'
@@ -45,11 +45,7 @@ export interface LabelledAnswer {
 }
 
 /** Options of {@link kto}. */
-export interface KtoOptions {
-  /** Whose weights change. */
-  readonly decoder: Decoder
-  /** Changes them. */
-  readonly optimizer: Optimizer
+export interface KtoOptions extends RowTrainingOptions {
   /** The frozen policy to stay near: the decoder as it was, or `'base'` for the weights under its adapter. */
   readonly reference: Reference
   /** Makes tokens of conversations. */
@@ -58,30 +54,11 @@ export interface KtoOptions {
   readonly examples: Dataset<LabelledAnswer> | readonly LabelledAnswer[]
   /** Answers per step, at least 2: each prompt is scored with the answer of the next one too. */
   readonly batchSize: number
-  /** The step to end before, counted from 0. */
-  readonly steps: number
-  /**
-   * The step to begin with, for a run that is resumed.
-   * @default 0
-   */
-  readonly firstStep?: number
   /**
    * One of this package or of your own.
    * @default new KTOLoss()
    */
   readonly loss?: Objective<KTOBatch>
-  /**
-   * The learning rate of each step.
-   * @default the optimiser's learningRate
-   */
-  readonly schedule?: Schedule
-  /**
-   * Gradients are scaled down to this L2 norm.
-   * @default 1
-   */
-  readonly maxGradNorm?: number
-  /** Stops between steps. */
-  readonly signal?: AbortSignal
 }
 
 /** Options of {@link kto} with a model. */

@@ -4,7 +4,6 @@ import type { Message, Renderer, ToolSpec } from '../chat/index.js'
 import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import type { Task } from '../env/index.js'
-import type { Decoder, Optimizer } from '../model/index.js'
 import { type Objective, type SFTBatch, SFTLoss } from '../objective/index.js'
 import { readRows } from '../task/index.js'
 import {
@@ -16,7 +15,6 @@ import {
   stepsOf,
   trainModel,
 } from './model-training.js'
-import type { Schedule } from './schedule.js'
 import { checkObjective, type TrainStepResult, trainStep } from './train-step.js'
 import {
   type CompletionRow,
@@ -27,6 +25,7 @@ import {
   messagesOf,
   nextBatch,
   type RowTokens,
+  type RowTrainingOptions,
   rowsOf,
 } from './training-rows.js'
 
@@ -34,11 +33,7 @@ import {
 export type SftExample = readonly Message[] | ConversationRow | CompletionRow
 
 /** Options of {@link sft}. */
-export interface SftOptions {
-  /** Whose weights change. */
-  readonly decoder: Decoder
-  /** Changes them. */
-  readonly optimizer: Optimizer
+export interface SftOptions extends RowTrainingOptions {
   /** Makes tokens of conversations, and says which of them an assistant would have sampled: those are trained. */
   readonly renderer: Renderer
   /**
@@ -47,30 +42,11 @@ export interface SftOptions {
   readonly examples: Dataset<SftExample> | readonly SftExample[]
   /** Conversations per step. */
   readonly batchSize: number
-  /** The step to end before, counted from 0. */
-  readonly steps: number
-  /**
-   * The step to begin with, for a run that is resumed.
-   * @default 0
-   */
-  readonly firstStep?: number
   /**
    * One of this package or of your own.
    * @default new SFTLoss()
    */
   readonly loss?: Objective<SFTBatch>
-  /**
-   * The learning rate of each step.
-   * @default the optimiser's learningRate
-   */
-  readonly schedule?: Schedule
-  /**
-   * Gradients are scaled down to this L2 norm.
-   * @default 1
-   */
-  readonly maxGradNorm?: number
-  /** Stops between steps. */
-  readonly signal?: AbortSignal
 }
 
 /** Options of {@link sft} with a model. */

@@ -3,7 +3,8 @@
 import { buildTrajectoryStep, type Message, type Renderer, type ToolSpec } from '../chat/index.js'
 import { describeValue, FulmarError, field } from '../core/index.js'
 import { type Dataset, listDataset } from '../data/index.js'
-import type { TokenBatch } from '../model/index.js'
+import type { Decoder, Optimizer, TokenBatch } from '../model/index.js'
+import type { Schedule } from './schedule.js'
 
 /** Messages; or a text, which stands for one message: the user's in a prompt, the assistant's in an answer. */
 export type Said = string | readonly Message[]
@@ -39,6 +40,33 @@ export interface PreferencePair {
   readonly chosen: Said
   /** What was not. */
   readonly rejected: Said
+}
+
+/** Options that the recipes over rows share. */
+export interface RowTrainingOptions {
+  /** The decoder to train. */
+  readonly decoder: Decoder
+  /** The optimizer of its weights. */
+  readonly optimizer: Optimizer
+  /** The step to end before, counted from 0. */
+  readonly steps: number
+  /**
+   * The step to begin with, for a run that is resumed.
+   * @default 0
+   */
+  readonly firstStep?: number
+  /**
+   * The learning rate of each step.
+   * @default the optimiser's learningRate
+   */
+  readonly schedule?: Schedule
+  /**
+   * Gradients are scaled down to this L2 norm.
+   * @default 1
+   */
+  readonly maxGradNorm?: number
+  /** Stops between steps. */
+  readonly signal?: AbortSignal
 }
 
 /** Tokens of one row, and which of them are trained. */
