@@ -3,7 +3,7 @@
  * a template of anybody with its messages.
  */
 
-import { describeBuild, FulmarError, type Message, renderUntrusted } from 'fulmar'
+import { describeBuild, FulmarError, init, type Message, renderUntrusted } from 'fulmar'
 import { type EncodeRequest, encodeChat } from './encode.js'
 import { type ScoreRequest, scoreRollouts } from './score.js'
 
@@ -28,6 +28,8 @@ async function answer(request: Request): Promise<Response> {
   if (route === undefined) return Response.json({ error: 'path must be known' }, { status: 404 })
   if (request.method !== 'POST') return Response.json({ error: 'method must be POST' }, { status: 405 })
   try {
+    // A browser fetches the module here, once; in workerd it is there.
+    await init()
     return Response.json({ backend: describeBuild().backend, answer: await route(await request.json()) })
   } catch (error) {
     if (!(error instanceof FulmarError)) throw error

@@ -21,6 +21,7 @@ export {
   type NumberRule,
   type RangeRule,
 } from './core/field.js'
+export { type InitOptions, init } from './core/init.js'
 export { checkKnownKeys, describeValue, nearestName } from './core/options.js'
 export { Rng, type RngState } from './core/rng.js'
 export * from './data/index.js'

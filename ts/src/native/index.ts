@@ -1,6 +1,6 @@
 /** The only door to the compiled core. */
 
-export { backend, lastPanic, raw } from '#backend'
+export { backend, init, lastPanic, raw } from '#backend'
 export { defaultHttpClient } from '#http'
 export { renderInSandbox } from '#sandbox'
 export {

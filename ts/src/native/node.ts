@@ -2,21 +2,28 @@
 
 import { createRequire } from 'node:module'
 import type * as Backend from './backend.js'
+import { onFirstUse, unavailable } from './loading.js'
 
 /** See `backend.ts`. */
 export const backend: typeof Backend.backend = 'native'
 
 /** See `backend.ts`. */
-export const raw = loadAddon()
+export let raw: typeof Backend.raw = onFirstUse(load)
+
+/** See `backend.ts`. */
+export const init: typeof Backend.init = async () => {
+  load()
+}
 
 /** See `backend.ts`. */
 export const lastPanic: typeof Backend.lastPanic = () => ''
 
-function loadAddon(): typeof Backend.raw {
+function load(): typeof Backend.raw {
   try {
-    return createRequire(import.meta.url)('#addon') as typeof Backend.raw
+    raw = createRequire(import.meta.url)('#addon') as typeof Backend.raw
+    return raw
   } catch (cause) {
-    throw Object.assign(new Error(reasonOf(cause), { cause }), { code: 'UNAVAILABLE' })
+    throw unavailable(reasonOf(cause), cause)
   }
 }
 

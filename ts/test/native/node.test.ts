@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -8,18 +8,20 @@ import { expect, it } from 'vitest'
 
 const loader = fileURLToPath(new URL('../../../addon/index.cjs', import.meta.url))
 
-/** Returns what a program prints that loads `node.ts` from a folder with this package.json and the loader of the addon. */
+/** Returns what a program prints that calls `init` of `node.ts` from a folder with this package.json and the loader of the addon. */
 function loadedWith(manifest: object): string {
   const folder = mkdtempSync(join(tmpdir(), 'fulmar-no-addon-'))
   try {
-    const source = fileURLToPath(new URL('../../src/native/node.ts', import.meta.url))
-    const text = ts.sys.readFile(source) ?? ''
-    const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext }
-    writeFileSync(join(folder, 'node.mjs'), ts.transpileModule(text, { compilerOptions: options }).outputText)
+    for (const name of ['node', 'loading']) {
+      const source = fileURLToPath(new URL(`../../src/native/${name}.ts`, import.meta.url))
+      const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext }
+      const { outputText } = ts.transpileModule(readFileSync(source, 'utf8'), { compilerOptions: options })
+      writeFileSync(join(folder, `${name}.mjs`), outputText.replace('./loading.js', './loading.mjs'))
+    }
     writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest))
     mkdirSync(join(folder, 'addon'))
     copyFileSync(loader, join(folder, 'addon', 'index.cjs'))
-    const program = `import('./node.mjs').catch(({ code, message }) => console.log(code, message))`
+    const program = `import('./node.mjs').then(({ init }) => init()).catch(({ code, message }) => console.log(code, message))`
     return spawnSync(process.execPath, ['-e', program], { cwd: folder, encoding: 'utf8' }).stdout
   } finally {
     rmSync(folder, { recursive: true })
