@@ -6,14 +6,8 @@
  */
 
 import { parseArgs } from 'node:util'
-import {
-  checkTrainConfig,
-  describeBuild,
-  ProgressLine,
-  runTraining,
-  type TrainResult,
-  writeReport,
-} from 'fulmar'
+import { describeBuild } from 'fulmar'
+import { checkTrainConfig, ProgressLine, runTraining, type TrainResult, writeReport } from 'fulmar/train'
 
 const { values: flags } = parseArgs({
   options: {

@@ -6,16 +6,14 @@
  */
 
 import assert from 'node:assert/strict'
+import { GRPOLoss, groupAdvantage, SFTLoss } from 'fulmar'
 import {
   drawProbabilities,
   drawToken,
-  GRPOLoss,
   type GRPOLossOptions,
-  groupAdvantage,
   klEstimate,
   type LossBatch,
-  SFTLoss,
-} from 'fulmar'
+} from 'fulmar/objective'
 
 const smoke = process.argv.includes('--smoke')
 

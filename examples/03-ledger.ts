@@ -6,8 +6,8 @@
  */
 
 import assert from 'node:assert/strict'
+import { CharTokenizer } from 'fulmar'
 import {
-  CharTokenizer,
   createRenderer,
   extendPrompt,
   Ledger,
@@ -15,8 +15,8 @@ import {
   type Message,
   type RecordedTurn,
   type Rendered,
-  ScriptedPolicy,
-} from 'fulmar'
+} from 'fulmar/chat'
+import { ScriptedPolicy } from 'fulmar/testing'
 
 using tokenizer = new CharTokenizer()
 using renderer = createRenderer(tokenizer, { name: 'chatml' })

@@ -6,7 +6,8 @@
  */
 
 import assert from 'node:assert/strict'
-import { createRenderer, extendPrompt, type Message, Template, trainByteBpe } from 'fulmar'
+import { createRenderer, extendPrompt, type Message, Template } from 'fulmar/chat'
+import { trainByteBpe } from 'fulmar/tokenizer'
 
 // A vocabulary. A real one comes with the model: `await HfTokenizer.fromFolder('path/to/model')`.
 const CORPUS = [

@@ -31,12 +31,12 @@ import {
   listDataset,
   type Message,
   Rollouter,
-  RolloutSampleRecorder,
-  RunLog,
   strictFifo,
   type Task,
   writeReport,
 } from 'fulmar'
+import { RolloutSampleRecorder } from 'fulmar/rollout'
+import { RunLog } from 'fulmar/train'
 
 const { values: flags } = parseArgs({
   options: {

@@ -19,7 +19,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { checkTrainConfig, describeBuild, type RunEvent, readJsonLines, runTraining } from 'fulmar'
+import { describeBuild } from 'fulmar'
+import { checkTrainConfig, type RunEvent, runTraining } from 'fulmar/train'
 
 const { values: flags } = parseArgs({
   options: {
@@ -133,14 +134,18 @@ interface RunResult {
 async function resultOf(runDir: string): Promise<RunResult> {
   const [log, samples] = [join(runDir, 'log.jsonl'), join(runDir, 'samples.jsonl')]
   const result = {
-    log: (await readJsonLines(log)).map(timeless),
-    samples: (await readJsonLines(samples)).map((line) => JSON.stringify(line)),
+    log: (await linesOf(log)).map((line) => timeless(JSON.parse(line))),
+    samples: await linesOf(samples),
     weights: await digestOf(join(runDir, 'policy', 'model.safetensors')),
     firstWeights: await digestOf(join(runDir, 'warm-start', 'model.safetensors')),
   }
   // Weights and moments in 32 bits are 12 bytes a weight, of which nobody needs two sets.
   await rm(join(runDir, 'checkpoint'), { recursive: true, force: true })
   return result
+}
+
+async function linesOf(path: string): Promise<string[]> {
+  return (await readFile(path, 'utf8')).trimEnd().split('\n')
 }
 
 function timeless(line: unknown): string {

@@ -49,6 +49,7 @@ export function* scopesOf({ present, deleted }) {
   if (any(core)) yield ['addon', undefined]
   if (any(core) || any(/^tests\/(golden|conformance)\/|^scripts\/conform/)) yield ['conform', undefined]
   if (any(/^ts\/src\//)) yield ['dist', undefined]
+  if (any(/^ts\/src\/|^api\//)) yield ['api', undefined]
   if (any(/^ts\/|^tsconfig/)) yield ['tsc', undefined]
   if (any(/^scripts\/|^tests\/scripts\//)) yield ['scripts', undefined]
   if (any(/^tests\/conformance\//)) yield ['conform-runner', undefined]

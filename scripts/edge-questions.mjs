@@ -1,6 +1,7 @@
 /** What edge runtimes are asked, and what the addon answers. */
 
-import { CharTokenizer, createRenderer, TemplateRegistry, trainByteBpe } from 'fulmar'
+import { createRenderer, TemplateRegistry } from 'fulmar/chat'
+import { CharTokenizer, trainByteBpe } from 'fulmar/tokenizer'
 import { root } from './steps.mjs'
 
 /** The questions: where they go, their bodies, and the answer. `part` takes out of an answer what is compared. */

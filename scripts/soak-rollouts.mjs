@@ -5,17 +5,12 @@
  */
 
 import { parseArgs } from 'node:util'
-import {
-  CharTokenizer,
-  Controller,
-  createRenderer,
-  ParkingPolicy,
-  Rollouter,
-  ScriptedPolicy,
-  sumDigits,
-  WeightSync,
-  windowedFifo,
-} from '../dist/index.js'
+import { createRenderer } from '../dist/entry/chat.js'
+import { Controller, ParkingPolicy, WeightSync, windowedFifo } from '../dist/entry/collect.js'
+import { Rollouter } from '../dist/entry/rollout.js'
+import { sumDigits } from '../dist/entry/task.js'
+import { ScriptedPolicy } from '../dist/entry/testing.js'
+import { CharTokenizer } from '../dist/entry/tokenizer.js'
 
 const { values } = parseArgs({
   options: { minutes: { type: 'string', default: '10' }, groups: { type: 'string', default: '64' } },

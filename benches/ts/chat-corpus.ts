@@ -1,6 +1,7 @@
 /** A seeded corpus of conversations: what chat benches render, tokenise and mask. */
 
-import { type Message, Rng, type ToolSpec } from 'fulmar'
+import { Rng } from 'fulmar'
+import type { Message, ToolSpec } from 'fulmar/chat'
 
 /** One conversation with the tools on offer. */
 export interface Conversation {

@@ -2,7 +2,9 @@
 
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { createRenderer, type DisposableRenderer, HfTokenizer, History, Template } from 'fulmar'
+import { HfTokenizer } from 'fulmar'
+import { createRenderer, type DisposableRenderer, Template } from 'fulmar/chat'
+import { History } from 'fulmar/torchrl'
 import type { Conversation } from './chat-corpus.js'
 
 /** One pass over the corpus: its time, and a digest of what came out, made on request. */

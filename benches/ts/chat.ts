@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
-import { extendPrompt, type Message } from 'fulmar'
+import { extendPrompt, type Message } from 'fulmar/chat'
 import { chatCorpus } from './chat-corpus.js'
 import { type OurPass, OursInNode } from './chat-ours.js'
 import {

@@ -6,16 +6,15 @@ import { fileURLToPath } from 'node:url'
 import {
   CharTokenizer,
   createRenderer,
-  type DisposableRenderer,
-  type GenerateRequest,
   HfTokenizer,
   listDataset,
   type MessageEnv,
   Rollouter,
-  ScriptedPolicy,
   type Task,
-  type ToolSpec,
 } from 'fulmar'
+import type { DisposableRenderer, ToolSpec } from 'fulmar/chat'
+import type { GenerateRequest } from 'fulmar/policy'
+import { ScriptedPolicy } from 'fulmar/testing'
 import { ROOT, type Sample } from './measure.js'
 import type { Peer } from './peer.js'
 

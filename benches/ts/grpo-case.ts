@@ -13,15 +13,14 @@ import {
   GRPOLoss,
   type GrpoStep,
   grpo,
-  type LoraConfig,
   lastCompletionText,
   listDataset,
-  type Optimizer,
   type Renderer,
   Rollouter,
-  type RolloutView,
   type Task,
 } from 'fulmar'
+import type { LoraConfig, Optimizer } from 'fulmar/model'
+import type { RolloutView } from 'fulmar/rollout'
 import {
   alternate,
   type BenchOptions,

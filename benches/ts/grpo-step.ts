@@ -6,7 +6,8 @@
  * that left the caches to somebody else.
  */
 
-import { AdamW, CharTokenizer, createRenderer, Decoder, TINY_DECODER } from 'fulmar'
+import { AdamW, CharTokenizer, createRenderer, Decoder } from 'fulmar'
+import { TINY_DECODER } from 'fulmar/train'
 import { endless, measureGrpo, together } from './grpo-case.js'
 import { type Goal, hand, type Report, readOptions } from './measure.js'
 

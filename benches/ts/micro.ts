@@ -1,15 +1,7 @@
 /** Small calls of the library, alone: how long one takes, so that a change that makes it slower is seen. */
 
-import {
-  CharTokenizer,
-  createRenderer,
-  drawToken,
-  GRPOLoss,
-  groupAdvantage,
-  Ledger,
-  type Message,
-  Rng,
-} from 'fulmar'
+import { CharTokenizer, createRenderer, Ledger, type Message, Rng } from 'fulmar'
+import { drawToken, GRPOLoss, groupAdvantage } from 'fulmar/objective'
 import { Bench } from 'tinybench'
 import { hand, quantile } from './measure.js'
 

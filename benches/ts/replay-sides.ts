@@ -2,7 +2,8 @@
 
 import { createHash } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
-import { BatchMemory, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+import { Tensor, TensorDict } from 'fulmar'
+import { BatchMemory, LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
 import { rustProgram } from './cargo-peer.js'
 import { ROOT, type Sample } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT, type Skipped } from './peer.js'

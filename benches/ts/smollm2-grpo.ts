@@ -8,7 +8,8 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { AdamW, createRenderer, Decoder, HfTokenizer, type LoraConfig } from 'fulmar'
+import { createRenderer, HfTokenizer } from 'fulmar'
+import { AdamW, Decoder, type LoraConfig } from 'fulmar/model'
 import { endless, measureGrpo, together } from './grpo-case.js'
 import { type Goal, hand, type Report, ROOT, readOptions } from './measure.js'
 

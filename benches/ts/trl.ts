@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Decoder, LoraConfig } from 'fulmar'
+import type { Decoder, LoraConfig } from 'fulmar/model'
 import { ROOT, say } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 

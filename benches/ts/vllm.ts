@@ -1,7 +1,7 @@
 /** What a request to a vLLM server costs the process that asks: {@link AsyncVLLM} against aiohttp, in processor time; goal 18. */
 
 import { fileURLToPath } from 'node:url'
-import { AsyncVLLM, type GenerateRequest } from 'fulmar'
+import { AsyncVLLM, type GenerateRequest } from 'fulmar/policy'
 import { alternate, hand, median, type Report, ROOT, readOptions, type Sample, verdict } from './measure.js'
 import { Peer, PYTHON_ENVIRONMENT } from './peer.js'
 import { installTrl } from './trl.js'

@@ -1,6 +1,8 @@
 /** A conversation to tokens and masks, with the files of a model that the request brings along. */
 
-import { createRenderer, HfTokenizer, History, type Message, offsetsIn, Template, tokenMasks } from 'fulmar'
+import { createRenderer, type Message, Template, tokenMasks } from 'fulmar/chat'
+import { HfTokenizer, offsetsIn } from 'fulmar/tokenizer'
+import { History } from 'fulmar/torchrl'
 
 /** A model's `tokenizer.json` and its configuration, and a conversation for it. */
 export interface EncodeRequest {

@@ -3,7 +3,8 @@
  * a template of anybody with its messages.
  */
 
-import { describeBuild, FulmarError, init, type Message, renderUntrusted } from 'fulmar'
+import { describeBuild, FulmarError, init } from 'fulmar'
+import { type Message, renderUntrusted } from 'fulmar/chat'
 import { type EncodeRequest, encodeChat } from './encode.js'
 import { type ScoreRequest, scoreRollouts } from './score.js'
 

@@ -9,30 +9,30 @@
 import { readFileSync } from 'node:fs'
 import {
   AdamW,
-  BradleyTerryLoss,
   CharTokenizer,
   createRenderer,
   Decoder,
-  DistillationLoss,
   DPOLoss,
-  drawProbabilities,
-  drawToken,
   GRPOLoss,
-  generalizedAdvantageEstimate,
   generate,
   groupAdvantage,
-  importanceWeights,
-  KTOLoss,
-  klEstimate,
-  pack,
   Rng,
   SFTLoss,
   Tensor,
-  tdLambdaReturnEstimate,
+} from 'fulmar'
+import { pack } from 'fulmar/model'
+import {
+  BradleyTerryLoss,
+  DistillationLoss,
+  drawProbabilities,
+  drawToken,
+  importanceWeights,
+  KTOLoss,
+  klEstimate,
   tokenLogProbs,
   tokenLogProbsBackward,
-  vtraceAdvantageEstimate,
-} from 'fulmar'
+} from 'fulmar/objective'
+import { generalizedAdvantageEstimate, tdLambdaReturnEstimate, vtraceAdvantageEstimate } from 'fulmar/returns'
 
 const ROUNDS = 40
 const PRESETS = [

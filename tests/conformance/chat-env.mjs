@@ -1,33 +1,27 @@
 /** Rows of TorchRL's chat environments and their transforms: what resets and steps show, by keys, values, shapes and dtypes. */
 
+import { FulmarError, HfTokenizer } from 'fulmar'
+import { countdownProblem } from 'fulmar/reward'
+import { NonTensorStack, Ragged, Tensor, TensorDict } from 'fulmar/tensor'
+import { JSONCallParser, ToolRegistry, XMLBlockParser } from 'fulmar/tools'
 import {
   AddThinkingPrompt,
   ChatEnv,
   COGNITIVE_PROMPTS,
   chatsAt,
-  countdownProblem,
   DatasetChatEnv,
   ExecuteToolsInOrder,
-  FulmarError,
   GSM8KEnv,
-  HfTokenizer,
   IncrementalTokenizer,
-  JSONCallParser,
-  NonTensorStack,
   nextRoot,
   PolicyVersion,
-  Ragged,
   replyPolicy,
   SimpleToolTransform,
   StepCounter,
-  Tensor,
-  TensorDict,
   THINKING_PROMPTS,
-  ToolRegistry,
   TransformedEnv,
   withSecondThought,
-  XMLBlockParser,
-} from 'fulmar'
+} from 'fulmar/torchrl'
 import { beside } from './beside.mjs'
 import { DTYPES } from './dtypes.mjs'
 import { PythonRandom } from './python-random.mjs'

@@ -1,7 +1,9 @@
 /** Rows of TorchRL's `History`: rendering and parsing back, masks, the choice of a template, append and extend. */
 
 import { readFile } from 'node:fs/promises'
-import { FulmarError, HfTokenizer, History, TemplateRegistry } from 'fulmar'
+import { FulmarError, HfTokenizer } from 'fulmar'
+import { TemplateRegistry } from 'fulmar/chat'
+import { History } from 'fulmar/torchrl'
 import { beside } from './beside.mjs'
 import { compareMessages, compareParseError } from './parsing.mjs'
 import { textDifference } from './rendering.mjs'

@@ -1,6 +1,6 @@
 /** Rows of snippets of Jinja: a template, its variables, and what it renders. */
 
-import { Template } from 'fulmar'
+import { Template } from 'fulmar/chat'
 import { compareRendering } from './rendering.mjs'
 
 export const jinja = {

@@ -3,11 +3,9 @@
  * numbers to a relative 1e-5, choices and kept tokens exactly, and of a refusal only the fact.
  */
 
+import { GRPOLoss, groupAdvantage, Tensor } from 'fulmar'
 import {
   drawProbabilities,
-  GRPOLoss,
-  generalizedAdvantageEstimate,
-  groupAdvantage,
   headBackward,
   headLogProbs,
   importanceWeights,
@@ -15,19 +13,21 @@ import {
   klReward,
   MCAdvantage,
   MCAdvantageSelector,
-  reward2go,
-  Tensor,
   TopKRewardSelector,
+  tokenLogProbs,
+  tokenLogProbsBackward,
+} from 'fulmar/objective'
+import {
+  generalizedAdvantageEstimate,
+  reward2go,
   td0AdvantageEstimate,
   td0ReturnEstimate,
   td1AdvantageEstimate,
   td1ReturnEstimate,
   tdLambdaAdvantageEstimate,
   tdLambdaReturnEstimate,
-  tokenLogProbs,
-  tokenLogProbsBackward,
   vtraceAdvantageEstimate,
-} from 'fulmar'
+} from 'fulmar/returns'
 import { attempt, bits, camel, decided, farther, flat, number, offsetsIn, singles } from './loss-rows.mjs'
 
 const RAGGED = 'rewards of sequences of unequal length are computed'

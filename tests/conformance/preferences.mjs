@@ -3,7 +3,7 @@
  * log-probabilities and rewards: values, gradients and metrics.
  */
 
-import { BradleyTerryLoss, DistillationLoss, DPOLoss, GRPOLoss, KTOLoss, SFTLoss } from 'fulmar'
+import { BradleyTerryLoss, DistillationLoss, DPOLoss, GRPOLoss, KTOLoss, SFTLoss } from 'fulmar/objective'
 import { bits, camel, decided, farther, flat, number, offsetsIn, offsetsOf, singles } from './loss-rows.mjs'
 
 const NO_TOKENIZER = 'a loss of log-probabilities needs no tokenizer'

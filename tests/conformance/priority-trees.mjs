@@ -4,7 +4,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
-import { PriorityTree } from 'fulmar'
+import { PriorityTree } from 'fulmar/replay'
 
 const RELATIVE = 1e-6
 

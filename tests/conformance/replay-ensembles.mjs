@@ -1,15 +1,14 @@
 /** Compares ensembles of buffers and hindsight with golden rows: what goes where, and which goals and rewards a batch has. */
 
 import { isDeepStrictEqual } from 'node:util'
+import { Tensor, TensorDict } from 'fulmar'
 import {
   HERReplayBuffer,
   LazyTensorStorage,
   ReplayBuffer,
   ReplayBufferEnsemble,
   RoundRobinWriter,
-  Tensor,
-  TensorDict,
-} from 'fulmar'
+} from 'fulmar/replay'
 import { decided } from './loss-rows.mjs'
 import { differsFrom, goldenOf } from './replay-items.mjs'
 import { positionsIn } from './replay-model.mjs'

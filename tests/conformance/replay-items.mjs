@@ -1,7 +1,7 @@
 /** Items of replay buffers as Fulmar holds them: what is no dictionary is made one by `fromPytree`, and given back by `toPytree`. */
 
 import { isDeepStrictEqual } from 'node:util'
-import { fromPytree, NonTensorStack, Tensor, TensorDict, toPytree } from 'fulmar'
+import { fromPytree, NonTensorStack, Tensor, TensorDict, toPytree } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { stepAt } from './golden-trees.mjs'
 import { bare } from './replay-model.mjs'

@@ -1,23 +1,20 @@
 /** Compares samplers with golden rows: what they refuse, how many rows and which, and by chi-square how often. */
 
 import { isDeepStrictEqual } from 'node:util'
+import { PrioritizedReplayBuffer, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
 import {
   ConsumingSampler,
   LambdaScheduler,
   LazyTensorStorage,
   LinearScheduler,
   ListStorage,
-  NonTensorStack,
-  PrioritizedReplayBuffer,
   PromptGroupSampler,
   RandomSampler,
-  ReplayBuffer,
   SamplerWithoutReplacement,
   StalenessAwareSampler,
   StepScheduler,
-  Tensor,
-  TensorDict,
-} from 'fulmar'
+} from 'fulmar/replay'
+import { NonTensorStack } from 'fulmar/tensor'
 import { decided } from './loss-rows.mjs'
 import { attempt, elementsOf, far, given, misdrawn, numbersIn, partsOf, range } from './replay-rows.mjs'
 

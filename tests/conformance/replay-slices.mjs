@@ -1,18 +1,16 @@
 /** Compares slices and windows with golden rows: which can be drawn, how often, and what is said of their steps. */
 
 import { isDeepStrictEqual } from 'node:util'
+import { ReplayBuffer, Tensor, TensorDict } from 'fulmar'
 import {
   findStartStopTraj,
   LazyTensorStorage,
   PrioritizedSliceSampler,
-  ReplayBuffer,
   Sequence,
   SliceSampler,
   SliceSamplerWithoutReplacement,
   StreamingSliceSampler,
-  Tensor,
-  TensorDict,
-} from 'fulmar'
+} from 'fulmar/replay'
 import { decided } from './loss-rows.mjs'
 import { differsFrom } from './replay-items.mjs'
 import {

@@ -5,6 +5,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
+import { ReplayBuffer, TensorDictReplayBuffer } from 'fulmar'
 import {
   CompressedListStorage,
   ConsumingSampler,
@@ -15,12 +16,10 @@ import {
   ListStorage,
   PrioritizedSampler,
   RandomSampler,
-  ReplayBuffer,
   RoundRobinWriter,
   SamplerWithoutReplacement,
   TensorDictMaxValueWriter,
-  TensorDictReplayBuffer,
-} from 'fulmar'
+} from 'fulmar/replay'
 import { differsFrom, itemIn, itemsIn } from './replay-items.mjs'
 import { ReplayModel } from './replay-model.mjs'
 import {

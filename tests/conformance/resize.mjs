@@ -1,6 +1,7 @@
 /** Compares resized images with rows of Pillow, `values` of shape `from` resized to `[w, h]`, to an absolute 1e-4. */
 
-import { Resize, Tensor, TensorDict } from 'fulmar'
+import { Tensor, TensorDict } from 'fulmar'
+import { Resize } from 'fulmar/transform'
 
 export const resize = {
   topic: 'resized images',

@@ -8,8 +8,6 @@ import {
   extractBoxed,
   extractTags,
   GSM8KRewardParser,
-  IfEvalScorer,
-  ifEvalCheck,
   isCountdownSolution,
   isSameMath,
   MATHRewardParser,
@@ -19,7 +17,8 @@ import {
   repetitionPenalty,
   softOverlongPunishment,
   thinkFormatReward,
-} from 'fulmar'
+} from 'fulmar/reward'
+import { IfEvalScorer, ifEvalCheck } from 'fulmar/reward/ifeval'
 import { decided } from './loss-rows.mjs'
 
 const OPERATORS = 'countdown knows + - * / alone, no powers and no whole division'

@@ -1,16 +1,15 @@
 /** Rows of TorchRL's first tools for language models: a tokenizer for samples, controllers of a KL coefficient, and the choice of the best. */
 
 import { isDeepStrictEqual } from 'node:util'
+import { HfTokenizer, Tensor } from 'fulmar'
 import {
   AdaptiveKLController,
   ConstantKLController,
-  HfTokenizer,
-  Ragged,
-  Tensor,
-  TensorDictTokenizer,
   TopKRewardSelector,
   tokenLogProbs,
-} from 'fulmar'
+} from 'fulmar/objective'
+import { Ragged } from 'fulmar/tensor'
+import { TensorDictTokenizer } from 'fulmar/torchrl'
 import { attempt, decided, farther, flat, singles } from './loss-rows.mjs'
 
 const NO_VALUES = 'a coefficient is not updated by no divergence'

@@ -1,7 +1,7 @@
 /** Builds Fulmar's spec from the description in a row. */
 
 import { isDeepStrictEqual } from 'node:util'
-import { TensorSpec } from 'fulmar'
+import { TensorSpec } from 'fulmar/spec'
 import { DTYPES } from './dtypes.mjs'
 import { kindOf } from './spec-shapes.mjs'
 

@@ -7,6 +7,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
+import { Rng, Tensor, TensorDict } from 'fulmar'
 import {
   Binary,
   Bounded,
@@ -23,19 +24,14 @@ import {
   MultiOneHot,
   makeCompositeFromTd,
   NonTensor,
-  NonTensorData,
-  NonTensorStack,
   OneHot,
-  Ragged,
-  Rng,
   StackedComposite,
-  Tensor,
-  TensorDict,
   TensorSpec,
   Unbounded,
   UnboundedContinuous,
   UnboundedDiscrete,
-} from 'fulmar'
+} from 'fulmar/spec'
+import { NonTensorData, NonTensorStack, Ragged } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { defined, described, nested, truthOf } from './spec-description.mjs'
 import { isAnswer, originalAnswer, originalCheckedEncoding, originalSpec } from './spec-original.mjs'

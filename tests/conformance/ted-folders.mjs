@@ -3,34 +3,35 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
+import { ReplayBuffer, Tensor, TensorDict, TensorDictReplayBuffer } from 'fulmar'
 import {
-  FlatStorageCheckpointer,
-  H5StorageCheckpointer,
   LazyMemmapStorage,
-  LazyStack,
   LazyTensorStorage,
-  loadMemmap,
-  NestedStorageCheckpointer,
-  NonTensorData,
-  NonTensorStack,
   PrioritizedSampler,
   PrioritizedSliceSampler,
-  Ragged,
   RandomSampler,
-  ReplayBuffer,
   RoundRobinWriter,
-  readArchive,
-  readConsolidated,
   SamplerWithoutReplacement,
   SliceSamplerWithoutReplacement,
   StalenessAwareSampler,
-  Tensor,
-  TensorDict,
   TensorDictMaxValueWriter,
-  TensorDictReplayBuffer,
+} from 'fulmar/replay'
+import {
+  FlatStorageCheckpointer,
+  H5StorageCheckpointer,
+  NestedStorageCheckpointer,
   TensorStorageCheckpointer,
+} from 'fulmar/replay/files'
+import {
+  LazyStack,
+  loadMemmap,
+  NonTensorData,
+  NonTensorStack,
+  Ragged,
+  readArchive,
+  readConsolidated,
   writeConsolidated,
-} from 'fulmar'
+} from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { decided } from './loss-rows.mjs'
 import { far, partsOf, skipped } from './replay-rows.mjs'

@@ -5,18 +5,18 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
+import { Tensor } from 'fulmar'
 import {
   Flat2TED,
   H5Combine,
   H5Split,
   Nested2TED,
-  Ragged,
   readHdf5,
   TED2Flat,
   TED2Nested,
-  Tensor,
   writeHdf5,
-} from 'fulmar'
+} from 'fulmar/replay/files'
+import { Ragged } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { decided } from './loss-rows.mjs'
 import { attempt, dictIn, elementsOf, numbersIn, skipped } from './replay-rows.mjs'

@@ -2,7 +2,7 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Template, TemplateRegistry } from 'fulmar'
+import { Template, TemplateRegistry } from 'fulmar/chat'
 import { beside } from './beside.mjs'
 import { members } from './raw-json.mjs'
 import { compareRendering } from './rendering.mjs'

@@ -6,6 +6,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
+import { Tensor, TensorDict } from 'fulmar'
 import {
   LazyStack,
   lazyStack,
@@ -13,10 +14,8 @@ import {
   NonTensorData,
   NonTensorStack,
   Ragged,
-  Tensor,
-  TensorDict,
   unravelKey,
-} from 'fulmar'
+} from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { RAGGED } from './tensordict-ragged.mjs'
 

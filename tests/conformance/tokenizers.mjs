@@ -2,7 +2,8 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { DecodeStream, FulmarError, HfTokenizer, offsetsIn, padBatch } from 'fulmar'
+import { FulmarError } from 'fulmar'
+import { DecodeStream, HfTokenizer, offsetsIn, padBatch } from 'fulmar/tokenizer'
 import { textDifference } from './rendering.mjs'
 
 const ENCODE = ['text', 'ids', 'offsets', 'decoded']

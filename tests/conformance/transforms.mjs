@@ -5,6 +5,8 @@
  * counts.
  */
 
+import { Tensor, TensorDict } from 'fulmar'
+import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
 import {
   ActionChunkTransform,
   BinarizeReward,
@@ -17,14 +19,12 @@ import {
   ExcludeTransform,
   FlattenObservation,
   GrayScale,
-  LazyTensorStorage,
   MultiStep,
   MultiStepTransform,
   NextStateReconstructor,
   PolicyAgeFilter,
   RandomCropTensorDict,
   RenameTransform,
-  ReplayBuffer,
   Resize,
   Reward2GoTransform,
   RewardClipping,
@@ -33,11 +33,9 @@ import {
   SignTransform,
   splitTrajectories,
   splitTrajectoriesRagged,
-  Tensor,
-  TensorDict,
   ToTensorImage,
   UnsqueezeTransform,
-} from 'fulmar'
+} from 'fulmar/transform'
 import { decided } from './loss-rows.mjs'
 
 /** Classes of which a row is one call. */

@@ -3,10 +3,10 @@
  * singles to 1e-4 and 1e-5, of vectorised forms to 1e-3; of a refusal only the fact. Its vectorised forms are the same functions here.
  */
 
+import { Tensor } from 'fulmar'
 import {
   generalizedAdvantageEstimate,
   reward2go,
-  Tensor,
   td0AdvantageEstimate,
   td0ReturnEstimate,
   td1AdvantageEstimate,
@@ -14,7 +14,7 @@ import {
   tdLambdaAdvantageEstimate,
   tdLambdaReturnEstimate,
   vtraceAdvantageEstimate,
-} from 'fulmar'
+} from 'fulmar/returns'
 import { attempt, decided, given, tensorIn } from './replay-rows.mjs'
 
 const ESTIMATES = {

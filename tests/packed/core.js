@@ -1,7 +1,8 @@
 /** Uses the installed package: `core.js native|wasm`. */
 
 import assert from 'node:assert/strict'
-import { describeBuild, FulmarError, renderUntrusted, Rng } from 'fulmar'
+import { describeBuild, FulmarError, Rng } from 'fulmar'
+import { renderUntrusted } from 'fulmar/chat'
 import { fromParquet, toParquet } from 'fulmar/table'
 import { checkPolicy } from 'fulmar/testing'
 

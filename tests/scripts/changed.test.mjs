@@ -14,12 +14,18 @@ test('nothing is run where nothing changed', () => {
 test('a source of TypeScript runs the compiler, the tests that import it, and its examples', () => {
   const file = 'ts/src/train/sft.ts'
   const found = scopes([file])
-  assert.deepEqual([...found.keys()], ['packages', 'tidy', 'dist', 'tsc', 'biome', 'native', 'docs-examples'])
+  assert.deepEqual(
+    [...found.keys()],
+    ['packages', 'tidy', 'dist', 'api', 'tsc', 'biome', 'native', 'docs-examples'],
+  )
   for (const stage of ['biome', 'native', 'docs-examples']) assert.deepEqual(found.get(stage), [file], stage)
 })
 
 test('a deleted source runs the compiler, and is given to no tool', () => {
-  assert.deepEqual([...scopes([], ['ts/src/train/sft.ts']).keys()], ['packages', 'tidy', 'dist', 'tsc'])
+  assert.deepEqual(
+    [...scopes([], ['ts/src/train/sft.ts']).keys()],
+    ['packages', 'tidy', 'dist', 'api', 'tsc'],
+  )
 })
 
 test('a crate runs its tests, those of the crates built on it, and all tests of TypeScript', () => {

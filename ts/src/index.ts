@@ -1,8 +1,7 @@
-/** Post-training reinforcement learning for language models: everything public, by room. */
+/** The main path, from a model and a task to a trained model. Every other name has its home in another entry. */
 
-export * from './chat/index.js'
-export * from './chat-env/index.js'
-export * from './collector/index.js'
+export { createRenderer, Ledger, type Message, type Renderer } from './chat/index.js'
+export { Controller, LLMCollector, strictFifo, WeightSync, windowedFifo } from './collect/index.js'
 export { type BuildDescription, describeBuild } from './core/build.js'
 export {
   type DeviceName,
@@ -13,32 +12,55 @@ export {
   placeDevice,
 } from './core/device.js'
 export { ERROR_CODES, type ErrorCode, FulmarError } from './core/error.js'
-export {
-  type Field,
-  type FieldValue,
-  field,
-  type JsonSchema,
-  type NumberRule,
-  type RangeRule,
-} from './core/field.js'
+export type { JsonSchema } from './core/field.js'
 export { type InitOptions, init } from './core/init.js'
-export { checkKnownKeys, describeValue, nearestName } from './core/options.js'
 export { Rng, type RngState } from './core/rng.js'
-export * from './data/index.js'
-export * from './env/index.js'
-export * from './model/index.js'
-export * from './objective/index.js'
-export * from './policy/index.js'
-export * from './replay/index.js'
-export * from './reward/index.js'
-export * from './rollout/index.js'
-export * from './spec/index.js'
-export * from './task/index.js'
-export * from './ted/index.js'
-export * from './telemetry/index.js'
-export * from './template/index.js'
-export * from './tensor/index.js'
-export * from './tokenizer/index.js'
-export * from './tools/index.js'
-export * from './train/index.js'
-export * from './transform/index.js'
+export { generatedDataset, listDataset } from './data/index.js'
+export { lastCompletionText, type MessageEnv, messagesOf, type Task } from './env/index.js'
+export { AdamW, Decoder, Engine, generate } from './model/index.js'
+export { DPOLoss, GRPOLoss, groupAdvantage, SFTLoss } from './objective/index.js'
+export {
+  AsyncVLLM,
+  type Completion,
+  DecoderPolicy,
+  fetchClient,
+  type Policy,
+  WorkerPolicy,
+} from './policy/index.js'
+export { PrioritizedReplayBuffer, ReplayBuffer, TensorDictReplayBuffer } from './replay/index.js'
+export { type Evaluation, Rollouter, Rubric } from './rollout/index.js'
+export {
+  countdown,
+  defineTask,
+  gsm8k,
+  math,
+  type RewardInput,
+  type Row,
+  readRows,
+  reward,
+  sumDigits,
+} from './task/index.js'
+export { type Clock, ProgressLine, systemClock, writeReport } from './telemetry/index.js'
+export { Tensor, TensorDict } from './tensor/index.js'
+export { CharTokenizer, HfTokenizer, type TokenizerLike } from './tokenizer/index.js'
+export { type Tool, ToolRunner, tool, toolInstructions, withTools } from './tools/index.js'
+export {
+  checkTrainConfig,
+  cosineSchedule,
+  createModel,
+  type DpoStep,
+  dpo,
+  type ExpertIterationStep,
+  evaluate,
+  expertIteration,
+  type GrpoStep,
+  grpo,
+  type KtoStep,
+  kto,
+  linearSchedule,
+  loadModel,
+  Model,
+  runTraining,
+  type SftStep,
+  sft,
+} from './train/index.js'

@@ -41,7 +41,8 @@ export interface DisposableRenderer extends Renderer {
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, extendPrompt } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, extendPrompt } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

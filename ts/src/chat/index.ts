@@ -1,23 +1,8 @@
 /** Conversations to exact tokens and back. */
 
-export {
-  type ChatTemplateOptions,
-  type DictChatOptions,
-  type PaddedRows,
-  type RenderingOptions,
-  type TensorChatOptions,
-  type TextChatOptions,
-  toPadded,
-  toRagged,
-} from './apply-chat-template.js'
-export { type ChatFields, ChatHistory, type TokenizingOptions } from './chat-history.js'
-export { ContentBase, type ContentFields } from './content.js'
 export { createRenderer, type DisposableRenderer } from './create-renderer.js'
-export { type FromTextOptions, type GrowOptions, History, type HistorySpec, type Nested } from './history.js'
 export { Ledger, type LedgerJson } from './ledger.js'
-export { LogProbs, type SequenceFields } from './log-probs.js'
 export { type MaskOptions, type MaskParts, type TokenMasks, tokenMasks } from './mask.js'
-export { type MaskFields, Masks } from './masks.js'
 export type { ContentPart, Message } from './message.js'
 export {
   type AttributedTokens,
@@ -73,12 +58,6 @@ export type {
   RendererConfig,
   ThinkingRetention,
 } from './renderer-config.js'
-export type { SequenceSpec, SequencesOptions, TokenField } from './sequences.js'
-export { TemplateTransform, type TemplateTransformOptions } from './template-transform.js'
-export { type Ids, TensorDictTokenizer, type TensorDictTokenizerOptions } from './tensor-dict-tokenizer.js'
-export { Text, type TextFields } from './text.js'
-export { Tokenizer, type TokenizerOptions } from './tokenizer.js'
-export { Tokens } from './tokens.js'
 export {
   buildTrainingSample,
   buildTrajectoryStep,

@@ -57,7 +57,8 @@ export interface TokenMasks {
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, tokenMasks } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, tokenMasks } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

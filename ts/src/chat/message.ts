@@ -15,7 +15,7 @@ export interface ContentPart {
  *
  * @example
  * ```ts
- * import { History } from 'fulmar'
+ * import { History } from 'fulmar/torchrl'
  * import assert from 'node:assert/strict'
  *
  * const message = { role: 'user', content: 'Hi', name: 'Ada' }

@@ -22,7 +22,8 @@ export interface TokenCountOptions {
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, tokensPerMessage } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, tokensPerMessage } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -57,7 +58,8 @@ export function tokensPerMessage(
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, messageTokenSpans } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, messageTokenSpans } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -80,7 +82,8 @@ export function messageTokenSpans(rendered: Rendered, numMessages: number): (Tok
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, roleTokenSpans } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, roleTokenSpans } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -100,7 +103,8 @@ export function roleTokenSpans(rendered: Rendered, messages: readonly Message[])
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, tokensByRole } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, tokensByRole } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -124,7 +128,8 @@ export function tokensByRole(rendered: Rendered, messages: readonly Message[]): 
  *
  * @example
  * ```ts
- * import { CharTokenizer, contentTokenSpansByRole, createRenderer } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { contentTokenSpansByRole, createRenderer } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -156,7 +161,8 @@ export function contentTokenSpansByRole(
  *
  * @example
  * ```ts
- * import { CharTokenizer, contentMaskForRoles, createRenderer } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { contentMaskForRoles, createRenderer } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -184,7 +190,7 @@ export function contentMaskForRoles(
  *
  * @example
  * ```ts
- * import { extractMessageToolNames } from 'fulmar'
+ * import { extractMessageToolNames } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * const call = { id: 'a', function: { name: 'add', arguments: {} } }
@@ -215,7 +221,7 @@ export function extractMessageToolNames(messages: readonly Message[]): (string |
  *
  * @example
  * ```ts
- * import { rejectAssistantInExtension } from 'fulmar'
+ * import { rejectAssistantInExtension } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(rejectAssistantInExtension([{ role: 'tool', content: '2' }]), false)
@@ -236,7 +242,8 @@ export function rejectAssistantInExtension(newMessages: readonly Message[]): boo
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, extendPrompt } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { createRenderer, extendPrompt } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -277,7 +284,7 @@ export function extendPrompt(
  *
  * @example
  * ```ts
- * import { trimToTurnClose } from 'fulmar'
+ * import { trimToTurnClose } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(trimToTurnClose(Uint32Array.of(5, 9, 6, 9, 7), [9]), Uint32Array.of(5, 9, 6, 9))
@@ -319,7 +326,8 @@ export interface AttributedTokens {
  *
  * @example
  * ```ts
- * import { attributeTextSegments, CharTokenizer } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { attributeTextSegments } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

@@ -14,7 +14,7 @@ export type Origin = 'template' | 'system' | 'user' | 'assistant' | 'tool' | 'en
  *
  * @example
  * ```ts
- * import { ORIGINS } from 'fulmar'
+ * import { ORIGINS } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(ORIGINS[6], 'sampled')

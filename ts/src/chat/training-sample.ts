@@ -43,7 +43,8 @@ export interface RenderedTrainingSample {
  *
  * @example
  * ```ts
- * import { buildTrainingSample, CharTokenizer, createRenderer } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { buildTrainingSample, createRenderer } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()
@@ -113,7 +114,8 @@ export interface TrajectoryStep {
  *
  * @example
  * ```ts
- * import { buildTrajectoryStep, CharTokenizer, createRenderer } from 'fulmar'
+ * import { CharTokenizer } from 'fulmar'
+ * import { buildTrajectoryStep, createRenderer } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

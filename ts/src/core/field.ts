@@ -46,23 +46,6 @@ export interface RangeRule {
 
 /**
  * Makes descriptions: of numbers, texts, lists and objects whose keys are closed.
- *
- * @example
- * ```ts
- * import { field } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const options = field.section({
- *   steps: field.integer({ min: 1, fallback: 10 }),
- *   mode: field.oneOf(['fast', 'exact'], 'fast'),
- * })
- * assert.deepEqual(options.read('config', { steps: 3 }), { steps: 3, mode: 'fast' })
- * assert.throws(() => options.read('config', { setps: 3 }), /did you mean 'steps'/)
- * assert.deepEqual(options.schema.properties, {
- *   steps: { type: 'integer', minimum: 1, default: 10 },
- *   mode: { enum: ['fast', 'exact'], default: 'fast' },
- * })
- * ```
  */
 export const field = {
   /** An integer that a double holds exactly. */

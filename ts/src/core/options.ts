@@ -8,17 +8,6 @@ import { PEER_WORDS } from './peer-words.js'
  * object in its message. Values are the caller's to check, or the core's; `field` reads whole objects of plain JSON.
  * @throws {FulmarError} `MALFORMED` if `options` is not a plain object, or a required key is absent or undefined; `UNKNOWN_NAME`
  * for the first unknown key.
- *
- * @example
- * ```ts
- * import { checkKnownKeys } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.throws(() => checkKnownKeys('grpo', { groupsize: 8 }, ['groupSize', 'steps']), {
- *   code: 'UNKNOWN_NAME',
- *   message: "grpo.groupsize must be a known key: did you mean 'groupSize'?",
- * })
- * ```
  */
 export function checkKnownKeys(
   place: string,
@@ -64,16 +53,6 @@ export function checkList(name: string, value: unknown): void {
  * The member of `known` that `name` most likely means, or `undefined` if none is near: our word for a word of TRL, transformers or
  * PyTorch (`lr`, `num_generations`, `float32`); the same word written in another way (`group_size`); else the one that needs the
  * fewest edits, at most half of its letters. Letter case counts half an edit. Costs `O(|name| * |known|)` letters.
- *
- * @example
- * ```ts
- * import { nearestName } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.equal(nearestName('groupSzie', ['groupSize', 'steps']), 'groupSize')
- * assert.equal(nearestName('num_generations', ['groupSize', 'steps']), 'groupSize')
- * assert.equal(nearestName('banana', ['groupSize', 'steps']), undefined)
- * ```
  */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
   checkGiven('name', name)
@@ -95,15 +74,6 @@ export function nearestName(name: string, known: readonly string[]): string | un
 
 /**
  * What a value is, short enough for a message: `NaN`, `null`, `"text"`, `an array of 3`, `an object`.
- *
- * @example
- * ```ts
- * import { describeValue } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.equal(describeValue([1, 2, 3]), 'an array of 3')
- * assert.equal(describeValue('x'), '"x"')
- * ```
  */
 export function describeValue(value: unknown): string {
   if (Array.isArray(value)) return `an array of ${value.length}`

@@ -13,7 +13,7 @@ export interface DatasetState {
  *
  * @example
  * ```ts
- * import { type Dataset, listDataset } from 'fulmar'
+ * import { type Dataset, listDataset } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const dataset: Dataset<string> = listDataset({ items: ['a', 'b'] })
@@ -112,7 +112,7 @@ export function listDataset<Sample>(options: ListDatasetOptions<Sample>): Datase
  *
  * @example
  * ```ts
- * import { positionedDataset } from 'fulmar'
+ * import { positionedDataset } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const squares = positionedDataset((position) => position ** 2)

@@ -70,16 +70,6 @@ export interface MessageEnv {
  * Checks what an `init` returned and fills in the defaults.
  * @throws {FulmarError} `EMPTY` if there is no message; `MALFORMED` if a message has no role; `UNKNOWN_NAME` for an
  * unknown key.
- *
- * @example
- * ```ts
- * import { checkInitOutput } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const output = checkInitOutput({ initPromptMessages: [{ role: 'user', content: 'Hi' }] })
- * assert.deepEqual(output.tools, [])
- * assert.throws(() => checkInitOutput({ initPromptMessages: [] }), { code: 'EMPTY' })
- * ```
  */
 export function checkInitOutput(output: MessageEnvInitOutput): Required<MessageEnvInitOutput> {
   checkKnownKeys('init output', output, ['initPromptMessages', 'tools'])
@@ -95,16 +85,6 @@ export function checkInitOutput(output: MessageEnvInitOutput): Required<MessageE
  * Checks what a `step` returned and fills in the defaults.
  * @throws {FulmarError} `MALFORMED` if a message has no role or is an assistant's; `NON_FINITE` if a reward is NaN or
  * infinite; `UNKNOWN_NAME` for an unknown key.
- *
- * @example
- * ```ts
- * import { checkStepOutput } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.deepEqual(checkStepOutput({ done: true }), { envMessages: [], done: true, envRewards: {} })
- * const spoken = { envMessages: [{ role: 'assistant', content: 'I am the policy' }] }
- * assert.throws(() => checkStepOutput(spoken), { code: 'MALFORMED' })
- * ```
  */
 export function checkStepOutput(output: MessageEnvStepOutput): Required<MessageEnvStepOutput> {
   checkKnownKeys('step output', output, ['envMessages', 'done', 'envRewards'])

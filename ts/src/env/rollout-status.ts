@@ -24,7 +24,7 @@ export type RolloutStatus = (typeof ROLLOUT_STATUSES)[number]
  *
  * @example
  * ```ts
- * import { isTruncated, ROLLOUT_STATUSES } from 'fulmar'
+ * import { isTruncated, ROLLOUT_STATUSES } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(ROLLOUT_STATUSES.filter(isTruncated).length, 4)
@@ -40,7 +40,7 @@ export function isTruncated(status: RolloutStatus): boolean {
  *
  * @example
  * ```ts
- * import { isError, ROLLOUT_STATUSES } from 'fulmar'
+ * import { isError, ROLLOUT_STATUSES } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(ROLLOUT_STATUSES.filter(isError).length, 4)
@@ -56,7 +56,7 @@ export function isError(status: RolloutStatus): boolean {
  *
  * @example
  * ```ts
- * import { isTerminal, ROLLOUT_STATUSES } from 'fulmar'
+ * import { isTerminal, ROLLOUT_STATUSES } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(ROLLOUT_STATUSES.filter((status) => !isTerminal(status)), ['ongoing'])

@@ -476,7 +476,8 @@ export class Decoder {
    *
    * @example
    * ```ts
-   * import { AdamW, BradleyTerryLoss, Decoder } from 'fulmar'
+   * import { AdamW, Decoder } from 'fulmar'
+   * import { BradleyTerryLoss } from 'fulmar/objective'
    * import assert from 'node:assert/strict'
    *
    * const shape = { model_type: 'llama', vocab_size: 9, hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 } as const

@@ -45,11 +45,4 @@ export {
   type StreamPackerOptions,
 } from './packing.js'
 export { type PaddedTokenBatch, UnpaddedTokenBatch } from './padding.js'
-export {
-  type PieceStream,
-  STOP_STRING_LENGTH_MAX,
-  STOP_STRINGS_MAX,
-  StopStrings,
-  type StopWatch,
-  watchStops,
-} from './stop-strings.js'
+export { type PieceStream, StopStrings } from './stop-strings.js'

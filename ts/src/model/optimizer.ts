@@ -171,7 +171,7 @@ interface Rule {
  *
  * @example
  * ```ts
- * import { AdamW, Decoder, type Optimizer, SGD } from 'fulmar'
+ * import { AdamW, Decoder, type Optimizer, SGD } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
@@ -268,7 +268,7 @@ const SGD_KEYS = ['learningRate', 'momentum', 'dampening', 'nesterov', 'weightDe
  *
  * @example
  * ```ts
- * import { Decoder, SGD } from 'fulmar'
+ * import { Decoder, SGD } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
@@ -311,7 +311,7 @@ const MUON_KEYS = [
  *
  * @example
  * ```ts
- * import { Decoder, Muon } from 'fulmar'
+ * import { Decoder, Muon } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const

@@ -39,7 +39,7 @@ export interface StreamPackerOptions {
  *
  * @example
  * ```ts
- * import { pack } from 'fulmar'
+ * import { pack } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const { items, offsets } = pack(Uint32Array.of(3, 5, 2, 4, 6), { capacity: 8 })
@@ -60,7 +60,7 @@ export function pack(lengths: Uint32Array, options: PackOptions): Groups {
  *
  * @example
  * ```ts
- * import { cuSeqlens, pack } from 'fulmar'
+ * import { cuSeqlens, pack } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const lengths = Uint32Array.of(3, 5, 2, 4, 6)
@@ -88,7 +88,7 @@ export function cuSeqlens(groups: Groups, index: number, lengths: Uint32Array): 
  *
  * @example
  * ```ts
- * import { balance } from 'fulmar'
+ * import { balance } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const { items, offsets } = balance(Float64Array.of(4, 9, 5, 1), 2)
@@ -106,7 +106,7 @@ export function balance(costs: Float64Array, numWorkers: number): Groups {
  *
  * @example
  * ```ts
- * import { StreamPacker } from 'fulmar'
+ * import { StreamPacker } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * using packer = new StreamPacker({ capacity: 8, maxOpen: 2 })

@@ -27,7 +27,7 @@ export interface PaddedTokenBatch {
  *
  * @example
  * ```ts
- * import { Decoder, UnpaddedTokenBatch } from 'fulmar'
+ * import { Decoder, UnpaddedTokenBatch } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 9, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const

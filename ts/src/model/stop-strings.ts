@@ -21,7 +21,7 @@ export interface PieceStream {
  *
  * @example
  * ```ts
- * import { StopStrings } from 'fulmar'
+ * import { StopStrings } from 'fulmar/model'
  * import assert from 'node:assert/strict'
  *
  * const stops = new StopStrings(['</answer>', '\n\n'])
@@ -76,17 +76,6 @@ export interface StopWatch {
 /**
  * Watches one sequence, with a stream of its own. Close it when the sequence is done.
  * @throws {FulmarError} As {@link StopStrings}; `UNAVAILABLE` for strings without a way to make text of ids.
- *
- * @example
- * ```ts
- * import { CharTokenizer, DecodeStream, watchStops } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * using tokenizer = new CharTokenizer()
- * const { completes, close } = watchStops(['22'], () => new DecodeStream(tokenizer))
- * assert.deepEqual(Array.from(tokenizer.encode('122').ids, completes), [null, null, '22'])
- * close()
- * ```
  */
 export function watchStops(
   strings: readonly string[],

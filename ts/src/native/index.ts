@@ -4,11 +4,9 @@ export { backend, init, lastPanic, raw } from '#backend'
 export { defaultHttpClient } from '#http'
 export { renderInSandbox } from '#sandbox'
 export {
-  type FetchLike,
   fetchClient,
   type HttpClient,
   type HttpRequest,
   type HttpResponse,
-  type HttpStream,
 } from './http-client.js'
 export type * from './raw.js'

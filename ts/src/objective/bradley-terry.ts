@@ -49,7 +49,7 @@ const COLUMNS = { needed: ['chosen', 'rejected'], optional: ['margin'] } as cons
  *
  * @example
  * ```ts
- * import { BradleyTerryLoss } from 'fulmar'
+ * import { BradleyTerryLoss } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const chosen = Float32Array.of(1, 3)

@@ -46,7 +46,7 @@ const COLUMNS = { needed: ['logProb', 'teacherLogProb'] } as const
  *
  * @example
  * ```ts
- * import { DistillationLoss } from 'fulmar'
+ * import { DistillationLoss } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const { loss, gradLogProb, sequenceLoss } = new DistillationLoss().forward({

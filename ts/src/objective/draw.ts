@@ -112,7 +112,7 @@ const CONTEXT_KEYS = { logits: true, promptIds: true, outputIds: true, allowed: 
  *
  * @example
  * ```ts
- * import { drawToken } from 'fulmar'
+ * import { drawToken } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const logits = Float32Array.of(0.5, 2, -1)
@@ -136,7 +136,7 @@ export function drawToken(options: DrawTokenOptions): Draw {
  *
  * @example
  * ```ts
- * import { drawProbabilities } from 'fulmar'
+ * import { drawProbabilities } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const probabilities = drawProbabilities({ logits: Float32Array.of(1, 3, 3, 0), topK: 2 })
@@ -159,7 +159,7 @@ export function drawProbabilities(options: DrawOptions): Float64Array {
  *
  * @example
  * ```ts
- * import { drawProbabilities, tokenMask } from 'fulmar'
+ * import { drawProbabilities, tokenMask } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const allowed = tokenMask(4, Uint32Array.of(0, 3))

@@ -81,7 +81,7 @@ const GRADIENT_KEYS = ['gradLogProb', 'gradEntropy']
  *
  * @example
  * ```ts
- * import { tokenLogProbs } from 'fulmar'
+ * import { tokenLogProbs } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const { logProb, entropy } = tokenLogProbs({ logits: new Float32Array(2), ids: Uint32Array.of(1) })
@@ -104,7 +104,7 @@ export function tokenLogProbs(options: TokenLogitsOptions & TokenSquares): Token
  *
  * @example
  * ```ts
- * import { tokenLogProbsBackward } from 'fulmar'
+ * import { tokenLogProbsBackward } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const gradLogProb = Float32Array.of(-1) // loss = -log p
@@ -129,7 +129,7 @@ export function tokenLogProbsBackward(options: TokenLogitsOptions & TokenGradien
  *
  * @example
  * ```ts
- * import { headLogProbs } from 'fulmar'
+ * import { headLogProbs } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const weight = Float32Array.of(1, 0, 0, 1)
@@ -156,7 +156,7 @@ export function headLogProbs(options: LinearHeadOptions & TokenSquares): TokenLo
  *
  * @example
  * ```ts
- * import { headBackward } from 'fulmar'
+ * import { headBackward } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const weight = Float32Array.of(1, 0, 0, 1)

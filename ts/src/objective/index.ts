@@ -54,14 +54,7 @@ export {
   klReward,
 } from './kl.js'
 export { type KTOBatch, KTOLoss, type KTOLossOptions } from './kto.js'
-export type {
-  KlEstimator,
-  KlPenalty,
-  LossResult,
-  Normalization,
-  Objective,
-  ObjectiveResult,
-} from './loss.js'
+export type { KlEstimator, KlPenalty, LossResult, Normalization, Objective, ObjectiveResult } from './loss.js'
 export {
   type AdvantageOf,
   type CandidateSelector,
@@ -76,22 +69,3 @@ export {
   type TopKRewardSelectorOptions,
 } from './mc-advantage.js'
 export { type SFTBatch, SFTLoss, type SFTLossOptions, type SFTLossOutput, type SFTReduction } from './sft.js'
-export {
-  type GeneralizedAdvantageSteps,
-  generalizedAdvantageEstimate,
-  type OwnValue,
-  type RewardSteps,
-  reward2go,
-  type Td1Steps,
-  type TdLambdaSteps,
-  td0AdvantageEstimate,
-  td0ReturnEstimate,
-  td1AdvantageEstimate,
-  td1ReturnEstimate,
-  tdLambdaAdvantageEstimate,
-  tdLambdaReturnEstimate,
-  type ValueEstimate,
-  type ValueSteps,
-  type VtraceSteps,
-  vtraceAdvantageEstimate,
-} from './value-estimates.js'

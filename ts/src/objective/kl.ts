@@ -46,7 +46,7 @@ export interface KlEstimateResult {
  *
  * @example
  * ```ts
- * import { klEstimate } from 'fulmar'
+ * import { klEstimate } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const { mean, numTokens } = klEstimate({
@@ -110,7 +110,7 @@ const REWARD_KEYS = { device: true, coefficient: true, estimator: true, place: t
  *
  * @example
  * ```ts
- * import { klReward } from 'fulmar'
+ * import { klReward } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const { kl, reward } = klReward({
@@ -171,7 +171,7 @@ export interface ImportanceWeightsOptions extends OnDevice {
  *
  * @example
  * ```ts
- * import { importanceWeights } from 'fulmar'
+ * import { importanceWeights } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const weights = importanceWeights({
@@ -212,7 +212,7 @@ export interface AdaptiveKLControllerOptions {
  *
  * @example
  * ```ts
- * import { AdaptiveKLController } from 'fulmar'
+ * import { AdaptiveKLController } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * using controller = new AdaptiveKLController({ initKlCoef: 0.1, target: 6, horizon: 10_000 })
@@ -254,7 +254,7 @@ export class AdaptiveKLController {
  *
  * @example
  * ```ts
- * import { ConstantKLController } from 'fulmar'
+ * import { ConstantKLController } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(new ConstantKLController({ klCoef: 0.1 }).update([5]), 0.1)

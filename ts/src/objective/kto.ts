@@ -60,7 +60,7 @@ const COLUMNS = {
  *
  * @example
  * ```ts
- * import { KTOLoss } from 'fulmar'
+ * import { KTOLoss } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const { loss, gradLogProb } = new KTOLoss({ beta: 0.5 }).forward({

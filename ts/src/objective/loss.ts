@@ -28,7 +28,7 @@ export type ObjectiveResult = Omit<LossResult, 'metrics' | 'denominators'> &
  *
  * @example
  * ```ts
- * import type { LossBatch, Objective } from 'fulmar'
+ * import type { LossBatch, Objective } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const reinforce: Objective<LossBatch> = {

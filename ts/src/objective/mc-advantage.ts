@@ -111,7 +111,7 @@ const MC_KEYS = {
  *
  * @example
  * ```ts
- * import { MCAdvantage } from 'fulmar'
+ * import { MCAdvantage } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * using queues = new MCAdvantage<string>({ grpoSize: 2, trajectoryReturn: 'sum', keepReturnBounds: [0.1, 0.9], candidateGroupSize: 3 })
@@ -276,7 +276,7 @@ function checkItems(items: ReadonlyMap<number, unknown>, tickets: readonly numbe
  *
  * @example
  * ```ts
- * import { MCAdvantageSelector } from 'fulmar'
+ * import { MCAdvantageSelector } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * const selector = new MCAdvantageSelector()
@@ -321,7 +321,7 @@ export interface TopKRewardSelectorOptions {
  *
  * @example
  * ```ts
- * import { TopKRewardSelector } from 'fulmar'
+ * import { TopKRewardSelector } from 'fulmar/objective'
  * import assert from 'node:assert/strict'
  *
  * using selector = new TopKRewardSelector<string>({ totalDialogTurns: 4, topkSize: 1 })

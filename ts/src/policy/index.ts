@@ -7,13 +7,10 @@ export {
   type HttpRequest,
   type HttpResponse,
   type HttpStream,
-} from '../native/index.js'
+} from '../native/http-client.js'
 export { AsyncVLLM, type AsyncVLLMOptions } from './async-vllm.js'
 export { DecoderPolicy, type DecoderPolicyOptions } from './decoder.js'
-export type { GenerateKwargs } from './generate-kwargs.js'
-export { type DistOptions, type ForwardOptions, LLMWrapperBase, type RowPart } from './llm-wrapper.js'
 export { OnnxPolicy, type OnnxPolicyOptions } from './onnx-policy.js'
-export { OnnxWrapper } from './onnx-wrapper.js'
 export {
   type Completion,
   checkGenerateRequest,
@@ -25,19 +22,14 @@ export {
   type ScoreRequest,
   type TokenScores,
 } from './policy.js'
-export { RemoteTransformersWrapper } from './remote-transformers-wrapper.js'
-export { type BatchingOptions, type BatchingState, RequestBatcher } from './request-batcher.js'
+export type { BatchingState } from './request-batcher.js'
 export type { RequestRule } from './request-rule.js'
 export { type Reservation, Router, type RouterOptions, type RoutingContext } from './router.js'
-export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted.js'
 export type { WorkerCall, WorkerMessage, WorkerReply } from './serve-policy.js'
 export type { WorkerThread } from './thread-policy.js'
 export { type DistributionPolicy, type DistributionRequest, TokenDistribution } from './token-distribution.js'
 export type { CompletionPart, StreamingPolicy, TokenStream } from './token-stream.js'
-export { TransformersWrapper } from './transformers-wrapper.js'
 export type { LogProbsMode, ServedModel } from './vllm-protocol.js'
 export type { ServerStats } from './vllm-servers.js'
 export type { WeightPhase, WeightUpdate, WeightUpdateResult } from './vllm-weights.js'
-export { vLLMWrapper } from './vllm-wrapper.js'
 export { WorkerPolicy, type WorkerPolicyOptions } from './worker-policy.js'
-export type { LLMWrapperOptions } from './wrapper-options.js'

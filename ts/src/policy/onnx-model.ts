@@ -2,7 +2,8 @@
 
 import type { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node'
 import { FulmarError, messageOf, openRegular } from '../core/index.js'
-import { type PieceStream, type StopWatch, watchStops } from '../model/index.js'
+import type { PieceStream } from '../model/index.js'
+import { type StopWatch, watchStops } from '../model/stop-strings.js'
 import { drawToken, tokenLogProbs } from '../objective/index.js'
 import {
   type Completion,

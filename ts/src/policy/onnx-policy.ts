@@ -39,7 +39,7 @@ export interface OnnxPolicyOptions {
  *
  * @example
  * ```ts no-run
- * import { OnnxPolicy } from 'fulmar'
+ * import { OnnxPolicy } from 'fulmar/policy'
  * import assert from 'node:assert/strict'
  *
  * const policy = await OnnxPolicy.launch('./model.onnx', { contextLength: 512 })

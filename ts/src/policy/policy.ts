@@ -148,7 +148,7 @@ export interface TokenScores {
  *
  * @example
  * ```ts
- * import { ScriptedPolicy } from 'fulmar'
+ * import { ScriptedPolicy } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *
  * const policy = new ScriptedPolicy({ reply: () => [5, 6, 9] })
@@ -184,7 +184,7 @@ export interface Policy {
  *
  * @example
  * ```ts
- * import { checkGenerateRequest } from 'fulmar'
+ * import { checkGenerateRequest } from 'fulmar/policy'
  * import assert from 'node:assert/strict'
  *
  * const request = { requestId: 'a', promptIds: new Uint32Array(0), seed: 0, maxTokens: 8, stopIds: [] }
@@ -244,7 +244,7 @@ function check(name: string, value: number, holds: boolean, rule: string): void 
  *
  * @example
  * ```ts
- * import { checkScoreRequest } from 'fulmar'
+ * import { checkScoreRequest } from 'fulmar/policy'
  * import assert from 'node:assert/strict'
  *
  * assert.throws(() => checkScoreRequest({ requestId: 'a', ids: new Uint32Array(0) }), { code: 'EMPTY' })

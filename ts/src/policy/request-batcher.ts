@@ -3,7 +3,7 @@
 import { checkKnownKeys, FulmarError, messageOf } from '../core/index.js'
 import { type Clock, systemClock } from '../telemetry/index.js'
 
-/** Most rows that wait in a {@link RequestBatcher}. */
+/** Most rows that wait in a batcher. */
 export const BATCH_QUEUE_LENGTH_MAX = 65_536
 
 /** How rows are gathered. */
@@ -30,7 +30,7 @@ export interface BatchingOptions {
 /** The names of {@link BatchingOptions}. */
 export const BATCHING_KEYS = ['minBatchSize', 'maxBatchSize', 'batchingTimeoutMs', 'clock'] as const
 
-/** What a {@link RequestBatcher} is doing. */
+/** State of a batcher of rows. */
 export interface BatchingState {
   /** As {@link BatchingOptions.minBatchSize}. */
   readonly minBatchSize: number
@@ -55,24 +55,6 @@ interface Waiting<Row, Result> {
  * Gathers the rows of several callers and runs them together, first come, first served. `run` answers each row by itself, so that one
  * that fails does not touch the others. A batch starts once `minBatchSize` rows wait, or when the first of them has waited for
  * `batchingTimeoutMs`; several batches may run at once.
- *
- * @example
- * ```ts
- * import { ManualClock, RequestBatcher } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const clock = new ManualClock()
- * const sizes: number[] = []
- * const batcher = new RequestBatcher({
- *   run: (rows: readonly number[]) => { sizes.push(rows.length); return rows.map(async (row) => row * 2) },
- *   minBatchSize: 3, maxBatchSize: 3, batchingTimeoutMs: 50, clock,
- * })
- * const [first, second] = [batcher.submit([1, 2]), batcher.submit([3, 4])]
- * assert.deepEqual(await first, [2, 4])
- * clock.advance(50) // the row that is left over has waited long enough
- * assert.deepEqual(await second, [6, 8])
- * assert.deepEqual(sizes, [3, 1])
- * ```
  */
 export class RequestBatcher<Row, Result> {
   readonly #run: (rows: readonly Row[]) => readonly Promise<Result>[]

@@ -52,7 +52,7 @@ interface Target {
  *
  * @example
  * ```ts
- * import { Router } from 'fulmar'
+ * import { Router } from 'fulmar/policy'
  * import assert from 'node:assert/strict'
  *
  * const router = new Router({ numTargets: 2 })

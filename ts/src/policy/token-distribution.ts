@@ -26,7 +26,7 @@ export interface DistributionPolicy extends Policy {
  *
  * @example
  * ```ts
- * import { TokenDistribution } from 'fulmar'
+ * import { TokenDistribution } from 'fulmar/policy'
  * import assert from 'node:assert/strict'
  *
  * const half = Math.log(0.5)

@@ -153,7 +153,7 @@ export function readScores(text: string, wireId: string, { ids }: ScoreRequest):
 
 /**
  * The object that a text holds.
- * @throws {FulmarError} `MALFORMED` if it holds none; `LIMIT_EXCEEDED` if it is nested deeper than {@link ANSWER_DEPTH_MAX}.
+ * @throws {FulmarError} `MALFORMED` if it holds none; `LIMIT_EXCEEDED` if it is nested deeper than 64.
  */
 export function readObject(text: string): Readonly<Record<string, unknown>> {
   checkDepth(text)

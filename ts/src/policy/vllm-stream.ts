@@ -22,7 +22,7 @@ export const EVENT_CHARS_MAX = 1024 * 1024
 
 /**
  * Puts text together into the data of server-sent events. Fields other than `data`, and comments, say nothing here.
- * @throws {FulmarError} `LIMIT_EXCEEDED` for an event of more than {@link EVENT_CHARS_MAX} characters.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` for an event of more than 1,048,576 characters.
  */
 export class EventReader {
   #rest = ''

@@ -9,7 +9,8 @@ import { dictAround, type TensorDict } from '../tensor/tensor-dict.js'
  *
  * @example
  * ```ts
- * import { BatchMemory, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { BatchMemory, LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), seed: 1 })

@@ -8,12 +8,12 @@ import { pathOf } from '../tensor/tensor-dict.js'
 let describe: (checkpointer: StorageCheckpointerBase) => object
 
 /**
- * A form of a buffer's folder: give one of its classes to {@link ReplayBuffer.dumps} and {@link ReplayBuffer.loads}. All but the
+ * A form of a buffer's folder: give one of its classes to `ReplayBuffer.dumps` and `ReplayBuffer.loads`. All but the
  * list's are TorchRL's own, read and written; pickles are never read. Natively only.
  *
  * @example
  * ```ts
- * import { type StorageCheckpointerBase, TensorStorageCheckpointer } from 'fulmar'
+ * import { type StorageCheckpointerBase, TensorStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const form: StorageCheckpointerBase = new TensorStorageCheckpointer()
@@ -58,7 +58,8 @@ export function replayDisk(): RawReplayDisk {
  *
  * @example
  * ```ts no-run
- * import { LazyTensorStorage, ReplayBuffer, TensorStorageCheckpointer } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { TensorStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
@@ -73,11 +74,12 @@ export class TensorStorageCheckpointer extends StorageCheckpointerBase {
 }
 
 /**
- * The items of a {@link ListStorage} in one file, which TorchRL does not have.
+ * The items of a `ListStorage` in one file, which TorchRL does not have.
  *
  * @example
  * ```ts no-run
- * import { ListStorage, ListStorageCheckpointer, ReplayBuffer } from 'fulmar'
+ * import { ListStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { ListStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new ListStorage(100) })
@@ -96,7 +98,8 @@ export class ListStorageCheckpointer extends StorageCheckpointerBase {
  *
  * @example
  * ```ts no-run
- * import { CompressedListStorage, CompressedListStorageCheckpointer, ReplayBuffer } from 'fulmar'
+ * import { CompressedListStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { CompressedListStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new CompressedListStorage(100) })
@@ -126,7 +129,8 @@ export interface StepKeysOptions {
  *
  * @example
  * ```ts no-run
- * import { FlatStorageCheckpointer, LazyTensorStorage, ReplayBuffer } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { FlatStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
@@ -146,7 +150,8 @@ export class FlatStorageCheckpointer extends StorageCheckpointerBase {
  *
  * @example
  * ```ts no-run
- * import { LazyTensorStorage, NestedStorageCheckpointer, ReplayBuffer } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { NestedStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
@@ -166,7 +171,8 @@ export class NestedStorageCheckpointer extends StorageCheckpointerBase {
  *
  * @example
  * ```ts no-run
- * import { H5StorageCheckpointer, LazyTensorStorage, ReplayBuffer } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { H5StorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(100) })
@@ -183,12 +189,13 @@ export class H5StorageCheckpointer extends StorageCheckpointerBase {
 }
 
 /**
- * Folders `0`, `1`, ... of the storages of an ensemble, each in the form of `member`: give it to {@link ReplayBufferEnsemble.dumps}
- * and {@link ReplayBufferEnsemble.loads}.
+ * Folders `0`, `1`, ... of the storages of an ensemble, each in the form of `member`: give it to `ReplayBufferEnsemble.dumps`
+ * and `ReplayBufferEnsemble.loads`.
  *
  * @example
  * ```ts no-run
- * import { LazyTensorStorage, ReplayBufferEnsemble, StorageEnsemble, StorageEnsembleCheckpointer, TensorStorageCheckpointer } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBufferEnsemble, StorageEnsemble } from 'fulmar/replay'
+ * import { StorageEnsembleCheckpointer, TensorStorageCheckpointer } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const storages = new StorageEnsemble([new LazyTensorStorage(100), new LazyTensorStorage(100)])

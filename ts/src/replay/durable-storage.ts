@@ -48,7 +48,8 @@ export interface DurableStorageStats {
  *
  * @example
  * ```ts no-run
- * import { DurableStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { DurableStorage, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new DurableStorage('experience', 10_000) })

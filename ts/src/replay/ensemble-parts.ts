@@ -13,7 +13,8 @@ import { RoundRobinWriter, type Writer } from './writer.js'
  *
  * @example
  * ```ts
- * import { ListStorage, StorageEnsemble, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ListStorage, StorageEnsemble } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const [one, other] = [new ListStorage(4), new ListStorage(4)]
@@ -66,7 +67,7 @@ export interface SamplerEnsembleOptions {
  *
  * @example
  * ```ts
- * import { RandomSampler, SamplerEnsemble, SamplerWithoutReplacement } from 'fulmar'
+ * import { RandomSampler, SamplerEnsemble, SamplerWithoutReplacement } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const samplers = new SamplerEnsemble([new RandomSampler(), new SamplerWithoutReplacement()], { p: [0.9, 0.1] })
@@ -98,7 +99,7 @@ export class SamplerEnsemble {
  *
  * @example
  * ```ts
- * import { ImmutableDatasetWriter, RoundRobinWriter, WriterEnsemble } from 'fulmar'
+ * import { ImmutableDatasetWriter, RoundRobinWriter, WriterEnsemble } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(new WriterEnsemble([new ImmutableDatasetWriter(), new RoundRobinWriter()]).length, 2)

@@ -64,7 +64,8 @@ const OPTIONS = [
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, ReplayBufferEnsemble, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, ReplayBufferEnsemble } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffers = [0, 1].map((id) => {
@@ -176,7 +177,7 @@ export class ReplayBufferEnsemble {
   /**
    * Writes a folder at `path`, there whole or not at all: storages in the form of `checkpointer`, samplers and writers, in TorchRL's
    * layout, and what draws depend on besides. Native only.
-   * @throws {FulmarError} Those of {@link ReplayBuffer.dumps}, with the number of the storage.
+   * @throws {FulmarError} Those of `ReplayBuffer.dumps`, with the number of the storage.
    */
   dumps(path: string, checkpointer: StorageEnsembleCheckpointer): void {
     const member = checkpointerJson(checkpointer.member)
@@ -186,7 +187,7 @@ export class ReplayBufferEnsemble {
 
   /**
    * Goes on where the folder at `path` was written, of an ensemble of the same parts. Native only.
-   * @throws {FulmarError} Those of {@link ReplayBuffer.loads}, with the number of the storage; after one every buffer is as it was.
+   * @throws {FulmarError} Those of `ReplayBuffer.loads`, with the number of the storage; after one every buffer is as it was.
    */
   loads(path: string, checkpointer: StorageEnsembleCheckpointer): void {
     const member = checkpointerJson(checkpointer.member)
@@ -217,7 +218,8 @@ export interface OfflineToOnlineOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, OfflineToOnlineReplayBuffer, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, OfflineToOnlineReplayBuffer, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const [offline, online] = [0, 1].map(() => new ReplayBuffer({ storage: new LazyTensorStorage(10) }))
@@ -279,7 +281,8 @@ export class OfflineToOnlineReplayBuffer {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, prefillReplayBuffer, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, prefillReplayBuffer, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const [source, buffer] = [0, 1].map(() => new ReplayBuffer({ storage: new LazyTensorStorage(10) }))

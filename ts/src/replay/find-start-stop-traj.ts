@@ -30,7 +30,8 @@ export interface TrajectorySpan {
  *
  * @example
  * ```ts
- * import { findStartStopTraj, Tensor } from 'fulmar'
+ * import { Tensor } from 'fulmar'
+ * import { findStartStopTraj } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const end = Tensor.from(Uint8Array.of(0, 1, 0, 0, 1, 0), { dtype: 'bool' })

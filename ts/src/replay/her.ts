@@ -32,7 +32,8 @@ export interface HERReplayBufferOptions extends ReplayBufferOptions, TrajectoryO
  *
  * @example
  * ```ts
- * import { HERReplayBuffer, LazyTensorStorage, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { HERReplayBuffer, LazyTensorStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new HERReplayBuffer({

@@ -1,15 +1,4 @@
 export { BatchMemory } from './batch-memory.js'
-export {
-  CompressedListStorageCheckpointer,
-  FlatStorageCheckpointer,
-  H5StorageCheckpointer,
-  ListStorageCheckpointer,
-  NestedStorageCheckpointer,
-  type StepKeysOptions,
-  StorageCheckpointerBase,
-  StorageEnsembleCheckpointer,
-  TensorStorageCheckpointer,
-} from './checkpointer.js'
 export { DurableStorage, type DurableStorageOptions, type DurableStorageStats } from './durable-storage.js'
 export {
   type EnsembleBatch,
@@ -63,12 +52,7 @@ export {
   type ReplayBufferStats,
   type ReplayBufferToken,
 } from './replay-buffer.js'
-export {
-  SampleUnit,
-  Sequence,
-  type SequenceOptions,
-  Transition,
-} from './sample-unit.js'
+export { SampleUnit, Sequence, type SequenceOptions, Transition } from './sample-unit.js'
 export {
   ConsumingSampler,
   type ConsumingSamplerOptions,

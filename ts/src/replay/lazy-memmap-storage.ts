@@ -48,7 +48,8 @@ const OPTIONS = [
  *
  * @example
  * ```ts no-run
- * import { LazyMemmapStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyMemmapStorage, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * // The same lines in each process.

@@ -20,7 +20,8 @@ export interface PrioritizedReplayBufferOptions
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, PrioritizedReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, PrioritizedReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new PrioritizedReplayBuffer({ storage: new LazyTensorStorage(10), alpha: 0.7, beta: 0.9 })
@@ -51,7 +52,8 @@ export interface TensorDictPrioritizedReplayBufferOptions
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, Tensor, TensorDict, TensorDictPrioritizedReplayBuffer } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, TensorDictPrioritizedReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new TensorDictPrioritizedReplayBuffer({ storage: new LazyTensorStorage(10), alpha: 1 })

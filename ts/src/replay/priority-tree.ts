@@ -14,7 +14,7 @@ import { type RawPriorityTree, raw } from '../native/index.js'
  *
  * @example
  * ```ts
- * import { PriorityTree } from 'fulmar'
+ * import { PriorityTree } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using tree = new PriorityTree(4)

@@ -46,7 +46,8 @@ const numberOf = (value: TrajectoryValue): TrajectoryNumber => ({
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict, traj } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, traj } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10) })

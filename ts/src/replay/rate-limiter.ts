@@ -37,7 +37,7 @@ interface Waiter {
  *
  * @example
  * ```ts
- * import { RateLimiter } from 'fulmar'
+ * import { RateLimiter } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const limiter = new RateLimiter({ kind: 'minSize', minSize: 2 })

@@ -186,7 +186,8 @@ let unwrap: (buffer: ReplayBuffer) => Handle<RawReplayBuffer>
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(1000), batchSize: 4, seed: 7 })
@@ -302,7 +303,7 @@ export class ReplayBuffer {
   }
 
   /**
-   * Writes what transforms held back, now that nothing more comes: the last steps of a {@link MultiStepTransform}. Their rows.
+   * Writes what transforms held back, now that nothing more comes: the last steps of a `MultiStepTransform`. Their rows.
    * @throws {FulmarError} Those of {@link ReplayBuffer.extend}; what the transforms let go is lost then.
    */
   flush(): number[] {
@@ -382,7 +383,8 @@ export class ReplayBuffer {
    *
    * @example
    * ```ts
-   * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement } from 'fulmar/replay'
    * import assert from 'node:assert/strict'
    *
    * const sampler = new SamplerWithoutReplacement({ shuffle: false })
@@ -598,7 +600,7 @@ export class ReplayBuffer {
   }
 
   /**
-   * Goes on where a folder was written, by {@link ReplayBuffer.dumps} or by TorchRL, of a buffer of the same parts. Pickles are not read.
+   * Goes on where a folder was written, by `ReplayBuffer.dumps` or by TorchRL, of a buffer of the same parts. Pickles are not read.
    * @throws {FulmarError} With the file, `CORRUPT` if a part is missing or damaged, `INCOMPATIBLE` or `MALFORMED` if it is of another
    *   buffer; `IO`; `UNAVAILABLE` in WebAssembly. After an error the buffer is as it was.
    */
@@ -616,7 +618,8 @@ export class ReplayBuffer {
    *
    * @example
    * ```ts no-run
-   * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import { LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
    * import assert from 'node:assert/strict'
    *
    * using buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), batchSize: 2 })

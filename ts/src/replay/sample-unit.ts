@@ -11,7 +11,7 @@ let describe: (unit: SampleUnit) => object
  *
  * @example
  * ```ts
- * import { SampleUnit, Sequence, Transition } from 'fulmar'
+ * import { SampleUnit, Sequence, Transition } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * assert.ok(new Transition() instanceof SampleUnit && new Sequence({ length: 4 }) instanceof SampleUnit)
@@ -38,7 +38,7 @@ export const unitOptions = (unit: SampleUnit): object => describe(unit)
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, Transition } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, Transition } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(new ReplayBuffer({ storage: new LazyTensorStorage(4), sampleUnit: new Transition() }).length, 0)
@@ -77,7 +77,8 @@ export interface SequenceOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, Sequence, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, Sequence } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampleUnit = new Sequence({ length: 2, doneKey: null })

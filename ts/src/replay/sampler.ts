@@ -52,7 +52,8 @@ let attach: (sampler: Sampler, owner: SamplerOwner) => void
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new SamplerWithoutReplacement()
@@ -90,7 +91,8 @@ export abstract class Sampler {
    *
    * @example
    * ```ts
-   * import { LazyTensorStorage, ReplayBuffer, Sampler, Tensor, TensorDict } from 'fulmar'
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import { LazyTensorStorage, ReplayBuffer, Sampler } from 'fulmar/replay'
    * import assert from 'node:assert/strict'
    *
    * const newest = Sampler.from({
@@ -195,7 +197,8 @@ export const attachSampler = (sampler: Sampler, owner: SamplerOwner): void => at
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, RandomSampler, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, RandomSampler, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler: new RandomSampler(), seed: 3 })
@@ -222,7 +225,8 @@ export interface SamplerWithoutReplacementOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new SamplerWithoutReplacement({ shuffle: false })
@@ -250,7 +254,8 @@ export interface ConsumingSamplerOptions {
  *
  * @example
  * ```ts
- * import { ConsumingSampler, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ConsumingSampler, LazyTensorStorage, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(10), sampler: new ConsumingSampler() })
@@ -308,7 +313,8 @@ abstract class Weighted extends Sampler {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, PrioritizedSampler, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, PrioritizedSampler, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSampler({ alpha: 1, beta: 0.4 })
@@ -380,7 +386,8 @@ const TRAJECTORIES = ['trajKey', 'endKeys'] as const
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, SliceSampler, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, SliceSampler } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new SliceSampler({ sliceLen: 2, trajKey: 'episode' })
@@ -417,7 +424,8 @@ export interface SliceSamplerWithoutReplacementOptions
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, SliceSamplerWithoutReplacement, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, SliceSamplerWithoutReplacement } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new SliceSamplerWithoutReplacement({ sliceLen: 2, trajKey: 'episode' })
@@ -448,7 +456,8 @@ export interface PrioritizedSliceSamplerOptions extends SliceSamplerOptions, Pri
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, PrioritizedSliceSampler, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, PrioritizedSliceSampler, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSliceSampler({ sliceLen: 2, trajKey: 'episode', alpha: 1 })
@@ -484,7 +493,8 @@ export interface StreamingSliceSamplerOptions extends TrajectoryOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, StreamingSliceSampler, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, StreamingSliceSampler } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new StreamingSliceSampler({ sliceLen: 2, trajKey: 'episode', endKeys: [] })
@@ -524,7 +534,8 @@ export interface StalenessAwareSamplerOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, StalenessAwareSampler, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, StalenessAwareSampler } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new StalenessAwareSampler({ maxStaleness: 0 })
@@ -602,7 +613,8 @@ export interface PromptGroupSamplerOptions {
  *
  * @example
  * ```ts
- * import { ListStorage, NonTensorStack, PromptGroupSampler, ReplayBuffer, TensorDict } from 'fulmar'
+ * import { ListStorage, PromptGroupSampler, ReplayBuffer } from 'fulmar/replay'
+ * import { NonTensorStack, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new ListStorage(10), sampler: new PromptGroupSampler({ numGroups: 1 }) })

@@ -57,7 +57,7 @@ abstract class Scheduler implements ParameterScheduler {
  *
  * @example
  * ```ts
- * import { LinearScheduler, PrioritizedSampler, ReplayBuffer } from 'fulmar'
+ * import { LinearScheduler, PrioritizedSampler, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSampler({ beta: 0.5 })
@@ -80,7 +80,7 @@ export class LinearScheduler extends Scheduler {
  *
  * @example
  * ```ts
- * import { PrioritizedSampler, ReplayBuffer, StepScheduler } from 'fulmar'
+ * import { PrioritizedSampler, ReplayBuffer, StepScheduler } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSampler({ beta: 0.5 })
@@ -106,7 +106,7 @@ export class StepScheduler extends Scheduler {
  *
  * @example
  * ```ts
- * import { LambdaScheduler, PrioritizedSampler, ReplayBuffer } from 'fulmar'
+ * import { LambdaScheduler, PrioritizedSampler, ReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSampler({ beta: 0.25 })
@@ -151,7 +151,7 @@ export class LambdaScheduler implements ParameterScheduler {
  *
  * @example
  * ```ts
- * import { LinearScheduler, PrioritizedSampler, ReplayBuffer, SchedulerList } from 'fulmar'
+ * import { LinearScheduler, PrioritizedSampler, ReplayBuffer, SchedulerList } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSampler({ alpha: 0, beta: 0 })

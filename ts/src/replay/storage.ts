@@ -30,7 +30,8 @@ let around: (make: () => RawStorage) => Storage
  *
  * @example
  * ```ts
- * import { ListStorage, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ListStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using storage = new ListStorage(4)
@@ -65,7 +66,8 @@ export class Storage {
    *
    * @example
    * ```ts
-   * import { Storage, Tensor, TensorDict } from 'fulmar'
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import { Storage } from 'fulmar/replay'
    * import { checkStorage } from 'fulmar/testing'
    *
    * const inAMap = () => {
@@ -179,7 +181,7 @@ export interface LazyTensorStorageOptions extends OnDevice {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage } from 'fulmar'
+ * import { LazyTensorStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using storage = new LazyTensorStorage(100, { lanes: [3] })
@@ -200,7 +202,8 @@ export class LazyTensorStorage extends Storage {
  *
  * @example
  * ```ts
- * import { Tensor, TensorDict, TensorStorage } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { TensorStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using storage = new TensorStorage(TensorDict.from({ id: Tensor.from([1, 2, 3]) }, { batchSize: [3] }))
@@ -218,7 +221,8 @@ export class TensorStorage extends Storage {
  *
  * @example
  * ```ts
- * import { ListStorage, NonTensorData, ReplayBuffer, TensorDict } from 'fulmar'
+ * import { ListStorage, ReplayBuffer } from 'fulmar/replay'
+ * import { NonTensorData, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new ListStorage(10), seed: 1 })
@@ -238,7 +242,8 @@ export class ListStorage extends Storage {
  *
  * @example
  * ```ts
- * import { LazyStackStorage, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyStackStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using storage = new LazyStackStorage(10)
@@ -266,7 +271,8 @@ export interface CompressedListStorageOptions extends OnDevice {
  *
  * @example
  * ```ts
- * import { CompressedListStorage, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { CompressedListStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * using storage = new CompressedListStorage(10, { compressionLevel: 6 })

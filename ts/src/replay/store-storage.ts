@@ -53,7 +53,8 @@ const OPTIONS = [
  *
  * @example
  * ```ts no-run
- * import { ReplayBuffer, StoreStorage, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ReplayBuffer, StoreStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const buffer = new ReplayBuffer({ storage: new StoreStorage(10_000, { name: 'experience' }) })

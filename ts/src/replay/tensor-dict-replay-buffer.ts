@@ -24,7 +24,8 @@ export interface TensorDictReplayBufferOptions extends ReplayBufferOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, PrioritizedSampler, Tensor, TensorDict, TensorDictReplayBuffer } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const sampler = new PrioritizedSampler({ alpha: 1 })

@@ -31,7 +31,7 @@ let describe: (writer: Writer) => object
  *
  * @example
  * ```ts
- * import { RoundRobinWriter, TensorDictMaxValueWriter, Writer } from 'fulmar'
+ * import { RoundRobinWriter, TensorDictMaxValueWriter, Writer } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * assert.ok(new RoundRobinWriter() instanceof Writer && new TensorDictMaxValueWriter() instanceof Writer)
@@ -55,7 +55,8 @@ export abstract class Writer {
    *
    * @example
    * ```ts
-   * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict, Writer } from 'fulmar'
+   * import { Tensor, TensorDict } from 'fulmar'
+   * import { LazyTensorStorage, ReplayBuffer, Writer } from 'fulmar/replay'
    * import assert from 'node:assert/strict'
    *
    * let next = 0 // keeps every other item, as a ring
@@ -124,7 +125,8 @@ export interface RoundRobinWriterOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, RoundRobinWriter, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, RoundRobinWriter } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const writer = new RoundRobinWriter({ trackGenerations: true })
@@ -157,7 +159,8 @@ export interface MaxValueWriterOptions {
  *
  * @example
  * ```ts
- * import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict, TensorDictMaxValueWriter } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { LazyTensorStorage, ReplayBuffer, TensorDictMaxValueWriter } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const writer = new TensorDictMaxValueWriter({ rankKey: 'score' })
@@ -179,7 +182,8 @@ export class TensorDictMaxValueWriter extends Writer {
  *
  * @example
  * ```ts
- * import { ImmutableDatasetWriter, ReplayBuffer, Tensor, TensorDict, TensorStorage } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ImmutableDatasetWriter, ReplayBuffer, TensorStorage } from 'fulmar/replay'
  * import assert from 'node:assert/strict'
  *
  * const items = TensorDict.from({ id: Tensor.from([1, 2]) }, { batchSize: [2] })

@@ -54,7 +54,7 @@ export interface AnswerReward {
  *
  * @example
  * ```ts
- * import { type AnswerRewardParser, CountdownRewardParser, GSM8KRewardParser, MATHRewardParser } from 'fulmar'
+ * import { type AnswerRewardParser, CountdownRewardParser, GSM8KRewardParser, MATHRewardParser } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const parsers: AnswerRewardParser[] = [new GSM8KRewardParser(), new MATHRewardParser(), new CountdownRewardParser()]
@@ -67,7 +67,7 @@ export interface AnswerRewardParser {
   /**
    * Scores what the policy wrote in its turn, never the prompt before it, against the `answer` of the dataset.
    * @throws {FulmarError} `MALFORMED` if no right answer can be read from `answer`; `LIMIT_EXCEEDED` if a text is longer
-   * than `REWARD_TEXT_LENGTH_MAX`.
+   * than 1,048,576 characters.
    */
   score(response: string, answer: string): AnswerReward
 }

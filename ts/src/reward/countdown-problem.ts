@@ -34,18 +34,19 @@ export interface CountdownRow {
 const PROBLEM_KEYS = ['numCount', 'maxNumber', 'maxTarget', 'allowSum'] as const
 
 /** How often a game is drawn until its target is not the sum of its numbers. */
-export const COUNTDOWN_DRAWS_MAX = 1000
+const COUNTDOWN_DRAWS_MAX = 1000
 
 /**
  * Draws a game as TorchRL does: numbers from 1 to `maxNumber`, in a random order joined from the left by random `+`, `-` and `*`; the
  * target is the amount, or the sum of the numbers where that is 0 or above `maxTarget`.
  *
  * @throws {FulmarError} `OUT_OF_RANGE` for a number that is no positive integer; `LIMIT_EXCEEDED` for more numbers than the parser takes;
- * `EMPTY` if {@link COUNTDOWN_DRAWS_MAX} draws all have the sum as target, as with one number; `UNKNOWN_NAME` for an unknown option.
+ * `EMPTY` if 1,000 draws all have the sum as target, as with one number; `UNKNOWN_NAME` for an unknown option.
  *
  * @example
  * ```ts
- * import { countdownProblem, isCountdownSolution, parseCountdown, Rng } from 'fulmar'
+ * import { Rng } from 'fulmar'
+ * import { countdownProblem, isCountdownSolution, parseCountdown } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const { answer } = countdownProblem(Rng.fromSeed(42), { numCount: 3, maxNumber: 9 })

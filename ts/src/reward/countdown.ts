@@ -42,7 +42,7 @@ export const COUNTDOWN_EXPRESSION_LENGTH_MAX = 1024
  *
  * @example
  * ```ts
- * import { CountdownRewardParser } from 'fulmar'
+ * import { CountdownRewardParser } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const parser = new CountdownRewardParser()
@@ -71,11 +71,11 @@ export class CountdownRewardParser implements AnswerRewardParser {
 /**
  * Reads `target=42, numbers=10,20,5,7`.
  * @throws {FulmarError} `MALFORMED` if the text is not of this form; `OUT_OF_RANGE` if a number is not safe;
- * `LIMIT_EXCEEDED` if there are more than {@link COUNTDOWN_NUMBERS_MAX}.
+ * `LIMIT_EXCEEDED` if there are more than 64.
  *
  * @example
  * ```ts
- * import { parseCountdown } from 'fulmar'
+ * import { parseCountdown } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(parseCountdown('target=42, numbers=10,20,5,7'), { target: 42, numbers: [10, 20, 5, 7] })
@@ -107,7 +107,7 @@ export function parseCountdown(answer: string): CountdownProblem {
  *
  * @example
  * ```ts
- * import { isCountdownSolution } from 'fulmar'
+ * import { isCountdownSolution } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const problem = { target: 112, numbers: [25, 3, 4, 1] }

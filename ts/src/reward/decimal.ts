@@ -7,15 +7,6 @@ import { strip } from './text.js'
  * The one way to write a decimal number: no sign but `-`, no zeros that say nothing, no thousands separators. A `$`
  * before it, a `%` or a dot behind it are left off. `undefined` if it is no number: commas must stand between groups of
  * three digits, and there are no exponents.
- *
- * @example
- * ```ts
- * import { canonicalDecimal } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.deepEqual(['+5', '.50', '-0.0', '$1,234.', '007'].map(canonicalDecimal), ['5', '0.5', '0', '1234', '7'])
- * assert.deepEqual(['1,23', '1e3', '36 snakes', ''].map(canonicalDecimal), [undefined, undefined, undefined, undefined])
- * ```
  */
 export function canonicalDecimal(text: string): string | undefined {
   checkGiven('text', text)

@@ -28,7 +28,7 @@ export interface GSM8KRewardParserOptions extends AnswerRewardOptions {
  *
  * @example
  * ```ts
- * import { GSM8KRewardParser } from 'fulmar'
+ * import { GSM8KRewardParser } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const parser = new GSM8KRewardParser()
@@ -64,7 +64,7 @@ export class GSM8KRewardParser implements AnswerRewardParser {
  *
  * @example
  * ```ts
- * import { gsm8kTruth } from 'fulmar'
+ * import { gsm8kTruth } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(gsm8kTruth('48 / 2 = 24 clips\n#### 24'), '24')
@@ -87,7 +87,7 @@ export function gsm8kTruth(answer: string): string {
  *
  * @example
  * ```ts
- * import { normalizeGsm8kAnswer } from 'fulmar'
+ * import { normalizeGsm8kAnswer } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(['1,234', ' $120.50 ', '120.', '-0.0', '+5'].map(normalizeGsm8kAnswer), ['1234', '120.5', '120', '-0', '+5'])

@@ -29,7 +29,7 @@ export interface CosineScaledRewardOptions {
  *
  * @example
  * ```ts
- * import { cosineScaledReward } from 'fulmar'
+ * import { cosineScaledReward } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const worth = (length: number, isRight: boolean) => cosineScaledReward({ length, lengthMax: 100, isRight })
@@ -59,7 +59,7 @@ export interface RepetitionPenaltyOptions {
   /** Token ids of the completion. */
   readonly ids: ArrayLike<number>
   /**
-   * How many ids make one n-gram. From 1 to {@link NGRAM_SIZE_MAX}.
+   * How many ids make one n-gram. From 1 to 64.
    * @default 3
    */
   readonly ngramSize?: number
@@ -73,12 +73,12 @@ export interface RepetitionPenaltyOptions {
 /**
  * Punishes n-grams that come again: `(1 - different / all) * maxPenalty`; 0 for a completion shorter than one n-gram.
  * Costs `O(ids * ngramSize)`.
- * @throws {FulmarError} `OUT_OF_RANGE` if `ngramSize` is no integer from 1 to {@link NGRAM_SIZE_MAX} or `maxPenalty` is
+ * @throws {FulmarError} `OUT_OF_RANGE` if `ngramSize` is no integer from 1 to 64 or `maxPenalty` is
  * above 0.
  *
  * @example
  * ```ts
- * import { repetitionPenalty } from 'fulmar'
+ * import { repetitionPenalty } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(repetitionPenalty({ ids: [5, 5, 5, 5, 5], ngramSize: 2 }), -0.75)
@@ -116,7 +116,7 @@ export interface SoftOverlongPunishmentOptions {
  *
  * @example
  * ```ts
- * import { softOverlongPunishment } from 'fulmar'
+ * import { softOverlongPunishment } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const punish = (length: number) => softOverlongPunishment({ length, lengthMax: 100, cache: 20 })
@@ -139,7 +139,7 @@ export function softOverlongPunishment(options: SoftOverlongPunishmentOptions): 
  *
  * @example
  * ```ts
- * import { thinkFormatReward } from 'fulmar'
+ * import { thinkFormatReward } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const texts = ['<think>a</think>b', '<think></think>', 'x<think>a</think>', '<think>a<think>b</think>', '<think>a']

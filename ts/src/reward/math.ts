@@ -32,7 +32,7 @@ export interface MATHRewardParserOptions extends AnswerRewardOptions {
  *
  * @example
  * ```ts
- * import { MATHRewardParser } from 'fulmar'
+ * import { MATHRewardParser } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const solution = 'So $x = \\boxed{\\frac{1}{2}}$.'
@@ -64,7 +64,7 @@ export class MATHRewardParser implements AnswerRewardParser {
  *
  * @example
  * ```ts
- * import { mathTruth } from 'fulmar'
+ * import { mathTruth } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(mathTruth('Thus $\\boxed{42}$.'), '42')
@@ -84,7 +84,7 @@ export function mathTruth(solution: string): string {
  *
  * @example
  * ```ts
- * import { extractBoxed } from 'fulmar'
+ * import { extractBoxed } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(extractBoxed('$\\boxed{1}$ or rather $\\boxed{\\frac{1}{2}}$'), '\\frac{1}{2}')
@@ -103,7 +103,7 @@ export function extractBoxed(text: string): string {
  *
  * @example
  * ```ts
- * import { extractMathAnswer } from 'fulmar'
+ * import { extractMathAnswer } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(extractMathAnswer('Answer: $34$'), '34')
@@ -130,7 +130,7 @@ const ANSWER_MARK = 'Answer:'
  *
  * @example
  * ```ts
- * import { isSameMath } from 'fulmar'
+ * import { isSameMath } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.ok(isSameMath('\\dfrac12', '\\frac{2}{4}'))
@@ -153,7 +153,7 @@ export function isSameMath(predicted: string, truth: string, compare: MathCompar
  *
  * @example
  * ```ts
- * import { normalizeMath } from 'fulmar'
+ * import { normalizeMath } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(normalizeMath('$\\left( 1,000 \\right)$'), '(1000)')

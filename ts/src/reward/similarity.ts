@@ -14,13 +14,13 @@ export const SIMILARITY_PAIRS_MAX = 33_554_432
 /**
  * Ratcliff and Obershelp's likeness, `2 m / (|text| + |wanted|)`: `m` counts the letters of the longest common piece (the first of equally long
  * ones), and of the longest left and right of it, and so on. From 0 to 1; two empty texts are alike. 0 for a text more than
- * {@link SIMILARITY_EXCESS} times as long as `wanted`, and too little for one that is made to need more than {@link SIMILARITY_PAIRS_MAX}
+ * 3 times as long as `wanted`, and too little for one that is made to need more than 33,554,432
  * comparisons, so that nobody can make it slow.
- * @throws {FulmarError} `LIMIT_EXCEEDED` if `wanted` is longer than {@link SIMILARITY_LENGTH_MAX} or the text than `REWARD_TEXT_LENGTH_MAX`.
+ * @throws {FulmarError} `LIMIT_EXCEEDED` if `wanted` is longer than 2,048 or the text than 1,048,576 characters.
  *
  * @example
  * ```ts
- * import { similarity } from 'fulmar'
+ * import { similarity } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(similarity('abcd', 'bcde'), 0.75)

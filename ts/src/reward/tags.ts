@@ -14,7 +14,7 @@ export interface Tags {
  *
  * @example
  * ```ts
- * import { extractTags } from 'fulmar'
+ * import { extractTags } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * const response = '<think>6 * 7</think> <answer>42</answer><answer>43</answer>'
@@ -35,7 +35,7 @@ export function extractTags(response: string, block: 'first' | 'last' = 'first')
  *
  * @example
  * ```ts
- * import { tagBlocks } from 'fulmar'
+ * import { tagBlocks } from 'fulmar/reward'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(tagBlocks('<think>a</think><think> b</think><think>never closed', 'think'), ['a', ' b'])

@@ -10,17 +10,7 @@ export const REWARD_TEXT_LENGTH_MAX = 1_048_576
 
 /**
  * Refuses a text that is too long to score.
- * @throws {FulmarError} `LIMIT_EXCEEDED` above `lengthMax`, {@link REWARD_TEXT_LENGTH_MAX} unless given; `MALFORMED` if it is no text.
- *
- * @example
- * ```ts
- * import { checkRewardText, REWARD_TEXT_LENGTH_MAX } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * checkRewardText('response', 'short enough')
- * const long = 'x'.repeat(REWARD_TEXT_LENGTH_MAX + 1)
- * assert.throws(() => checkRewardText('response', long), { code: 'LIMIT_EXCEEDED' })
- * ```
+ * @throws {FulmarError} `LIMIT_EXCEEDED` above `lengthMax`, 1,048,576 unless given; `MALFORMED` if it is no text.
  */
 export function checkRewardText(name: string, text: string, lengthMax = REWARD_TEXT_LENGTH_MAX): void {
   if (typeof text !== 'string')

@@ -20,7 +20,7 @@ export interface AdvantageEstimatorOptions {
  *
  * @example
  * ```ts
- * import { estimateAdvantages } from 'fulmar'
+ * import { estimateAdvantages } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(estimateAdvantages([1, 0, null, 0.5]), [0.5, -0.5, null, 0])

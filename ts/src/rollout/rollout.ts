@@ -21,7 +21,7 @@ export interface RolloutTurnId {
  *
  * @example
  * ```ts
- * import { formatTurnId } from 'fulmar'
+ * import { formatTurnId } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * const id = { groupId: 5, rolloutId: 2, turnId: 0 }
@@ -115,7 +115,7 @@ export interface UnscoredCause {
  *
  * @example
  * ```ts
- * import { RolloutGroup } from 'fulmar'
+ * import { RolloutGroup } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * using group = new RolloutGroup({ groupId: 3, sample: { country: 'Norway' }, rollouts: [], metrics: [] })

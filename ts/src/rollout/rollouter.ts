@@ -195,7 +195,8 @@ const STATE = field.section({ numGroups: field.integer({ min: 0 }), train: field
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, Rollouter, ScriptedPolicy, sumDigits } from 'fulmar'
+ * import { CharTokenizer, createRenderer, Rollouter, sumDigits } from 'fulmar'
+ * import { ScriptedPolicy } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

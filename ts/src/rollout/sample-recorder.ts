@@ -5,7 +5,7 @@ import { checkGiven, checkKnownKeys, FulmarError } from '../core/index.js'
 import type { JsonLinesFile } from '../telemetry/index.js'
 import type { Rollout, RolloutGroup, RolloutTurn } from './rollout.js'
 
-/** Options of {@link RolloutSampleRecorder}. */
+/** Options of `RolloutSampleRecorder`. */
 export interface RolloutSampleRecorderOptions {
   /** Where lines go, such as `RunLog.samples`. */
   readonly file: Pick<JsonLinesFile, 'append'>
@@ -62,7 +62,7 @@ export interface RolloutSampleTurn {
  *
  * @example
  * ```ts
- * import { RolloutGroup, RolloutSampleRecorder } from 'fulmar'
+ * import { RolloutGroup, RolloutSampleRecorder } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * const lines: unknown[] = []
@@ -118,7 +118,7 @@ export class RolloutSampleRecorder {
  *
  * @example
  * ```ts
- * import { keepExtremeRewards } from 'fulmar'
+ * import { keepExtremeRewards } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * const rollouts = [0.1, 0.9, null, 0.2].map((reward) => ({ reward }))

@@ -111,7 +111,8 @@ const STEP_TIMEOUT_MS_DEFAULT = 1_800_000
  *
  * @example
  * ```ts
- * import { CharTokenizer, createRenderer, sumDigits, TokenEnv } from 'fulmar'
+ * import { CharTokenizer, createRenderer, sumDigits } from 'fulmar'
+ * import { TokenEnv } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

@@ -60,7 +60,8 @@ export interface TrainingBatch {
  *
  * @example
  * ```ts
- * import { buildTrainingSamples, Ledger, RolloutGroup } from 'fulmar'
+ * import { Ledger } from 'fulmar'
+ * import { buildTrainingSamples, RolloutGroup } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * const none = buildTrainingSamples(new RolloutGroup({ groupId: 0, sample: null, rollouts: [], metrics: [] }))
@@ -96,7 +97,8 @@ export function buildTrainingSamples(
  *
  * @example
  * ```ts
- * import { Ledger, packTrainingBatch } from 'fulmar'
+ * import { Ledger } from 'fulmar'
+ * import { packTrainingBatch } from 'fulmar/rollout'
  * import assert from 'node:assert/strict'
  *
  * using ledger = new Ledger()

@@ -21,7 +21,7 @@ export interface BinaryOptions<D extends Dtype = Dtype, S extends SpecShape = Sp
  *
  * @example
  * ```ts
- * import { Binary } from 'fulmar'
+ * import { Binary } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using switches = new Binary(3)

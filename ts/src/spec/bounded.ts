@@ -22,7 +22,8 @@ export interface BoundedOptions<D extends Dtype = Dtype, S extends SpecShape = S
  *
  * @example
  * ```ts
- * import { Bounded, Tensor } from 'fulmar'
+ * import { Tensor } from 'fulmar'
+ * import { Bounded } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using torque = new Bounded(-2, [1, 2], { shape: [2] })
@@ -79,7 +80,8 @@ export class Bounded<
  *
  * @example
  * ```ts
- * import { BoundedContinuous, Rng } from 'fulmar'
+ * import { Rng } from 'fulmar'
+ * import { BoundedContinuous } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using positive = new BoundedContinuous(0, Number.POSITIVE_INFINITY, { shape: [3] })
@@ -102,7 +104,8 @@ export class BoundedContinuous<
  *
  * @example
  * ```ts
- * import { BoundedDiscrete, Rng } from 'fulmar'
+ * import { Rng } from 'fulmar'
+ * import { BoundedDiscrete } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using shift = new BoundedDiscrete(-2, 2, { shape: [] })

@@ -10,7 +10,8 @@ import type { NestedPlain, PlainElement, SpecShape } from './types.js'
  *
  * @example
  * ```ts
- * import { Categorical, Tensor } from 'fulmar'
+ * import { Tensor } from 'fulmar'
+ * import { Categorical } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using action = new Categorical(3, { mask: [false, true, true] })

@@ -46,7 +46,8 @@ export interface CheckEnvSpecsOptions {
  *
  * @example
  * ```ts
- * import { Binary, Bounded, Categorical, checkEnvSpecs, Composite, type SpecEnv, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Binary, Bounded, Categorical, checkEnvSpecs, Composite, type SpecEnv } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const flag = (value: number) => Tensor.from(Uint8Array.of(value), { dtype: 'bool' })

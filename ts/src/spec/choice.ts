@@ -15,7 +15,8 @@ export type ChosenValue<C> = C extends TensorSpec ? ValueOf<C> : C extends Tenso
  *
  * @example
  * ```ts
- * import { Bounded, Choice, NonTensorData, Tensor } from 'fulmar'
+ * import { Bounded, Choice } from 'fulmar/spec'
+ * import { NonTensorData, Tensor } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using gear = new Choice([new Bounded(0, 2.5, { shape: [1] }), new Bounded(10, 12, { shape: [1] })])

@@ -44,7 +44,8 @@ const LOCKS = new WeakMap<TensorSpec, Lock>()
  *
  * @example
  * ```ts
- * import { Binary, Categorical, Composite, Rng, Unbounded } from 'fulmar'
+ * import { Rng } from 'fulmar'
+ * import { Binary, Categorical, Composite, Unbounded } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using step = new Composite({
@@ -96,7 +97,7 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
    *
    * @example
    * ```ts
-   * import { Composite } from 'fulmar'
+   * import { Composite } from 'fulmar/spec'
    * import assert from 'node:assert/strict'
    *
    * const windows = new Composite({}, { shape: [8, 100] }).refineNames('...', 'time')
@@ -206,7 +207,8 @@ export class Composite<E extends SpecEntries = SpecEntries> extends TensorSpec<D
    *
    * @example
    * ```ts
-   * import { Categorical, Composite, Rng, TensorDict } from 'fulmar'
+   * import { Rng, TensorDict } from 'fulmar'
+   * import { Categorical, Composite } from 'fulmar/spec'
    * import assert from 'node:assert/strict'
    *
    * const actions = new Composite({ action: new Categorical(4) })

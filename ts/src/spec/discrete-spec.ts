@@ -26,7 +26,7 @@ export interface DiscreteOptions<D extends Dtype = Dtype, S extends SpecShape = 
  *
  * @example
  * ```ts
- * import { Categorical, type DiscreteSpec, OneHot } from 'fulmar'
+ * import { Categorical, type DiscreteSpec, OneHot } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const counts = (spec: DiscreteSpec) => Array.from(spec.nvec.data, Number)

@@ -1,6 +1,5 @@
 /** Specs: which shape, dtype and values an observation, an action or a reward may have. */
 
-export * from './aliases.js'
 export { Binary, type BinaryOptions } from './binary.js'
 export { Bounded, BoundedContinuous, BoundedDiscrete, type BoundedOptions } from './bounded.js'
 export { Categorical } from './categorical.js'
@@ -41,9 +40,4 @@ export type {
   ValueOf,
   WithoutLast,
 } from './types.js'
-export {
-  Unbounded,
-  UnboundedContinuous,
-  UnboundedDiscrete,
-  type UnboundedOptions,
-} from './unbounded.js'
+export { Unbounded, UnboundedContinuous, UnboundedDiscrete, type UnboundedOptions } from './unbounded.js'

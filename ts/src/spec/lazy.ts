@@ -20,7 +20,7 @@ export interface MakeCompositeOptions {
  *
  * @example
  * ```ts
- * import { Categorical, Composite, containsLazySpec, TensorSpec } from 'fulmar'
+ * import { Categorical, Composite, containsLazySpec, TensorSpec } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const action = TensorSpec.stack([new Categorical(2), new Categorical(3)])
@@ -37,7 +37,7 @@ export function containsLazySpec(spec: TensorSpec): boolean {
  *
  * @example
  * ```ts
- * import { Categorical, checkNoExclusiveKeys, Composite, TensorSpec } from 'fulmar'
+ * import { Categorical, checkNoExclusiveKeys, Composite, TensorSpec } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const robot = (name: string) => new Composite({ [name]: new Categorical(2) })
@@ -57,7 +57,8 @@ export function checkNoExclusiveKeys(spec: TensorSpec): boolean {
  *
  * @example
  * ```ts
- * import { checkNoExclusiveKeys, Composite, consolidateSpec, Rng, TensorSpec, Unbounded } from 'fulmar'
+ * import { Rng } from 'fulmar'
+ * import { checkNoExclusiveKeys, Composite, consolidateSpec, TensorSpec, Unbounded } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const robot = (name: string) => new Composite({ [name]: new Unbounded({ shape: [2] }) })
@@ -77,7 +78,8 @@ export function consolidateSpec(spec: TensorSpec): TensorSpec {
  *
  * @example
  * ```ts
- * import { makeCompositeFromTd, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { makeCompositeFromTd } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const step = TensorDict.from({ observation: Tensor.from([1, 2, 3]), reward: Tensor.from([1], { shape: [] }) })

@@ -11,7 +11,7 @@ import type { NestedPlain, PlainElement, SpecShape, SpecTable } from './types.js
  *
  * @example
  * ```ts
- * import { MultiCategorical } from 'fulmar'
+ * import { MultiCategorical } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using pad = new MultiCategorical([3, 2]) // three directions, one button

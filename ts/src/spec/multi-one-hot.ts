@@ -11,7 +11,7 @@ import type { NestedPlain, SpecShape, SpecTable } from './types.js'
  *
  * @example
  * ```ts
- * import { MultiOneHot } from 'fulmar'
+ * import { MultiOneHot } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using pad = new MultiOneHot([3, 2])

@@ -22,7 +22,8 @@ export interface NonTensorOptions {
  *
  * @example
  * ```ts
- * import { NonTensor, NonTensorData, NonTensorStack, Tensor } from 'fulmar'
+ * import { NonTensor } from 'fulmar/spec'
+ * import { NonTensorData, NonTensorStack, Tensor } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using task = new NonTensor({ shape: [], example: 'open the drawer' })

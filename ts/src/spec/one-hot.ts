@@ -11,7 +11,8 @@ import type { NestedPlain, SpecShape, WithoutLast } from './types.js'
  *
  * @example
  * ```ts
- * import { OneHot, Tensor } from 'fulmar'
+ * import { Tensor } from 'fulmar'
+ * import { OneHot } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using action = new OneHot(3)

@@ -11,7 +11,8 @@ import { isClassOf, joinedSpecs, type RESHAPED, specsOf, TensorSpec, withRawSpec
  *
  * @example
  * ```ts
- * import { Categorical, Rng, Stacked, TensorSpec } from 'fulmar'
+ * import { Rng } from 'fulmar'
+ * import { Categorical, Stacked, TensorSpec } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using moves = new Stacked([new Categorical(2), new Categorical(9)], 0)
@@ -52,7 +53,7 @@ export class Stacked<V extends TensorDictEntry = TensorDictEntry, P = unknown> e
  *
  * @example
  * ```ts
- * import { Composite, consolidateSpec, StackedComposite, Unbounded } from 'fulmar'
+ * import { Composite, consolidateSpec, StackedComposite, Unbounded } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * const camera = new Unbounded({ shape: [2] })

@@ -33,7 +33,8 @@ const CLASSES = new Map<string, { readonly prototype: TensorSpec }>()
  *
  * @example
  * ```ts
- * import { Categorical, Rng, Tensor, TensorSpec } from 'fulmar'
+ * import { Rng, Tensor } from 'fulmar'
+ * import { Categorical, TensorSpec } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using action = new Categorical(4)
@@ -229,7 +230,7 @@ export class TensorSpec<V extends TensorDictEntry = TensorDictEntry, P = unknown
   }
 
   /**
-   * The spec of what values hold at `index`, which is read as {@link TensorDict.at} reads it, but with one list or mask at
+   * The spec of what values hold at `index`, which is read as `TensorDict.at` reads it, but with one list or mask at
    * most. The last dimension of one-hot, binary and multiple-choice specs cannot be indexed.
    * @throws {FulmarError} `OUT_OF_RANGE` for an index or a dimension that is not there, or a part of a dynamic dimension.
    */

@@ -21,7 +21,8 @@ export interface UnboundedOptions<D extends Dtype = Dtype, S extends SpecShape =
  *
  * @example
  * ```ts
- * import { Tensor, Unbounded } from 'fulmar'
+ * import { Tensor } from 'fulmar'
+ * import { Unbounded } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using observation = new Unbounded({ shape: [2] })
@@ -56,7 +57,7 @@ export class Unbounded<D extends Dtype = 'f32', const S extends SpecShape = read
  *
  * @example
  * ```ts
- * import { Unbounded, UnboundedContinuous } from 'fulmar'
+ * import { Unbounded, UnboundedContinuous } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using reward = new UnboundedContinuous({ dtype: 'f64' })
@@ -79,7 +80,8 @@ export class UnboundedContinuous<
  *
  * @example
  * ```ts
- * import { Tensor, UnboundedDiscrete } from 'fulmar'
+ * import { Tensor } from 'fulmar'
+ * import { UnboundedDiscrete } from 'fulmar/spec'
  * import assert from 'node:assert/strict'
  *
  * using count = new UnboundedDiscrete({ shape: [] })

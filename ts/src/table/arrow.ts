@@ -58,8 +58,8 @@ import {
  *
  * @example
  * ```ts
- * import { NonTensorStack, Tensor, TensorDict } from 'fulmar'
  * import { fromArrow, toArrow } from 'fulmar/table'
+ * import { NonTensorStack, Tensor, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const steps = TensorDict.from(

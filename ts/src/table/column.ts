@@ -179,7 +179,7 @@ export function checkCount(count: number): void {
 }
 
 /**
- * Refuses files longer than {@link TABLE_BYTES_MAX}. Returns the most rows, and elements of one cell, that the file may hold:
+ * Refuses files longer than 2,147,483,647. Returns the most rows, and elements of one cell, that the file may hold:
  * one a bit, but always {@link TABLE_ROWS_MIN}, as runs of equal values take no room.
  */
 export function elementsMax(bytes: Uint8Array): number {

@@ -83,8 +83,8 @@ export function toParquet(dict: TensorDict, options: ParquetOptions = {}): Uint8
  *
  * @example
  * ```ts
- * import { NonTensorStack, TensorDict } from 'fulmar'
  * import { fromParquet, toParquet } from 'fulmar/table'
+ * import { NonTensorStack, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const bytes = toParquet(TensorDict.from({ task: new NonTensorStack(['add']) }, { batchSize: [1] }))
@@ -126,7 +126,7 @@ async function parsed(file: ArrayBuffer, limit: number) {
   }
 }
 
-/** Refuses a file whose columns would take more than {@link TABLE_BYTES_MAX} bytes when decompressed. */
+/** Refuses a file whose columns would take more than 2,147,483,647 bytes when decompressed. */
 function checkUnpacked({ row_groups: groups }: FileMetaData): void {
   let total = 0
   for (const { columns } of groups) {

@@ -55,12 +55,12 @@ const NAME_LENGTH_MAX = 18
  * Makes the task. A problem has 1 to `maxTurns` turns of 1 to `maxNamesPerTurn` new names. The one reward is the mean of {@link alphabetScore} over
  * the turns that should be there; a turn that is missing counts 0. A rollout solves it if every turn is exactly right.
  *
- * @throws {FulmarError} `OUT_OF_RANGE` if a maximum is not from 1 to {@link ALPHABET_SORT_MAX} or there are fewer names than a problem may need;
+ * @throws {FulmarError} `OUT_OF_RANGE` if a maximum is not from 1 to 8 or there are fewer names than a problem may need;
  * `MALFORMED` for a name without two parts or one that is there twice; `UNKNOWN_NAME` for an unknown key.
  *
  * @example
  * ```ts
- * import { alphabetSort } from 'fulmar'
+ * import { alphabetSort } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const task = alphabetSort({ seed: 7, maxTurns: 1 })
@@ -101,7 +101,7 @@ export function alphabetSort(options: AlphabetSortOptions = {}): Task<AlphabetSo
  *
  * @example
  * ```ts
- * import { sortedNames } from 'fulmar'
+ * import { sortedNames } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const sample = { sortBy: 'last' as const, batches: [['AliceZephyr', 'BobYang'], ['CarolXu']] }
@@ -127,7 +127,7 @@ export function sortedNames(sample: AlphabetSortSample, turn: number): string[] 
  *
  * @example
  * ```ts
- * import { alphabetScore } from 'fulmar'
+ * import { alphabetScore } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const response = '<alphabetical_sorted>\nbobyang\n AliceZephyr\n</alphabetical_sorted>'

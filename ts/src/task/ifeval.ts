@@ -10,7 +10,7 @@ import {
   ifEvalChecks,
   ifEvalReward,
   scoreIfEval,
-} from '../reward/index.js'
+} from '../reward/ifeval/index.js'
 import {
   checkRowTaskOptions,
   questionTask,
@@ -59,7 +59,7 @@ export interface IfEvalTaskOptions extends RowTaskOptions<IfEvalTaskRow> {
  *
  * @example
  * ```ts
- * import { ifeval } from 'fulmar'
+ * import { ifeval } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const row = { prompt: 'Say hello without commas.', instruction_id_list: ['punctuation:no_comma'], kwargs: [{}] }

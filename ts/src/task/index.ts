@@ -1,7 +1,6 @@
 /** Tasks: samples, environments and rewards of something to learn. */
 
 export {
-  ALPHABET_SORT_MAX,
   type AlphabetSortOptions,
   type AlphabetSortSample,
   alphabetScore,
@@ -16,29 +15,9 @@ export { type IfEvalSample, type IfEvalTaskOptions, type IfEvalTaskRow, ifeval }
 export { type MathTaskOptions, type MathTaskRow, math } from './math.js'
 export type { RowTaskOptions } from './question-task.js'
 export { type RewardInput, type RewardOptions, reward } from './reward.js'
-export {
-  parseRows,
-  ROWS_BYTES_MAX,
-  ROWS_MAX,
-  type Row,
-  type RowsOptions,
-  readRows,
-} from './rows.js'
-export {
-  normalizeSearchAnswer,
-  SEARCH_CALLS_MAX,
-  type SearchRow,
-  type SearchTaskOptions,
-  search,
-} from './search.js'
-export {
-  SEARCH_DOCUMENT_LENGTH_MAX,
-  SEARCH_DOCUMENTS_MAX,
-  SEARCH_QUERY_LENGTH_MAX,
-  type SearchDocument,
-  type SearchIndex,
-  searchIndex,
-} from './search-index.js'
+export { parseRows, type Row, type RowsOptions, readRows } from './rows.js'
+export { normalizeSearchAnswer, type SearchRow, type SearchTaskOptions, search } from './search.js'
+export { type SearchDocument, type SearchIndex, searchIndex } from './search-index.js'
 export {
   digitSum,
   type SumDigitsOptions,

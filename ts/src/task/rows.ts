@@ -25,10 +25,10 @@ export interface RowsOptions {
 }
 
 /** Rows of a file unless told otherwise. */
-export const ROWS_MAX = 1_000_000
+const ROWS_MAX = 1_000_000
 
 /** Bytes of a file unless told otherwise. */
-export const ROWS_BYTES_MAX = 268_435_456
+const ROWS_BYTES_MAX = 268_435_456
 
 /** One row: an object with text keys. */
 export type Row = Readonly<Record<string, unknown>>
@@ -40,7 +40,7 @@ export type Row = Readonly<Record<string, unknown>>
  *
  * @example
  * ```ts
- * import { parseRows } from 'fulmar'
+ * import { parseRows } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(parseRows('{"question": "2 + 2?", "answer": "#### 4"}\n'), [{ question: '2 + 2?', answer: '#### 4' }])
@@ -67,7 +67,7 @@ export function parseRows(text: string, options: RowsOptions = {}): Row[] {
  *
  * @example
  * ```ts no-run
- * import { gsm8k, type GSM8KTaskRow, readRows } from 'fulmar'
+ * import { gsm8k, type GSM8KTaskRow, readRows } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const rows = (await readRows('data/gsm8k/train.jsonl')) as unknown as GSM8KTaskRow[]

@@ -40,7 +40,7 @@ const B = 0.75
  *
  * @example
  * ```ts
- * import { searchIndex } from 'fulmar'
+ * import { searchIndex } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const index = searchIndex([

@@ -63,7 +63,7 @@ const SEARCH_TOOL = {
  *
  * @example
  * ```ts
- * import { search, searchIndex } from 'fulmar'
+ * import { search, searchIndex } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * const index = searchIndex([{ title: 'Oslo', text: 'Oslo is the capital of Norway.' }])
@@ -123,7 +123,7 @@ export function search(options: SearchTaskOptions): Task<SearchRow> {
  *
  * @example
  * ```ts
- * import { normalizeSearchAnswer } from 'fulmar'
+ * import { normalizeSearchAnswer } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(normalizeSearchAnswer('The  U.S. Army, an army.'), 'us army army')

@@ -104,7 +104,7 @@ export function sumDigits(options: SumDigitsOptions = {}): SumDigitsTask {
  *
  * @example
  * ```ts
- * import { digitSum } from 'fulmar'
+ * import { digitSum } from 'fulmar/task'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(digitSum([24, 13, 45, 41]), 24)

@@ -10,7 +10,8 @@ import { converted, keysJson, type RingPosition, ringJson, type TEDOptions } fro
  *
  * @example
  * ```ts
- * import { Flat2TED, TED2Flat, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Flat2TED, TED2Flat } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const done = (...flags: number[]) => Tensor.from(Uint8Array.from(flags), { shape: [3, 1], dtype: 'bool' })
@@ -48,7 +49,8 @@ export class TED2Flat {
  *
  * @example
  * ```ts
- * import { Flat2TED, TED2Flat, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Flat2TED, TED2Flat } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const over = Tensor.from(Uint8Array.of(0, 1), { shape: [2, 1], dtype: 'bool' })

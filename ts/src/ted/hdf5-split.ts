@@ -14,7 +14,8 @@ const H5_KEYS = ['shiftKey', 'isFullKey']
  *
  * @example
  * ```ts
- * import { H5Combine, H5Split, TED2Nested, Tensor, TensorDict, readHdf5, writeHdf5 } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { H5Combine, H5Split, readHdf5, TED2Nested, writeHdf5 } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const steps = TensorDict.from({ action: Tensor.from([4, 5]) }, { batchSize: [2] })
@@ -48,7 +49,8 @@ export class H5Split {
  *
  * @example
  * ```ts
- * import { H5Combine, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { H5Combine } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const int = (...values: number[]) => Tensor.from(values, { dtype: 'i64' })

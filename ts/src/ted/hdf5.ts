@@ -13,7 +13,8 @@ import { dictAround, withRawDict } from '../tensor/tensor-dict.js'
  *
  * @example
  * ```ts
- * import { readHdf5, Tensor, TensorDict, writeHdf5 } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { readHdf5, writeHdf5 } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const dict = TensorDict.from({ reward: Tensor.from([0.5, 1]) }).set(['traj_0', 'ids'], Tensor.from(Int32Array.of(1, 2)))
@@ -33,7 +34,8 @@ export function readHdf5(bytes: Uint8Array): TensorDict {
  *
  * @example
  * ```ts
- * import { Tensor, TensorDict, writeHdf5 } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { writeHdf5 } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const bytes = writeHdf5(TensorDict.from({ reward: Tensor.from([0.5, 1]) }))

@@ -9,7 +9,8 @@ import { converted, keysJson, type RingPosition, ringJson, type TEDOptions } fro
  *
  * @example
  * ```ts
- * import { Nested2TED, TED2Nested, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Nested2TED, TED2Nested } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const steps = TensorDict.from({ observation: Tensor.from([0, 7, 8]) }, { batchSize: [3] })
@@ -40,7 +41,8 @@ export class TED2Nested {
  *
  * @example
  * ```ts
- * import { Nested2TED, TED2Nested, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Nested2TED, TED2Nested } from 'fulmar/replay/files'
  * import assert from 'node:assert/strict'
  *
  * const steps = TensorDict.from({ action: Tensor.from([5, 6, 0]) }, { batchSize: [3] })

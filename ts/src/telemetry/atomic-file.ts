@@ -10,20 +10,6 @@ import { type Disk, nodeDisk, unwritable } from './disk.js'
  * A crash at any moment leaves the old file or the new one.
  *
  * @throws {FulmarError} `IO` if the system refuses; no temporary file is left then.
- *
- * @example
- * ```ts
- * import { writeFileAtomic } from 'fulmar'
- * import assert from 'node:assert/strict'
- * import { mkdtemp, readdir, readFile } from 'node:fs/promises'
- * import { tmpdir } from 'node:os'
- * import { join } from 'node:path'
- *
- * const folder = await mkdtemp(join(tmpdir(), 'fulmar-'))
- * await writeFileAtomic(join(folder, 'config.json'), '{}')
- * assert.equal(await readFile(join(folder, 'config.json'), 'utf8'), '{}')
- * assert.deepEqual(await readdir(folder), ['config.json'])
- * ```
  */
 export async function writeFileAtomic(path: string, data: string | Uint8Array): Promise<void> {
   checkGiven('path', path)

@@ -36,7 +36,7 @@ export const systemClock: Clock = {
  *
  * @example
  * ```ts
- * import { ManualClock } from 'fulmar'
+ * import { ManualClock } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *
  * const clock = new ManualClock()

@@ -6,9 +6,7 @@ export {
   CHART_POINTS_MAX,
   type ChartPoint,
   escapeHtml,
-  type LineChartOptions,
   lineChart,
-  type Series,
 } from './line-chart.js'
 export { type Metric, metric, type ReducedMetrics, type Reducer, reduceMetrics } from './metric.js'
 export {

@@ -40,18 +40,6 @@ const VALUE_MAX = 1e100
 
 /**
  * Draws curves over common axes. Without a single finite point it draws empty axes.
- *
- * @example
- * ```ts
- * import { lineChart } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * const svg = lineChart({
- *   title: 'Reward', xLabel: 'step', series: [{ label: 'a < b', style: 'reward', points: [{ x: 0, y: 0 }, { x: 1, y: 1 }] }],
- * })
- * assert.ok(svg.startsWith('<svg'))
- * assert.ok(svg.includes('a &lt; b'))
- * ```
  */
 export function lineChart(options: LineChartOptions): string {
   checkKnownKeys('options', options, ['title', 'xLabel', 'series'], ['title', 'xLabel', 'series'])
@@ -87,14 +75,6 @@ export function lineChart(options: LineChartOptions): string {
 
 /**
  * Text that is safe inside HTML and inside its quoted attributes.
- *
- * @example
- * ```ts
- * import { escapeHtml } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.equal(escapeHtml('<b title="x">\'&'), '&lt;b title=&quot;x&quot;&gt;&#39;&amp;')
- * ```
  */
 export function escapeHtml(text: string): string {
   checkGiven('text', text)

@@ -36,7 +36,7 @@ export interface ReducedMetrics {
  *
  * @example
  * ```ts
- * import { metric } from 'fulmar'
+ * import { metric } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(metric('loss', 'mean', 2), { key: 'loss', reducer: 'mean', values: [2] })
@@ -53,7 +53,7 @@ export function metric(key: string, reducer: Reducer, values: number | readonly 
  *
  * @example
  * ```ts
- * import { metric, reduceMetrics } from 'fulmar'
+ * import { metric, reduceMetrics } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const { values } = reduceMetrics([metric('turns', 'mean', [1, 2]), metric('turns', 'mean', 6), metric('turns', 'max', [])])

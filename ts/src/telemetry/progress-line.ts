@@ -35,7 +35,8 @@ const PACE_WEIGHT_MIN = 0.1
  *
  * @example
  * ```ts
- * import { ManualClock, ProgressLine } from 'fulmar'
+ * import { ProgressLine } from 'fulmar'
+ * import { ManualClock } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *
  * let text = ''
@@ -133,14 +134,6 @@ const SHOWN_METRICS: readonly (readonly [key: string, label: string, digits: num
 
 /**
  * A duration for people: `7 s`, `2 min 05 s`, `1 h 02 min`. Negative or unknown durations are `?`.
- *
- * @example
- * ```ts
- * import { formatDuration } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.equal(formatDuration(125_000), '2 min 05 s')
- * ```
  */
 export function formatDuration(durationMs: number): string {
   if (!Number.isFinite(durationMs) || durationMs < 0) return '?'

@@ -21,7 +21,7 @@ export const REPORT_SAMPLES_MAX = 12
  *
  * @example
  * ```ts
- * import { RunLog, writeReport } from 'fulmar'
+ * import { RunLog, writeReport } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  * import { mkdtemp, readFile } from 'node:fs/promises'
  * import { tmpdir } from 'node:os'
@@ -47,7 +47,7 @@ export async function writeReport(folder: string): Promise<string> {
  *
  * @example
  * ```ts
- * import { renderReport } from 'fulmar'
+ * import { renderReport } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const html = renderReport({ config: { note: '<script>' }, events: [], samples: [] })

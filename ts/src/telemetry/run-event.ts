@@ -43,15 +43,6 @@ export type RunEvent = StepEvent | EvalEvent | ResultEvent
 
 /**
  * Whether a line of a log is an event of this version with all its fields; other lines are left out of reports.
- *
- * @example
- * ```ts
- * import { isRunEvent } from 'fulmar'
- * import assert from 'node:assert/strict'
- *
- * assert.ok(isRunEvent({ event: 'result', metrics: { passRateAfter: 0.8 } }))
- * assert.ok(!isRunEvent({ event: 'step', phase: 'grpo', step: 'first' }))
- * ```
  */
 export function isRunEvent(line: unknown): line is RunEvent {
   if (!isRecord(line)) return false

@@ -37,21 +37,6 @@ export const RUN_CONFIG_BYTES_MAX = 2 ** 24
 
 /**
  * An append-only file of JSON lines.
- *
- * @example
- * ```ts
- * import { JsonLinesFile, readJsonLines } from 'fulmar'
- * import assert from 'node:assert/strict'
- * import { mkdtemp } from 'node:fs/promises'
- * import { tmpdir } from 'node:os'
- * import { join } from 'node:path'
- *
- * const path = join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'log.jsonl')
- * const file = new JsonLinesFile(path)
- * file.append({ step: 1 })
- * file.close()
- * assert.deepEqual(await readJsonLines(path), [{ step: 1 }])
- * ```
  */
 export class JsonLinesFile {
   readonly #path: string
@@ -62,7 +47,7 @@ export class JsonLinesFile {
   /**
    * Opens or creates `path`, and cuts it off before the first line that is torn or that `keep` refuses.
    * @throws {FulmarError} `IO` if the file cannot be opened or read; `CORRUPT` if it is a pipe or a device, or holds no JSON lines;
-   * `LIMIT_EXCEEDED` above {@link JSON_LINES_BYTES_MAX}.
+   * `LIMIT_EXCEEDED` above 2 GiB.
    */
   constructor(path: string, keep: (line: unknown) => boolean = () => true) {
     this.#path = path
@@ -91,7 +76,7 @@ export class JsonLinesFile {
   /**
    * Adds one line. It is on disk only after {@link JsonLinesFile.flush}, or once many lines wait.
    * @throws {FulmarError} `CLOSED` after `close`; `IO` if a full buffer cannot be written; `LIMIT_EXCEEDED` for a line above
-   * {@link JSON_LINE_BYTES_MAX}, which could not be read again.
+   * 64 MiB, which could not be read again.
    */
   append(line: unknown): void {
     this.#open()
@@ -165,7 +150,7 @@ export interface RunLogOptions {
  *
  * @example
  * ```ts
- * import { RunLog, readRun } from 'fulmar'
+ * import { readRun, RunLog } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  * import { mkdtemp } from 'node:fs/promises'
  * import { tmpdir } from 'node:os'
@@ -183,7 +168,7 @@ export interface RunLogOptions {
 export class RunLog {
   /** The run folder. */
   readonly folder: string
-  /** `samples.jsonl`, for a {@link RolloutSampleRecorder}. */
+  /** `samples.jsonl`, for a `RolloutSampleRecorder`. */
   readonly samples: JsonLinesFile
   readonly #events: JsonLinesFile
 
@@ -254,12 +239,12 @@ export interface RunRecord {
 /**
  * Reads a run folder, while the run goes on or after it.
  * @throws {FulmarError} `IO` if a file cannot be read; `CORRUPT` if `config.json` is not JSON, if a file is a pipe or a device, or if it
- * holds something else than JSON lines, such as zeros; `LIMIT_EXCEEDED` above {@link JSON_LINES_BYTES_MAX} or
- * {@link RUN_CONFIG_BYTES_MAX}. The sentence names the file.
+ * holds something else than JSON lines, such as zeros; `LIMIT_EXCEEDED` above 2 GiB or
+ * 16 MiB. The sentence names the file.
  *
  * @example
  * ```ts
- * import { readRun } from 'fulmar'
+ * import { readRun } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * await assert.rejects(readRun('/no/such/run'), { code: 'IO' })
@@ -279,19 +264,6 @@ export async function readRun(folder: string): Promise<RunRecord> {
 /**
  * The whole lines of a JSON lines file, up to the first torn one.
  * @throws {FulmarError} `IO` if it cannot be read; `CORRUPT` and `LIMIT_EXCEEDED` as {@link readRun}.
- *
- * @example
- * ```ts
- * import { readJsonLines } from 'fulmar'
- * import assert from 'node:assert/strict'
- * import { mkdtemp, writeFile } from 'node:fs/promises'
- * import { tmpdir } from 'node:os'
- * import { join } from 'node:path'
- *
- * const path = join(await mkdtemp(join(tmpdir(), 'fulmar-')), 'log.jsonl')
- * await writeFile(path, '{"step":1}\n{"step":2}\n{"st')
- * assert.deepEqual(await readJsonLines(path), [{ step: 1 }, { step: 2 }])
- * ```
  */
 export async function readJsonLines(path: string): Promise<unknown[]> {
   const file = await openRegular(path)

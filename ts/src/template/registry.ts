@@ -58,7 +58,7 @@ export interface SelectedTemplate {
  *
  * @example
  * ```ts
- * import { TemplateRegistry } from 'fulmar'
+ * import { TemplateRegistry } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using registry = new TemplateRegistry()

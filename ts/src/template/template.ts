@@ -72,7 +72,7 @@ export interface RenderedTemplate {
  *
  * @example
  * ```ts
- * import { Template } from 'fulmar'
+ * import { Template } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * using template = new Template(

@@ -50,7 +50,7 @@ const RANGES = {
  *
  * @example
  * ```ts
- * import { renderUntrusted } from 'fulmar'
+ * import { renderUntrusted } from 'fulmar/chat'
  * import assert from 'node:assert/strict'
  *
  * const messages = [{ role: 'user', content: 'Hi' }]

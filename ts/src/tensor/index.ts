@@ -21,11 +21,7 @@ export {
   type TensorFields,
   tensorClass,
 } from './tensor-class.js'
-export {
-  TensorDict,
-  type TensorDictEntry,
-  type TensorKey,
-} from './tensor-dict.js'
+export { TensorDict, type TensorDictEntry, type TensorKey } from './tensor-dict.js'
 export type {
   ApplyOptions,
   PadSequenceOptions,

@@ -11,7 +11,7 @@ export type NestedKey = string | readonly NestedKey[]
  *
  * @example
  * ```ts
- * import { unravelKey } from 'fulmar'
+ * import { unravelKey } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(unravelKey(['next', ['observation', 'pixels']]), ['next', 'observation', 'pixels'])

@@ -37,7 +37,7 @@ export interface LazyGetOptions {
  *
  * @example
  * ```ts
- * import { lazyStack, Tensor, TensorDict } from 'fulmar'
+ * import { lazyStack, Tensor, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const episode = (ids: number[]) => TensorDict.from({ ids: Tensor.from(Int32Array.from(ids)) })
@@ -146,12 +146,12 @@ export class LazyStack {
 
   /**
    * The elements at `index`: a part, or something of one, if it names a position along the stacked dimension; else a stack of parts.
-   * @throws {FulmarError} Those of {@link TensorDict.at}; those of {@link LazyStack.dense} if several lists, or a mask over several
+   * @throws {FulmarError} Those of `TensorDict.at`; those of {@link LazyStack.dense} if several lists, or a mask over several
    *   dimensions, pick across parts.
    *
    * @example
    * ```ts
-   * import { LazyStack, lazyStack, TensorDict } from 'fulmar'
+   * import { LazyStack, lazyStack, TensorDict } from 'fulmar/tensor'
    * import assert from 'node:assert/strict'
    *
    * const stack = lazyStack([2, 3].map((length) => TensorDict.from({}, { batchSize: [length] })))
@@ -227,7 +227,7 @@ export class LazyStack {
  *
  * @example
  * ```ts
- * import { lazyStack, TensorDict } from 'fulmar'
+ * import { lazyStack, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const stack = lazyStack([2, 3].map((length) => TensorDict.from({}, { batchSize: [length] })))
@@ -244,7 +244,7 @@ export function lazyStack(dicts: readonly TensorDict[], dim = 0): LazyStack {
  *
  * @example
  * ```ts
- * import { maybeDenseStack, TensorDict } from 'fulmar'
+ * import { maybeDenseStack, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const dict = TensorDict.from({}, { batchSize: [3] })

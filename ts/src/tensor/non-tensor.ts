@@ -8,7 +8,7 @@ export type Json = string | number | boolean | null | readonly Json[] | { readon
  *
  * @example
  * ```ts
- * import { NonTensorData, TensorDict } from 'fulmar'
+ * import { NonTensorData, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using dict = TensorDict.from({ task: new NonTensorData('sum the digits') }, { batchSize: [2] })
@@ -28,7 +28,7 @@ export class NonTensorData {
  *
  * @example
  * ```ts
- * import { NonTensorStack, TensorDict } from 'fulmar'
+ * import { NonTensorStack, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using dict = TensorDict.from({ answer: new NonTensorStack(['7', '12']) }, { batchSize: [2] })

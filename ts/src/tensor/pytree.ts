@@ -27,7 +27,7 @@ export type Pytree =
  *
  * @example
  * ```ts
- * import { fromPytree, Tensor, toPytree } from 'fulmar'
+ * import { fromPytree, Tensor, toPytree } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const dict = fromPytree({ layers: [Tensor.from([1]), { bias: Tensor.from([2]) }], name: 'net' })
@@ -50,7 +50,7 @@ export function fromPytree(
  *
  * @example
  * ```ts
- * import { fromPytree, toPytree } from 'fulmar'
+ * import { fromPytree, toPytree } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * assert.deepEqual(toPytree(fromPytree({ words: ['a', 'b'] })), { words: ['a', 'b'] })

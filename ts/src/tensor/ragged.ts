@@ -24,7 +24,7 @@ let unwrap: (ragged: Ragged) => Handle<RawRagged>
  *
  * @example
  * ```ts
- * import { Ragged, Tensor } from 'fulmar'
+ * import { Ragged, Tensor } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using ids = Tensor.from(Uint32Array.of(7, 8, 9, 1, 2))

@@ -24,7 +24,7 @@ export interface SafetensorsFile {
  *
  * @example
  * ```ts
- * import { readSafetensors, Tensor, writeSafetensors } from 'fulmar'
+ * import { readSafetensors, Tensor, writeSafetensors } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using weight = Tensor.from(Float32Array.of(1, 2))
@@ -75,7 +75,7 @@ class ReadTensors extends Map<string, Tensor> {
  *
  * @example
  * ```ts
- * import { Tensor, writeSafetensors } from 'fulmar'
+ * import { Tensor, writeSafetensors } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using mask = Tensor.from(Uint8Array.of(1, 0, 1), { dtype: 'bool' })

@@ -47,7 +47,7 @@ export interface TensorClassMembers<F extends TensorFields> {
   readonly dict: TensorDict
   /** The dimensions with which the shape of every tensor begins. */
   readonly batchSize: readonly number[]
-  /** The batch elements at `index`, as {@link TensorDict.at} gives them. */
+  /** The batch elements at `index`, as `TensorDict.at` gives them. */
   at(...index: BatchIndex[]): TensorClassInstance<F>
   /** An instance around what `to` makes of the dictionary, which must still have the fields. */
   map(to: (dict: TensorDict) => TensorDict): TensorClassInstance<F>
@@ -96,7 +96,7 @@ const MEMBERS = ['dict', 'batchSize', 'at', 'map', 'equals', 'constructor']
  *
  * @example
  * ```ts
- * import { Tensor, tensorClass } from 'fulmar'
+ * import { Tensor, tensorClass } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * const Next = tensorClass({ reward: 'f32', done: 'bool' })

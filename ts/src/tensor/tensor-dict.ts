@@ -316,7 +316,7 @@ export class TensorDict {
   /**
    * Writes the entries of `part` over the batch elements at `index`. Entries that it lacks stay; those that only it has are
    * added, elsewhere 0, unless this is locked. Returns this dictionary; what was taken out of it keeps its elements.
-   * @throws {FulmarError} Those of {@link TensorDict.at}; `SHAPE_MISMATCH` if batch size or shapes differ; `INCOMPATIBLE`
+   * @throws {FulmarError} Those of `TensorDict.at`; `SHAPE_MISMATCH` if batch size or shapes differ; `INCOMPATIBLE`
    *   if kinds or dtypes do, or an entry is ragged; `CLOSED` if a locked one would get a key. After an error nothing has
    *   changed.
    *
@@ -349,7 +349,7 @@ export class TensorDict {
 
   /**
    * {@link TensorDict.write} to the batch elements at `index` alone.
-   * @throws {FulmarError} Those of {@link TensorDict.write} and {@link TensorDict.at}.
+   * @throws {FulmarError} Those of {@link TensorDict.write} and `TensorDict.at`.
    *
    * @example
    * ```ts
@@ -380,7 +380,7 @@ export class TensorDict {
   /**
    * Writes a finite number to all tensors at the batch elements at `index`, cast to each dtype; JSON values stay. Returns this
    * dictionary.
-   * @throws {FulmarError} Those of {@link TensorDict.at}; `OUT_OF_RANGE` if a dtype cannot hold `value`; `INCOMPATIBLE` if an entry
+   * @throws {FulmarError} Those of `TensorDict.at`; `OUT_OF_RANGE` if a dtype cannot hold `value`; `INCOMPATIBLE` if an entry
    *   is ragged. After an error nothing has changed.
    */
   fillAt(index: readonly BatchIndex[], value: number): this {
@@ -547,7 +547,7 @@ export class TensorDict {
 
   /**
    * The batch elements where `mask` is true, in one dimension in place of those that it covers. Copies.
-   * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools; those of {@link TensorDict.at}.
+   * @throws {FulmarError} `INCOMPATIBLE` if it does not hold bools; those of `TensorDict.at`.
    */
   maskedSelect(mask: Tensor): TensorDict {
     checkTensor(mask)

@@ -177,8 +177,8 @@ export class Tensor<D extends Dtype = Dtype> {
   }
 
   /**
-   * The part at `index`, whose items are as in {@link TensorDict.at}. Shares the elements, but a list or a mask copies.
-   * @throws {FulmarError} As {@link TensorDict.at}.
+   * The part at `index`, whose items are as in `TensorDict.at`. Shares the elements, but a list or a mask copies.
+   * @throws {FulmarError} As `TensorDict.at`.
    *
    * @example
    * ```ts

@@ -14,7 +14,7 @@ import { dictAround, type TensorDict, withRawDict } from './tensor-dict.js'
  *
  * @example
  * ```ts no-run
- * import { loadMemmap, saveMemmap, Tensor, TensorDict } from 'fulmar'
+ * import { loadMemmap, saveMemmap, Tensor, TensorDict } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  * import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
  * import { tmpdir } from 'node:os'
@@ -42,7 +42,7 @@ export function saveMemmap(path: string, dict: TensorDict): void {
  *
  * @example
  * ```ts no-run
- * import { loadMemmap } from 'fulmar'
+ * import { loadMemmap } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * assert.throws(() => loadMemmap('no/such/folder'), { code: 'CORRUPT' })
@@ -59,7 +59,7 @@ export function loadMemmap(path: string): TensorDict {
  *
  * @example
  * ```ts
- * import { readArchive, TensorDict, writeArchive } from 'fulmar'
+ * import { readArchive, TensorDict, writeArchive } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using dict = TensorDict.from({}, { batchSize: [3] })
@@ -79,7 +79,7 @@ export function writeArchive(dict: TensorDict): Uint8Array {
  *
  * @example
  * ```ts
- * import { readArchive } from 'fulmar'
+ * import { readArchive } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * assert.throws(() => readArchive(Uint8Array.of(80, 75)), { code: 'CORRUPT' })
@@ -98,7 +98,7 @@ export function readArchive(bytes: Uint8Array): TensorDict {
  *
  * @example
  * ```ts
- * import { readConsolidated, Tensor, TensorDict, writeConsolidated } from 'fulmar'
+ * import { readConsolidated, Tensor, TensorDict, writeConsolidated } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * using dict = TensorDict.from({ id: Tensor.from(Int32Array.of(7)) })
@@ -120,7 +120,7 @@ export function writeConsolidated(dict: TensorDict): Uint8Array {
  *
  * @example
  * ```ts
- * import { readConsolidated } from 'fulmar'
+ * import { readConsolidated } from 'fulmar/tensor'
  * import assert from 'node:assert/strict'
  *
  * assert.throws(() => readConsolidated(new Uint8Array(7)), { code: 'CORRUPT' })

@@ -1,13 +1,8 @@
 /** What every checkpointer must do. */
 
 import { checkKnownKeys } from '../core/index.js'
-import {
-  LazyTensorStorage,
-  ReplayBuffer,
-  SamplerWithoutReplacement,
-  type Storage,
-  type StorageCheckpointerBase,
-} from '../replay/index.js'
+import type { StorageCheckpointerBase } from '../replay/checkpointer.js'
+import { LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement, type Storage } from '../replay/index.js'
 import { Tensor, TensorDict } from '../tensor/index.js'
 import { promise, refuses } from './promise.js'
 
@@ -30,7 +25,7 @@ export interface CheckCheckpointerOptions {
  *
  * @example
  * ```ts no-run
- * import { FlatStorageCheckpointer } from 'fulmar'
+ * import { FlatStorageCheckpointer } from 'fulmar/replay/files'
  * import { checkCheckpointer } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  * import { mkdtempSync } from 'node:fs'

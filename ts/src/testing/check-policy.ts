@@ -41,8 +41,7 @@ const STOP = 9
  *
  * @example
  * ```ts
- * import { ScriptedPolicy } from 'fulmar'
- * import { checkPolicy } from 'fulmar/testing'
+ * import { checkPolicy, ScriptedPolicy } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *
  * await checkPolicy(() => new ScriptedPolicy({ reply: ({ seed }) => [seed % 9, 9] }))

@@ -20,7 +20,7 @@ export interface CheckSamplerOptions {
  *
  * @example
  * ```ts
- * import { PrioritizedSampler } from 'fulmar'
+ * import { PrioritizedSampler } from 'fulmar/replay'
  * import { checkSampler } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *

@@ -14,7 +14,7 @@ import { promise, refuses } from './promise.js'
  *
  * @example
  * ```ts
- * import { ListStorage } from 'fulmar'
+ * import { ListStorage } from 'fulmar/replay'
  * import { checkStorage } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *

@@ -21,7 +21,7 @@ export interface CheckWriterOptions {
  *
  * @example
  * ```ts
- * import { RoundRobinWriter } from 'fulmar'
+ * import { RoundRobinWriter } from 'fulmar/replay'
  * import { checkWriter } from 'fulmar/testing'
  * import assert from 'node:assert/strict'
  *

@@ -2,6 +2,7 @@
 
 export { type CheckCheckpointerOptions, checkCheckpointer } from './check-checkpointer.js'
 export { type CheckPolicyOptions, checkPolicy } from './check-policy.js'
-export { checkSampler } from './check-sampler.js'
+export { type CheckSamplerOptions, checkSampler } from './check-sampler.js'
 export { checkStorage } from './check-storage.js'
 export { type CheckWriterOptions, checkWriter } from './check-writer.js'
+export { ScriptedPolicy, type ScriptedPolicyOptions, type ScriptedReply } from './scripted-policy.js'

@@ -13,7 +13,7 @@ import type { DecodeOptions } from './tokenizer-like.js'
  *
  * @example
  * ```ts
- * import { DecodeStream, trainByteBpe } from 'fulmar'
+ * import { DecodeStream, trainByteBpe } from 'fulmar/tokenizer'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = trainByteBpe(['two words'], { vocabSize: 256 })

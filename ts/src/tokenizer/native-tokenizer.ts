@@ -18,7 +18,7 @@ import type {
  *
  * @example
  * ```ts
- * import { CharTokenizer, NativeTokenizer } from 'fulmar'
+ * import { CharTokenizer, NativeTokenizer } from 'fulmar/tokenizer'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer()

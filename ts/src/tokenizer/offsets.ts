@@ -15,7 +15,7 @@ export type OffsetUnit = 'bytes' | 'codePoints' | 'utf16'
  *
  * @example
  * ```ts
- * import { CharTokenizer, offsetsIn } from 'fulmar'
+ * import { CharTokenizer, offsetsIn } from 'fulmar/tokenizer'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer({ alphabet: 'a🐈é' })

@@ -58,7 +58,7 @@ export interface PaddedBatch {
  *
  * @example
  * ```ts
- * import { CharTokenizer, padBatch } from 'fulmar'
+ * import { CharTokenizer, padBatch } from 'fulmar/tokenizer'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = new CharTokenizer({ alphabet: '_abc', specialTokens: [] })

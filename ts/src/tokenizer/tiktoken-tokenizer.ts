@@ -24,7 +24,7 @@ export interface TiktokenTokenizerOptions {
  *
  * @example
  * ```ts
- * import { TiktokenTokenizer } from 'fulmar'
+ * import { TiktokenTokenizer } from 'fulmar/tokenizer'
  * import assert from 'node:assert/strict'
  *
  * const bytes = Array.from({ length: 256 }, (_, byte) => Buffer.of(byte))

@@ -25,7 +25,7 @@ export interface TrainByteBpeOptions {
  *
  * @example
  * ```ts
- * import { trainByteBpe } from 'fulmar'
+ * import { trainByteBpe } from 'fulmar/tokenizer'
  * import assert from 'node:assert/strict'
  *
  * using tokenizer = trainByteBpe(['the cat', 'the hat'], { vocabSize: 261, specialTokens: ['<|end|>'] })

@@ -27,8 +27,6 @@ export {
   ToolRegistry,
 } from './tool-registry.js'
 export {
-  TOOL_ERROR_CHARS_MAX,
-  TOOL_JSON_DEPTH_MAX,
   type ToolLimits,
   type ToolResult,
   ToolRunner,
@@ -36,4 +34,4 @@ export {
   type ToolRunOptions,
 } from './tool-runner.js'
 export { type WithToolsOptions, withTools } from './with-tools.js'
-export { TOOL_NAME_CHARS_MAX, XMLBlockParser } from './xml-block-parser.js'
+export { XMLBlockParser } from './xml-block-parser.js'

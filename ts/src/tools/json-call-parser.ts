@@ -15,7 +15,7 @@ import {
  *
  * @example
  * ```ts
- * import { JSONCallParser } from 'fulmar'
+ * import { JSONCallParser } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const parser = new JSONCallParser()

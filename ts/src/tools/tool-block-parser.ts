@@ -12,7 +12,7 @@ const OPENING = new RegExp(`<tool>([^\\n<]{1,${TOOL_NAME_CHARS_MAX}})\\n`, 'g')
  *
  * @example
  * ```ts
- * import { ToolBlockParser } from 'fulmar'
+ * import { ToolBlockParser } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const { calls } = new ToolBlockParser().parse('<tool>add\n{"a": 2, "b": 3}\n</tool> and <tool>now\n</tool>')

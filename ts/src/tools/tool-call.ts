@@ -50,7 +50,7 @@ export interface ToolCallParser {
  *
  * @example
  * ```ts
- * import { toolInstructions, XMLBlockParser } from 'fulmar'
+ * import { toolInstructions, XMLBlockParser } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const specs = [{ type: 'function', function: { name: 'now', description: 'The time.', parameters: { type: 'object' } } }]
@@ -80,7 +80,7 @@ export function toolInstructions(specs: readonly ToolSpec[], parser: ToolCallPar
  *
  * @example
  * ```ts
- * import { toolCallsOf, XMLBlockParser } from 'fulmar'
+ * import { toolCallsOf, XMLBlockParser } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const call = { id: 'c1', type: 'function', function: { name: 'add', arguments: '{"a": 1}' } }

@@ -33,7 +33,7 @@ export type StandardResult<Output = unknown> =
  *
  * @example
  * ```ts
- * import { type Tool, ToolRegistry } from 'fulmar'
+ * import { type Tool, ToolRegistry } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const add: Tool<{ a: number; b: number }> = {
@@ -68,7 +68,7 @@ export type CheckedArguments =
  *
  * @example
  * ```ts
- * import { ToolRegistry } from 'fulmar'
+ * import { ToolRegistry } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const registry = new ToolRegistry()

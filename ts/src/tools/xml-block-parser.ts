@@ -17,7 +17,7 @@ const OPENING = new RegExp(
  *
  * @example
  * ```ts
- * import { XMLBlockParser } from 'fulmar'
+ * import { XMLBlockParser } from 'fulmar/tools'
  * import assert from 'node:assert/strict'
  *
  * const { text, calls } = new XMLBlockParser().parse('Let me look. <tool name="search" tag="a">{"query": "</tool>"}</tool>')

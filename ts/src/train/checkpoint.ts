@@ -61,7 +61,8 @@ export interface Checkpoint {
  *
  * @example
  * ```ts
- * import { Decoder, loadCheckpoint, saveCheckpoint } from 'fulmar'
+ * import { Decoder } from 'fulmar'
+ * import { loadCheckpoint, saveCheckpoint } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  * import { mkdtemp } from 'node:fs/promises'
  * import { tmpdir } from 'node:os'
@@ -121,13 +122,14 @@ function checkName(name: string): void {
  * {@link Decoder.fromFolder} reads models of others. Every file is checked against the manifest; no pipe or device is opened.
  *
  * @throws {FulmarError} `IO` if a file cannot be read or there is no manifest; `CORRUPT` if one is missing, damaged or was not saved with
- * the others; `MALFORMED` for a JSON file of another form; `LIMIT_EXCEEDED` for one above {@link CHECKPOINT_JSON_BYTES_MAX} or
- * {@link CHECKPOINT_WEIGHTS_BYTES_MAX}. The sentence names the file. `INCOMPATIBLE` if the weights are those of another architecture
+ * the others; `MALFORMED` for a JSON file of another form; `LIMIT_EXCEEDED` for one above 256 MiB or
+ * 64 GiB. The sentence names the file. `INCOMPATIBLE` if the weights are those of another architecture
  * than `config.json` says.
  *
  * @example
  * ```ts
- * import { AdamW, Decoder, hasCheckpoint, loadCheckpoint, loadOptimizer, saveCheckpoint } from 'fulmar'
+ * import { AdamW, Decoder } from 'fulmar'
+ * import { hasCheckpoint, loadCheckpoint, loadOptimizer, saveCheckpoint } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  * import { mkdtemp } from 'node:fs/promises'
  * import { tmpdir } from 'node:os'
@@ -189,7 +191,8 @@ export async function loadCheckpointOn(disk: Disk, folder: string): Promise<Chec
  *
  * @example
  * ```ts
- * import { AdamW, Decoder, loadOptimizer } from 'fulmar'
+ * import { AdamW, Decoder } from 'fulmar'
+ * import { loadOptimizer } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const
@@ -211,7 +214,7 @@ export async function loadOptimizer<T extends Optimizer>(
  *
  * @example
  * ```ts
- * import { hasCheckpoint } from 'fulmar'
+ * import { hasCheckpoint } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * assert.equal(await hasCheckpoint('/nowhere'), false)
@@ -228,7 +231,7 @@ export async function hasCheckpoint(folder: string): Promise<boolean> {
  *
  * @example
  * ```ts
- * import { hasCheckpoint, removeCheckpoint } from 'fulmar'
+ * import { hasCheckpoint, removeCheckpoint } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * await removeCheckpoint('/nowhere')

@@ -237,7 +237,7 @@ export function checkTrainConfig(json: unknown, options: TrainConfigOptions = {}
  *
  * @example
  * ```ts
- * import { trainConfigSchema } from 'fulmar'
+ * import { trainConfigSchema } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const { properties } = JSON.parse(JSON.stringify(trainConfigSchema()))

@@ -42,7 +42,7 @@ export type GrpoStep = RolloutTrainingStep
  * parts: a policy, a rollouter and an optimiser.
  *
  * @throws {FulmarError} `UNKNOWN_NAME` for an unknown option; `MALFORMED` without one that must be given, or for a loss without
- * `forward`; `ABORTED` if the signal fires; `EMPTY` after {@link EMPTY_STEPS_MAX} steps in a row in which no group
+ * `forward`; `ABORTED` if the signal fires; `EMPTY` after 100 steps in a row in which no group
  * had two different rewards; `NON_FINITE` after `maxSkippedSteps` steps in a row without a finite loss and gradient; what rollouter, decoder, loss and optimiser say.
  *
  * @example

@@ -10,7 +10,6 @@ export {
   type SaveCheckpointOptions,
   saveCheckpoint,
 } from './checkpoint.js'
-export { CHECKPOINT_JSON_BYTES_MAX, CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
 export {
   type CoreOptions,
   checkTrainConfig,
@@ -48,7 +47,7 @@ export {
 } from './model.js'
 export type { ModelReferenceOptions, ModelRolloutOptions, ModelTrainingOptions } from './model-training.js'
 export type { Reference } from './reference.js'
-export { EMPTY_STEPS_MAX, type RolloutTrainingOptions, type RolloutTrainingStep } from './rollout-training.js'
+export type { RolloutTrainingOptions, RolloutTrainingStep } from './rollout-training.js'
 export { evaluateRun, runTraining, type TrainHooks } from './run.js'
 export {
   type ConstantScheduleOptions,

@@ -13,7 +13,7 @@ import {
   type StepBatch,
   type TrainContext,
   type WeightSync,
-} from '../collector/index.js'
+} from '../collect/index.js'
 import { FulmarError } from '../core/index.js'
 import type { Decoder, Optimizer, Scores } from '../model/index.js'
 import type { LossResult, ObjectiveResult } from '../objective/index.js'

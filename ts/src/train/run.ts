@@ -6,7 +6,7 @@
  */
 
 import { join } from 'node:path'
-import { type ControllerState, windowedFifo } from '../collector/index.js'
+import { type ControllerState, windowedFifo } from '../collect/index.js'
 import { checkKnownKeys, describeBuild, FulmarError } from '../core/index.js'
 import { listDataset } from '../data/index.js'
 import type { Task } from '../env/index.js'
@@ -146,7 +146,7 @@ export async function runTraining(given: TrainConfig, hooks: TrainHooks = {}): P
  *
  * @example
  * ```ts
- * import { checkTrainConfig, evaluateRun } from 'fulmar'
+ * import { checkTrainConfig, evaluateRun } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const config = checkTrainConfig({ runDir: '/nowhere' })

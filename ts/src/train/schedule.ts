@@ -68,7 +68,7 @@ export function cosineSchedule(options: FallingScheduleOptions): Schedule {
  *
  * @example
  * ```ts
- * import { constantSchedule } from 'fulmar'
+ * import { constantSchedule } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const rate = constantSchedule({ learningRate: 1, warmupSteps: 2 })

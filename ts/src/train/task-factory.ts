@@ -30,7 +30,7 @@ export type TaskFactory = (
  *
  * @example
  * ```ts
- * import { taskFactories } from 'fulmar'
+ * import { taskFactories } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const task = await taskFactories.sumDigits({ numbers: [2, 2] }, { seed: 0 })

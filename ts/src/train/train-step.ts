@@ -56,7 +56,8 @@ export interface TrainStepResult {
  *
  * @example
  * ```ts
- * import { AdamW, Decoder, SFTLoss, trainStep } from 'fulmar'
+ * import { AdamW, Decoder, SFTLoss } from 'fulmar'
+ * import { trainStep } from 'fulmar/train'
  * import assert from 'node:assert/strict'
  *
  * const shape = { model_type: 'llama', vocab_size: 5, hidden_size: 4, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 2 } as const

@@ -10,7 +10,8 @@ import { prepareTransform, Transform, withRawTransform } from './transform.js'
  *
  * @example
  * ```ts
- * import { Compose, RenameTransform, RewardScaling, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Compose, RenameTransform, RewardScaling } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using both = new Compose([

@@ -19,7 +19,8 @@ export interface ToTensorImageOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { Tensor, TensorDict, ToTensorImage } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ToTensorImage } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using toImage = new ToTensorImage()
@@ -58,7 +59,8 @@ export interface ResizeOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { Resize, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Resize } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using resize = new Resize({ w: 1 })
@@ -89,7 +91,8 @@ export interface CenterCropOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { CenterCrop, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { CenterCrop } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using crop = new CenterCrop({ w: 1, h: 3 })
@@ -110,7 +113,8 @@ export class CenterCrop extends Transform {
  *
  * @example
  * ```ts
- * import { GrayScale, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { GrayScale } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using gray = new GrayScale()

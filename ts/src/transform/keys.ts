@@ -21,7 +21,8 @@ export interface RenameTransformOptions {
  *
  * @example
  * ```ts
- * import { RenameTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { RenameTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using rename = new RenameTransform({ inKeys: 'a', outKeys: [['next', 'z']] })
@@ -55,7 +56,8 @@ export interface SelectTransformOptions {
  *
  * @example
  * ```ts
- * import { SelectTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { SelectTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using select = new SelectTransform({ keys: 'observation' })
@@ -82,7 +84,8 @@ export interface ExcludeTransformOptions {
  *
  * @example
  * ```ts
- * import { ExcludeTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ExcludeTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using exclude = new ExcludeTransform({ keys: ['info', ['next', 'info']] })

@@ -3,7 +3,7 @@
 import type { TensorKey } from '../tensor/index.js'
 import { rawTransform, Transform, type TransformKeys } from './transform.js'
 
-/** Options of {@link MultiStep} and {@link MultiStepTransform}. */
+/** Options of {@link MultiStep} and `MultiStepTransform`. */
 export interface MultiStepOptions {
   /** The most steps of a transition, from 1. */
   readonly nSteps: number
@@ -28,7 +28,8 @@ export interface MultiStepOptions {
  *
  * @example
  * ```ts
- * import { MultiStep, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { MultiStep } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using twoSteps = new MultiStep({ nSteps: 2, gamma: 0.5 })
@@ -58,7 +59,8 @@ export class MultiStep extends Transform {
  *
  * @example
  * ```ts
- * import { MultiStepTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { MultiStepTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using twoSteps = new MultiStepTransform({ nSteps: 2, gamma: 1 })

@@ -16,7 +16,8 @@ export interface FlattenObservationOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { FlattenObservation, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { FlattenObservation } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using flatten = new FlattenObservation({ firstDim: -2, lastDim: -1 })
@@ -46,7 +47,8 @@ export interface UnsqueezeTransformOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { Tensor, TensorDict, UnsqueezeTransform } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { UnsqueezeTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using unsqueeze = new UnsqueezeTransform({ dim: -1, inKeys: 'reward' })
@@ -81,7 +83,8 @@ export interface CatTensorsOptions {
  *
  * @example
  * ```ts
- * import { CatTensors, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { CatTensors } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using cat = new CatTensors({ inKeys: ['position', 'speed'], outKey: 'observation' })
@@ -112,7 +115,8 @@ export interface DoubleToFloatOptions {
  *
  * @example
  * ```ts
- * import { DoubleToFloat, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { DoubleToFloat } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using toFloat = new DoubleToFloat()

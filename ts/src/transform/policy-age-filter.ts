@@ -21,7 +21,8 @@ export interface PolicyAgeFilterOptions {
  *
  * @example
  * ```ts
- * import { PolicyAgeFilter, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { PolicyAgeFilter } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * let version = 3

@@ -16,7 +16,8 @@ export interface RewardScalingOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { RewardScaling, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { RewardScaling } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using scaling = new RewardScaling({ loc: 1, scale: 0.5, inKeys: [['next', 'reward']] })
@@ -44,7 +45,8 @@ export interface RewardClippingOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { RewardClipping, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { RewardClipping } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using clipping = new RewardClipping()
@@ -64,7 +66,8 @@ export class RewardClipping extends Transform {
  *
  * @example
  * ```ts
- * import { BinarizeReward, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { BinarizeReward } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using binarize = new BinarizeReward()
@@ -84,7 +87,8 @@ export class BinarizeReward extends Transform {
  *
  * @example
  * ```ts
- * import { SignTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { SignTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using sign = new SignTransform()
@@ -113,7 +117,8 @@ export interface Reward2GoTransformOptions extends MappedKeys {
  *
  * @example
  * ```ts
- * import { Reward2GoTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { Reward2GoTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using toGo = new Reward2GoTransform({ gamma: 0.5 })
@@ -154,7 +159,8 @@ export interface DensifyRewardOptions {
  *
  * @example
  * ```ts
- * import { DensifyReward, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { DensifyReward } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using densify = new DensifyReward()

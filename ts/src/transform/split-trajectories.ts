@@ -27,7 +27,8 @@ export interface SplitTrajectoriesOptions {
  *
  * @example
  * ```ts
- * import { splitTrajectories, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { splitTrajectories } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * const steps = TensorDict.from({ observation: Tensor.from([1, 2, 3]) }, { batchSize: [3] })
@@ -49,7 +50,8 @@ export function splitTrajectories(steps: TensorDict, options: SplitTrajectoriesO
  *
  * @example
  * ```ts
- * import { splitTrajectoriesRagged, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { splitTrajectoriesRagged } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * const steps = TensorDict.from({ observation: Tensor.from([1, 2, 3]) }, { batchSize: [3] })

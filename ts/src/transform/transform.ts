@@ -27,7 +27,8 @@ let prepare: (transform: Transform) => void
  *
  * @example
  * ```ts
- * import { SignTransform, Tensor, TensorDict, Transform } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { SignTransform, Transform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * const batch = TensorDict.from({ reward: Tensor.from([-3]) })

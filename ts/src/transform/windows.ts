@@ -30,7 +30,8 @@ export interface CatFramesOptions {
  *
  * @example
  * ```ts
- * import { CatFrames, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { CatFrames } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using stack = new CatFrames({ n: 2, dim: -1, inKeys: 'observation' })
@@ -70,7 +71,8 @@ export interface ActionChunkTransformOptions {
  *
  * @example
  * ```ts
- * import { ActionChunkTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { ActionChunkTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using chunks = new ActionChunkTransform({ chunkSize: 2, doneKey: null })
@@ -108,7 +110,8 @@ export interface RandomCropTensorDictOptions {
  *
  * @example
  * ```ts
- * import { RandomCropTensorDict, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { RandomCropTensorDict } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using crop = new RandomCropTensorDict({ subSeqLen: 2, seed: 7 })
@@ -149,7 +152,8 @@ export interface NextStateReconstructorOptions {
  *
  * @example
  * ```ts
- * import { NextStateReconstructor, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { NextStateReconstructor } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * using reconstruct = new NextStateReconstructor({ doneKey: null, fillValue: -1 })
@@ -187,7 +191,8 @@ export interface BurnInTransformOptions {
  *
  * @example
  * ```ts
- * import { BurnInTransform, Tensor, TensorDict } from 'fulmar'
+ * import { Tensor, TensorDict } from 'fulmar'
+ * import { BurnInTransform } from 'fulmar/transform'
  * import assert from 'node:assert/strict'
  *
  * const double = (steps: TensorDict) => {

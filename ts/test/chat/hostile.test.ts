@@ -1,8 +1,9 @@
 /** Messages that somebody made to break a renderer, as they come from JavaScript. */
 
 import { describe, expect, it } from 'vitest'
-import { createRenderer, History, type Message, type RendererConfig } from '../../src/chat/index.js'
+import { createRenderer, type Message, type RendererConfig } from '../../src/chat/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { History } from '../../src/torchrl/index.js'
 
 const failing = (code: string) => expect.objectContaining({ name: 'FulmarError', code })
 

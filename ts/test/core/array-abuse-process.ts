@@ -10,17 +10,15 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { createContext, runInContext } from 'node:vm'
 import * as root from '../../src/index.js'
+import { UnpaddedTokenBatch } from '../../src/model/index.js'
+import { AdaptiveKLController, ConstantKLController, MCAdvantage } from '../../src/objective/index.js'
+import { TokenDistribution } from '../../src/policy/index.js'
+import { PriorityTree } from '../../src/replay/index.js'
 import * as table from '../../src/table/index.js'
-import * as testing from '../../src/testing/index.js'
 import { ggufOfTokens } from '../tokenizer/files.js'
+import { MODULES } from './entries.js'
 import { type ExportedCall, exportedCalls } from './exported-calls.js'
 import { closeWorld, instanceOf, madeValue } from './made-arguments.js'
-
-const MODULES: Readonly<Record<string, object>> = {
-  'index.ts': root,
-  'table/index.ts': table,
-  'testing/index.ts': testing,
-}
 
 type Numbers = Uint8Array | Uint32Array | Float32Array | Float64Array
 type NumbersType = new (
@@ -175,16 +173,16 @@ const OWNERS: Readonly<Record<string, () => object | Promise<object>>> = {
       Uint8Array.of(1, 1, 1, 1),
       Uint8Array.of(0, 1, 0, 1),
     ]
-    return new root.UnpaddedTokenBatch({ ids, attentionMask, mask, width: 2 })
+    return new UnpaddedTokenBatch({ ids, attentionMask, mask, width: 2 })
   },
   PriorityTree: () => {
-    const tree = new root.PriorityTree(8)
+    const tree = new PriorityTree(8)
     tree.update([0, 1, 2, 3], [1, 2, 3, 4])
     return tree
   },
-  AdaptiveKLController: () => new root.AdaptiveKLController({ initKlCoef: 0.1, target: 1, horizon: 10 }),
-  ConstantKLController: () => new root.ConstantKLController({ klCoef: 0.1 }),
-  MCAdvantage: () => new root.MCAdvantage({ grpoSize: 4 }),
+  AdaptiveKLController: () => new AdaptiveKLController({ initKlCoef: 0.1, target: 1, horizon: 10 }),
+  ConstantKLController: () => new ConstantKLController({ klCoef: 0.1 }),
+  MCAdvantage: () => new MCAdvantage({ grpoSize: 4 }),
   'Decoder#loadLora': () => root.Decoder.fromSeed(decoder().config, { seed: 1 }),
   'Decoder#values': withHead,
   'Decoder#forwardValues': withHead,
@@ -199,7 +197,7 @@ const OWNERS: Readonly<Record<string, () => object | Promise<object>>> = {
     return made
   },
   TokenDistribution: () =>
-    new root.TokenDistribution({
+    new TokenDistribution({
       ...{
         ids: Uint32Array.of(1, 2, 3, 1),
         offsets: Uint32Array.of(0, 2, 4),

@@ -5,19 +5,11 @@
 
 import { describe, expect, it } from 'vitest'
 import { FulmarError } from '../../src/core/index.js'
-import * as root from '../../src/index.js'
-import * as table from '../../src/table/index.js'
-import * as testing from '../../src/testing/index.js'
+import { MODULES } from './entries.js'
 import { type ExportedCall, exportedCalls, type Parameter } from './exported-calls.js'
 import { closeWorld, instanceOf, madeValue } from './made-arguments.js'
 
 const BOGUS = 'zzUnknownKey'
-const MODULES: Readonly<Record<string, object>> = {
-  'index.ts': root,
-  'table/index.ts': table,
-  'testing/index.ts': testing,
-}
-
 /** Why a call is not expected to refuse an unknown key, by id and parameter. */
 const EXCEPTIONS: Readonly<Record<string, string>> = {
   'HERReplayBuffer#query(predicate)':

@@ -8,7 +8,6 @@ import { type DeviceName, placeDevice } from '../../src/core/device.js'
 import { describeBuild } from '../../src/core/index.js'
 import {
   BradleyTerryLoss,
-  CompressedListStorage,
   DistillationLoss,
   DPOLoss,
   drawProbabilities,
@@ -21,16 +20,18 @@ import {
   KTOLoss,
   klEstimate,
   klReward,
+  MCAdvantage,
+  SFTLoss,
+  tokenLogProbs,
+  tokenLogProbsBackward,
+} from '../../src/objective/index.js'
+import {
+  CompressedListStorage,
   LazyStackStorage,
   LazyTensorStorage,
   ListStorage,
-  MCAdvantage,
-  SFTLoss,
-  Tensor,
-  TensorDict,
-  tokenLogProbs,
-  tokenLogProbsBackward,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 
 describe('placeDevice', () => {
   it('takes the CPU where nothing else can be used, and refuses what is none', () => {

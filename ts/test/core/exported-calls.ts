@@ -5,6 +5,7 @@
 
 import { fileURLToPath } from 'node:url'
 import ts from 'typescript'
+import { ENTRIES } from './entries.js'
 
 /** A parameter of a call. */
 export interface Parameter {
@@ -38,9 +39,6 @@ export interface ExportedCall {
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const SOURCE = `${ROOT}ts/src/`
-
-/** The files that package.json exports. */
-const ENTRIES = ['index.ts', 'table/index.ts', 'testing/index.ts']
 
 /**
  * Types whose names do not say that they are options, but which are closed too: batches and requests that a caller writes down as an

@@ -9,28 +9,19 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { createRenderer, Ledger, Template } from '../../../dist/entry/chat.js'
+import { AdamW, Decoder, Engine, UnpaddedTokenBatch } from '../../../dist/entry/model.js'
+import { DecoderPolicy, WorkerPolicy } from '../../../dist/entry/policy.js'
 import {
-  AdamW,
-  CharTokenizer,
-  createRenderer,
-  Decoder,
-  DecoderPolicy,
   DurableStorage,
-  Engine,
-  HfTokenizer,
   LazyMemmapStorage,
   LazyTensorStorage,
-  Ledger,
   PrioritizedSampler,
   PriorityTree,
-  Ragged,
   ReplayBuffer,
-  Template,
-  Tensor,
-  TensorDict,
-  UnpaddedTokenBatch,
-  WorkerPolicy,
-} from '../../../dist/index.js'
+} from '../../../dist/entry/replay.js'
+import { Ragged, Tensor, TensorDict } from '../../../dist/entry/tensor.js'
+import { CharTokenizer, HfTokenizer } from '../../../dist/entry/tokenizer.js'
 
 const numCycles = Number(process.argv[2])
 const only = process.argv[3]

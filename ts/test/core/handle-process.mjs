@@ -1,6 +1,7 @@
 /** A process beside the test: draws batches and forgets them, in the way that its argument says, and writes down the most memory it held. */
 
-import { LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } from '../../../dist/index.js'
+import { LazyTensorStorage, ReplayBuffer } from '../../../dist/entry/replay.js'
+import { Tensor, TensorDict } from '../../../dist/entry/tensor.js'
 
 const [way, numBatches] = [process.argv[2], Number(process.argv[3])]
 const items = TensorDict.from({ pixels: Tensor.zeros('u8', [64, 1 << 20]) }, { batchSize: [64] })

@@ -1,31 +1,25 @@
 /** Arguments for calls of which only their types are known, and instances for methods. */
 
+import { createRenderer } from '../../src/chat/index.js'
+import { ParkingPolicy } from '../../src/collect/index.js'
+import { Decoder, Engine } from '../../src/model/index.js'
+import { fetchClient } from '../../src/native/index.js'
+import { AsyncVLLM, DecoderPolicy } from '../../src/policy/index.js'
+import { LazyTensorStorage, RateLimiter, ReplayBuffer } from '../../src/replay/index.js'
+import { Rollouter, TokenEnv } from '../../src/rollout/index.js'
+import { sumDigits } from '../../src/task/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
+import { CharTokenizer } from '../../src/tokenizer/index.js'
 import {
-  AsyncVLLM,
-  CharTokenizer,
   ChatHistory,
-  createRenderer,
-  Decoder,
-  DecoderPolicy,
-  Engine,
-  fetchClient,
   History,
-  LazyTensorStorage,
   LLMWrapperBase,
   LogProbs,
   Masks,
-  ParkingPolicy,
-  RateLimiter,
-  ReplayBuffer,
-  Rollouter,
-  ScriptedPolicy,
-  sumDigits,
-  Tensor,
-  TensorDict,
   Text,
-  TokenEnv,
   Tokens,
-} from '../../src/index.js'
+} from '../../src/torchrl/index.js'
 import { TINY } from '../model/tiny.js'
 
 const world = new Map<string, unknown>()

@@ -6,11 +6,12 @@
 import { Worker } from 'node:worker_threads'
 
 const count = Number(process.argv[2])
-const index = new URL('../../../dist/index.js', import.meta.url).href
+const dist = (entry) => JSON.stringify(new URL(`../../../dist/entry/${entry}.js`, import.meta.url).href)
 const BODY = `
 const { parentPort } = await import('node:worker_threads')
-const fulmar = await import(${JSON.stringify(index)})
-const { AdamW, Decoder, Engine, LazyTensorStorage, ReplayBuffer, Tensor, TensorDict } = fulmar
+const { AdamW, Decoder, Engine } = await import(${dist('model')})
+const { LazyTensorStorage, ReplayBuffer } = await import(${dist('replay')})
+const { Tensor, TensorDict } = await import(${dist('tensor')})
 const config = {
   ...{ model_type: 'qwen2', vocab_size: 64, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2 },
   ...{ num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 256 },

@@ -5,17 +5,9 @@
 
 import { describe, expect, it } from 'vitest'
 import { FulmarError } from '../../src/core/index.js'
-import * as root from '../../src/index.js'
-import * as table from '../../src/table/index.js'
-import * as testing from '../../src/testing/index.js'
+import { MODULES } from './entries.js'
 import { type ExportedCall, exportedCalls } from './exported-calls.js'
 import { closeWorld, instanceOf, madeValue } from './made-arguments.js'
-
-const MODULES: Readonly<Record<string, object>> = {
-  'index.ts': root,
-  'table/index.ts': table,
-  'testing/index.ts': testing,
-}
 
 /** Types of which no value is a plain one: a tensor or an array of numbers of one width. */
 const WANTED =

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { STOP_STRING_LENGTH_MAX, STOP_STRINGS_MAX, StopStrings } from '../../src/model/index.js'
+import { StopStrings } from '../../src/model/index.js'
+import { STOP_STRING_LENGTH_MAX, STOP_STRINGS_MAX } from '../../src/model/stop-strings.js'
 
 const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })
 

@@ -2,17 +2,12 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { afterEach, describe, expect, it } from 'vitest'
 import { Decoder } from '../../src/model/index.js'
-import {
-  DecoderPolicy,
-  OnnxPolicy,
-  type OnnxPolicyOptions,
-  OnnxWrapper,
-  TransformersWrapper,
-} from '../../src/policy/index.js'
+import { DecoderPolicy, OnnxPolicy, type OnnxPolicyOptions } from '../../src/policy/index.js'
 import { startProcess } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { OnnxWrapper, TransformersWrapper } from '../../src/torchrl/index.js'
 import { has } from '../needs.js'
 
 const golden = (path: string) => new URL(`../../../tests/golden/${path}`, import.meta.url).pathname

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { checkGenerateRequest, checkScoreRequest } from '../../src/index.js'
+import { checkGenerateRequest, checkScoreRequest } from '../../src/policy/index.js'
 
 it('refuses ids whose memory was given away, however often it was asked before', () => {
   const kinds = [new ArrayBuffer(8), Reflect.construct(ArrayBuffer, [8, { maxByteLength: 16 }])]

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { RequestBatcher } from '../../src/policy/index.js'
-import { BATCH_QUEUE_LENGTH_MAX, type BatchingOptions } from '../../src/policy/request-batcher.js'
+import {
+  BATCH_QUEUE_LENGTH_MAX,
+  type BatchingOptions,
+  RequestBatcher,
+} from '../../src/policy/request-batcher.js'
 import { ManualClock } from '../../src/telemetry/index.js'
 
 /** Answers a row with itself and keeps the batches. */

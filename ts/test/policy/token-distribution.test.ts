@@ -1,14 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { Decoder } from '../../src/model/index.js'
-import {
-  DecoderPolicy,
-  LLMWrapperBase,
-  ScriptedPolicy,
-  TokenDistribution,
-  TransformersWrapper,
-} from '../../src/policy/index.js'
+import { DecoderPolicy, TokenDistribution } from '../../src/policy/index.js'
 import { type Json, NonTensorStack, Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
 import { HfTokenizer } from '../../src/tokenizer/index.js'
+import { LLMWrapperBase, TransformersWrapper } from '../../src/torchrl/index.js'
 import { TINY } from '../model/tiny.js'
 
 const code = (value: string) => expect.objectContaining({ name: 'FulmarError', code: value })

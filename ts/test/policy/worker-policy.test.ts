@@ -1,18 +1,12 @@
 import { Worker } from 'node:worker_threads'
 import { afterEach, describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
-import {
-  DecoderPolicy,
-  RemoteTransformersWrapper,
-  TransformersWrapper,
-  type WorkerMessage,
-  WorkerPolicy,
-  type WorkerThread,
-} from '../../src/policy/index.js'
+import { DecoderPolicy, type WorkerMessage, WorkerPolicy, type WorkerThread } from '../../src/policy/index.js'
 import { startThread, ThreadPolicy, WORKER_CALLS_MAX } from '../../src/policy/thread-policy.js'
 import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkPolicy } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
+import { RemoteTransformersWrapper, TransformersWrapper } from '../../src/torchrl/index.js'
 import { TINY } from '../model/tiny.js'
 
 /** The thread runs the built package: the addon's, or with the condition of these tests the WebAssembly module's. */

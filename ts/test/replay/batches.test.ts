@@ -1,6 +1,7 @@
 /** Batches one after the other: drawn ahead, copied elsewhere, kept, aborted. */
 
 import { describe, expect, it } from 'vitest'
+import { Rng } from '../../src/core/index.js'
 import {
   ConsumingSampler,
   LazyTensorStorage,
@@ -8,14 +9,13 @@ import {
   PrioritizedSampler,
   RandomSampler,
   ReplayBuffer,
-  Rng,
   Sampler,
   SamplerWithoutReplacement,
   SliceSampler,
   Storage,
-  TensorDict,
   TensorDictReplayBuffer,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { TensorDict } from '../../src/tensor/index.js'
 import { episodes, idsOf, numbered, numbersOf } from './items.js'
 
 const refusal = (code: string, message = '') =>

@@ -13,10 +13,9 @@ import {
   ReplayBufferEnsemble,
   SchedulerList,
   StepScheduler,
-  Tensor,
-  TensorDict,
   traj,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 
 const bufferOf = (...ids: number[]) => {
   const buffer = new ReplayBuffer({ storage: new LazyTensorStorage(16), seed: ids.length })

@@ -3,23 +3,24 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import {
-  CompressedListStorage,
   CompressedListStorageCheckpointer,
   FlatStorageCheckpointer,
   H5StorageCheckpointer,
-  LazyTensorStorage,
-  ListStorage,
   ListStorageCheckpointer,
   NestedStorageCheckpointer,
+  StorageEnsembleCheckpointer,
+  TensorStorageCheckpointer,
+} from '../../src/entry/replay/files.js'
+import {
+  CompressedListStorage,
+  LazyTensorStorage,
+  ListStorage,
   PrioritizedSampler,
   ReplayBuffer,
   ReplayBufferEnsemble,
   StorageEnsemble,
-  StorageEnsembleCheckpointer,
-  Tensor,
-  TensorDict,
-  TensorStorageCheckpointer,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 
 const isNative = process.env.FULMAR_TEST_BACKEND === 'native'
 let folder = ''

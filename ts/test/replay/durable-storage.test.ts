@@ -11,14 +11,9 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import {
-  DurableStorage,
-  type DurableStorageOptions,
-  FulmarError,
-  ReplayBuffer,
-  Tensor,
-  TensorDict,
-} from '../../src/index.js'
+import { FulmarError } from '../../src/core/index.js'
+import { DurableStorage, type DurableStorageOptions, ReplayBuffer } from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkStorage } from '../../src/testing/index.js'
 
 const isNative = process.env.FULMAR_TEST_BACKEND === 'native'

@@ -10,10 +10,9 @@ import {
   SamplerEnsemble,
   SamplerWithoutReplacement,
   StorageEnsemble,
-  Tensor,
-  TensorDict,
   WriterEnsemble,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 
 const itemsOf = (...ids: number[]) => TensorDict.from({ id: Tensor.from(ids) }, { batchSize: [ids.length] })
 const storageOf = (...ids: number[]) => {

@@ -1,6 +1,7 @@
 /** A process beside the test: writes to a folder and draws from it, as its argument says. */
 
-import { LazyMemmapStorage, ReplayBuffer, Tensor, TensorDict } from '../../../dist/index.js'
+import { LazyMemmapStorage, ReplayBuffer } from '../../../dist/entry/replay.js'
+import { Tensor, TensorDict } from '../../../dist/entry/tensor.js'
 
 const WIDTH = 33
 const { scratchDir, maxSize, writer, numWrites } = JSON.parse(process.argv[2])

@@ -10,12 +10,10 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import {
   LazyMemmapStorage,
   type LazyMemmapStorageOptions,
-  NonTensorData,
   PrioritizedSampler,
   ReplayBuffer,
-  Tensor,
-  TensorDict,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { NonTensorData, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkStorage } from '../../src/testing/index.js'
 
 const isNative = process.env.FULMAR_TEST_BACKEND === 'native'

@@ -1,7 +1,8 @@
 /** A thread beside the test: writes to a shared buffer, draws from it, or both, as `workerData` says. */
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { ReplayBuffer, Tensor, TensorDict } from '../../../dist/index.js'
+import { ReplayBuffer } from '../../../dist/entry/replay.js'
+import { Tensor, TensorDict } from '../../../dist/entry/tensor.js'
 
 const WIDTH = 33
 const { token, task, writer, numWrites, numDraws } = workerData

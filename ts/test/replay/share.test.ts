@@ -17,11 +17,10 @@ import {
   type ReplayBufferToken,
   Sampler,
   Storage,
-  Tensor,
-  TensorDict,
   TensorDictPrioritizedReplayBuffer,
   TensorDictReplayBuffer,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { idsOf, numbered } from './items.js'
 
 const { backend } = describeBuild()

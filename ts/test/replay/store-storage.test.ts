@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterEach, describe, expect, it } from 'vitest'
-import { ReplayBuffer, StoreStorage, type StoreStorageOptions, Tensor, TensorDict } from '../../src/index.js'
+import { ReplayBuffer, StoreStorage, type StoreStorageOptions } from '../../src/replay/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 import { checkStorage } from '../../src/testing/index.js'
 import { has } from '../needs.js'
 
@@ -67,7 +68,8 @@ function stop(child: ChildProcess): Promise<void> {
 /** Another process that writes ids from `first` on, two at a time, to a buffer of its own on the same name. */
 function writer(options: StoreStorageOptions, maxSize: number, first: number, writes: number) {
   const source = `
-    import { ReplayBuffer, StoreStorage, Tensor, TensorDict } from ${JSON.stringify(distUrl)}
+    import { ReplayBuffer, StoreStorage } from ${dist('replay')}
+    import { Tensor, TensorDict } from ${dist('tensor')}
     const storage = new StoreStorage(${maxSize}, ${JSON.stringify(options)})
     const buffer = new ReplayBuffer({ storage })
     for (let at = 0; at < ${writes}; at++) {
@@ -83,7 +85,8 @@ function writer(options: StoreStorageOptions, maxSize: number, first: number, wr
     child.once('exit', resolve)
   })
 }
-const distUrl = new URL('../../../dist/index.js', import.meta.url).href
+const dist = (entry: string) =>
+  JSON.stringify(new URL(`../../../dist/entry/${entry}.js`, import.meta.url).href)
 
 describe.runIf(isNative && has('redis-server', isInstalled))('StoreStorage', () => {
   it('does what a storage must', async () => {

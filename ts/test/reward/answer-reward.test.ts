@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { GSM8KRewardParser, REWARD_TEXT_LENGTH_MAX } from '../../src/reward/index.js'
+import { GSM8KRewardParser } from '../../src/reward/index.js'
+import { REWARD_TEXT_LENGTH_MAX } from '../../src/reward/text.js'
 
 const truth = '#### 42'
 

@@ -1,11 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  COUNTDOWN_EXPRESSION_LENGTH_MAX,
-  COUNTDOWN_NUMBERS_MAX,
-  isCountdownSolution,
-  parseCountdown,
-} from '../../src/reward/index.js'
+import { COUNTDOWN_EXPRESSION_LENGTH_MAX, COUNTDOWN_NUMBERS_MAX } from '../../src/reward/countdown.js'
+import { isCountdownSolution, parseCountdown } from '../../src/reward/index.js'
 
 const solves = (expression: string, target: number, ...numbers: number[]) =>
   isCountdownSolution(expression, { target, numbers })

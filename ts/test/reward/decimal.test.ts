@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { canonicalDecimal } from '../../src/reward/index.js'
+import { canonicalDecimal } from '../../src/reward/decimal.js'
 
 describe('canonicalDecimal', () => {
   it.each([

@@ -2,11 +2,11 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   cosineScaledReward,
-  NGRAM_SIZE_MAX,
   repetitionPenalty,
   softOverlongPunishment,
   thinkFormatReward,
 } from '../../src/reward/index.js'
+import { NGRAM_SIZE_MAX } from '../../src/reward/length.js'
 
 describe('length', () => {
   it('falls with the length of a right answer and rises with that of a wrong one, inside their bounds', () => {

@@ -7,12 +7,11 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { IfEvalScorer, ifEvalChecks } from '../../src/reward/ifeval/index.js'
 import {
   CountdownRewardParser,
   extractMathAnswer,
   GSM8KRewardParser,
-  IfEvalScorer,
-  ifEvalChecks,
   isSameMath,
   MATHRewardParser,
   thinkFormatReward,
@@ -188,7 +187,9 @@ describe('every scorer', () => {
   })
 
   it('uses no expression that can look at a letter again and again', () => {
-    const files = readdirSync(room).filter((file) => file.endsWith('.ts'))
+    const files = readdirSync(room, { recursive: true, encoding: 'utf8' }).filter((file) =>
+      file.endsWith('.ts'),
+    )
     const expressions = files.flatMap((file) => expressionsIn(readFileSync(new URL(file, room), 'utf8')))
     expect(expressions.length).toBeGreaterThan(40)
     expect(expressions.filter((expression) => !isLinear(expression))).toEqual([])

@@ -1,11 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import {
-  SIMILARITY_EXCESS,
-  SIMILARITY_LENGTH_MAX,
-  SIMILARITY_PAIRS_MAX,
-  similarity,
-} from '../../src/reward/index.js'
+import { SIMILARITY_EXCESS, similarity } from '../../src/reward/index.js'
+import { SIMILARITY_LENGTH_MAX, SIMILARITY_PAIRS_MAX } from '../../src/reward/similarity.js'
 
 /** Letters of the longest common piece and of what stands left and right of it, told by trying every piece. */
 function common(a: string, b: string): number {

@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { checkRewardText, REWARD_TEXT_LENGTH_MAX } from '../../src/reward/index.js'
 import {
+  checkRewardText,
   countOf,
   escapeExpression,
   isLower,
   isUpper,
+  REWARD_TEXT_LENGTH_MAX,
   strip,
   stripEnd,
   stripLetters,

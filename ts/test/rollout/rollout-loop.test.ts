@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import type { MessageEnv, Task } from '../../src/env/index.js'
-import { type GenerateRequest, type Policy, ScriptedPolicy } from '../../src/policy/index.js'
+import type { GenerateRequest, Policy } from '../../src/policy/index.js'
 import { Rollouter, type RollouterOptions } from '../../src/rollout/index.js'
 import { ManualClock } from '../../src/telemetry/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
 import { type ScriptedEnv, scriptedEnv } from './scripted-env.js'
 import { ToyRenderer } from './toy-renderer.js'
 

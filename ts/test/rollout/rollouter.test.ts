@@ -3,7 +3,7 @@ import { listDataset } from '../../src/data/index.js'
 import type { MessageEnv, RewardFn, Task } from '../../src/env/index.js'
 import { Decoder } from '../../src/model/index.js'
 import { GRPOLoss } from '../../src/objective/index.js'
-import { DecoderPolicy, ScriptedPolicy, type ScriptedReply } from '../../src/policy/index.js'
+import { DecoderPolicy } from '../../src/policy/index.js'
 import {
   buildTrainingSamples,
   packTrainingBatch,
@@ -11,6 +11,7 @@ import {
   type RollouterOptions,
 } from '../../src/rollout/index.js'
 import { ManualClock, reduceMetrics } from '../../src/telemetry/index.js'
+import { ScriptedPolicy, type ScriptedReply } from '../../src/testing/index.js'
 import { TINY } from '../model/tiny.js'
 import { type ScriptedEnv, scriptedEnv } from './scripted-env.js'
 import { type ToyOptions, ToyRenderer } from './toy-renderer.js'

@@ -3,8 +3,8 @@
 import { describe, expect, it } from 'vitest'
 import { listDataset } from '../../src/data/index.js'
 import type { Task } from '../../src/env/index.js'
-import { ScriptedPolicy } from '../../src/policy/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
 import { type ScriptedEnv, scriptedEnv } from './scripted-env.js'
 import { ToyRenderer } from './toy-renderer.js'
 

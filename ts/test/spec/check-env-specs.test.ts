@@ -1,16 +1,15 @@
 import { expect, test } from 'vitest'
+import { Rng } from '../../src/core/index.js'
 import {
   Binary,
   Bounded,
   Categorical,
   Composite,
   checkEnvSpecs,
-  Rng,
   type SpecEnv,
-  Tensor,
-  TensorDict,
   Unbounded,
-} from '../../src/index.js'
+} from '../../src/spec/index.js'
+import { Tensor, TensorDict } from '../../src/tensor/index.js'
 
 const flag = (value: boolean) => Tensor.from(Uint8Array.of(value ? 1 : 0), { dtype: 'bool' })
 const isDone = () => new Binary(1, { dtype: 'bool' })

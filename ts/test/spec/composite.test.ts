@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { Rng } from '../../src/core/index.js'
 import {
   Binary,
   Bounded,
@@ -9,16 +10,12 @@ import {
   containsLazySpec,
   makeCompositeFromTd,
   NonTensor,
-  NonTensorData,
   OneHot,
-  Ragged,
-  Rng,
   StackedComposite,
-  Tensor,
-  TensorDict,
   TensorSpec,
   Unbounded,
-} from '../../src/index.js'
+} from '../../src/spec/index.js'
+import { NonTensorData, Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
 
 const step = () =>

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import { Rng } from '../../src/core/index.js'
 import {
   Binary,
   Bounded,
@@ -10,18 +11,14 @@ import {
   MultiCategorical,
   MultiOneHot,
   NonTensor,
-  NonTensorData,
-  NonTensorStack,
   OneHot,
-  Rng,
   Stacked,
-  Tensor,
-  TensorDict,
   TensorSpec,
   Unbounded,
   UnboundedContinuous,
   UnboundedDiscrete,
-} from '../../src/index.js'
+} from '../../src/spec/index.js'
+import { NonTensorData, NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
 import { codeOf } from '../tensor/code-of.js'
 
 /** One of every class, with masks and bounds that vary. */

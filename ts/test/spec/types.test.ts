@@ -6,16 +6,13 @@ import {
   Choice,
   Composite,
   NonTensor,
-  type NonTensorData,
-  type NonTensorStack,
   OneHot,
   type PlainOf,
-  type Tensor,
-  type TensorDict,
   Unbounded,
   UnboundedDiscrete,
   type ValueOf,
-} from '../../src/index.js'
+} from '../../src/spec/index.js'
+import type { NonTensorData, NonTensorStack, Tensor, TensorDict } from '../../src/tensor/index.js'
 
 const step = new Composite({
   observation: new Unbounded({ shape: [4] }),

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs'
 import { parquetWriteBuffer, type SchemaElement } from 'hyparquet-writer'
 import { describe, expect, it } from 'vitest'
-import { NonTensorStack, Ragged, Tensor, TensorDict } from '../../src/index.js'
 import { TABLE_DEPTH_MAX, TABLE_ROWS_MIN } from '../../src/table/column.js'
 import { fromArrow, fromParquet, toParquet } from '../../src/table/index.js'
+import { NonTensorStack, Ragged, Tensor, TensorDict } from '../../src/tensor/index.js'
 
 const golden = (file: string) => new Uint8Array(readFileSync(`tests/golden/table/${file}`))
 const read = async (file: string) =>

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { fromArrow, fromParquet, toArrow, toParquet } from '../../src/table/index.js'
 import {
   type Dtype,
   NonTensorData,
@@ -9,8 +10,7 @@ import {
   Tensor,
   TensorDict,
   type TensorDictEntry,
-} from '../../src/index.js'
-import { fromArrow, fromParquet, toArrow, toParquet } from '../../src/table/index.js'
+} from '../../src/tensor/index.js'
 
 const golden = (name: string) => new Uint8Array(readFileSync(`tests/golden/table/${name}`))
 

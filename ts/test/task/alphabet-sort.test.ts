@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ALPHABET_SORT_MAX, alphabetScore, alphabetSort, sortedNames } from '../../src/task/index.js'
+import { ALPHABET_SORT_MAX } from '../../src/task/alphabet-sort.js'
+import { alphabetScore, alphabetSort, sortedNames } from '../../src/task/index.js'
 import { codeOf, promptOf, rewardOf, said, take } from './said.js'
 
 const names = ['AliceZephyr', 'BobYang', 'CarolXu']

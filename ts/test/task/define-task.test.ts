@@ -1,11 +1,11 @@
 import { describe, expect, expectTypeOf, it } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
-import { ScriptedPolicy } from '../../src/policy/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
 import { defineTask, reward } from '../../src/task/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { JSONCallParser, ToolBlockParser, ToolRunner, tool, XMLBlockParser } from '../../src/tools/index.js'
-import { failing } from '../chat-env/chats.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const rows = [
   { country: 'Norway', capital: 'Oslo' },

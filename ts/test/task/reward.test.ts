@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { RolloutView } from '../../src/env/index.js'
 import { reward } from '../../src/task/index.js'
-import { failing } from '../chat-env/chats.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const user = { role: 'user', content: 'Capital of Norway?' }
 const assistant = { role: 'assistant', content: 'Oslo' }

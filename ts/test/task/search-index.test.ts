@@ -1,12 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { type SearchDocument, searchIndex } from '../../src/task/index.js'
 import {
   SEARCH_DOCUMENT_LENGTH_MAX,
   SEARCH_DOCUMENTS_MAX,
   SEARCH_QUERY_LENGTH_MAX,
-  type SearchDocument,
-  searchIndex,
-} from '../../src/task/index.js'
+} from '../../src/task/search-index.js'
 import { codeOf } from './said.js'
 
 /** The formula, document by document. */

@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Message } from '../../src/chat/index.js'
-import {
-  normalizeSearchAnswer,
-  SEARCH_CALLS_MAX,
-  type SearchTaskOptions,
-  search,
-  searchIndex,
-} from '../../src/task/index.js'
+import { normalizeSearchAnswer, type SearchTaskOptions, search, searchIndex } from '../../src/task/index.js'
+import { SEARCH_CALLS_MAX } from '../../src/task/search.js'
 import { codeOf, rewardOf, said } from './said.js'
 
 const index = searchIndex([

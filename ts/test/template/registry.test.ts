@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { TemplateRegistry } from '../../src/index.js'
+import { TemplateRegistry } from '../../src/template/index.js'
 
 const MESSAGES = [
   { role: 'user', content: 'Hi' },

@@ -2,25 +2,28 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { describeBuild } from '../../src/core/index.js'
+import { describeBuild, Rng } from '../../src/core/index.js'
+import type { RngState } from '../../src/core/rng.js'
 import {
-  CompressedListStorage,
   CompressedListStorageCheckpointer,
-  ConsumingSampler,
   FlatStorageCheckpointer,
   H5StorageCheckpointer,
+  ListStorageCheckpointer,
+  NestedStorageCheckpointer,
+  TensorStorageCheckpointer,
+} from '../../src/entry/replay/files.js'
+import type { StorageCheckpointerBase } from '../../src/replay/checkpointer.js'
+import {
+  CompressedListStorage,
+  ConsumingSampler,
   ImmutableDatasetWriter,
   LazyStackStorage,
   LazyTensorStorage,
   ListStorage,
-  ListStorageCheckpointer,
-  NestedStorageCheckpointer,
   PrioritizedSampler,
   PrioritizedSliceSampler,
   PromptGroupSampler,
   RandomSampler,
-  Rng,
-  type RngState,
   RoundRobinWriter,
   Sampler,
   type SamplerSource,
@@ -29,15 +32,13 @@ import {
   SliceSamplerWithoutReplacement,
   StalenessAwareSampler,
   Storage,
-  type StorageCheckpointerBase,
   type StorageSource,
   StreamingSliceSampler,
-  TensorDict,
   TensorDictMaxValueWriter,
-  TensorStorageCheckpointer,
   Writer,
   type WriterSource,
-} from '../../src/index.js'
+} from '../../src/replay/index.js'
+import { TensorDict } from '../../src/tensor/index.js'
 import { checkCheckpointer, checkSampler, checkStorage, checkWriter } from '../../src/testing/index.js'
 
 /** A user's storage. */

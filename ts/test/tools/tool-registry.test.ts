@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { type StandardSchema, type Tool, ToolRegistry } from '../../src/tools/index.js'
-import { failing } from '../chat-env/chats.js'
+import { failing } from '../torchrl/envs/chats.js'
 import { add, echo } from './tools.js'
 
 describe('ToolRegistry', () => {

@@ -1,14 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { ManualClock } from '../../src/telemetry/index.js'
-import {
-  TOOL_ERROR_CHARS_MAX,
-  TOOL_JSON_DEPTH_MAX,
-  type Tool,
-  type ToolCall,
-  type ToolLimits,
-  ToolRunner,
-} from '../../src/tools/index.js'
-import { failing } from '../chat-env/chats.js'
+import { type Tool, type ToolCall, type ToolLimits, ToolRunner } from '../../src/tools/index.js'
+import { TOOL_ERROR_CHARS_MAX, TOOL_JSON_DEPTH_MAX } from '../../src/tools/tool-runner.js'
+import { failing } from '../torchrl/envs/chats.js'
 import { add, boom, echo } from './tools.js'
 
 const call = (tool: string, args: object = {}) => ({ tool, args, tag: null }) as ToolCall

@@ -1,6 +1,6 @@
 import { describe, expect, expectTypeOf, it } from 'vitest'
 import { type ObjectSchema, type StandardSchema, type Tool, ToolRunner, tool } from '../../src/tools/index.js'
-import { failing } from '../chat-env/chats.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const schema = {
   type: 'object',

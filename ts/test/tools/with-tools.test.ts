@@ -5,7 +5,7 @@ import { TokenEnv } from '../../src/rollout/index.js'
 import { ManualClock } from '../../src/telemetry/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { ToolRunner, withTools, XMLBlockParser } from '../../src/tools/index.js'
-import { assistant, failing, user } from '../chat-env/chats.js'
+import { assistant, failing, user } from '../torchrl/envs/chats.js'
 import { add, boom, echo } from './tools.js'
 
 const context = { signal: new AbortController().signal }

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { TOOL_NAME_CHARS_MAX, XMLBlockParser } from '../../src/tools/index.js'
+import { XMLBlockParser } from '../../src/tools/index.js'
+import { TOOL_NAME_CHARS_MAX } from '../../src/tools/xml-block-parser.js'
 
 const parse = (text: string) => new XMLBlockParser().parse(text)
 

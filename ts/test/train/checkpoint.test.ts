@@ -7,14 +7,8 @@ import { describe, expect, it } from 'vitest'
 import { FulmarError, Rng } from '../../src/core/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { loadCheckpointOn, saveCheckpointOn } from '../../src/train/checkpoint.js'
-import {
-  CHECKPOINT_JSON_BYTES_MAX,
-  CHECKPOINT_WEIGHTS_BYTES_MAX,
-  hasCheckpoint,
-  loadCheckpoint,
-  loadOptimizer,
-  saveCheckpoint,
-} from '../../src/train/index.js'
+import { CHECKPOINT_JSON_BYTES_MAX, CHECKPOINT_WEIGHTS_BYTES_MAX } from '../../src/train/checkpoint-folder.js'
+import { hasCheckpoint, loadCheckpoint, loadOptimizer, saveCheckpoint } from '../../src/train/index.js'
 import { TINY } from '../model/tiny.js'
 import { MemoryDisk } from '../telemetry/memory-disk.js'
 

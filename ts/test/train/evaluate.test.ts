@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { createRenderer } from '../../src/chat/index.js'
-import { ScriptedPolicy } from '../../src/policy/index.js'
 import { defineTask, reward } from '../../src/task/index.js'
+import { ScriptedPolicy } from '../../src/testing/index.js'
 import { CharTokenizer } from '../../src/tokenizer/index.js'
 import { createModel, evaluate } from '../../src/train/index.js'
-import { failing } from '../chat-env/chats.js'
 import { TINY } from '../model/tiny.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const rows = ['one', 'two', 'three']
 const task = defineTask({

@@ -5,8 +5,8 @@ import { describe, expect, it } from 'vitest'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import { type KTOBatch, KTOLoss } from '../../src/objective/index.js'
 import { createModel, kto, type Model } from '../../src/train/index.js'
-import { failing } from '../chat-env/chats.js'
 import { TINY } from '../model/tiny.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const fresh = () => createModel({ seed: 1 }, { ...TINY, max_position_embeddings: 256 })
 const examples = [

@@ -7,8 +7,8 @@ import { AdamW, Decoder } from '../../src/model/index.js'
 import { Rollouter } from '../../src/rollout/index.js'
 import { defineTask, reward } from '../../src/task/index.js'
 import { createModel, dpo, expertIteration, grpo, type Model, sft } from '../../src/train/index.js'
-import { failing } from '../chat-env/chats.js'
 import { TINY } from '../model/tiny.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const fresh = () => createModel({ seed: 1 }, { ...TINY, max_position_embeddings: 256 })
 /** Rewards answers that hold many lower-case letters: learnt within a few steps. */

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createModel, loadModel, type Model } from '../../src/train/index.js'
-import { failing } from '../chat-env/chats.js'
 import { TINY } from '../model/tiny.js'
+import { failing } from '../torchrl/envs/chats.js'
 
 const SHAPE = { ...TINY, max_position_embeddings: 256 }
 const fresh = (seed = 1) => createModel({ seed }, SHAPE)

@@ -1,13 +1,12 @@
 /** The recipes `sft`, `grpo` and `trainStep`: they share their parts. */
 
 import { describe, expect, it } from 'vitest'
-import { windowedFifo } from '../../src/collector/index.js'
+import { windowedFifo } from '../../src/collect/index.js'
 import { describeBuild } from '../../src/core/index.js'
 import { listDataset } from '../../src/data/index.js'
 import { AdamW, Decoder } from '../../src/model/index.js'
 import type { GRPOLoss } from '../../src/objective/index.js'
 import {
-  EMPTY_STEPS_MAX,
   type GrpoOptions,
   type GrpoStep,
   grpo,
@@ -16,6 +15,7 @@ import {
   sft,
   trainStep,
 } from '../../src/train/index.js'
+import { EMPTY_STEPS_MAX } from '../../src/train/rollout-training.js'
 import { TINY } from '../model/tiny.js'
 import { makeParts } from './parts.js'
 

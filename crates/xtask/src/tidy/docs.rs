@@ -9,9 +9,6 @@ use super::links::join;
 use super::tree::{Source, Tree};
 use super::{Finding, pattern};
 
-/// The files that `exports` of `package.json` names.
-const ENTRIES: [&str; 3] = ["ts/src/index.ts", "ts/src/table/index.ts", "ts/src/testing/index.ts"];
-
 pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     let public = public_names(tree);
     let typescript = tree.under(ROOT, ".ts").filter(|source| !source.path.ends_with(".d.ts"));
@@ -23,8 +20,10 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
 /// (file, name) of what users can import.
 fn public_names(tree: &Tree) -> BTreeSet<(String, &str)> {
     let file = |from: &Source, stem: &str| Some(format!("{}.ts", join(&from.path, stem)?));
-    let mut lists: Vec<String> = ENTRIES.map(str::to_owned).to_vec();
-    for source in ENTRIES.iter().filter_map(|entry| tree.get(entry)) {
+    // The files that `exports` of `package.json` names.
+    let entries = || tree.under("ts/src/entry/", ".ts").chain(tree.get("ts/src/index.ts"));
+    let mut lists: Vec<String> = entries().map(|entry| entry.path.clone()).collect();
+    for source in entries() {
         let stars = pattern!(r"export \* from '(.*)\.js'").captures_iter(&source.code);
         lists.extend(stars.filter_map(|star| file(source, &star[1])));
     }

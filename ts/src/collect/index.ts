@@ -1,0 +1,51 @@
+/** Batches of rollouts for training. */
+
+export {
+  type BatchCell,
+  Batcher,
+  type BatcherOptions,
+  padRows,
+  type RowLayout,
+  type SampleGroup,
+  type StepBatch,
+} from './batcher.js'
+export {
+  Controller,
+  type ControllerOptions,
+  type ControllerState,
+  type ControllerStep,
+  type TrainContext,
+  type TrainOutcome,
+} from './controller.js'
+export {
+  CollectorBatch,
+  type CollectorUnit,
+  LLMCollector,
+  type LLMCollectorOptions,
+  type LLMCollectorState,
+} from './llm-collector.js'
+export { type LimitAgeOptions, limitAge, type OverStale } from './over-stale.js'
+export { ParkingPolicy, type ParkingPolicyOptions } from './parking-policy.js'
+export { policyAge } from './policy-age.js'
+export { type RolloutRowKind, rolloutRows } from './rollout-rows.js'
+export {
+  capacityRule,
+  type OverStaleOptions,
+  readyFirst,
+  type StalenessOptions,
+  type StalenessPolicy,
+  strictFifo,
+  type WindowedFifo,
+  type WindowedFifoOptions,
+  type WorkEntry,
+  windowedFifo,
+} from './staleness.js'
+export { type WeightContext, type WeightReceiver, WeightSync, type WeightSyncOptions } from './weight-sync.js'
+export {
+  type ClaimedWork,
+  type FinalizedWork,
+  type Lease,
+  type ReleaseReason,
+  WorkBuffer,
+  type WorkBufferOptions,
+} from './work-buffer.js'

@@ -1,0 +1,4 @@
+/** Chat: renderers, templates, the token ledger, masks. Runs on every runtime. */
+
+export * from '../chat/index.js'
+export * from '../template/index.js'

@@ -1,0 +1,3 @@
+/** Collectors: rollouts that run beside training, with staleness policies and weight updates. */
+
+export * from '../collect/index.js'

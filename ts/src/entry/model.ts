@@ -1,0 +1,3 @@
+/** Models: decoders, the sampling engine, optimizers, packing. */
+
+export * from '../model/index.js'

@@ -1,0 +1,3 @@
+/** Policies: a decoder in this process or in a worker, vLLM servers, ONNX models. */
+
+export * from '../policy/index.js'

@@ -1,0 +1,3 @@
+/** Replay: buffers with their storages, samplers and writers. */
+
+export * from '../replay/index.js'

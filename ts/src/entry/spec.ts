@@ -1,0 +1,3 @@
+/** Specs: the shape, dtype and values that an observation, an action or a reward may have. */
+
+export * from '../spec/index.js'

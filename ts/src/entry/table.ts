@@ -1,0 +1,3 @@
+/** Tables: Arrow and Parquet files of steps. */
+
+export * from '../table/index.js'

@@ -1,0 +1,16 @@
+/** Tasks: samples, environments and rewards of something to learn. */
+
+export * from '../data/index.js'
+export type {
+  EnvContext,
+  MessageEnv,
+  MessageEnvInitOutput,
+  MessageEnvStepOutput,
+  RewardContext,
+  RewardFn,
+  RewardScore,
+  Split,
+  Task,
+  Unscored,
+} from '../env/index.js'
+export * from '../task/index.js'

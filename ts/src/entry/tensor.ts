@@ -1,0 +1,3 @@
+/** Tensors: dense, ragged and lazy, in dictionaries and files. */
+
+export * from '../tensor/index.js'

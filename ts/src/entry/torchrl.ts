@@ -1,0 +1,3 @@
+/** TorchRL names: containers, wrappers, environments and transforms over dictionaries. */
+
+export * from '../torchrl/index.js'

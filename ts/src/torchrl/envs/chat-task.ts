@@ -1,0 +1,170 @@
+/** Chat environments as conversations and tasks of a `Rollouter`, so that none is written twice. */
+
+import type { Message } from '../../chat/index.js'
+import { checkKnownKeys, FulmarError } from '../../core/index.js'
+import type { Dataset } from '../../data/index.js'
+import type { MessageEnv, MessageEnvStepOutput, Split, Task } from '../../env/index.js'
+import { NonTensorStack, Tensor, TensorDict } from '../../tensor/index.js'
+import { jsonTextAt } from '../../tensor/tensor-dict.js'
+import { History } from '../data/history.js'
+import { chatsAt } from './chat-env.js'
+import type { DatasetRow } from './data-loading-primer.js'
+import type { DatasetChatEnv } from './dataset-chat-env.js'
+import { type EnvBase, nextRoot } from './env.js'
+import { flagsAt } from './flag.js'
+
+/** Options of {@link messageEnvOf}. */
+export interface MessageEnvOfOptions {
+  /** A chat of messages in a batch of one dimension. Many conversations may share it: what differs stands in dictionaries. */
+  readonly env: EnvBase
+  /** What the conversation begins with, of one element. @default nothing: the next row of the environment's dataset */
+  readonly dict?: TensorDict
+}
+
+/**
+ * One conversation with a chat environment. What it adds behind a message are the answers, its rewards the signals by name (those that
+ * could not be scored are left out), and `done` ends it.
+ *
+ * @throws {FulmarError} `INCOMPATIBLE` for another environment; its `step`: `INCOMPATIBLE` if a transform edits what was said, as what
+ * the policy drew would not be what it is trained on; `MALFORMED` if one speaks for the policy.
+ *
+ * @example
+ * ```ts
+ * import { GSM8KEnv, messageEnvOf } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const conversation = messageEnvOf({ env: new GSM8KEnv({ dataset: [{ question: '1+1?', answer: '#### 2' }] }) })
+ * const context = { signal: new AbortController().signal }
+ * const { initPromptMessages } = await conversation.init(context)
+ * assert.equal(initPromptMessages.at(-1)?.content, '1+1?')
+ * const { done, envRewards } = await conversation.step({ role: 'assistant', content: '<answer>2</answer>' }, context)
+ * assert.deepEqual([done, envRewards?.reward], [true, 1])
+ * ```
+ */
+export function messageEnvOf(options: MessageEnvOfOptions): MessageEnv {
+  checkKnownKeys('options', options, ['env', 'dict'])
+  const { env, dict: given = TensorDict.from({}, { batchSize: [1] }) } = options
+  if (env.inputMode !== 'history' || env.batchSize.length !== 1) {
+    const got = `${env.inputMode} of ${env.batchSize.length} dimensions`
+    throw new FulmarError(
+      'INCOMPATIBLE',
+      `env must be a chat of messages in a batch of one dimension: got ${got}`,
+    )
+  }
+  let turn: { readonly dict: TensorDict; readonly chat: readonly Message[] } | undefined
+  return {
+    async init() {
+      const dict = await env.reset(given)
+      turn = { dict, chat: chatOf(dict) }
+      return { initPromptMessages: turn.chat }
+    },
+    async step(message) {
+      if (turn === undefined)
+        throw new FulmarError('CLOSED', 'init must come before step: there is no conversation')
+      const said = [...turn.chat, message]
+      const root = turn.dict.clone()
+      root.set(['history', 'response'], new NonTensorStack([[message]] as never))
+      root.set(['history', 'full'], new NonTensorStack([said] as never))
+      const next = await env.step(root)
+      const envMessages = answersTo(said, root, next)
+      turn = { dict: nextRoot(env, root, next), chat: [...said, ...envMessages] }
+      return {
+        envMessages,
+        done: flagsAt(next, 'done')[0] === true,
+        ...rewardsOf(env, next),
+      }
+    },
+    close: () => {
+      turn = undefined
+    },
+  }
+}
+
+const chatOf = (dict: TensorDict): readonly Message[] => chatsAt(dict, ['history', 'prompt'])[0] ?? []
+
+/** Returns the messages that `next` adds to `said`. @throws {FulmarError} `INCOMPATIBLE` if it changes one of `said`. */
+function answersTo(said: readonly Message[], root: TensorDict, next: TensorDict): readonly Message[] {
+  const [before, after] = [jsonTextAt(root, ['history', 'full']), jsonTextAt(next, ['history', 'prompt'])]
+  // Only what is new is read: to read whole conversations would cost each turn its length many times over.
+  const shared = before.slice(0, -CLOSE.length)
+  if (before === after) return []
+  if (after.startsWith(`${shared},`) && after.endsWith(CLOSE)) {
+    const more = History.fromChats(`[${after.slice(shared.length + 1, -1)}`)
+    if (more.rank === 1) return more.toJSON() as readonly Message[]
+  }
+  const chat = chatOf(next)
+  const at = said.findIndex((message, index) => JSON.stringify(message) !== JSON.stringify(chat[index]))
+  if (at < 0) return chat.slice(said.length)
+  throw new FulmarError(
+    'INCOMPATIBLE',
+    `transforms must leave what was said as it is: got another message ${at}`,
+  )
+}
+
+/** The closing brackets in the JSON text of a batch of one conversation. */
+const CLOSE = ']]'
+
+/** The rewards that are one number each. */
+function rewardsOf(env: EnvBase, next: TensorDict): Pick<MessageEnvStepOutput, 'envRewards'> {
+  const rewards = env.rewardSpec.leafKeys().flatMap((key) => {
+    const entry = next.get(key)
+    if (!(entry instanceof Tensor) || entry.numElements !== 1) return []
+    const [value = Number.NaN] = Array.from(entry.data, Number)
+    return Number.isFinite(value) ? [[key.join('.'), value] as const] : []
+  })
+  return { envRewards: Object.fromEntries(rewards) }
+}
+
+/** Options of {@link chatTask}. */
+export interface ChatTaskOptions<Row> {
+  /** Such as `gsm8k`. */
+  readonly name: string
+  /** Gives prompts, ends and rewards; its own dataset is not used. */
+  readonly env: DatasetChatEnv<Row>
+  /** The rows of each split; the same each time it is asked for. */
+  readonly makeDataset: (split: Split) => Dataset<Row>
+  /** Which reward counts. @default 'reward' */
+  readonly rewardKey?: string
+  /** From which reward on a problem is solved. @default 1 */
+  readonly solvedFrom?: number
+}
+
+/**
+ * A dataset's chat environment as a task: the reward of an episode is that of its last turn, and an episode that the environment could
+ * not score has none.
+ *
+ * @example
+ * ```ts
+ * import { listDataset } from 'fulmar'
+ * import { chatTask, GSM8KEnv } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const items = [{ question: '1+1?', answer: '#### 2' }]
+ * const task = chatTask({ name: 'gsm8k', env: new GSM8KEnv({ dataset: items }), makeDataset: () => listDataset({ items }) })
+ * const conversation = task.makeEnv(task.makeDataset('train').next())
+ * const { initPromptMessages } = await conversation.init({ signal: new AbortController().signal })
+ * assert.equal(initPromptMessages.at(-1)?.content, '1+1?')
+ * ```
+ */
+export function chatTask<Row>(options: ChatTaskOptions<Row>): Task<Row> {
+  checkKnownKeys('options', options, ['name', 'env', 'makeDataset', 'rewardKey', 'solvedFrom'])
+  const { name, env, makeDataset, rewardKey = 'reward', solvedFrom = 1 } = options
+  const rewardIn = ({ turns }: Parameters<Task<Row>['isSolved']>[0]) => turns.at(-1)?.envRewards[rewardKey]
+  return {
+    name,
+    makeDataset,
+    makeEnv: (row) => messageEnvOf({ env, dict: dictOf(env.primer.columnsOf(row)) }),
+    rewardFns: [
+      {
+        name: rewardKey,
+        score: (rollout) => rewardIn(rollout) ?? { unscored: `the environment gave no ${rewardKey}` },
+      },
+    ],
+    isSolved: (rollout) => (rewardIn(rollout) ?? Number.NEGATIVE_INFINITY) >= solvedFrom,
+  }
+}
+
+function dictOf(row: DatasetRow): TensorDict {
+  const columns = Object.entries(row).map(([name, value]) => [name, new NonTensorStack([value])])
+  return TensorDict.from(Object.fromEntries(columns), { batchSize: [1] })
+}

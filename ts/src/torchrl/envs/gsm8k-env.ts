@@ -1,0 +1,66 @@
+/** Word problems of GSM8K as an environment. */
+
+import { checkGiven } from '../../core/index.js'
+import { GSM8KRewardParser, type GSM8KRewardParserOptions, gsm8kTruth } from '../../reward/index.js'
+import { AnswerRewardTransform } from './answer-reward-transform.js'
+import { DatasetChatEnv } from './dataset-chat-env.js'
+import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
+
+/** A row of GSM8K. */
+export interface GSM8KRow {
+  readonly question: string
+  /** The worked answer, with the number behind `#### `. */
+  readonly answer: string
+}
+
+/** Options of {@link GSM8KEnv}. */
+export interface GSM8KEnvOptions extends TaskEnvOptions<GSM8KRow> {
+  /** How answers are scored. */
+  readonly reward?: GSM8KRewardParserOptions
+}
+
+/**
+ * A {@link DatasetChatEnv} over rows of GSM8K: the question is asked, one step is an episode unless told otherwise, and the number in
+ * `<answer>` is scored. Ground truth is read when the rows are: one without a number is refused before anything runs.
+ *
+ * @example
+ * ```ts
+ * import { GSM8KEnv, replyPolicy, rollout } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const dataset = [{ question: 'Ann has 3 apples and eats one. How many are left?', answer: '3-1=2\n#### 2' }]
+ * const env = new GSM8KEnv({ dataset })
+ * const policy = replyPolicy({ inputMode: 'history', reply: () => '<think>3-1</think><answer>2</answer>' })
+ * const { parts: [step] } = await rollout(env, policy, { maxSteps: 4 })
+ * assert.equal(step.tensor(['next', 'reward']).data[0], 1)
+ * assert.throws(() => new GSM8KEnv({ dataset: [{ question: 'Why?', answer: 'Because.' }] }), { code: 'MALFORMED', message: /^dataset\[0\]/ })
+ * ```
+ */
+export class GSM8KEnv extends DatasetChatEnv<GSM8KRow> {
+  /** @throws {FulmarError} `MALFORMED` for a row without a question or a number; those of {@link DatasetChatEnv}. */
+  constructor(options: GSM8KEnvOptions) {
+    checkGiven('options', options)
+    const { reward, ...rest } = options
+    const { tokenizer } = rest
+    super(
+      taskEnvOptions(rest, {
+        systemPrompt: SYSTEM_PROMPT,
+        collate: (row) => {
+          const { question, ...columns } = row
+          gsm8kTruth(textOf(row, 'answer'))
+          return { query: textOf(row, 'question'), ...columns }
+        },
+        scored: () =>
+          new AnswerRewardTransform({
+            parser: new GSM8KRewardParser(reward),
+            ...(tokenizer && { tokenizer }),
+          }),
+      }),
+    )
+  }
+}
+
+const SYSTEM_PROMPT = `A conversation between User and Assistant. The user asks a question, and the Assistant solves it.
+The assistant first thinks about the reasoning process in the mind and then provides the user with the answer.
+The reasoning process and answer are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>answer here</answer>. The answer should be a number.`

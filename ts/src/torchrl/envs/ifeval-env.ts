@@ -1,0 +1,68 @@
+/** Prompts of IFEval as an environment. */
+
+import { checkGiven } from '../../core/index.js'
+import { type IfEvalKwargs, type IfEvalScorerOptions, ifEvalChecks } from '../../reward/ifeval/index.js'
+import type { Json } from '../../tensor/index.js'
+import { DatasetChatEnv } from './dataset-chat-env.js'
+import { IfEvalRewardTransform } from './ifeval-reward-transform.js'
+import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
+
+/** A row of IFEval. */
+export interface IFEvalRow {
+  /** The number of the prompt in the dataset. */
+  readonly key?: number
+  /** What is asked. */
+  readonly prompt: string
+  /** Which instructions are in it. */
+  readonly instruction_id_list: readonly string[]
+  /** Their arguments, as many. */
+  readonly kwargs: readonly (IfEvalKwargs | null)[]
+}
+
+/** Options of {@link IFEvalEnv}. */
+export interface IFEvalEnvOptions extends TaskEnvOptions<IFEvalRow> {
+  /** How responses are scored. */
+  readonly reward?: IfEvalScorerOptions
+}
+
+/**
+ * A {@link DatasetChatEnv} over rows of IFEval: `prompt` is asked, what stands in `<answer>` is held against the instructions, and one
+ * step is an episode unless told otherwise. Rows with instructions that nobody can check are refused before anything runs.
+ *
+ * @example
+ * ```ts
+ * import { IFEvalEnv, replyPolicy, rollout } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const row = { prompt: 'Say hello, without commas.', instruction_id_list: ['punctuation:no_comma'], kwargs: [{}] }
+ * const env = new IFEvalEnv({ dataset: [row] })
+ * const policy = replyPolicy({ inputMode: 'history', reply: () => '<answer>Hello, you.</answer>' })
+ * const { parts: [step] } = await rollout(env, policy, { maxSteps: 1 })
+ * assert.deepEqual([...step.tensor(['next', 'ifeval_score', 'prompt_level_strict_acc']).data], [0])
+ * const unknown = { ...row, instruction_id_list: ['punctuation:no_coma'] }
+ * assert.throws(() => new IFEvalEnv({ dataset: [unknown] }), { code: 'UNKNOWN_NAME', message: /^dataset\[0\]/ })
+ * ```
+ */
+export class IFEvalEnv extends DatasetChatEnv<IFEvalRow> {
+  /** @throws {FulmarError} As `ifEvalChecks` for a row; those of {@link DatasetChatEnv}. */
+  constructor(options: IFEvalEnvOptions) {
+    checkGiven('options', options)
+    const { reward, ...rest } = options
+    const { tokenizer } = rest
+    super(
+      taskEnvOptions(rest, {
+        systemPrompt: SYSTEM_PROMPT,
+        collate: (row) => {
+          const { prompt: _, ...columns } = row
+          ifEvalChecks({ instructionIdList: row.instruction_id_list, kwargs: row.kwargs })
+          return { query: textOf(row, 'prompt'), ...(columns as Record<string, Json>) }
+        },
+        scored: () => new IfEvalRewardTransform({ ...reward, ...(tokenizer && { tokenizer }) }),
+      }),
+    )
+  }
+}
+
+const SYSTEM_PROMPT = `You follow instructions to the letter. First think about how to follow all of them, then write the response.
+The reasoning and the response are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>response here</answer>.`

@@ -1,0 +1,63 @@
+/** Competition problems of MATH as an environment. */
+
+import { checkGiven } from '../../core/index.js'
+import { MATHRewardParser, type MATHRewardParserOptions, mathTruth } from '../../reward/index.js'
+import { AnswerRewardTransform } from './answer-reward-transform.js'
+import { DatasetChatEnv } from './dataset-chat-env.js'
+import { type TaskEnvOptions, taskEnvOptions, textOf } from './task-env.js'
+
+/** A row of MATH. */
+export interface MATHRow {
+  readonly problem: string
+  /** The worked solution, with the answer in its last `\\boxed{}`. */
+  readonly solution: string
+}
+
+/** Options of {@link MATHEnv}. */
+export interface MATHEnvOptions extends TaskEnvOptions<MATHRow> {
+  /** How answers are scored. */
+  readonly reward?: MATHRewardParserOptions
+}
+
+/**
+ * A {@link DatasetChatEnv} over rows of MATH: `problem` is asked, the box of `solution` is the right answer to what stands in `<answer>`,
+ * and one step is an episode unless told otherwise.
+ *
+ * @example
+ * ```ts
+ * import { MATHEnv, replyPolicy, rollout } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const env = new MATHEnv({ dataset: [{ problem: 'Half of one?', solution: 'It is $\\boxed{\\frac{1}{2}}$.' }] })
+ * const policy = replyPolicy({ inputMode: 'history', reply: () => '<answer>\\frac{1}{2}</answer>' })
+ * const { parts: [step] } = await rollout(env, policy, { maxSteps: 1 })
+ * assert.equal(step.tensor(['next', 'reward']).data[0], 1)
+ * ```
+ */
+export class MATHEnv extends DatasetChatEnv<MATHRow> {
+  /** @throws {FulmarError} `MALFORMED` for a row without a problem or an answer; those of {@link DatasetChatEnv}. */
+  constructor(options: MATHEnvOptions) {
+    checkGiven('options', options)
+    const { reward, ...rest } = options
+    const { tokenizer } = rest
+    super(
+      taskEnvOptions(rest, {
+        systemPrompt: SYSTEM_PROMPT,
+        collate: (row) => {
+          const { problem, solution, ...columns } = row
+          mathTruth(textOf(row, 'solution'))
+          return { query: textOf(row, 'problem'), answer: solution, ...columns }
+        },
+        scored: () =>
+          new AnswerRewardTransform({
+            parser: new MATHRewardParser(reward),
+            ...(tokenizer && { tokenizer }),
+          }),
+      }),
+    )
+  }
+}
+
+const SYSTEM_PROMPT = `You solve problems of mathematics. First think step by step, then give the final answer alone.
+The reasoning and the answer are enclosed within <think></think> and <answer></answer> tags, respectively,
+i.e., <think>reasoning process here</think> <answer>answer here</answer>. The answer should be an expression in LaTeX.`

@@ -1,0 +1,142 @@
+/** A policy and an environment taking turns. */
+
+import { checkKnownKeys, FulmarError } from '../../core/index.js'
+import { type Clock, systemClock } from '../../telemetry/index.js'
+import { type LazyStack, lazyStack, TensorDict } from '../../tensor/index.js'
+import { type DictPolicy, type EnvBase, nextRoot } from './env.js'
+import { flagsAt } from './flag.js'
+import { answered, type Turn, takeTurnApart } from './turn-apart.js'
+
+/** Options of {@link rollout}. */
+export interface RolloutOptions {
+  /** At most so many steps; an integer from 1. */
+  readonly maxSteps: number
+  /** What resets are given. @default nothing */
+  readonly dict?: TensorDict
+  /**
+   * Whether the rollout ends as soon as one element is done. Else it goes on for all `maxSteps`, and the elements that are done begin
+   * anew; the batch must have one dimension then. Elements whose first prompt is over at once begin anew either way.
+   * @default true
+   */
+  readonly breakWhenAnyDone?: boolean
+  /**
+   * Milliseconds for one answer of policy or environment, above 0. With it the elements of a batch of one dimension are asked one by one,
+   * side by side, and one that gives none in time, or throws, ends alone: `['next', 'error']` says `{ status, message }`, `null` where all
+   * went well, its rewards are NaN, and the others go on. What they give must be of one shape, so not padded.
+   * @default no deadline, and one call for the batch
+   */
+  readonly timeoutMs?: number
+  /** @default systemClock */
+  readonly clock?: Clock
+  /** Stops with `ABORTED`: between turns, or during them where there is a `timeoutMs`. */
+  readonly signal?: AbortSignal
+}
+
+/**
+ * The steps of a rollout, along a last batch dimension that is time: each the dictionary with the action, and what came of it at `next`.
+ * Turns of the elements begin and end together; a turn takes as long as its slowest element.
+ *
+ * @throws {FulmarError} `OUT_OF_RANGE` if `maxSteps` is no positive integer; `ABORTED` if the signal fires; `SHAPE_MISMATCH` if
+ * elements shall begin anew, or have a deadline, in a batch of several dimensions; `TIMEOUT` if the first reset or all of the first turn
+ * is late (a later reset that is late ends the rollout with the steps before); `LIMIT_EXCEEDED` if 64 resets in a row show an element at
+ * its end; what environment and policy say.
+ *
+ * @example
+ * ```ts
+ * import { chatsAt, DatasetChatEnv, replyPolicy, rollout } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const env = new DatasetChatEnv({ dataset: [{ query: '1+1?' }, { query: '2+2?' }], shuffle: false, numEnvs: 2 })
+ * const policy = replyPolicy({ inputMode: 'history', reply: (prompt) => String(prompt.length) })
+ * const steps = await rollout(env, policy, { maxSteps: 3 })
+ * assert.deepEqual(steps.batchSize, [2, 3]) // nothing ends this conversation
+ * const last = chatsAt(steps.parts[2], ['next', 'history', 'prompt'])
+ * assert.deepEqual(last[1].map(({ content }) => content), ['2+2?', '1', '2', '3'])
+ * ```
+ */
+export async function rollout(env: EnvBase, policy: DictPolicy, options: RolloutOptions): Promise<LazyStack> {
+  checkKnownKeys('options', options, ['maxSteps', 'dict', 'breakWhenAnyDone', 'timeoutMs', 'clock', 'signal'])
+  const { maxSteps, dict: given, breakWhenAnyDone = true, timeoutMs, clock = systemClock, signal } = options
+  if (!Number.isSafeInteger(maxSteps) || maxSteps < 1) {
+    throw new FulmarError('OUT_OF_RANGE', `maxSteps must be a positive integer: got ${maxSteps}`)
+  }
+  if (timeoutMs !== undefined && !(timeoutMs > 0))
+    throw new FulmarError('OUT_OF_RANGE', `timeoutMs must be above 0: got ${timeoutMs}`)
+  if (!breakWhenAnyDone || timeoutMs !== undefined) checkOneDimension(env)
+  const patience = timeoutMs === undefined ? undefined : { clock, timeoutMs, signal }
+  const begin = (from?: TensorDict) => {
+    const run = async () => await begun(env, from ?? (await env.reset(given)), given)
+    return patience ? answered('reset', patience, run) : run()
+  }
+  let dict = await begin()
+  let turn: Turn | undefined
+  const steps: TensorDict[] = []
+  while (steps.length < maxSteps) {
+    if (signal?.aborted)
+      throw new FulmarError('ABORTED', `signal must not have fired: got an abort after ${steps.length} steps`)
+    turn = patience
+      ? await takeTurnApart(env, policy, dict, patience, turn)
+      : await takeTurn(env, policy, dict)
+    const { root, next } = turn
+    steps.push(root.clone().set('next', next))
+    const isDone = flagsAt(next, 'done')
+    if (breakWhenAnyDone && isDone.includes(true)) break
+    if (steps.length === maxSteps) break
+    dict = nextRoot(env, root, next.exclude(patience ? ['error'] : []))
+    try {
+      dict = await begin(dict)
+    } catch (error) {
+      // What was played is kept; that there are fewer steps says that it ended.
+      if (patience && error instanceof FulmarError && error.code === 'TIMEOUT') break
+      throw error
+    }
+  }
+  return lazyStack(steps, env.batchSize.length)
+}
+
+async function takeTurn(env: EnvBase, policy: DictPolicy, dict: TensorDict): Promise<Turn> {
+  const root = await policy(dict)
+  return { root, next: await env.step(root) }
+}
+
+/** How often an element may begin anew because its first prompt is already over, as one that is too long for the policy. */
+const RESETS_MAX = 64
+
+/** The dictionary with a fresh turn in place of each that is done, until none is. */
+async function begun(env: EnvBase, from: TensorDict, given: TensorDict | undefined): Promise<TensorDict> {
+  let dict = from
+  for (let count = 0; count <= RESETS_MAX; count++) {
+    const isDone = flagsAt(dict, 'done')
+    if (!isDone.includes(true)) return dict
+    if (count < RESETS_MAX) dict = await begunAnew(env, dict, isDone, given)
+  }
+  const detail = `a reset must show a turn that is not over within ${RESETS_MAX} tries: all were over`
+  throw new FulmarError('LIMIT_EXCEEDED', detail)
+}
+
+/** The dictionary with a fresh turn in place of each that is done. */
+async function begunAnew(
+  env: EnvBase,
+  dict: TensorDict,
+  isDone: readonly boolean[],
+  given: TensorDict | undefined,
+): Promise<TensorDict> {
+  checkOneDimension(env)
+  const places = (done: boolean) => isDone.flatMap((bit, at) => (bit === done ? [at] : []))
+  const [ended, running] = [places(true), places(false)]
+  const from = given ?? TensorDict.from({}, { batchSize: env.batchSize })
+  const whole = from.batchSize.length === 0 ? from.expand(env.batchSize) : from
+  const fresh = await env.reset(whole.indexSelect(ended))
+  if (running.length === 0) return fresh
+  const kept = dict.indexSelect(running)
+  const shared = fresh.leafKeys().filter((key) => kept.has(key))
+  const joined = TensorDict.cat([kept.select(shared), fresh.select(shared)])
+  const order = [...running, ...ended]
+  return joined.indexSelect(order.map((_, at) => order.indexOf(at)))
+}
+
+function checkOneDimension({ batchSize }: EnvBase): void {
+  if (batchSize.length === 1) return
+  const detail = `batchSize must have one dimension where elements begin anew: got ${batchSize.length}`
+  throw new FulmarError('SHAPE_MISMATCH', detail)
+}

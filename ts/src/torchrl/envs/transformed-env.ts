@@ -1,0 +1,166 @@
+/** Environments around environments. */
+
+import { checkGiven, FulmarError } from '../../core/index.js'
+import type { Composite } from '../../spec/index.js'
+import { TensorDict } from '../../tensor/index.js'
+import type { EnvBase, EnvSpecs, InputMode } from './env.js'
+
+/** What a transform may know of the environment that it stands around: all within it, transforms too. */
+export type EnvView = EnvSpecs & Pick<EnvBase, 'batchSize' | 'inputMode'>
+
+/**
+ * What changes an environment's dictionaries on their way: every part may be left out. A part may change the dictionary that it is
+ * handed, which is its own, or return another.
+ *
+ * @example
+ * ```ts
+ * import { NonTensorData, TensorDict } from 'fulmar/tensor'
+ * import { ChatEnv, type EnvTransform, TransformedEnv } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const shout: EnvTransform = {
+ *   beforeReset: (dict) => dict.set('query', new NonTensorData(String(dict.value('query')).toUpperCase())),
+ * }
+ * const env = new TransformedEnv(new ChatEnv(), [shout])
+ * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('hi') }, { batchSize: [1] }))
+ * assert.deepEqual(dict.value(['history', 'prompt']), [[{ role: 'user', content: 'HI' }]])
+ * ```
+ */
+export interface EnvTransform {
+  /** Changes what the environment is reset with. */
+  beforeReset?(dict: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
+  /** Changes what a reset shows. */
+  afterReset?(dict: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
+  /** Changes the dictionary with the action. */
+  beforeStep?(root: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
+  /** Changes `next`; `root` is the dictionary with the action, to be read only. */
+  afterStep?(next: TensorDict, root: TensorDict, env: EnvView): TensorDict | Promise<TensorDict>
+  /** The specs of the environment with this transform. Also the place to refuse an environment that does not fit. */
+  transformSpecs?(env: EnvView): EnvSpecs
+  /** What a seed means. */
+  setSeed?(seed: number): void
+}
+
+/**
+ * An environment with transforms around it, the first the nearest: so a list of transforms makes of an environment another one. What
+ * comes out of a reset or a step passes the first transform first; what goes in passes the last one first.
+ *
+ * @example
+ * ```ts
+ * import { NonTensorData, TensorDict } from 'fulmar/tensor'
+ * import { ChatEnv, PolicyVersion, replyPolicy, StepCounter, TransformedEnv } from 'fulmar/torchrl'
+ * import assert from 'node:assert/strict'
+ *
+ * const env = new TransformedEnv(new ChatEnv(), [new StepCounter({ maxSteps: 1 }), new PolicyVersion()])
+ * const dict = await env.reset(TensorDict.from({ query: new NonTensorData('Hi') }, { batchSize: [1] }))
+ * assert.equal(dict.tensor('step_count').data[0], 0n)
+ * const next = await env.step(await replyPolicy({ inputMode: 'history', reply: () => 'Yo' })(dict))
+ * assert.deepEqual(next.tensor('truncated').data, Uint8Array.of(1))
+ * assert.deepEqual(env.doneSpec.keys(), ['done', 'terminated', 'truncated'])
+ * ```
+ */
+export class TransformedEnv implements EnvBase {
+  /** The environment within. */
+  readonly env: EnvBase
+  /** The nearest first. */
+  readonly transforms: readonly EnvTransform[]
+  /** The transforms, each with what it stands around. */
+  readonly #layers: readonly { readonly transform: EnvTransform; readonly within: EnvView }[]
+  readonly #specs: EnvSpecs
+
+  /** @throws {FulmarError} What a transform says of an environment that it does not fit. */
+  constructor(env: EnvBase, transforms: readonly EnvTransform[]) {
+    checkGiven('env', env)
+    this.env = env
+    this.transforms = Object.freeze([...transforms])
+    const { batchSize, inputMode } = env
+    let view: EnvView = { ...specsOf(env), batchSize, inputMode }
+    this.#layers = transforms.map((transform) => {
+      const within = view
+      view = { ...specsOf(transform.transformSpecs?.(within) ?? within), batchSize, inputMode }
+      return { transform, within }
+    })
+    this.#specs = view
+  }
+
+  get batchSize(): readonly number[] {
+    return this.env.batchSize
+  }
+
+  get inputMode(): InputMode | undefined {
+    return this.env.inputMode
+  }
+
+  get observationSpec(): Composite {
+    return this.#specs.observationSpec
+  }
+
+  get actionSpec(): Composite {
+    return this.#specs.actionSpec
+  }
+
+  get rewardSpec(): Composite {
+    return this.#specs.rewardSpec
+  }
+
+  get doneSpec(): Composite {
+    return this.#specs.doneSpec
+  }
+
+  get stateSpec(): Composite {
+    return this.#specs.stateSpec
+  }
+
+  /** The first turn. @throws {FulmarError} What the environment and the transforms say. */
+  async reset(dict?: TensorDict): Promise<TensorDict> {
+    let given = (dict ?? TensorDict.from({}, { batchSize: this.batchSize })).clone()
+    if (given.batchSize.length === 0) given = given.expand(this.batchSize)
+    for (const { transform, within } of this.#layers.toReversed()) {
+      given = (await transform.beforeReset?.(given, within)) ?? given
+    }
+    let first = await this.env.reset(given)
+    for (const { transform, within } of this.#layers) {
+      first = (await transform.afterReset?.(first, within)) ?? first
+    }
+    return first
+  }
+
+  /** What comes of the action. @throws {FulmarError} What the environment and the transforms say. */
+  async step(dict: TensorDict): Promise<TensorDict> {
+    let root = dict.clone()
+    for (const { transform, within } of this.#layers.toReversed()) {
+      root = (await transform.beforeStep?.(root, within)) ?? root
+    }
+    let next = await this.env.step(root)
+    for (const { transform, within } of this.#layers) {
+      next = (await transform.afterStep?.(next, root, within)) ?? next
+    }
+    return next
+  }
+
+  setSeed(seed: number): void {
+    if (!Number.isSafeInteger(seed) || seed < 0) {
+      throw new FulmarError('OUT_OF_RANGE', `seed must be a non-negative safe integer: got ${seed}`)
+    }
+    this.env.setSeed?.(seed)
+    for (const transform of this.transforms) transform.setSeed?.(seed)
+  }
+}
+
+/** The specs with what `change` does to copies of them. */
+export function changedSpecs(specs: EnvSpecs, change: (specs: EnvSpecs) => void): EnvSpecs {
+  const { observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec } = specs
+  const copies: EnvSpecs = {
+    observationSpec: observationSpec.clone(),
+    actionSpec: actionSpec.clone(),
+    rewardSpec: rewardSpec.clone(),
+    doneSpec: doneSpec.clone(),
+    stateSpec: stateSpec.clone(),
+  }
+  change(copies)
+  return copies
+}
+
+function specsOf({ observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec }: EnvSpecs): EnvSpecs {
+  return { observationSpec, actionSpec, rewardSpec, doneSpec, stateSpec }
+}

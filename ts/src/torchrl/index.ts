@@ -1,0 +1,109 @@
+/** TorchRL's names: containers, wrappers, environments and transforms over dictionaries. */
+
+export {
+  type ChatTemplateOptions,
+  type DictChatOptions,
+  type PaddedRows,
+  type RenderingOptions,
+  type TensorChatOptions,
+  type TextChatOptions,
+  toPadded,
+  toRagged,
+} from './data/apply-chat-template.js'
+export { type ChatFields, ChatHistory, type TokenizingOptions } from './data/chat-history.js'
+export { ContentBase, type ContentFields } from './data/content.js'
+export {
+  type FromTextOptions,
+  type GrowOptions,
+  History,
+  type HistorySpec,
+  type Nested,
+} from './data/history.js'
+export { LogProbs, type SequenceFields } from './data/log-probs.js'
+export { type MaskFields, Masks } from './data/masks.js'
+export type { SequenceSpec, SequencesOptions, TokenField } from './data/sequences.js'
+export {
+  BinaryDiscreteTensorSpec,
+  BoundedTensorSpec,
+  CompositeSpec,
+  DiscreteTensorSpec,
+  LazyStackedCompositeSpec,
+  LazyStackedTensorSpec,
+  MultiDiscreteTensorSpec,
+  MultiOneHotDiscreteTensorSpec,
+  NonTensorSpec,
+  OneHotDiscreteTensorSpec,
+  UnboundedContinuousTensorSpec,
+  UnboundedDiscreteTensorSpec,
+} from './data/spec-names.js'
+export { TemplateTransform, type TemplateTransformOptions } from './data/template-transform.js'
+export {
+  type Ids,
+  TensorDictTokenizer,
+  type TensorDictTokenizerOptions,
+} from './data/tensor-dict-tokenizer.js'
+export { Text, type TextFields } from './data/text.js'
+export { Tokenizer, type TokenizerOptions } from './data/tokenizer.js'
+export { Tokens } from './data/tokens.js'
+export {
+  AddThinkingPrompt,
+  type AddThinkingPromptOptions,
+  COGNITIVE_PROMPTS,
+  THINKING_PROMPTS,
+  withSecondThought,
+} from './envs/add-thinking-prompt.js'
+export { AnswerRewardTransform, type AnswerRewardTransformOptions } from './envs/answer-reward-transform.js'
+export { ChatEnv, type ChatEnvOptions, chatsAt } from './envs/chat-env.js'
+export { type ChatTaskOptions, chatTask, type MessageEnvOfOptions, messageEnvOf } from './envs/chat-task.js'
+export { CountdownEnv, type CountdownEnvOptions } from './envs/countdown-env.js'
+export {
+  DataLoadingPrimer,
+  type DataLoadingPrimerOptions,
+  type DataLoadingPrimerState,
+  type DatasetRow,
+} from './envs/data-loading-primer.js'
+export { DatasetChatEnv, type DatasetChatEnvOptions } from './envs/dataset-chat-env.js'
+export {
+  type DictPolicy,
+  type EnvBase,
+  type EnvSpecs,
+  type InputMode,
+  nextRoot,
+  type SpecEnvOptions,
+  specEnvOf,
+} from './envs/env.js'
+export { ExecuteToolsInOrder, type ExecuteToolsInOrderOptions } from './envs/execute-tools-in-order.js'
+export { GSM8KEnv, type GSM8KEnvOptions, type GSM8KRow } from './envs/gsm8k-env.js'
+export { IFEvalEnv, type IFEvalEnvOptions, type IFEvalRow } from './envs/ifeval-env.js'
+export { IfEvalRewardTransform, type IfEvalRewardTransformOptions } from './envs/ifeval-reward-transform.js'
+export { IncrementalTokenizer, type IncrementalTokenizerOptions } from './envs/incremental-tokenizer.js'
+export { KLComputation, type KLComputationOptions, type KlPenaltyOptions } from './envs/kl-computation.js'
+export { KLRewardTransform, type KLRewardTransformOptions } from './envs/kl-reward-transform.js'
+export { LLMEnv, type LLMEnvOptions } from './envs/llm-env.js'
+export { LLMHashingEnv, type LLMHashingEnvOptions } from './envs/llm-hashing-env.js'
+export type { ScoringPolicy, TokenScoringOptions } from './envs/log-prob-rows.js'
+export {
+  GSM8KPrepareQuestion,
+  type GSM8KPrepareQuestionOptions,
+  type MakeGsm8kEnvOptions,
+  makeGsm8kEnv,
+} from './envs/make-gsm8k-env.js'
+export { MATHEnv, type MATHEnvOptions, type MATHRow } from './envs/math-env.js'
+export { PolicyVersion, type PolicyVersionOptions } from './envs/policy-version.js'
+export { type ElementPrompt, type ReplyPolicyOptions, replyPolicy } from './envs/reply-policy.js'
+export { RetrieveKL, type RetrieveKLOptions } from './envs/retrieve-kl.js'
+export { RetrieveLogProb, type RetrieveLogProbOptions } from './envs/retrieve-log-prob.js'
+export { type RolloutOptions, rollout } from './envs/rollout.js'
+export { SimpleToolTransform, type SimpleToolTransformOptions } from './envs/simple-tool-transform.js'
+export { StepCounter, type StepCounterOptions } from './envs/step-counter.js'
+export type { TaskEnvOptions } from './envs/task-env.js'
+export type { ToolTransformOptions } from './envs/tool-transform.js'
+export { type EnvTransform, type EnvView, TransformedEnv } from './envs/transformed-env.js'
+export { type DictTransform, type TurnTransformOptions, turnTransform } from './envs/turn-transform.js'
+export type { GenerateKwargs } from './modules/generate-kwargs.js'
+export { type DistOptions, type ForwardOptions, LLMWrapperBase, type RowPart } from './modules/llm-wrapper.js'
+export { OnnxWrapper } from './modules/onnx-wrapper.js'
+export { RemoteTransformersWrapper } from './modules/remote-transformers-wrapper.js'
+export { TransformersWrapper } from './modules/transformers-wrapper.js'
+export { vLLMWrapper } from './modules/vllm-wrapper.js'
+export type { LLMWrapperOptions } from './modules/wrapper-options.js'
