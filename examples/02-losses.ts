@@ -6,13 +6,15 @@
  */
 
 import assert from 'node:assert/strict'
-import { GRPOLoss, groupAdvantage, SFTLoss } from 'fulmar'
 import {
   drawProbabilities,
   drawToken,
+  GRPOLoss,
   type GRPOLossOptions,
+  groupAdvantage,
   klEstimate,
   type LossBatch,
+  SFTLoss,
 } from 'fulmar/objective'
 
 const smoke = process.argv.includes('--smoke')

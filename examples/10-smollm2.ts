@@ -24,19 +24,14 @@ import {
   Decoder,
   DecoderPolicy,
   GRPOLoss,
-  grpo,
   HfTokenizer,
-  lastCompletionText,
-  linearSchedule,
   listDataset,
   type Message,
-  Rollouter,
   strictFifo,
   type Task,
-  writeReport,
 } from 'fulmar'
-import { RolloutSampleRecorder } from 'fulmar/rollout'
-import { RunLog } from 'fulmar/train'
+import { lastCompletionText, Rollouter, RolloutSampleRecorder } from 'fulmar/rollout'
+import { grpo, linearSchedule, RunLog, writeReport } from 'fulmar/train'
 
 const { values: flags } = parseArgs({
   options: {

@@ -3,16 +3,8 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import {
-  CharTokenizer,
-  createRenderer,
-  HfTokenizer,
-  listDataset,
-  type MessageEnv,
-  Rollouter,
-  type Task,
-} from 'fulmar'
-import type { DisposableRenderer, ToolSpec } from 'fulmar/chat'
+import { CharTokenizer, HfTokenizer, listDataset, type MessageEnv, Rollouter, type Task } from 'fulmar'
+import { createRenderer, type DisposableRenderer, type ToolSpec } from 'fulmar/chat'
 import type { GenerateRequest } from 'fulmar/policy'
 import { ScriptedPolicy } from 'fulmar/testing'
 import { ROOT, type Sample } from './measure.js'

@@ -7,20 +7,17 @@
  */
 
 import {
-  type Decoder,
   DecoderPolicy,
   describeBuild,
   GRPOLoss,
   type GrpoStep,
   grpo,
-  lastCompletionText,
   listDataset,
   type Renderer,
-  Rollouter,
   type Task,
 } from 'fulmar'
-import type { LoraConfig, Optimizer } from 'fulmar/model'
-import type { RolloutView } from 'fulmar/rollout'
+import type { Decoder, LoraConfig, Optimizer } from 'fulmar/model'
+import { lastCompletionText, Rollouter, type RolloutView } from 'fulmar/rollout'
 import {
   alternate,
   type BenchOptions,

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fulmar::core::ErrorKind;
 #[cfg(unix)]
 use fulmar::store::FsDisk;
 use fulmar::store::{Disk, MemoryDisk, RowSchema, Store};
@@ -97,6 +98,10 @@ fn check(disk: &MemoryDisk) {
         return;
     }
     let again = Store::open(disk.clone(), &options);
+    // It was the last opening that its number has room for.
+    if again.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded) {
+        return;
+    }
     let found = again.as_ref().map(|store| (store.end_seq(), store.read(last)));
     assert_eq!(found, Ok((end_seq, Ok(b"new".to_vec()))), "what was acknowledged is there as it was written");
 }

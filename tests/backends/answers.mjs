@@ -7,28 +7,20 @@
  */
 
 import { readFileSync } from 'node:fs'
-import {
-  AdamW,
-  CharTokenizer,
-  createRenderer,
-  Decoder,
-  DPOLoss,
-  GRPOLoss,
-  generate,
-  groupAdvantage,
-  Rng,
-  SFTLoss,
-  Tensor,
-} from 'fulmar'
-import { pack } from 'fulmar/model'
+import { CharTokenizer, createRenderer, Rng, Tensor } from 'fulmar'
+import { AdamW, Decoder, generate, pack } from 'fulmar/model'
 import {
   BradleyTerryLoss,
   DistillationLoss,
+  DPOLoss,
   drawProbabilities,
   drawToken,
+  GRPOLoss,
+  groupAdvantage,
   importanceWeights,
   KTOLoss,
   klEstimate,
+  SFTLoss,
   tokenLogProbs,
   tokenLogProbsBackward,
 } from 'fulmar/objective'

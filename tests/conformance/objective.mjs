@@ -3,9 +3,11 @@
  * numbers to a relative 1e-5, choices and kept tokens exactly, and of a refusal only the fact.
  */
 
-import { GRPOLoss, groupAdvantage, Tensor } from 'fulmar'
+import { Tensor } from 'fulmar'
 import {
   drawProbabilities,
+  GRPOLoss,
+  groupAdvantage,
   headBackward,
   headLogProbs,
   importanceWeights,

@@ -1,20 +1,21 @@
 /** Compares samplers with golden rows: what they refuse, how many rows and which, and by chi-square how often. */
 
 import { isDeepStrictEqual } from 'node:util'
-import { PrioritizedReplayBuffer, ReplayBuffer, Tensor, TensorDict } from 'fulmar'
 import {
   ConsumingSampler,
   LambdaScheduler,
   LazyTensorStorage,
   LinearScheduler,
   ListStorage,
+  PrioritizedReplayBuffer,
   PromptGroupSampler,
   RandomSampler,
+  ReplayBuffer,
   SamplerWithoutReplacement,
   StalenessAwareSampler,
   StepScheduler,
 } from 'fulmar/replay'
-import { NonTensorStack } from 'fulmar/tensor'
+import { NonTensorStack, Tensor, TensorDict } from 'fulmar/tensor'
 import { decided } from './loss-rows.mjs'
 import { attempt, elementsOf, far, given, misdrawn, numbersIn, partsOf, range } from './replay-rows.mjs'
 

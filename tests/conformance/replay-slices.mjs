@@ -1,11 +1,12 @@
 /** Compares slices and windows with golden rows: which can be drawn, how often, and what is said of their steps. */
 
 import { isDeepStrictEqual } from 'node:util'
-import { ReplayBuffer, Tensor, TensorDict } from 'fulmar'
+import { Tensor, TensorDict } from 'fulmar'
 import {
   findStartStopTraj,
   LazyTensorStorage,
   PrioritizedSliceSampler,
+  ReplayBuffer,
   Sequence,
   SliceSampler,
   SliceSamplerWithoutReplacement,

@@ -5,7 +5,6 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
-import { ReplayBuffer, TensorDictReplayBuffer } from 'fulmar'
 import {
   CompressedListStorage,
   ConsumingSampler,
@@ -16,9 +15,11 @@ import {
   ListStorage,
   PrioritizedSampler,
   RandomSampler,
+  ReplayBuffer,
   RoundRobinWriter,
   SamplerWithoutReplacement,
   TensorDictMaxValueWriter,
+  TensorDictReplayBuffer,
 } from 'fulmar/replay'
 import { differsFrom, itemIn, itemsIn } from './replay-items.mjs'
 import { ReplayModel } from './replay-model.mjs'

@@ -1,14 +1,14 @@
 /** Rows of TorchRL's first tools for language models: a tokenizer for samples, controllers of a KL coefficient, and the choice of the best. */
 
 import { isDeepStrictEqual } from 'node:util'
-import { HfTokenizer, Tensor } from 'fulmar'
+import { HfTokenizer } from 'fulmar'
 import {
   AdaptiveKLController,
   ConstantKLController,
   TopKRewardSelector,
   tokenLogProbs,
 } from 'fulmar/objective'
-import { Ragged } from 'fulmar/tensor'
+import { Ragged, Tensor } from 'fulmar/tensor'
 import { TensorDictTokenizer } from 'fulmar/torchrl'
 import { attempt, decided, farther, flat, singles } from './loss-rows.mjs'
 

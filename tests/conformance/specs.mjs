@@ -7,7 +7,7 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
-import { Rng, Tensor, TensorDict } from 'fulmar'
+import { Rng } from 'fulmar'
 import {
   Binary,
   Bounded,
@@ -31,7 +31,7 @@ import {
   UnboundedContinuous,
   UnboundedDiscrete,
 } from 'fulmar/spec'
-import { NonTensorData, NonTensorStack, Ragged } from 'fulmar/tensor'
+import { NonTensorData, NonTensorStack, Ragged, Tensor, TensorDict } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { defined, described, nested, truthOf } from './spec-description.mjs'
 import { isAnswer, originalAnswer, originalCheckedEncoding, originalSpec } from './spec-original.mjs'

@@ -3,18 +3,19 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { ReplayBuffer, Tensor, TensorDict, TensorDictReplayBuffer } from 'fulmar'
 import {
   LazyMemmapStorage,
   LazyTensorStorage,
   PrioritizedSampler,
   PrioritizedSliceSampler,
   RandomSampler,
+  ReplayBuffer,
   RoundRobinWriter,
   SamplerWithoutReplacement,
   SliceSamplerWithoutReplacement,
   StalenessAwareSampler,
   TensorDictMaxValueWriter,
+  TensorDictReplayBuffer,
 } from 'fulmar/replay'
 import {
   FlatStorageCheckpointer,
@@ -30,6 +31,8 @@ import {
   Ragged,
   readArchive,
   readConsolidated,
+  Tensor,
+  TensorDict,
   writeConsolidated,
 } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'

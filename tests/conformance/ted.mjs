@@ -5,7 +5,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { Tensor } from 'fulmar'
 import {
   Flat2TED,
   H5Combine,
@@ -16,7 +15,7 @@ import {
   TED2Nested,
   writeHdf5,
 } from 'fulmar/replay/files'
-import { Ragged } from 'fulmar/tensor'
+import { Ragged, Tensor } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'
 import { decided } from './loss-rows.mjs'
 import { attempt, dictIn, elementsOf, numbersIn, skipped } from './replay-rows.mjs'

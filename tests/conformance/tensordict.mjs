@@ -6,7 +6,6 @@
  */
 
 import { isDeepStrictEqual } from 'node:util'
-import { Tensor, TensorDict } from 'fulmar'
 import {
   LazyStack,
   lazyStack,
@@ -14,6 +13,8 @@ import {
   NonTensorData,
   NonTensorStack,
   Ragged,
+  Tensor,
+  TensorDict,
   unravelKey,
 } from 'fulmar/tensor'
 import { DTYPES } from './dtypes.mjs'

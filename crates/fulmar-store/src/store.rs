@@ -74,7 +74,8 @@ impl Store {
     ///
     /// # Errors
     /// `Incompatible` if the store is open elsewhere, or is there with another capacity, schema or format; `Corrupt` if both
-    /// superblocks are damaged or absent; `OutOfRange` or `LimitExceeded` for absurd sizes; `Io` if the system refuses.
+    /// superblocks are damaged or absent; `OutOfRange` or `LimitExceeded` for absurd sizes; `LimitExceeded` after 2^32 - 1
+    /// openings; `Io` if the system refuses.
     pub fn open(disk: impl Disk + 'static, options: &StoreOptions) -> Result<Self> {
         check_sizes(options.capacity, options.segment_bytes, options.schema.len())?;
         let disk: Box<dyn Disk> = Box::new(disk);
@@ -82,7 +83,8 @@ impl Store {
         let superblocks = Superblocks::open(&*disk, options)?;
         let found = recover(&*disk, &superblocks.newest)?;
         let Some(epoch) = found.epoch.checked_add(1) else {
-            return Err(corrupt("a store must have been opened fewer than 2^32 times: got more"));
+            let detail = "a store can be opened 2^32 - 1 times, and this one was";
+            return Err(Error::new(ErrorKind::LimitExceeded, detail));
         };
         let Recovered { index, revision, head, damaged, head_tables, num_gaps, .. } = found;
         let num_damaged_rows = index.len() - index.num_placed();

@@ -97,7 +97,8 @@ class Reader {
     if (!module) throw new Error(`${entry} must be a module`)
     for (const exported of checker.getExportsOfModule(module)) {
       const symbol = exported.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(exported) : exported
-      if (!(symbol.flags & ts.SymbolFlags.Value)) continue
+      const isTypeOnly = exported.declarations?.some((one) => ts.isTypeOnlyImportOrExportDeclaration(one))
+      if (!(symbol.flags & ts.SymbolFlags.Value) || isTypeOnly) continue
       const type = checker.getTypeOfSymbol(symbol)
       const owner = exported.name
       const add = (kind: ExportedCall['kind'], member: string, signatures: readonly ts.Signature[]) => {

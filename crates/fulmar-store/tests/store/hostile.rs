@@ -1,6 +1,6 @@
 //! Files whose checksums are right and whose numbers are not: somebody wrote them so. Nothing may panic or hang.
 
-use fulmar_core::{Result, Rng};
+use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_store::{Disk, MemoryDisk, Store, StoreOptions};
 
 /// Numbers at the edges of what fields hold.
@@ -24,6 +24,22 @@ fn forged_numbers_are_refused_or_survived() {
         }
     }
     assert!(num_opened > 300 && num_refused > 20, "both must happen: got {num_opened} and {num_refused}");
+}
+
+#[test]
+fn a_store_that_was_opened_too_often_is_refused_by_its_limit() {
+    let kind_after = |epoch: u32| {
+        let (disk, options) = made().unwrap();
+        for (name, _) in disk.list().unwrap().iter().filter(|(name, _)| name.starts_with("super.")) {
+            let mut bytes = bytes_of(&disk, name).unwrap();
+            bytes[12..16].copy_from_slice(&epoch.to_le_bytes());
+            seal_superblock(&mut bytes);
+            disk.write_at(name, 0, &bytes).unwrap();
+        }
+        Store::open(disk, &options).map_err(|error| error.kind()).map(|store| store.len())
+    };
+    assert_eq!(kind_after(u32::MAX - 1), Ok(20));
+    assert_eq!(kind_after(u32::MAX), Err(ErrorKind::LimitExceeded));
 }
 
 /// A store of several segments with groups of all kinds.
@@ -69,14 +85,18 @@ fn forge(disk: &MemoryDisk, rng: &mut Rng) -> Result<()> {
         if name.starts_with("super.") {
             let at = 4 * rng.below(20)? as usize;
             bytes[at..at + 8].copy_from_slice(&edge.to_le_bytes());
-            let crc = crc32fast::hash(&bytes[..SUPERBLOCK_BYTES - 4]);
-            bytes[SUPERBLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+            seal_superblock(&mut bytes);
         } else {
             forge_group(&mut bytes, edge, rng)?;
         }
         disk.write_at(name, 0, &bytes)?;
     }
     Ok(())
+}
+
+fn seal_superblock(bytes: &mut [u8]) {
+    let crc = crc32fast::hash(&bytes[..SUPERBLOCK_BYTES - 4]);
+    bytes[SUPERBLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn forge_group(bytes: &mut [u8], edge: u64, rng: &mut Rng) -> Result<()> {
