@@ -60,6 +60,8 @@ export {
   linearSchedule,
   loadModel,
   Model,
+  type RewardModelStep,
+  rewardModel,
   runTraining,
   type SftStep,
   sft,

@@ -28,6 +28,9 @@ const loaded: Backend = import.meta.resolve('#backend').endsWith('/wasm-node.js'
 const isRestarted = process.env[RESTARTED] !== undefined
 delete process.env[RESTARTED]
 
+// A reader that has left, as `head` does, must not end a run; there is only nothing more to write.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', ignoreClosedPipe)
+
 if (wanted === undefined || wanted === loaded) process.exitCode = await runHere()
 else if (!isRestarted) process.exitCode = await runOn(wanted)
 else {
@@ -35,6 +38,10 @@ else {
     `fulmar: --backend ${wanted} cannot be loaded: conditions given to this runtime, as in NODE_OPTIONS, select ${loaded}\n`,
   )
   process.exitCode = 1
+}
+
+function ignoreClosedPipe(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'EPIPE') throw error
 }
 
 /** The command in this process. The first Ctrl-C stops it between steps, the second one at once. */

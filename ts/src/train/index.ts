@@ -47,6 +47,13 @@ export {
 } from './model.js'
 export type { ModelReferenceOptions, ModelRolloutOptions, ModelTrainingOptions } from './model-training.js'
 export type { Reference } from './reference.js'
+export {
+  type RewardModelModelOptions,
+  type RewardModelOptions,
+  type RewardModelStep,
+  type RewardObjective,
+  rewardModel,
+} from './reward-model.js'
 export type { RolloutTrainingOptions, RolloutTrainingStep } from './rollout-training.js'
 export { evaluateRun, runTraining, type TrainHooks } from './run.js'
 export {

@@ -19,6 +19,7 @@ import { nodeDisk } from '../telemetry/disk.js'
 import { CharTokenizer, DecodeStream, HfTokenizer } from '../tokenizer/index.js'
 import { CHECKPOINT_STATE, loadCheckpoint, saveCheckpoint } from './checkpoint.js'
 import { CHECKPOINT_WEIGHTS_BYTES_MAX } from './checkpoint-folder.js'
+import { batchOf, conversationTokens } from './training-rows.js'
 
 /** The shape of a decoder that learns small tasks on two cores within minutes: 0.95 M weights. */
 export const TINY_DECODER = {
@@ -147,14 +148,19 @@ export class Model {
   readonly policy: DecoderPolicy
   /** @internal Files of the tokenizer, by name, for a folder of the weights. */
   readonly files: ModelParts['files']
+  readonly #owned: readonly Disposable[]
 
   /** @internal */
-  constructor({ decoder, tokenizer, renderer, files }: ModelParts) {
+  constructor(
+    { decoder, tokenizer, renderer, files }: ModelParts,
+    owned: readonly Disposable[] = [decoder, renderer, tokenizer],
+  ) {
     this.decoder = decoder
     this.tokenizer = tokenizer
     this.renderer = renderer
     this.policy = new DecoderPolicy(decoder, { decodeStream: () => new DecodeStream(tokenizer) })
     this.files = files
+    this.#owned = owned
   }
 
   /**
@@ -189,6 +195,42 @@ export class Model {
   }
 
   /**
+   * Returns a model with these weights and a fresh head `score` in place of the one over the vocabulary, for `rewardModel`. This model
+   * stays as it is; the new one shares its tokenizer and renderer, so dispose it first.
+   * @throws {FulmarError} As `Decoder.withScalarHead`.
+   *
+   * @example
+   * ```ts
+   * import { createModel } from 'fulmar'
+   * import assert from 'node:assert/strict'
+   *
+   * const judge = await createModel({ seed: 1 }).withScalarHead({ seed: 2 })
+   * const [reward] = await judge.rewards([[{ role: 'user', content: 'Hello' }]])
+   * assert.ok(Number.isFinite(reward)) // untrained, it means nothing
+   * ```
+   */
+  async withScalarHead(options: { readonly seed: number }): Promise<Model> {
+    const decoder = await this.decoder.withScalarHead('score', options)
+    const { tokenizer, renderer, files } = this
+    return new Model({ decoder, tokenizer, renderer, files }, [decoder])
+  }
+
+  /**
+   * Scores conversations by the scalar head at their last token. Shape `[conversations.length]`.
+   * @throws {FulmarError} `INCOMPATIBLE` without such a head; as `Renderer.render`.
+   */
+  async rewards(conversations: readonly (readonly Message[])[]): Promise<Float32Array> {
+    if (!Array.isArray(conversations)) {
+      const detail = `conversations must be a list of lists of messages: got ${describeValue(conversations)}`
+      throw new FulmarError('MALFORMED', detail)
+    }
+    if (conversations.length === 0) return new Float32Array()
+    const batch = batchOf(conversations.map((messages) => conversationTokens(this.renderer, messages)))
+    const values = await this.decoder.values(batch)
+    return Float32Array.from(conversations, (_, row) => values[(batch.offsets[row + 1] ?? 0) - 1] ?? 0)
+  }
+
+  /**
    * Writes the model into `folder` as transformers, PEFT and vLLM read it: weights, `config.json`, tokenizer, chat template,
    * `generation_config.json`, adapter. {@link loadModel} reads it again, bit for bit. The folder is replaced whole or not at all.
    * @throws {FulmarError} `IO` if the system refuses; `NON_FINITE` for weights that are not finite; `EMPTY` for `alone` without an adapter.
@@ -207,7 +249,7 @@ export class Model {
 
   /** Gives the native memory back. */
   [Symbol.dispose](): void {
-    for (const part of [this.decoder, this.renderer, this.tokenizer]) part[Symbol.dispose]()
+    for (const part of this.#owned) part[Symbol.dispose]()
   }
 }
 

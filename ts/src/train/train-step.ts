@@ -145,7 +145,7 @@ function joinMetric(name: string, results: readonly LossResult[]): number {
 }
 
 /** @throws {FulmarError} `ABORTED` if the signal has fired. */
-function checkSignal(signal: AbortSignal | undefined): void {
+export function checkSignal(signal: AbortSignal | undefined): void {
   if (!signal?.aborted) return
   throw new FulmarError('ABORTED', 'signal must not fire while training: got an abort', {
     cause: signal.reason,

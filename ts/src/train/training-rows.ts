@@ -149,6 +149,16 @@ export function completionTokens(
   return { ids, mask }
 }
 
+/** A whole conversation, marked at its last token, at which a reward is read. @throws {FulmarError} `EMPTY` without a token. */
+export function conversationTokens(renderer: Renderer, messages: readonly Message[]): RowTokens {
+  const { ids } = renderer.render(messages)
+  if (ids.length === 0)
+    throw new FulmarError('EMPTY', 'a conversation must have a token to score: it has none')
+  const mask = new Uint8Array(ids.length)
+  mask[ids.length - 1] = 1
+  return { ids, mask }
+}
+
 /** The messages of one column of a row. @throws {FulmarError} `MALFORMED` if they are not such; `place` is its path. */
 export function messagesOf(place: string, said: unknown, role: 'user' | 'assistant'): readonly Message[] {
   if (typeof said === 'string') return [{ role, content: said }]

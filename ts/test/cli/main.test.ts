@@ -1,4 +1,5 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { backendOf, conditionsOf } from '../../src/cli/backend.js'
@@ -47,6 +48,22 @@ describe('the fulmar executable', () => {
       native: { isUsable: false, reason: expect.stringContaining('--backend native cannot be loaded') },
     })
   })
+
+  it.each(['stdout', 'stderr'] as const)(
+    'ends its work where the reader of its %s has left, as `head` does',
+    async (name) => {
+      const args = name === 'stdout' ? ['doctor'] : ['doctor', '--backend=cuda']
+      const child = spawn(process.execPath, [main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+      child[name].destroy()
+      let other = ''
+      const rest = name === 'stdout' ? child.stderr : child.stdout
+      rest.setEncoding('utf8').on('data', (text: string) => {
+        other += text
+      })
+      const [code] = await once(child, 'close')
+      expect({ code, other }).toEqual({ code: name === 'stdout' ? 0 : 2, other: '' })
+    },
+  )
 
   it('passes on the exit code of a command that fails', async () => {
     expect(await run({}, 'tokenize', 'naïve', '--backend', backend)).toMatchObject({ code: 1, stdout: '' })
