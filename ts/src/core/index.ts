@@ -17,7 +17,6 @@ export {
   type JsonSchema,
 } from './field.js'
 export { Handle } from './handle.js'
-export { init } from './init.js'
 export { checkGiven, checkKnownKeys, checkList, describeValue, nearestName } from './options.js'
 export { parseJson } from './parse-json.js'
 export { openRegular, readRegular, unreadable } from './regular-file.js'

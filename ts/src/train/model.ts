@@ -210,6 +210,7 @@ export class Model {
    * ```
    */
   async withScalarHead(options: { readonly seed: number }): Promise<Model> {
+    checkKnownKeys('options', options, ['seed'], ['seed'])
     const decoder = await this.decoder.withScalarHead('score', options)
     const { tokenizer, renderer, files } = this
     return new Model({ decoder, tokenizer, renderer, files }, [decoder])

@@ -7,13 +7,12 @@
  */
 
 import type { Renderer } from '../chat/index.js'
-import { checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
+import { checkGiven, checkKnownKeys, describeValue, FulmarError } from '../core/index.js'
 import type { Dataset } from '../data/index.js'
 import { BradleyTerryLoss, type RewardLossResult, type RewardPairs } from '../objective/index.js'
 import { readPairs } from './dpo.js'
 import {
   checkModelTraining,
-  isOfModel,
   MODEL_TRAINING_KEYS,
   type ModelTrainingOptions,
   only,
@@ -56,10 +55,8 @@ export interface RewardModelOptions extends RowTrainingOptions {
 
 /** Options of {@link rewardModel} with a model. */
 export interface RewardModelModelOptions
-  extends ModelTrainingOptions,
+  extends Omit<ModelTrainingOptions, 'lora'>,
     Pick<RewardModelOptions, 'firstStep' | 'loss' | 'schedule' | 'maxGradNorm' | 'signal'> {
-  /** Not for reward models: the head is trained with all weights. */
-  readonly lora?: never
   /** As {@link RewardModelOptions.pairs}, or the path of a file of JSON lines `{ prompt, chosen, rejected }`, as texts or messages. */
   readonly pairs: RewardModelOptions['pairs'] | string
   /**
@@ -120,7 +117,8 @@ export interface RewardModelStep extends TrainStepResult {
 export function rewardModel(
   options: RewardModelModelOptions | RewardModelOptions,
 ): AsyncGenerator<RewardModelStep, void, undefined> {
-  if (isOfModel(options)) return trainOnPairs(options)
+  checkGiven('options', options)
+  if ('model' in options) return trainOnPairs(options)
   checkKnownKeys('options', options, KEYS, REQUIRED)
   const { pairs, batchSize, firstStep = 0, loss = new BradleyTerryLoss() } = options
   checkCounts({ ...options, firstStep })
