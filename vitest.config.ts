@@ -18,6 +18,28 @@ const project = (name: 'native' | 'wasm', backend: string) => ({
   },
 })
 
+/** Tests in those rooms of what the edge module lacks: estimates of dictionaries, tokenizers of other families. */
+const ABSENT = ['objective/returns', 'tokenizer/{hf-tokenizer,pad-batch}']
+
+/** The tests of rooms that stand on the edge module alone, on that module. */
+const edge = () => {
+  const { resolve, test } = project('wasm', 'wasm-node')
+  const conditions = ['fulmar-edge', 'module', 'node', 'development']
+  const rooms = ['chat', 'objective', 'template', 'tokenizer']
+  return {
+    resolve: { ...resolve, conditions },
+    ssr: { resolve: { conditions } },
+    test: {
+      ...test,
+      name: 'edge',
+      include: [...rooms.map((room) => `ts/test/${room}/*.test.ts`), 'ts/test/core/{rng,error}.test.ts'],
+      exclude: ABSENT.map((name) => `ts/test/${name}.test.ts`),
+      execArgv: ['--conditions=fulmar-edge'],
+      env: { FULMAR_TEST_BACKEND: 'edge' },
+    },
+  }
+}
+
 export default defineConfig({
-  test: { projects: [project('native', 'node'), project('wasm', 'wasm-node')] },
+  test: { projects: [project('native', 'node'), project('wasm', 'wasm-node'), edge()] },
 })

@@ -1,8 +1,9 @@
 /**
  * `npm run pack -- [--release] [--published]`: packs what a user installs, into target/pack/tarballs.
  *
- * Two packages: `fulmar` (JavaScript, types, the WebAssembly modules) and the addon of this platform, as napi-rs lays
- * them out: the first names the second as an optional dependency, so that npm fetches only what fits the machine.
+ * `fulmar` (JavaScript, types, the WebAssembly modules) and the addon of this platform, as napi-rs lays them out: the first names the
+ * second as an optional dependency, so that npm fetches only what fits the machine. `fulmar-edge` holds the files behind the import
+ * condition `fulmar-edge`, for bundlers that cannot set one.
  * Packs what is built; `--release` builds a release first, and checks its sizes. `--published` checks them too, and
  * demands the addon of every platform of package.json in `addon/`.
  */
@@ -19,6 +20,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { bundleForNode } from './bundle-node.mjs'
 import { asProgram, must, Refusal, root, run, runTool } from './steps.mjs'
 
 const STAGE = join(root, 'target', 'pack')
@@ -26,8 +29,13 @@ const TARBALLS = join(STAGE, 'tarballs')
 const OPTIONS = ['--release', '--published']
 
 /** Largest sizes in MB of what every build has, and of what a release has: a build for tests is larger. */
-const SIZES_MAX = { JavaScript: 2.6 }
-const RELEASE_SIZES_MAX = { addon: 26, 'wasm/fulmar_wasm_bg.wasm': 11.5, 'wasm/fulmar_sandbox.wasm': 1.7 }
+const SIZES_MAX = { JavaScript: 2.6, 'JavaScript for Node': 2.3 }
+const RELEASE_SIZES_MAX = {
+  addon: 26,
+  'wasm/fulmar_wasm_bg.wasm': 11.5,
+  'wasm/fulmar_sandbox.wasm': 1.7,
+  'wasm/fulmar_edge_bg.wasm behind gzip -9': 1,
+}
 
 asProgram(async () => {
   const options = process.argv.slice(2)
@@ -43,9 +51,10 @@ asProgram(async () => {
   rmSync(STAGE, { recursive: true, force: true })
   mkdirSync(TARBALLS, { recursive: true })
   const platforms = await stagePlatforms(options.includes('--published'))
-  const main = stageMain(platforms)
+  const main = await stageMain(platforms)
+  const edge = stageEdge()
   checkSizes(main, platforms, options.length > 0)
-  for (const folder of [main, ...platforms.map(({ folder }) => folder)]) await pack(folder)
+  for (const folder of [main, edge, ...platforms.map(({ folder }) => folder)]) await pack(folder)
   return 0
 })
 
@@ -73,7 +82,7 @@ async function stagePlatforms(isAllNeeded) {
 }
 
 /** The main package: our manifest without what only development needs, with the platforms that were packed. */
-function stageMain(platforms) {
+async function stageMain(platforms) {
   const { devDependencies, overrides, scripts, napi, ...manifest } = readJson(join(root, 'package.json'))
   manifest.optionalDependencies = Object.fromEntries(
     platforms.map((platform) => [platform.manifest.name, manifest.version]),
@@ -83,17 +92,90 @@ function stageMain(platforms) {
     if (!existsSync(join(root, path))) throw new Refusal(`${path} must be there, as package.json names it`)
     cpSync(join(root, path), join(folder, path), { recursive: true })
   }
-  writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  manifest.exports = await bundleForNode(folder, manifest)
+  writeManifest(folder, manifest)
   return folder
+}
+
+/** The edge package: what `dist/edge.js` imports, with the targets of the condition `fulmar-edge`. */
+function stageEdge() {
+  const whole = readJson(join(root, 'package.json'))
+  const folder = join(STAGE, 'fulmar-edge')
+  const { 'fulmar-edge': entry } = whole.exports['.']
+  const names = ['#backend', '#sandbox', '#sandbox-binary', '#wasm', '#wasm-address', '#wasm-binary']
+  const imports = Object.fromEntries(names.map((name) => [name, underEdge(whole.imports[name])]))
+  // Nothing here speaks HTTP, and the client of Node would be a dependency.
+  imports['#http'] = whole.imports['#http'].default
+  const started = targetsOf([entry, imports]).filter(
+    (path) => path.endsWith('.js') && path.startsWith('./dist/'),
+  )
+  for (const path of reachable(started)) {
+    for (const file of [path, `${path}.map`, path.replace(/js$/, 'd.ts')]) copyInto(folder, file)
+  }
+  for (const file of readdirSync(join(root, 'wasm')))
+    if (!file.startsWith('fulmar_wasm')) copyInto(folder, `wasm/${file}`)
+  for (const file of ['LICENSE', 'NOTICE']) copyInto(folder, file)
+  const { version, license, repository, type, engines, sideEffects } = whole
+  const description =
+    'Fulmar for pages and edge workers: tokenizers, chat renderers, ledgers and losses in 1 MB of WebAssembly.'
+  const exports = { '.': entry, './package.json': './package.json' }
+  const shared = { version, description, license, repository, type, engines, sideEffects }
+  writeManifest(folder, {
+    name: 'fulmar-edge',
+    ...shared,
+    exports,
+    imports,
+    files: ['dist', 'wasm', 'NOTICE'],
+  })
+  return folder
+}
+
+/** A target of package.json where the condition `fulmar-edge` holds. */
+function underEdge(target) {
+  if (typeof target === 'string') return target
+  const { 'fulmar-edge': edge, 'fulmar-wasm': _, ...others } = target
+  if (typeof edge === 'string') return edge
+  return { ...others, ...edge }
+}
+
+/** Each file that a part of package.json names. */
+function targetsOf(part) {
+  return typeof part === 'string' ? [part] : Object.values(part).flatMap(targetsOf)
+}
+
+/** The files of `dist/` that `paths` import, at any depth, with themselves. */
+function reachable(paths) {
+  const found = new Set()
+  const waiting = paths.map((path) => join(path))
+  for (let path = waiting.pop(); path !== undefined; path = waiting.pop()) {
+    if (found.has(path)) continue
+    found.add(path)
+    const types = path.replace(/js$/, 'd.ts')
+    for (const text of [path, types].map((file) => readFileSync(join(root, file), 'utf8'))) {
+      for (const [, relative] of text.matchAll(/(?:from|import\(|import) ?['"](\.[^'"]+)['"]/g))
+        waiting.push(join(path, '..', relative))
+    }
+  }
+  return [...found].sort()
+}
+
+function copyInto(folder, path) {
+  if (existsSync(join(root, path))) cpSync(join(root, path), join(folder, path))
 }
 
 /** Refuses packages that have grown: a limit is raised on purpose, with a reason in the commit. */
 function checkSizes(main, platforms, isRelease) {
-  const sizes = [['JavaScript', sizeOf(join(main, 'dist'), /\.js$/)]]
+  const forNode = sizeOf(join(main, 'dist', 'node'), /\.js$/)
+  const sizes = [
+    ['JavaScript', sizeOf(join(main, 'dist'), /\.js$/) - forNode],
+    ['JavaScript for Node', forNode],
+  ]
   if (isRelease) {
     for (const { addon } of platforms) sizes.push(['addon', statSync(addon).size])
     for (const file of Object.keys(RELEASE_SIZES_MAX)) {
       if (file.endsWith('.wasm')) sizes.push([file, statSync(join(main, file)).size])
+      const [zipped, suffix] = file.split(' behind ')
+      if (suffix) sizes.push([file, gzipSync(readFileSync(join(main, zipped)), { level: 9 }).length])
     }
   }
   for (const [what, bytes] of sizes) {
@@ -114,6 +196,10 @@ async function pack(folder) {
   const output = await must('npm pack', run('npm', args, { cwd: folder }))
   const [{ filename, size, entryCount }] = Object.values(JSON.parse(output.slice(output.search(/^[[{]/m))))
   process.stdout.write(`${filename}: ${entryCount} files, ${(size / 1e6).toFixed(2)} MB\n`)
+}
+
+function writeManifest(folder, manifest) {
+  writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
 }
 
 function readJson(path) {

@@ -76,6 +76,30 @@ const BUNDLERS = {
   },
 }
 
+/** Bundlers, each making one file for a browser: without options for a top-level `await`, and without the modules of Node. */
+const WEB_BUNDLERS = {
+  async esbuild({ build }, { input, output }) {
+    const options = { bundle: true, format: 'esm', platform: 'browser', external: ['node:*'] }
+    await build({ ...options, target: 'es2020', entryPoints: [input], outfile: output, logLevel: 'silent' })
+  },
+  async rolldown({ rolldown }, { input, output }) {
+    const bundle = await rolldown({ input, platform: 'browser', external: [/^node:/] })
+    await bundle.write({ file: output, format: 'esm', codeSplitting: false })
+    await bundle.close()
+  },
+  async vite({ build }, { folder, input, output }) {
+    const rollupOptions = { input, output: { entryFileNames: output.slice(folder.length + 1) } }
+    const options = {
+      outDir: folder,
+      emptyOutDir: false,
+      rollupOptions,
+      target: 'es2020',
+      modulePreload: false,
+    }
+    await build({ root: folder, configFile: false, logLevel: 'silent', build: options })
+  },
+}
+
 const total = { passed: 0, failed: 0, skipped: 0 }
 
 asProgram(async () => {
@@ -93,6 +117,11 @@ asProgram(async () => {
       )
     for (const name of Object.keys(BUNDLERS)) {
       if (missing === undefined) await record(`${name} makes a bundle`, () => bundle(name, folder))
+      else skip(name, missing, 1)
+    }
+    for (const name of Object.keys(WEB_BUNDLERS)) {
+      if (missing === undefined)
+        await record(`${name} makes a bundle for browsers`, () => webBundle(name, folder, env))
       else skip(name, missing, 1)
     }
     if (missing === undefined)
@@ -157,7 +186,8 @@ async function install(folder, env) {
   const tarballs = readdirSync(TARBALLS).map((file) => join(TARBALLS, file))
   const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts', ...tarballs]
   await must('npm install of the tarballs', run(join(folder, 'bin', 'npm'), args, { cwd: folder, env }))
-  for (const file of ['core.js', 'policies.js']) copyFileSync(join(SOURCES, file), join(folder, file))
+  for (const file of ['core.js', 'policies.js', 'edge.js'])
+    copyFileSync(join(SOURCES, file), join(folder, file))
   const program = readmeProgram()
   writeFileSync(join(folder, 'readme.ts'), program)
   writeFileSync(join(folder, 'readme.js'), await transpiled(program))
@@ -178,6 +208,19 @@ async function bundle(name, folder) {
   await BUNDLERS[name](bundler, { folder, input: join(folder, 'core.js'), output })
   if (!readFileSync(output, 'utf8').includes('fulmar/table'))
     throw new Refusal('the bundle must leave the package out')
+}
+
+/** Bundles the program of the edge package for a browser, and runs it without the modules of Node. */
+async function webBundle(name, folder, env) {
+  const entry = createRequire(join(TOOLS, 'package.json')).resolve(name)
+  const bundler = await import(pathToFileURL(entry).href)
+  const output = join(folder, `${name}-edge.js`)
+  await WEB_BUNDLERS[name](bundler, { folder, input: join(folder, 'edge.js'), output })
+  const program = `
+    globalThis.moduleBytes = require('node:fs').readFileSync('node_modules/fulmar-edge/wasm/fulmar_edge_bg.wasm')
+    import('./${name}-edge.js')`
+  const text = await execute(process.execPath, ['-e', program], folder, env)
+  if (text !== 'ok\n') throw new Refusal(`it must end with ok: got ${text}`)
 }
 
 /** A bundle that holds the package cannot find the addon. */
@@ -223,6 +266,7 @@ function programsOf({ name, readme = 'readme.js' }) {
     { what: 'core.js', args: ['core.js', 'native'] },
     { what: 'core.js in WebAssembly', args: [WASM, 'core.js', 'wasm'] },
     { what: 'policies.js', args: ['policies.js'] },
+    { what: 'edge.js', args: ['edge.js'] },
     {
       what: 'fulmar doctor',
       args: [CLI, 'doctor', '--json'],

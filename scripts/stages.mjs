@@ -209,6 +209,7 @@ export const STAGES = [
   { name: 'conform-runner', needs: BUILT, run: () => nodeTests('tests/conformance/run.test.mjs') },
   { name: 'scripts', run: scriptTests },
   { name: 'wasm', wasm: true, like: 'native', needs: BUILT_ALL, run: () => vitest('wasm') },
+  { name: 'wasm-edge', wasm: true, needs: BUILT_ALL, run: () => vitest('edge') },
   {
     name: 'conform-wasm',
     wasm: true,

@@ -447,16 +447,6 @@ face! {
     }
 }
 
-/// What a class gives to others: values are reference-counted, so this is cheap.
-pub trait Share<T> {
-    fn share(&self) -> CoreResult<T>;
-}
-
-/// What a class gives to others for a while, to be changed in place.
-pub trait Lend<T> {
-    fn lend<R>(&self, body: impl FnOnce(&mut T) -> CoreResult<R>) -> CoreResult<R>;
-}
-
 fn push<T>(list: &mut Vec<T>, item: T) -> CoreResult<()> {
     list.push(item);
     Ok(())

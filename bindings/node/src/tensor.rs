@@ -76,4 +76,5 @@ macro_rules! face {
 
 pub(crate) use face;
 
+include!("../../faces/lend.rs");
 include!("../../faces/tensor.rs");

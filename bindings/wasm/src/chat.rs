@@ -9,7 +9,9 @@ use fulmar::core::{exact_options_from_json, options_from_json};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
+#[cfg(feature = "whole")]
 mod history;
+mod mask;
 
 use crate::error::{Result, guard};
 use crate::tokenizer::Tokenizer;

@@ -2,6 +2,7 @@
 
 mod groups;
 mod losses;
+#[cfg(feature = "whole")]
 mod steps;
 
 use fulmar::core::{Error, Result as CoreResult, index_from_f64, integer_from_f64, options_from_json};

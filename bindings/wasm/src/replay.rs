@@ -8,7 +8,8 @@ use send_wrapper::SendWrapper;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Lend, Share, Tensor, TensorDict, TensorDictList, face};
+use crate::face::{Lend, Share, face};
+use crate::tensor::{Tensor, TensorDict, TensorDictList};
 
 type Float64Array = Vec<f64>;
 

@@ -7,7 +7,8 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Ragged, Share, Tensor, TensorDict, face};
+use crate::face::{Share, face};
+use crate::tensor::{Ragged, Tensor, TensorDict};
 
 type Float64Array = Vec<f64>;
 

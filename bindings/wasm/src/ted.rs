@@ -8,7 +8,8 @@ use fulmar::tensor;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Share, TensorDict, face};
+use crate::face::{Share, face};
+use crate::tensor::TensorDict;
 
 type Uint8Array = Vec<u8>;
 

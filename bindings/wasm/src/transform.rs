@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Share, TensorDict, face};
+use crate::face::{Share, face};
+use crate::tensor::TensorDict;
 
 include!("../../faces/transform.rs");

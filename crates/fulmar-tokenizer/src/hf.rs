@@ -6,8 +6,13 @@
 //! not looked at: what becomes of lengths is the caller's to say.
 
 mod added;
+#[cfg(feature = "library")]
 mod charsmap;
 mod config;
+#[cfg(feature = "library")]
+mod library;
+#[cfg(not(feature = "library"))]
+#[path = "hf/absent.rs"]
 mod library;
 mod surroundings;
 mod vocabulary;
@@ -20,11 +25,10 @@ use fulmar_core::{Error, ErrorKind, limits, open_regular};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use tokenizers::{Decoder as _, DecoderWrapper};
 
-use added::{Finder, Stretch};
+use added::{Finder, Stretch, finders};
 use config::Config;
-use library::{Library, Rules, caught, decoder_of, finders};
+use library::{Library, Rules, caught};
 use surroundings::surroundings_of;
 use vocabulary::Vocabulary;
 
@@ -84,7 +88,7 @@ enum Engine {
     /// The byte-level family, with the bytes of the added tokens.
     Bytes { bpe: Box<ByteBpe>, added: HashMap<u32, Vec<u8>> },
     /// All others, with the names of added tokens that decoding knows by another one.
-    Library { library: Box<Library>, decoder: Option<DecoderWrapper>, written: HashMap<u32, String> },
+    Library { library: Box<Library>, written: HashMap<u32, String> },
 }
 
 impl HfTokenizer {
@@ -233,10 +237,10 @@ impl Tokenizer for HfTokenizer {
                 Ok(String::from_utf8(bytes)
                     .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
             }
-            Engine::Library { decoder, written, .. } => {
+            Engine::Library { library, written } => {
                 let name = |id| written.get(&id).map(String::as_str).or_else(|| self.vocabulary.token(id));
                 let names: Vec<String> = kept.filter_map(name).map(str::to_owned).collect();
-                caught(|| decode_names(decoder.as_ref(), names))
+                caught(|| library.decode(names))
             }
         }
     }
@@ -280,14 +284,13 @@ impl Engine {
     }
 
     fn library(file: &mut Value, vocabulary: &Vocabulary) -> Result<(Self, [Finder; 2])> {
-        let decoder = decoder_of(file)?;
         let library = Box::new(Library::new(file)?);
         let finders = finders(vocabulary.added(), |content| library.normalized(content))?;
         let mut written = HashMap::new();
         for token in vocabulary.added().iter().filter(|token| token.normalized) {
             written.insert(token.id, library.normalized(&token.content)?);
         }
-        Ok((Self::Library { library, decoder, written }, finders))
+        Ok((Self::Library { library, written }, finders))
     }
 }
 
@@ -308,13 +311,6 @@ fn fits(bpe: &ByteBpe, file: &Value, vocabulary: &Vocabulary) -> bool {
         let is_as_written =
             is_plain || !token.normalized || is_untrimmed && Normal::of(&token.content).is_none();
         is_as_written && !takes_spaces && !is_read
-    })
-}
-
-fn decode_names(decoder: Option<&DecoderWrapper>, names: Vec<String>) -> Result<String> {
-    let Some(decoder) = decoder else { return Ok(names.join(" ")) };
-    decoder.decode(names).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, format!("decoder must be able to write every token: got {error}"))
     })
 }
 

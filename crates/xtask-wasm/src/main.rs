@@ -1,7 +1,9 @@
-//! `cargo xtask wasm [--release]`: compiles `bindings/wasm` and generates its JavaScript; and compiles `bindings/sandbox`, which the host
-//! drives by hand. `--release` makes what is published: it takes minutes more, and ends with binaryen's `wasm-opt`.
+//! `cargo xtask wasm [--release]`: compiles `bindings/wasm` twice, whole and as the edge module, and generates their JavaScript; and
+//! compiles `bindings/sandbox`, which the host drives by hand. `--release` makes what is published: it takes minutes more, and ends with
+//! binaryen's `wasm-opt`.
 //!
-//! The result lies in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`, `fulmar_sandbox.wasm`.
+//! The result lies in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`, the same of `fulmar_edge`, and
+//! `fulmar_sandbox.wasm`.
 //! `FULMAR_WASM_RUSTC` may name a compiler that has a standard library for the target, see `scripts/wasm-toolchain.sh`.
 
 use std::error::Error;
@@ -12,8 +14,41 @@ use wasm_bindgen_cli_support::Bindgen;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The sandbox's file in `wasm/`.
-const SANDBOX: &str = "fulmar_sandbox.wasm";
+/// One module of `wasm/`.
+struct Module {
+    name: &'static str,
+    package: &'static str,
+    options: &'static [&'static str],
+    /// The profiles of tests and of a release.
+    profiles: [&'static str; 2],
+    /// JavaScript is generated for it.
+    has_javascript: bool,
+}
+
+const WASM: &str = "fulmar-wasm";
+const MODULES: [Module; 3] = [
+    Module {
+        name: "fulmar_wasm",
+        package: WASM,
+        options: &[],
+        profiles: ["wasm-dev", "wasm"],
+        has_javascript: true,
+    },
+    Module {
+        name: "fulmar_edge",
+        package: WASM,
+        options: &["--no-default-features"],
+        profiles: ["wasm-dev", "wasm-edge"],
+        has_javascript: true,
+    },
+    Module {
+        name: "fulmar_sandbox",
+        package: "fulmar-sandbox",
+        options: &[],
+        profiles: ["wasm-dev", "wasm"],
+        has_javascript: false,
+    },
+];
 
 /// What rustc may emit for this target, which `wasm-opt` must be told.
 const FEATURES: [&str; 7] = [
@@ -36,13 +71,21 @@ fn main() -> Outcome<()> {
         ["--release"] => true,
         _ => return Err(format!("the only option is --release: got {arguments:?}").into()),
     };
-    let profile = if is_release { "wasm" } else { "wasm-dev" };
-    let modules = [compile(&root, profile, "fulmar-wasm")?, compile(&root, profile, "fulmar-sandbox")?];
     let place = root.join("wasm");
-    let sources =
-        ["generated-from.wasm", "sandbox-from.wasm"].map(|name| root.join("target/wasm").join(name));
-    let is_current = |at: usize| is_generated_from(&sources[at], &modules[at]);
-    if place.join(SANDBOX).exists() && is_current(0)? && is_current(1)? {
+    let made = root.join("target/wasm");
+    let mut compiled = Vec::new();
+    for module in &MODULES {
+        compiled.push(module.compile(&root, is_release)?);
+    }
+    let file =
+        |module: &Module| module.name.to_owned() + if module.has_javascript { "_bg.wasm" } else { ".wasm" };
+    let source = |module: &Module| made.join(module.name).with_extension("generated-from.wasm");
+    let is_there = MODULES.iter().all(|module| place.join(file(module)).exists());
+    let mut is_current = is_there;
+    for (module, compiled) in MODULES.iter().zip(&compiled) {
+        is_current = is_current && is_generated_from(&source(module), compiled)?;
+    }
+    if is_current {
         return Ok(());
     }
     // Made beside its place and moved there whole, so that nobody loads half of it.
@@ -50,17 +93,23 @@ fn main() -> Outcome<()> {
     if staged.exists() {
         std::fs::remove_dir_all(&staged)?;
     }
-    generate(&modules[0], &staged)?;
-    std::fs::copy(&modules[1], staged.join(SANDBOX))?;
+    std::fs::create_dir_all(&staged)?;
+    for (module, compiled) in MODULES.iter().zip(&compiled) {
+        if module.has_javascript {
+            generate(compiled, module.name, &staged)?;
+        } else {
+            std::fs::copy(compiled, staged.join(file(module)))?;
+        }
+    }
     if is_release {
-        shrink(&root, &["fulmar_wasm_bg.wasm", SANDBOX].map(|name| staged.join(name)))?;
+        shrink(&root, &MODULES.each_ref().map(|module| staged.join(file(module))))?;
     }
     if place.exists() {
         std::fs::remove_dir_all(&place)?;
     }
     std::fs::rename(&staged, &place)?;
-    for (source, module) in sources.iter().zip(&modules) {
-        std::fs::copy(module, source)?;
+    for (module, compiled) in MODULES.iter().zip(&compiled) {
+        std::fs::copy(compiled, source(module))?;
     }
     Ok(())
 }
@@ -72,24 +121,32 @@ fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
     Ok(is_newer && std::fs::read(source)? == std::fs::read(module)?)
 }
 
-/// The module of a package as rustc makes it, with the flags of `.cargo/config.toml`.
-fn compile(root: &Path, profile: &str, package: &str) -> Outcome<PathBuf> {
-    let target_dir = root.join("target/wasm");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args(["build", "--package", package, "--profile", profile, "--target", TARGET]);
-    cargo.arg("--target-dir").arg(&target_dir);
-    // These would take the place of the flags of `.cargo/config.toml`.
-    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("RUSTFLAGS");
-    if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
-        cargo.env("RUSTC", rustc);
+impl Module {
+    /// The module as rustc makes it, with the flags of `.cargo/config.toml`.
+    fn compile(&self, root: &Path, is_release: bool) -> Outcome<PathBuf> {
+        let target_dir = root.join("target/wasm");
+        let profile = self.profiles[usize::from(is_release)];
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(root).args(["build", "--package", self.package, "--profile", profile]);
+        cargo.args(["--target", TARGET]).args(self.options).arg("--target-dir").arg(&target_dir);
+        // These would take the place of the flags of `.cargo/config.toml`.
+        cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("RUSTFLAGS");
+        if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
+            cargo.env("RUSTC", rustc);
+        }
+        run(&mut cargo)?;
+        let file = self.package.replace('-', "_");
+        let built = target_dir.join(TARGET).join(profile).join(file).with_extension("wasm");
+        // Two modules come from one package, under one name.
+        let kept = target_dir.join(self.name).with_extension("compiled.wasm");
+        std::fs::copy(built, &kept)?;
+        Ok(kept)
     }
-    run(&mut cargo)?;
-    Ok(target_dir.join(TARGET).join(profile).join(package.replace('-', "_")).with_extension("wasm"))
 }
 
-fn generate(module: &Path, place: &Path) -> Outcome<()> {
+fn generate(module: &Path, name: &str, place: &Path) -> Outcome<()> {
     let mut bindgen = Bindgen::new();
-    bindgen.input_path(module).out_name("fulmar_wasm").typescript(true).web(true)?;
+    bindgen.input_path(module).out_name(name).typescript(true).web(true)?;
     bindgen.keep_debug(false).remove_name_section(true).remove_producers_section(true);
     Ok(bindgen.generate(place)?)
 }

@@ -1,6 +1,7 @@
 /** The WebAssembly module in a browser: `init` fetches it by its place beside this file, which bundlers understand. */
 
 import * as wasm from '#wasm'
+import { address } from '#wasm-address'
 import type * as Backend from './backend.js'
 import { onFirstUse, unavailable } from './loading.js'
 
@@ -26,8 +27,7 @@ export const lastPanic: typeof Backend.lastPanic = () => (isLoaded ? wasm.lastPa
 
 async function load(module: object | undefined): Promise<void> {
   try {
-    const source = module ?? new URL('../../wasm/fulmar_wasm_bg.wasm', import.meta.url)
-    await wasm.default({ module_or_path: source })
+    await wasm.default({ module_or_path: module ?? address() })
   } catch (cause) {
     loading = undefined
     const reason = cause instanceof Error ? cause.message : String(cause)

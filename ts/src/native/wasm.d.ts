@@ -8,6 +8,11 @@ declare module '#wasm' {
   export function lastPanic(): string
 }
 
+declare module '#wasm-address' {
+  /** The file of the module. */
+  export function address(): URL
+}
+
 declare module '#wasm-binary' {
   const module: object
   export default module

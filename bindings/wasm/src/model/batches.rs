@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Share, face};
+use crate::face::face;
 
 type Float32Array = Vec<f32>;
 type Uint8Array = Vec<u8>;

@@ -8,7 +8,7 @@ use wasm_bindgen::prelude::*;
 
 use super::GroupAdvantage;
 use crate::error::{Result, guard};
-use crate::tensor::{Share, face};
+use crate::face::face;
 
 /// The indices of the chosen candidates as JSON, or null.
 #[wasm_bindgen(js_name = selectRollouts)]

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Share, face};
+use crate::face::face;
 
 /// Value, metrics and gradient of a loss.
 #[wasm_bindgen(getter_with_clone)]

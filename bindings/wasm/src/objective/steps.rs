@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Result, guard};
-use crate::tensor::{Share, Tensor, TensorDict, face};
+use crate::face::{Share, face};
+use crate::tensor::{Tensor, TensorDict};
 
 include!("../../../faces/objective_steps.rs");

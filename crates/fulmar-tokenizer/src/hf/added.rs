@@ -104,6 +104,22 @@ impl Finder {
     }
 }
 
+/// The added tokens, those that are looked for in the text as it is and those in the normalised text.
+pub fn finders(tokens: &[AddedToken], normalized: impl Fn(&str) -> Result<String>) -> Result<[Finder; 2]> {
+    let (normal, raw): (Vec<_>, Vec<_>) = tokens.iter().cloned().partition(|token| token.normalized);
+    let as_they_are: Vec<String> = raw.iter().map(|token| token.content.clone()).collect();
+    let mut patterns = Vec::with_capacity(normal.len());
+    let mut found = Vec::with_capacity(normal.len());
+    for token in normal {
+        let pattern = normalized(&token.content)?;
+        if !pattern.is_empty() {
+            patterns.push(pattern);
+            found.push(token);
+        }
+    }
+    Ok([Finder::new(&as_they_are, raw)?, Finder::new(&patterns, found)?])
+}
+
 fn touches_word(before: &str, behind: &str) -> bool {
     let is_word = |character: Option<char>| character.is_some_and(regex_syntax::is_word_character);
     is_word(before.chars().next_back()) || is_word(behind.chars().next())

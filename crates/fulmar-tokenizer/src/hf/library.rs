@@ -6,12 +6,12 @@ use fulmar_core::{Error, ErrorKind, limits};
 use serde_json::{Map, Value};
 use tokenizers::normalizer::Range;
 use tokenizers::{
-    DecoderWrapper, Model as _, ModelWrapper, NormalizedString, Normalizer as _, NormalizerWrapper,
-    OffsetType, PostProcessor as _, PostProcessorWrapper, PreTokenizedString, PreTokenizer as _,
-    PreTokenizerWrapper, Token,
+    Decoder as _, DecoderWrapper, Model as _, ModelWrapper, NormalizedString, Normalizer as _,
+    NormalizerWrapper, OffsetType, PostProcessor as _, PostProcessorWrapper, PreTokenizedString,
+    PreTokenizer as _, PreTokenizerWrapper, Token,
 };
 
-use super::added::{AddedToken, Finder};
+use super::added::Finder;
 use super::charsmap::check_charsmap;
 use super::{json_of, part};
 use crate::{Encoding, Result};
@@ -24,6 +24,8 @@ pub struct Library {
     pre_tokenizer: Option<PreTokenizerWrapper>,
     model: ModelWrapper,
     post_processor: Option<PostProcessorWrapper>,
+    /// None joins tokens by spaces.
+    decoder: Option<DecoderWrapper>,
 }
 
 /// One normaliser, and by how much it may make a text longer.
@@ -44,6 +46,7 @@ pub struct Rules<'a> {
 impl Library {
     /// Takes the parts out of `file`.
     pub fn new(file: &mut Value) -> Result<Self> {
+        let decoder = decoder_of(file)?;
         let mut model = file.get_mut("model").map(Value::take).unwrap_or_default();
         check_model(&model)?;
         if let Some(model) = model.as_object_mut() {
@@ -61,6 +64,7 @@ impl Library {
             pre_tokenizer: json_of("pre_tokenizer", part(file, "pre_tokenizer"))?,
             model: json_of("model", model)?,
             post_processor: json_of("post_processor", part(file, "post_processor"))?,
+            decoder,
         })
     }
 
@@ -97,6 +101,14 @@ impl Library {
         encoding.ids.extend_from_slice(encoded.get_ids());
         append_byte_ranges(text, encoded.get_offsets(), &mut encoding.offsets);
         Ok(())
+    }
+
+    /// The text of tokens.
+    pub fn decode(&self, names: Vec<String>) -> Result<String> {
+        let Some(decoder) = &self.decoder else { return Ok(names.join(" ")) };
+        decoder.decode(names).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("decoder must be able to write every token: got {error}"))
+        })
     }
 
     fn normalize(&self, text: &mut NormalizedString) -> Result<()> {
@@ -148,7 +160,7 @@ impl Library {
 ///
 /// # Errors
 /// `Malformed` if the crate does not read it; `LimitExceeded` if it could make text endlessly long.
-pub fn decoder_of(file: &mut Value) -> Result<Option<DecoderWrapper>> {
+fn decoder_of(file: &mut Value) -> Result<Option<DecoderWrapper>> {
     let decoder = part(file, "decoder");
     flat("decoder", decoder.clone(), "decoders")?;
     json_of("decoder", decoder)
@@ -297,22 +309,6 @@ fn failure(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
         Ok(own) => *own,
         Err(error) => Error::new(ErrorKind::UnknownText, format!("text must be tokenizable: got {error}")),
     }
-}
-
-/// The added tokens, those that are looked for in the text as it is and those in the normalised text.
-pub fn finders(tokens: &[AddedToken], normalized: impl Fn(&str) -> Result<String>) -> Result<[Finder; 2]> {
-    let (normal, raw): (Vec<_>, Vec<_>) = tokens.iter().cloned().partition(|token| token.normalized);
-    let as_they_are: Vec<String> = raw.iter().map(|token| token.content.clone()).collect();
-    let mut patterns = Vec::with_capacity(normal.len());
-    let mut found = Vec::with_capacity(normal.len());
-    for token in normal {
-        let pattern = normalized(&token.content)?;
-        if !pattern.is_empty() {
-            patterns.push(pattern);
-            found.push(token);
-        }
-    }
-    Ok([Finder::new(&as_they_are, raw)?, Finder::new(&patterns, found)?])
 }
 
 #[cfg(test)]

@@ -1,0 +1,89 @@
+//! `face!` makes a wasm-bindgen class of an entry of a table in `bindings/faces/`.
+
+use std::cell::{Ref, RefCell, RefMut};
+
+use fulmar::core::{Error, ErrorKind, Result};
+pub(crate) use lend::{Lend, Share};
+
+macro_rules! face {
+    (
+        $(#[$class_doc:meta])* $class:ident($inner_type:ty)
+        make { $($(#[$make_doc:meta])* fn $make:ident as $make_js:ident($($make_args:tt)*) { $made:expr })* }
+        call {
+            $($(#[$call_doc:meta])* fn $call:ident as $call_js:ident($($call_args:tt)*) -> ($($answer:tt)*) {
+                $($taken:ident = $taking:expr =>)? |$inner:ident| $asked:expr
+            })*
+        }
+    ) => {
+        $(#[$class_doc])*
+        #[wasm_bindgen]
+        pub struct $class {
+            inner: RefCell<$inner_type>,
+        }
+
+        impl From<$inner_type> for $class {
+            fn from(inner: $inner_type) -> Self {
+                Self { inner: RefCell::new(inner) }
+            }
+        }
+
+        impl crate::face::Share<$inner_type> for $class {
+            fn share(&self) -> CoreResult<$inner_type> {
+                Ok(crate::face::shared(stringify!($class), &self.inner)?.clone())
+            }
+        }
+
+        impl crate::face::Lend<$inner_type> for $class {
+            fn lend<R>(&self, body: impl FnOnce(&mut $inner_type) -> CoreResult<R>) -> CoreResult<R> {
+                body(&mut *crate::face::lent(stringify!($class), &self.inner)?)
+            }
+        }
+
+        #[wasm_bindgen]
+        impl $class {
+            $($(#[$make_doc])*
+            #[wasm_bindgen(js_name = $make_js)]
+            pub fn $make($($make_args)*) -> Result<Self> {
+                guard(|| $made.map(Self::from))
+            })*
+
+            $($(#[$call_doc])*
+            #[wasm_bindgen(js_name = $call_js)]
+            pub fn $call(&self, $($call_args)*) -> Result<$($answer)*> {
+                guard(|| {
+                    $(let $taken = $taking;)?
+                    let mut lent = crate::face::lent(stringify!($class), &self.inner)?;
+                    let $inner = &mut *lent;
+                    $asked.map(Into::into)
+                })
+            })*
+        }
+    };
+}
+
+pub(crate) use face;
+
+/// The value, to be changed; `Forbidden` in a function of JavaScript that it is calling.
+pub(crate) fn lent<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<RefMut<'a, T>> {
+    value.try_borrow_mut().map_err(|_| in_use(name))
+}
+
+/// The value, to be looked at; `Forbidden` in a function of JavaScript that it is calling.
+pub(crate) fn shared<'a, T>(name: &str, value: &'a RefCell<T>) -> Result<Ref<'a, T>> {
+    value.try_borrow().map_err(|_| in_use(name))
+}
+
+fn in_use(name: &str) -> Error {
+    let detail = format!(
+        "{name} must not be used by a function that it is calling: call it after that function has returned"
+    );
+    Error::new(ErrorKind::Forbidden, detail)
+}
+
+#[cfg_attr(
+    not(feature = "whole"),
+    expect(dead_code, reason = "classes of the edge module take no other class")
+)]
+mod lend {
+    include!("../../faces/lend.rs");
+}
