@@ -22,7 +22,7 @@ export function findChromium() {
 /** Opens a page that imports `bundle`. `post` resolves with the status and the JSON of an answer. */
 export async function openChromium(bundle) {
   const server = await serve(bundle)
-  const browser = await launch().catch((error) => {
+  const browser = await launchChromium().catch((error) => {
     server.close()
     throw error
   })
@@ -50,7 +50,8 @@ export async function openChromium(bundle) {
   }
 }
 
-function launch() {
+/** A headless browser. */
+export function launchChromium() {
   // The page is ours and local; Chromium's sandbox refuses to start for root, as whom containers run.
   const args = process.getuid?.() === 0 ? ['--no-sandbox'] : []
   return chromium.launch({ executablePath: findChromium(), headless: true, args })

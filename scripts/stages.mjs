@@ -244,6 +244,12 @@ export const STAGES = [
   },
   { name: 'backends', wasm: true, needs: BUILT_ALL, run: () => program('scripts/backends.mjs') },
   { name: 'edge', wasm: true, needs: BUILT_ALL, run: () => program('scripts/edge.mjs') },
+  {
+    name: 'playground',
+    wasm: true,
+    needs: BUILT_ALL,
+    run: () => program('scripts/playground.mjs', '--check'),
+  },
   { name: 'api', needs: ['dist'], run: () => single(run(process.execPath, ['scripts/api.mjs', '--check'])) },
   {
     name: 'docs',
