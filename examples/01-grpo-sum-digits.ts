@@ -55,7 +55,7 @@ const report = await writeReport(config.runDir)
 printTable(result)
 if (flags.json) console.log(JSON.stringify(result))
 
-/** What GRPO did, by problems that the model has never seen. */
+/** Prints the effect of GRPO on held-out problems. */
 function printTable({
   passRateBefore,
   passRateAfter,

@@ -1,5 +1,5 @@
 /**
- * What a ledger keeps of one conversation of several turns: which tokens the policy sampled, which it was given, where
+ * A ledger of one conversation of several turns: which tokens the policy sampled, which it was given, where
  * the conversation forks, and what of it is trained. No token is ever encoded again.
  *
  * Run it with `npm run build && node scripts/examples.mjs native`.
@@ -50,7 +50,7 @@ const right = await takeTurn(second, bridge.rendered, 3)
 assert.equal(right.recorded.fork?.reason, 'resample')
 assert.equal(right.recorded.fork?.position, second.length)
 
-// Turn 3: somebody shortened the conversation. What it shares with the first one is stored once.
+// Turn 3: the conversation was shortened. What it shares with the first one is stored once.
 const edited = renderer.render(
   [...question.slice(0, 1), { role: 'user', content: '17 + 25? Only the number.' }],
   {

@@ -34,7 +34,7 @@ show(rendered.ids, rendered.sampledMask)
 const trained = rendered.ids.filter((_, at) => rendered.sampledMask[at] === 1)
 assert.equal(tokenizer.decode(trained), 'It is sunny in Paris.<|im_end|>')
 
-// The same chat by a template. It writes markers by name, so they are read as tokens; its blocks say who speaks.
+// The same chat by a template. It writes markers by name, so they are read as tokens; its blocks name the speaker.
 using template = new Template(
   "{% for m in messages %}<|im_start|>{{ m.role }}\n{% generation %}{{ m.content if m.role == 'assistant' }}" +
     "{% endgeneration %}{{ m.content if m.role != 'assistant' }}<|im_end|>\n{% endfor %}",

@@ -176,7 +176,7 @@ interface Measured {
   readonly words: number
 }
 
-/** What the policy writes at temperature 1 on held-out topics, and on IFEval's prompts where they are given. */
+/** Completions of the policy at temperature 1 on held-out topics, and on IFEval's prompts where they are given. */
 async function measure(step: number): Promise<Measured> {
   const prompts = heldOut
     .slice(0, flags.smoke ? 1 : heldOut.length)

@@ -139,7 +139,7 @@ async function resultOf(runDir: string): Promise<RunResult> {
     weights: await digestOf(join(runDir, 'policy', 'model.safetensors')),
     firstWeights: await digestOf(join(runDir, 'warm-start', 'model.safetensors')),
   }
-  // Weights and moments in 32 bits are 12 bytes a weight, of which nobody needs two sets.
+  // Weights and moments in 32 bits are 12 bytes a weight, and one set is enough.
   await rm(join(runDir, 'checkpoint'), { recursive: true, force: true })
   return result
 }
