@@ -29,7 +29,7 @@ const TARBALLS = join(STAGE, 'tarballs')
 const OPTIONS = ['--release', '--published']
 
 /** Largest sizes in MB of what every build has, and of what a release has: a build for tests is larger. */
-const SIZES_MAX = { JavaScript: 2.6, 'JavaScript for Node': 2.3 }
+const SIZES_MAX = { JavaScript: 2.6, 'JavaScript for Node': 2.3, "import 'fulmar' in Node": 1.1 }
 const RELEASE_SIZES_MAX = {
   addon: 26,
   'wasm/fulmar_wasm_bg.wasm': 11.5,
@@ -169,6 +169,7 @@ function checkSizes(main, platforms, isRelease) {
   const sizes = [
     ['JavaScript', sizeOf(join(main, 'dist'), /\.js$/) - forNode],
     ['JavaScript for Node', forNode],
+    ["import 'fulmar' in Node", sizeOfImport(join(main, 'dist', 'node'), 'fulmar.js')],
   ]
   if (isRelease) {
     for (const { addon } of platforms) sizes.push(['addon', statSync(addon).size])
@@ -184,6 +185,18 @@ function checkSizes(main, platforms, isRelease) {
     process.stdout.write(`${what}: ${megabytes} of at most ${most} MB\n`)
     if (bytes > most * 1e6) throw new Refusal(`${what} must be at most ${most} MB: got ${megabytes} MB`)
   }
+}
+
+/** Bytes that an import of `file` reads: it and what it imports, at any depth. */
+function sizeOfImport(folder, file) {
+  const read = new Set([file])
+  let bytes = 0
+  for (const name of read) {
+    const text = readFileSync(join(folder, name), 'utf8')
+    bytes += text.length
+    for (const [, other] of text.matchAll(/^(?:import|export) .*["']\.\/([^"']+)["'];?$/gm)) read.add(other)
+  }
+  return bytes
 }
 
 function sizeOf(folder, pattern) {

@@ -11,7 +11,6 @@ export {
 export { type CountdownSample, type CountdownTaskOptions, countdown } from './countdown.js'
 export { type DefineTaskOptions, defineTask } from './define-task.js'
 export { type GSM8KTask, type GSM8KTaskOptions, type GSM8KTaskRow, gsm8k } from './gsm8k.js'
-export { type IfEvalSample, type IfEvalTaskOptions, type IfEvalTaskRow, ifeval } from './ifeval.js'
 export { type MathTaskOptions, type MathTaskRow, math } from './math.js'
 export type { RowTaskOptions } from './question-task.js'
 export { type RewardInput, type RewardOptions, reward } from './reward.js'

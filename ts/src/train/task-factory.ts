@@ -2,11 +2,11 @@
 
 import { checkKnownKeys, FulmarError, nearestName } from '../core/index.js'
 import type { Task } from '../env/index.js'
+import type { IfEvalTaskOptions } from '../task/ifeval.js'
 import {
   alphabetSort,
   countdown,
   gsm8k,
-  ifeval,
   math,
   readRows,
   type SearchDocument,
@@ -43,7 +43,8 @@ export const taskFactories = {
   countdown: made(countdown),
   gsm8k: made(gsm8k),
   math: made(math),
-  ifeval: made(ifeval),
+  // Its tables of languages and sentences are 0.6 MB.
+  ifeval: made(async (options: IfEvalTaskOptions) => (await import('../task/ifeval.js')).ifeval(options)),
   search: made(searchIn),
 } satisfies Readonly<Record<string, TaskFactory>>
 
@@ -59,7 +60,9 @@ function searchIn({
 const FILES = ['rows', 'validationRows', 'documents']
 
 /** The factory of a task whose options check themselves: files are read, and the run's seed stands where none is given. */
-function made<Options, Sample>(make: (options: Options) => Task<Sample>): TaskFactory {
+function made<Options, Sample>(
+  make: (options: Options) => Task<Sample> | Promise<Task<Sample>>,
+): TaskFactory {
   return async (options, context) => {
     checkKnownKeys('context', context, ['seed'], ['seed'])
     const { seed } = context
@@ -67,7 +70,7 @@ function made<Options, Sample>(make: (options: Options) => Task<Sample>): TaskFa
       const isFile = FILES.includes(name) && typeof value === 'string'
       return [name, isFile ? await readRows(value) : value] as const
     })
-    return make(Object.fromEntries(await Promise.all(read)) as Options) as unknown as Task<unknown>
+    return (await make(Object.fromEntries(await Promise.all(read)) as Options)) as unknown as Task<unknown>
   }
 }
 

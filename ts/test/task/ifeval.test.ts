@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { type IfEvalTaskRow, ifeval, readRows } from '../../src/task/index.js'
+import { type IfEvalTaskRow, ifeval } from '../../src/task/ifeval.js'
+import { readRows } from '../../src/task/index.js'
 import { codeOf, promptOf, rewardOf, said, take } from './said.js'
 
 const rows = (await readRows(
