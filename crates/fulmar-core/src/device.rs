@@ -1,4 +1,4 @@
-//! Where tensors lie and sums run.
+//! The device of a tensor or a computation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,9 +21,9 @@ pub enum Device {
     /// Main memory and the processor.
     #[default]
     Cpu,
-    /// A GPU of NVIDIA.
+    /// An NVIDIA GPU.
     Cuda {
-        /// The number that CUDA gives it.
+        /// The index that CUDA gives it.
         ordinal: u32,
     },
 }

@@ -2,7 +2,7 @@
 
 use crate::{Error, ErrorKind, Result, nearest_name};
 
-/// The type of one tensor element. Names are those of safetensors files and of PyTorch, in lower case.
+/// The type of one tensor element. Names are the lower-case names of safetensors files and PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE 754 double precision.
@@ -11,7 +11,7 @@ pub enum Dtype {
     F32,
     /// IEEE 754 half precision.
     F16,
-    /// The upper half of a single.
+    /// bfloat16: the upper half of an IEEE 754 single.
     Bf16,
     /// Signed 64-bit integer.
     I64,
@@ -30,7 +30,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Every dtype, in the order of their declaration.
+    /// All dtypes, in declaration order.
     pub const ALL: [Self; 11] = [
         Self::F64,
         Self::F32,
@@ -45,7 +45,7 @@ impl Dtype {
         Self::Bool,
     ];
 
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     #[must_use]
     pub const fn size_bytes(self) -> usize {
         match self {
@@ -56,7 +56,7 @@ impl Dtype {
         }
     }
 
-    /// The lower-case name: `f32`, `bf16`, `bool`, ...
+    /// Returns the lower-case name: `f32`, `bf16`, `bool`, ...
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Dtype {
         }
     }
 
-    /// The dtype called `name`.
+    /// Returns the dtype called `name`.
     ///
     /// # Errors
     /// `UnknownName` if no dtype has that name.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong, stable across releases. [`ErrorKind::code`] becomes `err.code` in JavaScript.
+/// The kind of a failure, stable across releases. [`ErrorKind::code`] becomes `err.code` in JavaScript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -12,38 +12,40 @@ pub enum ErrorKind {
     OutOfRange,
     /// A NaN or an infinity where only finite numbers make sense.
     NonFinite,
-    /// A required collection holds nothing.
+    /// A required collection is empty.
     Empty,
-    /// A name that the callee does not know: an option key, a tensor name, an enumeration value.
+    /// An unknown name: an option key, a tensor name, an enumeration value.
     UnknownName,
-    /// Text that is not of the documented form (JSON of the wrong shape, a missing field).
+    /// Text that does not have the documented form (JSON of the wrong shape, a missing field).
     Malformed,
     /// Bytes that claim a format and break its rules.
     Corrupt,
-    /// Input from outside asks for more than a named limit of [`crate::limits`].
+    /// Outside input exceeds a named limit of [`crate::limits`].
     LimitExceeded,
     /// A tokenizer met text that its vocabulary cannot express.
     UnknownText,
-    /// Two valid things that do not belong together, such as a checkpoint of another architecture.
+    /// Two valid inputs that cannot be used together, such as a model and a checkpoint of another
+    /// architecture.
     Incompatible,
-    /// A chat template called `raise_exception`; the sentence is the template's own.
+    /// A chat template called `raise_exception`; the message is the template's.
     TemplateRaised,
-    /// A chat template reached for something that its sandbox keeps from it, or a function used the object that was calling it.
+    /// A chat template accessed something that its sandbox forbids, or a callback used the object that was
+    /// calling it.
     Forbidden,
     /// The operating system refused a read or a write.
     Io,
-    /// The object was closed, or an operation that must come first has not happened.
+    /// The object is closed, or a required earlier operation has not happened.
     Closed,
     /// A Rust panic caught at the language boundary: a bug in Fulmar, never in the caller.
     Panic,
-    /// A function of the caller failed, or gave what it must not.
+    /// A callback of the caller failed or returned an invalid value.
     UserCode,
-    /// It cannot be had on this machine or in this build.
+    /// A feature that this machine or this build does not have.
     Unavailable,
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of their declaration.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 17] = [
         Self::ShapeMismatch,
         Self::OutOfRange,
@@ -64,7 +66,7 @@ impl ErrorKind {
         Self::Unavailable,
     ];
 
-    /// The stable name that JavaScript sees as `err.code`.
+    /// Returns the stable name that JavaScript sees as `err.code`.
     ///
     /// ```
     /// assert_eq!(fulmar_core::ErrorKind::ShapeMismatch.code(), "SHAPE_MISMATCH");
@@ -117,19 +119,19 @@ impl Error {
         Self { kind, detail: detail.into() }
     }
 
-    /// The kind of failure.
+    /// Returns the kind of failure.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The sentence for people.
+    /// Returns the sentence that describes the failure.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The same error with `place` and a colon before its sentence, for callers who know where they are.
+    /// Returns the same error with `place` and a colon before its sentence.
     #[must_use]
     pub fn at(self, place: impl fmt::Display) -> Self {
         Self { kind: self.kind, detail: format!("{place}: {}", self.detail) }

@@ -6,12 +6,13 @@ use std::marker::PhantomData;
 use crate::{Error, ErrorKind, Result};
 
 thread_local! {
-    /// The addresses of what this thread has locked.
+    /// The addresses of the locks that this thread holds.
     static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Marks a lock as taken by this thread, until it is dropped. Take one before a lock under which functions of the caller run: such a
-/// function that needs the lock again gets an error, where the lock itself would wait for ever. O(locks that the thread holds).
+/// Marks a lock as taken by this thread until the mark is dropped. Take one before a lock under which
+/// callbacks of the caller run: a callback that needs the same lock then gets an error instead of a deadlock.
+/// O(locks that the thread holds).
 ///
 /// # Examples
 /// ```
@@ -26,15 +27,15 @@ thread_local! {
 #[derive(Debug)]
 pub struct Held {
     address: usize,
-    /// The mark is of this thread: it must not leave it.
+    /// Makes the mark `!Send`: it belongs to one thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Held {
-    /// Marks the lock at `lock`, which must not move while it is marked; `name` is its name in the error.
+    /// Marks the lock at `lock`, which must not move while marked; errors call it `name`.
     ///
     /// # Errors
-    /// `Forbidden` if this thread has it.
+    /// `Forbidden` if this thread already holds it.
     pub fn mark<T>(lock: &T, name: &str) -> Result<Self> {
         let address = std::ptr::from_ref(lock) as usize;
         HELD.with_borrow_mut(|held| {

@@ -2,8 +2,8 @@
 //!
 //! `serde_json` reads an integer beyond 64 bits as a float and loses its digits. [`keep_integers`] writes such an integer
 //! as an object with one reserved key before the text is parsed, [`kept_integer`] recognizes that object in the parsed
-//! value, and [`restore_integers`] turns serialized text back. An object of this form that the sender wrote is an integer
-//! too.
+//! value, and [`restore_integers`] turns serialized text back. An object of this form in the input is read as
+//! an integer too.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ use serde_json::Value;
 use crate::limits::INTEGER_DIGITS_MAX;
 use crate::{Error, ErrorKind, Result, options_from_json};
 
-/// The only key of the object that stands for an integer.
+/// The only key of the object that represents an integer.
 const KEY: &str = "\0integer";
 
-/// What stands before and after the digits in serialized text.
+/// The text before the digits in serialized JSON.
 const OPEN: &str = "{\"\\u0000integer\":\"";
 const CLOSE: &str = "\"}";
 
 /// Reads options as [`options_from_json`] does, with integers beyond 64 bits as values that [`kept_integer`] recognizes.
 ///
 /// # Errors
-/// Fails as [`options_from_json`] and [`keep_integers`].
+/// The errors of [`options_from_json`] and [`keep_integers`].
 ///
 /// # Examples
 /// ```
@@ -110,7 +110,7 @@ pub fn restore_integers(json: &str) -> Cow<'_, str> {
     Cow::Owned(restored)
 }
 
-/// The byte behind the closing quote of the text that opens at `start`.
+/// Returns the index of the byte after the closing quote of the string that opens at `start`.
 fn end_of_text(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while at < bytes.len() {
@@ -128,7 +128,7 @@ fn end_of_number(bytes: &[u8], start: usize) -> usize {
     start + bytes[start..].iter().take_while(is_part).count()
 }
 
-/// What to write for a number; none where it stays as it is.
+/// Returns the text to write for a number, or `None` if it stays unchanged.
 fn kept_form(number: &str) -> Result<Option<String>> {
     if number == "-0" {
         return Ok(Some("0".to_owned()));

@@ -6,14 +6,15 @@ use serde_json::error::Category;
 use crate::names::nearest_name;
 use crate::{Error, ErrorKind, Result};
 
-/// Most characters of a foreign name or value that an error repeats.
+/// Maximum number of characters of an unknown name or value that an error repeats.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// The options that `json` holds; `name` is the argument for the message, which names the field at fault and, for an unknown key or
-/// value, the nearest known one.
+/// Parses options from `json`. Errors call the argument `name`, name the field at fault and, for an unknown
+/// key or value, the nearest known one.
 ///
 /// # Errors
-/// `UnknownName` for a key or a value outside a closed set, `Malformed` for text that is not of the documented form.
+/// `UnknownName` for a key or a value outside a closed set; `Malformed` for text that does not have the
+/// documented form.
 ///
 /// # Examples
 /// ```
@@ -33,7 +34,7 @@ pub fn options_from_json<T: DeserializeOwned>(name: &str, json: &str) -> Result<
     Ok(value)
 }
 
-/// What was wrong with the JSON of the argument called `name`, without a position in its text.
+/// Returns the error for invalid JSON in the argument called `name`, without a position in its text.
 ///
 /// # Examples
 /// ```
@@ -44,13 +45,13 @@ pub fn options_from_json<T: DeserializeOwned>(name: &str, json: &str) -> Result<
 pub fn json_error(name: &str, error: &serde_json::Error) -> Error {
     let malformed = |rule: &str| Error::new(ErrorKind::Malformed, format!("{name} must be {rule}"));
     match error.classify() {
-        Category::Eof => malformed("JSON: got a text that ends before its value does"),
-        Category::Syntax | Category::Io => malformed("JSON: got a text that is not"),
+        Category::Eof => malformed("valid JSON: the text ends before its value does"),
+        Category::Syntax | Category::Io => malformed("valid JSON"),
         Category::Data => data_error(name, &without_position(error)),
     }
 }
 
-/// `options` and `.rates[2]` are `options.rates[2]`.
+/// Joins the name of an argument and a path in it: `options` and `.rates[2]` give `options.rates[2]`.
 fn place(name: &str, path: &str) -> String {
     match path {
         "." => name.to_owned(),
@@ -59,14 +60,14 @@ fn place(name: &str, path: &str) -> String {
     }
 }
 
-/// The sentence of the parser without its end, which counts lines and columns.
+/// Returns the parser's message without the line and column at its end.
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&position).unwrap_or(&text).to_owned()
 }
 
-/// From the sentence of a deserializer to ours.
+/// Converts a deserializer's message to ours.
 fn data_error(name: &str, text: &str) -> Error {
     let malformed = |detail: String| Error::new(ErrorKind::Malformed, detail);
     if let Some(rest) = text.strip_prefix("unknown field ") {
@@ -94,11 +95,11 @@ fn unknown_key(place: &str, names: &[&str]) -> Error {
     let Some((key, known)) = names.split_first() else {
         return Error::new(ErrorKind::UnknownName, format!("{place} must have known keys only"));
     };
-    // The place of an unknown key ends with that key, where the deserializer had read it.
+    // The path of an unknown key ends with that key if the deserializer had read it.
     let owner = place.strip_suffix(key).and_then(|start| start.strip_suffix('.')).unwrap_or(place);
     let hint = match nearest_name(key, known) {
         Some(nearest) => format!("did you mean '{nearest}'?"),
-        None if known.is_empty() => "there are none here".to_owned(),
+        None if known.is_empty() => "no keys are allowed here".to_owned(),
         None => format!("known are {}", known.join(", ")),
     };
     Error::new(ErrorKind::UnknownName, format!("{owner}.{} must be a known key: {hint}", shown(key)))
@@ -116,7 +117,7 @@ fn unknown_value(place: &str, names: &[&str]) -> Error {
     Error::new(ErrorKind::UnknownName, detail)
 }
 
-/// The names that stand between backticks.
+/// Returns the names between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -129,7 +130,7 @@ fn shown(text: &str) -> String {
     shown
 }
 
-/// What a deserializer expects, without names of Rust.
+/// Describes the expected type of a deserializer without Rust's type names.
 fn in_words(expected: &str) -> &str {
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "an integer >= 0",
@@ -154,7 +155,7 @@ fn in_words(expected: &str) -> &str {
     }
 }
 
-/// What a deserializer got, as it stands in JSON.
+/// Returns the value that a deserializer got, as written in JSON.
 fn value_in_words(got: &str) -> String {
     let plain = ["string ", "integer ", "floating point ", "boolean ", "character "]
         .iter()

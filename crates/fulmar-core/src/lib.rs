@@ -1,4 +1,4 @@
-//! Errors, limits, dtypes, shapes and the counter-based generator that every other crate stands on.
+//! Errors, limits, dtypes, shapes and the counter-based generator that every other crate uses.
 
 mod device;
 mod dtype;

@@ -1,4 +1,4 @@
-//! Every cap on what outside data may ask for, by name. Each has a test at the bound and one past it.
+//! Every limit on outside data, by name. Each has a test at the bound and one past it.
 
 /// Longest header of a safetensors file, in bytes (the format's own rule).
 pub const SAFETENSORS_HEADER_BYTES_MAX: usize = 100_000_000;
@@ -18,7 +18,7 @@ pub const MESSAGES_MAX: usize = 65_536;
 /// Most dimensions of a history, the messages of a conversation being the last.
 pub const HISTORY_RANK_MAX: usize = 8;
 
-/// Most assistant turns whose place in a text is found by rendering what precedes each of them.
+/// Most assistant turns whose position in a text is computed by rendering the messages before each of them.
 pub const MASK_PREFIX_TURNS_MAX: usize = 512;
 
 /// Longest text of one message, in bytes.
@@ -39,7 +39,8 @@ pub const TOKENIZER_FILE_BYTES_MAX: usize = 128 << 20;
 /// Longest that one step of a tokenizer's normalisation may make a text, in bytes.
 pub const NORMALIZED_BYTES_MAX: usize = 256 << 20;
 
-/// By how much a tokenizer's normalizer may make a text longer, and its decoder the names of its tokens.
+/// Largest factor by which a tokenizer's normalizer may lengthen a text, or its decoder the names of its
+/// tokens.
 pub const TOKENIZER_GROWTH_MAX: usize = 1 << 16;
 
 /// Widest hidden state or feed-forward layer of a model.
@@ -69,7 +70,7 @@ pub const BATCH_TOKENS_MAX: usize = 1 << 22;
 /// Most requests that wait in an engine, and most sequences that run in it at once.
 pub const ENGINE_REQUESTS_MAX: usize = 1 << 16;
 
-/// Most likeliest ids that are told of one request or one batch of scores, over all its tokens.
+/// Most top log-probs that one request or one batch of scores returns, over all its tokens.
 pub const TOP_LOG_PROBS_MAX: usize = 1 << 26;
 
 /// Most sequences, or other items, that one plan packs or shares out.
@@ -93,23 +94,24 @@ pub const TEMPLATE_NESTING_MAX: usize = 64;
 /// Longest chain of operators, attributes and filters in one expression of a chat template, and of `elif` in one `if`.
 pub const TEMPLATE_CHAIN_MAX: usize = 256;
 
-/// Most instructions that one rendering of a chat template executes, and most elements that its operations go over, unless
-/// an option says otherwise.
+/// Default maximum of instructions that one rendering of a chat template executes and elements that its
+/// operations visit.
 pub const TEMPLATE_STEPS: u64 = 100_000_000;
 
-/// Most of [`TEMPLATE_STEPS`] that an option can say.
+/// Largest value of the option for [`TEMPLATE_STEPS`].
 pub const TEMPLATE_STEPS_MAX: u64 = 2_000_000_000;
 
-/// Longest text that one rendering of a chat template gives, in bytes, unless an option says otherwise.
+/// Default maximum length of the text that one rendering of a chat template gives, in bytes.
 pub const TEMPLATE_OUTPUT_BYTES: usize = 64 << 20;
 
-/// Most of [`TEMPLATE_OUTPUT_BYTES`] that an option can say, and the longest text on the way.
+/// Largest value of the option for [`TEMPLATE_OUTPUT_BYTES`], and the longest intermediate text.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 256 << 20;
 
-/// Most bytes of texts and lists that one rendering of a chat template makes, freed or not, unless an option says otherwise.
+/// Default maximum size of the texts and lists that one rendering of a chat template makes, freed or not, in
+/// bytes.
 pub const TEMPLATE_MADE_BYTES: u64 = 1 << 29;
 
-/// Most of [`TEMPLATE_MADE_BYTES`] that an option can say.
+/// Largest value of the option for [`TEMPLATE_MADE_BYTES`].
 pub const TEMPLATE_MADE_BYTES_MAX: u64 = 1 << 36;
 
 /// Most items of a list that a chat template makes with `+` or `*`.
@@ -127,25 +129,25 @@ pub const REPLAY_ROWS_MAX: usize = 1 << 30;
 /// Most rows that one call draws from a replay buffer.
 pub const REPLAY_SAMPLE_ROWS_MAX: usize = 1 << 24;
 
-/// Most weights of staleness that a sampler is told.
+/// Most staleness weights of a sampler.
 pub const REPLAY_STALENESS_WEIGHTS_MAX: usize = 1 << 16;
 
 /// Most batches that a replay buffer draws ahead.
 pub const REPLAY_PREFETCH_MAX: usize = 1 << 10;
 
-/// Most bytes that a storage of a replay buffer allocates at its first write, unless it is told another number.
+/// Default maximum number of bytes that a storage of a replay buffer allocates at its first write.
 pub const REPLAY_STORAGE_BYTES_MAX: u64 = 1 << 38;
 
 /// Most times that a write to a replay buffer begins anew because another buffer wrote to its storage first.
 pub const REPLAY_WRITE_TRIES_MAX: usize = 1000;
 
-/// Most bytes of replies that one operation on a server takes, unless a storage is told another number.
+/// Default maximum number of bytes of replies that one operation on a server takes.
 pub const STORE_REPLY_BYTES_MAX: usize = 1 << 30;
 
 /// Most processes that write to one memory-mapped storage at a time.
 pub const REPLAY_MEMMAP_WRITERS_MAX: usize = 32;
 
-/// Most looks at what another process has under way in a memory-mapped storage, some seconds in all.
+/// Most checks of another process's pending work in a memory-mapped storage, some seconds in all.
 pub const REPLAY_MEMMAP_WAITS_MAX: usize = 1 << 22;
 
 /// Deepest nesting of a predicate over trajectories.
@@ -175,13 +177,13 @@ pub const HDF5_OBJECTS_MAX: usize = 1 << 20;
 /// Largest HDF5 file of a replay buffer's folder, in bytes: all of it is read into memory.
 pub const HDF5_FILE_BYTES_MAX: u64 = 1 << 33;
 
-/// Most rollouts of one group, candidates included, and most that are compared for their best.
+/// Most rollouts of one group, candidates included, and most that are compared to select the best.
 pub const GROUP_ROLLOUTS_MAX: usize = 1024;
 
 /// Most groups that wait for more rollouts at once.
 pub const PENDING_GROUPS_MAX: usize = 1 << 16;
 
-/// Most subsets of candidates that a choice looks at.
+/// Most subsets of candidates that a selection compares.
 pub const SELECTOR_COMBINATIONS_MAX: usize = 10_000_000;
 
 /// Most rows of a durable store.

@@ -1,9 +1,9 @@
-//! The nearest of some known names to one that is not among them.
+//! The nearest known name to an unknown one.
 
 /// Names longer than this are compared by their beginning: keys come from files of any origin.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Words of PyTorch, transformers, PEFT, TRL and vLLM, without case and punctuation, and what the same is called here.
+/// Words of PyTorch, transformers, PEFT, TRL and vLLM, without case and punctuation, with our names for them.
 const HINTS: [(&str, &[&str]); 34] = [
     ("float64", &["f64"]),
     ("double", &["f64"]),
@@ -41,9 +41,9 @@ const HINTS: [(&str, &[&str]); 34] = [
     ("numwarmupsteps", &["warmupSteps"]),
 ];
 
-/// The member of `known` that `name` was most likely meant to be: the same but for case and punctuation; what a word of PyTorch,
-/// transformers or TRL is called here; or the one that the fewest edits lead to, unless these are more than half of its letters.
-/// O(`name` x `known`) letters.
+/// Returns the member of `known` that `name` most likely means: the same but for case and punctuation; our
+/// name for a word of PyTorch, transformers or TRL; or the member with the fewest edits, unless these are
+/// more than half of its letters. O(`name` x `known`) letters.
 ///
 /// # Examples
 /// ```
@@ -71,13 +71,13 @@ pub fn nearest_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     })
 }
 
-/// The beginning of `name` in lower case, without punctuation.
+/// Returns the beginning of `name` in lower case, without punctuation.
 fn letters(name: &str) -> Vec<char> {
     let letters = name.chars().filter(|letter| letter.is_alphanumeric());
     letters.flat_map(char::to_lowercase).take(NAME_CHARS_MAX).collect()
 }
 
-/// How many letters must be added, removed or changed.
+/// Returns the number of letters to add, remove or change.
 fn edit_distance(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {

@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 /// Largest integer that a double holds without gaps below it, `Number.MAX_SAFE_INTEGER`.
 const SAFE_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// The integer that `value` holds; `name` is the argument for the message.
+/// Converts `value` to an integer; errors call the argument `name`.
 ///
 /// # Errors
 /// `OutOfRange` if `value` is not a whole number between 0 and 2^53 - 1.
@@ -25,10 +25,10 @@ pub fn integer_from_f64(name: &str, value: f64) -> Result<u64> {
     Err(Error::new(ErrorKind::OutOfRange, detail))
 }
 
-/// The index or length that `value` holds.
+/// Converts `value` to an index or a length.
 ///
 /// # Errors
-/// `OutOfRange` if `value` is not a whole number from 0 that this machine can count to.
+/// `OutOfRange` if `value` is not a whole number from 0 to the largest `usize`.
 pub fn index_from_f64(name: &str, value: f64) -> Result<usize> {
     let integer = integer_from_f64(name, value)?;
     usize::try_from(integer).map_err(|_| {
@@ -36,10 +36,10 @@ pub fn index_from_f64(name: &str, value: f64) -> Result<usize> {
     })
 }
 
-/// The token id that `value` holds; a number past 32 bits is `u32::MAX`, which no vocabulary has.
+/// Converts `value` to a token id; a number past 32 bits becomes `u32::MAX`, which no vocabulary has.
 ///
 /// # Errors
-/// Those of [`integer_from_f64`].
+/// The errors of [`integer_from_f64`].
 ///
 /// # Examples
 /// ```
@@ -51,10 +51,10 @@ pub fn id_from_f64(name: &str, value: f64) -> Result<u32> {
     Ok(u32::try_from(integer_from_f64(name, value)?).unwrap_or(u32::MAX))
 }
 
-/// Indices, or the dimensions of a shape; the message names the first that is none.
+/// Converts indices or the dimensions of a shape; the error names the first invalid one.
 ///
 /// # Errors
-/// Those of [`index_from_f64`].
+/// The errors of [`index_from_f64`].
 ///
 /// # Examples
 /// ```

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use crate::{Error, ErrorKind, Result};
 
-/// Opens the regular file at `path` for reading, and tells its size in bytes. Opening a pipe would wait for its writer, and a device may
-/// have no end, so neither is opened. Symbolic links are followed.
+/// Opens the regular file at `path` for reading and returns its size in bytes. Refuses pipes and devices, as
+/// opening a pipe waits for its writer and a device may have no end. Follows symbolic links.
 ///
 /// # Errors
-/// `Io`, with the path, if the system refuses; `Corrupt` if it is no regular file.
+/// `Io`, with the path, if the system refuses; `Corrupt` if it is not a regular file.
 ///
 /// # Examples
 /// ```

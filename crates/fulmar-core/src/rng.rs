@@ -12,25 +12,25 @@ const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// A position in a stream of random words: everything that a checkpoint must keep.
+/// A position in a stream of random words: the whole state that a checkpoint must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RngState {
     /// The seed.
     pub key: u64,
     /// The stream, see [`Rng::stream`].
     pub stream: u64,
-    /// How many 32-bit words were drawn.
+    /// The number of 32-bit words drawn so far.
     pub word_index: u64,
 }
 
 impl RngState {
-    /// The three numbers in the order of their fields, for storage.
+    /// Returns the three fields in order, for storage.
     #[must_use]
     pub const fn words(self) -> [u64; 3] {
         [self.key, self.stream, self.word_index]
     }
 
-    /// What [`RngState::words`] stored.
+    /// Restores the state that [`RngState::words`] stored.
     ///
     /// # Errors
     /// `ShapeMismatch` if there are not three words.
@@ -68,13 +68,13 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream 0 of `seed`, at its beginning.
+    /// Returns stream 0 of `seed`, at its beginning.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::from_state(RngState { key: seed, stream: 0, word_index: 0 })
     }
 
-    /// The generator that continues where `state` was taken.
+    /// Returns a generator that continues from `state`.
     #[must_use]
     pub fn from_state(state: RngState) -> Self {
         let mut rng = Self { state, block: [0; 4] };
@@ -84,13 +84,13 @@ impl Rng {
         rng
     }
 
-    /// Where this generator stands.
+    /// Returns the position of this generator.
     #[must_use]
     pub const fn state(&self) -> RngState {
         self.state
     }
 
-    /// The beginning of the stream called `name` below this one. Does not advance `self`.
+    /// Returns the beginning of the stream called `name` below this one. Does not advance `self`.
     #[must_use]
     pub fn stream(&self, name: &str) -> Self {
         let mut hash = 0xCBF2_9CE4_8422_2325_u64; // FNV-1a over the name's bytes
@@ -100,14 +100,15 @@ impl Rng {
         self.fork(hash)
     }
 
-    /// The beginning of the stream number `index` below this one. Does not advance `self`.
+    /// Returns the beginning of the stream number `index` below this one. Does not advance `self`.
     #[must_use]
     pub fn fork(&self, index: u64) -> Self {
         let stream = mix(self.state.stream.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ mix(index));
         Self::from_state(RngState { key: self.state.key, stream, word_index: 0 })
     }
 
-    /// The beginning of the stream that [`Rng::fork`] of each index of `path` in turn leads to. Does not advance `self`.
+    /// Returns the beginning of the stream that [`Rng::fork`] of each index of `path` in turn leads to. Does
+    /// not advance `self`.
     ///
     /// # Examples
     /// ```
@@ -119,7 +120,7 @@ impl Rng {
         path.iter().fold(self.clone(), |rng, &index| rng.fork(index))
     }
 
-    /// 32 uniform bits.
+    /// Draws 32 uniform bits.
     pub fn next_u32(&mut self) -> u32 {
         let lane = (self.state.word_index % 4) as usize;
         if lane == 0 {
@@ -129,23 +130,23 @@ impl Rng {
         self.block[lane]
     }
 
-    /// 64 uniform bits: two words, the low half first.
+    /// Draws 64 uniform bits: two words, the low half first.
     pub fn next_u64(&mut self) -> u64 {
         let low = u64::from(self.next_u32());
         low | u64::from(self.next_u32()) << 32
     }
 
-    /// A uniform float in `[0, 1)` on a grid of 2^-24.
+    /// Returns a uniform float in `[0, 1)` on a grid of 2^-24.
     pub fn uniform_f32(&mut self) -> f32 {
         (self.next_u32() >> 8) as f32 * (1.0 / 16_777_216.0)
     }
 
-    /// A uniform double in `[0, 1)` on a grid of 2^-53.
+    /// Returns a uniform double in `[0, 1)` on a grid of 2^-53.
     pub fn uniform_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
     }
 
-    /// A uniform integer in `[0, bound)`, without bias (Lemire, <https://doi.org/10.1145/3230636>).
+    /// Returns a uniform integer in `[0, bound)`, without bias (Lemire, <https://doi.org/10.1145/3230636>).
     ///
     /// # Errors
     /// `OutOfRange` if `bound` is 0.
@@ -161,14 +162,14 @@ impl Rng {
         }
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
-            // The remainder is below the bound: nearly every draw is spared its division.
+            // The remainder is below the bound, so nearly every draw avoids the division.
             if product as u64 >= bound || product as u64 >= bound.wrapping_neg() % bound {
                 return Ok((product >> 64) as u64);
             }
         }
     }
 
-    /// Fills `out` with the numbers that as many calls of [`Rng::below`] would give, faster.
+    /// Fills `out` with the numbers that the same number of calls of [`Rng::below`] gives, faster.
     ///
     /// # Errors
     /// `OutOfRange` if `bound` is 0.
@@ -199,7 +200,7 @@ impl Rng {
         Ok(())
     }
 
-    /// What as many calls of [`Rng::next_u64`] give.
+    /// Fills `out` with the numbers that the same number of calls of [`Rng::next_u64`] gives.
     fn fill_u64(&mut self, out: &mut [u64]) {
         let mut next = 0;
         while next < out.len() && !self.state.word_index.is_multiple_of(4) {
@@ -218,7 +219,7 @@ impl Rng {
         }
     }
 
-    /// A standard normal number (Box-Muller, one of the pair; two doubles are used for each).
+    /// Returns a standard normal number (Box-Muller, one of the pair; two doubles are used for each).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform_f64()));
         radius * libm::cos(std::f64::consts::TAU * self.uniform_f64())
@@ -233,7 +234,7 @@ impl Rng {
         }
     }
 
-    /// The integers `0..count` in a uniformly random order.
+    /// Returns the integers `0..count` in a uniformly random order.
     ///
     /// # Errors
     /// `LimitExceeded` if `count` is above [`PERMUTATION_COUNT_MAX`].
@@ -263,7 +264,7 @@ impl Rng {
     }
 }
 
-/// Ten rounds of Philox4x32.
+/// Runs ten rounds of Philox4x32.
 fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let product0 = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
@@ -279,7 +280,7 @@ fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The finaliser of SplitMix64: spreads nearby stream numbers over all 64 bits.
+/// Applies the finaliser of SplitMix64, which spreads nearby stream numbers over all 64 bits.
 const fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn many_bounded_integers_are_those_of_single_draws() {
-        // Of the largest of these bounds half of all words are refused.
+        // The largest of these bounds rejects half of all words.
         for bound in [1, 6, (1 << 62) + 1, (1 << 63) + 1] {
             for start in 0..5 {
                 let mut many = Rng::new(2).stream("many");

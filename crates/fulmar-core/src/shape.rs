@@ -1,13 +1,13 @@
-//! Shapes: how many elements they hold, without overflow.
+//! Number of elements of a shape, without overflow.
 
 use crate::limits::TENSOR_RANK_MAX;
 use crate::{Error, ErrorKind, Result};
 
-/// The number of elements of `shape`; 1 for a scalar (`[]`).
+/// Returns the number of elements of `shape`; 1 for a scalar (`[]`).
 ///
 /// # Errors
-/// `LimitExceeded` if there are more than [`TENSOR_RANK_MAX`] dimensions or the product of their lengths, those of
-/// 0 left out, does not fit an `isize`.
+/// `LimitExceeded` if there are more than [`TENSOR_RANK_MAX`] dimensions, or if the product of their lengths,
+/// zeros left out, does not fit an `isize`.
 ///
 /// # Examples
 /// ```
@@ -19,7 +19,7 @@ pub fn num_elements(shape: &[usize]) -> Result<usize> {
         let detail = format!("shape must have at most {TENSOR_RANK_MAX} dimensions: got {}", shape.len());
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
-    // Dimensions of length 0 are left out of the count that is bounded: every part of a shape that passes is countable too.
+    // Zeros are left out of the bounded product, so every part of a valid shape is countable too.
     let beside_zeros = shape.iter().try_fold(1_usize, |count, &dim| count.checked_mul(dim.max(1)));
     match beside_zeros.filter(|count| isize::try_from(*count).is_ok()) {
         Some(count) => Ok(if shape.contains(&0) { 0 } else { count }),
