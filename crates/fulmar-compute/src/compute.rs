@@ -1,14 +1,14 @@
-//! Where sums run.
+//! The handle of a device, with each operation as a method.
 
 use fulmar_core::{Device, Result};
 use fulmar_cuda::Kernels;
 
 use crate::dispatch;
 
-/// Where sums run: a handle, cheap to copy, whose methods are the operations.
+/// A handle that runs operations on one device. It is cheap to copy.
 ///
-/// An operation is done when its call returns, on every device, so that what it wrote can be read. Where that wait would cost more
-/// than the operation, several become one operation of the table.
+/// An operation is finished when its call returns, on every device, so that its output can be read. Where
+/// that wait would cost more than the operation, several steps form one operation of the table.
 ///
 /// # Examples
 /// ```
@@ -26,15 +26,15 @@ pub enum Compute {
     /// The processor.
     #[default]
     Cpu,
-    /// A GPU of NVIDIA.
+    /// An NVIDIA GPU.
     Cuda(Kernels),
 }
 
 impl Compute {
-    /// What computes on `device`.
+    /// Returns the handle for `device`.
     ///
     /// # Errors
-    /// `Unavailable` for a GPU, with what is lacking.
+    /// `Unavailable` for a GPU, with the reason.
     pub fn on(device: Device) -> Result<Self> {
         match device {
             Device::Cpu => Ok(Self::Cpu),
@@ -42,7 +42,7 @@ impl Compute {
         }
     }
 
-    /// Where that is.
+    /// Returns the device of this handle.
     #[must_use]
     pub fn device(self) -> Device {
         match self {
@@ -51,17 +51,17 @@ impl Compute {
         }
     }
 
-    /// Whether the operations so far went well. On a GPU one can fail after its inputs were found good; those behind it then do nothing.
-    /// What calls operations asks once, at its end.
+    /// Returns the first error of the operations so far. On a GPU an operation can fail after its inputs were
+    /// checked; the operations after it then do nothing. Callers check once, after their last operation.
     ///
     /// # Errors
-    /// Nothing on the CPU.
+    /// Never on the CPU.
     pub fn check(self) -> Result<()> {
         dispatch!(self, cpu => Ok(()))
     }
 }
 
-/// The choice of a device: what runs on the CPU, for a [`Compute`]. There is no other device yet.
+/// Selects the code for the device of a [`Compute`]; only the CPU has code yet.
 ///
 /// # Examples
 /// ```
@@ -97,7 +97,7 @@ mod tests {
         for ordinal in [0, 7] {
             let refused = Compute::on(Device::Cuda { ordinal }).unwrap_err();
             assert_eq!(refused.kind(), fulmar_core::ErrorKind::Unavailable);
-            // The first of what is lacking: the build, the driver, a GPU of that number, a kernel.
+            // The first missing requirement: the build, the driver, a GPU of that number, a kernel.
             let reasons = ["CUDA must be built in", "driver", &format!("cuda:{ordinal}"), "kernels"];
             assert!(reasons.iter().any(|reason| refused.detail().contains(reason)), "{refused}");
         }

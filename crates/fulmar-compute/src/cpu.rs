@@ -1,12 +1,13 @@
-//! What runs on the processor whatever the device: the parts of an operation on the CPU, and the hands of those who feed devices.
+//! Functions that run on the processor whatever the device: parts of CPU operations, and helpers of code that
+//! feeds devices.
 
 // A body of Rust that is compiled for vector units.
 pub use fulmar_kernel::lanes;
 // One number, or a hint to the processor.
 pub use fulmar_kernel::{exp, power, prefetch};
-// How the processor's threads share work.
+// The processor's threads.
 pub use fulmar_kernel::{active_lanes, for_each_part, num_threads, together};
-// The parts of a draw, which chooses its device as a whole.
+// The parts of a draw; the whole draw selects its device.
 pub use fulmar_kernel::{SoftmaxRow, at_least, top_k};
-// The tree of priorities, which stands in main memory: where a draw goes on depends on what it has just seen.
+// For the tree of priorities, which is in main memory, as each step of a draw depends on the one before.
 pub use fulmar_kernel::power_each;

@@ -1,12 +1,14 @@
-//! The door to devices. [`Compute`] says where sums run, and each operation is a method of it: `compute.matmul(...)`. One table holds
-//! them all, so an operation has one name, one signature and one place where its device is chosen.
+//! The interface to devices. A [`Compute`] is the handle of one device, and each operation is a method of it:
+//! `compute.matmul(...)`. One table holds all operations, so an operation has one name, one signature and one
+//! place where its device is selected.
 //!
-//! [`dispatch!`] is that choice. What the crates above do as a whole on one device, a loss say, calls it at its entry. On a GPU there
-//! is nothing yet, and no value of [`Compute`] names one: the arm for it stands in [`dispatch!`], and once `fulmar_cuda::Kernels` has
-//! values the compiler lists every operation that lacks a kernel.
+//! [`dispatch!`] makes that selection. Crates above call it at the entry of work that runs on one device as a
+//! whole, such as a loss. There is no GPU code yet, and [`Compute`] has no value for a GPU: [`dispatch!`]
+//! holds the arm for it, and once `fulmar_cuda::Kernels` has values, the compiler lists every operation that
+//! lacks a kernel.
 //!
-//! Crates above this one take kernels from nowhere else. Re-exported are the types in their signatures, and as [`cpu`] what those parts
-//! of an operation are made of that run on the processor.
+//! Crates above this one take kernels only from here. It re-exports the types in their signatures and, as
+//! [`cpu`], the parts of operations that run on the processor.
 
 pub use fulmar_kernel::{
     AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, RopeTable, SgdStep, Spans,

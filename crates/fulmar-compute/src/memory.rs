@@ -1,4 +1,4 @@
-//! Memory that lives long, where its device reaches it.
+//! Long-lived memory that its device can access.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,8 +7,9 @@ use fulmar_cuda::Managed;
 
 use crate::{Compute, dispatch};
 
-/// Elements that lie where a [`Compute`] reaches them, and the processor too: a slice to both. A vector for the CPU; for a GPU memory
-/// that the driver manages, in which a range is at one address for both, so nothing that takes slices has to know.
+/// Elements that a [`Compute`] and the processor can both access as a slice. On the CPU this is a vector. On
+/// a GPU it is memory that the driver manages, with one address for both, so functions that take slices work
+/// unchanged.
 ///
 /// # Examples
 /// ```
@@ -27,7 +28,7 @@ pub enum Memory<T> {
 }
 
 impl Compute {
-    /// `len` elements of 0.
+    /// Returns `len` zeros.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for them.
@@ -40,8 +41,8 @@ impl Compute {
         })
     }
 
-    /// Makes `memory` hold `len` elements where this reaches them: what it held stays, what is new is 0. Where a GPU cannot give so
-    /// much, [`Compute::check`] says it.
+    /// Resizes `memory` to `len` elements on this device: old elements stay, new ones are 0. If a GPU has too
+    /// little memory, [`Compute::check`] returns the error.
     pub fn resize<T: Copy + Default>(self, memory: &mut Memory<T>, len: usize) {
         dispatch!(self, cpu => match memory {
             Memory::Cpu(values) => values.resize(len, T::default()),
@@ -49,7 +50,7 @@ impl Compute {
         });
     }
 
-    /// `values` where this reaches them: as they are if they lie there, else a copy.
+    /// Returns `values` on this device, without a copy if they are already there.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for them.
@@ -62,7 +63,7 @@ impl Compute {
 }
 
 impl<T> Memory<T> {
-    /// Elements that there is room for.
+    /// Returns the number of elements for which memory is allocated.
     #[must_use]
     pub fn capacity(&self) -> usize {
         match self {
@@ -71,7 +72,7 @@ impl<T> Memory<T> {
         }
     }
 
-    /// What computes where the elements lie.
+    /// Returns the handle that computes on the device of the elements.
     #[must_use]
     pub fn compute(&self) -> Compute {
         match self {
@@ -81,7 +82,7 @@ impl<T> Memory<T> {
     }
 }
 
-/// Nothing yet.
+/// Empty, on the CPU.
 impl<T> Default for Memory<T> {
     fn default() -> Self {
         Self::Cpu(Vec::new())
@@ -97,7 +98,7 @@ impl<T: Clone> Clone for Memory<T> {
     }
 }
 
-/// Elements for the CPU, as they are.
+/// Elements on the CPU, without a copy.
 impl<T> From<Vec<T>> for Memory<T> {
     fn from(values: Vec<T>) -> Self {
         Self::Cpu(values)
@@ -131,7 +132,7 @@ impl<T: PartialEq> PartialEq for Memory<T> {
 }
 
 fn too_long<T>(len: usize) -> Error {
-    let detail = format!("memory must hold {len} elements of {}: got less", std::any::type_name::<T>());
+    let detail = format!("out of memory: it cannot hold {len} elements of {}", std::any::type_name::<T>());
     Error::new(ErrorKind::LimitExceeded, detail)
 }
 

@@ -1,4 +1,5 @@
-//! The table of operations. A line is a name and a signature; `=` names the function where that is not the kernel of the same name.
+//! The table of operations. A line is a name and a signature; `=` names the function if it differs from the
+//! kernel of the same name.
 
 use fulmar_kernel::{
     AdamwStep, AttentionSaved, AttentionShape, Floats, LogProb, MatRef, RopeTable, SgdStep, Spans,
@@ -9,7 +10,7 @@ use crate::{Compute, dispatch, rows};
 
 macro_rules! operations {
     ($(fn $name:ident $(<$generic:ident>)? ($($arg:ident: $type:ty),*) $(-> $result:ty)? $(= $cpu:path)?;)*) => {
-        #[expect(clippy::too_many_arguments, reason = "a kernel has eight at most, and the handle comes beside them")]
+        #[expect(clippy::too_many_arguments, reason = "a kernel has eight at most, and the handle is one more argument")]
         impl Compute {
             $(operations!(@method $name [$($generic)?] [$($arg: $type),*] [$($result)?] [$($cpu)?]);)*
         }
@@ -18,7 +19,7 @@ macro_rules! operations {
         operations!(@documented $name $generics $args $result [fulmar_kernel::$name]
             concat!("[`fulmar_kernel::", stringify!($name), "`] here."));
     };
-    // Functions of this crate have no page to link to.
+    // Private functions have no documentation page to link to.
     (@method $name:ident $generics:tt $args:tt $result:tt [$cpu:path]) => {
         operations!(@documented $name $generics $args $result [$cpu] concat!("`", stringify!($cpu), "` here."));
     };

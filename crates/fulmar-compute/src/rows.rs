@@ -1,16 +1,17 @@
-//! Whole rows of elements of any type, chosen and put back, and what else is no mathematics. An index past the rows is a bug of the caller, and panics.
+//! Gather, scatter and other operations without arithmetic on whole rows of elements. An index past the rows
+//! is a bug of the caller and panics.
 
 use fulmar_kernel::prefetch;
 
-/// How many rows ahead of the one that is copied memory is asked for.
+/// Number of rows between the copied row and the prefetched one.
 const AHEAD: usize = 2;
-/// Bytes that are copied at once, while as many of a later row are on their way. From 2 KB on, C libraries copy by one instruction
-/// that is slow where source and target lie badly to each other.
+/// Bytes copied at once, while the same number of bytes of a later row is prefetched. From 2 KB on, C
+/// libraries copy by one instruction that is slow for badly aligned sources and targets.
 const BLOCK: usize = 512;
-/// Of longer rows no more is asked for: the processor sees by itself how they go on.
+/// Most bytes of a row that are prefetched: the processor's own prefetcher handles the rest.
 const FETCHED_MAX: usize = 8192;
 
-/// Rows `indices` of `from` one after the other.
+/// Copies rows `indices` of `from` to `to` in order.
 pub(crate) fn gather<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
     if inner == 1 {
         to.iter_mut().zip(indices).for_each(|(to, index)| *to = from[*index]);
@@ -35,9 +36,10 @@ pub(crate) fn gather<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: &
     }
 }
 
-/// Writes the rows of `from` one after the other over rows `indices` of `to`; of an index that comes twice the last stays.
+/// Writes the rows of `from` in order over rows `indices` of `to`; if an index comes twice, the last row
+/// wins.
 pub(crate) fn scatter<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: &mut [T]) {
-    // Rows that follow each other, as a ring gives them, are one copy.
+    // Consecutive rows, as in a ring, are one copy.
     let mut place = 0;
     while let Some(&first) = indices.get(place) {
         let run = indices[place..].iter().zip(first..).take_while(|(index, next)| *index == next).count();
@@ -46,19 +48,19 @@ pub(crate) fn scatter<T: Copy>(from: &[T], inner: usize, indices: &[usize], to: 
     }
 }
 
-/// Adds the rows of `from` one after the other to rows `indices` of `to`.
+/// Adds the rows of `from` in order to rows `indices` of `to`.
 pub(crate) fn scatter_add(from: &[f32], inner: usize, indices: &[usize], to: &mut [f32]) {
     for (row, index) in from.chunks_exact(inner.max(1)).zip(indices) {
         to[index * inner..][..inner].iter_mut().zip(row).for_each(|(to, value)| *to += value);
     }
 }
 
-/// Copies all elements of `from` to `to`, which has as many.
+/// Copies all elements of `from` to `to`, which has the same length.
 pub(crate) fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     to.copy_from_slice(from);
 }
 
-/// Puts `value` in the place of each element.
+/// Sets every element to `value`.
 pub(crate) fn fill<T: Copy>(to: &mut [T], value: T) {
     to.fill(value);
 }

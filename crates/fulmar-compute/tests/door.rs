@@ -1,4 +1,4 @@
-//! That the door is the only way to the kernels, that all of them stand behind it, and that nothing is lost in it.
+//! Checks that `fulmar-compute` is the only way to the kernels, offers all of them, and changes no result.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fulmar_compute::{AttentionSaved, AttentionShape, Compute, MatRef, RopeTable, Spans, rope_frequencies};
 
-/// Crates that may name the kernels: the facade, which shows every crate, and the door itself.
+/// Crates that may name the kernels: the facade, which re-exports every crate, and `fulmar-compute` itself.
 const BESIDE_THE_DOOR: [&str; 2] = ["fulmar", "fulmar-compute"];
 
 fn crates() -> PathBuf {
@@ -17,7 +17,7 @@ fn source(path: &str) -> String {
     fs::read_to_string(crates().join(path)).unwrap_or_default()
 }
 
-/// The words of `text` that start like functions.
+/// Returns the words of `text` that look like functions.
 fn function_names(text: &str) -> BTreeSet<&str> {
     let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     text.split(|letter| !is_word(letter))
@@ -60,12 +60,12 @@ fn no_crate_takes_kernels_past_the_door() {
     );
 }
 
-/// Numbers that are neither whole nor alike.
+/// Returns distinct numbers that are not whole.
 fn floats(len: usize) -> Vec<f32> {
     (0..len).map(|index| (index as f32 * 0.37 + 0.1).sin()).collect()
 }
 
-/// Both calls on buffers of their own, which must end as the same bits.
+/// Runs both calls on separate buffers and asserts equal bits.
 fn same<R: PartialEq + std::fmt::Debug>(
     len: usize,
     door: impl Fn(&mut [f32]) -> R,
