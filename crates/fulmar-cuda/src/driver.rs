@@ -1,4 +1,4 @@
-//! What NVIDIA's driver says of this machine.
+//! The GPUs that NVIDIA's driver reports.
 
 use cudarc::driver::{DriverError, result, sys};
 use fulmar_core::{Error, ErrorKind, Result};
@@ -8,14 +8,14 @@ use crate::Gpu;
 /// The CUDA version whose programs the driver must run, as CUDA numbers them: 13.0.
 const VERSION_MIN: i32 = 13_000;
 
-/// The GPUs that the driver shows, by their numbers.
+/// Returns the GPUs that the driver shows, by their numbers.
 ///
 /// # Errors
-/// `Unavailable` with what is lacking: the driver, one new enough, one that starts, or a GPU.
+/// `Unavailable` with what is missing: the driver, a recent one, one that starts, or a GPU.
 pub fn gpus() -> Result<Vec<Gpu>> {
-    // SAFETY: opens NVIDIA's library under its own name; what its initialisers do is the driver's own business.
+    // SAFETY: opens NVIDIA's library under its own name, and runs only the driver's initialisers.
     if !unsafe { sys::is_culib_present() } {
-        return Err(unavailable("NVIDIA's driver must be installed: its library libcuda was not found"));
+        return Err(unavailable("NVIDIA's driver must be installed: its library libcuda is missing"));
     }
     let mut version = 0;
     // SAFETY: writes one integer through the pointer, and may be called before anything else.
@@ -29,7 +29,7 @@ pub fn gpus() -> Result<Vec<Gpu>> {
     result::init().map_err(failed)?;
     let count = result::device::get_count().map_err(failed)?;
     if count == 0 {
-        return Err(unavailable("a GPU must be visible to NVIDIA's driver: got none"));
+        return Err(unavailable("a GPU must be visible to NVIDIA's driver: it shows 0"));
     }
     (0..count).map(|ordinal| gpu(ordinal).map_err(failed)).collect()
 }

@@ -1,5 +1,5 @@
-//! What computes on a GPU. There is nothing of it yet: no value of these types exists, so that whatever runs somewhere by its device
-//! has a place for GPUs that the compiler knows cannot be reached.
+//! The kernels of a GPU. None exists yet: these types have no values, so the GPU arm of a dispatch is
+//! unreachable at compile time.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::gpus;
 pub enum Kernels {}
 
 impl Kernels {
-    /// The kernels of the GPU with the number `ordinal`.
+    /// Returns the kernels of GPU number `ordinal`.
     ///
     /// # Errors
     /// `Unavailable`, always: with what the machine lacks, or because there are no kernels yet.
@@ -35,17 +35,17 @@ impl Kernels {
         Err(Error::new(ErrorKind::Unavailable, detail))
     }
 
-    /// The number of their GPU.
+    /// Returns the number of their GPU.
     #[must_use]
     pub fn ordinal(self) -> u32 {
         match self {}
     }
 }
 
-/// Memory that a GPU and the processor both reach at one address: a range of it is a slice to either.
+/// Memory that a GPU and the processor both access at one address, as a slice.
 #[derive(Debug)]
 pub struct Managed<T> {
-    /// Why there is none.
+    /// Makes the type impossible to construct.
     pub never: Infallible,
     elements: PhantomData<T>,
 }

@@ -1,7 +1,8 @@
-//! The door to NVIDIA GPUs: which are there, or what the machine lacks.
+//! Interface to NVIDIA GPUs: lists them, or reports what the machine lacks.
 //!
-//! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature `driver`, and
-//! WebAssembly, have the same interface and say so. There are no kernels yet: [`Kernels::on`] refuses every GPU with the reason.
+//! [`gpus`] asks the driver at run time, so one build runs with and without a GPU. Builds without the feature
+//! `driver`, and WebAssembly, have the same interface and return an error. There are no kernels yet:
+//! [`Kernels::on`] refuses every GPU with the reason.
 
 #[cfg(not(all(feature = "driver", not(target_family = "wasm"))))]
 mod absent;
@@ -22,10 +23,10 @@ pub use place::place;
 pub struct Gpu {
     /// The number that CUDA gives it.
     pub ordinal: u32,
-    /// Such as `NVIDIA H100 80GB HBM3`.
+    /// Name, such as `NVIDIA H100 80GB HBM3`.
     pub name: String,
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     pub memory_bytes: u64,
-    /// Major and minor version of what it can compute.
+    /// Compute capability: major and minor version.
     pub compute_capability: (u32, u32),
 }

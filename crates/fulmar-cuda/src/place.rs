@@ -1,14 +1,14 @@
-//! From the name of a device to a device that can be used.
+//! Converts the name of a device to a usable device.
 
 use fulmar_core::{Device, Result};
 
 use crate::Kernels;
 
-/// The device that a name stands for: `cpu`, `cuda`, `cuda:N`, or `auto`, which takes a GPU where one can be used and the CPU elsewhere.
-/// As there are no kernels for GPUs yet, that is the CPU everywhere.
+/// Returns the device called `cpu`, `cuda`, `cuda:N`, or `auto`, which selects a usable GPU, else the CPU. As
+/// there are no kernels for GPUs yet, `auto` is the CPU everywhere.
 ///
 /// # Errors
-/// Those of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is lacking.
+/// The errors of [`Device`]'s `from_str`; `Unavailable` for a GPU, with what is missing.
 ///
 /// # Examples
 /// ```
