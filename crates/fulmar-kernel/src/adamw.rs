@@ -9,7 +9,7 @@
 use crate::lanes::{dot, lanes};
 use crate::parallel::{for_rows2, map_tasks};
 
-/// The scalars of one step; [`AdamwStep::at`] works out the bias corrections.
+/// The scalars of one step; [`AdamwStep::at`] computes the bias corrections.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamwStep {
     learning_rate: f32,
@@ -23,7 +23,7 @@ pub struct AdamwStep {
 }
 
 impl AdamwStep {
-    /// The scalars of step number `step` (counted from 1). Gradients are multiplied by `gradient_scale` first
+    /// Returns the scalars of step number `step` (counted from 1). Gradients are multiplied by `gradient_scale` first
     /// (the clipping coefficient).
     #[must_use]
     pub fn at(
@@ -80,7 +80,7 @@ pub fn adamw_step(
     });
 }
 
-/// The sum of the squares of `x`, in double precision over blocks of fixed size.
+/// Returns the sum of the squares of `x`, in double precision over blocks of fixed size.
 #[must_use]
 pub fn sum_of_squares(x: &[f32]) -> f64 {
     const BLOCK: usize = 4096;

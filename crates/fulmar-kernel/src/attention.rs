@@ -1,8 +1,8 @@
-//! Causal attention with grouped key/value heads over rows that say what they may look at.
+//! Causal attention with grouped key/value heads, where each query row lists the rows it attends to.
 //!
 //! Each query row lists ranges of key/value rows, its [`Spans`]: one range for a plain sequence, two for a
-//! completion behind a prompt that it shares with its siblings, one a page for a paged cache. The sampler and the
-//! trainer use the same row function, so their results agree to the bit. Nothing of size T x T is ever stored.
+//! completion after a shared prompt, one a page for a paged cache. The sampler and the trainer use the same
+//! row function, so their results agree to the bit. Nothing of size T x T is ever stored.
 //!
 //! ```text
 //! s[j] = q . k[j] / sqrt(E)      m = max_j s[j]      L = ln sum_j e^(s[j] - m)      p[j] = e^((s[j] - m) - L)      o = sum_j p[j] v[j]
@@ -10,7 +10,8 @@
 //! dk[j] += ds[j] q / sqrt(E)             dv[j] += p[j] do
 //! ```
 //! The backward pass recomputes `p` from the stored `m` and `L`, a tile of queries by keys at a time
-//! (Dao et al., <https://arxiv.org/abs/2205.14135>). The two are stored apart: their sum has no digits left for `p` where scores are large.
+//! (Dao et al., <https://arxiv.org/abs/2205.14135>). The two are stored separately: their sum would lose the
+//! digits of `p` where scores are large.
 //! Legend: N query rows, R key/value rows, H heads, K key/value heads, E width of a head.
 
 use std::ops::Range;
@@ -19,7 +20,7 @@ use crate::lanes::{SOFTMAX_FLOOR, WIDTH, axpy, axpy4, dot, lanes, softmax_exp, s
 use crate::matmul::{MatRef, matmul, products_of_rows, row_products};
 use crate::parallel::{alone, for_rows2, map_tasks};
 
-/// Which key/value rows each query row attends to, as half-open ranges in the order they are summed.
+/// The key/value rows that each query row attends to, as half-open ranges in the order they are summed.
 #[derive(Debug, Clone, Default)]
 pub struct Spans {
     ends: Vec<u32>,
@@ -27,7 +28,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Forgets all rows and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.ends.clear();
         self.ranges.clear();
@@ -39,7 +40,7 @@ impl Spans {
         self.ends.push(self.ranges.len() as u32);
     }
 
-    /// The number of query rows.
+    /// Returns the number of query rows.
     #[must_use]
     pub fn num_rows(&self) -> usize {
         self.ends.len()
@@ -51,7 +52,7 @@ impl Spans {
     }
 }
 
-/// How many heads of which width.
+/// Numbers of heads and their width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionShape {
     /// Query heads H.
@@ -127,7 +128,7 @@ pub fn attention(
     });
 }
 
-/// What [`attention`] was given and gave, for its backward pass.
+/// Inputs and outputs of [`attention`] that its backward pass needs.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionSaved<'a> {
     /// Queries `[N, H * E]`.
@@ -142,11 +143,11 @@ pub struct AttentionSaved<'a> {
     pub log_sum: &'a [f32],
 }
 
-/// Writes the gradients with respect to queries, keys and values, given that of the output.
+/// Writes the gradients with respect to queries, keys and values from the gradient of the output.
 ///
-/// `blocks` are the ranges of rows that see only themselves (a prompt with all its completions), in order and
-/// covering every row; query row and key/value row have the same number, and the ranges of a row ascend. Blocks and key/value heads run in
-/// parallel, each on one thread and in the order of its rows.
+/// `blocks` are ranges of rows that attend only to one another (a prompt with all its completions), in order
+/// and covering every row. Query row and key/value row have the same number, and the ranges of a row ascend.
+/// Blocks and key/value heads run in parallel, each on one thread and in the order of its rows.
 ///
 /// # Panics
 /// If the lengths disagree or a span leaves its block.
@@ -177,9 +178,9 @@ pub fn attention_backward(
     }
 }
 
-/// Query rows of a tile.
+/// Query rows in a tile.
 const TILE_ROWS: usize = 32;
-/// Most key/value rows of a tile.
+/// Most key/value rows in a tile.
 const TILE_KEYS: usize = 128;
 
 /// Gradients of one block for one key/value head and its group of query heads.
@@ -222,7 +223,7 @@ fn block_backward(
     found
 }
 
-/// The rows that any of these query rows sees, in order, each once.
+/// Returns the rows that any of these query rows attends to, in order, each once.
 fn seen_by(spans: &Spans, rows: Range<usize>) -> Vec<u32> {
     let mut ranges: Vec<(u32, u32)> = rows.flat_map(|row| spans.row(row).iter().copied()).collect();
     ranges.sort_unstable();
@@ -272,7 +273,7 @@ impl Queries {
     }
 }
 
-/// Key/value rows that some queries see, copied side by side: `[J, E]`.
+/// Key/value rows that some queries attend to, copied next to each other: `[J, E]`.
 struct Tile<'a> {
     rows: &'a [u32],
     keys: Vec<f32>,
@@ -292,7 +293,7 @@ impl<'a> Tile<'a> {
         Self { rows, keys: of(saved.keys), values: of(saved.values) }
     }
 
-    /// `p` and `ds`, both `[R * G, J]` and 0 where a query does not see a key.
+    /// Computes `p` and `ds`, both `[R * G, J]` and 0 where a query does not attend to a key.
     fn weights_and_d_scores(
         &self,
         shape: AttentionShape,
@@ -302,7 +303,8 @@ impl<'a> Tile<'a> {
         let (num_keys, num_queries) = (self.rows.len(), queries.along.len());
         let (mut weights, mut d_scores) =
             (vec![0.0; num_queries * num_keys], vec![0.0; num_queries * num_keys]);
-        // The scores of the forward pass to the bit: its `m` and `L` fit no others where scores are large.
+        // The scores equal those of the forward pass to the bit: its `m` and `L` only match these where
+        // scores are large.
         products_of_rows(&mut weights, &queries.q, &self.keys, shape.head_dim);
         let d_out = MatRef::new(&queries.d_out, num_queries, shape.head_dim);
         let values = MatRef::new(&self.values, num_keys, shape.head_dim);
@@ -372,7 +374,7 @@ lanes! {
     }
 }
 
-/// Key/value rows seen by one head: row `j` starts at `j * stride + at`.
+/// Key/value rows of one head: row `j` starts at `j * stride + at`.
 #[derive(Clone, Copy)]
 struct Heads<'a> {
     keys: &'a [f32],
@@ -388,7 +390,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// `e^x` for `x` up to 0; 0 for what is far below, no number for what is none.
+/// Returns `e^x` for `x` up to 0; 0 far below, NaN for NaN.
 #[inline(always)]
 fn weight_of(x: f32) -> f32 {
     softmax_exp(if x < SOFTMAX_FLOOR { SOFTMAX_FLOOR } else { x })
@@ -456,7 +458,7 @@ mod tests {
 
     const SHAPE: AttentionShape = AttentionShape { num_heads: 4, num_kv_heads: 2, head_dim: 6 };
 
-    /// A prompt of 3 rows with two completions of 2 and 3 rows, then a sequence of 4 rows.
+    /// Returns a prompt of 3 rows with two completions of 2 and 3 rows, then a sequence of 4 rows.
     fn tree() -> (Spans, Vec<(u32, u32)>) {
         let mut spans = Spans::default();
         for row in 0..3 {
@@ -535,7 +537,8 @@ mod tests {
         let (mut d_q, mut d_keys, mut d_values) = (vec![0.0; 288], vec![0.0; 144], vec![0.0; 144]);
         let saved = AttentionSaved { q: &q, keys: &keys, values: &values, out: &out, log_sum: &log_sum };
         attention_backward(SHAPE, saved, &spans, &blocks, &[1.0; 288], &mut d_q, &mut d_keys, &mut d_values);
-        // Each query's weights sum to 1, so the values of a block get as much as it has queries: 8 and 4 rows, two heads a value.
+        // Each query's weights sum to 1, so the gradients of a block's values sum to its number of queries: 8
+        // and 4 rows, two heads a value.
         for (rows, expected) in [(0..8, 16.0), (8..12, 8.0)] {
             for column in 0..12 {
                 let sum: f64 = rows.clone().map(|row| f64::from(d_values[row * 12 + column])).sum();

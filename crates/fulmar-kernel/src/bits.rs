@@ -1,11 +1,12 @@
-//! Checks that kernels without matrix products give the same bits on every target: checksums of their results, computed on x86-64.
+//! Checks that kernels without matrix products give the same bits on every target, by checksums of results
+//! computed on x86-64.
 
 use half::bf16;
 
 use crate::finite_difference::random;
 use crate::*;
 
-/// Results of a kernel as one number: FNV-1a over their bits.
+/// FNV-1a checksum over the bits of a kernel's results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Checksum(u64);
 
@@ -24,11 +25,11 @@ impl Checksum {
     }
 }
 
-/// Rows and columns: a row is longer than a block of the softmax, and no multiple of its lanes.
+/// A row is longer than a block of the softmax and not a multiple of its lanes.
 const ROWS: usize = 5;
 const COLS: usize = 4_803;
 
-/// Logits of the size that a trained model's have, with one of `-inf`.
+/// Logits of a size typical for trained models, with one of `-inf`.
 fn logits() -> Vec<f32> {
     let mut logits: Vec<f32> = random(11, ROWS * COLS).into_iter().map(|x| 6.0 * x).collect();
     logits[COLS + 7] = f32::NEG_INFINITY;

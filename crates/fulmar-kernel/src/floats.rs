@@ -1,4 +1,4 @@
-//! Weights as they lie in memory: single precision, or bfloat16 for half the bytes. Sums are made in single precision either way.
+//! Weights in single precision, or in bfloat16 for half the memory. Sums use single precision either way.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use half::bf16;
 
 use crate::parallel::for_rows;
 
-/// Borrowed numbers of either width.
+/// Borrowed numbers of either type.
 ///
 /// # Examples
 /// ```
@@ -19,12 +19,12 @@ use crate::parallel::for_rows;
 pub enum Floats<'a> {
     /// Single precision.
     F32(&'a [f32]),
-    /// The upper halves of single precision.
+    /// bfloat16.
     Bf16(&'a [bf16]),
 }
 
 impl<'a> Floats<'a> {
-    /// How many there are.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn len(self) -> usize {
         match self {
@@ -33,16 +33,16 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Those of a range.
+    /// Returns the elements of a range.
     ///
     /// # Panics
-    /// If the range ends behind the last.
+    /// If the range ends past the last element.
     #[must_use]
     pub fn slice(self, range: Range<usize>) -> Self {
         match self {
@@ -51,7 +51,8 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// The numbers in single precision, which holds each exactly: where they lie, or copied.
+    /// Returns the numbers in single precision, which represents each exactly: borrowed if they are, else
+    /// copied.
     #[must_use]
     pub fn to_f32(self) -> Cow<'a, [f32]> {
         match self {
@@ -64,7 +65,7 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Writes the numbers to `out`, which has as many places.
+    /// Writes the numbers to `out`, which has the same length.
     pub(crate) fn copy_to(self, out: &mut [f32]) {
         match self {
             Self::F32(values) => out.copy_from_slice(values),
@@ -85,7 +86,7 @@ impl<'a> From<&'a [bf16]> for Floats<'a> {
     }
 }
 
-/// Writes each number in single precision, which holds it exactly.
+/// Writes each number in single precision, which represents it exactly.
 ///
 /// # Panics
 /// If the lengths disagree.
@@ -98,7 +99,7 @@ pub fn bf16_to_f32(from: &[bf16], to: &mut [f32]) {
     });
 }
 
-/// Writes the nearest bfloat16 of each number, of two as near the even one. What is above the largest becomes infinite.
+/// Rounds each number to the nearest bfloat16, ties to even. Numbers above the largest become infinite.
 ///
 /// # Panics
 /// If the lengths disagree.
@@ -111,7 +112,7 @@ pub fn f32_to_bf16(from: &[f32], to: &mut [bf16]) {
     });
 }
 
-/// Takes each number that the one in its place of `to` does not round to; what rounds to it stays.
+/// Overwrites each number of `to` that does not round to its counterpart in `from`; the others stay.
 ///
 /// # Panics
 /// If the lengths disagree.

@@ -6,8 +6,8 @@
 /// Accumulators of every reduction: one AVX-512 register, two of AVX2, four of SSE2 or SIMD128.
 pub(crate) const WIDTH: usize = 16;
 
-/// Defines a function whose body is compiled for the baseline, for AVX2 and for AVX-512, and which calls the widest that the
-/// processor has. It may have one type parameter.
+/// Defines a function whose body is compiled for the baseline, for AVX2 and for AVX-512, and which calls the
+/// widest version that the processor supports. It may have one type parameter.
 ///
 /// # Examples
 /// ```
@@ -43,9 +43,9 @@ macro_rules! lanes {
                 fn avx2 $(<$generic: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
                     portable($($arg),*)
                 }
-                // Every processor with AVX2 can count bits too.
+                // Every processor with AVX2 also has popcnt.
                 if has!("popcnt") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
-                    // SAFETY: this processor was just seen to have them.
+                    // SAFETY: the check above saw that this processor has the instructions.
                     return unsafe { avx512($($arg),*) };
                 }
                 if has!("popcnt") && has!("avx2") {
@@ -59,8 +59,8 @@ macro_rules! lanes {
 }
 pub(crate) use lanes;
 
-/// Asks for the memory of `items[index]`, which is then on its way while other work is done. Nothing where there is no such item
-/// or no such instruction.
+/// Prefetches the memory of `items[index]`, so that it arrives while other work runs. Does nothing if there
+/// is no such item or no such instruction.
 #[inline(always)]
 pub fn prefetch<T>(items: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -73,7 +73,7 @@ pub fn prefetch<T>(items: &[T], index: usize) {
     let _ = (items, index);
 }
 
-/// The vector instructions in use on this machine: `avx512`, `avx2`, `sse2`, `neon`, `simd128` or `scalar`.
+/// Returns the vector instructions in use on this machine: `avx512`, `avx2`, `sse2`, `neon`, `simd128` or `scalar`.
 #[must_use]
 pub fn active_lanes() -> &'static str {
     #[cfg(target_arch = "x86_64")]
@@ -120,11 +120,11 @@ pub fn exp(x: f32) -> f32 {
     if x > 88.37 { f32::INFINITY } else { value }
 }
 
-/// Where [`softmax_exp`] is 0: numbers below it are raised to it first.
+/// Numbers below it are raised to it before [`softmax_exp`], where it gives 0.
 pub(crate) const SOFTMAX_FLOOR: f32 = -88.0;
 
-/// [`exp`] for `x` from [`SOFTMAX_FLOOR`] to 0, in two thirds of its steps: what a softmax needs. The same bits down to -87.3,
-/// exactly 0 from -87.7 on.
+/// [`exp`] for `x` from [`SOFTMAX_FLOOR`] to 0, in two thirds of its steps, for softmax. The same bits down
+/// to -87.3, exactly 0 from -87.7 on.
 #[must_use]
 #[inline(always)]
 pub(crate) fn softmax_exp(x: f32) -> f32 {
@@ -145,7 +145,7 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n as u32).wrapping_add(127) << 23)
 }
 
-/// The sum of `a[i] * b[i]`.
+/// Returns the sum of `a[i] * b[i]`.
 #[inline(always)]
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0_f32; WIDTH];
@@ -161,7 +161,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum_lanes(sums)
 }
 
-/// The sum over the lanes of an accumulator, halves added to halves.
+/// Returns the sum over the lanes of an accumulator, halves added to halves.
 #[inline(always)]
 pub(crate) fn sum_lanes(mut sums: [f32; WIDTH]) -> f32 {
     let mut width = WIDTH / 2;
@@ -174,7 +174,7 @@ pub(crate) fn sum_lanes(mut sums: [f32; WIDTH]) -> f32 {
     sums[0]
 }
 
-/// The largest number; `-inf` if there is none.
+/// Returns the largest number; `-inf` for an empty slice.
 #[inline(always)]
 pub(crate) fn max_of(x: &[f32]) -> f32 {
     let (whole, rest) = x.as_chunks::<WIDTH>();
@@ -187,7 +187,7 @@ pub(crate) fn max_of(x: &[f32]) -> f32 {
     max.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Numbers that fill no lanes, and what weighs nothing behind them.
+/// Pads the remaining numbers to full lanes with values of weight 0.
 #[inline(always)]
 pub(crate) fn padded(rest: &[f32]) -> [f32; WIDTH] {
     let mut padded = [f32::NEG_INFINITY; WIDTH];
@@ -203,7 +203,7 @@ pub(crate) fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// Four [`axpy`] in turn, with `y` read and written once: the same bits.
+/// Runs four [`axpy`] in turn, reading and writing `y` once: the same bits.
 #[inline(always)]
 pub(crate) fn axpy4(a: [f32; 4], x: [&[f32]; 4], y: &mut [f32]) {
     let [p, q, r, s] = x.map(|x| &x[..y.len()]);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!([softmax_exp(SOFTMAX_FLOOR), softmax_exp(-87.7), softmax_exp(-0.0)], [0.0, 0.0, 1.0]);
     }
 
-    /// What a machine with AVX-512 runs nowhere else.
+    /// The AVX2 version, which a machine with AVX-512 does not run otherwise.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,popcnt")]
     fn avx2_exp_and_dot(x: &[f32], out: &mut [f32]) -> f32 {
@@ -271,7 +271,7 @@ mod tests {
         check(active_lanes(), &dispatched_exp_and_dot);
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
-            // SAFETY: this processor was just seen to have both.
+            // SAFETY: the check above saw that this processor has both.
             check("avx2", &|x, out| unsafe { avx2_exp_and_dot(x, out) });
         }
     }

@@ -1,13 +1,13 @@
-//! CPU mathematics over slices: forward and backward passes of a decoder, each beside its reference.
+//! CPU mathematics over slices: forward and backward passes of a decoder, each next to its reference.
 //!
 //! Matrices are row-major `f32` slices. Every function gives the same bits for the same inputs whatever the number
-//! of threads; all but [`matmul`] and what is made of such products ([`attention`]) also give the same bits on every
-//! processor and in WebAssembly, because their sums run over a fixed number of lanes in a fixed order and no multiply
-//! is fused with an add.
+//! of threads. All but [`matmul`] and kernels made of such products ([`attention`]) also give the same bits
+//! on every processor and in WebAssembly, because their sums run over a fixed number of lanes in a fixed
+//! order and no multiply is fused with an add.
 //!
 //! These are kernels: lengths are checked with `assert!`, because the crates above validate shapes once and a
-//! mismatch here is a bug of ours. Shape letters: N rows (tokens), D width, H heads, K key/value heads, E width of
-//! a head, V vocabulary.
+//! mismatch here is a bug in Fulmar. Shape letters: N rows (tokens), D width, H heads, K key/value heads, E
+//! width of a head, V vocabulary.
 
 mod adamw;
 mod attention;

@@ -12,10 +12,11 @@ use crate::lanes::{SOFTMAX_FLOOR, WIDTH, lanes, max_of, padded, softmax_exp, sum
 use crate::parallel::{for_rows, map_tasks, rows_per_task};
 use crate::top_k::top_k;
 
-/// Logits summed in single precision before their sum is added in double precision; they stay in the nearest cache for both loops.
+/// Logits that are summed in single precision before their sum is added in double precision; a block stays in
+/// the first cache for both loops.
 pub(crate) const BLOCK: usize = 4096;
 
-/// What one row of logits says about one id.
+/// Log-probability of one id in a row of logits, with the row's statistics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogProb {
     /// Natural logarithm of the id's probability, <= 0.
@@ -24,21 +25,21 @@ pub struct LogProb {
     pub entropy: f32,
     /// The largest logit of the row.
     pub max: f32,
-    /// `ln sum_v e^(x[v] - max)`, in `[0, ln V]`: with it `p[v] = e^(x[v] - max - log_sum)`. Apart from the maximum, as their sum in
-    /// single precision would lose what large logits differ by.
+    /// `ln sum_v e^(x[v] - max)`, in `[0, ln V]`: `p[v] = e^(x[v] - max - log_sum)`. Stored apart from the
+    /// maximum, as their sum in single precision would lose the differences of large logits.
     pub log_sum: f64,
 }
 
 impl LogProb {
-    /// Whether the row is a distribution: no NaN, no `+inf`, and not `-inf` alone.
+    /// Returns whether the row is a distribution: no NaN, no `+inf`, and not `-inf` alone.
     #[must_use]
     pub fn is_distribution(&self) -> bool {
         self.max.is_finite() && self.log_sum.is_finite()
     }
 }
 
-/// The log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0; a row with a NaN or with
-/// nothing but `-inf` is not a distribution, see [`LogProb::is_distribution`].
+/// Returns the log-probability of `id` under the softmax of `logits_v`. A logit of `-inf` has probability 0;
+/// a row with a NaN or with nothing but `-inf` is not a distribution, see [`LogProb::is_distribution`].
 ///
 /// # Panics
 /// If `id` is not below the number of logits.
@@ -55,7 +56,7 @@ pub fn log_prob_row(logits_v: &[f32], id: usize) -> LogProb {
     LogProb { log_prob: row.log_prob(logits_v[id]), entropy: row.entropy, max: row.max, log_sum: row.log_sum }
 }
 
-/// The entropy of the softmax of `logits_v` in nats, in `[0, ln V]`: the same bits as [`LogProb::entropy`].
+/// Returns the entropy of the softmax of `logits_v` in nats, in `[0, ln V]`: the same bits as [`LogProb::entropy`].
 ///
 /// # Examples
 /// ```
@@ -67,8 +68,9 @@ pub fn entropy_row(logits_v: &[f32]) -> f32 {
     Softmax::of(logits_v).entropy
 }
 
-/// The `k` likeliest ids and their log-probabilities, the likeliest first and of equals the lower id first; all if there are no more
-/// than `k`. The same bits as [`log_prob_row`] gives for each. O(V + k log k).
+/// Returns the `k` likeliest ids and their log-probabilities, the likeliest first and of equals the lower id
+/// first; all if there are no more than `k`. The same bits as [`log_prob_row`] gives for each. O(V + k log
+/// k).
 ///
 /// # Examples
 /// ```
@@ -81,7 +83,7 @@ pub fn top_k_log_probs(logits_v: &[f32], k: usize) -> Vec<(u32, f32)> {
     top_k(logits_v, k).into_iter().map(|id| (id, row.log_prob(logits_v[id as usize]))).collect()
 }
 
-/// The mean cross-entropy of `ids_n` under rows of `logits_nv`, and its gradient written over the logits.
+/// Returns the mean cross-entropy of `ids_n` under rows of `logits_nv`, and its gradient written over the logits.
 ///
 /// `-mean_n log p(ids[n])`, in nats; 0 for no rows.
 ///
@@ -112,7 +114,7 @@ pub fn cross_entropy(logits_nv: &mut [f32], ids_n: &[u32]) -> f64 {
 
 /// Overwrites `logits_v` with the gradient of `d_log_prob * log p(id) + d_entropy * H`.
 ///
-/// `found` is what [`log_prob_row`] gave for the same row.
+/// `found` is the result of [`log_prob_row`] for the same row.
 pub fn log_prob_backward_row(
     logits_v: &mut [f32],
     id: usize,
@@ -126,7 +128,7 @@ pub fn log_prob_backward_row(
     logits_v[id] += d_log_prob;
 }
 
-/// [`log_prob_row`] of each row of `logits_nv`, on all cores.
+/// Runs [`log_prob_row`] for each row of `logits_nv`, on all cores.
 ///
 /// # Panics
 /// If `logits_nv` is not `ids_n.len()` rows of equal length or an id is not below that length.
@@ -149,7 +151,7 @@ pub fn log_prob_rows(logits_nv: &[f32], ids_n: &[u32]) -> Vec<LogProb> {
     tasks.concat()
 }
 
-/// [`log_prob_backward_row`] of each row of `logits_nv`, on all cores.
+/// Runs [`log_prob_backward_row`] for each row of `logits_nv`, on all cores.
 ///
 /// # Panics
 /// If the slices do not hold one entry, or one row, an id.
@@ -183,7 +185,7 @@ pub fn softmax_row(logits_v: &mut [f32]) {
     scale_exp(logits_v, max, (1.0 / sum) as f32);
 }
 
-/// What all numbers of a row of logits have in common.
+/// The statistics of a row of logits.
 struct Softmax {
     max: f32,
     /// `ln sum_v e^(x[v] - max)`.
@@ -204,7 +206,8 @@ impl Softmax {
 }
 
 lanes! {
-    /// `(max, sum e^(x - max), sum e^(x - max) (x - max))`, reading the row once: what was summed against a lower maximum is scaled.
+    /// Returns `(max, sum e^(x - max), sum e^(x - max) (x - max))` in one pass: sums against a lower maximum
+    /// are rescaled.
     fn exp_sums(x: &[f32]) -> (f32, f64, f64) {
         let (mut max, mut total, mut weighted_total) = (f32::NEG_INFINITY, 0.0_f64, 0.0_f64);
         for block in x.chunks(BLOCK) {
@@ -223,7 +226,7 @@ lanes! {
             let mut add = |xs: &[f32; WIDTH]| {
                 for lane in 0..WIDTH {
                     let shifted = xs[lane] - base;
-                    // Keeps 0 * -inf out of the entropy, and lets a NaN through.
+                    // Keeps 0 * -inf out of the entropy, but passes a NaN on.
                     let shifted = if shifted < SOFTMAX_FLOOR { SOFTMAX_FLOOR } else { shifted };
                     let e = softmax_exp(shifted);
                     sums[lane] += e;
@@ -250,8 +253,8 @@ lanes! {
     }
 }
 
-/// What the gradient of a row needs of its sums: `p[v] = e^(x[v] - max) * inverse`, with the exponentials of the forward pass, so that
-/// probabilities sum to 1 however large the logits are.
+/// The sums of a row that its gradient needs: `p[v] = e^(x[v] - max) * inverse`, with the exponentials of the
+/// forward pass, so that probabilities sum to 1 however large the logits are.
 #[derive(Clone, Copy)]
 struct RowSums {
     max: f32,
@@ -356,7 +359,7 @@ mod tests {
         let small = random(11, 257);
         for offset in [0.0, 100.0, -10_000.0, 10_000.0, 1e6] {
             let logits: Vec<f32> = small.iter().map(|x| x + offset).collect();
-            // In double precision, without the offset, from the very logits that the kernel sees.
+            // In double precision, without the offset, from the same logits as the kernel.
             let exact_logits: Vec<f64> = widen(&logits).iter().map(|x| x - f64::from(offset)).collect();
             let sum: f64 = exact_logits.iter().map(|x| x.exp()).sum();
             let (_, entropy) = exact(&exact_logits, 7);

@@ -1,4 +1,4 @@
-//! How sure a row of logits is, whatever its ids: the logarithm of the sum of its squared probabilities.
+//! The logarithm of the sum of squared probabilities of a row of logits, a measure of its confidence.
 //!
 //! ```text
 //! ln sum_v p[v]^2 = ln sum_v e^(2 (x[v] - m)) - 2 ln sum_v e^(x[v] - m)        m = max_v x[v]
@@ -9,8 +9,8 @@ use crate::lanes::{SOFTMAX_FLOOR, WIDTH, lanes, max_of, padded, softmax_exp, sum
 use crate::log_prob::BLOCK;
 use crate::parallel::{map_tasks, rows_per_task};
 
-/// The logarithm of the sum of the squares of the probabilities of the softmax of `logits_v`, in `[-ln V, 0]`. NaN with a NaN anywhere, or
-/// nothing but `-inf`.
+/// Returns the logarithm of the sum of the squares of the probabilities of the softmax of `logits_v`, in
+/// `[-ln V, 0]`. NaN if a logit is NaN or all are `-inf`.
 ///
 /// # Examples
 /// ```
@@ -28,7 +28,7 @@ pub fn log_sum_sq_prob_row(logits_v: &[f32]) -> f32 {
     if found > 0.0 { 0.0 } else { found as f32 }
 }
 
-/// [`log_sum_sq_prob_row`] of each row of `logits_nv`, rows of `vocab`, on all cores.
+/// Runs [`log_sum_sq_prob_row`] for each row of `logits_nv`, rows of `vocab`, on all cores.
 ///
 /// # Panics
 /// If the logits are not whole rows.
@@ -50,7 +50,7 @@ pub fn log_sum_sq_prob_rows(logits_nv: &[f32], vocab: usize) -> Vec<f32> {
 }
 
 lanes! {
-    /// `(sum e^(x - max), sum e^(2 (x - max)))`.
+    /// Returns `(sum e^(x - max), sum e^(2 (x - max)))`.
     fn exp_and_square_sums(x: &[f32], max: f32) -> (f64, f64) {
         let (mut total, mut squares_total) = (0.0_f64, 0.0_f64);
         for block in x.chunks(BLOCK) {
@@ -58,7 +58,7 @@ lanes! {
             let mut add = |xs: &[f32; WIDTH]| {
                 for lane in 0..WIDTH {
                     let shifted = xs[lane] - max;
-                    // Not `max`, which would hide a NaN.
+                    // `max` would hide a NaN.
                     let shifted = if shifted < SOFTMAX_FLOOR { SOFTMAX_FLOOR } else { shifted };
                     let e = softmax_exp(shifted);
                     sums[lane] += e;

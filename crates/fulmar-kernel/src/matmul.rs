@@ -1,8 +1,8 @@
 //! Matrix products: `x w^T` by a kernel of our own where the processor has the instructions, all others through the `gemm` crate.
 //!
-//! A row of a product has the same bits whatever other rows stand beside it: `gemm` takes other paths for small
-//! products, so those are computed with a few rows of zeros below. This is what makes a sampler that decodes a few
-//! rows at a time agree with a trainer that sees thousands.
+//! A row of a product has the same bits whatever the other rows are. `gemm` takes other code paths for small
+//! products, so those are computed with a few rows of zeros below. So a sampler that decodes a few rows at a
+//! time agrees with a trainer that processes thousands.
 
 #[cfg(target_arch = "x86_64")]
 mod projection;
@@ -16,15 +16,16 @@ use crate::lanes::dot;
 use crate::parallel::shares_work;
 use crate::parallel::{add_column_sums, for_rows};
 
-/// Fewest rows for which `gemm` 0.19 adds in the same order as for thousands. It treats one to three rows, and up
-/// to 256 elements, on paths of their own, and cuts the inner length at 512 where both sides are at most 64.
+/// Fewest rows for which `gemm` 0.19 adds in the same order as for thousands. It has separate code paths for
+/// one to three rows and for up to 256 elements, and cuts the inner length at 512 where both sides are at
+/// most 64.
 fn rows_min(inner: usize, cols: usize) -> usize {
     let few_elements = 256 / cols + 1;
     let small_square = if inner > 512 && cols <= 64 { 65 } else { 0 };
     few_elements.max(small_square).max(4)
 }
 
-/// A borrowed row-major matrix, perhaps to be read transposed.
+/// A borrowed row-major matrix, optionally read transposed.
 #[derive(Debug, Clone, Copy)]
 pub struct MatRef<'a> {
     data: Floats<'a>,
@@ -35,7 +36,7 @@ pub struct MatRef<'a> {
 }
 
 impl<'a> MatRef<'a> {
-    /// The matrix whose row-major elements are `data`.
+    /// Returns the matrix whose row-major elements are `data`.
     ///
     /// # Panics
     /// If `data` does not hold `rows * cols` floats.
@@ -44,7 +45,7 @@ impl<'a> MatRef<'a> {
         Self::of(data.into(), rows, cols)
     }
 
-    /// As [`MatRef::new`], for elements of either width.
+    /// Returns the matrix of elements of either type, as [`MatRef::new`].
     ///
     /// # Panics
     /// If `data` does not hold `rows * cols` floats.
@@ -54,13 +55,13 @@ impl<'a> MatRef<'a> {
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
     }
 
-    /// Whether the elements of a row stand side by side, and its rows one after the other.
+    /// Returns whether the elements of a row are adjacent, and the rows too.
     #[cfg(target_arch = "x86_64")]
     const fn is_row_major(self) -> bool {
         self.col_stride == 1 && self.row_stride == self.cols
     }
 
-    /// The same elements with rows and columns exchanged. Copies nothing.
+    /// Returns the same elements with rows and columns exchanged. Copies nothing.
     #[must_use]
     pub const fn transposed(self) -> Self {
         Self {
@@ -73,7 +74,8 @@ impl<'a> MatRef<'a> {
     }
 }
 
-/// `out = left * right`, or `out += left * right` where `accumulate`. `out` is row-major, `left.rows x right.cols`.
+/// Computes `out = left * right`, or `out += left * right` with `accumulate`. `out` is row-major, `left.rows
+/// x right.cols`.
 ///
 /// Takes `2 * rows * inner * cols` operations, on all cores when that is worth it.
 ///
@@ -119,7 +121,7 @@ pub fn matmul(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: 
     out.copy_from_slice(&padded_out[..out.len()]);
 }
 
-/// The product by `gemm`, for which halves are widened.
+/// Computes the product by `gemm`, widening bfloat16.
 fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: bool) {
     let (left_data, right_data) = (left.data.to_f32(), right.data.to_f32());
     #[cfg(not(target_family = "wasm"))]
@@ -128,7 +130,8 @@ fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: boo
     let parallelism = Parallelism::None;
     let x = (left_data.as_ptr(), left.row_stride as isize, left.col_stride as isize, left.rows);
     let y = (right_data.as_ptr(), right.row_stride as isize, right.col_stride as isize, right.cols);
-    // The crate's kernels write columns, so a product in rows is asked for as its transpose: `out^T = right^T left^T`.
+    // The crate's kernels write columns, so a row-major product is computed as its transpose: `out^T =
+    // right^T left^T`.
     let is_wide = right.cols > 1;
     let ((lhs, lhs_rs, lhs_cs, m), (rhs, rhs_rs, rhs_cs, n)) =
         if is_wide { ((y.0, y.2, y.1, y.3), (x.0, x.2, x.1, x.3)) } else { (x, y) };
@@ -160,8 +163,8 @@ fn product(out: &mut [f32], left: MatRef<'_>, right: MatRef<'_>, accumulate: boo
     }
 }
 
-/// Writes the products of `row` with each of the rows that begin `stride` floats apart in `rows`, as many as `out` has places. Each has
-/// the same bits whatever stands beside it.
+/// Writes the products of `row` with each of the `out.len()` rows that begin `stride` floats apart in `rows`.
+/// Each has the same bits whatever the other rows are.
 pub(crate) fn row_products(out: &mut [f32], row: &[f32], rows: &[f32], stride: usize) {
     #[cfg(target_arch = "x86_64")]
     if projection::suits() {
@@ -172,7 +175,8 @@ pub(crate) fn row_products(out: &mut [f32], row: &[f32], rows: &[f32], stride: u
     }
 }
 
-/// Writes the products of each row of `left` with each of `rows`, both of `width` floats, with the bits that [`row_products`] gives.
+/// Writes the products of each row of `left` with each of `rows`, both of `width` floats, with the bits of
+/// [`row_products`].
 pub(crate) fn products_of_rows(out: &mut [f32], left: &[f32], rows: &[f32], width: usize) {
     #[cfg(target_arch = "x86_64")]
     if projection::suits() {

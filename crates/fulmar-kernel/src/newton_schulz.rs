@@ -9,9 +9,10 @@
 use crate::adamw::sum_of_squares;
 use crate::matmul::{MatRef, matmul};
 
-/// The matrix `[rows, cols]` near `gradient` whose singular values are near 1. With the usual coefficients and 5 steps they lie
-/// between about 0.7 and 1.2; with `(1.5, -0.5, 0)` they converge to 1. A gradient shorter than `eps` is divided by `eps`, so
-/// zeros stay zeros. Costs `steps * (4 short^2 long + 2 short^3)` operations.
+/// Returns the matrix `[rows, cols]` near `gradient` whose singular values are near 1. With the usual
+/// coefficients and 5 steps they are between about 0.7 and 1.2; with `(1.5, -0.5, 0)` they converge to 1. A
+/// gradient with a norm below `eps` is divided by `eps`, so zeros stay zeros. Costs `steps * (4 short^2 long
+/// + 2 short^3)` operations.
 ///
 /// # Panics
 /// If `gradient` does not hold `rows * cols` floats.
@@ -70,7 +71,7 @@ mod tests {
 
     const MUON: (f32, f32, f32) = (3.4445, -4.775, 2.0315);
 
-    /// The same in double precision with three loops.
+    /// Returns the same result in double precision with three loops.
     fn naive(gradient: &[f32], rows: usize, cols: usize, steps: usize) -> Vec<f64> {
         let norm = gradient.iter().map(|g| f64::from(*g) * f64::from(*g)).sum::<f64>().sqrt();
         let at = |r: usize, c: usize| f64::from(gradient[r * cols + c]) / norm;

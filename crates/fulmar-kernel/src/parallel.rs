@@ -1,26 +1,28 @@
-//! Work over rows on all cores. Chunks are cut by size, never by the number of threads, and each row is written by
-//! one chunk only, so results do not depend on how many threads there are. WebAssembly runs the same chunks in turn.
+//! Runs work over rows on all cores. Chunks are cut by size, never by the number of threads, and each row is
+//! written by one chunk only, so results do not depend on the number of threads. WebAssembly runs the same
+//! chunks in sequence.
 
 use std::cell::Cell;
 
 #[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
 
-/// Floats that one task should at least touch: below this, threads cost more than they give.
+/// Fewest floats that a task should process: below this, threads cost more than they gain.
 const TASK_FLOATS: usize = 1 << 13;
 
 thread_local! {
-    /// Whether this thread runs a part of its own, beside which the others have work too.
+    /// `true` if this thread runs one of several parallel parts, so its kernels must not share work.
     static IS_ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether kernels share their work between threads: not inside [`for_each_part`], whose parts are shared already.
+/// Returns whether kernels share their work between threads: not inside [`for_each_part`], whose parts run in
+/// parallel already.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn shares_work() -> bool {
     num_threads() > 1 && !IS_ALONE.get()
 }
 
-/// The number of threads that kernels use.
+/// Returns the number of threads that kernels use.
 #[must_use]
 pub fn num_threads() -> usize {
     #[cfg(not(target_family = "wasm"))]
@@ -29,7 +31,8 @@ pub fn num_threads() -> usize {
     return 1;
 }
 
-/// Runs `work`, many kernels one after the other, where each can share its work without a handover from this thread to another.
+/// Runs `work`, several kernels in sequence, on the thread pool, so that each kernel shares its work without
+/// a handover between threads.
 pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     #[cfg(not(target_family = "wasm"))]
     return if shares_work() { rayon::scope(|_| work()) } else { work() };
@@ -37,8 +40,8 @@ pub fn together<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     return work();
 }
 
-/// Calls `work` with each number below `count`, in any order, at least `together` of them in turn on one thread. Only the products
-/// of our own, which are for x86-64, are cut this way.
+/// Calls `work` with each number below `count`, in any order, at least `together` of them in sequence on one
+/// thread. Only our own products, which are for x86-64, are cut this way.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn for_tasks(count: usize, together: usize, work: impl Fn(usize) + Sync + Send) {
     if count > together && shares_work() {
@@ -48,7 +51,7 @@ pub(crate) fn for_tasks(count: usize, together: usize, work: impl Fn(usize) + Sy
     (0..count).for_each(work);
 }
 
-/// Rows of `width` floats that make one task.
+/// Returns the number of rows of `width` floats in one task.
 pub(crate) fn rows_per_task(width: usize) -> usize {
     (TASK_FLOATS / width.max(1)).max(1)
 }
@@ -66,7 +69,7 @@ pub(crate) fn for_rows<T: Send>(out: &mut [T], width: usize, work: impl Fn(usize
     }
 }
 
-/// As [`for_rows`], over two outputs `a` and `b` with rows of `widths`.
+/// Runs [`for_rows`] over two outputs `a` and `b` with rows of `widths`.
 pub(crate) fn for_rows2(
     a: &mut [f32],
     b: &mut [f32],
@@ -86,7 +89,7 @@ pub(crate) fn for_rows2(
     }
 }
 
-/// `(0..count).map(work)`, in order, computed on all cores.
+/// Returns `(0..count).map(work)`, in order, computed on all cores.
 pub(crate) fn map_tasks<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     #[cfg(not(target_family = "wasm"))]
     if count > 1 && shares_work() {
@@ -95,8 +98,8 @@ pub(crate) fn map_tasks<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync)
     (0..count).map(work).collect()
 }
 
-/// Calls `work` with each of `parts` on a thread of its own; their answers in order. Kernels inside run on that thread
-/// alone. A single part runs on the calling thread, and its kernels on all.
+/// Calls `work` with each of `parts` on its own thread and returns the results in order. Kernels inside run
+/// on that thread alone. A single part runs on the calling thread, and its kernels on all.
 ///
 /// # Examples
 /// ```
@@ -113,7 +116,7 @@ pub fn for_each_part<T: Send, R: Send>(parts: &mut [T], work: impl Fn(&mut T) ->
 
 /// Runs `work` with kernels that stay on this thread.
 pub(crate) fn alone<R>(work: impl FnOnce() -> R) -> R {
-    /// Also where `work` panics.
+    /// Restores the flag even if `work` panics.
     struct Before(bool);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -124,7 +127,7 @@ pub(crate) fn alone<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Adds the column sums that `work(first_row, end_row, sums)` makes of chunks of rows to `total`, in row order.
+/// Adds to `total` the column sums of chunks of rows from `work(first_row, end_row, sums)`, in row order.
 pub(crate) fn add_column_sums(
     rows: usize,
     total: &mut [f32],

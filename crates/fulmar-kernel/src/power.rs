@@ -3,7 +3,7 @@
 use crate::lanes::lanes;
 
 lanes! {
-    /// Puts [`power`] of it in the place of each value.
+    /// Replaces each value by its [`power`].
     pub fn power_each(values: &mut [f32], exponent: f32) {
         for value in values {
             *value = power(*value, exponent);
@@ -11,11 +11,13 @@ lanes! {
     }
 }
 
-/// `base^exponent` for a finite exponent, within 0.5001 units in the last place; NaN for a base below 0, unless the exponent is 0.
+/// Returns `base^exponent` for a finite exponent, within 0.5001 units in the last place; NaN for a base below
+/// 0, unless the exponent is 0.
 ///
-/// In doubles: `base = 2^k m` with `m` in `[sqrt 1/2, sqrt 2)`, `log2 m` by its series in `s = (m - 1) / (m + 1)`, then `2^t`
-/// for `t = exponent (k + log2 m)` as a power of two times the Taylor series of `2^r`, `|r| <= 1/2`. Both series end where what
-/// follows is below 1e-13. No branch depends on the base, so loops over it vectorise.
+/// In doubles: `base = 2^k m` with `m` in `[sqrt 1/2, sqrt 2)`, `log2 m` by its series in `s = (m - 1) / (m +
+/// 1)`, then `2^t` for `t = exponent (k + log2 m)` as a power of two times the Taylor series of `2^r`, `|r|
+/// <= 1/2`. Both series end where the remainder is below 1e-13. No branch depends on the base, so loops over
+/// it vectorise.
 #[must_use]
 #[inline(always)]
 pub fn power(base: f32, exponent: f32) -> f32 {
@@ -78,7 +80,7 @@ fn series<const N: usize>(terms: &[f64; N], x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Distance from the exact value in units of its last place.
+    /// Returns the distance from the exact value in units of its last place.
     fn distance(got: f32, exact: f64) -> f64 {
         let unit = f64::from(f32::from_bits(got.to_bits() + 1)) - f64::from(got);
         ((f64::from(got) - exact) / unit).abs()

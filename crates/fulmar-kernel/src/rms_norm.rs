@@ -29,7 +29,7 @@ pub fn rms_norm(x_nd: &[f32], weight_d: &[f32], eps: f32, out_nd: &mut [f32], in
     });
 }
 
-/// Adds to `d_x_nd` and, where it is given, `d_weight_d` the gradients, given that of the output.
+/// Adds the gradients to `d_x_nd` and, if given, to `d_weight_d`, from the gradient of the output.
 ///
 /// # Panics
 /// If the lengths disagree.

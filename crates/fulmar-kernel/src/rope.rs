@@ -15,8 +15,8 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of heads of twice as many elements as `frequencies`, radians a position, empty until
-    /// [`RopeTable::extend_to`].
+    /// Returns an empty table for heads of twice as many elements as `frequencies`, in radians a position.
+    /// [`RopeTable::extend_to`] fills it.
     ///
     /// # Examples
     /// ```
@@ -33,7 +33,7 @@ impl RopeTable {
         Self { half: frequencies.len(), table: Vec::new(), frequencies }
     }
 
-    /// Computes the angles of positions below `num_positions` that are not there yet.
+    /// Computes the missing angles of positions below `num_positions`.
     pub fn extend_to(&mut self, num_positions: usize) {
         let have = self.table.len() / (2 * self.half).max(1);
         for position in have..num_positions {
@@ -46,7 +46,7 @@ impl RopeTable {
         }
     }
 
-    /// Rotates every head of every row of `x` (rows of `num_heads * E`) by its row's position.
+    /// Rotates every head of every row of `x` (rows of `num_heads * E`) by the position of the row.
     ///
     /// # Panics
     /// If a position was not reached by [`RopeTable::extend_to`].
@@ -76,7 +76,7 @@ impl RopeTable {
     }
 }
 
-/// The frequencies of heads of width `head_dim` (even) and base `theta`, highest first: `theta^(-2i/E)`.
+/// Returns the frequencies of heads of width `head_dim` (even) and base `theta`, highest first: `theta^(-2i/E)`.
 ///
 /// # Examples
 /// ```

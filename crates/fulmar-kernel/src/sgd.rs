@@ -13,23 +13,24 @@ use crate::parallel::{for_rows, for_rows2};
 /// The scalars of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SgdStep {
-    /// Size of the step.
+    /// The learning rate.
     pub learning_rate: f32,
-    /// Share of the buffer that stays.
+    /// Factor of the old momentum buffer.
     pub momentum: f32,
-    /// Share of the gradient that the buffer does not take.
+    /// Reduces the gradient's share in the buffer: its factor is `1 - dampening`.
     pub dampening: f32,
-    /// Whether the step looks ahead along the buffer.
+    /// If true, the step uses Nesterov's look-ahead.
     pub nesterov: bool,
-    /// What is added of the weights to the gradient.
+    /// Weight decay: this factor times the weights is added to the gradient.
     pub decay: f32,
-    /// What gradients are multiplied by first (the clipping coefficient).
+    /// Factor of the gradients (the clipping coefficient), applied first.
     pub gradient_scale: f32,
-    /// Whether the buffer is still empty, and takes the gradient whole.
+    /// If true, the buffer is still empty, and the gradient initialises it.
     pub first: bool,
 }
 
-/// Updates `weights` in place from `gradients`, and the momentum `buffer`, which is as long, or empty without momentum.
+/// Updates `weights` in place from `gradients`, and the momentum `buffer`, which has the same length, or is
+/// empty without momentum.
 ///
 /// # Panics
 /// If the lengths disagree.

@@ -1,9 +1,10 @@
-//! The softmax of a row of logits as the sums of its blocks: enough to draw from it without holding a probability for each id.
+//! The softmax of a row of logits as sums of blocks, enough to draw from it without a probability for each
+//! id.
 
 use crate::lanes::{SOFTMAX_FLOOR, WIDTH, lanes, max_of, padded, softmax_exp, sum_lanes};
 use crate::log_prob::BLOCK;
 
-/// `p[v] = e^((x[v] - max) / temperature) / total` over a row of logits `x` that is read once.
+/// `p[v] = e^((x[v] - max) / temperature) / total` over a row of logits `x`, which is read once.
 ///
 /// At temperature 1 the sums have the bits of [`log_prob_row`](crate::log_prob_row). A logit of `-inf` has probability 0.
 ///
@@ -20,15 +21,16 @@ pub struct SoftmaxRow {
     scale: Scale,
     max: f32,
     total: f64,
-    /// Of each block the maximum up to its end, and its sum against that.
+    /// The maximum up to the end of each block, and the block's sum against it.
     blocks: Vec<(f32, f64)>,
 }
 
-/// What divides logits.
+/// The temperature that divides logits.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     temperature: f64,
-    /// Two over the temperature, for half a difference of logits: the difference of two finite numbers may not be one.
+    /// Two over the temperature, to multiply half a difference of logits: the difference of two finite
+    /// numbers may overflow.
     twice_inverse: f32,
 }
 
@@ -37,7 +39,7 @@ impl Scale {
         Self { temperature, twice_inverse: ((2.0 / temperature) as f32).min(f32::MAX) }
     }
 
-    /// `(x - max) / temperature`, at least [`SOFTMAX_FLOOR`]; that, too, for `x = -inf` at any temperature.
+    /// Returns `(x - max) / temperature`, at least [`SOFTMAX_FLOOR`], also for `x = -inf` at any temperature.
     #[inline(always)]
     fn shifted(self, x: f32, max: f32) -> f32 {
         ((0.5 * x - 0.5 * max) * self.twice_inverse).max(SOFTMAX_FLOOR)
@@ -67,26 +69,26 @@ impl SoftmaxRow {
         Self { scale, max, total, blocks }
     }
 
-    /// The largest logit.
+    /// Returns the largest logit.
     #[must_use]
     pub fn max(&self) -> f32 {
         self.max
     }
 
-    /// The sum of [`SoftmaxRow::weigh`] over the row, in `[1, V]`.
+    /// Returns the sum of [`SoftmaxRow::weigh`] over the row, in `[1, V]`.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.total
     }
 
-    /// The log-probability of an id with this logit, <= 0.
+    /// Returns the log-probability of an id with this logit, <= 0.
     #[must_use]
     pub fn log_prob(&self, logit: f32) -> f32 {
         (self.scale.shifted_f64(logit, self.max) - libm::log(self.total)) as f32
     }
 
-    /// The id at `uniform` in `[0, 1)` of the way through the probabilities in order of ids; never one of probability 0. `logits_v` are
-    /// those that were summed. O(V / 4096).
+    /// Returns the id at `uniform` in `[0, 1)` of the cumulative probabilities in order of ids; never an id
+    /// of probability 0. `logits_v` must be the summed logits. O(V / 4096).
     #[must_use]
     pub fn find(&self, logits_v: &[f32], uniform: f64) -> usize {
         let mut rest = uniform * self.total;
@@ -102,7 +104,7 @@ impl SoftmaxRow {
             }
             rest -= mass;
         }
-        // Rounding took the last block's end: the last id that can be drawn.
+        // Rounding moved the target past the last block: take the last id that can be drawn.
         let block = &logits_v[last * BLOCK..];
         last * BLOCK + self.find_in(&block[..block.len().min(BLOCK)], f64::INFINITY)
     }
@@ -122,14 +124,14 @@ impl SoftmaxRow {
         last
     }
 
-    /// Writes `e^((x - max) / temperature)` of each of `logits` over it; 1 for the largest.
+    /// Replaces each of `logits` by `e^((x - max) / temperature)`; 1 for the largest.
     pub fn weigh(&self, logits: &mut [f32]) {
         weigh(logits, self.max, self.scale);
     }
 }
 
 lanes! {
-    /// The maximum of the block and of `max`, and the sum of the block against it.
+    /// Returns the maximum of the block and of `max`, and the sum of the block against it.
     fn block_sum(block: &[f32], max: f32, scale: Scale) -> (f32, f64) {
         let max = max_of(block).max(max);
         let mut sums = [0.0_f32; WIDTH];

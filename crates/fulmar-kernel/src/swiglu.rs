@@ -24,7 +24,7 @@ pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for_rows(out, 1, |first, out| forward(&gate[first..][..out.len()], &up[first..][..out.len()], out));
 }
 
-/// Overwrites `gate` and `up` with the gradients with respect to them, given that of the output.
+/// Overwrites `gate` and `up` with their gradients, given the gradient of the output.
 ///
 /// # Panics
 /// If the lengths disagree.

@@ -5,7 +5,7 @@
 //! for each run of numbers: if one is above the bar, put those above it on the list
 //! when the list is full: partition it, drop all but k, raise the bar
 //! ```
-//! Most runs of a long row hold nothing above the bar, so the cost is that of one comparison a number.
+//! Most runs of a long row hold nothing above the bar, so the cost is about one comparison a number.
 
 use std::cmp::Ordering;
 
@@ -14,8 +14,9 @@ use crate::lanes::lanes;
 /// Numbers that are compared with the bar at once.
 const RUN: usize = 64;
 
-/// The indices of the `k` largest of `values`, the largest first and of equals the lower index first; all, in that order, if there
-/// are no more than `k`. A NaN is less than everything. O(n + k log k) for numbers in no particular order.
+/// Returns the indices of the `k` largest of `values`, the largest first, ties by the lower index; all of
+/// them, in that order, if there are at most `k`. A NaN is less than everything. O(n + k log k) for numbers
+/// in random order.
 ///
 /// # Examples
 /// ```
@@ -33,7 +34,7 @@ pub fn top_k(values: &[f32], k: usize) -> Vec<u32> {
     list.ids
 }
 
-/// The indices of all of `values` that are no less than `bar`, in order.
+/// Returns the indices of all `values` that are at least `bar`, in order.
 ///
 /// # Examples
 /// ```
@@ -42,7 +43,7 @@ pub fn top_k(values: &[f32], k: usize) -> Vec<u32> {
 #[must_use]
 pub fn at_least(values: &[f32], bar: f32) -> Vec<u32> {
     let num_ids = values.chunks(RUN).map(|values| count_at_least(values, bar) as usize).sum();
-    // One more, as each id is written before it is known whether it stays: a branch that nobody can predict costs more.
+    // One more slot, as each id is written before its comparison: a mispredicted branch costs more.
     let (mut ids, mut end) = (vec![0; num_ids + 1], 0);
     for (run, values) in values.chunks(RUN).enumerate() {
         if end < num_ids && any_at_least(values, bar) {
@@ -84,7 +85,7 @@ impl ShortList<'_> {
         }
     }
 
-    /// The last of the list once it is cut: only what is above it may come in, as equals come later.
+    /// Returns the last of the list after a cut: only values above it may enter, as later equal values lose.
     fn bar(&self) -> f32 {
         self.ids
             .iter()
@@ -102,14 +103,14 @@ impl ShortList<'_> {
     }
 }
 
-/// Larger numbers first, then NaNs; of equals, and 0 equals -0, the lower index first.
+/// Larger numbers first, then NaNs; ties, with 0 equal to -0, by the lower index.
 fn order(values: &[f32], a: &u32, b: &u32) -> Ordering {
     let (x, y) = (values[*a as usize], values[*b as usize]);
     let by_value = y.partial_cmp(&x).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()));
     by_value.then(a.cmp(b))
 }
 
-/// Whether `value` is larger than `bar`; every number is larger than a NaN.
+/// Returns whether `value` is larger than `bar`; every number is larger than a NaN.
 #[inline(always)]
 fn is_above(value: f32, bar: f32) -> bool {
     value > bar || (bar.is_nan() && !value.is_nan())

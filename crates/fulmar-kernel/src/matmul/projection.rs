@@ -1,17 +1,19 @@
-//! Products `x w^T` with a weight `[out, in]` as it lies in memory, for any number of rows: what every forward pass is made of.
+//! Products `x w^T` with a weight `[out, in]` in its stored layout, for any number of rows: the core of every
+//! forward pass.
 //!
 //! ```text
 //! for each block of 96 rows, for each stripe of 32 outputs, on all cores:
 //!     for each block of inputs, at most 640:
 //!         for each tile of 3 rows by 4 outputs:  12 accumulators of 8 lanes += row * weight, 8 inputs at a time
 //! ```
-//! Where there is AVX-512, a tile has 8 rows by 4 outputs, as long as there are as many rows (`wide.rs`).
+//! With AVX-512, a tile has 8 rows by 4 outputs if there are enough rows (`wide.rs`).
 //!
-//! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, from memory at its full speed when
-//! there are few rows; while a stripe is multiplied, the next one is asked for. Where many rows begin a power of two apart, a task
-//! copies its operands first, as the caches would not hold them together; so it does where many meet halves, which are then widened
-//! once. An output is the sum of its 8 lanes, block after block, in an order that only the number of inputs decides: a row has the same
-//! bits whatever rows stand beside it, and those of halves are those of what they are in single precision.
+//! Rows and weights both run along the inputs, so nothing is packed and a weight is read once, at full memory
+//! speed for few rows; while a stripe is multiplied, the next one is prefetched. If many rows begin a power
+//! of two apart, a task copies its operands first, as the caches would not hold them together. It also copies
+//! when many rows meet bfloat16 weights, which are then widened once. An output is the sum of its 8 lanes,
+//! block after block, in an order that depends only on the number of inputs. So a row has the same bits
+//! whatever the other rows are, and bfloat16 weights give the bits of the same weights in single precision.
 
 mod wide;
 
@@ -31,46 +33,47 @@ use half::bf16;
 use crate::floats::bf16_to_f32;
 use crate::parallel::for_tasks;
 
-/// Rows of a task: with 640 inputs they fit the second cache.
+/// Rows in a task: with 640 inputs they fit the second-level cache.
 const ROWS: usize = 96;
 /// Outputs that are multiplied with all rows of a task before the next ones.
 const STRIPE: usize = 32;
 /// Rows and outputs of a task that copies both first.
 const COPIED: (usize, usize) = (192, 256);
-/// Fewest rows for which copies are worth their time.
+/// Fewest rows for which copies pay off.
 const COPIED_ROWS_MIN: usize = 48;
-/// Rows that begin a multiple of so many floats apart fall on few places of the caches, and drive each other out.
+/// Rows that begin a multiple of this many floats apart map to few cache sets and evict each other.
 const CLASHING: usize = 512;
-/// Rows and outputs of a tile, whose accumulators fill the registers.
+/// Rows and outputs in a tile, whose accumulators fill the registers.
 const TILE: (usize, usize) = (3, 4);
-/// Most inputs of a block: a tile's rows and weights then fit the first cache.
+/// Most inputs in a block: a tile's rows and weights then fit the first-level cache.
 const INPUTS_MAX: usize = 640;
 const LANES: usize = 8;
-/// Bytes that come from memory at once.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
-/// Floats of a line, which copied rows are further apart than they are long, so that they do not clash.
+/// Floats in a cache line. Copied rows are padded by one line, so that they do not evict each other.
 const APART: usize = LINE / size_of::<f32>();
-/// Multiply-adds that are worth a thread.
+/// Fewest multiply-adds for a thread of their own.
 const TASK_WORK: usize = 1 << 18;
 
-/// What weights are stored as.
+/// The stored type of weights.
 pub(super) trait Stored: Copy + Sync {
-    /// Whether many rows are multiplied with copies, in which weights are single precision, whatever their places.
+    /// `true` if products of many rows copy their operands, with weights in single precision, whatever the
+    /// strides.
     const IS_COPIED: bool;
 
-    /// Eight numbers.
+    /// Loads eight numbers.
     ///
     /// # Safety
-    /// They must be there, and the processor must [suit](suits).
+    /// Eight numbers must be readable, and the processor must [suit](suits).
     unsafe fn load(first: *const Self) -> __m256;
 
-    /// `count` numbers, at most eight, and 0 behind them.
+    /// Loads `count` numbers, at most eight, and fills the rest with 0.
     ///
     /// # Safety
     /// As [`Stored::load`].
     unsafe fn load_some(first: *const Self, count: usize) -> __m256;
 
-    /// Writes the numbers to `to`, which has as many places.
+    /// Writes the numbers to `to`, which has the same length.
     fn widen(from: &[Self], to: &mut [f32]);
 }
 
@@ -78,7 +81,7 @@ impl Stored for f32 {
     const IS_COPIED: bool = false;
 
     /// # Safety
-    /// As the trait says.
+    /// As in the trait.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load(first: *const Self) -> __m256 {
@@ -87,7 +90,7 @@ impl Stored for f32 {
     }
 
     /// # Safety
-    /// As the trait says.
+    /// As in the trait.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load_some(first: *const Self, count: usize) -> __m256 {
@@ -104,7 +107,7 @@ impl Stored for bf16 {
     const IS_COPIED: bool = true;
 
     /// # Safety
-    /// As the trait says.
+    /// As in the trait.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load(first: *const Self) -> __m256 {
@@ -114,7 +117,7 @@ impl Stored for bf16 {
     }
 
     /// # Safety
-    /// As the trait says.
+    /// As in the trait.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn load_some(first: *const Self, count: usize) -> __m256 {
@@ -131,12 +134,13 @@ impl Stored for bf16 {
     }
 }
 
-/// Whether this processor has the instructions.
+/// Returns whether this processor has the instructions.
 pub(super) fn suits() -> bool {
     std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
 }
 
-/// `out = left weight^T`, or `out += left weight^T`; `left` is `[rows, inner]`, `weight` `[cols, inner]`.
+/// Computes `out = left weight^T`, or `out += left weight^T`; `left` is `[rows, inner]`, `weight` `[cols,
+/// inner]`.
 ///
 /// # Panics
 /// If `out` is not `[rows, cols]` or the processor does not [suit](suits).
@@ -157,12 +161,13 @@ pub(super) fn product<W: Stored>(
         let left = &left[row * inner..rows.min(row + height) * inner];
         let weight = &weight[col * inner..cols.min(col + width) * inner];
         let multiply = if copies { multiply_copies::<W> } else { multiply::<W> };
-        // SAFETY: `suits` saw the instructions; the task's outputs lie inside `out`, and no other task writes to them.
+        // SAFETY: `suits` saw the instructions; the task's outputs are inside `out`, and no other task writes
+        // to them.
         unsafe { multiply(out.at(row, col), left, weight, inner, accumulate) };
     });
 }
 
-/// Writes the products of `row` with each of the rows that begin `stride` floats apart in `rows`, as many as `out` has places.
+/// Writes the products of `row` with each of the `out.len()` rows that begin `stride` floats apart in `rows`.
 ///
 /// # Panics
 /// If `rows` is too short for them or the processor does not [suit](suits).
@@ -186,7 +191,7 @@ unsafe fn multiply_row(out: &mut [f32], left: &[f32], rows: &[f32], stride: usiz
     }
 }
 
-/// Where the outputs of a task go.
+/// The output matrix of a task.
 #[derive(Clone, Copy)]
 struct Out {
     first: *mut f32,
@@ -199,13 +204,13 @@ unsafe impl Send for Out {}
 unsafe impl Sync for Out {}
 
 impl Out {
-    /// The same matrix from this row and column on.
+    /// Returns the matrix from this row and column on.
     const fn at(self, row: usize, col: usize) -> Self {
         Self { first: self.first.wrapping_add(row * self.stride + col), stride: self.stride }
     }
 }
 
-/// One stripe of outputs for some rows.
+/// Computes one stripe of outputs for some rows.
 ///
 /// # Safety
 /// `out` must have a place for each row of `left` and each of `weight`.
@@ -223,7 +228,7 @@ unsafe fn multiply<W: Stored>(out: Out, left: &[f32], weight: &[W], inner: usize
     }
 }
 
-/// As [`multiply`], for any number of outputs; copies what it multiplies to where rows stand side by side.
+/// Computes any number of outputs as [`multiply`] does; copies its operands so that rows are adjacent.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -250,11 +255,11 @@ unsafe fn multiply_copies<W: Stored>(out: Out, left: &[f32], weight: &[W], inner
 }
 
 thread_local! {
-    /// The memory of this thread's copies.
+    /// The buffers of this thread's copies.
     static COPIES: Cell<(Vec<f32>, Vec<f32>)> = const { Cell::new((Vec::new(), Vec::new())) };
 }
 
-/// Copies some inputs of every row, [`APART`] more than there are of them from each other.
+/// Copies some inputs of every row, with [`APART`] floats of padding between rows.
 fn copy_block<W: Stored>(copy: &mut Vec<f32>, rows: &[W], inner: usize, inputs: Range<usize>) {
     let stride = inputs.len() + APART;
     copy.resize(rows.len() / inner * stride, 0.0);
@@ -263,12 +268,12 @@ fn copy_block<W: Stored>(copy: &mut Vec<f32>, rows: &[W], inner: usize, inputs: 
     }
 }
 
-/// Inputs of a block: as equal as lanes allow.
+/// Returns the number of inputs in a block: blocks are as equal as lanes allow.
 fn block_of(inner: usize) -> usize {
     inner.div_ceil(inner.div_ceil(INPUTS_MAX)).next_multiple_of(LANES)
 }
 
-/// Rows of the next tile: four are better cut in two than in three and one.
+/// Returns the number of rows in the next tile: four are better cut in two than in three and one.
 fn tile_rows(left: usize) -> usize {
     match left {
         wide::ROWS.. if wide::suits() => wide::ROWS,
@@ -277,7 +282,7 @@ fn tile_rows(left: usize) -> usize {
     }
 }
 
-/// Tiles that as many rows are cut into.
+/// Returns the number of tiles for this many rows.
 fn tiles_of(rows: usize) -> usize {
     let (mut first, mut tiles) = (0, 0);
     while first < rows {
@@ -287,7 +292,7 @@ fn tiles_of(rows: usize) -> usize {
     tiles
 }
 
-/// The weights behind a stripe, asked for a share a tile.
+/// Prefetches the weights after a stripe, a share with each tile.
 struct Ahead<W> {
     next: *const W,
     share: usize,
@@ -304,7 +309,7 @@ impl<W> Ahead<W> {
     }
 }
 
-/// Rows by outputs over a block of inputs. The row or weight after the first begins `inner` floats on.
+/// Rows by outputs over a block of inputs. Consecutive rows and weights begin `inner` floats apart.
 #[derive(Clone, Copy)]
 struct Tile<'a, W> {
     left: &'a [f32],
@@ -343,7 +348,7 @@ impl<W: Stored> Tile<'_, W> {
         }
     }
 
-    /// As [`Tile::add`], of the rows of a wide tile.
+    /// Runs [`Tile::add`] for the rows of a wide tile.
     ///
     /// # Safety
     /// As [`Tile::add`], and the processor must [suit](wide::suits).
@@ -384,7 +389,7 @@ impl<W: Stored> Tile<'_, W> {
         }
     }
 
-    /// The products of `R` rows with `C` outputs, those of a row together.
+    /// Returns the products of `R` rows with `C` outputs, grouped by row.
     ///
     /// # Safety
     /// The tile must have as many rows and weights.
@@ -447,7 +452,7 @@ unsafe fn put<const R: usize>(sums: [__m128; R], out: Out, adds: bool) {
     }
 }
 
-/// `((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))` of the lanes of four outputs.
+/// Returns `((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))` of the lanes of four outputs.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn sum_of_lanes([a, b, c, d]: [__m256; TILE.1]) -> __m128 {
@@ -455,7 +460,7 @@ fn sum_of_lanes([a, b, c, d]: [__m256; TILE.1]) -> __m128 {
     _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves))
 }
 
-/// A mask of the first `count` lanes.
+/// Returns a mask of the first `count` lanes.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn first_lanes(count: usize) -> __m256i {

@@ -1,5 +1,6 @@
-//! Tiles for AVX-512: two outputs share a register of 16 lanes, so eight rows by four outputs are sums at once. Each output is added up
-//! in the order of [`Tile::sums`], over 8 lanes of its own: the same bits with half the instructions.
+//! Tiles for AVX-512: two outputs share a register of 16 lanes, so eight rows by four outputs are summed at
+//! once. Each output is summed in the order of [`Tile::sums`], over its own 8 lanes: the same bits with half
+//! the instructions.
 
 use std::arch::x86_64::{
     __m128, __m256, __m512, _mm_setzero_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm512_add_ps,
@@ -10,17 +11,17 @@ use std::arch::x86_64::{
 
 use super::{LANES, Stored, TILE, Tile, first_lanes};
 
-/// Rows of a tile: with four outputs they fit the first cache.
+/// Rows in a tile: with four outputs they fit the first-level cache.
 pub(super) const ROWS: usize = 8;
 /// Outputs that share a register.
 const PAIR: usize = 2;
 
-/// Whether this processor has the instructions.
+/// Returns whether this processor has the instructions.
 pub(super) fn suits() -> bool {
     std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512dq")
 }
 
-/// As [`Tile::sums`], of [`ROWS`] rows and four outputs.
+/// Returns [`Tile::sums`] of [`ROWS`] rows and four outputs.
 ///
 /// # Safety
 /// The tile must have as many rows and weights, and the processor must [suit](suits).
@@ -74,8 +75,8 @@ pub(super) unsafe fn sums<W: Stored>(tile: Tile<'_, W>) -> [__m128; ROWS] {
     sums
 }
 
-/// Of the sums of pairs of lanes of four rows, as [`pairs`] gives them, those of 8 lanes in the order of the narrow tile: each row's four
-/// outputs side by side.
+/// Sums the pairs of lanes of four rows, from [`pairs`], in the order of the narrow tile; each row's four
+/// outputs are adjacent.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq")]
 fn sum_of_lanes([a, b, c, d]: [__m512; 4]) -> __m512 {
@@ -85,7 +86,7 @@ fn sum_of_lanes([a, b, c, d]: [__m512; 4]) -> __m512 {
     _mm512_permutexvar_ps(order, halves)
 }
 
-/// The sums of neighbours in four lanes of `a`, then in those of `b`, four after four.
+/// Returns the sums of neighbours in four lanes of `a`, then in those of `b`, four after four.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq")]
 fn pairs(a: __m512, b: __m512) -> __m512 {
