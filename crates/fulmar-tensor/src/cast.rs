@@ -9,8 +9,9 @@ use crate::tensor::Tensor;
 use crate::tensor_dict::TensorDict;
 
 impl Tensor {
-    /// The same numbers in another dtype: floats round, integers drop the fraction, a bool is whether a number is not 0. Copies
-    /// unless this has the dtype. An `i64` past 2^53 goes by way of the nearest double.
+    /// Converts the elements to another dtype: floats round, integers drop the fraction, and a bool is `true`
+    /// if the number is not 0. Copies unless the tensor already has the dtype. An `i64` past 2^53 first
+    /// rounds to the nearest double.
     ///
     /// # Errors
     /// `OutOfRange` if an integer dtype cannot hold an element; `LimitExceeded` if the result does not fit in memory.
@@ -41,10 +42,11 @@ impl Tensor {
 }
 
 impl TensorDict {
-    /// Every tensor, and the values of every ragged one, in another dtype, as by [`Tensor::to`].
+    /// Converts every tensor, and the values of every ragged tensor, to another dtype, as [`Tensor::to`]
+    /// does.
     ///
     /// # Errors
-    /// Those of [`Tensor::to`], with the key.
+    /// The errors of [`Tensor::to`], with the key.
     pub fn to(&self, dtype: Dtype) -> Result<Self> {
         self.apply(&|tensor| tensor.to(dtype))
     }

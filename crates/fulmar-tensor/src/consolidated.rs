@@ -1,8 +1,8 @@
-//! Consolidated files: a dictionary as one run of bytes, as tensordict's `consolidate` writes it.
+//! Consolidated files: a dictionary as one run of bytes, in the format of tensordict's `consolidate`.
 //!
-//! First stand the elements of all leaves, each filled up to a multiple of 8 bytes, then a JSON description, then the length of that
-//! description in 8 little-endian bytes. Writing gives tensordict's own bytes. Reading trusts nothing: all places in the file are
-//! checked before memory is taken, and an error names the leaf.
+//! A file holds the elements of all leaves, each padded to a multiple of 8 bytes, then a JSON description,
+//! then the length of that description in 8 little-endian bytes. Writing gives tensordict's own bytes.
+//! Reading checks all positions before it allocates memory, and an error names the leaf.
 
 mod read;
 mod write;
@@ -15,13 +15,13 @@ use fulmar_core::{Result, open_regular};
 use crate::replace_file;
 use crate::tensor_dict::TensorDict;
 
-/// The bytes behind the description: its length as a little-endian `i64`.
+/// Size of the trailer after the description: its length as a little-endian `i64`.
 const LENGTH_BYTES: u64 = 8;
 
 /// The elements of a leaf begin at a multiple of this many bytes.
 const ALIGNMENT_BYTES: usize = 8;
 
-/// What describes a dictionary itself, beside its nested dictionaries and under keys like theirs.
+/// Keys that describe a dictionary itself; they share an object with its nested dictionaries.
 const CONTROL_KEYS: [&str; 4] = ["cls", "non_tensors", "leaves", "cls_metadata"];
 
 /// A ragged tensor is written as tensors of these names before its key.
@@ -29,12 +29,12 @@ const VALUES: &str = "<NJT_VALUES>";
 const LENGTHS: &str = "<NJT_LENGTHS>";
 const OFFSETS: &str = "<NJT_OFFSETS>";
 
-/// The bytes of a consolidated file of `dict`.
+/// Returns the bytes of a consolidated file of `dict`.
 ///
 /// # Errors
-/// `Malformed`, naming the entry, if the key of a nested dictionary or of values of each element is one of the format's own words, or
-/// that of a tensor begins as the parts of ragged tensors do; `LimitExceeded` if the description is longer than
-/// [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX).
+/// `Malformed`, naming the entry, if the key of a nested dictionary or of per-element values is a reserved
+/// word of the format, or if the key of a tensor begins like the parts of ragged tensors; `LimitExceeded` if
+/// the description is longer than [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX).
 ///
 /// # Examples
 /// ```
@@ -52,13 +52,14 @@ pub fn write(dict: &TensorDict) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a consolidated file that stands in memory. Copies the elements.
+/// Reads a consolidated file from memory. Copies the elements.
 ///
 /// # Errors
-/// With the key of the leaf, `Corrupt` if a length or a place breaks the format or lies outside the file; `UnknownName` for a dtype
-/// that there is not here; `ShapeMismatch` if a shape does not begin with the batch size; `Incompatible` for a ragged tensor whose
-/// rows are not along its second dimension, or a lazy stack whose parts do not fit together; `LimitExceeded` if the description is
-/// longer than [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX).
+/// With the key of the leaf, `Corrupt` if a length or a position breaks the format or is outside the file;
+/// `UnknownName` for an unsupported dtype; `ShapeMismatch` if a shape does not begin with the batch size;
+/// `Incompatible` for a ragged tensor whose rows are not along its second dimension, or a lazy stack with
+/// parts that cannot be stacked; `LimitExceeded` if the description is longer than
+/// [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX).
 pub fn read(bytes: &[u8]) -> Result<TensorDict> {
     read::from(&mut Cursor::new(bytes), bytes.len() as u64)
 }
@@ -66,7 +67,7 @@ pub fn read(bytes: &[u8]) -> Result<TensorDict> {
 /// Writes a consolidated file at `path`, whole or not at all, see [`replace_file`].
 ///
 /// # Errors
-/// Those of [`write()`]; `Io` if the system refuses. After an error the old file, if any, stands as it was.
+/// The errors of [`write()`]; `Io` if the system refuses. After an error the old file, if any, is unchanged.
 pub fn save(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
     replace_file(path, |writer| write::to(dict, writer))
 }
@@ -74,7 +75,7 @@ pub fn save(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 /// Reads the consolidated file at `path`.
 ///
 /// # Errors
-/// Those of [`read`], with the path; `Io` if the system refuses.
+/// The errors of [`read`], with the path; `Io` if the system refuses.
 pub fn load(path: impl AsRef<Path>) -> Result<TensorDict> {
     let path = path.as_ref();
     let (mut file, size_bytes) = open_regular(path)?;

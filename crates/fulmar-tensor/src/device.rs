@@ -1,4 +1,4 @@
-//! Where the elements of tensors lie. An operation runs where its tensors are, and puts its result there.
+//! Devices of tensors. An operation runs on the device of its tensors and puts its result there.
 
 use fulmar_compute::Compute;
 use fulmar_core::{Device, Error, ErrorKind, Result};
@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::tensor_dict::{Entry, TensorDict};
 
 impl Tensor {
-    /// Where the elements lie.
+    /// Returns the device of the elements.
     ///
     /// # Examples
     /// ```
@@ -24,16 +24,17 @@ impl Tensor {
         self.compute().device()
     }
 
-    /// What computes there.
+    /// Returns the handle that computes on this device.
     #[must_use]
     pub fn compute(&self) -> Compute {
         self.storage.compute()
     }
 
-    /// The same elements on `device`. Copies unless they lie there.
+    /// Returns the tensor on `device`. Copies unless it is already there.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `LimitExceeded` if they do not fit in its memory.
+    /// `Unavailable`, with the reason, if there is no such device; `LimitExceeded` if the elements do not fit
+    /// in its memory.
     pub fn to_device(&self, device: Device) -> Result<Self> {
         if device == self.device() {
             return Ok(self.clone());
@@ -44,27 +45,29 @@ impl Tensor {
 }
 
 impl TensorDict {
-    /// Where all tensors lie, those of ragged entries too; nothing if there are none, or not in one place.
+    /// Returns the device of all tensors, ragged ones included; `None` without tensors or if their devices
+    /// differ.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        self.first_device().filter(|device| self.lies_on(*device))
+        self.first_device().filter(|device| self.is_on(*device))
     }
 
-    /// Whether no tensor lies elsewhere than on `device`.
+    /// Returns whether every tensor is on `device`.
     #[must_use]
-    pub fn lies_on(&self, device: Device) -> bool {
+    pub fn is_on(&self, device: Device) -> bool {
         self.entries().all(|(_, entry)| match entry {
             Entry::Tensor(tensor) => tensor.device() == device,
             Entry::Ragged(ragged) => ragged.values().device() == device,
-            Entry::Dict(dict) => dict.lies_on(device),
+            Entry::Dict(dict) => dict.is_on(device),
             Entry::NonTensor(_) => true,
         })
     }
 
-    /// Every tensor, and the values of every ragged one, on `device`, as by [`Tensor::to_device`].
+    /// Moves every tensor, and the values of every ragged tensor, to `device`, as [`Tensor::to_device`] does.
     ///
     /// # Errors
-    /// Those of [`Tensor::to_device`], with the key of a tensor; `Unavailable` without tensors too.
+    /// The errors of [`Tensor::to_device`], with the key of a tensor; `Unavailable` also for a dictionary
+    /// without tensors.
     ///
     /// # Examples
     /// ```
@@ -91,10 +94,10 @@ impl TensorDict {
     }
 }
 
-/// What computes where all of `tensors` lie.
+/// Returns the handle that computes on the device of all `tensors`.
 ///
 /// # Errors
-/// `Incompatible` if they lie in more than one place.
+/// `Incompatible` if they are on different devices.
 pub fn compute_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Compute> {
     let mut tensors = tensors.into_iter();
     let first = tensors.next().map(Tensor::compute).unwrap_or_default();
@@ -102,7 +105,7 @@ pub fn compute_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<C
         None => Ok(first),
         Some(other) => {
             let detail =
-                format!("tensors must lie on one device: got {} and {}", first.device(), other.device());
+                format!("tensors must be on one device: got {} and {}", first.device(), other.device());
             Err(Error::new(ErrorKind::Incompatible, detail))
         }
     }
@@ -124,7 +127,7 @@ mod tests {
         assert_eq!(dict.to_device(NOT_THERE).unwrap_err(), reason);
         dict.set(["in", "a"], tensor).unwrap();
         assert_eq!(dict.device(), Some(Device::Cpu));
-        assert!(dict.lies_on(Device::Cpu) && !dict.lies_on(NOT_THERE));
+        assert!(dict.is_on(Device::Cpu) && !dict.is_on(NOT_THERE));
         assert_eq!(dict.to_device(NOT_THERE).unwrap_err(), reason);
         assert_eq!(compute_of([]), Ok(Compute::Cpu));
     }

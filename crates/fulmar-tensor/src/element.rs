@@ -1,4 +1,4 @@
-//! The Rust types that can be tensor elements, and the one place that maps them to dtypes.
+//! The Rust types that can be tensor elements, mapped to dtypes.
 
 use std::fmt::Debug;
 
@@ -22,13 +22,14 @@ pub trait Element:
     /// The dtype of a tensor of this type.
     const DTYPE: Dtype;
 
-    /// The nearest single; `true` is 1.
+    /// Returns the nearest single; `true` is 1.
     fn to_f32(self) -> f32;
 
-    /// The nearest double; `true` is 1.
+    /// Returns the nearest double; `true` is 1.
     fn to_f64(self) -> f64;
 
-    /// The element that equals `value`: rounded for floats, nothing if an integer or a bool cannot be it.
+    /// Returns the element that equals `value`: floats round; `None` if an integer or a bool cannot represent
+    /// it.
     fn from_f64(value: f64) -> Option<Self>;
 }
 

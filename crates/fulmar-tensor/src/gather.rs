@@ -1,4 +1,5 @@
-//! New tensors out of parts of others: chosen rows, stacks, concatenations and paddings. All of these copy.
+//! New tensors made from parts of others: selected rows, stacks, concatenations and padding. All of these
+//! copy.
 
 use fulmar_compute::dispatch;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
@@ -10,7 +11,7 @@ use crate::storage::reserved;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The parts at `indices` of dimension `dim`, in that order; an index may come twice. Copies.
+    /// Returns the parts at `indices` of dimension `dim`, in that order; an index may come twice. Copies.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension or index.
@@ -46,8 +47,8 @@ impl Tensor {
     /// Joins `parts` along a new dimension `dim`. Copies.
     ///
     /// # Errors
-    /// `Empty` without parts; `ShapeMismatch` or `Incompatible` if they differ in shape or dtype; `OutOfRange` if `dim` is past the
-    /// rank; `LimitExceeded` if the result has too many dimensions.
+    /// `Empty` without parts; `ShapeMismatch` or `Incompatible` if they differ in shape or dtype;
+    /// `OutOfRange` if `dim` is greater than the rank; `LimitExceeded` if the result has too many dimensions.
     ///
     /// # Examples
     /// ```
@@ -81,7 +82,7 @@ impl Tensor {
     /// ```
     pub fn cat(parts: &[Self], dim: usize) -> Result<Self> {
         let Some(first) = parts.first() else {
-            return Err(Error::new(ErrorKind::Empty, "parts must hold at least one tensor: got none"));
+            return Err(Error::new(ErrorKind::Empty, "parts must hold at least one tensor: got 0"));
         };
         first.dim_len(dim)?;
         for part in parts {
@@ -90,7 +91,7 @@ impl Tensor {
         dispatch!(compute_of(parts)?, cpu => with_element!(first.dtype, T => cat_elements::<T>(parts, dim)))
     }
 
-    /// `value` around the elements, `around[i]` of it before and after those of dimension `i`. Copies.
+    /// Pads dimension `i` with `around[i]` elements of `value` before and after. Copies.
     ///
     /// # Errors
     /// `ShapeMismatch` if `around` is longer than the rank; `OutOfRange` if no element of the dtype equals `value` (floats round it,
@@ -128,12 +129,12 @@ impl Tensor {
         Ok(padded)
     }
 
-    /// [`Tensor::scalar`] of this dtype, where this lies.
+    /// Returns [`Tensor::scalar`] with the dtype and device of this tensor.
     pub(crate) fn like_scalar(&self, value: f64) -> Result<Self> {
         Self::scalar(self.dtype, value)?.to_device(self.device())
     }
 
-    /// `value` as a tensor without dimensions; as a bool, whether it is not 0.
+    /// Returns `value` as a tensor without dimensions; as a bool, `true` if it is not 0.
     ///
     /// # Errors
     /// `OutOfRange` if no element of `dtype` equals `value`; floats round it.
@@ -161,7 +162,7 @@ impl Tensor {
 fn cat_elements<T: Element>(parts: &[Tensor], dim: usize) -> Result<Tensor> {
     let mut shape = parts[0].shape.clone();
     shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
-    // Without this, a long dimension before an empty one would be counted through.
+    // Return early: a long dimension before an empty one would otherwise be iterated.
     if num_elements(&shape)? == 0 {
         return Tensor::from_vec::<T>(&shape, Vec::new());
     }
@@ -177,7 +178,7 @@ fn cat_elements<T: Element>(parts: &[Tensor], dim: usize) -> Result<Tensor> {
     Tensor::from_vec(&shape, values)
 }
 
-/// The number of elements before and after dimension `dim`.
+/// Returns the number of elements before and after dimension `dim`.
 fn around(shape: &[usize], dim: usize) -> (usize, usize) {
     (shape[..dim].iter().product(), shape[dim + 1..].iter().product())
 }

@@ -1,7 +1,7 @@
-//! GGUF files, as llama.cpp keeps models: metadata, then tensors, whole or in quantised blocks. Read only.
+//! GGUF files, the format of llama.cpp: metadata, then tensors, plain or in quantised blocks. Read only.
 //!
-//! Reading trusts nothing: every count, length and offset is checked against the bytes that are there before memory is taken
-//! for it, and an error names the key or the tensor. <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>
+//! Reading checks every count, length and offset against the file before it allocates memory, and an error
+//! names the key or the tensor. <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>
 
 mod block;
 mod reader;
@@ -20,18 +20,18 @@ use crate::tensor::Tensor;
 /// The first bytes of every file.
 const MAGIC: &[u8] = b"GGUF";
 
-/// Where tensors may begin, unless the file says otherwise.
+/// Alignment of tensor data if the file does not set `general.alignment`.
 const ALIGNMENT_DEFAULT: u64 = 32;
 
-/// A file in memory: its metadata, and tensors that are decoded when asked for.
+/// A file in memory: its metadata, and tensors that are decoded on request.
 #[derive(Debug, Clone)]
 pub struct File<'a> {
-    /// Everything that the file says of itself, by key. Numbers of 64 bits keep their value.
+    /// The metadata of the file by key. 64-bit numbers keep their value.
     pub metadata: Map<String, Value>,
     tensors: BTreeMap<String, Stored<'a>>,
 }
 
-/// A tensor as it lies in the file.
+/// A tensor as stored in the file.
 #[derive(Debug, Clone)]
 struct Stored<'a> {
     shape: Vec<usize>,
@@ -40,17 +40,18 @@ struct Stored<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Reads what is where; no tensor is decoded yet.
+    /// Reads the metadata and the list of tensors; decodes no tensor.
     ///
     /// # Errors
-    /// `Corrupt` if the bytes break a rule of the format (truncated, a name twice, a tensor beyond the end); `Incompatible` for
-    /// a version other than 2 and 3; `UnknownName` for a kind of block that is not built; `LimitExceeded` for more than
-    /// [`GGUF_TENSORS_MAX`] tensors or keys, or arrays that nest too deep.
+    /// `Corrupt` if the bytes break a rule of the format (truncated, duplicate name, a tensor past the end);
+    /// `Incompatible` for a version other than 2 and 3; `UnknownName` for an unsupported kind of block;
+    /// `LimitExceeded` for more than [`GGUF_TENSORS_MAX`] tensors or keys, or for arrays that are nested too
+    /// deep.
     ///
     /// # Examples
     /// ```
     /// use fulmar_tensor::gguf::File;
-    /// // Version 3, no tensors, one key: the text "a" under "k".
+    /// Version 3, no tensors, one key: the text "a" under "k".
     /// let bytes = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0k\x08\0\0\0\x01\0\0\0\0\0\0\0a";
     /// assert_eq!(File::read(bytes)?.metadata["k"], "a");
     /// assert!(File::read(b"GGUF\x03\0\0\0").is_err());
@@ -59,7 +60,7 @@ impl<'a> File<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         if reader.take(MAGIC.len())? != MAGIC {
-            return Err(corrupt("a GGUF file must begin with \"GGUF\": got another"));
+            return Err(corrupt("a GGUF file must begin with \"GGUF\""));
         }
         let version = reader.u32()?;
         if !(2..=3).contains(&version) {
@@ -83,7 +84,7 @@ impl<'a> File<'a> {
         }
         let alignment = metadata.get("general.alignment").map_or(Some(ALIGNMENT_DEFAULT), Value::as_u64);
         let Some(alignment) = alignment.filter(|alignment| alignment.is_power_of_two()) else {
-            return Err(corrupt("general.alignment must be a power of two: got another"));
+            return Err(corrupt("general.alignment must be a power of two"));
         };
         let data = reader.aligned_rest(alignment);
         let mut tensors = BTreeMap::new();
@@ -96,15 +97,16 @@ impl<'a> File<'a> {
         Ok(Self { metadata, tensors })
     }
 
-    /// The names of the tensors, in their order.
+    /// Returns the names of the tensors, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// A tensor in single precision, row-major: GGUF lists the fastest dimension first, this the slowest.
+    /// Decodes a tensor in single precision, row-major. GGUF lists the fastest dimension first; the shape
+    /// here lists the slowest first.
     ///
     /// # Errors
-    /// `UnknownName` if there is none of that name; `LimitExceeded` if there is no memory for it.
+    /// `UnknownName` if there is no tensor of that name; `LimitExceeded` if there is no memory for it.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let Some(stored) = self.tensors.get(name) else {
             let detail =
@@ -117,7 +119,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// What the file says of a tensor.
+/// The header of a tensor in the file.
 struct Info {
     shape: Vec<usize>,
     block: Block,

@@ -1,4 +1,4 @@
-//! Indexing as NumPy and torch have it: integers, ranges, lists, masks, new dimensions and their mixes.
+//! Indexing as in NumPy and PyTorch: integers, ranges, lists, masks, new dimensions and combinations of them.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::index_item::IndexItem;
 use crate::storage::{Stored, reserved};
 use crate::tensor::Tensor;
 
-/// One item of an index, which is a list of them: each takes up the next dimension, dimensions without an item stay whole.
+/// One item of an index. Each item consumes the next dimension; dimensions without an item stay whole.
 ///
 /// As JSON an item is a position, `null` for a new dimension, `"..."`, a list of positions or of bools,
 /// `{ "start", "stop", "step" }` with any of them, or `{ "shape", "at" }` and `{ "shape", "mask" }` with the elements of a tensor.
@@ -28,23 +28,24 @@ use crate::tensor::Tensor;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "IndexItem")]
 pub enum Index {
-    /// One position, from the end if negative. The dimension goes.
+    /// One position, from the end if negative. Removes the dimension.
     At(i64),
-    /// Every `step`-th position from `start` to before `stop`, both from the end if negative. What is missing is an end of the
-    /// dimension, and what lies past an end is that end.
+    /// Every `step`-th position from `start` up to `stop`, both from the end if negative. A missing bound is
+    /// the end of the dimension, and bounds past an end are clamped to it.
     Slice {
         /// The first position.
         start: Option<i64>,
         /// The position before which to stop.
         stop: Option<i64>,
-        /// From one position to the next, at least 1.
+        /// The distance between positions, at least 1.
         step: usize,
     },
-    /// Integers: positions, negative ones from the end; their shape takes the place of the dimension. Bools: a mask over as many
-    /// dimensions as it has; one dimension, of the places where it is true, takes their place. Several such items are read
-    /// together, broadcast to one shape, which comes first if other dimensions stand between them.
+    /// Integers: positions, negative ones from the end; their shape replaces the dimension. Bools: a mask
+    /// over as many dimensions as it has, which become one dimension of the positions where it is true.
+    /// Several picks are broadcast to one shape, which comes first in the result if other dimensions are
+    /// between them.
     Pick(Tensor),
-    /// A new dimension of length 1; takes up none.
+    /// A new dimension of length 1; consumes none.
     NewAxis,
     /// As many whole dimensions as the other items leave; at most once.
     Ellipsis,
@@ -54,14 +55,14 @@ impl Index {
     /// A whole dimension.
     pub const ALL: Self = Self::Slice { start: None, stop: None, step: 1 };
 
-    /// The positions `at` in that order; one may come twice.
+    /// Picks the positions `at` in that order; a position may come twice.
     #[must_use]
     pub fn list(at: Vec<i64>) -> Self {
         let len = at.len();
         Self::Pick(Tensor::over(i64::store(at.into()), Dtype::I64, &[len]))
     }
 
-    /// The number of dimensions that this item takes up.
+    /// Returns the number of dimensions that this item consumes.
     pub(crate) fn dims(&self) -> usize {
         match self {
             Self::At(_) | Self::Slice { .. } => 1,
@@ -71,7 +72,7 @@ impl Index {
         }
     }
 
-    /// The number of dimensions that there are in place of those, where this item is the only pick.
+    /// Returns the number of dimensions that this item produces if it is the only pick.
     pub(crate) fn dims_given(&self) -> usize {
         match self {
             Self::Slice { .. } | Self::NewAxis => 1,
@@ -81,10 +82,10 @@ impl Index {
         }
     }
 
-    /// `index` with whole dimensions in place of an ellipsis.
+    /// Returns `index` with whole dimensions in place of an ellipsis.
     ///
     /// # Errors
-    /// `OutOfRange` if it takes up more than `rank` dimensions; `Incompatible` if it has two ellipses.
+    /// `OutOfRange` if it consumes more than `rank` dimensions; `Incompatible` if it has two ellipses.
     pub(crate) fn within(index: &[Self], rank: usize) -> Result<Vec<Self>> {
         let dims: usize = index.iter().map(Self::dims).sum();
         if dims > rank {
@@ -131,24 +132,25 @@ impl From<Tensor> for Index {
 }
 
 impl Tensor {
-    /// The part at `index`. Shares the storage unless an item is [`Index::Pick`] of more than one position; then it copies.
+    /// Returns the part at `index`. Shares the storage unless an item is [`Index::Pick`] of more than one
+    /// position; then it copies.
     ///
     /// # Errors
-    /// `OutOfRange` if a position does not exist, the index takes up more dimensions than there are, or a step is 0;
-    /// `ShapeMismatch` if a mask has another shape than its dimensions or picks do not broadcast; `Incompatible` if a pick holds
-    /// neither integers nor bools, or there are two ellipses; `LimitExceeded` if the result has too many dimensions or does not
-    /// fit in memory.
+    /// `OutOfRange` if a position does not exist, the index consumes more dimensions than there are, or a
+    /// step is 0; `ShapeMismatch` if the shape of a mask differs from its dimensions, or picks do not
+    /// broadcast; `Incompatible` if a pick holds neither integers nor bools, or there are two ellipses;
+    /// `LimitExceeded` if the result has too many dimensions or does not fit in memory.
     pub fn at(&self, index: &[Index]) -> Result<Self> {
         let (view, picks) = laid_out(self, index)?;
         if picks.is_empty() { Ok(view) } else { Places::new(&view, &picks)?.read(&view) }
     }
 
-    /// Writes `value`, broadcast to the shape of the part at `index`, there. If a position comes twice, the last value stays.
-    /// Copies all elements first if another tensor shares them or there are gaps.
+    /// Writes `value`, broadcast, to the elements at `index`. If a position comes twice, the last value wins.
+    /// Copies all elements first if another tensor shares them or the tensor has gaps.
     ///
     /// # Errors
-    /// Those of [`Tensor::at`]; `Incompatible` if `value` has another dtype; `ShapeMismatch` if it does not broadcast. After an
-    /// error nothing has changed.
+    /// The errors of [`Tensor::at`]; `Incompatible` if `value` has another dtype; `ShapeMismatch` if it does
+    /// not broadcast. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -164,7 +166,8 @@ impl Tensor {
             return Err(Error::new(ErrorKind::Incompatible, format!("value must be of {want}: got {got}")));
         }
         dispatch!(compute_of([&*self, value])?, cpu => with_element!(self.dtype, T => {
-            // Only the layout of the dense elements that are about to be written: a view of them would keep them shared.
+            // Only the layout of the dense elements: a view of the elements would keep them shared during the
+            // write.
             let dense = Self::over(T::store(Vec::new().into()), self.dtype, &self.shape);
             let (view, picks) = laid_out(&dense, index)?;
             let places = Places::new(&view, &picks)?;
@@ -179,10 +182,10 @@ impl Tensor {
     }
 }
 
-/// `view`'s dimensions that a pick reads, each with its positions.
+/// The dimensions of the view that a pick reads, each with its positions.
 type Picks = Vec<(usize, Tensor)>;
 
-/// The view that all items but picks make of `tensor`, and what is picked of it.
+/// Applies all items but picks to `tensor` as a view, and collects the picks.
 fn laid_out(tensor: &Tensor, index: &[Index]) -> Result<(Tensor, Picks)> {
     let mut view = tensor.clone();
     let mut picks = Vec::new();
@@ -213,7 +216,7 @@ fn laid_out(tensor: &Tensor, index: &[Index]) -> Result<(Tensor, Picks)> {
                     dim += 1;
                 }
             }
-            // `within` has replaced it.
+            // `within` has replaced the ellipsis.
             Index::Ellipsis => {}
         }
     }
@@ -228,7 +231,7 @@ fn position(at: i64, len: usize) -> Result<usize> {
             if len == 0 {
                 format!("index must be of an element, and the dimension has none: got {at}")
             } else {
-                format!("index must lie in -{len}..{len}, both ends of the dimension: got {at}")
+                format!("index must be in -{len}..{len}, both ends of the dimension: got {at}")
             },
         )
     })
@@ -253,7 +256,7 @@ fn stepped(view: &Tensor, dim: usize, start: Option<i64>, stop: Option<i64>, ste
     Ok(part)
 }
 
-/// The positions that an integer tensor holds, counted from the start.
+/// Returns the positions in an integer tensor, counted from the start.
 fn positions(at: &Tensor, len: usize) -> Result<Vec<i64>> {
     let checked = |at: i64| position(at, len).map(|at| at as i64);
     match at.dtype() {
@@ -270,7 +273,8 @@ fn positions(at: &Tensor, len: usize) -> Result<Vec<i64>> {
     }
 }
 
-/// Where `mask`, which must lie over the first of `dims`, is true: the positions in each of its dimensions.
+/// Returns the positions where `mask` is true, one tensor for each of its dimensions. `mask` must cover the
+/// first of `dims`.
 fn true_positions(mask: &Tensor, dims: &[usize]) -> Result<Vec<Tensor>> {
     let rank = mask.rank();
     if rank == 0 || dims.get(..rank) != Some(mask.shape()) {
@@ -295,14 +299,14 @@ fn true_positions(mask: &Tensor, dims: &[usize]) -> Result<Vec<Tensor>> {
     positions.collect()
 }
 
-/// Picked parts: where each begins in the storage, and how one lies from there.
+/// Picked parts: where each begins in the storage, and the layout of a part.
 struct Places {
     starts: Vec<usize>,
-    /// The shape that all picks have together.
+    /// The shape of all picks, broadcast.
     picked: Vec<usize>,
-    /// The dimensions that are not picked, from the storage's first element.
+    /// The dimensions that are not picked, from the first element of the storage.
     row: Tensor,
-    /// Before which of the row's dimensions the picked ones come in the result.
+    /// The position of the picked dimensions among the dimensions of `row` in the result.
     before: usize,
 }
 
@@ -324,7 +328,7 @@ impl Places {
         Ok(Self { starts, picked, row, before })
     }
 
-    /// The picked elements, one part after another, as the index wants them.
+    /// Copies the picked elements in the order of the index.
     fn read(&self, view: &Tensor) -> Result<Tensor> {
         let shape = [&self.picked[..], self.row.shape()].concat();
         let len = num_elements(&shape)?;
@@ -343,7 +347,7 @@ impl Places {
         Ok(values)
     }
 
-    /// Visits the stretches of the storage, one part after another.
+    /// Visits the contiguous runs of the storage, part by part.
     fn each_run(&self, mut visit: impl FnMut(Range<usize>)) {
         let row: Vec<_> = self.row.runs().collect();
         for start in &self.starts {
@@ -351,13 +355,13 @@ impl Places {
         }
     }
 
-    /// The shape of what [`Places::read`] gives.
+    /// Returns the shape of the result of [`Places::read`].
     fn arranged_shape(&self) -> Vec<usize> {
         let (left, right) = self.row.shape().split_at(self.before);
         [left, &self.picked, right].concat()
     }
 
-    /// A tensor of that shape with the picked dimensions first, as the runs come.
+    /// Returns a tensor of that shape with the picked dimensions first, in the order of the runs.
     fn unarranged(&self, arranged: &Tensor) -> Result<Tensor> {
         let (before, picked) = (self.before, self.picked.len());
         let order: Vec<_> =
@@ -366,7 +370,7 @@ impl Places {
     }
 }
 
-/// The shape to which both can be expanded.
+/// Returns the shape to which both shapes broadcast.
 ///
 /// # Errors
 /// `ShapeMismatch` if they differ where neither is 1.

@@ -1,4 +1,4 @@
-//! The items of an index as they come in JSON.
+//! The items of an index in JSON.
 
 use fulmar_core::{Error, Result};
 use serde::Deserialize;

@@ -7,7 +7,8 @@ use fulmar_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A path of names. `"a"` is one name, `["a", "b"]` the entry `b` of the dictionary `a`; a dot in a name means nothing.
+/// A path of names. `"a"` is one name, `["a", "b"]` the entry `b` of the dictionary `a`; a dot in a name has
+/// no meaning.
 ///
 /// # Examples
 /// ```
@@ -20,17 +21,17 @@ use serde_json::Value;
 pub struct Key(Vec<String>);
 
 impl Key {
-    /// The names, outermost first.
+    /// Returns the names, outermost first.
     #[must_use]
     pub fn path(&self) -> &[String] {
         &self.0
     }
 
-    /// The key that a name or a list of names, nested as deep as it likes, stands for.
+    /// Returns the key of a name or of a list of names, nested to any depth.
     ///
     /// # Errors
-    /// `Malformed` if there is something else in it; `LimitExceeded` with more than [`TENSOR_DICT_DEPTH_MAX`] names or lists within
-    /// lists.
+    /// `Malformed` if it holds anything else; `LimitExceeded` with more than [`TENSOR_DICT_DEPTH_MAX`] names
+    /// or nested lists.
     ///
     /// # Examples
     /// ```
@@ -46,7 +47,7 @@ impl Key {
         Ok(Self(path))
     }
 
-    /// All names but the last, and the last.
+    /// Returns all names but the last, and the last.
     ///
     /// # Errors
     /// `Empty` without a name; `LimitExceeded` with more than [`TENSOR_DICT_DEPTH_MAX`].
@@ -57,11 +58,11 @@ impl Key {
         }
         match self.0.split_last() {
             Some((last, parents)) => Ok((parents, last)),
-            None => Err(Error::new(ErrorKind::Empty, "key must have at least one name: got none")),
+            None => Err(Error::new(ErrorKind::Empty, "key must have at least one name: got 0")),
         }
     }
 
-    /// This key below `parent`.
+    /// Returns this key below `parent`.
     pub(crate) fn below(mut self, parent: &str) -> Self {
         self.0.insert(0, parent.to_owned());
         self
@@ -72,8 +73,7 @@ impl Key {
 fn gather(nested: &Value, depth: usize, path: &mut Vec<String>) -> Result<()> {
     let is_name = nested.is_string();
     if depth > TENSOR_DICT_DEPTH_MAX || (is_name && path.len() == TENSOR_DICT_DEPTH_MAX) {
-        let detail =
-            format!("key must have at most {TENSOR_DICT_DEPTH_MAX} names or lists in lists: got more");
+        let detail = format!("key must have at most {TENSOR_DICT_DEPTH_MAX} names or nested lists");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     match nested {

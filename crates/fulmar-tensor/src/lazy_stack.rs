@@ -1,4 +1,4 @@
-//! Dictionaries that stand beside one another without having been joined: their keys and shapes may differ.
+//! Stacks that are not materialised: dictionaries in a list, with keys and shapes that may differ.
 
 mod change;
 mod index;
@@ -10,7 +10,8 @@ use crate::ragged::{PadSide, Ragged};
 use crate::tensor::Tensor;
 use crate::tensor_dict::{Entry, TensorDict, dim_in};
 
-/// A stack of dictionaries along a new batch dimension, made entry by entry when asked for. Cloning shares the elements.
+/// A lazy stack of dictionaries along a new batch dimension; entries are stacked on request. Cloning shares
+/// the elements.
 ///
 /// # Examples
 /// ```
@@ -31,7 +32,7 @@ pub struct LazyStack {
     parts: Vec<TensorDict>,
 }
 
-/// One dictionary, or a stack of them that was not made.
+/// One dictionary, or a lazy stack.
 ///
 /// # Examples
 /// ```
@@ -46,21 +47,23 @@ pub struct LazyStack {
 pub enum Stacked {
     /// A dictionary.
     Dict(TensorDict),
-    /// A stack.
+    /// A lazy stack.
     Lazy(LazyStack),
 }
 
 impl LazyStack {
-    /// Keeps `parts`, to be stacked along `dim`, from the end of the stack's dimensions if negative. Their batch sizes may differ in length alone.
+    /// Stacks `parts` lazily along `dim`, from the end of the stack's dimensions if negative. The lengths of
+    /// their batch dimensions may differ.
     ///
     /// # Errors
-    /// `Empty` without parts; `ShapeMismatch` if their numbers of batch dimensions differ; `OutOfRange` if `dim` is past them.
+    /// `Empty` without parts; `ShapeMismatch` if their numbers of batch dimensions differ; `OutOfRange` for
+    /// an invalid `dim`.
     pub fn new(parts: Vec<TensorDict>, dim: isize) -> Result<Self> {
         let dim = dim_in(dim, rank_of(&parts)? + 1)?;
         Ok(Self { dim, parts })
     }
 
-    /// [`LazyStack::new`] along a dimension counted from the start.
+    /// Stacks lazily along a dimension counted from the start.
     pub(crate) fn along(parts: Vec<TensorDict>, dim: usize) -> Result<Self> {
         let rank = rank_of(&parts)?;
         if dim > rank {
@@ -70,19 +73,19 @@ impl LazyStack {
         Ok(Self { dim, parts })
     }
 
-    /// The dictionaries.
+    /// Returns the stacked dictionaries.
     #[must_use]
     pub fn parts(&self) -> &[TensorDict] {
         &self.parts
     }
 
-    /// The batch dimension along which they are stacked.
+    /// Returns the batch dimension of the stack.
     #[must_use]
     pub const fn dim(&self) -> usize {
         self.dim
     }
 
-    /// The batch size of the stack; nothing for a dimension in which parts differ.
+    /// Returns the batch size of the stack, with `None` for a dimension in which parts differ.
     #[must_use]
     pub fn batch_size(&self) -> Vec<Option<usize>> {
         let rank = self.parts[0].batch_size().len();
@@ -97,7 +100,7 @@ impl LazyStack {
         sizes
     }
 
-    /// The keys of the leaves that every part has, in the order of the first.
+    /// Returns the keys of the leaves that every part has, in the order of the first.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         let mut keys = self.parts[0].leaf_keys();
@@ -109,7 +112,7 @@ impl LazyStack {
         keys
     }
 
-    /// The names of the entries that every part has, nested ones not visited.
+    /// Returns the names of the top-level entries that every part has.
     #[must_use]
     pub fn names(&self) -> Vec<Key> {
         let all_have = |name: &str| self.parts[1..].iter().all(|part| part.get(name).is_some());
@@ -117,11 +120,11 @@ impl LazyStack {
         entries.map(|(name, _)| name.into()).collect()
     }
 
-    /// The entry at `key`, stacked. Copies.
+    /// Returns the entry at `key`, stacked. Copies.
     ///
     /// # Errors
-    /// `UnknownName` if a part has no such entry; those of [`TensorDict::stack`], so `ShapeMismatch` where [`LazyStack::ragged`]
-    /// or [`LazyStack::padded`] can help.
+    /// `UnknownName` if a part has no such entry; the errors of [`TensorDict::stack`], so `ShapeMismatch`
+    /// where [`LazyStack::ragged`] or [`LazyStack::padded`] can help.
     pub fn get(&self, key: impl Into<Key>) -> Result<Entry> {
         let key = key.into();
         let alone = self.parts.iter().map(|part| {
@@ -133,10 +136,11 @@ impl LazyStack {
         stacked.and_then(|stacked| stacked.entry("").cloned()).map_err(|error| error.at(&key))
     }
 
-    /// The tensors at `key` as rows, which may differ in their first dimension. Copies.
+    /// Returns the tensors at `key` as rows, which may differ in their first dimension. Copies.
     ///
     /// # Errors
-    /// `Incompatible` if the parts have batch dimensions; those of [`TensorDict::tensor`] and [`Ragged::from_rows`].
+    /// `Incompatible` if the parts have batch dimensions; the errors of [`TensorDict::tensor`] and
+    /// [`Ragged::from_rows`].
     pub fn ragged(&self, key: impl Into<Key>) -> Result<Ragged> {
         let key = key.into();
         let rank = self.parts[0].batch_size().len();
@@ -153,18 +157,19 @@ impl LazyStack {
         Ragged::from_rows(&rows).map_err(|error| error.at(&key))
     }
 
-    /// The tensors at `key` with `fill` on the `side` of short ones. Copies.
+    /// Returns the tensors at `key`, short ones padded with `fill` on `side`. Copies.
     ///
     /// # Errors
-    /// Those of [`LazyStack::ragged`] and [`Ragged::to_padded`].
+    /// The errors of [`LazyStack::ragged`] and [`Ragged::to_padded`].
     pub fn padded(&self, key: impl Into<Key>, side: PadSide, fill: f64) -> Result<Tensor> {
         self.ragged(key)?.to_padded(side, fill)
     }
 
-    /// One dictionary of the entries that all parts have: stacked where shapes agree, ragged where first dimensions differ. Copies.
+    /// Returns one dictionary of the entries that all parts have: stacked if shapes agree, ragged if first
+    /// dimensions differ. Copies.
     ///
     /// # Errors
-    /// Those of [`LazyStack::get`] and [`LazyStack::ragged`].
+    /// The errors of [`LazyStack::get`] and [`LazyStack::ragged`].
     pub fn to_dict(&self) -> Result<TensorDict> {
         let mut sizes = Vec::new();
         for size in self.batch_size() {
@@ -186,7 +191,7 @@ impl LazyStack {
         Ok(dict)
     }
 
-    /// The entry of each part at `key`. Shares the elements.
+    /// Returns the entry of each part at `key`. Shares the elements.
     ///
     /// # Errors
     /// `UnknownName` if a part has no such entry.
@@ -195,15 +200,15 @@ impl LazyStack {
         self.parts.iter().map(|part| part.entry(key.clone()).cloned()).collect()
     }
 
-    /// One dictionary, as [`TensorDict::stack`] makes it. Copies.
+    /// Materialises the stack as [`TensorDict::stack`] does. Copies.
     ///
     /// # Errors
-    /// Those of [`TensorDict::stack`].
+    /// The errors of [`TensorDict::stack`].
     pub fn dense(&self) -> Result<TensorDict> {
         TensorDict::stack_at(&self.parts, self.dim)
     }
 
-    /// [`LazyStack::dense`] if keys and shapes agree, else this stack.
+    /// Returns [`LazyStack::dense`] if keys and shapes agree, else this stack.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for it.
@@ -215,10 +220,10 @@ impl LazyStack {
         }
     }
 
-    /// [`LazyStack::to_dict`] that loses no entry.
+    /// Returns [`LazyStack::to_dict`], or an error if that would lose an entry.
     ///
     /// # Errors
-    /// `UnknownName` if a part has an entry that another lacks; those of [`LazyStack::to_dict`].
+    /// `UnknownName` if a part has an entry that another lacks; the errors of [`LazyStack::to_dict`].
     pub(crate) fn into_dict(self) -> Result<TensorDict> {
         let shared = self.keys();
         for part in &self.parts {
@@ -234,10 +239,10 @@ impl LazyStack {
     }
 }
 
-/// The number of batch dimensions that all `parts` have.
+/// Returns the number of batch dimensions that all `parts` have.
 fn rank_of(parts: &[TensorDict]) -> Result<usize> {
     let Some(first) = parts.first() else {
-        return Err(Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got none"));
+        return Err(Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got 0"));
     };
     let rank = first.batch_size().len();
     if let Some(part) = parts.iter().find(|part| part.batch_size().len() != rank) {

@@ -1,7 +1,7 @@
 //! Tensors, ragged tensors and nested tensor dictionaries over shared storage, with safetensors files.
 //!
-//! A [`Tensor`] is a dtype, a shape, strides and an offset over reference-counted storage. Views share the storage,
-//! writes copy it first when somebody else still looks at it: a tensor never changes under a reader.
+//! A [`Tensor`] is a dtype, a shape, strides and an offset over reference-counted storage. Views share the
+//! storage. Writes copy it first if other tensors share it, so a tensor never changes under a reader.
 
 #[cfg(target_endian = "big")]
 compile_error!("fulmar-tensor keeps elements as little-endian bytes, as safetensors files do");

@@ -1,13 +1,14 @@
-//! Folders and archives of memory-mapped leaves, as tensordict and TorchRL write and read them.
+//! Folders and archives of memory-mapped leaves, in the format of tensordict and TorchRL.
 //!
 //! A dictionary is a folder: `meta.json` describes its entries, `<key>.memmap` holds the elements of a tensor (row-major,
 //! little-endian, without a header), a nested dictionary and a JSON value are folders below. Ragged tensors have their row
 //! shapes in `<key>.shape.memmap`; an empty tensor has no file. An archive (`.tdz`) is the same tree in a ZIP file with
 //! members stored at multiples of 64 bytes.
 //!
-//! Reading trusts nothing: every file must exist and be as long as its description says before memory is taken for it, a file of
-//! elements or a description that nothing describes is refused, and an error names the leaf. Pickled values are never read. Dimension names, locks and tensor classes are not kept by the format;
-//! a tensor class is read as the dictionary that it wraps, a lazy stack as the dictionary of its stacked entries.
+//! Reading checks that every file exists and has the length of its description before it allocates memory,
+//! refuses undescribed files of elements and descriptions, and names the leaf in errors. Pickled values are
+//! never read. The format does not keep dimension names, locks and tensor classes; a tensor class is read as
+//! the dictionary that it wraps, a lazy stack as the dictionary of its stacked entries.
 
 mod file_name;
 mod files;
@@ -25,12 +26,13 @@ pub use self::outline::{leaf_path, outline};
 use crate::replace_file;
 use crate::tensor_dict::TensorDict;
 
-/// Writes `dict` as a folder at `path`, whole or not at all: a hidden folder beside it, all files synced, renamed.
+/// Writes `dict` as a folder at `path` atomically: writes a hidden folder next to it, syncs all files and
+/// renames it.
 ///
 /// # Errors
-/// `Io` if the system refuses, so also if there is a file or a folder with something in it at `path`; `Malformed`, naming the
-/// entry, if its key is one of the format's own words (`shape`, `device`, `_type`: TorchRL would lose it) or would take the file
-/// of another entry. After an error nothing is left behind.
+/// `Io` if the system refuses, also if there is a file or a non-empty folder at `path`; `Malformed`, naming
+/// the entry, if its key is a reserved word of the format (`shape`, `device`, `_type`: TorchRL would lose it)
+/// or its file name equals that of another entry. After an error no temporary file remains.
 ///
 /// # Examples
 /// ```
@@ -54,21 +56,22 @@ pub fn save(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 /// Reads the folder at `path`. Copies the elements; the files are opened for reading only.
 ///
 /// # Errors
-/// `Io` if the system refuses; with the key of the leaf, `Corrupt` if a file is missing, or shorter or longer than its
-/// description says, or a description breaks the format; with its path, `Corrupt` for a `.memmap` or `meta.json` that no description
-/// names, as it would be lost; `UnknownName` for a dtype that there is not here; `Forbidden` for a value
-/// that upstream pickled; `ShapeMismatch` if a shape does not begin with the batch size; `Incompatible` for a lazy stack whose
-/// parts do not fit together; `LimitExceeded` if a `meta.json` is longer than
-/// [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX) or folders lie too deep.
+/// `Io` if the system refuses; with the key of the leaf, `Corrupt` if a file is missing, the length of a file
+/// does not match its description, or a description breaks the format; with its path, `Corrupt` for an
+/// undescribed `.memmap` or `meta.json`, as it would be lost; `UnknownName` for an unsupported dtype;
+/// `Forbidden` for a pickled value; `ShapeMismatch` if a shape does not begin with the batch size;
+/// `Incompatible` for a lazy stack with parts that cannot be stacked; `LimitExceeded` if a `meta.json` is
+/// longer than [`MEMMAP_META_BYTES_MAX`](fulmar_core::limits::MEMMAP_META_BYTES_MAX) or folders are nested
+/// too deep.
 pub fn load(path: impl AsRef<Path>) -> Result<TensorDict> {
     let path = path.as_ref();
     read::dict(&mut Folder::new(path)).map_err(|error| error.at(path.display()))
 }
 
-/// Writes `dict` as an archive at `path`, whole or not at all, see [`replace_file`].
+/// Writes `dict` as an archive at `path` atomically, see [`replace_file`].
 ///
 /// # Errors
-/// Those of [`save`]; a file that stands at `path` is replaced.
+/// The errors of [`save`], except that an existing file at `path` is replaced.
 pub fn save_archive(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
     let bytes = write_archive(dict)?;
     replace_file(path, |writer| Ok(writer.write_all(&bytes)?))
@@ -77,7 +80,7 @@ pub fn save_archive(path: impl AsRef<Path>, dict: &TensorDict) -> Result<()> {
 /// Reads the archive at `path`.
 ///
 /// # Errors
-/// Those of [`read_archive`]; `Io` if the system refuses.
+/// The errors of [`read_archive`]; `Io` if the system refuses.
 pub fn load_archive(path: impl AsRef<Path>) -> Result<TensorDict> {
     let path = path.as_ref();
     let (file, _) = open_regular(path)?;
@@ -86,10 +89,10 @@ pub fn load_archive(path: impl AsRef<Path>) -> Result<TensorDict> {
         .map_err(|error| error.at(path.display()))
 }
 
-/// The bytes of an archive of `dict`: the same dictionary gives the same bytes.
+/// Returns the bytes of an archive of `dict`: the same dictionary gives the same bytes.
 ///
 /// # Errors
-/// `Malformed` as [`save`] says; `LimitExceeded` if a path inside would be too long for the format.
+/// `Malformed` as for [`save`]; `LimitExceeded` if a path inside would be too long for the format.
 ///
 /// # Examples
 /// ```
@@ -105,11 +108,12 @@ pub fn write_archive(dict: &TensorDict) -> Result<Vec<u8>> {
     archive.finish()
 }
 
-/// Reads an archive that stands in memory. Copies the elements.
+/// Reads an archive from memory. Copies the elements.
 ///
 /// # Errors
-/// `Corrupt` if the bytes are no ZIP archive, a member is compressed, or its checksum is wrong; `LimitExceeded` if it has more than
-/// [`ARCHIVE_MEMBERS_MAX`](fulmar_core::limits::ARCHIVE_MEMBERS_MAX) members; those of [`load`].
+/// `Corrupt` if the bytes are not a ZIP archive, a member is compressed, or its checksum is wrong;
+/// `LimitExceeded` if it has more than [`ARCHIVE_MEMBERS_MAX`](fulmar_core::limits::ARCHIVE_MEMBERS_MAX)
+/// members; the errors of [`load`].
 pub fn read_archive(bytes: &[u8]) -> Result<TensorDict> {
     read::dict(&mut Archive::new(Cursor::new(bytes))?)
 }

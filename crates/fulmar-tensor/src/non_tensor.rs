@@ -1,4 +1,4 @@
-//! Texts and other JSON values beside tensors: one value for the whole batch, or one for each element of it.
+//! Texts and other JSON values in a dictionary: one value for the whole batch, or one for each element.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,28 +27,29 @@ pub struct NonTensor(Kind);
 #[derive(Debug, Clone)]
 enum Kind {
     Shared(Arc<Value>),
-    /// The value of a batch element is `values[index]`; `index`, a tensor of `u32`, has the shape of the batch, so all that
-    /// moves batch elements is done by tensors.
+    /// The value of a batch element is `values[index]`. `index`, a tensor of `u32`, has the shape of the
+    /// batch, so tensor operations move the values too.
     Each {
         index: Tensor,
         values: Arc<[Value]>,
     },
 }
 
-/// Values with the size of the batch that they belong to.
+/// Values with their batch size.
 pub(crate) type Batched<'a> = (&'a NonTensor, &'a [usize]);
 
 impl NonTensor {
-    /// One value for every element of any batch.
+    /// Makes one value for every element of any batch.
     #[must_use]
     pub fn shared(value: Value) -> Self {
         Self(Kind::Shared(Arc::new(value)))
     }
 
-    /// One value for each element of a batch of `shape`, row-major.
+    /// Makes one value for each element of a batch of `shape`, row-major.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `shape` does not hold as many; `LimitExceeded` if there are 2^32 or more, or too many dimensions.
+    /// `ShapeMismatch` if the number of values differs from `shape`; `LimitExceeded` for 2^32 values or more,
+    /// or too many dimensions.
     pub fn each(shape: &[usize], values: Vec<Value>) -> Result<Self> {
         let Ok(len) = u32::try_from(values.len()) else {
             let detail = format!("values must be fewer than 2^32: got {}", values.len());
@@ -58,11 +59,11 @@ impl NonTensor {
         Ok(Self::picked(index, values.into()))
     }
 
-    /// One value for each element of a batch of `shape`, given as arrays nested as deep as `shape` is long. What lies deeper
-    /// belongs to the values.
+    /// Makes one value for each element of a batch of `shape` from arrays nested to its rank. Deeper arrays
+    /// belong to the values.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the arrays are not of `shape`; those of [`NonTensor::each`].
+    /// `ShapeMismatch` if the arrays do not have this `shape`; the errors of [`NonTensor::each`].
     ///
     /// # Examples
     /// ```
@@ -90,7 +91,7 @@ impl NonTensor {
         Self::each(shape, level)
     }
 
-    /// The shape of the batch that these values were made for; nothing if one value serves any batch.
+    /// Returns the batch shape of these values; `None` if one value serves any batch.
     #[must_use]
     pub fn shape(&self) -> Option<&[usize]> {
         match &self.0 {
@@ -99,7 +100,7 @@ impl NonTensor {
         }
     }
 
-    /// The shared value, or the values as nested arrays of the batch's shape.
+    /// Returns the shared value, or the values as nested arrays of the batch's shape.
     #[must_use]
     pub fn to_json(&self) -> Value {
         match &self.0 {
@@ -129,12 +130,13 @@ impl NonTensor {
         self.map_index(|index| index.index_select(dim, indices))
     }
 
-    /// The values moved like the elements of a tensor of the batch's shape.
+    /// Applies `to`, an operation that moves elements, to a batch of values.
     pub(crate) fn moved(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.map_index(to)
     }
 
-    /// The values of a batch of `batch_size` with others at `index`. Shared if both share one value.
+    /// Returns the values of a batch of `batch_size` with other values at `index`. Stays shared if both share
+    /// one value.
     pub(crate) fn with_at(
         &self,
         batch_size: &[usize],
@@ -150,13 +152,13 @@ impl NonTensor {
         Ok(Self::picked(indices.swap_remove(0), values))
     }
 
-    /// One value for each element, even where all parts share theirs.
+    /// Stacks values: one for each element, even if all parts share one.
     pub(crate) fn stack(parts: &[Batched<'_>], dim: usize) -> Result<Self> {
         let (indices, values) = Self::merged(parts)?;
         Ok(Self::picked(Tensor::stack(&indices, dim)?, values))
     }
 
-    /// Shared if all parts share one value.
+    /// Concatenates values; stays shared if all parts share one value.
     pub(crate) fn cat(parts: &[Batched<'_>], dim: usize) -> Result<Self> {
         if let Some((first @ Self(Kind::Shared(_)), _)) = parts.first()
             && parts.iter().all(|(part, _)| part == first)
@@ -167,7 +169,7 @@ impl NonTensor {
         Ok(Self::picked(Tensor::cat(&indices, dim)?, values))
     }
 
-    /// One table of the values of all parts, each given with its batch size, and their indices into it.
+    /// Merges the values of all parts into one table, and returns each part's indices into it.
     fn merged(parts: &[Batched<'_>]) -> Result<(Vec<Tensor>, Arc<[Value]>)> {
         let mut table = Vec::new();
         let mut indices = Vec::with_capacity(parts.len());
@@ -200,7 +202,7 @@ impl NonTensor {
         }
     }
 
-    /// A batch without dimensions is one value.
+    /// Makes values from indices; a batch without dimensions is one shared value.
     fn picked(index: Tensor, values: Arc<[Value]>) -> Self {
         match index.as_slice::<u32>() {
             Ok([at]) if index.rank() == 0 => Self::shared(values[*at as usize].clone()),
@@ -208,7 +210,7 @@ impl NonTensor {
         }
     }
 
-    /// `len` values, row-major.
+    /// Returns `len` values, row-major.
     fn rows(&self, len: usize) -> Vec<Value> {
         match &self.0 {
             Kind::Shared(value) => vec![(**value).clone(); len],

@@ -1,4 +1,4 @@
-//! Rows of different lengths without padding: one flat tensor and the offsets where rows begin.
+//! Rows of different lengths without padding: one flat tensor and the offsets of the rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,21 +25,21 @@ use crate::tensor::Tensor;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ragged {
     values: Tensor,
-    /// `S + 1` of them: from 0, never falling, to the length of `values`.
+    /// `S + 1` offsets: from 0, non-decreasing, to the length of `values`.
     offsets: Arc<[u64]>,
 }
 
-/// On which side of short rows the padding goes.
+/// The side of short rows on which padding is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PadSide {
-    /// Before the row, as batched generation wants prompts.
+    /// Before the row, as for prompts of batched generation.
     Left,
-    /// After the row, as training wants sequences.
+    /// After the row, as for training sequences.
     Right,
 }
 
 impl PadSide {
-    /// The side called `name`, `"left"` or `"right"`.
+    /// Returns the side called `name`, `"left"` or `"right"`.
     ///
     /// # Errors
     /// `UnknownName` for any other name.
@@ -59,8 +59,8 @@ impl Ragged {
     /// Shares `values` and copies `offsets` (`u32` or `u64`).
     ///
     /// # Errors
-    /// `ShapeMismatch` if `values` is a scalar or `offsets` does not go from 0 to its length; `OutOfRange` if an offset is
-    /// below the one before it; `Empty` if there are no offsets (no rows are the one offset 0).
+    /// `ShapeMismatch` if `values` is a scalar or `offsets` does not go from 0 to its length; `OutOfRange` if
+    /// offsets decrease; `Empty` if there are no offsets (zero rows have the one offset 0).
     pub fn new(values: Tensor, offsets: &[impl Copy + Into<u64>]) -> Result<Self> {
         let offsets: Arc<[u64]> = offsets.iter().map(|offset| (*offset).into()).collect();
         let Some(&len) = values.shape().first() else {
@@ -70,7 +70,7 @@ impl Ragged {
             ));
         };
         let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
-            return Err(Error::new(ErrorKind::Empty, "offsets must hold at least the offset 0: got none"));
+            return Err(Error::new(ErrorKind::Empty, "offsets must hold at least the offset 0: it is empty"));
         };
         if let Some(row) = offsets.windows(2).position(|pair| pair[1] < pair[0]) {
             let detail = format!("offsets must not fall: got {} and then {}", offsets[row], offsets[row + 1]);
@@ -87,7 +87,7 @@ impl Ragged {
     /// Joins `rows` of shapes `[len, ...]`, which agree in all dimensions but the first. Copies.
     ///
     /// # Errors
-    /// Those of [`Tensor::cat`]; `Empty` without rows.
+    /// The errors of [`Tensor::cat`]; `Empty` without rows.
     ///
     /// # Examples
     /// ```
@@ -101,25 +101,25 @@ impl Ragged {
         Ok(Self { values, offsets: offsets_of(rows.iter().map(|row| row.shape()[0] as u64)) })
     }
 
-    /// The number of rows, `S`.
+    /// Returns the number of rows, `S`.
     #[must_use]
     pub fn num_rows(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// All rows one after another, `[T, ...]`.
+    /// Returns all rows concatenated, `[T, ...]`.
     #[must_use]
     pub fn values(&self) -> &Tensor {
         &self.values
     }
 
-    /// Where rows begin in [`Ragged::values`], and at last its length: `S + 1` of them.
+    /// Returns the `S + 1` offsets of the rows in [`Ragged::values`]; the last is its length.
     #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// The offsets as JavaScript and the kernels take them.
+    /// Returns the offsets as `u32`, for JavaScript and the kernels.
     ///
     /// # Errors
     /// `LimitExceeded` if there are 2^32 values or more.
@@ -132,7 +132,7 @@ impl Ragged {
         self.offsets.iter().map(narrow).collect()
     }
 
-    /// The row at `index`, `[len, ...]`. Shares the elements.
+    /// Returns the row at `index`, `[len, ...]`. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such row.
@@ -140,14 +140,13 @@ impl Ragged {
         self.values.slice(0, self.row_range(index)?)
     }
 
-    /// The rows `rows`. Shares the elements.
+    /// Returns the rows `rows`. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if the range is backwards or ends past the rows.
     pub fn slice(&self, rows: Range<usize>) -> Result<Self> {
         if rows.start > rows.end || rows.end > self.num_rows() {
-            let detail =
-                format!("range must lie in 0..{}, the number of rows: got {rows:?}", self.num_rows());
+            let detail = format!("range must be in 0..{}, the number of rows: got {rows:?}", self.num_rows());
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         let offsets = &self.offsets[rows.start..=rows.end];
@@ -156,7 +155,7 @@ impl Ragged {
         Ok(Self { values, offsets: offsets.iter().map(|offset| offset - begin).collect() })
     }
 
-    /// The rows at `indices`, in that order; an index may come twice. Copies.
+    /// Returns the rows at `indices`, in that order; an index may come twice. Copies.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such row.
@@ -177,17 +176,17 @@ impl Ragged {
         Self::from_rows(&rows)
     }
 
-    /// All rows of all `parts`, in order. Copies.
+    /// Concatenates the rows of all `parts`. Copies.
     ///
     /// # Errors
-    /// Those of [`Tensor::cat`]; `Empty` without parts.
+    /// The errors of [`Tensor::cat`]; `Empty` without parts.
     pub fn cat(parts: &[Self]) -> Result<Self> {
         let values: Vec<_> = parts.iter().map(|part| part.values.clone()).collect();
         let lengths = parts.iter().flat_map(|part| part.offsets.windows(2).map(|pair| pair[1] - pair[0]));
         Ok(Self { values: Tensor::cat(&values, 0)?, offsets: offsets_of(lengths) })
     }
 
-    /// A dense tensor `[S, longest, ...]` with `fill` on the `side` of short rows. Copies.
+    /// Returns a dense tensor `[S, longest, ...]`, short rows padded with `fill` on `side`. Copies.
     ///
     /// # Errors
     /// `OutOfRange` if no element of the dtype equals `fill` (floats round it); `LimitExceeded` if the result does not fit in

@@ -1,4 +1,4 @@
-//! Files that are either the old ones or the new ones, whole, whenever the process or the machine stops.
+//! Atomic replacement of files: after a crash a file is the old one or the new one, never a part.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -9,11 +9,12 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Replaces the file at `path` by what `write` writes, at once: a temporary file in the same folder, synced, renamed, the
-/// folder synced. After an error the old file stands as it was and nothing is left beside it.
+/// Replaces the file at `path` atomically by the output of `write`: writes a temporary file in the same
+/// folder, syncs it, renames it and syncs the folder. After an error the old file is unchanged and no
+/// temporary file remains.
 ///
 /// # Errors
-/// `Io`, with the path, if the system refuses a step; whatever `write` returns.
+/// `Io`, with the path, if the system refuses a step; the errors of `write`.
 ///
 /// # Examples
 /// ```
@@ -29,8 +30,8 @@ pub fn replace_file(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -
     files.commit()
 }
 
-/// Files that are written whole under temporary names and then put into place together. Dropped before [`FileBatch::commit`], it leaves
-/// the files that were there and removes its own.
+/// Files that are written under temporary names and then renamed together. Dropping the batch before
+/// [`FileBatch::commit`] removes its files and leaves the old ones.
 ///
 /// # Examples
 /// ```
@@ -48,15 +49,15 @@ pub fn replace_file(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -
 /// ```
 #[derive(Debug, Default)]
 pub struct FileBatch {
-    /// Where each file is, and where it goes.
+    /// The temporary and the final path of each file.
     staged: Vec<(PathBuf, PathBuf)>,
 }
 
 impl FileBatch {
-    /// Writes the file that goes to `path` under a temporary name in the same folder, and syncs it.
+    /// Writes the file for `path` under a temporary name in the same folder, and syncs it.
     ///
     /// # Errors
-    /// `Io`, with the path, if the system refuses; whatever `write` returns. The batch then holds what it held.
+    /// `Io`, with the path, if the system refuses; the errors of `write`. The batch is then unchanged.
     pub fn stage(
         &mut self,
         path: impl AsRef<Path>,
@@ -65,7 +66,7 @@ impl FileBatch {
         let path = path.as_ref();
         let temporary = temporary_beside(path)?;
         if let Err(error) = write_synced(&temporary, write) {
-            // The first error is the one to tell; a leftover that cannot be removed is harmless.
+            // Return the first error; a leftover that cannot be removed is harmless.
             let _ = fs::remove_file(&temporary);
             return Err(error.at(path.display()));
         }
@@ -73,10 +74,10 @@ impl FileBatch {
         Ok(())
     }
 
-    /// Puts all files into place, the last one that was staged first, and makes that durable before the others follow.
+    /// Renames all files, the last staged one first, and makes that rename durable before the others follow.
     ///
     /// # Errors
-    /// `Io`, with the path, if the system refuses. Files behind it then stand as they were.
+    /// `Io`, with the path, if the system refuses. The files after it are then unchanged.
     pub fn commit(mut self) -> Result<()> {
         while let Some((temporary, path)) = self.staged.pop() {
             let renamed = fs::rename(&temporary, &path).map_err(Error::from);
@@ -97,7 +98,8 @@ impl Drop for FileBatch {
     }
 }
 
-/// Makes the folder at `path`, and those around it that are not there, so that a loss of power does not take them once this returns.
+/// Makes the folder at `path` and its missing parents, so that they survive a loss of power once this
+/// returns.
 ///
 /// # Errors
 /// `Io`, with the path, if the system refuses.
@@ -129,7 +131,7 @@ fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -
     Ok(file.sync_all()?)
 }
 
-/// A hidden name in the same folder that no other call of this or another process uses.
+/// Returns a hidden name in the same folder that no other call of this or another process uses.
 pub(crate) fn temporary_beside(path: &Path) -> Result<PathBuf> {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let Some(name) = path.file_name() else {
@@ -144,7 +146,7 @@ fn process_number() -> u32 {
     std::process::id()
 }
 
-/// WebAssembly has neither processes nor files: the open that follows fails with `Io`.
+/// WebAssembly has neither processes nor files: opening the file then fails with `Io`.
 #[cfg(target_family = "wasm")]
 const fn process_number() -> u32 {
     0

@@ -1,8 +1,8 @@
 //! Safetensors files: eight bytes of header length, a JSON header, then the elements of all tensors without gaps.
 //!
-//! Reading trusts nothing: lengths, offsets, names and shapes are checked before memory is taken for them, and an error
-//! names the tensor at fault. Writing is deterministic: the same tensors and metadata give the same bytes, which are
-//! those of the format's own crate (widest dtype first, then by name).
+//! Reading checks lengths, offsets, names and shapes before it allocates memory, and an error names the
+//! tensor. Writing is deterministic: the same tensors and metadata give the same bytes as the format's own
+//! crate (widest dtype first, then by name).
 //! <https://huggingface.co/docs/safetensors>
 
 mod header;
@@ -22,19 +22,19 @@ use crate::tensor::Tensor;
 /// The bytes before the header: its length as a little-endian `u64`.
 const LENGTH_BYTES: u64 = 8;
 
-/// What a safetensors file holds.
+/// The content of a safetensors file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct File {
-    /// The tensors by name, in the order of their names.
+    /// The tensors, sorted by name.
     pub tensors: BTreeMap<String, Tensor>,
-    /// The free texts of the header's `__metadata__`.
+    /// The texts of the header's `__metadata__`.
     pub metadata: BTreeMap<String, String>,
-    /// The dtypes of tensors that were not read, as there is no [`fulmar_core::Dtype`] for them.
+    /// The dtypes of tensors that were not read, as [`fulmar_core::Dtype`] does not have them.
     pub unread: BTreeMap<String, String>,
 }
 
 impl File {
-    /// The tensor called `name`.
+    /// Returns the tensor called `name`.
     ///
     /// # Errors
     /// `UnknownName` if the file has no such tensor; `Unavailable`, with its dtype, if it was not read.
@@ -56,10 +56,10 @@ impl File {
         })
     }
 
-    /// The bytes of the file, see [`write()`].
+    /// Returns the bytes of the file, see [`write()`].
     ///
     /// # Errors
-    /// Those of [`write()`]; `Unavailable` for a file that was read without some of its tensors.
+    /// The errors of [`write()`]; `Unavailable` for a file of which some tensors were not read.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         if let Some(name) = self.unread.keys().next() {
             self.tensor(name)?;
@@ -70,14 +70,14 @@ impl File {
     }
 }
 
-/// Reads a whole file that stands in memory. Copies the elements.
+/// Reads a whole file from memory. Copies the elements.
 ///
 /// # Errors
-/// `Corrupt` if the bytes break a rule of the format (truncated, overlapping or out-of-range offsets, a name twice, a
-/// length that is not that of the shape); `LimitExceeded` if the header is longer than
-/// [`SAFETENSORS_HEADER_BYTES_MAX`] or a shape has too many dimensions; `UnknownName` for a dtype that the format does not
-/// have. The sentence names the tensor. A tensor of a dtype that the format has and [`fulmar_core::Dtype`] has not is passed over:
-/// [`File::tensor`] names the dtype.
+/// `Corrupt` if the bytes break a rule of the format (truncated, overlapping or out-of-range offsets, a
+/// duplicate name, a length that does not match the shape); `LimitExceeded` if the header is longer than
+/// [`SAFETENSORS_HEADER_BYTES_MAX`] or a shape has too many dimensions; `UnknownName` for a dtype that the
+/// format does not have. The message names the tensor. A tensor of a dtype that the format has and
+/// [`fulmar_core::Dtype`] does not is skipped: [`File::tensor`] names the dtype.
 ///
 /// # Examples
 /// ```
@@ -92,20 +92,20 @@ pub fn read(bytes: &[u8]) -> Result<File> {
     read_from(&mut &*bytes, bytes.len() as u64)
 }
 
-/// Reads the file at `path`, whose size is checked against its header before any tensor is read.
+/// Reads the file at `path`; checks its size against its header before it reads any tensor.
 ///
 /// # Errors
-/// Those of [`open_regular`]; those of [`read`]. The sentence names the path.
+/// The errors of [`open_regular`] and [`read`]. The message names the path.
 pub fn load_file(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
     let (mut file, size_bytes) = open_regular(path)?;
     read_from(&mut file, size_bytes).map_err(|error| error.at(path.display()))
 }
 
-/// Writes `tensors` and `metadata` as the bytes of a file. Views are written as their own elements only.
+/// Returns the bytes of a file with `tensors` and `metadata`. A view is written as its own elements only.
 ///
 /// # Errors
-/// `Malformed` if a name comes twice or is `__metadata__`; `LimitExceeded` if the header is longer than
+/// `Malformed` if a name is a duplicate or `__metadata__`; `LimitExceeded` if the header is longer than
 /// [`SAFETENSORS_HEADER_BYTES_MAX`].
 ///
 /// # Examples
@@ -127,10 +127,10 @@ pub fn write<'a>(
     Ok(bytes)
 }
 
-/// Writes a file at `path` as a whole or not at all, see [`replace_file`].
+/// Writes a file at `path` atomically, see [`replace_file`].
 ///
 /// # Errors
-/// `Io` if the system refuses; those of [`write()`]. After an error the old file, if any, stands as it was.
+/// `Io` if the system refuses; the errors of [`write()`]. After an error the old file, if any, is unchanged.
 ///
 /// # Examples
 /// ```
@@ -173,7 +173,7 @@ fn read_from(reader: &mut dyn Read, size_bytes: u64) -> Result<File> {
     Ok(File { tensors, metadata: header.metadata, unread })
 }
 
-/// Reads `size_bytes` that are not kept.
+/// Skips `size_bytes`.
 fn pass_over(reader: &mut dyn Read, size_bytes: u64) -> Result<()> {
     let passed = std::io::copy(&mut reader.take(size_bytes), &mut std::io::sink())?;
     if passed == size_bytes {
@@ -182,7 +182,7 @@ fn pass_over(reader: &mut dyn Read, size_bytes: u64) -> Result<()> {
     Err(Error::new(ErrorKind::Io, format!("data must have {size_bytes} bytes: got {passed}")))
 }
 
-/// The header's length, once it is known to be within the limit and within the file.
+/// Returns the header's length after checking it against the limit and the file.
 fn read_header_len(reader: &mut dyn Read, size_bytes: u64) -> Result<usize> {
     let Some(rest) = size_bytes.checked_sub(LENGTH_BYTES) else {
         let detail = format!("a safetensors file must have at least {LENGTH_BYTES} bytes: got {size_bytes}");
@@ -204,7 +204,7 @@ fn read_header_len(reader: &mut dyn Read, size_bytes: u64) -> Result<usize> {
 
 type Named<'a> = (&'a str, &'a Tensor);
 
-/// The tensors in the order of the file, and its header with the length before it.
+/// Returns the tensors in file order, and the header with its length prefix.
 fn laid_out<'a>(
     tensors: impl IntoIterator<Item = Named<'a>>,
     metadata: &[(&str, &str)],

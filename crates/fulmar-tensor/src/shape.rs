@@ -1,4 +1,5 @@
-//! Other shapes for the same elements: merged, split, reordered, repeated and added dimensions. Views, where they can be.
+//! Other shapes for the same elements: merged, split, reordered, repeated and added dimensions, as views if
+//! possible.
 
 use fulmar_core::limits::TENSOR_EXPANDED_MAX;
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
@@ -6,7 +7,8 @@ use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use crate::tensor::{Tensor, contiguous_strides};
 
 impl Tensor {
-    /// The same elements, row-major, as another shape. Shares the storage if the strides allow, else copies.
+    /// Returns the same elements, row-major, in another shape. Shares the storage if the strides allow, else
+    /// copies.
     ///
     /// # Errors
     /// `ShapeMismatch` if `shape` holds another number of elements; `LimitExceeded` if it has too many dimensions.
@@ -27,10 +29,10 @@ impl Tensor {
         Ok(Self { shape: shape.to_vec(), strides, ..source })
     }
 
-    /// [`Tensor::reshape`] that never copies.
+    /// Reshapes without a copy.
     ///
     /// # Errors
-    /// Those of [`Tensor::reshape`]; `Incompatible` if the strides do not allow it.
+    /// The errors of [`Tensor::reshape`]; `Incompatible` if the strides do not allow it.
     ///
     /// # Examples
     /// ```
@@ -52,7 +54,7 @@ impl Tensor {
         Err(Error::new(ErrorKind::Incompatible, detail))
     }
 
-    /// All dimensions in another order: dimension `i` of the result is `order[i]` of this. Shares the storage.
+    /// Reorders the dimensions: dimension `i` of the result is `order[i]` of this tensor. Shares the storage.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `order` does not name each dimension once.
@@ -78,7 +80,7 @@ impl Tensor {
         Ok(view)
     }
 
-    /// Without dimension `dim` if its length is 1, else the same. Shares the storage.
+    /// Removes dimension `dim` if its length is 1. Shares the storage.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension.
@@ -86,11 +88,12 @@ impl Tensor {
         if self.dim_len(dim)? == 1 { self.select(dim, 0) } else { Ok(self.clone()) }
     }
 
-    /// Shows dimensions of length 1, and new ones in front, as often as `shape` says. Shares the storage.
+    /// Broadcasts dimensions of length 1, and new leading ones, to `shape`. Shares the storage.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `shape` has fewer dimensions, or another length where this has not 1; `LimitExceeded` if it has too many
-    /// dimensions, or [`TENSOR_EXPANDED_MAX`] is less than the elements that it shows more than once.
+    /// `ShapeMismatch` if `shape` has fewer dimensions, or another length for a dimension that is not 1;
+    /// `LimitExceeded` if it has too many dimensions, or the result repeats elements and has more than
+    /// [`TENSOR_EXPANDED_MAX`].
     ///
     /// # Examples
     /// ```
@@ -118,7 +121,7 @@ impl Tensor {
         Ok(Self { shape: shape.to_vec(), strides, ..self.clone() })
     }
 
-    /// Copies of this beside each other, `counts[i]` along dimension `i`.
+    /// Tiles the tensor `counts[i]` times along dimension `i`. Copies.
     ///
     /// # Errors
     /// `ShapeMismatch` if there is not one count for each dimension; `LimitExceeded` if the result has more than
@@ -154,13 +157,15 @@ impl Tensor {
         Err(Error::new(ErrorKind::ShapeMismatch, detail))
     }
 
-    /// Strides over this storage that give `shape`, which holds as many elements, if there are any.
+    /// Returns strides over this storage that give `shape`, if there are any. `shape` has the same number of
+    /// elements.
     fn strides_for(&self, shape: &[usize]) -> Option<Vec<usize>> {
         let mut strides = contiguous_strides(shape);
         let Some(&last) = self.strides.last().filter(|_| self.num_elements() > 0) else {
             return Some(strides);
         };
-        // From the last dimension on, one stretch of evenly spaced elements after another is dealt out to new dimensions.
+        // From the last dimension on, deals out one run of evenly spaced elements after another to the new
+        // dimensions.
         let (mut spacing, mut stretch, mut dim) = (last, 1, shape.len());
         for at in (0..self.rank()).rev() {
             stretch *= self.shape[at];

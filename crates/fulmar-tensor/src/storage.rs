@@ -1,5 +1,5 @@
-//! Where the elements live: one typed [`Memory`] a storage, which a device and the processor both reach as a slice, so no `unsafe` is
-//! needed here and nothing above this file depends on the device.
+//! Storage of elements: one typed [`Memory`], which a device and the processor both access as a slice. So no
+//! `unsafe` is needed here, and nothing above this file depends on the device.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use half::{bf16, f16};
 
 use crate::element::{Element, with_element};
 
-/// The elements that one or many tensors look at.
+/// The elements that one or more tensors share.
 #[derive(Debug)]
 pub enum Storage {
     F64(Memory<f64>),
@@ -26,16 +26,16 @@ pub enum Storage {
     Bool(Memory<bool>),
 }
 
-/// What an element type must do to be kept in a [`Storage`]. Public in a private module: this seals [`Element`].
+/// Operations of an element type on a [`Storage`]. Public in a private module: this seals [`Element`].
 pub trait Stored: Sized {
     fn store(values: Memory<Self>) -> Storage;
 
-    /// The elements, or nothing if the storage holds another type.
+    /// Returns the elements, or `None` if the storage holds another type.
     fn elements(storage: &Storage) -> Option<&[Self]>;
 
     fn elements_mut(storage: &mut Storage) -> Option<&mut [Self]>;
 
-    /// The elements as they stand in memory, which is little-endian.
+    /// Returns the elements as their bytes in memory, which is little-endian.
     fn as_bytes(values: &[Self]) -> &[u8];
 
     /// Fills `values` with the next little-endian elements of `reader`.
@@ -46,7 +46,7 @@ pub trait Stored: Sized {
 }
 
 impl Storage {
-    /// What computes where the elements lie.
+    /// Returns the handle that computes on the device of the elements.
     pub fn compute(&self) -> Compute {
         match self {
             Self::F64(memory) => memory.compute(),
@@ -77,18 +77,18 @@ impl Storage {
     }
 }
 
-/// `len` zeros. The system's own: memory is taken when it is written.
+/// Returns `len` zeros from the system's zeroed pages, which use memory only once they are written.
 ///
 /// # Errors
-/// `LimitExceeded` where `vec!` would end the process.
+/// `LimitExceeded` where `vec!` would abort the process.
 pub fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(|()| too_large::<T>(len))
 }
 
-/// Room for `len` elements.
+/// Returns a vector with capacity for `len` elements.
 ///
 /// # Errors
-/// `LimitExceeded` where `Vec::with_capacity` would end the process.
+/// `LimitExceeded` where `Vec::with_capacity` would abort the process.
 pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| too_large::<T>(len))?;
@@ -100,7 +100,8 @@ fn too_large<T>(len: usize) -> Error {
     Error::new(ErrorKind::LimitExceeded, detail)
 }
 
-/// The bytes of all elements that tensors of this process hold now, each storage counted once. For hosts whose collectors free tensors.
+/// Returns the number of bytes of all elements that tensors of this process hold now, each storage counted
+/// once. For hosts with a garbage collector.
 ///
 /// # Examples
 /// ```standalone_crate
@@ -118,7 +119,7 @@ pub fn live_bytes() -> u64 {
     LIVE_BYTES.load(Ordering::Relaxed)
 }
 
-/// Every storage adds what it has when it is made, and takes it off when it is dropped.
+/// Every storage adds its size when it is made and subtracts it when it is dropped.
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
 
 impl Drop for Storage {

@@ -1,4 +1,4 @@
-//! Sums of tensors, over everything or along one dimension.
+//! Sums of tensors, over all elements or along one dimension.
 
 use fulmar_compute::dispatch;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
@@ -6,10 +6,11 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The sum of all elements, a scalar. Integers and bools add up to `i64`, floats in double precision to their own dtype.
+    /// Returns the sum of all elements as a scalar. Integers and bools add up to `i64`; floats are summed in
+    /// double precision and returned in their dtype.
     ///
     /// # Errors
-    /// `OutOfRange` if integers add up to more than an `i64` holds.
+    /// `OutOfRange` if the sum of integers exceeds an `i64`.
     ///
     /// # Examples
     /// ```
@@ -21,7 +22,7 @@ impl Tensor {
         self.reshape(&[self.num_elements()])?.sum_dim(0)
     }
 
-    /// The sums along dimension `dim`, which goes; otherwise as [`Tensor::sum`].
+    /// Returns the sums along dimension `dim`, which is removed; dtypes as in [`Tensor::sum`].
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension, or as in [`Tensor::sum`]; `LimitExceeded` if the result does not fit in memory.
@@ -40,7 +41,7 @@ impl Tensor {
         let len = self.dim_len(dim)?;
         let shape = [&self.shape[..dim], &self.shape[dim + 1..]].concat();
         let inner: usize = self.shape[dim + 1..].iter().product();
-        // Where the elements of each sum stand, one `inner` apart.
+        // The positions of the elements of each sum, `inner` apart.
         let places = (0..num_elements(&shape)?).map(|place| {
             let start = place / inner * len * inner + place % inner;
             (0..len).map(move |at| start + at * inner)
@@ -48,7 +49,7 @@ impl Tensor {
         match self.dtype {
             Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 => {
                 let elements = self.to(Dtype::F64)?.to_vec::<f64>()?;
-                // From 0, as the standard library's sum of nothing is -0.
+                // Start from 0, as the standard library's sum of nothing is -0.
                 let sums = places.map(|place| place.fold(0.0, |sum, at| sum + elements[at])).collect();
                 Self::from_vec::<f64>(&shape, sums)?.to(self.dtype)
             }

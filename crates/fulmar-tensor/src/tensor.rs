@@ -34,10 +34,11 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Takes `values`, row-major, as a tensor of `shape`. No copy.
+    /// Makes a tensor of `shape` from `values`, row-major. Does not copy.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `shape` does not hold as many elements; `LimitExceeded` if it has too many dimensions.
+    /// `ShapeMismatch` if the number of values differs from `shape`; `LimitExceeded` if it has too many
+    /// dimensions.
     ///
     /// # Examples
     /// ```
@@ -55,7 +56,7 @@ impl Tensor {
         Self::held(values.into(), shape)
     }
 
-    /// Memory that holds exactly the elements of `shape` as a tensor.
+    /// Makes a tensor from memory that holds exactly the elements of `shape`.
     pub(crate) fn held<T: Element>(memory: Memory<T>, shape: &[usize]) -> Result<Self> {
         Ok(Self::over(T::store(memory), T::DTYPE, shape))
     }
@@ -63,23 +64,23 @@ impl Tensor {
     /// Copies `values`, row-major, into a tensor of `shape`.
     ///
     /// # Errors
-    /// Those of [`Tensor::from_vec`].
+    /// The errors of [`Tensor::from_vec`].
     pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Result<Self> {
         Self::from_vec(shape, values.to_vec())
     }
 
-    /// [`Tensor::from_vec`] of singles.
+    /// Calls [`Tensor::from_vec`] for `f32`.
     ///
     /// # Errors
-    /// Those of [`Tensor::from_vec`].
+    /// The errors of [`Tensor::from_vec`].
     pub fn from_vec_f32(shape: &[usize], values: Vec<f32>) -> Result<Self> {
         Self::from_vec(shape, values)
     }
 
-    /// Takes the bit patterns of 16-bit floats; `dtype` says of which kind. Copies.
+    /// Makes a tensor from the bit patterns of 16-bit floats of `dtype`. Copies.
     ///
     /// # Errors
-    /// `Incompatible` if `dtype` is neither `F16` nor `Bf16`; those of [`Tensor::from_vec`].
+    /// `Incompatible` if `dtype` is neither `F16` nor `Bf16`; the errors of [`Tensor::from_vec`].
     ///
     /// # Examples
     /// ```
@@ -96,11 +97,11 @@ impl Tensor {
         }
     }
 
-    /// Copies little-endian bytes, row-major; a bool is one byte, 0 or 1.
+    /// Makes a tensor from little-endian bytes, row-major; a bool is one byte, 0 or 1. Copies.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the length is not that of `shape`; `Corrupt` if a bool is neither 0 nor 1; `LimitExceeded` if `shape`
-    /// has too many dimensions.
+    /// `ShapeMismatch` if the length differs from `shape`; `Corrupt` if a bool is neither 0 nor 1;
+    /// `LimitExceeded` if `shape` has too many dimensions.
     pub fn from_bytes(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Result<Self> {
         let len = num_elements(shape)?;
         if len.checked_mul(dtype.size_bytes()) != Some(bytes.len()) {
@@ -111,7 +112,7 @@ impl Tensor {
         Ok(Self::over(Storage::read(dtype, len, &mut &*bytes)?, dtype, shape))
     }
 
-    /// Zeros (`false` for bools).
+    /// Returns a tensor of zeros (`false` for bools).
     ///
     /// # Errors
     /// `LimitExceeded` if `shape` has too many dimensions or does not fit in memory.
@@ -127,52 +128,52 @@ impl Tensor {
         with_element!(dtype, T => Self::from_vec(shape, zeroed::<T>(len)?))
     }
 
-    /// A contiguous tensor over the whole of a storage that holds exactly the elements of `shape`.
+    /// Returns a contiguous tensor over the whole of a storage that holds exactly the elements of `shape`.
     pub(crate) fn over(storage: Storage, dtype: Dtype, shape: &[usize]) -> Self {
         let strides = contiguous_strides(shape);
         Self { storage: Arc::new(storage), dtype, shape: shape.to_vec(), strides, offset: 0 }
     }
 
-    /// Any `shape`, however large, over one bool: to find out which shape an operation gives.
+    /// Returns any `shape`, however large, over one bool: to find the shape that an operation gives.
     pub(crate) fn one_element_as(shape: &[usize]) -> Self {
         let one = Self::over(bool::store(vec![false].into()), Dtype::Bool, &[]);
         Self { shape: shape.to_vec(), strides: vec![0; shape.len()], ..one }
     }
 
-    /// The element type.
+    /// Returns the element type.
     #[must_use]
     pub const fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// The length of each dimension; empty for a scalar.
+    /// Returns the length of each dimension; empty for a scalar.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// How many elements apart two neighbours stand in the storage, per dimension.
+    /// Returns the distance between neighbours in the storage, in elements, for each dimension.
     #[must_use]
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
 
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// The number of elements: 1 for a scalar, 0 if any dimension is 0.
+    /// Returns the number of elements: 1 for a scalar, 0 if any dimension is 0.
     #[must_use]
     pub fn num_elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether the elements stand row-major and without gaps, as [`Tensor::as_slice`] needs.
+    /// Returns whether the elements are row-major and without gaps, as [`Tensor::as_slice`] needs.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
-        // Without a list of strides: buffers ask this at every draw, and must not allocate.
+        // No list of strides: buffers call this at every draw, which must not allocate.
         let mut dense = 1_usize;
         for (dim, stride) in self.shape.iter().zip(&self.strides).rev() {
             if *dim != 1 && *stride != dense {
@@ -183,13 +184,13 @@ impl Tensor {
         true
     }
 
-    /// Whether both look at the same storage, at the same or other elements of it.
+    /// Returns whether both tensors share one storage, whatever elements of it they show.
     #[must_use]
     pub fn shares_storage(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// The elements, row-major, without a copy.
+    /// Returns the elements, row-major, without a copy.
     ///
     /// # Errors
     /// `Incompatible` if `T` is not the dtype, or if the tensor is a view with gaps ([`Tensor::contiguous`] makes it dense).
@@ -211,15 +212,16 @@ impl Tensor {
         Ok(elements.get(self.offset..self.offset + self.num_elements()).unwrap_or_default())
     }
 
-    /// [`Tensor::as_slice`] of singles.
+    /// Calls [`Tensor::as_slice`] for `f32`.
     ///
     /// # Errors
-    /// Those of [`Tensor::as_slice`].
+    /// The errors of [`Tensor::as_slice`].
     pub fn as_f32(&self) -> Result<&[f32]> {
         self.as_slice()
     }
 
-    /// The elements for writing. Copies them first, O(n), if another tensor shares the storage or there are gaps.
+    /// Returns the elements for writing. Copies them first, O(n), if another tensor shares the storage or
+    /// there are gaps.
     ///
     /// # Errors
     /// `Incompatible` if `T` is not the dtype.
@@ -258,7 +260,7 @@ impl Tensor {
         Ok(values)
     }
 
-    /// Converts the elements to singles, row-major: rounds doubles and large integers, `true` is 1.
+    /// Converts the elements to `f32`, row-major: rounds doubles and large integers; `true` is 1.
     #[must_use]
     pub fn to_f32_vec(&self) -> Vec<f32> {
         with_element!(self.dtype, T => self.to_vec::<T>().unwrap_or_default().into_iter().map(T::to_f32).collect())
@@ -271,7 +273,7 @@ impl Tensor {
         self.write_bytes(&mut bytes).map_or_else(|_| Vec::new(), |()| bytes)
     }
 
-    /// The bytes that the elements of this view take when written out.
+    /// Returns the size of the elements of this view in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.num_elements() * self.dtype.size_bytes()
@@ -288,20 +290,20 @@ impl Tensor {
         })
     }
 
-    /// This tensor if it is dense, else a dense copy.
+    /// Returns this tensor if it is dense, else a dense copy.
     #[must_use]
     pub fn contiguous(&self) -> Self {
         if self.is_contiguous() { self.clone() } else { self.copied() }
     }
 
-    /// A dense copy with a storage of its own.
+    /// Returns a dense copy with its own storage.
     #[must_use]
     pub fn copied(&self) -> Self {
         let copy = || with_element!(self.dtype, T => T::store(self.to_vec::<T>().unwrap_or_default().into()));
         dispatch!(self.compute(), cpu => Self::over(copy(), self.dtype, &self.shape))
     }
 
-    /// [`Tensor::contiguous`] that answers a lack of memory with `LimitExceeded`.
+    /// Returns [`Tensor::contiguous`], or `LimitExceeded` if there is no memory.
     pub(crate) fn dense(&self) -> Result<Self> {
         if self.is_contiguous() {
             return Ok(self.clone());
@@ -309,12 +311,12 @@ impl Tensor {
         with_element!(self.dtype, T => self.owned::<T>())
     }
 
-    /// A dense copy of its own, as `T`.
+    /// Returns a dense copy as `T`.
     fn owned<T: Element>(&self) -> Result<Self> {
         dispatch!(self.compute(), cpu => Self::from_vec(&self.shape, self.to_vec::<T>()?))
     }
 
-    /// The whole storage as `T`.
+    /// Returns the whole storage as `T`.
     pub(crate) fn elements<T: Element>(&self) -> Result<&[T]> {
         T::elements(&self.storage).ok_or_else(|| wrong_dtype(T::DTYPE.name(), self.dtype))
     }
@@ -328,7 +330,7 @@ impl PartialEq for Tensor {
     }
 }
 
-/// Row-major strides.
+/// Returns row-major strides.
 pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1_usize; shape.len()];
     for dim in (1..shape.len()).rev() {

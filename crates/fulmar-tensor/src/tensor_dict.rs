@@ -1,7 +1,7 @@
 //! An ordered, nested dictionary of tensors whose shapes all begin with one batch size.
 //!
-//! Entries are tensors, ragged tensors, JSON values and further dictionaries. Whatever indexes, slices, stacks or joins the
-//! batch does so to every entry.
+//! Entries are tensors, ragged tensors, JSON values and nested dictionaries. Operations on the batch (index,
+//! slice, stack, concatenate) apply to every entry.
 
 mod batch;
 mod batch_shape;
@@ -49,7 +49,7 @@ pub struct TensorDict {
     locked: bool,
 }
 
-/// Equal batch sizes and equal entries at equal keys, in any order, locked or not, whatever their dimensions are called.
+/// Equal batch sizes and equal entries at equal keys, in any order; locks and dimension names do not matter.
 impl PartialEq for TensorDict {
     fn eq(&self, other: &Self) -> bool {
         self.batch_size == other.batch_size && self.entries == other.entries
@@ -57,7 +57,7 @@ impl PartialEq for TensorDict {
 }
 
 impl TensorDict {
-    /// A dictionary without entries; `batch_size` `[]` accepts tensors of any shape.
+    /// Returns a dictionary without entries; `batch_size` `[]` accepts tensors of any shape.
     ///
     /// # Errors
     /// `LimitExceeded` if `batch_size` has too many dimensions.
@@ -66,25 +66,27 @@ impl TensorDict {
         Ok(Self::holding(batch_size.to_vec(), IndexMap::new()))
     }
 
-    /// The dimensions with which the shape of every tensor begins.
+    /// Returns the dimensions with which the shape of every tensor begins.
     #[must_use]
     pub fn batch_size(&self) -> &[usize] {
         &self.batch_size
     }
 
-    /// The number of entries, nested ones not counted.
+    /// Returns the number of entries, nested ones not counted.
     #[must_use]
     pub fn num_entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// Puts `entry` at `key`: a new key at the end, a known one in its old place. Dictionaries on the way are made with this
-    /// batch size. A dictionary whose batch size does not begin with this one is given this one. Shares the elements.
+    /// Sets `entry` at `key`: a new key is added at the end, an existing key keeps its place. Missing
+    /// dictionaries of the path are made with this batch size. A dictionary whose batch size does not begin
+    /// with this one gets this one. Shares the elements.
     ///
     /// # Errors
-    /// `ShapeMismatch`, with the key and both shapes, if a shape does not begin with the batch size; `Incompatible` if the way
-    /// leads through an entry that is no dictionary; `Empty` or `LimitExceeded` if the key has no name or too many, or the nesting
-    /// would be too deep; `Closed` if this is locked. After an error nothing has changed.
+    /// `ShapeMismatch`, with the key and both shapes, if a shape does not begin with the batch size;
+    /// `Incompatible` if the path leads through an entry that is not a dictionary; `Empty` or `LimitExceeded`
+    /// if the key has no name or too many, or the nesting would be too deep; `Closed` if this dictionary is
+    /// locked. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -106,7 +108,7 @@ impl TensorDict {
         self.put(parents, name, entry).map_err(|error| error.at(&key))
     }
 
-    /// The entry at `key`, if there is one.
+    /// Returns the entry at `key`, if there is one.
     #[must_use]
     pub fn get(&self, key: impl Into<Key>) -> Option<&Entry> {
         let key = key.into();
@@ -119,10 +121,10 @@ impl TensorDict {
         dict.entries.get(name)
     }
 
-    /// The entry at `key`.
+    /// Returns the entry at `key`.
     ///
     /// # Errors
-    /// `UnknownName`, with the keys there are, if there is none.
+    /// `UnknownName`, with the existing keys, if there is no such entry.
     pub fn entry(&self, key: impl Into<Key>) -> Result<&Entry> {
         let key = key.into();
         self.get(key.clone()).ok_or_else(|| {
@@ -131,10 +133,10 @@ impl TensorDict {
         })
     }
 
-    /// The tensor at `key`.
+    /// Returns the tensor at `key`.
     ///
     /// # Errors
-    /// `UnknownName` if there is no entry; `Incompatible` if it is no tensor.
+    /// `UnknownName` if there is no entry; `Incompatible` if it is not a tensor.
     pub fn tensor(&self, key: impl Into<Key>) -> Result<&Tensor> {
         let key = key.into();
         match self.entry(key.clone())? {
@@ -143,10 +145,10 @@ impl TensorDict {
         }
     }
 
-    /// The ragged tensor at `key`.
+    /// Returns the ragged tensor at `key`.
     ///
     /// # Errors
-    /// `UnknownName` if there is no entry; `Incompatible` if it is no ragged tensor.
+    /// `UnknownName` if there is no entry; `Incompatible` if it is not a ragged tensor.
     pub fn ragged(&self, key: impl Into<Key>) -> Result<&Ragged> {
         let key = key.into();
         match self.entry(key.clone())? {
@@ -155,7 +157,7 @@ impl TensorDict {
         }
     }
 
-    /// The JSON value or values at `key`.
+    /// Returns the JSON value or values at `key`.
     ///
     /// # Errors
     /// `UnknownName` if there is no entry; `Incompatible` if it is a tensor, a ragged tensor or a dictionary.
@@ -167,10 +169,10 @@ impl TensorDict {
         }
     }
 
-    /// The dictionary at `key`.
+    /// Returns the dictionary at `key`.
     ///
     /// # Errors
-    /// `UnknownName` if there is no entry; `Incompatible` if it is no dictionary.
+    /// `UnknownName` if there is no entry; `Incompatible` if it is not a dictionary.
     pub fn dict(&self, key: impl Into<Key>) -> Result<&Self> {
         let key = key.into();
         match self.entry(key.clone())? {
@@ -179,22 +181,22 @@ impl TensorDict {
         }
     }
 
-    /// Takes the entry at `key` out, if there is one; the other keys keep their order.
+    /// Removes and returns the entry at `key`, if there is one; the other keys keep their order.
     ///
     /// # Errors
-    /// `Closed` if this is locked.
+    /// `Closed` if the dictionary is locked.
     pub fn remove(&mut self, key: impl Into<Key>) -> Result<Option<Entry>> {
         self.check_unlocked()?;
         let key = key.into();
         Ok(self.holder(&key).and_then(|(dict, name)| dict.entries.shift_remove(name)))
     }
 
-    /// The entries with their names, nested ones not visited.
+    /// Returns the entries with their names, nested ones not visited.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The keys of all entries, nested ones before the dictionary that holds them.
+    /// Returns the keys of all entries, nested ones before the dictionary that holds them.
     ///
     /// # Examples
     /// ```
@@ -209,13 +211,13 @@ impl TensorDict {
         self.keys_below(true)
     }
 
-    /// The keys of all entries that are no dictionaries.
+    /// Returns the keys of all entries that are not dictionaries.
     #[must_use]
     pub fn leaf_keys(&self) -> Vec<Key> {
         self.keys_below(false)
     }
 
-    /// Only the entries at `keys`, in the order of this dictionary. Shares the elements.
+    /// Keeps only the entries at `keys`, in the order of this dictionary. Shares the elements.
     ///
     /// # Errors
     /// `UnknownName` if a key has no entry.
@@ -236,21 +238,22 @@ impl TensorDict {
         Ok(self.select_known(keys))
     }
 
-    /// [`TensorDict::select`] that passes over keys without an entry.
+    /// Keeps only the entries at `keys`; ignores keys without an entry.
     #[must_use]
     pub fn select_known(&self, keys: &[Key]) -> Self {
         let paths: Vec<_> = keys.iter().map(Key::path).collect();
         self.filtered(&paths, true)
     }
 
-    /// All entries but those at `keys`; keys without an entry are passed over. Shares the elements.
+    /// Returns all entries but those at `keys`; ignores keys without an entry. Shares the elements.
     #[must_use]
     pub fn exclude(&self, keys: &[Key]) -> Self {
         let paths: Vec<_> = keys.iter().map(Key::path).collect();
         self.filtered(&paths, false)
     }
 
-    /// For each of `sets` the entries at its keys, and at last all others. Shares the elements.
+    /// Splits the entries: one dictionary for each of `sets`, and a last one of all other entries. Shares the
+    /// elements.
     ///
     /// # Errors
     /// `UnknownName` if a key has no entry.
@@ -271,7 +274,7 @@ impl TensorDict {
         Ok(parts)
     }
 
-    /// The dictionaries without their tensors, ragged tensors included; JSON values stay.
+    /// Returns the dictionary without its tensors and ragged tensors; JSON values stay.
     #[must_use]
     pub fn structure(&self) -> Self {
         let entries = self.entries.iter().filter_map(|(name, entry)| match entry {
@@ -308,7 +311,7 @@ impl TensorDict {
         }
     }
 
-    /// The dictionary that holds `key`'s last name, and that name.
+    /// Returns the dictionary that holds `key`'s last name, and that name.
     fn holder<'a>(&mut self, key: &'a Key) -> Option<(&mut Self, &'a str)> {
         let (name, parents) = key.path().split_last()?;
         let mut dict = self;
@@ -332,7 +335,7 @@ impl TensorDict {
         keys
     }
 
-    /// Keeps (`keep`) or drops what `paths` lead to. Dictionaries on the way stay, those beside it go with the rest.
+    /// Keeps (`keep`) or drops the entries at `paths`. Dictionaries on a path stay.
     fn filtered(&self, paths: &[&[String]], keep: bool) -> Self {
         let mut entries = IndexMap::new();
         for (name, entry) in &self.entries {

@@ -1,8 +1,8 @@
-//! PyTorch's names of dtypes, as its files spell them.
+//! PyTorch's names of dtypes, as in its files.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 
-/// `torch.float32` and the like.
+/// Returns PyTorch's name, such as `torch.float32`.
 pub const fn torch_name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::F64 => "torch.float64",
@@ -19,10 +19,10 @@ pub const fn torch_name(dtype: Dtype) -> &'static str {
     }
 }
 
-/// The dtype that PyTorch calls `name`.
+/// Returns the dtype that PyTorch calls `name`.
 ///
 /// # Errors
-/// `UnknownName` for any other name: complex numbers and quantised ones are not kept here.
+/// `UnknownName` for any other name, so for complex and quantised dtypes too.
 pub fn from_torch_name(name: &str) -> Result<Dtype> {
     Dtype::ALL.into_iter().find(|dtype| torch_name(*dtype) == name).ok_or_else(|| {
         let names = Dtype::ALL.map(torch_name).join(", ");

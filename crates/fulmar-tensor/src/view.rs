@@ -1,4 +1,4 @@
-//! Parts of a tensor as views: other strides and offsets over the same storage. Nothing here copies elements.
+//! Parts of a tensor as views: other strides and offsets over the same storage. Copies no elements.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use fulmar_core::{Error, ErrorKind, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The part at `index` of dimension `dim`, without that dimension. Shares the storage.
+    /// Returns the part at `index` of dimension `dim`, without that dimension. Shares the storage.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension or index.
@@ -33,7 +33,7 @@ impl Tensor {
         Ok(view)
     }
 
-    /// The part `range` of dimension `dim`; an empty range gives a dimension of length 0. Shares the storage.
+    /// Returns the part `range` of dimension `dim`; an empty range gives a dimension of length 0. Shares the storage.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension, or the range is backwards or ends past it.
@@ -48,7 +48,7 @@ impl Tensor {
     pub fn slice(&self, dim: usize, range: Range<usize>) -> Result<Self> {
         let len = self.dim_len(dim)?;
         if range.start > range.end || range.end > len {
-            let detail = format!("range must lie in 0..{len}, the length of dimension {dim}: got {range:?}");
+            let detail = format!("range must be in 0..{len}, the length of dimension {dim}: got {range:?}");
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         let mut view = self.clone();
@@ -83,7 +83,7 @@ impl Tensor {
     /// Inserts a dimension of length 1 before `dim`; `dim == rank` appends it. Shares the storage.
     ///
     /// # Errors
-    /// `OutOfRange` if `dim` is past the rank; `LimitExceeded` if there would be too many dimensions.
+    /// `OutOfRange` if `dim` is greater than the rank; `LimitExceeded` if there would be too many dimensions.
     pub fn unsqueeze(&self, dim: usize) -> Result<Self> {
         let rank = self.rank();
         if dim > rank {
@@ -102,14 +102,14 @@ impl Tensor {
         Ok(view)
     }
 
-    /// The length of dimension `dim`.
+    /// Returns the length of dimension `dim`.
     pub(crate) fn dim_len(&self, dim: usize) -> Result<usize> {
         self.shape.get(dim).copied().ok_or_else(|| {
             Error::new(ErrorKind::OutOfRange, format!("dim must be < {}, the rank: got {dim}", self.rank()))
         })
     }
 
-    /// The stretches of the storage that hold the elements in row-major order.
+    /// Returns the contiguous runs of the storage that hold the elements in row-major order.
     pub(crate) fn runs(&self) -> Runs<'_> {
         let mut run_len = 1;
         let mut outer_rank = self.rank();
@@ -122,7 +122,7 @@ impl Tensor {
     }
 }
 
-/// Counts through the outer dimensions like an odometer; the inner ones are one dense stretch.
+/// Iterates over the outer dimensions like an odometer; the inner ones are one dense run.
 pub struct Runs<'a> {
     tensor: &'a Tensor,
     index: Vec<usize>,

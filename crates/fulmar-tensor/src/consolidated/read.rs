@@ -1,4 +1,4 @@
-//! A dictionary from one run of bytes that somebody else may have written.
+//! Reads a dictionary from one run of untrusted bytes.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 use crate::tensor_dict::{Entry, TensorDict};
 use crate::torch_dtype::from_torch_name;
 
-/// What a `Read` and a `Seek` are together.
+/// A reader that can also seek.
 pub trait Source: Read + Seek {}
 
 impl<T: Read + Seek> Source for T {}
@@ -38,14 +38,16 @@ pub fn from(source: &mut dyn Source, size_bytes: u64) -> Result<TensorDict> {
         }
     };
     if reader.left > 0 {
-        let detail =
-            format!("leaves must fill the {payload} bytes before the description: got {} less", reader.left);
+        let detail = format!(
+            "leaves must fill the {payload} bytes before the description: {} bytes are unused",
+            reader.left
+        );
         return Err(corrupt(detail));
     }
     Ok(dict)
 }
 
-/// The length of the description, once it is known to be within the limit and within the file.
+/// Returns the length of the description after checking it against the limit and the file.
 fn read_length(source: &mut dyn Source, size_bytes: u64) -> Result<u64> {
     let Some(rest) = size_bytes.checked_sub(LENGTH_BYTES) else {
         let detail = format!("a consolidated file must have at least {LENGTH_BYTES} bytes: got {size_bytes}");
@@ -68,7 +70,7 @@ fn read_length(source: &mut dyn Source, size_bytes: u64) -> Result<u64> {
     }
 }
 
-/// How a dictionary, or a stack, is described.
+/// The description of a dictionary or of a stack.
 #[derive(Deserialize)]
 struct Description {
     cls: String,
@@ -79,7 +81,7 @@ struct Description {
     below: Map<String, Value>,
 }
 
-/// Dtype, shape, start, stop, how many of those bytes fill it up, and for offsets the ragged dimension.
+/// Dtype, shape, start, stop and number of padding bytes; for offsets also the ragged dimension.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Place {
@@ -90,7 +92,8 @@ enum Place {
 struct Reader<'a> {
     source: &'a mut dyn Source,
     payload: u64,
-    /// How many bytes may yet be read. No two leaves share any, so a small file cannot ask for much memory.
+    /// Number of bytes that may still be read. Leaves never share bytes, so a small file cannot ask for much
+    /// memory.
     left: u64,
 }
 
@@ -105,7 +108,7 @@ impl Reader<'_> {
                 NonTensor::nested(batch_size, stacked_values(description, depth)?).map(Entry::NonTensor)
             }
             "LazyStackedTensorDict" => self.lazy_stack(description, depth),
-            // A tensor class is a dictionary with a name of its own.
+            // A tensor class is a dictionary with its own name.
             _ => self.dict(description, depth).map(Entry::Dict),
         }
     }
@@ -157,25 +160,25 @@ impl Reader<'_> {
             && stop - start == size_bytes.saturating_add(padding);
         if !fits {
             let detail = format!(
-                "{len} elements of {} and {padding} bytes of padding must lie in 0..{}: got {start}..{stop}",
+                "{len} elements of {} and {padding} bytes of padding must be within 0..{}: got {start}..{stop}",
                 dtype.name(),
                 self.payload
             );
             return Err(corrupt(detail));
         }
         let Some(left) = self.left.checked_sub(stop - start) else {
-            return Err(corrupt(format!("leaves must not overlap: got {start}..{stop} beside others")));
+            return Err(corrupt(format!("leaves must not overlap: {start}..{stop} overlaps another")));
         };
         self.left = left;
         self.source.seek(SeekFrom::Start(start))?;
         Ok(Tensor::over(Storage::read(dtype, len, &mut self.source)?, dtype, &shape))
     }
 
-    /// Rows that stand one after another, or at `offsets` with lengths of their own.
+    /// Reads rows that follow one another, or rows at `offsets` with `lengths`.
     fn ragged(&mut self, key: &str, values: &Value, leaves: &Map<String, Value>) -> Result<Entry> {
         let values = self.tensor(values)?;
         let Some(place) = leaves.get(&format!("{OFFSETS}{key}")) else {
-            return Err(corrupt("a ragged tensor must have offsets: got none".to_owned()));
+            return Err(corrupt("a ragged tensor must have offsets".to_owned()));
         };
         if let Ok(Place::Ragged(_, _, _, _, _, dim)) = Place::deserialize(place)
             && dim != 1
@@ -226,13 +229,13 @@ impl Reader<'_> {
             }
         }
         if let Some(other) = description.below.keys().next() {
-            return Err(corrupt(format!("parts must be \"0\", \"1\", and so on: got {other:?} as well")));
+            return Err(corrupt(format!("parts must be named \"0\", \"1\", and so on: got {other:?}")));
         }
         LazyStack::along(parts, dim)?.into_dict().map(Entry::Dict)
     }
 }
 
-/// The values of a stack, in arrays as deep as it is.
+/// Returns the values of a stack, in nested arrays of its rank.
 fn stacked_values(mut description: Description, depth: usize) -> Result<Value> {
     if depth > TENSOR_DICT_DEPTH_MAX {
         let detail = format!("nesting must be at most {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
@@ -251,17 +254,15 @@ fn stacked_values(mut description: Description, depth: usize) -> Result<Value> {
     }
 }
 
-/// The value of `[value, batch size, device]`.
+/// Returns the value of `[value, batch size, device]`.
 fn single_value(key: &str, value: Value) -> Result<Value> {
     match value {
         Value::Array(mut parts) if parts.len() == 3 => Ok(parts.swap_remove(0)),
-        _ => {
-            Err(corrupt(format!("{key:?}: a value must be [value, batch size, device]: got something else")))
-        }
+        _ => Err(corrupt(format!("{key:?}: a value must be [value, batch size, device]"))),
     }
 }
 
-/// Offsets or lengths.
+/// Reads offsets or lengths.
 fn counts(tensor: &Tensor) -> Result<Vec<u64>> {
     let counts = tensor.to_vec::<i64>()?;
     counts

@@ -68,7 +68,7 @@ impl Payload {
         Ok(object("TensorDict", values, leaves, own, below))
     }
 
-    /// Where `tensor` will stand: dtype, shape, start, stop and how many of those bytes fill it up.
+    /// Returns the place of `tensor` in the file: dtype, shape, start, stop and number of padding bytes.
     fn placed(&mut self, tensor: &Tensor, ragged_dim: Option<usize>) -> Value {
         let (start, padding) = (self.len, padding(tensor));
         self.len += tensor.size_bytes() + padding;
@@ -85,7 +85,7 @@ impl Payload {
     }
 }
 
-/// Values of each element of a batch of `rank` dimensions: a stack of stacks down to single values.
+/// Nests per-element values for a batch of `rank` dimensions: stacks of stacks down to single values.
 fn stacked(values: &Value, rank: usize) -> Value {
     let (mut singles, mut below) = (Map::new(), Map::new());
     for (at, value) in values.as_array().into_iter().flatten().enumerate() {
@@ -113,7 +113,7 @@ fn object(
     Value::Object(object)
 }
 
-/// How many bytes fill `tensor` up.
+/// Returns the number of padding bytes after `tensor`.
 fn padding(tensor: &Tensor) -> usize {
     tensor.size_bytes().next_multiple_of(ALIGNMENT_BYTES) - tensor.size_bytes()
 }

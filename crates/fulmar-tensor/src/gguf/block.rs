@@ -1,9 +1,9 @@
-//! How elements lie in a file: plain, or in blocks that share scales.
+//! Layouts of elements in a file: plain, or in blocks that share scales.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use half::{bf16, f16};
 
-/// A kind of block, by the name that llama.cpp gives it.
+/// A kind of block, named as in llama.cpp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
     F32,
@@ -38,7 +38,7 @@ impl Block {
         })
     }
 
-    /// Elements of a block.
+    /// Returns the number of elements in a block.
     pub(super) const fn elements(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
@@ -47,7 +47,7 @@ impl Block {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the size of a block in bytes.
     pub(super) const fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -86,29 +86,30 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// The low halves of 16 bytes, then their high halves.
+/// Returns the low halves of 16 bytes, then their high halves.
 fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
     bytes[..16].iter().map(|byte| byte & 15).chain(bytes[..16].iter().map(|byte| byte >> 4))
 }
 
-/// [`nibbles`] behind the four bytes of their fifth bits.
+/// Adds a fifth bit to each of the [`nibbles`]; the four bytes of fifth bits come first.
 fn with_fifth(bytes: &[u8]) -> impl Iterator<Item = u8> {
     let fifth = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     nibbles(&bytes[4..]).enumerate().map(move |(at, low)| low | ((fifth >> at & 1) << 4) as u8)
 }
 
-/// `scale * (q + shift)`.
+/// Appends `scale * (q + shift)`.
 fn push_scaled(out: &mut Vec<f32>, scale: f32, shift: i8, values: impl Iterator<Item = u8>) {
     out.extend(values.map(|q| scale * f32::from(q as i8 + shift)));
 }
 
-/// `scale * q + least`, both at the block's beginning.
+/// Appends `scale * q + least`; both numbers are at the beginning of the block.
 fn push_shifted(out: &mut Vec<f32>, block: &[u8], values: impl Iterator<Item = u8>) {
     let (scale, least) = (half_at(block, 0), half_at(block, 2));
     out.extend(values.map(|q| scale * f32::from(q) + least));
 }
 
-/// 256 elements of 6 bits: 128 bytes of low halves, 64 of high pairs, 16 scales of 16 elements each, and the scale of those.
+/// Decodes 256 6-bit elements: 128 bytes of low halves, 64 bytes of high pairs, 16 scales of 16 elements
+/// each, then the scale of the scales.
 fn push_q6k(out: &mut Vec<f32>, block: &[u8]) {
     let (low, rest) = block.split_at(128);
     let (high, rest) = rest.split_at(64);

@@ -1,4 +1,4 @@
-//! The little-endian values of a GGUF file, one after another.
+//! Reads the little-endian values of a GGUF file in sequence.
 
 use fulmar_core::limits::GGUF_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
@@ -49,10 +49,10 @@ impl<'a> Reader<'a> {
     pub(super) fn text(&mut self) -> Result<String> {
         let len = self.len()?;
         let bytes = self.take(len)?;
-        Ok(std::str::from_utf8(bytes).map_err(|_| corrupt("texts must be UTF-8: got others"))?.to_owned())
+        Ok(std::str::from_utf8(bytes).map_err(|_| corrupt("texts must be UTF-8"))?.to_owned())
     }
 
-    /// A value behind its type.
+    /// Reads a value after its type.
     pub(super) fn value(&mut self) -> Result<Value> {
         let kind = self.u32()?;
         self.value_of(kind, 0)
@@ -83,19 +83,19 @@ impl<'a> Reader<'a> {
 
     fn values(&mut self, depth: usize) -> Result<Value> {
         if depth == GGUF_DEPTH_MAX {
-            let detail = format!("arrays must lie at most {GGUF_DEPTH_MAX} deep: got more");
+            let detail = format!("arrays must be nested at most {GGUF_DEPTH_MAX} deep");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         let kind = self.u32()?;
         let len = self.len()?;
-        // Every value takes a byte at least, so this bounds what a forged count can make us do.
+        // Every value takes at least a byte, so this bounds the work that a forged count can cause.
         if len > self.bytes.len() - self.at {
             return Err(corrupt(format!("an array must end within the file: got {len} values")));
         }
         (0..len).map(|_| self.value_of(kind, depth + 1)).collect()
     }
 
-    /// What follows the next multiple of `alignment`.
+    /// Returns the bytes from the next multiple of `alignment` on.
     pub(super) fn aligned_rest(&self, alignment: u64) -> &'a [u8] {
         let start = (self.at as u64).checked_next_multiple_of(alignment);
         let start = start.and_then(|start| usize::try_from(start).ok());

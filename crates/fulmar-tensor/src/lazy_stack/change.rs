@@ -1,4 +1,4 @@
-//! Stacks that were not made: written to, made longer, joined, and what is done to each of their parts.
+//! Lazy stacks: set, insert, concatenate, and functions of each part.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -8,11 +8,11 @@ use crate::tensor::Tensor;
 use crate::tensor_dict::{Entry, TensorDict};
 
 impl LazyStack {
-    /// Puts an entry for the whole stack at `key`: to each part what is its along the stacked dimension.
+    /// Sets an entry of the whole stack at `key`; each part gets its slice along the stacked dimension.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the stacked dimension of the entry is not as long as there are parts; those of [`TensorDict::set`]. After
-    /// an error nothing has changed.
+    /// `ShapeMismatch` if the stacked dimension of the entry is not as long as the number of parts; the
+    /// errors of [`TensorDict::set`]. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -33,10 +33,11 @@ impl LazyStack {
         Ok(())
     }
 
-    /// Writes the entries of `item` over those of the part at `at`, as [`TensorDict::set_at`] does.
+    /// Writes the entries of `item` over the entries of part `at`, as [`TensorDict::set_at`] does.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such part; those of [`TensorDict::set_at`]. After an error nothing has changed.
+    /// `OutOfRange` if there is no such part; the errors of [`TensorDict::set_at`]. After an error nothing
+    /// has changed.
     pub fn set_part(&mut self, at: usize, item: &TensorDict) -> Result<()> {
         let count = self.parts.len();
         match self.parts.get_mut(at) {
@@ -45,11 +46,11 @@ impl LazyStack {
         }
     }
 
-    /// Puts `part` before the one at `at`, or at the end if `at` is their number.
+    /// Inserts `part` before part `at`, or at the end if `at` is the number of parts.
     ///
     /// # Errors
-    /// `OutOfRange` if `at` is larger; `ShapeMismatch` if the part has another number of batch dimensions. After an error nothing has
-    /// changed.
+    /// `OutOfRange` if `at` is larger; `ShapeMismatch` if the part has another number of batch dimensions.
+    /// After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -69,28 +70,29 @@ impl LazyStack {
         Ok(())
     }
 
-    /// Puts `part` at the end.
+    /// Appends `part`.
     ///
     /// # Errors
-    /// Those of [`LazyStack::insert`].
+    /// The errors of [`LazyStack::insert`].
     pub fn push(&mut self, part: TensorDict) -> Result<()> {
         self.insert(self.parts.len(), part)
     }
 
-    /// The parts of all `stacks`, one after another.
+    /// Concatenates the parts of all `stacks`.
     ///
     /// # Errors
-    /// `Empty` without stacks; `Incompatible` if they are stacked along different dimensions; those of [`LazyStack::new`].
+    /// `Empty` without stacks; `Incompatible` if they are stacked along different dimensions; the errors of
+    /// [`LazyStack::new`].
     pub fn cat(stacks: &[Self]) -> Result<Self> {
         let dim = same_dim(stacks)?;
         Self::along(stacks.iter().flat_map(|stack| stack.parts.clone()).collect(), dim)
     }
 
-    /// Joins stacks of as many parts along a new first dimension: each part with the parts at the same place. Copies.
+    /// Stacks `stacks` along a new first dimension, part by part. Copies.
     ///
     /// # Errors
-    /// `Empty` without stacks; `Incompatible` if they are stacked along different dimensions; `ShapeMismatch` if one has another
-    /// number of parts; those of [`TensorDict::stack`].
+    /// `Empty` without stacks; `Incompatible` if they are stacked along different dimensions; `ShapeMismatch`
+    /// if their numbers of parts differ; the errors of [`TensorDict::stack`].
     pub fn stack(stacks: &[Self]) -> Result<Self> {
         let dim = same_dim(stacks)?;
         let count = stacks[0].parts.len();
@@ -105,7 +107,7 @@ impl LazyStack {
         Self::along(joined.collect::<Result<_>>()?, dim + 1)
     }
 
-    /// Only the entries at `keys` of every part.
+    /// Keeps only the entries at `keys` of every part.
     ///
     /// # Errors
     /// `UnknownName` if a part lacks one.
@@ -113,20 +115,20 @@ impl LazyStack {
         self.mapped(self.dim, |part| part.select(keys))
     }
 
-    /// What [`TensorDict::apply`] makes of every part.
+    /// Applies [`TensorDict::apply`] to every part.
     ///
     /// # Errors
-    /// Those of [`TensorDict::apply`].
+    /// The errors of [`TensorDict::apply`].
     pub fn apply(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.mapped(self.dim, |part| part.apply(to))
     }
 
-    /// What `to` makes of every part, stacked along `dim`.
+    /// Applies `to` to every part and stacks the results along `dim`.
     pub(super) fn mapped(&self, dim: usize, to: impl Fn(&TensorDict) -> Result<TensorDict>) -> Result<Self> {
         Self::along(self.parts.iter().map(to).collect::<Result<_>>()?, dim)
     }
 
-    /// The entries that each part has of `entry`, one of the whole stack.
+    /// Returns the slice of `entry`, an entry of the whole stack, for each part.
     fn slices_of(&self, entry: &Entry) -> Result<Vec<Entry>> {
         let (dim, count) = (self.dim, self.parts.len());
         let len = match entry {
@@ -153,7 +155,7 @@ impl LazyStack {
 
 fn same_dim(stacks: &[LazyStack]) -> Result<usize> {
     let Some(first) = stacks.first() else {
-        return Err(Error::new(ErrorKind::Empty, "stacks must hold at least one: got none"));
+        return Err(Error::new(ErrorKind::Empty, "stacks must hold at least one stack: got 0"));
     };
     if let Some(other) = stacks.iter().find(|stack| stack.dim != first.dim) {
         let detail = format!("stacks must be along one dimension: got {} and {}", first.dim, other.dim);

@@ -1,4 +1,4 @@
-//! Parts of stacks that were not made.
+//! Indexing of lazy stacks.
 
 use fulmar_core::Result;
 
@@ -7,12 +7,12 @@ use crate::index::Index;
 use crate::tensor::Tensor;
 
 impl LazyStack {
-    /// The elements at `index`: one part's if it names a position along the stacked dimension, else a stack of parts. Shares the
-    /// elements where [`TensorDict::at`](crate::TensorDict::at) does.
+    /// Returns the elements at `index`: of one part if the index has a position along the stacked dimension,
+    /// else a stack of parts. Shares the elements where [`TensorDict::at`](crate::TensorDict::at) does.
     ///
     /// # Errors
-    /// Those of [`TensorDict::at`](crate::TensorDict::at); those of [`LazyStack::dense`] if several lists or a mask over several dimensions pick across
-    /// parts.
+    /// The errors of [`TensorDict::at`](crate::TensorDict::at); the errors of [`LazyStack::dense`] if several
+    /// lists, or a mask over several dimensions, pick across parts.
     ///
     /// # Examples
     /// ```
@@ -42,7 +42,7 @@ impl LazyStack {
             if several {
                 return self.dense()?.at(&index).map(Stacked::Dict);
             }
-            // Dimensions that the index does not reach stay as they are.
+            // Dimensions after the last item of the index stay whole.
             return self.mapped(given + self.dim - taken, |part| part.at(&index)).map(Stacked::Lazy);
         };
         let rest = [&index[..stacked], &index[stacked + 1..]].concat();

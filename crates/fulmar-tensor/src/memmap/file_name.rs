@@ -1,11 +1,11 @@
-//! From keys to the names of files and folders, as tensordict escapes them.
+//! Names of files and folders for keys, escaped as tensordict does.
 
 use std::fmt::Write;
 
-/// `key` with `%XX` in place of what a file name cannot hold everywhere. Different keys give different names.
+/// Escapes `key` as a portable file name with `%XX`. Different keys give different names.
 pub fn file_name(key: &str) -> String {
     match key {
-        // Those would be no names of files; `%` itself is escaped, so alone it can stand for the empty key.
+        // These are no valid file names; `%` itself is escaped, so alone it can represent the empty key.
         "" => "%".to_owned(),
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),

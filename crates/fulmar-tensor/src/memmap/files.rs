@@ -1,4 +1,4 @@
-//! Where the files of a tree stand: in a folder or in a ZIP archive, for reading and for writing.
+//! Files of a tree in a folder or in a ZIP archive, for reading and for writing.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -17,28 +17,28 @@ use crate::replace_file::{sync_folder_of, temporary_beside};
 /// Elements in an archive begin at a multiple of this many bytes, so that they can be mapped.
 const ALIGNMENT_BYTES: u16 = 64;
 
-/// The length of a file and what it holds.
+/// The length of a file and its content.
 pub type Opened<'a> = (u64, Box<dyn Read + 'a>);
 
 /// Files by their path inside a tree, with `/` between names.
 pub trait Files {
-    /// The file at `path`, or nothing if there is none.
+    /// Opens the file at `path`, if it exists.
     fn open(&mut self, path: &str) -> Result<Option<Opened<'_>>>;
 
-    /// The path of a description, or of a file of elements, that was never opened; nothing if there is none.
+    /// Returns the path of a description or of a file of elements that was never opened, if there is one.
     fn stray(&mut self) -> Result<Option<String>>;
 }
 
-/// Whether a file would be lost if nothing described it.
+/// Returns whether `name` belongs to the format, so that an undescribed file of that name would be lost.
 fn is_of_format(name: &str) -> bool {
     name == META || name.ends_with(".memmap")
 }
 
 const META: &str = "meta.json";
 
-/// What takes the files of a tree.
+/// A writer for the files of a tree.
 pub trait Sink {
-    /// Adds a file that `write` fills. `elements` says that it holds those of a tensor.
+    /// Adds a file that `write` fills. `elements` is `true` for the elements of a tensor.
     fn put(&mut self, path: &str, elements: bool, write: &dyn Fn(&mut dyn Write) -> Result<()>)
     -> Result<()>;
 }
@@ -53,15 +53,17 @@ impl<'a> Folder<'a> {
         Self { root, opened: HashSet::new() }
     }
 
-    /// [`Files::stray`] of the folder at `prefix`, which is empty or ends in `/`.
+    /// Returns [`Files::stray`] of the folder at `prefix`, which is empty or ends in `/`.
     fn stray_in(&self, prefix: &str, depth: usize) -> Result<Option<String>> {
         if depth > TENSOR_DICT_DEPTH_MAX {
-            let detail = format!("folders must lie at most {TENSOR_DICT_DEPTH_MAX} deep: got {prefix:?}");
+            let detail =
+                format!("folders must be nested at most {TENSOR_DICT_DEPTH_MAX} deep: got {prefix:?}");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         for entry in fs::read_dir(self.root.join(prefix))? {
             let entry = entry?;
-            // A name that is no text is none of the format; one that begins like this is no key's, and none of its folders is read.
+            // A name that is not UTF-8, or begins with this prefix, is not of the format; such a folder is
+            // not read.
             let Some(name) =
                 entry.file_name().to_str().filter(|name| !name.starts_with('%')).map(str::to_owned)
             else {
@@ -119,7 +121,7 @@ fn check_num_members(reader: &mut (impl Read + Seek)) -> Result<()> {
         let detail = format!("an archive must have at most {ARCHIVE_MEMBERS_MAX} members: got {num_members}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
-    // Where one list of members is damaged, the crate would look for another, of another length.
+    // With a damaged list of members, the crate would search for another list, of another length.
     for member in archive.files().map_err(|error| zip_error(&error))? {
         member.map_err(|error| zip_error(&error))?;
     }
@@ -151,7 +153,7 @@ impl<R: Read + Seek> Files for Archive<R> {
     }
 }
 
-/// A hidden folder beside the one that it becomes. Dropped before [`FolderWriter::finish`], it is removed.
+/// A hidden folder next to its final path. Dropping it before [`FolderWriter::finish`] removes it.
 pub struct FolderWriter<'a> {
     temporary: PathBuf,
     target: &'a Path,
@@ -194,13 +196,13 @@ impl Sink for FolderWriter<'_> {
 impl Drop for FolderWriter<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // The error that stopped the writing is the one to tell; a leftover that cannot be removed is harmless.
+            // Keep the error that stopped the writing; a leftover that cannot be removed is harmless.
             let _ = fs::remove_dir_all(&self.temporary);
         }
     }
 }
 
-/// Makes the names of all files durable. Our own folders: no deeper than a dictionary.
+/// Makes the names of all files durable. The folders are ours: no deeper than a dictionary.
 fn sync_folders(folder: &Path) -> Result<()> {
     if cfg!(unix) {
         for entry in fs::read_dir(folder)? {

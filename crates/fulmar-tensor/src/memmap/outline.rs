@@ -1,4 +1,4 @@
-//! The folder of a dictionary without its elements: for who maps the files and fills them himself.
+//! The folder of a dictionary without its elements, for callers that map the files and fill them.
 
 use std::io::Write;
 
@@ -11,11 +11,12 @@ use super::write;
 use crate::key::Key;
 use crate::tensor_dict::TensorDict;
 
-/// The descriptions of a folder that holds items like those of `row`, which has the batch size `[1, ..]`, in a batch of the sizes
-/// `lead` instead of that 1: the paths of the `meta.json` files inside the folder, and their texts.
+/// Returns the descriptions of a folder for items like those of `row`, which has the batch size `[1, ..]`, in
+/// a batch with the sizes `lead` in place of that 1: the paths of the `meta.json` files inside the folder,
+/// and their texts.
 ///
 /// # Errors
-/// `Malformed`, naming the entry, as [`save`](super::save) says.
+/// `Malformed`, naming the entry, as for [`save`](super::save).
 ///
 /// # Examples
 /// ```
@@ -32,7 +33,7 @@ pub fn outline(row: &TensorDict, lead: &[usize]) -> Result<Vec<(String, String)>
     let mut descriptions = Descriptions(Vec::new());
     write::dict(row, &mut descriptions)?;
     let widened = |(path, text): (String, Vec<u8>)| {
-        // Written just now: it is a JSON object.
+        // This text was just written, so it is a JSON object.
         let mut meta: Value = serde_json::from_slice(&text).unwrap_or_default();
         let entries = meta.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut);
         entries.for_each(|entry| widen(entry, lead));
@@ -41,14 +42,14 @@ pub fn outline(row: &TensorDict, lead: &[usize]) -> Result<Vec<(String, String)>
     Ok(descriptions.0.into_iter().map(widened).collect())
 }
 
-/// Where the elements of the tensor at `key` stand inside a folder.
+/// Returns the path of the elements of the tensor at `key` inside a folder.
 #[must_use]
 pub fn leaf_path(key: &Key) -> String {
     let names: Vec<String> = key.path().iter().map(|name| file_name(name)).collect();
     format!("{}.memmap", names.join("/"))
 }
 
-/// Puts `lead` in the place of the first length of a shape: that of the batch itself, or that in the description of a leaf.
+/// Replaces the first length of a shape by `lead`: of the batch itself, or in the description of a leaf.
 fn widen(entry: &mut Value, lead: &[usize]) {
     let shape = if entry.is_array() { Some(entry) } else { entry.get_mut("shape") };
     if let Some(Value::Array(lens)) = shape {

@@ -1,4 +1,4 @@
-//! A dictionary from a tree of files that somebody else may have written.
+//! Reads a dictionary from an untrusted tree of files.
 
 use std::io::Read;
 
@@ -35,7 +35,7 @@ pub fn dict(files: &mut dyn Files) -> Result<TensorDict> {
     }
 }
 
-/// How `meta.json` describes a tensor.
+/// The description of a tensor in `meta.json`.
 #[derive(Deserialize)]
 struct Leaf {
     shape: Vec<usize>,
@@ -44,16 +44,16 @@ struct Leaf {
     is_nested: bool,
 }
 
-/// What stands at `prefix`, which is empty or ends in `/`, inside a dictionary of `batch_size`.
+/// Reads the entry at `prefix`, which is empty or ends in `/`, inside a dictionary of `batch_size`.
 fn folder(files: &mut dyn Files, prefix: &str, batch_size: &[usize], depth: usize) -> Result<Entry> {
     if depth > TENSOR_DICT_DEPTH_MAX {
-        let detail = format!("folders must lie at most {TENSOR_DICT_DEPTH_MAX} deep: got {prefix:?}");
+        let detail = format!("folders must be nested at most {TENSOR_DICT_DEPTH_MAX} deep: got {prefix:?}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut meta = meta_at(files, prefix)?;
     let class = match meta.get("_type") {
         Some(Value::String(class)) => class.clone(),
-        _ => return Err(corrupt("meta.json must say the class as a text at \"_type\"".to_owned())),
+        _ => return Err(corrupt("meta.json must have the class as a text at \"_type\"".to_owned())),
     };
     // Classes are written as Python shows them, `<class 'module.Name'>`.
     let class = class.trim_end_matches("'>").rsplit('.').next().unwrap_or_default();
@@ -65,7 +65,7 @@ fn folder(files: &mut dyn Files, prefix: &str, batch_size: &[usize], depth: usiz
             let batch_size: Vec<usize> = control(&mut meta, "shape")?;
             entries(files, prefix, meta, &batch_size, depth).map(Entry::Dict)
         }
-        // A tensor class: a dictionary with a name of its own.
+        // A tensor class: a dictionary with its own name.
         _ => folder(files, &format!("{prefix}_tensordict/"), batch_size, depth + 1),
     }
 }
@@ -97,8 +97,8 @@ fn entries(
     Ok(dict)
 }
 
-/// Upstream writes a leaf whose key is a word of the format and then its own value over the description: the elements are there,
-/// what they are is lost.
+/// Refuses a folder that lost a leaf. Upstream writes a leaf whose key is a reserved word and then overwrites
+/// its description with its own value: the elements remain, their dtype and shape are lost.
 fn check_no_lost_leaf(files: &mut dyn Files, prefix: &str) -> Result<()> {
     for key in CONTROL_KEYS {
         if files.open(&format!("{prefix}{key}.memmap"))?.is_some() {
@@ -122,7 +122,7 @@ fn leaf(files: &mut dyn Files, path: &str, description: Value) -> Result<Entry> 
     }
 }
 
-/// The elements of a tensor, once the file is known to be exactly as long.
+/// Reads the elements of a tensor after checking that the file has exactly their length.
 fn elements(files: &mut dyn Files, path: &str, dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     let len = num_elements(shape)?;
     if len == 0 {
@@ -136,20 +136,20 @@ fn elements(files: &mut dyn Files, path: &str, dtype: Dtype, shape: &[usize]) ->
         return Err(corrupt(format!("{path} must hold {want} bytes: got {size_bytes}")));
     }
     let storage = Storage::read(dtype, len, &mut reader)?;
-    // The end of a member of an archive is where its checksum is compared.
+    // Reading to the end of an archive member verifies its checksum.
     if reader.read(&mut [0]).map_err(|error| corrupt(format!("{path}: {error}")))? != 0 {
-        return Err(corrupt(format!("{path} must hold {want} bytes: got more")));
+        return Err(corrupt(format!("{path} must hold exactly {want} bytes: it holds more")));
     }
     Ok(Tensor::over(storage, dtype, shape))
 }
 
-/// Rows whose shapes, `[rows, rank]`, agree in all dimensions but the first.
+/// Reads rows whose shapes, `[rows, rank]`, agree in all dimensions but the first.
 fn ragged(files: &mut dyn Files, path: &str, dtype: Dtype, shape: &[usize]) -> Result<Entry> {
     let [rows, rank] = *shape else {
         return Err(corrupt(format!("the shapes of rows must have 2 dimensions: got {shape:?}")));
     };
     if rank == 0 {
-        return Err(corrupt("rows must have at least 1 dimension: got none".to_owned()));
+        return Err(corrupt("rows must have at least 1 dimension: got 0".to_owned()));
     }
     let shapes = elements(files, &format!("{path}.shape.memmap"), Dtype::I64, &[rows, rank])?;
     let shapes = shapes.as_slice::<i64>()?;
@@ -182,7 +182,7 @@ fn len_of(len: u64) -> Result<usize> {
 
 fn shared_value(mut meta: Map<String, Value>) -> Result<Value> {
     meta.shift_remove("data").ok_or_else(|| {
-        let detail = "a value must stand in meta.json as JSON: got a pickled one, which is never read";
+        let detail = "a value must be JSON in meta.json: pickled values are never read";
         Error::new(ErrorKind::Forbidden, detail)
     })
 }
@@ -191,10 +191,10 @@ fn each_value(meta: Map<String, Value>, batch_size: &[usize]) -> Result<Entry> {
     NonTensor::nested(batch_size, shared_value(meta)?).map(Entry::NonTensor)
 }
 
-/// The parts of a stack that was not made stand in folders `0`, `1`, ... without their number.
+/// Reads the parts of a lazy stack from the folders `0`, `1`, ...; their number is not stored.
 fn lazy_stack(files: &mut dyn Files, prefix: &str, meta: &Map<String, Value>, depth: usize) -> Result<Entry> {
     let Some(dim) = meta.get("stack_dim").and_then(Value::as_u64) else {
-        return Err(corrupt("meta.json of a lazy stack must say its dimension at \"stack_dim\"".to_owned()));
+        return Err(corrupt("meta.json of a lazy stack must have its dimension at \"stack_dim\"".to_owned()));
     };
     let mut parts = Vec::new();
     while files.open(&format!("{prefix}{}/meta.json", parts.len()))?.is_some() {
@@ -217,7 +217,7 @@ fn lazy_stack(files: &mut dyn Files, prefix: &str, meta: &Map<String, Value>, de
 fn control<T: serde::de::DeserializeOwned>(meta: &mut Map<String, Value>, key: &str) -> Result<T> {
     let value = meta.shift_remove(key).unwrap_or_default();
     serde_json::from_value(value)
-        .map_err(|error| corrupt(format!("meta.json must say the batch size at {key:?}: {error}")))
+        .map_err(|error| corrupt(format!("meta.json must have the batch size at {key:?}: {error}")))
 }
 
 fn meta_at(files: &mut dyn Files, prefix: &str) -> Result<Map<String, Value>> {
@@ -230,14 +230,14 @@ fn meta_at(files: &mut dyn Files, prefix: &str) -> Result<Map<String, Value>> {
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut text = Vec::new();
-    // A member of an archive may say another length than it has.
+    // The length that an archive states for a member may be wrong.
     reader
         .take(MEMMAP_META_BYTES_MAX as u64)
         .read_to_end(&mut text)
         .map_err(|error| corrupt(format!("{path}: {error}")))?;
     match serde_json::from_slice(&text) {
         Ok(Value::Object(meta)) => Ok(meta),
-        Ok(_) => Err(corrupt(format!("{path} must be a JSON object: got another value"))),
+        Ok(_) => Err(corrupt(format!("{path} must be a JSON object"))),
         Err(error) => Err(corrupt(format!("{path} must be JSON: {error}"))),
     }
 }

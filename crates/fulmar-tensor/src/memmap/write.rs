@@ -1,4 +1,4 @@
-//! A dictionary as a tree of files.
+//! Writes a dictionary as a tree of files.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::tensor::Tensor;
 use crate::tensor_dict::{Entry, TensorDict};
 use crate::torch_dtype::torch_name;
 
-/// What `meta.json` says of the dictionary itself, beside its entries and under keys like theirs.
+/// Keys of `meta.json` that describe the dictionary itself; they share an object with its entries.
 pub const CONTROL_KEYS: [&str; 3] = ["shape", "device", "_type"];
 
-/// Writes `dict` and all below it.
+/// Writes `dict` and its nested dictionaries.
 pub fn dict(dict: &TensorDict, sink: &mut dyn Sink) -> Result<()> {
     folder(dict, "", sink)
 }
@@ -41,7 +41,7 @@ fn folder(dict: &TensorDict, prefix: &str, sink: &mut dyn Sink) -> Result<()> {
     Ok(())
 }
 
-/// That no two entries want one file, and none a word of the format.
+/// Refuses two entries with one file name, and reserved words of the format.
 fn check_names(dict: &TensorDict) -> Result<()> {
     let mut taken = BTreeSet::from(["meta.json".to_owned()]);
     for (key, entry) in dict.entries() {
@@ -93,7 +93,7 @@ fn put(entry: &Entry, path: &str, sink: &mut dyn Sink) -> Result<()> {
     }
 }
 
-/// The shape of each row, `[rows, rank]`.
+/// Returns the shape of each row, `[rows, rank]`.
 fn row_shapes(ragged: &Ragged) -> Result<Tensor> {
     let features = &ragged.values().shape()[1..];
     let shapes = ragged.offsets().windows(2).flat_map(|pair| {
@@ -112,7 +112,7 @@ fn non_tensor(values: &NonTensor) -> Value {
     }
 }
 
-/// Nothing for a tensor without elements: a file without bytes cannot be mapped.
+/// Writes no file for a tensor without elements, as an empty file cannot be mapped.
 fn put_elements(tensor: &Tensor, path: &str, sink: &mut dyn Sink) -> Result<()> {
     if tensor.num_elements() == 0 {
         return Ok(());

@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 const METADATA: &str = "__metadata__";
 const ALIGN_BYTES: usize = 8;
 
-/// Every dtype with its name in files, in the order that the format's own crate ranks them: by width.
+/// All dtypes with their names in files, in the order of the format's own crate: by width.
 const DTYPES: [(Dtype, &str); 11] = [
     (Dtype::Bool, "BOOL"),
     (Dtype::U8, "U8"),
@@ -29,7 +29,7 @@ const DTYPES: [(Dtype, &str); 11] = [
     (Dtype::I64, "I64"),
 ];
 
-/// The dtypes of the format that tensors here do not have, with the bits of an element.
+/// The dtypes of the format that [`Dtype`] does not have, with the bits of an element.
 const FOREIGN: [(&str, u64); 11] = [
     ("F4", 4),
     ("F6_E2M3", 6),
@@ -44,7 +44,7 @@ const FOREIGN: [(&str, u64); 11] = [
     ("U64", 64),
 ];
 
-/// A header whose every claim was checked against the length of the data.
+/// A header that was checked against the length of the data.
 #[derive(Debug)]
 pub struct Header {
     /// In the order of the data.
@@ -52,7 +52,7 @@ pub struct Header {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// One tensor of the file. Its bytes begin where those of the one before it end.
+/// One tensor of the file. Its bytes begin where the bytes of the one before it end.
 #[derive(Debug)]
 pub struct Entry {
     pub dtype: Known,
@@ -62,20 +62,20 @@ pub struct Entry {
     pub size_bytes: u64,
 }
 
-/// A dtype, or the name of one that there is not here.
+/// A dtype, or the name of an unsupported one.
 #[derive(Debug)]
 pub enum Known {
     Dtype(Dtype),
     Not(String),
 }
 
-/// The names of the dtypes that are read.
+/// Returns the names of the supported dtypes.
 pub fn names() -> String {
     DTYPES.map(|(_, name)| name).join(", ")
 }
 
 impl Header {
-    /// Parses `text` and checks that its tensors fill `data_len` bytes, each of them once.
+    /// Parses `text` and checks that its tensors fill `data_len` bytes exactly once.
     pub fn parse(text: &[u8], data_len: u64) -> Result<Self> {
         let raw: RawHeader = serde_json::from_slice(text).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("header must be that of a safetensors file: {error}"))
@@ -97,12 +97,12 @@ impl Header {
     }
 }
 
-/// The place of `dtype` in the order of a file's tensors; the widest come first.
+/// Returns the rank of `dtype` in the order of a file's tensors; the widest come first.
 pub fn layout_rank(dtype: Dtype) -> usize {
     DTYPES.iter().position(|(each, _)| *each == dtype).unwrap_or_default()
 }
 
-/// The header of `tensors`, which lie in this order, padded with spaces so that the data is aligned.
+/// Returns the header of `tensors` in this order, padded with spaces to align the data.
 pub fn text(tensors: &[(&str, &Tensor)], metadata: &[(&str, &str)]) -> Result<String> {
     let mut header = Map::new();
     if !metadata.is_empty() {
@@ -131,7 +131,7 @@ struct RawHeader {
     metadata: Unique<String>,
 }
 
-/// Pairs of a JSON object in which no key may come twice.
+/// Pairs of a JSON object with unique keys.
 struct Unique<T> {
     entries: Vec<(String, T)>,
     names: HashSet<String>,
@@ -144,14 +144,14 @@ struct RawEntry {
     data_offsets: (u64, u64),
 }
 
-/// A shape of any rank, of which no more than `TENSOR_RANK_MAX` dimensions are kept.
+/// A shape of any rank; at most `TENSOR_RANK_MAX` dimensions are kept.
 struct RawShape {
     dims: Vec<usize>,
     rank: usize,
 }
 
 impl RawEntry {
-    /// The entry, if its data begins at `end` and lies within `data_len`; moves `end` past it.
+    /// Returns the entry if its data begins at `end` and is within `data_len`; moves `end` past it.
     fn checked(self, end: &mut u64, data_len: u64) -> Result<Entry> {
         if self.shape.rank > TENSOR_RANK_MAX {
             let detail =
@@ -176,7 +176,7 @@ impl RawEntry {
         Ok(Entry { dtype, shape: self.shape.dims, len, size_bytes })
     }
 
-    /// The dtype and the bits of an element.
+    /// Returns the dtype and the number of bits of an element.
     fn known(&self) -> Result<(Known, u64)> {
         if let Some((dtype, _)) = DTYPES.iter().find(|(_, name)| *name == self.dtype) {
             return Ok((Known::Dtype(*dtype), 8 * dtype.size_bytes() as u64));

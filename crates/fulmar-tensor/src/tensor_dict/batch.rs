@@ -1,4 +1,4 @@
-//! Operations on the batch dimensions of a whole dictionary. Feature dimensions are never touched.
+//! Operations on the batch dimensions of a whole dictionary. Feature dimensions are never changed.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
 impl TensorDict {
-    /// The element at `at` of the first batch dimension, without that dimension; a ragged entry gives its row. Shares the
-    /// elements.
+    /// Returns the element at `at` of the first batch dimension, without that dimension; a ragged entry gives
+    /// its row. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no batch dimension or no such element.
@@ -34,14 +34,14 @@ impl TensorDict {
         Ok(part.named(self.names.get(1..).unwrap_or_default().to_vec()))
     }
 
-    /// The elements `range` of the first batch dimension. Shares the elements.
+    /// Returns the elements `range` of the first batch dimension. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no batch dimension, or the range is backwards or ends past it.
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         let len = self.first_dim()?;
         if range.start > range.end || range.end > len {
-            let detail = format!("range must lie in 0..{len}, the batch size: got {range:?}");
+            let detail = format!("range must be in 0..{len}, the batch size: got {range:?}");
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         self.map(self.with_first_dim(range.len()), |entry| match entry {
@@ -52,7 +52,8 @@ impl TensorDict {
         })
     }
 
-    /// The elements at `indices` of the first batch dimension, in that order; an index may come twice. Copies.
+    /// Returns the elements at `indices` of the first batch dimension, in that order; an index may come
+    /// twice. Copies.
     ///
     /// # Errors
     /// `OutOfRange` if there is no batch dimension or no such element.
@@ -72,11 +73,12 @@ impl TensorDict {
         })
     }
 
-    /// Joins `parts` along a new batch dimension `dim`, from the end of the result's if negative. Copies. JSON values become one for each element.
+    /// Stacks `parts` along a new batch dimension `dim`, from the end of the result's if negative. Copies.
+    /// JSON values become one for each element.
     ///
     /// # Errors
-    /// `Empty` without parts; `ShapeMismatch` if batch sizes or, at a named key, shapes differ; `UnknownName` if a part lacks a key or
-    /// has one more; `Incompatible` if kinds or dtypes differ at a key, or it is ragged (it has no new dimension to give);
+    /// `Empty` without parts; `ShapeMismatch` if batch sizes or, at a named key, shapes differ; `UnknownName`
+    /// if the keys of parts differ; `Incompatible` if kinds or dtypes differ at a key, or an entry is ragged;
     /// `OutOfRange` if `dim` is past the batch dimensions.
     ///
     /// # Examples
@@ -93,7 +95,7 @@ impl TensorDict {
         Self::stack_at(parts, dim)
     }
 
-    /// [`TensorDict::stack`] along a dimension counted from the start.
+    /// Stacks along a dimension counted from the start.
     pub(crate) fn stack_at(parts: &[Self], dim: usize) -> Result<Self> {
         let first = first_of(parts)?;
         for part in parts {
@@ -110,11 +112,11 @@ impl TensorDict {
         join.all(parts, batch_size, dim)
     }
 
-    /// Joins `parts` along their batch dimension `dim`, from the end if negative; the other dimensions must agree. Copies. JSON values stay shared if all
-    /// parts share the same one.
+    /// Concatenates `parts` along their batch dimension `dim`, from the end if negative; the other dimensions
+    /// must agree. Copies. JSON values stay shared if all parts share the same one.
     ///
     /// # Errors
-    /// Those of [`TensorDict::stack`]; a ragged entry joins by rows.
+    /// The errors of [`TensorDict::stack`], except that ragged entries are allowed: they concatenate by rows.
     ///
     /// # Examples
     /// ```
@@ -149,7 +151,7 @@ impl TensorDict {
         join.all(parts, batch_size, dim)
     }
 
-    /// The length of the first batch dimension.
+    /// Returns the length of the first batch dimension.
     fn first_dim(&self) -> Result<usize> {
         self.batch_size.first().copied().ok_or_else(|| {
             Error::new(
@@ -163,12 +165,13 @@ impl TensorDict {
         [&[len], &self.batch_size[1..]].concat()
     }
 
-    /// The entries that `map` makes of these, in a batch of `batch_size`. As long as that has as many dimensions they keep their names.
+    /// Applies `map` to every entry, in a batch of `batch_size`. Dimension names stay if the number of
+    /// dimensions does.
     pub(super) fn map(&self, batch_size: Vec<usize>, map: impl Fn(&Entry) -> Result<Entry>) -> Result<Self> {
         let entries = self.entries.iter().map(|(name, entry)| {
             Ok((name.clone(), map(entry).map_err(|error| error.at(format!("{name:?}")))?))
         });
-        // A nested dictionary keeps its further batch dimensions, which `map` has found out by itself.
+        // A nested dictionary keeps its further batch dimensions, which `map` computes.
         let names = if batch_size.len() == self.batch_size.len() { self.names.clone() } else { Names::new() };
         Ok(Self::holding(batch_size, entries.collect::<Result<_>>()?).named(names))
     }
@@ -240,7 +243,7 @@ impl Join {
     }
 }
 
-/// What `pick` finds at `name` in every part.
+/// Returns the result of `pick` for the entry `name` of every part.
 fn each<'a, T>(parts: &'a [TensorDict], name: &str, pick: impl Fn(&'a Entry) -> Option<T>) -> Result<Vec<T>> {
     let kind = parts[0].entries[name].kind();
     let of = |part: &'a TensorDict| {
@@ -261,7 +264,7 @@ fn refuse_stack(_: &[Ragged]) -> Result<Ragged> {
 pub(super) fn first_of(parts: &[TensorDict]) -> Result<&TensorDict> {
     parts
         .first()
-        .ok_or_else(|| Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got none"))
+        .ok_or_else(|| Error::new(ErrorKind::Empty, "parts must hold at least one dictionary: got 0"))
 }
 
 fn check_batch_size(first: &TensorDict, part: &TensorDict, agree: bool) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Operations that move whole batch elements: index, reshape, reorder, repeat and split them. Feature dimensions are never
-//! touched; negative dimensions count from the last batch dimension.
+//! Index, reshape, reorder, repeat and split the batch dimensions. Feature dimensions are never changed;
+//! negative dimensions count from the last batch dimension.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 
@@ -10,11 +10,11 @@ use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
 impl TensorDict {
-    /// The batch elements at `index`, which takes up batch dimensions only. Shares the elements unless an item is
-    /// [`Index::Pick`] of more than one position; then it copies.
+    /// Returns the batch elements at `index`, which consumes batch dimensions only. Shares the elements
+    /// unless an item is [`Index::Pick`] of more than one position; then it copies.
     ///
     /// # Errors
-    /// Those of [`Tensor::at`]; `Incompatible` at a ragged entry if its rows would not have one dimension.
+    /// The errors of [`Tensor::at`]; `Incompatible` at a ragged entry if its rows would not have one dimension.
     ///
     /// # Examples
     /// ```
@@ -30,10 +30,11 @@ impl TensorDict {
         self.moved_named(&|tensor| tensor.at(&index), &|names| indexed(names, &index))
     }
 
-    /// The batch elements where `mask` is true, in one batch dimension in place of those that it covers. Copies.
+    /// Returns the batch elements where `mask` is true; one batch dimension replaces the dimensions of the
+    /// mask. Copies.
     ///
     /// # Errors
-    /// `Incompatible` if `mask` does not hold bools; those of [`TensorDict::at`].
+    /// `Incompatible` if `mask` does not hold bools; the errors of [`TensorDict::at`].
     pub fn masked_select(&self, mask: &Tensor) -> Result<Self> {
         if mask.dtype() != Dtype::Bool {
             let detail = format!("mask must hold bools: got {}", mask.dtype().name());
@@ -42,11 +43,12 @@ impl TensorDict {
         self.at(&[mask.clone().into()])
     }
 
-    /// In place of each batch element the one that `index`, integers of as many dimensions, names in dimension `dim`. Copies.
+    /// Gathers batch elements along dimension `dim`: `index`, integers of the batch's rank, gives each
+    /// element's position in `dim`. Copies.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `index` has another number of dimensions, or is longer than the batch in another dimension; `OutOfRange`
-    /// if there is no such dimension or position; those of [`TensorDict::at`].
+    /// `ShapeMismatch` if `index` has another number of dimensions, or is longer than the batch in another
+    /// dimension; `OutOfRange` if there is no such dimension or position; the errors of [`TensorDict::at`].
     ///
     /// # Examples
     /// ```
@@ -62,13 +64,13 @@ impl TensorDict {
         let fits = |(at, (got, have)): (usize, (&usize, &usize))| at == dim || got <= have;
         if index.rank() != rank || !index.shape().iter().zip(&self.batch_size).enumerate().all(fits) {
             let detail = format!(
-                "index must lie within the batch size {:?} but for dimension {dim}: got {:?}",
+                "index must be within the batch size {:?} except in dimension {dim}: got {:?}",
                 self.batch_size,
                 index.shape()
             );
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
-        // Beside the positions in `dim`, each element's own positions in the other dimensions, broadcast.
+        // The positions in `dim`, and each element's own positions in the other dimensions, broadcast.
         let item = |at: usize| {
             if at == dim {
                 return Ok(index.clone().into());
@@ -81,13 +83,13 @@ impl TensorDict {
         self.moved(&|tensor| tensor.at(&items))
     }
 
-    /// The same batch elements, row-major, under another batch size, in which one -1 is whatever is left. Shares the elements
-    /// where strides allow, else copies.
+    /// Reshapes the batch, row-major; one -1 in `batch_size` is inferred. Shares the elements if strides
+    /// allow, else copies.
     ///
     /// # Errors
-    /// `ShapeMismatch` if it holds another number of elements, or -1 cannot be found out; `OutOfRange` if a length is negative
-    /// otherwise; `LimitExceeded` if a tensor would have too many dimensions; `Incompatible` at a ragged entry if the batch would
-    /// not have one dimension.
+    /// `ShapeMismatch` if the number of elements differs, or -1 cannot be inferred; `OutOfRange` for any
+    /// other negative length; `LimitExceeded` if a tensor would have too many dimensions; `Incompatible` at a
+    /// ragged entry if the batch would not have one dimension.
     ///
     /// # Examples
     /// ```
@@ -108,10 +110,10 @@ impl TensorDict {
         )
     }
 
-    /// [`TensorDict::reshape`] that never copies.
+    /// Reshapes the batch without a copy.
     ///
     /// # Errors
-    /// Those of [`TensorDict::reshape`]; `Incompatible` at an entry whose strides do not allow it.
+    /// The errors of [`TensorDict::reshape`]; `Incompatible` at an entry whose strides do not allow it.
     pub fn view(&self, batch_size: &[isize]) -> Result<Self> {
         let (rank, batch_size) =
             (self.batch_size.len(), inferred(batch_size, num_elements(&self.batch_size)?)?);
@@ -120,7 +122,8 @@ impl TensorDict {
         })
     }
 
-    /// One batch dimension in place of those from `first` to `last`, both included; without batch dimensions, one of length 1.
+    /// Merges the batch dimensions from `first` to `last`, both included; without batch dimensions, gives one
+    /// of length 1.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension or `last` comes before `first`.
@@ -137,17 +140,18 @@ impl TensorDict {
         self.with_dims(first, last + 1, &[merged])
     }
 
-    /// Dimensions of `sizes`, in which one -1 is whatever is left, in place of batch dimension `dim`.
+    /// Splits batch dimension `dim` into `sizes`; one -1 is inferred.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `sizes` do not multiply up to its length.
+    /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if the product of `sizes` is not its
+    /// length.
     pub fn unflatten(&self, dim: isize, sizes: &[isize]) -> Result<Self> {
         let dim = self.batch_dim(dim)?;
         let sizes = inferred(sizes, self.batch_size[dim])?;
         self.with_dims(dim, dim + 1, &sizes)
     }
 
-    /// The batch dimensions in another order. Shares the elements.
+    /// Reorders the batch dimensions. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `order` does not name each once.
@@ -185,7 +189,7 @@ impl TensorDict {
         self.moved_named(&|tensor| tensor.unsqueeze(dim), &|names| names.insert(dim, None))
     }
 
-    /// Without batch dimension `dim` if its length is 1, else the same. Shares the elements.
+    /// Removes batch dimension `dim` if its length is 1. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension.
@@ -198,20 +202,20 @@ impl TensorDict {
         })
     }
 
-    /// Without any batch dimension of length 1. Shares the elements.
+    /// Removes all batch dimensions of length 1. Shares the elements.
     ///
     /// # Errors
-    /// `Incompatible` at a ragged entry if its one batch dimension would go.
+    /// `Incompatible` at a ragged entry if its batch dimension would be removed.
     pub fn squeeze_all(&self) -> Result<Self> {
         let mut ones = (0..self.batch_size.len()).rev().filter(|dim| self.batch_size[*dim] == 1);
         ones.try_fold(self.clone(), |dict, dim| dict.squeeze(dim as isize))
     }
 
-    /// Shows batch dimensions of length 1, and new ones in front, as often as `batch_size` says. Shares the elements; a value
-    /// that the batch shares stays one.
+    /// Broadcasts batch dimensions of length 1, and new leading ones, to `batch_size`. Shares the elements; a
+    /// value that the batch shares stays one.
     ///
     /// # Errors
-    /// Those of [`Tensor::expand`].
+    /// The errors of [`Tensor::expand`].
     pub fn expand(&self, batch_size: &[usize]) -> Result<Self> {
         let rank = self.batch_size.len();
         self.moved_named(&|tensor| tensor.expand(&[batch_size, &tensor.shape()[rank..]].concat()), &|names| {
@@ -219,10 +223,10 @@ impl TensorDict {
         })
     }
 
-    /// Copies of the batch beside each other, `counts[i]` along dimension `i`.
+    /// Tiles the batch `counts[i]` times along dimension `i`.
     ///
     /// # Errors
-    /// Those of [`Tensor::repeat`].
+    /// The errors of [`Tensor::repeat`].
     pub fn repeat(&self, counts: &[usize]) -> Result<Self> {
         let rank = self.batch_size.len();
         if counts.len() != rank {
@@ -232,7 +236,7 @@ impl TensorDict {
         self.moved(&|tensor| tensor.repeat(&[counts, &vec![1; tensor.rank() - rank]].concat()))
     }
 
-    /// Each part of dimension `dim` `count` times in a row. Copies.
+    /// Repeats each part of dimension `dim` `count` times in a row. Copies.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension; `LimitExceeded` if the result has more than
@@ -249,7 +253,7 @@ impl TensorDict {
         })
     }
 
-    /// Parts of `size` along dimension `dim`, the last as long as is left. Shares the elements.
+    /// Splits dimension `dim` into parts of `size`; the last may be shorter. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension or `size` is 0.
@@ -270,7 +274,7 @@ impl TensorDict {
         self.split_sizes(&(0..count).map(|part| size.min(len - part * size)).collect::<Vec<_>>(), dim)
     }
 
-    /// Parts of these `sizes` along dimension `dim`. Shares the elements.
+    /// Splits dimension `dim` into parts of `sizes`. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if `sizes` do not add up to its length.
@@ -285,13 +289,14 @@ impl TensorDict {
         let parts = sizes.iter().map(|size| {
             let range = start..start + size;
             start += size;
-            // Ragged entries, which have one batch dimension, slice themselves without a look at every row.
+            // Ragged entries have one batch dimension and slice without visiting every row.
             if dim == 0 { self.slice(range) } else { self.moved(&|tensor| tensor.slice(dim, range.clone())) }
         });
         parts.collect()
     }
 
-    /// At most `count` parts of one length along dimension `dim`, but for the last, which may be shorter. Shares the elements.
+    /// Splits dimension `dim` into at most `count` parts of equal length; the last may be shorter. Shares the
+    /// elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension or `count` is 0.
@@ -311,7 +316,7 @@ impl TensorDict {
         self.split(len.div_ceil(count).max(1), dim)
     }
 
-    /// The parts of dimension `dim`, without it. Shares the elements.
+    /// Returns the parts of dimension `dim`, which is removed. Shares the elements.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension.
@@ -321,7 +326,7 @@ impl TensorDict {
         (0..self.batch_size[dim]).map(part).collect()
     }
 
-    /// Other batch dimensions in place of `start..end`.
+    /// Replaces the batch dimensions `start..end` by `dims`.
     fn with_dims(&self, start: usize, end: usize, dims: &[usize]) -> Result<Self> {
         let reshape = |tensor: &Tensor| {
             let (before, after) = (&tensor.shape()[..start], &tensor.shape()[end..]);
@@ -334,13 +339,14 @@ impl TensorDict {
         self.moved_named(&|tensor| tensor.select(dim, at), &|names| drop(names.remove(dim)))
     }
 
-    /// [`TensorDict::moved_named`] that leaves each dimension in its place.
+    /// Calls [`TensorDict::moved_named`] with unchanged dimension names.
     pub(super) fn moved(&self, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         self.moved_named(to, &|_| ())
     }
 
-    /// Does `to`, which moves whole parts along the first dimensions, to every tensor, and what it would do to a tensor of one
-    /// number a batch element to everything else. `rename` makes of the names of the dimensions what they are then.
+    /// Applies `to`, which moves whole parts along the first dimensions, to every tensor. For other entries
+    /// it applies `to` to a tensor with one number for each batch element. `rename` updates the dimension
+    /// names.
     fn moved_named(
         &self,
         to: &dyn Fn(&Tensor) -> Result<Tensor>,
@@ -365,7 +371,7 @@ impl TensorDict {
         Ok(moved.named(names))
     }
 
-    /// The batch dimension `dim`, from the end if negative.
+    /// Returns the batch dimension `dim`, from the end if negative.
     pub(super) fn batch_dim(&self, dim: isize) -> Result<usize> {
         dim_in(dim, self.batch_size.len())
     }
@@ -376,12 +382,12 @@ pub(crate) fn dim_in(dim: isize, rank: usize) -> Result<usize> {
     from_start.and_then(|dim| usize::try_from(dim).ok()).filter(|dim| *dim < rank).ok_or_else(|| {
         Error::new(
             ErrorKind::OutOfRange,
-            format!("dim must lie in -{rank}..{rank}, the batch dimensions: got {dim}"),
+            format!("dim must be in -{rank}..{rank}, the batch dimensions: got {dim}"),
         )
     })
 }
 
-/// `sizes` with what is left of `len` in place of -1.
+/// Returns `sizes` with -1 replaced by the rest of `len`.
 fn inferred(sizes: &[isize], len: usize) -> Result<Vec<usize>> {
     if let Some(size) = sizes.iter().find(|size| **size < -1) {
         return Err(Error::new(ErrorKind::OutOfRange, format!("a length must be >= 0, or -1: got {size}")));
@@ -416,7 +422,6 @@ fn moved_rows(ragged: &Ragged, to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result
 }
 
 fn not_rows(rows: usize) -> Error {
-    let detail =
-        format!("a ragged entry must keep one batch dimension: got another shape for its {rows} rows");
+    let detail = format!("a ragged entry must keep one batch dimension for its {rows} rows");
     Error::new(ErrorKind::Incompatible, detail)
 }

@@ -1,4 +1,4 @@
-//! Other batch sizes for the same entries, entries in another order along the batch, and all tensors by one flat name.
+//! Other batch sizes for the same entries, reordering along the batch, and state dictionaries.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use indexmap::IndexMap;
@@ -7,8 +7,8 @@ use super::{Entry, TensorDict};
 use crate::tensor::Tensor;
 
 impl TensorDict {
-    /// The same entries under the batch size `sizes`; nested dictionaries whose own does not begin with it get it too. Shares the
-    /// elements.
+    /// Returns the same entries with batch size `sizes`; a nested dictionary whose batch size does not begin
+    /// with it gets it too. Shares the elements.
     ///
     /// # Errors
     /// `ShapeMismatch`, with the key, if a shape does not begin with it; `LimitExceeded` if it has too many dimensions.
@@ -31,11 +31,11 @@ impl TensorDict {
         Ok(sized)
     }
 
-    /// [`TensorDict::with_batch_size`] with the dimensions with which all shapes begin, at most `dims_max` of them. JSON values that
-    /// the whole batch shares have no shape.
+    /// Sets the batch size to the common leading dimensions of all shapes, at most `dims_max`. JSON values
+    /// that the whole batch shares have no shape.
     ///
     /// # Errors
-    /// None that a dictionary can have; those of [`TensorDict::with_batch_size`].
+    /// The errors of [`TensorDict::with_batch_size`].
     ///
     /// # Examples
     /// ```
@@ -69,11 +69,11 @@ impl TensorDict {
         self.with_batch_size(&sizes)
     }
 
-    /// The batch with every part of dimension `dim` `shift` places further, the last ones coming first. Copies.
+    /// Rolls the parts of dimension `dim` by `shift` places; the last ones come first. Copies.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension; those of [`Tensor::index_select`]; `Incompatible` at a ragged entry if `dim` is not
-    /// the first.
+    /// `OutOfRange` if there is no such dimension; the errors of [`Tensor::index_select`]; `Incompatible` at
+    /// a ragged entry if `dim` is not the first.
     ///
     /// # Examples
     /// ```
@@ -88,15 +88,15 @@ impl TensorDict {
         self.ordered(dim, |at, len| (at as isize - shift % len as isize).rem_euclid(len as isize) as usize)
     }
 
-    /// The batch with the parts of dimension `dim` in reverse. Copies.
+    /// Reverses the parts of dimension `dim`. Copies.
     ///
     /// # Errors
-    /// Those of [`TensorDict::roll`].
+    /// The errors of [`TensorDict::roll`].
     pub fn flip(&self, dim: isize) -> Result<Self> {
         self.ordered(dim, |at, len| len - 1 - at)
     }
 
-    /// The bytes that the elements of all tensors take when written out.
+    /// Returns the size of the elements of all tensors in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.entries
@@ -110,8 +110,8 @@ impl TensorDict {
             .sum()
     }
 
-    /// All tensors by their path with dots between the names, in order. Shares the elements. Ragged tensors and JSON values are no
-    /// part of a state.
+    /// Returns all tensors by their path with dots between the names, in order. Shares the elements. Ragged
+    /// tensors and JSON values are not part of a state.
     ///
     /// # Errors
     /// `Incompatible` if two paths give one name.
@@ -143,11 +143,11 @@ impl TensorDict {
         Ok(state)
     }
 
-    /// Writes the tensors of `state` over those of the same name. A locked dictionary stays one.
+    /// Copies the tensors of `state` into the tensors of the same name. A locked dictionary stays locked.
     ///
     /// # Errors
-    /// `UnknownName` if the names are not exactly those of [`TensorDict::state_dict`]; with the name, `ShapeMismatch` or
-    /// `Incompatible` if a shape or a dtype differs. After an error nothing has changed.
+    /// `UnknownName` if the names differ from those of [`TensorDict::state_dict`]; with the name,
+    /// `ShapeMismatch` or `Incompatible` if a shape or a dtype differs. After an error nothing has changed.
     pub fn load_state_dict(&mut self, state: &IndexMap<String, Tensor>) -> Result<()> {
         let own = self.state_dict()?;
         let missing = own.keys().find(|name| !state.contains_key(*name));
@@ -178,7 +178,8 @@ impl TensorDict {
         Ok(())
     }
 
-    /// In place of each part of dimension `dim` the one that `source` names, given the place and the length.
+    /// Reorders the parts of dimension `dim`: `source` maps a position and the length to the position to
+    /// read.
     fn ordered(&self, dim: isize, source: impl Fn(usize, usize) -> usize) -> Result<Self> {
         let dim = self.batch_dim(dim)?;
         let len = self.batch_size[dim];

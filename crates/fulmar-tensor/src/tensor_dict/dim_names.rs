@@ -7,26 +7,26 @@ use fulmar_core::{Error, ErrorKind, Result};
 use super::{Entry, TensorDict};
 use crate::index::Index;
 
-/// One for each batch dimension, or none at all if no dimension has a name.
+/// One name for each batch dimension, or an empty list if no dimension has a name.
 pub(super) type Names = Vec<Option<String>>;
 
 /// In [`TensorDict::refine_names`], all dimensions that the other names leave.
 const ELLIPSIS: &str = "...";
 
 impl TensorDict {
-    /// The name of each batch dimension that has one.
+    /// Returns the name of each batch dimension that has one.
     #[must_use]
     pub fn names(&self) -> Vec<Option<&str>> {
         let names = self.names.iter().map(Option::as_deref).chain(repeat_n(None, self.batch_size.len()));
         names.take(self.batch_size.len()).collect()
     }
 
-    /// Names the batch dimensions, all of them; nested dictionaries get the same names for theirs. Equality and folders
-    /// know nothing of names.
+    /// Names all batch dimensions; nested dictionaries get the same names for theirs. Equality and folders
+    /// ignore names.
     ///
     /// # Errors
-    /// `ShapeMismatch` if there is not one for each dimension; `Incompatible` if one comes twice. After an error nothing has
-    /// changed.
+    /// `ShapeMismatch` if there is not one for each dimension; `Incompatible` if a name comes twice. After an
+    /// error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -55,11 +55,12 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Names dimensions that have no name yet; `"..."` stands for all that the others leave, `None` for one that has none.
+    /// Names dimensions that have no name yet; `"..."` represents all dimensions that the others leave,
+    /// `None` one without a name.
     ///
     /// # Errors
-    /// `Incompatible` if a dimension has another name already, or there are two `"..."`; those of [`TensorDict::set_names`]. After
-    /// an error nothing has changed.
+    /// `Incompatible` if a dimension already has another name, or there are two `"..."`; the errors of
+    /// [`TensorDict::set_names`]. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -87,7 +88,7 @@ impl TensorDict {
         self.set_names(&wanted)
     }
 
-    /// Takes `names` for the first dimensions, here and below.
+    /// Sets `names` for the first dimensions, here and in nested dictionaries.
     pub(super) fn name_first(&mut self, names: &[Option<String>]) {
         let mut all = names.to_vec();
         all.extend(self.names.drain(..).skip(names.len()));
@@ -100,20 +101,20 @@ impl TensorDict {
         self.names = if all.iter().all(Option::is_none) { Names::new() } else { all };
     }
 
-    /// This dictionary with `names`; those below have found out their own.
+    /// Sets `names` of this dictionary; nested dictionaries have computed theirs.
     pub(super) fn named(mut self, names: Names) -> Self {
         self.names = names;
         self
     }
 }
 
-/// `names` in place of those of `dims`, none of which they know.
+/// Replaces the names of the dimensions `dims` by `len` missing names.
 pub(super) fn forgotten(names: &mut Names, dims: std::ops::Range<usize>, len: usize) {
     names.splice(dims, repeat_n(None, len));
 }
 
-/// The names of the dimensions that are left of those called `names` by `index`, which has no ellipsis. A dimension of which
-/// places are picked keeps its name, what several picks make together has none.
+/// Updates `names` for the dimensions that `index`, without an ellipsis, leaves. A dimension with one pick
+/// keeps its name; the joint dimension of several picks has none.
 pub(super) fn indexed(names: &mut Names, index: &[Index]) {
     let picks = index.iter().filter(|item| matches!(item, Index::Pick(at) if at.rank() > 0)).count();
     let mut old = std::mem::take(names).into_iter();

@@ -1,4 +1,4 @@
-//! What can stand at a key of a tensor dictionary.
+//! The entries of a tensor dictionary.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 /// A value of a [`TensorDict`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// Elements in a shape that begins with the batch size.
+    /// A tensor whose shape begins with the batch size.
     Tensor(Tensor),
     /// One row for each element of a batch with one dimension; any rows in a batch without dimensions.
     Ragged(Ragged),
@@ -22,7 +22,8 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// `"tensor"`, `"ragged"`, `"nonTensorData"` (one value), `"nonTensorStack"` (one for each element) or `"dict"`.
+    /// Returns `"tensor"`, `"ragged"`, `"nonTensorData"` (one value), `"nonTensorStack"` (one for each
+    /// element) or `"dict"`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -34,7 +35,7 @@ impl Entry {
         }
     }
 
-    /// How many names lead to the deepest entry: 1 for a leaf.
+    /// Returns the number of names that lead to the deepest entry: 1 for a leaf.
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Dict(dict) => 1 + dict.entries.values().map(Self::depth).max().unwrap_or(0),
@@ -42,14 +43,14 @@ impl Entry {
         }
     }
 
-    /// This entry as one of a batch of `batch_size`.
+    /// Converts this entry to an entry of a batch of `batch_size`.
     pub(super) fn fitted(self, batch_size: &[usize]) -> Result<Self> {
         match self {
             Self::Dict(dict) if !dict.batch_size.starts_with(batch_size) => {
                 dict.rebatched(batch_size).map(Self::Dict)
             }
             Self::Dict(mut dict) => {
-                // What it becomes a part of is not locked, or it would not become one.
+                // The copy inside another dictionary is not locked: a locked parent refuses entries.
                 dict.unlock();
                 Ok(Self::Dict(dict))
             }
@@ -77,7 +78,7 @@ impl Entry {
 }
 
 impl TensorDict {
-    /// The same entries under another batch size.
+    /// Returns the same entry with another batch size.
     pub(super) fn rebatched(self, batch_size: &[usize]) -> Result<Self> {
         let mut dict = Self::new(batch_size)?;
         for (name, entry) in self.entries {

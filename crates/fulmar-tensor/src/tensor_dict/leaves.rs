@@ -1,4 +1,4 @@
-//! Functions done to every leaf: with its key, to be kept or dropped, under another batch size; and sums.
+//! Functions of every leaf, with keys and another batch size if wanted; zeros, sums and selection.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
-/// How [`TensorDict::apply_named`] makes its result.
+/// Options of [`TensorDict::apply_named`].
 ///
 /// # Examples
 /// ```
@@ -16,19 +16,20 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ApplyOptions<'a> {
-    /// The batch size of the result and of all dictionaries in it, where the function changes leading dimensions.
+    /// The batch size of the result and of all nested dictionaries, for functions that change leading
+    /// dimensions.
     pub batch_size: Option<&'a [usize]>,
-    /// Whether dictionaries that lose their last entry stay, empty.
+    /// If `true`, dictionaries that lose their last entry stay, empty.
     pub keep_empty: bool,
 }
 
 impl TensorDict {
-    /// What `to` makes of each tensor, and of the values of each ragged one, given its key; an entry of which it makes nothing goes.
-    /// JSON values stay. Nothing if every entry goes.
+    /// Applies `to` to each tensor, and to the values of each ragged tensor, with its key; an entry for which
+    /// `to` returns `None` is removed. JSON values stay. Returns `None` if every entry is removed.
     ///
     /// # Errors
-    /// Those of `to`; `ShapeMismatch`, with the key, if a shape does not begin with the batch size, or a ragged entry gets another
-    /// number of values.
+    /// The errors of `to`; `ShapeMismatch`, with the key, if a shape does not begin with the batch size, or a
+    /// ragged entry gets another number of values.
     ///
     /// # Examples
     /// ```
@@ -85,7 +86,7 @@ impl TensorDict {
         Ok((options.keep_empty || !lost_all).then_some(result))
     }
 
-    /// The same keys and shapes with zeros (`false` for bools); JSON values stay.
+    /// Returns the same keys and shapes with zeros (`false` for bools); JSON values stay.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for them.
@@ -93,12 +94,13 @@ impl TensorDict {
         self.apply(&|tensor| Tensor::zeros(tensor.dtype(), tensor.shape())?.to_device(tensor.device()))
     }
 
-    /// The sum of each tensor: along batch dimension `dim`, which goes, or without one of all its elements, in no batch at all.
-    /// Integers and bools add up to `i64`. A JSON value that the batch shares stays.
+    /// Returns the sum of each tensor along batch dimension `dim`, which is removed, or of all its elements,
+    /// without a batch, if there is no `dim`. Integers and bools add up to `i64`. A JSON value that the batch
+    /// shares stays.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension; those of [`Tensor::sum`]; `Incompatible`, with the key, at a ragged entry or
-    /// values of each element.
+    /// `OutOfRange` if there is no such dimension; the errors of [`Tensor::sum`]; `Incompatible`, with the
+    /// key, at a ragged entry or at per-element values.
     ///
     /// # Examples
     /// ```
@@ -138,7 +140,8 @@ impl TensorDict {
         Ok(summed?.named(names))
     }
 
-    /// This dictionary where `mask`, bools of the shape of the batch, is true, `other` where it is false. Copies.
+    /// Takes this dictionary where `mask`, bools of the shape of the batch, is true, and `other` where it is
+    /// false. Copies.
     ///
     /// # Errors
     /// `ShapeMismatch` if `mask` or `other` has another shape; with the key, `UnknownName`, `Incompatible` or `ShapeMismatch` if the
@@ -170,7 +173,7 @@ impl TensorDict {
         let elsewhere: Vec<bool> = mask.to_vec::<bool>()?.into_iter().map(|holds| !holds).collect();
         let mut result = self.clone();
         match (&self.batch_size[..], &elsewhere[..]) {
-            // A mask without dimensions chooses all or nothing.
+            // A mask without dimensions selects all or nothing.
             ([], [true]) => result.set_at(&[], other)?,
             ([], _) => {}
             _ => {

@@ -6,10 +6,11 @@ use super::{Entry, TensorDict};
 use crate::key::Key;
 
 impl TensorDict {
-    /// Puts the entry at `old` at `new`, over what stands there. Dictionaries on the way are made.
+    /// Moves the entry at `old` to `new`, replacing any entry there. Makes missing dictionaries of the path.
     ///
     /// # Errors
-    /// `UnknownName` if there is no entry at `old`; those of [`TensorDict::set`]. After an error nothing has changed.
+    /// `UnknownName` if there is no entry at `old`; the errors of [`TensorDict::set`]. After an error nothing
+    /// has changed.
     ///
     /// # Examples
     /// ```
@@ -34,10 +35,10 @@ impl TensorDict {
         Ok(())
     }
 
-    /// [`TensorDict::rename`] that puts nothing over another entry.
+    /// Renames, but never replaces an entry.
     ///
     /// # Errors
-    /// `Incompatible` if there is an entry at `new`; those of [`TensorDict::rename`].
+    /// `Incompatible` if there is an entry at `new`; the errors of [`TensorDict::rename`].
     pub fn rename_safe(&mut self, old: impl Into<Key>, new: impl Into<Key>) -> Result<()> {
         let new = new.into();
         if self.get(new.clone()).is_some() {
@@ -49,10 +50,11 @@ impl TensorDict {
         self.rename(old, new)
     }
 
-    /// All entries that are no dictionaries, without nesting: the names of each key joined by `separator`. Shares the elements.
+    /// Returns all leaves without nesting: the names of each key are joined by `separator`. Shares the
+    /// elements.
     ///
     /// # Errors
-    /// `Incompatible` if two keys become one.
+    /// `Incompatible` if two joined keys are equal.
     ///
     /// # Examples
     /// ```
@@ -77,14 +79,15 @@ impl TensorDict {
         Ok(flat)
     }
 
-    /// All entries, those with `separator` in their name at the path of names that it separates, after the others. Shares the
-    /// elements.
+    /// Returns all entries, those with `separator` in their name nested at the path that it separates, after
+    /// the others. Shares the elements.
     ///
     /// # Errors
-    /// `Empty` if `separator` is; `Incompatible` if a path leads to or through another entry; `LimitExceeded` if it is too long.
+    /// `Empty` if `separator` is empty; `Incompatible` if a path leads to or through another entry;
+    /// `LimitExceeded` if it is too long.
     pub fn unflatten_keys(&self, separator: &str) -> Result<Self> {
         if separator.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "separator must have at least one character: got none"));
+            return Err(Error::new(ErrorKind::Empty, "separator must have at least one character: got 0"));
         }
         let (paths, names): (Vec<_>, Vec<_>) = self.entries().partition(|(name, _)| name.contains(separator));
         let mut nested = Self::new(&self.batch_size)?.named(self.names.clone());
@@ -102,10 +105,11 @@ impl TensorDict {
         Ok(nested)
     }
 
-    /// Puts all entries of `other` here, over those at the same keys; nested dictionaries merge. Shares the elements.
+    /// Sets all entries of `other` here, replacing entries at the same keys; nested dictionaries merge.
+    /// Shares the elements.
     ///
     /// # Errors
-    /// Those of [`TensorDict::set`]. After an error nothing has changed.
+    /// The errors of [`TensorDict::set`]. After an error nothing has changed.
     pub fn update(&mut self, other: &Self) -> Result<()> {
         self.check_unlocked()?;
         let mut updated = self.clone();
@@ -116,8 +120,9 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Refuses new, renamed and removed keys from now on, here and in nested dictionaries. Elements can still be written:
-    /// [`TensorDict::write`], [`TensorDict::set_at`]. What is made of this dictionary is not locked, but for its clones.
+    /// Refuses new, renamed and removed keys from now on, here and in nested dictionaries. Elements can still
+    /// be written: [`TensorDict::write`], [`TensorDict::set_at`]. Clones are locked too; results of other
+    /// operations are not.
     ///
     /// # Examples
     /// ```
@@ -148,7 +153,7 @@ impl TensorDict {
         }
     }
 
-    /// Whether keys may not change.
+    /// Returns whether the dictionary is locked: keys may not change.
     #[must_use]
     pub const fn is_locked(&self) -> bool {
         self.locked
@@ -162,7 +167,7 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Whether there is no entry but dictionaries, however deep.
+    /// Returns whether there are no leaves, at any depth.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.values().all(|entry| matches!(entry, Entry::Dict(dict) if dict.is_empty()))

@@ -1,4 +1,4 @@
-//! Operations on dictionaries as data, for callers who speak JSON.
+//! Operations on dictionaries as data, for callers that use JSON.
 
 use fulmar_core::{Device, Dtype, Result};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::key::Key;
 use crate::tensor::Tensor;
 
-/// An operation that makes one dictionary of another; each is the method of its name.
+/// An operation from one dictionary to another; each runs the method of its name.
 ///
 /// # Examples
 /// ```
@@ -29,7 +29,7 @@ pub enum Operation {
     },
     /// [`TensorDict::gather`].
     Gather {
-        /// Along which dimension.
+        /// The dimension to gather along.
         dim: isize,
         /// The shape of the index.
         shape: Vec<usize>,
@@ -38,50 +38,50 @@ pub enum Operation {
     },
     /// [`TensorDict::masked_fill`].
     MaskedFill {
-        /// Where to put the value, row-major over the batch.
+        /// The elements to fill, row-major over the batch.
         mask: Vec<bool>,
-        /// What to put there.
+        /// The value to write.
         value: f64,
     },
     /// [`TensorDict::reshape`].
     Reshape {
-        /// The new batch size, one -1 for what is left.
+        /// The new batch size; one -1 is inferred.
         sizes: Vec<isize>,
     },
     /// [`TensorDict::view`].
     View {
-        /// The new batch size, one -1 for what is left.
+        /// The new batch size; one -1 is inferred.
         sizes: Vec<isize>,
     },
     /// [`TensorDict::flatten`].
     Flatten {
         /// The first dimension to merge.
         first: isize,
-        /// The last one.
+        /// The last dimension to merge.
         last: isize,
     },
     /// [`TensorDict::unflatten`].
     Unflatten {
         /// The dimension to split.
         dim: isize,
-        /// What it becomes, one -1 for what is left.
+        /// The lengths that replace it; one -1 is inferred.
         sizes: Vec<isize>,
     },
     /// [`TensorDict::permute`].
     Permute {
-        /// Which dimension comes at each place.
+        /// The old dimension at each place.
         order: Vec<isize>,
     },
     /// [`TensorDict::transpose`].
     Transpose {
-        /// One dimension.
+        /// The first dimension.
         left: isize,
-        /// The other one.
+        /// The second dimension.
         right: isize,
     },
     /// [`TensorDict::unsqueeze`].
     Unsqueeze {
-        /// Where the new dimension comes.
+        /// The place of the new dimension.
         dim: isize,
     },
     /// [`TensorDict::squeeze`], or [`TensorDict::squeeze_all`] without a dimension.
@@ -96,44 +96,44 @@ pub enum Operation {
     },
     /// [`TensorDict::repeat`].
     Repeat {
-        /// How often, for each dimension.
+        /// The number of repeats for each dimension.
         counts: Vec<usize>,
     },
     /// [`TensorDict::repeat_interleave`].
     RepeatInterleave {
-        /// How often.
+        /// The number of repeats.
         count: usize,
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::roll`].
     Roll {
-        /// How many places.
+        /// The number of places.
         shift: isize,
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::flip`].
     Flip {
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::with_batch_size`].
     WithBatchSize {
-        /// The other batch size.
+        /// The new batch size.
         sizes: Vec<usize>,
     },
     /// [`TensorDict::auto_batch_size`].
     AutoBatchSize {
-        /// At most how many dimensions.
+        /// The maximum number of dimensions.
         #[serde(rename = "dimsMax")]
         dims_max: Option<usize>,
     },
     /// [`TensorDict::pad`].
     Pad {
-        /// How many before and after, for each dimension from the first on.
+        /// The number of elements before and after, for each dimension from the first on.
         around: Vec<(usize, usize)>,
-        /// What to pad with.
+        /// The padding value.
         value: f64,
     },
     /// [`TensorDict::to`].
@@ -150,29 +150,29 @@ pub enum Operation {
     ZerosLike,
     /// [`TensorDict::sum`].
     Sum {
-        /// Along which dimension; nothing for all elements.
+        /// The dimension; `None` for all elements.
         dim: Option<isize>,
     },
     /// [`TensorDict::structure`].
     Structure,
     /// [`TensorDict::select_known`].
     SelectKnown {
-        /// The keys, known or not.
+        /// The keys; unknown ones are ignored.
         keys: Vec<Key>,
     },
     /// [`TensorDict::flatten_keys`].
     FlattenKeys {
-        /// What comes between names.
+        /// The text between names.
         separator: String,
     },
     /// [`TensorDict::unflatten_keys`].
     UnflattenKeys {
-        /// What stands between names.
+        /// The text between names.
         separator: String,
     },
 }
 
-/// A way to part a dictionary; each is the method of its name.
+/// A way to split a dictionary; each runs the method of its name.
 ///
 /// # Examples
 /// ```
@@ -188,26 +188,26 @@ pub enum Partition {
     Split {
         /// The length of each part.
         size: usize,
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::split_sizes`].
     SplitSizes {
         /// The length of each part.
         sizes: Vec<usize>,
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::chunk`].
     Chunk {
-        /// How many parts at most.
+        /// The maximum number of parts.
         count: usize,
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::unbind`].
     Unbind {
-        /// Along which dimension.
+        /// The dimension.
         dim: isize,
     },
     /// [`TensorDict::split_keys`].
@@ -218,10 +218,10 @@ pub enum Partition {
 }
 
 impl TensorDict {
-    /// What `operation` makes of this dictionary.
+    /// Runs `operation` on this dictionary.
     ///
     /// # Errors
-    /// Those of the method of its name.
+    /// The errors of the method of its name.
     pub fn operate(&self, operation: &Operation) -> Result<Self> {
         match operation {
             Operation::At { index } => self.at(index),
@@ -257,10 +257,10 @@ impl TensorDict {
         }
     }
 
-    /// The parts that `partition` makes of this dictionary.
+    /// Splits this dictionary by `partition`.
     ///
     /// # Errors
-    /// Those of the method of its name.
+    /// The errors of the method of its name.
     pub fn part(&self, partition: &Partition) -> Result<Vec<Self>> {
         match partition {
             Partition::Split { size, dim } => self.split(*size, *dim),

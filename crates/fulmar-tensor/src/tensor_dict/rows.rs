@@ -1,4 +1,4 @@
-//! Whole rows of the first batch dimension read and written in place: what a buffer does all day.
+//! Reads and writes of whole rows of the first batch dimension in place, the hot path of buffers.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::element::with_element;
 use crate::tensor::Tensor;
 
 impl TensorDict {
-    /// [`TensorDict::index_select`] that writes into the tensors of `out` where it is laid out like the result, and allocates
-    /// nothing then. Any other `out` is replaced.
+    /// Runs [`TensorDict::index_select`] into the tensors of `out`, without allocation if `out` has the
+    /// layout of the result. Any other `out` is replaced.
     ///
     /// # Errors
-    /// Those of [`TensorDict::index_select`]. After one `out` is as before.
+    /// The errors of [`TensorDict::index_select`]. After an error `out` is unchanged.
     ///
     /// # Examples
     /// ```
@@ -37,13 +37,15 @@ impl TensorDict {
         }
     }
 
-    /// Writes element `i` of `items` over element `indices[i]`; of an index that comes twice the last stays. `items` has the
-    /// very keys of this dictionary. One item may come without its batch dimension.
+    /// Writes element `i` of `items` over element `indices[i]`; if an index comes twice, the last element
+    /// wins. `items` must have exactly the keys of this dictionary. One item may come without its batch
+    /// dimension.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `items` has another batch size than `indices` and the further dimensions here say, or features of
-    /// another shape; `UnknownName` if a key is missing or one too many; `Incompatible` if a kind or a dtype is another, or an entry
-    /// is no tensor; `OutOfRange` if there is no such element. All name the key. After an error nothing has changed.
+    /// `ShapeMismatch` if the batch size of `items` does not match `indices` and the further dimensions of
+    /// this dictionary, or a feature shape differs; `UnknownName` for a missing or an additional key;
+    /// `Incompatible` if a kind or a dtype differs, or an entry is not a tensor; `OutOfRange` if there is no
+    /// such element. All name the key. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -66,21 +68,21 @@ impl TensorDict {
         self.copy_rows_from(indices, items)
     }
 
-    /// Whether `items` could be written by [`TensorDict::index_copy`] as `count` elements.
+    /// Checks that [`TensorDict::index_copy`] would accept `items` as `count` elements.
     ///
     /// # Errors
-    /// Those of [`TensorDict::index_copy`].
+    /// The errors of [`TensorDict::index_copy`].
     pub fn check_rows(&self, items: &Self, count: usize) -> Result<()> {
         check_lead(&self.batch_size, &items.batch_size, count)?;
         for name in items.entries.keys() {
             if !self.entries.contains_key(name) {
-                let detail = format!("{name:?}: leaf must be one of those stored: got another");
+                let detail = format!("{name:?}: leaf must be one of those stored");
                 return Err(Error::new(ErrorKind::UnknownName, detail));
             }
         }
         for (name, have) in &self.entries {
             let Some(new) = items.entries.get(name) else {
-                let detail = format!("{name:?}: leaf must be given, as it is stored: got none");
+                let detail = format!("{name:?}: leaf must be given, as the storage holds it");
                 return Err(Error::new(ErrorKind::UnknownName, detail));
             };
             check_entry(have, new, count).map_err(|error| error.at(format!("{name:?}")))?;
@@ -115,7 +117,7 @@ impl TensorDict {
                     });
                 }
                 (Entry::Dict(from), Some(Entry::Dict(to))) => from.copy_rows_to(indices, to)?,
-                // `is_laid_out_as` has refused them.
+                // `is_laid_out_as` has refused other kinds.
                 _ => {}
             }
         }
@@ -137,7 +139,7 @@ impl TensorDict {
                     });
                 }
                 (Entry::Dict(to), Some(Entry::Dict(from))) => to.copy_rows_from(indices, from)?,
-                // `check_rows` has refused them.
+                // `check_rows` has refused other kinds.
                 _ => {}
             }
         }
@@ -149,12 +151,12 @@ fn row_len(tensor: &Tensor) -> usize {
     tensor.shape[1..].iter().product()
 }
 
-/// Whether `shape` is `[count, ...]` with the further dimensions of `like`.
+/// Returns whether `shape` is `[count, ...]` with the further dimensions of `like`.
 fn leads(shape: &[usize], count: usize, like: &[usize]) -> bool {
     shape.len() == like.len() && shape.first() == Some(&count) && shape[1..] == like[1..]
 }
 
-/// Whether `shape` is that of `count` parts of a whole of shape `like`, or of one without its dimension.
+/// Checks that `shape` is `like` with `count` parts in its first dimension, or `like` without that dimension.
 fn check_lead(like: &[usize], shape: &[usize], count: usize) -> Result<()> {
     if leads(shape, count, like) || (count == 1 && like.get(1..) == Some(shape)) {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::non_tensor::NonTensor;
 use crate::ragged::Ragged;
 use crate::tensor::Tensor;
 
-/// How [`TensorDict::pad_sequence`] pads.
+/// Options of [`TensorDict::pad_sequence`].
 ///
 /// # Examples
 /// ```
@@ -21,27 +21,27 @@ use crate::tensor::Tensor;
 pub struct PadSequence<'a> {
     /// The batch dimension in which lengths differ.
     pub dim: isize,
-    /// What stands after the elements.
+    /// The padding value.
     pub value: f64,
-    /// The name of a dictionary to put beside the rest: for each key, bools that are true at elements and false at padding.
+    /// The name of a dictionary to add: for each key, bools that are true at elements and false at padding.
     pub mask: Option<&'a str>,
 }
 
 impl TensorDict {
-    /// Writes `value`, broadcast, over the elements of the tensor at `key`, also if this is locked. Copies all of them first if
-    /// another tensor shares them.
+    /// Writes `value`, broadcast, over the elements of the tensor at `key`, even if the dictionary is locked.
+    /// Copies all elements first if another tensor shares them.
     ///
     /// # Errors
-    /// `UnknownName` if there is no entry; `Incompatible` if it is no tensor or of another dtype; `ShapeMismatch` if `value` does
-    /// not broadcast. After an error nothing has changed.
+    /// `UnknownName` if there is no entry; `Incompatible` if it is not a tensor or has another dtype;
+    /// `ShapeMismatch` if `value` does not broadcast. After an error nothing has changed.
     pub fn write(&mut self, key: impl Into<Key>, value: &Tensor) -> Result<()> {
         self.write_at(key, &[], value)
     }
 
-    /// [`TensorDict::write`] to the batch elements at `index` alone.
+    /// Writes `value` to the batch elements at `index` of the tensor at `key`.
     ///
     /// # Errors
-    /// Those of [`TensorDict::write`] and [`TensorDict::at`].
+    /// The errors of [`TensorDict::write`] and [`TensorDict::at`].
     ///
     /// # Examples
     /// ```
@@ -63,10 +63,12 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Writes the entries of `other` over those at the same keys, as [`TensorDict::set_at`] does at no index, also if this is locked.
+    /// Writes the entries of `other` over the entries at the same keys, as [`TensorDict::set_at`] with an
+    /// empty index does, even if the dictionary is locked.
     ///
     /// # Errors
-    /// `UnknownName` if a key has no entry here; those of [`TensorDict::set_at`]. After an error nothing has changed.
+    /// `UnknownName` if a key has no entry here; the errors of [`TensorDict::set_at`]. After an error nothing
+    /// has changed.
     ///
     /// # Examples
     /// ```
@@ -85,11 +87,12 @@ impl TensorDict {
         self.set_at(&[], other)
     }
 
-    /// Writes `value` to all tensors at the batch elements at `index`, in each dtype as [`Tensor::to`] casts it. JSON values stay.
+    /// Writes `value` to the batch elements at `index` of all tensors, cast to each dtype as by
+    /// [`Tensor::to`]. JSON values stay.
     ///
     /// # Errors
-    /// Those of [`TensorDict::at`]; with the key, `OutOfRange` if an integer dtype cannot hold `value`; `Incompatible` if an entry is
-    /// ragged. After an error nothing has changed.
+    /// The errors of [`TensorDict::at`]; with the key, `OutOfRange` if an integer dtype cannot hold `value`;
+    /// `Incompatible` if an entry is ragged. After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -113,13 +116,15 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Writes the entries of `part` over the batch elements at `index`. Entries that `part` lacks stay; those that only it has are
-    /// added, elsewhere 0 (or null), unless this is locked. Copies all elements first where another tensor shares them.
+    /// Writes the entries of `part` over the batch elements at `index`. Entries that `part` lacks stay;
+    /// entries that only `part` has are added, with 0 (or null) elsewhere, unless the dictionary is locked.
+    /// Copies all elements first where another tensor shares them.
     ///
     /// # Errors
-    /// Those of [`TensorDict::at`]; with the key, `ShapeMismatch` if the batch size of `part` is not that of the index, or a shape
-    /// differs; `Incompatible` if a kind or dtype differs, or an entry is ragged; `Closed` if an entry would be added to a locked
-    /// dictionary. After an error nothing has changed.
+    /// The errors of [`TensorDict::at`]; with the key, `ShapeMismatch` if the batch size of `part` is not
+    /// that of the index, or a shape differs; `Incompatible` if a kind or dtype differs, or an entry is
+    /// ragged; `Closed` if an entry would be added to a locked dictionary. After an error nothing has
+    /// changed.
     ///
     /// # Examples
     /// ```
@@ -147,11 +152,12 @@ impl TensorDict {
         self.write_part(&index, part)
     }
 
-    /// What `to` makes of each tensor, and of the values of each ragged one, in a dictionary of the same keys. JSON values stay.
+    /// Applies `to` to each tensor, and to the values of each ragged tensor; keys stay the same. JSON values
+    /// stay.
     ///
     /// # Errors
-    /// Those of `to`; `ShapeMismatch`, with the key, if the shape that it gives does not begin with the batch size, or a ragged
-    /// entry gets another number of values.
+    /// The errors of `to`; `ShapeMismatch`, with the key, if the shape that it gives does not begin with the
+    /// batch size, or a ragged entry gets another number of values.
     ///
     /// # Examples
     /// ```
@@ -171,15 +177,16 @@ impl TensorDict {
         })
     }
 
-    /// `value` in place of the elements of the batch where `mask`, bools of its shape, is true. JSON values stay. Copies.
+    /// Fills the batch elements where `mask`, bools of the batch's shape, is true with `value`. JSON values
+    /// stay. Copies.
     ///
     /// # Errors
-    /// `Incompatible` if `mask` does not hold bools or an entry is ragged; `ShapeMismatch` if it has another shape; `OutOfRange` if
-    /// no element of a dtype equals `value`.
+    /// `Incompatible` if `mask` does not hold bools or an entry is ragged; `ShapeMismatch` if it has another
+    /// shape; `OutOfRange` if no element of a dtype equals `value`.
     pub fn masked_fill(&self, mask: &Tensor, value: f64) -> Result<Self> {
         self.check_mask(mask)?;
         let index = match (self.batch_size.as_slice(), mask.as_slice::<bool>()) {
-            // A mask without dimensions stands for the one batch element.
+            // A mask without dimensions selects the one batch element.
             ([], Ok([true])) => Vec::new(),
             ([], _) => return Ok(self.clone()),
             _ => vec![mask.clone().into()],
@@ -191,12 +198,13 @@ impl TensorDict {
         })
     }
 
-    /// `value` around the batch, `around[i]` of it before and after the elements of batch dimension `i`, the first dimension
-    /// first. A JSON value stays the one of the whole batch. Copies.
+    /// Pads the batch with `around[i]` elements of `value` before and after those of batch dimension `i`, the
+    /// first dimension first. A JSON value that the batch shares stays one. Copies.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `around` is longer than the batch size; `OutOfRange` if no element of a dtype equals `value`;
-    /// `Incompatible` at a ragged entry and at values of each element; `LimitExceeded` if the result does not fit in memory.
+    /// `ShapeMismatch` if `around` is longer than the batch size; `OutOfRange` if no element of a dtype
+    /// equals `value`; `Incompatible` at a ragged entry and at per-element values; `LimitExceeded` if the
+    /// result does not fit in memory.
     ///
     /// # Examples
     /// ```
@@ -222,11 +230,12 @@ impl TensorDict {
         self.filled(&batch_size, &|tensor| tensor.pad(around, value))
     }
 
-    /// `parts` that differ in the length of one batch dimension stacked along a new first one, padded after the elements of shorter
-    /// ones. Copies.
+    /// Stacks `parts` along a new first dimension, after padding shorter ones at the end of one batch
+    /// dimension. Copies.
     ///
     /// # Errors
-    /// `Empty` without parts; `OutOfRange` if one has no such dimension; those of [`TensorDict::pad`] and [`TensorDict::stack`].
+    /// `Empty` without parts; `OutOfRange` if a part has no such dimension; the errors of [`TensorDict::pad`]
+    /// and [`TensorDict::stack`].
     ///
     /// # Examples
     /// ```
@@ -252,7 +261,7 @@ impl TensorDict {
         let mut batch = Self::stack(&padded.collect::<Result<Vec<_>>>()?, 0)?;
         if let Some(name) = options.mask {
             let holds = lengths.iter().flat_map(|len| (0..longest).map(move |at| at < *len)).collect();
-            // One bool a step, shown for every further batch dimension.
+            // One bool for each step, broadcast over every further batch dimension.
             let mut shape = vec![1; batch.batch_size.len()];
             (shape[0], shape[dim + 1]) = (parts.len(), longest);
             let mask = Tensor::from_vec(&shape, holds)?.expand(&batch.batch_size)?;
@@ -263,7 +272,7 @@ impl TensorDict {
         Ok(batch)
     }
 
-    /// That `mask` holds one bool for each element of the batch.
+    /// Checks that `mask` holds one bool for each element of the batch.
     pub(super) fn check_mask(&self, mask: &Tensor) -> Result<()> {
         if mask.dtype() != Dtype::Bool || mask.shape() != self.batch_size {
             let detail = format!(
@@ -277,7 +286,7 @@ impl TensorDict {
         Ok(())
     }
 
-    /// Does `to` to every tensor; what is no tensor cannot be filled with a number.
+    /// Applies `to` to every tensor; other entries cannot be filled with a number.
     fn filled(&self, batch_size: &[usize], to: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let grown = batch_size != self.batch_size.as_slice();
         self.map(batch_size.to_vec(), |entry| match entry {
@@ -295,7 +304,7 @@ impl TensorDict {
         })
     }
 
-    /// That [`TensorDict::write_part`] will succeed; `locked` is said of the whole tree.
+    /// Checks that [`TensorDict::write_part`] will succeed; `locked` applies to the whole tree.
     fn check_part(&self, part: &Self, locked: bool) -> Result<()> {
         for (name, entry) in part.entries() {
             self.check_part_entry(part, name, entry, locked)
@@ -346,14 +355,14 @@ impl TensorDict {
                 (Some(Entry::NonTensor(have)), Entry::NonTensor(new)) => {
                     *have = have.with_at(&self.batch_size, index, (new, &part.batch_size))?;
                 }
-                // `check_part` has refused them.
+                // `check_part` has refused other kinds.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Zeros for the whole batch, like `entry` of a part with `part_batch` batch dimensions.
+    /// Returns zeros for the whole batch, shaped like `entry` of a part with `part_batch` batch dimensions.
     fn blank(&self, entry: &Entry, part_batch: usize) -> Result<Entry> {
         Ok(match entry {
             Entry::Tensor(new) => {

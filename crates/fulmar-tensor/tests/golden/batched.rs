@@ -89,7 +89,7 @@ fn parted(topic: &str, args: &Value, input: &TensorDict) -> Option<Result<Vec<Te
     })
 }
 
-/// What the types of arguments cannot say is refused before the call.
+/// Makes the error for arguments whose Rust types already exclude the call.
 fn unsaid(what: &str) -> Error {
     Error::new(ErrorKind::Malformed, format!("{what} that cannot be written down"))
 }

@@ -49,7 +49,7 @@ pub fn applied(row: &Value, input: &TensorDict) -> Answer {
     Some(joined.map(Out::from))
 }
 
-/// JSON values, stacked as entries are.
+/// Stacks JSON values as entries are stacked.
 fn values(each: &[Value]) -> Result<Out> {
     let one = |value: &Value| {
         let mut dict = TensorDict::new(&[])?;

@@ -1,4 +1,4 @@
-//! Operations on keys, on what stands at them, and on who may change them.
+//! Operations on keys, on their entries and on locks.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, NonTensor, Tensor, TensorDict};
@@ -15,7 +15,7 @@ pub fn applied(row: &Value, input: &mut TensorDict) -> Answer {
         .or_else(|| non_tensor(topic, input))
 }
 
-/// What changes nothing.
+/// Operations that change nothing.
 fn read(topic: &str, args: &Value, input: &TensorDict) -> Answer {
     let separator = args["sep"].as_str().unwrap_or(".");
     let got = |default: Value| {
@@ -60,7 +60,7 @@ fn read(topic: &str, args: &Value, input: &TensorDict) -> Answer {
             sets.and_then(|sets| input.split_keys(&sets)).map(Out::Many)
         }
         "flatten_keys" => input.flatten_keys(separator).map(Out::from),
-        // Upstream's rows without an own input flatten theirs first.
+        // Upstream's rows without their own input flatten their input first.
         "unflatten_keys" if input.get("b").is_some() => {
             input.flatten_keys(".").and_then(|flat| flat.unflatten_keys(separator)).map(Out::from)
         }
@@ -82,7 +82,7 @@ fn read(topic: &str, args: &Value, input: &TensorDict) -> Answer {
     })
 }
 
-/// The same entries as a Python dictionary would give them, without batch sizes.
+/// Returns the same entries as a Python dictionary would give them, without batch sizes.
 fn bare(input: &TensorDict) -> TensorDict {
     let mut dict = TensorDict::new(&[]).unwrap();
     for key in input.leaf_keys() {
@@ -107,7 +107,7 @@ fn listed(args: &Value, input: &TensorDict) -> Vec<Key> {
     keys
 }
 
-/// What changes its input.
+/// Operations that change their input.
 fn changed(topic: &str, args: &Value, input: &mut TensorDict) -> Answer {
     let batch_size = input.batch_size().to_vec();
     let done = match topic {
@@ -167,7 +167,7 @@ fn dict(value: &Value, batch_size: &[usize]) -> Result<TensorDict> {
     }
 }
 
-/// What a locked dictionary lets happen.
+/// Operations on a locked dictionary.
 fn locked(topic: &str, input: &mut TensorDict) -> Answer {
     let nothing = || TensorDict::new(&[]).unwrap();
     input.lock();
@@ -204,7 +204,7 @@ fn locked(topic: &str, input: &mut TensorDict) -> Answer {
     Some(done.map(|()| Out::InPlace))
 }
 
-/// JSON values.
+/// Operations on JSON values.
 fn non_tensor(topic: &str, input: &mut TensorDict) -> Answer {
     let values = |dict: &TensorDict, name: &str| Ok(dict.non_tensor(name)?.to_json().into());
     let row = |value: &str| {

@@ -1,4 +1,4 @@
-//! Stacks that were not made.
+//! Lazy stacks.
 
 use fulmar_core::{Dtype, Result};
 use fulmar_tensor::{Index, LazyStack, PadSide, Tensor, TensorDict};
@@ -12,7 +12,7 @@ pub fn stack_of(value: &Value) -> LazyStack {
     LazyStack::new(parts, value["$lazy"].as_i64().unwrap() as isize).unwrap()
 }
 
-/// Whether the row of a stack agrees.
+/// Checks the row of a stack.
 pub fn checked(row: &Value) -> std::result::Result<(), String> {
     let before = stack_of(&row["input"]);
     let mut stack = before.clone();

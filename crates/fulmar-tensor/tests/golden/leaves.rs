@@ -104,7 +104,7 @@ fn sized(row: &Value, topic: &str, input: &mut TensorDict) -> Answer {
     let batch_size = input.batch_size().to_vec();
     let sized = match topic {
         "bs_set" => {
-            // What was set, upstream says in its refusals alone.
+            // Upstream reports the value that was set only in its refusals.
             let refused = row["error"]["msg"]
                 .as_str()
                 .and_then(|msg| msg.rsplit_once("torch.Size([")?.1.split(']').next());

@@ -43,14 +43,14 @@ fn every_golden_row_is_equal_or_different_by_a_named_rule() {
     assert_eq!(equal + different.values().sum::<usize>(), 972);
 }
 
-/// What an operation gave.
+/// The result of an operation.
 enum Out {
     Entry(Entry),
     Entries(Vec<Entry>),
     Many(Vec<TensorDict>),
     Stack(LazyStack),
     Plain(Value),
-    /// It changed its input.
+    /// The operation changed its input.
     InPlace,
 }
 
@@ -66,10 +66,10 @@ impl From<Value> for Out {
     }
 }
 
-/// What a family of operations makes of a row; nothing if the row is of another family.
+/// The result of a family of operations for a row; `None` if the row is of another family.
 type Answer = Option<Result<Out>>;
 
-/// Whether the row agrees.
+/// Checks that the row agrees.
 fn checked(row: &Value) -> std::result::Result<(), String> {
     if row["topic"] == "program" {
         return program::checked(row);
@@ -131,12 +131,13 @@ fn listed(value: &Value) -> &[Value] {
     value.get("$tuple").unwrap_or(value).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Equal, with keys in one order and dimensions of the same names.
+/// Returns whether two dictionaries are equal, with keys in one order and dimensions of the same names.
 fn same(left: &TensorDict, right: &TensorDict) -> bool {
     left == right && left.nested_keys() == right.nested_keys() && names_of(left) == names_of(right)
 }
 
-/// Equal, where a value that the batch shares equals one at each of its elements: upstream makes copies, Fulmar keeps one.
+/// Returns whether two dictionaries are equal, where a shared value equals a copy at each element: upstream
+/// copies, Fulmar keeps one.
 fn same_spread(left: &TensorDict, right: &TensorDict) -> bool {
     spread(left) == spread(right) && names_of(left) == names_of(right)
 }

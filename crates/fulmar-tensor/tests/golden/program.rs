@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::same_spread;
 use crate::value::{dict_of, index, key, keys, shape, signed, with_each};
 
-/// A chain of operations, each of which leaves the value as it is if it fails.
+/// Runs a chain of operations; an operation that fails leaves the value unchanged.
 pub fn checked(row: &Value) -> std::result::Result<(), String> {
     let mut dict = dict_of(&row["input"]);
     for (position, step) in row["steps"].as_array().unwrap().iter().enumerate() {

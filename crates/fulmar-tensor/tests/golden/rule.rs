@@ -1,8 +1,8 @@
-//! Where Fulmar differs from upstream on purpose.
+//! Intended differences from upstream.
 
 use serde_json::Value;
 
-/// A difference that is meant, of all rows to which it applies.
+/// An intended difference, with all rows to which it applies.
 pub struct Rule {
     pub reason: &'static str,
     pub applies: fn(&Value) -> bool,
@@ -54,7 +54,7 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
-        reason: "a batch size that is counted anew is never longer than it was told",
+        reason: "a batch size that is counted anew is never longer than the requested one",
         applies: |row| {
             row["topic"] == "auto_batch_size_"
                 && row["args"]["n"].as_u64().map(|dims| dims as usize) < rank(row)
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
-        reason: "a batch size says how long it is, where upstream leaves -1 in it",
+        reason: "a batch size holds its inferred length, where upstream leaves -1 in it",
         applies: |row| row["topic"] == "unflatten" && row["ok"]["$td"].to_string().contains("-1"),
     },
     Rule {
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The number of batch dimensions of the input.
+/// Returns the number of batch dimensions of the input.
 fn rank(row: &Value) -> Option<usize> {
     row["input"]["$td"].as_array().map(Vec::len)
 }

@@ -1,10 +1,10 @@
-//! Values as the rows spell them.
+//! Values in the notation of the rows.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Index, Key, NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::Value;
 
-/// The key that a name or a tuple of names stands for.
+/// Returns the key of a name or of a tuple of names.
 pub fn key(value: &Value) -> Result<Key> {
     fn lists(value: &Value) -> Value {
         match value.get("$tuple").unwrap_or(value) {
@@ -19,7 +19,7 @@ pub fn keys(values: &Value) -> Result<Vec<Key>> {
     values.as_array().unwrap().iter().map(key).collect()
 }
 
-/// Keys as rows show them.
+/// Formats keys as rows show them.
 pub fn shown(keys: &[Key]) -> Value {
     let one = |key: &Key| match key.path() {
         [name] => Value::from(name.as_str()),
@@ -28,7 +28,7 @@ pub fn shown(keys: &[Key]) -> Value {
     keys.iter().map(one).collect()
 }
 
-/// The option called `name` of a call.
+/// Returns the option called `name` of a call.
 pub fn option<'a>(args: &'a Value, name: &str) -> Option<&'a Value> {
     let pairs = args["kwargs"]["$dict"].as_array()?;
     pairs.iter().find(|pair| pair[0] == name).map(|pair| &pair[1])
@@ -38,7 +38,7 @@ pub fn shape(value: &Value) -> Vec<usize> {
     value.as_array().map_or(&[][..], Vec::as_slice).iter().map(|dim| dim.as_u64().unwrap() as usize).collect()
 }
 
-/// The numbers of a list, with their signs.
+/// Returns the numbers of a list, with their signs.
 pub fn signed(value: &Value) -> Vec<isize> {
     let list = value.get("$tuple").unwrap_or(value).as_array().unwrap();
     list.iter().map(|number| number.as_i64().unwrap() as isize).collect()
@@ -97,7 +97,8 @@ pub fn dict_of(value: &Value) -> TensorDict {
     }
 }
 
-/// The entry that a value stands for, in a dictionary of `batch_size`. Python's numbers and lists of numbers are tensors.
+/// Returns the entry for a value, in a dictionary of `batch_size`. Python's numbers and lists of numbers are
+/// tensors.
 pub fn entry(value: &Value, batch_size: &[usize]) -> Result<Entry> {
     if value.get("$t").or_else(|| value.get("$np")).is_some() {
         return Ok(tensor(value).into());
@@ -146,7 +147,7 @@ pub fn entry(value: &Value, batch_size: &[usize]) -> Result<Entry> {
     })
 }
 
-/// The names of the dimensions here and below, as far as there are any.
+/// Returns the names of the dimensions here and in nested dictionaries.
 pub fn names_of(dict: &TensorDict) -> Vec<Vec<Option<&str>>> {
     let below = dict.entries().filter_map(|(_, entry)| match entry {
         Entry::Dict(dict) => Some(names_of(dict)),
@@ -155,7 +156,7 @@ pub fn names_of(dict: &TensorDict) -> Vec<Vec<Option<&str>>> {
     std::iter::once(dict.names()).chain(below.flatten()).collect()
 }
 
-/// Python's arithmetic with a number: integers stay integers, bools become them.
+/// Applies Python's arithmetic with a number: integers stay integers, bools become integers.
 pub fn with_each(tensor: &Tensor, to: impl Fn(f64) -> f64) -> Result<Tensor> {
     let values: Vec<f64> = tensor.to(Dtype::F64)?.to_vec::<f64>()?.into_iter().map(to).collect();
     let dtype = if tensor.dtype() == Dtype::Bool { Dtype::I64 } else { tensor.dtype() };

@@ -1,4 +1,4 @@
-//! Values as golden files spell them. Tests of other crates use this module too.
+//! Values in the notation of golden files. Tests of other crates use this module too.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -6,7 +6,7 @@ use fulmar_core::Dtype;
 use fulmar_tensor::{Entry, LazyStack, NonTensor, Ragged, Tensor, TensorDict, bf16, f16};
 use serde_json::Value;
 
-/// The dictionary that `value` stands for.
+/// Returns the dictionary of `value`.
 pub fn dict(value: &Value) -> TensorDict {
     match entry(value) {
         Entry::Dict(dict) => dict,
@@ -14,7 +14,7 @@ pub fn dict(value: &Value) -> TensorDict {
     }
 }
 
-/// The entry that `value` stands for. A stack that was not made is made, as reading it does.
+/// Returns the entry of `value`. Lazy stacks are materialised, as reading them does.
 pub fn entry(value: &Value) -> Entry {
     if value.get("$t").is_some() {
         return tensor(value).into();
@@ -40,7 +40,7 @@ pub fn entry(value: &Value) -> Entry {
     NonTensor::shared(plain(value.get("$nt").unwrap_or(value))).into()
 }
 
-/// A value with Python's dictionaries as objects.
+/// Returns a value with Python's dictionaries as objects.
 pub fn plain(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(plain).collect(),
@@ -55,7 +55,7 @@ pub fn plain(value: &Value) -> Value {
     }
 }
 
-/// The tensor that `value` stands for.
+/// Returns the tensor of `value`.
 pub fn tensor(value: &Value) -> Tensor {
     let dims = shape(&value["s"]);
     let numbers = value["d"].as_array().unwrap();

@@ -5,7 +5,7 @@
 use fulmar_core::{Dtype, ErrorKind};
 use fulmar_tensor::{Index, PadSequence, Tensor, TensorDict};
 
-/// A batch `[x: 2, t: 3]` with a nested dictionary of `[2, 3, 4]`.
+/// Returns a batch `[x: 2, t: 3]` with a nested dictionary of `[2, 3, 4]`.
 fn batch() -> TensorDict {
     let mut inner = TensorDict::new(&[2, 3, 4]).unwrap();
     inner.set("id", Tensor::zeros(Dtype::I64, &[2, 3, 4]).unwrap()).unwrap();

@@ -8,12 +8,12 @@ use fulmar_tensor::{Index, Ragged, Tensor, TensorDict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Consecutive numbers, so that an element says where it came from.
+/// Consecutive numbers, so that an element identifies its source.
 fn numbered(shape: &[usize]) -> Tensor {
     Tensor::from_vec(shape, (0..shape.iter().product::<usize>() as i64).collect()).unwrap()
 }
 
-/// A view with gaps and another order, beside its dense copy.
+/// Returns a view with gaps and another order, and its dense copy.
 fn with_gaps(shape: &[usize]) -> Tensor {
     let wide: Vec<_> = shape.iter().rev().map(|len| len + 2).collect();
     let mut view = numbered(&wide);
@@ -23,7 +23,7 @@ fn with_gaps(shape: &[usize]) -> Tensor {
     view.permute(&(0..shape.len()).rev().collect::<Vec<_>>()).unwrap()
 }
 
-/// All coordinates of `shape`, row-major.
+/// Returns all coordinates of `shape`, row-major.
 fn coordinates(shape: &[usize]) -> Vec<Vec<usize>> {
     shape.iter().fold(vec![Vec::new()], |all, len| {
         all.iter().flat_map(|before| (0..*len).map(move |at| [&before[..], &[at]].concat())).collect()
@@ -35,7 +35,7 @@ fn element(tensor: &Tensor, at: &[usize]) -> i64 {
     one.to_vec::<i64>().unwrap()[0]
 }
 
-/// What one item makes of one dimension, naively.
+/// The naive effect of one item on one dimension.
 #[derive(Debug, Clone)]
 enum Item {
     At(i64),
@@ -61,7 +61,7 @@ fn from_start(at: i64, len: usize) -> i64 {
     if at < 0 { at + len as i64 } else { at }
 }
 
-/// The positions of one dimension that a slice visits, by walking.
+/// Returns the positions of one dimension that a slice visits, by walking.
 fn walked(start: i64, stop: i64, step: usize, len: usize) -> Vec<usize> {
     let stop = from_start(stop, len).min(len as i64);
     let mut at = from_start(start, len).max(0);
@@ -96,8 +96,8 @@ fn shape_and_items() -> impl Strategy<Value = (Vec<usize>, Vec<Item>)> {
         })
 }
 
-/// The index of at most one list, naively: each item gives the positions that it reads; an item without a result dimension
-/// reads one.
+/// Returns the index of at most one list, naively: each item gives the positions that it reads; an item
+/// without a result dimension reads one.
 fn naive(tensor: &Tensor, items: &[Item]) -> (Vec<usize>, Vec<i64>) {
     let mut read: Vec<Vec<usize>> = Vec::new();
     let mut shape = Vec::new();
@@ -178,10 +178,10 @@ proptest! {
         let want: Vec<_> = rows.iter().zip(&columns).map(|(row, column)| {
             element(&cube, &[*row as usize, deep as usize, from_start(*column, 4) as usize])
         }).collect();
-        // An integer between two lists goes before they are read, as in torch and unlike NumPy.
+        // As in PyTorch and unlike NumPy, an integer between two lists is applied before them.
         let part = cube.at(&[Index::list(rows.clone()), deep.into(), Index::list(columns.clone())]).unwrap();
         prop_assert_eq!(part.to_vec::<i64>().unwrap(), want);
-        // Apart from each other they come first.
+        // Separate picks come first.
         let apart = cube.at(&[Index::list(rows), Index::ALL, Index::list(columns)]).unwrap();
         prop_assert_eq!(apart.shape(), &[4, 2]);
         prop_assert_eq!(apart.select(1, deep as usize).unwrap(), part);
@@ -298,7 +298,7 @@ fn an_index_that_does_not_fit_is_a_typed_error_with_rule_and_value() {
     let (kind, detail) = refusal(&[2.into()]);
     assert_eq!(
         (kind, &*detail),
-        (ErrorKind::OutOfRange, "index must lie in -2..2, both ends of the dimension: got 2")
+        (ErrorKind::OutOfRange, "index must be in -2..2, both ends of the dimension: got 2")
     );
     assert_eq!(refusal(&[i64::MIN.into()]).0, ErrorKind::OutOfRange);
     assert_eq!(refusal(&[Index::list(vec![0, -3])]).0, ErrorKind::OutOfRange);

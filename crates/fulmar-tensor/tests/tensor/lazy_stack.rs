@@ -1,4 +1,4 @@
-//! Stacks that were not made.
+//! Lazy stacks.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -35,7 +35,7 @@ fn what_cannot_be_put_leaves_every_part_as_it_was() {
         assert_eq!(*stack, ragged());
         result.unwrap_err().kind()
     };
-    // The first part would take it, the second not.
+    // The first part would accept it, the second not.
     let result = stack.set("new", Tensor::zeros(Dtype::U8, &[2, 2]).unwrap());
     assert_eq!(refused(&mut stack, result), ErrorKind::ShapeMismatch);
     let result = stack.set("new", Tensor::zeros(Dtype::U8, &[3, 2]).unwrap());

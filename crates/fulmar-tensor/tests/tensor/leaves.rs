@@ -1,4 +1,4 @@
-//! Functions of every leaf, sums and choices.
+//! Functions of every leaf, sums and selection.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

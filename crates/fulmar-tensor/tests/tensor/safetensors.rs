@@ -234,7 +234,7 @@ fn a_tensor_of_a_dtype_that_is_not_here_leaves_the_others_readable_and_is_refuse
             "{error}"
         );
     }
-    // Written back, the others would be lost.
+    // Writing the file back would lose the other tensors.
     assert_eq!(file.to_bytes().unwrap_err().kind(), ErrorKind::Unavailable);
     let short = r#"{"w":{"dtype":"U64","shape":[2],"data_offsets":[0,15]}}"#;
     assert_eq!(read(&with_header(short, &[0; 15])).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -282,7 +282,7 @@ fn damaged_files_give_an_error_or_a_valid_file() {
     assert!(accepted > 1000 && refused > 10_000, "{accepted} accepted, {refused} refused");
 }
 
-/// The most memory this process has held; 0 where the system does not tell.
+/// Returns the peak memory of this process; 0 if the system does not report it.
 fn peak_memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -296,7 +296,7 @@ fn flip(bytes: &mut [u8], count: usize, rng: &mut Rng) {
     }
 }
 
-/// Keeps the JSON whole and makes a number of it lie.
+/// Keeps the JSON valid and changes one number in it.
 fn overwrite_digit(header: &mut [u8], rng: &mut Rng) {
     let digits: Vec<_> = (0..header.len()).filter(|at| header[*at].is_ascii_digit()).collect();
     header[digits[rng.below(digits.len() as u64).unwrap() as usize]] = b'0' + rng.below(10).unwrap() as u8;

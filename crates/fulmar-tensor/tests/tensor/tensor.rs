@@ -18,7 +18,8 @@ impl Naive {
         Self { shape: shape.to_vec(), values: (0..len as i32).collect() }
     }
 
-    /// The array of `shape` whose element at each index is that of `self` at the index that `edit` makes of it.
+    /// Returns the array of `shape` whose element at each index is that of `self` at the index that `edit`
+    /// makes of it.
     fn map(&self, shape: Vec<usize>, edit: impl Fn(&mut Vec<usize>)) -> Self {
         let at = |flat| {
             let mut index = unravel(flat, &shape);

@@ -114,7 +114,7 @@ fn entries_that_do_not_fit_are_typed_errors_with_key_and_shapes() {
     let (kind, detail) = refusal(&mut dict, ["x", "r"].into(), ragged.into());
     assert_eq!(kind, ErrorKind::ShapeMismatch);
     assert_eq!(detail, r#"["x", "r"]: shape must begin with the batch size [2]: got [3]"#);
-    assert_eq!(dict.num_entries(), 0, "a refused path leaves no dictionary behind");
+    assert_eq!(dict.num_entries(), 0, "a refused path leaves no dictionary");
     let three = NonTensor::each(&[3], vec![json!(1), json!(2), json!(3)]).unwrap();
     assert_eq!(refusal(&mut dict, "v".into(), three.into()).0, ErrorKind::ShapeMismatch);
     let mut inner = TensorDict::new(&[3]).unwrap();

@@ -29,7 +29,7 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-/// All files below `folder` by their path in it.
+/// Returns all files below `folder` by their path in it.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -46,7 +46,7 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// Why a row is not read as upstream reads it, or not written as upstream wrote it.
+/// The reason why a row is not read or written as upstream does.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rule {
     /// Upstream's values and bytes.
@@ -209,7 +209,7 @@ fn consolidated_files_of_tensordict_are_read_and_written_again_byte_for_byte() {
     assert_eq!((same, by_rule.len()), (13, 1));
 }
 
-/// A folder that `spoil` changes, and what reading it says.
+/// Returns the error of reading a folder that `spoil` changed.
 fn spoiled(name: &str, spoil: impl FnOnce(&Path)) -> Error {
     let target = scratch(name);
     let fixture = dict(&rows("memmap")[2]["value"]);
@@ -253,7 +253,7 @@ fn a_file_of_elements_that_nothing_describes_is_refused_by_name() {
     stray("stray-below", "n/deep/lost.memmap");
     stray("stray-folder", "lost/meta.json");
     stray("stray-rows", "lost/deeper/rows.shape.memmap");
-    // What is nobody's elements is nobody's loss.
+    // Files that belong to no tensor lose nothing.
     let root = scratch("other-files");
     memmap::save(&root, &TensorDict::new(&[2]).unwrap()).unwrap();
     fs::write(root.join("README.md"), "mine").unwrap();
@@ -306,7 +306,7 @@ fn pipes_devices_and_folders_are_refused_before_they_are_opened() {
             assert!(error.detail().contains("must be a regular file: got a"), "{error}");
         }
     }
-    // As a file of a folder, too.
+    // The same as a file of a folder.
     fs::create_dir(parent.join("dict")).unwrap();
     fs::rename(&pipe, parent.join("dict/meta.json")).unwrap();
     assert_eq!(memmap::load(parent.join("dict")).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -410,7 +410,7 @@ fn keys_that_would_share_a_file_are_refused() {
     assert_eq!(consolidated::write(&control).unwrap_err().kind(), ErrorKind::Malformed);
 }
 
-/// An archive without members whose end tells of `num_members`, in a list as long as those would take.
+/// Returns an archive without members whose end record claims `num_members`, in a list of that length.
 fn archive_that_tells_of(num_members: usize) -> Vec<u8> {
     let mut bytes = vec![0; 46 * num_members];
     bytes[..4].copy_from_slice(b"PK\x01\x02");
