@@ -1,15 +1,16 @@
-//! Group advantages: a rollout is good when it did better than its siblings on the same prompt.
+//! Group advantages: a rollout is good if it did better than its siblings on the same prompt.
 //!
 //! ```text
 //! A = (r - mean_g r) / (max(std, std_floor) + epsilon)      std of the group, of the batch, or no division
 //! ```
 //!
 //! Mean and variance in two passes, in f64. A group whose scored rewards are all equal gets exactly 0 and is
-//! flagged: rounding in the mean, divided by a tiny number, would otherwise push every token of it.
+//! flagged: otherwise a rounding error in the mean, divided by a tiny number, would train every token of it.
 //!
-//! The same formula under other names: TorchRL `MCAdvantage` is `epsilon: 0, std_floor: 1e-6`; TRL is `epsilon: 1e-4,
-//! std_floor: 0`; torchtitan is `scale: None`, or `std: Population, epsilon: 1e-6, std_floor: 0`; RLOO
-//! (<https://arxiv.org/abs/2402.14740>) is `baseline: LeaveOneOut, scale: None`, or `Batch` where it normalises.
+//! The same formula in other libraries: TorchRL `MCAdvantage` is `epsilon: 0, std_floor: 1e-6`; TRL is
+//! `epsilon: 1e-4, std_floor: 0`; torchtitan is `scale: None`, or `std: Population, epsilon: 1e-6, std_floor:
+//! 0`; RLOO (<https://arxiv.org/abs/2402.14740>) is `baseline: LeaveOneOut, scale: None`, or `Batch` where it
+//! normalises.
 
 use fulmar_compute::cpu::lanes;
 use fulmar_compute::{Compute, dispatch};
@@ -20,22 +21,22 @@ use crate::batch::{check_len, check_offsets, finite, finite_value};
 use crate::clip::out_of_range;
 use crate::real::are_finite;
 
-/// Groups whose means and deviations are taken side by side.
+/// Groups whose means and deviations are computed at once.
 const TILE: usize = 8;
 
 /// The fewest rollouts that a group may have.
 pub const GROUP_SIZE_MIN: usize = 2;
 
-/// Which rollouts share a prompt.
+/// The rollouts that share a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Groups<'a> {
-    /// Every so many rewards in a row are one group.
+    /// Each run of this many rewards is one group.
     Size(usize),
     /// `[N + 1]` bounds: `offsets[n]..offsets[n + 1]` are the rollouts of prompt `n`.
     Offsets(&'a [u32]),
 }
 
-/// What a reward is compared with.
+/// The value that is subtracted from a reward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Baseline {
@@ -46,17 +47,17 @@ pub enum Baseline {
     LeaveOneOut,
 }
 
-/// Whose standard deviation divides.
+/// The standard deviation that divides the differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AdvantageScale {
-    /// That of the rollout's own group.
+    /// The deviation of the rollout's group.
     #[default]
     Group,
-    /// That of all scored rewards of the batch; where the baseline is leave-one-out, of all differences from it: of rollouts with
-    /// another scored one in their group.
+    /// The deviation of all scored rewards of the batch; with a leave-one-out baseline, of all differences
+    /// from it, so of rollouts with another scored rollout in their group.
     Batch,
-    /// Nobody's: the advantage keeps the unit of the reward (Dr. GRPO).
+    /// None: the advantage keeps the unit of the reward (Dr. GRPO).
     None,
 }
 
@@ -75,17 +76,17 @@ pub enum StdKind {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AdvantageOptions {
-    /// What a reward is compared with; the mean of its group.
+    /// The value that is subtracted from a reward. Defaults to the group mean.
     pub baseline: Baseline,
-    /// Whose standard deviation divides; the group's.
+    /// The standard deviation that divides. Defaults to the group's.
     pub scale: AdvantageScale,
-    /// The divisor of the variance; `n - 1`.
+    /// The divisor of the variance. Defaults to `n - 1`.
     pub std: StdKind,
-    /// Added to the standard deviation; 1e-4.
+    /// Added to the standard deviation. Defaults to 1e-4.
     pub epsilon: f64,
-    /// The least standard deviation; 1e-3. Near-equal rewards are not blown up to unit size.
+    /// The least standard deviation, so that near-equal rewards are not scaled up. Defaults to 1e-3.
     pub std_floor: f64,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -116,21 +117,22 @@ impl AdvantageOptions {
 /// Advantages of `R` rollouts in `N` groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupAdvantage {
-    /// `[R]` the advantage of each rollout; 0 for one without a score.
+    /// `[R]` the advantage of each rollout; 0 for a rollout without a score.
     pub advantage: Vec<f64>,
     /// `[N]` mean scored reward of each group; 0 if none was scored.
     pub mean: Vec<f64>,
     /// `[N]` standard deviation of each group's scored rewards; 0 below two.
     pub std: Vec<f64>,
-    /// `[N]` whether a group teaches nothing: its scored rewards are all equal, or fewer than two.
+    /// `[N]` `true` for a group without signal: its scored rewards are all equal, or fewer than two.
     pub degenerate: Vec<bool>,
 }
 
 impl GroupAdvantage {
-    /// `[R]` the advantages in the precision of a loss.
+    /// Returns the `[R]` advantages in the precision of a loss.
     ///
     /// # Errors
-    /// `NonFinite` for an advantage that is too large for it, as of rewards beyond 1e38 without a scale.
+    /// `NonFinite` for an advantage that overflows single precision, such as of rewards beyond 1e38 without a
+    /// scale.
     pub fn advantage_f32(&self) -> Result<Vec<f32>> {
         let narrow: Vec<f32> = self.advantage.iter().map(|&advantage| advantage as f32).collect();
         match narrow.iter().position(|advantage| !advantage.is_finite()) {
@@ -147,13 +149,14 @@ impl GroupAdvantage {
     }
 }
 
-/// Compares each reward with those of its group. `reward` is `[R]`, group after group; `scored`, when given, is `[R]`
-/// with 0 for a rollout that nobody could score: it is left out of every statistic and its advantage is 0.
+/// Compares each reward with the rewards of its group. `reward` is `[R]`, group after group. `scored`, if
+/// given, is `[R]` with 0 for a rollout without a score: no statistic includes it, and its advantage is 0.
 ///
 /// # Errors
-/// `OutOfRange` for a group of fewer than [`GROUP_SIZE_MIN`] rollouts or an option outside its range; `Unavailable` for a device that
-/// is not there; `ShapeMismatch` if the groups do not cover the rewards or `scored` has another length; `Empty` without rewards;
-/// `NonFinite` if a scored reward is NaN or infinite, or rewards are so far apart that their deviation overflows.
+/// `OutOfRange` for a group of fewer than [`GROUP_SIZE_MIN`] rollouts or an option outside its range;
+/// `Unavailable` for a missing device; `ShapeMismatch` if the groups do not cover the rewards or `scored` has
+/// another length; `Empty` without rewards; `NonFinite` if a scored reward is NaN or infinite, or the
+/// deviation overflows.
 ///
 /// # Examples
 /// ```
@@ -228,7 +231,7 @@ fn group_advantage_on_cpu(
     })
 }
 
-/// What makes the rewards of a group advantages.
+/// Converts the rewards of a group to advantages.
 struct Difference {
     mean: f64,
     factor: f64,
@@ -236,7 +239,7 @@ struct Difference {
 }
 
 lanes! {
-    /// Writes `factor * (reward - mean) / divisor` of each reward of the groups that have them.
+    /// Writes `factor * (reward - mean) / divisor` for each reward of the groups with a difference.
     fn differences(reward: &[f64], bounds: &[usize], of: &[Option<Difference>], advantage: &mut [f64]) {
         for (pair, of) in bounds.windows(2).zip(of) {
             let Some(Difference { mean, factor, divisor }) = of else { continue };
@@ -248,7 +251,7 @@ lanes! {
     }
 }
 
-/// The advantages of rollouts without a score become 0; the others must be finite.
+/// Sets the advantages of rollouts without a score to 0; the others must be finite.
 fn settle(advantage: &mut [f64], scored: Option<&[u8]>) -> Result<()> {
     for (at, advantage) in advantage.iter_mut().enumerate() {
         if scored.is_some_and(|scored| scored[at] == 0) {
@@ -260,15 +263,16 @@ fn settle(advantage: &mut [f64], scored: Option<&[u8]>) -> Result<()> {
     Ok(())
 }
 
-/// How several rewards of a rollout become one advantage.
+/// The rule that makes one advantage of several rewards of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RewardAggregation {
-    /// Their weighted sum is the reward.
+    /// The reward is their weighted sum.
     #[default]
     SumThenNormalize,
-    /// Each is compared within its group and divided by the group's deviation; the weighted sum of these is compared, and divided, over
-    /// the batch: no reward drowns another one of a smaller scale (GDPO, <https://arxiv.org/abs/2601.05242>).
+    /// Each is compared within its group and divided by the group's deviation. Their weighted sum is
+    /// compared, and divided, over the batch, so rewards of a large scale do not dominate (GDPO,
+    /// <https://arxiv.org/abs/2601.05242>).
     NormalizeThenSum,
 }
 
@@ -277,16 +281,18 @@ pub enum RewardAggregation {
 pub struct RewardTable<'a> {
     /// `[R, F]`
     pub reward: &'a [f64],
-    /// `[R, F]` 0 where a function gave no reward: it counts nowhere. A rollout without any reward has no score.
+    /// `[R, F]` 0 where a function gave no reward: no sum includes it. A rollout without any reward has no
+    /// score.
     pub scored: Option<&'a [u8]>,
     /// `[F]`
     pub weights: &'a [f64],
 }
 
-/// [`group_advantage`] of rollouts with several rewards. `mean`, `std` and `degenerate` are those of the weighted sums of a group.
+/// Runs [`group_advantage`] for rollouts with several rewards. `mean`, `std` and `degenerate` are those of
+/// the weighted sums.
 ///
 /// # Errors
-/// Those of [`group_advantage`]; `Empty` without weights; `NonFinite` for a weight that is.
+/// The errors of [`group_advantage`]; `Empty` without weights; `NonFinite` for a weight that is not finite.
 ///
 /// # Examples
 /// ```
@@ -365,7 +371,7 @@ fn multi_reward_on_cpu(
     }
 }
 
-/// Scored rewards must be finite.
+/// Checks that scored rewards are finite.
 fn check_rewards(reward: &[f64], scored: Option<&[u8]>) -> Result<()> {
     if are_finite(reward) {
         return Ok(());
@@ -378,7 +384,7 @@ fn check_rewards(reward: &[f64], scored: Option<&[u8]>) -> Result<()> {
     Ok(())
 }
 
-/// Rewards of which some may not count.
+/// Rewards, some of which may be missing.
 #[derive(Clone, Copy)]
 struct Table<'a> {
     reward: &'a [f64],
@@ -401,9 +407,9 @@ impl Table<'_> {
     }
 }
 
-/// The standard deviation of all differences from leave-one-out baselines, whose mean is 0 in each group.
+/// Returns the standard deviation of all differences from leave-one-out baselines, whose mean is 0 in each group.
 fn differences_std(spreads: &[Spread], kind: StdKind) -> f64 {
-    // One that is alone in its group has nothing to differ from.
+    // A rollout that is alone in its group has no difference.
     let scored = spreads.iter().filter(|spread| spread.count > 1.0);
     let squares = scored
         .clone()
@@ -414,7 +420,7 @@ fn differences_std(spreads: &[Spread], kind: StdKind) -> f64 {
 }
 
 impl StdKind {
-    /// Of this many numbers.
+    /// Returns the deviation of `count` numbers.
     #[inline(always)]
     fn deviation(self, square_sum: f64, count: f64) -> f64 {
         let divisor = match self {
@@ -426,7 +432,7 @@ impl StdKind {
 }
 
 impl<'a> Groups<'a> {
-    /// Groups from a size or from bounds, whichever is given.
+    /// Returns groups from a size or from bounds, whichever is given.
     ///
     /// # Errors
     /// `Malformed` if both are given or neither is.
@@ -442,7 +448,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// Checked `[N + 1]` bounds over `num_rewards` rollouts.
+    /// Returns the checked `[N + 1]` bounds over `num_rewards` rollouts.
     fn bounds(self, num_rewards: usize) -> Result<Vec<usize>> {
         if num_rewards == 0 {
             return Err(Error::new(ErrorKind::Empty, "reward must hold at least one group: got []"));
@@ -481,14 +487,15 @@ struct Spread {
     count: f64,
     mean: f64,
     square_sum: f64,
-    /// 0 where nothing differs.
+    /// Exactly 0 if all rewards are equal.
     std: f64,
     low: f64,
     high: f64,
 }
 
 lanes! {
-    /// Adds the [`Spread`] of every `size` rewards: groups side by side, as the sums of one wait for each other.
+    /// Adds the [`Spread`] of every `size` rewards, several groups at once, so that sums do not wait for each
+    /// other.
     fn spreads_of_equal(reward: &[f64], size: usize, kind: StdKind, spreads: &mut Vec<Spread>) {
         let mut tile = vec![[0.0; TILE]; size];
         let whole = reward.chunks_exact(TILE * size);
@@ -549,7 +556,7 @@ impl Spread {
         spread
     }
 
-    /// What a difference from the mean is multiplied by to be one from the baseline.
+    /// Returns the factor that turns a difference from the mean into a difference from the baseline.
     fn difference_factor(&self, baseline: Baseline) -> f64 {
         match baseline {
             Baseline::Group => 1.0,

@@ -1,26 +1,26 @@
 //! The ragged layout that every loss reads: `S` sequences, one after another, in flat arrays of `T` tokens.
 //!
 //! `offsets[s]..offsets[s + 1]` are the tokens of sequence `s`. Nothing is padded. A token is *trained* when its
-//! mask is 1; whatever stands at other positions (NaN included) is never read into a sum.
+//! mask is 1; values at other positions (NaN included) are never read into a sum.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::Real;
 
-/// How good each token or each sequence was.
+/// Advantages, one for each sequence or one for each token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Advantage<'a, T = f32> {
-    /// One value a sequence, `[S]`, shared by its tokens.
+    /// One value for each sequence, `[S]`, shared by its tokens.
     PerSequence(&'a [T]),
-    /// One value a token, `[T]`.
+    /// One value for each token, `[T]`.
     PerToken(&'a [T]),
 }
 
 impl<'a, T> Advantage<'a, T> {
-    /// Reads the layout off the length: `[S]` or `[T]`.
+    /// Infers the layout from the length: `[S]` or `[T]`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the length is neither, or is both while the two readings differ (as many tokens as
+    /// `ShapeMismatch` if the length is neither, or is both while the layouts differ (as many tokens as
     /// sequences, but not one in each): then name the layout with the enum.
     ///
     /// # Examples
@@ -34,7 +34,7 @@ impl<'a, T> Advantage<'a, T> {
         Self::infer_as("advantage", advantage, offsets)
     }
 
-    /// [`Advantage::infer`] for values that messages call `name`.
+    /// Runs [`Advantage::infer`]; errors call the values `name`.
     pub(crate) fn infer_as(name: &str, advantage: &'a [T], offsets: &[u32]) -> Result<Self> {
         let num_sequences = offsets.len().saturating_sub(1);
         let num_tokens = offsets.last().map_or(0, |&end| end as usize);
@@ -69,7 +69,7 @@ impl<'a, T> Advantage<'a, T> {
 }
 
 impl<T: Real> Advantage<'_, T> {
-    /// The advantage of a trained token.
+    /// Returns the advantage of a trained token.
     pub(crate) fn at(&self, token: Token) -> Result<f64> {
         let (index, advantage) = match self {
             Self::PerSequence(advantage_s) => (token.sequence, advantage_s[token.sequence]),
@@ -79,16 +79,17 @@ impl<T: Real> Advantage<'_, T> {
     }
 }
 
-/// What a policy-gradient loss reads. All slices have one entry a token unless told otherwise.
+/// The inputs of a policy-gradient loss. All slices have one entry for each token unless stated otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct LossBatch<'a, T = f32> {
     /// Log-probabilities of the tokens under the policy in training.
     pub log_prob: &'a [T],
-    /// The same under the policy that drew them. On-policy: the same slice as `log_prob`.
+    /// Log-probabilities under the policy that sampled them. On-policy: the same slice as `log_prob`.
     pub old_log_prob: &'a [T],
-    /// The same under a frozen reference.
+    /// Log-probabilities under a frozen reference.
     pub ref_log_prob: Option<&'a [T]>,
-    /// The same as the program that drew the tokens computed it, where that is another than `old_log_prob`.
+    /// Log-probabilities from the program that sampled the tokens, if it differs from the one of
+    /// `old_log_prob`.
     pub sampler_log_prob: Option<&'a [T]>,
     /// Entropy of the current distribution at each token, in nats.
     pub entropy: Option<&'a [T]>,
@@ -114,12 +115,12 @@ impl<T: Real> LossBatch<'_, T> {
     }
 }
 
-/// What a supervised loss reads.
+/// The inputs of a supervised loss.
 #[derive(Debug, Clone, Copy)]
 pub struct SftBatch<'a, T = f32> {
     /// `[T]` log-probabilities of the tokens under the policy in training.
     pub log_prob: &'a [T],
-    /// `[T]` the same under a frozen reference.
+    /// `[T]` log-probabilities under a frozen reference.
     pub ref_log_prob: Option<&'a [T]>,
     /// `[T]` 1 where the token is trained, else 0.
     pub mask: &'a [u8],
@@ -134,15 +135,15 @@ impl<T: Real> SftBatch<'_, T> {
     }
 }
 
-/// The place of one trained token.
+/// The position of one trained token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub index: usize,
     pub sequence: usize,
 }
 
-/// The trained tokens in order. There must be one, unless `may_be_empty`: where denominators are those of a whole optimizer step, a
-/// micro-batch without trained tokens adds 0 to it.
+/// Returns the trained tokens in order. There must be at least one, unless `may_be_empty`: with denominators
+/// of a whole optimizer step, a micro-batch without trained tokens adds 0.
 fn trained_tokens(num_tokens: usize, mask: &[u8], offsets: &[u32], may_be_empty: bool) -> Result<Vec<Token>> {
     check_len("mask", mask.len(), "log_prob", num_tokens)?;
     check_offsets(offsets, num_tokens)?;
@@ -171,7 +172,7 @@ pub(crate) fn check_optional<T>(name: &str, values: Option<&[T]>, expected: usiz
     values.map_or(Ok(()), |values| check_len(name, values.len(), "log_prob", expected))
 }
 
-/// Offsets must start at 0, never fall, and end at `num_items`.
+/// Checks that offsets start at 0, never decrease, and end at `num_items`.
 pub(crate) fn check_offsets(offsets: &[u32], num_items: usize) -> Result<()> {
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
         return Err(Error::new(ErrorKind::Empty, "offsets must hold at least one bound: got []"));
@@ -198,7 +199,8 @@ pub(crate) fn check_mask(mask: &[u8]) -> Result<()> {
     })
 }
 
-/// `value`, or an error that names it: for a number made of others, which may have overflowed.
+/// Returns `value` if it is finite, else an error that names it: for a computed number, which may have
+/// overflowed.
 pub(crate) fn finite_value(name: &str, value: f64) -> Result<f64> {
     if value.is_finite() {
         return Ok(value);
@@ -206,7 +208,7 @@ pub(crate) fn finite_value(name: &str, value: f64) -> Result<f64> {
     Err(Error::new(ErrorKind::NonFinite, format!("{name} must be finite: got {value}")))
 }
 
-/// `value`, or an error that names the place: for numbers that no sum may meet.
+/// Returns `value` if it is finite, else an error that names the position.
 pub(crate) fn finite(name: &str, index: usize, value: f64) -> Result<f64> {
     if value.is_finite() {
         return Ok(value);

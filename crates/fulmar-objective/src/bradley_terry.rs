@@ -1,4 +1,4 @@
-//! The loss of reward models: of two answers to one prompt, the chosen one should earn more.
+//! The loss of reward models: of two answers to one prompt, the chosen one should get the higher reward.
 //!
 //! ```text
 //! P(chosen) = sigmoid(r_chosen - r_rejected - margin)
@@ -8,8 +8,9 @@
 //! R. Bradley and M. Terry, 1952; P. Christiano and others, 2017, <https://arxiv.org/abs/1706.03741>. The second term keeps rewards
 //! around 0: J. Eisenstein and others, 2023, <https://arxiv.org/abs/2312.09244>.
 //!
-//! With `offsets` each pair has a reward a token, and its loss is the mean over the tokens that are compared (TorchRL's `GPT2RewardModel`:
-//! those from the first at which the answers differ to the end of the longer one).
+//! With `offsets` each pair has a reward for each token, and its loss is the mean over the compared tokens
+//! (TorchRL's `GPT2RewardModel`: from the first token at which the answers differ to the end of the longer
+//! one).
 
 use std::iter;
 
@@ -23,16 +24,17 @@ use crate::clip::out_of_range;
 use crate::output::{Metric, finite_loss, finite_metrics, narrow};
 use crate::surrogate::sigmoid;
 
-/// Pairs of answers. All slices have one entry a pair, or one a compared token.
+/// Pairs of answers. All slices have one entry for each pair, or one for each compared token.
 #[derive(Debug, Clone, Copy)]
 pub struct RewardPairs<'a, T = f32> {
     /// The reward of the better answer.
     pub chosen: &'a [T],
-    /// That of the other.
+    /// The reward of the rejected answer.
     pub rejected: &'a [T],
-    /// By how much the first should be ahead; 0 if none.
+    /// The margin by which the chosen answer should lead; 0 if absent.
     pub margin: Option<&'a [T]>,
-    /// `[P + 1]` bounds of the pairs where entries are tokens; a pair without tokens, of equal answers, counts nothing.
+    /// `[P + 1]` bounds of the pairs if entries are tokens; a pair without tokens, of equal answers, is not
+    /// counted.
     pub offsets: Option<&'a [u32]>,
 }
 
@@ -40,24 +42,24 @@ pub struct RewardPairs<'a, T = f32> {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct BradleyTerryOptions {
-    /// Weight of the squared sum of a pair, at least 0; 0.
+    /// Weight of the squared sum of a pair, at least 0. Defaults to 0.
     pub center_coefficient: f64,
-    /// What sums over pairs are divided by, that of the whole optimiser step; the pairs of this batch unless given.
+    /// The denominator of sums over pairs, for the whole optimizer step. Defaults to the pairs of this batch.
     pub num_pairs: Option<f64>,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
 /// Value, metrics and gradients over a batch of pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BradleyTerryOutput<T = f32> {
-    /// Both terms together.
+    /// The sum of both terms.
     pub loss: f64,
     /// Numbers to log, in a fixed order.
     pub metrics: Vec<Metric>,
-    /// Derivative of the loss by each reward of `chosen`.
+    /// Derivative of the loss with respect to each reward of `chosen`.
     pub grad_chosen: Vec<T>,
-    /// Derivative of the loss by each reward of `rejected`.
+    /// Derivative of the loss with respect to each reward of `rejected`.
     pub grad_rejected: Vec<T>,
 }
 
@@ -81,7 +83,8 @@ impl BradleyTerryLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states.
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfRange` if an option is outside its
+    /// documented range.
     pub fn new(options: BradleyTerryOptions) -> Result<Self> {
         let coefficient = options.center_coefficient;
         if !(coefficient.is_finite() && coefficient >= 0.0) {
@@ -93,12 +96,15 @@ impl BradleyTerryLoss {
         Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
-    /// Value, metrics and gradients over `pairs`. Sums run in f64 in order; without pairs everything is 0.
+    /// Returns value, metrics and gradients over `pairs`. Sums run in f64 in order; without pairs everything
+    /// is 0.
     ///
-    /// Metrics: `accuracy` (share of entries in which the chosen answer earns more), `margin`, `meanReward`, `numPairs`.
+    /// Metrics: `accuracy` (share of entries in which the chosen answer has the higher reward), `margin`,
+    /// `meanReward`, `numPairs`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if lengths differ; `OutOfRange` for offsets that fall; `NonFinite` if a reward or margin is, or the result would be.
+    /// `ShapeMismatch` if lengths differ; `OutOfRange` for decreasing offsets; `NonFinite` if a reward, a
+    /// margin or the result is not finite.
     pub fn forward<T: Real>(&self, pairs: &RewardPairs<'_, T>) -> Result<BradleyTerryOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(pairs))
     }
@@ -155,7 +161,7 @@ impl BradleyTerryLoss {
     }
 }
 
-/// `log(1 + e^x)`, which is `-log sigmoid(-x)`, without overflow.
+/// Returns `log(1 + e^x)`, which is `-log sigmoid(-x)`, without overflow.
 pub(crate) fn softplus(x: f64) -> f64 {
     x.max(0.0) + libm::log1p(libm::exp(-x.abs()))
 }

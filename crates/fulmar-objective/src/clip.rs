@@ -1,4 +1,4 @@
-//! How far the ratio `r = p / p_old` may move before its gradient stops.
+//! The range of the ratio `r = p / p_old` outside which its gradient is 0.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 /// The clip range `[1 - low, 1 + high]`. In JSON a number (both sides) or a pair `[low, high]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
-    /// In `[0, 1)`.
+    /// The lower distance, in `[0, 1)`.
     pub low: f64,
-    /// At least 0.
+    /// The upper distance, at least 0.
     pub high: f64,
 }
 
@@ -22,7 +22,7 @@ impl Default for Clip {
 }
 
 impl Clip {
-    /// The same distance on both sides.
+    /// Returns a range with the same distance on both sides.
     #[must_use]
     pub const fn symmetric(epsilon: f64) -> Self {
         Self { low: epsilon, high: epsilon }
@@ -39,7 +39,7 @@ impl Clip {
     }
 }
 
-/// An `OutOfRange` error about one number.
+/// Returns an `OutOfRange` error about one number.
 pub(crate) fn out_of_range(rule: &str, value: f64) -> Error {
     Error::new(ErrorKind::OutOfRange, format!("{rule}: got {value}"))
 }

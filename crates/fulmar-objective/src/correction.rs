@@ -1,9 +1,10 @@
-//! Corrections for tokens that another program drew than the one that says their old log-probability: with the log-probability `q` under
-//! the sampler, a token has the ratio `e^(log p_old - log q)`, and a sequence the product of those of its tokens.
+//! Corrections for tokens that another program sampled than the one that computed their old log-probability.
+//! With the log-probability `q` under the sampler, a token has the ratio `e^(log p_old - log q)`, and a
+//! sequence the product of the ratios of its tokens.
 //!
-//! With the sampler's own log-probabilities as `old_log_prob` (TorchRL, torchtitan) one ratio takes up both staleness and mismatch, and
-//! there is nothing to correct; with those of a proximal policy (decoupled PPO, <https://arxiv.org/abs/2110.00641>) a truncated
-//! correction brings the second factor.
+//! If `old_log_prob` holds the sampler's own log-probabilities (TorchRL, torchtitan), one ratio covers both
+//! staleness and mismatch, and there is nothing to correct. If it holds those of a proximal policy (decoupled
+//! PPO, <https://arxiv.org/abs/2110.00641>), a truncated correction adds the second factor.
 
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::Result;
@@ -13,29 +14,29 @@ use crate::Real;
 use crate::batch::{check_len, check_mask, check_offsets, finite};
 use crate::clip::out_of_range;
 
-/// Whose ratio is looked at.
+/// The level at which a ratio is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CorrectionLevel {
-    /// That of the token.
+    /// The ratio of the token.
     #[default]
     Token,
     /// The product over the sequence.
     Sequence,
-    /// The geometric mean over the sequence, which rejects and never weighs.
+    /// The geometric mean over the sequence, which can reject but never weighs.
     Geometric,
 }
 
-/// What follows from it.
+/// The effect of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CorrectionRule {
-    /// The loss is multiplied by the ratio, brought between the bounds.
+    /// The loss is multiplied by the ratio, clamped to the bounds.
     #[default]
     Truncate,
-    /// The loss is multiplied by the ratio, and what lies outside the bounds is rejected.
+    /// The loss is multiplied by the ratio, and tokens with a ratio outside the bounds are rejected.
     Mask,
-    /// A sequence with one token outside the bounds is rejected; nothing is multiplied.
+    /// A sequence with a token outside the bounds is rejected; nothing is multiplied.
     Veto,
 }
 
@@ -50,13 +51,13 @@ pub enum CorrectionRule {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Correction {
-    /// Whose ratio is looked at; the token's.
+    /// The level of the ratio. Defaults to the token.
     pub level: CorrectionLevel,
-    /// What follows; truncation.
+    /// The effect of the ratio. Defaults to truncation.
     pub rule: CorrectionRule,
-    /// The lower bound, at least 0; 0.
+    /// The lower bound, at least 0. Defaults to 0.
     pub min: f64,
-    /// The upper bound, above the lower one; 3.
+    /// The upper bound, above the lower one. Defaults to 3.
     pub max: f64,
 }
 
@@ -77,7 +78,7 @@ impl Correction {
         Ok(())
     }
 
-    /// What each token of a sequence is multiplied with, for their log-ratios; nothing where it is rejected.
+    /// Returns the factor of each token of a sequence from their log-ratios; `None` if the token is rejected.
     pub(crate) fn factors(&self, log_ratio_t: &[f64]) -> Vec<Option<f64>> {
         let sum: f64 = log_ratio_t.iter().sum();
         let whole = match self.level {
@@ -101,14 +102,17 @@ impl Correction {
     }
 }
 
-/// What a loss multiplies each token with under one correction: 1 off the mask, 0 where a token is rejected. All slices are `[T]` but
-/// for `offsets` `[S + 1]`; only masked tokens count in a sequence's ratio. TRL's train/inference importance ratios.
+/// Returns the factor of each token under one correction: 1 off the mask, 0 for a rejected token. All slices
+/// are `[T]` except `offsets` `[S + 1]`; only masked tokens count in a sequence's ratio. TRL's
+/// train/inference importance ratios.
 ///
-/// A NaN in `sampler_log_prob` says that the sampler gave no log-probability: its ratio is 1, here as in [`GrpoLoss`](crate::GrpoLoss).
+/// A NaN in `sampler_log_prob` marks an unknown log-probability: its ratio is 1, as in
+/// [`GrpoLoss`](crate::GrpoLoss).
 ///
 /// # Errors
-/// `ShapeMismatch` for unequal lengths; `OutOfRange` for a mask that is not 0 or 1, or a bound outside its range; `NonFinite` where the
-/// mask is 1 for an old log-probability that is not finite or a sampler's that is infinite, or if a weight overflows.
+/// `ShapeMismatch` for unequal lengths; `OutOfRange` for a mask that is not 0 or 1, or a bound outside its
+/// range; `NonFinite` where the mask is 1 for an old log-probability that is not finite or a sampler's that
+/// is infinite, or if a weight overflows.
 ///
 /// # Examples
 /// ```

@@ -1,12 +1,13 @@
-//! Distillation: tokens that the teacher likes as much as the student does. With `l` the student's log-probability and `t` the teacher's:
+//! Distillation: the student's log-probability `l` of each token should approach the teacher's, `t`.
 //!
-//! | direction | value a token | gradient by `l` |
+//! | direction | value a token | gradient with respect to `l` |
 //! |---|---|---|
-//! | reverse: tokens that the student drew | `e^(t - l) - 1 - (t - l)` | `1 - e^(t - l)` |
-//! | forward: tokens that the teacher wrote | `e^(l - t) - 1 - (l - t)` | `e^(l - t) - 1` |
+//! | reverse: tokens sampled by the student | `e^(t - l) - 1 - (t - l)` | `1 - e^(t - l)` |
+//! | forward: tokens written by the teacher | `e^(l - t) - 1 - (l - t)` | `e^(l - t) - 1` |
 //!
-//! Both are never negative and 0 where they agree; beyond [`KL_LOG_RATIO_MAX`](crate::KL_LOG_RATIO_MAX) they go on as straight lines.
-//! As TorchRL's `DistillationLoss`. R. Agarwal and others, "On-Policy Distillation", 2023, <https://arxiv.org/abs/2306.13649>.
+//! Both are never negative and 0 where they agree; beyond [`KL_LOG_RATIO_MAX`](crate::KL_LOG_RATIO_MAX) they
+//! continue as straight lines. As TorchRL's `DistillationLoss`. R. Agarwal and others, "On-Policy
+//! Distillation", 2023, <https://arxiv.org/abs/2306.13649>.
 
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ use crate::kl::KlEstimator;
 use crate::output::{LossOutput, Metric};
 use crate::sft::{SftOutput, SftReduction, num_trained_s};
 
-/// Who drew the tokens.
+/// The source of the tokens, which determines the direction of the KL divergence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KlDirection {
@@ -33,13 +34,13 @@ pub enum KlDirection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DistillationOptions {
-    /// Who drew the tokens; the student.
+    /// The source of the tokens. Defaults to the student.
     pub direction: KlDirection,
-    /// How sequences are joined; the mean of those with a trained token.
+    /// The reduction over sequences. Defaults to the mean of those with a trained token.
     pub reduction: SftReduction,
-    /// Whether a sequence's loss is its mean over trained tokens (true) or their sum.
+    /// If true, a sequence's loss is its mean over trained tokens, else their sum.
     pub normalize_by_seq_length: bool,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -71,21 +72,24 @@ impl DistillationLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `OutOfRange` if a count of tokens is below 1; `Unavailable` if there is no such device, with what is lacking.
+    /// `OutOfRange` if a count of tokens is below 1; `Unavailable`, with the reason, if there is no such
+    /// device.
     pub fn new(options: DistillationOptions) -> Result<Self> {
         options.reduction.checked()?;
         Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
-    /// Value, metrics and gradient over `batch`, whose reference is the teacher. Costs O(T); sums run in f64 in token order.
+    /// Returns value, metrics and gradient over `batch`, whose reference is the teacher. Costs O(T); sums run
+    /// in f64 in token order.
     ///
     /// Metrics: `distillLoss`, `klToTeacher` (mean over trained tokens), `numTokens`, `numSequences`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall, a mask that is not 0 or 1, or a teacher whose
-    /// log-probabilities are exactly 0 at every trained token, as in an array that nobody filled; `Empty` if the teacher is missing or
-    /// the mask trains nothing (under `GlobalTokens` and `GlobalSequences` the loss and the gradient are 0 then); `NonFinite` for a
-    /// trained log-probability that is not finite, or if the result overflows.
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for decreasing offsets, a mask that is not 0 or
+    /// 1, or a teacher whose log-probabilities are exactly 0 at every trained token, as in an uninitialised
+    /// column; `Empty` if the teacher is missing or the mask trains nothing (under `GlobalTokens` and
+    /// `GlobalSequences` the loss and the gradient are 0 then); `NonFinite` for a trained log-probability
+    /// that is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -100,7 +104,7 @@ impl DistillationLoss {
         let num_trained_s = num_trained_s(&tokens, batch.offsets.len() - 1);
         let reduction = match self.options.reduction {
             SftReduction::Mean => {
-                // A sequence without trained tokens has no divergence, so its mean is not over it.
+                // A sequence without trained tokens has no divergence, so the mean excludes it.
                 let num_counted = num_trained_s.iter().filter(|&&count| count > 0).count();
                 SftReduction::GlobalSequences(num_counted as f64)
             }
@@ -140,7 +144,7 @@ impl DistillationLoss {
     }
 }
 
-/// Refuses a teacher that is certain of every trained token: a column that nobody filled looks like that.
+/// Refuses a teacher that is certain of every trained token, as an uninitialised column looks like that.
 fn check_teacher<T: Real>(teacher: &[T], tokens: &[Token]) -> Result<()> {
     if tokens.is_empty() || tokens.iter().any(|token| teacher[token.index].into() != 0.0) {
         return Ok(());

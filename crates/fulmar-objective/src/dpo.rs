@@ -1,5 +1,6 @@
-//! Direct preference optimisation and its family: of two answers to one prompt, the chosen one should gain on the reference, and the
-//! rejected one lose. [`DpoLossType`] has the formulas and the papers; here is what they share.
+//! Direct preference optimisation and its family: of two answers to one prompt, the chosen one should gain
+//! probability against the reference and the rejected one lose it. [`DpoLossType`] has the formulas and the
+//! papers; the common part is:
 //!
 //! ```text
 //! log p_s   = sum_t weight_t l_t                       over the trained tokens of answer s
@@ -7,12 +8,13 @@
 //! loss      = 1 / P sum_p w_p sum_k weight_k loss_k(score of the chosen answer, score of the rejected one)
 //! ```
 //!
-//! `weight_t` is 1, or with `ld_alpha` that for tokens beyond the length of the shorter answer (LD-DPO,
-//! <https://arxiv.org/abs/2409.06411>). `w_p` is 1, or with `use_weighting` how likely the policy finds both answers,
-//! `exp(mean_t (l_t - log sum_v p_v^2))` of each, held fixed (WPO, <https://arxiv.org/abs/2406.11827>).
+//! `weight_t` is 1, or `ld_alpha` for tokens beyond the length of the shorter answer (LD-DPO,
+//! <https://arxiv.org/abs/2409.06411>). `w_p` is 1, or with `use_weighting` the likelihood of both answers
+//! under the policy, `exp(mean_t (l_t - log sum_v p_v^2))` of each, without gradient (WPO,
+//! <https://arxiv.org/abs/2406.11827>).
 //!
-//! As TRL's `DPOTrainer`, except that an answer without trained tokens is refused, and that `sft` weighs pair by pair under
-//! `use_weighting`.
+//! As TRL's `DPOTrainer`, except that an answer without trained tokens is refused, and that `sft` weighs
+//! pairs under `use_weighting`.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +33,7 @@ use crate::preference::{DpoLossType, FDivergence, PairShape};
 pub struct PreferenceBatch<'a, T = f32> {
     /// `[T]` log-probabilities of the tokens under the policy in training.
     pub log_prob: &'a [T],
-    /// `[T]` the same under a frozen reference.
+    /// `[T]` log-probabilities under a frozen reference.
     pub ref_log_prob: &'a [T],
     /// `[T]` the logarithm of the sum of the squares of all probabilities at each token, for `use_weighting`.
     pub log_sum_sq_prob: Option<&'a [T]>,
@@ -45,25 +47,27 @@ pub struct PreferenceBatch<'a, T = f32> {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DpoOptions {
-    /// The losses with their weights, above 0; the sigmoid alone.
+    /// The losses with their weights, above 0. Defaults to the sigmoid alone.
     pub loss_weights: BTreeMap<DpoLossType, f64>,
-    /// How dear leaving the reference is, above 0; 0.1.
+    /// Strength of the pull to the reference, above 0. Defaults to 0.1.
     pub beta: f64,
-    /// Which share of the labels may be wrong, in `[0, 0.5)`; for `exoPair`, which needs it, `robust`, `aot` and `aotUnpaired`. 0.
+    /// The share of labels that may be wrong, in `[0, 0.5)`; for `exoPair`, which needs it, `robust`, `aot`
+    /// and `aotUnpaired`. Defaults to 0.
     pub label_smoothing: f64,
-    /// The measure of leaving the reference, for losses of differences; the reverse KL divergence.
+    /// The divergence from the reference, for losses of differences. Defaults to the reverse KL divergence.
     pub f_divergence: FDivergence,
-    /// What tokens beyond the length of the shorter answer count, in `[0, 1]`. Off by default.
+    /// Weight of tokens beyond the length of the shorter answer, in `[0, 1]`. Off by default.
     pub ld_alpha: Option<f64>,
-    /// Whether pairs weigh by how likely the policy finds them; needs `log_sum_sq_prob`. False.
+    /// If true, pairs are weighted by their likelihood under the policy; needs `log_sum_sq_prob`. Defaults to
+    /// false.
     pub use_weighting: bool,
-    /// How fast `discopop` goes from one of its losses to the other, above 0; 0.05.
+    /// Temperature of the blend between the two losses of `discopop`, above 0. Defaults to 0.05.
     pub discopop_tau: f64,
-    /// What sums over pairs are divided by, those of the whole optimiser step; the pairs of this batch unless given.
+    /// The denominator of sums over pairs, for the whole optimizer step. Defaults to the pairs of this batch.
     pub num_pairs: Option<f64>,
-    /// The same for the chosen tokens of `sft`, which `num_pairs` then needs.
+    /// The same for the chosen tokens of `sft`; required with `num_pairs` and `sft`.
     pub num_chosen_tokens: Option<f64>,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -111,7 +115,7 @@ pub(crate) struct Answer<'a> {
     pub tokens: &'a [Token],
     pub log_prob: f64,
     pub reference: f64,
-    /// How many tokens count fully.
+    /// Number of tokens with full weight.
     full: usize,
 }
 
@@ -125,12 +129,12 @@ impl Answer<'_> {
     }
 }
 
-/// The answers that a loss compares, by sequence, with what it compares.
+/// Answers that a loss compares, by sequence, with their scores.
 #[derive(Debug, Clone, Copy)]
 struct Meeting {
     sequences: [usize; 2],
     scores: [f64; 2],
-    /// The derivatives of `scores` by the log-probabilities of the sequences.
+    /// The derivatives of `scores` with respect to the log-probabilities of the sequences.
     slopes: [f64; 2],
 }
 
@@ -138,9 +142,10 @@ impl DpoLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states; `Empty` without a loss; `Incompatible` for options that
-    /// no loss given reads: smoothing, another divergence or weights beside losses that cannot have them, and `num_pairs` without
-    /// `num_chosen_tokens` beside `sft`.
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfRange` if an option is outside its
+    /// documented range; `Empty` without a loss; `Incompatible` for options that none of the losses uses:
+    /// smoothing, another divergence or weights with losses that do not support them, and `num_pairs` without
+    /// `num_chosen_tokens` if `sft` is among the losses.
     pub fn new(options: DpoOptions) -> Result<Self> {
         for weight in options.loss_weights.values() {
             positive("lossWeights", *weight)?;
@@ -168,17 +173,19 @@ impl DpoLoss {
         Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
-    /// Value, metrics and gradient over `batch`. Costs O(T), and O(P log P) for the losses that sort; sums run in f64 in order.
+    /// Returns value, metrics and gradient over `batch`. Costs O(T), and O(P log P) for the losses that sort;
+    /// sums run in f64 in order.
     ///
-    /// Metrics: a term for each loss, such as `sigmoidLoss`, before its weight; `rewardChosen` and `rewardRejected` (means of
-    /// `beta` times the log-ratio), `accuracy` (share of pairs in which the first is larger), `margin` (mean of their difference),
-    /// `logProbChosen`, `logProbRejected` (means of sums over tokens), `numPairs`, `numTokens`.
+    /// Metrics: a term for each loss, such as `sigmoidLoss`, before its weight; `rewardChosen` and
+    /// `rewardRejected` (means of `beta` times the log-ratio), `accuracy` (share of pairs in which the first
+    /// is larger), `margin` (mean of their difference), `logProbChosen`, `logProbRejected` (means of sums
+    /// over tokens), `numPairs`, `numTokens`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if two lengths disagree or a sequence has no partner; `OutOfRange` for offsets that fall or a mask that is not 0
-    /// or 1; `Empty` if a sequence has no trained token, `log_sum_sq_prob` is missing, or there are no pairs (with `num_pairs` the loss
-    /// and the gradient are 0 then); `NonFinite` for a trained log-probability that
-    /// is not finite, or if the result overflows.
+    /// `ShapeMismatch` if two lengths disagree or a sequence has no partner; `OutOfRange` for decreasing
+    /// offsets or a mask that is not 0 or 1; `Empty` if a sequence has no trained token, `log_sum_sq_prob` is
+    /// missing, or there are no pairs (with `num_pairs` the loss and the gradient are 0 then); `NonFinite`
+    /// for a trained log-probability that is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &PreferenceBatch<'_, T>) -> Result<LossOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -241,7 +248,7 @@ impl DpoLoss {
             .collect()
     }
 
-    /// `[P]` how much each pair counts.
+    /// Returns the `[P]` weights of the pairs.
     fn pair_weights<T: Real>(
         &self,
         batch: &PreferenceBatch<'_, T>,
@@ -266,7 +273,7 @@ impl DpoLoss {
         answers.chunks(2).map(|pair| Ok(libm::exp(aligned(&pair[0])? + aligned(&pair[1])?))).collect()
     }
 
-    /// What `kind` compares; nothing for the likelihood.
+    /// Returns the comparisons of `kind`; empty for the likelihood.
     fn meetings(&self, kind: DpoLossType, answers: &[Answer<'_>]) -> Vec<Meeting> {
         let in_pairs = answers.len() / 2;
         let scored = |sequence: usize, scale: f64| {
@@ -306,7 +313,8 @@ impl DpoLoss {
         }
     }
 
-    /// Minus the mean log-probability of chosen tokens; its gradient goes to the tokens at once.
+    /// Computes minus the mean log-probability of chosen tokens, and adds its gradient to the tokens
+    /// directly.
     fn add_likelihood<T: Real>(
         &self,
         batch: &PreferenceBatch<'_, T>,
@@ -388,12 +396,12 @@ impl DpoOptions {
             && self.num_chosen_tokens.is_none()
             && any(|kind| kind == DpoLossType::Sft)
         {
-            return refused("numChosenTokens must be given beside numPairs when sft is among the losses");
+            return refused("numChosenTokens must be given with numPairs when sft is among the losses");
         }
         Ok(())
     }
 
-    /// The losses, for messages.
+    /// Returns the names of the losses, for messages.
     fn loss_names(&self) -> String {
         let names: Vec<&str> =
             self.loss_weights.keys().map(|kind| kind.metric().trim_end_matches("Loss")).collect();
@@ -417,7 +425,8 @@ impl<'a, T: Real> PreferenceBatch<'a, T> {
     }
 }
 
-/// The trained tokens of each sequence; all must have some, as an answer without tokens says nothing of the policy.
+/// Returns the trained tokens of each sequence. Each sequence must have some, as an answer without tokens
+/// carries no information.
 pub(crate) fn whole_sequences(tokens: &[Token], num_sequences: usize) -> Result<Vec<&[Token]>> {
     let sequences: Vec<&[Token]> = tokens.chunk_by(|left, right| left.sequence == right.sequence).collect();
     if sequences.len() == num_sequences {
@@ -425,11 +434,12 @@ pub(crate) fn whole_sequences(tokens: &[Token], num_sequences: usize) -> Result<
     }
     let is_there = |(at, tokens): &(usize, &[Token])| tokens[0].sequence == *at;
     let missing = sequences.iter().copied().enumerate().take_while(is_there).count();
-    let detail = format!("mask must train a token of every sequence: got none of sequence {missing}");
+    let detail =
+        format!("mask must train at least one token of every sequence: it trains 0 of sequence {missing}");
     Err(Error::new(ErrorKind::Empty, detail))
 }
 
-/// The sums of an answer, with `weight` of the token at each place.
+/// Returns the sums of an answer; `weight` gives the weight of the token at each position.
 pub(crate) fn answer<'a, T: Real>(
     tokens: &'a [Token],
     log_prob: &[T],

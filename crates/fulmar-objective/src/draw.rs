@@ -1,4 +1,4 @@
-//! Drawing the next token from logits.
+//! Sampling the next token from logits.
 //!
 //! ```text
 //! x = logits + bias                              of ids, and of the last ids of sequences whose others are the last tokens
@@ -14,9 +14,10 @@
 //! epsilon: those at least this likely, and the likeliest
 //! eta: those at least min(eta, sqrt(eta) e^-entropy) likely, and the likeliest
 //! ```
-//! Each cut takes the probabilities among those that the cut before it kept. The order is that of `transformers`, the penalties are
-//! those of vLLM. A logit of `-inf` is that of a token that is never drawn. Equal logits go by lower id. The draw itself inverts the cumulative distribution in id order with one 32-bit word of
-//! the generator, so that draw number `n` of a stream can be replayed without the draws before it.
+//! Each cut uses the probabilities among the tokens that the cut before it kept. The order is that of
+//! `transformers`; the penalties are those of vLLM. A token with a logit of `-inf` is never drawn. Ties go to
+//! the lower id. The draw inverts the cumulative distribution in id order with one 32-bit word of the
+//! generator, so draw number `n` of a stream can be replayed without the draws before it.
 //!
 //! Costs O(V) whatever the options: no cut sorts the vocabulary. A. Holtzman and others, "The Curious Case of Neural Text
 //! Degeneration", <https://arxiv.org/abs/1904.09751> (top-p); N. N. Minh and others, <https://arxiv.org/abs/2407.01082> (min-p);
@@ -41,44 +42,46 @@ use scores::scores;
 
 pub use scores::token_mask;
 
-/// How to draw a token; every value is checked by [`draw`].
+/// Options of a draw; [`draw`] checks every value.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DrawOptions {
-    /// Divides the logits; finite and >= 0. At 0 the likeliest token is taken. 1.
+    /// Divides the logits; finite and >= 0. At 0 the likeliest token is taken. Defaults to 1.
     pub temperature: f64,
-    /// How many of the likeliest tokens stay; all if absent, at least 1.
+    /// Number of likeliest tokens to keep, at least 1; all if absent.
     pub top_k: Option<usize>,
-    /// The probability mass that stays, in `(0, 1]`; 1.
+    /// The probability mass to keep, in `(0, 1]`. Defaults to 1.
     pub top_p: f64,
-    /// The least probability that stays, as a share of the likeliest token's, in `[0, 1]`; 0.
+    /// The least probability to keep, as a share of the likeliest token's, in `[0, 1]`. Defaults to 0.
     pub min_p: f64,
-    /// The probability mass of the most typical tokens that stays, in `(0, 1]`; 1.
+    /// The probability mass of the most typical tokens to keep, in `(0, 1]`. Defaults to 1.
     pub typical_p: f64,
-    /// The least probability that stays, in `[0, 1)`; the likeliest token stays at any. 0.
+    /// The least probability to keep, in `[0, 1)`; the likeliest token is always kept. Defaults to 0.
     pub epsilon_cutoff: f64,
-    /// The same where it falls with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`; 0.
+    /// The least probability, falling with the entropy `H`: `min(eta, sqrt(eta) e^-H)`, in `[0, 1)`. Defaults
+    /// to 0.
     pub eta_cutoff: f64,
-    /// The share of the entropy that the likeliest tokens may have together, in `(0, 1]`; at most 100 stay, and the likeliest does.
-    /// Off by default.
+    /// The share of the entropy that the likeliest tokens may have together, in `(0, 1]`; keeps at most 100
+    /// tokens and always the likeliest. Off by default.
     pub top_h: Option<f64>,
-    /// Divides the logits above 0, and multiplies those below, of tokens in the prompt and the output; above 0. 1.
+    /// Divides positive logits, and multiplies negative ones, of tokens in the prompt and the output; above
+    /// 0. Defaults to 1.
     pub repetition_penalty: f64,
-    /// Subtracted from the logit of each token in the output; 0.
+    /// Subtracted from the logit of each token in the output. Defaults to 0.
     pub presence_penalty: f64,
-    /// Subtracted from the logit of each token in the output, once each time that it stands there; 0.
+    /// Subtracted from the logit of each token in the output, once for each occurrence. Defaults to 0.
     pub frequency_penalty: f64,
     /// Added to the logits of single ids.
     pub logit_bias: Vec<(u32, f64)>,
-    /// Added to the logit of the last id of a sequence where prompt and output end with its other ids; finite.
+    /// Added to the logit of the last id of a sequence if prompt and output end with its other ids; finite.
     pub sequence_bias: Vec<(Vec<u32>, f64)>,
-    /// No tokens of this number that stand one after the other in prompt and output are drawn a second time; 0 lets them.
+    /// Length of the n-grams in prompt and output that are not drawn a second time; 0 allows all.
     pub no_repeat_ngram_size: usize,
-    /// Sequences of ids that are not drawn: the last id is not where prompt and output end with the others.
+    /// Sequences of ids that are not drawn: the last id is excluded if prompt and output end with the others.
     pub bad_words_ids: Vec<Vec<u32>>,
-    /// Ids that are not drawn: stop ids, say, before an output is as long as it must be.
+    /// Ids that are not drawn, such as stop ids before an output has its minimum length.
     pub banned_ids: Vec<u32>,
-    /// Where a draw runs; the CPU. An engine draws where its model lies.
+    /// The device of a draw. Defaults to the CPU. An engine draws on the device of its model.
     pub device: Device,
 }
 
@@ -107,10 +110,11 @@ impl Default for DrawOptions {
 }
 
 impl DrawOptions {
-    /// Refuses values outside their range. [`draw`] does the same at each call.
+    /// Refuses values outside their range. [`draw`] runs the same check at each call.
     ///
     /// # Errors
-    /// `OutOfRange`, naming the option; `Empty` for a sequence without ids; `Unavailable` for a device that is not there.
+    /// `OutOfRange`, naming the option; `Empty` for a sequence without ids; `Unavailable` for a missing
+    /// device.
     pub fn check(&self) -> Result<()> {
         Compute::on(self.device)?;
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
@@ -167,15 +171,15 @@ impl DrawOptions {
     }
 }
 
-/// What a draw looks at beside logits and options; nothing by default.
+/// Inputs of a draw besides logits and options; empty by default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DrawContext<'a> {
-    /// The tokens before those that were drawn: for the repetition penalty, n-grams, and sequences with a bias or none allowed.
+    /// The prompt: for the repetition penalty, n-grams, and sequences with a bias or that are banned.
     pub prompt_ids: &'a [u32],
-    /// The tokens that were drawn: for all of these and all penalties.
+    /// The tokens drawn so far: for the same, and for the other penalties.
     pub output_ids: &'a [u32],
-    /// The tokens that a grammar or a set lets through: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word `v / 32`, 1 for
-    /// allowed. [`token_mask`] makes one from ids.
+    /// The tokens that a grammar or a set allows: `[ceil(V / 32)]` words, token `v` is bit `v % 32` of word
+    /// `v / 32`, 1 for allowed. [`token_mask`] makes a mask from ids.
     pub allowed: Option<&'a [u32]>,
 }
 
@@ -184,14 +188,14 @@ pub struct DrawContext<'a> {
 pub struct Draw {
     /// The token.
     pub id: u32,
-    /// Its log-probability under the model itself (temperature 1, nothing changed or cut): what a loss needs. The same bits as in
-    /// training.
+    /// Its log-probability under the unmodified model (temperature 1, no penalties or cuts), as a loss needs
+    /// it. The same bits as in training.
     pub log_prob: f32,
-    /// Its log-probability under the distribution that it was drawn from; 0 at temperature 0.
+    /// Its log-probability under the distribution it was drawn from; 0 at temperature 0.
     pub sampled_log_prob: f32,
 }
 
-/// The generator for draw number `draw_index` of the request seeded with `seed`: a pure function of both.
+/// Returns the generator for draw number `draw_index` of the request seeded with `seed`: a pure function of both.
 ///
 /// # Examples
 /// ```
@@ -207,11 +211,11 @@ pub fn draw_rng(seed: u64, draw_index: u64) -> Rng {
     Rng::from_state(state)
 }
 
-/// Draws a token from `logits` `[V]`, taking exactly one 32-bit word from `rng`, also at temperature 0.
+/// Draws a token from `logits` `[V]`. Takes exactly one 32-bit word from `rng`, also at temperature 0.
 ///
 /// # Errors
-/// `Empty` without logits; `NonFinite` if one is NaN or `+inf`, or if all are `-inf`; `OutOfRange` for an option outside its range;
-/// `Unavailable` for a device that is not there. No word is taken then.
+/// `Empty` without logits; `NonFinite` if a logit is NaN or `+inf`, or if all are `-inf`; `OutOfRange` for an
+/// option outside its range; `Unavailable` for a missing device. An error takes no word.
 ///
 /// # Examples
 /// ```
@@ -225,11 +229,11 @@ pub fn draw(logits: &[f32], options: &DrawOptions, rng: &mut Rng) -> Result<Draw
     draw_in(logits, options, &DrawContext::default(), rng)
 }
 
-/// [`draw`] behind other tokens, or among some tokens only.
+/// Runs [`draw`] with a context: previous tokens, or a set of allowed tokens.
 ///
 /// # Errors
-/// Those of [`draw`]; `OutOfRange` for an id of the context or the options that is not below V; `ShapeMismatch` for a mask of another
-/// length; `Empty` if no token may be drawn.
+/// The errors of [`draw`]; `OutOfRange` for an id of the context or the options that is not below V;
+/// `ShapeMismatch` for a mask of another length; `Empty` if no token may be drawn.
 ///
 /// # Examples
 /// ```
@@ -249,10 +253,11 @@ pub fn draw_in(
     draw_on(Compute::on(options.device)?, logits, options, context, rng)
 }
 
-/// [`draw_in`] where the logits lie, whatever device the options name: an engine draws where its model is.
+/// Runs [`draw_in`] on the device of the logits, whatever device the options name; an engine draws on the
+/// device of its model.
 ///
 /// # Errors
-/// Those of [`draw_in`].
+/// The errors of [`draw_in`].
 pub fn draw_on(
     compute: Compute,
     logits: &[f32],
@@ -290,10 +295,11 @@ fn draw_on_cpu(
     Ok(Draw { id: id as u32, log_prob, sampled_log_prob })
 }
 
-/// The distribution that [`draw_in`] draws from: `[V]` probabilities that sum to 1, 0 for tokens that cannot be drawn.
+/// Returns the distribution that [`draw_in`] draws from: `[V]` probabilities that sum to 1, 0 for tokens that
+/// cannot be drawn.
 ///
 /// # Errors
-/// As [`draw_in`].
+/// The errors of [`draw_in`].
 ///
 /// # Examples
 /// ```
@@ -343,7 +349,7 @@ fn check_logits(logits: &[f32]) -> Result<()> {
     Ok(())
 }
 
-/// The id of the largest logit, the lowest among equals.
+/// Returns the id of the largest logit, the lowest among equals.
 fn likeliest(scores: &[f32]) -> usize {
     cpu::top_k(scores, 1).first().map_or(0, |&id| id as usize)
 }

@@ -1,4 +1,5 @@
-//! From logits, or from the hidden states before them, to a loss and back in one go, without a second copy of `[N, V]`.
+//! Runs a loss from logits, or from the hidden states before them, and back in one pass, without a second
+//! copy of `[N, V]`.
 //!
 //! ```text
 //! log p_n, H_n  from  x_n = (W h_n + b) / temperature       rows in chunks: at most LOGITS_CHUNK floats of logits are held
@@ -6,8 +7,8 @@
 //! d x_n[v] = g_n (1[v = id_n] - p_n[v]) - e_n p_n[v] (ln p_n[v] + H_n)      logits of a chunk are computed again, and written over
 //! d h_n = W^T d x_n / temperature,   d W = sum_n d x_n h_n^T / temperature
 //! ```
-//! With logits at hand the gradient is written over them. Liger's fused linear losses (<https://arxiv.org/abs/2410.10989>) hold the
-//! same: memory is O(N + chunk) beside the gradients.
+//! If logits are given, the gradient overwrites them. Like Liger's fused linear losses
+//! (<https://arxiv.org/abs/2410.10989>), memory is O(N + chunk) plus the gradients.
 
 mod squares;
 
@@ -43,16 +44,16 @@ impl TokenLogProbs {
     }
 }
 
-/// What a loss says of each token.
+/// The gradients of a loss with respect to each token's statistics.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenGradients<'a> {
-    /// `[N]` by its log-probability.
+    /// `[N]` with respect to its log-probability.
     pub log_prob: &'a [f32],
-    /// `[N]` by its entropy; nothing where the loss has no such term.
+    /// `[N]` with respect to its entropy; `None` if the loss has no entropy term.
     pub entropy: Option<&'a [f32]>,
 }
 
-/// The most that an entropy's gradient is multiplied with on its way to a logit: `log p + H`, where `p` is not 0.
+/// Largest factor from an entropy's gradient to a logit's: `log p + H`, where `p` is not 0.
 const ENTROPY_FACTOR: f64 = 128.0;
 
 impl TokenGradients<'_> {
@@ -89,11 +90,12 @@ impl TokenGradients<'_> {
     }
 }
 
-/// The log-probabilities of `ids` `[N]` under rows of `logits` `[N, V]` at `temperature`.
+/// Returns the log-probabilities of `ids` `[N]` under rows of `logits` `[N, V]` at `temperature`.
 ///
 /// # Errors
-/// `Empty` without ids; `ShapeMismatch` if the logits are not as many rows; `OutOfRange` for an id that is not below V or a
-/// temperature that is not finite and above 0; `NonFinite` if a row has a NaN or `+inf`, or nothing but `-inf`.
+/// `Empty` without ids; `ShapeMismatch` if the logits do not have as many rows; `OutOfRange` for an id that
+/// is not below V or a temperature that is not finite and above 0; `NonFinite` if a row has a NaN or `+inf`,
+/// or only `-inf`.
 ///
 /// # Examples
 /// ```
@@ -127,12 +129,13 @@ pub fn token_log_probs(
     Ok(TokenLogProbs::of(&found))
 }
 
-/// Runs a loss over rows of logits and writes the loss's gradient by the logits over them. `loss` is given the log-probabilities and
-/// entropies of the ids and says the derivatives by them: each loss of this crate does. No second `[N, V]` is held.
+/// Runs a loss over rows of logits and overwrites the logits with the loss's gradient. `loss` gets the
+/// log-probabilities and entropies of the ids and returns its derivatives with respect to them, as each loss
+/// of this crate does. Allocates no second `[N, V]`.
 ///
 /// # Errors
-/// Those of [`token_log_probs`] and of `loss`; `ShapeMismatch` or `NonFinite` for gradients that are not `[N]` finite numbers. The
-/// logits may be divided by the temperature then.
+/// The errors of [`token_log_probs`] and of `loss`; `ShapeMismatch` or `NonFinite` for gradients that are not
+/// `[N]` finite numbers. After an error the logits may be divided by the temperature.
 ///
 /// # Examples
 /// ```
@@ -190,15 +193,15 @@ pub struct LinearHead<'a> {
     pub weight: Floats<'a>,
     /// `[V]`
     pub bias: Option<Floats<'a>>,
-    /// Floats of a hidden state.
+    /// Width of a hidden state in floats.
     pub width: usize,
     /// Divides the logits; finite and above 0.
     pub temperature: f64,
-    /// Where it runs.
+    /// The device.
     pub compute: Compute,
 }
 
-/// Derivatives by what went into a [`LinearHead`].
+/// Gradients with respect to the inputs of a [`LinearHead`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadGradients {
     /// `[N, width]`
@@ -209,22 +212,22 @@ pub struct HeadGradients {
     pub bias: Option<Vec<f32>>,
 }
 
-/// Where [`LinearHead::walk_back`] leaves derivatives.
+/// The buffers into which [`LinearHead::walk_back`] writes gradients.
 #[derive(Debug)]
 pub struct HeadGradientsMut<'a> {
-    /// `[N, width]`, written.
+    /// `[N, width]`, overwritten.
     pub hidden: &'a mut [f32],
-    /// `[V, width]`, added to; nothing where the weights are frozen.
+    /// `[V, width]`, added to; `None` if the weights are frozen.
     pub weight: Option<&'a mut [f32]>,
     /// `[V]`, added to.
     pub bias: Option<&'a mut [f32]>,
 }
 
 impl LinearHead<'_> {
-    /// The log-probabilities of `ids` `[N]` behind `hidden` `[N, width]`, in chunks of rows.
+    /// Returns the log-probabilities of `ids` `[N]` from `hidden` `[N, width]`, in chunks of rows.
     ///
     /// # Errors
-    /// Those of [`token_log_probs`], and `ShapeMismatch` for hidden states, weights or a bias of another length.
+    /// The errors of [`token_log_probs`], and `ShapeMismatch` for hidden states, weights or a bias of another length.
     pub fn log_probs(&self, hidden: &[f32], ids: &[u32]) -> Result<TokenLogProbs> {
         self.check_rows(hidden, ids)?;
         let mut found = Vec::with_capacity(ids.len());
@@ -235,11 +238,13 @@ impl LinearHead<'_> {
         Ok(TokenLogProbs::of(&found))
     }
 
-    /// The derivatives of a loss by hidden states, weights and bias, given those by log-probabilities and entropies. Logits are
-    /// computed again, a chunk at a time. The same work as [`LinearHead::log_probs`], three times.
+    /// Returns the gradients of a loss with respect to hidden states, weights and bias, from the gradients
+    /// with respect to log-probabilities and entropies. Computes logits again, a chunk at a time. Three times
+    /// the work of [`LinearHead::log_probs`].
     ///
     /// # Errors
-    /// Those of [`LinearHead::log_probs`]; `ShapeMismatch` or `NonFinite` for gradients that are not `[N]` finite numbers.
+    /// The errors of [`LinearHead::log_probs`]; `ShapeMismatch` or `NonFinite` for gradients that are not
+    /// `[N]` finite numbers.
     pub fn backward(
         &self,
         hidden: &[f32],
@@ -280,12 +285,12 @@ impl LinearHead<'_> {
         Ok(d)
     }
 
-    /// Calls `visit(rows, logits)` for consecutive rows of `hidden` `[N, width]`, of which at most `floats_max` logits are held at once;
-    /// those of one row may be more.
+    /// Calls `visit(rows, logits)` for consecutive rows of `hidden` `[N, width]`, with at most `floats_max`
+    /// logits at once, but at least one row.
     ///
     /// # Errors
-    /// What `visit` says; `ShapeMismatch` for hidden states, weights or a bias of another length; `OutOfRange` for a temperature that is
-    /// not finite and above 0; `Empty` without weights.
+    /// The errors of `visit`; `ShapeMismatch` for hidden states, weights or a bias of another length;
+    /// `OutOfRange` for a temperature that is not finite and above 0; `Empty` without weights.
     ///
     /// # Examples
     /// ```
@@ -321,12 +326,12 @@ impl LinearHead<'_> {
         self.compute.check()
     }
 
-    /// [`LinearHead::walk`] back: `turn(rows, logits)` makes of each chunk of logits, in place, the derivatives by them, and those by
-    /// hidden states, weights and bias go to `into`.
+    /// Runs the backward pass of [`LinearHead::walk`]: `turn(rows, logits)` replaces each chunk of logits by
+    /// their gradients, and the gradients with respect to hidden states, weights and bias go to `into`.
     ///
     /// # Errors
-    /// What `turn` says; those of [`LinearHead::walk`]; `ShapeMismatch` for a part of `into` of another length than what it is the
-    /// derivative by.
+    /// The errors of `turn` and of [`LinearHead::walk`]; `ShapeMismatch` for a part of `into` with another
+    /// length than its input.
     pub fn walk_back(
         &self,
         hidden: &[f32],
@@ -357,14 +362,14 @@ impl LinearHead<'_> {
         })
     }
 
-    /// Refuses hidden states that are not one row an id, and ids of another vocabulary.
+    /// Checks that there is one row of hidden states for each id, and that ids are in the vocabulary.
     fn check_rows(&self, hidden: &[f32], ids: &[u32]) -> Result<()> {
         let vocab = self.check(hidden)?;
         check_len("hidden", hidden.len(), "ids times width", ids.len().saturating_mul(self.width))?;
         check_ids(ids, vocab)
     }
 
-    /// The size of the vocabulary.
+    /// Checks the parts of the head and returns the size of the vocabulary.
     fn check(&self, hidden: &[f32]) -> Result<usize> {
         check_temperature(self.temperature)?;
         if self.width == 0 || self.weight.is_empty() {
@@ -401,7 +406,7 @@ fn check_temperature(temperature: f64) -> Result<()> {
     Err(out_of_range("temperature must be a finite number > 0", temperature))
 }
 
-/// The length of a row.
+/// Returns the length of a row of logits.
 fn vocabulary_of(logits: &[f32], ids: &[u32]) -> Result<usize> {
     let vocab = logits.len() / ids.len().max(1);
     check_ids(ids, vocab)?;

@@ -1,6 +1,6 @@
-//! Group relative policy optimisation and its family: a policy gradient over tokens, composed of whose ratio pushes a token
-//! ([`RatioLevel`]), how far ([`Surrogate`]), what corrects for another sampler ([`Correction`]) and what sums are divided by
-//! ([`Normalization`]).
+//! Group relative policy optimisation and its family: a policy gradient over tokens, composed of a ratio
+//! ([`RatioLevel`]), its bound ([`Surrogate`]), corrections for another sampler ([`Correction`]) and a
+//! denominator ([`Normalization`]).
 //!
 //! | loss | ratio | surrogate | normalization |
 //! |---|---|---|---|
@@ -9,10 +9,10 @@
 //! | DAPO, <https://arxiv.org/abs/2503.14476> | token | clip, 0.2 and 0.28 | `GlobalTokens` |
 //! | Dr. GRPO, <https://arxiv.org/abs/2503.20783> | token | clip | `FixedLength` |
 //! | GSPO, <https://arxiv.org/abs/2507.18071> | sequence, or sequence-token | clip, 3e-4 and 4e-4 | `SequenceMean` |
-//! | LUSPO, <https://arxiv.org/abs/2602.05261> | sequence | clip, 2e-3 and 2.5e-3 | `FixedLength(1)`: a sequence counts by its length |
+//! | LUSPO, <https://arxiv.org/abs/2602.05261> | sequence | clip, 2e-3 and 2.5e-3 | `FixedLength(1)`: a sequence is weighted by its length |
 //! | GMPO | token, inside the surrogate | GMPO, 0.4 and 0.4 | `SequenceMean` |
 //! | RLOO, <https://arxiv.org/abs/2402.14740> | sequence product | clip | `SequenceMean` |
-//! | CISPO, VESPO | token; sequence as in TRL | theirs | `GlobalTokens` |
+//! | CISPO, VESPO | token; sequence as in TRL | their own | `GlobalTokens` |
 //! | SAPO | token; sequence as in TRL | SAPO | `SequenceMean` |
 //!
 //! Per trained token, with `w = log p - log p_old`, `r = e^w`, advantage `A`:
@@ -24,19 +24,20 @@
 //! ```
 //!
 //! 1. List the trained tokens; drop those whose old log-probability is not finite, whose `|w|` exceeds
-//!    `log_ratio_max` (unless `clamp_log_ratio`), or whose `w^2 / 2` exceeds `kl_mask_threshold`. A dropped token leaves the
-//!    denominator too. So does one that a correction or `off_policy_threshold` rejects, unless `keep_rejected`. A token that
-//!    `top_entropy_quantile` leaves out loses its policy term and its entropy bonus, and still counts.
-//! 2. Turn the normalisation into one weight a token. Every term uses it.
-//! 3. Add the surrogate, the KL penalties and the entropy bonus, value and gradient side by side.
+//!    `log_ratio_max` (unless `clamp_log_ratio`), or whose `w^2 / 2` exceeds `kl_mask_threshold`. The
+//!    denominator excludes dropped tokens, and tokens that a correction or `off_policy_threshold` rejects,
+//!    unless `keep_rejected`. A token that `top_entropy_quantile` excludes loses its policy term and its
+//!    entropy bonus, but is still counted.
+//! 2. Turn the normalization into one weight for each token. Every term uses it.
+//! 3. Add the surrogate, the KL penalties and the entropy bonus, value and gradient together.
 //! 4. Report means over the tokens that were kept.
 //!
 //! Z. Shao et al., "DeepSeekMath", 2024, <https://arxiv.org/abs/2402.03300>. Separate sides of the clip and the token
 //! mean: Q. Yu et al., "DAPO", 2025, <https://arxiv.org/abs/2503.14476>. Dual clip: D. Ye et al., 2019,
 //! <https://arxiv.org/abs/1912.09729>.
 //!
-//! What differs from TorchRL 0.14, on purpose: there the KL terms and most metrics are means over all `B * T` positions
-//! of a padded batch, so that padding weakens them; here they are means over trained tokens.
+//! Unlike TorchRL 0.14, KL terms and metrics are means over trained tokens; there most are means over all `B
+//! * T` positions of a padded batch, so that padding weakens them.
 
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result};
@@ -53,46 +54,50 @@ use crate::{Normalization, Real};
 /// The largest `log_ratio_max`: `e^700` is still a finite double.
 pub const LOG_RATIO_LIMIT: f64 = 700.0;
 
-/// Where metrics stop to follow the ratio of a sampler, which nothing else bounds: sums of `e^80` are finite doubles.
+/// Bound on a sampler's log-ratio in metrics, which nothing else limits: sums of `e^80` are finite doubles.
 const SAMPLER_LOG_RATIO_SHOWN: f64 = 80.0;
 
 /// Options of [`GrpoLoss`]; [`GrpoLoss::new`] checks them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GrpoOptions {
-    /// Whose ratio pushes a token; its own.
+    /// The level of the ratio. Defaults to the token.
     pub ratio: RatioLevel,
-    /// How far; clipped.
+    /// The rule that bounds the ratio. Defaults to clipping.
     pub surrogate: Surrogate,
-    /// Corrections for another sampler, in turn; they need `sampler_log_prob`. None.
+    /// Corrections for another sampler, in order; they need `sampler_log_prob`. None by default.
     pub corrections: Vec<Correction>,
-    /// Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds it, with `q` the sampler's probability
-    /// or else the old one (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>); at least 0. Off by default.
+    /// Rejects tokens of negative advantage in sequences whose mean of `log q - log p` exceeds it, with `q`
+    /// the sampler's probability or else the old one (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>); at
+    /// least 0. Off by default.
     pub off_policy_threshold: Option<f64>,
-    /// Whether rejected tokens still count in denominators and in other terms, as in TRL; false.
+    /// If true, rejected tokens still count in denominators and in other terms, as in TRL. Defaults to false.
     pub keep_rejected: bool,
-    /// The clip range of the ratio; 0.2 on both sides.
+    /// The clip range of the ratio. Defaults to 0.2 on both sides.
     pub clip_epsilon: Clip,
-    /// The largest ratio that still pushes down a token with a negative advantage; above `1 + high`. Off by default.
+    /// The largest ratio that still pushes down a token with a negative advantage; above `1 + high`. Off by
+    /// default.
     pub dual_clip: Option<f64>,
-    /// What sums over tokens are divided by; the number of trained tokens.
+    /// The denominator of sums over tokens. Defaults to the number of trained tokens.
     pub normalization: Normalization,
-    /// The penalty for leaving the reference; needs `ref_log_prob` when its coefficient is above 0.
+    /// The KL penalty against the reference; needs `ref_log_prob` if its coefficient is above 0.
     pub kl_to_ref: KlPenalty,
-    /// The penalty for leaving the policy that drew the tokens.
+    /// The KL penalty against the policy that sampled the tokens.
     pub kl_to_inference: KlPenalty,
     /// Drops tokens whose `(log p - log p_old)^2 / 2` exceeds it; above 0. Off by default.
     pub kl_mask_threshold: Option<f64>,
-    /// Drops tokens whose `|log p - log p_old|` exceeds it, in nats, in `(0, 700]`; 20.
+    /// Drops tokens whose `|log p - log p_old|` exceeds it, in nats, in `(0, 700]`. Defaults to 20.
     pub log_ratio_max: f64,
-    /// Keeps these tokens instead, with the ratio at the bound, which has no gradient, as torchtitan does; false.
+    /// If true, keeps these tokens with the ratio at the bound, which has no gradient, as torchtitan does.
+    /// Defaults to false.
     pub clamp_log_ratio: bool,
-    /// Weight of the entropy bonus; needs `entropy` in the batch when above 0.
+    /// Weight of the entropy bonus; needs `entropy` in the batch if above 0.
     pub entropy_coefficient: f64,
-    /// The share of trained tokens, those of the highest entropy, that keep their policy term and their entropy bonus
-    /// (<https://arxiv.org/abs/2506.01939>); in `(0, 1]`, below 1 it needs `entropy`. Denominators and KL terms keep all tokens. 1.
+    /// The share of trained tokens, those with the highest entropy, that keep their policy term and their
+    /// entropy bonus (<https://arxiv.org/abs/2506.01939>); in `(0, 1]`, below 1 it needs `entropy`.
+    /// Denominators and KL terms include all tokens. Defaults to 1.
     pub top_entropy_quantile: f64,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -145,7 +150,7 @@ pub struct GrpoLoss {
     compute: Compute,
 }
 
-/// A trained token with what the formulas need.
+/// A trained token with the inputs of the formulas.
 #[derive(Debug, Clone, Copy)]
 struct Scored {
     token: Token,
@@ -153,25 +158,26 @@ struct Scored {
     old_log_prob: f64,
     log_ratio: f64,
     ratio: f64,
-    /// Its log-ratio was clamped, so the ratio has no gradient.
+    /// `true` if its log-ratio was clamped, so the ratio has no gradient.
     is_clamped: bool,
-    /// Its entropy is among the highest: it has a policy term and an entropy bonus.
+    /// `true` if its entropy is among the highest, so it has a policy term and an entropy bonus.
     is_chosen: bool,
-    /// The log-ratio that pushes it: its own, or that of its sequence.
+    /// The log-ratio in its policy term: its own, or that of its sequence.
     push: f64,
     advantage: f64,
     weight: f64,
-    /// `log p_old - log q`; 0 where the sampler's log-probability is not known.
+    /// `log p_old - log q`; 0 if the sampler's log-probability is unknown.
     sampler_log_ratio: f64,
-    /// `log q - log p`, or `log p_old - log p` without a sampler; 0 where the sampler's log-probability is not known.
+    /// `log q - log p`, or `log p_old - log p` without a sampler; 0 if the sampler's log-probability is
+    /// unknown.
     drift: f64,
-    /// Whether there is a sampler whose log-probability is not known.
+    /// `true` if there is a sampler, but its log-probability is unknown.
     lacks_sampler: bool,
-    /// What the correction multiplies its policy term with, 0 where it is rejected.
+    /// Factor of its policy term from corrections, 0 if rejected.
     factor: f64,
 }
 
-/// Trained tokens that were left out, by reason.
+/// Trained tokens that were dropped, by reason.
 #[derive(Debug, Default)]
 struct Dropped {
     non_finite: usize,
@@ -188,7 +194,7 @@ struct Term {
 }
 
 impl GrpoLoss {
-    /// What corrections did, where there is a sampler or something that rejects.
+    /// Returns the metrics of corrections, if there is a sampler or a rule that rejects.
     fn correction_metrics(
         &self,
         has_sampler: bool,
@@ -220,7 +226,8 @@ impl GrpoLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states.
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfRange` if an option is outside its
+    /// documented range.
     pub fn new(options: GrpoOptions) -> Result<Self> {
         let clip = options.clip_epsilon.checked()?;
         options.normalization.checked()?;
@@ -275,14 +282,14 @@ impl GrpoLoss {
         Ok(Self { compute: Compute::on(options.device)?, options, clip_log })
     }
 
-    /// The options that this loss was made with.
+    /// Returns the options of this loss.
     #[must_use]
     pub const fn options(&self) -> &GrpoOptions {
         &self.options
     }
 
-    /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order, so that equal inputs give
-    /// equal bits on every machine.
+    /// Returns value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order, so equal
+    /// inputs give equal bits on every machine.
     ///
     /// Metrics: `policyLoss`, `klToRefLoss`, `klToInferenceLoss`, `entropyLoss` (terms that are present);
     /// `clipFraction` (ratio outside the range), `clipFractionLow` and `clipFractionHigh` (and so without gradient),
@@ -293,14 +300,16 @@ impl GrpoLoss {
     /// `samplerLogRatioAbs`, `correctionMean`, `numSamplerUnknown`. Means are over the `numTokens` kept tokens; if every trained
     /// token was dropped, the loss, the gradient and the means are 0.
     ///
-    /// A NaN in `sampler_log_prob` says that the sampler gave no log-probability: its ratio is 1, as in TRL, and the token is trained.
+    /// A NaN in `sampler_log_prob` marks an unknown log-probability: its ratio is 1, as in TRL, and the token
+    /// is trained.
     ///
     /// # Errors
-    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty`
-    /// if a term lacks its input or the mask trains nothing (under `GlobalTokens` and `GlobalSequences` the loss and the gradient
-    /// are 0 then); `NonFinite` if a trained position holds a log-probability, advantage, reference or entropy that is not finite, or
-    /// a sampler's log-probability that is infinite (an old log-probability that is not finite drops its token, which is counted),
-    /// or if the result overflows.
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for decreasing offsets or a mask that is not 0
+    /// or 1; `Empty` if a term lacks its input or the mask trains nothing (under `GlobalTokens` and
+    /// `GlobalSequences` the loss and the gradient are 0 then); `NonFinite` if a trained position holds a
+    /// log-probability, advantage, reference or entropy that is not finite, or a sampler's log-probability
+    /// that is infinite (an old log-probability that is not finite drops its token, which is counted), or if
+    /// the result overflows.
     pub fn forward<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<LossOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -372,7 +381,7 @@ impl GrpoLoss {
         Ok(())
     }
 
-    /// Step 1: the kept tokens with their ratios, and how many were dropped for which reason.
+    /// Step 1: returns the kept tokens with their ratios, and the number of dropped tokens by reason.
     fn scored<T: Real>(&self, batch: &LossBatch<'_, T>) -> Result<(Vec<Scored>, Dropped)> {
         let trained = batch.trained(self.options.normalization.is_global())?;
         let (mut scored, mut dropped) = (Vec::with_capacity(trained.len()), Dropped::default());
@@ -420,7 +429,7 @@ impl GrpoLoss {
         Ok((scored, dropped))
     }
 
-    /// Says which tokens are among those of the highest entropy.
+    /// Marks the tokens with the highest entropy.
     fn choose<T: Real>(&self, batch: &LossBatch<'_, T>, tokens: &mut [Scored]) -> Result<()> {
         let quantile = self.options.top_entropy_quantile;
         let Some(entropy) = batch.entropy.filter(|_| quantile < 1.0) else { return Ok(()) };
@@ -433,7 +442,7 @@ impl GrpoLoss {
         Ok(())
     }
 
-    /// What corrections multiply each token with, without those that they reject.
+    /// Sets the correction factor of each token and removes rejected tokens.
     fn correct(&self, tokens: &mut Vec<Scored>, dropped: &mut Dropped) {
         for sequence in sequences(tokens) {
             let sampler_t: Vec<_> = sequence.iter().map(|t| t.sampler_log_ratio).collect();
@@ -457,7 +466,7 @@ impl GrpoLoss {
         }
     }
 
-    /// The log-ratio that pushes each token.
+    /// Sets the log-ratio in each token's policy term.
     fn level(&self, tokens: &mut [Scored]) {
         if self.options.ratio == RatioLevel::Token {
             return;
@@ -469,7 +478,7 @@ impl GrpoLoss {
         }
     }
 
-    /// Step 2.
+    /// Step 2: sets the weight of each token.
     fn weigh(&self, tokens: &mut [Scored], num_sequences: usize) {
         let mut num_trained_s = vec![0; num_sequences];
         for scored in tokens.iter() {
@@ -487,7 +496,7 @@ impl GrpoLoss {
             let sequence_weight = self.sequence_weight(sequence);
             let mut shared = 0.0;
             for t in &*sequence {
-                // VESPO has taken the corrections into the weight of the sequence.
+                // VESPO includes the corrections in the weight of the sequence.
                 let is_vespo = matches!(self.options.surrogate, Surrogate::Vespo { .. });
                 let factor = match t.factor {
                     _ if !t.is_chosen => 0.0,
@@ -511,23 +520,25 @@ impl GrpoLoss {
         Term { loss, mean: sum / tokens.len().max(1) as f64 }
     }
 
-    /// Whether the ratio of a sequence has one gradient by the log-probability of each of its tokens.
+    /// Returns whether the ratio of a sequence has the same gradient with respect to each of its tokens'
+    /// log-probabilities.
     fn shares_ratio(&self) -> bool {
         matches!(self.options.ratio, RatioLevel::Sequence | RatioLevel::SequenceProduct)
     }
 
-    /// Whether the surrogate weighs `log p` with a ratio that is held fixed.
+    /// Returns whether the surrogate weighs `log p` with a ratio without gradient.
     fn holds_ratio(&self) -> bool {
         matches!(self.options.surrogate, Surrogate::Cispo { .. } | Surrogate::Vespo { .. })
     }
 
-    /// Whether the policy term of a sequence has one gradient by the log-probability of each of its tokens.
+    /// Returns whether the policy term of a sequence has the same gradient with respect to each of its
+    /// tokens' log-probabilities.
     fn shares_gradient(&self) -> bool {
         self.shares_ratio() && !self.holds_ratio() || self.options.surrogate == Surrogate::Gmpo
     }
 
-    /// Adds one KL penalty to the gradient; with a coefficient of 0 it only measures. An importance weight is the ratio that pushes
-    /// the token, that of its sequence where the loss has one.
+    /// Adds one KL penalty to the gradient; a coefficient of 0 only measures it. An importance weight is the
+    /// ratio in the token's policy term, that of its sequence if the loss has one.
     fn add_kl<T: Real>(
         &self,
         penalty: &KlPenalty,
@@ -547,7 +558,7 @@ impl GrpoLoss {
                 let (value, mut gradient) = penalty.at(d, ratio);
                 let share = penalty.coefficient * t.weight;
                 if penalty.importance_weighted && (self.shares_ratio() || t.is_clamped) {
-                    // The gradient of the ratio goes to the whole sequence, or nowhere.
+                    // The gradient of the ratio goes to the whole sequence, or is dropped.
                     gradient = ratio * penalty.estimator.at(d).1;
                     shared += share * value;
                 }
@@ -565,19 +576,21 @@ impl GrpoLoss {
         Ok(Term { loss, mean: sum / tokens.len().max(1) as f64 })
     }
 
-    /// By what the sum of log-ratios of a sequence is divided: a geometric mean is shared among its tokens, a product is not.
+    /// Returns the divisor of a sequence's sum of log-ratios: its length for a geometric mean, 1 for a
+    /// product.
     fn shared_among(&self, sequence: &[Scored]) -> f64 {
         if self.options.ratio == RatioLevel::SequenceProduct { 1.0 } else { sequence.len() as f64 }
     }
 
-    /// Whether a token moves the ratio of its sequence.
+    /// Returns whether a token contributes to the gradient of its sequence's ratio.
     fn passes(&self, t: &Scored) -> bool {
         let [low_log, high_log] = self.clip_log;
         self.options.surrogate != Surrogate::Gmpo
             || if t.advantage > 0.0 { t.log_ratio <= high_log } else { t.log_ratio >= low_log }
     }
 
-    /// What the whole sequence says: the log-ratio of VESPO, the mean of GMPO's clipped ones.
+    /// Returns the statistic of the whole sequence: the log-ratio of VESPO, the mean of GMPO's clipped
+    /// log-ratios.
     fn sequence_weight(&self, sequence: &[Scored]) -> f64 {
         let [low_log, high_log] = self.clip_log;
         match self.options.surrogate {
@@ -598,7 +611,7 @@ impl GrpoLoss {
         }
     }
 
-    /// `L` and `dL/dl` of one token. Branches instead of products, so that no `inf * 0` can arise.
+    /// Returns `L` and `dL/dl` of one token. Uses branches instead of products, so that no `inf * 0` arises.
     fn surrogate(&self, t: &Scored, sequence_weight: f64) -> (f64, f64) {
         let a = t.advantage;
         let plain = |ratio: f64| (-ratio * a, -ratio * a);
@@ -644,7 +657,7 @@ impl GrpoLoss {
         }
     }
 
-    /// The entropy bonus and its gradient by the entropies, if the batch holds any.
+    /// Returns the entropy bonus and its gradient with respect to the entropies, if the batch holds any.
     fn entropy_term<T: Real>(
         &self,
         batch: &LossBatch<'_, T>,
@@ -665,7 +678,7 @@ impl GrpoLoss {
         Ok((Some(term), (coefficient > 0.0).then_some(grad_t)))
     }
 
-    /// The terms `[policy, to_ref, to_inference, entropy]` of the loss, then their means over tokens.
+    /// Returns the terms `[policy, to_ref, to_inference, entropy]` of the loss, then their means over tokens.
     fn term_metrics(&self, terms: [Option<Term>; 4], num_tokens: usize) -> Vec<Metric> {
         let options = &self.options;
         let in_loss = [
@@ -714,7 +727,8 @@ impl GrpoLoss {
     }
 }
 
-/// VESPO's bounds on the log-ratio of a sequence: that of 1e-8, and where `e^20` is still a weight.
+/// VESPO's bounds on the log-ratio of a sequence: the logarithm of 1e-8, and 20, where `e^20` is still a
+/// finite weight.
 const VESPO_LOG_MIN: f64 = -18.420_680_743_952_367;
 const VESPO_LOG_MAX: f64 = 20.0;
 
@@ -726,13 +740,14 @@ impl Default for GrpoLoss {
     }
 }
 
-/// The tokens of each sequence that has some.
+/// Returns the non-empty sequences of tokens.
 fn sequences(tokens: &mut [Scored]) -> impl Iterator<Item = &mut [Scored]> {
     tokens.chunk_by_mut(|left, right| left.token.sequence == right.token.sequence)
 }
 
-/// The quantile of `values` at `share`, in `[0, 1)`, between neighbours as on a line; in single precision, as `torch.quantile` of singles,
-/// so that a share that falls on a value is that value. 0 without values.
+/// Returns the quantile of `values` at `share`, in `[0, 1)`, with linear interpolation. Uses single
+/// precision, as `torch.quantile` does for `float32`, so that a share that falls on a value gives that value.
+/// 0 without values.
 fn quantile_of(values: &[f64], share: f64) -> f64 {
     let mut sorted: Vec<f32> = values.iter().map(|value| *value as f32).collect();
     sorted.sort_by(f32::total_cmp);
@@ -744,7 +759,8 @@ fn quantile_of(values: &[f64], share: f64) -> f64 {
     f64::from(between)
 }
 
-/// `(sum r)^2 / (N sum r^2)`, with ratios relative to the largest so that squares cannot overflow; 0 without tokens.
+/// Returns `(sum r)^2 / (N sum r^2)`, with ratios relative to the largest so that squares cannot overflow; 0
+/// without tokens.
 fn effective_share(tokens: &[Scored], ratio_max: f64) -> f64 {
     let (mut sum, mut square_sum) = (0.0, 0.0);
     for scored in tokens {

@@ -1,4 +1,4 @@
-//! Losses of the GRPO family under their names: each is a choice of options, and whatever else is given replaces the choice.
+//! Presets of the GRPO family: each is a set of options, which other given options override.
 
 use fulmar_core::{Error, ErrorKind, Result, options_from_json};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::GrpoOptions;
 
-/// The losses of the table of [`GrpoLoss`](crate::GrpoLoss)'s module, with the bounds that their papers recommend.
+/// The losses in the table of [`GrpoLoss`](crate::GrpoLoss)'s module, with the bounds of their papers.
 ///
 /// # Examples
 /// ```
@@ -26,7 +26,8 @@ pub enum GrpoPreset {
     Bnpo,
     /// A wider upper side, the mean over tokens, <https://arxiv.org/abs/2503.14476>.
     Dapo,
-    /// A token weighs the same in a long answer, <https://arxiv.org/abs/2503.20783>; `normalization` must be given, a fixed length.
+    /// Equal weight for tokens of long and short answers, <https://arxiv.org/abs/2503.20783>; requires
+    /// `normalization`, a fixed length.
     DrGrpo,
     /// The ratio of a sequence, <https://arxiv.org/abs/2507.18071>.
     Gspo,
@@ -36,21 +37,22 @@ pub enum GrpoPreset {
     Cispo,
     /// A soft gate, <https://arxiv.org/abs/2511.20347>.
     Sapo,
-    /// The ratio of a sequence, which counts by its length, <https://arxiv.org/abs/2602.05261>.
+    /// The ratio of a sequence, weighted by its length, <https://arxiv.org/abs/2602.05261>.
     Luspo,
     /// A weight of the sequence that vanishes far from 1, <https://arxiv.org/abs/2602.10693>.
     Vespo,
-    /// The geometric mean of ratios that are clipped one by one, <https://arxiv.org/abs/2507.20673>.
+    /// The geometric mean of individually clipped ratios, <https://arxiv.org/abs/2507.20673>.
     Gmpo,
-    /// The answer as one action, <https://arxiv.org/abs/2402.14740>; its advantages are rewards less the mean of the others of the group.
+    /// The answer as one action, <https://arxiv.org/abs/2402.14740>; its advantages are rewards minus the
+    /// mean of the others in the group.
     Rloo,
-    /// torchtitan's GRPO: the log-ratio clamped to +-10, where a token has no gradient and still counts. Its DAPO is the same with
-    /// `clip_epsilon` 0.2 and 0.28.
+    /// torchtitan's GRPO: the log-ratio is clamped to +-10, beyond which a token has no gradient but still
+    /// counts. Its DAPO is the same with `clip_epsilon` 0.2 and 0.28.
     Torchtitan,
 }
 
 impl GrpoPreset {
-    /// The options of this loss.
+    /// Returns the options of this loss.
     ///
     /// # Errors
     /// `Empty` for [`GrpoPreset::DrGrpo`], which needs a length.
@@ -58,7 +60,7 @@ impl GrpoPreset {
         self.with(Map::new(), "preset")
     }
 
-    /// Its choices in JSON.
+    /// Returns its options in JSON.
     const fn choices(self) -> &'static str {
         match self {
             Self::Grpo => r#"{"normalization": "sequenceMean"}"#,
@@ -99,7 +101,8 @@ impl GrpoPreset {
 }
 
 impl GrpoOptions {
-    /// Options from JSON, where `preset` may name a [`GrpoPreset`] that the other members change. `place` is what messages call it.
+    /// Parses options from JSON. `preset` may name a [`GrpoPreset`], which the other members override. Errors
+    /// call the text `place`.
     ///
     /// # Errors
     /// `UnknownName` for an unknown preset, member or choice; `Malformed` for values of another type; `Empty` for `drGrpo` without a

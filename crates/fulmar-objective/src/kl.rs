@@ -1,17 +1,19 @@
 //! Estimators of `KL(policy || reference)` from one sampled token each, `d = log p_ref - log p`:
 //!
-//! | | value | gradient by `log p` | |
+//! | | value | gradient with respect to `log p` | |
 //! |---|---|---|---|
 //! | k1 | `-d` | `1` | unbiased value, high variance; its expected gradient is 0 |
 //! | k2 | `d^2 / 2` | `-d` | biased value; its gradient is that of the KL divergence |
 //! | k3 | `e^d - 1 - d` | `1 - e^d` | unbiased value, never negative, low variance |
 //!
 //! J. Schulman, "Approximating KL divergence", 2020, <http://joschu.net/blog/kl-approx.html>.
-//! Beyond [`KL_LOG_RATIO_MAX`] k3 goes on as the straight line with the same slope: `e^d` would overflow.
+//! Beyond [`KL_LOG_RATIO_MAX`] k3 continues as the straight line with the same slope, as `e^d` would
+//! overflow.
 //!
-//! What TorchRL calls `KLComputation` and `KLRewardTransform` is [`kl_reward`] over log-probabilities that are there (`r_t - c k_t`); its
-//! `RetrieveKL` and `RetrieveLogProb` ask models for them first, which here a caller does: a decoder's `score`. Its constant controller is a
-//! number, its adaptive one [`AdaptiveKlController`] (D. Ziegler and others, <https://arxiv.org/abs/1909.08593>).
+//! TorchRL's `KLComputation` and `KLRewardTransform` are [`kl_reward`] over given log-probabilities (`r_t - c
+//! k_t`). Its `RetrieveKL` and `RetrieveLogProb` compute them first, which here the caller does with a
+//! decoder's `score`. Its constant controller is a number, its adaptive one [`AdaptiveKlController`] (D.
+//! Ziegler and others, <https://arxiv.org/abs/1909.08593>).
 
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result};
@@ -22,10 +24,10 @@ use crate::batch::{Advantage, check_len, check_mask, check_offsets, finite, fini
 use crate::clip::out_of_range;
 use crate::output::narrow;
 
-/// Where k3 becomes a straight line, in nats.
+/// The `|d|` beyond which k3 is a straight line, in nats.
 pub const KL_LOG_RATIO_MAX: f64 = 20.0;
 
-/// Which estimator of the KL divergence, see the module.
+/// An estimator of the KL divergence, see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KlEstimator {
@@ -39,7 +41,7 @@ pub enum KlEstimator {
 }
 
 impl KlEstimator {
-    /// Value and gradient by `log p` at `d = log p_ref - log p`.
+    /// Returns value and gradient with respect to `log p` at `d = log p_ref - log p`.
     ///
     /// # Examples
     /// ```
@@ -63,21 +65,21 @@ impl KlEstimator {
 /// A KL divergence over the masked tokens of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KlEstimate<T = f32> {
-    /// Mean over the masked tokens; 0 if there are none.
+    /// Mean over the masked tokens; 0 without masked tokens.
     pub mean: f64,
-    /// How many tokens the mean is over.
+    /// The number of tokens in the mean.
     pub num_tokens: usize,
     /// `[T]` the estimate at each token, 0 off the mask.
     pub kl: Vec<T>,
-    /// `[T]` derivative of `mean` by `log_prob`, 0 off the mask.
+    /// `[T]` derivative of `mean` with respect to `log_prob`, 0 off the mask.
     pub grad_log_prob: Vec<T>,
 }
 
 /// Estimates `KL(policy || reference)` from tokens drawn from the policy. All slices are `[T]`.
 ///
 /// # Errors
-/// `ShapeMismatch` for unequal lengths, `OutOfRange` for a mask that is not 0 or 1, `NonFinite` for a NaN or an
-/// infinity where the mask is 1 (elsewhere anything may stand).
+/// `ShapeMismatch` for unequal lengths; `OutOfRange` for a mask that is not 0 or 1; `NonFinite` for a NaN or
+/// an infinity where the mask is 1 (other positions may hold anything).
 ///
 /// # Examples
 /// ```
@@ -121,14 +123,14 @@ fn estimate_on_cpu<T: Real>(
     Ok(KlEstimate { mean, num_tokens, kl: narrow(&kl_t)?, grad_log_prob: narrow(&grad_t)? })
 }
 
-/// Where the reward of a sequence is put among its tokens; rewards of tokens have their places.
+/// The tokens that get the reward of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RewardPlace {
-    /// At its last masked token: the rewards of its tokens sum to `reward - coefficient * sum_t kl_t`.
+    /// The last masked token: the rewards of its tokens sum to `reward - coefficient * sum_t kl_t`.
     #[default]
     LastToken,
-    /// At every token, as TorchRL has it: their sum grows with the length.
+    /// Every token, as in TorchRL: their sum grows with the length.
     EveryToken,
 }
 
@@ -136,13 +138,13 @@ pub enum RewardPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KlRewardOptions {
-    /// The factor of the KL estimate, at least 0; 1.
+    /// The factor of the KL estimate, at least 0. Defaults to 1.
     pub coefficient: f64,
-    /// The estimator; k1, whose expectation is the divergence and which may be negative at a token.
+    /// The estimator. Defaults to k1, whose expectation is the divergence; it may be negative at a token.
     pub estimator: KlEstimator,
-    /// Where the reward is put; at the last token.
+    /// The tokens that get the reward. Defaults to the last token.
     pub place: RewardPlace,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -157,23 +159,26 @@ impl Default for KlRewardOptions {
     }
 }
 
-/// Rewards of tokens with a penalty for leaving the reference.
+/// Rewards of tokens with a KL penalty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KlReward<T = f32> {
     /// `[T]` the estimate at each token, 0 off the mask.
     pub kl: Vec<T>,
-    /// `[T]`
+    /// `[T]` the reward of each token.
     pub reward: Vec<T>,
 }
 
-/// Takes the KL estimate of each masked token off the reward: `reward_t = placed reward - coefficient * kl_t`. `log_prob`,
-/// `ref_log_prob` and `mask` are `[T]`, `offsets` `[S + 1]`, `reward` `[S]`, or `[T]` where each token has its own, which stays in its
-/// place. TorchRL `KLComputation` and `KLRewardTransform` are [`RewardPlace::EveryToken`]. A sequence without masked tokens keeps its
-/// reward at its last token; an empty one has no place for it.
+/// Subtracts the KL estimate of each masked token from the reward: `reward_t = placed reward - coefficient *
+/// kl_t`. `log_prob`, `ref_log_prob` and `mask` are `[T]`, `offsets` `[S + 1]`. `reward` is `[S]`, or `[T]`
+/// for rewards of tokens, which keep their positions. TorchRL `KLComputation` and `KLRewardTransform` are
+/// [`RewardPlace::EveryToken`]. A sequence without masked tokens keeps its reward at its last token; an empty
+/// one drops it.
 ///
 /// # Errors
-/// `ShapeMismatch` for unequal lengths, or for rewards that may be those of sequences and of tokens (see [`Advantage::infer`]), `OutOfRange` for a mask that is not 0 or 1 or a coefficient below 0, `NonFinite` for a NaN or
-/// an infinity in a reward, or in a log-probability where the mask is 1; `Unavailable` if there is no such device.
+/// `ShapeMismatch` for unequal lengths, or for rewards that may be of sequences or of tokens (see
+/// [`Advantage::infer`]); `OutOfRange` for a mask that is not 0 or 1 or a coefficient below 0; `NonFinite`
+/// for a NaN or an infinity in a reward, or in a log-probability where the mask is 1; `Unavailable` if there
+/// is no such device.
 ///
 /// # Examples
 /// ```
@@ -231,7 +236,7 @@ fn reward_on_cpu<T: Real>(
     Ok(KlReward { kl, reward: narrow(&reward_t)? })
 }
 
-/// Rewards of tokens, each less its own estimate.
+/// Returns the reward of each token minus its KL estimate.
 fn token_rewards<T: Real>(
     [log_prob, ref_log_prob]: [&[T]; 2],
     mask: &[u8],
@@ -269,7 +274,8 @@ pub struct AdaptiveKlController {
 }
 
 impl AdaptiveKlController {
-    /// A controller that starts at `coefficient`; `horizon` is the number of values over which a change adds up.
+    /// Returns a controller that starts at `coefficient`; `horizon` is the number of values over which a
+    /// change adds up.
     ///
     /// # Errors
     /// `OutOfRange` for a number that is not finite and above 0.
@@ -282,17 +288,17 @@ impl AdaptiveKlController {
         Ok(Self { coefficient, target, horizon })
     }
 
-    /// The coefficient in use.
+    /// Returns the coefficient in use.
     #[must_use]
     pub fn coefficient(&self) -> f64 {
         self.coefficient
     }
 
-    /// The coefficient after these divergences.
+    /// Updates the coefficient from divergences and returns it.
     ///
     /// # Errors
-    /// `Empty` without values; `NonFinite` for one that is; `OutOfRange` if there are so many that the coefficient would not stay
-    /// above 0. The coefficient stays as it is then.
+    /// `Empty` without values; `NonFinite` for a value that is not finite; `OutOfRange` if there are so many
+    /// values that the coefficient would not stay above 0. After an error the coefficient is unchanged.
     pub fn update(&mut self, kl: &[f64]) -> Result<f64> {
         if kl.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "kl must hold at least one value: got []"));
@@ -318,13 +324,14 @@ impl AdaptiveKlController {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KlPenalty {
-    /// The estimator; k3 unless told.
+    /// The estimator. Defaults to k3.
     pub estimator: KlEstimator,
-    /// The factor; 0 leaves the term out of the loss.
+    /// The factor; 0 excludes the term from the loss.
     pub coefficient: f64,
-    /// Multiplies the estimate by the ratio that pushes the token, its gradient included: with that of the token, `p / p_old`, it is
-    /// unbiased for tokens that an older policy drew (DeepSeek-V3.2, <https://arxiv.org/abs/2512.02556>); where the loss has the ratio
-    /// of a sequence, it is that one, as in TRL.
+    /// Multiplies the estimate by the ratio of the token's policy term, gradient included. With the token's
+    /// ratio `p / p_old` it is unbiased for tokens sampled by an older policy (DeepSeek-V3.2,
+    /// <https://arxiv.org/abs/2512.02556>). If the loss has the ratio of a sequence, that one is used, as in
+    /// TRL.
     pub importance_weighted: bool,
 }
 
@@ -337,7 +344,8 @@ impl KlPenalty {
         Err(Error::new(ErrorKind::OutOfRange, detail))
     }
 
-    /// Value and gradient by `log p` of one token, whose ratio is `ratio` and moves with it.
+    /// Returns value and gradient with respect to `log p` of one token with the ratio `ratio`, which depends
+    /// on `log p` too.
     pub(crate) fn at(&self, d: f64, ratio: f64) -> (f64, f64) {
         let (value, gradient) = self.estimator.at(d);
         if self.importance_weighted {
@@ -356,7 +364,7 @@ mod tests {
         for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
             for log_ratio in [-3.0, -0.2, 0.0, 0.7, 4.0, 19.999, 20.001, 31.0] {
                 let step = 1e-6;
-                // d falls as log p rises, so the difference is taken the other way round.
+                // d falls as log p rises, so the difference is reversed.
                 let slope =
                     (estimator.at(log_ratio - step).0 - estimator.at(log_ratio + step).0) / (2.0 * step);
                 let gradient = estimator.at(log_ratio).1;

@@ -1,4 +1,4 @@
-//! Losses of answers that are good or bad by themselves, not in pairs.
+//! Losses of answers that are good or bad individually, not in pairs.
 //!
 //! ```text
 //! c_s   = sum_t (l_t - l_ref_t)                              the log-ratio of answer s
@@ -21,14 +21,14 @@ use crate::dpo::{Answer, answer, positive, whole_sequences};
 use crate::output::{LossOutput, Metric};
 use crate::preference::gate;
 
-/// Where an answer is as good as the reference.
+/// The log-ratio at which an answer counts as equal to the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KtoLossType {
-    /// At the divergence of the policy from the reference, `z`.
+    /// The divergence of the policy from the reference, `z`.
     #[default]
     Kto,
-    /// At 0.
+    /// 0.
     ApoZeroUnpaired,
 }
 
@@ -37,11 +37,11 @@ pub enum KtoLossType {
 pub struct KtoBatch<'a, T = f32> {
     /// `[T]` log-probabilities of the tokens under the policy in training.
     pub log_prob: &'a [T],
-    /// `[T]` the same under a frozen reference.
+    /// `[T]` log-probabilities under a frozen reference.
     pub ref_log_prob: &'a [T],
     /// `[S]` 1 where the answer is desirable, else 0.
     pub desirable: &'a [u8],
-    /// Log-ratios of whole answers put behind prompts that they do not belong to, those of the whole optimiser step; for `kto`.
+    /// Log-ratios of whole answers after mismatched prompts, for the whole optimizer step; for `kto`.
     pub kl_log_ratio: Option<&'a [T]>,
     /// `[T]` 1 for tokens of answers, else 0.
     pub mask: &'a [u8],
@@ -53,17 +53,19 @@ pub struct KtoBatch<'a, T = f32> {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KtoOptions {
-    /// Where an answer is as good as the reference; at the divergence of the policy.
+    /// The log-ratio at which an answer counts as equal to the reference. Defaults to the divergence of the
+    /// policy.
     pub loss_type: KtoLossType,
-    /// How dear leaving the reference is, above 0; 0.1.
+    /// Strength of the pull to the reference, above 0. Defaults to 0.1.
     pub beta: f64,
-    /// What a desirable answer counts, at least 0; 1.
+    /// Weight of a desirable answer, at least 0. Defaults to 1.
     pub desirable_weight: f64,
-    /// What another counts, at least 0; 1.
+    /// Weight of an undesirable answer, at least 0. Defaults to 1.
     pub undesirable_weight: f64,
-    /// What sums over answers are divided by, those of the whole optimiser step; the answers of this batch unless given.
+    /// The denominator of sums over answers, for the whole optimizer step. Defaults to the answers of this
+    /// batch.
     pub num_sequences: Option<f64>,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -106,7 +108,8 @@ impl KtoLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states.
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfRange` if an option is outside its
+    /// documented range.
     pub fn new(options: KtoOptions) -> Result<Self> {
         positive("beta", options.beta)?;
         let weights = [
@@ -124,16 +127,17 @@ impl KtoLoss {
         Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
-    /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
+    /// Returns value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
     ///
-    /// Metrics: `kl` (the `z` of the formula), `rewardChosen` and `rewardRejected` (means of `beta` times the log-ratio over desirable
-    /// and other answers), `logProbChosen`, `logProbRejected` (means of sums over tokens), `numSequences`, `numTokens`.
+    /// Metrics: `kl` (the `z` of the formula), `rewardChosen` and `rewardRejected` (means of `beta` times the
+    /// log-ratio over desirable and other answers), `logProbChosen`, `logProbRejected` (means of sums over
+    /// tokens), `numSequences`, `numTokens`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall, or a mask or a label that is not 0 or 1; `Empty` if
-    /// a sequence has no trained token, `kl_log_ratio` is missing, or there are no answers (with `num_sequences` the loss and the
-    /// gradient are 0 then); `NonFinite` for a trained log-probability or a log-ratio that is
-    /// not finite, or if the result overflows.
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for decreasing offsets, or a mask or a label
+    /// that is not 0 or 1; `Empty` if a sequence has no trained token, `kl_log_ratio` is missing, or there
+    /// are no answers (with `num_sequences` the loss and the gradient are 0 then); `NonFinite` for a trained
+    /// log-probability or a log-ratio that is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &KtoBatch<'_, T>) -> Result<LossOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -173,7 +177,7 @@ impl KtoLoss {
         LossOutput::checked(loss, metrics, &grad_t, None)
     }
 
-    /// `z`.
+    /// Returns `z`.
     fn baseline<T: Real>(&self, batch: &KtoBatch<'_, T>) -> Result<f64> {
         if self.options.loss_type == KtoLossType::ApoZeroUnpaired {
             return Ok(0.0);

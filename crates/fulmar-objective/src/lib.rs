@@ -1,7 +1,8 @@
 //! Losses with their gradients, advantages of groups and of steps, KL estimators and token drawing.
 //!
-//! Losses are functions of log-probabilities: [`GrpoLoss::forward`] returns the value, numbers to log, and the
-//! derivative by each log-probability, with which a model's backward pass continues. There is no autograd tape.
+//! Losses are functions of log-probabilities. [`GrpoLoss::forward`] returns the value, numbers to log, and
+//! the derivative with respect to each log-probability, with which a model's backward pass continues. There
+//! is no autograd tape.
 //! Inputs are ragged (flat arrays with `offsets`), sums run in f64 in a fixed order, and `exp` and `log` are those of
 //! `libm`, so equal inputs give equal bits natively and in WebAssembly.
 

@@ -1,12 +1,14 @@
-//! Advantages of groups whose rollouts come one by one: they wait in a queue of their group until there are enough.
+//! Advantages of groups whose rollouts arrive one by one: they wait in a queue of their group until there are
+//! enough.
 //!
 //! ```text
 //! without trajectory_return: A of each reward = (r - mean) / max(std, 1e-6) over all rewards of the group
 //! with it: R of a rollout = sum, max or mean of its rewards; A of each = (R - mean R) / max(std R, 1e-6)
 //! ```
-//! Std has the divisor n - 1. A group of equal returns gets exactly 0. With `trajectory_return` a group may be chosen out of more
-//! candidates, so that its mean return lies within bounds: groups in which everybody wins or fails teach nothing (dynamic sampling,
-//! DAPO, <https://arxiv.org/abs/2503.14476>). TorchRL `MCAdvantage`.
+//! Std has the divisor n - 1. A group of equal returns gets exactly 0. With `trajectory_return` a group may
+//! be selected from more candidates, so that its mean return is within bounds: groups in which all rollouts
+//! win or fail have no signal (dynamic sampling, DAPO, <https://arxiv.org/abs/2503.14476>). TorchRL
+//! `MCAdvantage`.
 
 use fulmar_compute::Compute;
 use fulmar_core::limits::GROUP_ROLLOUTS_MAX;
@@ -18,7 +20,7 @@ use crate::advantage::{AdvantageOptions, GROUP_SIZE_MIN, Groups, group_advantage
 use crate::batch::{check_len, finite, finite_value};
 use crate::selector::{McAdvantageSelector, check_bounds, check_pending};
 
-/// What a rollout is worth.
+/// The return of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TrajectoryReturn {
@@ -45,30 +47,31 @@ impl TrajectoryReturn {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct McAdvantageOptions {
-    /// Rollouts of a group; at least 2.
+    /// Rollouts in a group, at least 2.
     pub grpo_size: usize,
-    /// Compares rollouts by their returns; single rewards if absent.
+    /// Compares rollouts by their returns; by single rewards if absent.
     #[serde(default)]
     pub trajectory_return: Option<TrajectoryReturn>,
-    /// Both exclusive: a group is kept if its mean return lies between. Needs `trajectory_return`.
+    /// Exclusive bounds: a group is kept if its mean return is between them. Needs `trajectory_return`.
     #[serde(default)]
     pub keep_return_bounds: Option<[f64; 2]>,
-    /// Rollouts that may come before a group without a choice is dropped; `grpo_size` if absent. Needs `trajectory_return`.
+    /// Most rollouts that may arrive before a group without a selection is dropped. Defaults to `grpo_size`.
+    /// Needs `trajectory_return`.
     #[serde(default)]
     pub candidate_group_size: Option<usize>,
-    /// Rollouts that must have come before a choice is tried; `grpo_size` if absent.
+    /// Rollouts that must arrive before a selection is tried. Defaults to `grpo_size`.
     #[serde(default)]
     pub candidate_selection_min_size: Option<usize>,
-    /// How a choice is made.
+    /// The rule of a selection.
     #[serde(default)]
     pub candidate_selector: McAdvantageSelector,
-    /// Where advantages are computed; the CPU.
+    /// The device. Defaults to the CPU.
     #[serde(default)]
     pub device: Device,
 }
 
 impl McAdvantageOptions {
-    /// The options that have no default.
+    /// Returns the default options with groups of `grpo_size`.
     #[must_use]
     pub fn of_size(grpo_size: usize) -> Self {
         Self {
@@ -118,37 +121,37 @@ impl McAdvantageOptions {
     }
 }
 
-/// Counts since the start or [`McAdvantage::reset_stats`]; the last three are of now.
+/// Counts since the start or [`McAdvantage::reset_stats`]; the last three are current sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McAdvantageStats {
-    /// Rollouts that came.
+    /// Rollouts that arrived.
     pub completed_trajectories: u64,
-    /// Rewards that came.
+    /// Rewards that arrived.
     pub completed_decisions: u64,
-    /// The sum of the sums of their rewards; counted with `trajectory_return` only, as the next two.
+    /// The sum of the sums of their rewards; counted with `trajectory_return` only, as are the next two.
     pub trajectory_return_sum: f64,
-    /// The largest of these sums; none before the first.
+    /// The largest of these sums; `None` before the first.
     pub trajectory_return_max: Option<f64>,
     /// Rollouts whose sum is above 0.
     pub successful_trajectories: u64,
     /// Groups that left their queue.
     pub completed_groups: u64,
-    /// Those that were given out.
+    /// Groups that were returned.
     pub written_groups: u64,
-    /// Those that were not.
+    /// Groups that were dropped.
     pub dropped_groups: u64,
-    /// Those given out that needed more candidates than a group has.
+    /// Returned groups that needed more candidates than a group has.
     pub rescued_groups: u64,
-    /// Rollouts that were chosen; counted with `trajectory_return` only, as the next.
+    /// Rollouts that were selected; counted with `trajectory_return` only, as is the next.
     pub selected_trajectories: u64,
-    /// Candidates of groups given out that were not chosen.
+    /// Candidates of returned groups that were not selected.
     pub unselected_trajectories: u64,
-    /// Groups that wait.
+    /// Groups in the queue.
     pub queued_groups: usize,
-    /// Rollouts that wait.
+    /// Rollouts in the queue.
     pub queued_trajectories: usize,
-    /// The most that wait in one group.
+    /// The most rollouts in the queue of one group.
     pub max_queued_trajectories_per_group: usize,
 }
 
@@ -171,14 +174,14 @@ impl McAdvantageStats {
     };
 }
 
-/// What became of a group.
+/// The result of adding a rollout to a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct McGroup {
-    /// The rollouts that make the group, in order; none if it waits or was dropped.
+    /// The rollouts of the finished group, in order; empty if it waits or was dropped.
     pub tickets: Vec<u64>,
-    /// For each of them the advantage of each of its rewards.
+    /// For each of them, the advantage of each of its rewards.
     pub advantages: Vec<Vec<f64>>,
-    /// All rollouts that wait no longer, chosen or not.
+    /// All rollouts that left the queue, selected or not.
     pub released: Vec<u64>,
 }
 
@@ -188,7 +191,7 @@ struct Queued {
     rewards: Vec<f64>,
 }
 
-/// Queues of groups. What a rollout is beside its rewards stays with the caller, who knows it by its ticket.
+/// Queues of groups. The caller keeps the data of a rollout under its ticket.
 ///
 /// # Examples
 /// ```
@@ -206,7 +209,7 @@ pub struct McAdvantage {
     state: State,
 }
 
-/// What goes on after a restart.
+/// The state that survives a restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct State {
     queues: IndexMap<String, Vec<Queued>>,
@@ -215,20 +218,21 @@ struct State {
 }
 
 impl McAdvantage {
-    /// Empty queues.
+    /// Makes empty queues.
     ///
     /// # Errors
-    /// `OutOfRange` or `NonFinite` for an option that is, or that needs another one.
+    /// `OutOfRange` or `NonFinite` for an invalid option, or one that needs another option.
     pub fn new(options: McAdvantageOptions) -> Result<Self> {
         options.check()?;
         let state = State { queues: IndexMap::new(), stats: McAdvantageStats::ZERO, num_pushed: 0 };
         Ok(Self { options, state })
     }
 
-    /// Adds a rollout to `group` and gives it out with the others once they are enough: its ticket, from 0, and the group.
+    /// Adds a rollout to `group` and returns its ticket, counted from 0, and the group, which is finished if
+    /// there are enough rollouts.
     ///
     /// # Errors
-    /// Those of [`McAdvantage::enqueue`].
+    /// The errors of [`McAdvantage::enqueue`].
     pub fn push(&mut self, group: &str, rewards: &[f64]) -> Result<(u64, McGroup)> {
         let ticket = self.enqueue(group, rewards)?;
         let Some(returns) = self.candidates(group) else { return Ok((ticket, McGroup::default())) };
@@ -237,11 +241,11 @@ impl McAdvantage {
         Ok((ticket, self.settle(group, chosen.as_deref())?))
     }
 
-    /// Adds a rollout to `group` without a choice: for choices of one's own, see [`McAdvantage::candidates`].
+    /// Adds a rollout to `group` without a selection: for custom selections, see [`McAdvantage::candidates`].
     ///
     /// # Errors
-    /// `Empty` without rewards; `NonFinite` for a reward that is; `LimitExceeded` if too many groups wait, or if a choice is due: see
-    /// [`McAdvantage::settle`]. Nothing is added then.
+    /// `Empty` without rewards; `NonFinite` for a reward that is not finite; `LimitExceeded` if too many
+    /// groups wait, or if a selection is due: see [`McAdvantage::settle`]. After an error nothing was added.
     pub fn enqueue(&mut self, group: &str, rewards: &[f64]) -> Result<u64> {
         if rewards.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "rewards must hold at least one: got []"));
@@ -276,7 +280,8 @@ impl McAdvantage {
         Ok(ticket)
     }
 
-    /// The returns of a group's rollouts (the sums of their rewards without `trajectory_return`), if there are enough for a choice.
+    /// Returns the returns of a group's rollouts (the sums of their rewards without `trajectory_return`), if
+    /// there are enough for a selection.
     #[must_use]
     pub fn candidates(&self, group: &str) -> Option<Vec<f64>> {
         let queue = self.state.queues.get(group)?;
@@ -285,12 +290,13 @@ impl McAdvantage {
             .then(|| queue.iter().map(|queued| of.of(&queued.rewards)).collect())
     }
 
-    /// Gives out the `chosen` of the candidates of `group`; without a choice it goes on waiting, or is dropped if it has waited for
-    /// all that may come.
+    /// Finishes `group` with the `chosen` of its candidates. Without a choice the group continues to wait, or
+    /// is dropped if all rollouts that may arrive have.
     ///
     /// # Errors
-    /// `UnknownName` for a group that does not wait; `ShapeMismatch` for another number than `grpo_size`; `OutOfRange` for an index
-    /// that is no candidate's or comes twice; `NonFinite` if the returns are too far apart. The group goes on waiting then.
+    /// `UnknownName` for a group that does not wait; `ShapeMismatch` for another number than `grpo_size`;
+    /// `OutOfRange` for an index that is out of range or comes twice; `NonFinite` if the returns are too far
+    /// apart. After an error the group continues to wait.
     pub fn settle(&mut self, group: &str, chosen: Option<&[usize]>) -> Result<McGroup> {
         let Some(queue) = self.state.queues.get(group) else {
             let detail = format!("group must be one that waits: got {group:?}");
@@ -348,7 +354,7 @@ impl McAdvantage {
         Ok(group.iter().map(of_rollout).collect())
     }
 
-    /// What was counted.
+    /// Returns the counts.
     #[must_use]
     pub fn stats(&self) -> McAdvantageStats {
         let lengths = || self.state.queues.values().map(Vec::len);
@@ -360,19 +366,19 @@ impl McAdvantage {
         }
     }
 
-    /// Counts from 0 again; what waits goes on waiting.
+    /// Sets the counts to 0; the queues stay.
     pub fn reset_stats(&mut self) {
         self.state.stats = McAdvantageStats::ZERO;
     }
 
-    /// Forgets all rollouts that wait, and tells their tickets; the counts stay.
+    /// Removes all waiting rollouts and returns their tickets; the counts stay.
     pub fn clear_queues(&mut self) -> Vec<u64> {
         let queues = std::mem::take(&mut self.state.queues);
         queues.into_values().flatten().map(|queued| queued.ticket).collect()
     }
 
-    /// Forgets the rollouts of the group that has waited longest, and tells their tickets; it counts as dropped. Nothing if none
-    /// waits.
+    /// Removes the rollouts of the group that has waited longest and returns their tickets; the group counts
+    /// as dropped. Returns nothing if no group waits.
     pub fn evict_oldest(&mut self) -> Vec<u64> {
         let Some((_, queue)) = self.state.queues.shift_remove_index(0) else { return vec![] };
         self.state.stats.completed_groups += 1;
@@ -380,19 +386,19 @@ impl McAdvantage {
         queue.into_iter().map(|queued| queued.ticket).collect()
     }
 
-    /// What waits and what was counted, as JSON.
+    /// Returns the queues and the counts as JSON.
     ///
     /// # Errors
-    /// None for finite rewards, which all are.
+    /// Never for finite rewards, and all rewards are finite.
     pub fn state_json(&self) -> Result<String> {
         serde_json::to_string(&self.state)
             .map_err(|error| Error::new(ErrorKind::NonFinite, format!("state must be written: {error}")))
     }
 
-    /// Goes on where [`McAdvantage::state_json`] was taken, with the same tickets.
+    /// Restores the state that [`McAdvantage::state_json`] returned, with the same tickets.
     ///
     /// # Errors
-    /// `Corrupt` for a text that is no such state, or not one of these options; nothing changes then.
+    /// `Corrupt` for a text that is not such a state, or not a state of these options; nothing changes then.
     pub fn load_state_json(&mut self, json: &str) -> Result<()> {
         let corrupt =
             |detail: String| Error::new(ErrorKind::Corrupt, format!("state must be readable: {detail}"));

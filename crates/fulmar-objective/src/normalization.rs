@@ -1,4 +1,4 @@
-//! What a sum over tokens is divided by. One choice for every term of a loss, so that terms keep their proportion.
+//! The denominator of a sum over tokens: one for every term of a loss, so that terms keep their proportion.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
@@ -13,13 +13,13 @@ pub enum Normalization {
     /// Mean over sequences of the mean over their tokens: `S * n_s` (TorchRL `prompt_mean`, TRL `grpo`).
     /// A sequence without trained tokens adds 0 and still counts in `S`.
     SequenceMean,
-    /// Divides by `S * length` (Dr. GRPO): a token weighs the same in a long answer and in a short one.
+    /// Divides by `S * length` (Dr. GRPO): tokens of long and short answers have the same weight.
     FixedLength(f64),
-    /// Divides by a given number of tokens, that of the whole optimiser step (DAPO): the sum over micro-batches
-    /// then equals one big batch.
+    /// Divides by a given number of tokens, counted over the whole optimizer step (DAPO): micro-batches then
+    /// sum to the result of one big batch.
     GlobalTokens(f64),
-    /// [`Normalization::SequenceMean`] with a given number of sequences, that of the whole optimiser step: the sum over micro-batches
-    /// then equals one big batch.
+    /// [`Normalization::SequenceMean`] with a given number of sequences, counted over the whole optimizer
+    /// step: micro-batches then sum to the result of one big batch.
     GlobalSequences(f64),
 }
 
@@ -36,12 +36,13 @@ impl Normalization {
         }
     }
 
-    /// Whether the denominator is that of a whole optimizer step, to which a micro-batch without trained tokens adds 0.
+    /// Returns whether the denominator is that of a whole optimizer step, so that a micro-batch without
+    /// trained tokens adds 0.
     pub(crate) fn is_global(self) -> bool {
         matches!(self, Self::GlobalTokens(_) | Self::GlobalSequences(_))
     }
 
-    /// The weight of one trained token of each sequence, `[S]`.
+    /// Returns the weight of one trained token of each sequence, `[S]`.
     pub(crate) fn weight_s(self, num_trained_s: &[usize]) -> Vec<f64> {
         let num_trained: usize = num_trained_s.iter().sum();
         let num_sequences = num_trained_s.len() as f64;

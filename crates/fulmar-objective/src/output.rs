@@ -1,4 +1,4 @@
-//! What every loss returns: the value, numbers to log, and the gradient.
+//! The result of a loss: the value, numbers to log, and the gradient.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::Serialize;
@@ -10,22 +10,22 @@ use crate::Real;
 pub struct Metric {
     /// camelCase, the same in JavaScript.
     pub name: &'static str,
-    /// The mean, maximum or count; 0 where there was nothing to look at.
+    /// The mean, maximum or count; 0 without data.
     pub value: f64,
-    /// How many tokens a mean is over; 1 for a term of the loss, a maximum or a count.
+    /// The number of tokens in a mean; 1 for a term of the loss, a maximum or a count.
     pub denominator: f64,
 }
 
 /// Value, metrics and gradient of one loss over one batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossOutput<T = f32> {
-    /// The value that the gradient belongs to, all terms together.
+    /// The value of all terms together; the gradient is its derivative.
     pub loss: f64,
     /// Numbers to log, in a fixed order.
     pub metrics: Vec<Metric>,
-    /// `[T]` derivative of `loss` by each log-probability; exactly 0 where nothing is trained.
+    /// `[T]` derivative of `loss` with respect to each log-probability; exactly 0 where nothing is trained.
     pub grad_log_prob: Vec<T>,
-    /// `[T]` derivative of `loss` by each entropy, present when the loss holds an entropy term.
+    /// `[T]` derivative of `loss` with respect to each entropy, present if the loss has an entropy term.
     pub grad_entropy: Option<Vec<T>>,
 }
 
@@ -45,20 +45,20 @@ impl<T: Real> LossOutput<T> {
 }
 
 impl<T> LossOutput<T> {
-    /// The value of the metric called `name`.
+    /// Returns the value of the metric called `name`.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    /// The metrics as a JSON array of `{name, value, denominator}`.
+    /// Returns the metrics as a JSON array of `{name, value, denominator}`.
     #[must_use]
     pub fn metrics_json(&self) -> String {
         metrics_json(&self.metrics)
     }
 }
 
-/// `metrics` as a JSON array of `{name, value, denominator}`.
+/// Formats `metrics` as a JSON array of `{name, value, denominator}`.
 #[must_use]
 pub fn metrics_json(metrics: &[Metric]) -> String {
     serde_json::to_string(metrics).unwrap_or_default()
@@ -76,7 +76,7 @@ pub(crate) fn narrow<T: Real>(gradient_t: &[f64]) -> Result<Vec<T>> {
     }
 }
 
-/// Refuses metrics of which one overflowed: JSON has no number for it.
+/// Refuses metrics that overflowed, as JSON cannot represent them.
 pub(crate) fn finite_metrics(metrics: Vec<Metric>) -> Result<Vec<Metric>> {
     match metrics.iter().find(|metric| !metric.value.is_finite()) {
         None => Ok(metrics),

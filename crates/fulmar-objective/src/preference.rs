@@ -1,5 +1,5 @@
-//! What losses of preferences make of a pair. With the log-ratios `c = log pi(chosen) - log ref(chosen)` and `r` likewise of the rejected
-//! answer, `x = beta (c - r)`, `s` the sigmoid, `e` the label smoothing and `l(x) = -log s(x)`:
+//! Losses of preference pairs. With the log-ratios `c = log pi(chosen) - log ref(chosen)` and `r` likewise of
+//! the rejected answer, `x = beta (c - r)`, `s` the sigmoid, `e` the label smoothing and `l(x) = -log s(x)`:
 //!
 //! | loss | value | paper |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | robust | `((1 - e) l(x) - e l(-x)) / (1 - 2 e)` | <https://arxiv.org/abs/2403.00409> |
 //! | bcoPair | `l(beta c) + l(-beta r)` | <https://arxiv.org/abs/2404.04656> |
 //! | sppoHard | `(c - 1 / (2 beta))^2 + (r + 1 / (2 beta))^2` | <https://arxiv.org/abs/2405.00675> |
-//! | aot | `(1 - e) l(y) + e l(-y)`, `y = beta (d - d_ref)`: sorted differences of the policy beside sorted ones of the reference | <https://arxiv.org/abs/2406.05882> |
-//! | aotUnpaired | the same with `y = beta (c - r)`, both sorted by themselves | the same |
+//! | aot | `(1 - e) l(y) + e l(-y)`, `y = beta (d - d_ref)`: sorted differences of the policy and of the reference | <https://arxiv.org/abs/2406.05882> |
+//! | aotUnpaired | the same with `y = beta (c - r)`, both sorted independently | the same |
 //! | apoZero | `s(-beta c) + s(beta r)` | <https://arxiv.org/abs/2408.06266> |
 //! | apoDown | `s(beta c) + s(-x)` | the same |
 //! | discopop | `(1 - m) l(x) + m e^-x`, `m = s(x / tau)` | <https://arxiv.org/abs/2406.08414> |
@@ -55,21 +55,21 @@ pub enum DpoLossType {
     SppoHard,
     /// Alignment by optimal transport of differences.
     Aot,
-    /// Alignment by optimal transport of chosen and rejected answers that belong to no pairs.
+    /// Alignment by optimal transport of unpaired chosen and rejected answers.
     AotUnpaired,
     /// Anchored optimisation, for chosen answers that are better than the model.
     ApoZero,
     /// Anchored optimisation, for chosen answers that are worse than the model.
     ApoDown,
-    /// The loss that a language model discovered.
+    /// The loss discovered by a language model.
     Discopop,
-    /// The likelihood of the chosen answers, to be mixed with another.
+    /// The likelihood of the chosen answers, to be mixed with another loss.
     Sft,
     /// DPO by means over tokens.
     SigmoidNorm,
 }
 
-/// What the formulas need beside a pair.
+/// The inputs of the formulas besides a pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairShape {
     pub beta: f64,
@@ -78,7 +78,7 @@ pub(crate) struct PairShape {
 }
 
 impl DpoLossType {
-    /// What its term is called in metrics.
+    /// Returns the name of its term in metrics.
     pub(crate) const fn metric(self) -> &'static str {
         match self {
             Self::Sigmoid => "sigmoidLoss",
@@ -99,22 +99,22 @@ impl DpoLossType {
         }
     }
 
-    /// Whether it knows wrong labels.
+    /// Returns whether it uses label smoothing.
     pub(crate) const fn smooths(self) -> bool {
         matches!(self, Self::ExoPair | Self::Robust | Self::Aot | Self::AotUnpaired)
     }
 
-    /// Whether it sorts the whole batch, so that its pairs are not those of the batch.
+    /// Returns whether it sorts the whole batch, so that its pairs are not the given ones.
     pub(crate) const fn sorts(self) -> bool {
         matches!(self, Self::Aot | Self::AotUnpaired)
     }
 
-    /// Whether it compares means over tokens.
+    /// Returns whether it compares means over tokens.
     pub(crate) const fn averages(self) -> bool {
         matches!(self, Self::Ipo | Self::SigmoidNorm)
     }
 
-    /// Whether it is one of differences of scores, as another divergence than the reverse KL needs.
+    /// Returns whether it uses differences of scores, as other divergences than the reverse KL need.
     pub(crate) const fn takes_scores(self) -> bool {
         matches!(
             self,
@@ -129,7 +129,8 @@ impl DpoLossType {
         )
     }
 
-    /// The value of a pair, and its derivatives by `c` and by `r`. That of [`DpoLossType::Sft`] is no function of them.
+    /// Returns the value of a pair, and its derivatives with respect to `c` and `r`. [`DpoLossType::Sft`] is
+    /// not a function of them.
     pub(crate) fn at(self, [c, r]: [f64; 2], shape: &PairShape) -> (f64, [f64; 2]) {
         let PairShape { beta, label_smoothing: e, discopop_tau: tau } = *shape;
         let x = beta * (c - r);
@@ -176,7 +177,7 @@ impl DpoLossType {
             }
             Self::Discopop => {
                 let ((plain, plain_slope), (_, mix_slope)) = (log_loss(x), gate(x / tau));
-                // `m e^-x` and its derivative, in one exponent: the factors alone overflow.
+                // Returns `m e^-x` and its derivative, in one exponent: the factors alone overflow.
                 let steep = libm::exp(-x - softplus(-x / tau));
                 let rest = sigmoid(-x / tau);
                 let value = rest * plain + steep;
@@ -187,22 +188,22 @@ impl DpoLossType {
     }
 }
 
-/// `-log s(x)` and its derivative.
+/// Returns `-log s(x)` and its derivative.
 fn log_loss(x: f64) -> (f64, f64) {
     (softplus(-x), -sigmoid(-x))
 }
 
-/// `s(x)` and its derivative.
+/// Returns `s(x)` and its derivative.
 pub(crate) fn gate(x: f64) -> (f64, f64) {
     (sigmoid(x), sigmoid(x) * sigmoid(-x))
 }
 
-/// The derivative of `f(-x)` from that of `f`.
+/// Returns the derivative of `f(-x)` from that of `f`.
 const fn minus((value, slope): (f64, f64)) -> (f64, f64) {
     (value, -slope)
 }
 
-/// How far the policy may leave the reference is measured by `f`-divergences; the score of a log-ratio `c` is `f'(e^c)`.
+/// The `f`-divergence from the reference; the score of a log-ratio `c` is `f'(e^c)`.
 ///
 /// # Examples
 /// ```
@@ -224,7 +225,7 @@ pub enum FDivergence {
 }
 
 impl FDivergence {
-    /// The score of a log-ratio, and its derivative.
+    /// Returns the score of a log-ratio, and its derivative.
     #[must_use]
     pub fn score(self, c: f64) -> (f64, f64) {
         match self {
@@ -242,7 +243,7 @@ impl FDivergence {
     }
 }
 
-/// Where a score stops to grow, as in TRL: `e^80` is still a single.
+/// Score exponents above it are clamped, as in TRL: `e^80` is still a finite single.
 const SCORE_POWER_MAX: f64 = 80.0;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The float types of inputs and gradients. All sums run in f64; only the first and the last step are narrow.
+//! The float types of inputs and gradients. All sums run in f64; only the first and the last step use the
+//! narrow type.
 
 use fulmar_compute::cpu::{exp, lanes};
 
@@ -8,9 +9,9 @@ mod sealed {
     impl Sealed for f64 {}
 }
 
-/// `f32`, or `f64` for those who check a gradient by finite differences.
+/// `f32`, or `f64` to check a gradient by finite differences.
 pub trait Real: Copy + Into<f64> + Send + Sync + sealed::Sealed {
-    /// The nearest value of this type.
+    /// Returns the nearest value of this type.
     fn narrow(value: f64) -> Self;
 
     /// Writes `e^(a - b)` of each pair.
@@ -49,7 +50,7 @@ lanes! {
 
 lanes! {
     pub(crate) fn are_finite<T: Real>(values: &[T]) -> bool {
-        // Without a way out of the loop it runs over many numbers at once.
+        // Without an early exit the loop vectorises.
         values.iter().fold(0, |bad, value| bad | u32::from(!(*value).into().is_finite())) == 0
     }
 }

@@ -1,4 +1,4 @@
-//! Which rollouts of a group are kept: some of the candidates, or the best of the last ones.
+//! Selection of rollouts of a group: some of the candidates, or the best of the last ones.
 //!
 //! ```text
 //! first     the first of them
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{finite, finite_value};
 
-/// How [`McAdvantageSelector`] chooses.
+/// The rule of a [`McAdvantageSelector`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SelectionStrategy {
@@ -30,7 +30,7 @@ pub enum SelectionStrategy {
     Uniform,
 }
 
-/// Chooses a group out of candidates by their returns.
+/// Selects a group from candidates by their returns.
 ///
 /// # Examples
 /// ```
@@ -45,7 +45,8 @@ pub enum SelectionStrategy {
 pub struct McAdvantageSelector {
     /// The rule.
     pub strategy: SelectionStrategy,
-    /// Most subsets that `Balanced` looks at; above, it exchanges one at a time. 1 to [`SELECTOR_COMBINATIONS_MAX`]; 100,000.
+    /// Most subsets that `Balanced` compares; above, it exchanges one candidate at a time. 1 to
+    /// [`SELECTOR_COMBINATIONS_MAX`]. Defaults to 100,000.
     pub max_combinations: usize,
 }
 
@@ -67,11 +68,13 @@ impl McAdvantageSelector {
         Err(Error::new(ErrorKind::OutOfRange, detail))
     }
 
-    /// The indices of `group_size` candidates by their `returns`, or nothing if no choice has a mean within `bounds`.
+    /// Selects the indices of `group_size` candidates by their `returns`; `None` if no selection has a mean
+    /// within `bounds`.
     ///
     /// # Errors
-    /// `OutOfRange` for fewer candidates than `group_size`, a group of 0, bounds that do not rise, or `max_combinations` outside its
-    /// range; `LimitExceeded` for more than [`GROUP_ROLLOUTS_MAX`] candidates; `NonFinite` for a return or a bound that is.
+    /// `OutOfRange` for fewer candidates than `group_size`, a group of 0, bounds that do not increase, or
+    /// `max_combinations` outside its range; `LimitExceeded` for more than [`GROUP_ROLLOUTS_MAX`] candidates;
+    /// `NonFinite` for a return or a bound that is not finite.
     pub fn select(
         &self,
         returns: &[f64],
@@ -129,7 +132,7 @@ fn check_candidates(num_candidates: usize, group_size: usize) -> Result<()> {
     Ok(())
 }
 
-/// `n` choose `k`, or more than any limit.
+/// Returns `n` choose `k`, or a number above any limit.
 fn num_subsets(n: usize, k: usize) -> u128 {
     (0..k.min(n - k))
         .try_fold(1_u128, |count, i| Some(count.checked_mul((n - i) as u128)? / (i as u128 + 1)))
@@ -159,7 +162,7 @@ impl Candidates<'_> {
         self.bounds.is_none_or(|[low, high]| low < mean && mean < high)
     }
 
-    /// Indices by rising return; of equals the earlier first.
+    /// Returns indices by increasing return, ties by the earlier index.
     fn sorted(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.returns.len()).collect();
         order.sort_by(|&a, &b| self.returns[a].total_cmp(&self.returns[b]));
@@ -176,7 +179,7 @@ impl Candidates<'_> {
         (0..self.group_size).map(|k| order[place(k)]).collect()
     }
 
-    /// All subsets in lexicographic order.
+    /// Returns the best of all subsets in lexicographic order.
     fn best_subset(&self, middle: f64) -> Option<Vec<usize>> {
         let (n, k) = (self.returns.len(), self.group_size);
         let mut subset: Vec<usize> = (0..k).collect();
@@ -201,8 +204,8 @@ impl Candidates<'_> {
         }
     }
 
-    /// From the uniform choice, the one exchange at a time that brings the mean nearest to `middle`, as long as one does. Every
-    /// exchange brings it nearer, so none comes twice.
+    /// Starts with the uniform selection and repeats the single exchange that brings the mean nearest to
+    /// `middle`, as long as one does. Every exchange brings it nearer, so no selection comes twice.
     fn exchanged(&self, middle: f64) -> Vec<usize> {
         let (order, mut chosen) = (self.sorted(), self.uniform());
         let off = |chosen: &[usize]| (self.mean(chosen) - middle).abs();
@@ -229,15 +232,16 @@ impl Candidates<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopKRewardOptions {
-    /// How many rollouts of a prompt are compared.
+    /// The number of rollouts of a prompt that are compared.
     pub total_dialog_turns: usize,
-    /// How many of them are kept at most; no more than `total_dialog_turns`.
+    /// The most rollouts to keep, at most `total_dialog_turns`.
     pub topk_size: usize,
 }
 
-/// Keeps, of every so many rollouts of a prompt, the best: those above the (lower) median reward, at most `topk_size`.
+/// Keeps the best of every `total_dialog_turns` rollouts of a prompt: those above the (lower) median reward,
+/// at most `topk_size`.
 ///
-/// Once compared, a prompt's rollouts are forgotten: the next ones are compared among themselves.
+/// After a comparison, a prompt starts with an empty list again.
 ///
 /// # Examples
 /// ```
@@ -256,19 +260,20 @@ pub struct TopKRewardSelector {
     num_pushed: u64,
 }
 
-/// What became of a rollout and of those before it.
+/// The result of adding a rollout.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Compared {
     /// The number of this rollout, from 0.
     pub ticket: u64,
-    /// The rollouts that are kept, the best first, if this one was the last to compare; none are if all rewards are equal.
+    /// The kept rollouts, the best first, if this rollout completed a comparison; empty if all rewards are
+    /// equal.
     pub compared: Option<Vec<u64>>,
-    /// The rollouts that are not looked at again, kept or not.
+    /// The rollouts that are no longer needed, kept or not.
     pub released: Vec<u64>,
 }
 
 impl TopKRewardSelector {
-    /// A selector that has seen nothing.
+    /// Returns a selector without rollouts.
     ///
     /// # Errors
     /// `OutOfRange` unless `1 <= topk_size <= total_dialog_turns <= `[`GROUP_ROLLOUTS_MAX`].
@@ -286,7 +291,8 @@ impl TopKRewardSelector {
     /// Adds a rollout of `prompt` with the mean of its rewards.
     ///
     /// # Errors
-    /// `NonFinite` for a reward that is; `LimitExceeded` for more than [`PENDING_GROUPS_MAX`] prompts that wait for more rollouts.
+    /// `NonFinite` for a reward that is not finite; `LimitExceeded` for more than [`PENDING_GROUPS_MAX`]
+    /// prompts that wait for more rollouts.
     pub fn push(&mut self, prompt: &str, reward: f64) -> Result<Compared> {
         if !reward.is_finite() {
             return Err(Error::new(ErrorKind::NonFinite, format!("reward must be finite: got {reward}")));
@@ -301,7 +307,8 @@ impl TopKRewardSelector {
         }
         let mut rollouts: Vec<(u64, f64)> = self.queues.shift_remove(prompt).unwrap_or_default().into();
         let released = rollouts.iter().map(|(ticket, _)| *ticket).collect();
-        // Sorted by falling reward, of equals the earlier first; the lower median of n is the (n / 2)-th from above.
+        // Sorted by decreasing reward, ties by the earlier rollout; the lower median of n is the (n / 2)-th
+        // from above.
         rollouts.sort_by(|a, b| b.1.total_cmp(&a.1));
         let median = rollouts[rollouts.len() / 2].1;
         let above = rollouts.iter().filter(|(_, reward)| *reward > median).take(self.options.topk_size);
@@ -309,7 +316,7 @@ impl TopKRewardSelector {
     }
 }
 
-/// Refuses a group more than can wait.
+/// Refuses another group above the limit of waiting groups.
 pub(crate) fn check_pending(num_groups: usize, is_known: bool) -> Result<()> {
     if is_known || num_groups < PENDING_GROUPS_MAX {
         return Ok(());

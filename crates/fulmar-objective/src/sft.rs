@@ -1,19 +1,20 @@
-//! Supervised fine-tuning: minus the log-probability of worked examples.
+//! Supervised fine-tuning: minus the log-probability of examples.
 //!
 //! ```text
 //! nll_s = -sum_t mask l       per sequence, divided by its trained tokens if `normalize_by_seq_length`
 //! loss  = reduce_s nll_s + coefficient * (KL to the reference, token by token, under the same weights)
 //! ```
 //!
-//! With `minor_beta` a sequence that is ahead of the reference counts for less and less: with `ahead_s` the sum of `mask (l - l_ref)`,
-//! divided like `nll_s`, its loss is `-log sigmoid(beta ahead_s)` (S. Xie and others, "Minor SFT", 2024,
-//! <https://arxiv.org/abs/2408.10642>).
+//! With `minor_beta` the weight of a sequence falls as it gets ahead of the reference: with `ahead_s` the sum
+//! of `mask (l - l_ref)`, divided like `nll_s`, its loss is `-log sigmoid(beta ahead_s)` (S. Xie and others,
+//! "Minor SFT", 2024, <https://arxiv.org/abs/2408.10642>).
 //!
-//! With `dft` a token weighs by its own probability, held fixed: `-sum_t mask e^l l`, which takes the factor `1 / p` out of its gradient
-//! (Y. Wu and others, "Dynamic Fine-Tuning", 2025, <https://arxiv.org/abs/2508.05629>).
+//! With `dft` a token is weighted by its own probability, without gradient: `-sum_t mask e^l l`, which
+//! removes the factor `1 / p` from its gradient (Y. Wu and others, "Dynamic Fine-Tuning", 2025,
+//! <https://arxiv.org/abs/2508.05629>).
 //!
-//! As TorchRL's `SFTLoss`, except for the KL term: there it is a mean over all tokens of the batch, here it is weighed
-//! and masked like the first term.
+//! As TorchRL's `SFTLoss`, except for the KL term: there it is a mean over all tokens of the batch, here it
+//! is weighted and masked like the first term.
 
 use fulmar_compute::{Compute, dispatch};
 use fulmar_core::{Device, Error, ErrorKind, Result};
@@ -27,22 +28,22 @@ use crate::output::{LossOutput, Metric};
 use crate::surrogate::sigmoid;
 use crate::{Normalization, Real};
 
-/// How the sequences of a batch become one number.
+/// The reduction of a batch of sequences to one number.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SftReduction {
-    /// The mean over sequences. One without trained tokens adds 0 and counts, as in TorchRL; [`DistillationLoss`](crate::DistillationLoss)
-    /// does not count it.
+    /// The mean over sequences. A sequence without trained tokens adds 0 and is counted, as in TorchRL;
+    /// [`DistillationLoss`](crate::DistillationLoss) does not count it.
     #[default]
     Mean,
     /// The sum over sequences. (TorchRL's `none` has this gradient; its values are [`SftOutput::sequence_loss`].)
     Sum,
     /// The mean over trained tokens, whatever their sequence.
     TokenMean,
-    /// The sum over trained tokens divided by a given number, that of the whole optimiser step: the sum over micro-batches then equals one
-    /// big batch.
+    /// The sum over trained tokens divided by a given number, counted over the whole optimizer step:
+    /// micro-batches then sum to the result of one big batch.
     GlobalTokens(f64),
-    /// [`SftReduction::Mean`] with a given number of sequences, that of the whole optimiser step.
+    /// [`SftReduction::Mean`] with a given number of sequences, counted over the whole optimizer step.
     GlobalSequences(f64),
 }
 
@@ -50,19 +51,19 @@ pub enum SftReduction {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SftOptions {
-    /// How sequences are joined; their mean.
+    /// The reduction over sequences. Defaults to their mean.
     pub reduction: SftReduction,
-    /// Whether a sequence's loss is its mean over trained tokens (true) or their sum. Says nothing about the two
+    /// If true, a sequence's loss is its mean over trained tokens, else their sum. Ignored by the two
     /// token-wise reductions.
     pub normalize_by_seq_length: bool,
-    /// How fast a sequence is done with once it is ahead of the reference, above 0; needs `ref_log_prob`, a reduction by sequences, and
-    /// no penalty. Off by default.
+    /// Strength of the fade-out of sequences that are ahead of the reference, above 0; needs `ref_log_prob`,
+    /// a reduction by sequences, and no penalty. Off by default.
     pub minor_beta: Option<f64>,
-    /// Whether a token weighs by its own probability; not with `minor_beta`. False.
+    /// If true, a token is weighted by its own probability; not with `minor_beta`. Defaults to false.
     pub dft: bool,
-    /// The penalty for leaving the reference; needs `ref_log_prob` when its coefficient is above 0.
+    /// The KL penalty against the reference; needs `ref_log_prob` if its coefficient is above 0.
     pub kl_to_ref: KlPenalty,
-    /// Where it runs; the CPU.
+    /// The device. Defaults to the CPU.
     pub device: Device,
 }
 
@@ -100,12 +101,12 @@ pub struct SftLoss {
     compute: Compute,
 }
 
-/// What [`SftLoss::forward`] returns.
+/// The result of [`SftLoss::forward`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SftOutput<T = f32> {
     /// Value, metrics and gradient.
     pub output: LossOutput<T>,
-    /// `[S]` the likelihood term of each sequence before they are joined; 0 where nothing is trained.
+    /// `[S]` the likelihood term of each sequence before the reduction; 0 where nothing is trained.
     pub sequence_loss: Vec<f64>,
 }
 
@@ -113,8 +114,8 @@ impl SftLoss {
     /// Checks `options`.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `OutOfRange` if an option is outside the range that its field states, or asks for importance weights, which need
-    /// an old policy.
+    /// `Unavailable`, with the reason, if there is no such device; `OutOfRange` if an option is outside its
+    /// documented range, or asks for importance weights, which need an old policy.
     pub fn new(options: SftOptions) -> Result<Self> {
         options.reduction.checked()?;
         if let Some(beta) = options.minor_beta {
@@ -146,15 +147,17 @@ impl SftLoss {
         Ok(Self { compute: Compute::on(options.device)?, options })
     }
 
-    /// Value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
+    /// Returns value, metrics and gradient over `batch`. Costs O(T); sums run in f64 in token order.
     ///
-    /// Metrics: `nllLoss`, `minorLoss` (in place of it in the loss, with `minor_beta`), `klToRefLoss` (when in the loss), `klToRef` (when `ref_log_prob` is given), `logProb` (mean
-    /// over trained tokens), `numTokens`, `numSequences`.
+    /// Metrics: `nllLoss`, `minorLoss` (replaces it in the loss, with `minor_beta`), `klToRefLoss` (if in the
+    /// loss), `klToRef` (if `ref_log_prob` is given), `logProb` (mean over trained tokens), `numTokens`,
+    /// `numSequences`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for offsets that fall or a mask that is not 0 or 1; `Empty`
-    /// if the reference is missing or the mask trains nothing (under `GlobalTokens` and `GlobalSequences` the loss and the gradient
-    /// are 0 then); `NonFinite` for a trained log-probability that is not finite, or if the result overflows.
+    /// `ShapeMismatch` if two lengths disagree; `OutOfRange` for decreasing offsets or a mask that is not 0
+    /// or 1; `Empty` if the reference is missing or the mask trains nothing (under `GlobalTokens` and
+    /// `GlobalSequences` the loss and the gradient are 0 then); `NonFinite` for a trained log-probability
+    /// that is not finite, or if the result overflows.
     pub fn forward<T: Real>(&self, batch: &SftBatch<'_, T>) -> Result<SftOutput<T>> {
         dispatch!(self.compute, cpu => self.forward_on_cpu(batch))
     }
@@ -226,12 +229,13 @@ impl SftReduction {
         Ok(())
     }
 
-    /// Whether the denominator is that of a whole optimizer step, to which a micro-batch without trained tokens adds 0.
+    /// Returns whether the denominator is that of a whole optimizer step, so that a micro-batch without
+    /// trained tokens adds 0.
     pub(crate) fn is_global(self) -> bool {
         matches!(self, Self::GlobalTokens(_) | Self::GlobalSequences(_))
     }
 
-    /// The weight of one trained token of each sequence, which counts by its mean over them or by their sum.
+    /// Returns the weight of one trained token of each sequence, for the mean over its tokens or their sum.
     pub(crate) fn weight_s(self, is_mean: bool, num_trained_s: &[usize]) -> Vec<f64> {
         let num_sequences = num_trained_s.len() as f64;
         let length = |count: usize| if is_mean { count.max(1) as f64 } else { 1.0 };
@@ -247,7 +251,7 @@ impl SftReduction {
     }
 }
 
-/// How many of `tokens` each sequence has.
+/// Returns the number of `tokens` in each sequence.
 pub(crate) fn num_trained_s(tokens: &[Token], num_sequences: usize) -> Vec<usize> {
     let mut num_trained_s = vec![0; num_sequences];
     for token in tokens {

@@ -1,13 +1,15 @@
-//! What pushes a token, given its ratio `r = p / p_old` and its advantage `A`: the rules by which losses of the GRPO family differ.
+//! The policy term of a token, given its ratio `r = p / p_old` and its advantage `A`: the rules by which
+//! losses of the GRPO family differ.
 //!
-//! | rule | value | gradient by `log p` |
+//! | rule | value | gradient with respect to `log p` |
 //! |---|---|---|
 //! | clip (PPO, GRPO, DAPO, GSPO) | `-min(r A, clip(r) A)` | `-r A`, or 0 where clipped |
-//! | CISPO, <https://arxiv.org/abs/2506.13585> | `-min(r, cap) A log p`, the weight held fixed | `-min(r, cap) A` |
+//! | CISPO, <https://arxiv.org/abs/2506.13585> | `-min(r, cap) A log p`, no gradient through the weight |
+//! `-min(r, cap) A` |
 //! | SAPO, <https://arxiv.org/abs/2511.20347> | `-4 / tau sigmoid(tau (r - 1)) A` | `-4 s (1 - s) r A`, `s` the sigmoid |
-//! | VESPO, <https://arxiv.org/abs/2602.10693> | `-phi(W) A log p`, `W` the ratio of the sequence, the weight held fixed | `-phi(W) A` |
+//! | VESPO, <https://arxiv.org/abs/2602.10693> | `-phi(W) A log p`, `W` the ratio of the sequence, no gradient through the weight | `-phi(W) A` |
 //! | GMPO, <https://arxiv.org/abs/2507.20673> | `-exp(mean of one-sidedly clipped log r) A` | that over the tokens, 0 at clipped ones |
-//! | DPPO | `-r A`, 0 where `p` left `p_old` too far | the same |
+//! | DPPO | `-r A`, 0 where `p` is too far from `p_old` | the same |
 //! | none | `-r A` | `-r A` |
 
 use fulmar_core::Result;
@@ -16,7 +18,7 @@ use serde::Deserialize;
 use crate::Clip;
 use crate::clip::out_of_range;
 
-/// Whose ratio a token is pushed by.
+/// The level at which the ratio of a token's policy term is computed.
 ///
 /// # Examples
 /// ```
@@ -26,19 +28,20 @@ use crate::clip::out_of_range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RatioLevel {
-    /// Its own.
+    /// The token's own ratio.
     #[default]
     Token,
     /// The geometric mean over its sequence, whose gradient all tokens share (GSPO, <https://arxiv.org/abs/2507.18071>).
     Sequence,
     /// The value of [`RatioLevel::Sequence`] with the gradient of the token alone, for advantages that differ from token to token.
     SequenceToken,
-    /// The product over its sequence, whose gradient all tokens share (RLOO, <https://arxiv.org/abs/2402.14740>): the answer as one action.
+    /// The product over its sequence, whose gradient all tokens share (RLOO,
+    /// <https://arxiv.org/abs/2402.14740>): the answer is one action.
     SequenceProduct,
 }
 
 impl RatioLevel {
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -55,12 +58,12 @@ impl RatioLevel {
 pub struct Envelope {
     /// The power of `W`, at least 0.
     pub k: f64,
-    /// How fast it falls, at least 0.
+    /// The rate of decrease, at least 0.
     pub lambda: f64,
 }
 
 impl Envelope {
-    /// `phi` of a sequence whose log-ratio is `log_weight`.
+    /// Returns `phi` of a sequence with the log-ratio `log_weight`.
     pub(crate) fn at(self, log_weight: f64) -> f64 {
         libm::exp(self.lambda + self.k * log_weight - self.lambda * libm::exp(log_weight))
     }
@@ -82,31 +85,32 @@ pub enum Surrogate {
     Clip,
     /// The capped ratio as a weight: no token loses its gradient.
     Cispo {
-        /// The largest weight, above 0; the ratio itself and not its distance from 1.
+        /// The largest weight, above 0: a bound on the ratio itself, not on its distance from 1.
         cap: f64,
     },
     /// A soft gate around 1.
     Sapo {
-        /// How narrow the gate is where the advantage is positive, above 0.
+        /// Sharpness of the gate for positive advantages, above 0.
         tau_positive: f64,
-        /// The same where it is not.
+        /// Sharpness of the gate for other advantages, above 0.
         tau_negative: f64,
     },
     /// The ratio of the whole sequence as a weight that vanishes far from 1.
     Vespo {
-        /// Where the advantage is at least 0.
+        /// The envelope for advantages of at least 0.
         positive: Envelope,
-        /// Where it is below.
+        /// The envelope for negative advantages.
         negative: Envelope,
     },
-    /// The geometric mean of ratios that are clipped one by one, in log space: `clip_epsilon` are distances of `log r` from 0.
+    /// The geometric mean of individually clipped ratios; `clip_epsilon` are distances of `log r` from 0.
     Gmpo,
-    /// No token whose probability left the old one by more than `delta` in the direction of its advantage.
+    /// Drops tokens whose probability left the old one by more than `delta` in the direction of their
+    /// advantage.
     Dppo {
-        /// Above 0.
+        /// The bound, above 0.
         delta: f64,
     },
-    /// The bare ratio.
+    /// The unclipped ratio.
     None,
 }
 
@@ -143,7 +147,7 @@ impl Surrogate {
         Ok(self)
     }
 
-    /// The log-ratios beyond which a token counts as clipped.
+    /// Returns the log-ratios beyond which a token counts as clipped.
     pub(crate) fn clip_log(self, clip: Clip) -> [f64; 2] {
         match self {
             Self::Clip => [libm::log1p(-clip.low), libm::log1p(clip.high)],
@@ -156,7 +160,7 @@ impl Surrogate {
     }
 }
 
-/// `1 / (1 + e^-x)`, without overflow.
+/// Returns `1 / (1 + e^-x)`, without overflow.
 pub(crate) fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 {
         1.0 / (1.0 + libm::exp(-x))

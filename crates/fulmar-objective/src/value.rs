@@ -10,9 +10,10 @@
 //! | GAE | `A_t = r_t + gamma V'_e - V_t + gamma lambda (1 - d_t) A_{t+1}`, target `A + V` |
 //! | V-trace | `x_t = rho_t (r_t + gamma V'_e - V_t) + gamma c_t (1 - d_t) x_{t+1}`, target `x + V` |
 //!
-//! The last step of an array counts as done, but not as terminated. All are one recursion `x_t = b_t + a_t x_{t+1}`, run once
-//! over the data in doubles. Nothing here has a gradient. Sutton and Barto, "Reinforcement Learning", chapters 6 and 12;
-//! J. Schulman and others, <https://arxiv.org/abs/1506.02438>; L. Espeholt and others, <https://arxiv.org/abs/1802.01561>.
+//! The last step of an array counts as done, but not as terminated. All are one recursion `x_t = b_t + a_t
+//! x_{t+1}`, run once over the data in doubles. No gradients. Sutton and Barto, "Reinforcement Learning",
+//! chapters 6 and 12; J. Schulman and others, <https://arxiv.org/abs/1506.02438>; L. Espeholt and others,
+//! <https://arxiv.org/abs/1802.01561>.
 
 mod advantage;
 mod recursion;
@@ -34,7 +35,7 @@ use crate::Real;
 use crate::batch::{self, check_len};
 use crate::real::are_finite;
 
-/// Where time runs in row-major arrays: they are read as `[outer, time, inner]`.
+/// The time axis of row-major arrays, which are read as `[outer, time, inner]`.
 ///
 /// # Examples
 /// ```
@@ -45,16 +46,16 @@ use crate::real::are_finite;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeAxis {
-    /// Elements before the time dimension.
+    /// Number of elements before the time dimension.
     pub outer: usize,
-    /// Steps.
+    /// Number of steps.
     pub time: usize,
-    /// Elements behind the time dimension; 1 where the steps of a sequence stand side by side.
+    /// Number of elements after the time dimension; 1 if the steps of a sequence are adjacent.
     pub inner: usize,
 }
 
 impl TimeAxis {
-    /// The axis of arrays of `shape` with time in dimension `time_dim`; a negative one counts from the last.
+    /// Returns the axis of arrays of `shape` with time in dimension `time_dim`; a negative one counts from the last.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension; `LimitExceeded` if `shape` has too many dimensions or elements.
@@ -71,10 +72,10 @@ impl TimeAxis {
         Ok(Self { outer, time: shape[dim], inner })
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     ///
     /// # Errors
-    /// `LimitExceeded` if nothing in memory can hold so many.
+    /// `LimitExceeded` if no memory can hold this many.
     pub(crate) fn len(&self) -> Result<usize> {
         fulmar_core::num_elements(&[self.outer, self.time, self.inner])
     }
@@ -83,9 +84,9 @@ impl TimeAxis {
 /// One number for all steps, or one for each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PerStep<'a, T = f32> {
-    /// The same everywhere.
+    /// The same number for every step.
     All(f64),
-    /// As many as there are steps.
+    /// One number for each step.
     Each(&'a [T]),
 }
 
@@ -104,7 +105,7 @@ impl<T: Real> PerStep<'_, T> {
         })
     }
 
-    /// That of some steps.
+    /// Returns the numbers of some steps.
     fn of(self, range: Range<usize>) -> Self {
         match self {
             Self::All(factor) => Self::All(factor),
@@ -121,7 +122,7 @@ impl<T: Real> PerStep<'_, T> {
     }
 }
 
-/// What happened at each step. All slices are row-major and of one length.
+/// The inputs of an estimate, one entry for each step. All slices are row-major and of one length.
 ///
 /// # Examples
 /// ```
@@ -140,22 +141,22 @@ impl<T: Real> PerStep<'_, T> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct StepBatch<'a, T = f32> {
-    /// How the slices are laid out.
+    /// The layout of the slices.
     pub axis: TimeAxis,
     /// The reward for each step.
     pub reward: &'a [T],
-    /// The value of the observation after each step; not read where `terminated` is 1.
+    /// The value of the observation after each step; ignored where `terminated` is 1.
     pub next_value: &'a [T],
     /// 1 where a trajectory ends, else 0.
     pub done: &'a [u8],
-    /// 1 where it ends with no future to value; `done` if none.
+    /// 1 where it ends without a future to value. Defaults to `done`.
     pub terminated: Option<&'a [u8]>,
-    /// Where estimates over them run.
+    /// The device of the estimates.
     pub compute: Compute,
 }
 
 impl<'a, T: Real> StepBatch<'a, T> {
-    /// The number of steps, after a check of everything that the slices can get wrong together.
+    /// Checks the slices against each other and returns the number of steps.
     fn check(&self) -> Result<usize> {
         let len = self.axis.len()?;
         check_len("reward", self.reward.len(), "the elements of the axis", len)?;
@@ -165,7 +166,7 @@ impl<'a, T: Real> StepBatch<'a, T> {
         Ok(len)
     }
 
-    /// Some of the steps.
+    /// Returns some of the steps.
     fn of(&self, range: Range<usize>) -> Self {
         Self {
             reward: &self.reward[range.clone()],
@@ -181,18 +182,18 @@ impl<'a, T: Real> StepBatch<'a, T> {
     }
 }
 
-/// An advantage and the value that a critic should have, `advantage + value` except for V-trace.
+/// An advantage and the target of a critic, `advantage + value` except for V-trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueEstimate<T = f32> {
-    /// How much better than expected a step was.
+    /// The advantage of each step.
     pub advantage: Vec<T>,
-    /// What the value of its observation should have been.
+    /// The target value of each step's observation.
     pub target: Vec<T>,
 }
 
 fn check_flags(name: &str, flags: &[u8], len: usize) -> Result<()> {
     check_len(name, flags.len(), "reward", len)?;
-    // Without an early exit the loop runs in vector lanes.
+    // Without an early exit the loop vectorises.
     if flags.iter().fold(0, |all, flag| all | flag) <= 1 {
         return Ok(());
     }
@@ -201,7 +202,7 @@ fn check_flags(name: &str, flags: &[u8], len: usize) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfRange, detail))
 }
 
-/// Nothing unless an infinity or a NaN came in or an overflow happened.
+/// Refuses infinities and NaNs, which come from the inputs or from an overflow.
 fn finite<T: Real>(name: &str, values: &[T]) -> Result<()> {
     if are_finite(values) {
         return Ok(());
@@ -210,7 +211,7 @@ fn finite<T: Real>(name: &str, values: &[T]) -> Result<()> {
     wide.try_for_each(|(index, value)| batch::finite(name, index, value).map(|_| ()))
 }
 
-/// `returns - value`, element by element.
+/// Returns `returns - value`, element by element.
 fn above<T: Real>(steps: &StepBatch<'_, T>, returns: &[T], value: &[T]) -> Result<Vec<T>> {
     check_len("value", value.len(), "reward", returns.len())?;
     let pairs = returns.iter().zip(value);

@@ -17,13 +17,13 @@ use rows::{assert_all_near, assert_near, flat, lines, number, rows};
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts the bytes that all threads hold.
+/// Counts the bytes that all threads have allocated.
 struct Counting;
 
 // SAFETY: every call goes to the system's allocator with its arguments unchanged.
 unsafe impl GlobalAlloc for Counting {
     /// # Safety
-    /// As the trait says.
+    /// As in the trait.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(held, Ordering::Relaxed);
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     /// # Safety
-    /// As the trait says.
+    /// As in the trait.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
@@ -58,7 +58,7 @@ fn log_probs_entropies_and_their_gradients_equal_torch() {
         let ids: Vec<u32> = flat(&row["ids"]).iter().map(|id| *id as u32).collect();
         let temperature = number(&row["temperature"]);
         let found = token_log_probs(&logits, &ids, temperature, Compute::Cpu).unwrap();
-        // The rows are doubles, these kernels singles.
+        // The rows are in double precision, these kernels in single.
         assert_all_near("log_prob", &widen(&found.log_prob), &flat(&row["log_probs"]), 3e-6);
         assert_all_near("entropy", &widen(&found.entropy), &flat(&row["entropy"]), 3e-6);
         let zeros = vec![0.0; ids.len()];

@@ -1,4 +1,4 @@
-//! Where a cut by mass ends, without sorting all of it.
+//! The end of a cut by mass, without sorting all of it.
 //!
 //! ```text
 //! keys that weights follow: halve the span of weights in which the end lies, until few are in it:
@@ -12,10 +12,10 @@ use std::cmp::Ordering;
 
 use fulmar_compute::cpu::lanes;
 
-/// Numbers that are looked at together.
+/// Numbers that are processed at once.
 const WIDTH: usize = 16;
 
-/// Weights that are passed over if none of them is looked for, and few enough for sums in single precision.
+/// Weights that are skipped if none of them is wanted; few enough for sums in single precision.
 const RUN: usize = 64;
 
 /// Buckets that one pass over a list sums.
@@ -24,16 +24,17 @@ const BUCKETS: usize = 1024;
 /// A list this short is sorted.
 const SORTED_MAX: usize = 64;
 
-/// The end of a cut is not sought by halves among so many.
+/// Below this many weights, the end of a cut is no longer bisected.
 const FEW: f64 = 512.0;
 
-/// The last of those that are kept until the mass before the next one reaches `target`: larger scores first, and of equals the earlier
-/// place. Its score, and its place. Weights are at most 1, never larger for a lower score, and together `total`.
+/// Returns score and position of the last element that is kept until the mass before the next one reaches
+/// `target`. Elements are ordered by larger score, then by earlier position. Weights are at most 1, never
+/// larger for a lower score, and sum to `total`.
 pub(super) fn end_of(score: &[f32], weight: &[f32], total: f64, target: f64) -> (f32, u32) {
     let Span { low, high, mass } = Span::of_end(weight, total, target);
     let places = within(weight, low, high);
     if places.is_empty() {
-        // Rounding of the mass took the end: all stay.
+        // Rounding of the mass reached the end: keep all.
         return (f32::NEG_INFINITY, u32::MAX);
     }
     let of_places = |all: &[f32]| -> Vec<f32> { places.iter().map(|place| all[*place as usize]).collect() };
@@ -41,24 +42,26 @@ pub(super) fn end_of(score: &[f32], weight: &[f32], total: f64, target: f64) -> 
     (bar, places[last])
 }
 
-/// Weights among which a cut by mass ends.
+/// The weights among which a cut by mass ends.
 struct Span {
     low: f32,
-    /// Above all of them.
+    /// All these weights are below it.
     high: f32,
-    /// That of all weights from `high` on.
+    /// The mass of all weights from `high` on.
     mass: f64,
 }
 
 impl Span {
-    /// Where the mass of the largest weights, all at most 1 and together `total`, reaches `target`: few weights, or equal ones.
+    /// Finds the weights at which the mass of the largest weights reaches `target`: few weights, or equal
+    /// ones. Weights are at most 1 and sum to `total`.
     fn of_end(weight: &[f32], total: f64, target: f64) -> Self {
-        // The bits of numbers above 0 are in their order. What weighs nothing is never the end, and what weighs less than this has
-        // at most half the mass that may go, even all together: unless rounding takes it, the end is above.
+        // The bits of positive numbers are in their order. A weight of 0 is never the end. All weights below
+        // this bound together have at most half the mass that may be cut, so the end is above it, except for
+        // rounding.
         let least = ((0.5 * (total - target) / weight.len() as f64) as f32).to_bits().max(1);
         let (mut low, mut high) = (least, 1.0_f32.to_bits() + 1);
         let (mut mass_from_low, mut mass) = (total, 0.0);
-        // Each weighs no less than the least of them.
+        // Each weight is at least the least of them.
         let are_few = |low: u32, mass: f64| mass <= FEW * f64::from(f32::from_bits(low));
         while weight.len() > SORTED_MAX && high - low > 1 && !are_few(low, mass_from_low - mass) {
             let middle = low + (high - low) / 2;
@@ -74,7 +77,7 @@ impl Span {
     }
 }
 
-/// The places of the weights from `low` to below `high`.
+/// Returns the positions of the weights from `low` to below `high`.
 fn within(weight: &[f32], low: f32, high: f32) -> Vec<u32> {
     let mut places = Vec::new();
     for (run, weights) in weight.chunks(RUN).enumerate() {
@@ -87,8 +90,8 @@ fn within(weight: &[f32], low: f32, high: f32) -> Vec<u32> {
     places
 }
 
-/// The last of those that are kept until the mass before the next one reaches `target`: larger keys first, and of equals the earlier
-/// place. Its key, and its place. O(n) for keys in no particular order.
+/// Returns key and position of the last element that is kept until the mass before the next one reaches
+/// `target`. Elements are ordered by larger key, then by earlier position. O(n) for keys in random order.
 pub(super) fn last_within(key: &[f32], weight: &[f32], target: f64) -> (f32, usize) {
     let mut mass = 0.0;
     let mut open = Open { key: Cow::Borrowed(key), weight: Cow::Borrowed(weight), place: None };
@@ -102,8 +105,8 @@ pub(super) fn last_within(key: &[f32], weight: &[f32], target: f64) -> (f32, usi
     open.last_within(mass, target)
 }
 
-/// The bucket of each key, and which one holds the last; `mass` grows by that of the buckets before it. Nothing for keys that are few, or
-/// all equal.
+/// Returns the bucket of each key, and the bucket with the last element; adds the mass of the buckets before
+/// it to `mass`. `None` for few keys, or if all are equal.
 fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Vec<u16>, u16)> {
     let (low, high) = range(key);
     if low == high || key.len() <= SORTED_MAX {
@@ -121,15 +124,15 @@ fn split(key: &[f32], weight: &[f32], mass: &mut f64, target: f64) -> Option<(Ve
         *mass += if is_end { 0.0 } else { mass_of[bucket] };
         is_end
     });
-    // The last bucket is not empty: the lowest key is there.
+    // The last bucket is not empty: it holds the lowest key.
     Some((bucket, end.unwrap_or(BUCKETS - 1) as u16))
 }
 
-/// Those among which the last one is.
+/// The elements that may still be the last one.
 struct Open<'a> {
     key: Cow<'a, [f32]>,
     weight: Cow<'a, [f32]>,
-    /// Where they stood at first; nothing where that is where they stand.
+    /// Their original positions; `None` if they have not moved.
     place: Option<Vec<u32>>,
 }
 
@@ -144,7 +147,7 @@ impl Open<'_> {
         Open { key: Cow::Owned(key), weight: Cow::Owned(weight), place: Some(place) }
     }
 
-    /// By sorting; `mass` is what lies before all of these.
+    /// Finds the last element by sorting; `mass` is the mass before these elements.
     fn last_within(&self, mut mass: f64, target: f64) -> (f32, usize) {
         let mut order: Vec<usize> = (0..self.key.len()).collect();
         order.sort_by(|&a, &b| self.key[b].partial_cmp(&self.key[a]).unwrap_or(Ordering::Equal));
@@ -161,7 +164,7 @@ impl Open<'_> {
 }
 
 lanes! {
-    /// The sum of all weights that are no less than `least`: never smaller for a smaller `least`.
+    /// Returns the sum of all weights that are at least `least`; it does not decrease for a smaller `least`.
     fn mass_from(weight: &[f32], least: f32) -> f64 {
         let counted = |weight: f32| if weight >= least { weight } else { 0.0 };
         let mut sums = [0.0_f64; WIDTH];
@@ -188,7 +191,7 @@ lanes! {
 }
 
 lanes! {
-    /// The least and the largest of finite numbers.
+    /// Returns the least and the largest of finite numbers.
     fn range(values: &[f32]) -> (f32, f32) {
         let (mut low, mut high) = ([f32::MAX; WIDTH], [f32::MIN; WIDTH]);
         let (whole, rest) = values.as_chunks::<WIDTH>();
@@ -204,8 +207,8 @@ lanes! {
 }
 
 lanes! {
-    /// The bucket of each key: 0 for those near `high`. `scale` is two over the width of a bucket, for halves of keys: the difference of
-    /// two finite numbers may not be one.
+    /// Writes the bucket of each key: 0 for those near `high`. `scale` is two over the width of a bucket,
+    /// applied to half a difference of keys: the difference of two finite numbers may overflow.
     fn buckets(key: &[f32], high: f32, scale: f32, bucket: &mut [u16]) {
         for (key, bucket) in key.iter().zip(bucket) {
             let place = (0.5 * high - 0.5 * key) * scale;

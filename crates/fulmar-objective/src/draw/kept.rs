@@ -1,7 +1,7 @@
 //! The tokens that the cuts keep.
 //!
-//! Few that may be kept are a list. Where many may be, each token stays in its place, with or without its weight: that takes one
-//! comparison a token in vector lanes, where a list takes a branch.
+//! Few candidate tokens are stored as a list. With many candidates, each token stays at its position, with
+//! its weight or 0: that takes one comparison a token in vector lanes, where a list takes a branch.
 
 use std::borrow::Cow;
 
@@ -10,40 +10,40 @@ use fulmar_compute::cpu::{SoftmaxRow, at_least, lanes, top_k};
 use super::DrawOptions;
 use super::cut::{end_of, last_within};
 
-/// Numbers that are looked at together.
+/// Numbers that are processed at once.
 const WIDTH: usize = 16;
 
-/// Weights that are passed over by their sum.
+/// Weights that are skipped by their sum.
 const BLOCK: usize = 4096;
 
-/// In a list are at most one of so many tokens.
+/// A list is used for at most one in this many tokens.
 const SPARSE: usize = 16;
 
-/// Top-h looks at no more of the likeliest tokens.
+/// Most tokens that top-h considers.
 const ENTROPY_TOKENS_MAX: usize = 100;
 
 /// The distribution to draw from.
 pub(super) enum Kept<'a> {
-    /// That of all tokens.
+    /// The distribution over all tokens.
     All(SoftmaxRow),
-    /// Some tokens.
+    /// The distribution over some tokens.
     Some(List<'a>),
 }
 
-/// Tokens in order of their ids, of which those with a weight are kept.
+/// Tokens in order of their ids; those with a weight are kept.
 pub(super) struct List<'a> {
-    /// Nothing where each token stands in the place of its id.
+    /// `None` if each token is at the position of its id.
     ids: Option<Vec<u32>>,
     score: Cow<'a, [f32]>,
     /// `e^((score - max) / temperature)`, or 0.
     weight: Vec<f32>,
     max: f32,
     temperature: f64,
-    /// What the weights of each block sum to, once all cuts are made.
+    /// The sum of the weights of each block, once all cuts are made.
     sums: Vec<f64>,
-    /// What all weights sum to.
+    /// The sum of all weights.
     total: f64,
-    /// Of all tokens, if they were all summed.
+    /// The softmax of all tokens, if it was computed.
     whole: Option<SoftmaxRow>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Kept<'a> {
         Self::Some(list)
     }
 
-    /// The softmax of all scores, if it was summed.
+    /// Returns the softmax of all scores, if it was computed.
     pub(super) fn whole(&self) -> Option<&SoftmaxRow> {
         match self {
             Self::All(softmax) => Some(softmax),
@@ -91,7 +91,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// The token at `uniform` of the way through the kept mass, and its log-probability.
+    /// Returns the token at `uniform` of the cumulative kept mass, and its log-probability.
     pub(super) fn find(&self, scores: &[f32], uniform: f64) -> (usize, f32) {
         match self {
             Self::All(softmax) => {
@@ -102,7 +102,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// `[V]`
+    /// Returns the `[V]` probabilities.
     pub(super) fn probabilities(&self, scores: &[f32]) -> Vec<f64> {
         match self {
             Self::All(softmax) => {
@@ -122,14 +122,14 @@ impl<'a> Kept<'a> {
 }
 
 impl<'a> List<'a> {
-    /// The `top_k` largest, and all that equal the smallest of them.
+    /// Keeps the `top_k` largest, and all that equal the smallest of them.
     fn of_largest(scores: &[f32], count: usize, temperature: f64) -> Self {
         let bar = top_k(scores, count).last().map_or(f32::MIN, |&id| scores[id as usize]);
         Self::of_ids(scores, at_least(scores, bar.max(f32::MIN)), temperature)
     }
 
-    /// Of the likeliest, those before the place where their terms of the entropy exceed the share `top_h` of it, and the first; of
-    /// these the `count` largest, and all that equal the smallest of them.
+    /// Keeps the likeliest token, and the next ones until their terms of the entropy exceed the share `top_h`
+    /// of it. Of these it keeps the `count` largest, and all that equal the smallest of them.
     fn of_entropy(scores: &[f32], top_h: f64, count: Option<usize>, temperature: f64) -> Self {
         let mut ids = top_k(scores, ENTROPY_TOKENS_MAX);
         ids.retain(|&id| scores[id as usize] > f32::NEG_INFINITY);
@@ -140,7 +140,7 @@ impl<'a> List<'a> {
             weight => -f64::from(weight) * log_prob(*score),
         };
         let terms: Vec<f64> = all.score.iter().zip(&all.weight).map(term).collect();
-        // All of it is not missed by rounding.
+        // The factor keeps a share of 1 from being missed by rounding.
         let share = top_h * terms.iter().sum::<f64>() * (1.0 + 1e-12);
         let mut sum = 0.0;
         let kept = terms.iter().take_while(|term| {
@@ -156,7 +156,7 @@ impl<'a> List<'a> {
         Self::of_ids(scores, ids, temperature)
     }
 
-    /// Tokens in the order of `ids`.
+    /// Returns tokens in the order of `ids`.
     fn of_ids(scores: &[f32], ids: Vec<u32>, temperature: f64) -> Self {
         let score: Vec<f32> = ids.iter().map(|&id| scores[id as usize]).collect();
         let softmax = SoftmaxRow::of(&score, temperature);
@@ -164,17 +164,17 @@ impl<'a> List<'a> {
         Self { ids: Some(ids), ..list }
     }
 
-    /// All, or but those that no cut would keep.
+    /// Returns all tokens, or all except those that every cut would drop.
     fn of_likely(scores: &'a [f32], options: &DrawOptions) -> Self {
         let temperature = options.temperature;
         let softmax = SoftmaxRow::of(scores, temperature);
         let least = if options.top_p < 1.0 {
-            // Tokens less likely than this have at most the mass (1 - p), even all together.
+            // Tokens less likely than this have at most the mass (1 - p) together.
             (1.0 - options.top_p) * softmax.total() / scores.len() as f64
         } else if options.typical_p < 1.0 {
             0.0
         } else {
-            // 0 keeps all: cuts by probability need what all weights sum to.
+            // 0 keeps all: cuts by probability need the sum of all weights.
             options.min_p
         };
         // A little lower, as logarithms are rounded.
@@ -204,8 +204,8 @@ impl<'a> List<'a> {
         keep_keys(&mut self.weight, &self.score, bar, last);
     }
 
-    /// Keeps the tokens that say about as much as the average, until the mass before the next one reaches `typical_p`, and all that
-    /// tie with the last.
+    /// Keeps the tokens whose information is closest to the entropy, until the mass before the next one
+    /// reaches `typical_p`, and all that tie with the last.
     fn keep_typical(&mut self, typical_p: f64) {
         self.add_up();
         let (entropy, log_prob) = (self.entropy(), self.log_probs());
@@ -215,7 +215,7 @@ impl<'a> List<'a> {
         keep_keys(&mut self.weight, &nearness, bar, u32::MAX);
     }
 
-    /// Keeps the tokens of at least this probability, and the likeliest.
+    /// Keeps the tokens with at least this probability, and the likeliest.
     fn keep_probable(&mut self, least: f64) {
         let least = least * self.total;
         let kept = self.score.iter().zip(&self.weight).filter(|(_, weight)| **weight > 0.0);
@@ -228,14 +228,14 @@ impl<'a> List<'a> {
         self.add_up();
     }
 
-    /// That of the kept tokens, in nats, once weights are added up.
+    /// Returns the entropy of the kept tokens in nats, once weights are summed.
     fn entropy(&self) -> f64 {
         let log_prob = self.log_probs();
         let terms = self.score.iter().zip(&self.weight).filter(|(_, weight)| **weight > 0.0);
         -terms.map(|(score, weight)| f64::from(*weight) * log_prob(*score)).sum::<f64>() / self.total
     }
 
-    /// The log-probability of a token with this score, once weights are added up.
+    /// Returns the log-probability of a token with this score, once weights are summed.
     fn log_probs(&self) -> impl Fn(f32) -> f64 + use<> {
         let (max, temperature, log_total) = (f64::from(self.max), self.temperature, libm::log(self.total));
         move |score| (f64::from(score) - max) / temperature - log_total
@@ -253,7 +253,7 @@ impl<'a> List<'a> {
     fn find(&self, uniform: f64) -> (usize, f32) {
         let target = uniform * self.total;
         let (mut mass, mut last) = (0.0, 0);
-        // Rounding may take the end of the mass: then it is the last one that can be drawn.
+        // If rounding moved the target past the end, take the last token that can be drawn.
         let end = self.sums.iter().rposition(|sum| *sum > 0.0).unwrap_or(0);
         let block = self.sums[..end].iter().position(|sum| {
             let is_end = mass + sum > target;
@@ -277,7 +277,7 @@ impl<'a> List<'a> {
 
 lanes! {
     fn sum_of(weight: &[f32]) -> f64 {
-        // More than one sum: each addition would wait for the one before.
+        // Several sums, as each addition would wait for the one before.
         let (whole, rest) = weight.as_chunks::<WIDTH>();
         let mut sums = [0.0; WIDTH];
         for weights in whole {
@@ -296,7 +296,8 @@ lanes! {
 }
 
 lanes! {
-    /// Takes the weight from all but those with a key above `bar`, and with a key of `bar` up to the place `last`.
+    /// Sets the weight to 0 except for keys above `bar`, and for keys equal to `bar` up to the position
+    /// `last`.
     fn keep_keys(weight: &mut [f32], key: &[f32], bar: f32, last: u32) {
         for ((weight, key), place) in weight.iter_mut().zip(key).zip(0_u32..) {
             let stays = (*key > bar) | ((*key == bar) & (place <= last));
@@ -306,7 +307,7 @@ lanes! {
 }
 
 lanes! {
-    /// Takes the weight from those that weigh less than `least`.
+    /// Sets weights below `least` to 0.
     fn keep_weights(weight: &mut [f32], least: f64) {
         for weight in weight {
             *weight = if f64::from(*weight) >= least { *weight } else { 0.0 };

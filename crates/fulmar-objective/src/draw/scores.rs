@@ -1,4 +1,4 @@
-//! Logits as they are drawn from: with bias and penalties, and without the tokens that may not be drawn.
+//! The logits that are drawn from: with bias and penalties, and without banned tokens.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use crate::batch::check_len;
 /// Tokens of one word of a mask.
 const WORD: usize = u32::BITS as usize;
 
-/// The mask that lets `ids` through, out of `vocab_size` tokens: see [`DrawContext::allowed`].
+/// Returns the mask that allows `ids` out of `vocab_size` tokens, see [`DrawContext::allowed`].
 ///
 /// # Errors
-/// `OutOfRange` for an id that is not below `vocab_size`; `LimitExceeded` for one of more than
+/// `OutOfRange` for an id that is not below `vocab_size`; `LimitExceeded` for a mask of more than
 /// [`VOCAB_SIZE_MAX`](fulmar_core::limits::VOCAB_SIZE_MAX) tokens.
 ///
 /// # Examples
@@ -36,7 +36,7 @@ pub fn token_mask(vocab_size: usize, ids: &[u32]) -> Result<Vec<u32>> {
     Ok(words)
 }
 
-/// The logits to draw from, `-inf` for a token that may not be drawn; the very same slice where nothing changes them.
+/// Returns the logits to draw from, `-inf` for a banned token; the same slice if nothing changes them.
 pub(super) fn scores<'a>(
     logits: &'a [f32],
     options: &DrawOptions,
@@ -77,7 +77,7 @@ pub(super) fn scores<'a>(
     Err(Error::new(ErrorKind::Empty, detail))
 }
 
-/// The tokens so far: those of the prompt, then those that were drawn.
+/// The tokens so far: the prompt, then the drawn tokens.
 #[derive(Clone, Copy)]
 struct Tokens<'a> {
     prompt: &'a [u32],
@@ -104,27 +104,27 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether the tokens from `place` on are `ids`.
+    /// Returns whether the tokens from `place` on are `ids`.
     fn are(self, place: usize, ids: impl Iterator<Item = u32>) -> bool {
         ids.zip(place..).all(|(id, place)| self.at(place) == id)
     }
 
-    /// The last of `ids` if the tokens end with the others.
+    /// Returns the last of `ids` if the tokens end with the others.
     fn next_of(self, ids: &[u32]) -> Option<u32> {
         let (last, before) = ids.split_last()?;
         let start = self.len().checked_sub(before.len())?;
         self.are(start, before.iter().copied()).then_some(*last)
     }
 
-    /// Calls `found` with each token that would make the last `size` tokens stand there a second time.
-    fn each_repeat(self, size: usize, mut found: impl FnMut(u32)) {
+    /// Calls `visit` with each token that would repeat an n-gram of length `size`.
+    fn each_repeat(self, size: usize, mut visit: impl FnMut(u32)) {
         if size == 0 || self.len() < size {
             return;
         }
         let suffix = self.len() + 1 - size;
         for start in 0..=self.len() - size {
             if self.are(start, (suffix..self.len()).map(|place| self.at(place))) {
-                found(self.at(start + size - 1));
+                visit(self.at(start + size - 1));
             }
         }
     }
@@ -173,7 +173,8 @@ fn add(scores: &mut [f32], id: usize, bias: f64) {
     }
 }
 
-/// A bias or a penalty neither bans a token nor makes it certain: `-inf` stands for what may not be drawn.
+/// Clamps a score: a bias or a penalty neither bans a token nor makes it certain; `-inf` is for banned
+/// tokens.
 fn bounded(score: f64) -> f32 {
     score.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32
 }

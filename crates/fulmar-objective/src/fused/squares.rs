@@ -1,7 +1,7 @@
-//! How sure the distributions of rows are, from the logits that their log-probabilities come from.
+//! The sums of squared probabilities of rows, from the same logits as their log-probabilities.
 //!
-//! `useWeighting` of [`crate::DpoLoss`] needs it: WPO, <https://arxiv.org/abs/2406.11827>. It weighs and is no term of the loss, so nothing
-//! goes back through it.
+//! `useWeighting` of [`crate::DpoLoss`] needs them: WPO, <https://arxiv.org/abs/2406.11827>. They are
+//! weights, not a term of the loss, so they have no gradient.
 
 use fulmar_compute::Compute;
 use fulmar_core::Result;
@@ -11,10 +11,11 @@ use super::{
     vocabulary_of,
 };
 
-/// [`token_log_probs`], and the logarithm of the sum of each row's squared probabilities, `[N]` in `[-ln V, 0]`.
+/// Returns [`token_log_probs`] and the logarithm of the sum of each row's squared probabilities, `[N]` in
+/// `[-ln V, 0]`.
 ///
 /// # Errors
-/// Those of [`token_log_probs`].
+/// The errors of [`token_log_probs`].
 ///
 /// # Examples
 /// ```
@@ -47,10 +48,11 @@ pub fn token_log_probs_and_squares(
 }
 
 impl LinearHead<'_> {
-    /// [`LinearHead::log_probs`], and the logarithm of the sum of each row's squared probabilities: both of one chunk of logits at a time.
+    /// Returns [`LinearHead::log_probs`] and the logarithm of the sum of each row's squared probabilities,
+    /// from one chunk of logits at a time.
     ///
     /// # Errors
-    /// Those of [`LinearHead::log_probs`].
+    /// The errors of [`LinearHead::log_probs`].
     ///
     /// # Examples
     /// ```

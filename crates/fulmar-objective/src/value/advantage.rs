@@ -9,13 +9,14 @@ use super::{PerStep, StepBatch, ValueEstimate};
 use crate::Real;
 use crate::batch::check_len;
 
-/// Advantages as the discounted sum of temporal differences, and the targets `advantage + value`.
+/// Returns advantages as discounted sums of temporal differences, and the targets `advantage + value`.
 ///
-/// `value` is that of the observation before each step. Time and memory are linear in the number of steps.
+/// `value` holds the value of the observation before each step. Time and memory are linear in the number of
+/// steps.
 ///
 /// # Errors
-/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` or `lambda` is not in `0..=1`, or a flag not 0 or 1;
-/// `NonFinite` if a result would be.
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` or `lambda` is not in `0..=1`, or a flag is not
+/// 0 or 1; `NonFinite` if a result is not finite.
 ///
 /// # Examples
 /// ```
@@ -63,7 +64,7 @@ lanes! {
         steps: &StepBatch<'_, T>, value: &[T], gamma: PerStep<'_, T>, lambda: PerStep<'_, T>,
         b: &mut [f64], a: &mut [f64],
     ) {
-        // Two numbers are the common case, and the loop over them runs in vector lanes.
+        // Two numbers are the common case, and the loop over them vectorises.
         match (gamma, lambda) {
             (PerStep::All(gamma), PerStep::All(lambda)) => terms_by(steps, value, |_| gamma, |_| lambda, b, a),
             _ => terms_by(steps, value, |at| gamma.at(at), |at| lambda.at(at), b, a),
@@ -101,7 +102,8 @@ lanes! {
     }
 }
 
-/// The advantages less their mean, divided by their sample deviation or 1e-4, if that is more: TorchRL's `average_gae`.
+/// Returns the advantages minus their mean, divided by their sample deviation or 1e-4, whichever is larger:
+/// TorchRL's `average_gae`.
 ///
 /// # Errors
 /// `NonFinite` for a NaN or an infinity.

@@ -1,4 +1,4 @@
-//! `x_t = b_t + a_t x_{t+1}` from the last step to the first, many sequences at once.
+//! Computes `x_t = b_t + a_t x_{t+1}` from the last step to the first, many sequences at once.
 
 use std::ops::Range;
 
@@ -9,32 +9,34 @@ use super::{TimeAxis, finite};
 use crate::Real;
 use crate::real::are_finite;
 
-/// Sequences that run side by side: one alone would wait for its own last sum.
+/// Sequences that are computed at once: a single one would wait for its own last sum.
 const LANES: usize = 8;
-/// Steps of a row that are prepared at once, so that all of them stay in the first cache.
+/// Steps of a row that are prepared at once, so that all of them stay in the first-level cache.
 const STEPS: usize = 128;
-/// Room of a row. Were it 1024 bytes, the writes of one would delay the reads of another, 4096 behind it.
+/// Padded length of a row. With 1024 bytes, the writes of one row would delay the reads of another, 4096
+/// bytes away.
 const ROOM: usize = STEPS + 8;
-/// Elements behind the time dimension that are prepared at once.
+/// Elements after the time dimension that are prepared at once.
 const COLUMNS: usize = 1024;
-/// Elements that are worth a thread.
+/// Fewest elements for a thread of their own.
 const PART: usize = 1 << 14;
 
-/// Some elements, on their way to `N` results for each. Elements stand side by side, and each comes once.
+/// Some elements on their way to `N` results for each. Elements are adjacent, and each comes once.
 pub(super) struct Stretch<'a, T, const N: usize> {
-    /// Which they are.
+    /// The range of the elements.
     pub range: Range<usize>,
-    /// How many of them, at the end, are last steps.
+    /// The number of last steps, at the end of the range.
     pub num_last: usize,
-    /// Their results: what was written while terms were, and stays unless it is written when `x` is there.
+    /// Their results: values written with the terms, and overwritten or kept once `x` is known.
     pub out: [&'a mut [T]; N],
 }
 
-/// `fill(elements, b, a)` writes the terms of some elements, `start(i)` is `x` behind the last step `i`, and
-/// `finish(elements, x, x_behind)` takes what came out for them and for the step behind each. The results of all elements.
+/// Runs the recursion and returns the results of all elements. `fill(elements, b, a)` writes the terms of
+/// some elements, `start(i)` returns `x` after the last step `i`, and `finish(elements, x, x_behind)` gets
+/// the result of each element and of the step after it.
 ///
 /// # Errors
-/// `NonFinite` if a result is, by its name.
+/// `NonFinite`, with its name, if a result is not finite.
 pub(super) fn recur<T: Real, const N: usize>(
     axis: TimeAxis,
     names: [&str; N],
@@ -58,7 +60,7 @@ pub(super) fn recur<T: Real, const N: usize>(
         })
         .collect();
     let are_good = for_each_part(&mut parts, |part| {
-        // What was just written is looked at while it is near.
+        // Check the values while they are in the cache.
         let finish = |mut of: Stretch<'_, T, N>, x: &[f64], x_behind: &mut [f64]| {
             finish(of.again(), x, x_behind);
             of.out.iter().all(|out| are_finite(out))
@@ -73,7 +75,8 @@ pub(super) fn recur<T: Real, const N: usize>(
     Ok(all)
 }
 
-/// `then(i)` for each flag `i` that is set. They are few, and looking for them is cheaper than asking at every step.
+/// Calls `then(i)` for each flag `i` that is set. Few are, and searching for them is cheaper than a branch at
+/// every step.
 #[inline(always)]
 pub(super) fn each_set(flags: &[u8], mut then: impl FnMut(usize)) {
     let chunks = flags.chunks_exact(16);
@@ -86,7 +89,7 @@ pub(super) fn each_set(flags: &[u8], mut then: impl FnMut(usize)) {
     (0..rest.len()).filter(|at| rest[*at] != 0).for_each(|at| then(behind + at));
 }
 
-/// Whole sequences: the results of those from `first` on, which no other part writes.
+/// Whole sequences: the results from `first` on, which no other part writes.
 struct Part<'a, T, const N: usize> {
     axis: TimeAxis,
     first: usize,
@@ -112,7 +115,8 @@ impl<T, const N: usize> Stretch<'_, T, N> {
     }
 }
 
-/// Time is the last dimension: [`LANES`] rows at once, a chunk of steps after the other. Whether all was good.
+/// Runs arrays with time as the last dimension: [`LANES`] rows at once, chunk by chunk. Returns whether all
+/// results are finite.
 fn rows<T, const N: usize>(
     part: &mut Part<'_, T, N>,
     start: impl Fn(usize) -> f64,
@@ -153,7 +157,8 @@ fn rows<T, const N: usize>(
     are_good
 }
 
-/// Time has elements behind it: a chunk of those at once, step after step. Whether all was good.
+/// Runs arrays with elements after the time dimension: a chunk of elements at once, step by step. Returns
+/// whether all results are finite.
 fn columns<T, const N: usize>(
     part: &mut Part<'_, T, N>,
     start: impl Fn(usize) -> f64,

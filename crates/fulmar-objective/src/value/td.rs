@@ -9,11 +9,11 @@ use super::{PerStep, StepBatch, TimeAxis, above, check_flags, finite};
 use crate::Real;
 use crate::batch::check_len;
 
-/// One reward and the discounted value of what follows it.
+/// Returns one reward plus the discounted value after it.
 ///
 /// # Errors
-/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, or a flag not 0 or 1; `NonFinite` if a result
-/// would be.
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, or a flag is not 0 or 1;
+/// `NonFinite` if a result is not finite.
 pub fn td0_return_estimate<T: Real>(steps: &StepBatch<'_, T>, gamma: PerStep<'_, T>) -> Result<Vec<T>> {
     let len = steps.check()?;
     gamma.check("gamma", len)?;
@@ -28,10 +28,10 @@ pub fn td0_return_estimate<T: Real>(steps: &StepBatch<'_, T>, gamma: PerStep<'_,
     Ok(returns)
 }
 
-/// [`td0_return_estimate`] less the value of the observation before each step.
+/// Returns [`td0_return_estimate`] minus the value of the observation before each step.
 ///
 /// # Errors
-/// Those of [`td0_return_estimate`].
+/// The errors of [`td0_return_estimate`].
 pub fn td0_advantage_estimate<T: Real>(
     steps: &StepBatch<'_, T>,
     value: &[T],
@@ -40,13 +40,13 @@ pub fn td0_advantage_estimate<T: Real>(
     above(steps, &td0_return_estimate(steps, gamma)?, value)
 }
 
-/// All rewards to the end of the trajectory, discounted, and the value of what follows that end.
+/// Returns all rewards to the end of the trajectory, discounted, plus the value after that end.
 ///
-/// With `rolling_gamma` a reward is discounted by the gammas of the steps before it, else by powers of the gamma of the step whose
-/// return it is.
+/// With `rolling_gamma` a reward is discounted by the gammas of the steps before it, else by powers of the
+/// gamma of the step whose return it is part of.
 ///
 /// # Errors
-/// Those of [`td_lambda_return_estimate`].
+/// The errors of [`td_lambda_return_estimate`].
 ///
 /// # Examples
 /// ```
@@ -71,10 +71,10 @@ pub fn td1_return_estimate<T: Real>(
     td_lambda_return_estimate(steps, gamma, PerStep::All(1.0), rolling_gamma)
 }
 
-/// [`td1_return_estimate`] less the value of the observation before each step.
+/// Returns [`td1_return_estimate`] minus the value of the observation before each step.
 ///
 /// # Errors
-/// Those of [`td_lambda_return_estimate`].
+/// The errors of [`td_lambda_return_estimate`].
 pub fn td1_advantage_estimate<T: Real>(
     steps: &StepBatch<'_, T>,
     value: &[T],
@@ -84,14 +84,15 @@ pub fn td1_advantage_estimate<T: Real>(
     above(steps, &td1_return_estimate(steps, gamma, rolling_gamma)?, value)
 }
 
-/// The returns of all lengths, weighted by powers of `lambda`: 0 gives TD(0), 1 gives TD(1).
+/// Returns the returns of all lengths, weighted by powers of `lambda`: 0 gives TD(0), 1 gives TD(1).
 ///
-/// Without `rolling_gamma` (see [`td1_return_estimate`]; the same holds for `lambda`) every step needs a pass of its own to the
-/// end of its trajectory; otherwise one pass does for all.
+/// Without `rolling_gamma` (see [`td1_return_estimate`]; the same holds for `lambda`) every step needs its
+/// own pass to the end of its trajectory; otherwise one pass serves all.
 ///
 /// # Errors
-/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` or `lambda` is not in `0..=1`, a flag not 0 or 1, or `rolling_gamma`
-/// false where neither differs from step to step; `NonFinite` if a result would be.
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` or `lambda` is not in `0..=1`, a flag is not 0
+/// or 1, or `rolling_gamma` is false although neither differs from step to step; `NonFinite` if a result is
+/// not finite.
 pub fn td_lambda_return_estimate<T: Real>(
     steps: &StepBatch<'_, T>,
     gamma: PerStep<'_, T>,
@@ -115,10 +116,10 @@ pub fn td_lambda_return_estimate<T: Real>(
     })
 }
 
-/// [`td_lambda_return_estimate`] less the value of the observation before each step.
+/// Returns [`td_lambda_return_estimate`] minus the value of the observation before each step.
 ///
 /// # Errors
-/// Those of [`td_lambda_return_estimate`].
+/// The errors of [`td_lambda_return_estimate`].
 pub fn td_lambda_advantage_estimate<T: Real>(
     steps: &StepBatch<'_, T>,
     value: &[T],
@@ -129,11 +130,12 @@ pub fn td_lambda_advantage_estimate<T: Real>(
     above(steps, &td_lambda_return_estimate(steps, gamma, lambda, rolling_gamma)?, value)
 }
 
-/// The discounted sum of the rewards from each step to the end of its trajectory; the array's last step ends all.
+/// Returns the discounted sum of the rewards from each step to the end of its trajectory; the last step of
+/// the array ends all.
 ///
 /// # Errors
-/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, or a flag not 0 or 1; `NonFinite` if a result
-/// would be.
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, or a flag is not 0 or 1;
+/// `NonFinite` if a result is not finite.
 ///
 /// # Examples
 /// ```
@@ -230,7 +232,7 @@ lanes! {
     }
 }
 
-/// Each step's return with its own gamma and lambda all the way.
+/// Returns each step's return with the step's own gamma and lambda throughout.
 fn fixed<T: Real>(steps: &StepBatch<'_, T>, factors: impl Fn(usize) -> (f64, f64)) -> Vec<T> {
     let TimeAxis { time, inner, .. } = steps.axis;
     let terminated = steps.terminated();

@@ -14,9 +14,9 @@ use crate::batch::check_len;
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VtraceOptions {
-    /// Largest weight of a temporal difference: which policy the values are of.
+    /// Largest weight of a temporal difference: determines the policy whose values are estimated.
     pub rho_max: f64,
-    /// Largest weight of what follows: how fast they are found.
+    /// Largest weight of later differences: determines the speed of convergence.
     pub c_max: f64,
 }
 
@@ -26,12 +26,13 @@ impl Default for VtraceOptions {
     }
 }
 
-/// Advantages for a policy gradient and targets for a critic, from steps whose actions had `log_mu` under the policy that took them
-/// and have `log_pi` now. A trajectory that ends, by truncation too, hears nothing from the next one.
+/// Returns advantages for a policy gradient and targets for a critic, from steps whose actions had the
+/// log-probability `log_mu` under the policy that took them and have `log_pi` now. Nothing flows back across
+/// the end of a trajectory, truncation included.
 ///
 /// # Errors
-/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, a bound is negative or not finite, or a flag is not
-/// 0 or 1; `NonFinite` if a log-prob or a result is not finite.
+/// `ShapeMismatch` if lengths differ; `OutOfRange` if `gamma` is not in `0..=1`, a bound is negative or not
+/// finite, or a flag is not 0 or 1; `NonFinite` if a log-probability or a result is not finite.
 ///
 /// # Examples
 /// ```
@@ -79,7 +80,7 @@ fn vtrace_on_cpu<T: Real>(
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
     }
-    // A ratio that is no number would pass for one over its bound.
+    // A NaN ratio would pass as one over its bound.
     finite("log_pi", log_pi)?;
     finite("log_mu", log_mu)?;
     let [advantage, target] = recur(
@@ -96,7 +97,7 @@ fn vtrace_on_cpu<T: Real>(
             let (steps, value, gamma) = (steps.of(range.clone()), &value[range.clone()], gamma.of(range));
             let (inside, last) = x_behind.split_at_mut(x.len() - num_last);
             inside.iter_mut().zip(behind).for_each(|(x, value)| *x += (*value).into());
-            // Behind the last steps is what is behind any end.
+            // The values after the last steps are the values after any end.
             let next_value = &steps.next_value[x.len() - num_last..];
             last.iter_mut().zip(next_value).for_each(|(x, value)| *x = (*value).into());
             advantages(&steps, value, gamma, options, x_behind, advantage);
@@ -127,7 +128,7 @@ lanes! {
 }
 
 lanes! {
-    /// Writes advantages over ratios, given the corrected values behind each step.
+    /// Writes advantages over ratios, given the corrected values after each step.
     fn advantages<T: Real>(
         steps: &StepBatch<'_, T>, value: &[T], gamma: PerStep<'_, T>, options: VtraceOptions,
         behind: &[f64], advantage: &mut [T],

@@ -1,4 +1,4 @@
-//! `group_advantage` against torchrl, trl and torchtitan, and where rounding misled them.
+//! `group_advantage` against torchrl, trl and torchtitan, and cases in which rounding misled them.
 
 use crate::rows::{assert_all_near, flat, lines, number, rows};
 use fulmar_core::{ErrorKind, Rng};

@@ -1,4 +1,4 @@
-//! What a batch may not be: every refusal names the argument and its value.
+//! Invalid batches: every refusal names the argument and its value.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_core::{Error, ErrorKind};

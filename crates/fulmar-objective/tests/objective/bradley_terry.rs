@@ -40,7 +40,7 @@ fn loss_gradient_and_metrics_equal_trl() {
     }
 }
 
-/// They are compared from the first that differs to the end of the longer answer.
+/// Compares from the first token that differs to the end of the longer answer.
 #[test]
 fn rewards_of_tokens_equal_torchrl() {
     let all = rows("preference", |row| row["kind"] == "torchrl_reward_modeling");
@@ -132,8 +132,8 @@ fn far_apart_rewards_stay_finite_and_what_cannot_be_is_refused() {
     }
 }
 
-/// A pair whose rewards differ by 1 at both compared tokens beside one of equal answers, and two tokens of a long pair beside one of a
-/// short one.
+/// One pair has rewards that differ by 1 at both compared tokens, the other equal answers; then two tokens of
+/// a long pair with one of a short pair.
 #[test]
 fn compared_tokens_are_averaged_within_their_pair_and_equal_answers_count_nothing() {
     let run = |chosen: &[f64], offsets: &[u32]| {

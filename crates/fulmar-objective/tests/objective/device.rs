@@ -1,4 +1,4 @@
-//! That every operation says where it runs, and that a device which is not there is refused with its reason.
+//! Every operation has a device, and a missing device is refused with the reason.
 
 use fulmar_compute::Compute;
 use fulmar_core::{Device, Error, ErrorKind, options_from_json};
@@ -9,10 +9,10 @@ use fulmar_objective::{
     draw_probabilities, draw_rng, group_advantage, kl_reward, multi_reward_advantage,
 };
 
-/// No machine has so many.
+/// A GPU number that no machine has.
 const GPU: Device = Device::Cuda { ordinal: 9999 };
 
-/// What every refusal of the GPU must be.
+/// The expected refusal of the GPU.
 fn reason() -> Error {
     Compute::on(GPU)
         .err()

@@ -39,7 +39,7 @@ fn takes_scores(kind: DpoLossType) -> bool {
     !matches!(kind, DpoLossType::Aot | AotUnpaired | ApoZero | ApoDown | BcoPair | NcaPair | SppoHard)
 }
 
-/// Options that `kind` takes, all others drawn.
+/// Returns random options that `kind` supports.
 fn random_options(rng: &mut Rng, kind: DpoLossType) -> DpoOptions {
     let mut loss_weights = BTreeMap::from([(kind, 0.5 + rng.uniform_f64())]);
     if rng.below(3).unwrap() == 0 {
@@ -95,7 +95,7 @@ fn gradients_are_those_of_finite_differences() {
     let mut rng = Rng::new(6).stream("dpo");
     for case in 0..600 {
         let kind = ALL[case % 15];
-        // Weights of pairs are held fixed, so values say nothing of gradients there: their gradient is compared below.
+        // Weights of pairs have no gradient, so their gradient is compared separately below.
         let options = DpoOptions { use_weighting: false, ..random_options(&mut rng, kind) };
         let mut batch = Batch::random(&mut rng, 3);
         for (t, gradient) in run(&batch, &options).grad_log_prob.into_iter().enumerate() {
@@ -233,7 +233,7 @@ fn batches_that_cannot_be_compared_are_refused_by_name() {
         (
             |b| b.mask[0] = 0,
             ErrorKind::Empty,
-            "mask must train a token of every sequence: got none of sequence 0",
+            "mask must train at least one token of every sequence: it trains 0 of sequence 0",
         ),
         (|b| b.mask[0] = 2, ErrorKind::OutOfRange, "mask[0] must be 0 or 1: got 2"),
         (

@@ -59,7 +59,7 @@ fn kept_tokens_and_probabilities_equal_transformers_and_vllm() {
         assert_all_near("probabilities", &got, &flat(&row["probs"]), 1e-5);
         if row["kept"].is_array() {
             let kept: Vec<f64> = (0..got.len()).filter(|&id| got[id] > 0.0).map(|id| id as f64).collect();
-            // On tied logits vLLM keeps its pick of them, transformers all: ours is the rule of transformers.
+            // On tied logits vLLM keeps its choice of them, transformers all; Fulmar follows transformers.
             assert_eq!(kept, flat(&row["kept"]), "{}", row["config"]);
         }
     }
@@ -72,7 +72,7 @@ fn ngrams_sequences_and_cuts_by_entropy_equal_transformers() {
     for row in rows("drawing", |_| true) {
         let logits = narrow(flat(&row["logits"]));
         let ids = ids_of(&row, "input_ids");
-        // Wherever the prompt ends, the tokens are the same; penalties but that of repetition are not in these rows.
+        // The tokens are the same wherever the prompt ends; these rows have the repetition penalty only.
         for end in [0, ids.len() / 2, ids.len()] {
             let (prompt_ids, output_ids) = ids.split_at(end);
             let context = DrawContext { prompt_ids, output_ids, allowed: None };
@@ -96,7 +96,7 @@ fn a_row_that_transformers_refuses_is_out_of_range() {
     }
 }
 
-/// Every step of the module's list with full sorts in double precision: the slow, obvious version.
+/// Computes every step of the module's list with full sorts in double precision: the slow, obvious version.
 fn naive_probabilities(logits: &[f32], options: &DrawOptions, context: &DrawContext<'_>) -> Vec<f64> {
     let seen = |ids: &[u32], id: usize| ids.iter().filter(|&&seen| seen as usize == id).count() as f64;
     let mut score: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
@@ -112,7 +112,7 @@ fn naive_probabilities(logits: &[f32], options: &DrawOptions, context: &DrawCont
         let biases = options.sequence_bias.iter().filter(|(ids, _)| completed_by(ids, id));
         *score += biases.map(|(_, bias)| bias).sum::<f64>();
     }
-    // Every n-gram so far, and those that each token would make.
+    // Every n-gram so far, and those that each token would complete.
     let ngrams: Vec<&[u32]> = match options.no_repeat_ngram_size {
         0 => vec![],
         size => tokens.windows(size).collect(),
@@ -167,7 +167,8 @@ fn entropy_of(weight: &[f64]) -> f64 {
     p.map(|p| -p * p.ln()).sum()
 }
 
-/// Keeps the first of `order`, and those after it, 100 in all at most, as long as their terms of the entropy do not exceed its share.
+/// Keeps the first of `order` and the next ones, 100 in all at most, while their terms of the entropy do not
+/// exceed its share.
 fn cut_by_entropy(score: &mut [f64], order: &[usize], top_h: f64) {
     let (first, rest) = order.split_at(order.len().min(100));
     let weight: Vec<f64> = first.iter().map(|&id| (score[id] - score[order[0]]).exp()).collect();
@@ -183,7 +184,7 @@ fn cut_by_entropy(score: &mut [f64], order: &[usize], top_h: f64) {
     rest.iter().for_each(|&id| score[id] = f64::NEG_INFINITY);
 }
 
-/// Keeps the likeliest, and those at least this likely.
+/// Keeps the likeliest token, and those with at least this probability.
 fn cut_unlikely(weight: &mut [f64], least: f64) {
     let total: f64 = weight.iter().sum();
     let largest = weight.iter().copied().fold(0.0, f64::max);
@@ -193,7 +194,8 @@ fn cut_unlikely(weight: &mut [f64], least: f64) {
         .for_each(|weight| *weight = 0.0);
 }
 
-/// Cuts all behind the place in `order` where the mass is enough, but for those that tie with the last one before it.
+/// Cuts all tokens after the position in `order` at which the mass is reached, except ties with the last one
+/// before it.
 fn cut_behind(weight: &mut [f64], order: &[usize], mass: f64, ties: impl Fn(usize, usize) -> bool) {
     let (target, mut sum, mut last) = (mass * weight.iter().sum::<f64>(), 0.0, order[0]);
     for &id in order {
@@ -225,7 +227,7 @@ fn the_distribution_equals_a_full_sort() {
             (0..count).map(|_| rng.below(vocab as u64).unwrap() as u32).collect()
         };
         let (prompt_ids, output_ids, bias_ids, banned_ids) = (ids(6), ids(6), ids(2), ids(1));
-        // Of a token, of two that the tokens so far may begin and of three that they do.
+        // Sequences of one token, of two that the tokens so far may begin and of three that they do.
         let sequences = [ids(1), [output_ids[5], ids(1)[0]].into(), [&output_ids[4..], &ids(1)].concat()];
         let let_through: Vec<u32> = ids(vocab).into_iter().filter(|id| *id != banned_ids[0]).collect();
         let options = DrawOptions {
@@ -299,7 +301,7 @@ fn a_logit_of_minus_infinity_is_never_drawn_whatever_biases_and_penalties_say() 
             assert_eq!(token.log_prob, Compute::Cpu.log_prob_row(&logits, token.id as usize).log_prob);
         }
     }
-    // The others are what they are without it.
+    // The others are unchanged.
     let got = distribution(&logits, &DrawOptions::default());
     let wanted = distribution(&finite, &DrawOptions::default());
     assert_all_near("others", &[got[0], got[2], got[4]], &wanted, 1e-12);
@@ -474,7 +476,7 @@ fn contexts_are_checked_and_must_leave_a_token() {
     );
     assert_eq!(refuse(&default, DrawContext { output_ids: &[40], ..none }).0, ErrorKind::OutOfRange);
     assert_eq!(refuse(&default, DrawContext { allowed: Some(&[1]), ..none }).0, ErrorKind::ShapeMismatch);
-    // Bits behind the vocabulary name no token.
+    // Bits past the vocabulary name no token.
     assert_eq!(refuse(&default, DrawContext { allowed: Some(&[0, 2]), ..none }).0, ErrorKind::Empty);
     let banned = DrawOptions { banned_ids: (0..33).collect(), ..default };
     assert_eq!(refuse(&banned, none).0, ErrorKind::Empty);

@@ -1,4 +1,4 @@
-//! Every function of numbers, given finite numbers of any size: what it returns is finite, or it refuses them by kind.
+//! Numeric functions given finite numbers of any size: they return finite numbers or refuse by kind.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_compute::Compute;
@@ -22,7 +22,7 @@ type Outcome = Result<Vec<f64>, Error>;
 
 type Function = fn(&mut Draws<'_>) -> Outcome;
 
-/// A finite number: ordinary, large, as large as any, tiny, denormal or 0, of either sign.
+/// Returns a finite number: ordinary, large, as large as any, tiny, denormal or 0, of either sign.
 fn number(rng: &mut Rng, largest: f64) -> f64 {
     let tiny = if largest > 1e39 { 5e-324 } else { f64::from(f32::from_bits(1)) };
     let sizes = [0.0, 1.0, 30.0, 1e4, largest.sqrt(), largest / 3.0, largest, tiny, 1.0 / largest];
@@ -117,7 +117,7 @@ fn grpo(draws: &mut Draws<'_>) -> Outcome {
         ..GrpoOptions::default()
     };
     let [log_prob, old, reference, sampler, entropy] = [(); 5].map(|()| draws.doubles(5));
-    // Equal more often than chance has it, so that ratios are not all dropped.
+    // Equal more often than by chance, so that not all ratios are dropped.
     let old = if draws.below(2) == 0 { log_prob.clone() } else { old };
     let (advantage, mask) = (draws.doubles(2), draws.flags(5));
     GrpoLoss::new(options)?
@@ -306,7 +306,7 @@ fn queues(draws: &mut Draws<'_>) -> Outcome {
     for _ in 0..4 {
         let rewards = draws.doubles(2);
         let pushed = queues.push("a", &rewards);
-        // Whatever came, what waits can be written and read again.
+        // Any queue state can be written and read again.
         let state = queues.state_json()?;
         queues.load_state_json(&state)?;
         found.extend(pushed?.1.advantages.concat());
@@ -315,7 +315,8 @@ fn queues(draws: &mut Draws<'_>) -> Outcome {
     Ok(found)
 }
 
-/// A selector gives no numbers, but may not lose a group to a mean that overflowed: one of two means lies between these bounds.
+/// A selector returns no numbers, but must not lose a group to a mean that overflowed: one of two means is
+/// between these bounds.
 fn choices(draws: &mut Draws<'_>) -> Outcome {
     let returns = draws.doubles(3);
     let strategy =
@@ -424,7 +425,7 @@ fn finite_numbers_of_any_size_give_finite_numbers_or_a_typed_error() {
     for (name, function) in functions {
         let (mut num_finite, mut num_refused) = (0, 0);
         for case in 0..3000 {
-            // Half of the numbers fit in single precision, as those that cross from JavaScript do.
+            // Half of the numbers fit in single precision, as numbers from JavaScript arrays do.
             let largest = if case % 2 == 0 { f64::from(f32::MAX) } else { f64::MAX };
             match function(&mut Draws { rng: &mut rng, largest }) {
                 Ok(numbers) => {

@@ -1,5 +1,5 @@
-//! The losses of the GRPO family against trl row by row, against the table of values that the published programs gave for one small
-//! batch, against finite differences, and split into micro-batches.
+//! The losses of the GRPO family against trl row by row, against the values that the published programs gave
+//! for one small batch, against finite differences, and split into micro-batches.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Batch {
         GrpoLoss::new(options.clone()).unwrap().forward(&self.view()).unwrap()
     }
 
-    /// One of its sequences alone.
+    /// Returns one of its sequences.
     fn sequence(&self, s: usize) -> Self {
         let range = self.offsets[s] as usize..self.offsets[s + 1] as usize;
         let part = |values: &Option<Vec<f64>>| values.as_ref().map(|values| values[range.clone()].to_vec());
@@ -80,7 +80,7 @@ fn trl_options(row: &Value) -> GrpoOptions {
         "luspo" => (Surrogate::Clip, Normalization::FixedLength(1.0)),
         "cispo" => (Surrogate::Cispo { cap: clip_epsilon.high }, tokens),
         "sapo" => {
-            // trl keeps temperatures as singles.
+            // trl stores temperatures in single precision.
             let tau = |side: &str| f64::from(number(&config[format!("sapo_temperature_{side}")]) as f32);
             let (tau_positive, tau_negative) = (tau("pos"), tau("neg"));
             (Surrogate::Sapo { tau_positive, tau_negative }, Normalization::SequenceMean)
@@ -135,7 +135,8 @@ fn trl_batch(row: &Value) -> Batch {
     let sampler_log_prob = if row["importance_sampling_ratio"].is_null() {
         given("sampling_log_probs")
     } else {
-        // The ratios are given; a sampler is made that has them. VESPO multiplies those of a sequence, upstream with those of padding.
+        // The ratios are given; the sampler's log-probabilities are computed from them. VESPO multiplies the
+        // ratios of a sequence, upstream including padding.
         let mut sampler = old_log_prob.clone();
         for (s, ratios) in lines(&row["importance_sampling_ratio"]).iter().map(flat).enumerate() {
             let range = offsets[s] as usize..offsets[s + 1] as usize;
@@ -219,7 +220,7 @@ fn compare(row: &Value) -> &'static str {
     "equal"
 }
 
-/// Probabilities of two answers, and what the published programs make of them.
+/// Probabilities of two answers, with the results of the published programs.
 fn table() -> Batch {
     let log = |values: [f64; 8]| values.map(f64::ln).to_vec();
     Batch {
@@ -266,7 +267,8 @@ fn one_small_batch_gives_the_published_values() {
     };
     let tokens = CorrectionLevel::Token;
     let (truncate, masked) = (CorrectionRule::Truncate, CorrectionRule::Mask);
-    // The bounds of a mask are strict upstream where a ratio stands on them; here they are inside, up to rounding.
+    // Upstream the bounds of a mask are exclusive for a ratio on them; here they are inclusive, up to
+    // rounding.
     let cases: [(&str, GrpoOptions, f64, [f64; 5]); 13] = [
         ("cispo 5", pushed(Surrogate::Cispo { cap: 5.0 }), 0.124257, [-0.24, -0.36, -0.08, 0.1, 0.2]),
         ("cispo 1.28", pushed(Surrogate::Cispo { cap: 1.28 }), 0.113299, [-0.24, -0.256, -0.08, 0.1, 0.2]),
@@ -414,7 +416,7 @@ fn gradients_are_those_of_finite_differences() {
     for round in 0..20 {
         let batch = random(&mut rng);
         for (ratio, surrogate) in family() {
-            // An importance weight has a gradient of its own: that of the token's ratio, or of the sequence's.
+            // An importance weight has its own gradient: that of the token's ratio, or of the sequence's.
             let importance_weighted = round % 2 == 1;
             let kl_to_ref = KlPenalty { coefficient: 0.1, importance_weighted, ..KlPenalty::default() };
             let options = GrpoOptions { ratio, surrogate, kl_to_ref, ..GrpoOptions::default() };
@@ -423,7 +425,7 @@ fn gradients_are_those_of_finite_differences() {
                 continue; // its value holds the other tokens fixed
             }
             if matches!(surrogate, Surrogate::Cispo { .. }) || surrogate == VESPO {
-                // The weight is held fixed, so the policy term is linear in the log-probabilities.
+                // The weight has no gradient, so the policy term is linear in the log-probabilities.
                 let policy = batch.run(&GrpoOptions { kl_to_ref: KlPenalty::default(), ..options });
                 let linear: f64 = policy.grad_log_prob.iter().zip(&batch.log_prob).map(|(g, l)| g * l).sum();
                 assert_near("linear", policy.loss, linear, 1e-9);
@@ -468,7 +470,7 @@ fn eight_micro_batches_are_one_batch_of_eight() {
         let batch = random(&mut rng);
         for (ratio, surrogate) in family() {
             let num_tokens = batch.mask.iter().filter(|&&bit| bit == 1).count() as f64;
-            // What a batch counts by itself, and what stands for it over a whole step.
+            // A denominator counted over a batch, and its counterpart over a whole step.
             let twins = [
                 (Normalization::TokenMean, Normalization::GlobalTokens(num_tokens)),
                 (Normalization::SequenceMean, Normalization::GlobalSequences(8.0)),
@@ -560,7 +562,7 @@ fn a_token_whose_sampler_told_nothing_has_the_ratio_one_and_is_trained() {
         for rule in [CorrectionRule::Truncate, CorrectionRule::Mask, CorrectionRule::Veto] {
             let correction = Correction { level, rule, min: 0.5, max: 2.0 };
             let options = GrpoOptions { corrections: vec![correction], ..GrpoOptions::default() };
-            // What stands where the mask is 0 is not read.
+            // Values where the mask is 0 are not read.
             let unknown = with_sampler([f64::NAN, -0.7, f64::NAN, -0.6]);
             let equal = with_sampler([-1.1, -0.7, 0.0, -0.6]);
             let (got, wanted) = (unknown.run(&options), equal.run(&options));
@@ -592,7 +594,7 @@ fn a_token_whose_sampler_told_nothing_has_the_ratio_one_and_is_trained() {
             assert_eq!(weights(&infinite).unwrap_err(), refused);
         }
     }
-    // Nor does it speak for a sequence that left the sampler.
+    // Nor does it keep a sequence that drifted from the sampler.
     let options = GrpoOptions { off_policy_threshold: Some(0.05), ..GrpoOptions::default() };
     let rejected = |last| with_sampler([-1.0, -0.5, 0.0, last]).run(&options).metric("numRejected").unwrap();
     assert_eq!((rejected(f64::NAN), rejected(-0.1)), (0.0, 1.0));
@@ -665,7 +667,7 @@ fn a_clamped_ratio_is_torchtitans_and_has_no_gradient() {
     let output = batch(-9.0, -1.0).run(&sequence);
     let product = f64::exp(10.0);
     assert_all_near("sequence", &output.grad_log_prob, &[0.0, product], 1e-9);
-    // And under an importance weight the estimate keeps its own.
+    // Under an importance weight the estimate keeps its own gradient.
     let kl_to_ref = KlPenalty { coefficient: 0.5, importance_weighted: true, estimator: KlEstimator::K2 };
     let weighed = GrpoOptions { kl_to_ref, ratio: RatioLevel::Token, ..sequence };
     let with = Batch { ref_log_prob: Some(vec![-9.5, -1.0]), ..batch(-9.0, 0.0) };

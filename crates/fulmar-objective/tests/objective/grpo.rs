@@ -1,4 +1,4 @@
-//! `GrpoLoss` against torchrl, trl and torchtitan, row by row, and the two places where it differs on purpose.
+//! `GrpoLoss` against torchrl, trl and torchtitan, row by row, and the two intended differences.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
@@ -39,7 +39,7 @@ impl Batch {
         GrpoLoss::new(options.clone()).unwrap().forward(&self.view()).unwrap()
     }
 
-    /// The mean over trained tokens, as a reader would write it down.
+    /// Returns the mean over trained tokens, written naively.
     fn trained_mean(&self, value: impl Fn(usize) -> f64) -> f64 {
         let trained: Vec<usize> = (0..self.mask.len()).filter(|&t| self.mask[t] == 1).collect();
         trained.iter().map(|&t| value(t)).sum::<f64>() / trained.len() as f64
@@ -115,7 +115,7 @@ fn torchrl_options(row: &Value) -> GrpoOptions {
     }
 }
 
-/// A gradient of a row without its padding.
+/// Returns a gradient of a row without its padding.
 fn gradient(row: &Value, name: &str, batch: &Batch) -> Vec<f64> {
     let lengths: Vec<usize> = batch.offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).collect();
     join(&row["gradients"][name], &lengths)
@@ -359,7 +359,8 @@ fn loss_gradient_and_metrics_equal_trl() {
         let upstream = &row["outputs"]["metrics"];
         let metric = |name: &str| output.metric(name).unwrap();
         if entropy_coefficient > 0.0 {
-            // Upstream takes the token mean of the entropy whatever the loss type; here one denominator rules all terms.
+            // Upstream takes the token mean of the entropy whatever the loss type; here all terms share one
+            // denominator.
             assert_near(
                 &format!("{id} policy"),
                 metric("policyLoss"),

@@ -83,7 +83,7 @@ fn random_options(rng: &mut Rng) -> GrpoOptions {
     }
 }
 
-/// The ratio that pushes a token, in the tokens `kept` of its sequence.
+/// Returns the ratio of a token's policy term, given the tokens `kept` of its sequence.
 fn naive_ratio(batch: &Batch, options: &GrpoOptions, kept: &[usize], t: usize) -> f64 {
     let w = |t: usize| batch.log_prob[t] - batch.old_log_prob[t];
     let (sum, length) = (kept.iter().map(|&t| w(t)).sum::<f64>(), kept.len() as f64);
@@ -95,7 +95,7 @@ fn naive_ratio(batch: &Batch, options: &GrpoOptions, kept: &[usize], t: usize) -
     .exp()
 }
 
-/// What a token's advantage adds, in the tokens `kept` of its sequence.
+/// Returns the policy term of a token, given the tokens `kept` of its sequence.
 fn naive_policy(batch: &Batch, options: &GrpoOptions, kept: &[usize], s: usize, t: usize) -> f64 {
     let (a, clip) = (batch.advantage[s], options.clip_epsilon);
     let w = |t: usize| batch.log_prob[t] - batch.old_log_prob[t];
@@ -128,7 +128,7 @@ fn naive_policy(batch: &Batch, options: &GrpoOptions, kept: &[usize], s: usize, 
     }
 }
 
-/// The entropy that a token needs to be among the highest share of those that are trained.
+/// Returns the least entropy among the highest share of the trained tokens.
 fn naive_threshold(batch: &Batch, options: &GrpoOptions, trained: &impl Fn(usize) -> bool) -> f64 {
     let all = (0..batch.mask.len()).filter(|&t| trained(t)).map(|t| batch.entropy[t]);
     let mut entropy: Vec<f64> = all.collect();
@@ -138,11 +138,11 @@ fn naive_threshold(batch: &Batch, options: &GrpoOptions, trained: &impl Fn(usize
     }
     let place = (1.0 - options.top_entropy_quantile) * (entropy.len() - 1) as f64;
     let (low, high) = (entropy[place.floor() as usize], entropy[place.ceil() as usize]);
-    // The threshold is a single, which a token on it may lie just below.
+    // The threshold is in single precision; a token's entropy on it may be slightly below.
     f64::from((low + (high - low) * (place - place.floor())) as f32)
 }
 
-/// The formulas as written in the papers: minimum of two branches, sequence by sequence.
+/// Computes the formulas as written in the papers: minimum of two branches, sequence by sequence.
 fn naive_loss(batch: &Batch, options: &GrpoOptions) -> f64 {
     let trained = |t: usize| {
         let w = batch.log_prob[t] - batch.old_log_prob[t];
@@ -199,7 +199,7 @@ fn ten_thousand_random_batches_give_the_naive_value() {
     }
 }
 
-/// Every surrogate, under every ratio that it takes.
+/// Returns a random surrogate with a ratio that it supports.
 fn random_family(rng: &mut Rng) -> (RatioLevel, Surrogate) {
     let mut number = |from: f64, to: f64| from + (to - from) * rng.uniform_f64();
     let envelope = |k: f64, lambda: f64| Envelope { k, lambda };
@@ -239,7 +239,7 @@ fn ten_thousand_random_batches_of_the_family_give_the_naive_value() {
     }
 }
 
-/// Whether a step of 1e-6 could carry the token over a kink or across the mask threshold.
+/// Returns whether a step of 1e-6 could carry the token over a kink or across the mask threshold.
 fn near_kink(batch: &Batch, options: &GrpoOptions, t: usize) -> bool {
     let w = batch.log_prob[t] - batch.old_log_prob[t];
     let clip = options.clip_epsilon;

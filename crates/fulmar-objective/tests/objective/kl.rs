@@ -44,7 +44,7 @@ fn masked_means_equal_the_published_table() {
     }
 }
 
-/// The row's rewards at every token, less its KL; doubles or singles, as the row says.
+/// Returns the row's rewards at every token minus its KL, in the row's precision.
 fn penalized(row: &Value, log_probs: &str, mask: &[u8]) -> KlReward<f64> {
     let config = if row["config"].is_object() { &row["config"] } else { row };
     let coefficient =
@@ -142,7 +142,7 @@ fn importance_weights_equal_those_of_trl() {
 #[test]
 fn the_controller_follows_torchrl_and_refuses_what_it_cannot_steer_by() {
     let mut controller = AdaptiveKlController::new(0.1, 6.0, 10_000.0).unwrap();
-    // Upstream takes values times minus the coefficient; its numbers.
+    // Upstream takes values times minus the coefficient; these are its numbers.
     for (scaled, count, expected) in [(0.1, 10, 0.09998), (10.0, 100, 0.100_179_96), (0.6, 64, 0.100_178_81)]
     {
         let kl = vec![scaled / controller.coefficient(); count];
@@ -167,7 +167,7 @@ fn rewards_of_tokens_stay_in_their_places() {
     let got = of(&[5.0, 6.0, 7.0, 8.0], &[0, 3, 4]).unwrap();
     assert_all_near("reward", &got.reward, &[4.9, 5.95, 7.0, 7.2], 1e-12);
     assert_eq!(of(&[1.0; 3], &[0, 3, 4]).unwrap_err().kind(), ErrorKind::ShapeMismatch);
-    // Four sequences and four tokens, but not one token each: which is meant cannot be known.
+    // Four sequences and four tokens, but not one token each: the layout is ambiguous.
     assert_eq!(
         of(&[1.0; 4], &[0, 0, 2, 3, 4]).unwrap_err().detail(),
         "reward must not be ambiguous: got length 4, both of sequences and of tokens"

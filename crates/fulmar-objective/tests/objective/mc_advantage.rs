@@ -1,4 +1,4 @@
-//! Queues of groups, and the choice of rollouts, against torchrl.
+//! Queues of groups, and the selection of rollouts, against torchrl.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use crate::rows::{assert_all_near, assert_near, flat, lines, number, rows};
@@ -33,7 +33,7 @@ fn assert_stats(id: &str, got: &McAdvantageStats, expected: &Value) {
             .enumerate()
             .map(|(at, word)| if at == 0 { word.to_owned() } else { word[..1].to_uppercase() + &word[1..] })
             .collect();
-        // Before the first rollout there is no largest return; upstream says minus infinity.
+        // Before the first rollout there is no largest return; upstream reports minus infinity.
         let ours = got[&camel].as_f64().unwrap_or(f64::NEG_INFINITY);
         if ours != number(value) {
             assert_near(&format!("{id} {name}"), ours, number(value), 1e-6);

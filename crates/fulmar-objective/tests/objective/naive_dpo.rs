@@ -1,4 +1,4 @@
-//! `DpoLoss` as a reader would write it down: one formula after the other, in exponentials and logarithms, without gradients.
+//! `DpoLoss` written naively: one formula after the other, in exponentials and logarithms, without gradients.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_core::Rng;
@@ -39,7 +39,7 @@ impl Batch {
         }
     }
 
-    /// The batch of these sequences.
+    /// Returns the batch of these sequences.
     fn of(&self, sequences: &[usize]) -> Self {
         let tokens: Vec<Vec<usize>> = sequences
             .iter()
@@ -63,14 +63,14 @@ impl Batch {
         self.of(&[2 * pair, 2 * pair + 1])
     }
 
-    /// The same chosen answers beside the rejected ones of other pairs.
+    /// Returns the same chosen answers with the rejected ones of other pairs.
     pub fn with_rejected_of(&self, pairs: &[usize]) -> Self {
         let sequences: Vec<usize> =
             pairs.iter().enumerate().flat_map(|(chosen, rejected)| [2 * chosen, 2 * rejected + 1]).collect();
         self.of(&sequences)
     }
 
-    /// The trained tokens of a sequence.
+    /// Returns the trained tokens of a sequence.
     fn trained(&self, sequence: usize) -> Vec<usize> {
         let all = self.offsets[sequence] as usize..self.offsets[sequence + 1] as usize;
         all.filter(|&t| self.mask[t] == 1).collect()
@@ -103,7 +103,7 @@ fn score(divergence: FDivergence, log_ratio: f64) -> f64 {
     }
 }
 
-/// The sum of a sequence's values, tokens beyond the length of the shorter of the two times `ld_alpha`.
+/// Returns the sum of a sequence's values, tokens beyond the length of the shorter of the two times `ld_alpha`.
 fn total(batch: &Batch, values: &[f64], sequence: usize, options: &DpoOptions) -> f64 {
     let (own, other) = (batch.trained(sequence), batch.trained(sequence ^ 1));
     let mut sum = 0.0;
@@ -114,7 +114,7 @@ fn total(batch: &Batch, values: &[f64], sequence: usize, options: &DpoOptions) -
     sum
 }
 
-/// How likely the policy finds a sequence.
+/// Returns the likelihood weight of a sequence under the policy.
 fn likelihood(batch: &Batch, sequence: usize) -> f64 {
     let trained = batch.trained(sequence);
     let aligned = trained.iter().map(|&t| batch.log_prob[t] - batch.log_sum_sq_prob[t]).sum::<f64>();
@@ -150,7 +150,7 @@ pub fn naive_loss(batch: &Batch, options: &DpoOptions) -> f64 {
     loss
 }
 
-/// What pair `p` adds to the mean over pairs.
+/// Returns the term of pair `p` in the mean over pairs.
 fn value(
     batch: &Batch,
     options: &DpoOptions,

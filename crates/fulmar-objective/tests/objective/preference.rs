@@ -58,7 +58,7 @@ fn in_pairs(value: &Value) -> Vec<Vec<f64>> {
 }
 
 fn assert_equal(row: &Value, output: &LossOutput<f64>, gradient: &[f64], metrics: &[(&str, &str)]) {
-    // trl takes the logarithms of the label smoothing of exo_pair in singles.
+    // trl computes the logarithms of exo_pair's label smoothing in single precision.
     let is_exact = row["dtype"] == "float64" && row["loss_types"][0] != "exo_pair";
     let tolerance = if is_exact { TIGHT } else { 1e-6 };
     let what = format!("{} {} {}", row["kind"], row["case"], row["loss_types"]);
@@ -150,7 +150,7 @@ fn rloo(row: &Value) {
     };
     let (log_prob, mask) = (flat(&row["log_probs"]), bits(&flat(&row["mask"])));
     let (offsets, entropy) = (offsets_of(&row["log_probs"]), flat(&row["entropies"]));
-    // Upstream keeps only sums of the old log-probabilities: the first token gets what the others do not have.
+    // Upstream keeps only sums of the old log-probabilities: the first token gets the rest.
     let mut old_log_prob = log_prob.clone();
     for (bounds, wanted) in offsets.windows(2).zip(flat(&row["old_sequence_log_probs"])) {
         let trained = (bounds[0] as usize..bounds[1] as usize).filter(|&t| mask[t] == 1);

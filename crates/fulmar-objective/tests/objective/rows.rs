@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// The rows of `tests/golden/objective/<name>.jsonl` that `keep` accepts; there must be some.
+/// Returns the rows of `tests/golden/objective/<name>.jsonl` that `keep` accepts; there must be some.
 pub fn rows(name: &str, keep: impl Fn(&Value) -> bool) -> Vec<Value> {
     let path = format!("{}/../../tests/golden/objective/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -17,7 +17,7 @@ pub fn rows(name: &str, keep: impl Fn(&Value) -> bool) -> Vec<Value> {
     rows
 }
 
-/// A number, or one of the three strings that JSON has no number for.
+/// Returns a number, or one of the three strings for numbers that JSON lacks.
 pub fn number(value: &Value) -> f64 {
     match value {
         Value::Bool(bit) => f64::from(u8::from(*bit)),
@@ -28,7 +28,7 @@ pub fn number(value: &Value) -> f64 {
     }
 }
 
-/// All numbers of nested lists, in order.
+/// Returns all numbers of nested lists, in order.
 pub fn flat(value: &Value) -> Vec<f64> {
     match value {
         Value::Array(items) => items.iter().flat_map(flat).collect(),

@@ -1,4 +1,4 @@
-//! The choice of rollouts against torchrl.
+//! The selection of rollouts against torchrl.
 
 use crate::rows::{assert_all_near, flat, lines, number, rows};
 use fulmar_core::ErrorKind;

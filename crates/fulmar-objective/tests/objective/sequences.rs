@@ -1,9 +1,9 @@
-//! Golden rows of several sequences, as losses take them.
+//! Golden rows of several sequences, in the layout of losses.
 
 use crate::rows::lines;
 use serde_json::Value;
 
-/// Where each sequence of `[S, T]` begins once they stand one after another, and where the last ends.
+/// Returns the start of each sequence of `[S, T]` once concatenated, and the end of the last.
 pub fn offsets_of(value: &Value) -> Vec<u32> {
     let mut offsets = vec![0];
     for sequence in lines(value) {
@@ -12,7 +12,7 @@ pub fn offsets_of(value: &Value) -> Vec<u32> {
     offsets
 }
 
-/// A mask of numbers as one of bytes.
+/// Converts a mask of numbers to bytes.
 pub fn bits(values: &[f64]) -> Vec<u8> {
     values.iter().map(|&bit| bit as u8).collect()
 }

@@ -28,7 +28,8 @@ fn the_token_mean_equals_trl() {
     }
 }
 
-/// Upstream the class refuses to start without a tokenizer, and says no value; a loss of log-probabilities has nothing to tokenize.
+/// Upstream's class refuses to start without a tokenizer and so gives no value; a loss of log-probabilities
+/// has nothing to tokenize.
 #[test]
 fn the_inputs_of_torchrl_give_its_formula() {
     let all = rows("preference", |row| row["kind"] == "torchrl_SFTLoss");
@@ -136,7 +137,8 @@ fn every_reduction_has_the_gradient_of_its_value() {
     }
 }
 
-/// Three sequences of four tokens, alone and together, under each reduction and the one that stands for it over a whole step.
+/// Compares three sequences of four tokens, alone and together, under each reduction and its counterpart over
+/// a whole step.
 #[test]
 fn micro_batches_add_up_to_one_batch_under_every_reduction() {
     let mut rng = Rng::new(4).stream("sft");
@@ -151,7 +153,7 @@ fn micro_batches_add_up_to_one_batch_under_every_reduction() {
     for (here, of_step) in twins {
         for (minor_beta, dft) in [(None, false), (None, true), (Some(0.3), false)] {
             if minor_beta.is_some() && here == SftReduction::TokenMean {
-                continue; // it goes with reductions by sequences
+                continue; // it needs a reduction by sequences
             }
             let run = |reduction, tokens: std::ops::Range<usize>, offsets: &[u32]| {
                 let batch = SftBatch {
@@ -209,7 +211,7 @@ fn minor_sft_gives_the_published_values_and_its_gradient_is_a_slope() {
         let batch = SftBatch { log_prob, ref_log_prob: Some(&reference), mask: &mask, offsets: &offsets };
         SftLoss::new(options).unwrap().forward(&batch).unwrap()
     };
-    // Sums of -1 and -3 beside -2 and -2.
+    // Sums of -1 and -3, then -2 and -2.
     let mean = run(&log_prob, SftReduction::Mean, false);
     assert_all_near("sequences", &mean.sequence_loss, &[0.6444, 0.7444], 1e-4);
     assert_near("mean", mean.output.loss, 0.6944, 1e-4);

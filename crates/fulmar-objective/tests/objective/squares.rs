@@ -1,4 +1,5 @@
-//! How sure rows of logits are, against double precision, and the loss that weighs pairs by it, from logits to their gradient.
+//! Sums of squared probabilities against double precision, and the loss that weighs pairs by them, from
+//! logits to their gradient.
 
 use fulmar_compute::Compute;
 use fulmar_core::{ErrorKind, Rng};
@@ -12,7 +13,7 @@ fn random(seed: u64, len: usize, scale: f64) -> Vec<f32> {
     (0..len).map(|_| (scale * rng.normal()) as f32).collect()
 }
 
-/// `(ln p[id], ln sum_v p[v]^2)` of a row.
+/// Returns `(ln p[id], ln sum_v p[v]^2)` of a row.
 fn exact(row: &[f64], id: usize) -> (f64, f64) {
     let max = row.iter().fold(f64::NEG_INFINITY, |max, x| max.max(*x));
     let log_sum = max + row.iter().map(|x| (x - max).exp()).sum::<f64>().ln();

@@ -1,4 +1,4 @@
-//! Returns and advantages of steps against torchrl, and against the recursions as they stand in the books.
+//! Returns and advantages of steps against torchrl, and against the textbook recursions.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::collections::BTreeMap;
@@ -57,7 +57,8 @@ fn compare<T: Real + PartialEq + std::fmt::Debug>(row: &Value, tolerance: f64) -
         }
         (Err(_), None) => "refused",
         (Ok(got), None) => {
-            // Torchrl takes the logarithm of gamma * lambda there; the answer is that of the form that is not vectorised.
+            // Torchrl takes the logarithm of gamma * lambda there; the expected answer is that of the version
+            // that is not vectorised.
             let topic = row["topic"].as_str().unwrap().strip_prefix("vec_").unwrap();
             let mut plain = row.clone();
             plain["topic"] = topic.into();
@@ -195,7 +196,7 @@ fn cases() -> impl Strategy<Value = Case> {
             let len = outer * time * inner;
             let reals = || prop::collection::vec(-3.0..3.0_f64, len);
             let unit = || prop::collection::vec(0.0..=1.0_f64, len);
-            // 0 goes on, 1 is truncated, 2 terminated.
+            // 0 continues, 1 is truncated, 2 is terminated.
             let ends = prop::collection::vec(prop_oneof![6 => Just(0_u8), 1 => Just(1), 1 => Just(2)], len);
             let drawn = (reals(), reals(), reals(), ends, unit(), unit(), reals());
             drawn.prop_map(move |(reward, value, next_value, ends, gamma, lambda, log_pi)| Case {
@@ -240,7 +241,7 @@ proptest! {
 
     #[test]
     fn td_lambda_mixes_the_returns_of_all_lengths(case in cases(), (gamma, lambda) in (0.0..=1.0, 0.0..=1.0)) {
-        // The return over n steps, then the value behind them; the longest takes the weight that is left.
+        // The return over n steps plus the value after them; the longest gets the remaining weight.
         let long = |steps: &[usize]| {
             let rewards: f64 =
                 steps.iter().enumerate().map(|(k, at)| f64::powi(gamma, k as i32) * case.reward[*at]).sum();
@@ -307,7 +308,7 @@ proptest! {
     }
 }
 
-/// Batches that are shared between threads, and the bits of their rows, one by one.
+/// Batches that are shared between threads have the same bits as their rows one by one.
 #[test]
 fn a_row_has_the_same_bits_alone_and_in_any_batch() {
     let mut rng = fulmar_core::Rng::new(4).stream("steps");
