@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::rope_parameters::{RopeParameters, RopeScaling};
 
-/// The family of a decoder: which parts its layers have.
+/// The family of a decoder, which determines the parts of its layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelType {
@@ -20,13 +20,15 @@ pub enum ModelType {
     Qwen3,
 }
 
-/// A head that reads one number from the residual stream, for values of tokens and rewards of sequences.
+/// A head with one output from the residual stream, for values of tokens and rewards of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScalarHead {
-    /// `score.weight` in the place of the head over the vocabulary, as transformers' models for sequence classification with one label.
+    /// `score.weight` in place of the vocabulary head, as in transformers' models for sequence classification
+    /// with one label.
     Score,
-    /// `v_head.summary.weight` and `v_head.summary.bias` beside it, as TRL's models with a value head.
+    /// `v_head.summary.weight` and `v_head.summary.bias` in addition to it, as in TRL's models with a value
+    /// head.
     VHead,
 }
 
@@ -44,70 +46,70 @@ pub enum ScalarHead {
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecoderConfig {
-    /// Family.
+    /// The family.
     pub model_type: ModelType,
-    /// Ids in the vocabulary.
+    /// Number of ids in the vocabulary.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Width of the feed-forward layer.
     pub intermediate_size: usize,
-    /// Layers.
+    /// Number of layers.
     pub num_hidden_layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub num_attention_heads: usize,
-    /// Key/value heads; divides the query heads. Default: as many as query heads.
+    /// Number of key/value heads; divides the query heads. Defaults to the number of query heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_key_value_heads: Option<usize>,
-    /// Width of a head, even. Default: hidden size / query heads.
+    /// Width of a head, even. Defaults to hidden size / query heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_dim: Option<usize>,
-    /// Longest sequence.
+    /// Length of the longest sequence.
     #[serde(default = "default_positions")]
     pub max_position_embeddings: usize,
     /// Added to the mean square of a normalisation.
     #[serde(default = "default_eps")]
     pub rms_norm_eps: f64,
-    /// Base of the rotary angles, as checkpoints before transformers 5 write it. Default 10,000.
+    /// Base of the rotary angles, in the format before transformers 5. Defaults to 10,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_theta: Option<f64>,
-    /// The same in the form of transformers 5.
+    /// The same in the format of transformers 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_parameters: Option<RopeParameters>,
-    /// Scaling of long contexts, as checkpoints before transformers 5 write it.
+    /// Scaling of long contexts, in the format before transformers 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<RopeParameters>,
-    /// Whether the output head is the embedding table.
+    /// If true, the output head is the embedding table.
     #[serde(default)]
     pub tie_word_embeddings: bool,
-    /// The gate's activation, of which only `silu` is built.
+    /// The activation of the gate; only `silu` is supported.
     #[serde(default = "default_activation")]
     pub hidden_act: String,
-    /// Whether attention has biases of its own, which is not built.
+    /// If true, attention has biases; not supported.
     #[serde(default, skip_serializing_if = "is_false")]
     pub attention_bias: bool,
-    /// Whether the feed-forward layer has biases, which is not built.
+    /// If true, the feed-forward layer has biases; not supported.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mlp_bias: bool,
-    /// Whether some layers see only the last tokens, which is not built.
+    /// If true, some layers attend to the last tokens only; not supported.
     #[serde(default, skip_serializing_if = "is_false")]
     pub use_sliding_window: bool,
-    /// Standard deviation of fresh weights.
+    /// Standard deviation of new weights.
     #[serde(default = "default_range")]
     pub initializer_range: f64,
     /// Transformers' class of the model: one for sequence classification means [`ScalarHead::Score`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub architectures: Vec<String>,
-    /// The head that reads one number. TRL writes no key that says so: put `"scalar_head": "v_head"` into its `config.json`.
+    /// The scalar head. TRL writes no key for it: put `"scalar_head": "v_head"` into its `config.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scalar_head: Option<ScalarHead>,
-    /// Everything else that the file holds, such as `eos_token_id`: kept for the folder that the model is saved to. Without the dtype,
-    /// which is that of the weights.
+    /// All other keys of the file, such as `eos_token_id`, which saved folders keep. The dtype is excluded,
+    /// as the weights determine it.
     #[serde(flatten)]
     pub others: Map<String, Value>,
 }
 
-/// How transformers says that there is one label.
+/// The keys by which transformers marks a model with one label.
 fn one_label() -> [(&'static str, Value); 2] {
     [("id2label", serde_json::json!({ "0": "LABEL_0" })), ("label2id", serde_json::json!({ "LABEL_0": 0 }))]
 }
@@ -136,8 +138,9 @@ impl DecoderConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// `Malformed` if the text is not JSON of that form, `UnknownName` for a family that is not built, `OutOfRange` or `LimitExceeded` for an impossible shape,
-    /// `Incompatible` for a rotary scaling that is not built.
+    /// `Malformed` if the text is not JSON of that form; `UnknownName` for an unsupported family;
+    /// `OutOfRange` or `LimitExceeded` for an impossible shape; `Incompatible` for an unsupported rotary
+    /// scaling.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut config: Self = options_from_json("config", text)?;
         for dtype in ["torch_dtype", "dtype"] {
@@ -147,7 +150,7 @@ impl DecoderConfig {
             config.scalar_head = Some(ScalarHead::Score);
         }
         if config.scalar_head == Some(ScalarHead::Score) {
-            // What `to_json` writes of itself.
+            // Keys that `to_json` adds.
             for (key, plain) in one_label() {
                 if config.others.get(key) == Some(&plain) {
                     config.others.shift_remove(key);
@@ -157,7 +160,7 @@ impl DecoderConfig {
         config.checked()
     }
 
-    /// The JSON form, which [`DecoderConfig::from_json`] and transformers read.
+    /// Returns the JSON form, which [`DecoderConfig::from_json`] and transformers read.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut value = serde_json::to_value(self).unwrap_or_default();
@@ -169,13 +172,13 @@ impl DecoderConfig {
         format!("{value:#}")
     }
 
-    /// The same shape with a head that reads one number.
+    /// Returns the same shape with a scalar head.
     pub(crate) fn with_scalar_head(&self, head: ScalarHead) -> Self {
         let config = Self { scalar_head: Some(head), ..self.clone() };
         Self { architectures: vec![config.architecture()], ..config }
     }
 
-    /// Transformers' class of a model of this family and head.
+    /// Returns transformers' class of a model of this family and head.
     pub(crate) fn architecture(&self) -> String {
         let family = match self.model_type {
             ModelType::Llama => "Llama",
@@ -189,15 +192,15 @@ impl DecoderConfig {
         format!("{family}{class}")
     }
 
-    /// Whether transformers' class reads labels of sequences.
+    /// Returns whether transformers' class is one for sequence classification.
     fn is_classifier(&self) -> bool {
         self.architectures.iter().any(|class| class.ends_with("ForSequenceClassification"))
     }
 
-    /// The same config if its shape is possible.
+    /// Returns the same config after checking its shape.
     ///
     /// # Errors
-    /// As [`DecoderConfig::from_json`], naming the field.
+    /// The errors of [`DecoderConfig::from_json`], naming the field.
     pub fn checked(mut self) -> Result<Self> {
         let sizes = [
             ("vocab_size", self.vocab_size, VOCAB_SIZE_MAX),
@@ -222,7 +225,7 @@ impl DecoderConfig {
         }
         self.check_relations()?;
         if self.model_type == ModelType::Qwen3 {
-            // transformers takes 128 where a file of this family does not say it.
+            // transformers defaults to 128 if a file of this family does not set it.
             self.head_dim = Some(self.head_dim());
         }
         Ok(self)
@@ -255,7 +258,7 @@ impl DecoderConfig {
         self.rope_scaling().map(|_| ())
     }
 
-    /// Refuses parts that are not built, which would give other numbers in silence.
+    /// Refuses unsupported parts, which would silently change the results.
     fn check_parts(&self) -> Result<()> {
         let missing = [
             ("attention_bias", self.attention_bias),
@@ -276,19 +279,19 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// Key/value heads.
+    /// Returns the number of key/value heads.
     #[must_use]
     pub fn num_kv_heads(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
     }
 
-    /// Width of a head.
+    /// Returns the width of a head.
     #[must_use]
     pub fn head_dim(&self) -> usize {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Base of the rotary angles.
+    /// Returns the base of the rotary angles.
     #[must_use]
     pub fn theta(&self) -> f64 {
         let nested = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
@@ -302,7 +305,7 @@ impl DecoderConfig {
         }
     }
 
-    /// An empty table of this model's angles.
+    /// Returns an empty table of this model's angles.
     pub(crate) fn rope(&self) -> RopeTable {
         let scaling = self.rope_scaling().unwrap_or(RopeScaling::None);
         let frequencies = rope_frequencies(self.head_dim(), self.theta());
@@ -317,12 +320,12 @@ impl DecoderConfig {
         }
     }
 
-    /// Width of all query heads.
+    /// Returns the width of all query heads.
     pub(crate) fn q_width(&self) -> usize {
         self.num_attention_heads * self.head_dim()
     }
 
-    /// Width of all key (or value) heads.
+    /// Returns the width of all key (or value) heads.
     pub(crate) fn kv_width(&self) -> usize {
         self.num_kv_heads() * self.head_dim()
     }

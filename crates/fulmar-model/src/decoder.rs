@@ -12,8 +12,8 @@ use fulmar_tensor::safetensors;
 
 use crate::config::DecoderConfig;
 use crate::folder::ExtraFiles;
-use crate::head::{Head, HeadTrace};
-use crate::layer::{Gradients, Layer, LayerTrace, Passing, Scratch};
+use crate::head::{Head, HeadActivations};
+use crate::layer::{Gradients, Layer, LayerActivations, Scratch, Workspace};
 use crate::lora::Lora;
 use crate::packing::{Packed, Read, Target, TokenBatch};
 use crate::parameters::{self, Layout, Parameter, ScalarRanges};
@@ -24,14 +24,14 @@ use crate::weights::{Weights, WeightsMut};
 pub struct Scores {
     /// `[T]`: natural log-prob of each masked token after the tokens before it.
     pub log_prob: Vec<f32>,
-    /// `[T]`: entropy in nats of the distribution that token was drawn from.
+    /// `[T]`: entropy in nats of the distribution of that token.
     pub entropy: Vec<f32>,
 }
 
-/// A decoder with its weights and, while training, its gradients and the trace of the last forward pass.
+/// A decoder with its weights and, in training, its gradients and the activations of the last forward pass.
 ///
-/// The shapes are those of Llama, Qwen2 and Qwen3: RMSNorm, rotary embedding, grouped-query attention, SwiGLU. Results do not
-/// depend on the number of threads, nor on what else is in a batch.
+/// The shapes are those of Llama, Qwen2 and Qwen3: RMSNorm, rotary embedding, grouped-query attention,
+/// SwiGLU. Results do not depend on the number of threads or on the other sequences in a batch.
 ///
 /// # Examples
 /// ```
@@ -57,50 +57,50 @@ pub struct Decoder {
     pub(crate) lora: Option<Lora>,
     pub(crate) extra_files: ExtraFiles,
     gradients: Memory<f32>,
-    trace: Trace,
+    activations: Activations,
     recomputes: bool,
     version: u64,
 }
 
-/// What a forward pass leaves behind. Its memory is reused.
+/// The activations of a forward pass. Their memory is reused.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Trace {
+pub(crate) struct Activations {
     packed: Packed,
     num_tokens: usize,
-    /// What each layer computed, or one that all layers share.
-    layers: Vec<LayerTrace>,
-    /// What came into each layer, where that is all that is kept.
+    /// The activations of each layer, or of one layer that all share.
+    layers: Vec<LayerActivations>,
+    /// The input of each layer, if only inputs are stored.
     inputs: Vec<Memory<f32>>,
     x: Memory<f32>,
-    head: HeadTrace,
+    head: HeadActivations,
     rope: Option<RopeTable>,
-    passing: Passing,
+    workspace: Workspace,
     scratch: Scratch,
-    /// What the backward pass that may follow takes derivatives of.
+    /// The kind of forward pass whose backward pass may follow.
     ready: Option<Read>,
-    /// Whether layers run without their adapters; no backward pass follows then.
+    /// `true` if layers run without their adapters; no backward pass follows then.
     without_adapter: bool,
 }
 
-/// What a forward pass keeps of the layers.
+/// The activations that a forward pass stores for its backward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
-    Everything,
-    /// What comes in: the backward pass computes the rest again.
+pub(crate) enum CheckpointPolicy {
+    All,
+    /// The inputs of layers: the backward pass recomputes the rest.
     Inputs,
     Nothing,
 }
 
-impl Trace {
-    /// Makes room for `layers` layers; forgets what another way to keep them took.
-    fn resize(&mut self, keep: Keep, layers: usize) {
-        let (traces, inputs) = match keep {
-            Keep::Everything => (layers, 0),
-            Keep::Inputs => (1, layers),
-            Keep::Nothing => (1, 0),
+impl Activations {
+    /// Allocates `layers` layers and frees the memory of another policy.
+    fn resize(&mut self, policy: CheckpointPolicy, layers: usize) {
+        let (num_layers, inputs) = match policy {
+            CheckpointPolicy::All => (layers, 0),
+            CheckpointPolicy::Inputs => (1, layers),
+            CheckpointPolicy::Nothing => (1, 0),
         };
-        if self.layers.len() != traces {
-            self.layers = vec![LayerTrace::default(); traces];
+        if self.layers.len() != num_layers {
+            self.layers = vec![LayerActivations::default(); num_layers];
         }
         if self.inputs.len() != inputs {
             self.inputs = vec![Memory::default(); inputs];
@@ -108,34 +108,34 @@ impl Trace {
     }
 
     fn num_floats(&self) -> usize {
-        let layers = self.layers.iter().map(LayerTrace::num_floats).sum::<usize>();
+        let layers = self.layers.iter().map(LayerActivations::num_floats).sum::<usize>();
         let inputs = self.inputs.iter().map(Memory::capacity).sum::<usize>();
-        let shared = self.passing.num_floats() + self.scratch.num_floats();
+        let shared = self.workspace.num_floats() + self.scratch.num_floats();
         layers + inputs + self.x.capacity() + self.head.num_floats() + shared
     }
 }
 
 impl Decoder {
-    /// Fresh weights from `seed`.
+    /// Returns a decoder with new weights from `seed`.
     ///
     /// # Errors
-    /// Those of [`DecoderConfig::checked`].
+    /// The errors of [`DecoderConfig::checked`].
     pub fn new(config: DecoderConfig, seed: u64) -> Result<Self> {
         Self::with_weights(config, |config, layout| Ok(layout.init(config, seed)))
     }
 
-    /// The weights of a safetensors file in memory, with Hugging Face's tensor names.
+    /// Returns a decoder from a safetensors file in memory, with Hugging Face's tensor names.
     ///
     /// # Errors
-    /// Those of [`DecoderConfig::checked`] and [`safetensors::read`]; `Incompatible` if the tensors are those of
-    /// another architecture; `NonFinite` for a weight that is no number.
+    /// The errors of [`DecoderConfig::checked`] and [`safetensors::read`]; `Incompatible` if the tensors are
+    /// those of another architecture; `NonFinite` for a weight that is not finite.
     pub fn from_safetensors(config: DecoderConfig, bytes: &[u8]) -> Result<Self> {
         Self::with_weights(config, |_, layout| {
             parameters::read(&layout.parameters, &safetensors::read(bytes)?)
         })
     }
 
-    /// The weights that `weights` gives for a shape.
+    /// Returns a decoder with the weights that `weights` returns for a shape.
     pub(crate) fn with_weights(
         config: DecoderConfig,
         weights: impl FnOnce(&DecoderConfig, &Layout) -> Result<Vec<f32>>,
@@ -151,17 +151,17 @@ impl Decoder {
             lora: None,
             extra_files: ExtraFiles::default(),
             gradients: Memory::default(),
-            trace: Trace::default(),
+            activations: Activations::default(),
             recomputes: false,
             version: 0,
         })
     }
 
-    /// Moves the decoder to `device`: its weights lie there, with those of an adapter, and it runs there. Gradients do not go with it.
+    /// Moves the decoder, its weights and its adapter to `device`. Drops gradients.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking; `LimitExceeded` if the weights do not fit in its memory. The
-    /// decoder is then where it was.
+    /// `Unavailable`, with the reason, if there is no such device; `LimitExceeded` if the weights do not fit
+    /// in its memory. After an error the decoder is unchanged.
     ///
     /// # Examples
     /// ```
@@ -190,13 +190,15 @@ impl Decoder {
         Ok(())
     }
 
-    /// The same decoder with its weights in `dtype`, each rounded to the nearest. In [`Dtype::Bf16`] they take half the memory, and are
-    /// read in half the time where few rows are computed, as in decoding; sums and activations stay in single precision, so every result
-    /// has the bits of that of the rounded weights in single precision. An [`Optimizer`](crate::Optimizer) keeps master copies that are
-    /// not rounded. An adapter stays in single precision; gradients are dropped.
+    /// Returns the decoder with its weights in `dtype`, each rounded to the nearest. [`Dtype::Bf16`] takes
+    /// half the memory, and half the time to read when few rows are computed, as in decoding. Sums and
+    /// activations use single precision, so every result has the bits of the rounded weights in single
+    /// precision. An [`Optimizer`](crate::Optimizer) keeps master copies that are not rounded. An adapter
+    /// stays in single precision; gradients are dropped.
     ///
     /// # Errors
-    /// `OutOfRange` for another dtype than `f32` and `bf16`; `NonFinite` for a weight above the largest bfloat16.
+    /// `OutOfRange` for a dtype other than `f32` and `bf16`; `NonFinite` for a weight above the largest
+    /// bfloat16.
     ///
     /// # Examples
     /// ```
@@ -219,97 +221,99 @@ impl Decoder {
         Ok(self)
     }
 
-    /// What the weights are stored as.
+    /// Returns the dtype of the weights.
     #[must_use]
     pub const fn dtype(&self) -> Dtype {
         self.weights.dtype()
     }
 
-    /// Where it runs.
+    /// Returns the device of the decoder.
     #[must_use]
     pub fn device(&self) -> Device {
         self.compute.device()
     }
 
-    /// What computes there.
+    /// Returns the handle of its device.
     #[must_use]
     pub const fn compute(&self) -> Compute {
         self.compute
     }
 
-    /// The weights as a safetensors file of their dtype, the same bytes for the same weights.
+    /// Returns the weights as a safetensors file in their dtype; the same weights give the same bytes.
     ///
     /// # Errors
-    /// Those of [`safetensors::write`].
+    /// The errors of [`safetensors::write`].
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         parameters::write(&self.layout.parameters, self.stored())
     }
 
-    /// The shape.
+    /// Returns the shape.
     #[must_use]
     pub const fn config(&self) -> &DecoderConfig {
         &self.config
     }
 
-    /// Number of weights.
+    /// Returns the number of weights.
     #[must_use]
     pub const fn num_parameters(&self) -> usize {
         self.layout.len
     }
 
-    /// Names, shapes and places of the tensors in [`Decoder::weights`].
+    /// Returns names, shapes and ranges of the tensors in [`Decoder::weights`].
     #[must_use]
     pub fn parameters(&self) -> &[Parameter] {
         &self.layout.parameters
     }
 
-    /// All weights in single precision: where they lie, or a copy of halves.
+    /// Returns all weights in single precision: borrowed, or a copy of bfloat16 weights.
     #[must_use]
     pub fn weights(&self) -> Cow<'_, [f32]> {
         self.weights.view().to_f32()
     }
 
-    /// All weights as they lie in memory.
+    /// Returns all weights in their dtype.
     pub(crate) fn stored(&self) -> Floats<'_> {
         self.weights.view()
     }
 
-    /// How often the weights were changed since they were made: by an optimiser's step, or an adapter that was loaded or merged.
+    /// Returns the number of changes of the weights since they were made: steps of an optimizer, and adapters
+    /// loaded or merged.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Names, shapes and places of what is trained: all tensors, or the adapter's.
+    /// Returns names, shapes and ranges of the trained tensors: all, or the adapter's.
     #[must_use]
     pub fn trainable(&self) -> &[Parameter] {
         self.lora.as_ref().map_or(&self.layout.parameters, |lora| &lora.parameters)
     }
 
-    /// Number of weights that are trained.
+    /// Returns the number of trained weights.
     #[must_use]
     pub fn num_trainable(&self) -> usize {
         self.lora.as_ref().map_or(self.layout.len, |lora| lora.weights.len())
     }
 
-    /// Gradients and trace are those of what was trained before.
+    /// Drops gradients and activations when the trained weights change.
     fn forget_training(&mut self) {
         self.gradients = Memory::default();
-        self.trace.ready = None;
+        self.activations.ready = None;
     }
 
-    /// The gradients of what is trained, added up since [`Decoder::zero_gradients`]; empty before the first backward pass.
+    /// Returns the gradients of the trained weights, accumulated since [`Decoder::zero_gradients`]; empty
+    /// before the first backward pass.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         &self.gradients
     }
 
-    /// Another change of the weights.
+    /// Counts a change of the weights.
     pub(crate) const fn count_change(&mut self) {
         self.version += 1;
     }
 
-    /// What an optimiser's step changes, and by which gradients.
+    /// Returns the trained weights and their gradients, for a step of an optimizer.
     pub(crate) fn trainable_and_gradients(&mut self) -> (WeightsMut<'_>, &[f32]) {
         self.version += 1;
         let trained = match &mut self.lora {
@@ -319,7 +323,7 @@ impl Decoder {
         (trained, &self.gradients)
     }
 
-    /// What an optimiser's step changes, as it lies in memory.
+    /// Returns the trained weights in their dtype.
     pub(crate) fn trained(&self) -> Floats<'_> {
         self.lora.as_ref().map_or_else(|| self.stored(), |lora| Floats::F32(&lora.weights))
     }
@@ -328,7 +332,7 @@ impl Decoder {
         &self.layout
     }
 
-    /// Euclidean norm of all gradients.
+    /// Returns the Euclidean norm of all gradients.
     #[must_use]
     pub fn gradient_norm(&self) -> f64 {
         self.compute.sum_of_squares(&self.gradients).sqrt()
@@ -339,33 +343,34 @@ impl Decoder {
         self.compute.fill(&mut self.gradients, 0.0);
     }
 
-    /// Whether forward passes from now on keep only what comes into each layer, and backward passes compute the rest again: the same
-    /// bits for about a third more time, with the memory of one layer where there was that of all.
+    /// If `recomputes`, forward passes store only the input of each layer, and backward passes recompute the
+    /// rest: the same bits for about a third more time, with the activations of one layer instead of all.
     pub fn recompute_activations(&mut self, recomputes: bool) {
         self.recomputes = recomputes;
-        self.trace = Trace { rope: self.trace.rope.take(), ..Trace::default() };
+        self.activations = Activations { rope: self.activations.rope.take(), ..Activations::default() };
     }
 
-    /// Bytes that the activations of the last [`Decoder::forward`] and the scratch of its backward pass hold.
+    /// Returns the number of bytes of the activations of the last [`Decoder::forward`] and of its backward
+    /// pass.
     #[must_use]
     pub fn trace_bytes(&self) -> usize {
-        self.trace.num_floats() * size_of::<f32>()
+        self.activations.num_floats() * size_of::<f32>()
     }
 
-    /// Log-probs and entropies of the masked tokens. Remembers nothing, and allocates what it needs.
+    /// Returns log-probs and entropies of the masked tokens. Stores no activations.
     ///
     /// # Errors
-    /// Those of [`TokenBatch::check`]; `Incompatible` for a model without a head over its vocabulary; `NonFinite` if weights or
-    /// activations are too large or not numbers.
+    /// The errors of [`TokenBatch::check`]; `Incompatible` for a model without a vocabulary head; `NonFinite`
+    /// if weights or activations overflow or are NaN.
     pub fn score(&self, batch: &TokenBatch<'_>) -> Result<Scores> {
-        self.run(batch, &mut Trace::default(), Keep::Nothing)
+        self.run(batch, &mut Activations::default(), CheckpointPolicy::Nothing)
     }
 
-    /// As [`Decoder::score`], of the weights without their adapter: the reference of a policy that is trained by an adapter, for which no
-    /// second copy of the weights is needed.
+    /// Returns [`Decoder::score`] of the weights without their adapter: the reference of a policy that is
+    /// trained by an adapter, without a second copy of the weights.
     ///
     /// # Errors
-    /// Those of [`Decoder::score`]; `Empty` without an adapter.
+    /// The errors of [`Decoder::score`]; `Empty` without an adapter.
     ///
     /// # Examples
     /// ```
@@ -378,7 +383,7 @@ impl Decoder {
     /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
     /// let before = decoder.score(&batch)?;
     /// decoder.add_lora(LoraConfig { r: 2, ..LoraConfig::default() }, 0)?;
-    /// // ... steps of an optimizer ...
+    /// ... steps of an optimizer ...
     /// assert_eq!(decoder.score_base(&batch)?, before);
     /// # Ok::<(), fulmar_core::Error>(())
     /// ```
@@ -387,61 +392,73 @@ impl Decoder {
             let detail = "a decoder must have an adapter to be scored without it: got one with weights alone";
             return Err(Error::new(ErrorKind::Empty, detail));
         }
-        let mut trace = Trace { without_adapter: true, ..Trace::default() };
-        self.run(batch, &mut trace, Keep::Nothing)
+        let mut activations = Activations { without_adapter: true, ..Activations::default() };
+        self.run(batch, &mut activations, CheckpointPolicy::Nothing)
     }
 
-    /// As [`Decoder::score`], and keeps what [`Decoder::backward`] needs.
+    /// Runs [`Decoder::score`] and stores the activations for [`Decoder::backward`].
     ///
     /// # Errors
-    /// Those of [`Decoder::score`]; an earlier trace is then gone.
+    /// The errors of [`Decoder::score`]; the stored activations are then gone.
     pub fn forward(&mut self, batch: &TokenBatch<'_>) -> Result<Scores> {
-        self.keeping(Read::Before, |decoder, trace, keep| decoder.run(batch, trace, keep))
+        self.keeping(Read::Before, |decoder, activations, policy| decoder.run(batch, activations, policy))
     }
 
-    /// Runs a forward pass that leaves a trace for the backward pass of `read`.
+    /// Runs a forward pass that stores the activations for the backward pass of `read`.
     fn keeping<T>(
         &mut self,
         read: Read,
-        run: impl FnOnce(&Self, &mut Trace, Keep) -> Result<T>,
+        run: impl FnOnce(&Self, &mut Activations, CheckpointPolicy) -> Result<T>,
     ) -> Result<T> {
-        let mut trace = std::mem::take(&mut self.trace);
-        trace.ready = None;
-        let keep = if self.recomputes { Keep::Inputs } else { Keep::Everything };
-        let found = run(self, &mut trace, keep);
-        trace.ready = found.is_ok().then_some(read);
-        self.trace = trace;
-        found
+        let mut activations = std::mem::take(&mut self.activations);
+        activations.ready = None;
+        let policy = if self.recomputes { CheckpointPolicy::Inputs } else { CheckpointPolicy::All };
+        let result = run(self, &mut activations, policy);
+        activations.ready = result.is_ok().then_some(read);
+        self.activations = activations;
+        result
     }
 
-    /// Numbers that the scalar head reads at the masked tokens: `value[t]` is that of all up to token `t`, and 0 where the mask is 0.
-    /// A sequence's first token may be masked too; for the reward of a sequence mask its last token. Remembers nothing.
+    /// Returns the outputs of the scalar head at the masked tokens: `value[t]` is the value after token `t`,
+    /// and 0 where the mask is 0. A sequence's first token may be masked too; for the reward of a sequence
+    /// mask its last token. Stores no activations.
     ///
     /// # Errors
-    /// Those of [`TokenBatch::check`], but for first tokens; `Incompatible` for a model without such a head.
+    /// The errors of [`TokenBatch::check`], except for first tokens; `Incompatible` for a model without a
+    /// scalar head.
     pub fn values(&self, batch: &TokenBatch<'_>) -> Result<Vec<f32>> {
-        self.run_values(batch, &mut Trace::default(), Keep::Nothing)
+        self.run_values(batch, &mut Activations::default(), CheckpointPolicy::Nothing)
     }
 
-    /// As [`Decoder::values`], and keeps what [`Decoder::backward_values`] needs.
+    /// Runs [`Decoder::values`] and stores the activations for [`Decoder::backward_values`].
     ///
     /// # Errors
-    /// Those of [`Decoder::values`]; an earlier trace is then gone.
+    /// The errors of [`Decoder::values`]; the stored activations are then gone.
     pub fn forward_values(&mut self, batch: &TokenBatch<'_>) -> Result<Vec<f32>> {
-        self.keeping(Read::Own, |decoder, trace, keep| decoder.run_values(batch, trace, keep))
+        self.keeping(Read::Own, |decoder, activations, policy| decoder.run_values(batch, activations, policy))
     }
 
-    fn run_values(&self, batch: &TokenBatch<'_>, trace: &mut Trace, keep: Keep) -> Result<Vec<f32>> {
+    fn run_values(
+        &self,
+        batch: &TokenBatch<'_>,
+        activations: &mut Activations,
+        policy: CheckpointPolicy,
+    ) -> Result<Vec<f32>> {
         let scalar = self.scalar_head().ok_or_else(no_scalar_head)?;
         batch.check_rows(&self.config)?;
-        trace.packed = Packed::new(batch, Read::Own);
-        trace.num_tokens = batch.ids.len();
-        let found = together(|| {
-            self.run_layers(trace, keep);
-            self.head().forward_scalar(scalar, &trace.x, &trace.packed.targets, &mut trace.head)
+        activations.packed = Packed::new(batch, Read::Own);
+        activations.num_tokens = batch.ids.len();
+        let outputs = together(|| {
+            self.run_layers(activations, policy);
+            self.head().forward_scalar(
+                scalar,
+                &activations.x,
+                &activations.packed.targets,
+                &mut activations.head,
+            )
         })?;
         let mut values = vec![0.0; batch.ids.len()];
-        for (target, value) in trace.packed.targets.iter().zip(found) {
+        for (target, value) in activations.packed.targets.iter().zip(outputs) {
             if !value.is_finite() {
                 return Err(non_finite("value", target, value));
             }
@@ -450,42 +467,48 @@ impl Decoder {
         Ok(values)
     }
 
-    fn run(&self, batch: &TokenBatch<'_>, trace: &mut Trace, keep: Keep) -> Result<Scores> {
-        self.run_with(batch, trace, keep, |_, _| {})
+    fn run(
+        &self,
+        batch: &TokenBatch<'_>,
+        activations: &mut Activations,
+        policy: CheckpointPolicy,
+    ) -> Result<Scores> {
+        self.run_with(batch, activations, policy, |_, _| {})
     }
 
-    /// As [`Decoder::run`]; calls `visit(target, logits)` for each masked token.
+    /// Runs [`Decoder::run`] and calls `visit(target, logits)` for each masked token.
     pub(crate) fn run_with(
         &self,
         batch: &TokenBatch<'_>,
-        trace: &mut Trace,
-        keep: Keep,
+        activations: &mut Activations,
+        policy: CheckpointPolicy,
         visit: impl FnMut(&Target, &[f32]) + Send,
     ) -> Result<Scores> {
         self.head().check()?;
         batch.check(&self.config)?;
-        trace.packed = Packed::new(batch, Read::Before);
-        trace.num_tokens = batch.ids.len();
+        activations.packed = Packed::new(batch, Read::Before);
+        activations.num_tokens = batch.ids.len();
         together(|| {
-            self.run_layers(trace, keep);
-            self.head().forward(&trace.x, &trace.packed.targets, &mut trace.head, visit)
+            self.run_layers(activations, policy);
+            self.head().forward(&activations.x, &activations.packed.targets, &mut activations.head, visit)
         })?;
         let (mut log_prob, mut entropy) = (vec![0.0; batch.ids.len()], vec![0.0; batch.ids.len()]);
-        for (target, found) in trace.packed.targets.iter().zip(&trace.head.found) {
-            if let Some(value) = [found.log_prob, found.entropy].into_iter().find(|value| !value.is_finite())
+        for (target, scored) in activations.packed.targets.iter().zip(&activations.head.log_probs) {
+            if let Some(value) =
+                [scored.log_prob, scored.entropy].into_iter().find(|value| !value.is_finite())
             {
                 return Err(non_finite("log-prob", target, value));
             }
-            log_prob[target.token as usize] = found.log_prob;
-            entropy[target.token as usize] = found.entropy;
+            log_prob[target.token as usize] = scored.log_prob;
+            entropy[target.token as usize] = scored.entropy;
         }
         Ok(Scores { log_prob, entropy })
     }
 
-    fn run_layers(&self, trace: &mut Trace, keep: Keep) {
-        trace.resize(keep, self.layout.layers.len());
-        let Trace { packed, layers, inputs, x, rope, passing, without_adapter, .. } = trace;
-        passing.resize(&self.config, packed.ids.len(), self.compute);
+    fn run_layers(&self, activations: &mut Activations, policy: CheckpointPolicy) {
+        activations.resize(policy, self.layout.layers.len());
+        let Activations { packed, layers, inputs, x, rope, workspace, without_adapter, .. } = activations;
+        workspace.resize(&self.config, packed.ids.len(), self.compute);
         let rope = rope.get_or_insert_with(|| self.config.rope());
         rope.extend_to(packed.positions.iter().max().map_or(0, |last| *last as usize + 1));
         self.compute.resize(x, packed.ids.len() * self.config.hidden_size);
@@ -496,27 +519,27 @@ impl Decoder {
                 self.compute.resize(input, x.len());
                 self.compute.copy(x, input);
             }
-            let trace = &mut layers[if keep == Keep::Everything { index } else { 0 }];
+            let activations = &mut layers[if policy == CheckpointPolicy::All { index } else { 0 }];
             let mut layer = self.layer(index);
             layer.lora = layer.lora.filter(|_| !*without_adapter);
-            self.attend(layer, (trace, passing), x, packed, rope);
-            layer.finish(trace, passing, x);
+            self.attend(layer, (activations, workspace), x, packed, rope);
+            layer.finish(activations, workspace, x);
         }
     }
 
-    /// The first half of a layer, up to what attention gives.
+    /// Runs the first half of a layer, up to the output of attention.
     fn attend(
         &self,
         layer: Layer<'_>,
-        (trace, passing): (&mut LayerTrace, &mut Passing),
+        (activations, workspace): (&mut LayerActivations, &mut Workspace),
         x: &[f32],
         packed: &Packed,
         rope: &RopeTable,
     ) {
-        trace.resize(&self.config, packed.ids.len(), self.compute);
-        self.compute.copy(x, &mut trace.x);
-        layer.project_heads(trace, passing, (rope, &packed.positions));
-        let LayerTrace { q, k, v, attention: out, log_sum, .. } = trace;
+        activations.resize(&self.config, packed.ids.len(), self.compute);
+        self.compute.copy(x, &mut activations.x);
+        layer.project_heads(activations, workspace, (rope, &packed.positions));
+        let LayerActivations { q, k, v, attention: out, log_sum, .. } = activations;
         self.compute.attention(self.config.attention(), q, k, v, &packed.spans, out, log_sum);
     }
 
@@ -534,44 +557,45 @@ impl Decoder {
         Head { config: &self.config, layout: &self.layout, weights: self.stored(), compute: self.compute }
     }
 
-    /// The scalar head and the trained weights that hold it: the adapter's, if there is one.
+    /// Returns the scalar head and the trained weights that contain it: the adapter's, if there is one.
     fn scalar_head(&self) -> Option<(&ScalarRanges, Floats<'_>)> {
         let of_lora = self.lora.as_ref().map(|lora| lora.scalar.as_ref());
         Some((of_lora.unwrap_or(self.layout.scalar.as_ref())?, self.trained()))
     }
 
-    /// Adds to the gradients those of a loss with the given derivatives, both `[T]`, with respect to the log-probs
-    /// (and entropies) of the last [`Decoder::forward`]. Values where the mask was 0 are ignored. Uses up the trace.
+    /// Adds the gradients of a loss, given its derivatives `[T]` with respect to the log-probs (and
+    /// entropies) of the last [`Decoder::forward`]. Ignores values where the mask was 0. Uses up the
+    /// activations.
     ///
     /// # Errors
-    /// `Closed` without a forward pass before; `ShapeMismatch` for another length; `NonFinite` for a derivative that
-    /// is no number (the gradients are then unchanged).
+    /// `Closed` without a forward pass before; `ShapeMismatch` for another length; `NonFinite` for a
+    /// derivative that is not finite (the gradients are then unchanged).
     pub fn backward(&mut self, d_log_prob: &[f32], d_entropy: Option<&[f32]>) -> Result<()> {
         self.check_trace(Read::Before)?;
         for (name, values) in [("d_log_prob", Some(d_log_prob)), ("d_entropy", d_entropy)] {
             self.check_derivatives(name, values.unwrap_or_default(), values.is_some())?;
         }
-        self.adding_gradients(|decoder, trace, gradients| {
-            let d_found = |target: &Target| {
+        self.adding_gradients(|decoder, activations, gradients| {
+            let gradients_of = |target: &Target| {
                 let token = target.token as usize;
                 (d_log_prob[token], d_entropy.map_or(0.0, |d| d[token]))
             };
-            let Trace { packed, head, x: d_x, .. } = trace;
-            decoder.head().backward(head, &packed.targets, d_found, gradients, d_x)
+            let Activations { packed, head, x: d_x, .. } = activations;
+            decoder.head().backward(head, &packed.targets, gradients_of, gradients, d_x)
         })
     }
 
-    /// Adds to the gradients those of a loss with the given derivatives `[T]` with respect to the values of the last
-    /// [`Decoder::forward_values`]. Numbers where the mask was 0 are ignored. Uses up the trace.
+    /// Adds the gradients of a loss, given its derivatives `[T]` with respect to the values of the last
+    /// [`Decoder::forward_values`]. Ignores numbers where the mask was 0. Uses up the activations.
     ///
     /// # Errors
-    /// Those of [`Decoder::backward`].
+    /// The errors of [`Decoder::backward`].
     pub fn backward_values(&mut self, d_value: &[f32]) -> Result<()> {
         self.check_trace(Read::Own)?;
         self.check_derivatives("d_value", d_value, true)?;
-        self.adding_gradients(|decoder, trace, gradients| {
+        self.adding_gradients(|decoder, activations, gradients| {
             let scalar = decoder.scalar_head().ok_or_else(no_scalar_head)?;
-            let Trace { packed, head, x: d_x, .. } = trace;
+            let Activations { packed, head, x: d_x, .. } = activations;
             let d_values: Vec<f32> =
                 packed.targets.iter().map(|target| d_value[target.token as usize]).collect();
             decoder.head().backward_scalar(scalar, head, &packed.targets, &d_values, gradients, d_x)
@@ -579,45 +603,45 @@ impl Decoder {
     }
 
     fn check_trace(&self, read: Read) -> Result<()> {
-        if self.trace.ready == Some(read) {
+        if self.activations.ready == Some(read) {
             return Ok(());
         }
         let detail = match read {
-            Read::Before => "backward must follow a forward pass: got none",
-            Read::Own => "backward_values must follow a forward pass of values: got none",
+            Read::Before => "backward must follow a forward pass",
+            Read::Own => "backward_values must follow a forward pass of values",
         };
         Err(Error::new(ErrorKind::Closed, detail))
     }
 
-    /// Runs a backward pass, which begins with that of a head.
+    /// Runs a backward pass, which begins with the backward pass of a head.
     fn adding_gradients(
         &mut self,
-        head: impl FnOnce(&Self, &mut Trace, &mut Gradients<'_>) -> Result<()> + Send,
+        head: impl FnOnce(&Self, &mut Activations, &mut Gradients<'_>) -> Result<()> + Send,
     ) -> Result<()> {
         if self.gradients.is_empty() {
             self.gradients = self.compute.zeros(self.num_trainable())?;
         }
-        let mut trace = std::mem::take(&mut self.trace);
+        let mut activations = std::mem::take(&mut self.activations);
         let mut gradients = std::mem::take(&mut self.gradients);
         let mut sink = match self.lora {
             None => Gradients::Weights(&mut gradients),
             Some(_) => Gradients::Adapter(&mut gradients),
         };
         let went = together(|| {
-            head(self, &mut trace, &mut sink)?;
-            self.run_backward(&mut trace, &mut sink);
+            head(self, &mut activations, &mut sink)?;
+            self.run_backward(&mut activations, &mut sink);
             self.compute.check()
         });
-        trace.ready = None;
-        (self.trace, self.gradients) = (trace, gradients);
+        activations.ready = None;
+        (self.activations, self.gradients) = (activations, gradients);
         went
     }
 
     fn check_derivatives(&self, name: &str, values: &[f32], given: bool) -> Result<()> {
-        if given && values.len() != self.trace.num_tokens {
+        if given && values.len() != self.activations.num_tokens {
             let detail = format!(
                 "{name} must have one value a token ({}): got {}",
-                self.trace.num_tokens,
+                self.activations.num_tokens,
                 values.len()
             );
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
@@ -627,24 +651,25 @@ impl Decoder {
         Err(Error::new(ErrorKind::NonFinite, detail))
     }
 
-    /// From the gradient of the residual stream in `trace.x` down to the embedding.
-    fn run_backward(&self, trace: &mut Trace, gradients: &mut Gradients<'_>) {
-        let Trace { packed, layers, inputs, x: d_x, rope, passing, scratch, .. } = trace;
+    /// Runs the backward pass from the gradient of the residual stream in `activations.x` down to the
+    /// embedding.
+    fn run_backward(&self, activations: &mut Activations, gradients: &mut Gradients<'_>) {
+        let Activations { packed, layers, inputs, x: d_x, rope, workspace, scratch, .. } = activations;
         let Some(rope) = rope else { return };
         scratch.resize(&self.config, packed.ids.len(), self.compute);
         for index in (0..self.layout.layers.len()).rev() {
             let layer = self.layer(index);
-            let trace = match inputs.get(index) {
+            let activations = match inputs.get(index) {
                 None => &mut layers[index],
                 Some(input) => {
-                    let trace = &mut layers[0];
-                    self.attend(layer, (trace, passing), input, packed, rope);
-                    layer.gate(trace, passing);
-                    trace
+                    let activations = &mut layers[0];
+                    self.attend(layer, (activations, workspace), input, packed, rope);
+                    layer.gate(activations, workspace);
+                    activations
                 }
             };
-            layer.finish_backward(trace, passing, gradients, d_x, scratch);
-            let LayerTrace { q, k: keys, v: values, attention: out, log_sum, .. } = &*trace;
+            layer.finish_backward(activations, workspace, gradients, d_x, scratch);
+            let LayerActivations { q, k: keys, v: values, attention: out, log_sum, .. } = &*activations;
             let saved = AttentionSaved { q, keys, values, out, log_sum };
             let Scratch { wide: d_out, d_q, d_k, d_v, .. } = scratch;
             self.compute.attention_backward(
@@ -658,7 +683,7 @@ impl Decoder {
                 d_v,
             );
             let rope = (&*rope, packed.positions.as_slice());
-            layer.project_heads_backward(trace, passing, gradients, d_x, scratch, rope);
+            layer.project_heads_backward(activations, workspace, gradients, d_x, scratch, rope);
         }
         if let Some(d_embed) = gradients.of(&self.layout.embed) {
             self.compute.embed_backward(d_x, self.config.hidden_size, &packed.ids, d_embed);
@@ -666,7 +691,7 @@ impl Decoder {
     }
 }
 
-/// What weights or activations that are too large, or no numbers, come to.
+/// Returns the error for weights or activations that overflow or are NaN.
 fn non_finite(what: &str, target: &Target, value: f32) -> Error {
     let detail = format!(
         "{what} of token {} must be finite: got {value}; the weights or the activations of the decoder are too large or not numbers",
@@ -676,5 +701,5 @@ fn non_finite(what: &str, target: &Target, value: f32) -> Error {
 }
 
 fn no_scalar_head() -> Error {
-    Error::new(ErrorKind::Incompatible, "a decoder must have a head that reads one number: got none")
+    Error::new(ErrorKind::Incompatible, "a decoder must have a scalar head for values")
 }

@@ -1,10 +1,11 @@
-//! Generation for requests that come and go: continuous batching over a paged key/value cache.
+//! Continuous batching over a paged key/value cache, for requests that arrive at any time.
 //!
-//! Requests wait in a queue, run together a token a step, and leave one by one. A sequence's tokens and log-probs depend on
-//! its prompt, its seed, its parameters and the weights alone: not on what runs beside it, the order of arrival, the
-//! size of pages, preemption or the number of threads. See `decoding.rs` for one step.
+//! Requests wait in a queue, run together one token a step, and finish one by one. A sequence's tokens and
+//! log-probs depend only on its prompt, its seed, its parameters and the weights: not on the other sequences,
+//! the order of arrival, the size of pages, preemption or the number of threads. See `scheduler.rs` for one
+//! step.
 //!
-//! Small models are decoded by every thread on its own, over a part of the sequences; large ones by all together.
+//! For small models every thread decodes a part of the sequences; for large ones all threads decode together.
 
 use std::sync::Arc;
 
@@ -16,37 +17,38 @@ use serde::Deserialize;
 
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::decoding::Decoding;
 use crate::generation::{FinishReason, Generated, Request, SamplingParams};
 use crate::parameters::Layout;
+use crate::scheduler::Scheduler;
 
-/// What happens to the keys and values of sequences in flight when the weights change between two steps.
+/// The treatment of cached keys and values when the weights change between two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WeightChange {
-    /// They are computed again: each token's log-prob is that of the trainer's forward pass under the weights of its version.
+    /// Recompute them: each token's log-prob is that of the trainer's forward pass under the weights of its
+    /// version.
     #[default]
     Recompute,
-    /// They stay: no time is lost, and tokens are drawn after keys and values of older weights.
+    /// Keep them: this costs no time, but tokens are drawn after keys and values of older weights.
     Keep,
 }
 
-/// The size of an engine.
+/// The sizes of an engine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EngineOptions {
-    /// Tokens a page; >= 1.
+    /// Number of tokens in a page, at least 1.
     pub page_size: usize,
-    /// Most pages of keys and values. If absent, as many as one GiB holds, and enough for one sequence of the model's positions.
-    /// Memory is taken as pages are used.
+    /// Maximum number of pages of keys and values. Defaults to the number that one GiB holds, but enough for
+    /// one sequence of the model's maximum length. Memory is allocated as pages are used.
     pub num_pages: Option<usize>,
-    /// Most sequences that run at once, on each thread where threads decode by themselves; >= 1.
+    /// Maximum number of sequences that run at once, per thread if threads decode on their own; at least 1.
     pub max_num_seqs: usize,
-    /// Most tokens that one step computes; at least `max_num_seqs`. A longer prompt takes several steps.
+    /// Maximum number of tokens in one step, at least `max_num_seqs`. A longer prompt takes several steps.
     pub max_num_batched_tokens: usize,
-    /// Most requests that wait.
+    /// Maximum number of waiting requests.
     pub max_num_waiting: usize,
-    /// What becomes of the cache when the weights change.
+    /// The treatment of the cache when the weights change.
     pub on_weight_change: WeightChange,
 }
 
@@ -105,19 +107,19 @@ impl EngineOptions {
         self.num_pages.unwrap_or(in_memory.min(BATCH_TOKENS_MAX / self.page_size).max(self.longest(config)))
     }
 
-    /// Pages of a sequence of all the model's positions, with a last page that it shares and does not fill.
+    /// Returns the pages of a sequence of maximum length, with a shared last page that is not full.
     fn longest(&self, config: &DecoderConfig) -> usize {
         config.max_position_embeddings.div_ceil(self.page_size) + 1
     }
 }
 
-/// Bytes of keys and values where nobody says how many pages.
+/// Default size of the cache of keys and values.
 const CACHE_BYTES: usize = 1 << 30;
 
 /// A drawn token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
-    /// The request that it belongs to.
+    /// The id of its request.
     pub request: u64,
     /// The token.
     pub id: u32,
@@ -127,7 +129,7 @@ pub struct SampledToken {
     pub sampled_log_prob: f32,
     /// [`Decoder::version`] of the weights that it was drawn under.
     pub version: u64,
-    /// The likeliest ids in its place with their log-probs, as many as the request asked for.
+    /// The likeliest ids at its position with their log-probs, as many as the request asked for.
     pub top_log_probs: Vec<(u32, f32)>,
 }
 
@@ -149,14 +151,14 @@ impl Generated {
     }
 }
 
-/// What an engine did since it was last asked.
+/// The results of an engine since the last call.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outputs {
-    /// Drawn tokens; those of one request are in order.
+    /// Drawn tokens; the tokens of one request are in order.
     pub tokens: Vec<SampledToken>,
-    /// The requests that ended, and why.
+    /// The finished requests, with the reason.
     pub finished: Vec<(u64, FinishReason)>,
-    /// How often a sequence was sent back to wait for pages, since the engine was made.
+    /// Number of preemptions for want of pages since the engine was made.
     pub num_preemptions: u64,
 }
 
@@ -165,13 +167,13 @@ pub struct Outputs {
 pub struct FlatOutputs {
     /// `[T]`: the request of each token.
     pub requests: Vec<f64>,
-    /// `[T]`
+    /// `[T]`: the ids.
     pub ids: Vec<u32>,
-    /// `[T]`
+    /// `[T]`: log-probs under the model.
     pub log_prob: Vec<f32>,
-    /// `[T]`
+    /// `[T]`: log-probs under the distribution drawn from.
     pub sampled_log_prob: Vec<f32>,
-    /// `[T]`
+    /// `[T]`: versions of the weights.
     pub versions: Vec<f64>,
     /// `[T + 1]`: bounds of each token's likeliest ids.
     pub top_offsets: Vec<u32>,
@@ -179,7 +181,7 @@ pub struct FlatOutputs {
     pub top_ids: Vec<u32>,
     /// Their log-probs.
     pub top_log_prob: Vec<f32>,
-    /// `[F]`: the requests that ended.
+    /// `[F]`: the finished requests.
     pub finished: Vec<f64>,
     /// `[F]`: 1 for [`FinishReason::Stop`], 2 for [`FinishReason::Length`], 0 for [`FinishReason::Abort`], 3 for
     /// [`FinishReason::NonFinite`], 4 for [`FinishReason::NoToken`].
@@ -216,8 +218,8 @@ impl From<Outputs> for FlatOutputs {
 
 /// Sequences being generated, with their key/value cache.
 ///
-/// Weights may change between two steps: each token carries the version it was drawn under, and
-/// [`EngineOptions::on_weight_change`] says what becomes of the cache.
+/// Weights may change between two steps: each token has the version it was drawn under, and
+/// [`EngineOptions::on_weight_change`] determines the treatment of the cache.
 ///
 /// # Examples
 /// ```
@@ -242,8 +244,8 @@ impl From<Outputs> for FlatOutputs {
 /// ```
 #[derive(Debug)]
 pub struct Engine {
-    /// What each thread decodes.
-    parts: Vec<Decoding>,
+    /// The scheduler of each thread.
+    parts: Vec<Scheduler>,
     options: EngineOptions,
     config: DecoderConfig,
     num_pages: usize,
@@ -251,30 +253,30 @@ pub struct Engine {
     num_added: u64,
 }
 
-/// Weights up to this many stay in a core's cache, so every thread can run whole layers over some of the sequences; a
-/// larger model is read from memory once a step, by all threads together.
+/// Up to this many weights stay in a core's cache, so every thread can run whole layers over some of the
+/// sequences. A larger model is read from memory once a step, by all threads together.
 const CACHED_PARAMETERS_MAX: usize = 4 << 20;
 
-/// By how many sequences a part may be fuller than another to hold all of one prompt.
+/// A part may have this many more sequences than another to hold all sequences of one prompt.
 const PART_SEQUENCES_MIN: usize = 4;
 
-/// Steps of a small model between two looks at the event loop.
+/// Steps of a small model in one call, between two turns of the event loop.
 const CACHED_STEPS: usize = 8;
 
 impl Engine {
-    /// An engine for decoders of this shape. Takes no memory for keys and values yet.
+    /// Returns an engine for decoders of this shape. Allocates no keys and values yet.
     ///
     /// # Errors
-    /// Those of [`EngineOptions::check`] and [`DecoderConfig::checked`].
+    /// The errors of [`EngineOptions::check`] and [`DecoderConfig::checked`].
     pub fn new(config: &DecoderConfig, options: EngineOptions) -> Result<Self> {
         options.check()?;
         let config = config.clone().checked()?;
         let num_pages = options.pages(&config);
         let is_cached = Layout::new(&config).len <= CACHED_PARAMETERS_MAX;
         let threads = if is_cached { num_threads() } else { 1 };
-        // A part must have room for every sequence that the whole would have room for.
+        // A part must have room for every sequence for which the whole engine has room.
         let num_parts = threads.min(num_pages / options.longest(&config)).max(1);
-        let part = || Decoding::new(&config, &options, num_pages / num_parts);
+        let part = || Scheduler::new(&config, &options, num_pages / num_parts);
         Ok(Self {
             parts: (0..num_parts).map(|_| part()).collect(),
             options,
@@ -285,11 +287,12 @@ impl Engine {
         })
     }
 
-    /// Puts a request into the queue; its id, which no other request of this engine has.
+    /// Queues a request and returns its id, which is unique in this engine.
     ///
     /// # Errors
-    /// `Empty` for an empty prompt; `OutOfRange` for an id or a parameter; `LimitExceeded` if the prompt with `max_tokens` is longer
-    /// than the model's positions, needs more pages than there are, or too many requests wait.
+    /// `Empty` for an empty prompt; `OutOfRange` for an id or a parameter; `LimitExceeded` if the prompt with
+    /// `max_tokens` is longer than the model's maximum or needs more pages than there are, or too many
+    /// requests wait.
     pub fn add(&mut self, request: &Request<'_>, params: &SamplingParams) -> Result<u64> {
         request.check(params, &self.config)?;
         let size = self.options.page_size;
@@ -299,7 +302,7 @@ impl Engine {
                 format!("a request must need at most {} pages of {size}: got {pages}", self.num_pages);
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
-        let waiting: usize = self.parts.iter().map(Decoding::num_waiting).sum();
+        let waiting: usize = self.parts.iter().map(Scheduler::num_waiting).sum();
         if waiting >= self.options.max_num_waiting {
             let max = self.options.max_num_waiting;
             let detail = format!("waiting requests must be at most {max}: got one more");
@@ -313,29 +316,30 @@ impl Engine {
         Ok(id)
     }
 
-    /// The part with the fewest sequences, or one that is hardly fuller and has this prompt already.
-    fn part_for(&mut self, prompt: &[u32]) -> Option<&mut Decoding> {
-        let fewest = self.parts.iter().map(Decoding::num_unfinished).min()?;
-        let cost = |part: &&mut Decoding| match part.num_unfinished() - fewest {
-            over if over < PART_SEQUENCES_MIN && part.knows(prompt) => 0,
+    /// Returns the part with the fewest sequences, or a slightly fuller one that already has this prompt.
+    fn part_for(&mut self, prompt: &[u32]) -> Option<&mut Scheduler> {
+        let fewest = self.parts.iter().map(Scheduler::num_unfinished).min()?;
+        let cost = |part: &&mut Scheduler| match part.num_unfinished() - fewest {
+            over if over < PART_SEQUENCES_MIN && part.has_prompt(prompt) => 0,
             over => over + 1,
         };
         self.parts.iter_mut().min_by_key(cost)
     }
 
-    /// Takes a request back and frees its pages; `false` if it ended before.
+    /// Aborts a request and frees its pages; returns `false` if it had finished.
     pub fn abort(&mut self, request: u64) -> bool {
         self.parts.iter_mut().any(|part| part.abort(request))
     }
 
-    /// Up to `count` steps, each a token for every sequence that runs; how many requests have not ended.
+    /// Runs up to `count` steps, each one token for every running sequence, and returns the number of
+    /// unfinished requests.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `decoder` has another shape than the one the engine was made for; `Incompatible` if it has no output
-    /// head; `Unavailable` for a device that is not there. Logits that are no numbers end their own request alone.
+    /// `ShapeMismatch` if the shape of `decoder` differs from the engine's; `Incompatible` if it has no
+    /// output head; `Unavailable` for a missing device. Non-finite logits end only their own request.
     pub fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<usize> {
         if *decoder.config() != self.config {
-            let detail = "decoder must have the shape of the one that the engine was made for: got another";
+            let detail = "decoder must have the shape of the decoder that the engine was made for";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         }
         decoder.head().check()?;
@@ -346,15 +350,15 @@ impl Engine {
         Ok(self.num_unfinished())
     }
 
-    /// As many [`Engine::steps`] as are worth a call: one for a large model, several for a small one.
+    /// Runs as many [`Engine::steps`] as are worth a call: one for a large model, several for a small one.
     ///
     /// # Errors
-    /// Those of [`Engine::steps`].
+    /// The errors of [`Engine::steps`].
     pub fn turn(&mut self, decoder: &Decoder) -> Result<usize> {
         self.steps(decoder, if self.is_cached { CACHED_STEPS } else { 1 })
     }
 
-    /// What was drawn and what ended since the last call.
+    /// Returns the tokens drawn and the requests finished since the last call.
     pub fn take_outputs(&mut self) -> Outputs {
         let mut outputs = Outputs::default();
         for part in &mut self.parts {
@@ -366,15 +370,15 @@ impl Engine {
         outputs
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of unfinished requests.
     #[must_use]
     pub fn num_unfinished(&self) -> usize {
-        self.parts.iter().map(Decoding::num_unfinished).sum()
+        self.parts.iter().map(Scheduler::num_unfinished).sum()
     }
 
-    /// Pages that no sequence holds.
+    /// Returns the number of free pages.
     #[must_use]
     pub fn num_free_pages(&self) -> usize {
-        self.parts.iter().map(Decoding::num_free_pages).sum()
+        self.parts.iter().map(Scheduler::num_free_pages).sum()
     }
 }

@@ -1,5 +1,5 @@
-//! Folders as Hugging Face lays them out: `config.json`, weights in one safetensors file or in several with a list, PEFT's adapter, and
-//! what a server reads beside them.
+//! Model folders in Hugging Face's layout: `config.json`, weights in one safetensors file or in several with
+//! an index, PEFT's adapter, and files that servers read.
 
 mod manifest;
 
@@ -28,7 +28,7 @@ const GENERATION: &str = "generation_config.json";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
 
-/// Files that a folder may have beside config and weights: how the model generates, its tokenizer, its chat template.
+/// Other files that a folder may have: generation config, tokenizer, chat template.
 const EXTRA_FILES: [&str; 10] = [
     GENERATION,
     "tokenizer.json",
@@ -45,23 +45,26 @@ const EXTRA_FILES: [&str; 10] = [
 /// Extra files by name, shared by copies of a decoder.
 pub(crate) type ExtraFiles = Arc<BTreeMap<String, Vec<u8>>>;
 
-/// Which file holds which tensor.
+/// The index of tensors: the file of each.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
 impl Decoder {
-    /// The model of a folder: `config.json` with `model.safetensors`, or with `model.safetensors.index.json` and the files that
-    /// it lists. Weights of 16 bits are widened. One file is in memory at a time. An adapter of PEFT in the same folder is put beside the
-    /// weights, as by [`Decoder::load_adapter`]. Files of a tokenizer and the like are kept for [`Decoder::save_folder`]. Where the folder
-    /// has the `manifest.json` that [`Decoder::save_folder`] writes, each file is checked against it.
+    /// Loads the model of a folder: `config.json` with `model.safetensors`, or with
+    /// `model.safetensors.index.json` and the files that it lists. Weights of 16 bits are widened. One file
+    /// is in memory at a time. A PEFT adapter in the same folder is loaded too, as by
+    /// [`Decoder::load_adapter`]. Files of a tokenizer and the like are kept for [`Decoder::save_folder`]. If
+    /// the folder has the `manifest.json` that [`Decoder::save_folder`] writes, each file is checked against
+    /// it.
     ///
     /// # Errors
-    /// `Io` if the system refuses; those of [`DecoderConfig::from_json`] and [`Decoder::from_safetensors`]; `Corrupt` for a list
-    /// that names a file outside the folder or that the files do not bear out, for a file that is not the one that was saved, and for one
-    /// that is no regular file; `LimitExceeded` for a JSON file of more than [`MODEL_JSON_BYTES_MAX`], or a file of a tokenizer of more
-    /// than [`TOKENIZER_FILE_BYTES_MAX`]. The sentence names the file.
+    /// `Io` if the system refuses; the errors of [`DecoderConfig::from_json`] and
+    /// [`Decoder::from_safetensors`]; `Corrupt` for an index that names a file outside the folder or does not
+    /// match the files, for a file that differs from the saved one, and for one that is not a regular file;
+    /// `LimitExceeded` for a JSON file of more than [`MODEL_JSON_BYTES_MAX`], or a file of a tokenizer of
+    /// more than [`TOKENIZER_FILE_BYTES_MAX`]. The message names the file.
     pub fn from_folder(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let manifest = Manifest::read(path)?;
@@ -90,14 +93,15 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Writes the model into `path`, ready to be served: `config.json`, `model.safetensors` in the weights' dtype,
-    /// `generation_config.json` where the ids that end a text are known, the files that [`Decoder::from_folder`] found there, PEFT's files
-    /// of an adapter, and a `manifest.json` with the checksums of all. The folder is made if it is not there. All files are written under
-    /// other names first, so a disk that fills up leaves the old ones; a crash in the short moment in which they take their names leaves a
-    /// folder that is refused. Files of an older model in the folder that would change this one are removed; others stay.
+    /// Writes the model into `path`, ready to be served: `config.json`, `model.safetensors` in the weights'
+    /// dtype, `generation_config.json` if the ids that end a text are known, the files that
+    /// [`Decoder::from_folder`] read, PEFT's files of an adapter, and a `manifest.json` with the checksums of
+    /// all. Makes the folder if it is missing. All files are first written under temporary names, so a full
+    /// disk leaves the old ones unchanged. A crash in the short moment of the renames leaves a folder that is
+    /// refused. Files of an older model in the folder that would change this one are removed; others stay.
     ///
     /// # Errors
-    /// `Io` if the system refuses, naming the file; `NonFinite` for weights that are no numbers.
+    /// `Io`, naming the file, if the system refuses; `NonFinite` for weights that are not finite.
     pub fn save_folder(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         make_folder(path)?;
@@ -120,8 +124,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Writes the adapter into `path` as PEFT's `adapter_config.json` and `adapter_model.safetensors`, with a `manifest.json`. The folder
-    /// is made if it is not there.
+    /// Writes the adapter into `path` as PEFT's `adapter_config.json` and `adapter_model.safetensors`, with a
+    /// `manifest.json`. Makes the folder if it is missing.
     ///
     /// # Errors
     /// `Empty` without an adapter; `Io` if the system refuses, naming the file.
@@ -153,11 +157,11 @@ impl Decoder {
         manifest.finish(batch, path)
     }
 
-    /// Puts the adapter of PEFT's two files in `path` beside the weights, which are frozen.
+    /// Loads the PEFT adapter in `path` and freezes the other weights.
     ///
     /// # Errors
-    /// Those of [`Decoder::load_lora`]; `Io` if the system refuses; `Corrupt` for a file that is not the one that was saved. The sentence
-    /// names the file.
+    /// The errors of [`Decoder::load_lora`]; `Io` if the system refuses; `Corrupt` for a file that differs
+    /// from the saved one. The message names the file.
     pub fn load_adapter(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if let Some(manifest) = Manifest::read(path)? {
@@ -177,12 +181,13 @@ impl Decoder {
         self.set_lora(|layout, _| Lora::of_file(config, layout, &file)).map_err(place)
     }
 
-    /// The files of this model's folder but for those of its weights, by name: `config.json` as transformers and vLLM read it, the list of
-    /// the tensors in `model.safetensors` (which tells servers to leave other safetensors files alone), `adapter_config.json` where there
-    /// is an adapter, `generation_config.json`, and what [`Decoder::set_extra_file`] was given.
+    /// Returns the files of this model's folder except the weights, by name: `config.json` as transformers
+    /// and vLLM read it, the list of the tensors in `model.safetensors` (so that servers ignore other
+    /// safetensors files), `adapter_config.json` if there is an adapter, `generation_config.json`, and the
+    /// files of [`Decoder::set_extra_file`].
     ///
     /// # Errors
-    /// None today; a result, as the text of an adapter is one.
+    /// Never today; formatting an adapter's config can fail in principle.
     pub fn folder_files(&self) -> Result<BTreeMap<&str, Cow<'_, [u8]>>> {
         let mut files = BTreeMap::from([
             (CONFIG, Cow::from(config_json(self).into_bytes())),
@@ -199,13 +204,13 @@ impl Decoder {
         Ok(files)
     }
 
-    /// The bytes of one of the [`Decoder::folder_files`].
+    /// Returns the bytes of one of the [`Decoder::folder_files`].
     ///
     /// # Errors
     /// `UnknownName` for a file that is not one of them.
     pub fn folder_file(&self, name: &str) -> Result<Vec<u8>> {
-        let found = self.folder_files()?.remove(name).map(Cow::into_owned);
-        found.ok_or_else(|| {
+        let bytes = self.folder_files()?.remove(name).map(Cow::into_owned);
+        bytes.ok_or_else(|| {
             Error::new(
                 ErrorKind::UnknownName,
                 format!("name must be that of a file of the folder: got {name:?}"),
@@ -233,7 +238,7 @@ impl Decoder {
     }
 }
 
-/// Refuses an adapter or a list that came into a folder after it was saved: it would change the model.
+/// Refuses an adapter or an index that was added to a folder after it was saved: it would change the model.
 fn refuse_unlisted(folder: &Path, manifest: &Manifest) -> Result<()> {
     for name in [INDEX, ADAPTER_CONFIG, ADAPTER_WEIGHTS] {
         let path = folder.join(name);
@@ -246,7 +251,7 @@ fn refuse_unlisted(folder: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is something at `path`; another failure than its absence is told.
+/// Returns whether `path` exists; any error other than its absence is returned.
 fn is_there(path: &Path) -> Result<bool> {
     path.try_exists().map_err(|error| Error::from(error).at(path.display()))
 }
@@ -260,8 +265,8 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The shape with all keys that it came with, the class of the model, and the dtype under the name by which transformers of all versions
-/// know it.
+/// Returns the config with all keys of its file, the class of the model, and the dtype under the key that all
+/// versions of transformers read.
 fn config_json(decoder: &Decoder) -> String {
     let dtype = if decoder.dtype() == Dtype::Bf16 { "bfloat16" } else { "float32" };
     let config = decoder.config();
@@ -271,7 +276,7 @@ fn config_json(decoder: &Decoder) -> String {
     format!("{:#}\n", Value::Object(fields))
 }
 
-/// Which file holds each tensor.
+/// Returns the index with the file of each tensor.
 fn index_json(decoder: &Decoder) -> String {
     let bytes_each = if decoder.dtype() == Dtype::Bf16 { 2 } else { 4 };
     let map: Map<String, Value> =
@@ -280,7 +285,7 @@ fn index_json(decoder: &Decoder) -> String {
     format!("{:#}\n", json!({ "metadata": metadata, "weight_map": map }))
 }
 
-/// How the model ends a text, where its config says so.
+/// Returns the ids that end a text, if the config has them.
 fn generation_json(config: &DecoderConfig) -> Option<String> {
     let keys = ["bos_token_id", "eos_token_id", "pad_token_id"];
     let known = keys.iter().filter_map(|key| Some((*key, config.others.get(*key)?)));
@@ -308,14 +313,14 @@ fn weights(folder: &Path, layout: &Layout) -> Result<Vec<f32>> {
     filling.finish().map_err(|error| error.at(folder.display()))
 }
 
-/// The tensors of each file.
+/// Returns the tensors of each file.
 fn listed(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let place = |error: Error| error.at(path.display());
     let index: Index = options_from_json("index", &read_json(path)?).map_err(place)?;
     let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, file) in index.weight_map {
         if Path::new(&file).file_name() != Some(file.as_ref()) {
-            let detail = format!("{name:?} must lie in a file of the folder: got {file:?}");
+            let detail = format!("{name:?} must be in a file of the folder: got {file:?}");
             return Err(place(Error::new(ErrorKind::Corrupt, detail)));
         }
         files.entry(file).or_default().insert(name);
@@ -323,7 +328,7 @@ fn listed(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(files)
 }
 
-/// Puts the tensors of a file into their places, which must be those that the list says, if there is one.
+/// Copies the tensors of a file into their places; checks them against the index, if there is one.
 fn put(path: &Path, names: Option<BTreeSet<String>>, filling: &mut Filling<'_>) -> Result<()> {
     let file = safetensors::load_file(path)?;
     let place = |error: Error| error.at(path.display());
@@ -332,7 +337,7 @@ fn put(path: &Path, names: Option<BTreeSet<String>>, filling: &mut Filling<'_>) 
         && !names.iter().eq(file.tensors.keys())
     {
         let detail =
-            format!("a file must hold the {} tensors that {INDEX} lists for it: got others", names.len());
+            format!("a file must hold exactly the {} tensors that {INDEX} lists for it", names.len());
         return Err(place(Error::new(ErrorKind::Corrupt, detail)));
     }
     file.tensors.iter().try_for_each(|(name, tensor)| filling.put(name, tensor)).map_err(place)

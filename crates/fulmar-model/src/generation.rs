@@ -1,4 +1,4 @@
-//! What is asked of the sampler and what it gives: requests, how to draw, drawn sequences.
+//! Requests, sampling parameters and drawn sequences.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use crate::decoder::Decoder;
 use crate::engine::{Engine, EngineOptions};
 use crate::packing::{check_ids, check_limit};
 
-/// How to generate a sequence.
+/// Parameters of generating a sequence.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SamplingParams {
-    /// Most tokens to draw, the stop token included; >= 1.
+    /// Maximum number of tokens to draw, the stop token included; at least 1.
     pub max_tokens: usize,
     /// Ids that end the sequence once drawn.
     pub stop_ids: Vec<u32>,
-    /// How many of the likeliest ids are told with each token, with their log-probs; at most the vocabulary.
+    /// Number of likeliest ids to return with each token, with their log-probs; at most the vocabulary.
     pub top_log_probs: usize,
-    /// How each token is drawn.
+    /// The options of each draw.
     pub draw: DrawOptions,
 }
 
@@ -35,21 +35,21 @@ impl Default for SamplingParams {
 /// One sequence to generate.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The tokens that come before, at least one.
+    /// The tokens before the completion, at least one.
     pub prompt_ids: &'a [u32],
-    /// Names the random stream of this sequence; token `n` takes its word `n`.
+    /// Seed of the random stream of this sequence; token `n` uses its word `n`.
     pub seed: u64,
 }
 
 impl Request<'_> {
-    /// Refuses what a model of this shape cannot answer.
+    /// Refuses a request that a model of this shape cannot run.
     pub(crate) fn check(&self, params: &SamplingParams, config: &DecoderConfig) -> Result<()> {
         params.draw.check()?;
         if params.max_tokens == 0 {
             return Err(Error::new(ErrorKind::OutOfRange, "maxTokens must be >= 1: got 0"));
         }
         if self.prompt_ids.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "prompt must have at least one token: got none"));
+            return Err(Error::new(ErrorKind::Empty, "prompt must have at least one token: got 0"));
         }
         check_ids(self.prompt_ids, config)?;
         let longest = self.prompt_ids.len().saturating_add(params.max_tokens);
@@ -67,7 +67,7 @@ impl Request<'_> {
     }
 }
 
-/// Refuses more likeliest ids than there are, or than memory is for.
+/// Refuses more likeliest ids than the vocabulary has, or than fit in memory.
 pub(crate) fn check_top_log_probs(count: usize, tokens: usize, config: &DecoderConfig) -> Result<()> {
     if count > config.vocab_size {
         let detail = format!("top log-probs must be at most vocab_size ({}): got {count}", config.vocab_size);
@@ -82,18 +82,18 @@ pub(crate) fn check_top_log_probs(count: usize, tokens: usize, config: &DecoderC
     Ok(())
 }
 
-/// Why a sequence ended.
+/// The reason why a sequence ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
     /// A stop id was drawn; it is the last of the ids.
     Stop,
     /// `max_tokens` were drawn.
     Length,
-    /// The request was taken back.
+    /// The request was aborted.
     Abort,
-    /// The model's logits for it were no finite numbers.
+    /// The model's logits for it were not finite.
     NonFinite,
-    /// Its options left no token that may be drawn.
+    /// Its options allowed no token.
     NoToken,
 }
 
@@ -102,23 +102,24 @@ pub enum FinishReason {
 pub struct Generated {
     /// Drawn ids, the stop id included.
     pub ids: Vec<u32>,
-    /// The model's own log-prob (temperature 1) of each id: the bits that [`Decoder::forward`] gives for it.
+    /// The model's own log-prob (temperature 1) of each id, with the bits of [`Decoder::forward`].
     pub log_prob: Vec<f32>,
     /// Log-prob of each id under the distribution it was drawn from.
     pub sampled_log_prob: Vec<f32>,
     /// [`Decoder::version`] of the weights that each id was drawn under.
     pub versions: Vec<u64>,
-    /// For each id the likeliest ids in its place with their log-probs, the likeliest first.
+    /// For each id, the likeliest ids at its position with their log-probs, the likeliest first.
     pub top_log_probs: Vec<Vec<(u32, f32)>>,
-    /// Why it ended, or `None` while it is live.
+    /// The reason why it ended, or `None` while it runs.
     pub finish_reason: Option<FinishReason>,
 }
 
-/// Draws a sequence for each request, all in one [`Engine`] of its own.
+/// Draws a sequence for each request, all in one new [`Engine`].
 ///
 /// # Errors
-/// `Empty` without a request, or if options leave no token that may be drawn; those of [`Engine::add`], with the request's number; those of [`Engine::steps`]; `NonFinite` if the
-/// model's logits for a request are no finite numbers, with its number.
+/// `Empty` without a request, or if options allow no token; the errors of [`Engine::add`], with the request's
+/// number; the errors of [`Engine::steps`]; `NonFinite`, with the request's number, if the model's logits for
+/// it are not finite.
 ///
 /// # Examples
 /// ```
@@ -139,7 +140,7 @@ pub fn generate(
     params: &SamplingParams,
 ) -> Result<Vec<Generated>> {
     if requests.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "requests must hold at least one: got none"));
+        return Err(Error::new(ErrorKind::Empty, "requests must hold at least one request: got 0"));
     }
     let mut engine = Engine::new(decoder.config(), EngineOptions::default())?;
     let mut index_of = HashMap::with_capacity(requests.len());
@@ -157,13 +158,13 @@ pub fn generate(
         let index = index_of[&request];
         if reason == FinishReason::NonFinite {
             let drawn = generated[index].ids.len();
-            let detail = format!("logits must be finite: got one that is not behind {drawn} tokens drawn");
+            let detail = format!("logits must be finite: one is not, after {drawn} drawn tokens");
             return Err(Error::new(ErrorKind::NonFinite, detail).at(format!("request {index}")));
         }
         if reason == FinishReason::NoToken {
             let drawn = generated[index].ids.len();
             let detail = format!(
-                "the options must leave a token that may be drawn; none is left behind {drawn} tokens drawn"
+                "the options must leave at least one token to draw: 0 are left after {drawn} drawn tokens"
             );
             return Err(Error::new(ErrorKind::Empty, detail).at(format!("request {index}")));
         }

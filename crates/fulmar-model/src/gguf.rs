@@ -1,4 +1,4 @@
-//! Decoders from GGUF files: their names, their order of dimensions and heads, put into Hugging Face's.
+//! Decoders from GGUF files: converts names, order of dimensions and heads to Hugging Face's.
 
 pub(crate) mod tokenizer;
 
@@ -13,16 +13,18 @@ use crate::decoder::Decoder;
 use crate::parameters::{Filling, Layout};
 
 impl Decoder {
-    /// The model of a GGUF file in memory, its blocks widened to single precision. Families llama, qwen2 and qwen3.
+    /// Returns the model of a GGUF file in memory, its blocks decoded to single precision. Supports the
+    /// families llama, qwen2 and qwen3.
     ///
     /// # Errors
-    /// Those of [`File::read`] and [`DecoderConfig::checked`]; `Incompatible` for another family, a rotary scaling, or tensors
-    /// that the family does not have.
+    /// The errors of [`File::read`] and [`DecoderConfig::checked`]; `Incompatible` for another family, a
+    /// rotary scaling, or tensors that the family does not have.
     pub fn from_gguf(bytes: &[u8]) -> Result<Self> {
         let file = File::read(bytes)?;
         let mut decoder =
             Self::with_weights(config(&file)?, |config, layout| weights(&file, config, layout))?;
-        // A tokenizer that is not read leaves a model without one; whoever asks for it is told why.
+        // A tokenizer that cannot be read leaves a model without one; reading the tokenizer itself returns
+        // the reason.
         if let Ok(read) = tokenizer::GgufTokenizer::read(&file) {
             decoder.set_extra_file("tokenizer.json", read.tokenizer_json.into_bytes())?;
             decoder.set_extra_file("tokenizer_config.json", read.config_json.into_bytes())?;
@@ -34,7 +36,7 @@ impl Decoder {
     }
 }
 
-/// The shape that the metadata tells.
+/// Returns the shape in the metadata.
 fn config(file: &File<'_>) -> Result<DecoderConfig> {
     let family = text(&file.metadata, "general.architecture")?;
     let get = |key: &str| file.metadata.get(&format!("{family}.{key}"));
@@ -75,11 +77,11 @@ fn config(file: &File<'_>) -> Result<DecoderConfig> {
 
 const OUTPUT: &str = "output.weight";
 
-/// How many tokens the file lists, where it does not say.
+/// Returns the number of tokens in the list, if there is no key for it.
 fn vocabulary(file: &File<'_>) -> Result<Value> {
     match file.metadata.get("tokenizer.ggml.tokens") {
         Some(Value::Array(tokens)) => Ok(json!(tokens.len())),
-        _ => Err(incompatible("a GGUF file must say its vocabulary: got none".to_owned())),
+        _ => Err(incompatible("a GGUF file must contain its vocabulary".to_owned())),
     }
 }
 
@@ -101,7 +103,7 @@ fn weights(file: &File<'_>, config: &DecoderConfig, layout: &Layout) -> Result<V
     filling.finish()
 }
 
-/// Hugging Face's name of a tensor.
+/// Returns Hugging Face's name of a tensor.
 fn our_name(name: &str) -> Result<String> {
     let unknown =
         || incompatible(format!("a GGUF file must hold only this architecture's tensors: got {name:?}"));
@@ -134,8 +136,8 @@ fn our_name(name: &str) -> Result<String> {
     Ok(format!("model.layers.{index}.{part}.{kind}"))
 }
 
-/// Undoes llama.cpp's order of the rows of query and key heads, where the two elements that are rotated together stand side by side:
-/// row `2 i + j` of a head of E rows becomes row `j E/2 + i`.
+/// Undoes llama.cpp's row order of query and key heads, in which the two elements that are rotated together
+/// are adjacent: row `2 i + j` of a head of E rows becomes row `j E/2 + i`.
 fn halves_together(weight: &Tensor, heads: usize) -> Result<Tensor> {
     let values = weight.as_f32()?;
     let (&[rows, width], true) = (weight.shape(), heads > 0) else {
@@ -161,7 +163,7 @@ fn text<'a>(metadata: &'a Map<String, Value>, key: &str) -> Result<&'a str> {
     metadata
         .get(key)
         .and_then(Value::as_str)
-        .ok_or_else(|| incompatible(format!("a GGUF file must say {key}: got none")))
+        .ok_or_else(|| incompatible(format!("a GGUF file must have the key {key}")))
 }
 
 fn incompatible(detail: String) -> Error {

@@ -1,11 +1,11 @@
-//! One decoder layer over rows: the three steps that the trainer and the sampler share.
+//! One decoder layer over rows: the three steps shared by the trainer and the sampler.
 //!
 //! ```text
 //! n1 = norm(x)      q, k, v = n1 Wq + bq, n1 Wk + bk, n1 Wv + bv      q, k normalised by head (Qwen3), rotated by position
 //! x += attention(q, k, v) Wo
 //! n2 = norm(x)      x += (silu(n2 Wg) * (n2 Wu)) Wd
 //! ```
-//! Because both call these functions, a sampled token's log-prob and the trainer's are the same bits.
+//! Because both call these functions, the log-probs of sampled tokens equal the trainer's to the bit.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,16 +16,17 @@ use crate::config::DecoderConfig;
 use crate::lora::LayerLora;
 use crate::parameters::{LayerRanges, Linear, ScalarRanges};
 
-/// What one layer computed for N rows: all that its backward pass needs.
+/// The activations of one layer for N rows that its backward pass needs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LayerTrace {
-    /// The residual stream that came in `[N, D]`.
+pub(crate) struct LayerActivations {
+    /// The input residual stream `[N, D]`.
     pub x: Memory<f32>,
     pub inv_rms1: Memory<f32>,
     pub q: Memory<f32>,
     pub k: Memory<f32>,
     pub v: Memory<f32>,
-    /// Queries and keys before they were normalised, and the scale of each head; empty where the family does not.
+    /// Queries and keys before normalisation, and the scale of each head; empty if the family does not
+    /// normalise heads.
     pub raw_q: Memory<f32>,
     pub raw_k: Memory<f32>,
     pub inv_rms_q: Memory<f32>,
@@ -39,17 +40,18 @@ pub(crate) struct LayerTrace {
     pub up: Memory<f32>,
 }
 
-/// What every layer computes anew, forward and backward: cheap beside the memory that it would take.
+/// Buffers that every layer computes anew, forward and backward: cheap to compute compared to the memory that
+/// storing them takes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Passing {
+pub(crate) struct Workspace {
     /// The residual stream, normalised `[N, D]`.
     norm: Memory<f32>,
-    /// What the feed-forward's last projection reads.
+    /// The input of the feed-forward's last projection.
     act: Memory<f32>,
 }
 
-impl Passing {
-    /// Floats that are held.
+impl Workspace {
+    /// Returns the number of allocated floats.
     pub(crate) fn num_floats(&self) -> usize {
         self.norm.capacity() + self.act.capacity()
     }
@@ -60,8 +62,8 @@ impl Passing {
     }
 }
 
-impl LayerTrace {
-    /// Makes room for `rows` rows and keeps the memory of larger batches.
+impl LayerActivations {
+    /// Resizes to `rows` rows and keeps the memory of larger batches.
     pub(crate) fn resize(&mut self, config: &DecoderConfig, rows: usize, compute: Compute) {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         for buffer in [&mut self.x, &mut self.x_mid] {
@@ -82,7 +84,7 @@ impl LayerTrace {
         compute.resize(&mut self.log_sum, 2 * rows * config.num_attention_heads);
     }
 
-    /// Floats that are held.
+    /// Returns the number of allocated floats.
     pub(crate) fn num_floats(&self) -> usize {
         let Self { x, inv_rms1, q, k, v, raw_q, raw_k, inv_rms_q, inv_rms_k, .. } = self;
         let Self { attention, log_sum, x_mid, inv_rms2, gate, up, .. } = self;
@@ -92,7 +94,7 @@ impl LayerTrace {
     }
 }
 
-/// The weights of one layer, read from the buffer of all weights.
+/// The weights of one layer, a view of the buffer of all weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Layer<'a> {
     pub config: &'a DecoderConfig,
@@ -103,17 +105,17 @@ pub(crate) struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// A norm's or a bias's weights.
+    /// Returns a norm's or a bias's weights.
     fn of(&self, range: &Range<usize>) -> Cow<'_, [f32]> {
         self.weights.slice(range.clone()).to_f32()
     }
 
-    /// The weight of a projection, `[outputs, inputs]`.
+    /// Returns the weight of a projection, `[outputs, inputs]`.
     fn weight(&self, linear: &Linear) -> MatRef<'_> {
         MatRef::of(self.weights.slice(linear.weight.clone()), linear.outputs, linear.inputs)
     }
 
-    /// `out = input * weight^T`, with what an adapter adds.
+    /// Computes `out = input * weight^T`, plus the adapter's term.
     fn project(&self, linear: &Linear, input: &[f32], out: &mut [f32], add: bool) {
         let rows = input.len() / linear.inputs;
         let weight = self.weight(linear).transposed();
@@ -126,34 +128,44 @@ impl Layer<'_> {
     /// Fills `q`, `k` and `v` (rotated) from `x`.
     pub(crate) fn project_heads(
         &self,
-        trace: &mut LayerTrace,
-        passing: &mut Passing,
+        activations: &mut LayerActivations,
+        workspace: &mut Workspace,
         (rope, positions): (&RopeTable, &[u32]),
     ) {
         let (config, ranges) = (self.config, self.ranges);
-        let norm = &mut passing.norm;
-        self.normalise(&ranges.input_norm, &trace.x, norm, &mut trace.inv_rms1);
-        self.project(&ranges.q, norm, &mut trace.q, false);
-        self.project(&ranges.k, norm, &mut trace.k, false);
-        self.project(&ranges.v, norm, &mut trace.v, false);
+        let norm = &mut workspace.norm;
+        self.normalise(&ranges.input_norm, &activations.x, norm, &mut activations.inv_rms1);
+        self.project(&ranges.q, norm, &mut activations.q, false);
+        self.project(&ranges.k, norm, &mut activations.k, false);
+        self.project(&ranges.v, norm, &mut activations.v, false);
         if let Some([q_bias, k_bias, v_bias]) = &ranges.qkv_bias {
-            self.compute.add_bias(&mut trace.q, &self.of(q_bias));
-            self.compute.add_bias(&mut trace.k, &self.of(k_bias));
-            self.compute.add_bias(&mut trace.v, &self.of(v_bias));
+            self.compute.add_bias(&mut activations.q, &self.of(q_bias));
+            self.compute.add_bias(&mut activations.k, &self.of(k_bias));
+            self.compute.add_bias(&mut activations.v, &self.of(v_bias));
         }
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
-            self.normalise_heads(q_norm, &mut trace.q, &mut trace.raw_q, &mut trace.inv_rms_q);
-            self.normalise_heads(k_norm, &mut trace.k, &mut trace.raw_k, &mut trace.inv_rms_k);
+            self.normalise_heads(
+                q_norm,
+                &mut activations.q,
+                &mut activations.raw_q,
+                &mut activations.inv_rms_q,
+            );
+            self.normalise_heads(
+                k_norm,
+                &mut activations.k,
+                &mut activations.raw_k,
+                &mut activations.inv_rms_k,
+            );
         }
-        self.compute.rotate(rope, &mut trace.q, config.num_attention_heads, positions);
-        self.compute.rotate(rope, &mut trace.k, config.num_kv_heads(), positions);
+        self.compute.rotate(rope, &mut activations.q, config.num_attention_heads, positions);
+        self.compute.rotate(rope, &mut activations.k, config.num_kv_heads(), positions);
     }
 
     fn normalise(&self, weight: &Range<usize>, x: &[f32], out: &mut [f32], inv_rms: &mut [f32]) {
         self.compute.rms_norm(x, &self.of(weight), self.config.rms_norm_eps as f32, out, inv_rms);
     }
 
-    /// Normalises every head of `heads`, and keeps what it was in `raw`.
+    /// Normalises every head of `heads`, and stores its input in `raw`.
     fn normalise_heads(
         &self,
         weight: &Range<usize>,
@@ -167,59 +179,65 @@ impl Layer<'_> {
         self.normalise(weight, raw, heads, inv_rms);
     }
 
-    /// Fills everything behind `attention`, and `out` with the residual stream that leaves the layer.
-    pub(crate) fn finish(&self, trace: &mut LayerTrace, passing: &mut Passing, out: &mut [f32]) {
-        self.gate(trace, passing);
-        self.compute.swiglu(&trace.gate, &trace.up, &mut passing.act);
-        self.compute.copy(&trace.x_mid, out);
-        self.project(&self.ranges.down, &passing.act, out, true);
+    /// Computes the activations after `attention`, and writes the residual stream after the layer to `out`.
+    pub(crate) fn finish(
+        &self,
+        activations: &mut LayerActivations,
+        workspace: &mut Workspace,
+        out: &mut [f32],
+    ) {
+        self.gate(activations, workspace);
+        self.compute.swiglu(&activations.gate, &activations.up, &mut workspace.act);
+        self.compute.copy(&activations.x_mid, out);
+        self.project(&self.ranges.down, &workspace.act, out, true);
     }
 
-    /// Fills everything behind `attention`: what [`Layer::finish_backward`] needs.
-    pub(crate) fn gate(&self, trace: &mut LayerTrace, passing: &mut Passing) {
-        let (ranges, norm) = (self.ranges, &mut passing.norm);
-        self.compute.copy(&trace.x, &mut trace.x_mid);
-        self.project(&ranges.o, &trace.attention, &mut trace.x_mid, true);
-        self.normalise(&ranges.post_norm, &trace.x_mid, norm, &mut trace.inv_rms2);
-        self.project(&ranges.gate, norm, &mut trace.gate, false);
-        self.project(&ranges.up, norm, &mut trace.up, false);
+    /// Computes the activations after `attention` that [`Layer::finish_backward`] needs.
+    pub(crate) fn gate(&self, activations: &mut LayerActivations, workspace: &mut Workspace) {
+        let (ranges, norm) = (self.ranges, &mut workspace.norm);
+        self.compute.copy(&activations.x, &mut activations.x_mid);
+        self.project(&ranges.o, &activations.attention, &mut activations.x_mid, true);
+        self.normalise(&ranges.post_norm, &activations.x_mid, norm, &mut activations.inv_rms2);
+        self.project(&ranges.gate, norm, &mut activations.gate, false);
+        self.project(&ranges.up, norm, &mut activations.up, false);
     }
 
-    /// The backward pass of [`Layer::finish`]: turns `d_x`, the gradient of the layer's output, into that of `x_mid`
-    /// with what flows through attention's residual branch, and fills `scratch.wide` with that of `attention`.
+    /// Runs the backward pass of [`Layer::finish`]: replaces `d_x`, the gradient of the layer's output, by
+    /// the gradient of `x_mid` through the residual branch of attention, and fills `scratch.wide` with the
+    /// gradient of `attention`.
     pub(crate) fn finish_backward(
         &self,
-        trace: &mut LayerTrace,
-        passing: &mut Passing,
+        activations: &mut LayerActivations,
+        workspace: &mut Workspace,
         gradients: &mut Gradients<'_>,
         d_x: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (ranges, Passing { norm, act }) = (self.ranges, passing);
-        self.compute.swiglu(&trace.gate, &trace.up, act);
+        let (ranges, Workspace { norm, act }) = (self.ranges, workspace);
+        self.compute.swiglu(&activations.gate, &activations.up, act);
         self.project_backward(&ranges.down, d_x, act, (&mut scratch.inner, false), gradients);
-        self.compute.swiglu_backward(&mut trace.gate, &mut trace.up, &scratch.inner);
-        self.normalise(&ranges.post_norm, &trace.x_mid, norm, &mut trace.inv_rms2);
-        self.project_backward(&ranges.gate, &trace.gate, norm, (&mut scratch.hidden, false), gradients);
-        self.project_backward(&ranges.up, &trace.up, norm, (&mut scratch.hidden, true), gradients);
+        self.compute.swiglu_backward(&mut activations.gate, &mut activations.up, &scratch.inner);
+        self.normalise(&ranges.post_norm, &activations.x_mid, norm, &mut activations.inv_rms2);
+        self.project_backward(&ranges.gate, &activations.gate, norm, (&mut scratch.hidden, false), gradients);
+        self.project_backward(&ranges.up, &activations.up, norm, (&mut scratch.hidden, true), gradients);
         let d_norm = gradients.of(&ranges.post_norm);
         self.compute.rms_norm_backward(
-            &trace.x_mid,
+            &activations.x_mid,
             &self.of(&ranges.post_norm),
-            &trace.inv_rms2,
+            &activations.inv_rms2,
             &scratch.hidden,
             d_x,
             d_norm,
         );
-        self.project_backward(&ranges.o, d_x, &trace.attention, (&mut scratch.wide, false), gradients);
+        self.project_backward(&ranges.o, d_x, &activations.attention, (&mut scratch.wide, false), gradients);
     }
 
-    /// The backward pass of [`Layer::project_heads`], given the gradients of `q`, `k` and `v` in `scratch`: adds to
-    /// `d_x`, the gradient of the residual stream.
+    /// Runs the backward pass of [`Layer::project_heads`], given the gradients of `q`, `k` and `v` in
+    /// `scratch`: adds to `d_x`, the gradient of the residual stream.
     pub(crate) fn project_heads_backward(
         &self,
-        trace: &mut LayerTrace,
-        passing: &mut Passing,
+        activations: &mut LayerActivations,
+        workspace: &mut Workspace,
         gradients: &mut Gradients<'_>,
         d_x: &mut [f32],
         scratch: &mut Scratch,
@@ -230,8 +248,20 @@ impl Layer<'_> {
         self.compute.rotate_back(rope.0, &mut scratch.d_k, config.num_kv_heads(), rope.1);
         if let Some([q_norm, k_norm]) = &ranges.qk_norm {
             let Scratch { d_q, d_k, d_heads, .. } = scratch;
-            self.normalise_heads_backward(q_norm, (&trace.raw_q, &trace.inv_rms_q), d_q, d_heads, gradients);
-            self.normalise_heads_backward(k_norm, (&trace.raw_k, &trace.inv_rms_k), d_k, d_heads, gradients);
+            self.normalise_heads_backward(
+                q_norm,
+                (&activations.raw_q, &activations.inv_rms_q),
+                d_q,
+                d_heads,
+                gradients,
+            );
+            self.normalise_heads_backward(
+                k_norm,
+                (&activations.raw_k, &activations.inv_rms_k),
+                d_k,
+                d_heads,
+                gradients,
+            );
         }
         if let Some(biases) = &ranges.qkv_bias {
             for (bias, d_out) in biases.iter().zip([&scratch.d_q, &scratch.d_k, &scratch.d_v]) {
@@ -240,23 +270,24 @@ impl Layer<'_> {
                 }
             }
         }
-        let (Scratch { hidden, d_q, d_k, d_v, .. }, norm) = (scratch, &mut passing.norm);
-        self.normalise(&ranges.input_norm, &trace.x, norm, &mut trace.inv_rms1);
+        let (Scratch { hidden, d_q, d_k, d_v, .. }, norm) = (scratch, &mut workspace.norm);
+        self.normalise(&ranges.input_norm, &activations.x, norm, &mut activations.inv_rms1);
         self.project_backward(&ranges.q, d_q, norm, (hidden, false), gradients);
         self.project_backward(&ranges.k, d_k, norm, (hidden, true), gradients);
         self.project_backward(&ranges.v, d_v, norm, (hidden, true), gradients);
         let d_norm = gradients.of(&ranges.input_norm);
         self.compute.rms_norm_backward(
-            &trace.x,
+            &activations.x,
             &self.of(&ranges.input_norm),
-            &trace.inv_rms1,
+            &activations.inv_rms1,
             hidden,
             d_x,
             d_norm,
         );
     }
 
-    /// The backward pass of [`Layer::normalise_heads`]: turns `d_heads` into the gradient of the raw heads.
+    /// Runs the backward pass of [`Layer::normalise_heads`]: replaces `d_heads` by the gradient of the raw
+    /// heads.
     fn normalise_heads_backward(
         &self,
         weight: &Range<usize>,
@@ -271,7 +302,8 @@ impl Layer<'_> {
         self.compute.rms_norm_backward(raw, &self.of(weight), inv_rms, spare, d_heads, gradients.of(weight));
     }
 
-    /// The backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the gradients.
+    /// Runs the backward pass of [`Layer::project`]: writes to `d_in`, or adds to it, and adds to the
+    /// gradients.
     fn project_backward(
         &self,
         linear: &Linear,
@@ -299,14 +331,14 @@ impl Layer<'_> {
     }
 }
 
-/// Whose gradients a backward pass adds up: those of all weights, or of an adapter beside frozen ones.
+/// The gradients that a backward pass accumulates: of all weights, or of an adapter with frozen ones.
 pub(crate) enum Gradients<'a> {
     Weights(&'a mut [f32]),
     Adapter(&'a mut [f32]),
 }
 
 impl Gradients<'_> {
-    /// The gradients of a tensor of the model itself, unless it is frozen.
+    /// Returns the gradients of a tensor of the model itself, unless it is frozen.
     pub(crate) fn of(&mut self, range: &Range<usize>) -> Option<&mut [f32]> {
         match self {
             Self::Weights(all) => Some(&mut all[range.clone()]),
@@ -314,7 +346,8 @@ impl Gradients<'_> {
         }
     }
 
-    /// The gradients of the weight and the bias of a scalar head, which are among what is trained, the bias behind the weight.
+    /// Returns the gradients of the weight and the bias of a scalar head, which are adjacent in the trained
+    /// weights.
     pub(crate) fn of_scalar(&mut self, ranges: &ScalarRanges) -> (&mut [f32], Option<&mut [f32]>) {
         let (Self::Weights(all) | Self::Adapter(all)) = self;
         let (before, behind) = all.split_at_mut(ranges.weight.end);
@@ -333,12 +366,12 @@ pub(crate) struct Scratch {
     pub d_q: Memory<f32>,
     pub d_k: Memory<f32>,
     pub d_v: Memory<f32>,
-    /// A copy of `d_q` or `d_k`; empty where heads are not normalised.
+    /// A copy of `d_q` or `d_k`; empty if heads are not normalised.
     pub d_heads: Memory<f32>,
 }
 
 impl Scratch {
-    /// Floats that are held.
+    /// Returns the number of allocated floats.
     pub(crate) fn num_floats(&self) -> usize {
         let Self { hidden, wide, inner, d_q, d_k, d_v, d_heads } = self;
         [hidden, wide, inner, d_q, d_k, d_v, d_heads].into_iter().map(Memory::capacity).sum()

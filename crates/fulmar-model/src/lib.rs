@@ -1,8 +1,7 @@
-//! A decoder language model: forward and backward side by side, batched generation, optimiser.
+//! A decoder language model with forward and backward passes, batched generation and optimizers.
 
 mod config;
 mod decoder;
-mod decoding;
 mod engine;
 mod folder;
 mod generation;
@@ -18,6 +17,7 @@ mod parameters;
 mod planner;
 mod rope_parameters;
 mod schedule;
+mod scheduler;
 mod score;
 mod weights;
 

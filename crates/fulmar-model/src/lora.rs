@@ -1,6 +1,6 @@
-//! Low-rank adapters (Hu et al., <https://arxiv.org/abs/2106.09685>): beside a frozen projection `x W^T`, a trained
-//! `s (x A^T) B^T` with A `[r, in]`, B `[out, r]` and `s = alpha / r`, or `alpha / sqrt(r)` for rank-stabilised ones
-//! (<https://arxiv.org/abs/2312.03732>). Files are PEFT's.
+//! Low-rank adapters (Hu et al., <https://arxiv.org/abs/2106.09685>). A frozen projection `x W^T` gets the
+//! trained term `s (x A^T) B^T` with A `[r, in]`, B `[out, r]` and `s = alpha / r`, or `alpha / sqrt(r)` for
+//! rank-stabilised ones (<https://arxiv.org/abs/2312.03732>). Files are in PEFT's format.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,36 +17,39 @@ use crate::config::ScalarHead;
 use crate::parameters::{self, Layout, Linear, Parameter, ScalarRanges};
 use crate::weights::Weights;
 
-/// What is adapted, and how strongly. The names are those of PEFT's `adapter_config.json`.
+/// The options of an adapter. The names are those of PEFT's `adapter_config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoraConfig {
     /// Rank, from 1 to the narrower side of each projection.
     pub r: usize,
-    /// Strength, > 0: the product counts `lora_alpha / r` times.
+    /// Strength, > 0: the factor of the product is `lora_alpha / r`.
     pub lora_alpha: f64,
-    /// Whether it counts `lora_alpha / sqrt(r)` times instead.
+    /// If true, the factor is `lora_alpha / sqrt(r)` instead.
     pub use_rslora: bool,
-    /// Projections that have one: names such as `q_proj`, `mlp.up_proj` or `model.layers.0.self_attn.q_proj`. In JSON it may be a text
-    /// instead: [`LoraConfig::target_pattern`].
+    /// Projections with an adapter: names such as `q_proj`, `mlp.up_proj` or
+    /// `model.layers.0.self_attn.q_proj`. In JSON it may be a text instead: [`LoraConfig::target_pattern`].
     pub target_modules: Vec<String>,
-    /// A regular expression that whole names of projections match, in the place of `target_modules`; `all-linear` means all projections.
+    /// A regular expression for whole names of projections, in place of `target_modules`; `all-linear` means
+    /// all projections.
     #[serde(skip)]
     pub target_pattern: Option<String>,
-    /// Projections that have none though they are targets, named as in `target_modules`.
+    /// Projections without an adapter although they are targets, named as in `target_modules`.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "list_or_null")]
     pub exclude_modules: Vec<String>,
     /// The same as a regular expression.
     #[serde(skip)]
     pub exclude_pattern: Option<String>,
-    /// The layers that are adapted; all where it is not given.
+    /// The adapted layers. Defaults to all.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "one_or_several")]
     pub layers_to_transform: Option<Vec<usize>>,
-    /// Share of inputs that PEFT drops in training, which is not built: 0 for an adapter that is trained here from its beginning.
+    /// Share of inputs that PEFT drops in training; not supported, so it must be 0 for an adapter that is
+    /// trained from scratch.
     pub lora_dropout: f64,
-    /// How the matrices begin: `true` is as in PEFT (A uniform, B 0). Of a file that was trained, what leaves the base as it is.
+    /// Initialisation of the matrices: `true` is as in PEFT (A uniform, B 0). For a trained file, a value
+    /// that leaves the base unchanged.
     pub init_lora_weights: Value,
-    /// The model that the adapter belongs to: its name on the hub, or its folder.
+    /// The base model of the adapter: its name on the hub, or its folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_model_name_or_path: Option<String>,
 }
@@ -73,7 +76,7 @@ fn list_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Resu
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// PEFT writes one layer as its number.
+/// PEFT writes a single layer as a number.
 fn one_or_several<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<Vec<usize>>, D::Error> {
@@ -90,12 +93,12 @@ fn one_or_several<'de, D: Deserializer<'de>>(
 }
 
 impl LoraConfig {
-    /// Reads an `adapter_config.json`. Keys that change neither sums nor training, such as `task_type`, are ignored, and so are keys of
-    /// other versions of PEFT that are off.
+    /// Reads an `adapter_config.json`. Ignores keys that change neither sums nor training, such as
+    /// `task_type`, and disabled keys of other versions of PEFT.
     ///
     /// # Errors
-    /// `Malformed` if the text is not of that form; `Incompatible`, naming the key, for a variant that is not built; `UnknownName` for
-    /// a key that PEFT does not have.
+    /// `Malformed` if the text is not of that form; `Incompatible`, naming the key, for an unsupported
+    /// variant; `UnknownName` for a key that PEFT does not have.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut value: Map<String, Value> = options_from_json("adapter config", text)?;
         for (key, value) in &value {
@@ -114,13 +117,13 @@ impl LoraConfig {
         Ok(config)
     }
 
-    /// The same in the form that PEFT reads.
+    /// Returns the config in PEFT's format.
     #[must_use]
     pub fn to_json(&self) -> String {
         self.to_json_beside(None)
     }
 
-    /// As [`LoraConfig::to_json`], for an adapter with which a scalar head is trained.
+    /// Returns [`LoraConfig::to_json`] for an adapter that is trained with a scalar head.
     pub(crate) fn to_json_beside(&self, head: Option<ScalarHead>) -> String {
         let (task, saved) = match head {
             None => ("CAUSAL_LM", Value::Null),
@@ -149,7 +152,7 @@ impl LoraConfig {
         (self.lora_alpha / if self.use_rslora { libm::sqrt(rank) } else { rank }) as f32
     }
 
-    /// Refuses what an adapter that begins here would leave out of its training.
+    /// Refuses options that training a new adapter would ignore.
     fn check_fresh(&self) -> Result<()> {
         let refused = |key: &str, rule: &str, value: &dyn Display| {
             Err(Error::new(ErrorKind::Incompatible, format!("{key} must be {rule}: got {value}")))
@@ -163,7 +166,7 @@ impl LoraConfig {
         Ok(())
     }
 
-    /// Refuses a file whose base is another one than the model that PEFT was given.
+    /// Refuses a file with a modified base model.
     fn check_file(&self) -> Result<()> {
         let leave_the_base = ["true", "false", "\"gaussian\"", "\"eva\"", "\"orthogonal\""];
         if leave_the_base.contains(&self.init_lora_weights.to_string().as_str()) {
@@ -207,7 +210,7 @@ impl LoraConfig {
     }
 }
 
-/// Keys of a file whose other values change the sums or the training, with the JSON of those that do not.
+/// Keys of a file that change sums or training, with the JSON of the values that do not.
 const PLAIN: [(&str, &[&str]); 19] = [
     ("peft_type", &["\"LORA\""]),
     ("bias", &["\"none\""]),
@@ -220,7 +223,7 @@ const PLAIN: [(&str, &[&str]); 19] = [
     ("rank_pattern", &["{}", "null"]),
     ("alpha_pattern", &["{}", "null"]),
     ("loftq_config", &["{}", "null"]),
-    // A head that reads one number; whether the model has it shows when the tensors are read.
+    // A scalar head; reading the tensors shows whether the model has it.
     ("modules_to_save", &["null", "[]", "[\"score\"]", "[\"v_head\"]"]),
     ("target_parameters", &["null", "[]"]),
     ("trainable_token_indices", &["null", "[]", "{}"]),
@@ -231,7 +234,7 @@ const PLAIN: [(&str, &[&str]); 19] = [
     ("layers_to_transform", &[]),
 ];
 
-/// Keys of a file that say where it comes from and how it was made: they change nothing here.
+/// Keys of a file that describe its origin: they change nothing here.
 const NOTES: [&str; 11] = [
     "task_type",
     "inference_mode",
@@ -275,7 +278,7 @@ fn check_key(key: &str, value: &Value) -> Result<()> {
     Err(Error::new(ErrorKind::UnknownName, detail))
 }
 
-/// Which projections have an adapter, by the rules of PEFT.
+/// Selects the projections with an adapter, by the rules of PEFT.
 struct Targets<'a> {
     config: &'a LoraConfig,
     pattern: Option<Regex>,
@@ -299,7 +302,7 @@ impl<'a> Targets<'a> {
         })
     }
 
-    /// Whether the module called `name`, in layer `layer` if it is in one, has an adapter.
+    /// Returns whether the module called `name` has an adapter; `layer` is its layer, if it is in one.
     fn holds(&self, name: &str, layer: Option<usize>) -> bool {
         let is_listed = |names: &[String]| names.iter().any(|listed| names_module(listed, name));
         let is_excluded = is_listed(&self.config.exclude_modules)
@@ -314,7 +317,7 @@ impl<'a> Targets<'a> {
             && layers.is_none_or(|layers| layer.is_some_and(|layer| layers.contains(&layer)))
     }
 
-    /// Refuses targets that are not projections of layers, and a list or a pattern that leads to none.
+    /// Refuses targets that are not projections of layers, and a list or a pattern that selects none.
     fn check(&self, layout: &Layout) -> Result<()> {
         let unknown = |detail: String| Err(Error::new(ErrorKind::UnknownName, detail));
         let known: Vec<&str> = layout
@@ -347,7 +350,10 @@ impl<'a> Targets<'a> {
             ));
         }
         if self.config.target_modules.is_empty() && self.pattern.is_none() {
-            return Err(Error::new(ErrorKind::Empty, "target_modules must name a projection: got none"));
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "target_modules must name at least one projection: got 0",
+            ));
         }
         let is_any =
             layout.layers.iter().enumerate().any(|(index, layer)| {
@@ -363,12 +369,12 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Whether PEFT takes `listed` for the module called `name`: its whole name, or the end of it.
+/// Returns whether PEFT applies `listed` to the module called `name`: its whole name, or the end of it.
 fn names_module(listed: &str, name: &str) -> bool {
     name.strip_suffix(listed).is_some_and(|start| start.is_empty() || start.ends_with('.'))
 }
 
-/// A pattern that must match a whole name, as Python's `re.fullmatch`.
+/// Returns a pattern that must match a whole name, like Python's `re.fullmatch`.
 fn whole_match(key: &str, pattern: &str) -> Result<Regex> {
     RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(PATTERN_BYTES_MAX).build().map_err(|_| {
         let detail = format!(
@@ -378,10 +384,10 @@ fn whole_match(key: &str, pattern: &str) -> Result<Regex> {
     })
 }
 
-/// Most memory of a compiled pattern.
+/// Maximum size of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// The two matrices beside one projection.
+/// The two matrices of one projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pair {
     a: Range<usize>,
@@ -396,12 +402,13 @@ pub(crate) struct Lora {
     pub weights: Memory<f32>,
     /// By layer, then by projection.
     pairs: Vec<BTreeMap<&'static str, Pair>>,
-    /// The scalar head that is trained with the adapter, in `weights`; the model's own stays as it was.
+    /// The scalar head that is trained with the adapter, in `weights`; the model's own is unchanged.
     pub scalar: Option<ScalarRanges>,
 }
 
 impl Lora {
-    /// An adapter beside `weights` that changes nothing yet: A is uniform within `1 / sqrt(in)` as in PEFT, B is 0.
+    /// Returns an adapter of `weights` that changes nothing yet: A is uniform within `1 / sqrt(in)` as in
+    /// PEFT, B is 0.
     pub(crate) fn new(config: LoraConfig, layout: &Layout, weights: Floats<'_>, seed: u64) -> Result<Self> {
         config.check_fresh()?;
         let mut lora = Self::blank(config, layout)?;
@@ -457,19 +464,19 @@ impl Lora {
         Ok(Self { config, parameters, weights: vec![0.0; len].into(), pairs, scalar })
     }
 
-    /// The tensors of the scalar head, here and in the model.
+    /// Returns the ranges of the tensors of the scalar head, here and in the model.
     fn scalar_tensors(&self, layout: &Layout) -> Vec<(Range<usize>, Range<usize>)> {
         let (Some(ours), Some(theirs)) = (&self.scalar, &layout.scalar) else { return Vec::new() };
         let biases = ours.bias.clone().zip(theirs.bias.clone());
         std::iter::once((ours.weight.clone(), theirs.weight.clone())).chain(biases).collect()
     }
 
-    /// The adapter of PEFT's two files.
+    /// Returns the adapter from the bytes of PEFT's two files.
     pub(crate) fn read(config: LoraConfig, layout: &Layout, bytes: &[u8]) -> Result<Self> {
         Self::of_file(config, layout, &safetensors::read(bytes)?)
     }
 
-    /// The adapter of PEFT's two files, one of which was read.
+    /// Returns the adapter from PEFT's two files, one already parsed.
     pub(crate) fn of_file(config: LoraConfig, layout: &Layout, file: &safetensors::File) -> Result<Self> {
         config.check_file()?;
         let mut lora = Self::blank(config, layout)?;
@@ -477,12 +484,12 @@ impl Lora {
         Ok(lora)
     }
 
-    /// The weights as PEFT's `adapter_model.safetensors`.
+    /// Returns the weights as PEFT's `adapter_model.safetensors`.
     pub(crate) fn write(&self) -> Result<Vec<u8>> {
         parameters::write(&self.parameters, Floats::F32(&self.weights))
     }
 
-    /// The projections of one layer.
+    /// Returns the projections of one layer.
     pub(crate) fn layer(&self, index: usize) -> LayerLora<'_> {
         LayerLora {
             pairs: &self.pairs[index],
@@ -493,7 +500,7 @@ impl Lora {
         }
     }
 
-    /// Adds `s B A` to each adapted projection of `weights`, and puts the scalar head into its place.
+    /// Adds `s B A` to each adapted projection of `weights`, and copies the scalar head into its place.
     pub(crate) fn merge(&self, layout: &Layout, weights: &mut Weights) {
         for (ours, theirs) in self.scalar_tensors(layout) {
             weights
@@ -529,7 +536,7 @@ pub(crate) struct LayerLora<'a> {
 }
 
 impl LayerLora<'_> {
-    /// `out += s (input A^T) B^T`, where `linear` has an adapter.
+    /// Computes `out += s (input A^T) B^T` if `linear` has an adapter.
     pub(crate) fn forward(&self, linear: &Linear, input: &[f32], out: &mut [f32]) {
         let Some(Pair { b, .. }) = self.pairs.get(linear.name) else { return };
         let inner = self.inner(linear, input);
@@ -537,7 +544,8 @@ impl LayerLora<'_> {
         self.compute.matmul(out, MatRef::new(&inner, inner.len() / self.rank, self.rank), b, true);
     }
 
-    /// Adds to `d_in` what flows back through the adapter of `linear`, and to `gradients` those of its matrices.
+    /// Adds the gradient through the adapter of `linear` to `d_in`, and the gradients of its matrices to
+    /// `gradients`.
     pub(crate) fn backward(
         &self,
         linear: &Linear,
@@ -570,7 +578,7 @@ impl LayerLora<'_> {
         );
     }
 
-    /// `s input A^T`, `[rows, r]`.
+    /// Returns `s input A^T`, `[rows, r]`.
     fn inner(&self, linear: &Linear, input: &[f32]) -> Vec<f32> {
         let Some(Pair { a, .. }) = self.pairs.get(linear.name) else { return Vec::new() };
         let rows = input.len() / linear.inputs;
@@ -610,7 +618,7 @@ mod tests {
             (of(0, 1.0, &["q_proj"]), "r must be from 1 to 8, the narrower side of q_proj: got 0"),
             (of(3, 1.0, &["k_proj"]), "r must be from 1 to 2, the narrower side of k_proj: got 3"),
             (of(1, 0.0, &["q_proj"]), "lora_alpha must be > 0: got 0"),
-            (of(1, 1.0, &[]), "target_modules must name a projection: got none"),
+            (of(1, 1.0, &[]), "target_modules must name at least one projection: got 0"),
             (
                 of(1, 1.0, &["lm_head"]),
                 "target_modules must be of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj: got \"lm_head\"",

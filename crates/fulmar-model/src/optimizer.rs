@@ -1,4 +1,4 @@
-//! AdamW, SGD and Muon over the weights of a decoder that are trained, with the gradient clipped to a norm.
+//! AdamW, SGD and Muon over the trained weights of a decoder, with gradient clipping by norm.
 
 mod options;
 
@@ -14,7 +14,7 @@ use crate::weights::WeightsMut;
 
 pub use options::{AdamWOptions, Decay, MuonOptions, MuonScale, OptimizerOptions, SgdOptions};
 
-/// What one optimiser step did.
+/// The result of one optimizer step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
     /// Number of this step, from 1.
@@ -25,9 +25,10 @@ pub struct StepReport {
     pub clip_coefficient: f64,
 }
 
-/// Updates the weights of one decoder from its gradients. Keeps what its rule remembers: AdamW two moments a weight, Muon one (its
-/// momentum), SGD one or none. Of weights in bfloat16 it keeps master copies in single precision too: it is those that a step changes,
-/// so that steps too small to be seen in bfloat16 add up, and the weights are what they round to.
+/// Updates the weights of one decoder from its gradients. Stores the state of its rule: AdamW two moments a
+/// weight, Muon one (its momentum), SGD one or none. For weights in bfloat16 it also stores master copies in
+/// single precision. A step changes these, so that steps too small for bfloat16 add up, and the weights are
+/// rounded from them.
 ///
 /// # Examples
 /// ```
@@ -55,19 +56,19 @@ pub struct Optimizer {
     /// First moment or momentum.
     moment1: Moment,
     moment2: Moment,
-    /// The weights before they are rounded, where they are.
+    /// The weights before rounding, if they are rounded.
     master: Moment,
 }
 
 /// One value for each weight of some parameters.
 #[derive(Debug, Clone, Default)]
 struct Moment {
-    /// Whose values these are, with their places here.
+    /// The parameters of these values, with their ranges here.
     parameters: Vec<Parameter>,
     values: Memory<f32>,
 }
 
-/// Weights that stand beside each other and are stepped alike.
+/// Adjacent weights with the same step.
 #[derive(Debug, Clone)]
 struct Group {
     rule: Rule,
@@ -81,7 +82,7 @@ struct Group {
 enum Rule {
     AdamW,
     Sgd,
-    /// For one matrix.
+    /// The step of one matrix.
     Muon {
         rows: usize,
         cols: usize,
@@ -89,10 +90,10 @@ enum Rule {
 }
 
 impl Optimizer {
-    /// Zero moments for the weights of `decoder` that are trained: all, or its adapter's.
+    /// Returns zero moments for the trained weights of `decoder`: all, or its adapter's.
     ///
     /// # Errors
-    /// `OutOfRange` or `Incompatible` naming the option; `UnknownName` for a pattern of names that fits none.
+    /// `OutOfRange` or `Incompatible`, naming the option; `UnknownName` for a name pattern without a match.
     pub fn new(decoder: &Decoder, options: impl Into<OptimizerOptions>) -> Result<Self> {
         Self::over(decoder.trainable(), decoder.trained(), options.into(), decoder.compute())
     }
@@ -118,7 +119,7 @@ impl Optimizer {
             };
             master.add(parameter, is_rounded(weights));
             match groups.last_mut() {
-                Some(last) if last.goes_on(&group) => last.extend(&group),
+                Some(last) if last.extends(&group) => last.extend(&group),
                 _ => groups.push(group),
             }
         }
@@ -132,25 +133,25 @@ impl Optimizer {
         Ok(Self { options, compute, num_steps: 0, groups, num_weights, moment1, moment2, master })
     }
 
-    /// Steps taken.
+    /// Returns the number of steps taken.
     #[must_use]
     pub const fn num_steps(&self) -> u64 {
         self.num_steps
     }
 
-    /// Floats that this optimiser keeps.
+    /// Returns the number of floats of the optimizer state.
     #[must_use]
     pub fn num_floats(&self) -> usize {
         self.moment1.values.len() + self.moment2.values.len() + self.master.values.len()
     }
 
-    /// Updates the weights of `decoder` from its gradients, scaled down to norm `max_norm` where they are longer, and
-    /// sets the gradients to 0. `learning_rate` stands for that of the options, as a schedule needs.
+    /// Updates the weights of `decoder` from its gradients, scaled down to norm `max_norm` if longer, and
+    /// sets the gradients to 0. `learning_rate` overrides the one of the options, as a schedule needs.
     ///
     /// # Errors
     /// `NonFinite` if the gradient is not finite: weights and moments are then unchanged and the gradients 0.
-    /// `OutOfRange` for a bad rate or norm, `Closed` without gradients, `ShapeMismatch` for another decoder, `Incompatible` for one whose
-    /// dtype has changed.
+    /// `OutOfRange` for an invalid rate or norm, `Closed` without gradients, `ShapeMismatch` for another
+    /// decoder, `Incompatible` if its dtype has changed.
     pub fn step(
         &mut self,
         decoder: &mut Decoder,
@@ -180,7 +181,7 @@ impl Optimizer {
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         if decoder.gradients().is_empty() {
-            return Err(Error::new(ErrorKind::Closed, "step must follow a backward pass: got none"));
+            return Err(Error::new(ErrorKind::Closed, "step must follow a backward pass"));
         }
         let gradient_norm = decoder.gradient_norm();
         if !gradient_norm.is_finite() {
@@ -195,7 +196,7 @@ impl Optimizer {
             }
             (WeightsMut::Bf16(weights), gradients) => {
                 let mut master = std::mem::take(&mut self.master.values);
-                // A merged adapter, say, changed weights without their masters.
+                // For example, merging an adapter changes weights without their masters.
                 self.compute.take_other_bf16(weights, &mut master);
                 self.update(&mut master, gradients, learning_rate, clip_coefficient);
                 self.compute.f32_to_bf16(&master, weights);
@@ -254,10 +255,11 @@ impl Optimizer {
         }
     }
 
-    /// Moments and step count as a safetensors file: `moment1.<name>`, `moment2.<name>`, and `master.<name>` for weights in bfloat16.
+    /// Returns moments and step count as a safetensors file: `moment1.<name>`, `moment2.<name>`, and
+    /// `master.<name>` for weights in bfloat16.
     ///
     /// # Errors
-    /// Those of [`safetensors::write`]; `ShapeMismatch` for another decoder.
+    /// The errors of [`safetensors::write`]; `ShapeMismatch` for another decoder.
     pub fn to_safetensors(&self, decoder: &Decoder) -> Result<Vec<u8>> {
         if decoder.num_trainable() != self.num_weights {
             let (ours, theirs) = (self.num_weights, decoder.num_trainable());
@@ -279,11 +281,11 @@ impl Optimizer {
         safetensors::write(named, &[("num_steps", num_steps.as_str()), ("optimizer", self.options.name())])
     }
 
-    /// The optimiser that [`Optimizer::to_safetensors`] wrote.
+    /// Returns the optimiser that [`Optimizer::to_safetensors`] wrote.
     ///
     /// # Errors
-    /// Those of [`safetensors::read`] and [`Optimizer::new`]; `Incompatible` for the file of another optimiser or architecture, or
-    /// without its step count.
+    /// The errors of [`safetensors::read`] and [`Optimizer::new`]; `Incompatible` for the file of another
+    /// optimizer or architecture, or without its step count.
     pub fn from_safetensors(
         decoder: &Decoder,
         options: impl Into<OptimizerOptions>,
@@ -299,9 +301,8 @@ impl Optimizer {
             return Err(incompatible(format!("optimizer file must be that of {name}: got {written:?}")));
         }
         let num_steps = file.metadata.get("num_steps").and_then(|text| text.parse().ok());
-        optimizer.num_steps = num_steps.ok_or_else(|| {
-            incompatible("optimizer file must hold num_steps: got none that is a number".to_owned())
-        })?;
+        optimizer.num_steps = num_steps
+            .ok_or_else(|| incompatible("optimizer file must hold num_steps as a number".to_owned()))?;
         let Self { moment1, moment2, master, compute, .. } = &mut optimizer;
         for (prefix, moment) in [("moment1", moment1), ("moment2", moment2), ("master", master)] {
             let mut part = safetensors::File::default();
@@ -323,18 +324,18 @@ impl Optimizer {
     }
 }
 
-/// Whether weights are stored as less than what a step computes.
+/// Returns whether the stored dtype of weights is narrower than that of a step.
 const fn is_rounded(weights: Floats<'_>) -> bool {
     matches!(weights, Floats::Bf16(_))
 }
 
 impl Moment {
-    /// How many values there are room for, or are to be.
+    /// Returns the number of values, allocated or planned.
     fn len(&self) -> usize {
         self.parameters.last().map_or(0, |last| last.range.end)
     }
 
-    /// Makes room for the values of `parameter`, if they are kept.
+    /// Reserves the values of `parameter`, if they are stored.
     fn add(&mut self, parameter: &Parameter, is_kept: bool) -> Range<usize> {
         let first = self.len();
         if !is_kept {
@@ -347,8 +348,8 @@ impl Moment {
 }
 
 impl Group {
-    /// Whether `next` is stepped alike, weight by weight, and stands right behind.
-    fn goes_on(&self, next: &Self) -> bool {
+    /// Returns whether `next` has the same elementwise step and directly follows.
+    fn extends(&self, next: &Self) -> bool {
         let is_matrix = matches!(self.rule, Rule::Muon { .. });
         !is_matrix
             && self.rule == next.rule

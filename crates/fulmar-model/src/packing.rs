@@ -1,8 +1,8 @@
 //! A ragged batch of sequences as the rows that a forward pass computes.
 //!
-//! Sequences that begin with the same unscored tokens (a group of completions behind one prompt) share those rows,
-//! and nothing behind a sequence's last scored token is computed. A shared row has the same bits as a copied one, so
-//! packing changes the cost and never the result.
+//! Sequences that begin with the same unscored tokens (a group of completions of one prompt) share those
+//! rows, and nothing after a sequence's last scored token is computed. A shared row has the same bits as a
+//! copied one, so packing changes the cost and never the result.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ pub struct TokenBatch<'a> {
     pub offsets: &'a [u32],
     /// `[T]`: 1 where the log-prob of that token is wanted, else 0. A sequence's first token has none: 0.
     pub mask: &'a [u8],
-    /// `[T]`: where each token stands, for the rotary angles alone: a token sees all tokens before it in its sequence. Counted from 0 in
-    /// each sequence if absent.
+    /// `[T]`: the position of each token, for the rotary angles only: a token attends to all tokens before it
+    /// in its sequence. Counted from 0 in each sequence if absent.
     pub positions: Option<&'a [u32]>,
 }
 
@@ -47,11 +47,11 @@ impl TokenBatch<'_> {
         Ok(())
     }
 
-    /// As [`TokenBatch::check`], but a sequence's first token may be masked.
+    /// Runs [`TokenBatch::check`], but allows a masked first token.
     pub(crate) fn check_rows(&self, config: &DecoderConfig) -> Result<()> {
         let num_tokens = self.ids.len();
         if self.offsets.len() < 2 {
-            return Err(Error::new(ErrorKind::Empty, "offsets must bound at least one sequence: got none"));
+            return Err(Error::new(ErrorKind::Empty, "offsets must bound at least one sequence: got 0"));
         }
         if self.mask.len() != num_tokens {
             let detail = format!("mask must be as long as ids ({num_tokens}): got {}", self.mask.len());
@@ -89,7 +89,7 @@ impl TokenBatch<'_> {
         }
     }
 
-    /// Where the token `token` of the sequence that begins at `first` stands.
+    /// Returns the position of the token `token` of the sequence that begins at `first`.
     fn position(&self, token: usize, first: usize) -> u32 {
         self.positions.map_or((token - first) as u32, |positions| positions[token])
     }
@@ -110,16 +110,16 @@ pub(crate) fn check_limit(what: &str, tokens: usize, max: usize) -> Result<()> {
     Err(Error::new(ErrorKind::LimitExceeded, format!("{what} must have at most {max} tokens: got {tokens}")))
 }
 
-/// Which row a masked token is read from.
+/// The row from which a masked token is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// The one before it: its log-prob.
+    /// The row before it: its log-prob.
     Before,
-    /// Its own: the value behind it.
+    /// Its own row: the value after it.
     Own,
 }
 
-/// What to read of the masked token `token` of the flat batch, whose id is `id`, at row `row`.
+/// The masked token `token` of the flat batch, with the id `id`, is read at row `row`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     pub row: u32,
@@ -133,12 +133,12 @@ pub(crate) struct Packed {
     pub ids: Vec<u32>,
     pub positions: Vec<u32>,
     pub spans: Spans,
-    /// Row ranges that see only themselves: a shared prompt with its completions.
+    /// Ranges of rows that attend only to one another: a shared prompt with its completions.
     pub blocks: Vec<(u32, u32)>,
     pub targets: Vec<Target>,
 }
 
-/// A sequence cut at its first and behind its last scored token.
+/// A sequence cut at its first and after its last scored token.
 struct Cut {
     prompt: std::ops::Range<usize>,
     scored_end: usize,
@@ -193,7 +193,7 @@ impl Packed {
     }
 }
 
-/// The sequences with something to score, those with equal prompts together, in order of first appearance.
+/// Returns the sequences with scored tokens, grouped by prompt, in order of first appearance.
 fn group_by_prompt(batch: &TokenBatch<'_>) -> Vec<Vec<Cut>> {
     let mut groups: Vec<Vec<Cut>> = Vec::new();
     let mut index_of: HashMap<(&[u32], &[u32]), usize> = HashMap::new();

@@ -1,4 +1,5 @@
-//! Padded rows as the ragged sequences that a decoder computes. Padding is never computed: it is left out before, and comes back as 0.
+//! Padded rows as ragged sequences for a decoder. Padding is removed before the computation and comes back as
+//! 0.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -7,19 +8,20 @@ use crate::packing::TokenBatch;
 /// `B` rows of `width` tokens each, padded at the left, the right or both.
 #[derive(Debug, Clone, Copy)]
 pub struct PaddedTokenBatch<'a> {
-    /// Token ids `[B, width]`; what stands in padding does not matter.
+    /// Token ids `[B, width]`; ids in padding are ignored.
     pub ids: &'a [u32],
     /// `[B, width]`: 1 for tokens, 0 for padding.
     pub attention_mask: &'a [u8],
     /// `[B, width]`: 1 where the log-prob of that token is wanted, else 0. Never padding, never a row's first token.
     pub mask: &'a [u8],
-    /// `[B, width]`: where each token stands, as in [`TokenBatch::positions`]; counted from each row's first token if absent.
+    /// `[B, width]`: the position of each token, as in [`TokenBatch::positions`]; counted from each row's
+    /// first token if absent.
     pub positions: Option<&'a [u32]>,
-    /// Tokens of a row, padding included.
+    /// Number of tokens in a row, padding included.
     pub width: usize,
 }
 
-/// The tokens of a [`PaddedTokenBatch`] without its padding, and where they stood.
+/// The tokens of a [`PaddedTokenBatch`] without its padding, and their places in it.
 ///
 /// # Examples
 /// ```
@@ -43,17 +45,17 @@ pub struct UnpaddedTokenBatch {
     offsets: Vec<u32>,
     mask: Vec<u8>,
     positions: Option<Vec<u32>>,
-    /// Each token's place in the padded rows.
+    /// The place of each token in the padded rows.
     places: Vec<u32>,
     padded_len: usize,
 }
 
 impl UnpaddedTokenBatch {
-    /// Leaves the padding of `padded` out.
+    /// Removes the padding of `padded`.
     ///
     /// # Errors
-    /// `Empty` without rows; `ShapeMismatch` if lengths disagree; `OutOfRange` for a mask that wants padding. What the decoder cannot
-    /// compute is refused by [`TokenBatch::check`].
+    /// `Empty` without rows; `ShapeMismatch` if lengths disagree; `OutOfRange` for a mask that includes
+    /// padding. [`TokenBatch::check`] refuses other invalid batches.
     pub fn new(padded: &PaddedTokenBatch<'_>) -> Result<Self> {
         padded.check()?;
         let mut batch = Self {
@@ -79,14 +81,14 @@ impl UnpaddedTokenBatch {
         Ok(batch)
     }
 
-    /// The sequences, one for each row.
+    /// Returns the sequences, one for each row.
     #[must_use]
     pub fn batch(&self) -> TokenBatch<'_> {
         let positions = self.positions.as_deref();
         TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, positions }
     }
 
-    /// One value a token as `[B, width]`, 0 in padding.
+    /// Returns one value a token as `[B, width]`, 0 in padding.
     ///
     /// # Errors
     /// `ShapeMismatch` for another number of values.
@@ -99,7 +101,7 @@ impl UnpaddedTokenBatch {
         Ok(padded)
     }
 
-    /// The inverse of [`UnpaddedTokenBatch::pad`]: of `[B, width]` one value a token.
+    /// Inverts [`UnpaddedTokenBatch::pad`]: returns one value a token from `[B, width]`.
     ///
     /// # Errors
     /// `ShapeMismatch` for another number of values.
@@ -113,7 +115,7 @@ impl PaddedTokenBatch<'_> {
     fn check(&self) -> Result<()> {
         let len = self.ids.len();
         if len == 0 || self.width == 0 {
-            return Err(Error::new(ErrorKind::Empty, "ids must hold a row at least: got none"));
+            return Err(Error::new(ErrorKind::Empty, "ids must hold at least one row: got 0"));
         }
         if !len.is_multiple_of(self.width) || len > u32::MAX as usize {
             let detail = format!("ids must hold rows of {} tokens: got {len}", self.width);

@@ -1,10 +1,11 @@
-//! The key/value cache in pages: a page holds a few tokens of one sequence, or of several that begin alike.
+//! The paged key/value cache: a page holds a few tokens of one sequence, or of several with the same
+//! beginning.
 //!
 //! ```text
 //! pool:   page 0 | page 1 | page 2 | ...          each P rows of keys and of values a layer
 //! table:  [(page 4, 16), (page 1, 5), (page 7, 3)]  pages of a sequence and how many of their rows it sees
 //! ```
-//! A sequence writes only behind the rows of a page that it holds alone, so what siblings share never changes.
+//! A sequence writes only to rows of pages that no other sequence shares, so shared rows never change.
 
 use fulmar_compute::{Compute, Memory, Spans};
 
@@ -19,13 +20,13 @@ pub(crate) struct PagePool {
     /// Keys and values of each layer, `[pages * page_size, K * E]`; they grow as pages are first used.
     layers: Vec<(Memory<f32>, Memory<f32>)>,
     compute: Compute,
-    /// How many hold each page that was ever used.
+    /// Number of sequences that hold each page.
     holders: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl PagePool {
-    /// No memory is taken before a page is.
+    /// Makes an empty pool; memory is allocated page by page.
     pub(crate) fn new(config: &DecoderConfig, page_size: usize, num_pages: usize) -> Self {
         Self {
             page_size,
@@ -38,8 +39,8 @@ impl PagePool {
         }
     }
 
-    /// Keeps keys and values where `compute` reaches them, as it is to write and read them.
-    pub(crate) fn lie_on(&mut self, compute: Compute) {
+    /// Moves keys and values to the device of `compute`.
+    pub(crate) fn move_to(&mut self, compute: Compute) {
         if compute != self.compute {
             self.compute = compute;
             for memory in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
@@ -48,12 +49,12 @@ impl PagePool {
         }
     }
 
-    /// Pages that nobody holds.
+    /// Returns the number of free pages.
     pub(crate) fn num_free(&self) -> usize {
         self.num_pages - self.holders.len() + self.free.len()
     }
 
-    /// The keys and values of one layer.
+    /// Returns the keys and values of one layer.
     pub(crate) fn layer(&self, index: usize) -> (&[f32], &[f32]) {
         (&self.layers[index].0, &self.layers[index].1)
     }
@@ -75,7 +76,7 @@ impl PagePool {
         Some(page)
     }
 
-    /// One page more; the memory doubles, so that a token's rows are moved a few times at most.
+    /// Adds a page; the memory doubles, so that a row is moved only a few times.
     fn grow(&mut self) -> u32 {
         let page = self.holders.len();
         self.holders.push(0);
@@ -104,12 +105,12 @@ impl PagePool {
 pub(crate) struct PageTable {
     /// A page, and how many of its rows belong to this sequence.
     pages: Vec<(u32, u32)>,
-    /// The same rows as ranges, those that touch made one.
+    /// The same rows as ranges; adjacent ranges are merged.
     ranges: Vec<(u32, u32)>,
 }
 
 impl PageTable {
-    /// Makes room for one more token: its row, or `None` if no page is free.
+    /// Adds a row for one more token and returns it, or `None` if no page is free.
     pub(crate) fn push(&mut self, pool: &mut PagePool) -> Option<u32> {
         let size = pool.page_size as u32;
         let row = match self.pages.last_mut() {
@@ -134,12 +135,12 @@ impl PageTable {
         }
     }
 
-    /// Adds a row to `spans` that sees all of this sequence.
+    /// Adds a row to `spans` that attends to all of this sequence.
     pub(crate) fn push_span(&self, spans: &mut Spans) {
         spans.push_row(&self.ranges);
     }
 
-    /// A table of the first `num_tokens` tokens of this one, which both then hold.
+    /// Returns a table of the first `num_tokens` tokens of this one; both hold their pages.
     pub(crate) fn share(&self, num_tokens: usize, pool: &mut PagePool) -> Self {
         let (mut shared, mut missing) = (Self::default(), num_tokens as u32);
         for &(page, filled) in &self.pages {
@@ -156,7 +157,7 @@ impl PageTable {
         shared
     }
 
-    /// Gives every page back that nobody else holds.
+    /// Frees every page that no other sequence holds.
     pub(crate) fn release(&mut self, pool: &mut PagePool) {
         for (page, _) in self.pages.drain(..) {
             pool.give_back(page);

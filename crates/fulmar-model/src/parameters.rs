@@ -1,6 +1,7 @@
-//! All weights of a decoder in one buffer, under the names that Hugging Face gives them.
+//! All weights of a decoder in one buffer, under Hugging Face's names.
 //!
-//! One buffer makes the optimiser, the gradient norm and a checkpoint one loop each. Matrices are `[out, in]`.
+//! With one buffer the optimizer, the gradient norm and a checkpoint are one loop each. Matrices are `[out,
+//! in]`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,27 +12,27 @@ use fulmar_tensor::{Tensor, safetensors};
 
 use crate::config::{DecoderConfig, ModelType, ScalarHead};
 
-/// The output head, where it is not the embedding table.
+/// The output head, if it is not the embedding table.
 const HEAD: &str = "lm_head.weight";
 
 const ATTENTION: &str = "self_attn";
 const FEED_FORWARD: &str = "mlp";
 
-/// Where one named tensor stands in the buffer.
+/// A named tensor and its place in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// Hugging Face's name.
     pub name: String,
     /// Shape, row-major.
     pub shape: Vec<usize>,
-    /// Its floats in the buffer.
+    /// Its range in the buffer.
     pub range: Range<usize>,
 }
 
 /// A projection `x W^T` with a weight `[outputs, inputs]`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Linear {
-    /// Hugging Face's name of the block and, in it, of the projection.
+    /// Hugging Face's names of the block and of the projection in it.
     pub block: &'static str,
     pub name: &'static str,
     pub weight: Range<usize>,
@@ -40,22 +41,22 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Hugging Face's name of the module in layer `layer`.
+    /// Returns Hugging Face's name of the module in layer `layer`.
     pub(crate) fn module_name(&self, layer: usize) -> String {
         format!("model.layers.{layer}.{}.{}", self.block, self.name)
     }
 }
 
-/// The places of one layer's tensors.
+/// The ranges of one layer's tensors.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayerRanges {
     pub input_norm: Range<usize>,
     pub q: Linear,
     pub k: Linear,
     pub v: Linear,
-    /// Query, key and value biases, where the family has them.
+    /// Query, key and value biases, if the family has them.
     pub qkv_bias: Option<[Range<usize>; 3]>,
-    /// Norms of query and key heads, where the family has them.
+    /// Norms of query and key heads, if the family has them.
     pub qk_norm: Option<[Range<usize>; 2]>,
     pub o: Linear,
     pub post_norm: Range<usize>,
@@ -65,32 +66,32 @@ pub(crate) struct LayerRanges {
 }
 
 impl LayerRanges {
-    /// The projections, which are what an adapter can stand beside.
+    /// Returns the projections, which can have adapters.
     pub(crate) const fn linears(&self) -> [&Linear; 7] {
         [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
     }
 
-    /// Their names in layer `layer`.
+    /// Returns their names in layer `layer`.
     pub(crate) fn module_names(&self, layer: usize) -> [String; 7] {
         self.linears().map(|linear| linear.module_name(layer))
     }
 }
 
-/// The places of a head that reads one number.
+/// The ranges of a scalar head.
 #[derive(Debug, Clone)]
 pub(crate) struct ScalarRanges {
     pub weight: Range<usize>,
     pub bias: Option<Range<usize>>,
 }
 
-/// Names, shapes and places of all tensors of one [`DecoderConfig`].
+/// Names, shapes and ranges of all tensors of one [`DecoderConfig`].
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub parameters: Vec<Parameter>,
     pub embed: Range<usize>,
     pub layers: Vec<LayerRanges>,
     pub final_norm: Range<usize>,
-    /// The head over the vocabulary, which [`ScalarHead::Score`] stands in the place of.
+    /// The vocabulary head, which [`ScalarHead::Score`] replaces.
     pub head: Option<Range<usize>>,
     pub scalar: Option<ScalarRanges>,
     pub len: usize,
@@ -155,8 +156,9 @@ impl Layout {
         Self { parameters: list.parameters, embed, layers, final_norm, head, scalar, len: list.len }
     }
 
-    /// Fresh weights: matrices normal with `initializer_range`, the two projections into the residual stream
-    /// narrower by `sqrt(2 * layers)` (as in GPT-2), norms 1, biases 0. Each tensor has a random stream of its own name.
+    /// Returns new weights: matrices normal with `initializer_range`, the two projections into the residual
+    /// stream narrower by `sqrt(2 * layers)` (as in GPT-2), norms 1, biases 0. Each tensor has its own random
+    /// stream, seeded by its name.
     pub(crate) fn init(&self, config: &DecoderConfig, seed: u64) -> Vec<f32> {
         let rng = Rng::new(seed).stream("weights");
         let narrow = config.initializer_range / libm::sqrt(2.0 * config.num_hidden_layers as f64);
@@ -177,10 +179,10 @@ impl Layout {
     }
 }
 
-/// The weights of `parameters`, as a safetensors file of their dtype.
+/// Returns the weights of `parameters` as a safetensors file of their dtype.
 ///
 /// # Errors
-/// `NonFinite` for a weight that is no number: [`read`] would refuse the file.
+/// `NonFinite` for a weight that is not finite: [`read`] would refuse the file.
 pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec<u8>> {
     let mut tensors = Vec::with_capacity(parameters.len());
     for Parameter { name, shape, range } in parameters {
@@ -197,12 +199,12 @@ pub(crate) fn write(parameters: &[Parameter], weights: Floats<'_>) -> Result<Vec
     safetensors::write(tensors.iter().map(|(name, tensor)| (*name, tensor)), &[("format", "pt")])
 }
 
-/// Refuses a file of which a tensor was passed over for its dtype: it would be lost.
+/// Refuses a file with a tensor of an unsupported dtype: it would be lost.
 pub(crate) fn check_whole(file: &safetensors::File) -> Result<()> {
     file.unread.keys().try_for_each(|name| file.tensor(name).map(drop))
 }
 
-/// The inverse of [`write`], in single precision.
+/// Inverts [`write`], in single precision.
 pub(crate) fn read(parameters: &[Parameter], file: &safetensors::File) -> Result<Vec<f32>> {
     check_whole(file)?;
     let mut filling = Filling::new(parameters);
@@ -212,10 +214,10 @@ pub(crate) fn read(parameters: &[Parameter], file: &safetensors::File) -> Result
     filling.finish()
 }
 
-/// A buffer that tensors are put into by name, from one file or several.
+/// A buffer that is filled with tensors by name, from one file or several.
 pub(crate) struct Filling<'a> {
     missing: BTreeMap<&'a str, &'a Parameter>,
-    /// Whether the head is one of the tensors, not the embedding table.
+    /// `true` if the head is its own tensor, not the embedding table.
     has_head: bool,
     buffer: Vec<f32>,
 }
@@ -228,13 +230,13 @@ impl<'a> Filling<'a> {
         Self { has_head: missing.contains_key(HEAD), missing, buffer: vec![0.0; len] }
     }
 
-    /// Puts a tensor of any float dtype into its place.
+    /// Copies a tensor of any float dtype into its place.
     ///
     /// # Errors
-    /// `Incompatible` for a name or shape that is not this architecture's, or a name that comes twice; `NonFinite` for a weight
-    /// that is no number.
+    /// `Incompatible` for a name or shape of another architecture, or a duplicate name; `NonFinite` for a
+    /// weight that is not finite.
     pub(crate) fn put(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
-        // What old checkpoints repeat: the angles, and the table once more as the head that is tied to it.
+        // Old checkpoints repeat the angles, and the tied table as the head.
         if name.ends_with("rotary_emb.inv_freq") || (!self.has_head && name == HEAD) {
             return Ok(());
         }
@@ -266,10 +268,10 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// The buffer, once every tensor is there.
+    /// Returns the buffer, after checking that every tensor was read.
     ///
     /// # Errors
-    /// `Incompatible`, naming a tensor that is missing.
+    /// `Incompatible`, naming a missing tensor.
     pub(crate) fn finish(self) -> Result<Vec<f32>> {
         match self.missing.first_key_value() {
             None => Ok(self.buffer),
@@ -281,7 +283,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Lists the weight of a projection.
+/// Adds the weight of a projection to the list.
 fn linear(
     add: &mut impl FnMut(&str, &[usize]) -> Range<usize>,
     block: &'static str,

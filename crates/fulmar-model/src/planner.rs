@@ -1,4 +1,4 @@
-//! Which sequences share a row of bounded length, and which worker computes what.
+//! Plans: packs sequences into rows of bounded length, and balances work between workers.
 //!
 //! ```text
 //! decreasing: by length, longest first (counting sort)
@@ -16,14 +16,14 @@ use serde::Deserialize;
 
 use crate::config::DecoderConfig;
 
-/// Where a sequence goes, the longest being placed first.
+/// The bin for a sequence; the longest sequences are placed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PackStrategy {
-    /// Into the bin with the least space that suffices; of several, the one that was placed into last.
+    /// The bin with the least sufficient space; ties go to the one used last.
     #[default]
     BestFit,
-    /// Into the first bin with space.
+    /// The first bin with space.
     FirstFit,
 }
 
@@ -37,19 +37,19 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Number of groups.
+    /// Returns the number of groups.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no groups.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Items of group `index`, none behind the last.
+    /// Returns the items of group `index`; empty past the last group.
     #[must_use]
     pub fn group(&self, index: usize) -> &[u32] {
         match self.offsets.get(index..index + 2) {
@@ -58,8 +58,8 @@ impl Groups {
         }
     }
 
-    /// Bounds of the sequences of group `index` in a row that holds them one behind the other, as attention over packed rows takes them
-    /// (`cu_seqlens`): `[n + 1]`, from 0.
+    /// Returns the bounds of the sequences of group `index` concatenated in a row, in the form that attention
+    /// over packed rows takes (`cu_seqlens`): `[n + 1]`, from 0.
     #[must_use]
     pub fn cu_seqlens(&self, index: usize, lengths: &[u32]) -> Vec<u32> {
         let length_of = |item: &u32| lengths.get(*item as usize).copied().unwrap_or(0);
@@ -70,7 +70,7 @@ impl Groups {
         std::iter::once(0).chain(ends).collect()
     }
 
-    /// Groups from the group of each item, items in ascending order of `rank`.
+    /// Makes groups from the group of each item, with items in `order`.
     fn from_assignment(group_of: &[u32], num_groups: usize, order: impl Iterator<Item = u32>) -> Self {
         let mut offsets = vec![0_u32; num_groups + 1];
         for group in group_of {
@@ -90,12 +90,13 @@ impl Groups {
     }
 }
 
-/// Packs sequences of the given lengths into bins of `capacity` tokens. Bins stand in the order they were opened in, sequences in the order
-/// they were placed in. Takes time in proportion to the sequences and the capacity, and for first fit the logarithm of the bins.
+/// Packs sequences of the given lengths into bins of `capacity` tokens. Bins are in the order they were
+/// opened, sequences in the order they were placed. The time is proportional to the sequences and the
+/// capacity, and for first fit to the logarithm of the bins.
 ///
 /// # Errors
-/// `OutOfRange` for a capacity of 0 or a sequence that is longer than it; `LimitExceeded` for a capacity over [`BATCH_TOKENS_MAX`] or more
-/// sequences than [`PACK_SEQUENCES_MAX`].
+/// `OutOfRange` for a capacity of 0 or a sequence that is longer than it; `LimitExceeded` for a capacity over
+/// [`BATCH_TOKENS_MAX`] or more sequences than [`PACK_SEQUENCES_MAX`].
 ///
 /// # Examples
 /// ```
@@ -122,7 +123,7 @@ pub fn pack(lengths: &[u32], capacity: usize, strategy: PackStrategy) -> Result<
     Ok(Groups::from_assignment(&bin_of, num_bins, order.into_iter()))
 }
 
-/// Indices by falling length, equal ones in their order.
+/// Returns indices by decreasing length, ties in their order.
 fn longest_first(lengths: &[u32], capacity: usize) -> Vec<u32> {
     let mut next = vec![0_u32; capacity + 2];
     for length in lengths {
@@ -144,7 +145,7 @@ const NONE: u32 = u32::MAX;
 
 fn best_fit(order: &[u32], lengths: &[u32], capacity: usize, bin_of: &mut [u32]) -> usize {
     let mut spaces = SpaceSet::new(capacity);
-    // Bins with a space are a stack: its top, and below each bin the next.
+    // Bins with the same space form a stack: its top, and below each bin the next.
     let (mut top, mut below) = (vec![NONE; capacity + 1], Vec::new());
     for &item in order {
         let length = lengths[item as usize] as usize;
@@ -171,7 +172,8 @@ fn best_fit(order: &[u32], lengths: &[u32], capacity: usize, bin_of: &mut [u32])
     below.len()
 }
 
-/// A set of numbers up to a bound, as bits with a summary of 64 words each above them, that finds the next larger one.
+/// A set of numbers up to a bound, as bits with a summary of 64 words on each level above, that finds the
+/// next larger member.
 struct SpaceSet {
     /// From the bits of the numbers up to one word.
     levels: Vec<Vec<u64>>,
@@ -209,17 +211,17 @@ impl SpaceSet {
         }
     }
 
-    /// The smallest member that is `number` or more.
+    /// Returns the smallest member that is at least `number`.
     fn at_least(&self, number: usize) -> Option<usize> {
         let mut from = number;
         for (height, level) in self.levels.iter().enumerate() {
             let word = level.get(from / 64)? & (u64::MAX << (from % 64));
             if word != 0 {
-                let mut found = from / 64 * 64 + word.trailing_zeros() as usize;
+                let mut member = from / 64 * 64 + word.trailing_zeros() as usize;
                 for level in self.levels[..height].iter().rev() {
-                    found = found * 64 + level[found].trailing_zeros() as usize;
+                    member = member * 64 + level[member].trailing_zeros() as usize;
                 }
-                return Some(found);
+                return Some(member);
             }
             from = from / 64 + 1;
         }
@@ -228,7 +230,8 @@ impl SpaceSet {
 }
 
 fn first_fit(order: &[u32], lengths: &[u32], capacity: usize, bin_of: &mut [u32]) -> usize {
-    // Leaves are bins, unopened ones with all their space; above each pair its larger space.
+    // Leaves are bins, unopened ones with their full space; each node holds the larger space of its two
+    // children.
     let leaves = order.len().next_power_of_two();
     let mut space = vec![capacity as u32; 2 * leaves];
     let mut num_bins = 0;
@@ -249,8 +252,8 @@ fn first_fit(order: &[u32], lengths: &[u32], capacity: usize, bin_of: &mut [u32]
     num_bins
 }
 
-/// Packs sequences as they come: best fit into at most `max_open` bins. A bin leaves once it is full, or as the fullest when a sequence
-/// fits into none of them.
+/// Packs sequences as they arrive: best fit into at most `max_open` bins. A bin is returned once it is full,
+/// or if it is the fullest when a sequence fits into none of them.
 ///
 /// # Examples
 /// ```
@@ -274,7 +277,7 @@ pub struct StreamPacker {
 }
 
 impl StreamPacker {
-    /// A packer without sequences.
+    /// Returns a packer without sequences.
     ///
     /// # Errors
     /// `OutOfRange` for a capacity or `max_open` of 0; `LimitExceeded` over [`BATCH_TOKENS_MAX`] and [`PACK_WORKERS_MAX`].
@@ -285,11 +288,11 @@ impl StreamPacker {
         Ok(Self { capacity, max_open, num_opened: 0, open: BTreeMap::new() })
     }
 
-    /// Takes the sequence `item`; the bin that leaves, if one does.
+    /// Adds the sequence `item` and returns the bin that this completes, if any.
     ///
     /// # Errors
-    /// `OutOfRange` for a sequence longer than the capacity, which is then not taken; `LimitExceeded` for a bin of more sequences than
-    /// [`PACK_SEQUENCES_MAX`].
+    /// `OutOfRange` for a sequence longer than the capacity, which is then not added; `LimitExceeded` for a
+    /// bin of more sequences than [`PACK_SEQUENCES_MAX`].
     pub fn push(&mut self, item: u32, length: usize) -> Result<Option<Vec<u32>>> {
         if length > self.capacity {
             let detail = format!("length must be at most {}: got {length}", self.capacity);
@@ -319,7 +322,7 @@ impl StreamPacker {
         Ok(leaving)
     }
 
-    /// The bins that are still open, in the order they were opened in, and an empty packer.
+    /// Returns the open bins in the order they were opened, and empties the packer.
     pub fn flush(&mut self) -> Vec<Vec<u32>> {
         let mut bins: Vec<_> = std::mem::take(&mut self.open).into_iter().collect();
         bins.sort_by_key(|((_, age), _)| *age);
@@ -327,12 +330,13 @@ impl StreamPacker {
     }
 }
 
-/// Gives each item to one of `num_workers` so that their sums of `costs` are near each other: the dearest first, each to the worker with the
-/// least so far, of several the first (LPT, at most 4/3 of the least possible largest sum, Graham 1969).
+/// Assigns each item to one of `num_workers` so that their sums of `costs` are close: the most expensive
+/// first, each to the worker with the least so far, ties to the first (LPT, at most 4/3 of the least possible
+/// largest sum, Graham 1969).
 ///
 /// # Errors
-/// `OutOfRange` without workers, or for a cost that is negative or no number; `LimitExceeded` over [`PACK_WORKERS_MAX`] workers or
-/// [`PACK_SEQUENCES_MAX`] items.
+/// `OutOfRange` without workers, or for a cost that is negative or not finite; `LimitExceeded` over
+/// [`PACK_WORKERS_MAX`] workers or [`PACK_SEQUENCES_MAX`] items.
 ///
 /// # Examples
 /// ```
@@ -362,7 +366,7 @@ pub fn balance(costs: &[f64], num_workers: usize) -> Result<Groups> {
     Ok(Groups::from_assignment(&worker_of, num_workers, order.into_iter()))
 }
 
-/// What a worker has to do.
+/// The work of one worker.
 #[derive(PartialEq)]
 struct Load {
     sum: f64,
@@ -384,9 +388,10 @@ impl PartialOrd for Load {
 }
 
 impl DecoderConfig {
-    /// Floating-point operations of a forward pass over one sequence with log-probs of all its tokens; a training step takes three times as
-    /// many. `2 L (layers (q + k + v + o + gate + up + down) + vocabulary)` for the projections, `2 L (L + 1)` times the width of the query
-    /// heads a layer for attention.
+    /// Returns the floating-point operations of a forward pass over one sequence with log-probs of all its
+    /// tokens; a training step takes three times as many. `2 L (layers (q + k + v + o + gate + up + down) +
+    /// vocabulary)` for the projections, `2 L (L + 1)` times the width of the query heads a layer for
+    /// attention.
     ///
     /// # Examples
     /// ```

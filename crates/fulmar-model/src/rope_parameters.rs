@@ -1,4 +1,4 @@
-//! How positions become angles, in the forms in which `config.json` says it.
+//! Rotary parameters in the formats of `config.json`.
 
 use std::f64::consts::TAU;
 
@@ -14,21 +14,21 @@ pub struct RopeParameters {
     /// Kind of scaling: `default` (none) or `llama3`.
     #[serde(default, alias = "type", skip_serializing_if = "Option::is_none")]
     pub rope_type: Option<String>,
-    /// Divides the frequencies of long waves; >= 1.
+    /// Divides the frequencies of long waves, >= 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// Waves longer than the original context divided by this are slowed by `factor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_freq_factor: Option<f64>,
-    /// Waves shorter than the original context divided by this are left; > `low_freq_factor`.
+    /// Waves shorter than the original context divided by this are unchanged; > `low_freq_factor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_freq_factor: Option<f64>,
-    /// Positions that the model was trained on before it was scaled.
+    /// Number of positions of the original training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original_max_position_embeddings: Option<f64>,
 }
 
-/// What is done to the frequencies.
+/// The scaling of the frequencies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RopeScaling {
     None,
@@ -43,7 +43,8 @@ pub(crate) enum RopeScaling {
 
 impl RopeParameters {
     /// # Errors
-    /// `Incompatible` for a kind that is not built; `OutOfRange`, naming the field, for one that is missing or impossible.
+    /// `Incompatible` for an unsupported kind; `OutOfRange`, naming the field, for a missing or impossible
+    /// one.
     pub(crate) fn scaling(&self) -> Result<RopeScaling> {
         match self.rope_type.as_deref() {
             None | Some("default") => Ok(RopeScaling::None),
@@ -77,18 +78,18 @@ fn required(name: &str, value: Option<f64>, min: f64) -> Result<f64> {
     match value {
         Some(value) if value.is_finite() && value >= min => Ok(value),
         _ => {
-            let got = value.map_or_else(|| "none".to_owned(), |value| value.to_string());
-            let detail = format!("{name} of a llama3 rope must be a number >= {min}: got {got}");
+            let got = value.map_or_else(|| "it is missing".to_owned(), |value| format!("got {value}"));
+            let detail = format!("{name} of a llama3 rope must be a number >= {min}: {got}");
             Err(Error::new(ErrorKind::OutOfRange, detail))
         }
     }
 }
 
 impl RopeScaling {
-    /// A frequency, in radians a position, after scaling.
+    /// Returns a frequency, in radians a position, after scaling.
     pub(crate) fn scale(self, frequency: f64) -> f64 {
         let Self::Llama3 { factor, low, high, original_positions } = self else { return frequency };
-        // How many whole waves the original context holds decides.
+        // The number of whole waves in the original context decides.
         let waves = original_positions * frequency / TAU;
         let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
         frequency * (kept + (1.0 - kept) / factor)
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(scaling.scale(wave(2048.0)), wave(2048.0));
         assert_eq!(scaling.scale(wave(8192.0)), wave(8192.0) / 8.0);
         assert_eq!(scaling.scale(wave(1e6)), wave(1e6) / 8.0);
-        // Two waves in the original context: a third of the way from slowed to kept.
+        // Two waves in the original context: a third of the way from slowed to unchanged.
         let between = scaling.scale(wave(4096.0)) / wave(4096.0);
         assert!((between - (1.0 / 3.0 + 2.0 / 3.0 / 8.0)).abs() < 1e-12);
     }
@@ -126,7 +127,7 @@ mod tests {
     fn what_is_missing_or_impossible_is_refused_by_name() {
         type Spoil = fn(&mut RopeParameters);
         let cases: [(Spoil, &str); 5] = [
-            (|rope| rope.factor = None, "factor of a llama3 rope must be a number >= 1: got none"),
+            (|rope| rope.factor = None, "factor of a llama3 rope must be a number >= 1: it is missing"),
             (|rope| rope.factor = Some(0.5), "factor of a llama3 rope must be a number >= 1: got 0.5"),
             (
                 |rope| rope.low_freq_factor = Some(4.0),

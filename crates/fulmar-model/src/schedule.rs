@@ -1,11 +1,12 @@
-//! How large the steps of an optimiser are over a run: a linear rise, then a fall along a line or a half cosine
-//! (Loshchilov and Hutter, <https://arxiv.org/abs/1608.03983>), or none.
+//! Learning-rate schedules: linear warmup, then linear or cosine decay (Loshchilov and Hutter,
+//! <https://arxiv.org/abs/1608.03983>), or none.
 
 use fulmar_core::{Error, ErrorKind, Result, integer_from_f64};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// How the rate falls once it has risen. `done` is the share of the steps behind the rise that are taken, and `f` the final fraction.
+/// The decay after the warmup. `done` is the share of the steps after the warmup that were taken, and `f` the
+/// final fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decline {
@@ -14,7 +15,7 @@ pub enum Decline {
     Linear,
     /// `f + (1 - f) (1 + cos(pi done)) / 2`
     Cosine,
-    /// Not at all.
+    /// No decay.
     Constant,
 }
 
@@ -33,29 +34,29 @@ pub enum Decline {
 pub struct Schedule {
     /// The largest rate, > 0.
     pub learning_rate: f64,
-    /// Steps in which the rate rises to it in equal parts; the first step takes one part, not none.
+    /// Number of warmup steps, in which the rate rises in equal parts; the first step takes one part, not 0.
     #[serde(default, deserialize_with = "warmup_steps")]
     pub warmup_steps: u64,
-    /// Share of the rate that is left at the end, in `[0, 1]`.
+    /// Share of the rate at the end, in `[0, 1]`.
     #[serde(default)]
     pub final_fraction: f64,
-    /// How it falls.
+    /// The decay after the warmup.
     #[serde(default)]
     pub decline: Decline,
 }
 
 impl Schedule {
-    /// A line from `learning_rate` down to 0.
+    /// Returns a linear decay from `learning_rate` to 0.
     #[must_use]
     pub const fn new(learning_rate: f64) -> Self {
         Self { learning_rate, warmup_steps: 0, final_fraction: 0.0, decline: Decline::Linear }
     }
 
-    /// The rate of step `step`, counted from 0, of `num_steps`; behind the last it stays what it was at the end. The same bits on every
-    /// target.
+    /// Returns the rate of step `step`, counted from 0, of `num_steps`; after the last step it stays at its
+    /// final value. The same bits on every target.
     ///
     /// # Errors
-    /// `OutOfRange` naming the field.
+    /// `OutOfRange`, naming the field.
     pub fn at(&self, step: u64, num_steps: u64) -> Result<f64> {
         let Self { learning_rate, warmup_steps, final_fraction, decline } = *self;
         let out_of_range = |name: &str, rule: &str, value: f64| {

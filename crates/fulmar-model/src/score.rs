@@ -1,12 +1,12 @@
-//! The likeliest ids in the place of each scored token.
+//! The likeliest ids at each scored token.
 
 use fulmar_core::Result;
 
-use crate::decoder::{Decoder, Keep, Scores, Trace};
+use crate::decoder::{Activations, CheckpointPolicy, Decoder, Scores};
 use crate::generation::check_top_log_probs;
 use crate::packing::TokenBatch;
 
-/// The `k` likeliest ids in the place of each masked token of a batch, the likeliest first; 0 where the mask is 0.
+/// The `k` likeliest ids at each masked token of a batch, the likeliest first; 0 where the mask is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TopLogProbs {
     /// `[T, k]`
@@ -16,11 +16,12 @@ pub struct TopLogProbs {
 }
 
 impl Decoder {
-    /// As [`Decoder::score`], with the `top_k` likeliest ids in the place of each masked token. All come from one pass over a row of
-    /// logits, so entropies cost nothing more.
+    /// Runs [`Decoder::score`] and also returns the `top_k` likeliest ids at each masked token. All come from
+    /// one pass over a row of logits, so entropies are free.
     ///
     /// # Errors
-    /// Those of [`TokenBatch::check`]; `OutOfRange` if `top_k` is above the vocabulary, `LimitExceeded` for too many ids in all.
+    /// The errors of [`TokenBatch::check`]; `OutOfRange` if `top_k` is above the vocabulary; `LimitExceeded`
+    /// for too many ids in all.
     ///
     /// # Examples
     /// ```
@@ -40,14 +41,19 @@ impl Decoder {
         check_top_log_probs(top_k, batch.ids.len(), self.config())?;
         let size = batch.ids.len() * top_k;
         let mut top = TopLogProbs { ids: vec![0; size], log_prob: vec![0.0; size] };
-        let scores = self.run_with(batch, &mut Trace::default(), Keep::Nothing, |target, logits| {
-            for (place, (id, log_prob)) in
-                self.compute().top_k_log_probs(logits, top_k).into_iter().enumerate()
-            {
-                let at = target.token as usize * top_k + place;
-                (top.ids[at], top.log_prob[at]) = (id, log_prob);
-            }
-        })?;
+        let scores = self.run_with(
+            batch,
+            &mut Activations::default(),
+            CheckpointPolicy::Nothing,
+            |target, logits| {
+                for (place, (id, log_prob)) in
+                    self.compute().top_k_log_probs(logits, top_k).into_iter().enumerate()
+                {
+                    let at = target.token as usize * top_k + place;
+                    (top.ids[at], top.log_prob[at]) = (id, log_prob);
+                }
+            },
+        )?;
         Ok((scores, top))
     }
 }

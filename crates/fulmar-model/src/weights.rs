@@ -1,4 +1,4 @@
-//! The weights that a decoder computes with: single precision, or rounded to bfloat16 for half the memory and half the bytes to read.
+//! The weights of a decoder: single precision, or bfloat16 for half the memory and half the bytes to read.
 
 use fulmar_compute::{Compute, Floats, Memory};
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ pub(crate) enum Weights {
     Bf16(Memory<bf16>),
 }
 
-/// What an optimiser's step changes.
+/// The weights that a step of an optimizer changes.
 pub(crate) enum WeightsMut<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [bf16]),
@@ -40,10 +40,10 @@ impl Weights {
         }
     }
 
-    /// The same numbers, rounded to the nearest of `dtype`.
+    /// Rounds the weights to the nearest of `dtype`.
     ///
     /// # Errors
-    /// `OutOfRange` for a dtype in which there are no weights; `NonFinite` for a weight above its largest number.
+    /// `OutOfRange` for an unsupported dtype; `NonFinite` for a weight above its largest number.
     pub(crate) fn cast(self, dtype: Dtype, compute: Compute) -> Result<Self> {
         match (self, dtype) {
             (Self::F32(values), Dtype::Bf16) => {
@@ -69,7 +69,7 @@ impl Weights {
         }
     }
 
-    /// A copy where `compute` reaches it.
+    /// Returns a copy on the device of `compute`.
     pub(crate) fn copy_on(&self, compute: Compute) -> Result<Self> {
         Ok(match self {
             Self::F32(values) => Self::F32(compute.hold(values.to_vec())?),
@@ -77,7 +77,7 @@ impl Weights {
         })
     }
 
-    /// Lets `change` change some weights in single precision, and rounds them to what they are stored as.
+    /// Runs `change` on some weights in single precision, and rounds the results to their dtype.
     pub(crate) fn change(&mut self, range: Range<usize>, compute: Compute, change: impl FnOnce(&mut [f32])) {
         match self {
             Self::F32(values) => change(&mut values[range]),

@@ -1,4 +1,4 @@
-//! What is added to the weights of a decoder: an adapter beside them, a head behind them.
+//! LoRA adapters and scalar heads of a decoder.
 
 use fulmar_compute::Floats;
 use fulmar_core::{Error, ErrorKind, Result};
@@ -9,11 +9,12 @@ use crate::lora::{Lora, LoraConfig};
 use crate::parameters::{Layout, Parameter};
 
 impl Decoder {
-    /// Freezes all weights and trains an adapter beside them, which changes nothing before its first step. A scalar head is trained
-    /// with it, on a copy of its own that PEFT's files call `modules_to_save`.
+    /// Freezes all weights and adds a trained adapter, which changes nothing before its first step. A scalar
+    /// head is trained too, on a copy that PEFT's files call `modules_to_save`.
     ///
     /// # Errors
-    /// `Incompatible` if there is an adapter already; `OutOfRange`, `UnknownName` or `Empty` naming what is wrong with `config`.
+    /// `Incompatible` if there is an adapter already; `OutOfRange`, `UnknownName` or `Empty`, naming the
+    /// invalid part of `config`.
     ///
     /// # Examples
     /// ```
@@ -34,23 +35,24 @@ impl Decoder {
         self.set_lora(|layout, weights| Lora::new(config, layout, weights, seed))
     }
 
-    /// As [`Decoder::add_lora`], with the weights of PEFT's `adapter_model.safetensors`.
+    /// Runs [`Decoder::add_lora`] with the weights of PEFT's `adapter_model.safetensors`.
     ///
     /// # Errors
-    /// Those of [`Decoder::add_lora`]; those of [`safetensors::read`](fulmar_tensor::safetensors::read); `Incompatible` for other tensors.
+    /// The errors of [`Decoder::add_lora`] and of [`safetensors::read`](fulmar_tensor::safetensors::read);
+    /// `Incompatible` for other tensors.
     pub fn load_lora(&mut self, config: LoraConfig, bytes: &[u8]) -> Result<()> {
         self.set_lora(|layout, _| Lora::read(config, layout, bytes))?;
         self.count_change();
         Ok(())
     }
 
-    /// Whether there is an adapter.
+    /// Returns whether there is an adapter.
     #[must_use]
     pub const fn has_lora(&self) -> bool {
         self.lora.is_some()
     }
 
-    /// The adapter's shape as PEFT's `adapter_config.json`.
+    /// Returns the adapter's shape as PEFT's `adapter_config.json`.
     ///
     /// # Errors
     /// `Empty` without an adapter.
@@ -59,7 +61,7 @@ impl Decoder {
         Ok(lora.config.to_json_beside(self.config.scalar_head))
     }
 
-    /// The adapter as PEFT's `adapter_model.safetensors`.
+    /// Returns the adapter as PEFT's `adapter_model.safetensors`.
     ///
     /// # Errors
     /// `Empty` without an adapter.
@@ -67,7 +69,7 @@ impl Decoder {
         self.lora.as_ref().ok_or_else(no_adapter)?.write()
     }
 
-    /// Adds the adapter to the weights, which are trained again, and drops it.
+    /// Adds the adapter to the weights, which are trained again, and removes it.
     ///
     /// # Errors
     /// `Empty` without an adapter.
@@ -79,11 +81,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// A decoder with these weights and a fresh head that reads one number: its weights normal with `initializer_range`, its bias 0.
-    /// All of them are trained. [`ScalarHead::Score`] leaves an output head out that is not the embedding table.
+    /// Returns a decoder with these weights and a new scalar head: its weights normal with
+    /// `initializer_range`, its bias 0. All of them are trained. [`ScalarHead::Score`] removes an output head
+    /// that is not the embedding table.
     ///
     /// # Errors
-    /// `Incompatible` if there is such a head or an adapter already.
+    /// `Incompatible` if there is a scalar head or an adapter already.
     pub fn with_scalar_head(&self, head: ScalarHead, seed: u64) -> Result<Self> {
         if self.layout.scalar.is_some() || self.lora.is_some() {
             let detail = "a decoder must have no scalar head and no adapter to be given one: got one";
@@ -108,7 +111,7 @@ impl Decoder {
 
     pub(crate) fn set_lora(&mut self, make: impl FnOnce(&Layout, Floats<'_>) -> Result<Lora>) -> Result<()> {
         if self.lora.is_some() {
-            let detail = "a decoder must have one adapter at most: got another";
+            let detail = "a decoder must have at most one adapter: it already has one";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let mut lora = make(&self.layout, self.weights.view())?;
@@ -120,5 +123,5 @@ impl Decoder {
 }
 
 fn no_adapter() -> Error {
-    Error::new(ErrorKind::Empty, "a decoder must have an adapter: got none")
+    Error::new(ErrorKind::Empty, "a decoder must have an adapter")
 }

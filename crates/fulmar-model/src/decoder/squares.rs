@@ -1,4 +1,4 @@
-//! How sure a decoder is in the place of each trained token.
+//! The sums of squared probabilities at each trained token.
 
 use fulmar_core::Result;
 
@@ -6,12 +6,12 @@ use super::{Decoder, Scores};
 use crate::packing::{Read, TokenBatch};
 
 impl Decoder {
-    /// As [`Decoder::forward`], with the logarithm of the sum of the squared probabilities in the place of each masked token, `[T]` in
-    /// `[-ln V, 0]` and 0 where the mask is 0: what WPO weighs pairs by. From the same chunk of logits, of which no second one exists; the
-    /// backward pass does not go through it.
+    /// Runs [`Decoder::forward`] and also returns the logarithm of the sum of the squared probabilities at
+    /// each masked token, `[T]` in `[-ln V, 0]` and 0 where the mask is 0, by which WPO weighs pairs. Both
+    /// come from the same chunk of logits; the sums have no gradient.
     ///
     /// # Errors
-    /// Those of [`Decoder::forward`].
+    /// The errors of [`Decoder::forward`].
     ///
     /// # Examples
     /// ```
@@ -24,7 +24,7 @@ impl Decoder {
     /// let batch = TokenBatch { ids: &[1, 2], offsets: &[0, 2], mask: &[0, 1], ..Default::default() };
     /// let (scores, squares) = decoder.forward_with_squares(&batch)?;
     /// assert!(squares[0] == 0.0 && squares[1] >= -5_f32.ln() && squares[1] < 0.0);
-    /// // More than the square of one of them.
+    /// More than the square of one of them.
     /// assert!(squares[1] > 2.0 * scores.log_prob[1]);
     /// decoder.backward(&[0.0, -1.0], None)?;
     /// # Ok::<(), fulmar_core::Error>(())
@@ -32,8 +32,8 @@ impl Decoder {
     pub fn forward_with_squares(&mut self, batch: &TokenBatch<'_>) -> Result<(Scores, Vec<f32>)> {
         let mut squares = vec![0.0; batch.ids.len()];
         let compute = self.compute();
-        let scores = self.keeping(Read::Before, |decoder, trace, keep| {
-            decoder.run_with(batch, trace, keep, |target, logits| {
+        let scores = self.keeping(Read::Before, |decoder, activations, policy| {
+            decoder.run_with(batch, activations, policy, |target, logits| {
                 squares[target.token as usize] = compute.log_sum_sq_prob_row(logits);
             })
         })?;

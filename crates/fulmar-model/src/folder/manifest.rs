@@ -1,4 +1,5 @@
-//! `manifest.json`: the files of a folder with their sizes and checksums, so that a damaged, missing or foreign one is found by its name.
+//! `manifest.json`: the files of a folder with their sizes and checksums, so that a damaged, missing or
+//! foreign file is reported by name.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,10 +11,10 @@ use fulmar_tensor::FileBatch;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Its name in a folder.
+/// The name of the manifest in a folder.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// What the `format` of a manifest says.
+/// The `format` of a manifest.
 const FORMAT: &str = "fulmar manifest";
 
 /// Bytes that a check reads at a time.
@@ -28,7 +29,7 @@ pub(crate) struct Manifest {
     files: BTreeMap<String, Entry>,
 }
 
-/// What a file must be.
+/// Size and checksum of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     bytes: u64,
@@ -43,7 +44,7 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// The manifest of a folder; nothing where it has none, or one of another program.
+    /// Returns the manifest of a folder; `None` if it has none, or one of another program.
     pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(MANIFEST);
         let Some(bytes) = read_if_there(&path, MODEL_JSON_BYTES_MAX)? else { return Ok(None) };
@@ -56,12 +57,12 @@ impl Manifest {
         options_from_json("manifest", &text).map(Some).map_err(place)
     }
 
-    /// Whether the folder is to hold a file of this name.
+    /// Returns whether the manifest lists a file of this name.
     pub(crate) fn lists(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
 
-    /// The names of its files.
+    /// Returns the names of its files.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
@@ -80,36 +81,39 @@ impl Manifest {
         Ok(())
     }
 
-    /// Stages the manifest itself, which [`FileBatch::commit`] puts into place before the others: a batch that stops half way leaves a
-    /// folder that is refused, not one that mixes old files with new ones.
+    /// Stages the manifest itself, which [`FileBatch::commit`] renames before the others: an interrupted
+    /// batch leaves a folder that is refused, not a mixture of old and new files.
     pub(crate) fn finish(&self, mut batch: FileBatch, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
         batch.stage(folder.join(MANIFEST), |writer| Ok(writeln!(writer, "{text}")?))?;
         batch.commit()
     }
 
-    /// Refuses a folder that lacks a file of the list, or has one of another size.
+    /// Refuses a folder in which a listed file is missing or has another size.
     pub(crate) fn check_sizes(&self, folder: &Path) -> Result<()> {
         for (name, entry) in &self.files {
             let path = folder.join(name);
-            let found = match std::fs::metadata(&path) {
+            let metadata = match std::fs::metadata(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     return Err(
                         corrupt(format!("{MANIFEST} lists this file, and it is missing")).at(path.display())
                     );
                 }
-                found => found.map_err(|error| Error::from(error).at(path.display()))?,
+                result => result.map_err(|error| Error::from(error).at(path.display()))?,
             };
-            if found.is_file() && found.len() != entry.bytes {
-                let detail =
-                    format!("must have the {} bytes that {MANIFEST} lists: got {}", entry.bytes, found.len());
+            if metadata.is_file() && metadata.len() != entry.bytes {
+                let detail = format!(
+                    "must have the {} bytes that {MANIFEST} lists: got {}",
+                    entry.bytes,
+                    metadata.len()
+                );
                 return Err(corrupt(detail).at(path.display()));
             }
         }
         Ok(())
     }
 
-    /// Refuses the file called `name` if it is not the one that was saved. A file that is not listed passes.
+    /// Refuses the file called `name` if it differs from the saved one. A file that is not listed passes.
     pub(crate) fn check(&self, folder: &Path, name: &str) -> Result<()> {
         let Some(entry) = self.files.get(name) else { return Ok(()) };
         let path = folder.join(name);
@@ -134,7 +138,7 @@ impl Manifest {
     }
 }
 
-/// The bytes of a file of at most `bytes_max`; nothing where there is none.
+/// Returns the bytes of a file of at most `bytes_max`; `None` if it does not exist.
 pub(crate) fn read_if_there(path: &Path, bytes_max: usize) -> Result<Option<Vec<u8>>> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -142,7 +146,7 @@ pub(crate) fn read_if_there(path: &Path, bytes_max: usize) -> Result<Option<Vec<
     }
 }
 
-/// The bytes of a file of at most `bytes_max`.
+/// Returns the bytes of a file of at most `bytes_max`.
 pub(crate) fn read_small(path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
     let (file, size) = open_regular(path)?;
     if size > bytes_max as u64 {
@@ -150,7 +154,7 @@ pub(crate) fn read_small(path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
         return Err(Error::new(ErrorKind::LimitExceeded, detail).at(path.display()));
     }
     let mut bytes = Vec::with_capacity(size as usize);
-    // A file that grows while it is read ends here all the same.
+    // Limits a file that grows while it is read.
     file.take(bytes_max as u64)
         .read_to_end(&mut bytes)
         .map_err(|error| Error::from(error).at(path.display()))?;

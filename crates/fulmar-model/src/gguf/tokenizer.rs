@@ -1,4 +1,4 @@
-//! The tokenizer that a GGUF file carries, as the `tokenizer.json` that Hugging Face's library reads.
+//! The tokenizer in a GGUF file, converted to the `tokenizer.json` that Hugging Face's library reads.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::gguf::File;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{incompatible, text};
 
-/// Kinds of tokens that are matched before a text is cut: control tokens and those a user added.
+/// Kinds of tokens that are matched before a text is split: control tokens and user-defined ones.
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
@@ -17,8 +17,8 @@ const SPECIAL: [(&str, &str); 4] =
 /// The tokenizer of a GGUF file with a byte-level BPE model, in the forms of Hugging Face's files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufTokenizer {
-    /// `tokenizer.json`: vocabulary, merges, added tokens, and the cuts that the name under `tokenizer.ggml.pre` stands for
-    /// (`smollm`, `gpt-2`, `default`, `qwen2`, `llama-bpe`).
+    /// `tokenizer.json`: vocabulary, merges, added tokens, and the pre-tokenizer named by
+    /// `tokenizer.ggml.pre` (`smollm`, `gpt-2`, `default`, `qwen2`, `llama-bpe`).
     pub tokenizer_json: String,
     /// `tokenizer_config.json`: the names of special tokens.
     pub config_json: String,
@@ -27,11 +27,11 @@ pub struct GgufTokenizer {
 }
 
 impl GgufTokenizer {
-    /// Reads it from the metadata.
+    /// Reads the tokenizer from the metadata.
     ///
     /// # Errors
-    /// `Incompatible` if the file carries another model or cuts by a rule that is not built, or lacks a part; `OutOfRange` if a special
-    /// token is none of its tokens.
+    /// `Incompatible` if the file has another tokenizer model, an unsupported pre-tokenizer, or lacks a part;
+    /// `OutOfRange` if a special token is not in the vocabulary.
     pub fn read(file: &File<'_>) -> Result<Self> {
         let chat_template = file.metadata.get("tokenizer.chat_template").and_then(Value::as_str);
         Ok(Self {
@@ -99,7 +99,7 @@ fn tokenizer_json(file: &File<'_>) -> Result<String> {
     Ok(tokenizer.to_string())
 }
 
-/// The pre-tokenizers of a name.
+/// Returns the pre-tokenizers of a name.
 fn cuts(pre: &str) -> Result<Value> {
     let bytes = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex});
     let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
@@ -114,7 +114,8 @@ fn cuts(pre: &str) -> Result<Value> {
     }
 }
 
-/// The rule of GPT-4's family of tokenizers, with this one for runs of digits.
+/// Returns the splitting pattern of GPT-4's family of tokenizers, with `digits` as the pattern for runs of
+/// digits.
 fn pattern(digits: &str) -> String {
     format!(
         "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?\\p{{L}}+|{digits}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -124,7 +125,7 @@ fn pattern(digits: &str) -> String {
 fn list<'a>(metadata: &'a Map<String, Value>, key: &str) -> Result<&'a [Value]> {
     match metadata.get(key) {
         Some(Value::Array(values)) => Ok(values),
-        _ => Err(incompatible(format!("a GGUF file must list {key}: got none"))),
+        _ => Err(incompatible(format!("a GGUF file must have the list {key}"))),
     }
 }
 
@@ -137,7 +138,7 @@ mod tests {
         bytes.extend(text.as_bytes());
     }
 
-    /// A file of a tokenizer with two letters, their merge and a control token.
+    /// Returns a file of a tokenizer with two letters, their merge and a control token.
     fn file(model: &str, pre: &str, end: u32) -> Vec<u8> {
         let mut bytes = b"GGUF\x03\0\0\0".to_vec();
         bytes.extend([0_u64.to_le_bytes(), 6_u64.to_le_bytes()].concat());

@@ -1,20 +1,21 @@
-//! What an optimiser is told: AdamW, SGD or Muon, and which parameters its weight decay pulls at.
+//! Options of optimizers: AdamW, SGD or Muon, and the parameters with weight decay.
 
 use fulmar_core::{Error, ErrorKind, Result, options_from_json};
 use serde::Deserialize;
 
 use crate::parameters::Parameter;
 
-/// Which parameters the weight decay of an optimiser pulls towards 0. In JSON `"matrices"`, `"all"` or a list of name patterns.
+/// The parameters with weight decay. In JSON `"matrices"`, `"all"` or a list of name patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "DecayForm")]
 pub enum Decay {
-    /// Those of two dimensions: projections, embeddings and adapters; not norms and biases.
+    /// Parameters of two dimensions: projections, embeddings and adapters; not norms and biases.
     #[default]
     Matrices,
     /// Every parameter that is trained.
     All,
-    /// Those that a pattern names: a whole name, in which `*` stands for any characters. Each pattern must name one at least.
+    /// Parameters whose whole name matches a pattern, in which `*` matches any characters. Each pattern must
+    /// match at least one.
     Named(Vec<String>),
 }
 
@@ -43,7 +44,7 @@ impl TryFrom<DecayForm> for Decay {
 }
 
 impl Decay {
-    /// Whether it pulls at `parameter`.
+    /// Returns whether `parameter` has weight decay.
     pub(crate) fn holds(&self, parameter: &Parameter) -> bool {
         match self {
             Self::Matrices => parameter.shape.len() == 2,
@@ -52,7 +53,7 @@ impl Decay {
         }
     }
 
-    /// Refuses a pattern that names none of `parameters`.
+    /// Refuses a pattern that matches none of `parameters`.
     pub(crate) fn check(&self, parameters: &[Parameter]) -> Result<()> {
         let Self::Named(patterns) = self else { return Ok(()) };
         let names_none = |pattern: &&String| !parameters.iter().any(|known| matches(pattern, &known.name));
@@ -66,7 +67,7 @@ impl Decay {
     }
 }
 
-/// Whether `name` is `pattern`, whose `*` stand for any characters.
+/// Returns whether `name` matches `pattern`, in which `*` matches any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|start| name.strip_prefix(start)) else { return false };
@@ -79,12 +80,12 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(end)
 }
 
-/// Options of AdamW (Loshchilov and Hutter, <https://arxiv.org/abs/1711.05101>); the defaults are PyTorch's but for the weight
-/// decay, which is 0. Holds two floats a parameter.
+/// Options of AdamW (Loshchilov and Hutter, <https://arxiv.org/abs/1711.05101>); the defaults are PyTorch's
+/// except for the weight decay, which is 0. Stores two floats a parameter.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AdamWOptions {
-    /// Size of a step, >= 0, unless the step says another.
+    /// The learning rate, >= 0; a step may override it.
     pub learning_rate: f64,
     /// Decay of the first moment, in `[0, 1)`.
     pub beta1: f64,
@@ -94,7 +95,7 @@ pub struct AdamWOptions {
     pub eps: f64,
     /// Decoupled weight decay, >= 0.
     pub weight_decay: f64,
-    /// The parameters that the weight decay pulls at.
+    /// The parameters with weight decay.
     pub decay: Decay,
 }
 
@@ -123,21 +124,23 @@ impl AdamWOptions {
     }
 }
 
-/// Options of stochastic gradient descent; the defaults are PyTorch's. Holds a float a parameter where `momentum` is not 0.
+/// Options of stochastic gradient descent; the defaults are PyTorch's. Stores a float a parameter if
+/// `momentum` is not 0.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SgdOptions {
-    /// Size of a step, >= 0, unless the step says another.
+    /// The learning rate, >= 0; a step may override it.
     pub learning_rate: f64,
-    /// Share of the last direction that a step keeps, in `[0, 1)`.
+    /// Factor of the old momentum buffer, in `[0, 1)`.
     pub momentum: f64,
-    /// Share of the gradient that the momentum does not take, in `[0, 1)`.
+    /// Reduces the gradient's share in the momentum buffer, in `[0, 1)`.
     pub dampening: f64,
-    /// Whether a step looks ahead along the momentum; wants a momentum, and no dampening.
+    /// If true, a step uses Nesterov's momentum; needs a momentum, and no dampening.
     pub nesterov: bool,
-    /// Added to the gradient times the weight, >= 0. Unlike the others' it passes through the momentum.
+    /// Weight decay, >= 0: this factor times the weight is added to the gradient, so unlike in the other
+    /// optimizers it passes through the momentum.
     pub weight_decay: f64,
-    /// The parameters that the weight decay pulls at.
+    /// The parameters with weight decay.
     pub decay: Decay,
 }
 
@@ -173,14 +176,15 @@ impl SgdOptions {
     }
 }
 
-/// By what Muon multiplies its rate for a matrix `[out, in]`.
+/// The factor of Muon's rate for a matrix `[out, in]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MuonScale {
     /// `sqrt(max(1, out / in))`, Keller Jordan's.
     #[default]
     Original,
-    /// `0.2 sqrt(max(out, in))` (<https://arxiv.org/abs/2502.16982>): rates and decays that suit AdamW then suit Muon.
+    /// `0.2 sqrt(max(out, in))` (<https://arxiv.org/abs/2502.16982>): rates and decays tuned for AdamW then
+    /// suit Muon.
     MatchRmsAdamw,
 }
 
@@ -193,31 +197,33 @@ impl MuonScale {
     }
 }
 
-/// Options of Muon (Jordan et al., <https://kellerjordan.github.io/posts/muon/>): the momentum of each matrix between hidden layers is
-/// made orthogonal by [`Compute::newton_schulz`](fulmar_compute::Compute::newton_schulz) before it is applied. Embeddings, output heads, norms and biases are stepped by
-/// AdamW. The defaults are PyTorch's, which are Keller Jordan's. Holds a float a parameter of Muon, and two of AdamW.
+/// Options of Muon (Jordan et al., <https://kellerjordan.github.io/posts/muon/>): the momentum of each matrix
+/// between hidden layers is made orthogonal by
+/// [`Compute::newton_schulz`](fulmar_compute::Compute::newton_schulz) before it is applied. AdamW updates
+/// embeddings, output heads, norms and biases. The defaults are PyTorch's, which are Keller Jordan's. Stores
+/// a float a parameter of Muon, and two of AdamW.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MuonOptions {
-    /// Size of a step, > 0, unless the step says another; AdamW's rate then changes in the same proportion.
+    /// The learning rate, > 0. A step may override it; AdamW's rate then changes in the same proportion.
     pub learning_rate: f64,
-    /// Share of the last direction that a step keeps, in `[0, 1)`.
+    /// Factor of the old momentum buffer, in `[0, 1)`.
     pub momentum: f64,
-    /// Whether a step looks ahead along the momentum.
+    /// If true, a step uses Nesterov's momentum.
     pub nesterov: bool,
     /// Iterations of Newton-Schulz, from 1 to 99.
     pub num_iterations: usize,
     /// Coefficients of an iteration.
     pub coefficients: [f64; 3],
-    /// The least norm that a direction is divided by, > 0.
+    /// The least norm by which a direction is divided, > 0.
     pub eps: f64,
-    /// By what the rate is multiplied for a matrix.
+    /// The factor of the rate for a matrix.
     pub scale: MuonScale,
     /// Decoupled weight decay of the matrices, >= 0.
     pub weight_decay: f64,
-    /// The matrices that the weight decay pulls at.
+    /// The matrices with weight decay.
     pub decay: Decay,
-    /// How all other parameters are stepped.
+    /// Options of AdamW for all other parameters.
     pub adamw: AdamWOptions,
 }
 
@@ -259,14 +265,14 @@ impl MuonOptions {
         self.adamw.check().map_err(|error| error.at("adamw"))
     }
 
-    /// Whether `parameter` is a matrix between hidden layers.
+    /// Returns whether `parameter` is a matrix between hidden layers.
     pub(crate) fn holds(parameter: &Parameter) -> bool {
         const OTHERS: [&str; 4] = ["embed_tokens.", "lm_head.", "score.", "v_head."];
         parameter.shape.len() == 2 && !OTHERS.iter().any(|part| parameter.name.contains(part))
     }
 }
 
-/// Which optimiser, and its options.
+/// An optimizer with its options.
 ///
 /// # Examples
 /// ```
@@ -287,7 +293,7 @@ pub enum OptimizerOptions {
 }
 
 impl OptimizerOptions {
-    /// The options of the optimiser named `adamw`, `sgd` or `muon`, from JSON with camelCase keys.
+    /// Returns the options of the optimiser named `adamw`, `sgd` or `muon`, from JSON with camelCase keys.
     ///
     /// # Errors
     /// `UnknownName` for another optimiser or an unknown key; `Malformed` for text of another form.
@@ -303,7 +309,7 @@ impl OptimizerOptions {
         }
     }
 
-    /// The name that [`OptimizerOptions::from_json`] takes.
+    /// Returns the name that [`OptimizerOptions::from_json`] takes.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -353,7 +359,7 @@ impl From<MuonOptions> for OptimizerOptions {
     }
 }
 
-/// An option's name and value, its rule, and whether the rule holds.
+/// An option's name and value, its rule, and whether the value satisfies it.
 type Rule = (&'static str, f64, &'static str, bool);
 
 fn at_least_0(name: &'static str, value: f64) -> Rule {

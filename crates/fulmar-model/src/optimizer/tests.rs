@@ -1,4 +1,4 @@
-//! Optimisers against PyTorch's, and what they keep.
+//! Optimizers against PyTorch's, and their state.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Parameters that stand beside each other.
+/// Returns parameters that are adjacent in the buffer.
 fn layout(shapes: &serde_json::Map<String, Value>) -> Vec<Parameter> {
     let mut len = 0;
     let mut place = |(name, shape): (&String, &Value)| {
@@ -25,7 +25,7 @@ fn flat(parameters: &[Parameter], values: &Value) -> Vec<f32> {
     parameters.iter().flat_map(of).collect()
 }
 
-/// How far a weight may be from PyTorch's after one more step.
+/// Returns the allowed difference of a weight from PyTorch's after one more step.
 fn tolerance(row: &Value, parameter: &Parameter) -> f32 {
     let is_muon = row["optimizer"] == "muon" && MuonOptions::holds(parameter);
     match (is_muon, row["precision"].as_str()) {

@@ -1,4 +1,4 @@
-//! Weights and adapters of another model: each is refused with the name of what is wrong.
+//! Weights and adapters of another model are refused, with the name of the invalid part.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ fn config(hidden: usize) -> DecoderConfig {
     .unwrap()
 }
 
-/// The error of a decoder whose file was changed.
+/// Returns the error of a decoder whose file was changed.
 fn refused(change: impl FnOnce(&mut BTreeMap<String, Tensor>)) -> Error {
     let bytes = Decoder::new(config(8), 1).unwrap().to_safetensors().unwrap();
     let mut file = safetensors::read(&bytes).unwrap();

@@ -1,4 +1,5 @@
-//! The engine: a request's tokens and log-probs are the same bits whatever runs beside it, and no request is lost.
+//! The engine: a request's tokens and log-probs are the same bits whatever the other requests, and no request
+//! is lost.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
@@ -31,7 +32,7 @@ impl Asked {
     }
 }
 
-/// `count` requests in groups that share a prompt of 1 to 20 tokens, each with parameters of its own.
+/// Returns `count` requests in groups that share a prompt of 1 to 20 tokens, each with its own parameters.
 fn asked(count: usize, rng: &mut Rng) -> Vec<Asked> {
     let mut below = |bound: u64| rng.below(bound).unwrap();
     let mut prompt = Vec::new();
@@ -54,7 +55,7 @@ fn alone(decoder: &Decoder, asked: &Asked) -> Generated {
     generate(decoder, &[asked.request()], &asked.params).unwrap().remove(0)
 }
 
-/// Runs an engine dry and adds what it gives to what each request has so far.
+/// Runs an engine until it is done and appends its outputs to those of each request.
 fn collect(engine: &mut Engine, found: &mut HashMap<u64, Generated>) {
     let outputs = engine.take_outputs();
     for token in outputs.tokens {
@@ -161,7 +162,7 @@ fn an_aborted_request_frees_its_pages_and_changes_no_other() {
     }
 }
 
-/// Weights that a step of training changed.
+/// Changes the weights by a step of training.
 fn train(decoder: &mut Decoder) {
     let batch =
         TokenBatch { ids: &[1, 2, 3, 4], offsets: &[0, 4], mask: &[0, 1, 1, 1], ..Default::default() };
@@ -171,7 +172,7 @@ fn train(decoder: &mut Decoder) {
     optimizer.step(decoder, Some(1e-2), None).unwrap();
 }
 
-/// Log-probs of one sequence's drawn tokens under the trainer's forward pass.
+/// Returns log-probs of one sequence's drawn tokens under the trainer's forward pass.
 fn scored(decoder: &Decoder, prompt: &[u32], drawn: &[u32]) -> Vec<f32> {
     let ids = [prompt, drawn].concat();
     let mask: Vec<u8> = (0..ids.len()).map(|at| u8::from(at >= prompt.len())).collect();

@@ -1,4 +1,4 @@
-//! Folders that were saved: what they hold, and that no damaged, missing or foreign file passes.
+//! Saved folders: their content, and that no damaged, missing or foreign file passes.
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
 use std::collections::BTreeMap;
@@ -33,7 +33,8 @@ fn decoder() -> Decoder {
 const BATCH: TokenBatch<'_> =
     TokenBatch { ids: &[1, 5, 2, 9], offsets: &[0, 4], mask: &[0, 1, 1, 1], positions: None };
 
-/// A step that makes the weights (or the adapter) smaller or larger, so that they are not those of a seed.
+/// Takes a step that makes the weights (or the adapter) smaller or larger, so that they differ from those of
+/// a seed.
 fn step(decoder: &mut Decoder, optimizer: &mut Optimizer) {
     decoder.forward(&BATCH).unwrap();
     decoder.backward(&[0.0, -1.0, 0.5, -0.25], None).unwrap();
@@ -151,7 +152,7 @@ fn what_a_folder_held_is_there_again_when_it_is_saved() {
     assert_eq!(saved["architectures"], json!(["Qwen2ForCausalLM"]));
     let generation = json("generation_config.json");
     assert_eq!((&generation["eos_token_id"], &generation["bos_token_id"]), (&json!([3, 4]), &json!(1)));
-    // A file of the folder goes before what its config says.
+    // A file in the folder overrides its config.
     fs::write(from.join("generation_config.json"), r#"{"eos_token_id": 9}"#).unwrap();
     Decoder::from_folder(&from).unwrap().save_folder(&to).unwrap();
     assert_eq!(fs::read_to_string(to.join("generation_config.json")).unwrap(), r#"{"eos_token_id": 9}"#);
@@ -160,7 +161,7 @@ fn what_a_folder_held_is_there_again_when_it_is_saved() {
     }
 }
 
-/// Every file of a folder, by name.
+/// Returns every file of a folder by name.
 fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
@@ -211,7 +212,7 @@ fn an_adapter_that_came_into_a_saved_folder_later_is_refused() {
     }
     let error = Decoder::from_folder(&plain).unwrap_err();
     assert!(error.detail().contains("adapter_config.json"), "{error}");
-    // PEFT's own way: an adapter beside a model without a manifest is loaded with it.
+    // As PEFT does: an adapter in the folder of a model without a manifest is loaded with it.
     fs::remove_file(plain.join("manifest.json")).unwrap();
     assert_eq!(Decoder::from_folder(&plain).unwrap().score(&BATCH), adapted().score(&BATCH));
     fs::remove_file(plain.join("adapter_model.safetensors")).unwrap();
@@ -304,7 +305,7 @@ fn the_base_is_scored_under_an_adapter_without_a_second_copy_of_it() {
     assert_eq!(adapted.score_base(&BATCH), plain.score(&BATCH));
     assert_ne!(adapted.score(&BATCH), plain.score(&BATCH));
     assert_eq!(plain.score_base(&BATCH).unwrap_err().kind(), ErrorKind::Empty);
-    // It leaves a forward pass that waits for its backward pass alone.
+    // A forward pass that waits for its backward pass is unaffected.
     adapted.forward(&BATCH).unwrap();
     let _ = adapted.score_base(&BATCH).unwrap();
     adapted.backward(&[0.0, 1.0, 1.0, 1.0], None).unwrap();

@@ -53,7 +53,8 @@ struct Ragged {
 }
 
 impl Ragged {
-    /// The tokens that `keep(row, column)` holds of padded rows; `score` says whose log-prob is wanted.
+    /// Returns the tokens of padded rows for which `keep(row, column)` holds; `score` selects the tokens
+    /// whose log-prob is wanted.
     fn new(
         ids: &[Vec<u32>],
         keep: impl Fn(usize, usize) -> bool,
@@ -77,7 +78,7 @@ impl Ragged {
         TokenBatch { ids: &self.ids, offsets: &self.offsets, mask: &self.mask, positions: None }
     }
 
-    /// Values of a padded `[B, T-1]` array of log-probs, one a token, 0 off the mask.
+    /// Returns the values of a padded `[B, T-1]` array of log-probs, one a token, 0 off the mask.
     fn gather(&self, padded: &[f32], columns: usize) -> Vec<f32> {
         let place = |&(row, column): &(usize, usize)| padded[row * (columns - 1) + column - 1];
         self.source
@@ -145,11 +146,11 @@ fn padded_rows_at_the_callers_positions_give_the_log_probs_of_transformers() {
         let without = PaddedTokenBatch { positions: None, ..padded };
         let counted = UnpaddedTokenBatch::new(&without).unwrap();
         let same = case.decoder("config.json").score(&counted.batch()).unwrap().log_prob;
-        assert_eq!(same, log_prob, "{name}: counting from 0 is what these positions say");
+        assert_eq!(same, log_prob, "{name}: these positions count from 0");
     }
 }
 
-/// Every id's log-prob after every prefix of eight tokens that stand up to position 8000.
+/// Compares every id's log-prob after every prefix of eight tokens at positions up to 8000.
 #[test]
 fn far_positions_give_the_logits_of_transformers() {
     for name in MODELS {
@@ -198,7 +199,7 @@ fn greedy_generation_equals_that_of_transformers() {
     }
 }
 
-/// The training batch of a case, with what its losses need.
+/// The training batch of a case, with the inputs of its losses.
 struct Training {
     ragged: Ragged,
     old: Vec<f32>,
@@ -310,7 +311,7 @@ fn three_adamw_steps_equal_those_of_pytorch_with_and_without_clipping() {
     }
 }
 
-/// The models that have an adapter, with its shape and training options.
+/// Returns the models with an adapter, with its shape and training options.
 fn adapted(name: &str) -> (Case, Decoder, AdamWOptions) {
     let case = Case::load(name);
     let mut decoder = case.decoder("config.json");

@@ -1,4 +1,4 @@
-//! Heads that read one number: values of tokens and rewards of sequences, trained, saved, and against transformers.
+//! Scalar heads: values of tokens and rewards of sequences, trained, saved, and against transformers.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 

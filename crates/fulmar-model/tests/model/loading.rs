@@ -1,4 +1,4 @@
-//! Weights from folders and GGUF files, and what is wrong with others.
+//! Weights from folders and GGUF files, and errors of invalid ones.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
@@ -15,7 +15,7 @@ fn golden(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/model").join(path)
 }
 
-/// A fresh folder of this test's own.
+/// Returns an empty folder for this test.
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("fulmar-loading-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
@@ -72,11 +72,11 @@ fn a_gguf_file_of_another_family_or_with_other_tensors_is_refused() {
     let error = renamed("blk.1.ffn_up.weight", "blk.7.ffn_up.weight");
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     let error = renamed("general.architecture", "general.architecturx");
-    assert_eq!(error.detail(), "a GGUF file must say general.architecture: got none");
+    assert_eq!(error.detail(), "a GGUF file must have the key general.architecture");
     assert!(gguf::File::read(&bytes[..bytes.len() - 1]).is_err());
 }
 
-/// The tensors of a model spread over two files, with the list that says where.
+/// Returns the tensors of a model spread over two files, with their index.
 fn sharded(name: &str, decoder: &Decoder) -> (PathBuf, Value) {
     let folder = scratch(name);
     std::fs::write(folder.join("config.json"), decoder.config().to_json()).unwrap();
@@ -173,11 +173,21 @@ fn folders_that_lie_are_refused_by_name() {
             "model.norm.weight",
             json!("../x.safetensors"),
             ErrorKind::Corrupt,
-            "must lie in a file of the folder",
+            "must be in a file of the folder",
         ),
-        ("model.norm.weight", json!("/etc/passwd"), ErrorKind::Corrupt, "must lie in a file of the folder"),
-        ("model.norm.weight", json!("part-9.safetensors"), ErrorKind::Corrupt, "a file must hold the"),
-        ("model.extra.weight", json!("part-0.safetensors"), ErrorKind::Corrupt, "a file must hold the"),
+        ("model.norm.weight", json!("/etc/passwd"), ErrorKind::Corrupt, "must be in a file of the folder"),
+        (
+            "model.norm.weight",
+            json!("part-9.safetensors"),
+            ErrorKind::Corrupt,
+            "a file must hold exactly the",
+        ),
+        (
+            "model.extra.weight",
+            json!("part-0.safetensors"),
+            ErrorKind::Corrupt,
+            "a file must hold exactly the",
+        ),
     ];
     for (name, file, kind, detail) in cases {
         let mut index = index.clone();

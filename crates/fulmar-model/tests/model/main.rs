@@ -10,7 +10,8 @@ mod parity;
 mod planner;
 mod training;
 
-/// Returns whether long tests run their short form. `scripts/targets.mjs` asks for it, as they would take minutes emulated.
+/// Returns whether long tests run their short form. `scripts/targets.mjs` asks for it, as they would take
+/// minutes emulated.
 fn is_short() -> bool {
     std::env::var_os("FULMAR_TEST_SHORT").is_some()
 }

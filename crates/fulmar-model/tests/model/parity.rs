@@ -1,4 +1,4 @@
-//! What nobody else promises: sampler and trainer agree to the bit, whatever the batch and the number of threads.
+//! Sampler and trainer agree to the bit, whatever the batch and the number of threads.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
@@ -15,7 +15,7 @@ fn decoder(hidden: usize, inner: usize) -> Decoder {
     Decoder::new(DecoderConfig::from_json(&config).unwrap(), 5).unwrap()
 }
 
-/// `count` prompts of 1 to 12 tokens.
+/// Returns `count` prompts of 1 to 12 tokens.
 fn prompts(count: usize) -> Vec<Vec<u32>> {
     let mut rng = Rng::new(17).stream("prompts");
     let mut below = |bound: u64| rng.below(bound).unwrap() as u32;
@@ -27,7 +27,7 @@ fn generate(decoder: &Decoder, requests: &[Request<'_>], max_tokens: usize) -> V
     fulmar_model::generate(decoder, requests, &params).unwrap()
 }
 
-/// Log-probs of generated sequences under the trainer's forward pass, all in one batch.
+/// Returns log-probs of generated sequences under the trainer's forward pass, all in one batch.
 fn trained(decoder: &mut Decoder, prompts: &[&[u32]], generated: &[Generated]) -> Vec<Vec<f32>> {
     let (mut ids, mut offsets, mut mask) = (Vec::new(), vec![0], Vec::new());
     for (prompt, completion) in prompts.iter().zip(generated) {

@@ -1,10 +1,10 @@
-//! The planner beside naive ones over thousands of drawn lists.
+//! The planner against naive ones over thousands of random lists.
 
 use fulmar_core::Rng;
 use fulmar_model::{Groups, PackStrategy, StreamPacker, balance, pack};
 use proptest::prelude::*;
 
-/// Looks at every bin for every sequence.
+/// Checks every bin for every sequence.
 fn naive(lengths: &[u32], capacity: usize, strategy: PackStrategy) -> Vec<Vec<u32>> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     order.sort_by_key(|item| std::cmp::Reverse(lengths[*item as usize]));

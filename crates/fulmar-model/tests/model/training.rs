@@ -1,4 +1,5 @@
-//! What training promises whatever way it is cut: accumulated gradients are those of one large batch, recomputed activations those kept.
+//! Training is independent of its partition: accumulated gradients equal those of one large batch, recomputed
+//! activations the stored ones.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where its setting is wrong")]
 
@@ -35,7 +36,8 @@ impl Sequences {
         Self { ids, offsets, mask }
     }
 
-    /// Adds the gradient of the mean negative log-prob over all eight sequences, from those from `first` to `end`.
+    /// Adds the gradient of the mean negative log-prob over all eight sequences, from the sequences `first`
+    /// to `end`.
     fn backward(&self, decoder: &mut Decoder, first: usize, end: usize) {
         let tokens = self.offsets[first] as usize..self.offsets[end] as usize;
         let offsets: Vec<u32> = self.offsets[first..=end].iter().map(|at| at - self.offsets[first]).collect();
@@ -48,7 +50,7 @@ impl Sequences {
     }
 }
 
-/// The largest difference relative to the largest value.
+/// Returns the largest difference relative to the largest value.
 fn difference(ours: &[f32], theirs: &[f32]) -> f32 {
     let scale = theirs.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
     ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale

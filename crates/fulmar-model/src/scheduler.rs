@@ -1,4 +1,5 @@
-//! Decoding of the sequences of an engine over one pool of pages: who computes what in a step, and the draws.
+//! Schedules the sequences of an engine over one pool of pages: selects the rows of each step and draws
+//! tokens.
 //!
 //! ```text
 //! a step: each running sequence, the oldest first, gets rows for its tokens that are not in the cache yet
@@ -6,8 +7,8 @@
 //!         pages free   -> the first that waits begins to run; with the prompt of an older one it takes that one's pages
 //!         all rows go through the layers together; a sequence whose last token was among them draws the next
 //! ```
-//! A sequence is its tokens and how many of them the cache holds: a prompt's first pass, a long prompt in parts, one
-//! token of decoding and what a preempted one lost are all the same work.
+//! A sequence is its tokens and the number of them in the cache. So the first pass of a prompt, a part of a
+//! long prompt, one token of decoding and the recovery of a preempted sequence are the same work.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,24 +21,24 @@ use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::engine::{EngineOptions, Outputs, SampledToken, WeightChange};
 use crate::generation::{FinishReason, Request, SamplingParams};
-use crate::layer::{LayerTrace, Passing};
+use crate::layer::{LayerActivations, Workspace};
 use crate::paged::{PagePool, PageTable};
 
-/// Prompts of requests that ended which are kept until there are more.
+/// Prompts of finished requests that are kept before a cleanup.
 const PROMPTS_SPARE: usize = 64;
 
-/// Some of the sequences of an engine, with a pool of pages of their own.
+/// Some of the sequences of an engine, with their own pool of pages.
 #[derive(Debug)]
-pub(crate) struct Decoding {
+pub(crate) struct Scheduler {
     options: EngineOptions,
     prompts: HashSet<Arc<[u32]>>,
-    /// In order of arrival, like `running`, and all of them younger.
+    /// In order of arrival, like `running`; all of them arrived later.
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     pool: PagePool,
     rope: RopeTable,
-    trace: LayerTrace,
-    passing: Passing,
+    activations: LayerActivations,
+    workspace: Workspace,
     version: u64,
     outputs: Outputs,
 }
@@ -51,9 +52,9 @@ struct Sequence {
     drawn: Vec<u32>,
     rng: Rng,
     table: PageTable,
-    /// How many of its tokens are in the cache.
+    /// Number of its tokens that are in the cache.
     computed: usize,
-    /// The weights that the first of them was computed with; `None` where none is.
+    /// The version of the weights that computed the first of them; `None` without cached tokens.
     cache_version: Option<u64>,
 }
 
@@ -82,18 +83,18 @@ struct Rows {
     positions: Vec<u32>,
     cache_rows: Vec<usize>,
     spans: Spans,
-    /// How many rows which running sequence got.
+    /// Index of a running sequence and the number of rows it got.
     counts: Vec<(usize, usize)>,
 }
 
-/// A running sequence that draws from the logits behind a row.
+/// A running sequence that draws from the logits of a row.
 struct Drawer {
     row: usize,
     sequence: usize,
 }
 
-impl Decoding {
-    /// Takes no memory for keys and values yet.
+impl Scheduler {
+    /// Makes an empty scheduler; allocates no keys and values yet.
     pub(crate) fn new(config: &DecoderConfig, options: &EngineOptions, num_pages: usize) -> Self {
         Self {
             options: options.clone(),
@@ -102,14 +103,14 @@ impl Decoding {
             running: Vec::new(),
             pool: PagePool::new(config, options.page_size, num_pages),
             rope: config.rope(),
-            trace: LayerTrace::default(),
-            passing: Passing::default(),
+            activations: LayerActivations::default(),
+            workspace: Workspace::default(),
             version: 0,
             outputs: Outputs::default(),
         }
     }
 
-    /// Puts a checked request behind all others.
+    /// Queues a checked request.
     pub(crate) fn add(&mut self, request: u64, asked: &Request<'_>, params: Arc<SamplingParams>) {
         if self.prompts.len() > 2 * self.num_unfinished() + PROMPTS_SPARE {
             self.prompts.retain(|prompt| Arc::strong_count(prompt) > 1);
@@ -129,7 +130,7 @@ impl Decoding {
         });
     }
 
-    /// Drops a request and gives its pages back; whether it was there.
+    /// Drops a request and frees its pages; returns whether it existed.
     pub(crate) fn abort(&mut self, request: u64) -> bool {
         if let Some(index) = self.running.iter().position(|sequence| sequence.request == request) {
             self.finish(index, FinishReason::Abort);
@@ -142,8 +143,8 @@ impl Decoding {
         true
     }
 
-    /// Whether an unfinished request has this prompt.
-    pub(crate) fn knows(&self, prompt: &[u32]) -> bool {
+    /// Returns whether an unfinished request has this prompt.
+    pub(crate) fn has_prompt(&self, prompt: &[u32]) -> bool {
         self.prompts.get(prompt).is_some_and(|prompt| Arc::strong_count(prompt) > 1)
     }
 
@@ -163,15 +164,16 @@ impl Decoding {
         self.outputs.num_preemptions
     }
 
-    /// What was drawn and what ended since the last call.
+    /// Returns the tokens drawn and the requests finished since the last call.
     pub(crate) fn take_outputs(&mut self) -> (Vec<SampledToken>, Vec<(u64, FinishReason)>) {
         (std::mem::take(&mut self.outputs.tokens), std::mem::take(&mut self.outputs.finished))
     }
 
-    /// Up to `count` steps.
+    /// Runs up to `count` steps.
     ///
     /// # Errors
-    /// What the draws say, but for logits that are no numbers and options that leave no token. Every sequence then waits, with what it has drawn.
+    /// The errors of draws, except for non-finite logits and options that allow no token. After an error
+    /// every sequence waits, with its drawn tokens.
     pub(crate) fn steps(&mut self, decoder: &Decoder, count: usize) -> Result<()> {
         for _ in 0..count {
             if self.num_unfinished() == 0 {
@@ -187,7 +189,7 @@ impl Decoding {
 
     fn step(&mut self, decoder: &Decoder) -> Result<()> {
         self.see_weights(decoder.version());
-        self.pool.lie_on(decoder.compute());
+        self.pool.move_to(decoder.compute());
         let rows = self.schedule();
         let x = self.run_layers(decoder, &rows);
         decoder.compute().check()?;
@@ -202,7 +204,7 @@ impl Decoding {
         Ok(())
     }
 
-    /// Forgets keys and values of other weights, unless they are to be kept.
+    /// Drops keys and values of other weights, unless the engine keeps them.
     fn see_weights(&mut self, version: u64) {
         if version != self.version && self.options.on_weight_change == WeightChange::Recompute {
             for sequence in &mut self.running {
@@ -224,7 +226,7 @@ impl Decoding {
         while !preempted && self.running.len() < self.options.max_num_seqs && self.room(&rows) > 0 {
             let Some(next) = self.waiting.front() else { break };
             let pages = (next.len() + 1).div_ceil(self.options.page_size);
-            if self.donor(&next.prompt, self.running.len()).is_none() && pages > self.pool.num_free() {
+            if self.prefix_owner(&next.prompt, self.running.len()).is_none() && pages > self.pool.num_free() {
                 break;
             }
             self.running.extend(self.waiting.pop_front());
@@ -236,8 +238,8 @@ impl Decoding {
         rows
     }
 
-    /// Gives the sequence rows for what it has to compute, as many as the step's limit and the pages allow; `false` if not one,
-    /// for want of a page.
+    /// Schedules the rows that the sequence must compute, as many as the step's limit and the pages allow;
+    /// returns `false` if there is no page for a single one.
     fn schedule_one(&mut self, index: usize, rows: &mut Rows) -> bool {
         let room = self.room(rows);
         if self.running[index].computed == 0 && !self.begin(index) {
@@ -260,40 +262,41 @@ impl Decoding {
         count > 0 || room == 0
     }
 
-    /// How many rows the step can still have.
+    /// Returns the number of rows that the step can still have.
     fn room(&self, rows: &Rows) -> usize {
         self.options.max_num_batched_tokens - rows.ids.len()
     }
 
-    /// Takes the prompt's pages of an older sequence, all but the row that is needed to go on; `false` while they are being
-    /// computed. Without such a sequence, this one computes its own.
+    /// Shares the pages of an equal prompt of an older sequence, all but the row needed to continue; returns
+    /// `false` while they are being computed. Without such a sequence, this one computes its own.
     fn begin(&mut self, index: usize) -> bool {
         let tokens = (self.running[index].len() - 1).min(self.running[index].prompt.len());
-        if let Some(donor) = self.donor(&self.running[index].prompt, index) {
-            if self.running[donor].computed < self.running[index].prompt.len() {
+        if let Some(prefix_owner) = self.prefix_owner(&self.running[index].prompt, index) {
+            if self.running[prefix_owner].computed < self.running[index].prompt.len() {
                 return false;
             }
-            self.attach(index, donor, tokens);
+            self.attach(index, prefix_owner, tokens);
         }
         self.running[index].cache_version = Some(self.version);
         true
     }
 
-    /// The first of the `end` oldest running sequences that has, or computes, this prompt under these weights.
-    fn donor(&self, prompt: &Arc<[u32]>, end: usize) -> Option<usize> {
+    /// Returns the first of the `end` oldest running sequences that has, or computes, this prompt under these
+    /// weights.
+    fn prefix_owner(&self, prompt: &Arc<[u32]>, end: usize) -> Option<usize> {
         self.running[..end].iter().position(|sequence| {
             Arc::ptr_eq(&sequence.prompt, prompt) && sequence.cache_version == Some(self.version)
         })
     }
 
-    fn attach(&mut self, index: usize, donor: usize, num_tokens: usize) {
-        let table = self.running[donor].table.share(num_tokens, &mut self.pool);
+    fn attach(&mut self, index: usize, prefix_owner: usize, num_tokens: usize) {
+        let table = self.running[prefix_owner].table.share(num_tokens, &mut self.pool);
         let sequence = &mut self.running[index];
         (sequence.table, sequence.computed) = (table, num_tokens);
         sequence.cache_version = Some(self.version);
     }
 
-    /// Sends the youngest running sequence back to wait; `false` if none runs.
+    /// Moves the youngest running sequence back to the queue; returns `false` if none runs.
     fn preempt_youngest(&mut self) -> bool {
         let Some(mut sequence) = self.running.pop() else { return false };
         sequence.forget(&mut self.pool);
@@ -302,7 +305,8 @@ impl Decoding {
         true
     }
 
-    /// Those whose last token is now computed, and with a prompt's first those that wait for its pages.
+    /// Returns the sequences whose last token is now computed; a prompt's first one is followed by those that
+    /// wait for its pages.
     fn drawers(&mut self, rows: &Rows) -> Vec<Drawer> {
         let (mut drawers, mut end) = (Vec::new(), 0);
         for &(index, count) in &rows.counts {
@@ -328,7 +332,7 @@ impl Decoding {
         drawers
     }
 
-    /// Draws a token for each drawer; the sequences that it ended, in order.
+    /// Draws a token for each drawer and returns the sequences that finished, in order.
     fn draw(
         &mut self,
         decoder: &Decoder,
@@ -348,7 +352,7 @@ impl Decoding {
                 let Sequence { request, params, prompt, drawn: before, rng, .. } =
                     &mut running[drawer.sequence];
                 let context = DrawContext { prompt_ids: prompt, output_ids: before, allowed: None };
-                let found = match draw_on(compute, logits, &params.draw, &context, rng) {
+                let drawn_token = match draw_on(compute, logits, &params.draw, &context, rng) {
                     Err(error) if error.kind() == ErrorKind::NonFinite => {
                         ended.push((drawer.sequence, FinishReason::NonFinite));
                         continue;
@@ -357,10 +361,10 @@ impl Decoding {
                         ended.push((drawer.sequence, FinishReason::NoToken));
                         continue;
                     }
-                    found => found?,
+                    result => result?,
                 };
                 let top = compute.top_k_log_probs(logits, params.top_log_probs);
-                drawn.push((drawer.sequence, SampledToken::new(*request, found, version, top)));
+                drawn.push((drawer.sequence, SampledToken::new(*request, drawn_token, version, top)));
             }
             Ok(())
         })?;
@@ -384,7 +388,7 @@ impl Decoding {
         self.outputs.finished.push((sequence.request, reason));
     }
 
-    /// The residual stream behind the last layer; fills the rows' places in the cache.
+    /// Returns the residual stream after the last layer; fills the rows' places in the cache.
     fn run_layers(&mut self, decoder: &Decoder, rows: &Rows) -> Memory<f32> {
         let config = decoder.config();
         let hidden = config.hidden_size;
@@ -393,18 +397,18 @@ impl Decoding {
         let mut x = Memory::default();
         compute.resize(&mut x, rows.ids.len() * hidden);
         compute.embed(decoder.stored().slice(decoder.layout().embed.clone()), hidden, &rows.ids, &mut x);
-        let (trace, passing) = (&mut self.trace, &mut self.passing);
-        trace.resize(config, rows.ids.len(), compute);
-        passing.resize(config, rows.ids.len(), compute);
+        let (activations, workspace) = (&mut self.activations, &mut self.workspace);
+        activations.resize(config, rows.ids.len(), compute);
+        workspace.resize(config, rows.ids.len(), compute);
         for index in 0..config.num_hidden_layers {
-            compute.copy(&x, &mut trace.x);
+            compute.copy(&x, &mut activations.x);
             let layer = decoder.layer(index);
-            layer.project_heads(trace, passing, (&self.rope, &rows.positions));
-            self.pool.write(index, &rows.cache_rows, [&trace.k, &trace.v]);
+            layer.project_heads(activations, workspace, (&self.rope, &rows.positions));
+            self.pool.write(index, &rows.cache_rows, [&activations.k, &activations.v]);
             let (keys, values) = self.pool.layer(index);
-            let LayerTrace { q, attention: out, log_sum, .. } = trace;
+            let LayerActivations { q, attention: out, log_sum, .. } = activations;
             compute.attention(config.attention(), q, keys, values, &rows.spans, out, log_sum);
-            layer.finish(trace, passing, &mut x);
+            layer.finish(activations, workspace, &mut x);
         }
         x
     }
@@ -428,14 +432,14 @@ mod tests {
         params.draw.banned_ids = vec![5];
         let params = Arc::new(params);
         let draws = |decoder: &Decoder, prompts: &[[u32; 2]]| {
-            let mut decoding = Decoding::new(decoder.config(), &EngineOptions::default(), 100);
+            let mut scheduler = Scheduler::new(decoder.config(), &EngineOptions::default(), 100);
             for (id, prompt_ids) in prompts.iter().enumerate() {
                 let request = Request { prompt_ids, seed: 0 };
-                decoding.add(id as u64, &request, Arc::clone(&params));
+                scheduler.add(id as u64, &request, Arc::clone(&params));
             }
-            decoding.steps(decoder, 3).unwrap();
-            assert_eq!((decoding.num_unfinished(), decoding.num_free_pages()), (0, 100));
-            decoding.take_outputs()
+            scheduler.steps(decoder, 3).unwrap();
+            assert_eq!((scheduler.num_unfinished(), scheduler.num_free_pages()), (0, 100));
+            scheduler.take_outputs()
         };
         let (tokens, finished) = draws(&broken, &[[1, 2], [1, 5], [3, 4]]);
         assert!(finished.contains(&(1, FinishReason::NonFinite)) && finished.len() == 3, "{finished:?}");
