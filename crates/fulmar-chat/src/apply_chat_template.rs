@@ -1,4 +1,4 @@
-//! A conversation through a chat template: text, ids and masks.
+//! Renders a conversation with a chat template: text, ids and masks.
 
 use std::borrow::Cow;
 use std::num::NonZero;
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 use crate::mask::{TextTurns, assistant_turns, masks_of_text};
 use crate::{History, MaskOptions, MaskedTurns, Message, Result, TokenMasks};
 
-/// Fewest messages that a thread of its own is started for.
+/// Fewest messages that justify another thread.
 const THREAD_MESSAGES_MIN: usize = 32;
 
-/// Which end of a sequence is cut off when it is too long.
+/// The end at which a too long sequence is truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -27,32 +27,32 @@ pub enum Side {
     Right,
 }
 
-/// What [`apply_chat_template`] is told besides the messages.
+/// Options of [`apply_chat_template`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ChatTemplateOptions {
-    /// Whether the opening of an assistant's turn follows the messages.
+    /// If true, the opening of an assistant's turn follows the messages.
     pub add_generation_prompt: bool,
-    /// Whether the text ends inside the final message: in JSON a boolean, or the name of a field.
+    /// Ends the text inside the final message: in JSON a boolean, or the name of a field.
     #[serde(deserialize_with = "continuation")]
     pub continue_final_message: ContinueFinalMessage,
-    /// The tools on offer; `None` leaves the template's variable none.
+    /// The available tools; `None` becomes Jinja's `none`.
     pub tools: Option<Vec<Value>>,
-    /// Documents for templates that cite; `None` leaves the template's variable none.
+    /// Documents for templates that cite them; `None` becomes Jinja's `none`.
     pub documents: Option<Vec<Value>>,
     /// Variables such as `bos_token`.
     pub special_tokens: Map<String, Value>,
     /// Any other variables.
     pub template_kwargs: Map<String, Value>,
-    /// What the template's clock shows, as [`CivilTime::parse`] reads it.
+    /// The time of the template's clock, in the form of [`CivilTime::parse`].
     pub now: Option<String>,
-    /// The most tokens that are kept.
+    /// Maximum number of tokens.
     pub max_length: Option<usize>,
-    /// Which end is cut off.
+    /// The end that is truncated.
     pub truncation_side: Side,
-    /// Which mask is made; `None` makes none.
+    /// Options of the masks; `None` makes none.
     pub mask: Option<MaskOptions>,
-    /// Whether a sequence may begin with two beginning-of-sequence tokens: nearly always one was added by mistake.
+    /// If true, a sequence may begin with two beginning-of-sequence tokens, which is nearly always a mistake.
     pub allow_double_bos: bool,
 }
 
@@ -74,30 +74,30 @@ impl Default for ChatTemplateOptions {
     }
 }
 
-/// A conversation as a template wrote it.
+/// A conversation rendered by a template.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TemplatedChat {
-    /// The text, never cut.
+    /// The text, never truncated.
     pub text: String,
-    /// The ids; none without a tokenizer.
+    /// The ids; empty without a tokenizer.
     pub ids: Vec<u32>,
-    /// The masks over the ids, if they were asked for.
+    /// The masks over the ids, if requested.
     pub masks: Option<TokenMasks>,
 }
 
-/// The ids of conversations, one behind the other: what crosses to other languages.
+/// The ids of several conversations, concatenated, in a form for other languages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedChats {
     /// Conversation `s` has the tokens `offsets[s]` up to `offsets[s + 1]`.
     pub offsets: Vec<u32>,
     /// The ids, `[T]`.
     pub ids: Vec<u32>,
-    /// What counts as the assistant's, `[T]`; empty if no mask was asked for.
+    /// Tokens of the assistant, `[T]`; empty without a requested mask.
     pub assistant_mask: Vec<bool>,
 }
 
 impl EncodedChats {
-    /// All `chats`, in order.
+    /// Concatenates all `chats` in order.
     ///
     /// # Errors
     /// `LimitExceeded` if they have 2^32 tokens or more.
@@ -117,13 +117,14 @@ impl EncodedChats {
     }
 }
 
-/// Renders `messages` with `template`, and with a tokenizer encodes the text: markers become their ids, nothing is
-/// added. Messages of role `<none>` and the key `is_complete` are not shown to the template.
+/// Renders `messages` with `template` and, given a tokenizer, encodes the text: markers become their ids, and
+/// no other special tokens are added. The template does not see messages of role `<none>` and the key
+/// `is_complete`.
 ///
 /// # Errors
-/// What [`Template::render`] and the tokenizer say; `Incompatible` if a mask is asked for without a tokenizer or with a
-/// text that ends inside a message, if the text begins with two beginning-of-sequence tokens, or if it cannot be told
-/// where the assistant's turns are; `Empty` if the mask has no token and may not.
+/// The errors of [`Template::render`] and of the tokenizer; `Incompatible` for a mask without a tokenizer or
+/// with a text that ends inside a message, if the text begins with two beginning-of-sequence tokens, or if
+/// the assistant's turns cannot be located; `Empty` if the mask has no token and `allow_empty` is not set.
 ///
 /// # Examples
 /// ```
@@ -170,11 +171,13 @@ pub fn apply_chat_template(
 }
 
 impl History {
-    /// Each conversation through a chat template, in order: one for a conversation, all rows of a batch. Uses up to one
-    /// thread a processor; none beside the caller's where there is little to do or the target has no threads.
+    /// Renders each conversation with a chat template, in order: one for a conversation, all rows of a batch.
+    /// Uses up to one thread a processor; only the caller's if there is little work or the target has no
+    /// threads.
     ///
     /// # Errors
-    /// As [`apply_chat_template`], for the first conversation that is refused; `ShapeMismatch` for one message.
+    /// The errors of [`apply_chat_template`] for the first conversation that fails; `ShapeMismatch` for a
+    /// single message.
     pub fn apply_chat_template(
         &self,
         template: &Template,
@@ -195,7 +198,7 @@ impl History {
             let running: Vec<_> = parts.map(|part| scope.spawn(move || apply(part))).collect();
             let mut applied = apply(first)?;
             for thread in running {
-                // A panic of the thread goes on in this one.
+                // A panic of the thread continues in this one.
                 applied.extend(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?);
             }
             Ok(applied)
@@ -203,7 +206,7 @@ impl History {
     }
 }
 
-/// Asking takes as long as rendering a few messages, because Linux answers by files.
+/// This query takes as long as rendering a few messages, because Linux answers it from files.
 fn num_processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
@@ -282,7 +285,7 @@ impl ChatTemplateOptions {
         Ok(masks)
     }
 
-    /// The tokens that are kept of `length`.
+    /// Returns the range of tokens to keep of `length`.
     fn kept(&self, length: usize) -> std::ops::Range<usize> {
         let num_kept = self.max_length.unwrap_or(length).min(length);
         match self.truncation_side {
@@ -296,7 +299,7 @@ impl ChatTemplateOptions {
         match (bos.and_then(|bos| tokenizer.id_of(bos)), ids) {
             (Some(bos), [first, second, ..]) if *first == bos && *second == bos && !self.allow_double_bos => {
                 let detail = format!(
-                    "ids must begin with one beginning-of-sequence token (allowDoubleBos says two may): got {bos} twice"
+                    "ids must begin with one beginning-of-sequence token (allowDoubleBos allows two): got {bos} twice"
                 );
                 Err(Error::new(ErrorKind::Incompatible, detail))
             }
@@ -314,7 +317,7 @@ fn continuation<'de, D: Deserializer<'de>>(input: D) -> std::result::Result<Cont
     }
 }
 
-/// The fields that a template sees.
+/// Returns the fields that a template sees.
 fn shown_fields(message: &Message) -> Cow<'_, Map<String, Value>> {
     let fields = message.fields();
     if !fields.contains_key("is_complete") {

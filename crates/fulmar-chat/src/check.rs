@@ -10,13 +10,14 @@ use crate::{
 const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
 const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
 
-/// What every [`Renderer`] must do; each implementation's tests call this with conversations that it can render.
+/// Checks the contract of [`Renderer`]. The tests of each implementation call this with conversations that it
+/// can render.
 ///
 /// # Errors
-/// What the renderer says of a conversation that it should render.
+/// The renderer's error for a conversation that it should render.
 ///
 /// # Panics
-/// If a promise of the trait is broken. The message says which.
+/// If the renderer breaks a rule of the trait; the message names it.
 pub fn check_renderer(renderer: &dyn Renderer, conversations: &[Vec<Message>]) -> Result<()> {
     assert!(!renderer.stop_ids().is_empty(), "a turn can end");
     let nothing = renderer.render(&[], &PROMPT).map_err(|error| error.kind());
@@ -24,7 +25,7 @@ pub fn check_renderer(renderer: &dyn Renderer, conversations: &[Vec<Message>]) -
     assert_eq!(
         renderer.parse(&[], &ParseOptions::default())?.content,
         "",
-        "an empty completion says nothing"
+        "an empty completion parses as empty"
     );
     for messages in conversations {
         check_masks(renderer, messages)?;
@@ -67,7 +68,7 @@ fn check_token(rendered: &Rendered, t: usize, messages: &[Message]) {
             "assistant token {t}: content is what is sampled"
         );
     } else {
-        assert!(!rendered.sampled_mask[t], "token {t} is sampled by nobody");
+        assert!(!rendered.sampled_mask[t], "token {t} outside of messages is not sampled");
     }
 }
 
@@ -87,7 +88,7 @@ fn check_refusals(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
     Ok(())
 }
 
-/// Plays every assistant message as if it had been sampled: parse gives it back, a bridge continues it.
+/// Treats every assistant message as a sampled completion: parse returns it, a bridge continues it.
 fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
     for (turn, message) in messages.iter().enumerate().filter(|(_, message)| message.role() == "assistant") {
         let spoken = renderer.render(&messages[..=turn], &WHOLE)?;
@@ -118,7 +119,7 @@ fn check_turns(renderer: &dyn Renderer, messages: &[Message]) -> Result<()> {
     Ok(())
 }
 
-/// Bridges from every truncation of the completion: the tokens so far stay, nothing added is sampled.
+/// Bridges from every truncation of the completion: existing tokens stay, added tokens are not sampled.
 fn check_bridge(
     renderer: &dyn Renderer,
     prompt: &[u32],

@@ -1,7 +1,7 @@
-//! Reads what a model sampled, by ids: where the turn stops, what is reasoning, which calls it makes.
+//! Reads a sampled completion by ids: the stop, the reasoning, the tool calls.
 //!
-//! Text that only spells a marker never counts. The one exception is a family whose reasoning tags are plain text in
-//! its tokenizer: those are looked for in what the ids decode to.
+//! Text that only spells a marker never counts. The exception is a family whose reasoning tags are plain text
+//! in its tokenizer: those are searched for in the decoded text.
 
 use fulmar_tokenizer::Tokenizer;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::script::{Lexicon, Scaffold};
 use crate::tool_call::{ReadCall, is_offered};
 use crate::{Parsed, ParsedToolCall, Result, ToolCallStatus};
 
-/// How many ids of a prompt's end may hold a reasoning tag and the blanks behind it.
+/// Number of ids at a prompt's end that may hold a reasoning tag and the blanks after it.
 const PROMPT_TAIL: usize = 16;
 
 /// A marker: a special token or, in a tokenizer that has no such token, plain text.
@@ -22,51 +22,51 @@ pub(crate) struct Tag {
 }
 
 impl Tag {
-    /// The tag in a tokenizer.
+    /// Returns the tag in a tokenizer.
     pub(crate) fn new(lexicon: &Lexicon, name: &'static str) -> Self {
         Self { name, id: lexicon.id(name) }
     }
 }
 
-/// Whether a prompt already opened or closed the reasoning of the turn that follows it.
+/// The state in which a prompt leaves the reasoning of the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReasoningState {
-    /// Neither: the completion itself may open it.
+    /// Not opened: the completion may open it.
     Absent,
-    /// The prompt opened it.
+    /// Opened by the prompt.
     Open,
-    /// The prompt opened and closed it: what follows is content.
+    /// Opened and closed by the prompt: content follows.
     Closed,
 }
 
-/// How a family marks its reasoning.
+/// The format of a family's reasoning.
 pub(crate) struct ReasoningFormat {
     pub open: Tag,
     pub close: Tag,
-    /// What the generation prompt leaves behind.
+    /// The state after the generation prompt.
     pub initial: ReasoningState,
-    /// Whether a tool call ends reasoning that was not closed; else such a call is a thought.
+    /// If true, a tool call ends reasoning that was not closed; else such a call is part of the reasoning.
     pub call_ends_reasoning: bool,
-    /// Whether an empty reasoning is told from none.
+    /// If true, an empty reasoning differs from no reasoning.
     pub keeps_empty: bool,
-    /// What closes the reasoning of a turn that was cut off.
+    /// Closes the reasoning of a turn that was cut off.
     pub synthetic_close: Scaffold,
 }
 
-/// How a family marks its tool calls.
+/// The format of a family's tool calls.
 pub(crate) struct CallFormat {
-    /// What all calls of a turn stand between, in families that have it. Not part of the content.
+    /// The markers around all calls of a turn, in families that have them. Not part of the content.
     pub section: Option<(Tag, Tag)>,
     pub open: Tag,
     pub close: Tag,
-    /// Reads what stands between `open` and `close`.
+    /// Reads the text between `open` and `close`.
     pub read: fn(&CallBody<'_>) -> ReadCall,
 }
 
-/// What stands between the markers of one call.
+/// The text between the markers of one call.
 pub(crate) struct CallBody<'a> {
     pub text: &'a str,
-    /// The tools on offer.
+    /// The available tools.
     pub tools: &'a [Value],
 }
 
@@ -78,13 +78,13 @@ pub(crate) struct Completion<'a> {
     state: ReasoningState,
 }
 
-/// Where reasoning ends. Without reasoning `content_start` is 0.
+/// The end of the reasoning. Without reasoning `content_start` is 0.
 struct Split {
     reasoning: Option<String>,
     is_complete: bool,
-    /// The first id behind the reasoning.
+    /// The first id after the reasoning.
     content_start: usize,
-    /// Text behind a textual closing tag that shares its last token.
+    /// Text after a textual closing tag that shares its last token.
     carry: String,
 }
 
@@ -95,7 +95,7 @@ impl Split {
 }
 
 impl<'a> Completion<'a> {
-    /// The completion `ids` that answers `prompt`, or, without one, the family's own generation prompt.
+    /// Returns the completion `ids` of `prompt`, or, without a prompt, of the family's own generation prompt.
     ///
     /// # Errors
     /// `OutOfRange` for prompt ids outside of the vocabulary.
@@ -109,12 +109,12 @@ impl<'a> Completion<'a> {
         Ok(Self { table, ids: &ids[..stop.unwrap_or(ids.len())], finished: stop.is_some(), state })
     }
 
-    /// The ids before the stop.
+    /// Returns the ids before the stop.
     pub(crate) fn ids(&self) -> &'a [u32] {
         self.ids
     }
 
-    /// Whether the completion ends inside of reasoning.
+    /// Returns whether the completion ends inside of reasoning.
     ///
     /// # Errors
     /// `OutOfRange` for ids outside of the vocabulary.
@@ -122,7 +122,7 @@ impl<'a> Completion<'a> {
         Ok(!self.split()?.is_complete)
     }
 
-    /// What the completion says, given the tools on offer.
+    /// Parses the completion, given the available tools.
     ///
     /// # Errors
     /// `OutOfRange` for ids outside of the vocabulary.
@@ -150,7 +150,8 @@ impl<'a> Completion<'a> {
         })
     }
 
-    /// Whether something that no completion of the family holds stands outside of `calls`, which are in order.
+    /// Returns whether a token that no completion of the family may contain occurs outside of `calls`, which
+    /// are in order.
     fn overran(&self, calls: &[ParsedToolCall]) -> bool {
         let starts = std::iter::once(0).chain(calls.iter().map(|call| call.token_span[1]));
         let ends = calls.iter().map(|call| call.token_span[0]).chain([self.ids.len()]);
@@ -185,7 +186,7 @@ impl<'a> Completion<'a> {
         }
     }
 
-    /// The reasoning in `ids[..end]` without its opener.
+    /// Returns the reasoning in `ids[..end]` without its opener.
     fn reasoning(
         &self,
         opener: Option<usize>,
@@ -202,7 +203,7 @@ impl<'a> Completion<'a> {
         Ok(Split { reasoning: Some(text), is_complete, content_start, carry: String::new() })
     }
 
-    /// Whether only blanks stand before the id at `opener`.
+    /// Returns whether there are only blanks before the id at `opener`.
     fn starts_with(&self, opener: Option<usize>) -> Result<bool> {
         let Some(opener) = opener else { return Ok(false) };
         Ok(self.decode(&self.ids[..opener])?.trim().is_empty())
@@ -232,7 +233,7 @@ impl<'a> Completion<'a> {
         Ok(Split { reasoning: Some(reasoning), is_complete: true, content_start, carry })
     }
 
-    /// The fewest ids whose text holds `name`, which the whole text does.
+    /// Returns the smallest number of ids whose text contains `name`, which the whole text does.
     fn ids_up_to(&self, name: &str) -> Result<usize> {
         let (mut low, mut high) = (0, self.ids.len());
         while low < high {
@@ -246,14 +247,14 @@ impl<'a> Completion<'a> {
         Ok(low)
     }
 
-    /// Where the first call or section opens.
+    /// Returns the position of the first call or section.
     fn first_call(&self) -> Option<usize> {
         let calls = self.table.calls.as_ref()?;
         let section = calls.section.as_ref().and_then(|(open, _)| open.id);
         self.ids.iter().position(|&id| Some(id) == calls.open.id || Some(id) == section)
     }
 
-    /// Reads the calls behind `start`; the text around them goes to `content`.
+    /// Reads the calls after `start`; appends the text around them to `content`.
     fn read_content(
         &self,
         start: usize,
@@ -269,7 +270,7 @@ impl<'a> Completion<'a> {
         while let Some(open) = self.position(at, format.open.id) {
             self.read_text(at..open, content)?;
             let next_open = self.position(open + 1, format.open.id).unwrap_or(self.ids.len());
-            // Looked for up to the next call only: a search to the end for each call would be quadratic.
+            // Searches up to the next call only: a search to the end for each call would be quadratic.
             let close = self.ids[open + 1..next_open].iter().position(|&id| Some(id) == format.close.id);
             let close = close.map(|offset| open + 1 + offset);
             at = close.map_or(next_open, |close| close + 1);
@@ -279,7 +280,7 @@ impl<'a> Completion<'a> {
         Ok(calls)
     }
 
-    /// Appends the text of `range`, without the markers of a section; blanks between calls are frame.
+    /// Appends the text of `range`, without the markers of a section and without blanks between calls.
     fn read_text(&self, range: std::ops::Range<usize>, content: &mut String) -> Result<()> {
         let section = self.table.calls.as_ref().and_then(|calls| calls.section.as_ref());
         let is_frame =
@@ -327,7 +328,7 @@ impl<'a> Completion<'a> {
         self.ids[start..].iter().position(|&other| other == id).map(|at| start + at)
     }
 
-    /// Whether a token ends or begins something that no completion of the family holds.
+    /// Returns whether a token ends or begins something that no completion of the family may contain.
     pub(crate) fn is_foreign(&self, id: u32) -> bool {
         let table = self.table;
         let reasoning = table.reasoning.iter().flat_map(|format| [&format.open, &format.close]);
@@ -343,7 +344,7 @@ impl<'a> Completion<'a> {
 }
 
 impl ReasoningFormat {
-    /// What a prompt leaves behind: its last tag, if only blanks follow it.
+    /// Returns the state after a prompt: its last tag, if only blanks follow it.
     fn state_behind(&self, tokenizer: &dyn Tokenizer, prompt: &[u32]) -> Result<ReasoningState> {
         let tail = &prompt[prompt.len().saturating_sub(PROMPT_TAIL)..];
         let (Some(open), Some(close)) = (self.open.id, self.close.id) else {

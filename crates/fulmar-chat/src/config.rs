@@ -1,4 +1,4 @@
-//! The one door to renderers: a closed description of a family and its knobs.
+//! The entry point to renderers: a closed description of a family and its options.
 
 mod chosen;
 mod model;
@@ -20,11 +20,11 @@ use crate::{
     Result,
 };
 
-/// Which family, and its knobs. Unknown names and unknown knobs are refused where this is read from JSON.
+/// A family with its options. Unknown names and options are refused when this is read from JSON.
 ///
-/// What is left of an assistant's message after `parse(render(x))`:
+/// Parts of an assistant's message after `parse(render(x))`:
 ///
-/// | family | content with blanks around it | reasoning | content beside a call | several calls | ids of calls |
+/// | family | content with blanks around it | reasoning | content with a call | several calls | ids of calls |
 /// |---|---|---|---|---|---|
 /// | `chatml` | kept | lost | refused | refused | refused |
 /// | `qwen2_5` | trimmed | lost | kept | kept | lost |
@@ -74,9 +74,10 @@ pub enum RendererConfig {
     DeepseekV3(DeepseekV3Options),
     /// DeepSeek R1.
     DeepseekR1(DeepseekR1Options),
-    /// The family that writes what the tokenizer's template writes, or the one of a model: see [`create_renderer`].
+    /// The family that renders like the tokenizer's template, or the family of a model: see
+    /// [`create_renderer`].
     Auto {
-        /// The model's name, as its hub writes it. Default: the template alone decides.
+        /// The model's name on its hub. By default the template alone decides.
         #[serde(default)]
         model: Option<String>,
     },
@@ -85,7 +86,7 @@ pub enum RendererConfig {
 }
 
 impl RendererConfig {
-    /// The stable name: `chatml`, `qwen2_5`, ...
+    /// Returns the stable name: `chatml`, `qwen2_5`, ...
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -107,15 +108,18 @@ impl RendererConfig {
     }
 }
 
-/// The renderer of `config` over `tokenizer`. [`Renderer::facts`] names it and says why it was chosen.
+/// Returns the renderer of `config` over `tokenizer`. [`Renderer::facts`] contains its name and the reason
+/// for the choice.
 ///
-/// `auto` takes the family of a model that is known by exactly its name. Otherwise the tokenizer's template decides: the
-/// family that writes the same text for conversations which show all its parts, and [`OpaqueRenderer`] where none does.
+/// `auto` selects the family of a model by its exact name. Otherwise the tokenizer's template decides: it
+/// selects the family that renders the same text for conversations that exercise all its parts, or else
+/// [`OpaqueRenderer`].
 ///
 /// # Errors
-/// `Incompatible` if the tokenizer lacks a special token of the family, for knobs that contradict each other, and for
-/// `auto` if there is neither a known name nor a template, or the two are of different families; `UnknownName` for a
-/// model whose name differs from a known one in the case of letters; what [`OpaqueRenderer::new`] says.
+/// `Incompatible` if the tokenizer lacks a special token of the family, for options that contradict each
+/// other, and for `auto` if there is neither a known name nor a template, or the two are of different
+/// families; `UnknownName` for a model whose name differs from a known one only in case; the errors of
+/// [`OpaqueRenderer::new`].
 ///
 /// # Examples
 /// ```
@@ -137,7 +141,7 @@ pub fn create_renderer(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -
     Ok(Box::new(Named { inner, name: config.name(), reason }))
 }
 
-/// The renderer of a family.
+/// Returns the renderer of a family.
 fn family(tokenizer: Arc<dyn Tokenizer>, config: &RendererConfig) -> Result<Box<dyn Renderer>> {
     Ok(match config {
         RendererConfig::Chatml {} => Box::new(ChatMlRenderer::new(tokenizer)?),

@@ -1,4 +1,4 @@
-//! One piece of a message's content: text, or something that a processor turns into numbers.
+//! A piece of a message's content: text, or data for a processor.
 
 use fulmar_core::options_from_json;
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use serde_json::{Map, Value};
 
 use crate::Result;
 
-/// What a piece of content is.
+/// The kind of a piece of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentKind {
     /// Text.
     Text,
-    /// A still picture.
+    /// An image.
     Image,
-    /// Sound.
+    /// Audio.
     Audio,
-    /// Moving pictures.
+    /// Video.
     Video,
     /// A file of any kind.
     File,
-    /// A call of a function.
+    /// A function call.
     FunctionCall,
 }
 
-/// One typed piece of content. Templates see it as a dictionary of the fields that are there; pixels and sound are
-/// never read here.
+/// A typed piece of content. Templates see it as a dictionary of its fields; images and audio are never read
+/// here.
 ///
 /// # Examples
 /// ```
@@ -39,28 +39,28 @@ pub enum ContentKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentBase {
-    /// What it is.
+    /// The kind.
     #[serde(rename = "type")]
     pub kind: ContentKind,
-    /// Its text.
+    /// The text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Where it lies.
+    /// The URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Itself, in base64.
+    /// The data in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Its media type, such as `image/png`.
+    /// The media type, such as `image/png`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// Its file name.
+    /// The file name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its length in bytes.
+    /// The length in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// The function that is called.
+    /// The called function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function_name: Option<String>,
     /// The arguments of the call.
@@ -69,7 +69,7 @@ pub struct ContentBase {
 }
 
 impl ContentBase {
-    /// A piece of text.
+    /// Returns a piece of text.
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         Self {
@@ -85,10 +85,10 @@ impl ContentBase {
         }
     }
 
-    /// The piece that is the JSON object `value`.
+    /// Reads a piece from the JSON object `value`.
     ///
     /// # Errors
-    /// `UnknownName` for a type or a field that pieces do not have; `Malformed` if a field is of another type.
+    /// `UnknownName` for an unknown type or field; `Malformed` if a field has another type.
     pub fn from_value(value: &Value) -> Result<Self> {
         options_from_json("content", &value.to_string())
     }

@@ -1,7 +1,8 @@
-//! One file a family of models: how it frames messages, tools and reasoning, and how it reads what it wrote.
+//! Families of models, one file each: the format of messages, tools and reasoning, and the parser of
+//! completions.
 //!
-//! A family is a [`Table`] of facts and the few functions of [`Family`] that write its turns. Everything else is here
-//! and shared: attribution, refusals, the bridge, reading completions by id.
+//! A family is a [`Table`] of constants and a few functions, [`Family`], that write its turns. Everything
+//! else is shared here: attribution, refusals, the bridge, parsing completions by id.
 
 mod chatml;
 mod deepseek;
@@ -46,43 +47,44 @@ use crate::{
     Rendered, Renderer, Result, ThinkingRetention,
 };
 
-/// What is fixed about a family once its knobs and its tokenizer are known.
+/// The constants of a family with its options and its tokenizer.
 pub(crate) struct Table {
-    /// Text to ids.
+    /// The tokenizer.
     pub tokenizer: Arc<dyn Tokenizer>,
     /// The roles and the origin of their text.
     pub roles: &'static [(&'static str, Origin)],
-    /// The ids that end an assistant's turn, the proper one first.
+    /// The ids that end an assistant's turn; the first is the regular one.
     pub stop_ids: Vec<u32>,
-    /// What closes a turn that was cut off before it sampled a stop.
+    /// Closes a turn that was cut off before it sampled a stop.
     pub close: Scaffold,
-    /// What stands between a turn's close and the next message.
+    /// Separates a turn's close from the next message.
     pub separator: Scaffold,
-    /// Which new messages a bridge may cross.
+    /// The new messages that a bridge may cross.
     pub retention: ThinkingRetention,
-    /// What a re-render promises.
+    /// The prefix stability of a re-render.
     pub stability: PrefixStability,
-    /// How the family marks reasoning, if it has any.
+    /// The format of reasoning, if the family has any.
     pub reasoning: Option<ReasoningFormat>,
-    /// How the family marks tool calls, if it does it by special tokens.
+    /// The format of tool calls, if the family uses special tokens for them.
     pub calls: Option<CallFormat>,
-    /// Whether the family has tools; if not, tools and messages with calls are refused.
+    /// If true, the family has tools; if not, tools and messages with calls are refused.
     pub has_tools: bool,
-    /// Whether a system's message can only open a conversation, so that no bridge can add one.
+    /// If true, a system message can only open a conversation, so no bridge can add one.
     pub fixes_system: bool,
-    /// Whether a parsed content is trimmed.
+    /// If true, parsed content is trimmed.
     pub trims_content: bool,
 }
 
-/// What families differ in beyond their [`Table`].
+/// The functions in which families differ beyond their [`Table`].
 pub(crate) trait Family: Send + Sync {
-    /// The facts.
+    /// Returns the constants.
     fn table(&self) -> &Table;
 
-    /// Writes what opens a conversation: the system's words, the tools. Says how many messages that used up.
+    /// Writes the beginning of a conversation: system text and tools. Returns the number of messages that
+    /// this used up.
     ///
     /// # Errors
-    /// What the family cannot express.
+    /// For a message or a tool that the family cannot express.
     fn write_header(
         &self,
         script: &mut Script,
@@ -90,19 +92,20 @@ pub(crate) trait Family: Send + Sync {
         tools: &[Value],
     ) -> Result<usize>;
 
-    /// Writes the messages from `first` on, of which those before are written already or, in a bridge, do not exist.
+    /// Writes the messages from `first` on. Earlier messages are already written or, in a bridge, do not
+    /// exist.
     ///
     /// # Errors
-    /// What the family cannot express.
+    /// For a message that the family cannot express.
     fn write_messages(&self, script: &mut Script, messages: &[MessageView<'_>], first: usize) -> Result<()>;
 
     /// Opens an assistant's turn after `messages`.
     fn write_generation_prompt(&self, script: &mut Script, messages: &[MessageView<'_>]);
 
-    /// In a bridge, writes the new `messages` behind the ids of the prompt and of the turn that answered it.
+    /// In a bridge, writes the new `messages` after the ids of the prompt and of its completion.
     ///
     /// # Errors
-    /// As [`Family::write_messages`].
+    /// The errors of [`Family::write_messages`].
     fn write_extension(
         &self,
         script: &mut Script,
@@ -113,8 +116,8 @@ pub(crate) trait Family: Send + Sync {
         self.write_messages(script, messages, 0)
     }
 
-    /// In a bridge, writes what stands between the last turn, which ended on the stop `ended_on` or was cut off, and
-    /// `next`.
+    /// In a bridge, writes the text between the last turn, which ended on the stop `ended_on` or was cut off,
+    /// and `next`.
     fn write_close(&self, script: &mut Script, ended_on: Option<u32>, _next: &MessageView<'_>) {
         if ended_on.is_none() {
             script.scaffold(&self.table().close, Origin::Synthetic);
@@ -122,12 +125,12 @@ pub(crate) trait Family: Send + Sync {
         script.frame(&self.table().separator);
     }
 
-    /// Whether a message asks the model something, so that a template forgets the reasoning before it.
+    /// Returns whether a message is a query, after which a template drops earlier reasoning.
     fn is_query(&self, message: &MessageView<'_>) -> bool {
         message.origin == Origin::User
     }
 
-    /// Whether the turn `completion`, which answers `prompt`, left its reasoning open.
+    /// Returns whether the turn `completion` of `prompt` left its reasoning open.
     ///
     /// # Errors
     /// `OutOfRange` for ids outside of the vocabulary.
@@ -135,7 +138,7 @@ pub(crate) trait Family: Send + Sync {
         Completion::new(self.table(), completion, Some(prompt))?.is_reasoning_open()
     }
 
-    /// What a completion says.
+    /// Parses a completion.
     ///
     /// # Errors
     /// `OutOfRange` for ids outside of the vocabulary.
@@ -212,7 +215,7 @@ impl<F: Family> Renderer for F {
     }
 }
 
-/// The whole conversation, written.
+/// Writes the whole conversation.
 fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOptions) -> Result<Script> {
     let table = family.table();
     if messages.is_empty() {
@@ -234,8 +237,8 @@ fn script_of<F: Family>(family: &F, messages: &[Message], options: &RenderOption
     Ok(script)
 }
 
-/// Why `prev_prompt` cannot be extended by `new_messages`, as far as the roles say; the first reason that holds.
-/// `has_place` says whether a role may speak behind the beginning.
+/// Returns the first reason why the roles of `new_messages` cannot extend `prev_prompt`. `has_place` returns
+/// whether a role may occur after the beginning.
 pub(crate) fn refusal_of(
     prev_prompt: &[u32],
     new_messages: &[Message],
@@ -254,7 +257,8 @@ pub(crate) fn refusal_of(
     }
 }
 
-/// The extension of a prompt of `num_prompt` tokens, if a model may be given as many as there are then.
+/// Returns the extension of a prompt of `num_prompt` tokens, unless the result exceeds the length of a
+/// model's prompt.
 pub(crate) fn within_length(num_prompt: usize, extension: Extension) -> Bridge {
     if num_prompt + extension.num_kept + extension.rendered.ids.len() > limits::SEQUENCE_TOKENS_MAX {
         return Bridge::Declined(BridgeRefusal::OverLength);

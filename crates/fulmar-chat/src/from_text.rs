@@ -1,10 +1,10 @@
-//! Rendered text back to messages, family by family.
+//! Parses rendered text back to messages, family by family.
 //!
-//! The opposite of a template is not a template, so each format of text is read by its own rules. All share these:
+//! Each format has its own rules. All share these:
 //! - roles and contents are trimmed;
-//! - a message that the text does not close is incomplete: `is_complete` is false, and a bare opening at the end is an
-//!   empty message;
-//! - text that belongs to no message is passed over, but a text without any message is refused.
+//! - a message that the text does not close is incomplete: `is_complete` is false, and a bare opening at the
+//!   end is an empty message;
+//! - text outside of messages is skipped, but a text without any message is refused.
 
 mod blocks;
 mod tools;
@@ -15,19 +15,19 @@ use serde_json::{Map, Value};
 
 use crate::{History, Message, Result};
 
-/// How a family writes conversations.
+/// The text format of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TextFormat {
-    /// `<|im_start|>` role, newline, content, `<|im_end|>`; tool calls and answers between XML tags. Qwen 2.5, Qwen 3
-    /// and SmolLM2 too.
+    /// `<|im_start|>` role, newline, content, `<|im_end|>`; tool calls and answers between XML tags. Also for
+    /// Qwen 2.5, Qwen 3 and SmolLM2.
     Chatml,
-    /// Turns closed by the end-of-sequence token alone, the user's first. Without such a token: lines that begin with
-    /// `User:` or `Assistant:`.
+    /// Turns closed by the end-of-sequence token only, the user's first. Without such a token: lines that
+    /// begin with `User:` or `Assistant:`.
     DialoGpt,
-    /// `User: ` with an empty line behind, `Assistant: ` with a newline behind.
+    /// `User: ` followed by an empty line, `Assistant: ` followed by a newline.
     Falcon,
-    /// `User: ` with an empty line behind, `Assistant: ` with the end-of-sequence token behind.
+    /// `User: ` followed by an empty line, `Assistant: ` followed by the end-of-sequence token.
     DeepSeek,
     /// Llama 4: `<|header_start|>` role `<|header_end|>`, an empty line, content, `<|eot|>`.
     Llama4,
@@ -35,7 +35,7 @@ pub enum TextFormat {
     Llama3,
 }
 
-/// Template names and the format that each writes.
+/// Template names and their formats.
 const NAMES: [(&str, TextFormat); 14] = [
     ("chatml_format", TextFormat::Chatml),
     ("chatml", TextFormat::Chatml),
@@ -54,10 +54,10 @@ const NAMES: [(&str, TextFormat); 14] = [
 ];
 
 impl TextFormat {
-    /// The format that the template `name` writes.
+    /// Returns the format of the template `name`.
     ///
     /// # Errors
-    /// `UnknownName` if no format is known for that template.
+    /// `UnknownName` for a template without a known format.
     pub fn of_template(name: &str) -> Result<Self> {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format).ok_or_else(|| {
             let known = NAMES.map(|(known, _)| known).join(", ");
@@ -66,15 +66,15 @@ impl TextFormat {
         })
     }
 
-    /// The format of the template that is named, or else the one whose markers `text` holds.
+    /// Returns the format of the named template, or else the one whose markers `text` contains.
     ///
     /// # Errors
-    /// As [`TextFormat::of_template`].
+    /// The errors of [`TextFormat::of_template`].
     pub fn choose(template: Option<&str>, text: &str) -> Result<Self> {
         template.map_or_else(|| Ok(Self::detect(text)), Self::of_template)
     }
 
-    /// The format whose markers `text` holds; ChatML if it holds none that is known.
+    /// Returns the format whose markers `text` contains; ChatML if it contains no markers.
     #[must_use]
     pub fn detect(text: &str) -> Self {
         match () {
@@ -86,11 +86,11 @@ impl TextFormat {
     }
 }
 
-/// The messages that `text` holds. `eos_token` ends turns in the formats that have no marker of their own; without it
-/// a token between angle brackets where a turn can end is taken for it.
+/// Parses the messages in `text`. `eos_token` ends turns in formats without their own marker; without it, a
+/// token between angle brackets at a possible end of a turn is used.
 ///
 /// # Errors
-/// `Malformed` if `text` holds no message; `LimitExceeded` past a limit of [`History`] or [`Message`].
+/// `Malformed` if `text` contains no message; `LimitExceeded` past a limit of [`History`] or [`Message`].
 ///
 /// # Examples
 /// ```
@@ -118,7 +118,7 @@ pub fn from_text(text: &str, format: TextFormat, eos_token: Option<&str>) -> Res
     History::from_chats(turns.into_iter().map(ParsedTurn::into_value).collect())
 }
 
-/// One message as a text shows it.
+/// One message in a text.
 struct ParsedTurn {
     role: String,
     content: String,
@@ -127,7 +127,7 @@ struct ParsedTurn {
 }
 
 impl ParsedTurn {
-    /// A turn whose role and content are what is left of `role` and `content` when they are trimmed.
+    /// Returns a turn with trimmed `role` and `content`.
     fn new(role: &str, content: &str, is_complete: bool) -> Self {
         let [role, content] = [role, content].map(|text| text.trim().to_owned());
         Self { role, content, is_complete, tool_calls: Vec::new() }
@@ -148,7 +148,7 @@ impl ParsedTurn {
 }
 
 impl Message {
-    /// Whether the message was made for [`crate::PADDING_ROLE`].
+    /// Returns whether the message is padding, with the role [`crate::PADDING_ROLE`].
     #[must_use]
     pub fn is_padding(&self) -> bool {
         self.role() == crate::PADDING_ROLE

@@ -1,4 +1,4 @@
-//! A conversation, or a batch of them: messages in nested lists whose rows may differ in length.
+//! A conversation, or a batch of them: messages in nested lists with rows of different lengths.
 
 mod column;
 mod packed;
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::{Message, Result};
 pub use spec::HistorySpec;
 
-/// The role of a message that only fills a padded view: it is never rendered.
+/// The role of padding messages, which are never rendered.
 pub const PADDING_ROLE: &str = "<none>";
 
 /// Messages of shape `[]` (one message), `[T]` (a conversation, oldest first), `[B, T]` (a batch), or more batch
@@ -42,12 +42,12 @@ pub struct History {
 enum Node {
     One(Box<Message>),
     Chat(Vec<Message>),
-    /// At least one row; all of one rank.
+    /// At least one row, all of one rank.
     Rows(Vec<History>),
 }
 
 impl Default for History {
-    /// A conversation without messages.
+    /// Returns a conversation without messages.
     fn default() -> Self {
         Self { node: Node::Chat(Vec::new()) }
     }
@@ -60,13 +60,13 @@ impl From<Message> for History {
 }
 
 impl History {
-    /// The conversation of these dictionaries, or the batch of these lists of dictionaries. None at all is an empty
+    /// Reads dictionaries as a conversation, or lists of dictionaries as a batch. An empty list is an empty
     /// conversation.
     ///
     /// # Errors
-    /// As [`Message::from_value`], with the message's index; `ShapeMismatch` if dictionaries and lists are mixed, or
-    /// lists of different rank; `LimitExceeded` past [`limits::MESSAGES_MAX`] messages in a conversation or past
-    /// [`limits::HISTORY_RANK_MAX`] dimensions.
+    /// The errors of [`Message::from_value`], with the message's index; `ShapeMismatch` if dictionaries and
+    /// lists are mixed, or lists have different rank; `LimitExceeded` past [`limits::MESSAGES_MAX`] messages
+    /// in a conversation or past [`limits::HISTORY_RANK_MAX`] dimensions.
     pub fn from_chats(chats: Vec<Value>) -> Result<Self> {
         Self::from_list(chats, 1, "messages")
     }
@@ -74,8 +74,8 @@ impl History {
     /// Reads a JSON list of dictionaries, a list of such lists, or one dictionary. Integers keep all their digits.
     ///
     /// # Errors
-    /// `Malformed` if `text` is not such JSON; `LimitExceeded` for an integer with too many digits; else as
-    /// [`History::from_chats`].
+    /// `Malformed` if `text` is not such JSON; `LimitExceeded` for an integer with too many digits; the
+    /// errors of [`History::from_chats`].
     pub fn from_json(text: &str) -> Result<Self> {
         match serde_json::from_str(&keep_integers(text)?).map_err(|error| unreadable(text, &error))? {
             Value::Array(chats) => Self::from_chats(chats),
@@ -117,7 +117,7 @@ impl History {
         Ok(Self { node: Node::Rows(rows) })
     }
 
-    /// The batch of `rows`, which share one rank.
+    /// Stacks `rows` of one rank to a batch.
     ///
     /// # Errors
     /// `Empty` without rows; `ShapeMismatch` if ranks differ; `LimitExceeded` past a limit.
@@ -138,7 +138,7 @@ impl History {
         Ok(Self { node: Node::Chat(rows.into_iter().flat_map(Self::into_messages).collect()) })
     }
 
-    /// The number of dimensions: 0 for one message.
+    /// Returns the number of dimensions: 0 for one message.
     #[must_use]
     pub fn rank(&self) -> usize {
         match &self.node {
@@ -148,7 +148,7 @@ impl History {
         }
     }
 
-    /// The length of each dimension; `None` where rows differ.
+    /// Returns the length of each dimension; `None` if rows differ.
     #[must_use]
     pub fn shape(&self) -> Vec<Option<usize>> {
         match &self.node {
@@ -166,7 +166,7 @@ impl History {
         }
     }
 
-    /// [`History::shape`] with -1 where rows differ.
+    /// Returns [`History::shape`] with -1 for `None`.
     #[must_use]
     pub fn lengths(&self) -> Vec<i32> {
         let length =
@@ -174,7 +174,7 @@ impl History {
         self.shape().into_iter().map(length).collect()
     }
 
-    /// The length of the first dimension; 1 for one message.
+    /// Returns the length of the first dimension; 1 for one message.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.node {
@@ -184,13 +184,13 @@ impl History {
         }
     }
 
-    /// Whether it is a conversation without messages.
+    /// Returns whether it is a conversation without messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The messages of one conversation, oldest first.
+    /// Returns the messages of one conversation, oldest first.
     ///
     /// # Errors
     /// `ShapeMismatch` if this is one message or a batch.
@@ -205,7 +205,7 @@ impl History {
         }
     }
 
-    /// The conversations, in order: one of rank 1, all rows of a batch of any rank.
+    /// Returns all conversations in order: one for rank 1, all rows for a batch of any rank.
     ///
     /// # Errors
     /// `ShapeMismatch` if this is one message.
@@ -216,7 +216,7 @@ impl History {
         }
     }
 
-    /// The message of a history of shape `[]`.
+    /// Returns the message of a history of shape `[]`.
     #[must_use]
     pub fn message(&self) -> Option<&Message> {
         match &self.node {
@@ -225,8 +225,8 @@ impl History {
         }
     }
 
-    /// The part at `index` of the first dimension, counted from the end if negative: a message of a conversation, a
-    /// row of a batch.
+    /// Returns the part at `index` of the first dimension, counted from the end if negative: a message of a
+    /// conversation, or a row of a batch.
     ///
     /// # Errors
     /// `ShapeMismatch` if this is one message; `OutOfRange` if there is no such part.
@@ -239,7 +239,7 @@ impl History {
         }
     }
 
-    /// The parts `start` up to and without `end` of the first dimension.
+    /// Returns the parts `start..end` of the first dimension.
     ///
     /// # Errors
     /// `ShapeMismatch` if this is one message; `OutOfRange` if the range is backwards or ends past the parts;
@@ -247,7 +247,7 @@ impl History {
     pub fn slice(&self, start: usize, end: usize) -> Result<Self> {
         let length = self.parts()?;
         if start > end || end > length {
-            let detail = format!("slice must lie within 0 to {length}: got {start} to {end}");
+            let detail = format!("slice must be within 0 to {length}: got {start} to {end}");
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         match &self.node {
@@ -257,19 +257,21 @@ impl History {
         }
     }
 
-    /// Adds one message to each conversation: `item` has one dimension fewer.
+    /// Appends one message to each conversation: `item` has one dimension less.
     ///
     /// # Errors
-    /// As [`History::append_at`].
+    /// The errors of [`History::append_at`].
     pub fn append(&mut self, item: &Self) -> Result<()> {
         self.append_at(-1, item)
     }
 
-    /// Adds one part along `dim` (negative: from the end): `item` is what `self` is without `dim`.
+    /// Appends one part along `dim` (negative: from the end); `item` has the dimensions of `self` without
+    /// `dim`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if this is one message, if `item` has not one dimension fewer, or if other dimensions differ;
-    /// `OutOfRange` if there is no `dim`; `LimitExceeded` if a conversation is full. The history is unchanged then.
+    /// `ShapeMismatch` if this is one message, if `item` does not have one dimension less, or if other
+    /// dimensions differ; `OutOfRange` if there is no `dim`; `LimitExceeded` if a conversation is full. After
+    /// an error the history is unchanged.
     pub fn append_at(&mut self, dim: isize, item: &Self) -> Result<()> {
         let rank = self.rank();
         if rank == 0 {
@@ -285,19 +287,20 @@ impl History {
         self.extend_at(dim.cast_signed(), item.unsqueeze(dim.cast_signed())?)
     }
 
-    /// Adds messages to each conversation: `items` has as many dimensions.
+    /// Appends messages to each conversation: `items` has the same number of dimensions.
     ///
     /// # Errors
-    /// As [`History::extend_at`].
+    /// The errors of [`History::extend_at`].
     pub fn extend(&mut self, items: Self) -> Result<()> {
         self.extend_at(-1, items)
     }
 
-    /// Joins `items` to the end along `dim` (negative: from the end), all or none.
+    /// Concatenates `items` along `dim` (negative: from the end), all or none.
     ///
     /// # Errors
-    /// `ShapeMismatch` if this is one message, ranks differ, or batch dimensions differ; `OutOfRange` if there is no
-    /// `dim`; `LimitExceeded` if a conversation would pass [`limits::MESSAGES_MAX`]. The history is unchanged then.
+    /// `ShapeMismatch` if this is one message, ranks differ, or batch dimensions differ; `OutOfRange` if
+    /// there is no `dim`; `LimitExceeded` if a conversation would exceed [`limits::MESSAGES_MAX`]. After an
+    /// error the history is unchanged.
     pub fn extend_at(&mut self, dim: isize, items: Self) -> Result<()> {
         let rank = self.rank();
         if items.rank() != rank || rank == 0 {
@@ -339,11 +342,11 @@ impl History {
         }
     }
 
-    /// The same messages with a new dimension of length 1 at `dim`, 0 to the rank (negative: from the end).
+    /// Returns the same messages with a new dimension of length 1 at `dim`, 0 to the rank (negative: from the end).
     ///
     /// # Errors
-    /// `OutOfRange` for another `dim`; `LimitExceeded` past [`limits::HISTORY_RANK_MAX`] dimensions; `Empty` if there
-    /// is no message to put into the new dimension.
+    /// `OutOfRange` for another `dim`; `LimitExceeded` past [`limits::HISTORY_RANK_MAX`] dimensions; `Empty`
+    /// if there is no message for the new dimension.
     pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
         let dim = position(dim, self.rank() + 1).map_err(|error| error.at("dim"))?;
         check_rank(self.rank() + 1)?;
@@ -364,13 +367,13 @@ impl History {
         }
     }
 
-    /// The batch with conversations made equally long by messages of role `<none>` at the end.
+    /// Returns the batch with conversations padded to equal length by messages of role `<none>` at the end.
     #[must_use]
     pub fn padded(&self) -> Self {
         self.padded_to(self.longest())
     }
 
-    /// The history without messages of role `<none>`.
+    /// Returns the history without messages of role `<none>`.
     #[must_use]
     pub fn unpadded(&self) -> Self {
         let node = match &self.node {
@@ -404,10 +407,10 @@ impl History {
         Self { node }
     }
 
-    /// The dictionaries as JSON, as they came.
+    /// Returns the dictionaries as JSON, unchanged.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Keys are text and nothing else can fail.
+        // Keys are text, so this cannot fail.
         let json = serde_json::to_string(self).unwrap_or_default();
         match restore_integers(&json) {
             Cow::Borrowed(_) => json,
@@ -423,7 +426,7 @@ impl History {
         }
     }
 
-    /// The number of parts along the first dimension.
+    /// Returns the number of parts along the first dimension.
     fn parts(&self) -> Result<usize> {
         if matches!(self.node, Node::One(_)) {
             return Err(Error::new(
@@ -434,7 +437,7 @@ impl History {
         Ok(self.len())
     }
 
-    /// `of` each message, in lists nested as the messages are.
+    /// Applies `of` to each message and returns the results in lists nested like the messages.
     fn map(&self, of: &dyn Fn(&Message) -> Value) -> Value {
         match &self.node {
             Node::One(message) => of(message),
@@ -454,11 +457,11 @@ impl Serialize for History {
     }
 }
 
-/// `index` of `length` places, counted from the end if negative.
+/// Returns the position of `index` in `length` places, counted from the end if negative.
 fn position(index: isize, length: usize) -> Result<usize> {
     let at = if index < 0 { length.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
     at.filter(|at| *at < length).ok_or_else(|| {
-        let detail = format!("index must lie within the {length} that there are: got {index}");
+        let detail = format!("index must be within the length {length}: got {index}");
         Error::new(ErrorKind::OutOfRange, detail)
     })
 }
@@ -472,7 +475,8 @@ fn check_rank(rank: usize) -> Result<()> {
     Ok(())
 }
 
-/// Why `text` cannot be read: which message holds what JSON or UTF-8 has no form for, where that can be told.
+/// Returns the error for an unreadable `text`, naming the message that JSON or UTF-8 cannot represent, if it
+/// can be found.
 fn unreadable(text: &str, error: &serde_json::Error) -> Error {
     let reason = |error: &serde_json::Error| {
         let reason = error.to_string();

@@ -1,9 +1,10 @@
-//! The token ledger of one rollout: every token that was given or sampled, once, with where it came from.
+//! The token ledger of one rollout: every given or sampled token, once, with its origin.
 //!
-//! Ids are append-only. Runs of one origin are [`Segment`]s; log-probabilities are kept for sampled runs only. While
-//! each prompt extends what is held, there is one branch. Where a prompt departs from it, because a template rewrote
-//! history, a conversation was compacted, or an answer is drawn again, a new branch forks off at that token and shares
-//! what came before. Training samples are the root-to-leaf paths, and each sampled token is trained in one of them.
+//! Ids are append-only. Runs of one origin are [`Segment`]s; log-probabilities are stored for sampled runs
+//! only. While each prompt extends the stored tokens, there is one branch. If a prompt differs, because a
+//! template rewrote history, a conversation was compacted, or an answer is sampled again, a new branch forks
+//! off at that token and shares the tokens before it. Training samples are the root-to-leaf paths, and each
+//! sampled token is trained in one of them.
 //!
 //! ```text
 //! record(prompt, completion):
@@ -85,16 +86,17 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Appends one turn: stays on the branch of the last turn if the prompt extends it, continues another branch that
-    /// the prompt extends, or forks. Costs `O(prompt)` plus the forks that share its beginning.
+    /// Appends one turn: stays on the branch of the last turn if the prompt extends it, continues another
+    /// branch that the prompt extends, or forks. Costs `O(prompt)` plus the forks that share its beginning.
     ///
-    /// A completion of no tokens is accepted for the first turn only, and then nothing may follow.
+    /// An empty completion is accepted for the first turn only, and then no turn may follow.
     ///
     /// # Errors
-    /// `Empty` for a prompt of no tokens, and where a turn has no completion though it is not the only one;
-    /// `ShapeMismatch` if log-probabilities, versions or attributions differ in length from their tokens; `NonFinite`
-    /// for a NaN or infinite log-probability; `OutOfRange` for a version range or message index that cannot be;
-    /// `LimitExceeded` past [`limits::LEDGER_TOKENS_MAX`] or [`limits::LEDGER_FORKS_MAX`]. The ledger is unchanged then.
+    /// `Empty` for an empty prompt, and for an empty completion unless it is the only turn; `ShapeMismatch`
+    /// if log-probabilities, versions or attributions differ in length from their tokens; `NonFinite` for a
+    /// NaN or infinite log-probability; `OutOfRange` for an invalid version range or message index;
+    /// `LimitExceeded` past [`limits::LEDGER_TOKENS_MAX`] or [`limits::LEDGER_FORKS_MAX`]. After an error the
+    /// ledger is unchanged.
     pub fn record_turn(&mut self, turn: &Turn<'_>) -> Result<RecordedTurn> {
         self.check_turn(turn)?;
         let place = self.place(turn.prompt_ids);
@@ -131,43 +133,43 @@ impl Ledger {
         Ok(self.push_fork(position, reason))
     }
 
-    /// How many tokens are held; shared ones count once.
+    /// Returns the number of stored tokens; shared ones count once.
     #[must_use]
     pub const fn num_tokens(&self) -> usize {
         self.ids.len()
     }
 
-    /// How many turns were recorded.
+    /// Returns the number of recorded turns.
     #[must_use]
     pub const fn num_turns(&self) -> usize {
         self.num_turns
     }
 
-    /// How many tokens the path of the last turn has.
+    /// Returns the number of tokens in the path of the last turn.
     #[must_use]
     pub fn num_path_tokens(&self) -> usize {
         self.branches[self.current].len
     }
 
-    /// The tokens of the path that ends with the last turn.
+    /// Returns the tokens of the path that ends with the last turn.
     #[must_use]
     pub fn path_ids(&self) -> Vec<u32> {
         let runs = self.path(self.current);
         runs.iter().flat_map(|run| &self.ids[run.start..run.start + run.len]).copied().collect()
     }
 
-    /// The runs of tokens, in the order in which they were appended.
+    /// Returns the runs of tokens in the order they were appended.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// The forks in order: number `k` opened branch `k + 1`.
+    /// Returns the forks in order: number `k` opened branch `k + 1`.
     pub fn forks(&self) -> impl Iterator<Item = Fork> {
         self.branches.iter().filter_map(|branch| branch.fork)
     }
 
-    /// The branches; the first is the root, which has no fork.
+    /// Returns the branches; the first is the root, which has no fork.
     #[must_use]
     pub fn branches(&self) -> &[Branch] {
         &self.branches
@@ -176,7 +178,7 @@ impl Ledger {
     /// Adds a branch to the owner of `position` on the current path. The caller has checked both.
     fn push_fork(&mut self, position: usize, reason: BranchReason) -> Fork {
         let mut parent = self.current;
-        // A branch owns what follows its own fork; what it shares belongs to an ancestor.
+        // A branch owns the tokens after its own fork; shared tokens belong to an ancestor.
         while let Some(fork) = self.branches[parent].fork.filter(|fork| position <= fork.position) {
             parent = fork.branch;
         }
@@ -230,7 +232,8 @@ impl Ledger {
         self.sampled_log_probs.extend_from_slice(turn.sampled_log_probs);
     }
 
-    /// Appends one run to the current branch. Sampled runs have a version; their log-probabilities follow separately.
+    /// Appends one run to the current branch. Sampled runs have a version; the caller adds their
+    /// log-probabilities.
     fn push_segment(
         &mut self,
         ids: &[u32],

@@ -1,8 +1,8 @@
 //! Conversations to exact tokens and back: histories, renderers, and the token ledger.
 //!
-//! [`Message`]s come in as the dictionaries of chat APIs. A [`Renderer`] turns them into ids and says of each id where
-//! it came from. What a policy samples is never encoded again: [`Renderer::bridge`] appends to it, and the [`Ledger`]
-//! keeps it with its log-probabilities and the weights that sampled it.
+//! [`Message`]s come in as the dictionaries of chat APIs. A [`Renderer`] converts them to ids and reports the
+//! origin of each id. Sampled tokens are never encoded again: [`Renderer::bridge`] appends to them, and the
+//! [`Ledger`] stores them with their log-probabilities and the weights that sampled them.
 
 mod apply_chat_template;
 mod check;

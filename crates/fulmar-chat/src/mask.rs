@@ -1,8 +1,9 @@
-//! Which tokens train: from the origin of rendered tokens, or from the text that a template wrote.
+//! Training masks: from the origins of rendered tokens, or from the text of a template.
 //!
-//! Three sources, one result. A [`Rendered`] conversation knows the origin of each token. A template with `generation`
-//! blocks knows which text is the assistant's. Any other template is asked: the text of the first k messages with a
-//! generation prompt must be the beginning of the text of k + 1 messages, and what follows is the assistant's turn.
+//! There are three sources. A [`Rendered`] conversation has the origin of each token. A template with
+//! `generation` blocks marks the assistant's text. Any other template is probed: the text of the first k
+//! messages with a generation prompt must be a prefix of the text of k + 1 messages, and the rest is the
+//! assistant's turn.
 
 mod columns;
 mod parts;
@@ -17,33 +18,33 @@ pub use columns::RenderedColumns;
 pub(crate) use token::{TextTurns, masks_of_text};
 pub(crate) use turn::assistant_turns;
 
-/// A named choice of what counts as the assistant's.
+/// A named set of mask options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskPreset {
-    /// What the assistant wrote, in all turns, without the token that ends a turn; of a template with `generation`
-    /// blocks exactly what these hold.
+    /// The assistant's text in all turns, without the token that ends a turn; for a template with
+    /// `generation` blocks exactly their content.
     #[default]
     #[serde(rename = "torchrl")]
     TorchRl,
-    /// What the assistant wrote and the token that ends it, in all turns.
+    /// The assistant's text and the token that ends it, in all turns.
     Trl,
-    /// What a policy drew, the token that ends its turn too: the sampled tokens; in a conversation without any, the
-    /// last assistant's turn.
+    /// The tokens sampled by a policy, with the tokens that end its turns; in a conversation without any, the
+    /// last assistant turn.
     Generated,
 }
 
-/// Which of the assistant's turns count.
+/// The assistant turns that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskedTurns {
-    /// Each.
+    /// All turns.
     All,
-    /// The last one only.
+    /// The last turn only.
     Last,
 }
 
-/// What becomes of a token that belongs to the assistant in part.
+/// The treatment of a token that is partly the assistant's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Straddling {
@@ -56,28 +57,28 @@ pub enum Straddling {
     Error,
 }
 
-/// How a mask is made. `None` takes what the preset says.
+/// Options of a mask. `None` takes the value of the preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MaskOptions {
-    /// The choice to begin with.
+    /// The preset to start with.
     pub preset: MaskPreset,
-    /// Whether the token that ends a turn counts.
+    /// If true, the token that ends a turn counts.
     pub end_of_turn: Option<bool>,
-    /// Whether reasoning counts.
+    /// If true, reasoning counts.
     pub reasoning: Option<bool>,
-    /// Whether tool calls count.
+    /// If true, tool calls count.
     pub tool_calls: Option<bool>,
-    /// Which turns count.
+    /// The turns that count.
     pub turns: Option<MaskedTurns>,
-    /// What becomes of tokens that belong to the assistant in part.
+    /// The treatment of tokens that are partly the assistant's.
     pub straddling: Straddling,
-    /// Whether a mask without any token is accepted: training on it would learn nothing.
+    /// If true, a mask without any token is accepted, although training on it learns nothing.
     pub allow_empty: bool,
 }
 
 impl MaskOptions {
-    /// Whether the end of a turn counts; `None`: as the template's `generation` blocks have it.
+    /// Returns whether the end of a turn counts; `None` means as in the template's `generation` blocks.
     pub(crate) const fn counts_end_of_turn(&self) -> Option<bool> {
         match (self.end_of_turn, self.preset) {
             (Some(counts), _) => Some(counts),
@@ -86,18 +87,18 @@ impl MaskOptions {
         }
     }
 
-    /// Which turns of a text count.
+    /// Returns the turns of a text that count.
     pub(crate) fn counted_turns(&self) -> MaskedTurns {
         let preset = if self.preset == MaskPreset::Generated { MaskedTurns::Last } else { MaskedTurns::All };
         self.turns.unwrap_or(preset)
     }
 
-    /// Whether some part of a turn does not count.
+    /// Returns whether some part of a turn does not count.
     pub(crate) const fn leaves_parts_out(&self) -> bool {
         matches!(self.reasoning, Some(false)) || matches!(self.tool_calls, Some(false))
     }
 
-    /// Refuses `mask` if it holds no token and may not.
+    /// Refuses a `mask` without tokens unless it is allowed.
     pub(crate) fn checked(&self, mask: &[bool], reason: &str) -> Result<()> {
         if self.allow_empty || mask.contains(&true) {
             return Ok(());
@@ -118,11 +119,12 @@ pub struct TokenMasks {
     pub end_of_turn: Vec<bool>,
 }
 
-/// The masks of a conversation whose tokens know their origin. `stop_ids` are the ids that end a turn.
+/// Returns the masks of a conversation from the origins of its tokens. `stop_ids` are the ids that end a
+/// turn.
 ///
 /// # Errors
-/// `Empty` if no token counts and `allow_empty` is not set; `Incompatible` for options that leave reasoning or tool
-/// calls out, which origins do not tell apart.
+/// `Empty` if no token counts and `allow_empty` is not set; `Incompatible` for options that exclude reasoning
+/// or tool calls, which origins do not distinguish.
 ///
 /// # Examples
 /// ```
@@ -169,7 +171,7 @@ pub fn token_masks(rendered: &Rendered, stop_ids: &[u32], options: &MaskOptions)
     Ok(TokenMasks { assistant, sampled, end_of_turn })
 }
 
-/// Where the last run of set bits of one message begins; the length where none is set.
+/// Returns the start of the last run of set bits of one message, or the length if none is set.
 fn start_of_last_run(mask: &[bool], message_index: &[i32]) -> usize {
     let Some(last) = mask.iter().rposition(|bit| *bit) else {
         return mask.len();
@@ -182,7 +184,7 @@ fn start_of_last_run(mask: &[bool], message_index: &[i32]) -> usize {
 mod tests {
     use super::*;
 
-    /// Two turns of text, then one that was drawn; 9 ends a turn.
+    /// Returns two turns of text, then one that was sampled; 9 ends a turn.
     fn conversation() -> Rendered {
         let mut rendered = Rendered::default();
         rendered.push(&[1, 2], 0, Origin::User);

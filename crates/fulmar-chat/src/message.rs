@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::{ContentBase, PADDING_ROLE, Result};
 
-/// A dictionary with a `role` and `content`: text, a list of parts, or nothing. Unknown keys are kept, in order.
+/// A dictionary with a `role` and `content`: text, a list of parts, or null. Unknown keys are kept, in order.
 ///
 /// # Examples
 /// ```
@@ -28,19 +28,21 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message of text.
+    /// Makes a message of text.
     ///
     /// # Errors
-    /// `Empty` if `role` is empty; `LimitExceeded` if the strings together pass [`limits::MESSAGE_BYTES_MAX`].
+    /// `Empty` if `role` is empty; `LimitExceeded` if the strings together exceed
+    /// [`limits::MESSAGE_BYTES_MAX`].
     pub fn new(role: &str, content: &str) -> Result<Self> {
         Self::from_value(serde_json::json!({ "role": role, "content": content }))
     }
 
-    /// The message that is the JSON object `value`.
+    /// Reads a message from the JSON object `value`.
     ///
     /// # Errors
-    /// `Malformed` if `value` is not an object with a `role` of text and a `content` of text, parts or nothing;
-    /// `Empty` if the role is empty; `LimitExceeded` if its strings pass [`limits::MESSAGE_BYTES_MAX`] together.
+    /// `Malformed` if `value` is not an object with a `role` of text and a `content` of text, parts or null;
+    /// `Empty` if the role is empty; `LimitExceeded` if its strings together exceed
+    /// [`limits::MESSAGE_BYTES_MAX`].
     pub fn from_value(value: Value) -> Result<Self> {
         check_num_bytes(string_bytes(&value))?;
         let Value::Object(fields) = value else {
@@ -61,23 +63,23 @@ impl Message {
         Ok(Self { fields: Arc::new(fields) })
     }
 
-    /// Who speaks.
+    /// Returns the role.
     #[must_use]
     pub fn role(&self) -> &str {
         self.value("role").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The value of `key`, known or unknown.
+    /// Returns the value of `key`, known or unknown.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&Value> {
-        // A message has few keys: looking at each costs less than hashing.
+        // A message has few keys: a linear search is cheaper than hashing.
         self.fields.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// The content as one text: parts of type `text` joined with nothing between them, no content as no text.
+    /// Returns the content as one text: parts of type `text` concatenated, or an empty text without content.
     ///
     /// # Errors
-    /// `UnknownName` if a part is not of type `text`; `Malformed` if a text part holds no text.
+    /// `UnknownName` if a part is not of type `text`; `Malformed` if a text part has no text.
     pub fn text(&self) -> Result<Cow<'_, str>> {
         match self.value("content") {
             Some(Value::String(text)) => Ok(Cow::Borrowed(text)),
@@ -89,7 +91,7 @@ impl Message {
         }
     }
 
-    /// Whether the message asks for tools: a `tool_calls` that is neither null nor an empty list.
+    /// Returns whether the message calls tools: its `tool_calls` is neither null nor an empty list.
     #[must_use]
     pub fn has_tool_calls(&self) -> bool {
         match self.value("tool_calls") {
@@ -99,13 +101,13 @@ impl Message {
         }
     }
 
-    /// The tool calls; none if there is no list of them.
+    /// Returns the tool calls; empty if there is no list of them.
     #[must_use]
     pub fn tool_calls(&self) -> &[Value] {
         self.list("tool_calls")
     }
 
-    /// The answers of tools that the message itself holds.
+    /// Returns the answers of tools inside the message itself.
     #[must_use]
     pub fn tool_responses(&self) -> &[Value] {
         self.list("tool_responses")
@@ -115,23 +117,23 @@ impl Message {
         self.value(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The reasoning, under whichever of its three names: `reasoning_content`, `thinking`, `reasoning`.
+    /// Returns the reasoning, under whichever of its three names: `reasoning_content`, `thinking`, `reasoning`.
     #[must_use]
     pub fn reasoning(&self) -> Option<&str> {
         let names = ["reasoning_content", "thinking", "reasoning"];
         names.iter().find_map(|name| self.value(name)).and_then(Value::as_str)
     }
 
-    /// Whether the message was written to its end; true where `is_complete` does not say otherwise.
+    /// Returns whether the message is complete; true unless `is_complete` is false.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.value("is_complete").and_then(Value::as_bool).unwrap_or(true)
     }
 
-    /// The pieces of the content, typed: a text is one piece, no content is none.
+    /// Returns the typed pieces of the content: one for a text, none without content.
     ///
     /// # Errors
-    /// As [`ContentBase::from_value`], with the piece's index.
+    /// The errors of [`ContentBase::from_value`], with the piece's index.
     pub fn pieces(&self) -> Result<Vec<ContentBase>> {
         match self.value("content") {
             Some(Value::String(text)) => Ok(vec![ContentBase::of_text(text)]),
@@ -145,20 +147,20 @@ impl Message {
         }
     }
 
-    /// The message that only fills a padded view.
+    /// Returns a padding message.
     pub(crate) fn padding() -> Self {
         let pairs = [("role", PADDING_ROLE), ("content", "")];
         let fields = pairs.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect();
         Self { fields: Arc::new(fields) }
     }
 
-    /// The dictionary.
+    /// Returns the dictionary.
     #[must_use]
     pub fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }
 
-    /// The dictionary, as it came.
+    /// Returns the dictionary, unchanged.
     #[must_use]
     pub fn into_value(self) -> Value {
         Value::Object(self.into())

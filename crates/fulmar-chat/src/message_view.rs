@@ -1,4 +1,4 @@
-//! A message as families read it: text joined, reasoning under its one name, tool calls taken apart.
+//! A message in the form that families read: joined text, reasoning under one name, parsed tool calls.
 
 use std::borrow::Cow;
 
@@ -8,25 +8,25 @@ use serde_json::Value;
 use crate::python_json::write_json;
 use crate::{Message, Origin, Result};
 
-/// Names under which chat APIs pass reasoning; the first that is there wins, as in transformers.
+/// The keys of reasoning in chat APIs; the first that exists wins, as in transformers.
 const REASONING_KEYS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// One message, checked against the roles of a family.
 #[derive(Debug)]
 pub(crate) struct MessageView<'a> {
-    /// Who speaks.
+    /// The role.
     pub role: &'a str,
     /// The origin of the message's text.
     pub origin: Origin,
-    /// The text; empty where there is none.
+    /// The text; empty without content.
     pub text: Cow<'a, str>,
-    /// Whether there is content at all, be it empty.
+    /// `true` if there is content, even if it is empty.
     pub has_content: bool,
-    /// The reasoning, where it was given apart from the text.
+    /// The reasoning, if it was given separately from the text.
     pub reasoning: Option<&'a str>,
-    /// The tool calls; only assistants have some.
+    /// The tool calls; only assistants have any.
     pub calls: Vec<CallView<'a>>,
-    /// The dictionary, for what only one family reads.
+    /// The dictionary, for fields that only one family reads.
     pub message: &'a Message,
 }
 
@@ -35,20 +35,20 @@ pub(crate) struct MessageView<'a> {
 pub(crate) struct CallView<'a> {
     /// The tool.
     pub name: &'a str,
-    /// The kind of tool, `function` where none is named.
+    /// The kind of tool; defaults to `function`.
     pub kind: &'a str,
-    /// The call's id, where it has one.
+    /// The call's id, if it has one.
     pub id: Option<&'a str>,
     /// The arguments, as JSON text or as an object.
     pub arguments: Option<&'a Value>,
 }
 
 impl<'a> MessageView<'a> {
-    /// The view of `message`, whose role must be one of `roles`.
+    /// Returns the view of `message`, whose role must be one of `roles`.
     ///
     /// # Errors
-    /// `UnknownName` for another role or a part that is not text; `Malformed` for tool calls that are none;
-    /// `Incompatible` for tool calls that no assistant makes.
+    /// `UnknownName` for another role or a part that is not text; `Malformed` for invalid tool calls;
+    /// `Incompatible` for tool calls of another role than the assistant.
     pub(crate) fn new(message: &'a Message, roles: &[(&str, Origin)]) -> Result<Self> {
         let role = message.role();
         let origin = origin_of(roles, role).ok_or_else(|| unknown_role(roles, role))?;
@@ -64,10 +64,10 @@ impl<'a> MessageView<'a> {
         Ok(Self { role, origin, text: message.text()?, has_content, reasoning, calls, message })
     }
 
-    /// The views of `messages`.
+    /// Returns the views of `messages`.
     ///
     /// # Errors
-    /// As [`MessageView::new`], with the message's index.
+    /// The errors of [`MessageView::new`], with the message's index.
     pub(crate) fn list(messages: &'a [Message], roles: &[(&str, Origin)]) -> Result<Vec<Self>> {
         let view = |(index, message)| {
             Self::new(message, roles).map_err(|error| error.at(format!("messages[{index}]")))
@@ -75,22 +75,22 @@ impl<'a> MessageView<'a> {
         messages.iter().enumerate().map(view).collect()
     }
 
-    /// Whether an assistant speaks.
+    /// Returns whether the role is an assistant.
     pub(crate) fn is_assistant(&self) -> bool {
         self.origin == Origin::Assistant
     }
 
-    /// Whether a tool answers.
+    /// Returns whether the role is a tool.
     pub(crate) fn is_tool(&self) -> bool {
         self.origin == Origin::Tool
     }
 }
 
 impl CallView<'_> {
-    /// Appends the arguments as JSON: text as it is, an object the way Python writes it, nothing as `{}`.
+    /// Appends the arguments as JSON: text unchanged, an object in Python's format, `{}` without arguments.
     ///
     /// # Errors
-    /// `LimitExceeded` for arguments that nest too deep.
+    /// `LimitExceeded` for arguments that are nested too deep.
     pub(crate) fn write_arguments(&self, out: &mut String) -> Result<()> {
         match self.arguments {
             None => out.push_str("{}"),
@@ -101,7 +101,7 @@ impl CallView<'_> {
     }
 }
 
-/// The origin of a role's text, where the family has the role.
+/// Returns the origin of a role's text, if the family has the role.
 pub(crate) fn origin_of(roles: &[(&str, Origin)], role: &str) -> Option<Origin> {
     roles.iter().find(|(name, _)| *name == role).map(|(_, origin)| *origin)
 }

@@ -1,18 +1,19 @@
-//! Any chat template as a renderer: the template writes, and this finds out whose the text is.
+//! Any chat template as a renderer: the template renders, and this module attributes its text.
 //!
-//! A template is asked, never believed. What messages said is found by a second rendering with marks around it, which
-//! counts only if it differs in nothing else. An assistant's turn is what `generation` blocks hold; without such blocks
-//! it is what stands between the generation prompt and the token that ends a turn, and where that cannot be seen, what
-//! longer conversations add to shorter ones. A turn that cannot be found is context of origin [`Origin::Env`]; a message
-//! that says nothing shows no marks, and its frame counts to its neighbours.
+//! The output of a template is checked, never trusted. The texts of messages are located by a second
+//! rendering with marks around them, which counts only if it differs in nothing else. An assistant's turn is
+//! the content of `generation` blocks. Without such blocks it is the text between the generation prompt and
+//! the token that ends a turn or, if that is not visible, the text that longer conversations add to shorter
+//! ones. A turn that cannot be located is context of origin [`Origin::Env`]; a message without text shows no
+//! marks, and its frame counts to its neighbours.
 //!
-//! A bridge renders a short conversation with the new messages and takes what they add to it, if they change nothing
-//! that stood there before.
+//! A bridge renders a short conversation with the new messages and takes the text that they add, if they
+//! change nothing before it.
 //!
-//! What messages and tools say never becomes a special token, though a template would let it: a rendering with other
-//! words of the same length shows which characters are the template's own. Where it decides by the words, so that this
-//! cannot be seen, words that spell a special token are refused; so are tools, calls and answers of tools that it leaves
-//! out.
+//! Texts of messages and tools never become special tokens, even if a template would allow it: a rendering
+//! with other texts of the same length shows which characters are the template's own. If the template
+//! branches on the texts, so that this is not visible, texts that spell a special token are refused; so are
+//! tools, calls and answers of tools that it omits.
 
 mod draft;
 mod layout;
@@ -41,10 +42,10 @@ use crate::{
 };
 use draft::{Draft, Marker};
 use layout::{Anchor, Piece, Special, pieces};
-use marks::{Said, Sources, find_sources};
+use marks::{MessageSpan, Sources, find_sources};
 use provenance::{could_give, disguised_list, disguised_message, is_visible, overlaps};
 
-/// The roles that templates know, most of them only some.
+/// The roles known to templates; most templates support only some.
 const ROLES: [(&str, Origin); 8] = [
     ("system", Origin::System),
     ("developer", Origin::System),
@@ -56,66 +57,69 @@ const ROLES: [(&str, Origin); 8] = [
     ("observation", Origin::Tool),
 ];
 
-/// What stands for words when a template is asked how it frames them.
+/// A text for probing how a template frames messages.
 const PROBE: &str = "fulmarprobe";
 
-/// What stands for reasoning then.
+/// The reasoning of such a probe.
 const THOUGHT: &str = "fulmarthought";
 
-/// The longest conversation whose turns are looked for by rendering what precedes each of them.
+/// The longest conversation whose turns are located by rendering the messages before each of them.
 const PREFIX_MESSAGES_MAX: usize = fulmar_core::limits::MASK_PREFIX_TURNS_MAX;
 
-/// Most renderings that find out which calls and answers of tools a template leaves out.
+/// Most renderings that find the calls and answers of tools that a template omits.
 const OMISSION_CHECKS_MAX: usize = 16;
 
-/// The knobs of a template of any model.
+/// The options of a template of any model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct OpaqueOptions {
-    /// The template's source. Default: the one that came with the tokenizer.
+    /// The template's source. Defaults to the one of the tokenizer.
     pub template: Option<String>,
     /// Variables of the template, such as `enable_thinking`.
     pub template_kwargs: Map<String, Value>,
-    /// Variables such as `bos_token`, over those that came with the tokenizer.
+    /// Variables such as `bos_token`, in addition to the tokenizer's.
     pub special_tokens: Map<String, Value>,
-    /// What the template's clock shows, as [`CivilTime::parse`] reads it. Without it a template that asks fails.
+    /// The time of the template's clock, in the form of [`CivilTime::parse`]. Without it a template that
+    /// reads the clock fails.
     pub now: Option<String>,
-    /// The tokens that end an assistant's turn, the proper one first. Default: the one that the template closes a turn
-    /// with, the tokenizer's `eos_token`, and those of `parser`.
+    /// The tokens that end an assistant's turn, the regular one first. Defaults to the one with which the
+    /// template closes a turn, the tokenizer's `eos_token`, and those of `parser`.
     pub stop_tokens: Vec<String>,
-    /// The family that completions are read as. Default: all is content, up to the token that ends the turn.
+    /// The family whose parser reads completions. By default all is content, up to the token that ends the
+    /// turn.
     pub parser: Option<Box<RendererConfig>>,
 }
 
-/// The renderer of a template. See the module's first lines.
+/// The renderer of a template, see the module.
 pub struct OpaqueRenderer {
     template: Template,
     special_tokens: Map<String, Value>,
     template_kwargs: Map<String, Value>,
     now: Option<CivilTime>,
-    /// What the template writes to open an assistant's turn, at first the whole generation prompt, then what of it
-    /// stands before turns of the past. Empty if it cannot be told.
+    /// The texts with which the template opens an assistant's turn: first the whole generation prompt, then
+    /// the part of it before past turns. Empty if it is unknown.
     openings: Vec<String>,
-    /// The facts that [`Completion`] reads a completion by.
+    /// The constants by which [`Completion`] parses a completion.
     table: Table,
     parser: Option<Box<dyn Renderer>>,
-    /// For each id whether it is a marker: 0 not known yet, 1 no, 2 yes.
+    /// For each id: 0 not known yet, 1 not a marker, 2 a marker.
     markers: Vec<AtomicU8>,
 }
 
-/// Tokens and where each begins in the text.
+/// Tokens with their start in the text.
 struct Drawn {
     rendered: Rendered,
     starts: Vec<usize>,
 }
 
 impl OpaqueRenderer {
-    /// The renderer of the template of `options`, or of `tokenizer`.
+    /// Returns the renderer of the template of `options`, or of `tokenizer`.
     ///
     /// # Errors
-    /// `Incompatible` if there is no template, if nothing ends a turn, or if `parser` is opaque too; `UnknownName` for a
-    /// stop token that `tokenizer` lacks; what [`Template::new`], [`CivilTime::parse`] and [`crate::create_renderer`] say.
+    /// `Incompatible` if there is no template, if no token ends a turn, or if `parser` is opaque too;
+    /// `UnknownName` for a stop token that `tokenizer` lacks; the errors of [`Template::new`],
+    /// [`CivilTime::parse`] and [`crate::create_renderer`].
     pub fn new(tokenizer: Arc<dyn Tokenizer>, options: &OpaqueOptions) -> Result<Self> {
         let Some(source) = options.template.as_deref().or_else(|| tokenizer.chat_template()) else {
             let detail = "template must be given, since the tokenizer came without a chat template";
@@ -166,7 +170,7 @@ impl OpaqueRenderer {
         Ok(ids)
     }
 
-    /// The special token with which the template closes an assistant's last turn.
+    /// Returns the special token with which the template closes an assistant's last turn.
     fn find_close(&self) -> Option<u32> {
         let chat = [Message::new("user", PROBE).ok()?, Message::new("assistant", PROBE).ok()?];
         let text = self.write_messages(&chat, &[], false).ok()?.text;
@@ -214,7 +218,8 @@ impl OpaqueRenderer {
     fn write_messages(&self, messages: &[Message], tools: &[Value], prompt: bool) -> Result<RenderedText> {
         let written = self.write(messages.iter().map(Message::fields).collect(), tools, prompt);
         let is_null = |message: &Message| message.value("content").is_none_or(Value::is_null);
-        // As in transformers, a template does not see keys whose value is null; many fail where content is missing.
+        // As in transformers, a template does not see keys whose value is null; many fail if content is
+        // missing.
         written.map_err(|error| match messages.iter().position(is_null) {
             Some(index) if [ErrorKind::UnknownName, ErrorKind::Incompatible].contains(&error.kind()) => {
                 let detail = format!(
@@ -227,11 +232,11 @@ impl OpaqueRenderer {
         })
     }
 
-    /// The tokens of a draft, with every token's owner.
+    /// Returns the tokens of a draft, with every token's owner.
     fn draw(&self, draft: &Draft<'_>, messages: &[Message], options: &RenderOptions) -> Result<Drawn> {
         let mut anchors = self.turns(draft, messages, &options.tools);
         let has_turn = draft.owners(&anchors);
-        for &Said { message, start, end, .. } in &draft.said {
+        for &MessageSpan { message, start, end, .. } in &draft.message_spans {
             let origin = match draft.views[message].origin {
                 Origin::Assistant if has_turn[message] => continue,
                 Origin::Assistant => Origin::Env,
@@ -260,7 +265,7 @@ impl OpaqueRenderer {
         {
             sources = apart;
         }
-        let (said, given) = (sources.said, sources.given.unwrap_or_default());
+        let (message_spans, given) = (sources.message_spans, sources.given.unwrap_or_default());
         let markers = self.own_markers(&text, &encoding, &given)?;
         let marker = |(&id, &[start, end]): (&u32, &[u32; 2])| {
             let marker = Marker { id, start: start as usize, end: end as usize };
@@ -275,7 +280,7 @@ impl OpaqueRenderer {
             (is_stop || self.table.tokenizer.is_special(id)).then_some(Special { start, end, is_stop })
         };
         let specials = own.iter().filter_map(special).collect();
-        Ok(Draft { views, text, spans, whole_end, said, encoding, markers, specials })
+        Ok(Draft { views, text, spans, whole_end, message_spans, encoding, markers, specials })
     }
 
     fn sources(&self, views: &[MessageView<'_>], options: &RenderOptions, text: &str) -> Sources {
@@ -285,9 +290,9 @@ impl OpaqueRenderer {
         find_sources(&render, views, &options.tools, text)
     }
 
-    /// What messages said and gave in the text of a template that decides by their words: most do so to find reasoning in
-    /// an assistant's content, and write the same where it is given apart. Else all markers are the template's, as long as
-    /// no message and no tool could give one: `None`.
+    /// Locates the texts of messages and tools if the template branches on them. Most do so to find reasoning
+    /// in an assistant's content, and render the same if it is given separately. Otherwise all markers are
+    /// the template's, unless a message or a tool could contain one; then returns `None`.
     fn given_apart(
         &self,
         messages: &[Message],
@@ -327,7 +332,7 @@ impl OpaqueRenderer {
         Ok(None)
     }
 
-    /// The template's markers in `text`, if something in the ranges that were `given` became a marker, too.
+    /// Returns the template's markers in `text`, if a part of the ranges in `given` became a marker too.
     fn own_markers(
         &self,
         text: &str,
@@ -341,7 +346,8 @@ impl OpaqueRenderer {
         if !is_spelled {
             return Ok(None);
         }
-        // What stands between is encoded by itself: given words may reach into a marker of the template.
+        // The text between markers is encoded separately, as message text may overlap a marker of the
+        // template.
         let mut markers = Vec::new();
         let mut at = 0;
         let end = text.len()..text.len();
@@ -360,17 +366,17 @@ impl OpaqueRenderer {
         Ok(Some(markers))
     }
 
-    /// Refuses what the template leaves out of `text` without a word: tools, calls and answers of tools. `said` is what
-    /// was seen of the messages in it.
+    /// Refuses parts that the template silently omits from `text`: tools, calls and answers of tools. `message_spans`
+    /// holds the located texts of messages.
     ///
     /// # Errors
-    /// `Incompatible`, with the place of the first.
+    /// `Incompatible`, with the position of the first.
     fn check_complete(
         &self,
         views: &[MessageView<'_>],
         options: &RenderOptions,
         text: &str,
-        said: &[Said],
+        message_spans: &[MessageSpan],
     ) -> Result<()> {
         let messages: Vec<&Map<String, Value>> = views.iter().map(|view| view.message.fields()).collect();
         let is_unchanged = |messages: &[&Map<String, Value>], tools: &[Value]| {
@@ -382,8 +388,8 @@ impl OpaqueRenderer {
             return Err(left_out(&format!("tools must be left out (there are {got})"), "tools"));
         }
         let mut is_seen: Vec<bool> = views.iter().map(|view| !has_tool_part(view)).collect();
-        for said in said.iter().filter(|said| said.is_call || views[said.message].is_tool()) {
-            is_seen[said.message] = true;
+        for span in message_spans.iter().filter(|span| span.is_call || views[span.message].is_tool()) {
+            is_seen[span.message] = true;
         }
         let unseen: Vec<usize> = (0..views.len()).filter(|index| !is_seen[*index]).collect();
         for group in unseen.chunks(unseen.len().div_ceil(OMISSION_CHECKS_MAX).max(1)) {
@@ -400,7 +406,7 @@ impl OpaqueRenderer {
         Ok(())
     }
 
-    /// Where the generation prompt begins in `text`.
+    /// Returns the start of the generation prompt in `text`.
     fn whole_end(&self, messages: &[Message], tools: &[Value], text: &str) -> usize {
         let prompt = self.openings.first().filter(|prompt| text.ends_with(prompt.as_str()));
         if let Some(prompt) = prompt {
@@ -410,7 +416,7 @@ impl OpaqueRenderer {
         whole.ok().filter(|whole| text.starts_with(&whole.text)).map_or(text.len(), |whole| whole.text.len())
     }
 
-    /// The assistants' turns, each with the token that closes it.
+    /// Returns the assistants' turns, each with the token that closes it.
     fn turns(&self, draft: &Draft<'_>, messages: &[Message], tools: &[Value]) -> Vec<Anchor> {
         if draft.spans.is_some() {
             return draft.turns_of_spans();
@@ -429,7 +435,7 @@ impl OpaqueRenderer {
         turns
     }
 
-    /// The ids of a text: the template's markers by their id, what messages said as text.
+    /// Returns the ids of a text: the template's markers by their id, message texts as text.
     fn encode(&self, draft: &Draft<'_>, pieces: &[Piece]) -> Result<Drawn> {
         let mut drawn = Drawn { rendered: Rendered::default(), starts: Vec::new() };
         let Encoding { ids, offsets } = &draft.encoding;
@@ -457,7 +463,7 @@ impl OpaqueRenderer {
         self.table.tokenizer.encode_into(text, AddedTokens::AsText, encoding)
     }
 
-    /// Whether text becomes this id only where markers do.
+    /// Returns whether text becomes this id only where markers do.
     fn is_marker(&self, id: u32) -> Result<bool> {
         let Some(known) = self.markers.get(id as usize) else { return Ok(false) };
         match known.load(Ordering::Relaxed) {
@@ -474,9 +480,9 @@ impl OpaqueRenderer {
         }
     }
 
-    /// What `new_messages` add behind an assistant's turn: the tokens from the closing one on, which is the first.
-    /// `None` if the template does not say, or changes what stood before; so does one that never shows reasoning, if
-    /// the turn `has_reasoning`.
+    /// Returns the tokens that `new_messages` add after an assistant's turn, from the closing one on. `None`
+    /// if this cannot be determined, the template changes earlier text, or it never shows reasoning and the
+    /// turn `has_reasoning`.
     fn extension(
         &self,
         new_messages: &[Message],
@@ -510,7 +516,7 @@ impl OpaqueRenderer {
     }
 }
 
-/// Gives tokens to the pieces in which they begin, in order.
+/// Assigns tokens to the pieces in which they begin, in order.
 struct Pieces<'a> {
     pieces: &'a [Piece],
     at: usize,
@@ -540,7 +546,7 @@ impl Renderer for OpaqueRenderer {
         check_not_empty(messages)?;
         let views = MessageView::list(messages, &ROLES)?;
         let draft = self.draft(&views, messages, options)?;
-        self.check_complete(&views, options, &draft.text, &draft.said)?;
+        self.check_complete(&views, options, &draft.text, &draft.message_spans)?;
         Ok(self.draw(&draft, messages, options)?.rendered)
     }
 
@@ -549,8 +555,8 @@ impl Renderer for OpaqueRenderer {
         let views = MessageView::list(messages, &ROLES)?;
         let text = self.write_messages(messages, &options.tools, options.add_generation_prompt)?.text;
         if !options.tools.is_empty() || views.iter().any(has_tool_part) {
-            let Sources { said, .. } = self.sources(&views, options, &text);
-            self.check_complete(&views, options, &text, &said)?;
+            let Sources { message_spans, .. } = self.sources(&views, options, &text);
+            self.check_complete(&views, options, &text, &message_spans)?;
         }
         Ok(text)
     }
@@ -570,13 +576,13 @@ impl Renderer for OpaqueRenderer {
         let kept = trim_to_turn_close(prev_completion, &self.table.stop_ids);
         let is_closed = kept.last().is_some_and(|id| self.table.stop_ids.contains(id));
         let options = ParseOptions { prompt_ids: Some(prev_prompt.to_vec()), tools: tools.to_vec() };
-        let said = self.parse(kept, &options)?;
-        if !said.reasoning_complete {
+        let parsed = self.parse(kept, &options)?;
+        if !parsed.reasoning_complete {
             let refusal =
                 if is_closed { BridgeRefusal::OpenReasoningAfterStop } else { BridgeRefusal::OpaqueTemplate };
             return Ok(Bridge::Declined(refusal));
         }
-        let Some(mut added) = self.extension(new_messages, tools, said.reasoning_content.is_some())? else {
+        let Some(mut added) = self.extension(new_messages, tools, parsed.reasoning_content.is_some())? else {
             return Ok(Bridge::Declined(BridgeRefusal::OpaqueTemplate));
         };
         let mut rendered = Rendered::default();
@@ -611,8 +617,8 @@ impl Renderer for OpaqueRenderer {
     }
 }
 
-/// A conversation that `new_messages` may follow: a question and a turn that thought, spoke and, if tools answer now,
-/// called them.
+/// Returns a conversation that `new_messages` may follow: a question and a turn with reasoning, text and, if
+/// tool answers follow, calls.
 fn probes(new_messages: &[Message]) -> Result<Vec<Message>> {
     let mut turn = json!({ "role": "assistant", "content": PROBE, "reasoning_content": THOUGHT });
     let answers =
@@ -633,12 +639,12 @@ fn probes(new_messages: &[Message]) -> Result<Vec<Message>> {
     Ok(vec![Message::new("user", PROBE)?, Message::from_value(turn)?])
 }
 
-/// Whether a message holds calls of tools or a tool's answer.
+/// Returns whether a message holds calls of tools or a tool's answer.
 fn has_tool_part(view: &MessageView<'_>) -> bool {
     !view.calls.is_empty() || view.is_tool() && is_visible(&view.text)
 }
 
-/// The fields of a message with other calls, or with another answer of a tool.
+/// Returns the fields of a message with other calls, or with another answer of a tool.
 fn with_other_tool_part(view: &MessageView<'_>) -> Map<String, Value> {
     if view.is_tool() {
         return disguised_message(view.message.fields());
@@ -657,7 +663,7 @@ fn left_out(rule: &str, what: &str) -> Error {
     Error::new(ErrorKind::Incompatible, detail)
 }
 
-/// The message with its reasoning apart, if an assistant's content holds some.
+/// Returns the message with its reasoning in a separate field, if an assistant's content has some.
 fn with_reasoning_apart(message: &Message) -> Result<Message> {
     let content = message.value("content").and_then(Value::as_str).filter(|text| text.contains("</think>"));
     let is_assistant = origin_of(&ROLES, message.role()) == Some(Origin::Assistant);
@@ -671,7 +677,7 @@ fn with_reasoning_apart(message: &Message) -> Result<Message> {
     Message::from_value(Value::Object(fields))
 }
 
-/// The facts by which a completion without a family is read: all of it is content.
+/// Returns the constants for parsing a completion without a family: all of it is content.
 fn table(tokenizer: Arc<dyn Tokenizer>) -> Table {
     Table {
         tokenizer,

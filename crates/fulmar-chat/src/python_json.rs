@@ -1,4 +1,5 @@
-//! JSON as Python's `json.dumps(value, ensure_ascii=False)` writes it, which is what chat templates show to models.
+//! JSON in the format of Python's `json.dumps(value, ensure_ascii=False)`, which chat templates show to
+//! models.
 
 use fulmar_core::{Error, ErrorKind, kept_integer, limits};
 use serde_json::{Number, Value};
@@ -8,23 +9,23 @@ use crate::Result;
 /// Appends `value` with `", "` and `": "` between its parts, keys in their order.
 ///
 /// # Errors
-/// `LimitExceeded` if `value` nests deeper than [`limits::TEMPLATE_DATA_DEPTH_MAX`].
+/// `LimitExceeded` if `value` is nested deeper than [`limits::TEMPLATE_DATA_DEPTH_MAX`].
 pub(crate) fn write_json(out: &mut String, value: &Value) -> Result<()> {
     write_value(out, value, None, 0)
 }
 
-/// Appends `value` over several lines, each level indented by `width` spaces more.
+/// Appends `value` over several lines, each level indented by `width` more spaces.
 ///
 /// # Errors
-/// As [`write_json`].
+/// The errors of [`write_json`].
 pub(crate) fn write_indented_json(out: &mut String, value: &Value, width: usize) -> Result<()> {
     write_value(out, value, Some(width), 0)
 }
 
-/// Appends `value` without blanks, the keys of each object in order.
+/// Appends `value` without blanks, with the keys of each object sorted.
 ///
 /// # Errors
-/// As [`write_json`].
+/// The errors of [`write_json`].
 pub(crate) fn write_sorted_json(out: &mut String, value: &Value) -> Result<()> {
     write_sorted(out, value, 0)
 }
@@ -127,7 +128,7 @@ fn start_line(out: &mut String, num_spaces: usize) {
     out.extend(std::iter::repeat_n(' ', num_spaces));
 }
 
-/// Appends a number: integers as they are, floats as Python's `repr` shows them.
+/// Appends a number: integers unchanged, floats in the format of Python's `repr`.
 pub(crate) fn write_number(out: &mut String, number: &Number) {
     match number.as_f64() {
         Some(float) if number.is_f64() => out.push_str(&float_repr(float)),
@@ -135,7 +136,7 @@ pub(crate) fn write_number(out: &mut String, number: &Number) {
     }
 }
 
-/// The fewest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.
+/// Returns the fewest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.
 fn float_repr(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -1,4 +1,4 @@
-//! What rendering gives: ids, and of each whose it is.
+//! The result of rendering: ids with their attribution.
 
 mod words;
 
@@ -9,23 +9,24 @@ use serde_json::Value;
 
 use crate::{Message, Origin, Result};
 
-/// Token ids and where each came from: parallel lists of shape `[T]`.
+/// Token ids with their origins: parallel lists of shape `[T]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rendered {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// The message of each token, its frame included; -1 for the generation prompt.
+    /// The message of each token, frame included; -1 for the generation prompt.
     pub message_index: Vec<i32>,
-    /// Whether an assistant samples this token: the text of assistant messages and their closing token.
+    /// `true` if an assistant samples this token: the text of assistant messages and their closing token.
     pub sampled_mask: Vec<bool>,
-    /// Whether the token is text of its message; on assistant messages the same as `sampled_mask`.
+    /// `true` if the token is text of its message; for assistant messages the same as `sampled_mask`.
     pub is_content: Vec<bool>,
-    /// Where each token came from.
+    /// The origin of each token.
     pub origin: Vec<Origin>,
 }
 
 impl Rendered {
-    /// How many tokens each of `num_messages` messages has, its frame included; or how many of them are sampled.
+    /// Returns the number of tokens of each of `num_messages` messages, frame included, or only of sampled
+    /// tokens.
     ///
     /// # Examples
     /// ```
@@ -54,8 +55,8 @@ impl Rendered {
         counts
     }
 
-    /// From the first to behind the last token of each of `num_messages` messages; `None` for one without tokens. What
-    /// belongs to nobody may stand in between.
+    /// Returns the range of tokens of each of `num_messages` messages; `None` for one without tokens. Tokens
+    /// of no message may be in between.
     #[must_use]
     pub fn message_token_spans(&self, num_messages: usize) -> Vec<Option<[usize; 2]>> {
         let mut spans: Vec<Option<[usize; 2]>> = vec![None; num_messages];
@@ -67,7 +68,7 @@ impl Rendered {
         spans
     }
 
-    /// The spans of [`Rendered::message_token_spans`] by role; a role without tokens has none.
+    /// Returns the spans of [`Rendered::message_token_spans`] by role; a role without tokens has none.
     #[must_use]
     pub fn role_token_spans<'a>(&self, messages: &'a [Message]) -> BTreeMap<&'a str, Vec<[usize; 2]>> {
         let mut spans = BTreeMap::new();
@@ -78,7 +79,7 @@ impl Rendered {
         spans
     }
 
-    /// How many tokens the messages of each role have, their frames included.
+    /// Returns the number of tokens in the messages of each role, frames included.
     #[must_use]
     pub fn tokens_by_role<'a>(&self, messages: &'a [Message]) -> BTreeMap<&'a str, usize> {
         let mut counts = BTreeMap::new();
@@ -88,7 +89,7 @@ impl Rendered {
         counts
     }
 
-    /// The runs of content tokens, by the role of their message.
+    /// Returns the runs of content tokens, by the role of their message.
     #[must_use]
     pub fn content_token_spans_by_role<'a>(
         &self,
@@ -113,7 +114,7 @@ impl Rendered {
         spans
     }
 
-    /// Whether each token is content of a message of one of `roles`. Shape `[T]`.
+    /// Returns whether each token is content of a message of one of `roles`. Shape `[T]`.
     #[must_use]
     pub fn content_mask_for_roles(&self, messages: &[Message], roles: &[&str]) -> Vec<bool> {
         let counts = |t| {
@@ -123,12 +124,12 @@ impl Rendered {
         (0..self.ids.len()).map(counts).collect()
     }
 
-    /// The message of token `t`.
+    /// Returns the message of token `t`.
     pub(crate) fn message_of<'a>(&self, t: usize, messages: &'a [Message]) -> Option<&'a Message> {
         usize::try_from(self.message_index[t]).ok().and_then(|index| messages.get(index))
     }
 
-    /// No tokens yet, with room for `num_tokens`.
+    /// Returns an empty result with capacity for `num_tokens`.
     pub(crate) fn with_capacity(num_tokens: usize) -> Self {
         Self {
             ids: Vec::with_capacity(num_tokens),
@@ -150,7 +151,7 @@ impl Rendered {
         self.origin.resize(num_ids, origin);
     }
 
-    /// Takes the tokens of `other` behind its own.
+    /// Appends the tokens of `other`.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.ids.append(&mut other.ids);
         self.message_index.append(&mut other.message_index);
@@ -159,7 +160,7 @@ impl Rendered {
         self.origin.append(&mut other.origin);
     }
 
-    /// Forgets the first `count` tokens, which there are.
+    /// Removes the first `count` tokens, which must exist.
     pub(crate) fn drop_first(&mut self, count: usize) {
         self.ids.drain(..count);
         self.message_index.drain(..count);
@@ -169,8 +170,8 @@ impl Rendered {
     }
 }
 
-/// The completion up to its last stop id: what an engine sampled past the end of a turn is no part of the conversation.
-/// Without a stop id, all of it.
+/// Returns the completion up to its last stop id: tokens sampled past the end of a turn are not part of the
+/// conversation. Without a stop id, returns all of it.
 ///
 /// # Examples
 /// ```
@@ -183,13 +184,14 @@ pub fn trim_to_turn_close<'a>(completion: &'a [u32], stop_ids: &[u32]) -> &'a [u
     &completion[..last_stop.map_or(completion.len(), |stop| stop + 1)]
 }
 
-/// Whether an assistant speaks in `new_messages`, which a bridge refuses: sampled tokens come as tokens, never as text.
+/// Returns whether `new_messages` contain an assistant message, which a bridge refuses: sampled tokens come
+/// as tokens, never as text.
 #[must_use]
 pub fn reject_assistant_in_extension(new_messages: &[Message]) -> bool {
     new_messages.iter().any(|message| message.role() == "assistant")
 }
 
-/// The tool that each message is about: `name` of a tool's answer, or else the name of the call that it answers by its
+/// Returns the tool of each message: the `name` of a tool's answer, or else the name of the call with its
 /// `tool_call_id`. `None` for all others.
 ///
 /// # Examples
@@ -224,12 +226,12 @@ fn text_of(value: Option<&Value>) -> Option<&str> {
     value.and_then(Value::as_str)
 }
 
-/// Encodes `segments`, texts each of which is content or frame, in one pass, so that tokens merge across borders as they
-/// do in a template's text. A token belongs to the segment of its first character or, with `overlap_is_content`, to the
-/// content if it shares any character with it. Gives ids and whether each is content.
+/// Encodes `segments`, texts that are content or frame, in one pass, so that tokens merge across borders as
+/// in a template's text. A token belongs to the segment of its first character or, with `overlap_is_content`,
+/// to the content if it shares any character with it. Returns ids and whether each is content.
 ///
 /// # Errors
-/// As [`Tokenizer::encode`].
+/// The errors of [`Tokenizer::encode`].
 ///
 /// # Examples
 /// ```

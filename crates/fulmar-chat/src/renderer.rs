@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{Message, Rendered, Result};
 
-/// Where a token came from.
+/// The origin of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -17,15 +17,15 @@ pub enum Origin {
     System,
     /// The text of a user message.
     User,
-    /// An assistant's turn as text, given as context: an example, or a history that was rendered again.
+    /// An assistant's turn as text in the context: an example, or a history that was rendered again.
     Assistant,
     /// The text of a tool's answer.
     Tool,
-    /// Context that came without a finer origin.
+    /// Context without a finer origin.
     Env,
-    /// Drawn by the policy.
+    /// Sampled by the policy.
     Sampled,
-    /// A closing token that a bridge put where the policy had sampled none.
+    /// A closing token that a bridge added because the policy had sampled none.
     Synthetic,
 }
 
@@ -42,16 +42,16 @@ impl Origin {
         Self::Synthetic,
     ];
 
-    /// The index in [`Origin::ALL`].
+    /// Returns the index in [`Origin::ALL`].
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The origins with these codes.
+    /// Returns the origins of these codes.
     ///
     /// # Errors
-    /// `OutOfRange` for a code that no origin has.
+    /// `OutOfRange` for an unknown code.
     pub fn from_codes(codes: &[u8]) -> Result<Vec<Self>> {
         let read = |(t, &code): (usize, &u8)| {
             let detail = || format!("origins[{t}] must be the code of an origin, 0 to 7: got {code}");
@@ -64,29 +64,30 @@ impl Origin {
     }
 }
 
-/// What [`Renderer::render`] is told besides the messages.
+/// Options of [`Renderer::render`].
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RenderOptions {
-    /// Whether the opening of an assistant's turn follows the messages.
+    /// If true, the opening of an assistant's turn follows the messages.
     pub add_generation_prompt: bool,
-    /// The tools on offer, as OpenAI envelopes or flat `{name, description, parameters}`.
+    /// The available tools, as OpenAI envelopes or flat `{name, description, parameters}`.
     pub tools: Vec<Value>,
 }
 
-/// What [`Renderer::parse`] is told besides the completion.
+/// Options of [`Renderer::parse`].
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ParseOptions {
-    /// The prompt that the completion answers: its end says whether reasoning was already open or closed. Without it,
-    /// the renderer's own generation prompt is taken for its end.
+    /// The prompt of the completion: its end determines whether reasoning was already open or closed.
+    /// Defaults to the renderer's own generation prompt.
     pub prompt_ids: Option<Vec<u32>>,
-    /// The tools on offer; their schemas decide the types of arguments, and a call of another tool is `unknown_tool`.
-    /// Empty: any name is accepted.
+    /// The available tools. Their schemas determine the types of arguments, and a call of another tool is
+    /// `unknown_tool`. Empty: any name is accepted.
     pub tools: Vec<Value>,
 }
 
-/// Why a renderer cannot extend the last turn's tokens. The caller then renders the whole conversation again.
+/// The reason why a renderer cannot extend the last turn's tokens. The caller then renders the whole
+/// conversation again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -95,22 +96,22 @@ pub enum BridgeRefusal {
     EmptyPrompt,
     /// There is no message to extend it with.
     EmptyExtension,
-    /// An assistant message among the new ones: sampled tokens come as tokens, never as text.
+    /// The new messages contain an assistant message: sampled tokens come as tokens, never as text.
     AssistantInExtension,
     /// A role that the family does not have.
     UnknownRole,
-    /// A user's query would take reasoning out of earlier turns, so they must be rendered again.
+    /// A user's query would remove reasoning from earlier turns, so they must be rendered again.
     UserQueryUnderToolCycle,
-    /// The turn stopped while its reasoning was open: closing it would put tokens before a sampled one.
+    /// The turn stopped while its reasoning was open: closing it would insert tokens before a sampled one.
     OpenReasoningAfterStop,
-    /// The template is opaque, and it did not keep what it had written before.
+    /// The template is opaque, and it changed earlier text.
     OpaqueTemplate,
     /// The next prompt would be longer than the renderer allows.
     OverLength,
 }
 
 impl PrefixStability {
-    /// The stable name: `always`, `within_tool_cycle`, `never` or `unknown`.
+    /// Returns the stable name: `always`, `within_tool_cycle`, `never` or `unknown`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -123,7 +124,7 @@ impl PrefixStability {
 }
 
 impl BridgeRefusal {
-    /// The stable name: `empty_prompt`, ...
+    /// Returns the stable name: `empty_prompt`, ...
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -139,26 +140,29 @@ impl BridgeRefusal {
     }
 }
 
-/// What [`Renderer::bridge`] answers.
+/// The result of [`Renderer::bridge`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bridge {
-    /// What follows the tokens that are there.
+    /// The tokens to append.
     Extended(Extension),
-    /// Why nothing can.
+    /// The reason why the turn cannot be extended.
     Declined(BridgeRefusal),
 }
 
-/// What a bridge puts behind a prompt and its completion. Its size is that of the new messages, however long the conversation is.
+/// The tokens that a bridge appends to a prompt and its completion. Their number depends on the new messages,
+/// not on the length of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
-    /// How many tokens of the completion stay: up to its last stop token, or all.
+    /// Number of tokens of the completion to keep: up to its last stop token, or all.
     pub num_kept: usize,
-    /// What is added; its messages count from the first of the new ones, and nothing is marked as sampled.
+    /// The tokens to append; message indices count from the first new message, and no token is marked as
+    /// sampled.
     pub rendered: Rendered,
 }
 
 impl Extension {
-    /// The next prompt: `prev_prompt ++ prev_completion[..num_kept] ++ rendered.ids`, of what the bridge was given.
+    /// Returns the next prompt: `prev_prompt ++ prev_completion[..num_kept] ++ rendered.ids`, with the
+    /// arguments of the bridge.
     ///
     /// # Panics
     /// If `prev_completion` is shorter than `num_kept`.
@@ -168,22 +172,22 @@ impl Extension {
     }
 }
 
-/// Why a tool call is or is not usable.
+/// The status of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolCallStatus {
-    /// It is usable.
+    /// The call is usable.
     Ok,
     /// Its arguments are not JSON.
     InvalidJson,
-    /// Its block was opened and not closed.
+    /// Its block was opened but not closed.
     UnclosedBlock,
-    /// It names no tool.
+    /// It has no tool name.
     MissingName,
-    /// It is not built as the family builds calls.
+    /// It does not have the structure of the family's calls.
     MalformedStructure,
-    /// It names a tool that was not offered.
+    /// It names an unavailable tool.
     UnknownTool,
 }
 
@@ -191,21 +195,21 @@ pub enum ToolCallStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParsedToolCall {
-    /// The text of the call as it was sampled.
+    /// The sampled text of the call.
     pub raw: String,
-    /// Whether it is usable.
+    /// Its status.
     pub status: ToolCallStatus,
-    /// The tool's name, where one was found.
+    /// The tool's name, if it has one.
     pub name: Option<String>,
-    /// The arguments as JSON text, where some were found.
+    /// The arguments as JSON text, if there are any.
     pub arguments: Option<String>,
-    /// The call's id, where the family has ids.
+    /// The call's id, if the family has ids.
     pub id: Option<String>,
-    /// Where the call stands in the completion: `[start, end)` of its ids.
+    /// Its range in the completion: `[start, end)` of its ids.
     pub token_span: [usize; 2],
 }
 
-/// What a completion says.
+/// A parsed completion.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Parsed {
@@ -213,47 +217,47 @@ pub struct Parsed {
     pub content: String,
     /// The reasoning; `None` if the family has none or the completion holds none.
     pub reasoning_content: Option<String>,
-    /// Whether reasoning that was opened was also closed; true where there is none.
+    /// `true` if any opened reasoning was also closed.
     pub reasoning_complete: bool,
     /// The tool calls, in order.
     pub tool_calls: Vec<ParsedToolCall>,
-    /// Whether a stop token was sampled.
+    /// `true` if a stop token was sampled.
     pub finished: bool,
-    /// Whether special tokens stand inside the content, where they are written by name.
+    /// `true` if the content contains special tokens; they are written by name.
     pub overran: bool,
 }
 
-/// Which messages, appended to a conversation that ends with an assistant's turn, leave the tokens before them as they
-/// are when the conversation is rendered again.
+/// The messages that can be appended after an assistant's turn without changing the earlier tokens when the
+/// conversation is rendered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PrefixStability {
-    /// All.
+    /// All messages.
     Always,
-    /// Those that answer tools; a new user message may change what came before.
+    /// Tool answers; a new user message may change earlier tokens.
     WithinToolCycle,
-    /// Not even those.
+    /// None, not even tool answers.
     Never,
-    /// The template is opaque: nobody can say.
+    /// Unknown, as the template is opaque.
     Unknown,
 }
 
-/// Which new messages a [`Renderer::bridge`] may cross without forgetting the reasoning before them. It never changes
-/// what [`Renderer::render`] writes.
+/// The new messages that a [`Renderer::bridge`] may cross while keeping the reasoning before them. It never
+/// changes the output of [`Renderer::render`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ThinkingRetention {
-    /// Those that the family's template would not take reasoning away for: what answers tools.
+    /// The messages for which the family's template keeps reasoning: tool answers.
     Template,
-    /// What answers tools; a user's query makes the caller render the whole conversation again.
+    /// Tool answers; after a user's query the caller must render the whole conversation again.
     ToolCycle,
-    /// All: reasoning stays, as it was sampled.
+    /// All messages: reasoning stays as it was sampled.
     All,
 }
 
 impl ThinkingRetention {
-    /// The stable name: `template`, `tool_cycle` or `all`.
+    /// Returns the stable name: `template`, `tool_cycle` or `all`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -264,13 +268,14 @@ impl ThinkingRetention {
     }
 }
 
-/// What never changes about a renderer, in one piece: what other languages are told once.
+/// The constants of a renderer in one struct, which other languages read once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RendererFacts {
-    /// The name of its configuration, such as `qwen3` or `opaque`; empty for a renderer that was made without one.
+    /// The name of its configuration, such as `qwen3` or `opaque`; empty for a renderer made without one.
     pub name: String,
-    /// Why [`crate::create_renderer`] chose it, in a sentence; empty likewise.
+    /// The reason why [`crate::create_renderer`] chose it, as a sentence; empty for a renderer made without
+    /// it.
     pub reason: String,
     /// [`Renderer::stop_ids`].
     pub stop_ids: Vec<u32>,
@@ -280,7 +285,7 @@ pub struct RendererFacts {
     pub thinking_retention: &'static str,
 }
 
-/// Conversations to token ids and back, for one family of models.
+/// Converts conversations to token ids and back, for one family of models.
 ///
 /// Implementations must pass [`crate::check_renderer`].
 ///
@@ -302,24 +307,25 @@ pub struct RendererFacts {
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub trait Renderer: Send + Sync {
-    /// The ids of a conversation.
+    /// Returns the ids of a conversation.
     ///
     /// # Errors
-    /// `Empty` if there is no message; `UnknownName` for a role or a part that the family does not have;
-    /// `Incompatible` for tool calls where the family's tools are not supported; `UnknownText` from the tokenizer.
+    /// `Empty` if there is no message; `UnknownName` for an unknown role or part; `Incompatible` for tool
+    /// calls if the family's tools are not supported; `UnknownText` from the tokenizer.
     fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered>;
 
-    /// The text that the ids of [`Renderer::render`] stand for, special tokens by name.
+    /// Returns the text of the ids of [`Renderer::render`], special tokens by name.
     ///
     /// # Errors
-    /// As [`Renderer::render`], without those of the tokenizer.
+    /// The errors of [`Renderer::render`], except for those of the tokenizer.
     fn render_text(&self, messages: &[Message], options: &RenderOptions) -> Result<String>;
 
-    /// What the next prompt adds to `prev_prompt ++ prev_completion` (cut after its last stop token): a closing token if none
-    /// was sampled `++` separator `++ new_messages ++` generation prompt. Nothing added is marked as sampled.
+    /// Returns the tokens that the next prompt adds to `prev_prompt ++ prev_completion` (cut after its last
+    /// stop token): a closing token if none was sampled `++` separator `++ new_messages ++` generation
+    /// prompt. No added token is marked as sampled.
     ///
     /// # Errors
-    /// As [`Renderer::render`] for `new_messages`, except for what a [`BridgeRefusal`] says.
+    /// The errors of [`Renderer::render`] for `new_messages`; a [`BridgeRefusal`] is not an error.
     fn bridge(
         &self,
         prev_prompt: &[u32],
@@ -328,22 +334,23 @@ pub trait Renderer: Send + Sync {
         tools: &[Value],
     ) -> Result<Bridge>;
 
-    /// What a completion says. Broken completions are data. Markers count as ids only: text that spells one is text.
+    /// Parses a completion. Broken completions are data. Markers count as ids only: text that spells one is
+    /// text.
     ///
     /// # Errors
     /// `OutOfRange` if an id is not in the vocabulary.
     fn parse(&self, ids: &[u32], options: &ParseOptions) -> Result<Parsed>;
 
-    /// The ids that end an assistant's turn; the first is the one that closes it properly.
+    /// Returns the ids that end an assistant's turn; the first is the one that closes it properly.
     fn stop_ids(&self) -> &[u32];
 
-    /// What a re-render promises; [`Renderer::bridge`] may promise more.
+    /// Returns the prefix stability of a re-render; [`Renderer::bridge`] may be more stable.
     fn prefix_stability(&self) -> PrefixStability;
 
-    /// Which messages a bridge may cross.
+    /// Returns the messages that a bridge may cross.
     fn thinking_retention(&self) -> ThinkingRetention;
 
-    /// What never changes, in one piece.
+    /// Returns the constants of the renderer.
     fn facts(&self) -> RendererFacts {
         RendererFacts {
             name: String::new(),

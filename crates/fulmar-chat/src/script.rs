@@ -1,8 +1,8 @@
-//! What a family writes: one text, and for each piece of it whose it is and whether it is a special token.
+//! The output of a family: one text, whose pieces have an owner and may be special tokens.
 //!
-//! The text alone is the template's output. With a tokenizer it becomes ids: markers by their id, and what stands
-//! between two markers in one pass of the tokenizer, so that scaffold and body merge as they do for a template. A
-//! token across a border belongs to the piece of its first character.
+//! The text alone equals the template's output. A tokenizer converts it to ids: markers by their id, and the
+//! text between two markers in one pass, so that scaffold and body merge as in a template. A token across a
+//! border belongs to the piece of its first character.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use fulmar_tokenizer::{AddedTokens, Encoding, Tokenizer};
 
 use crate::{Origin, Rendered, Result};
 
-/// A fixed text of a family's frame whose special tokens have been looked up.
+/// A fixed text of a family's frame with resolved special tokens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scaffold {
     text: String,
-    /// End of each piece in `text`, with the id of those that are special tokens.
+    /// End of each piece in `text`, with the id if it is a special token.
     pieces: Vec<(usize, Option<u32>)>,
 }
 
@@ -25,10 +25,10 @@ pub(crate) struct Lexicon {
 }
 
 impl Lexicon {
-    /// Looks up the names that a family cannot do without, and those that it writes as text where they do not exist.
+    /// Looks up the required names, and the optional ones, which are written as text if they do not exist.
     ///
     /// # Errors
-    /// `Incompatible` if one of `required` is no special token.
+    /// `Incompatible` if one of `required` is not a special token.
     pub(crate) fn new(
         tokenizer: &dyn Tokenizer,
         required: &[&'static str],
@@ -48,17 +48,17 @@ impl Lexicon {
         Ok(Self { ids })
     }
 
-    /// The id of a name that was looked up.
+    /// Returns the id of a looked-up name.
     pub(crate) fn id(&self, name: &str) -> Option<u32> {
         self.ids.iter().find(|(other, _)| *other == name).map(|(_, id)| *id)
     }
 
-    /// The ids of those names that exist.
+    /// Returns the ids of the names that exist.
     pub(crate) fn ids(&self, names: &[&str]) -> Vec<u32> {
         names.iter().filter_map(|name| self.id(name)).collect()
     }
 
-    /// A fixed text in which every known name is its special token.
+    /// Returns a fixed text in which every known name is its special token.
     pub(crate) fn scaffold(&self, text: &str) -> Scaffold {
         let mut scaffold = Scaffold { text: text.to_owned(), pieces: Vec::new() };
         let mut start = 0;
@@ -81,7 +81,7 @@ impl Lexicon {
     }
 }
 
-/// The id of a token that text never becomes by itself.
+/// Returns the id of a token that plain text never becomes.
 fn marker_id(tokenizer: &dyn Tokenizer, name: &str) -> Option<u32> {
     let id = tokenizer.id_of(name)?;
     let is_ordinary = tokenizer.encode(name).is_ok_and(|encoding| encoding.ids == [id]);
@@ -96,7 +96,7 @@ struct Span {
     origin: Origin,
 }
 
-/// The writer. Everything is attributed to the message of the last [`Script::start_message`].
+/// The writer. It attributes everything to the message of the last [`Script::start_message`].
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -106,7 +106,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// An empty script with room for about `num_bytes` of text; it begins outside of all messages.
+    /// Returns an empty script with room for about `num_bytes` of text; it begins outside of all messages.
     pub(crate) fn with_capacity(num_bytes: usize) -> Self {
         Self {
             text: String::with_capacity(num_bytes),
@@ -116,32 +116,32 @@ impl Script {
         }
     }
 
-    /// Says whether the opening of an assistant's turn will follow the messages.
+    /// Sets whether the opening of an assistant's turn will follow the messages.
     pub(crate) fn expect_answer(&mut self, expects_answer: bool) {
         self.expects_answer = expects_answer;
     }
 
-    /// Whether the opening of an assistant's turn will follow the messages.
+    /// Returns whether the opening of an assistant's turn will follow the messages.
     pub(crate) fn expects_answer(&self) -> bool {
         self.expects_answer
     }
 
-    /// What follows belongs to the message at `index`.
+    /// Attributes the following text to the message at `index`.
     pub(crate) fn start_message(&mut self, index: usize) {
         self.message_index = index as i32;
     }
 
-    /// What follows belongs to no message.
+    /// Attributes the following text to no message.
     pub(crate) fn leave_messages(&mut self) {
         self.message_index = -1;
     }
 
-    /// Writes frame that nobody samples.
+    /// Writes frame that is not sampled.
     pub(crate) fn frame(&mut self, scaffold: &Scaffold) {
         self.scaffold(scaffold, Origin::Template);
     }
 
-    /// Writes a scaffold that comes from `origin`: [`Origin::Assistant`] for what an assistant samples.
+    /// Writes a scaffold of `origin`; [`Origin::Assistant`] if an assistant samples it.
     pub(crate) fn scaffold(&mut self, scaffold: &Scaffold, origin: Origin) {
         let start = self.text.len();
         self.text.push_str(&scaffold.text);
@@ -159,7 +159,7 @@ impl Script {
     /// Writes text of `origin` through `write`, which may only append.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// The errors of `write`.
     pub(crate) fn text_with(
         &mut self,
         origin: Origin,
@@ -170,20 +170,20 @@ impl Script {
         Ok(())
     }
 
-    /// Bytes of text so far: no fewer than the tokens it will have.
+    /// Returns the number of bytes so far, an upper bound on its tokens.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// The text, special tokens by name.
+    /// Returns the text, special tokens by name.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
 
-    /// The ids, each with its attribution, after those that `rendered` holds.
+    /// Appends the attributed ids to `rendered`.
     ///
     /// # Errors
-    /// Those of the tokenizer.
+    /// The errors of the tokenizer.
     pub(crate) fn encode_into(&self, tokenizer: &dyn Tokenizer, rendered: &mut Rendered) -> Result<()> {
         let mut encoding = Encoding::default();
         let mut run: Range<usize> = 0..0;

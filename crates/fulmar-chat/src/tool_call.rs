@@ -1,4 +1,4 @@
-//! Reads one tool call: JSON of several shapes, or XML-like tags whose values take the types that a schema asks for.
+//! Parses one tool call: JSON of several shapes, or XML-like tags whose values have the types of a schema.
 
 use fulmar_core::{keep_integers, kept_integer, limits, restore_integers};
 use serde_json::value::RawValue;
@@ -7,25 +7,25 @@ use serde_json::{Map, Value};
 use crate::ToolCallStatus;
 use crate::completion::CallBody;
 
-/// What one call says, before anybody looks whether its tool exists.
+/// The content of one call, before a check that its tool exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReadCall {
     pub status: ToolCallStatus,
     pub name: Option<String>,
-    /// JSON text.
+    /// The arguments as JSON text.
     pub arguments: Option<String>,
     pub id: Option<String>,
 }
 
 impl ReadCall {
-    /// A call that cannot be used.
+    /// Returns a call that cannot be used.
     pub(crate) fn broken(status: ToolCallStatus, name: Option<String>) -> Self {
         Self { status, name, arguments: None, id: None }
     }
 }
 
 impl CallBody<'_> {
-    /// Reads `{"name": ..., <arguments_key>: ...}`. Arguments stay the text that was sampled.
+    /// Parses `{"name": ..., <arguments_key>: ...}`. Arguments keep their sampled text.
     pub(crate) fn read_json(&self, arguments_key: &str) -> ReadCall {
         let Ok(object) = serde_json::from_str::<Value>(self.text.trim()) else {
             return ReadCall::broken(ToolCallStatus::InvalidJson, None);
@@ -50,7 +50,7 @@ impl CallBody<'_> {
     }
 }
 
-/// Reads arguments that are JSON text of their own.
+/// Parses arguments that are separate JSON text.
 pub(crate) fn read_arguments(name: Option<String>, text: &str) -> ReadCall {
     let status = match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(_)) => ToolCallStatus::Ok,
@@ -60,24 +60,24 @@ pub(crate) fn read_arguments(name: Option<String>, text: &str) -> ReadCall {
     ReadCall { status, name, arguments: Some(text.trim().to_owned()), id: None }
 }
 
-/// The text of one field of a JSON object; the last one if it stands there twice.
+/// Returns the text of one field of a JSON object; the last one of duplicates.
 fn raw_field(object: &str, key: &str) -> Option<String> {
     let fields: std::collections::HashMap<String, &RawValue> = serde_json::from_str(object).ok()?;
     fields.get(key).map(|raw| raw.get().to_owned())
 }
 
-/// Whether a tool of that name is on offer; where none is, every name is.
+/// Returns whether a tool of that name is available; without tools, every name is.
 pub(crate) fn is_offered(tools: &[Value], name: Option<&str>) -> bool {
     tools.is_empty() || name.is_some_and(|name| tool_named(tools, name).is_some())
 }
 
-/// The tool of that name, out of its envelope.
+/// Returns the tool of that name, out of its envelope.
 fn tool_named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let mut tools = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
     tools.find(|tool| tool.get("name").and_then(Value::as_str) == Some(name))
 }
 
-/// Reads `<function=name>`, then `<parameter=key>value</parameter>` as often as there are arguments.
+/// Parses `<function=name>`, then `<parameter=key>value</parameter>` for each argument.
 pub(crate) fn read_xml(body: &CallBody<'_>) -> ReadCall {
     let Some((_, call)) = body.text.split_once("<function=") else {
         return ReadCall::broken(ToolCallStatus::MalformedStructure, None);
@@ -105,7 +105,7 @@ pub(crate) fn read_xml(body: &CallBody<'_>) -> ReadCall {
     arguments.into_call(name)
 }
 
-/// Arguments that come as text, one by one, and take the types that the tool's schema names.
+/// Arguments that come as text, one by one, and get the types of the tool's schema.
 pub(crate) struct Arguments<'a> {
     properties: Option<&'a Value>,
     values: Map<String, Value>,
@@ -113,13 +113,13 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// No arguments yet for the tool `name`.
+    /// Makes an empty list for the tool `name`.
     pub(crate) fn new(tools: &'a [Value], name: &str) -> Self {
         let properties = tool_named(tools, name).and_then(|tool| tool.get("parameters")?.get("properties"));
         Self { properties, values: Map::new(), status: ToolCallStatus::Ok }
     }
 
-    /// Adds one argument. Text that does not fit its schema stays text, and the call is `invalid_json`.
+    /// Adds one argument. Text that does not match its schema stays text, and the call is `invalid_json`.
     pub(crate) fn insert(&mut self, key: &str, text: &str) {
         let schema = self.properties.and_then(|properties| properties.get(key));
         let value = typed(text, schema).unwrap_or_else(|| {
@@ -129,7 +129,7 @@ impl<'a> Arguments<'a> {
         self.values.insert(key.to_owned(), value);
     }
 
-    /// The call with these arguments.
+    /// Returns the call with these arguments.
     pub(crate) fn into_call(self, name: &str) -> ReadCall {
         let arguments = Value::Object(self.values).to_string();
         let arguments = Some(restore_integers(&arguments).into_owned());
@@ -137,9 +137,10 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The value that `text` spells under `schema`. Declared text stays as it is; without a schema, what is JSON becomes its
-/// value and all else stays text. Else the first type of null, integer, number, boolean, object, array and text that the
-/// schema allows and the text spells; `None` if there is none.
+/// Returns the value of `text` under `schema`. Text of a declared text type is unchanged. Without a schema,
+/// JSON becomes its value and all else stays text. Otherwise returns the first type of null, integer, number,
+/// boolean, object, array and text that the schema allows and the text matches; `None` if there is no such
+/// type.
 fn typed(text: &str, schema: Option<&Value>) -> Option<Value> {
     let mut types = Vec::new();
     if let Some(schema) = schema {
@@ -169,7 +170,7 @@ fn typed(text: &str, schema: Option<&Value>) -> Option<Value> {
     spelled.filter(fits).or_else(|| allowed("string").then(|| Value::String(text.to_owned())))
 }
 
-/// The JSON value that `text` is, integers with all their digits, or the constant that Python prints so.
+/// Parses `text` as JSON, integers with all their digits, or as one of Python's constants.
 fn spelled_value(text: &str) -> Option<Value> {
     match text {
         "True" => Some(Value::Bool(true)),
@@ -179,7 +180,7 @@ fn spelled_value(text: &str) -> Option<Value> {
     }
 }
 
-/// The types that a schema allows, through `type`, `anyOf`, `oneOf` and `allOf`.
+/// Collects the types that a schema allows, through `type`, `anyOf`, `oneOf` and `allOf`.
 fn collect_types<'a>(schema: &'a Value, types: &mut Vec<&'a str>, depth: usize) {
     if depth > limits::TEMPLATE_DATA_DEPTH_MAX {
         return;

@@ -1,37 +1,37 @@
-//! From conversations to what a trainer takes: ids and the tokens that train.
+//! Converts conversations to training samples: ids and a mask of the trained tokens.
 
 use fulmar_core::{Error, ErrorKind};
 use serde_json::Value;
 
 use crate::{Message, RenderOptions, Rendered, Renderer, Result};
 
-/// What [`build_training_sample`] is told besides the messages.
+/// Options of [`build_training_sample`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrainingSampleOptions {
-    /// The tools on offer.
+    /// The available tools.
     pub tools: Vec<Value>,
-    /// The roles whose sampled tokens train. `None`: whatever an assistant samples.
+    /// The roles whose sampled tokens train. `None`: all tokens that an assistant samples.
     pub roles: Option<Vec<String>>,
-    /// Roles whose words train too, though nobody samples them; never their frame.
+    /// Roles whose text trains too, although it is not sampled; their frame never trains.
     pub content_sft_roles: Vec<String>,
-    /// Whether a closing token is put behind a final assistant's turn that ends with none, as those of GLM do.
+    /// If true, a closing token is added to a final assistant turn without one, such as GLM's.
     pub ensure_final_stop: bool,
 }
 
-/// Ids and which of them train, both of shape `[T]`.
+/// Ids with the training mask, both of shape `[T]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RenderedTrainingSample {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// Whether a token trains.
+    /// `true` if a token is trained.
     pub loss_mask: Vec<bool>,
 }
 
-/// A conversation to learn from, in one render.
+/// Renders a conversation as a training sample.
 ///
 /// # Errors
-/// As [`Renderer::render`]; `Empty` if no token trains; `Incompatible` if an assistant's message has no sampled token
-/// because the renderer cannot tell where its turn is.
+/// The errors of [`Renderer::render`]; `Empty` if no token trains; `Incompatible` if an assistant's message
+/// has no sampled token because the renderer cannot locate its turn.
 ///
 /// # Examples
 /// ```
@@ -72,29 +72,30 @@ pub fn build_training_sample(
         }
     }
     if !loss_mask.contains(&true) {
-        let detail = "messages hold no token to train on: none of the roles that train says anything";
+        let detail = "messages must hold a token to train on: the roles that train have no text";
         return Err(Error::new(ErrorKind::Empty, detail));
     }
     Ok(RenderedTrainingSample { ids, loss_mask })
 }
 
-/// A prompt and the completion that follows it, as one step of a trajectory.
+/// A prompt and its completion, as one step of a trajectory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrajectoryStep {
     /// The prompt, with its generation prompt.
     pub prompt_ids: Vec<u32>,
-    /// What follows the prompt.
+    /// The completion.
     pub completion_ids: Vec<u32>,
-    /// Which tokens of the completion an assistant samples. Shape of `completion_ids`.
+    /// The tokens of the completion that an assistant samples. Shape of `completion_ids`.
     pub completion_mask: Vec<bool>,
 }
 
-/// A step whose completion was never sampled, such as a demonstration: the tokens of `prompt` and of what
-/// `completion` adds to it.
+/// Returns a step whose completion was never sampled, such as a demonstration: the tokens of `prompt` and
+/// those that `completion` adds.
 ///
 /// # Errors
-/// As [`Renderer::render`]; `Empty` if `completion` is empty; `Incompatible` if the tokens of the prompt are not the
-/// beginning of the tokens of all, because the family writes the prompt otherwise once something follows.
+/// The errors of [`Renderer::render`]; `Empty` if `completion` is empty; `Incompatible` if the tokens of the
+/// prompt are not a prefix of all tokens, because the family renders the prompt differently once something
+/// follows.
 ///
 /// # Examples
 /// ```
@@ -134,7 +135,7 @@ pub fn build_trajectory_step(
     Ok(TrajectoryStep { prompt_ids, completion_ids: whole.ids, completion_mask: whole.sampled_mask })
 }
 
-/// Refuses an assistant's message that says something and whose turn was not found.
+/// Refuses an assistant's message with text whose turn was not located.
 fn check_turns(rendered: &Rendered, messages: &[Message]) -> Result<()> {
     let counts = rendered.tokens_per_message(messages.len(), true);
     for (index, (message, count)) in messages.iter().zip(counts).enumerate() {

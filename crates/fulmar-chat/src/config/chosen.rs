@@ -1,4 +1,4 @@
-//! What `auto` stands for with a tokenizer, and a renderer that says which one it is and why.
+//! Resolves `auto` for a tokenizer, and reports the choice with its reason.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
     RendererFacts, Result, ThinkingRetention,
 };
 
-/// The configuration that `config` stands for with `tokenizer`, and why in a sentence.
+/// Resolves `config` for `tokenizer`, with the reason as a sentence.
 ///
 /// # Errors
-/// As [`super::create_renderer`] for `auto`.
+/// The errors of [`super::create_renderer`] for `auto`.
 pub(super) fn chosen(
     tokenizer: &Arc<dyn Tokenizer>,
     config: &RendererConfig,
@@ -56,10 +56,11 @@ pub(super) fn chosen(
     }
 }
 
-/// The family of a parser that `config` asks for.
+/// Returns the family whose parser `config` selects.
 ///
 /// # Errors
-/// `Incompatible` if that is a template, which says nothing of how to read completions; as [`super::create_renderer`].
+/// `Incompatible` for a template, which does not define how to read completions; the errors of
+/// [`super::create_renderer`].
 pub(crate) fn parser_of(
     tokenizer: &Arc<dyn Tokenizer>,
     config: &RendererConfig,
@@ -72,7 +73,7 @@ pub(crate) fn parser_of(
     family(Arc::clone(tokenizer), &config)
 }
 
-/// Refuses a name that is a known one but for the case of its letters: nobody means another model by it.
+/// Refuses a name that differs from a known one only in case: no other model is meant by it.
 fn check_case(model: &str) -> Result<()> {
     match RendererConfig::model_names().find(|name| name.eq_ignore_ascii_case(model)) {
         None => Ok(()),
@@ -92,7 +93,7 @@ fn unknown(model: &str) -> Error {
     Error::new(ErrorKind::Incompatible, detail)
 }
 
-/// How many letters must be put in, left out or changed to make one name of the other. Names of models are short.
+/// Returns the edit distance of two names. Names of models are short.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(NAME_LENGTH_MAX).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -110,7 +111,7 @@ fn distance(a: &str, b: &str) -> usize {
 /// Longer names are compared by their beginnings.
 const NAME_LENGTH_MAX: usize = 128;
 
-/// A renderer that says which one it is and why it was chosen.
+/// A renderer with the name of its configuration and the reason for the choice.
 pub(super) struct Named {
     pub inner: Box<dyn Renderer>,
     pub name: &'static str,

@@ -1,4 +1,4 @@
-//! Which family a model is of, by its exact name: fine-tunes and later versions often come with another template.
+//! The family of a model by its exact name: fine-tunes and later versions often have another template.
 
 use super::RendererConfig;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 /// Models of one configuration.
 type Models = (&'static [&'static str], fn() -> RendererConfig);
 
-/// Names of models and the configuration of those whose stock template the family writes.
+/// Names of models and the configuration of those whose stock template the family reproduces.
 const MODELS: &[Models] = &[
     (
         &[
@@ -84,14 +84,14 @@ const MODELS: &[Models] = &[
     (&["MiniMaxAI/MiniMax-M2"], || RendererConfig::MinimaxM2(MinimaxM2Options::default())),
 ];
 
-/// The configurations that known models have, each once.
+/// Returns the configurations that known models have, each once.
 pub(super) fn configs() -> impl Iterator<Item = RendererConfig> {
     MODELS.iter().map(|(_, config)| config())
 }
 
 impl RendererConfig {
-    /// The configuration of the model called `name`, as its hub writes it; `None` for a model that is not known by exactly
-    /// this name.
+    /// Returns the configuration of the model called `name` on its hub; `None` for a name that is not exactly
+    /// a known one.
     ///
     /// # Examples
     /// ```
@@ -105,7 +105,7 @@ impl RendererConfig {
         MODELS.iter().find(|(names, _)| names.contains(&name)).map(|(_, config)| config())
     }
 
-    /// The names of all models that are known.
+    /// Returns the names of all known models.
     pub(crate) fn model_names() -> impl Iterator<Item = &'static str> {
         MODELS.iter().flat_map(|(names, _)| names.iter().copied())
     }

@@ -1,7 +1,8 @@
-//! Which family a chat template is of: the one that writes what the template writes, for conversations that show each of
+//! The family of a chat template: the one that renders the same text, for conversations that exercise each of
 //! its parts.
 //!
-//! Names of models say less: a fine-tune keeps the name and changes the template, or the other way round.
+//! Names of models are less reliable: a fine-tune keeps the name and changes the template, or the other way
+//! round.
 
 use std::sync::Arc;
 
@@ -12,19 +13,20 @@ use serde_json::{Map, Value, json};
 use super::{RendererConfig, family, model};
 use crate::{DeepseekV3Options, GptOssOptions, Message, RenderOptions, Renderer, Result};
 
-/// What templates take for today while they are compared.
+/// The date for templates during the comparison.
 const TODAY: &str = "2024-07-26";
 
-/// A conversation that shows a part of a template.
+/// A conversation that exercises a part of a template.
 struct Probe {
     messages: Vec<Message>,
     options: RenderOptions,
 }
 
-/// The configuration of the family that writes what `source` writes with the tokenizer's special tokens.
+/// Returns the configuration of the family that renders the same text as `source` with the tokenizer's
+/// special tokens.
 ///
 /// # Errors
-/// `Malformed` or `LimitExceeded` if `source` is no template.
+/// `Malformed` or `LimitExceeded` if `source` is not a template.
 pub(super) fn family_of(tokenizer: &Arc<dyn Tokenizer>, source: &str) -> Result<Option<RendererConfig>> {
     let template = Template::new(source)?;
     let probes = probes()?;
@@ -39,7 +41,8 @@ pub(super) fn family_of(tokenizer: &Arc<dyn Tokenizer>, source: &str) -> Result<
     Ok(candidates.find(is_equal))
 }
 
-/// The configuration, with the day of the comparison where a family writes one only if it is told.
+/// Returns the configuration with the date of the comparison, for families that write a date only if it is
+/// given.
 fn dated(config: &RendererConfig) -> RendererConfig {
     match config {
         RendererConfig::GptOss(options) => RendererConfig::GptOss(GptOssOptions {
@@ -50,8 +53,8 @@ fn dated(config: &RendererConfig) -> RendererConfig {
     }
 }
 
-/// Whether the family writes `text`. Where the template cannot write a probe, only the family's own word counts; the plain
-/// ones both must write.
+/// Returns whether the family renders `text`. For a probe that the template cannot render, the family alone
+/// counts; both must render the plain ones.
 fn agrees(family: &dyn Renderer, probe: &Probe, text: Option<&str>) -> bool {
     let is_plain =
         probe.options.tools.is_empty() && !probe.messages.iter().any(|message| message.role() == "tool");
@@ -62,7 +65,7 @@ fn agrees(family: &dyn Renderer, probe: &Probe, text: Option<&str>) -> bool {
     }
 }
 
-/// A probe with what the template writes. A template that takes arguments of calls only as text gets them so.
+/// Returns a probe with the template's text. A template that takes arguments of calls only as text gets text.
 fn written(template: &Template, tokenizer: &Arc<dyn Tokenizer>, probe: Probe) -> (Probe, Option<String>) {
     let text = write(template, tokenizer, &probe);
     if text.is_some() {
@@ -75,7 +78,7 @@ fn written(template: &Template, tokenizer: &Arc<dyn Tokenizer>, probe: Probe) ->
     (other, text)
 }
 
-/// The message with the arguments of its calls as JSON text.
+/// Returns the message with the arguments of its calls as JSON text.
 fn with_text_arguments(message: &Message) -> Option<Message> {
     let mut fields = message.fields().clone();
     for call in fields.get_mut("tool_calls")?.as_array_mut()? {
@@ -85,7 +88,7 @@ fn with_text_arguments(message: &Message) -> Option<Message> {
     Message::from_value(Value::Object(fields)).ok()
 }
 
-/// What the template writes; `None` where it fails, or leaves the tools or their calls out.
+/// Returns the template's text; `None` if it fails, or omits the tools or their calls.
 fn write(template: &Template, tokenizer: &Arc<dyn Tokenizer>, probe: &Probe) -> Option<String> {
     let text = |messages: &[Map<String, Value>], tools: &[Value]| {
         let rendered = template.render(&TemplateInput {
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
     use crate::Llama3Options;
 
-    /// A tokenizer with the special tokens of all families.
+    /// Returns a tokenizer with the special tokens of all families.
     fn tokenizer(begin: &str) -> Arc<dyn Tokenizer> {
         let markers = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <|begin_of_text|> \
             <|start_header_id|> <|end_header_id|> <|eot_id|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> \

@@ -1,8 +1,8 @@
 //! ChatML, the frame of Qwen2 and many others: `<|im_start|>role\ncontent<|im_end|>\n`.
 //!
-//! The newline after `<|im_end|>` is frame, not sampled: an engine stops at `<|im_end|>`, and whoever continues adds
-//! the newline. The generation prompt is `<|im_start|>assistant\n`. No system message is made up.
-//! Content is taken and given back as it is, untrimmed, so `parse(render(x)) == x`.
+//! The newline after `<|im_end|>` is frame, not sampled: an engine stops at `<|im_end|>`, and the next
+//! message adds the newline. The generation prompt is `<|im_start|>assistant
+//! `. No default system message is added. Content is not trimmed, so `parse(render(x)) == x`.
 
 use std::sync::Arc;
 
@@ -24,8 +24,9 @@ pub(super) const ROLES: [(&str, Origin); 4] = [
 
 /// The ChatML renderer over any tokenizer that has `<|im_start|>` and `<|im_end|>` as special tokens.
 ///
-/// Roles are `system`, `user`, `assistant` and `tool`; a tool's answer is framed like any other message. Messages with
-/// `tool_calls` are refused: plain ChatML has no form for them. See [`crate::Renderer`] for an example.
+/// Roles are `system`, `user`, `assistant` and `tool`; a tool's answer is framed like any other message.
+/// Messages with `tool_calls` are refused, as plain ChatML has no format for them. See [`crate::Renderer`]
+/// for an example.
 pub struct ChatMlRenderer {
     table: Table,
     frame: Frame,
@@ -39,7 +40,8 @@ pub(super) struct Frame {
 }
 
 impl ChatMlRenderer {
-    /// A renderer with `tokenizer`. Stop ids are `<|im_end|>` and, where the tokenizer has it, `<|endoftext|>`.
+    /// Returns a renderer with `tokenizer`. Stop ids are `<|im_end|>` and, if the tokenizer has it,
+    /// `<|endoftext|>`.
     ///
     /// # Errors
     /// `Incompatible` if `<|im_start|>` or `<|im_end|>` is not a special token of `tokenizer`; `UnknownText` if it
@@ -51,7 +53,7 @@ impl ChatMlRenderer {
     }
 }
 
-/// The table of a family in this frame, without reasoning and calls.
+/// Returns the table of a family with this frame, without reasoning and calls.
 pub(super) fn table(tokenizer: Arc<dyn Tokenizer>, lexicon: &Lexicon) -> Table {
     Table {
         tokenizer,
@@ -78,21 +80,23 @@ impl Frame {
         }
     }
 
-    /// `<|im_start|>role\n`
+    /// Writes `<|im_start|>role
+    /// `.
     pub(super) fn open(&self, script: &mut Script, role: &str) {
         script.frame(&self.open);
         script.text(role, Origin::Template);
         script.frame(&self.newline);
     }
 
-    /// `<|im_end|>\n`, of which an assistant samples the first.
+    /// Writes `<|im_end|>
+    /// `; the marker of an assistant is sampled.
     pub(super) fn close(&self, script: &mut Script, origin: Origin) {
         let is_assistant = origin == Origin::Assistant;
         script.scaffold(&self.close, if is_assistant { origin } else { Origin::Template });
         script.frame(&self.newline);
     }
 
-    /// A whole message of text.
+    /// Writes a whole message of text.
     pub(super) fn message(&self, script: &mut Script, role: &str, text: &str, origin: Origin) {
         self.open(script, role);
         script.text(text, origin);

@@ -1,10 +1,11 @@
-//! DeepSeek V3 and R1: bare system text, a marker before each user and assistant, an end of sentence behind each
-//! assistant.
+//! DeepSeek V3 and R1: plain system text, a marker before each user and assistant message, an end of sentence
+//! after each assistant message.
 //!
-//! The templates count tool calls and tool answers over the whole conversation: only the first round gets the markers
-//! that open it, later rounds do without. That is kept, so a re-render is no prefix of the next; bridges do not suffer.
-//! Lossy in `parse(render(x))`: reasoning, which the templates drop from every turn; blanks around content; in V3, the
-//! content beside calls after the first round; in R1, calls beside content, which its template drops.
+//! The templates count tool calls and tool answers over the whole conversation: only the first round gets the
+//! opening markers. The renderer does the same, so a re-render is not a prefix of the next; bridges are
+//! unaffected. Lossy in `parse(render(x))`: reasoning, which the templates drop from every turn; blanks
+//! around content; in V3, the content of messages with calls after the first round; in R1, calls of messages
+//! with content, which its template drops.
 
 use std::sync::Arc;
 
@@ -46,21 +47,21 @@ const OPTIONAL: [&str; 11] = [
     "</think>",
 ];
 
-/// The knobs of DeepSeek V3.
+/// The options of DeepSeek V3.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct DeepseekV3Options {
-    /// Whether the generation prompt opens reasoning.
+    /// If true, the generation prompt opens reasoning.
     pub enable_thinking: bool,
 }
 
-/// The knobs of DeepSeek R1, which always reasons.
+/// The options of DeepSeek R1, which always reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct DeepseekR1Options {
-    /// Which messages a bridge may cross. Default: `template`.
+    /// The messages that a bridge may cross. Defaults to `template`.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
@@ -89,17 +90,17 @@ struct Pieces {
     answer_end: Scaffold,
 }
 
-/// What the templates remember from one message to the next.
+/// The templates' state from one message to the next.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rounds {
     has_called: bool,
     has_answered: bool,
-    /// Whether the last message was a tool's answer.
+    /// `true` if the last message was a tool's answer.
     is_answering: bool,
 }
 
 impl DeepSeek {
-    /// The renderer of V3 with `tokenizer`.
+    /// Returns the renderer of V3 with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -109,10 +110,10 @@ impl DeepSeek {
         Self::new(tokenizer, false, options.enable_thinking, retention)
     }
 
-    /// The renderer of R1 with `tokenizer`.
+    /// Returns the renderer of R1 with `tokenizer`.
     ///
     /// # Errors
-    /// As [`DeepSeek::v3`].
+    /// The errors of [`DeepSeek::v3`].
     pub(crate) fn r1(tokenizer: Arc<dyn Tokenizer>, options: &DeepseekR1Options) -> Result<Self> {
         Self::new(tokenizer, true, true, options.thinking_retention.unwrap_or(ThinkingRetention::Template))
     }
@@ -175,7 +176,7 @@ impl DeepSeek {
                     self.write_calls(script, message, &mut rounds)?;
                 }
                 Origin::Assistant => self.write_assistant(script, message, &mut rounds),
-                // The header has written what systems say.
+                // The header has written the system messages.
                 _ => {}
             }
         }
@@ -185,7 +186,7 @@ impl DeepSeek {
         Ok(())
     }
 
-    /// Whether the template writes the calls of a message: that of R1 does only where there is no content.
+    /// Returns whether the template writes the calls of a message: R1's does only without content.
     fn has_calls(&self, message: &MessageView<'_>) -> bool {
         let is_dropped = self.is_r1 && message.has_content;
         !message.calls.is_empty() && !is_dropped
@@ -249,7 +250,7 @@ impl Family for DeepSeek {
         &self.table
     }
 
-    /// Systems speak first, wherever they stand: all of them in V3, the last in R1.
+    /// System messages come first, wherever they are: all of them in V3, the last in R1.
     fn write_header(&self, script: &mut Script, messages: &[MessageView<'_>], _: &[Value]) -> Result<usize> {
         script.frame(&self.pieces.begin);
         let systems = messages.iter().enumerate().filter(|(_, message)| message.origin == Origin::System);

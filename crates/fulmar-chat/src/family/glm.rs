@@ -1,12 +1,12 @@
-//! GLM-4.5 and GLM-5: role markers that open a turn and nothing that closes it. The model ends its turn by drawing the
-//! marker of whoever speaks next, so that marker belongs to the assistant's turn and is sampled.
+//! GLM-4.5 and GLM-5: role markers open a turn, and nothing closes it. The model ends its turn by sampling
+//! the marker of the next speaker, so that marker is part of the assistant's turn.
 //!
-//! Differs from the stock template, on purpose: with thinking disabled, the empty wrapper that the generation prompt
-//! holds is nobody's sample; a tool's answer is its text, also where it comes as parts; arguments that are text are
-//! read as JSON, because the family writes each argument by itself.
+//! Intended differences from the stock template: with thinking disabled, the empty wrapper in the generation
+//! prompt does not count as sampled; a tool's answer is its text, also if it is given as parts; text
+//! arguments are parsed as JSON, because the family writes each argument separately.
 //!
-//! Lossy in `parse(render(x))`: blanks around content and reasoning; an empty reasoning is none; call ids; without the
-//! tool's schema, a text that reads as JSON becomes what it reads as.
+//! Lossy in `parse(render(x))`: blanks around content and reasoning; an empty reasoning, which becomes none;
+//! call ids; without the tool's schema, text that parses as JSON becomes its value.
 
 use std::sync::Arc;
 
@@ -41,14 +41,14 @@ const MARKERS: [&str; 10] = [
 const ARGUMENT_MARKERS: [&str; 4] = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
 const OPTIONAL_MARKERS: [&str; 4] = ["<|endoftext|>", "<tool_response>", "</tool_response>", "/nothink"];
 
-/// The knobs of GLM-4.5.
+/// The options of GLM-4.5.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Glm45Options {
-    /// Whether the model thinks before it answers; if not, each user's text ends with `/nothink`.
+    /// If true, the model thinks before it answers; if not, each user's text ends with `/nothink`.
     pub enable_thinking: bool,
-    /// Which messages a bridge may cross. Default: those of a tool cycle.
+    /// The messages that a bridge may cross. Defaults to those of a tool cycle.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
@@ -88,7 +88,7 @@ struct Pieces {
 }
 
 impl Glm45 {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -116,7 +116,7 @@ impl Glm45 {
                 section: None,
                 open: Tag::new(&lexicon, "<tool_call>"),
                 close: Tag::new(&lexicon, "</tool_call>"),
-                // Read again by id in `Family::read`, where the argument markers are told from text.
+                // Parsed again by id in `Family::read`, which distinguishes argument markers from text.
                 read: |_| ReadCall::broken(ToolCallStatus::Ok, None),
             }),
             has_tools: true,
@@ -128,7 +128,7 @@ impl Glm45 {
         Ok(Self { table, pieces: Pieces::new(&lexicon), enable_thinking, argument_ids, argument_tokens })
     }
 
-    /// Writes who speaks. Behind an assistant's turn the model draws that marker itself.
+    /// Writes the speaker. After an assistant's turn the model samples that marker itself.
     fn open(&self, script: &mut Script, messages: &[MessageView<'_>], index: usize) {
         let follows_assistant = index > 0 && messages[index - 1].is_assistant();
         let origin = messages[index].origin;
@@ -184,7 +184,8 @@ impl Glm45 {
         Ok(())
     }
 
-    /// Writes the messages from `first` on; `is_opened` says that the first one's marker stands there already.
+    /// Writes the messages from `first` on; `is_opened` is true if the marker of the first one is already
+    /// written.
     fn write_turns(
         &self,
         script: &mut Script,
@@ -250,7 +251,7 @@ impl Glm45 {
         Ok(())
     }
 
-    /// The texts of a body, each with the index of the marker before it.
+    /// Returns the texts of a body, each with the index of the marker before it.
     fn parts_by_id(&self, body: &[u32]) -> Result<Vec<(Option<usize>, String)>> {
         let marker = |id: &u32| self.argument_ids.iter().position(|other| *other == Some(*id));
         let mut parts = Vec::new();
@@ -265,12 +266,13 @@ impl Glm45 {
         Ok(parts)
     }
 
-    /// [`Glm45::parts_by_id`] for tokenizers in which the markers are text.
+    /// Runs [`Glm45::parts_by_id`] for tokenizers in which the markers are text.
     fn parts_by_text(&self, body: &[u32]) -> Result<Vec<(Option<usize>, String)>> {
         let text = self.table.tokenizer.decode(body, false)?;
         let mut parts = Vec::new();
         let (mut start, mut before) = (0, None);
-        // One pass: looking for each marker behind each other one would be quadratic where one of them is missing.
+        // One pass: a search for each marker after every other one would be quadratic if one of them is
+        // missing.
         for at in memchr::memchr_iter(b'<', text.as_bytes()) {
             let index = ARGUMENT_MARKERS.iter().position(|name| text[at..].starts_with(name));
             if let Some(index) = index {

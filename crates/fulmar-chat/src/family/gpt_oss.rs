@@ -1,13 +1,14 @@
-//! GPT-OSS, which speaks harmony: `<|start|>HEADER<|message|>BODY` and one of `<|end|>`, `<|call|>`, `<|return|>`. A
-//! header names the speaker, a channel (`analysis` for reasoning, `commentary` for calls and their results, `final`)
-//! and, in calls, the tool that is spoken to.
+//! GPT-OSS with the harmony format: `<|start|>HEADER<|message|>BODY` and one of `<|end|>`, `<|call|>`,
+//! `<|return|>`. A header names the author, a channel (`analysis` for reasoning, `commentary` for calls and
+//! their results, `final`) and, for calls, the tool.
 //!
-//! Differs from the stock template, on purpose: several calls in one message, and a system text behind the beginning,
-//! are refused, where the template drops them without a word; arguments that are text are written as they are, where
-//! the template quotes them; the date is an option, and without it its line is left out.
+//! Intended differences from the stock template: several calls in one message, and a system message after the
+//! beginning, are refused, while the template drops them silently; text arguments are written as they are,
+//! while the template quotes them; the date is an option, and without it its line is omitted.
 //!
-//! Lossy in `parse(render(x))`: the content of a message with a call is reasoning to the model and comes back as such;
-//! reasoning that a later answer makes the template drop; blanks around content and reasoning; call ids.
+//! Lossy in `parse(render(x))`: the content of a message with a call is rendered as reasoning and comes back
+//! as such; reasoning that the template drops because of a later answer; blanks around content and reasoning;
+//! call ids.
 
 mod harmony;
 mod typescript;
@@ -38,24 +39,25 @@ const ROLES: [(&str, Origin); 5] = [
     ("tool", Origin::Tool),
 ];
 
-/// The knobs of GPT-OSS.
+/// The options of GPT-OSS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct GptOssOptions {
-    /// How hard the model is told to think.
+    /// The reasoning effort in the system block.
     pub reasoning_effort: String,
-    /// Whether a conversation opens with the block that says who the model is.
+    /// If true, a conversation opens with the system block about the model.
     pub use_system_prompt: bool,
-    /// The day that the model takes for today, such as `2025-08-05`; without it the line is left out.
+    /// The current date for the model, such as `2025-08-05`. Without it the line is omitted.
     pub conversation_start_date: Option<String>,
-    /// What the model is told of its knowledge.
+    /// The knowledge cutoff in the system block.
     pub knowledge_cutoff: String,
-    /// Who the model is told it is.
+    /// The model identity in the system block.
     pub model_identity: String,
-    /// Whether reasoning goes once a later answer exists, as in the stock template.
+    /// If true, reasoning is dropped once a later answer exists, as in the stock template.
     pub auto_drop_analysis: bool,
-    /// Which messages a bridge may cross. Default: those of a tool cycle, all if analysis is not dropped.
+    /// The messages that a bridge may cross. Defaults to those of a tool cycle, or to all if analysis is not
+    /// dropped.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
@@ -99,11 +101,11 @@ struct Pieces {
 }
 
 impl GptOss {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
-    /// `Incompatible` if the tokenizer lacks a special token of the family, or if analysis is kept and a bridge shall
-    /// not cross a user's query.
+    /// `Incompatible` if the tokenizer lacks a special token of the family, or if analysis is kept but a
+    /// bridge must not cross a user's query.
     pub(crate) fn new(tokenizer: Arc<dyn Tokenizer>, options: &GptOssOptions) -> Result<Self> {
         let lexicon = Lexicon::new(&*tokenizer, &MARKERS, &OPTIONAL_MARKERS)?;
         let keeps_all = !options.auto_drop_analysis;
@@ -123,7 +125,7 @@ impl GptOss {
             close: lexicon.scaffold("<|end|>"),
             separator: Scaffold::default(),
             retention,
-            // An answer ends with `<|return|>` only where nothing follows it.
+            // An answer ends with `<|return|>` only if nothing follows it.
             stability: PrefixStability::WithinToolCycle,
             reasoning: Some(ReasoningFormat {
                 open: Tag::new(&lexicon, "<|channel|>"),
@@ -131,7 +133,7 @@ impl GptOss {
                 initial: ReasoningState::Absent,
                 call_ends_reasoning: false,
                 keeps_empty: false,
-                // What closes a turn closes its reasoning.
+                // The token that closes a turn closes its reasoning.
                 synthetic_close: Scaffold::default(),
             }),
             calls: None,
@@ -173,7 +175,8 @@ impl GptOss {
         Ok(())
     }
 
-    /// An assistant's turn; `is_open` says whether no answer follows it yet, `is_last` that nothing does.
+    /// Writes an assistant's turn; `is_open` is true if no answer follows it yet, `is_last` if no message
+    /// does.
     fn write_assistant(
         &self,
         script: &mut Script,
@@ -228,7 +231,7 @@ impl GptOss {
         script.scaffold(&self.pieces.end_and_speak, Origin::Assistant);
     }
 
-    /// A tool's answer. It names the tool: the one called last, else what the message says.
+    /// Writes a tool's answer with the name of the tool: the one called last, else the one in the message.
     fn write_answer(
         &self,
         script: &mut Script,
@@ -251,7 +254,7 @@ impl GptOss {
         Ok(())
     }
 
-    /// Writes the messages from `first` on, behind a call of the tool `called`.
+    /// Writes the messages from `first` on, after a call of the tool `called`.
     fn write_turns<'a>(
         &self,
         script: &mut Script,
@@ -281,7 +284,7 @@ impl GptOss {
                 }
                 _ => {
                     let detail = format!(
-                        "messages[{index}] must not be of role {:?}, which speaks only at the beginning",
+                        "messages[{index}] must not be of role {:?}, which is allowed only at the beginning",
                         message.role
                     );
                     return Err(Error::new(ErrorKind::Incompatible, detail));

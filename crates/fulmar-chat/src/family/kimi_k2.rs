@@ -1,7 +1,8 @@
-//! Kimi K2: every turn names its speaker, no reasoning, and calls whose id holds the name of their tool.
+//! Kimi K2: every turn names its speaker, no reasoning, and call ids that contain the name of their tool.
 //!
-//! A conversation that opens without a system text gets a default one. A call without an id gets the one that its model
-//! would draw, `functions.NAME:INDEX`, counted over the conversation; the stock template leaves the id out.
+//! A conversation without a leading system message gets a default one. A call without an id gets the one that
+//! its model would sample, `functions.NAME:INDEX`, counted over the conversation; the stock template omits
+//! the id.
 //!
 //! Lossy in `parse(render(x))`: blanks around content; the name of a message's speaker.
 
@@ -56,7 +57,7 @@ struct Pieces {
 }
 
 impl KimiK2 {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -96,7 +97,7 @@ impl KimiK2 {
         script.frame(&self.pieces.middle);
     }
 
-    /// The calls of an assistant; `index` counts those before them.
+    /// Writes the calls of an assistant; `index` is the number of calls before them.
     fn write_calls(&self, script: &mut Script, message: &MessageView<'_>, index: usize) -> Result<()> {
         let spoken = Origin::Assistant;
         script.scaffold(&self.pieces.section_open, spoken);

@@ -1,7 +1,8 @@
-//! Llama 3: headers with roles, `<|eot_id|>` behind each turn; from 3.1 on a system's turn with dates, and tools.
+//! Llama 3: headers with roles, `<|eot_id|>` after each turn; from 3.1 on a system turn with dates, and
+//! tools.
 //!
-//! A call is the whole turn: `{"name": ..., "parameters": ...}`, exactly one. Lossy in `parse(render(x))`: blanks around
-//! texts, the content beside a call, and reasoning, for which the family has no place.
+//! A call is the whole turn: `{"name": ..., "parameters": ...}`, exactly one. Lossy in `parse(render(x))`:
+//! blanks around texts, the content of a message with a call, and reasoning, which the format lacks.
 
 use std::sync::Arc;
 
@@ -34,16 +35,16 @@ const FORMAT_GUIDE: &str = concat!(
     "Do not use variables.\n\n"
 );
 
-/// The knobs of Llama 3.
+/// The options of Llama 3.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Llama3Options {
-    /// What the model is told of today. Default: `26 Jul 2024`.
+    /// Today's date for the model. Defaults to `26 Jul 2024`.
     pub date_string: String,
-    /// Whether tools stand before the first user's words; if not, in the system's turn.
+    /// If true, tools precede the first user's text; if not, they are in the system turn.
     pub tools_in_user_message: bool,
-    /// Whether there is a system's turn with dates, and tools: so from 3.1 on. Without it this is Llama 3.0.
+    /// If true, there is a system turn with dates, and tools, as from 3.1 on. Otherwise this is Llama 3.0.
     pub system_block: bool,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Llama3 {
 }
 
 impl Llama3 {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -129,7 +130,7 @@ impl Llama3 {
         Ok(())
     }
 
-    /// The first message after the system's, with the tools before its words.
+    /// Writes the first message after the system message, with the tools before its text.
     fn write_tools_message(
         &self,
         script: &mut Script,
@@ -171,7 +172,7 @@ impl Llama3 {
         Ok(())
     }
 
-    /// Reads a turn that is one JSON object with parameters, or that began as a call.
+    /// Parses a turn that is one JSON object with parameters, or that began as a call.
     fn read_call(&self, ids: &[u32], parsed: &Parsed, tools: &[Value]) -> Option<ParsedToolCall> {
         let content = &*parsed.content;
         let is_announced = ids.first().is_some_and(|id| Some(*id) == self.python_tag_id);

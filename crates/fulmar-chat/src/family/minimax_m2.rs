@@ -1,11 +1,13 @@
-//! MiniMax M2: `]~b]role\n` and `[e~[\n`, the assistant speaks as `ai`, reasoning that the prompt opens, and calls as
-//! XML between two markers, several in one block.
+//! MiniMax M2: `]~b]role
+//! ` and `[e~[
+//! `, role `ai` for the assistant, reasoning opened by the prompt, and calls as XML between two markers,
+//! several in one block.
 //!
-//! Differs from the stock template, on purpose: a tool's answer is its text, also where it comes as parts; arguments
-//! that are text are read as JSON, because the family writes each argument by itself.
+//! Intended differences from the stock template: a tool's answer is its text, also if it is given as parts;
+//! text arguments are parsed as JSON, because the family writes each argument separately.
 //!
-//! Lossy in `parse(render(x))`: blanks around content and reasoning; an empty reasoning is none; call ids; without the
-//! tool's schema, a text that reads as JSON becomes what it reads as.
+//! Lossy in `parse(render(x))`: blanks around content and reasoning; an empty reasoning, which becomes none;
+//! call ids; without the tool's schema, text that parses as JSON becomes its value.
 
 use std::sync::Arc;
 
@@ -29,14 +31,14 @@ use crate::{
 const MARKERS: [&str; 7] =
     ["]~!b[", "]~b]", "[e~[", "<think>", "</think>", "<minimax:tool_call>", "</minimax:tool_call>"];
 
-/// The knobs of MiniMax M2.
+/// The options of MiniMax M2.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct MinimaxM2Options {
-    /// Who the model is told it is where no system text says it.
+    /// The model identity, if there is no system message.
     pub model_identity: String,
-    /// Which messages a bridge may cross. Default: those of a tool cycle.
+    /// The messages that a bridge may cross. Defaults to those of a tool cycle.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
@@ -69,7 +71,7 @@ struct Pieces {
 }
 
 impl MinimaxM2 {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -95,7 +97,7 @@ impl MinimaxM2 {
                 section: None,
                 open: Tag::new(&lexicon, "<minimax:tool_call>"),
                 close: Tag::new(&lexicon, "</minimax:tool_call>"),
-                // Taken apart in `Family::read`: one block holds several calls.
+                // Split in `Family::read`: one block holds several calls.
                 read: |_| ReadCall::broken(ToolCallStatus::Ok, None),
             }),
             has_tools: true,
@@ -118,7 +120,7 @@ impl MinimaxM2 {
         };
         script.frame(&self.pieces.open_ai);
         if is_recent && !reasoning.is_empty() {
-            // The prompt opens the reasoning, so nobody samples the tag.
+            // The prompt opens the reasoning, so the tag is not sampled.
             script.frame(&self.pieces.think_open);
             script.text(reasoning, spoken);
             script.scaffold(&self.pieces.think_close, spoken);
@@ -154,7 +156,7 @@ impl MinimaxM2 {
         script.frame(&self.pieces.newline);
     }
 
-    /// Takes the block `call` apart: its calls, each with its own ids. A block without one is malformed.
+    /// Splits the block `call` into its calls, each with its own ids. A block without a call is malformed.
     fn read_block(
         &self,
         block: ParsedToolCall,
@@ -164,7 +166,7 @@ impl MinimaxM2 {
     ) -> Result<()> {
         let [start, end] = block.token_span;
         let is_closed = block.status != ToolCallStatus::UnclosedBlock;
-        // Where each id's text ends, so that a call's bytes become its ids.
+        // The end of each id's text, to map a call's bytes to its ids.
         let mut ends = Vec::with_capacity(end - start);
         let mut text = String::new();
         let mut stream = DecodeStream::new(Arc::clone(&self.table.tokenizer), false);
@@ -303,7 +305,7 @@ fn write_call(script: &mut Script, call: &CallView<'_>) -> Result<()> {
     })
 }
 
-/// Reads `<invoke name="NAME">` and `<parameter name="KEY">VALUE</parameter>` as often as there are arguments.
+/// Reads `<invoke name="NAME">` and `<parameter name="KEY">VALUE</parameter>` for each argument.
 fn read_invoke(text: &str, tools: &[Value]) -> ReadCall {
     let malformed =
         |name: Option<&str>| ReadCall::broken(ToolCallStatus::MalformedStructure, name.map(str::to_owned));
@@ -321,7 +323,7 @@ fn read_invoke(text: &str, tools: &[Value]) -> ReadCall {
     arguments.into_call(name)
 }
 
-/// Reads ` name="NAME">`, quotes or not, and what stands behind it.
+/// Reads ` name="NAME">`, with or without quotes, and returns the rest after it.
 fn named(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.trim_start().strip_prefix("name=")?.split_once('>')?;
     Some((name.trim().trim_matches('"').trim_matches('\''), rest))

@@ -1,7 +1,7 @@
-//! Qwen2.5: ChatML with tools in the system's turn, and calls as JSON between `<tool_call>` tags.
+//! Qwen2.5: ChatML with tools in the system turn, and calls as JSON between `<tool_call>` tags.
 //!
-//! Arguments that come as text are written as they are, so that a call that was parsed is written as it was sampled;
-//! the family's template would put such text between quotes. Lossy in `parse(render(x))`: blanks around content.
+//! Text arguments are written as they are, so that a parsed call is written as it was sampled; the family's
+//! template would quote such text. Lossy in `parse(render(x))`: blanks around content.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::python_json::write_json;
 use crate::script::{Lexicon, Scaffold, Script};
 use crate::{Origin, Result};
 
-/// What the template says for a conversation that has no system message.
+/// The template's system message for a conversation without one.
 const DEFAULT_SYSTEM: &str = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 
 /// The renderer of Qwen2.5.
@@ -26,7 +26,7 @@ pub(crate) struct Qwen25 {
 }
 
 impl Qwen25 {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -92,14 +92,14 @@ impl Family for Qwen25 {
     }
 }
 
-/// The special tokens that Qwen2.5 and its descendants share, and `more` of them.
+/// Returns the special tokens of Qwen2.5 and its descendants, plus `more`.
 pub(super) fn lexicon(tokenizer: &dyn Tokenizer, more: &[&'static str]) -> Result<Lexicon> {
     let required = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"];
     let optional = ["<|endoftext|>", "<tool_response>", "</tool_response>"];
     Lexicon::new(tokenizer, &[&required[..], more].concat(), &optional)
 }
 
-/// The table of a family that calls tools as Qwen2.5 does.
+/// Returns the table of a family with Qwen2.5's tool calls.
 pub(super) fn table(tokenizer: Arc<dyn Tokenizer>, lexicon: &Lexicon) -> Table {
     let calls = CallFormat {
         section: None,
@@ -110,7 +110,7 @@ pub(super) fn table(tokenizer: Arc<dyn Tokenizer>, lexicon: &Lexicon) -> Table {
     Table { calls: Some(calls), has_tools: true, trims_content: true, ..chatml::table(tokenizer, lexicon) }
 }
 
-/// What Qwen2.5 and its descendants write alike.
+/// Texts that Qwen2.5 and its descendants share.
 pub(super) struct Pieces {
     pub frame: Frame,
     tools_open: Scaffold,
@@ -143,7 +143,7 @@ impl Pieces {
         }
     }
 
-    /// What the model is told of its tools, up to the end of the system's turn.
+    /// Writes the description of tools, up to the end of the system turn.
     pub(super) fn write_tools(&self, script: &mut Script, tools: &[Value]) -> Result<()> {
         script.frame(&self.tools_open);
         for tool in tools {
@@ -156,7 +156,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// The calls of an assistant, each on a new line; the first only after content.
+    /// Writes the calls of an assistant, each on a new line; the first only after content.
     pub(super) fn write_calls(
         &self,
         script: &mut Script,
@@ -178,7 +178,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// What a tool answers, as `text`; consecutive answers share one user's turn.
+    /// Writes a tool's answer `text`; consecutive answers share one user turn.
     pub(super) fn write_answer(
         &self,
         script: &mut Script,

@@ -1,10 +1,10 @@
 //! Qwen3: the frame, the tools and the calls of Qwen2.5, and reasoning between `<think>` tags.
 //!
-//! A template deviation, on purpose: with thinking disabled the generation prompt holds an empty `<think>` wrapper.
-//! Earlier turns without reasoning write it again, so that what was sampled behind it stays a prefix; turns that carry
-//! reasoning stay as the template has them.
+//! An intended difference from the template: with thinking disabled the generation prompt contains an empty
+//! `<think>` wrapper. Earlier turns without reasoning write it again, so that the sampled tokens after it
+//! stay a prefix; turns with reasoning follow the template.
 //!
-//! Lossy in `parse(render(x))`: blanks around content and reasoning; an empty reasoning is none.
+//! Lossy in `parse(render(x))`: blanks around content and reasoning; an empty reasoning, which becomes none.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::message_view::MessageView;
 use crate::script::{Scaffold, Script};
 use crate::{Origin, PrefixStability, Result, ThinkingRetention};
 
-/// The knobs of Qwen3.
+/// The options of Qwen3.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Qwen3Options {
-    /// Whether the model thinks before it answers; if not, the generation prompt holds an empty wrapper.
+    /// If true, the model thinks before it answers; if not, the generation prompt contains an empty wrapper.
     pub enable_thinking: bool,
-    /// Which messages a bridge may cross. Default: all without thinking, else those of a tool cycle.
+    /// The messages that a bridge may cross. Defaults to all without thinking, else to those of a tool cycle.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
@@ -53,7 +53,7 @@ struct Wrapper {
 }
 
 impl Qwen3 {
-    /// The renderer with `tokenizer`.
+    /// Returns the renderer with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -64,7 +64,7 @@ impl Qwen3 {
         let mut table = qwen2_5::table(tokenizer, &lexicon);
         table.retention = options.thinking_retention.unwrap_or(derived);
         table.stability = match options.enable_thinking {
-            // The last turn's empty wrapper goes when an answer of a tool follows.
+            // The last turn's empty wrapper is removed when a tool's answer follows.
             true => PrefixStability::Never,
             false => PrefixStability::WithinToolCycle,
         };
@@ -167,12 +167,13 @@ impl Family for Qwen3 {
     }
 }
 
-/// Whether a user asks something: a message that only wraps the answer of a tool does not.
+/// Returns whether a user asks something: a message that only wraps a tool's answer does not.
 pub(super) fn is_query(role: &str, text: &str) -> bool {
     role == "user" && !(text.starts_with("<tool_response>") && text.ends_with("</tool_response>"))
 }
 
-/// The reasoning of a message and its content. Reasoning that was not given apart is looked for in the content.
+/// Returns the reasoning of a message and its content. Without a separate reasoning, it is searched for in
+/// the content.
 pub(crate) fn split_reasoning<'a>(reasoning: Option<&'a str>, content: &'a str) -> (&'a str, &'a str) {
     if let Some(reasoning) = reasoning {
         return (reasoning, content);

@@ -1,8 +1,8 @@
-//! Qwen3.5 and Qwen3.6: the frame of Qwen2.5, reasoning that the prompt opens, and calls as XML-like tags.
+//! Qwen3.5 and Qwen3.6: the frame of Qwen2.5, reasoning opened by the prompt, and calls as XML-like tags.
 //!
-//! As in Qwen3, earlier turns without reasoning write the empty wrapper again where thinking is disabled, which the
-//! template does not. Lossy in `parse(render(x))`: blanks around content and reasoning; the types of arguments where no
-//! schema names them. Qwen3.5 writes truth values as `True`, Qwen3.6 as `true`.
+//! As in Qwen3, earlier turns without reasoning write the empty wrapper again if thinking is disabled, unlike
+//! the template. Lossy in `parse(render(x))`: blanks around content and reasoning; the types of arguments
+//! without a schema. Qwen3.5 writes truth values as `True`, Qwen3.6 as `true`.
 
 use std::sync::Arc;
 
@@ -21,28 +21,28 @@ use crate::script::{Scaffold, Script};
 use crate::tool_call::read_xml;
 use crate::{Origin, PrefixStability, Result, ThinkingRetention};
 
-/// The knobs of Qwen3.5.
+/// The options of Qwen3.5.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Qwen35Options {
-    /// Whether the model thinks before it answers. The smallest models (0.8B, 2B) were trained with `false`.
+    /// If true, the model thinks before it answers. The smallest models (0.8B, 2B) were trained with `false`.
     pub enable_thinking: bool,
-    /// Which messages a bridge may cross. Default: all without thinking, else those of a tool cycle.
+    /// The messages that a bridge may cross. Defaults to all without thinking, else to those of a tool cycle.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
-/// The knobs of Qwen3.6.
+/// The options of Qwen3.6.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Qwen36Options {
-    /// Whether the model thinks before it answers.
+    /// If true, the model thinks before it answers.
     pub enable_thinking: bool,
-    /// Whether all turns keep their reasoning; if not, those behind the last query.
+    /// If true, all turns keep their reasoning; if not, only those after the last query.
     pub preserve_thinking: bool,
-    /// Which messages a bridge may cross. Default: all without thinking or where it is preserved, else those of a tool
-    /// cycle.
+    /// The messages that a bridge may cross. Defaults to all without thinking or if it is preserved, else to
+    /// those of a tool cycle.
     pub thinking_retention: Option<ThinkingRetention>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Qwen35 {
 struct Knobs {
     enable_thinking: bool,
     preserve_thinking: bool,
-    /// Whether values that are not text are written as Python prints them, not as JSON.
+    /// `true` if values that are not text are written as Python prints them, not as JSON.
     prints_python: bool,
 }
 
@@ -86,7 +86,7 @@ struct Wrapper {
 }
 
 impl Qwen35 {
-    /// The renderer of Qwen3.5 with `tokenizer`.
+    /// Returns the renderer of Qwen3.5 with `tokenizer`.
     ///
     /// # Errors
     /// `Incompatible` if the tokenizer lacks a special token of the family.
@@ -96,10 +96,11 @@ impl Qwen35 {
         Self::with_knobs(tokenizer, knobs, options.thinking_retention)
     }
 
-    /// The renderer of Qwen3.6 with `tokenizer`.
+    /// Returns the renderer of Qwen3.6 with `tokenizer`.
     ///
     /// # Errors
-    /// As [`Qwen35::new`]; `Incompatible` if thinking is preserved in renders and yet not to be retained in bridges.
+    /// The errors of [`Qwen35::new`]; `Incompatible` if thinking is preserved in renders but not retained in
+    /// bridges.
     pub(crate) fn new_3_6(tokenizer: Arc<dyn Tokenizer>, options: &Qwen36Options) -> Result<Self> {
         let Qwen36Options { enable_thinking, preserve_thinking, thinking_retention } = *options;
         if preserve_thinking
@@ -156,7 +157,7 @@ impl Qwen35 {
         if !self.knobs.enable_thinking && reasoning.is_empty() {
             script.frame(&self.wrapper.empty);
         } else if is_recent || self.knobs.preserve_thinking {
-            // The prompt opens the reasoning, so nobody samples the tag.
+            // The prompt opens the reasoning, so the tag is not sampled.
             let opener = if self.knobs.enable_thinking { Origin::Template } else { Origin::Assistant };
             script.scaffold(&self.wrapper.open, opener);
             script.text(reasoning, Origin::Assistant);
@@ -279,10 +280,10 @@ impl Family for Qwen35 {
 }
 
 impl CallView<'_> {
-    /// The arguments one by one; text is read as JSON first.
+    /// Returns the arguments as fields; text is parsed as JSON first.
     ///
     /// # Errors
-    /// `Malformed` for arguments that are no object; `LimitExceeded` for an integer with too many digits.
+    /// `Malformed` for arguments that are not an object; `LimitExceeded` for an integer with too many digits.
     pub(crate) fn argument_fields(&self) -> Result<std::borrow::Cow<'_, Map<String, Value>>> {
         let malformed = || {
             let got: String =
@@ -301,7 +302,7 @@ impl CallView<'_> {
     }
 }
 
-/// What the model is told of calls.
+/// The template's description of calls.
 const TOOLS_GUIDE: &str = concat!(
     "\n</tools>\n\nIf you choose to call a function ONLY reply in the following format with NO suffix:\n\n",
     "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n",

@@ -19,10 +19,12 @@ pub const LLAMA3: Markers = Markers {
     ends: &["<|eot_id|>", "<|eom_id|>"],
 };
 
-/// The longest name of a role with its border, in characters; a longer search would read a hostile text over and over.
+/// Maximum length of a role with its border, in characters; longer searches would read a hostile text over
+/// and over.
 const ROLE_LENGTH_MAX: usize = 64;
 
-/// The messages of `text`, in one pass. A start marker inside content is content: only an end closes a message.
+/// Parses the messages of `text` in one pass. A start marker inside content is content: only an end closes a
+/// message.
 pub fn read(text: &str, markers: &Markers) -> Vec<ParsedTurn> {
     let mut turns = Vec::new();
     let mut rest = text;
@@ -38,7 +40,7 @@ pub fn read(text: &str, markers: &Markers) -> Vec<ParsedTurn> {
     turns
 }
 
-/// The role and the text behind its border; `None` if the start marker stood in running text.
+/// Returns the role and the text after its border; `None` if the start marker is part of running text.
 fn role_of<'a>(block: &'a str, border: &str) -> Option<(&'a str, &'a str)> {
     let window_end = block.char_indices().nth(ROLE_LENGTH_MAX).map_or(block.len(), |(end, _)| end);
     let length = block[..window_end].find(border)?;
@@ -47,7 +49,7 @@ fn role_of<'a>(block: &'a str, border: &str) -> Option<(&'a str, &'a str)> {
     is_role.then_some((role, &block[length + border.len()..]))
 }
 
-/// Where the first of `ends` stands in `text`; all begin with `<|`.
+/// Returns the range of the first of `ends` in `text`; all begin with `<|`.
 fn first_end(text: &str, ends: &[&str]) -> Option<[usize; 2]> {
     text.match_indices("<|").find_map(|(start, _)| {
         let end = ends.iter().find(|end| text[start..].starts_with(**end))?;

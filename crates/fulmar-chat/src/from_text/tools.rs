@@ -1,4 +1,4 @@
-//! Tool calls and tool answers between XML tags on lines of their own, as Qwen writes them.
+//! Tool calls and tool answers between XML tags on their own lines, in Qwen's format.
 
 use fulmar_core::keep_integers;
 use memchr::memchr_iter;
@@ -9,8 +9,8 @@ use super::ParsedTurn;
 const CALL: [&str; 2] = ["<tool_call>\n", "\n</tool_call>"];
 const ANSWER: [&str; 2] = ["<tool_response>\n", "\n</tool_response>"];
 
-/// Calls move from the content of assistants into `tool_calls`; each answer inside a tool's turn becomes a message. So
-/// what was read renders as it was written. A call that is no JSON object stays in the content.
+/// Moves calls from the content of assistants into `tool_calls`, and makes a message of each answer inside a
+/// tool turn, so that a parsed text renders as it was. A call that is not a JSON object stays in the content.
 pub fn taken_out(turns: Vec<ParsedTurn>) -> Vec<ParsedTurn> {
     turns
         .into_iter()
@@ -37,12 +37,12 @@ fn with_calls(mut turn: ParsedTurn) -> ParsedTurn {
     turn
 }
 
-/// The JSON value of a call's text, integers with all their digits.
+/// Returns the JSON value of a call's text, integers with all their digits.
 fn call_of(body: &str) -> Option<Value> {
     serde_json::from_str(&keep_integers(body).ok()?).ok()
 }
 
-/// The answers of a turn that holds nothing else; any other turn as it is.
+/// Returns the answers of a turn that holds nothing else, or any other turn unchanged.
 fn answers(turn: ParsedTurn) -> Vec<ParsedTurn> {
     let Some(bodies) = nested_bodies(&turn.content).or_else(|| plain_bodies(&turn.content)) else {
         return vec![turn];
@@ -54,7 +54,7 @@ fn answers(turn: ParsedTurn) -> Vec<ParsedTurn> {
     turns
 }
 
-/// The bodies of answers, whose own tags come in pairs; `None` if the tags of the text do not.
+/// Returns the bodies of answers whose own tags are balanced; `None` if the tags of the text are not.
 fn nested_bodies(text: &str) -> Option<Vec<&str>> {
     let [open, close] = [ANSWER[0].trim_end(), ANSWER[1].trim_start()];
     let mut bodies = Vec::new();
@@ -81,7 +81,7 @@ fn nested_bodies(text: &str) -> Option<Vec<&str>> {
     is_whole.then_some(bodies)
 }
 
-/// The bodies of answers that each end with the first tag that could end them.
+/// Returns the bodies of answers, each up to the first closing tag.
 fn plain_bodies(text: &str) -> Option<Vec<&str>> {
     let mut bodies = Vec::new();
     let mut rest = text;
@@ -95,7 +95,7 @@ fn plain_bodies(text: &str) -> Option<Vec<&str>> {
     (rest.trim().is_empty() && !bodies.is_empty()).then_some(bodies)
 }
 
-/// What stands before, in and behind the first block of these tags.
+/// Returns the text before, in and after the first block of these tags.
 fn block<'a>(text: &'a str, [open, close]: [&str; 2]) -> Option<(&'a str, &'a str, &'a str)> {
     let (before, inner) = text.split_once(open)?;
     // An empty body shares its one newline between the tags.

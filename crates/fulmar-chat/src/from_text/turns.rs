@@ -1,8 +1,9 @@
-//! Formats that tell turns apart by words and the end-of-sequence token.
+//! Formats that separate turns by words and the end-of-sequence token.
 
 use super::ParsedTurn;
 
-/// Turns closed by `eos_token`, user first and by turns; without the token in the text, lines with a name in front.
+/// Parses alternating turns closed by `eos_token`, the user's first; without the token in the text, lines
+/// that begin with a name.
 pub fn dialogpt(text: &str, eos_token: Option<&str>) -> Vec<ParsedTurn> {
     match eos_token.filter(|eos| text.contains(eos)) {
         Some(eos) => alternating(text, eos),
@@ -36,8 +37,8 @@ fn named_line(line: &str) -> Option<ParsedTurn> {
     (!line.is_empty()).then(|| ParsedTurn::new(role, content, true))
 }
 
-/// A user's turn ends with an empty line, an assistant's with a newline; what stands before the first is the system's. So
-/// a line of a user that begins with a name is no turn.
+/// Parses turns: a user's ends with an empty line, an assistant's with a newline; text before the first is
+/// the system message. So a user's line that begins with a name is not a turn.
 pub fn falcon(text: &str) -> Vec<ParsedTurn> {
     let is_behind = |before: &str, role: Option<&str>| match role {
         Some("user") => before.ends_with("\n\n"),
@@ -49,7 +50,8 @@ pub fn falcon(text: &str) -> Vec<ParsedTurn> {
     between(text, 0, &headers, &close)
 }
 
-/// As falcon, but an assistant's turn ends with the end-of-sequence token, and a token may stand before it all.
+/// Parses turns as [`falcon`] does, but an assistant's turn ends with the end-of-sequence token, and the text
+/// may begin with a token.
 pub fn deepseek(text: &str, eos_token: Option<&str>) -> Vec<ParsedTurn> {
     let begin = text.len() - without_bos(text).len();
     let close = |content: &str| match eos_token {
@@ -65,15 +67,15 @@ pub fn deepseek(text: &str, eos_token: Option<&str>) -> Vec<ParsedTurn> {
     between(text, begin, &headers, &close)
 }
 
-/// A header of a turn: where it begins, where its content begins, and who speaks.
+/// The header of a turn: its start, the start of its content, and its role.
 struct Header {
     start: usize,
     content: usize,
     role: &'static str,
 }
 
-/// The headers of `text`: a name where `is_behind` says of the text before it, and of the role that spoke there, that a
-/// turn may begin.
+/// Returns the headers of `text`: names at positions where `is_behind` allows a turn, given the text before
+/// it and the role of the previous turn.
 fn headers(text: &str, is_behind: &dyn Fn(&str, Option<&str>) -> bool) -> Vec<Header> {
     let mut found: Vec<Header> = Vec::new();
     let mut at = 0;
@@ -91,7 +93,8 @@ fn headers(text: &str, is_behind: &dyn Fn(&str, Option<&str>) -> bool) -> Vec<He
     found
 }
 
-/// The turns behind `headers`; `close` gives the length of a closed assistant's content without what closes it.
+/// Returns the turns after `headers`; `close` returns the length of a closed assistant's content without its
+/// end.
 fn between(
     text: &str,
     begin: usize,
@@ -116,7 +119,7 @@ fn between(
     turns
 }
 
-/// `text` without a token between angle brackets at its beginning.
+/// Returns `text` without a leading token between angle brackets.
 fn without_bos(text: &str) -> &str {
     match text.strip_prefix('<').and_then(|inner| inner.split_once('>')) {
         Some((name, rest)) if is_token_name(name) => rest,
@@ -124,14 +127,14 @@ fn without_bos(text: &str) -> &str {
     }
 }
 
-/// The length of `text` without the token between angle brackets that ends it.
+/// Returns the length of `text` without the token between angle brackets that ends it.
 fn trailing_token(text: &str) -> Option<usize> {
     let inner = text.strip_suffix('>')?;
     let name_start = inner.char_indices().rev().take(TOKEN_NAME_LENGTH_MAX + 1).find(|(_, c)| *c == '<')?.0;
     is_token_name(&inner[name_start + 1..]).then_some(name_start)
 }
 
-/// Names of tokens are short; a longer search would read a hostile text over and over.
+/// Names of tokens are short; longer searches would read a hostile text over and over.
 const TOKEN_NAME_LENGTH_MAX: usize = 64;
 
 fn is_token_name(name: &str) -> bool {

@@ -1,11 +1,12 @@
-//! Fields of all messages, in lists nested as the messages are.
+//! Fields of all messages, in lists nested like the messages.
 
 use serde_json::Value;
 
 use super::History;
 
 impl History {
-    /// The field `key` of each message, `null` where a message has none. `is_complete` is true where it is not said.
+    /// Returns the field `key` of each message, `null` for a message without it. `is_complete` defaults to
+    /// true.
     #[must_use]
     pub fn column(&self, key: &str) -> Value {
         self.map(&|message| match key {

@@ -1,4 +1,4 @@
-//! Messages as they cross from JavaScript: JSON, and beside it the contents of plain messages, which need no escapes.
+//! Messages from JavaScript: JSON, plus the unescaped contents of plain messages.
 
 use std::fmt;
 
@@ -14,23 +14,23 @@ use crate::{History, Message, Result};
 
 /// Ends each of the contents.
 const END: u8 = 0;
-/// What the encoders of JavaScript write for half a surrogate pair.
+/// The character that JavaScript's encoders write for half a surrogate pair.
 const REPLACEMENT: &str = "\u{fffd}";
 
-/// One item of the list: a plain message by its role, or any message whole.
+/// An item of the list: the role of a plain message, or a whole message.
 enum Item {
     Role(String),
     Whole(Map<String, Value>),
 }
 
 impl History {
-    /// Reads a JSON list in which a text stands for a message of that role, whose content is the next of `contents`.
-    /// Those are UTF-8, each with a NUL behind it. Contents that hold a NUL or U+FFFD themselves are refused, since they
-    /// cannot be told from what ends one and from half a surrogate pair: they come as JSON, as [`History::from_json`] reads
-    /// it, without `contents`.
+    /// Reads a JSON list in which a text is the role of a plain message, whose content is the next of
+    /// `contents`. Contents are UTF-8, each followed by a NUL. Contents that contain a NUL or U+FFFD are
+    /// refused, as these are ambiguous with the terminator and with half a surrogate pair: send them as JSON,
+    /// which [`History::from_json`] reads, without `contents`.
     ///
     /// # Errors
-    /// `Malformed` if `list` or `contents` is not of that form or one does not fit the other; else as
+    /// `Malformed` if `list` or `contents` does not have that form or they do not match; the errors of
     /// [`History::from_chats`].
     ///
     /// # Examples

@@ -1,11 +1,11 @@
-//! What a history may be: a plain description of shapes.
+//! The spec of a history: a description of its shape.
 
 use serde_json::json;
 
 use super::{History, check_num_messages};
 use crate::{Message, Result};
 
-/// The histories of some shape; `None` stands for any length.
+/// Histories of one shape; `None` means any length.
 ///
 /// # Examples
 /// ```
@@ -22,7 +22,7 @@ pub struct HistorySpec {
 }
 
 impl HistorySpec {
-    /// Whether `history` has this shape. A dimension of any length may also be ragged.
+    /// Returns whether `history` has this shape. A dimension of any length may also be ragged.
     #[must_use]
     pub fn contains(&self, history: &History) -> bool {
         let shape = history.shape();
@@ -30,7 +30,7 @@ impl HistorySpec {
         shape.len() == self.shape.len() && self.shape.iter().zip(&shape).all(fits)
     }
 
-    /// The history of this shape whose messages hold the text `foo`; dimensions of any length have length 1.
+    /// Returns the history of this shape whose messages hold the text `foo`; dimensions of any length have length 1.
     ///
     /// # Errors
     /// `LimitExceeded` past a limit of [`History`]; `Empty` for a batch dimension of length 0.

@@ -1,4 +1,4 @@
-//! The binary form of a ledger: little-endian columns behind a checksum, for storage and the wire.
+//! The binary format of a ledger: little-endian columns with a checksum at the end, for storage and transfer.
 //!
 //! ```text
 //! magic           8 bytes, "\x89FLedger"; its first byte is no ASCII, so no text is taken for a ledger
@@ -8,8 +8,8 @@
 //! check           u32, CRC-32 of everything before
 //! ```
 //!
-//! Columns are `u32` but for two of bytes; log-probabilities are the bits of `f32`. `T` tokens, `L` of them sampled,
-//! `B` branches, `S` segments, `V` of them sampled:
+//! Columns are `u32` except for two of bytes; log-probabilities are the bits of `f32`. `T` tokens, `L` of
+//! them sampled, `B` branches, `S` segments, `V` of them sampled:
 //!
 //! ```text
 //! stat [2]    number of turns, current branch      segb [S]    branch of each segment
@@ -22,8 +22,8 @@
 //! slgp [L]    under the sampling distribution
 //! ```
 //!
-//! Sections of other names are passed over, so that a later version may add columns that old readers need not know. One
-//! that they must know raises the version.
+//! Sections with other names are skipped, so a later version may add columns that old readers can ignore. A
+//! column that they must read raises the version.
 
 use fulmar_core::{Error, ErrorKind};
 
@@ -36,7 +36,8 @@ const HEADER_BYTES: usize = 16;
 const CHECK_BYTES: usize = 4;
 
 impl Ledger {
-    /// The whole ledger as bytes, with a version number and a checksum. Equal ledgers give equal bytes.
+    /// Returns the whole ledger as bytes, with a version number and a checksum. Equal ledgers give equal
+    /// bytes.
     ///
     /// # Examples
     /// ```
@@ -70,12 +71,12 @@ impl Ledger {
         bytes
     }
 
-    /// Reads what [`Ledger::to_bytes`] wrote, in this version of Fulmar or an earlier one. Needs memory in proportion
-    /// to `bytes`, whatever they claim.
+    /// Reads the output of [`Ledger::to_bytes`], of this version of Fulmar or an earlier one. Uses memory in
+    /// proportion to `bytes`, whatever they claim.
     ///
     /// # Errors
-    /// `Corrupt` if `bytes` are not that form, were changed or cut, or contradict themselves; `Incompatible` if they
-    /// are of a later version; `LimitExceeded` as [`Ledger::record_turn`].
+    /// `Corrupt` if `bytes` do not have that form, were changed or truncated, or are inconsistent;
+    /// `Incompatible` for a later version; `LimitExceeded` as for [`Ledger::record_turn`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         check_header(bytes)?;
         let body = unseal(bytes, "a body")?;
@@ -100,12 +101,12 @@ fn put_u32(bytes: &mut Vec<u8>, name: &[u8; 4], column: impl ExactSizeIterator<I
     put(bytes, name, column.map(|count| (count as u32).to_le_bytes()));
 }
 
-/// Appends the checksum of all that is there.
+/// Appends the checksum of all bytes so far.
 fn seal(bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
 }
 
-/// What [`seal`] sealed.
+/// Checks and removes the checksum of [`seal`].
 fn unseal<'a>(bytes: &'a [u8], what: &str) -> Result<&'a [u8]> {
     let Some((body, check)) = bytes.split_last_chunk::<CHECK_BYTES>() else {
         return Err(corrupt(&format!("hold {what}"), format!("{} bytes", bytes.len())));
@@ -142,14 +143,14 @@ impl<'a> Sections<'a> {
         Ok(Self(sections))
     }
 
-    /// The column of the only section `name`.
+    /// Returns the column of the only section `name`.
     fn column(&self, name: &[u8; 4]) -> Result<&'a [u8]> {
         let mut found = self.0.iter().filter(|(known, _)| known == name);
         match (found.next(), found.next()) {
             (Some((_, column)), None) => Ok(column),
             (first, _) => {
                 let rule = format!("hold one section {}", String::from_utf8_lossy(name));
-                Err(corrupt(&rule, if first.is_none() { "none" } else { "several" }))
+                Err(corrupt(&rule, if first.is_none() { "0" } else { "several" }))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A turn as it crosses a language boundary: typed arrays, and the small rest as JSON.
+//! A turn across a language boundary: typed arrays, and the small rest as JSON.
 
 use fulmar_core::{Error, ErrorKind};
 use serde::Deserialize;
@@ -19,13 +19,13 @@ pub struct TurnColumns<'a> {
     pub sampled_log_probs: &'a [f32],
     /// See [`Versions::Each`].
     pub versions: Option<&'a [u32]>,
-    /// The code of each [`Attribution::origin`]; goes with `message_indices`.
+    /// The code of each [`Attribution::origin`]; given together with `message_indices`.
     pub origins: Option<&'a [u8]>,
-    /// See [`Attribution::message_index`]; goes with `origins`.
+    /// See [`Attribution::message_index`]; given together with `origins`.
     pub message_indices: Option<&'a [i32]>,
 }
 
-/// The rest of a [`Turn`].
+/// The other fields of a [`Turn`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TurnOptions {
@@ -33,18 +33,19 @@ pub struct TurnOptions {
     pub message_offset: u32,
     /// See [`Turn::branch_reason`].
     pub branch_reason: Option<BranchReason>,
-    /// Why the renderer refused to bridge; gives the reason where `branch_reason` does not.
+    /// The reason why the renderer refused to bridge, used if there is no `branch_reason`.
     pub bridge_refusal: Option<BridgeRefusal>,
-    /// See [`Versions::Within`]; where no version of each token is given.
+    /// See [`Versions::Within`]; used without a version for each token.
     pub policy_version: Option<VersionRange>,
 }
 
 impl Ledger {
-    /// [`Ledger::record_turn`] of columns.
+    /// Runs [`Ledger::record_turn`] with columns.
     ///
     /// # Errors
-    /// `Malformed` if there is not exactly one of the two forms of versions, or one of origins and message indices
-    /// without the other; `OutOfRange` for a code that no origin has; else as [`Ledger::record_turn`].
+    /// `Malformed` unless exactly one of the two forms of versions is given, or for origins or message
+    /// indices without the other; `OutOfRange` for an unknown code of an origin; the errors of
+    /// [`Ledger::record_turn`].
     pub fn record_columns(
         &mut self,
         columns: &TurnColumns<'_>,

@@ -1,5 +1,5 @@
-//! What is stored of a ledger, whatever the format, and the checks that stand between a stored form and a ledger.
-//! Reading replays the segments, so a file can hold nothing that recording could not.
+//! The stored content of a ledger, whatever the format, and its checks. Reading replays the segments, so a
+//! file cannot produce a state that recording could not.
 
 use fulmar_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use super::turn::{check_finite, check_length, check_range};
 use super::{Branch, Fork, Ledger, Segment, check_num_forks, check_num_tokens};
 use crate::{Origin, Result};
 
-/// The version of the form that is written. One more where readers of today would misread what they are given.
+/// The version of the written format. Raised when older readers would misread it.
 pub(super) const VERSION: u32 = 1;
-/// What the form is of.
+/// The `kind` of the stored form.
 pub(super) const KIND: &str = "ledger";
 
 /// The columns of a ledger. `T` tokens, `L` of them sampled.
@@ -23,11 +23,11 @@ pub(super) struct Form {
     pub(super) current: usize,
     pub(super) branches: Vec<StoredBranch>,
     pub(super) segments: Vec<Segment>,
-    /// Shape `[T]`, in the order of the segments.
+    /// `[T]`, in the order of the segments.
     pub(super) ids: Vec<u32>,
-    /// Shape `[L]`.
+    /// `[L]`
     pub(super) log_probs: Vec<f32>,
-    /// Shape `[L]`.
+    /// `[L]`
     pub(super) sampled_log_probs: Vec<f32>,
 }
 
@@ -56,11 +56,11 @@ impl From<&Ledger> for Form {
 }
 
 impl Form {
-    /// The ledger that was stored.
+    /// Rebuilds the stored ledger.
     ///
     /// # Errors
-    /// `Malformed` or `ShapeMismatch` if the columns contradict each other or hold what recording refuses;
-    /// `NonFinite` for a log-probability; `LimitExceeded` as [`Ledger::record_turn`].
+    /// `Malformed` or `ShapeMismatch` if the columns are inconsistent or hold values that recording refuses;
+    /// `NonFinite` for a log-probability; `LimitExceeded` as for [`Ledger::record_turn`].
     pub(super) fn into_ledger(self) -> Result<Ledger> {
         self.check_columns()?;
         let mut ledger = Ledger { branches: self.read_branches()?, ..Ledger::default() };
@@ -79,7 +79,7 @@ impl Form {
         Ok(ledger)
     }
 
-    /// Lengths that must agree, before anything is sliced by them.
+    /// Checks lengths before anything is sliced by them.
     fn check_columns(&self) -> Result<()> {
         check_num_tokens(self.ids.len())?;
         let num_ids = self.segments.iter().map(|segment| segment.length as u128).sum::<u128>();
@@ -116,7 +116,7 @@ impl Form {
         segment.policy_version.map_or(Ok(()), check_range)
     }
 
-    /// Branches with their forks and children, without tokens yet. Their lengths start at their forks.
+    /// Reads branches with their forks and children, without tokens yet. Their lengths start at their forks.
     fn read_branches(&self) -> Result<Vec<Branch>> {
         check_num_forks(self.branches.len().saturating_sub(1))?;
         let mut branches: Vec<Branch> = Vec::with_capacity(self.branches.len());
@@ -141,7 +141,7 @@ impl Form {
     }
 }
 
-/// A fork must lie on what its parent owns.
+/// Checks that each fork is on tokens that its parent owns.
 fn check_forks(ledger: &Ledger) -> Result<()> {
     for Fork { branch, position, .. } in ledger.forks() {
         let parent = &ledger.branches[branch];
@@ -154,7 +154,7 @@ fn check_forks(ledger: &Ledger) -> Result<()> {
     Ok(())
 }
 
-/// The refusal of a version that only later readers know.
+/// Refuses a version that only later readers support.
 pub(super) fn check_version(what: &str, version: u32) -> Result<()> {
     if (1..=VERSION).contains(&version) {
         return Ok(());

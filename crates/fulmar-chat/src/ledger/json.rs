@@ -1,4 +1,4 @@
-//! The JSON form of a ledger: for logs, and for programs that know no Fulmar.
+//! The JSON format of a ledger: for logs, and for other programs.
 
 use fulmar_core::{Error, ErrorKind};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::Ledger;
 use super::form::{Form, KIND, check_version};
 use crate::Result;
 
-/// What every version of the form holds, whatever else it does.
+/// The fields that every version of the format has.
 #[derive(Deserialize)]
 struct Head {
     version: u32,
@@ -16,19 +16,19 @@ struct Head {
 }
 
 impl Ledger {
-    /// The whole ledger as JSON, with a version number. Log-probabilities come back bit for bit.
+    /// Returns the whole ledger as JSON, with a version number. Log-probabilities are restored to the bit.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Fails only for maps with keys that are no text, and there are no maps.
+        // This fails only for maps with keys that are not text, and there are no maps.
         serde_json::to_string(&Form::from(self)).unwrap_or_default()
     }
 
-    /// Reads what [`Ledger::to_json`] wrote, in this version of Fulmar or an earlier one.
+    /// Reads the output of [`Ledger::to_json`], of this version of Fulmar or an earlier one.
     ///
     /// # Errors
-    /// `Malformed` if `text` is not that form, contradicts itself or holds a log-probability beyond `f32`;
-    /// `ShapeMismatch` if the log-probabilities differ in number; `Incompatible` if its kind or version is another;
-    /// `LimitExceeded` as [`Ledger::record_turn`].
+    /// `Malformed` if `text` does not have that form, is inconsistent or has a log-probability beyond `f32`;
+    /// `ShapeMismatch` if the number of log-probabilities differs; `Incompatible` for another kind or
+    /// version; `LimitExceeded` as for [`Ledger::record_turn`].
     pub fn from_json(text: &str) -> Result<Self> {
         let Head { version, kind } = read(text)?;
         if kind != KIND {

@@ -1,4 +1,4 @@
-//! Where a prompt belongs in the tree of tokens.
+//! Finds the place of a prompt in the tree of tokens.
 
 use super::Ledger;
 
@@ -18,8 +18,9 @@ pub(super) struct Run {
 }
 
 impl Ledger {
-    /// Where `prompt` is appended: the end of the current path if that begins the prompt, else the place that shares
-    /// the most tokens with it. Of equals, the end of a branch goes before its middle, and the newest branch first.
+    /// Returns the place at which `prompt` is appended: the end of the current path if the prompt extends it,
+    /// else the place that shares the most tokens with it. Ties prefer the end of a branch to its middle,
+    /// then the newest branch.
     pub(super) fn place(&self, prompt: &[u32]) -> Place {
         let current = Place { branch: self.current, position: self.num_path_tokens() };
         if self.begins(current, prompt) {
@@ -30,7 +31,7 @@ impl Ledger {
         let mut open = vec![best];
         while let Some(Place { branch, position }) = open.pop() {
             let end = position + self.num_shared(branch, &prompt[position..]);
-            // A branch of which nothing is shared adds no place to those of its parent.
+            // A branch without shared tokens adds no place to those of its parent.
             if end > position || branch == 0 {
                 let rank = (end, end == self.branches[branch].len, branch);
                 if rank >= best_rank {
@@ -46,7 +47,7 @@ impl Ledger {
         best
     }
 
-    /// The path of `branch` from the root to its end.
+    /// Returns the path of `branch` from the root to its end.
     pub(super) fn path(&self, branch: usize) -> Vec<Run> {
         let mut lines = Vec::new();
         let mut line = Some((branch, self.branches[branch].len));
@@ -58,7 +59,7 @@ impl Ledger {
         lines.iter().rev().flat_map(|&(branch, len)| self.own_runs(branch, len)).collect()
     }
 
-    /// The first `len` tokens that `branch` does not share.
+    /// Returns the first `len` tokens that only `branch` owns.
     fn own_runs(&self, branch: usize, len: usize) -> impl Iterator<Item = Run> {
         let mut left = len;
         self.branches[branch].segments.iter().map_while(move |&segment| {
@@ -68,7 +69,7 @@ impl Ledger {
         })
     }
 
-    /// Whether the whole path up to `place`, the end of a branch, is the beginning of `prompt`.
+    /// Returns whether the whole path up to `place`, the end of a branch, is a prefix of `prompt`.
     fn begins(&self, place: Place, prompt: &[u32]) -> bool {
         let mut position = 0;
         place.position <= prompt.len()
@@ -80,7 +81,7 @@ impl Ledger {
             })
     }
 
-    /// How many of its own tokens `branch` shares with the beginning of `rest`.
+    /// Returns the number of its own tokens that `branch` shares with the beginning of `rest`.
     fn num_shared(&self, branch: usize, rest: &[u32]) -> usize {
         let own = self.own_runs(branch, usize::MAX).flat_map(|run| &self.ids[run.start..run.start + run.len]);
         own.zip(rest).take_while(|(held, given)| held == given).count()

@@ -5,14 +5,15 @@ use fulmar_core::{Error, ErrorKind};
 use super::{Ledger, check_num_tokens};
 use crate::{Origin, Result};
 
-/// All samples of one ledger: flat columns of shape `[T]`, cut at `offsets`. `S` samples, `T` tokens in all.
+/// All samples of one ledger: flat columns of shape `[T]`, split at `offsets`. `S` samples, `T` tokens in
+/// all.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Samples {
     /// Sample `s` has the tokens `offsets[s]..offsets[s + 1]`. Shape `[S + 1]`.
     pub offsets: Vec<u32>,
     /// Token ids.
     pub ids: Vec<u32>,
-    /// Whether the token is trained in this sample.
+    /// `true` if the token is trained in this sample.
     pub mask: Vec<bool>,
     /// Log-probability at temperature 1; 0 off the mask.
     pub log_probs: Vec<f32>,
@@ -20,18 +21,18 @@ pub struct Samples {
     pub sampled_log_probs: Vec<f32>,
     /// The oldest weights that may have sampled the token; 0 off the mask.
     pub versions: Vec<u32>,
-    /// The turn where each sample opens. Shape `[S]`.
+    /// The turn that opens each sample. Shape `[S]`.
     pub turn_ids: Vec<u32>,
-    /// The oldest weights behind any trained token. Shape `[S]`.
+    /// The oldest weights of any trained token. Shape `[S]`.
     pub min_policy_versions: Vec<u32>,
-    /// The newest weights behind any trained token. Shape `[S]`.
+    /// The newest weights of any trained token. Shape `[S]`.
     pub max_policy_versions: Vec<u32>,
 }
 
 /// One sample of [`Samples`]: parallel columns of its tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleRef<'a> {
-    /// The turn where its branch opens.
+    /// The turn that opens its branch.
     pub turn_id: u32,
     /// Token ids.
     pub ids: &'a [u32],
@@ -43,26 +44,26 @@ pub struct SampleRef<'a> {
     pub sampled_log_probs: &'a [f32],
     /// See [`Samples::versions`].
     pub versions: &'a [u32],
-    /// The oldest weights behind any trained token.
+    /// The oldest weights of any trained token.
     pub min_policy_version: u32,
-    /// The newest weights behind any trained token.
+    /// The newest weights of any trained token.
     pub max_policy_version: u32,
 }
 
 impl Samples {
-    /// How many samples there are.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.turn_ids.len()
     }
 
-    /// Whether nothing was sampled.
+    /// Returns whether nothing was sampled.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.turn_ids.is_empty()
     }
 
-    /// Sample `index`; `None` past the end.
+    /// Returns sample `index`; `None` past the end.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<SampleRef<'_>> {
         let range = *self.offsets.get(index)? as usize..*self.offsets.get(index + 1)? as usize;
@@ -78,7 +79,7 @@ impl Samples {
         })
     }
 
-    /// The rollout's advantage on every trained token, 0 elsewhere. Shape `[T]`.
+    /// Returns the rollout's advantage on every trained token, 0 elsewhere. Shape `[T]`.
     ///
     /// # Errors
     /// `Empty` if there is no advantage; `NonFinite` if it is a NaN or an infinity.
@@ -115,7 +116,7 @@ impl Samples {
     }
 }
 
-/// Of the trained tokens of one path: the first turn, the oldest and the newest weights.
+/// The first turn and the oldest and newest weights of a path's trained tokens.
 struct Trained {
     turn: usize,
     min: u32,
@@ -123,8 +124,9 @@ struct Trained {
 }
 
 impl Ledger {
-    /// The root-to-leaf paths that train something, in the order of their branches. A sampled token that an earlier
-    /// path has trained is context in later ones, so each is trained exactly once. Costs the length of all paths.
+    /// Returns the root-to-leaf paths with trained tokens, in the order of their branches. A sampled token
+    /// that an earlier path trains is context in later ones, so each is trained exactly once. Costs the
+    /// length of all paths.
     ///
     /// # Errors
     /// `LimitExceeded` if the paths together have more than [`fulmar_core::limits::LEDGER_TOKENS_MAX`] tokens.
@@ -148,7 +150,7 @@ impl Ledger {
         Ok(samples)
     }
 
-    /// Whether no other branch continues from the end of this one.
+    /// Returns whether no other branch continues from the end of this one.
     fn is_leaf(&self, branch: usize) -> bool {
         let end = Some(self.branches[branch].len);
         let position = |&child: &usize| self.branches[child].fork.map(|fork| fork.position);

@@ -11,58 +11,58 @@ use crate::{BridgeRefusal, Origin, Result};
 pub struct Segment {
     /// The branch that owns the run.
     pub branch: usize,
-    /// How many tokens.
+    /// Number of tokens.
     pub length: usize,
-    /// Where they came from.
+    /// Origin of the tokens.
     pub origin: Origin,
-    /// The message that they belong to; -1 for none.
+    /// The message of the tokens; -1 for none.
     pub message_index: i32,
-    /// The turn that they were recorded with.
+    /// The turn that recorded them.
     pub turn: usize,
-    /// The weights that sampled them; on sampled runs and only there.
+    /// The weights that sampled them; only for sampled runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_version: Option<VersionRange>,
-    /// Where the run begins among the ledger's ids.
+    /// Index of the run's first token among the ledger's ids.
     #[serde(skip)]
     pub(super) start: usize,
-    /// Where it begins, or would begin, among the ledger's log-probabilities.
+    /// Index of its first log-probability, or of the next one if it has none.
     #[serde(skip)]
     pub(super) sampled_start: usize,
 }
 
 impl Segment {
-    /// Where the log-probabilities after this run begin.
+    /// Returns the index of the first log-probability after this run.
     pub(super) fn sampled_end(&self) -> usize {
         self.sampled_start + if self.origin == Origin::Sampled { self.length } else { 0 }
     }
 }
 
-/// A line of tokens that continues from its fork to its end.
+/// A line of tokens from its fork to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Branch {
-    /// Where it left another branch; `None` for the root.
+    /// Its fork from another branch; `None` for the root.
     pub fork: Option<Fork>,
     /// The turn that opened it.
     pub turn: usize,
-    /// How many tokens its path has, the shared ones included.
+    /// Number of tokens in its path, shared ones included.
     pub(super) len: usize,
     pub(super) segments: Vec<usize>,
     pub(super) children: Vec<usize>,
 }
 
-/// A place where the token tree branches.
+/// A fork of the token tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fork {
     /// The branch that was left.
     pub branch: usize,
-    /// How many tokens of its path the new branch shares.
+    /// Number of tokens of its path that the new branch shares.
     pub position: usize,
-    /// Why.
+    /// The reason of the fork.
     pub reason: BranchReason,
 }
 
-/// Why tokens stopped being the beginning of what follows.
+/// The reason why earlier tokens are not a prefix of the next prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -77,7 +77,7 @@ pub enum BranchReason {
     Opaque,
     /// The renderer refused to bridge for another reason.
     BridgeRefused,
-    /// An answer was drawn again from the same place.
+    /// An answer was sampled again from the same place.
     Resample,
 }
 
@@ -92,13 +92,13 @@ impl BranchReason {
         Self::Resample,
     ];
 
-    /// The index in [`BranchReason::ALL`].
+    /// Returns the index in [`BranchReason::ALL`].
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The reasons with these codes.
+    /// Returns the reasons of these codes.
     pub(super) fn from_codes(codes: &[u8]) -> Result<Vec<Self>> {
         let read = |&code: &u8| {
             let detail = || format!("reasons must be codes from 0 to 5: got {code}");
@@ -109,7 +109,7 @@ impl BranchReason {
     }
 }
 
-/// What a refusal says of the branch that follows it.
+/// The reason of the branch after a refusal.
 impl From<BridgeRefusal> for BranchReason {
     fn from(refusal: BridgeRefusal) -> Self {
         match refusal {
@@ -130,7 +130,7 @@ pub struct VersionRange {
     pub max: u32,
 }
 
-/// What is known of the weights behind the tokens of one completion.
+/// The weight versions of the tokens of one completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions<'a> {
     /// The version of each token. Shape `[T]`.
@@ -140,13 +140,13 @@ pub enum Versions<'a> {
 }
 
 impl Versions<'_> {
-    /// The same version for all tokens.
+    /// Returns the same version for all tokens.
     #[must_use]
     pub const fn one(version: u32) -> Self {
         Self::Within(VersionRange { min: version, max: version })
     }
 
-    /// The range of token `t`, which must exist.
+    /// Returns the range of token `t`, which must exist.
     pub(super) fn at(&self, t: usize) -> VersionRange {
         match self {
             Self::Each(versions) => VersionRange { min: versions[t], max: versions[t] },

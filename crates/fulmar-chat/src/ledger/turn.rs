@@ -1,4 +1,4 @@
-//! What one call of [`Ledger::record_turn`] takes, and what is refused before anything changes.
+//! The input of [`Ledger::record_turn`], and the checks before anything changes.
 
 use fulmar_core::{Error, ErrorKind};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{BranchReason, Fork, Ledger, VersionRange, Versions};
 use crate::{Origin, Result};
 
-/// One turn: the whole prompt that the policy was given, and what it sampled.
+/// One turn: the policy's whole prompt, and its sampled tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn<'a> {
     /// The prompt, at least one token.
@@ -19,26 +19,27 @@ pub struct Turn<'a> {
     pub sampled_log_probs: &'a [f32],
     /// The weights that sampled the tokens.
     pub versions: Versions<'a>,
-    /// Where the prompt's tokens came from; without it they count as [`Origin::Env`].
+    /// The origins of the prompt's tokens. Without them tokens count as [`Origin::Env`].
     pub attribution: Option<Attribution<'a>>,
-    /// Why the prompt may not extend the last turn, if the caller knows.
+    /// The reason why the prompt may not extend the last turn, if there is one.
     pub branch_reason: Option<BranchReason>,
 }
 
-/// Where the last tokens of a prompt came from, as the [`crate::Rendered`] of all of it or of what a bridge added says it. Both
-/// lists have the same length, at most that of the prompt; what stands before counts as [`Origin::Env`] of no message.
+/// The origins of the last tokens of a prompt, from the [`crate::Rendered`] of the whole prompt or of a
+/// bridge's extension. Both lists have the same length, at most that of the prompt; tokens before them count
+/// as [`Origin::Env`] of no message.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
     /// The origin of each token.
     pub origin: &'a [Origin],
     /// The message of each token; -1 for none.
     pub message_index: &'a [i32],
-    /// Added to every index that is not -1: how many messages came before those that a bridge rendered.
+    /// Added to every index that is not -1: the number of messages before those that a bridge rendered.
     pub message_offset: u32,
 }
 
 impl Attribution<'_> {
-    /// Origin and message of token `t` of a prompt of `num_prompt`.
+    /// Returns origin and message of token `t` of a prompt of `num_prompt`.
     pub(super) fn label(&self, t: usize, num_prompt: usize) -> (Origin, i32) {
         let Some(t) = t.checked_sub(num_prompt - self.origin.len()) else { return (Origin::Env, -1) };
         let index = self.message_index[t];
@@ -46,26 +47,26 @@ impl Attribution<'_> {
         (self.origin[t], index + offset)
     }
 
-    /// The message that a completion becomes: the one after the last of the prompt.
+    /// Returns the message index of a completion: the one after the last of the prompt.
     pub(super) fn next_message_index(&self) -> i32 {
         let last = self.message_index.iter().copied().max().unwrap_or(-1);
         if last < 0 { -1 } else { last + self.message_offset as i32 + 1 }
     }
 }
 
-/// Where a turn was put.
+/// The place of a recorded turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RecordedTurn {
-    /// Counts the turns from 0.
+    /// The number of the turn, from 0.
     pub turn: usize,
     /// The branch that ends with this turn.
     pub branch: usize,
-    /// The fork that this turn made; `None` where it extended a branch.
+    /// The fork that this turn made; `None` if it extended a branch.
     pub fork: Option<Fork>,
 }
 
 impl Ledger {
-    /// Refuses what cannot be recorded, but for the limits.
+    /// Refuses an invalid turn; limits are checked elsewhere.
     pub(super) fn check_turn(&self, turn: &Turn<'_>) -> Result<()> {
         if turn.prompt_ids.is_empty() {
             return Err(Error::new(

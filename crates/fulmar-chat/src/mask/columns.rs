@@ -1,4 +1,4 @@
-//! Rendered tokens as plain columns, the way other languages hold them.
+//! Rendered tokens as plain columns, the form in other languages.
 
 use fulmar_core::{Error, ErrorKind};
 
@@ -11,19 +11,19 @@ pub struct RenderedColumns<'a> {
     pub ids: &'a [u32],
     /// The message of each token.
     pub message_indices: &'a [i32],
-    /// Whether an assistant samples it.
+    /// 1 if an assistant samples the token.
     pub sampled_mask: &'a [u8],
-    /// Whether it is text of its message.
+    /// 1 if the token is text of its message.
     pub is_content: &'a [u8],
-    /// Where it came from.
+    /// The code of its origin.
     pub origins: &'a [u8],
 }
 
 impl RenderedColumns<'_> {
-    /// The tokens that the columns describe.
+    /// Reads the tokens in the columns.
     ///
     /// # Errors
-    /// `ShapeMismatch` if lengths differ; `OutOfRange` for a code that no origin has.
+    /// `ShapeMismatch` if lengths differ; `OutOfRange` for an unknown code of an origin.
     pub fn read(&self) -> Result<Rendered> {
         let num_ids = self.ids.len();
         let lengths = [

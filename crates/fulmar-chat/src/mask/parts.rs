@@ -5,10 +5,11 @@ use fulmar_core::{Error, ErrorKind};
 use super::turn::TextTurn;
 use crate::{Message, Result};
 
-/// The part of `turn` that counts, in bytes of `text`: without reasoning at its beginning or calls at its end, as asked.
+/// Returns the part of `turn` that counts, in bytes of `text`: without reasoning at its beginning or calls at
+/// its end, as requested.
 ///
 /// # Errors
-/// `Incompatible` if tool calls are to be left out and the message's content is not in the turn.
+/// `Incompatible` if tool calls are excluded and the message's content is not in the turn.
 pub fn counted(
     text: &str,
     turn: TextTurn,
@@ -27,7 +28,8 @@ pub fn counted(
     Ok([turn.start + start, turn.start + end.max(start)])
 }
 
-/// Where the reasoning of `body` ends, its closing tag and the space behind it included; 0 without reasoning.
+/// Returns the end of the reasoning of `body`, its closing tag and the space after it included; 0 without
+/// reasoning.
 fn end_of_reasoning(body: &str, message: &Message) -> usize {
     let named = message.reasoning().map(str::trim).filter(|reasoning| !reasoning.is_empty());
     let end = match named.and_then(|reasoning| body.find(reasoning).map(|at| at + reasoning.len())) {
@@ -37,7 +39,7 @@ fn end_of_reasoning(body: &str, message: &Message) -> usize {
     end.map_or(0, |end| body.len() - body[end..].trim_start().len())
 }
 
-/// The end of a tag like `</think>` or `[/THINK]` that follows `at`, else `at`.
+/// Returns the end of a tag like `</think>` or `[/THINK]` that follows `at`, else `at`.
 fn behind_closing_tag(body: &str, at: usize) -> Option<usize> {
     let rest = body[at..].trim_start();
     let close = if rest.starts_with("</") { '>' } else { ']' };
@@ -55,7 +57,7 @@ fn end_of_content(body: &str, thought: usize, message: &Message, turn: TextTurn)
     }
     body[thought..].find(content).map(|at| thought + at + content.len()).ok_or_else(|| {
         let detail = format!(
-            "message {} must stand in its turn as it is, so that its tool calls can be left out",
+            "message {} must appear unchanged in its turn, so that its tool calls can be excluded",
             turn.message
         );
         Error::new(ErrorKind::Incompatible, detail)

@@ -7,23 +7,23 @@ use super::turn::TextTurn;
 use super::{MaskOptions, Straddling, TokenMasks, parts};
 use crate::{Message, Result};
 
-/// What is known of the assistant's share in a text.
+/// The assistant's share of a text.
 pub struct TextTurns<'a> {
     /// The text.
     pub text: &'a str,
-    /// What stands in `generation` blocks, in bytes, if the template has such blocks.
+    /// The content of `generation` blocks, in bytes, if the template has such blocks.
     pub tagged: Option<&'a [[usize; 2]]>,
-    /// The turns that count; `None` if it is not known where turns are, which only `tagged` can do without.
+    /// The turns that count; `None` if the turns are unknown, which is allowed only with `tagged`.
     pub turns: Option<&'a [TextTurn]>,
     /// The conversation.
     pub messages: &'a [Message],
 }
 
-/// The masks over the tokens of a text. A token counts if it overlaps a counted span, with a policy for those that lie
-/// across its border: so neither stripped spaces nor a first token that is the whole turn go astray.
+/// Returns the masks over the tokens of a text. A token counts if it overlaps a counted span, with a policy
+/// for tokens across a border. So stripped spaces and a first token that is the whole turn are handled.
 ///
 /// # Errors
-/// `Incompatible` if a token lies across a border and that is to be refused, or a part cannot be told apart.
+/// `Incompatible` if a token crosses a border and the policy refuses it, or a part cannot be located.
 pub fn masks_of_text(
     known: &TextTurns,
     encoding: &Encoding,
@@ -64,7 +64,7 @@ fn counted_spans(known: &TextTurns, options: &MaskOptions) -> Result<Vec<[usize;
         match known.tagged {
             None => spans.push([start, end]),
             Some(tagged) => {
-                // What closes the turn may stand inside a block; calls may not count, but it does.
+                // The token that closes the turn may be inside a block; it counts even if calls do not.
                 let first = tagged.partition_point(|span| span[1] <= start);
                 for span in tagged[first..].iter().take_while(|span| span[0] < turn.end) {
                     spans.push([span[0].max(start), span[1].min(end)]);
@@ -77,7 +77,7 @@ fn counted_spans(known: &TextTurns, options: &MaskOptions) -> Result<Vec<[usize;
     Ok(spans)
 }
 
-/// Where a token that ends a turn may begin.
+/// Returns the possible positions of a token that ends a turn.
 fn ends(known: &TextTurns, spans: &[[usize; 2]]) -> Vec<usize> {
     match known.turns {
         Some(turns) => turns.iter().map(|turn| turn.body_end).collect(),
@@ -85,8 +85,8 @@ fn ends(known: &TextTurns, spans: &[[usize; 2]]) -> Vec<usize> {
     }
 }
 
-/// The special token that ends a turn at byte `at`: the one that a `generation` block holds at its end, with nothing
-/// but space behind it, or else the one that begins there.
+/// Returns the special token that ends a turn at byte `at`: the last one of a `generation` block, if only
+/// space follows it, or else the one that begins there.
 fn end_token(text: &str, encoding: &Encoding, tokenizer: &dyn Tokenizer, at: usize) -> Option<usize> {
     let next = encoding.offsets.partition_point(|[start, _]| (*start as usize) < at);
     let is_special = |t: &usize| encoding.ids.get(*t).is_some_and(|id| tokenizer.is_special(*id));
@@ -115,7 +115,7 @@ fn mark(
             Straddling::Exclude => {}
             Straddling::Error => {
                 let detail = format!(
-                    "token {t} must lie on one side of the assistant's text, bytes {start} to {end}: got {token_start} to {token_end}"
+                    "token {t} must be on one side of the assistant's text, bytes {start} to {end}: got {token_start} to {token_end}"
                 );
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }

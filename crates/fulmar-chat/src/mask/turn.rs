@@ -1,4 +1,4 @@
-//! Where the turns of an assistant stand in the text of a template that marks none.
+//! Locates the turns of an assistant in the text of a template that does not mark them.
 
 use fulmar_core::{Error, ErrorKind, limits};
 
@@ -7,27 +7,27 @@ use crate::{Message, Result};
 /// The text of these messages, with or without a generation prompt.
 pub type Render<'a> = dyn Fn(&[Message], bool) -> Result<String> + 'a;
 
-/// One assistant's turn in a text, in bytes: it begins behind the generation prompt.
+/// One assistant's turn in a text, in bytes: it begins after the generation prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextTurn {
     /// The message.
     pub message: usize,
-    /// Where it begins.
+    /// The start of the turn.
     pub start: usize,
-    /// Where what the assistant wrote ends and the template closes the turn.
+    /// The end of the assistant's text, at which the template closes the turn.
     pub body_end: usize,
-    /// Where the turn's frame ends.
+    /// The end of the turn's frame.
     pub end: usize,
 }
 
-/// Stands for an assistant's words when a template is asked how it closes a turn.
+/// An assistant's text for probing how a template closes a turn.
 const PROBE: &str = "fulmarprobe";
 
-/// The turns of the assistants at `indices` in `text`, which is the text of all `messages`.
+/// Returns the turns of the assistants at `indices` in `text`, the text of all `messages`.
 ///
 /// # Errors
-/// `Incompatible` if the text of fewer messages is not the beginning of the text of more, with the place where they
-/// part; `LimitExceeded` past [`limits::MASK_PREFIX_TURNS_MAX`] turns; what rendering says.
+/// `Incompatible` if the text of fewer messages is not a prefix of the text of more, with the position of the
+/// difference; `LimitExceeded` past [`limits::MASK_PREFIX_TURNS_MAX`] turns; the errors of rendering.
 pub fn assistant_turns(
     render: &Render,
     messages: &[Message],
@@ -37,19 +37,20 @@ pub fn assistant_turns(
     if indices.len() > limits::MASK_PREFIX_TURNS_MAX {
         let (max, got) = (limits::MASK_PREFIX_TURNS_MAX, indices.len());
         let rule = "assistant turns must be at most";
-        let detail = format!("{rule} {max} where each is found by rendering what precedes it: got {got}");
+        let detail =
+            format!("{rule} {max} where each is located by rendering the messages before it: got {got}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut known = Known::default();
     indices.iter().map(|&index| one_turn(render, messages, text, index, &mut known)).collect()
 }
 
-/// What earlier turns told of a template, which saves asking again.
+/// Results of earlier turns, which saves probing again.
 #[derive(Default)]
 struct Known {
-    /// How it closes a turn.
+    /// The text with which the template closes a turn.
     closing: Option<String>,
-    /// Whether it opens the turn of an assistant that has not spoken yet.
+    /// `true` if the template opens the turn of an assistant without text.
     opens: bool,
 }
 
@@ -67,7 +68,7 @@ fn one_turn(
         let text = render(&probed, false)?;
         let at = text.rfind(PROBE).ok_or_else(|| {
             let detail =
-                format!("template must write what an assistant says: message {index} is not in its text");
+                format!("template must render the assistant's text: message {index} is not in its output");
             Error::new(ErrorKind::Incompatible, detail)
         })?;
         Ok::<_, Error>([text[..at].to_owned(), text[at + PROBE.len()..].to_owned()])
@@ -81,7 +82,7 @@ fn one_turn(
         let before = render(&messages[..index], true)?;
         check_prefix(&before, &through, index)?;
         known.opens = known.opens || before.len() > render(&messages[..index], false)?.len();
-        // Without a generation prompt the name of the speaker would count as said.
+        // Without a generation prompt the name of the speaker would count as the assistant's text.
         let [unopened, _] = if known.opens { Default::default() } else { probe(&messages[..index])? };
         if through.starts_with(&unopened) { before.len().max(unopened.len()) } else { before.len() }
     };
@@ -94,7 +95,7 @@ fn one_turn(
     Ok(TextTurn { message: index, start, body_end: start + body.len(), end: through.len() })
 }
 
-/// Refuses a text that does not go on as `prefix` begins.
+/// Refuses a text that does not begin with `prefix`.
 fn check_prefix(prefix: &str, text: &str, index: usize) -> Result<()> {
     if text.starts_with(prefix) {
         return Ok(());

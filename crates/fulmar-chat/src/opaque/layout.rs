@@ -1,4 +1,4 @@
-//! Whose each part of a template's text is.
+//! Attributes each part of a template's text to a message.
 
 use std::ops::Range;
 
@@ -7,43 +7,43 @@ use crate::Origin;
 /// A part of a text that belongs to one message, or to none, up to its end in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it ends.
+    /// Its end.
     pub end: usize,
     /// The message; -1 for none.
     pub message_index: i32,
-    /// Where its text came from.
+    /// The origin of its text.
     pub origin: Origin,
 }
 
-/// What is known to be one message's: its words or, for an assistant, its turn.
+/// A text that is known to belong to one message: its text or, for an assistant, its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The message.
     pub message: usize,
-    /// Where it begins.
+    /// Its start.
     pub start: usize,
-    /// Where it ends.
+    /// Its end.
     pub end: usize,
-    /// Where its text came from.
+    /// The origin of its text.
     pub origin: Origin,
-    /// Whether the token that closes the message is in it.
+    /// `true` if it includes the token that closes the message.
     pub is_closed: bool,
 }
 
 /// A special token in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Special {
-    /// Its place, in bytes.
+    /// Its start, in bytes.
     pub start: usize,
-    /// Where it ends.
+    /// Its end.
     pub end: usize,
-    /// Whether it ends an assistant's turn.
+    /// `true` if it ends an assistant's turn.
     pub is_stop: bool,
 }
 
-/// The pieces of a text of `length` bytes whose generation prompt begins at `whole_end`. The frame between two anchors
-/// is parted behind the token that closes the first: at the next special token. What comes before the first anchor is
-/// its frame, unless a message that nobody gave was closed there.
+/// Returns the pieces of a text of `length` bytes whose generation prompt begins at `whole_end`. The frame
+/// between two anchors is split after the token that closes the first, at the next special token. Text before
+/// the first anchor is its frame, unless it closes a message that was not given.
 pub fn pieces(mut anchors: Vec<Anchor>, specials: &[Special], whole_end: usize, length: usize) -> Vec<Piece> {
     anchors.sort_by_key(|anchor| anchor.start);
     let mut pieces: Vec<Piece> = Vec::with_capacity(2 * anchors.len() + 2);
@@ -69,7 +69,7 @@ pub fn pieces(mut anchors: Vec<Anchor>, specials: &[Special], whole_end: usize, 
     pieces
 }
 
-/// Where the frame of one message ends and that of the next begins.
+/// Returns the border between the frames of two consecutive messages.
 fn border(specials: &[Special], range: Range<usize>, mut is_closed: bool) -> usize {
     let mut border = range.start;
     let first = specials.partition_point(|special| special.start < range.start);

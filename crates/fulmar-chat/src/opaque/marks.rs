@@ -1,5 +1,6 @@
-//! Finds in a template's text what messages said: renders the conversation a second time with marks around each value,
-//! and believes them only if the text without the marks is the text of the first time, but for what a disguise changed.
+//! Locates the texts of messages in a template's output: renders the conversation again with marks around
+//! each value, and accepts the result only if the text without the marks equals the first output, except for
+//! disguised characters.
 
 use std::ops::Range;
 
@@ -9,41 +10,41 @@ use super::provenance::{disguised_list, disguised_message, given_ranges};
 use crate::message_view::MessageView;
 use crate::{Origin, Result};
 
-/// Where marks come from: the last plane of private-use characters.
+/// The characters of marks: the last plane of private-use characters.
 const PLANE: Range<u32> = 0x10_0000..0x10_FFFE;
 /// Characters that one conversation needs: 64 digits, and an opening and a closing mark each for words and for calls.
 const BLOCK: u32 = 68;
 /// The first opening mark; the closing one is next to it.
 const WORDS: u32 = 64;
-/// The opening mark of what belongs to a call of a tool.
+/// The opening mark of texts in a tool call.
 const CALL: u32 = 66;
 /// Digits of a message's index.
 const DIGITS: u32 = 3;
-/// The longest conversation whose messages have marks of their own.
+/// The longest conversation whose messages have individual marks.
 const MARKED_MESSAGES_MAX: usize = 64_usize.pow(DIGITS);
 
-/// The text of a conversation whose messages have these fields, with these tools.
+/// Renders a conversation of messages with these fields, with these tools.
 pub type Render<'a> = dyn Fn(&[&Map<String, Value>], &[Value]) -> Result<String> + 'a;
 
-/// What one message said somewhere in a text, in bytes.
+/// The text of one message in an output, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said {
+pub struct MessageSpan {
     /// The message.
     pub message: usize,
-    /// Where it begins.
+    /// Its start.
     pub start: usize,
-    /// Where it ends.
+    /// Its end.
     pub end: usize,
-    /// Whether it belongs to a call of a tool.
+    /// `true` if it belongs to a tool call.
     pub is_call: bool,
 }
 
-/// Where a template's text came from.
+/// The sources of a template's output.
 #[derive(Debug)]
 pub struct Sources {
-    /// What each message said, in order and apart from each other; nothing if marks do not show it.
-    pub said: Vec<Said>,
-    /// The characters that messages and tools gave, in order; `None` if the template decides by what they say.
+    /// The texts of each message, in order and disjoint; empty if marks do not show them.
+    pub message_spans: Vec<MessageSpan>,
+    /// The characters from messages and tools, in order; `None` if the template branches on the texts.
     pub given: Option<Vec<Range<usize>>>,
 }
 
@@ -53,18 +54,18 @@ struct Block {
     first: u32,
 }
 
-/// How marks are put around a text.
+/// The placement of marks around a text.
 #[derive(Debug, Clone, Copy)]
 struct Style {
     block: Block,
-    /// Whether blanks at the ends of a text are inside of its marks.
+    /// `true` if blanks at the ends of a text are inside its marks.
     with_blanks: bool,
-    /// Whether only assistants' messages are marked.
+    /// `true` if only assistants' messages are marked.
     assistants_only: bool,
 }
 
-/// The sources of `text`, which the template writes for `views` and `tools`. Marks and a disguise are tried at once
-/// first, and one by one if the template minds either.
+/// Returns the sources of `text`, the template's output for `views` and `tools`. Tries marks and a disguise
+/// together first, and separately if the template reacts to either.
 pub fn find_sources(render: &Render, views: &[MessageView<'_>], tools: &[Value], text: &str) -> Sources {
     let disguised: Vec<Map<String, Value>> =
         views.iter().map(|view| disguised_message(view.message.fields())).collect();
@@ -75,11 +76,11 @@ pub fn find_sources(render: &Render, views: &[MessageView<'_>], tools: &[Value],
             |(index, view): (usize, &MessageView<'_>)| style.mark_message(view, &disguised[index], index);
         let marked: Vec<Map<String, Value>> = views.iter().enumerate().map(mark).collect();
         let marked_text = render(&marked.iter().collect::<Vec<_>>(), &disguised_tools).ok()?;
-        let (bare, said) = style.block.take_out(&marked_text);
-        Some((given_ranges(text, &bare)?, said))
+        let (bare, message_spans) = style.block.take_out(&marked_text);
+        Some((given_ranges(text, &bare)?, message_spans))
     });
-    if let Some((given, said)) = both {
-        return Sources { said, given: Some(given) };
+    if let Some((given, message_spans)) = both {
+        return Sources { message_spans, given: Some(given) };
     }
     let marked = find_marked(views, text, &tries, |style| {
         let mark = |(index, view): (usize, &MessageView<'_>)| {
@@ -88,33 +89,34 @@ pub fn find_sources(render: &Render, views: &[MessageView<'_>], tools: &[Value],
         };
         let marked: Vec<Map<String, Value>> = views.iter().enumerate().map(mark).collect();
         let marked_text = render(&marked.iter().collect::<Vec<_>>(), tools).ok()?;
-        let (bare, said) = style.block.take_out(&marked_text);
-        (bare == text).then_some(((), said))
+        let (bare, message_spans) = style.block.take_out(&marked_text);
+        (bare == text).then_some(((), message_spans))
     });
     let bare = render(&disguised.iter().collect::<Vec<_>>(), &disguised_tools).ok();
-    let said = marked.map(|((), said)| said).unwrap_or_default();
-    Sources { said, given: bare.and_then(|bare| given_ranges(text, &bare)) }
+    let message_spans = marked.map(|((), message_spans)| message_spans).unwrap_or_default();
+    Sources { message_spans, given: bare.and_then(|bare| given_ranges(text, &bare)) }
 }
 
-/// How marks are put, in the order in which it is tried: around blanks at the ends of texts if there are such, inside of
-/// them, as many templates strip texts, and at last in the assistants' messages alone.
+/// Returns the placements of marks in the order in which they are tried: outside of blanks at the ends of
+/// texts, if there are any; inside of them, as many templates strip texts; and last only for the assistants'
+/// messages.
 fn tries(views: &[MessageView<'_>]) -> Vec<(bool, bool)> {
     let has_blanks = views.iter().any(|view| view.text.trim() != view.text);
     [(true, false), (false, false), (false, true)][usize::from(!has_blanks)..].to_vec()
 }
 
-/// The first of `tries` that `read` believes: what it found, and what messages said.
+/// Returns the first of `tries` that `read` accepts: its result, and the texts of messages.
 fn find_marked<T>(
     views: &[MessageView<'_>],
     text: &str,
     tries: &[(bool, bool)],
-    read: impl Fn(Style) -> Option<(T, Vec<Said>)>,
-) -> Option<(T, Vec<Said>)> {
+    read: impl Fn(Style) -> Option<(T, Vec<MessageSpan>)>,
+) -> Option<(T, Vec<MessageSpan>)> {
     let block = Block::unused_in(text).filter(|_| views.len() <= MARKED_MESSAGES_MAX)?;
     tries.iter().find_map(|&(with_blanks, assistants_only)| {
         let style = Style { block, with_blanks, assistants_only };
         let found = views.iter().any(|view| style.is_marked(view)).then(|| read(style))??;
-        found.1.iter().all(|said| said.message < views.len()).then_some(found)
+        found.1.iter().all(|span| span.message < views.len()).then_some(found)
     })
 }
 
@@ -134,10 +136,10 @@ impl Block {
         out.extend([mark].into_iter().chain(digits).filter_map(|offset| char::from_u32(self.first + offset)));
     }
 
-    /// The text without marks, and what stood between an opening mark and the closing one that follows it.
-    fn take_out(self, marked: &str) -> (String, Vec<Said>) {
+    /// Returns the text without marks, and the texts between an opening mark and the next closing one.
+    fn take_out(self, marked: &str) -> (String, Vec<MessageSpan>) {
         let mut bare = String::with_capacity(marked.len());
-        let mut said = Vec::new();
+        let mut message_spans = Vec::new();
         let mut open: Option<(usize, usize, u32)> = None;
         let mut rest = marked.char_indices();
         let mut copied = 0;
@@ -159,14 +161,19 @@ impl Block {
             }
             match open.take() {
                 Some((start, opened, mark)) if offset == mark + 1 && opened == message => {
-                    said.push(Said { message, start, end: bare.len(), is_call: mark == CALL });
+                    message_spans.push(MessageSpan {
+                        message,
+                        start,
+                        end: bare.len(),
+                        is_call: mark == CALL,
+                    });
                 }
                 _ if offset == WORDS || offset == CALL => open = Some((bare.len(), message, offset)),
                 _ => {}
             }
         }
         bare.push_str(&marked[copied..]);
-        (bare, said)
+        (bare, message_spans)
     }
 }
 
@@ -175,7 +182,7 @@ impl Style {
         !self.assistants_only || view.is_assistant()
     }
 
-    /// `text` with `mark` and the one that closes it around; blank text stays as it is.
+    /// Returns `text` between `mark` and its closing mark; blank text stays unchanged.
     fn mark_text(self, text: &str, mark: u32, message: usize) -> String {
         if text.trim().is_empty() {
             return text.to_owned();
@@ -197,7 +204,7 @@ impl Style {
         }
     }
 
-    /// `fields`, those of the message `view` at `index`, with marks.
+    /// Returns `fields` of the message `view` at `index` with marks.
     fn mark_message(
         self,
         view: &MessageView<'_>,
@@ -240,16 +247,19 @@ mod tests {
         let block = Block { first: PLANE.start };
         let style = Style { block, with_blanks: false, assistants_only: false };
         let marked = style.mark_text(" ab ", WORDS, 70_000) + &style.mark_text("c", CALL, 3);
-        let said = vec![
-            Said { message: 70_000, start: 1, end: 3, is_call: false },
-            Said { message: 3, start: 4, end: 5, is_call: true },
+        let message_spans = vec![
+            MessageSpan { message: 70_000, start: 1, end: 3, is_call: false },
+            MessageSpan { message: 3, start: 4, end: 5, is_call: true },
         ];
-        assert_eq!(block.take_out(&marked), (" ab c".to_owned(), said));
+        assert_eq!(block.take_out(&marked), (" ab c".to_owned(), message_spans));
         let num_chars = marked.chars().count();
         for cut in 0..num_chars {
             let torn: String = marked.chars().take(cut).chain(marked.chars().skip(cut + 1)).collect();
-            let (bare, said) = block.take_out(&torn);
-            assert!(said.iter().all(|said| said.start <= said.end && said.end <= bare.len()), "{cut}");
+            let (bare, message_spans) = block.take_out(&torn);
+            assert!(
+                message_spans.iter().all(|span| span.start <= span.end && span.end <= bare.len()),
+                "{cut}"
+            );
         }
     }
 

@@ -1,24 +1,25 @@
-//! Which characters of a template's text came from messages or tools.
+//! Determines which characters of a template's output came from messages or tools.
 //!
-//! The conversation is rendered again with each given text replaced by another one of the same length. Characters that
-//! change with it were given, all others are the template's own. A template that decides by what messages say may write
-//! something else then; so it is believed only if each difference is that of one replaced character.
+//! The conversation is rendered again with each given text replaced by another one of the same length.
+//! Characters that change were given; all others are the template's own. A template that branches on the
+//! texts may then render something else, so the result counts only if each difference is one replaced
+//! character.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-/// Fields whose values are words of the format, which templates compare.
+/// Fields whose values are part of the format, which templates compare.
 const FORMAT_KEYS: [&str; 2] = ["role", "type"];
 
-/// Values of `type` that templates compare; another one is a given text.
+/// Values of `type` that templates compare; any other is a given text.
 const FORMAT_TYPES: [&str; 9] =
     ["text", "function", "object", "string", "number", "integer", "boolean", "array", "null"];
 
-/// Characters that printing may put a backslash before, so that replacing them could change the length.
+/// Characters that printing may escape with a backslash, so that replacing them could change the length.
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 
-/// The message with all given texts replaced.
+/// Returns the message with all given texts replaced.
 pub fn disguised_message(fields: &Map<String, Value>) -> Map<String, Value> {
     let field = |(key, value): (&String, &Value)| match key.as_str() {
         "role" => (key.clone(), value.clone()),
@@ -27,13 +28,13 @@ pub fn disguised_message(fields: &Map<String, Value>) -> Map<String, Value> {
     fields.iter().map(field).collect()
 }
 
-/// The tools, or calls of tools, with all given texts replaced.
+/// Returns the tools, or calls of tools, with all given texts replaced.
 pub fn disguised_list(items: &[Value]) -> Vec<Value> {
     items.iter().map(|item| disguised(item, "")).collect()
 }
 
-/// `value`, which stands under `key`, with all given texts replaced. Names of arguments and of properties are given,
-/// other names only if they could be more than a name.
+/// Replaces all given texts in `value`, which has the key `key`. Names of arguments and of properties are
+/// given texts, other names only if they could be more than a name.
 fn disguised(value: &Value, key: &str) -> Value {
     let is_format = |text: &str| FORMAT_KEYS.contains(&key) && FORMAT_TYPES.contains(&text);
     match value {
@@ -60,8 +61,8 @@ fn disguised_key(key: &str, is_given: bool) -> String {
     key.to_owned()
 }
 
-/// What takes the place of `c`: another character of as many bytes that is a blank, a letter or a sign as `c` is, and
-/// different ones for different characters. Blanks, quotes and control characters stay.
+/// Returns the replacement of `c`: another character with the same number of bytes and the same class (blank,
+/// letter or sign), different for different characters. Blanks, quotes and control characters stay.
 fn replacement(c: char) -> char {
     match c {
         '!'..='~' if !QUOTES.contains(&c) => {
@@ -83,12 +84,12 @@ fn replacement(c: char) -> char {
     }
 }
 
-/// Whether `text` holds a character that a disguise changes.
+/// Returns whether `text` holds a character that a disguise changes.
 pub fn is_visible(text: &str) -> bool {
     text.chars().any(|c| replacement(c) != c)
 }
 
-/// The ranges of `text` that were given, in bytes, if `disguised` is `text` but for those.
+/// Returns the ranges of `text` that were given, in bytes, if `disguised` equals `text` everywhere else.
 pub fn given_ranges(text: &str, disguised: &str) -> Option<Vec<Range<usize>>> {
     if text.len() != disguised.len() {
         return None;
@@ -112,14 +113,14 @@ pub fn given_ranges(text: &str, disguised: &str) -> Option<Vec<Range<usize>>> {
     Some(ranges)
 }
 
-/// Whether `start..end` shares a character with one of `ranges`, which are in order.
+/// Returns whether `start..end` shares a character with one of `ranges`, which are in order.
 pub fn overlaps(ranges: &[Range<usize>], start: usize, end: usize) -> bool {
     let first = ranges.partition_point(|range| range.end <= start);
     ranges.get(first).is_some_and(|range| range.start < end)
 }
 
-/// Whether one of the given texts in `fields` could give `marker` or a part of it: holds it, ends with its beginning,
-/// begins with its end, or is a piece of it.
+/// Returns whether one of the given texts in `fields` could produce `marker` or a part of it: it contains the
+/// marker, overlaps its beginning or end, or is a piece of it.
 pub fn could_give(fields: &Map<String, Value>, marker: &str) -> bool {
     fields.iter().any(|(key, value)| {
         let is_format = FORMAT_KEYS.contains(&key.as_str()) && value.is_string();

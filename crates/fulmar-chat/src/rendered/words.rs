@@ -1,10 +1,11 @@
-//! Rendered tokens as one array: to make an array in JavaScript costs more than what a turn fills it with.
+//! Rendered tokens as one array: making an array in JavaScript costs more than filling it with a turn.
 
 use crate::{Extension, Rendered};
 
 impl Rendered {
-    /// Everything in one list: `T`, 0, the ids, the message of each, and then as bytes, in the machine's order, `sampled_mask`,
-    /// `is_content` and the code of each origin. Takes `11 * T + 8` bytes, rounded up to whole words.
+    /// Returns everything in one list: `T`, 0, the ids, the message of each, and then as bytes, in the
+    /// machine's order, `sampled_mask`, `is_content` and the code of each origin. Takes `11 * T + 8` bytes,
+    /// rounded up to whole words.
     ///
     /// # Examples
     /// ```
@@ -26,7 +27,7 @@ impl Rendered {
 }
 
 impl Extension {
-    /// [`Rendered::to_words`] with [`Extension::num_kept`] in second place.
+    /// Returns [`Rendered::to_words`] with [`Extension::num_kept`] in second place.
     #[must_use]
     pub fn to_words(&self) -> Vec<u32> {
         words(&self.rendered, self.num_kept as u32)

@@ -1,4 +1,4 @@
-//! Conversations through chat templates: text, ids and masks.
+//! Conversations with chat templates: text, ids and masks.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_chat::{
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// A template without `generation` blocks.
 const PLAIN: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}";
-/// The same with blocks that hold the end of the turn too.
+/// The same with blocks that include the end of the turn.
 const TAGGED: &str = "{% for m in messages %}[{{ m.role }}] {% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}";
 /// Reasoning, content and calls, all in the turn.
 const PARTS: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ '\n' }}<call>{{ c.name }}</call>{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -25,7 +25,7 @@ fn options(mask: MaskOptions) -> ChatTemplateOptions {
     ChatTemplateOptions { add_generation_prompt: false, mask: Some(mask), ..Default::default() }
 }
 
-/// The text that counts, with a bar wherever it is interrupted.
+/// Returns the text that counts, with a bar at each gap.
 fn counted(source: &str, chat: &Value, options: &ChatTemplateOptions) -> Result<String, Error> {
     let (tokenizer, template) = (tokenizer(), Template::new(source)?);
     let history = History::from_json(&chat.to_string())?;

@@ -30,7 +30,7 @@ fn marked_text(tokenizer: &dyn Tokenizer, rendered: &Rendered, mask: &[bool]) ->
     tokenizer.decode(&ids, false).unwrap()
 }
 
-/// The rows of `tests/golden/chat/chatml.jsonl`, with whether they ask for tools.
+/// Returns the rows of `tests/golden/chat/chatml.jsonl`, with whether they ask for tools.
 fn golden_rows() -> Vec<Value> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/chatml.jsonl");
     let text = std::fs::read_to_string(path).unwrap();
@@ -223,12 +223,15 @@ fn a_token_across_the_border_belongs_to_the_side_of_its_first_character() {
     // "user\n" has five characters, so its newline shares a token with the first character of the content.
     let rendered = renderer.render(&[Message::new("user", "abc").unwrap()], &WHOLE).unwrap();
     assert_eq!(marked_text(&*tokenizer, &rendered, &rendered.is_content), "bc");
-    // "tool\n" has five too, "system\n" seven, "assistant\n" ten: there the border lies between two tokens.
+    // "tool
+    // " has five too, "system
+    // " seven, "assistant
+    // " ten: there the border is between two tokens.
     let rendered = renderer.render(&[Message::new("assistant", "abc").unwrap()], &WHOLE).unwrap();
     assert_eq!(marked_text(&*tokenizer, &rendered, &rendered.sampled_mask), "abc<|im_end|>");
 }
 
-/// A user's opening, then turns of one assistant message and one or two replies.
+/// Returns a user's opening, then turns of one assistant message and one or two replies.
 fn conversation() -> impl Strategy<Value = Vec<Message>> {
     let text = "[ -~\n]{0,20}";
     let reply = (prop::sample::select(vec!["user", "tool", "system"]), text);

@@ -1,4 +1,4 @@
-//! Families against the templates that their models were trained with, and their common suite.
+//! Families against their models' training templates, and their common suite.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use fulmar_chat::{Message, RenderOptions, Renderer, RendererConfig, check_render
 use fulmar_tokenizer::{CharTokenizer, CharTokenizerOptions, Tokenizer};
 use serde_json::{Value, json};
 
-/// Every special token of the families, over an alphabet that holds what the tests say.
+/// Returns every special token of the families, over an alphabet of all characters in the tests.
 fn tokenizer() -> Arc<CharTokenizer> {
     let special_tokens = [
         "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <tool_response>",
@@ -29,7 +29,7 @@ fn messages(chat: &Value) -> Vec<Message> {
     chat.as_array().unwrap().iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
 }
 
-/// Each family, with the knobs that change what it writes.
+/// Returns each family, with the options that change its output.
 fn configs() -> Vec<Value> {
     vec![
         json!({ "name": "chatml" }),
@@ -49,7 +49,7 @@ fn configs() -> Vec<Value> {
     ]
 }
 
-/// The rows of `tests/golden/chat/family.jsonl`.
+/// Returns the rows of `tests/golden/chat/family.jsonl`.
 fn golden_rows() -> Vec<Value> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/family.jsonl");
     let text = std::fs::read_to_string(path).unwrap();

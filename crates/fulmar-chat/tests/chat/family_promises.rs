@@ -1,4 +1,4 @@
-//! What the newer families promise of re-renders, and what all families promise of arguments that are text.
+//! Prefix stability of the newer families, and text arguments in all families.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn messages(chat: &[Value]) -> Vec<Message> {
     chat.iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
 }
 
-/// The completion of the last message, and the ids before it.
+/// Returns the completion of the last message, and the ids before it.
 fn last_turn(renderer: &dyn Renderer, chat: &[Value]) -> (Vec<u32>, Vec<u32>) {
     let rendered = renderer.render(&messages(chat), &WHOLE).unwrap();
     let is_last =

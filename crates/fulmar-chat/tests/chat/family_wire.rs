@@ -86,7 +86,7 @@ fn renderer(tokenizer: Arc<dyn Tokenizer>, config: &Value) -> Box<dyn Renderer> 
     create_renderer(tokenizer, &serde_json::from_value::<RendererConfig>(config.clone()).unwrap()).unwrap()
 }
 
-/// The configurations, each with the template it follows and the template's variables.
+/// Returns the configurations, each with the template it follows and the template's variables.
 fn families() -> [(Value, &'static str, Value); 5] {
     [
         (json!({"name": "glm4_5"}), "glm4", json!({})),
@@ -112,7 +112,7 @@ fn tools() -> Vec<Value> {
     }}})]
 }
 
-/// What the family's template writes; `None` where it fails.
+/// Returns the output of the family's template; `None` if it fails.
 fn template_text(
     name: &str,
     kwargs: &Value,
@@ -133,7 +133,7 @@ fn template_text(
     Some(TemplateRegistry::builtin().get(name).unwrap().render(&input).ok()?.text)
 }
 
-/// What a family writes otherwise than its template, on purpose: see its file.
+/// Returns whether a family intentionally differs from its template for this chat: see its file.
 fn differs_on_purpose(family: &str, chat: &Value) -> bool {
     let chat = chat.as_array().unwrap();
     let calls = || chat.iter().flat_map(|message| message["tool_calls"].as_array().into_iter().flatten());
@@ -232,7 +232,7 @@ fn ids_of(tokenizer: &dyn Tokenizer, text: &str) -> Vec<u32> {
     tokenizer.encode_added(text).unwrap().ids
 }
 
-/// What a completion says, without a prompt and with [`tools`].
+/// Parses a completion without a prompt and with [`tools`].
 fn parse(config: &Value, completion: &str) -> Parsed {
     parse_behind(config, None, completion)
 }
@@ -488,12 +488,12 @@ fn minimax_reads_several_calls_out_of_one_block() {
         ToolCallStatus::MalformedStructure
     );
     assert_eq!(status(&block(&invoke("add", "a", "one"))), ToolCallStatus::InvalidJson);
-    // The prompt opens the reasoning: what is cut off in it is no content.
+    // The prompt opens the reasoning: text that is cut off in it is not content.
     let cut = parse(&config, "thinking");
     assert_eq!((cut.content.as_str(), cut.reasoning_complete), ("", false));
 }
 
-/// A turn that survives being rendered and read: trimmed texts, arguments that fit [`tools`].
+/// Returns a turn that survives rendering and parsing: trimmed texts, arguments that match [`tools`].
 fn turn() -> impl Strategy<Value = (String, String, Option<Value>)> {
     let words = "[a-zé<>/|~!\\[\\]{}\":,. \n]{0,24}".prop_map(|text| text.trim().to_owned());
     let value = "[a-z0-9<>/|\"\\\\ \n]{0,12}";
@@ -520,8 +520,8 @@ proptest! {
     ) {
         for (config, template, _) in families() {
             let has_reasoning = template != "kimi_k2" && config.get("enableThinking").is_none();
-            // A message of GPT-OSS with a call has no content of its own, and one call; MiniMax and GLM write
-            // what content spells as text, which their reader leaves alone.
+            // A message of GPT-OSS with a call has no content, and one call; MiniMax and GLM render markers
+            // in content as text, which their parser ignores.
             let content = if template == "gpt_oss" && arguments.is_some() { "" } else { &content };
             let mut message = json!({"role": "assistant", "content": content});
             if has_reasoning && !reasoning.contains("think>") && !content.contains("think>") {
@@ -583,7 +583,7 @@ proptest! {
     }
 }
 
-/// What a random conversation holds: who speaks, what is said and thought, which arguments a call has.
+/// A random conversation: role, text, reasoning, and a call's arguments.
 type Utterance = (u8, String, Option<String>, Option<(i64, String)>);
 
 fn random_chat() -> impl Strategy<Value = (Option<String>, Vec<Utterance>)> {
@@ -593,8 +593,8 @@ fn random_chat() -> impl Strategy<Value = (Option<String>, Vec<Utterance>)> {
     (proptest::option::of("[a-z ]{1,9}"), prop::collection::vec(utterance, 1..8))
 }
 
-/// The conversation without what the family writes otherwise on purpose: a first turn of a user, answers only to calls,
-/// and where a family refuses it no text beside a call.
+/// Returns the conversation without intended differences: the first turn is a user's, answers only follow
+/// calls, and there is no text with a call if a family refuses it.
 fn chat_for(template: &str, (system, utterances): &(Option<String>, Vec<Utterance>)) -> Value {
     let mut chat = Vec::new();
     chat.extend(system.as_ref().map(|text| json!({"role": "system", "content": text})));

@@ -1,4 +1,4 @@
-//! Rendered text back to messages, family by family.
+//! Rendered text parsed back to messages, family by family.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_chat::{Message, TextFormat, from_text};

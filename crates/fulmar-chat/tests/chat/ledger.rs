@@ -26,7 +26,7 @@ fn turn<'a>((prompt_ids, completion_ids, version): Exchange<'a>, log_probs: &'a 
     }
 }
 
-/// Log-probabilities that tell every token of a rollout apart.
+/// Distinct log-probabilities for every token of a rollout.
 fn log_probs(turn_index: usize, num_ids: usize) -> Vec<f32> {
     (0..num_ids).map(|t| -0.1 - turn_index as f32 - t as f32 / 1024.0).collect()
 }
@@ -174,7 +174,7 @@ fn answers_drawn_again_from_one_prompt_are_samples_of_their_own() {
     let reasons: Vec<_> = ledger.forks().map(|fork| fork.reason).collect();
     assert_eq!(reasons, [BranchReason::Resample]);
     let placed = ledger.record_turn(&turn((&[1, 2, 4, 9], &[5], 2), &[-1.0])).unwrap();
-    assert_eq!((placed.branch, placed.fork), (1, None), "equal histories: the last turn's goes on");
+    assert_eq!((placed.branch, placed.fork), (1, None), "equal histories: the last turn's branch continues");
     let samples = ledger.samples().unwrap();
     assert_eq!((mask(&samples, 0), mask(&samples, 1)), ("FFT".to_owned(), "FFTFT".to_owned()));
 }
@@ -423,7 +423,8 @@ fn json_of_another_kind_or_version_is_incompatible_and_contradictions_are_malfor
     assert_eq!(kind_with("}", ""), ErrorKind::Malformed);
 }
 
-/// The naive ledger: every path is a whole copy of `(token, draw)`, where a draw is the number of a sampled token.
+/// The naive ledger: every path is a whole copy of `(token, draw)`, where a draw is the number of a sampled
+/// token.
 #[derive(Default)]
 struct Naive {
     paths: Vec<Vec<(u32, Option<usize>)>>,
@@ -464,7 +465,7 @@ impl Naive {
     }
 }
 
-/// Where a prompt begins (a path, and how much of it in 1/8), what follows, and what is sampled.
+/// The start of a prompt (a path, and its share in 1/8), its continuation, and the sampled tokens.
 type Plan = Vec<((usize, usize), Vec<u32>, Vec<u32>)>;
 
 fn plan() -> impl Strategy<Value = Plan> {
@@ -473,7 +474,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     prop::collection::vec(turn, 1..14)
 }
 
-/// Plays `plan` on both ledgers. The log-probability of a sampled token is the number of its draw.
+/// Runs `plan` on both ledgers. The log-probability of a sampled token is the number of its draw.
 fn play(plan: &Plan) -> (Ledger, Naive) {
     let (mut ledger, mut naive) = (Ledger::default(), Naive::default());
     for ((path, eighths), tail, completion) in plan {

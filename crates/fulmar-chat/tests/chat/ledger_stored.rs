@@ -1,4 +1,5 @@
-//! The stored forms of a ledger: the files of today, every cut and flipped bit, lies behind a good checksum.
+//! The stored formats of a ledger: today's files, every truncation and flipped bit, inconsistencies under a
+//! good checksum.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_chat::{Attribution, BranchReason, Ledger, Origin, Turn, VersionRange, Versions};
@@ -10,7 +11,8 @@ const BINARY: &[u8] = include_bytes!("../../../../tests/golden/chat/ledger-v1.bi
 const JSON: &str = include_str!("../../../../tests/golden/chat/ledger-v1.json");
 const HEADER_BYTES: usize = 16;
 
-/// The ledger of the golden files: branches of several reasons, versions of each token, extreme log-probabilities.
+/// Returns the ledger of the golden files: branches of several reasons, versions of each token, extreme
+/// log-probabilities.
 fn stored_ledger() -> Ledger {
     let mut ledger = Ledger::default();
     let range = Versions::Within(VersionRange { min: 6, max: 7 });
@@ -215,7 +217,7 @@ fn kind(bytes: &[u8]) -> ErrorKind {
     Ledger::from_bytes(bytes).unwrap_err().kind()
 }
 
-/// Writes both checksums anew.
+/// Recomputes both checksums.
 fn reseal(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().max(HEADER_BYTES + 4), 0);
     let check = crc32fast::hash(&bytes[..12]);
@@ -229,7 +231,7 @@ fn section(name: &[u8; 4], column: &[u8]) -> Vec<u8> {
     [name, &(column.len() as u64).to_le_bytes()[..], column].concat()
 }
 
-/// The sections of the golden file.
+/// Returns the sections of the golden file.
 fn sections() -> Vec<([u8; 4], Vec<u8>)> {
     let mut rest = &BINARY[HEADER_BYTES..BINARY.len() - 4];
     let mut sections = Vec::new();

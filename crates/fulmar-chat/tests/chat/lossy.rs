@@ -1,4 +1,5 @@
-//! What `parse(render(x))` loses, family by family: the table in the documentation of `RendererConfig` is what is seen.
+//! The losses of `parse(render(x))`, family by family, against the table in the documentation of
+//! `RendererConfig`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ fn renderer(name: &str) -> Box<dyn Renderer> {
     create_renderer(Arc::new(tokenizer), &config).unwrap()
 }
 
-/// What comes back of an assistant's answer to a question.
+/// Returns an assistant's answer to a question after rendering and parsing.
 fn back(renderer: &dyn Renderer, turn: Value) -> Result<Parsed> {
     let chat = [Message::new("user", "?")?, Message::from_value(turn)?];
     let rendered = renderer.render(&chat, &RenderOptions::default())?;
@@ -38,7 +39,8 @@ fn word(found: Option<&str>, given: &str) -> &'static str {
     }
 }
 
-/// The row of a family: blanks around content, reasoning, content beside a call, several calls, ids of calls.
+/// Returns the row of a family: blanks around content, reasoning, content with a call, several calls, ids of
+/// calls.
 fn row(name: &str) -> Vec<&'static str> {
     let renderer = &*renderer(name);
     let say = |turn: Value| back(renderer, turn);

@@ -1,4 +1,4 @@
-//! Renderers, ledgers and chats read back, in one program.
+//! Renderers, ledgers and parsed chats, in one program.
 
 mod apply_chat_template;
 mod chatml;

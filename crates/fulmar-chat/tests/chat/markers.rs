@@ -1,6 +1,6 @@
-//! The special tokens of every family, for tokenizers that fit all.
+//! The special tokens of every family, for a tokenizer that serves all.
 
-/// Their names, with a space between each two.
+/// Their names, separated by spaces.
 pub const MARKERS: &str = "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> \
     <tool_response> </tool_response> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> \
     <|end_of_text|> <|eom_id|> <|python_tag|> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> \

@@ -1,4 +1,4 @@
-//! Templates as renderers: equal to the families whose templates they are, and careful where nobody knows.
+//! Templates as renderers: equal to the families of their templates, and careful if the text is ambiguous.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn renderer(tokenizer: Arc<dyn Tokenizer>, config: Value) -> Box<dyn Renderer> {
     create_renderer(tokenizer, &serde_json::from_value::<RendererConfig>(config).unwrap()).unwrap()
 }
 
-/// A built-in template's source, with or without its `generation` blocks.
+/// Returns a built-in template's source, with or without its `generation` blocks.
 fn source(name: &str, has_blocks: bool) -> String {
     let source = TemplateRegistry::builtin().source(name).unwrap().to_owned();
     if has_blocks {
@@ -87,7 +87,7 @@ fn tool_chat() -> Value {
     ])
 }
 
-/// Everything that a family says of the tokens, except whose a frame is, which templates do not say.
+/// Returns the parts of a family's rendering that an opaque template can reproduce: not the owner of a frame.
 fn claims(rendered: &Rendered) -> (Vec<u32>, Vec<bool>, Vec<bool>, Vec<Origin>) {
     let Rendered { ids, sampled_mask, is_content, origin, .. } = rendered.clone();
     (ids, sampled_mask, is_content, origin)
@@ -294,7 +294,7 @@ fn what_messages_say_never_becomes_a_marker() {
 
 #[test]
 fn turns_that_cannot_be_found_are_context() {
-    // No generation prompt, and what was said before changes: nothing tells where the turn begins.
+    // Without a generation prompt, and with changed earlier text, the start of the turn is unknown.
     let opaque = renderer(
         characters(),
         json!({
@@ -319,7 +319,7 @@ fn turns_that_cannot_be_found_are_context() {
 
 #[test]
 fn turns_of_the_past_are_found_where_the_prompt_says_more_than_they_do() {
-    // The prompt opens reasoning that turns of the past do not show; a conversation without a prompt is closed.
+    // The prompt opens reasoning that past turns do not show; a conversation without a prompt is closed.
     let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
         {% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% else %}<|endoftext|>{% endif %}";
     let tokenizer = characters();
@@ -440,7 +440,7 @@ fn null_content_is_missing_content_and_a_template_that_needs_it_says_so() {
     }
 }
 
-/// A tokenizer that came with a chat template.
+/// Returns a tokenizer that came with a chat template.
 fn with_template(source: &str) -> Arc<dyn Tokenizer> {
     let markers: Vec<&str> = MARKERS.split(' ').collect();
     let files = HfFiles {
@@ -550,7 +550,7 @@ proptest! {
             let found = opaque.render(&chat, &options).unwrap();
             let expected = family.render(&chat, &options).unwrap();
             prop_assert_eq!(&found.ids, &expected.ids);
-            // Blank words cannot be marked.
+            // Blank texts cannot be marked.
             if chat.iter().all(|message| !message.text().unwrap().trim().is_empty()) {
                 prop_assert_eq!(claims(&found), claims(&expected));
             }

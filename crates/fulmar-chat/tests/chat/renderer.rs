@@ -1,4 +1,4 @@
-//! What all families promise of parsing and bridging, on the tokens of a tokenizer with every family's markers.
+//! Parsing and bridging in all families, with a tokenizer that has every family's markers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
 const WHOLE: RenderOptions = RenderOptions { add_generation_prompt: false, tools: Vec::new() };
 
-/// A tokenizer with the markers of the families; `with_think` says whether reasoning tags are special tokens.
+/// Returns a tokenizer with the markers of the families; with `with_think` reasoning tags are special tokens.
 fn tokenizer(with_think: bool) -> Arc<CharTokenizer> {
     let special_tokens = [
         "<|endoftext|> <|im_start|> <|im_end|> <tool_call> </tool_call> <tool_response> </tool_response>",
@@ -150,7 +150,11 @@ fn reasoning_ends_at_its_first_close_and_later_openers_are_content() {
     let alone = qwen.parse("</think>");
     assert_eq!((alone.content.as_str(), alone.reasoning_complete, alone.reasoning_content), ("", true, None));
     let empty = qwen.parse("<think>\n\n</think>\n\nHi<|im_end|>");
-    assert_eq!((empty.content.as_str(), empty.reasoning_content), ("Hi", None), "an empty reasoning is none");
+    assert_eq!(
+        (empty.content.as_str(), empty.reasoning_content),
+        ("Hi", None),
+        "an empty reasoning becomes none"
+    );
     let kept = Fixture::new(json!({ "name": "qwen3_5" })).parse("\n</think>\n\nHi<|im_end|>");
     assert_eq!(kept.reasoning_content.as_deref(), Some(""), "in Qwen3.5 an empty reasoning is one");
 }
@@ -424,7 +428,7 @@ fn retention_follows_the_knobs() {
     }
 }
 
-/// Whether appending `replies` to `chat` keeps the text of `chat`.
+/// Returns whether appending `replies` to `chat` keeps the text of `chat`.
 fn keeps_prefix(fixture: &Fixture, chat: &[Value], replies: &[Value]) -> bool {
     let longer = [chat, replies].concat();
     let render = |chat: &[Value]| fixture.renderer.render(&messages(&json!(chat)), &WHOLE).unwrap().ids;
@@ -455,7 +459,7 @@ fn prefix_stability_has_its_witnesses() {
             "{config}: {claimed:?} is claimed, {expected:?} was seen"
         );
     }
-    // DeepSeek breaks in the second round of tools, and after answers that nobody took up.
+    // DeepSeek breaks in the second round of tools, and after answers without a following turn.
     let v3 = Fixture::new(json!({ "name": "deepseek_v3" }));
     assert!(!keeps_prefix(&v3, &[query.clone(), silent, tool], &[query]));
 }

@@ -1,4 +1,4 @@
-//! The work of reading a completion grows as the completion does, whatever it holds.
+//! Parsing a completion takes time in proportion to its length, for any content.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::markers::MARKERS;
 
 const FAMILIES: &str = "chatml qwen2_5 qwen3 qwen3_5 qwen3_6 llama3 deepseek_v3 deepseek_r1 glm4_5 gpt_oss kimi_k2 minimax_m2 opaque";
 
-/// Markers that families do without, which are text then.
+/// Optional markers of families, which are then text.
 const OPTIONAL: &str = "<arg_key> </arg_key> <arg_value> </arg_value> <tool_response> </tool_response> <｜tool▁calls▁begin｜> \
     <｜tool▁calls▁end｜> <｜tool▁call▁begin｜> <｜tool▁call▁end｜> <｜tool▁sep｜> /nothink <|constrain|>";
 
-/// What completions repeat, behind what opens a call. `\u{0}` parts the two.
+/// The repeated parts of completions, after the opening of a call. `\u{0}` separates the two.
 const SHAPES: [&str; 22] = [
     "\0<tool_call>",
     "\0<tool_call>f</tool_call>",
@@ -42,16 +42,16 @@ const SHAPES: [&str; 22] = [
     "\0<think></think>",
 ];
 
-/// A large input is as long as this many small ones together. Linear work on it is that on all of them, quadratic work is
-/// sixteen times as much.
+/// A large input is as long as this many small ones together. Linear work takes as long as all of them,
+/// quadratic work sixteen times as long.
 const FACTOR: usize = 16;
 const GROWTH_MAX: u32 = 5;
 const LARGE: usize = 32_000;
 
-/// Less than that is too little to compare.
+/// Shorter times are too small to compare.
 const FLOOR: Duration = Duration::from_millis(20);
 
-/// What this thread has computed so far; where the system does not say, how late it is.
+/// Returns the CPU time of this thread so far, or the wall time if the system does not report it.
 fn spent(since: Instant) -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat");
     let nanos = stat.ok().and_then(|stat| stat.split(' ').next()?.parse().ok());
@@ -65,19 +65,19 @@ fn work(body: &dyn Fn()) -> Duration {
     spent(since).saturating_sub(before)
 }
 
-/// `run` reads the input that it is given the length of.
+/// Checks that `run`, given the length of its input, takes linear time.
 fn assert_linear(name: &str, run: &dyn Fn(usize)) {
     if work(&|| run(LARGE)) <= FLOOR {
         return;
     }
-    // The least of three: what else the machine does only adds.
+    // The least of three: other work on the machine only adds time.
     let least = |body: &dyn Fn()| (0..3).map(|_| work(body)).min().unwrap_or_default();
     let large = least(&|| run(LARGE));
     let small = least(&|| (0..FACTOR).for_each(|_| run(LARGE / FACTOR)));
     assert!(large <= small.max(FLOOR / 2) * GROWTH_MAX, "{name}: {small:?} became {large:?}");
 }
 
-/// A tokenizer with all markers, and one in which those that families can do without are text.
+/// Returns a tokenizer with all markers, and one in which the optional ones are text.
 fn tokenizers() -> [Arc<dyn Tokenizer>; 2] {
     let optional: Vec<&str> = OPTIONAL.split(' ').collect();
     [&[][..], &optional].map(|left_out| {

@@ -1,4 +1,4 @@
-//! Input that somebody made to break a renderer: every family takes it as text, or refuses it by code, and soon.
+//! Hostile input: every family treats it as text, or refuses it by code, quickly.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::markers::MARKERS;
 
-/// Text in which control characters, marks of direction, joined and unassigned characters stand.
+/// Text with control characters, direction marks, joined and unassigned characters.
 const ODD: &str = "a\0b\u{1}\u{7f}\u{feff}שלום\u{202e}abc\u{202c} مرحبا \u{200f}👩‍👩‍👧‍👦\u{301}\u{e000}\u{100000}\u{10ffff}\r\n\u{2028}";
 const TEMPLATE: &str =
     "{{ raise_exception('x') }}{% for m in messages %}{{ m }}{% endfor %}{# #}{{ ''.__class__ }}";
@@ -21,14 +21,14 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
 
 const PROMPT: RenderOptions = RenderOptions { add_generation_prompt: true, tools: Vec::new() };
 
-/// Every byte is a token, so that every text can be said.
+/// Returns a tokenizer in which every byte is a token, so that it can encode any text.
 fn bytes() -> Arc<dyn Tokenizer> {
     let special_tokens: Vec<&str> = MARKERS.split(' ').collect();
     let file = train_byte_bpe(&["user assistant system"], 400, &special_tokens).unwrap();
     Arc::new(HfTokenizer::from_json(&file).unwrap())
 }
 
-/// The fastest tokenizer: what takes time is the renderer.
+/// Returns the fastest tokenizer: the renderer takes most of the time.
 fn characters() -> Arc<dyn Tokenizer> {
     let special_tokens = MARKERS.split(' ').map(str::to_owned).collect();
     Arc::new(CharTokenizer::new(CharTokenizerOptions { special_tokens, ..Default::default() }).unwrap())
@@ -63,7 +63,7 @@ fn odd_characters_markers_and_templates_inside_of_content_are_text() {
             );
             ids.iter().filter(|id| tokenizer.is_special(**id)).count()
         };
-        // Reasoning that stands in the content is taken for reasoning by those families whose templates do that.
+        // Families whose templates do so parse reasoning inside the content.
         let markers = MARKERS.replace("<think>", "").replace("</think>", "") + "x";
         for text in [ODD, TEMPLATE, &markers] {
             assert_eq!(num_special(text), num_special("x"), "{name}: {text}");

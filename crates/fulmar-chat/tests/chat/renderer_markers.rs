@@ -1,5 +1,5 @@
-//! What users, assistants and tools say never becomes a special token, in any renderer and in any place; where that
-//! cannot be promised, it is refused.
+//! Texts of users, assistants and tools never become special tokens, in any renderer and at any place; a
+//! renderer that cannot guarantee this refuses them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::{Arc, LazyLock};
@@ -19,7 +19,7 @@ const FAMILIES: &str =
 const MORE: &str = "<s> </s> <bos> <eos> [INST] [/INST] <start_of_turn> <end_of_turn> <|im_sep|> <|header_start|> \
     <|header_end|> <|eot|> [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_CALLS] [TOOL_RESULTS] [/TOOL_RESULTS] <|tool|> \
     <|tool_response|> <<SYS>> <unk>";
-/// Templates that print, read or cut what messages say in ways that no model's template does.
+/// Templates that print, read or cut message texts in ways that no model's template does.
 const ODD_TEMPLATES: [&str; 7] = [
     "{{ messages }}<|im_end|>",
     "{{ messages | tojson }}{{ tools }}<|im_end|>",
@@ -50,7 +50,7 @@ struct Case {
     renderer: Box<dyn Renderer>,
 }
 
-/// Every family and every built-in template, over both tokenizers.
+/// Returns every family and every built-in template, over both tokenizers.
 fn cases() -> &'static [Case] {
     static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
         let registry = TemplateRegistry::builtin();
@@ -77,10 +77,10 @@ fn cases() -> &'static [Case] {
     &CASES
 }
 
-/// A text of 16 letters that nothing compares: what is hostile takes its place.
+/// A text of 16 letters that no template compares; hostile text replaces it.
 const PLAIN: &str = "qzvkwyjhxqzvkwyj";
 
-/// A chat in which `text` stands at one of eight places. At the other places is nothing of interest.
+/// Returns a chat with `text` at one of eight places and plain text at the others.
 fn chat(place: usize, text: &str) -> Value {
     let at = |other: usize, plain: &str| if other == place { text.to_owned() } else { plain.to_owned() };
     let mut answer = json!({ "role": "assistant", "content": at(1, "fine") });
@@ -115,7 +115,7 @@ fn messages(chat: &Value) -> Vec<Message> {
     chat.as_array().unwrap().iter().map(|message| Message::from_value(message.clone()).unwrap()).collect()
 }
 
-/// Ids that text becomes only where special tokens do, with their places.
+/// Returns the ids of special tokens, with their positions.
 fn control(case: &Case, ids: &[u32]) -> Vec<u32> {
     ids.iter()
         .copied()
@@ -126,16 +126,18 @@ fn control(case: &Case, ids: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// Either refuses both, or the hostile text changes no special token: they are those of a plain text at its place.
+/// Checks that both are refused, or the hostile text changes no special token: they equal those of a plain
+/// text at its place.
 fn check(case: &Case, place: usize, hostile: &str, prompt: bool) -> std::result::Result<(), TestCaseError> {
     let options = RenderOptions { add_generation_prompt: prompt, ..RenderOptions::default() };
     let render = |text: &str| case.renderer.render(&messages(&chat(place, text)), &options);
     let (Ok(found), Ok(plain)) = (render(hostile), render(PLAIN)) else { return Ok(()) };
     let text = case.renderer.render_text(&messages(&chat(place, hostile)), &options).unwrap();
     prop_assert_eq!(case.tokenizer.decode(&found.ids, false).unwrap(), text.clone(), "{}", &case.name);
-    // Reasoning inside of an assistant's content is the one thing that a template may make its own markers of.
+    // Reasoning inside an assistant's content is the only text that a template may convert to its own
+    // markers.
     let reads_reasoning = place == 1 && hostile.contains("think>");
-    // A user who says `/nothink` makes GLM leave out its own.
+    // A user text `/nothink` makes GLM omit its own.
     let says_nothink = hostile.ends_with("/nothink");
     let compared = |ids: &[u32]| {
         let mut names: Vec<String> =
@@ -175,7 +177,7 @@ fn renderers_take_ordinary_text_at_every_place_where_they_take_another() {
     }
 }
 
-/// Special tokens, their halves, roles and tags, put together.
+/// Special tokens, their halves, roles and tags, concatenated.
 fn any_hostile() -> impl Strategy<Value = String> {
     let special = prop::sample::select(special_tokens());
     let half = (special.clone(), 0.0..1.0_f64, any::<bool>()).prop_map(|(token, cut, is_end)| {

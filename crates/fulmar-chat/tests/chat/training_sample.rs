@@ -1,4 +1,4 @@
-//! Samples and steps against masks that can be read by eye.
+//! Samples and steps against masks that are easy to check by eye.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn chat() -> Vec<Message> {
         .into()
 }
 
-/// The text of the tokens that train.
+/// Returns the text of the tokens that train.
 fn trained(config: Value, options: &TrainingSampleOptions) -> String {
     let sample = build_training_sample(&*renderer(config), &chat(), options).unwrap();
     assert_eq!(sample.ids.len(), sample.loss_mask.len());
@@ -88,7 +88,7 @@ fn steps_part_where_the_completion_begins() {
         build_trajectory_step(&*renderer(config), prompt, completion, &[]).unwrap_err().kind()
     };
     assert_eq!(kind(&chat[..1], &[], json!({ "name": "chatml" })), ErrorKind::Empty);
-    // The prompt would hold a wrapper for no thought; the turn with reasoning has another.
+    // The prompt would contain a wrapper of empty reasoning; the turn with reasoning has another.
     let said = Message::from_value(json!({ "role": "assistant", "content": "a", "reasoning_content": "b" }))
         .unwrap();
     let config = json!({ "name": "qwen3", "enableThinking": false });
@@ -104,7 +104,7 @@ fn segments_merge_across_borders_and_belong_to_their_first_character() {
     let whole = tokenizer.encode("ab ab").unwrap();
     let (ids, is_content) = attribute_text_segments(&tokenizer, &segments, false).unwrap();
     assert_eq!(ids, whole.ids, "one pass");
-    assert!(ids.len() < 5, "tokens lie across borders");
+    assert!(ids.len() < 5, "tokens cross borders");
     assert!(!is_content.contains(&true), "all tokens begin with frame");
     let (_, widened) = attribute_text_segments(&tokenizer, &segments, true).unwrap();
     assert!(widened.iter().all(|bit| *bit), "all tokens share a letter with content: {widened:?}");

@@ -1,4 +1,4 @@
-//! Reads what a model says in harmony, by ids.
+//! Parses a completion in the harmony format by ids.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::script::Lexicon;
 use crate::tool_call::{is_offered, read_arguments};
 use crate::{Parsed, ParsedToolCall, Result, ToolCallStatus};
 
-/// How many ids of a prompt's end may hold the header of the message that a completion goes on with.
+/// Number of ids at a prompt's end that may hold the header of the message that a completion continues.
 const PROMPT_TAIL: usize = 64;
 
-/// The reader.
+/// The parser.
 pub(super) struct Harmony {
     tokenizer: Arc<dyn Tokenizer>,
     start: Option<u32>,
@@ -30,15 +30,15 @@ struct Segment<'a> {
     opened: &'a [u32],
     header: &'a [u32],
     body: &'a [u32],
-    /// Whether `<|message|>` stood between the two.
+    /// `true` if `<|message|>` separates the two.
     has_body: bool,
-    /// What ended it.
+    /// The token that ended it.
     closed_by: Option<u32>,
-    /// Where it stands in the completion, its closing id included.
+    /// Its range in the completion, the closing id included.
     token_span: [usize; 2],
 }
 
-/// What a header says.
+/// The fields of a header.
 struct Header {
     channel: String,
     recipient: Option<String>,
@@ -58,7 +58,7 @@ impl Harmony {
         }
     }
 
-    /// What the completion `ids` of `prompt` says. Without a prompt it goes on behind `<|start|>assistant`.
+    /// Parses the completion `ids` of `prompt`. Without a prompt it continues `<|start|>assistant`.
     ///
     /// # Errors
     /// `OutOfRange` for ids outside of the vocabulary.
@@ -92,7 +92,7 @@ impl Harmony {
         Ok(parsed)
     }
 
-    /// The ids of the message that a prompt leaves unfinished, behind its `<|start|>`.
+    /// Returns the ids after `<|start|>` of the message that a prompt leaves unfinished.
     fn opened<'a>(&self, prompt: &'a [u32]) -> &'a [u32] {
         let tail = &prompt[prompt.len().saturating_sub(PROMPT_TAIL)..];
         let start = tail.iter().rposition(|&id| Some(id) == self.start);
@@ -101,7 +101,7 @@ impl Harmony {
         if is_over { &header[header.len()..] } else { header }
     }
 
-    /// Cuts a completion into messages. Whatever comes, each id is in at most one of them.
+    /// Splits a completion into messages. Each id is in at most one of them, for any input.
     fn segments<'a>(&self, ids: &'a [u32], opened: &'a [u32]) -> Vec<Segment<'a>> {
         let mut segments = Vec::new();
         let mut at = 0;
@@ -130,7 +130,8 @@ impl Harmony {
         segments
     }
 
-    /// Reads `assistant to=functions.NAME<|channel|>commentary <|constrain|>json`, the recipient also behind the channel.
+    /// Parses `assistant to=functions.NAME<|channel|>commentary <|constrain|>json`; the recipient may follow
+    /// the channel.
     fn header(&self, segment: &Segment<'_>) -> Result<Header> {
         let opened = segment.opened.split(|&id| Some(id) == self.message).next().unwrap_or_default();
         let ids = [opened, segment.header].concat();
@@ -167,7 +168,7 @@ impl Harmony {
         Ok(ParsedToolCall { raw, status, name: read.name, arguments: read.arguments, id: None, token_span })
     }
 
-    /// The text of header ids; `<|constrain|>` parts words.
+    /// Returns the text of header ids; `<|constrain|>` separates words.
     fn decode_header(&self, ids: &[u32]) -> Result<String> {
         let parts = ids.split(|&id| Some(id) == self.constrain).map(|ids| self.decode(ids));
         Ok(parts.collect::<Result<Vec<_>>>()?.join(" "))

@@ -1,4 +1,4 @@
-//! Tools as TypeScript, the way GPT-OSS was trained to read them, odd blanks included.
+//! Tools as TypeScript declarations in GPT-OSS's training format, irregular blanks included.
 
 use fulmar_core::{Error, ErrorKind, limits};
 use serde_json::Value;
@@ -6,13 +6,14 @@ use serde_json::Value;
 use crate::Result;
 use crate::python_json::write_json;
 
-/// Longest type of an item that is spelled out; beyond it stands `any[]`.
+/// Longest item type that is written out; a longer one becomes `any[]`.
 const ITEM_CHARS_MAX: usize = 50;
 
 /// Appends the namespace of `tools`, given as OpenAI envelopes or flat.
 ///
 /// # Errors
-/// `Malformed` for a tool without a name or a description; `LimitExceeded` for a schema that nests too deep.
+/// `Malformed` for a tool without a name or a description; `LimitExceeded` for a schema that is nested too
+/// deep.
 pub(super) fn write_tools(out: &mut String, tools: &[Value]) -> Result<()> {
     out.push_str("# Tools\n\n## functions\n\nnamespace functions {\n\n");
     for (index, tool) in tools.iter().enumerate() {
@@ -57,7 +58,7 @@ fn write_name(out: &mut String, name: &str, parent: &Value) {
     }
 }
 
-/// A default behind the type; of enumerations and unions as bare text.
+/// Writes a default after the type; for enumerations and unions as bare text.
 fn write_default(out: &mut String, schema: &Value) -> Result<()> {
     let Some(default) = schema.get("default") else { return Ok(()) };
     let is_enum = is_filled(schema.get("enum"));
@@ -70,11 +71,11 @@ fn write_default(out: &mut String, schema: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The type that a schema stands for.
+/// Returns the type of a schema.
 fn type_of(schema: &Value, depth: usize) -> Result<String> {
     if depth > limits::TEMPLATE_DATA_DEPTH_MAX {
         let max = limits::TEMPLATE_DATA_DEPTH_MAX;
-        let detail = format!("schemas must nest at most {max} deep, and this one goes on");
+        let detail = format!("schemas must be nested at most {max} deep");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let kind = schema.get("type");
@@ -155,7 +156,7 @@ fn object_type(schema: &Value, depth: usize) -> Result<String> {
     Ok(out + "}")
 }
 
-/// The fields of an object's schema, where it has some.
+/// Returns the fields of an object's schema, if it has any.
 fn fields_of(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
     schema.get("properties").and_then(Value::as_object).filter(|fields| !fields.is_empty())
 }
@@ -168,7 +169,7 @@ fn is_true(value: Option<&Value>) -> bool {
     value.and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Whether a value is neither absent nor empty.
+/// Returns whether a value is neither absent nor empty.
 fn is_filled(value: Option<&Value>) -> bool {
     match value {
         Some(Value::Array(items)) => !items.is_empty(),
