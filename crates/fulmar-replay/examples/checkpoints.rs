@@ -1,5 +1,6 @@
-//! Writes a folder for each form of checkpoint and each part of a buffer that TorchRL has too, with a ring that is full and one that
-//! is not: `cargo run -p fulmar-replay --example checkpoints -- FOLDER`. `scripts/checkpoints-in-torchrl.py` loads them there.
+//! Writes a folder for each checkpoint format and each part of a buffer that TorchRL has too, with a full
+//! ring and one that is not: `cargo run -p fulmar-replay --example checkpoints -- FOLDER`.
+//! `scripts/checkpoints-in-torchrl.py` loads them there.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_replay::{
@@ -14,7 +15,7 @@ const CAPACITY: usize = 8;
 
 fn main() -> Result<()> {
     let Some(folder) = std::env::args().nth(1).map(std::path::PathBuf::from) else {
-        return Err(Error::new(ErrorKind::Empty, "an argument must name the folder to make: got none"));
+        return Err(Error::new(ErrorKind::Empty, "an argument must name the folder to make"));
     };
     std::fs::create_dir(&folder)?;
     let forms: [(&str, Box<dyn StorageCheckpointer>); 4] = [
@@ -45,7 +46,7 @@ fn main() -> Result<()> {
     }
     let mut buffer = filled(Box::new(CompressedListStorage::new(CAPACITY, 3)?), 0, &json!({}))?;
     for step in 0..5 {
-        // Upstream neither writes nor loads dictionaries in compressed dictionaries.
+        // Upstream neither writes nor loads nested dictionaries in compressed rows.
         buffer.add(&item(step)?.exclude(&["next".into()]))?;
     }
     buffer.dumps(folder.join("compressed_5"), &CompressedListStorageCheckpointer::default())
@@ -53,7 +54,7 @@ fn main() -> Result<()> {
 
 fn filled(storage: Box<dyn Storage>, count: usize, options: &Value) -> Result<ReplayBuffer> {
     let mut options: ReplayBufferOptions = fulmar_core::options_from_json("options", &options.to_string())?;
-    // Upstream's buffer takes the batch size of the folder, also where it says none.
+    // Upstream's buffer takes the batch size from the folder, even if it has none.
     options.batch_size = Some(2);
     let mut buffer = ReplayBuffer::new(storage, options)?;
     for step in 0..count {
@@ -62,7 +63,7 @@ fn filled(storage: Box<dyn Storage>, count: usize, options: &Value) -> Result<Re
     Ok(buffer)
 }
 
-/// Step `step` of trajectories of 3, their observations 100 apart.
+/// Returns step `step` of trajectories of length 3, with observations 100 apart.
 fn item(step: usize) -> Result<TensorDict> {
     let (observation, ends) = ((step % 3 + step / 3 * 100) as f32, step % 3 == 2);
     let mut item = TensorDict::new(&[])?;

@@ -1,12 +1,13 @@
-//! Batches that are drawn before they are asked for.
+//! Prefetched batches.
 //!
 //! ```text
 //! next    lock(parts) { the oldest of the queue, or a draw; then draws until the queue is full or an epoch ends }
-//! copy    lock(storage, to read) { copy }, by who comes first: a worker, who asks for the batch, or a write over its rows
+//! copy    lock(storage, to read) { copy }, by whichever comes first: the worker, the request for the
+//! batch, or a write over its rows
 //! ```
 //!
-//! Rows are drawn in the order in which batches are asked for, whoever copies them, and hold what they held when they were drawn. So
-//! batches depend on neither threads nor time.
+//! Rows are drawn in the order of requests, whichever thread copies them, and have the content they had when
+//! they were drawn. So batches depend on neither threads nor time.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::sampler::Sampled;
 use crate::storage::shared::PendingRows;
 use crate::{Batch, ReplayBufferOptions, SharedReplayBuffer};
 
-/// A batch whose rows are drawn.
+/// A batch with drawn rows.
 #[derive(Debug)]
 pub struct Drawn {
     pub sampled: Sampled,
@@ -27,7 +28,7 @@ pub struct Drawn {
     pub is_last: bool,
 }
 
-/// A batch that was drawn and may still have to be copied. It holds what its rows held when they were drawn.
+/// A drawn batch that may still have to be copied. It has the content its rows had when they were drawn.
 ///
 /// # Examples
 /// ```
@@ -58,32 +59,32 @@ impl PendingBatch {
         Self { buffer, drawn }
     }
 
-    /// Whether an epoch ended with this batch.
+    /// Returns whether an epoch ended with this batch.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.drawn.is_last
     }
 
-    /// Whether it is copied.
+    /// Returns whether the batch is copied.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.drawn.items.is_copied()
     }
 
-    /// The batch, copied now if it is not yet.
+    /// Returns the batch; copies it now if necessary.
     ///
     /// # Errors
-    /// What keeps its rows from being one batch.
+    /// If its rows do not form one batch.
     pub fn batch(&self) -> Result<Batch> {
         self.buffer.batch_of_drawn(&self.drawn)
     }
 }
 
 impl Drawn {
-    /// What a state keeps of it: its batch, and whether it is the last of an epoch.
+    /// Converts the batch for a checkpoint, with a flag for the last of an epoch.
     ///
     /// # Errors
-    /// Those of [`TensorDict::set`].
+    /// The errors of [`TensorDict::set`].
     pub fn to_dict(&self, batch: Batch) -> Result<TensorDict> {
         let count = batch.rows.len();
         let mut dict = TensorDict::new(&[count])?;
@@ -95,15 +96,15 @@ impl Drawn {
         Ok(dict)
     }
 
-    /// The batch that [`Drawn::to_dict`] kept, of a buffer with room for `capacity` rows.
+    /// Restores a batch from [`Drawn::to_dict`] for a buffer of `capacity` rows.
     ///
     /// # Errors
-    /// `UnknownName` or `Corrupt` if it is none.
+    /// `UnknownName` or `Corrupt` if `dict` is not such a batch.
     pub fn from_dict(dict: &TensorDict, capacity: usize) -> Result<Self> {
         let corrupt = |detail: &str| Error::new(ErrorKind::Corrupt, format!("a batch drawn ahead {detail}"));
         let part = |name: &str| match dict.get(name) {
             Some(Entry::Dict(part)) => Ok(part.clone()),
-            _ => Err(corrupt(&format!("must have {name}: got none"))),
+            _ => Err(corrupt(&format!("must have {name}"))),
         };
         let rows = dict.tensor("rows")?.to_vec::<i64>()?.into_iter();
         let rows: Vec<usize> = rows.filter_map(|row| usize::try_from(row).ok()).collect();
@@ -111,24 +112,24 @@ impl Drawn {
         let (items, info) = (part("items")?, part("info")?);
         let is_whole = !rows.is_empty() && rows.iter().all(|row| *row < capacity);
         if !is_whole || [&items, &info].iter().any(|part| count_of(part) != rows.len()) {
-            return Err(corrupt("must have one item and one row each, of this buffer: got others"));
+            return Err(corrupt("must have one item for each row, with rows of this buffer"));
         }
         let sampled = Sampled { rows, info, slice_lens: Vec::new() };
         Ok(Self { items: Arc::new(PendingRows::copied(items)), sampled, is_last })
     }
 }
 
-/// Refuses options that ask to draw ahead what cannot be.
+/// Refuses invalid prefetch options.
 ///
 /// # Errors
-/// `LimitExceeded` for too many batches, `OutOfRange` for batches of no size.
+/// `LimitExceeded` for too many batches; `OutOfRange` for batches without a size.
 pub fn check_prefetch(options: &ReplayBufferOptions) -> Result<()> {
     if options.prefetch > REPLAY_PREFETCH_MAX {
         let detail = format!("prefetch must be <= {REPLAY_PREFETCH_MAX}: got {}", options.prefetch);
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     if options.prefetch > 0 && options.batch_size.is_none() {
-        let detail = "a batch size must be given to draw ahead: got none";
+        let detail = "a batch size must be given to draw ahead";
         return Err(Error::new(ErrorKind::OutOfRange, detail));
     }
     Ok(())

@@ -5,7 +5,8 @@
 //! sample   sampler.sample -> unit.expand -> storage.get -> what was said of the rows, set beside the items
 //! ```
 //!
-//! In a storage of several lanes items come as `[lanes.., time]` and lie time-first: rows count through time, then lanes.
+//! In a storage with several lanes, items have the shape `[lanes.., time]` and are stored time-first: rows
+//! count through time, then lanes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -31,7 +32,7 @@ mod options;
 pub use conditional::{ConditionalUpdate, ConditionalUpdateResult};
 pub use options::{Batch, ReplayBufferOptions, ReplayBufferState, ReplayBufferStats};
 
-/// Keeps items and draws batches of them.
+/// Stores items and draws batches of them.
 ///
 /// # Examples
 /// ```
@@ -52,9 +53,9 @@ pub struct ReplayBuffer {
     sampler: Box<dyn Sampler>,
     writer: Box<dyn Writer>,
     unit: Box<dyn SampleUnit>,
-    /// The storage's revision that sampler and unit know.
+    /// The storage's revision that sampler and unit have seen.
     seen: u64,
-    /// How many rows it held then.
+    /// The number of its rows at that revision.
     seen_len: usize,
 }
 
@@ -65,10 +66,11 @@ impl std::fmt::Debug for ReplayBuffer {
 }
 
 impl ReplayBuffer {
-    /// A buffer over `storage`, with the parts that `options` describe. What the storage holds already is told to them.
+    /// Returns a buffer over `storage` with the parts of `options`. The parts get all rows that the storage
+    /// already holds.
     ///
     /// # Errors
-    /// Those of the parts' constructors.
+    /// The errors of the parts' constructors.
     pub fn new(storage: Box<dyn Storage>, options: ReplayBufferOptions) -> Result<Self> {
         let sampler = options.sampler.build(storage.shape(), options.seed)?;
         let unit = options.unit.build(storage.shape())?;
@@ -77,10 +79,10 @@ impl ReplayBuffer {
         Self::of_parts(storage, sampler, writer, unit, options)
     }
 
-    /// A buffer of these parts, whatever `options` say of them.
+    /// Returns a buffer of these parts; they override `options`.
     ///
     /// # Errors
-    /// What keeps sampler and unit from taking what the storage holds.
+    /// If sampler or unit refuse the stored rows.
     pub fn of_parts(
         storage: Box<dyn Storage>,
         sampler: Box<dyn Sampler>,
@@ -98,63 +100,63 @@ impl ReplayBuffer {
         Ok(buffer)
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub const fn options(&self) -> &ReplayBufferOptions {
         &self.options
     }
 
-    /// The storage.
+    /// Returns the storage.
     #[must_use]
     pub fn storage(&self) -> &dyn Storage {
         &*self.storage
     }
 
-    /// The sampler.
+    /// Returns the sampler.
     #[must_use]
     pub fn sampler(&self) -> &dyn Sampler {
         &*self.sampler
     }
 
-    /// The sampler, for its parameters.
+    /// Returns the sampler for changes of its parameters.
     pub fn sampler_mut(&mut self) -> &mut dyn Sampler {
         &mut *self.sampler
     }
 
-    /// The writer.
+    /// Returns the writer.
     #[must_use]
     pub fn writer(&self) -> &dyn Writer {
         &*self.writer
     }
 
-    /// Puts another sampler in the place of this one, which is given back; it is told of all rows.
+    /// Replaces the sampler and returns the old one; the new one gets all rows.
     ///
     /// # Errors
-    /// What keeps the new one from taking them; then nothing has changed.
+    /// If the new sampler refuses the rows; then nothing has changed.
     pub fn replace_sampler(&mut self, mut sampler: Box<dyn Sampler>) -> Result<Box<dyn Sampler>> {
         sampler.clear();
         tell_runs(&*self.storage, self.runs_by_age(), &mut *sampler)?;
         Ok(std::mem::replace(&mut self.sampler, sampler))
     }
 
-    /// Puts another writer in the place of this one, which is given back.
+    /// Replaces the writer and returns the old one.
     pub fn replace_writer(&mut self, writer: Box<dyn Writer>) -> Box<dyn Writer> {
         std::mem::replace(&mut self.writer, writer)
     }
 
-    /// How many rows can be drawn.
+    /// Returns the number of rows that can be drawn.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sampler.num_live(self.storage.len())
     }
 
-    /// Whether no row can be drawn.
+    /// Returns whether no row can be drawn.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Figures, at no cost.
+    /// Returns statistics at no cost.
     #[must_use]
     pub fn stats(&self) -> ReplayBufferStats {
         let (size, capacity) = (self.storage.len(), self.storage.capacity());
@@ -168,10 +170,11 @@ impl ReplayBuffer {
         }
     }
 
-    /// Writes one item without a batch dimension; the row it took, or `None` if it is not kept.
+    /// Writes one item without a batch dimension and returns its row, or `None` if it is not kept.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::extend`]; `Incompatible` if there are lanes, which are written together.
+    /// The errors of [`ReplayBuffer::extend`]; `Incompatible` for a storage with lanes, which are written
+    /// together.
     pub fn add(&mut self, item: &TensorDict) -> Result<Option<usize>> {
         if self.num_lanes() > 1 {
             let detail =
@@ -182,20 +185,21 @@ impl ReplayBuffer {
         Ok(rows.first().copied().flatten())
     }
 
-    /// Writes `items`, `[items]`, or `[lanes.., time]` where there are lanes; the row that each took, time first. Where they
-    /// have priorities at the priority's key, those are set.
+    /// Writes `items`, `[items]`, or `[lanes.., time]` with lanes, and returns the row of each, time first.
+    /// If they have priorities at the priority key, sets those.
     ///
     /// # Errors
-    /// `Empty` without items; `OutOfRange` if there are more than the buffer holds while those may not be overwritten; those of
-    /// writer, storage and sampler, which name the leaf. After one of the first two nothing has changed.
+    /// `Empty` without items; `OutOfRange` if there are more than the buffer holds and overwriting is not
+    /// allowed; the errors of writer, storage and sampler, which name the leaf. After one of the first two
+    /// nothing has changed.
     pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
         self.write(items, true)
     }
 
-    /// [`ReplayBuffer::extend`] that leaves the priorities at the sampler's default, whatever the items say.
+    /// Runs [`ReplayBuffer::extend`] with the sampler's default priorities, ignoring priorities in the items.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::extend`].
+    /// The errors of [`ReplayBuffer::extend`].
     pub fn extend_without_priorities(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
         self.write(items, false)
     }
@@ -209,7 +213,7 @@ impl ReplayBuffer {
         Ok(rows.unwrap_or_default())
     }
 
-    /// Does `change`, which says whether nobody else was faster, until it does.
+    /// Repeats `change` until it returns `true`: it returns `false` if another buffer wrote first.
     fn retry(&mut self, mut change: impl FnMut(&mut Self) -> Result<bool>) -> Result<()> {
         for _ in 0..REPLAY_WRITE_TRIES_MAX {
             self.catch_up()?;
@@ -218,12 +222,12 @@ impl ReplayBuffer {
             }
         }
         let detail = format!(
-            "a write must find its storage unchanged within {REPLAY_WRITE_TRIES_MAX} tries: got others' writes"
+            "a write must succeed within {REPLAY_WRITE_TRIES_MAX} tries: other writers changed the storage each time"
         );
         Err(Error::new(ErrorKind::LimitExceeded, detail))
     }
 
-    /// The row of each item, nothing if another buffer wrote in the meantime.
+    /// Returns the row of each item; `None` if another buffer wrote in the meantime.
     fn write_once(&mut self, items: &TensorDict, prioritized: bool) -> Result<Option<Vec<Option<usize>>>> {
         let steps = self.time_first(items)?;
         let count = count_of(&steps);
@@ -270,19 +274,19 @@ impl ReplayBuffer {
         Ok(Some(all))
     }
 
-    /// Draws a batch of `count` rows, or of the batch size of the options.
+    /// Draws a batch of `count` rows, or of the default batch size.
     ///
     /// # Errors
-    /// `OutOfRange` if neither is given, or the sampler cannot draw as many; `Empty` if there is nothing to draw from.
+    /// `OutOfRange` if neither is given, or the sampler cannot draw this many; `Empty` if there are no rows.
     pub fn sample(&mut self, count: Option<usize>) -> Result<Batch> {
         let sampled = self.draw(count)?;
         self.batch(sampled)
     }
 
-    /// [`ReplayBuffer::sample`] that may use the memory of `out.items`.
+    /// Runs [`ReplayBuffer::sample`] and may reuse the memory of `out.items`.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::sample`].
+    /// The errors of [`ReplayBuffer::sample`].
     pub fn sample_into(&mut self, count: Option<usize>, out: &mut Batch) -> Result<()> {
         let sampled = self.draw(count)?;
         if self.options.write_info || !sampled.slice_lens.is_empty() {
@@ -295,7 +299,7 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// The batch of given rows, as if they had been drawn.
+    /// Returns the batch of the given rows as if they had been drawn.
     ///
     /// # Errors
     /// `OutOfRange` if a row holds no item; `LimitExceeded` above [`REPLAY_SAMPLE_ROWS_MAX`] rows.
@@ -307,16 +311,18 @@ impl ReplayBuffer {
         self.batch(self.expand(Sampled::plain(rows.to_vec())?)?)
     }
 
-    /// Whether the last draw ended an epoch.
+    /// Returns whether the last draw ended an epoch.
     #[must_use]
     pub fn ran_out(&self) -> bool {
         self.sampler.ran_out()
     }
 
-    /// Sets the priority of each of `rows`; a negative row is passed over, of one that comes twice the last stays.
+    /// Sets the priority of each of `rows`; ignores negative rows; if a row comes twice, the last priority
+    /// wins.
     ///
     /// # Errors
-    /// `ShapeMismatch` unless there is one priority a row, or one for all; those of [`Sampler::update_priority`].
+    /// `ShapeMismatch` unless there is one priority for each row, or one for all; the errors of
+    /// [`Sampler::update_priority`].
     pub fn update_priority(&mut self, rows: &[i64], priorities: &[f32]) -> Result<()> {
         self.catch_up()?;
         let all = if priorities.len() == 1 { vec![priorities[0]; rows.len()] } else { priorities.to_vec() };
@@ -329,18 +335,20 @@ impl ReplayBuffer {
             rows.iter().zip(all).filter_map(|(row, priority)| Some((usize::try_from(*row).ok()?, priority)));
         let (rows, priorities): (Vec<usize>, Vec<f32>) = given.unzip();
         check_written(&rows, self.storage.capacity())?;
-        // Rows that were emptied since they were drawn have no priority to set: one would be drawn, and hold nothing.
+        // Skip rows that were emptied since they were drawn: with a priority they could be drawn, but are
+        // empty.
         let len = self.storage.len();
         let held = rows.into_iter().zip(priorities).filter(|(row, _)| *row < len);
         let (rows, priorities): (Vec<usize>, Vec<f32>) = held.unzip();
         self.sampler.update_priority(&rows, &priorities)
     }
 
-    /// Sets priorities from a batch: what it holds at the priority's key, reduced to one a row of `"index"`. Of the steps of
-    /// windows, which say their `"anchor_index"`, the valid ones count, the largest for each anchor.
+    /// Sets priorities from a batch: the values at the priority key, reduced to one for each row of
+    /// `"index"`. For the steps of windows, which have an `"anchor_index"`, each anchor gets the largest of
+    /// its valid steps.
     ///
     /// # Errors
-    /// `UnknownName` if a key is missing; those of [`ReplayBuffer::update_priority`].
+    /// `UnknownName` if a key is missing; the errors of [`ReplayBuffer::update_priority`].
     pub fn update_tensordict_priority(&mut self, batch: &TensorDict) -> Result<()> {
         let count: usize = batch.batch_size().iter().product();
         let anchored = batch.get("anchor_index").is_some();
@@ -356,7 +364,7 @@ impl ReplayBuffer {
             Some(Entry::Tensor(mask)) => numbers(mask)?,
             _ => vec![1.0; count],
         };
-        // The anchors in the order in which they come, and the place of each there.
+        // The anchors in order of appearance, and the position of each in that list.
         let (mut anchors, mut largest, mut places) = (Vec::new(), Vec::<f32>::new(), HashMap::new());
         let steps = rows.into_iter().zip(priorities).zip(valid).filter(|(_, valid)| *valid != 0.0);
         for ((row, priority), _) in steps {
@@ -375,7 +383,7 @@ impl ReplayBuffer {
         self.update_priority(&anchors, &largest)
     }
 
-    /// Takes note that `rows` changed without a write through this buffer: their priority is the default again.
+    /// Marks `rows` as changed without a write through this buffer: they get the default priority.
     ///
     /// # Errors
     /// `OutOfRange` if a row holds no item.
@@ -384,13 +392,13 @@ impl ReplayBuffer {
         self.tell(rows.iter().copied(), true, false)
     }
 
-    /// How often each of `rows` was rewritten; -1 if never written or not tracked.
+    /// Returns the number of rewrites of each of `rows`; -1 if never written or not tracked.
     #[must_use]
     pub fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
         self.writer.generations_of(rows)
     }
 
-    /// Empties the buffer; what was written stays counted if `keeps_count`.
+    /// Empties the buffer; `keeps_count` keeps the write count.
     pub fn clear(&mut self, keeps_count: bool) {
         self.storage.clear();
         self.writer.clear(keeps_count);
@@ -399,10 +407,10 @@ impl ReplayBuffer {
         self.note_seen();
     }
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns the state for a checkpoint.
     ///
     /// # Errors
-    /// What keeps a part from it.
+    /// If a part has no state.
     pub fn state(&self) -> Result<ReplayBufferState> {
         let parts = json!({
             "sampler": self.sampler.state()?,
@@ -412,7 +420,7 @@ impl ReplayBuffer {
         });
         let items = match self.read_all_in_order(None) {
             Ok(all) => vec![all],
-            // Items of lists may differ, so that they are no batch.
+            // Items of lists may differ, so they may not form one batch.
             Err(error) if is_of_items(error.kind()) => {
                 (0..self.storage.len()).map(|row| self.storage.get(&[row])).collect::<Result<_>>()?
             }
@@ -421,11 +429,12 @@ impl ReplayBuffer {
         Ok(ReplayBufferState { parts, items, ahead: Vec::new() })
     }
 
-    /// Goes on where `state` was taken, of a buffer of the same parts.
+    /// Restores `state`, taken from a buffer with the same parts.
     ///
     /// # Errors
-    /// `Corrupt`, `Malformed` or `Incompatible` if the state is not of such a buffer, or holds batches that were drawn ahead, which
-    /// only a [`SharedReplayBuffer`](crate::SharedReplayBuffer) gives; those of [`Storage::set`].
+    /// `Corrupt`, `Malformed` or `Incompatible` if the state is not of such a buffer, or has prefetched
+    /// batches, which need a [`SharedReplayBuffer`](crate::SharedReplayBuffer); the errors of
+    /// [`Storage::set`].
     pub fn restore(&mut self, state: &ReplayBufferState) -> Result<()> {
         if !state.ahead.is_empty() {
             let detail = format!("state must hold no batch drawn ahead: got {}", state.ahead.len());
@@ -434,12 +443,12 @@ impl ReplayBuffer {
         self.restore_rest(state)
     }
 
-    /// [`ReplayBuffer::restore`] of all but the batches drawn ahead.
+    /// Restores all but the prefetched batches.
     pub(crate) fn restore_rest(&mut self, state: &ReplayBufferState) -> Result<()> {
         let count: usize = state.items.iter().map(count_of).sum();
         if state.parts["len"] != count {
             let detail =
-                format!("items must be as many as the state says, {}: got {count}", state.parts["len"]);
+                format!("the number of items must be {}, as in the state: got {count}", state.parts["len"]);
             return Err(Error::new(ErrorKind::Corrupt, detail));
         }
         let before = [self.sampler.state()?, self.writer.state()?, self.unit.state()?];
@@ -468,7 +477,7 @@ impl ReplayBuffer {
 
     pub(crate) fn draw(&mut self, count: Option<usize>) -> Result<Sampled> {
         let Some(count) = count.or(self.options.batch_size) else {
-            let detail = "a batch size must be given, here or to the buffer: got none";
+            let detail = "a batch size must be given, here or to the buffer";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         };
         self.catch_up()?;
@@ -476,7 +485,8 @@ impl ReplayBuffer {
         self.expand(sampled)
     }
 
-    /// The rows that are read for those drawn, and what is said of them; as of now, so that a generation is never newer than its item.
+    /// Expands the drawn rows by the sample unit and adds generations. Generations are read first, so that
+    /// none is newer than its item.
     fn expand(&self, sampled: Sampled) -> Result<Sampled> {
         let mut sampled = self.unit.expand(sampled)?;
         sampled.info = self.with_generations(&sampled.rows, sampled.info)?;
@@ -487,7 +497,7 @@ impl ReplayBuffer {
         self.finish(self.storage.get(&sampled.rows)?, sampled)
     }
 
-    /// The batch of `items`, those in the rows of `sampled`.
+    /// Returns the batch of `items`, read from the rows of `sampled`.
     pub(crate) fn finish(&self, mut items: TensorDict, sampled: Sampled) -> Result<Batch> {
         let info = sampled.info;
         if !sampled.slice_lens.is_empty() {
@@ -515,7 +525,7 @@ impl ReplayBuffer {
         Ok(info)
     }
 
-    /// Ends each slice at its last step that is no padding, and begins it where it begins.
+    /// Flags the end of each slice at its last step that is not padding, and its beginning at its first.
     fn flag_slices(&self, items: &mut TensorDict, lens: &[usize], info: &TensorDict) -> Result<()> {
         let count = count_of(items);
         let mask = match info.get(["collector", "mask"]) {
@@ -558,7 +568,7 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// Sets the rows of items beside them: `[items]`, or `[items, dimensions]` where there are lanes.
+    /// Adds the rows of items at `"index"`: `[items]`, or `[items, dimensions]` with lanes.
     fn put_index(&self, items: &mut TensorDict, rows: &[usize]) -> Result<()> {
         if !self.options.write_info {
             return Ok(());
@@ -574,7 +584,7 @@ impl ReplayBuffer {
         items.set("index", spread(&index, items.batch_size())?)
     }
 
-    /// Where `row` lies in each dimension of the storage.
+    /// Returns the index of `row` in each dimension of the storage.
     #[must_use]
     pub fn coordinates(&self, row: usize) -> Vec<i64> {
         let mut left = row;
@@ -586,7 +596,7 @@ impl ReplayBuffer {
         coordinates
     }
 
-    /// The rows that an `"index"` of a batch of `batch_size` names.
+    /// Returns the rows in an `"index"` of a batch of `batch_size`.
     fn rows_of_index(&self, index: &Tensor, batch_size: &[usize]) -> Result<Vec<i64>> {
         let values = index.to(Dtype::I64)?.to_vec::<i64>()?;
         let shape = self.storage.shape();
@@ -597,7 +607,7 @@ impl ReplayBuffer {
         Ok(values.chunks(shape.len()).map(row).collect())
     }
 
-    /// One priority for each element of the first batch dimension.
+    /// Returns one priority for each element of the first batch dimension.
     fn priorities_of(&self, items: &TensorDict) -> Result<Vec<f32>> {
         let reduced = crate::read::reduced(items, &self.options.priority_key, self.options.reduction)?;
         Ok(reduced.into_iter().map(|priority| priority as f32).collect())
@@ -607,7 +617,7 @@ impl ReplayBuffer {
         self.storage.shape().get(1..).unwrap_or_default().iter().product()
     }
 
-    /// `[lanes.., time, ..]` as `[time, lanes.., ..]`; as it is where there are no lanes.
+    /// Converts `[lanes.., time, ..]` to `[time, lanes.., ..]`; unchanged without lanes.
     fn time_first(&self, items: &TensorDict) -> Result<TensorDict> {
         let shape = self.storage.shape();
         let rank = shape.len();
@@ -627,26 +637,27 @@ impl ReplayBuffer {
         items.permute(&order)
     }
 
-    /// The rows that hold an item, from the oldest. Those before the oldest come first too, as a ring begins with row 0: they
-    /// are written over by their second coming.
+    /// Returns the rows with items, from the oldest. A ring begins with row 0, so the rows before the oldest
+    /// come first too; their second occurrence overwrites the first.
     fn rows_by_age(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         self.runs_by_age().into_iter().flatten()
     }
 
-    /// [`ReplayBuffer::rows_by_age`] as two runs.
+    /// Returns [`ReplayBuffer::rows_by_age`] as two runs.
     fn runs_by_age(&self) -> [Range<usize>; 2] {
         let len = self.storage.len();
         let first = if len == self.storage.capacity() { self.writer.cursor() * self.num_lanes() } else { 0 };
         [0..len, 0..first]
     }
 
-    /// The rows that hold an item, from the oldest, each once.
+    /// Returns the rows with items, from the oldest, each once.
     pub(crate) fn rows_from_oldest(&self) -> Vec<usize> {
         let rows: Vec<usize> = self.rows_by_age().collect();
         rows[rows.len() - self.storage.len()..].to_vec()
     }
 
-    /// Tells sampler and unit of all rows anew, from the oldest; of those that depend on the order, or of both.
+    /// Passes all rows to sampler and unit again, from the oldest: to both, or only to those that depend on
+    /// the order.
     fn tell_all(&mut self, both: bool) -> Result<()> {
         let (sampler, unit) = (both || self.sampler.in_order(), both || self.unit.in_order());
         if self.storage.is_empty() {
@@ -663,7 +674,7 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// Tells the sampler, the unit, or both of rows that are stored, from the first.
+    /// Passes stored rows to the sampler, the unit, or both, from the first.
     fn tell(&mut self, rows: impl Iterator<Item = usize> + Clone, sampler: bool, unit: bool) -> Result<()> {
         if sampler {
             let reads = self.sampler.reads();
@@ -678,10 +689,10 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// Takes note of what others wrote to the same storage, as draws and writes do before they begin.
+    /// Reads the changes of other writers to the storage, as draws and writes do first.
     ///
     /// # Errors
-    /// Those of [`Storage::refresh`], and what keeps sampler and unit from taking what was written.
+    /// The errors of [`Storage::refresh`]; the errors of sampler and unit for the new rows.
     pub fn catch_up(&mut self) -> Result<()> {
         self.storage.refresh()?;
         let revision = self.storage.revision();
@@ -691,13 +702,13 @@ impl ReplayBuffer {
         let rows = self.storage.written_after(self.seen);
         let len = self.storage.len();
         if len < self.seen_len {
-            // Emptied in between: what is known is of items that are gone.
+            // The storage was emptied in between: the known rows are gone.
             self.sampler.clear();
             self.unit.clear();
             self.writer.clear(true);
         }
         if !rows.is_empty() {
-            // Read before anything is noted: what cannot be read now is told of at the next look.
+            // Read first, then record: an error leaves the rows for the next refresh.
             let of_sampler = self.sampler.reads().of(&*self.storage, &rows)?;
             let of_unit = self.unit.reads().of(&*self.storage, &rows)?;
             (self.seen, self.seen_len) = (revision, len);
@@ -709,7 +720,7 @@ impl ReplayBuffer {
         self.follow_writer()
     }
 
-    /// Takes note of what the storage is after a change of this buffer's own.
+    /// Records the storage's revision after this buffer's own change.
     fn note_seen(&mut self) {
         (self.seen, self.seen_len) = (self.storage.revision(), self.storage.len());
     }
@@ -744,19 +755,20 @@ fn tell_runs(storage: &dyn Storage, runs: [Range<usize>; 2], sampler: &mut dyn S
     tell_stored(storage, &reads, runs.into_iter().flatten(), tell)
 }
 
-/// Whether an error says that items do not fit each other, and not that they cannot be read.
+/// Returns whether an error says that items do not fit each other, and not that they cannot be read.
 const fn is_of_items(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ShapeMismatch | ErrorKind::UnknownName | ErrorKind::Incompatible)
 }
 
-/// What is said of each row, `[rows, ..]`, for all elements of rows that are batches themselves: `[rows, elements.., ..]`.
-fn spread(said: &Tensor, batch_size: &[usize]) -> Result<Tensor> {
+/// Repeats each row of `values`, `[rows, ..]`, for all elements of rows that are batches themselves:
+/// `[rows, elements.., ..]`.
+fn spread(values: &Tensor, batch_size: &[usize]) -> Result<Tensor> {
     let elements = batch_size.get(1..).unwrap_or_default();
     if elements.is_empty() {
-        return Ok(said.clone());
+        return Ok(values.clone());
     }
-    let features = said.shape().get(1..).unwrap_or_default();
-    let mut wide = said.clone();
+    let features = values.shape().get(1..).unwrap_or_default();
+    let mut wide = values.clone();
     for at in 1..=elements.len() {
         wide = wide.unsqueeze(at)?;
     }

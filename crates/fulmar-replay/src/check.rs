@@ -5,13 +5,13 @@ use fulmar_tensor::{Tensor, TensorDict};
 
 use crate::Storage;
 
-/// What every [`Storage`] must do; `storage` is empty and has room for at least 4 rows.
+/// Checks the contract of [`Storage`]; `storage` must be empty with room for at least 4 rows.
 ///
 /// # Errors
-/// What the storage refuses that it must not.
+/// If the storage refuses a valid operation.
 ///
 /// # Panics
-/// If another promise of the trait is broken. The message says which.
+/// If the storage breaks another rule of the trait; the message names it.
 pub fn check_storage(storage: &mut dyn Storage) -> Result<()> {
     let capacity = storage.capacity();
     assert!(capacity >= 4, "the suite needs room for 4 rows: got {capacity}");
@@ -56,7 +56,7 @@ fn check_refusals(storage: &mut dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Items that differ in every leaf.
+/// Returns items that differ in every leaf.
 fn items(ids: &[i64]) -> Result<TensorDict> {
     let count = ids.len();
     let mut items = TensorDict::new(&[count])?;

@@ -1,7 +1,8 @@
-//! Folders of storages, in TorchRL's own layouts.
+//! Checkpoint folders of storages in TorchRL's layouts.
 //!
-//! A [`StorageCheckpointer`] is one form of such a folder. [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps) puts it beside the
-//! folders of sampler and writer. Nothing is ever pickled, and no pickle is read.
+//! A [`StorageCheckpointer`] is one format of such a folder.
+//! [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps) adds the folders of sampler and writer. Nothing is
+//! ever pickled, and no pickle is read.
 
 use std::path::Path;
 
@@ -20,49 +21,51 @@ pub(crate) mod parts;
 pub(crate) mod ted;
 pub(crate) mod tensor;
 
-/// One form of the folder of a storage.
+/// A format of the folder of a storage.
 pub trait StorageCheckpointer: Send + Sync {
-    /// Makes `folder`, which is not there yet and whose parent is, of what `storage` holds. `cursor` is the time step that is written
-    /// next.
+    /// Writes `storage` as `folder`, which must not exist, inside an existing folder. `cursor` is the time
+    /// step that is written next.
     ///
     /// # Errors
-    /// `Io` if the system refuses, and what the form cannot hold, by the name of the leaf. After one a part of the folder may be there.
+    /// `Io` if the system refuses; an error that names a leaf that the format cannot store. After an error a
+    /// part of the folder may exist.
     fn save(&self, storage: &dyn Storage, cursor: usize, folder: &Path) -> Result<()>;
 
-    /// What `folder` holds of a storage of `shape`.
+    /// Reads the rows of a storage of `shape` from `folder`.
     ///
     /// # Errors
-    /// `Io` if the system refuses; with the file or the leaf, `Corrupt` if it is damaged or of another form, `Incompatible` if it is of
-    /// a storage of another shape, `LimitExceeded` if it asks for more than a limit.
+    /// `Io` if the system refuses; with the file or the leaf, `Corrupt` if it is damaged or has another
+    /// format, `Incompatible` for another shape, `LimitExceeded` past a limit.
     fn load(&self, shape: &[usize], folder: &Path) -> Result<StoredRows>;
 }
 
-/// The rows that a folder holds.
+/// The rows in a folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRows {
-    /// Every row, in order: batches of rows that are alike.
+    /// Every row in order, in batches of similar rows.
     pub items: Vec<TensorDict>,
-    /// The time step that is written next, where the form says it.
+    /// The time step that is written next, if the format stores it.
     pub cursor: Option<usize>,
 }
 
 impl StoredRows {
-    /// How many rows there are.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.iter().map(count_of).sum()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts the rows into `storage`, in the place of what it holds.
+    /// Replaces the content of `storage` by the rows.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no room for them; those of [`Storage::set`], after which rows are missing.
+    /// `OutOfRange` if there is no room for them; the errors of [`Storage::set`], after which rows are
+    /// missing.
     pub fn put(&self, storage: &mut dyn Storage) -> Result<()> {
         if self.len() > storage.capacity() {
             let detail =
@@ -80,13 +83,13 @@ impl StoredRows {
     }
 }
 
-/// Rows each on its own, whatever they have in common.
+/// Returns the rows one by one, which may differ in their leaves.
 pub(crate) fn rows_of(storage: &dyn Storage) -> Result<Vec<TensorDict>> {
     (0..storage.len()).map(|row| storage.get(&[row])).collect()
 }
 
-/// All that `storage` holds as `[time, lanes..]`, with zeros where nothing was written yet. Rows with entries that are no tensors
-/// cannot be nothing: where there are some, only the written steps.
+/// Returns the whole `storage` as `[time, lanes..]`, with zeros for rows that were never written. If rows
+/// have entries that are not tensors, returns only the written steps.
 pub(crate) fn steps_of(storage: &dyn Storage) -> Result<TensorDict> {
     let (len, capacity, shape) = (storage.len(), storage.capacity(), storage.shape());
     let rows: Vec<usize> = (0..len).collect();
@@ -102,7 +105,7 @@ pub(crate) fn steps_of(storage: &dyn Storage) -> Result<TensorDict> {
     items.unflatten(0, &dims)
 }
 
-/// The first `len` rows of steps of a storage of `shape`.
+/// Returns the first `len` rows of the steps of a storage of `shape`.
 pub(crate) fn written_rows(steps: &TensorDict, len: usize, shape: &[usize]) -> Result<TensorDict> {
     let (size, rank) = (steps.batch_size(), shape.len());
     let lanes: usize = shape[1..].iter().product();

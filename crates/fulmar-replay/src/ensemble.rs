@@ -1,4 +1,4 @@
-//! Several buffers drawn from as one, and offline data beside online data.
+//! Several buffers drawn from as one, and mixtures of offline and online data.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Index, Key, TensorDict};
@@ -10,31 +10,31 @@ use crate::{Batch, ReplayBuffer, SharedReplayBuffer};
 mod checkpoint;
 pub(crate) mod members;
 
-/// Where items say to which buffer of an ensemble they go.
+/// The rule that selects an item's buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Routing {
-    /// At a key: the number of the buffer.
+    /// The index of the buffer is at a key.
     Key(Key),
-    /// By a batch dimension, from the end if negative, which is as long as there are buffers.
+    /// A batch dimension, from the end if negative, with one part for each buffer.
     Dim(isize),
 }
 
-/// How an ensemble draws and writes; checked by [`ReplayBufferEnsemble::new`].
+/// Options of an ensemble; checked by [`ReplayBufferEnsemble::new`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EnsembleOptions {
-    /// Fixes which buffers are drawn. 0.
+    /// The seed of the choice of buffers. Defaults to 0.
     pub seed: u64,
-    /// Rows of a batch where none are asked for. Absent.
+    /// The default batch size. Absent by default.
     pub batch_size: Option<usize>,
-    /// How likely each buffer is, up to a factor; absent where all are equally.
+    /// The weight of each buffer; absent for equal weights.
     pub p: Option<Vec<f64>>,
-    /// Whether each buffer gives its part of every batch, in order. False.
+    /// If true, each buffer gives a part of every batch, in order. Defaults to false.
     pub sample_from_all: bool,
-    /// How many buffers a batch takes; as many as there are where absent.
+    /// Number of buffers in a batch. Defaults to all.
     pub num_buffer_sampled: Option<usize>,
-    /// Where items go; without it nothing can be written.
+    /// The routing of written items; without it the ensemble is read-only.
     pub routing: Option<Routing>,
 }
 
@@ -43,7 +43,7 @@ pub struct EnsembleOptions {
 pub struct EnsembleBatch {
     /// The items, `[buffers drawn, rows of each]`.
     pub items: TensorDict,
-    /// Which buffer each part comes from. Shape `[buffers drawn]`.
+    /// The buffer of each part. Shape `[buffers drawn]`.
     pub buffer_ids: Vec<usize>,
     /// The parts.
     pub parts: Vec<Batch>,
@@ -70,24 +70,25 @@ pub struct EnsembleBatch {
 pub struct ReplayBufferEnsemble {
     buffers: Vec<SharedReplayBuffer>,
     options: EnsembleOptions,
-    /// The probability that a draw takes this buffer or one before it.
+    /// The cumulative probability up to and including each buffer.
     through: Vec<f64>,
     rng: Rng,
 }
 
 impl ReplayBufferEnsemble {
-    /// An ensemble of `buffers`.
+    /// Returns an ensemble of `buffers`.
     ///
     /// # Errors
-    /// `Empty` without buffers; `ShapeMismatch` unless there is one probability a buffer; `OutOfRange` if they are no numbers
-    /// >= 0 of which one is above, or no buffers are to be drawn; `Incompatible` if there are and all buffers are drawn.
+    /// `Empty` without buffers; `ShapeMismatch` unless there is one probability for each buffer; `OutOfRange`
+    /// unless they are numbers >= 0 with at least one above 0, or if zero buffers are to be drawn;
+    /// `Incompatible` if probabilities are given and all buffers are drawn.
     pub fn new(buffers: Vec<SharedReplayBuffer>, options: EnsembleOptions) -> Result<Self> {
         let count = buffers.len();
         if count == 0 {
-            return Err(Error::new(ErrorKind::Empty, "an ensemble must have a buffer: got none"));
+            return Err(Error::new(ErrorKind::Empty, "an ensemble must have at least one buffer: got 0"));
         }
         if options.p.is_some() && options.sample_from_all {
-            let detail = "p must be absent where sample_from_all is true: got both";
+            let detail = "p must be absent if sample_from_all is true";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let drawn = options.num_buffer_sampled.unwrap_or(count);
@@ -115,7 +116,7 @@ impl ReplayBufferEnsemble {
         Ok(Self { buffers, options, through, rng })
     }
 
-    /// The buffers.
+    /// Returns the buffers.
     #[must_use]
     pub fn buffers(&self) -> &[SharedReplayBuffer] {
         &self.buffers
@@ -124,11 +125,11 @@ impl ReplayBufferEnsemble {
     /// Draws a batch of `count` rows, in equal parts.
     ///
     /// # Errors
-    /// `OutOfRange` if no size is given or the buffers drawn do not divide it; those of [`ReplayBuffer::sample`]; what keeps the parts
-    /// from being one batch.
+    /// `OutOfRange` if no size is given or it is not divisible by the drawn buffers; the errors of
+    /// [`ReplayBuffer::sample`]; an error if the parts do not form one batch.
     pub fn sample(&mut self, count: Option<usize>) -> Result<EnsembleBatch> {
         let Some(count) = count.or(self.options.batch_size) else {
-            let detail = "batch_size must be given, here or to the ensemble: got none";
+            let detail = "batch_size must be given, here or to the ensemble";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         };
         let drawn = self.options.num_buffer_sampled.unwrap_or(self.buffers.len());
@@ -147,10 +148,10 @@ impl ReplayBufferEnsemble {
         Ok(EnsembleBatch { items: TensorDict::stack(&items, 0)?, buffer_ids, parts })
     }
 
-    /// What every buffer has at `index`, stacked.
+    /// Returns the items at `index` of every buffer, stacked.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::at`]; what keeps the parts from being one batch.
+    /// The errors of [`ReplayBuffer::at`]; an error if the parts do not form one batch.
     pub fn at(&self, index: &[Index]) -> Result<TensorDict> {
         let parts = self
             .buffers
@@ -160,11 +161,12 @@ impl ReplayBufferEnsemble {
         TensorDict::stack(&parts, 0)
     }
 
-    /// Writes each of `items` to the buffer that routing names; which that is, and the row it took there.
+    /// Writes each of `items` to the buffer selected by routing; returns that buffer and the row there.
     ///
     /// # Errors
-    /// `Incompatible` if the ensemble has no routing; `OutOfRange` if an item names no buffer; `ShapeMismatch` if the routing
-    /// dimension has another length; those of [`ReplayBuffer::extend`]. Buffers before the one that fails keep their items.
+    /// `Incompatible` if the ensemble has no routing; `OutOfRange` if an item names no buffer;
+    /// `ShapeMismatch` if the routing dimension has another length; the errors of [`ReplayBuffer::extend`].
+    /// Buffers before the one that fails keep their items.
     pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<(usize, Option<usize>)>> {
         let (ids, items) = self.routed(items)?;
         let mut taken = vec![(0, None); ids.len()];
@@ -179,10 +181,11 @@ impl ReplayBufferEnsemble {
         Ok(taken)
     }
 
-    /// Writes one item without a batch dimension, by its key.
+    /// Writes one item without a batch dimension to the buffer of its key.
     ///
     /// # Errors
-    /// Those of [`ReplayBufferEnsemble::extend`]; `Incompatible` where a dimension routes or the item has one.
+    /// The errors of [`ReplayBufferEnsemble::extend`]; `Incompatible` if a dimension routes or the item has
+    /// one.
     pub fn add(&mut self, item: &TensorDict) -> Result<(usize, Option<usize>)> {
         if matches!(self.options.routing, Some(Routing::Dim(_))) || !item.batch_size().is_empty() {
             let detail = format!(
@@ -194,19 +197,19 @@ impl ReplayBufferEnsemble {
         Ok(self.extend(&item.unsqueeze(0)?)?.first().copied().unwrap_or((0, None)))
     }
 
-    /// The buffer of each item, and the items as one batch dimension.
+    /// Returns the buffer of each item, and the items as one batch dimension.
     fn routed(&self, items: &TensorDict) -> Result<(Vec<usize>, TensorDict)> {
         let count = self.buffers.len();
         match &self.options.routing {
             None => {
-                let detail = "an ensemble must have routing to be written to: got none";
+                let detail = "an ensemble must have routing before rows can be written to it";
                 Err(Error::new(ErrorKind::Incompatible, detail))
             }
             Some(Routing::Key(key)) => {
                 let rank = items.batch_size().len();
                 let items = if rank > 1 { items.flatten(0, rank as isize - 1)? } else { items.clone() };
                 if count_of(&items) == 0 {
-                    return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+                    return Err(Error::new(ErrorKind::Empty, "a write must hold at least one item: got 0"));
                 }
                 let dtype = items.tensor(key.clone())?.dtype();
                 if matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Bool) {
@@ -251,14 +254,14 @@ impl ReplayBufferEnsemble {
     fn draw_buffer(&mut self) -> usize {
         let uniform = self.rng.uniform_f64();
         let drawn = self.through.partition_point(|through| *through <= uniform);
-        // Rounding may leave the last sum below 1; and a buffer without mass is never drawn.
+        // Rounding may leave the last sum below 1; a buffer of weight 0 is never drawn.
         let last =
             (0..self.through.len()).rev().find(|id| *id == 0 || self.through[*id] > self.through[*id - 1]);
         drawn.min(last.unwrap_or(0))
     }
 }
 
-/// Batches of which a fixed part is offline data.
+/// Batches with a fixed fraction of offline data.
 ///
 /// # Examples
 /// ```
@@ -282,7 +285,7 @@ pub struct OfflineToOnline {
 }
 
 impl OfflineToOnline {
-    /// Batches of which `offline_fraction`, between 0 and 1, is offline data.
+    /// Returns a mixture with `offline_fraction`, between 0 and 1, of offline data.
     ///
     /// # Errors
     /// `OutOfRange` if the fraction is not between 0 and 1.
@@ -298,25 +301,25 @@ impl OfflineToOnline {
         Ok(Self { offline, online, initial: offline_fraction, fraction: offline_fraction })
     }
 
-    /// The offline data.
+    /// Returns the offline data.
     #[must_use]
     pub const fn offline(&self) -> &SharedReplayBuffer {
         &self.offline
     }
 
-    /// The online data.
+    /// Returns the online data.
     #[must_use]
     pub const fn online(&self) -> &SharedReplayBuffer {
         &self.online
     }
 
-    /// The part of a batch that is offline data.
+    /// Returns the fraction of offline data in a batch.
     #[must_use]
     pub const fn offline_fraction(&self) -> f64 {
         self.fraction
     }
 
-    /// Shrinks the offline part in proportion, to none at step `total` and behind it.
+    /// Reduces the offline fraction linearly to 0 at step `total` and later.
     ///
     /// # Errors
     /// `OutOfRange` if `total` is 0.
@@ -328,11 +331,11 @@ impl OfflineToOnline {
         Ok(())
     }
 
-    /// A batch of `count` items, and how many of them, the first, are offline data: the nearest whole number to that part, or
-    /// all while there are no online ones.
+    /// Returns a batch of `count` items and the number of offline items, which come first: the nearest whole
+    /// number to the fraction, or all while there are no online items.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::sample`]; what keeps the two parts from being one batch.
+    /// The errors of [`ReplayBuffer::sample`]; an error if the two parts do not form one batch.
     pub fn sample(&mut self, count: usize) -> Result<(TensorDict, usize)> {
         let part = (self.fraction * count as f64).round() as usize;
         let num_offline = if self.online.is_empty()? { count } else { part.min(count) };
@@ -348,10 +351,10 @@ impl OfflineToOnline {
 }
 
 impl ReplayBuffer {
-    /// Writes the first `count` items of `source`, all if absent, each once and in order, `chunk_size` at a time.
+    /// Writes the first `count` items of `source`, or all, each once and in order, `chunk_size` at a time.
     ///
     /// # Errors
-    /// `OutOfRange` if `source` has fewer or `chunk_size` is 0; those of [`ReplayBuffer::extend`].
+    /// `OutOfRange` if `source` has fewer or `chunk_size` is 0; the errors of [`ReplayBuffer::extend`].
     pub fn prefill(&mut self, source: &Self, count: Option<usize>, chunk_size: usize) -> Result<()> {
         let len = source.storage().len();
         let count = count.unwrap_or(len);

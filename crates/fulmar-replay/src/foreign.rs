@@ -1,4 +1,4 @@
-//! Parts that a program in another language keeps: calls go out through one function, data through a mailbox.
+//! Parts written in another language: calls go out through one function, data through a mailbox.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,16 +12,16 @@ use crate::storage::{Storage, check_count, check_written, grown_len};
 use crate::writer::{check_capacity, from_state};
 use crate::{Sampled, Sampler, WritePlan, Writer};
 
-/// The other side: does an operation whose data lies in a [`Mailbox`], and leaves its answer there.
+/// The other language: runs an operation with data from a [`Mailbox`], and puts its result there.
 pub trait Callee: Send + Sync {
-    /// Does `operation` with `numbers`.
+    /// Runs `operation` with `numbers`.
     ///
     /// # Errors
     /// `UserCode` if it fails.
     fn call(&self, operation: &str, numbers: &[f64]) -> Result<()>;
 }
 
-/// Where both sides of a call leave data for each other. Clones are the same mailbox.
+/// Data exchange of both sides of a call. Clones are the same mailbox.
 #[derive(Debug, Clone, Default)]
 pub struct Mailbox(Arc<Mutex<Letter>>);
 
@@ -33,18 +33,18 @@ struct Letter {
 }
 
 impl Mailbox {
-    /// Leaves items.
+    /// Puts items.
     pub fn put_items(&self, items: TensorDict) {
         self.letter().items = Some(items);
     }
 
-    /// Takes the items that were left.
+    /// Takes the items, if there are any.
     #[must_use]
     pub fn take_items(&self) -> Option<TensorDict> {
         self.letter().items.take()
     }
 
-    /// Leaves numbers.
+    /// Puts numbers.
     pub fn put_numbers(&self, numbers: Vec<f64>) {
         self.letter().numbers = numbers;
     }
@@ -53,12 +53,12 @@ impl Mailbox {
         std::mem::take(&mut self.letter().numbers)
     }
 
-    /// Leaves text.
+    /// Puts text.
     pub fn put_text(&self, text: String) {
         self.letter().text = Some(text);
     }
 
-    /// Takes the text that was left.
+    /// Takes the text, if there is any.
     #[must_use]
     pub fn take_text(&self) -> Option<String> {
         self.letter().text.take()
@@ -69,8 +69,8 @@ impl Mailbox {
     }
 }
 
-/// A storage on the other side: `set` (rows; items in the mailbox), `get` (rows; leaves items there) and `clear`. Rows are checked
-/// here, so the other side sees only those it can have.
+/// A storage in another language: `set` (rows; items in the mailbox), `get` (rows; puts items there) and
+/// `clear`. Rows are checked here, so the other side sees only valid ones.
 ///
 /// # Examples
 /// ```
@@ -93,7 +93,7 @@ pub struct ForeignStorage {
 }
 
 impl ForeignStorage {
-    /// An empty storage with room for `capacity` rows.
+    /// Returns an empty storage with room for `capacity` rows.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -135,7 +135,7 @@ impl Storage for ForeignStorage {
         check_written(rows, self.len)?;
         self.callee.call("get", &numbers(rows))?;
         let Some(items) = self.mailbox.take_items() else {
-            return Err(Error::new(ErrorKind::UserCode, "what get gives must be items: got none"));
+            return Err(Error::new(ErrorKind::UserCode, "get must return items: it returned nothing"));
         };
         match check_count(rows, &items) {
             Ok(()) => Ok(items),
@@ -144,7 +144,7 @@ impl Storage for ForeignStorage {
     }
 
     fn clear(&mut self) {
-        // What fails to forget is never read again: the rows are empty.
+        // If clearing fails, the old rows are never read again: they count as empty.
         let _ = self.callee.call("clear", &[]);
         self.len = 0;
         self.revision += 1;
@@ -155,8 +155,9 @@ impl Storage for ForeignStorage {
     }
 }
 
-/// A sampler on the other side: `check` and `extend` (rows; items in the mailbox), `ranOut` (leaves 1 or 0 there), `sample` (number of rows, count; leaves rows there, and info
-/// as items), `updatePriority` (rows, then priorities), `clear`, `state` and `restore` (JSON as text).
+/// A sampler in another language: `check` and `extend` (rows; items in the mailbox), `ranOut` (puts 1 or 0
+/// there), `sample` (number of rows, count; puts rows there, and info as items), `updatePriority` (rows, then
+/// priorities), `clear`, `state` and `restore` (JSON as text).
 ///
 /// # Examples
 /// ```
@@ -182,7 +183,7 @@ pub struct ForeignSampler {
 }
 
 impl ForeignSampler {
-    /// A sampler behind `callee`.
+    /// Returns a sampler that calls `callee`.
     #[must_use]
     pub fn new(mailbox: Mailbox, callee: Box<dyn Callee>) -> Self {
         Self { mailbox, callee }
@@ -202,7 +203,7 @@ impl Sampler for ForeignSampler {
     }
 
     fn ran_out(&self) -> bool {
-        // One that fails to say has not.
+        // If the call fails, the answer is no.
         self.callee.call("ranOut", &[]).is_ok() && self.mailbox.take_numbers() == [1.0]
     }
 
@@ -221,7 +222,7 @@ impl Sampler for ForeignSampler {
         let rows =
             rows.map_err(|error| Error::new(ErrorKind::UserCode, error.detail()).at("what sample gives"))?;
         if rows.is_empty() {
-            let detail = "what sample gives must be a row at least: got none";
+            let detail = "sample must return at least one row: it returned 0";
             return Err(Error::new(ErrorKind::UserCode, detail));
         }
         let Some(info) = self.mailbox.take_items() else { return Sampled::plain(rows) };
@@ -238,7 +239,7 @@ impl Sampler for ForeignSampler {
     }
 
     fn clear(&mut self) {
-        // As with a storage: its rows are empty whatever it says.
+        // As with a storage, its rows count as empty even if this fails.
         let _ = self.callee.call("clear", &[]);
     }
 
@@ -252,9 +253,10 @@ impl Sampler for ForeignSampler {
     }
 }
 
-/// A writer on the other side: `plan` (capacity, then rows to reuse; items in the mailbox; leaves the row of each item there, -1 for one
-/// that is not kept), `commit` (the rows that were planned), `clear`, `state` and `restore` (JSON as text), each named `writer.plan` and
-/// so on, as a sampler may stand behind the same function. What was written is counted here.
+/// A writer in another language: `plan` (capacity, then rows to reuse; items in the mailbox; puts the row of
+/// each item there, -1 for one that is not kept), `commit` (the planned rows), `clear`, `state` and `restore`
+/// (JSON as text), each prefixed as in `writer.plan`, as a sampler may use the same function. The write count
+/// is kept here.
 ///
 /// # Examples
 /// ```
@@ -279,14 +281,14 @@ pub struct ForeignWriter {
     capacity: usize,
     cursor: usize,
     write_count: u64,
-    /// What the last plan gave, for its commit: asked again, the other side might say something else.
+    /// The last plan, for its commit: planning again might give another result.
     planned: Mutex<Option<WritePlan>>,
     mailbox: Mailbox,
     callee: Box<dyn Callee>,
 }
 
 impl ForeignWriter {
-    /// A writer behind `callee`, of a storage of `capacity` rows.
+    /// Returns a writer that calls `callee`, for a storage of `capacity` rows.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -299,7 +301,7 @@ impl ForeignWriter {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The row that a number stands for, nothing for -1.
+    /// Converts a number to a row; `None` for -1.
     fn row(&self, row: f64) -> Result<Option<usize>> {
         if row == -1.0 {
             return Ok(None);
@@ -319,7 +321,7 @@ impl Writer for ForeignWriter {
     fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<WritePlan> {
         let count = count_of(items);
         if count == 0 {
-            return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+            return Err(Error::new(ErrorKind::Empty, "a write must hold at least one item: got 0"));
         }
         let _ = self.mailbox.take_numbers();
         self.mailbox.put_items(items.clone());
@@ -340,7 +342,7 @@ impl Writer for ForeignWriter {
 
     fn commit(&mut self, _: &TensorDict, _: &[usize]) -> Result<()> {
         let Some(plan) = self.planned().take() else {
-            return Err(Error::new(ErrorKind::Empty, "a write must be planned before it is done: got none"));
+            return Err(Error::new(ErrorKind::Empty, "a write must be planned before it is done"));
         };
         (self.cursor, self.write_count) = (plan.cursor, plan.write_count);
         let rows: Vec<f64> = plan.rows.iter().map(|row| row.map_or(-1.0, |row| row as f64)).collect();
@@ -370,7 +372,7 @@ impl Writer for ForeignWriter {
     }
 
     fn clear(&mut self, keeps_count: bool) {
-        // As with a storage: its rows are empty whatever it says.
+        // As with a storage, its rows count as empty even if this fails.
         let _ = self.callee.call("writer.clear", &[]);
         self.cursor = 0;
         if !keeps_count {
@@ -397,7 +399,7 @@ impl Writer for ForeignWriter {
     }
 }
 
-/// What the other side says when it is asked for its state.
+/// Returns the state from the other side.
 fn asked_state(mailbox: &Mailbox, callee: &dyn Callee, operation: &str) -> Result<Value> {
     callee.call(operation, &[])?;
     let text = mailbox.take_text().unwrap_or_else(|| "null".to_owned());
@@ -414,7 +416,7 @@ mod tests {
     use super::*;
     use crate::{ListStorage, check_storage};
 
-    /// The other side, in Rust: a list behind a mailbox.
+    /// The other language, simulated in Rust: a list with a mailbox.
     struct Listed {
         list: Mutex<ListStorage>,
         mailbox: Mailbox,

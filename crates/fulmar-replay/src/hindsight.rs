@@ -16,24 +16,24 @@ use crate::read::{Steps, TrajectoryKeys};
 use crate::sampler::keyed::check_follows;
 use crate::{Batch, ReplayBuffer, Trajectory, TrajectoryIndex};
 
-/// Which step's achievement becomes the goal.
+/// The step whose achievement becomes the goal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HindsightStrategy {
-    /// This one's or a later one's of the episode.
+    /// This step or a later one of the episode.
     #[default]
     Future,
-    /// The last one's of the episode.
+    /// The last step of the episode.
     Final,
-    /// Any one's of the episode.
+    /// Any step of the episode.
     Episode,
-    /// Any one's of the buffer.
+    /// Any step of the buffer.
     Random,
 }
 
 impl HindsightStrategy {
-    /// How many steps after the first of its episode the source lies, for step `before` of one of `len` and a draw `uniform` in
-    /// `[0, 1)`; `None` where it need not be of the episode.
+    /// Returns the offset of the source in its episode, for step `before` of an episode of `len` steps and a
+    /// draw `uniform` in `[0, 1)`; `None` if the source may be in another episode.
     ///
     /// # Examples
     /// ```
@@ -53,21 +53,21 @@ impl HindsightStrategy {
     }
 }
 
-/// How a batch is relabelled; checked by [`HindsightReplayBuffer::new`].
+/// Options of relabelling; checked by [`HindsightReplayBuffer::new`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HindsightOptions {
-    /// The part of a batch that is relabelled, in `[0, 1]`. 0.8.
+    /// The fraction of a batch that is relabelled, in `[0, 1]`. Defaults to 0.8.
     pub her_ratio: f64,
-    /// Whose achievement becomes the goal. Future.
+    /// The step whose achievement becomes the goal. Defaults to a future one.
     pub strategy: HindsightStrategy,
-    /// The goal. `"desired_goal"`.
+    /// The key of the goal. Defaults to `"desired_goal"`.
     pub goal_key: Key,
-    /// What was achieved, below `"next"` too. `"achieved_goal"`.
+    /// The key of the achievement, also below `"next"`. Defaults to `"achieved_goal"`.
     pub achieved_goal_key: Key,
-    /// The reward. `["next", "reward"]`.
+    /// The key of the reward. Defaults to `["next", "reward"]`.
     pub reward_key: Key,
-    /// Where episodes end. As [`TrajectoryKeys`] says.
+    /// The keys that delimit episodes. Defaults to those of [`TrajectoryKeys`].
     pub trajectories: TrajectoryKeys,
 }
 
@@ -84,7 +84,7 @@ impl Default for HindsightOptions {
     }
 }
 
-/// The rewards of relabelled rows, in the shape of those stored.
+/// Computes the rewards of relabelled rows, in the shape of the stored ones.
 pub type RewardFunction = Box<dyn Fn(&TensorDict) -> Result<Tensor> + Send>;
 
 /// A ring of goal-conditioned steps whose batches are relabelled.
@@ -119,7 +119,7 @@ impl std::fmt::Debug for HindsightReplayBuffer {
 }
 
 impl HindsightReplayBuffer {
-    /// Relabels the batches of `buffer`, which is empty; `seed` fixes the goals.
+    /// Relabels the batches of `buffer`, which must be empty; `seed` makes the goals reproducible.
     ///
     /// # Errors
     /// `OutOfRange` if the ratio is not in `[0, 1]`; `Incompatible` if the buffer has lanes or holds items.
@@ -133,7 +133,7 @@ impl HindsightReplayBuffer {
         Ok(Self { buffer, hindsight, reward })
     }
 
-    /// The buffer below.
+    /// Returns the buffer below.
     #[must_use]
     pub const fn buffer(&self) -> &ReplayBuffer {
         &self.buffer
@@ -142,8 +142,8 @@ impl HindsightReplayBuffer {
     /// Writes `items`, `[steps]`, which follow those written last.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::extend`]; `UnknownName` if items do not say where episodes end; `Incompatible` if the writer is no
-    /// ring.
+    /// The errors of [`ReplayBuffer::extend`]; `UnknownName` if items have no key that delimits episodes;
+    /// `Incompatible` if the writer is not a ring.
     pub fn extend(&mut self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
         self.hindsight.check(items)?;
         let rows = self.buffer.extend(items)?;
@@ -154,23 +154,23 @@ impl HindsightReplayBuffer {
     /// Draws a batch and relabels its first rows.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::sample`]; `UnknownName`, naming it, if a goal or reward is not stored; those of the reward
-    /// function.
+    /// The errors of [`ReplayBuffer::sample`]; `UnknownName`, naming it, if a goal or reward is not stored;
+    /// the errors of the reward function.
     pub fn sample(&mut self, count: Option<usize>) -> Result<Batch> {
         let batch = self.buffer.sample(count)?;
         self.relabelled(batch)
     }
 
-    /// The batch of given rows, relabelled.
+    /// Returns the batch of the given rows, relabelled.
     ///
     /// # Errors
-    /// Those of [`HindsightReplayBuffer::sample`].
+    /// The errors of [`HindsightReplayBuffer::sample`].
     pub fn batch_of(&mut self, rows: &[usize]) -> Result<Batch> {
         let batch = self.buffer.batch_of(rows)?;
         self.relabelled(batch)
     }
 
-    /// The episode that `row` belongs to, and how many of its steps come before; `None` if none is there.
+    /// Returns the episode of `row`, and the number of its steps before it; `None` for an empty row.
     #[must_use]
     pub fn episode_of(&self, row: usize) -> Option<(Trajectory, usize)> {
         self.hindsight.index.at(row)
@@ -192,7 +192,7 @@ impl HindsightReplayBuffer {
     }
 }
 
-/// What relabels batches of one buffer, whose rewards another computes: [`HindsightReplayBuffer`] in its steps.
+/// The steps of [`HindsightReplayBuffer`] for a caller that computes rewards itself.
 ///
 /// # Examples
 /// ```
@@ -209,10 +209,10 @@ pub struct Hindsight {
 }
 
 impl Hindsight {
-    /// What relabels the batches of `buffer`, which is empty; `seed` fixes the goals.
+    /// Returns the relabelling of `buffer`, which must be empty; `seed` makes the goals reproducible.
     ///
     /// # Errors
-    /// Those of [`HindsightReplayBuffer::new`].
+    /// The errors of [`HindsightReplayBuffer::new`].
     pub fn new(buffer: &ReplayBuffer, options: HindsightOptions, seed: u64) -> Result<Self> {
         if !(0.0..=1.0).contains(&options.her_ratio) {
             let detail = format!("her_ratio must be in 0..=1: got {}", options.her_ratio);
@@ -228,18 +228,18 @@ impl Hindsight {
         Ok(Self { options, index, rng: Rng::new(seed).stream("hindsight") })
     }
 
-    /// Refuses items that do not say where episodes end.
+    /// Refuses items without a key that delimits episodes.
     ///
     /// # Errors
-    /// `UnknownName` for them.
+    /// `UnknownName` for such items.
     pub fn check(&self, items: &TensorDict) -> Result<()> {
         self.options.trajectories.read(items).map(|_| ())
     }
 
-    /// Takes note that `items` were written to `rows`.
+    /// Records that `items` were written to `rows`.
     ///
     /// # Errors
-    /// Those of [`Hindsight::check`]; `Incompatible` if the rows do not follow those written last.
+    /// The errors of [`Hindsight::check`]; `Incompatible` if the rows do not follow those written last.
     pub fn extend(&mut self, rows: &[Option<usize>], items: &TensorDict) -> Result<()> {
         let kept: Vec<usize> = rows.iter().copied().flatten().collect();
         check_follows(self.index.cursor(), self.index.capacity(), &kept)?;
@@ -250,7 +250,8 @@ impl Hindsight {
         Ok(())
     }
 
-    /// Writes other goals to the first rows of a batch of `buffer`; how many. Their rewards are those of the old goals still.
+    /// Writes new goals to the first rows of a batch of `buffer` and returns their number. Their rewards
+    /// still belong to the old goals.
     ///
     /// # Errors
     /// `UnknownName`, naming it, if a goal or reward is not stored.
@@ -277,17 +278,17 @@ impl Hindsight {
         Ok(count)
     }
 
-    /// Writes the rewards of the first `count` rows, in the shape of those stored.
+    /// Writes the rewards of the first `count` rows, in the shape of the stored ones.
     ///
     /// # Errors
-    /// `UnknownName` if no rewards are stored, `ShapeMismatch` or `Incompatible` if these are not like them.
+    /// `UnknownName` if no rewards are stored; `ShapeMismatch` or `Incompatible` if these differ from them.
     pub fn set_rewards(&self, batch: &mut Batch, count: usize, rewards: &Tensor) -> Result<()> {
         let stored = batch.items.tensor(self.options.reward_key.clone())?.shape()[1..].to_vec();
         let rewards = rewards.reshape(&[&[count], &stored[..]].concat())?;
         batch.items.write_at(self.options.reward_key.clone(), &[Index::from(0..count as i64)], &rewards)
     }
 
-    /// Forgets every row.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.index.clear();
     }

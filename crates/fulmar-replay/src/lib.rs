@@ -1,8 +1,9 @@
-//! Replay buffers: where items lie, which row is written next, and which rows a batch takes.
+//! Replay buffers: storages of items, writers and samplers.
 //!
-//! A **row** is a place of a buffer. Writers choose the rows of new items, samplers those of a batch; a buffer tells its
-//! sampler of every write with `extend`. All randomness is a [`fulmar_core::Rng`], so a seed gives the same rows on
-//! every target, and a state taken from a sampler or a writer continues where it was taken.
+//! A **row** is a place in a buffer. Writers choose the rows of new items, samplers those of a batch; a
+//! buffer passes every write to its sampler with `extend`. All randomness comes from a [`fulmar_core::Rng`],
+//! so a seed gives the same rows on every target, and a state taken from a sampler or a writer continues
+//! where it was taken.
 //!
 //! ```
 //! use fulmar_replay::{PrioritizedOptions, PrioritizedSampler, RoundRobinWriter};

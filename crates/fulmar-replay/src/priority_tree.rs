@@ -1,9 +1,10 @@
 //! A sum tree over the priorities of up to [`REPLAY_ROWS_MAX`](fulmar_core::limits::REPLAY_ROWS_MAX) rows, exact in integers.
 //!
-//! A row's **leaf** is the `f32` that was set. Its **mass**, what draws are proportional to, is a pure function of it:
-//! `mass = max(1, round(leaf / unit))` for a leaf above 0 and 0 for a leaf of 0, where `unit` is a power of two chosen
-//! from the largest leaf. Sums of masses are integers, so they never drift, do not depend on the order of updates, are
-//! the same on every target, and every row with a leaf above 0 can be drawn, whatever the number of rows.
+//! A row's **leaf** is its priority as `f32`. Its **mass**, to which draws are proportional, is a pure
+//! function of it: `mass = max(1, round(leaf / unit))` for a leaf above 0 and 0 for a leaf of 0, where `unit`
+//! is a power of two chosen from the largest leaf. Sums of masses are integers, so they never drift, do not
+//! depend on the order of updates, are the same on every target, and every row with a leaf above 0 can be
+//! drawn, whatever the number of rows.
 //!
 //! ```text
 //! level 1     [ 8 prefix sums ]                     one cache line a node: u64 sums of children 0..=k
@@ -13,11 +14,11 @@
 //! draw:       mass ~ uniform over 0..total          descend: k = number of prefix sums <= mass; mass -= prefix[k - 1]
 //! ```
 //!
-//! As long as all rows from the first on have one leaf, which is how a buffer over stored rows begins, no node is written: the leaf and the
-//! number of rows say all. The first other leaf writes the nodes.
+//! While all rows from the first on have one leaf, as for a buffer over stored rows, no node is written: the
+//! leaf and the number of rows suffice. The first different leaf writes the nodes.
 //!
-//! Memory: 4 bytes a leaf, 0.6 bytes of sums and 0.6 of extremes. Drawing and updating cost O(log rows); many at once
-//! advance level by level, so that their cache misses overlap.
+//! Memory: 4 bytes a leaf, 0.6 bytes of sums and 0.6 of extremes. Drawing and updating cost O(log rows); many
+//! at once advance level by level, so that their cache misses overlap.
 
 mod extremes;
 mod line;
@@ -36,13 +37,13 @@ use line::{LINE, Line};
 use pages::Pages;
 use walk::{CHUNK, Sums};
 
-/// Children of an inner node.
+/// Children in an inner node.
 const FANOUT: usize = 8;
-/// Most bits of one mass: a leaf is rounded to a whole number in an `f64`, which holds no more.
+/// Maximum number of bits of a mass: a leaf is rounded to a whole number in an `f64`, which holds no more.
 const MASS_BITS_MAX: u32 = 51;
-/// The unit shrinks when the largest leaf has fallen this many powers of two below what the unit was chosen for.
+/// The unit shrinks when the largest leaf has fallen by this many powers of two.
 const SLACK_BITS: i32 = 8;
-/// Rows that are set at once to one leaf where other rows have others.
+/// Rows that are set at once to one leaf where other rows have other leaves.
 const FILL_AT_ONCE: usize = 1 << 16;
 
 /// Inclusive prefix sums of the masses below the children.
@@ -50,7 +51,7 @@ const FILL_AT_ONCE: usize = 1 << 16;
 #[repr(C, align(64))]
 struct Node([u64; FANOUT]);
 
-/// See the module's text.
+/// A sum tree of priorities, see the module.
 ///
 /// # Examples
 /// ```
@@ -70,9 +71,9 @@ pub struct PriorityTree {
     top: i32,
     /// Masses are below two to this power.
     mass_bits: u32,
-    /// One more than the highest row that was ever set.
+    /// One more than the highest row ever set.
     end: usize,
-    /// The key of rows `0..end` where all have the same and nothing below is written yet.
+    /// The key of rows `0..end` if all are equal and no node is written yet.
     even: Option<u32>,
     lines: Pages<Line>,
     /// From the leaves up; the last level is one node.
@@ -80,20 +81,20 @@ pub struct PriorityTree {
     extremes: Extremes,
 }
 
-/// All that a [`PriorityTree`] must keep to draw the same rows again.
+/// The state of a [`PriorityTree`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PriorityTreeState {
-    /// Number of rows there is room for.
+    /// Maximum number of rows.
     pub capacity: usize,
-    /// All leaves are below two to this power; fixes the unit.
+    /// All leaves are below two to this power; determines the unit.
     pub top: i32,
-    /// The leaf of each row, absent where none was set; rows behind the last set one are left out.
+    /// The leaf of each row, absent if unset; rows after the last set one are omitted.
     pub leaves: Vec<Option<f32>>,
 }
 
 impl PriorityTree {
-    /// A tree with room for `capacity` rows, none of them set.
+    /// Returns a tree of `capacity` rows, none of them set.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`](fulmar_core::limits::REPLAY_ROWS_MAX) or memory does not suffice.
@@ -111,13 +112,13 @@ impl PriorityTree {
         Ok(Self { capacity, top: 1, mass_bits, end: 0, even: None, lines, levels, extremes })
     }
 
-    /// The number of rows there is room for.
+    /// Returns the maximum number of rows.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The sum of all masses: draws take an integer below it.
+    /// Returns the sum of all masses: draws take an integer below it.
     #[must_use]
     pub fn total(&self) -> u64 {
         if let Some(key) = self.even {
@@ -126,7 +127,7 @@ impl PriorityTree {
         self.levels.last().and_then(|level| level.first()).map_or(0, |root| root.0[FANOUT - 1])
     }
 
-    /// What one unit of mass is worth as a priority, a power of two.
+    /// Returns the priority of one unit of mass, a power of two.
     ///
     /// The largest leaf has at least 63 - 9 - log2(capacity) bits, at most 51: 27 for 100 million rows, 34 for a million.
     #[must_use]
@@ -134,13 +135,13 @@ impl PriorityTree {
         power_of_two(self.top - self.mass_bits as i32)
     }
 
-    /// The sum of all leaves, each rounded to a multiple of [`PriorityTree::unit`].
+    /// Returns the sum of all leaves, each rounded to a multiple of [`PriorityTree::unit`].
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.total() as f64 * self.unit()
     }
 
-    /// The sum of the leaves of rows `start..end`, each rounded to a multiple of [`PriorityTree::unit`].
+    /// Returns the sum of the leaves of rows `start..end`, each rounded to a multiple of [`PriorityTree::unit`].
     ///
     /// # Errors
     /// `OutOfRange` if the range is empty or reaches beyond the capacity.
@@ -149,13 +150,13 @@ impl PriorityTree {
         Ok((self.mass_before(end) - self.mass_before(start)) as f64 * self.unit())
     }
 
-    /// The smallest leaf that is set.
+    /// Returns the smallest set leaf.
     #[must_use]
     pub fn min(&self) -> Option<f32> {
         self.even.map_or_else(|| self.extremes.root().min_leaf(), leaf_of)
     }
 
-    /// The smallest leaf that is set in rows `start..end`.
+    /// Returns the smallest set leaf of rows `start..end`.
     ///
     /// # Errors
     /// `OutOfRange` if the range is empty or reaches beyond the capacity.
@@ -167,7 +168,7 @@ impl PriorityTree {
         Ok(self.extremes.over(start, end, |row| self.key(row)).min_leaf())
     }
 
-    /// The first row among those with the largest leaf, and that leaf.
+    /// Returns the first row with the largest leaf, and that leaf.
     #[must_use]
     pub fn max(&self) -> Option<(usize, f32)> {
         if let Some(key) = self.even {
@@ -178,13 +179,14 @@ impl PriorityTree {
         Some((line * LINE + lane, leaf_of(key)?))
     }
 
-    /// The leaf of `row`; `None` if none was set or the row is beyond the capacity.
+    /// Returns the leaf of `row`; `None` if none was set or the row is beyond the capacity.
     #[must_use]
     pub fn leaf(&self, row: usize) -> Option<f32> {
         if row < self.capacity { leaf_of(self.key(row)) } else { None }
     }
 
-    /// Sets the leaf of each of `rows`. Where a row comes twice, the last leaf wins. Nothing changes on an error.
+    /// Sets the leaf of each of `rows`. If a row comes twice, the last leaf wins. After an error nothing has
+    /// changed.
     ///
     /// # Errors
     /// `ShapeMismatch` if the lengths differ, `NonFinite` if a leaf is NaN or infinite, `OutOfRange` if a leaf is
@@ -213,8 +215,8 @@ impl PriorityTree {
         Ok(())
     }
 
-    /// Sets the leaf of all of `rows`, as [`PriorityTree::update`] would; O(1) where all rows so far, from the first on, have that leaf and
-    /// these leave no gap.
+    /// Sets the leaf of all of `rows`, as [`PriorityTree::update`] does; O(1) if all earlier rows have that
+    /// leaf and these leave no gap.
     ///
     /// # Errors
     /// `NonFinite` or `OutOfRange` as [`PriorityTree::update`].
@@ -236,7 +238,7 @@ impl PriorityTree {
         Ok(())
     }
 
-    /// Sets the leaf of every row that has one to `change(leaf)`. Nothing changes on an error.
+    /// Replaces every set leaf by `change(leaf)`. After an error nothing has changed.
     ///
     /// # Errors
     /// `NonFinite` or `OutOfRange` if a new leaf is not a finite number >= 0.
@@ -251,7 +253,7 @@ impl PriorityTree {
         self.update(&rows, &leaves)
     }
 
-    /// Draws `count` rows with replacement, each with the probability of its mass. Shape `[count]`.
+    /// Draws `count` rows with replacement, with probabilities proportional to their masses. Shape `[count]`.
     ///
     /// # Errors
     /// `Empty` if no leaf was set, `OutOfRange` if all are 0 or `count` is not in `1..=`[`REPLAY_SAMPLE_ROWS_MAX`].
@@ -261,7 +263,7 @@ impl PriorityTree {
         self.sample_leaves(rng, count).map(|(rows, _)| rows)
     }
 
-    /// [`PriorityTree::sample`] with the leaf of each row.
+    /// Runs [`PriorityTree::sample`] and also returns the leaf of each row.
     pub(crate) fn sample_leaves(&self, rng: &mut Rng, count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
         checked_draw(self.end, count)?;
         let total = self.total();
@@ -286,8 +288,8 @@ impl PriorityTree {
         Ok((rows, leaves))
     }
 
-    /// The row that each mass falls on: the first whose sum of masses up to and including itself is above it. All masses
-    /// must be below [`PriorityTree::total`]; the capacity stands for those that are not.
+    /// Returns the row of each mass: the first whose cumulative mass is above it. All masses must be below
+    /// [`PriorityTree::total`]; others give the capacity.
     #[must_use]
     pub fn rows_at(&self, masses: &[u64]) -> Vec<usize> {
         if let Some(key) = self.even {
@@ -307,8 +309,8 @@ impl PriorityTree {
         rows
     }
 
-    /// The first row up to and including which the leaves sum to `sum` or more: 0 for `sum` <= 0, the capacity if all
-    /// leaves together stay below it or it is NaN.
+    /// Returns the first row whose cumulative leaf sum is at least `sum`: 0 for `sum` <= 0, the capacity if
+    /// the total is smaller or `sum` is NaN.
     #[must_use]
     pub fn lower_bound(&self, sum: f64) -> usize {
         if sum <= 0.0 {
@@ -318,7 +320,7 @@ impl PriorityTree {
         if mass <= self.total() as f64 { self.rows_at(&[mass as u64 - 1])[0] } else { self.capacity }
     }
 
-    /// Forgets every leaf.
+    /// Removes all leaves.
     pub fn clear(&mut self) {
         if self.even.take().is_some() {
             (self.end, self.top) = (0, 1);
@@ -334,17 +336,18 @@ impl PriorityTree {
         self.extremes.clear();
     }
 
-    /// All that must be kept to draw the same rows again. Costs O(rows).
+    /// Returns the state for a checkpoint. Costs O(rows).
     #[must_use]
     pub fn state(&self) -> PriorityTreeState {
         let leaves = (0..self.end).map(|row| self.leaf(row)).collect();
         PriorityTreeState { capacity: self.capacity, top: self.top, leaves }
     }
 
-    /// The tree whose state was taken.
+    /// Restores a tree from its state.
     ///
     /// # Errors
-    /// As [`PriorityTree::new`] and [`PriorityTree::update`]; `Corrupt` if the state contradicts itself.
+    /// The errors of [`PriorityTree::new`] and [`PriorityTree::update`]; `Corrupt` if the state is
+    /// inconsistent.
     pub fn from_state(state: &PriorityTreeState) -> Result<Self> {
         let mut tree = Self::new(state.capacity)?;
         let (rows, leaves): (Vec<_>, Vec<_>) =
@@ -377,7 +380,7 @@ impl PriorityTree {
         self.lines[row / LINE].key(row % LINE)
     }
 
-    /// The sum of the masses of rows `0..row`.
+    /// Returns the sum of the masses of rows `0..row`.
     fn mass_before(&self, row: usize) -> u64 {
         if row >= self.end {
             return self.total();
@@ -402,12 +405,12 @@ impl PriorityTree {
         line::mass_of(key, 1.0 / self.unit())
     }
 
-    /// The largest key.
+    /// Returns the largest key.
     fn largest(&self) -> u32 {
         self.even.unwrap_or_else(|| self.extremes.root().max)
     }
 
-    /// The rows that there are after an update, if all of them have one leaf then and none has another now.
+    /// Returns the number of rows after an update, if all of them then have one leaf and no node is written.
     fn even_end(&self, rows: &[usize], leaves: &[f32]) -> Option<usize> {
         let key = key_at(*leaves.first()?);
         let is_even = self.even.map_or(self.end == 0, |even| even == key);
@@ -422,7 +425,7 @@ impl PriorityTree {
         rows.iter().all(|row| *row < self.end).then_some(self.end)
     }
 
-    /// Rows `0..end` have `key`, and nothing is written.
+    /// Sets rows `0..end` to `key` without writing nodes.
     fn set_even(&mut self, end: usize, key: u32) {
         (self.end, self.even) = (end, Some(key));
         self.top = self.top.max(top_of(key));
@@ -447,10 +450,10 @@ impl PriorityTree {
         Sums { levels: &self.levels, lines: &self.lines, scale: 1.0 / self.unit() }
     }
 
-    /// The largest key of `leaves`, after a check of all that an update can get wrong.
+    /// Checks an update and returns the largest key of `leaves`.
     fn checked(&self, rows: &[usize], leaves: &[f32]) -> Result<u32> {
         let end = rows.iter().fold(0, |end, &row| end.max(row));
-        // Infinities and NaN are above all numbers, and so are negative numbers but -0.
+        // The bits of infinities, NaN and negative numbers other than -0 are above all others.
         let largest = leaves.iter().fold(0, |largest, &leaf| largest.max((leaf + 0.0).to_bits()));
         if !rows.is_empty() && (end >= self.capacity || largest >= f32::INFINITY.to_bits()) {
             for (&row, &leaf) in rows.iter().zip(leaves) {
@@ -461,10 +464,11 @@ impl PriorityTree {
         Ok(if rows.is_empty() { 0 } else { largest + 1 })
     }
 
-    /// Sets leaves that need no larger unit.
+    /// Sets leaves that do not need a larger unit.
     fn change_leaves(&mut self, rows: &[usize], leaves: &[f32]) {
         let scale = 1.0 / self.unit();
-        // Above a level with fewer nodes than changes it is cheaper to add up all of them than to add each change.
+        // Above a level with fewer nodes than changes, summing all of them is cheaper than adding each
+        // change.
         let is_few = |num_nodes: usize| num_nodes <= rows.len();
         let num_grown = 1 + self.levels.iter().take_while(|level| !is_few(level.len())).count();
         let num_grown = num_grown.min(self.levels.len());
@@ -472,7 +476,7 @@ impl PriorityTree {
         let mut later = rows.chunks(CHUNK);
         walk::fetch(&self.lines, &self.levels, &self.extremes, later.next().unwrap_or_default());
         for (rows, leaves) in rows.chunks(CHUNK).zip(leaves.chunks(CHUNK)) {
-            // What the next chunk touches is on its way while this one is worked on.
+            // Prefetch what the next chunk touches while this one is processed.
             walk::fetch(&self.lines, &self.levels, &self.extremes, later.next().unwrap_or_default());
             let (keys, growth) = (&mut keys[..rows.len()], &mut growth[..rows.len()]);
             keys.iter_mut().zip(leaves).for_each(|(key, &leaf)| *key = key_at(leaf));
@@ -499,7 +503,7 @@ impl PriorityTree {
         }
     }
 
-    /// Chooses a smaller unit once the largest leaf has fallen far, so that resolution comes back.
+    /// Chooses a smaller unit once the largest leaf has fallen far, to restore the resolution.
     fn tighten(&mut self) {
         let largest = self.largest();
         if largest > 1 && top_of(largest) <= self.top - SLACK_BITS {
@@ -508,7 +512,7 @@ impl PriorityTree {
         }
     }
 
-    /// Computes every sum anew from the leaves. O(rows).
+    /// Recomputes every sum from the leaves. O(rows).
     fn sum_up(&mut self) {
         let scale = 1.0 / self.unit();
         let num_lines = self.end.div_ceil(LINE);
@@ -516,7 +520,7 @@ impl PriorityTree {
         self.add_up_from(1);
     }
 
-    /// Computes the sums of the levels from `start` on anew.
+    /// Recomputes the sums of the levels from `start` on.
     fn add_up_from(&mut self, start: usize) {
         for depth in start..self.levels.len() {
             let (below, above) = self.levels.split_at_mut(depth);
@@ -542,14 +546,14 @@ fn key_of(leaf: f32) -> Result<u32> {
     Ok(key_at(leaf))
 }
 
-/// The key of a leaf that may be one.
+/// Returns the key of a valid leaf.
 fn key_at(leaf: f32) -> u32 {
     leaf.abs().to_bits() + 1 // -0 counts as 0
 }
 
-/// The smallest power of two that is above the leaf of `key`.
+/// Returns the smallest power of two above the leaf of `key`.
 fn top_of(key: u32) -> i32 {
-    // Leaves below the normal numbers count as the smallest of these.
+    // Subnormal leaves count as the smallest normal number.
     (key.saturating_sub(1) >> 23) as i32 - 126
 }
 

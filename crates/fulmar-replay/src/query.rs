@@ -1,4 +1,4 @@
-//! Trajectories that satisfy a predicate, which can be written down.
+//! Queries of trajectories by a predicate, which can be serialised.
 
 use fulmar_core::limits::REPLAY_PREDICATE_DEPTH_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::ReplayBuffer;
 use crate::read::{Reduction, Steps, TrajectoryKeys, count_of, numbers};
 
-/// One number of a trajectory.
+/// A number computed from a trajectory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "camelCase", deny_unknown_fields)]
 pub enum TrajectoryValue {
-    /// Its number of steps.
+    /// The number of steps.
     Length,
     /// The sum of all rewards, at `["next", "reward"]`.
     TotalReward,
-    /// What all its steps have at a key.
+    /// The values of all its steps at a key.
     Leaf {
-        /// Where.
+        /// The key.
         key: Key,
-        /// How it becomes one number.
+        /// The reduction to one number.
         reduce: TrajectoryReduction,
     },
 }
 
-/// How what the steps of a trajectory have becomes one number.
+/// A reduction of the values of a trajectory's steps to one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TrajectoryReduction {
@@ -37,17 +37,17 @@ pub enum TrajectoryReduction {
     Max,
     /// The smallest.
     Min,
-    /// The first step's, summed.
+    /// The sum of the first step's values.
     First,
-    /// The last step's, summed.
+    /// The sum of the last step's values.
     Last,
     /// 1 if any is not 0, else 0.
     Any,
-    /// 1 if none is 0, else 0.
+    /// 1 if all are not 0, else 0.
     All,
 }
 
-/// How two numbers compare.
+/// A comparison of two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Comparison {
     /// Below.
@@ -70,7 +70,7 @@ pub enum Comparison {
     Above,
 }
 
-/// What a trajectory must be like.
+/// A condition on a trajectory.
 ///
 /// # Examples
 /// ```
@@ -82,39 +82,39 @@ pub enum Comparison {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a predicate must be {value, is, than}, {and}, {or} or {not}")]
 pub enum TrajectoryPredicate {
-    /// A number of the trajectory, compared.
+    /// A comparison with a number of the trajectory.
     Compare(Comparand),
-    /// All of these hold.
+    /// All of these must hold.
     And {
         /// The predicates.
         and: Vec<TrajectoryPredicate>,
     },
-    /// Any of these holds.
+    /// At least one of these must hold.
     Or {
         /// The predicates.
         or: Vec<TrajectoryPredicate>,
     },
-    /// This does not hold.
+    /// This must not hold.
     Not {
         /// The predicate.
         not: Box<TrajectoryPredicate>,
     },
 }
 
-/// A number of a trajectory beside the one that it is compared to.
+/// A number of a trajectory and the number it is compared to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparand {
     /// The number of the trajectory.
     pub value: TrajectoryValue,
-    /// How they compare.
+    /// The comparison.
     pub is: Comparison,
     /// The other number.
     pub than: f64,
 }
 
 impl TrajectoryPredicate {
-    /// The keys that must be read, in the order of the predicate, each once.
+    /// Returns the keys that must be read, in order of appearance, each once.
     #[must_use]
     pub fn required_keys(&self) -> Vec<Key> {
         let mut keys = Vec::new();
@@ -138,18 +138,18 @@ impl TrajectoryPredicate {
         keys
     }
 
-    /// Whether `trajectory`, `[steps]`, is so.
+    /// Returns whether `trajectory`, `[steps]`, satisfies the predicate.
     ///
     /// # Errors
-    /// `UnknownName` if it lacks a key, `Empty` if it has no step, `LimitExceeded` if the predicate is nested too deep.
+    /// `UnknownName` if it lacks a key; `Empty` if it has no step; `LimitExceeded` if the predicate is nested
+    /// too deep.
     pub fn holds(&self, trajectory: &TensorDict) -> Result<bool> {
         self.holds_at(trajectory, 1)
     }
 
     fn holds_at(&self, trajectory: &TensorDict, depth: usize) -> Result<bool> {
         if depth > REPLAY_PREDICATE_DEPTH_MAX {
-            let detail =
-                format!("predicate must be nested at most {REPLAY_PREDICATE_DEPTH_MAX} deep: got more");
+            let detail = format!("predicate must be nested at most {REPLAY_PREDICATE_DEPTH_MAX} deep");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         match self {
@@ -212,11 +212,11 @@ impl TrajectoryValue {
 }
 
 impl ReplayBuffer {
-    /// The trajectories that satisfy `predicate`, lane by lane from the oldest, each `[steps]`; all without one. The one that
-    /// goes on is among them as far as it has come.
+    /// Returns the trajectories that satisfy `predicate`, or all without one, lane by lane from the oldest,
+    /// each `[steps]`. The unfinished trajectory is included with its steps so far.
     ///
     /// # Errors
-    /// `UnknownName` if a key is missing; those of [`TrajectoryPredicate::holds`].
+    /// `UnknownName` if a key is missing; the errors of [`TrajectoryPredicate::holds`].
     ///
     /// # Examples
     /// ```

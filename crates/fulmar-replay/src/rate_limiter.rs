@@ -1,4 +1,4 @@
-//! How many samples may be drawn for each insert, as reverb has it.
+//! Limits the number of samples for each insert, as in reverb.
 //!
 //! ```text
 //! diff             = inserts * samples_per_insert - samples
@@ -6,37 +6,38 @@
 //! insert k  allowed if inserts + k - deletes <= min_size or diff + k * samples_per_insert <= max_diff
 //! ```
 //!
-//! Who waits, and how long, is the caller's business: this is a state machine without time.
+//! This is a state machine without time: waiting is up to the caller.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// Which samples and inserts are allowed.
+/// The rule of a rate limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum RateLimiterOptions {
-    /// Samples once there are enough items.
+    /// Allows samples once there are enough items.
     MinSize {
-        /// How many.
+        /// The number of items.
         min_size: u64,
     },
-    /// Samples and inserts in a ratio, `error` around `samples_per_insert * min_size`.
+    /// Keeps samples and inserts in a ratio, `error` around `samples_per_insert * min_size`.
     SampleToInsertRatio {
         /// Samples for each insert, above 0.
         samples_per_insert: f64,
-        /// Items there must be before the first sample, at least 1.
+        /// Number of items before the first sample, at least 1.
         min_size: u64,
-        /// How many samples the two may be apart, on both sides together at least `2 * max(1, samples_per_insert)`.
+        /// The allowed deviation in samples, on both sides together at least `2 * max(1,
+        /// samples_per_insert)`.
         error: f64,
     },
-    /// Each item is drawn once: at most `size` wait.
+    /// Each item is drawn once: at most `size` items wait.
     Queue {
-        /// How many, at least 1.
+        /// The maximum number of waiting items, at least 1.
         size: u64,
     },
 }
 
-/// Counts inserts, samples and deletes, and says what may come next.
+/// Counts inserts, samples and deletes, and decides which of them are allowed.
 ///
 /// # Examples
 /// ```
@@ -55,7 +56,7 @@ pub struct RateLimiter {
     options: RateLimiterOptions,
     samples_per_insert: f64,
     min_size: u64,
-    /// Absent where there is no bound, which JSON has no number for.
+    /// Absent without a bound, as JSON has no infinity.
     min_diff: Option<f64>,
     max_diff: Option<f64>,
     inserts: u64,
@@ -64,10 +65,10 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// A limiter that has counted nothing.
+    /// Returns a limiter with counts of 0.
     ///
     /// # Errors
-    /// `OutOfRange` if a number is outside its range, so that nothing could ever be done.
+    /// `OutOfRange` if a number is outside its range, so that no operation would ever be allowed.
     pub fn new(options: RateLimiterOptions) -> Result<Self> {
         let (samples_per_insert, min_size, min_diff, max_diff) = match options {
             RateLimiterOptions::MinSize { min_size } => (1.0, min_size, None, None),
@@ -92,19 +93,19 @@ impl RateLimiter {
         Ok(Self { options, samples_per_insert, min_size, min_diff, max_diff, inserts, samples, deletes })
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub const fn options(&self) -> &RateLimiterOptions {
         &self.options
     }
 
-    /// Inserts, samples and deletes counted.
+    /// Returns the counts of inserts, samples and deletes.
     #[must_use]
     pub const fn counts(&self) -> [u64; 3] {
         [self.inserts, self.samples, self.deletes]
     }
 
-    /// Whether `count` samples are allowed now.
+    /// Checks that `count` samples are allowed now.
     ///
     /// # Errors
     /// `OutOfRange`, with the reason, if they are not.
@@ -125,7 +126,7 @@ impl RateLimiter {
         }
     }
 
-    /// Whether `count` inserts are allowed now.
+    /// Checks that `count` inserts are allowed now.
     ///
     /// # Errors
     /// `OutOfRange`, with the reason, if they are not.
@@ -147,7 +148,7 @@ impl RateLimiter {
     /// Counts `count` samples, if they are allowed.
     ///
     /// # Errors
-    /// Those of [`RateLimiter::check_sample`].
+    /// The errors of [`RateLimiter::check_sample`].
     pub fn sample(&mut self, count: u64) -> Result<()> {
         self.check_sample(count)?;
         self.samples = self.samples.saturating_add(count);
@@ -157,14 +158,14 @@ impl RateLimiter {
     /// Counts `count` inserts, if they are allowed.
     ///
     /// # Errors
-    /// Those of [`RateLimiter::check_insert`].
+    /// The errors of [`RateLimiter::check_insert`].
     pub fn insert(&mut self, count: u64) -> Result<()> {
         self.check_insert(count)?;
         self.inserts = self.inserts.saturating_add(count);
         Ok(())
     }
 
-    /// Counts `count` items that left.
+    /// Counts `count` removed items.
     ///
     /// # Errors
     /// `OutOfRange` if there are fewer.

@@ -1,4 +1,4 @@
-//! What samplers and writers read of items: flags, numbers and names, one an item.
+//! The parts of items that samplers and writers read: flags, numbers and names, one for each item.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::Storage;
 
-/// Rows that are read at once to tell parts of them, and rows of which the numbers are all that is told.
+/// Rows that are read at once for a part of a buffer, or passed at once as row numbers only.
 const ROWS_AT_ONCE: usize = 256;
 const NUMBERS_AT_ONCE: usize = 1 << 16;
 
-/// The part of stored rows that a sampler or a sample unit reads when it is told of them.
+/// The part of stored rows that a sampler or a sample unit reads.
 ///
 /// # Examples
 /// ```
@@ -20,21 +20,21 @@ const NUMBERS_AT_ONCE: usize = 1 << 16;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reads {
-    /// Nothing: the part does not have to be told of rows.
+    /// Nothing, not even row numbers.
     Nothing,
-    /// The numbers of the rows.
+    /// The row numbers.
     Rows,
-    /// The entries at these keys, as far as items have them.
+    /// The entries at these keys, if items have them.
     Keys(Vec<Key>),
     /// Whole items.
     Items,
 }
 
 impl Reads {
-    /// The part of the items in `rows` of `storage`, of batch size `[rows, ..]`.
+    /// Returns the part of the items in `rows` of `storage`, of batch size `[rows, ..]`.
     ///
     /// # Errors
-    /// Those of [`Storage::get`].
+    /// The errors of [`Storage::get`].
     pub(crate) fn of(&self, storage: &dyn Storage, rows: &[usize]) -> Result<TensorDict> {
         match self {
             Self::Keys(keys) => storage.read_keys(rows, keys),
@@ -44,7 +44,8 @@ impl Reads {
     }
 }
 
-/// Calls `tell` with the stored `rows`, in their order, and with what `reads` names of them; so many at a time that memory stays small.
+/// Calls `tell` with the stored `rows` in order, and with the entries that `reads` names, in chunks of
+/// bounded size.
 pub(crate) fn tell_stored(
     storage: &dyn Storage,
     reads: &Reads,
@@ -65,7 +66,7 @@ pub(crate) fn tell_stored(
     }
 }
 
-/// How the values of one item become one number.
+/// A reduction of the values of one item to one number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reduction {
@@ -78,15 +79,15 @@ pub enum Reduction {
     Min,
     /// Their mean.
     Mean,
-    /// The middle one, the lower of two.
+    /// The median, the lower of two.
     Median,
 }
 
 impl Reduction {
-    /// One number of `values`; NaN if one of them is, so that what checks the number sees it.
+    /// Returns one number of `values`; NaN if one of them is, so that a later check refuses it.
     ///
     /// # Errors
-    /// `Empty` if there is none.
+    /// `Empty` without values.
     ///
     /// # Examples
     /// ```
@@ -97,7 +98,7 @@ impl Reduction {
     /// ```
     pub fn of(self, values: &[f64]) -> Result<f64> {
         if values.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "values must hold one to reduce: got none"));
+            return Err(Error::new(ErrorKind::Empty, "values must hold at least one value to reduce: got 0"));
         }
         if let Some(nan) = values.iter().find(|value| value.is_nan()) {
             return Ok(*nan);
@@ -116,17 +117,17 @@ impl Reduction {
     }
 }
 
-/// How many items there are.
+/// Returns the number of items.
 pub(crate) fn count_of(items: &TensorDict) -> usize {
     items.batch_size().first().copied().unwrap_or(0)
 }
 
-/// All numbers of `tensor`.
+/// Returns all numbers of `tensor`.
 pub(crate) fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     tensor.to(Dtype::F64)?.to_vec::<f64>()
 }
 
-/// The numbers at `key`, reduced to one an item.
+/// Returns the numbers at `key`, reduced to one an item.
 pub(crate) fn reduced(items: &TensorDict, key: &Key, reduction: Reduction) -> Result<Vec<f64>> {
     if let Entry::Ragged(ragged) = items.entry(key.clone())? {
         let row = |at| reduction.of(&numbers(&ragged.row(at)?)?);
@@ -145,12 +146,12 @@ pub(crate) fn reduced(items: &TensorDict, key: &Key, reduction: Reduction) -> Re
         .map_err(|error| error.at(key))
 }
 
-/// Whether any flag of each item is true at `key`.
+/// Returns whether any flag of each item is true at `key`.
 pub(crate) fn flags(items: &TensorDict, key: &Key) -> Result<Vec<bool>> {
     Ok(reduced(items, key, Reduction::Max)?.into_iter().map(|flag| flag != 0.0).collect())
 }
 
-/// The whole number of each item at `key`.
+/// Returns the whole number of each item at `key`.
 pub(crate) fn integers(items: &TensorDict, key: &Key) -> Result<Vec<i64>> {
     let values = items.tensor(key.clone())?.to(Dtype::I64).and_then(|tensor| tensor.to_vec::<i64>());
     let values = values.map_err(|error| error.at(key))?;
@@ -162,7 +163,7 @@ pub(crate) fn integers(items: &TensorDict, key: &Key) -> Result<Vec<i64>> {
     Ok(values)
 }
 
-/// What each item has at `key`, as a text: equal texts for equal values.
+/// Returns the value of each item at `key` as a text: equal texts for equal values.
 pub(crate) fn names(items: &TensorDict, key: &Key) -> Result<Vec<String>> {
     let one = |at| match items.index(at)?.entry(key.clone())? {
         Entry::NonTensor(value) => Ok(value.to_json().to_string()),
@@ -176,14 +177,15 @@ pub(crate) fn names(items: &TensorDict, key: &Key) -> Result<Vec<String>> {
     (0..count_of(items)).map(one).collect()
 }
 
-/// Where items say to which trajectory they belong.
+/// The keys that delimit trajectories.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TrajectoryKeys {
-    /// The id of the trajectory, a whole number; comes before the flags.
+    /// The id of the trajectory, a whole number; takes precedence over the flags.
     pub id_key: Option<Key>,
-    /// Flags of the last steps, any of which ends a trajectory; none of them if empty. Absent, with no `idKey`: the ids at
-    /// `["collector", "traj_ids"]` or at `"episode"`, else the flags at `done`, `truncated` and `terminated` of `"next"`.
+    /// Flags of last steps, any of which ends a trajectory; no flags if empty. If absent, without `idKey`:
+    /// the ids at `["collector", "traj_ids"]` or at `"episode"`, else the flags at `done`, `truncated` and
+    /// `terminated` of `"next"`.
     pub end_keys: Option<Vec<Key>>,
 }
 
@@ -194,7 +196,7 @@ pub(crate) enum Steps {
 }
 
 impl TrajectoryKeys {
-    /// The keys that [`TrajectoryKeys::read`] looks at.
+    /// Returns the keys that [`TrajectoryKeys::read`] reads.
     pub(crate) fn reads(&self) -> Reads {
         Reads::Keys(match (&self.id_key, &self.end_keys) {
             (Some(key), _) => vec![key.clone()],
@@ -203,7 +205,7 @@ impl TrajectoryKeys {
         })
     }
 
-    /// What `items` say.
+    /// Reads the ids or flags of `items`.
     pub(crate) fn read(&self, items: &TensorDict) -> Result<Steps> {
         if let Some(key) = &self.id_key {
             return integers(items, key).map(Steps::Ids);
@@ -217,8 +219,7 @@ impl TrajectoryKeys {
                 let keys: Vec<Key> =
                     end_keys().into_iter().filter(|key| items.get(key.clone()).is_some()).collect();
                 if keys.is_empty() {
-                    let detail =
-                        "items must say where trajectories end, at [\"next\", \"done\"]: got no such leaf";
+                    let detail = "items must mark the ends of trajectories at [\"next\", \"done\"]: there is no such leaf";
                     return Err(Error::new(ErrorKind::UnknownName, detail));
                 }
                 keys
@@ -232,17 +233,17 @@ impl TrajectoryKeys {
     }
 }
 
-/// The ids of trajectories where no key is named.
+/// Returns the default keys of trajectory ids.
 fn id_keys() -> [Key; 2] {
     [Key::from(["collector", "traj_ids"]), Key::from("episode")]
 }
 
-/// The ends of trajectories where no key is named.
+/// Returns the default keys of trajectory ends.
 fn end_keys() -> [Key; 3] {
     ["done", "truncated", "terminated"].map(|name| Key::from(["next", name]))
 }
 
-/// The indices of `values` that `lane`, of `num_lanes`, has: those of rows that are its own.
+/// Returns the indices of `values` whose rows are in `lane` of `num_lanes`.
 pub(crate) fn of_lane<T: Copy>(values: &[T], rows: &[usize], lane: usize, num_lanes: usize) -> Vec<T> {
     let own = values.iter().zip(rows).filter(|(_, row)| *row % num_lanes == lane);
     own.map(|(value, _)| *value).collect()

@@ -1,4 +1,4 @@
-//! Samplers: which rows a batch takes.
+//! Samplers: the choice of rows for a batch.
 
 use std::ops::Range;
 
@@ -28,43 +28,44 @@ pub(crate) mod staleness;
 pub(crate) mod streaming_slice;
 pub(crate) mod without_replacement;
 
-/// Rows of a batch, and what the sampler says of them.
+/// Rows of a batch with the sampler's info.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampled {
     /// The rows, in the order of the batch.
     pub rows: Vec<usize>,
     /// Leaves of batch size `[rows]`: weights, staleness, masks.
     pub info: TensorDict,
-    /// The lengths of the slices that the rows are; none where they are single rows.
+    /// The lengths of the slices that the rows form; empty for single rows.
     pub slice_lens: Vec<usize>,
 }
 
 impl Sampled {
-    /// Rows of which nothing is said.
+    /// Returns rows without info.
     ///
     /// # Errors
-    /// None that rows can cause.
+    /// Never for valid rows.
     pub fn plain(rows: Vec<usize>) -> Result<Self> {
         let info = TensorDict::new(&[rows.len()])?;
         Ok(Self { rows, info, slice_lens: Vec::new() })
     }
 }
 
-/// Most rows of a run that one call passes on.
+/// Most rows of a run in one call.
 const RUN_AT_ONCE: usize = 1 << 16;
 
-/// Draws rows; a buffer tells it of every write.
+/// Draws rows. A buffer passes every write to it.
 pub trait Sampler: Send {
-    /// Takes note that `items`, one for each of `rows`, were written there, in this order.
+    /// Records that `items`, one for each of `rows`, were written there, in this order.
     ///
     /// # Errors
-    /// `UnknownName` if an item lacks a leaf that draws depend on, and what else keeps the sampler from taking them.
+    /// `UnknownName` if an item lacks a leaf that draws depend on; other errors of the sampler.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
 
-    /// [`Sampler::extend`] with a run of rows, by a sampler that [reads](Sampler::reads) nothing of items but their rows.
+    /// Runs [`Sampler::extend`] for a run of rows, for a sampler that [reads](Sampler::reads) only row
+    /// numbers.
     ///
     /// # Errors
-    /// Fails as [`Sampler::extend`] does for these rows.
+    /// The errors of [`Sampler::extend`] for these rows.
     fn extend_run(&mut self, mut rows: Range<usize>) -> Result<()> {
         while !rows.is_empty() {
             let some: Vec<usize> = rows.by_ref().take(RUN_AT_ONCE).collect();
@@ -73,60 +74,64 @@ pub trait Sampler: Send {
         Ok(())
     }
 
-    /// Returns the part of items that [`Sampler::extend`] reads: of rows that are stored already, a buffer reads no more.
+    /// Returns the part of items that [`Sampler::extend`] reads, so that a buffer reads no more of stored
+    /// rows.
     fn reads(&self) -> Reads {
         Reads::Items
     }
 
-    /// Whether [`Sampler::extend`], and behind it [`Sampler::update_priority`] with `priorities` if there are some, would take the
-    /// same. A buffer asks before it stores the items.
+    /// Checks that [`Sampler::extend`], followed by [`Sampler::update_priority`] if there are `priorities`,
+    /// would accept the same arguments. A buffer checks before it stores the items.
     ///
     /// # Errors
-    /// Those of the two.
+    /// The errors of the two.
     fn check(&self, rows: &[usize], items: &TensorDict, priorities: &[f32]) -> Result<()> {
         let _ = (rows, items, priorities);
         Ok(())
     }
 
-    /// Draws `count` rows, or as many as there are, of a buffer that holds `len`.
+    /// Draws `count` rows, or all if there are fewer, of a buffer of `len` rows.
     ///
     /// # Errors
-    /// `Empty` if there is none; `OutOfRange` if `count` is 0, above the limit of a draw, or cannot be drawn.
+    /// `Empty` if there are no rows; `OutOfRange` if `count` is 0, above the limit of a draw, or cannot be
+    /// drawn.
     fn sample(&mut self, len: usize, count: usize) -> Result<Sampled>;
 
-    /// Sets the priorities of `rows`; nothing where draws do not depend on any.
+    /// Sets the priorities of `rows`; ignored if draws do not depend on priorities.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the lengths differ; `NonFinite` or `OutOfRange` for a priority that is no number >= 0.
+    /// `ShapeMismatch` if the lengths differ; `NonFinite` or `OutOfRange` for a priority that is not a finite
+    /// number >= 0.
     fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
         let _ = (rows, priorities);
         Ok(())
     }
 
-    /// How many of `len` rows can be drawn.
+    /// Returns the number of `len` rows that can be drawn.
     fn num_live(&self, len: usize) -> usize {
         len
     }
 
-    /// Whether the last draw ended an epoch.
+    /// Returns whether the last draw ended an epoch.
     fn ran_out(&self) -> bool {
         false
     }
 
-    /// Rows that new items should reuse, the first of them first.
+    /// Returns rows that new items should reuse, in order.
     fn freed(&self) -> Vec<usize> {
         Vec::new()
     }
 
-    /// Whether draws depend on the order in which rows are written, so that after an edit all must be told again.
+    /// Returns whether draws depend on the write order of rows, so that an edit requires passing all rows
+    /// again.
     fn in_order(&self) -> bool {
         false
     }
 
-    /// The parameter called `name`, one that a schedule may drive.
+    /// Returns the parameter called `name`, which a schedule may change.
     ///
     /// # Errors
-    /// `UnknownName` if there is none.
+    /// `UnknownName` if there is no such parameter.
     fn parameter(&self, name: &str) -> Result<f64> {
         Err(no_parameter(name))
     }
@@ -134,30 +139,30 @@ pub trait Sampler: Send {
     /// Changes a parameter.
     ///
     /// # Errors
-    /// `UnknownName` if there is none, `OutOfRange` if it cannot have that value.
+    /// `UnknownName` if there is no such parameter; `OutOfRange` for an invalid value.
     fn set_parameter(&mut self, name: &str, value: f64) -> Result<()> {
         let _ = value;
         Err(no_parameter(name))
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     fn clear(&mut self);
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns the state for a checkpoint.
     ///
     /// # Errors
-    /// What keeps the sampler from it.
+    /// If the sampler cannot store its state.
     fn state(&self) -> Result<Value>;
 
-    /// Goes on where `state` was taken.
+    /// Restores `state`.
     ///
     /// # Errors
-    /// `Malformed` if it is not the state of such a sampler, `Corrupt` if it breaks its rules, `Incompatible` if it is of
-    /// another capacity. After an error nothing has changed.
+    /// `Malformed` if it is not the state of such a sampler; `Corrupt` if it is inconsistent; `Incompatible`
+    /// for another capacity. After an error nothing has changed.
     fn restore(&mut self, state: &Value) -> Result<()>;
 }
 
-/// A sampler as options describe it.
+/// The kind of a sampler, with its options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum SamplerOptions {
@@ -166,22 +171,22 @@ pub enum SamplerOptions {
     Random,
     /// A [`SamplerWithoutReplacement`].
     WithoutReplacement {
-        /// Whether an epoch ends before a batch that would be short. False.
+        /// If true, an epoch ends before a batch that would be short. Defaults to false.
         #[serde(default)]
         drop_last: bool,
-        /// Whether rows come in random order. True.
+        /// If true, rows come in random order. Defaults to true.
         #[serde(default = "yes")]
         shuffle: bool,
     },
     /// A [`ConsumingSampler`].
     Consuming {
-        /// After how many draws a row is freed. 1.
+        /// Number of draws after which a row is freed. Defaults to 1.
         #[serde(default = "one")]
         max_sample_count: u32,
     },
     /// A [`PrioritizedSampler`].
     Prioritized {
-        /// How priorities become probabilities.
+        /// Options of priorities.
         #[serde(default)]
         priorities: PrioritizedOptions,
     },
@@ -189,7 +194,7 @@ pub enum SamplerOptions {
     Slice {
         /// The shape of a batch.
         slices: SliceOptions,
-        /// Where items say to which trajectory they belong.
+        /// The keys that delimit trajectories.
         #[serde(default)]
         trajectories: TrajectoryKeys,
     },
@@ -197,10 +202,10 @@ pub enum SamplerOptions {
     FragmentedSlice {
         /// The shape of a batch.
         slices: SliceOptions,
-        /// Where items say to which trajectory they belong, by an id.
+        /// The keys of trajectories, by an id.
         #[serde(default)]
         trajectories: TrajectoryKeys,
-        /// Where they are counted. `"step_count"`.
+        /// The key of the step count. Defaults to `"step_count"`.
         #[serde(default = "step_key")]
         step_key: Key,
     },
@@ -208,10 +213,10 @@ pub enum SamplerOptions {
     SliceWithoutReplacement {
         /// The shape of a batch.
         slices: SliceOptions,
-        /// How an epoch is ordered and cut.
+        /// The order of an epoch and its last batch.
         #[serde(default)]
         epochs: WithoutReplacementOptions,
-        /// Where items say to which trajectory they belong.
+        /// The keys that delimit trajectories.
         #[serde(default)]
         trajectories: TrajectoryKeys,
     },
@@ -219,10 +224,10 @@ pub enum SamplerOptions {
     PrioritizedSlice {
         /// The shape of a batch.
         slices: SliceOptions,
-        /// How priorities become probabilities.
+        /// Options of priorities.
         #[serde(default)]
         priorities: PrioritizedOptions,
-        /// Where items say to which trajectory they belong.
+        /// The keys that delimit trajectories.
         #[serde(default)]
         trajectories: TrajectoryKeys,
     },
@@ -230,19 +235,19 @@ pub enum SamplerOptions {
     StreamingSlice {
         /// Steps of a slice, at least 1.
         slice_len: usize,
-        /// Where items say to which trajectory they belong.
+        /// The keys that delimit trajectories.
         #[serde(default)]
         trajectories: TrajectoryKeys,
     },
     /// A [`StalenessAwareSampler`](crate::StalenessAwareSampler); its parameter `consumerVersion` is the learner's.
     StalenessAware {
-        /// How many versions a row may be behind; absent for any number.
+        /// Maximum number of versions that a row may lag; absent for any number.
         #[serde(default)]
         max_staleness: Option<u64>,
-        /// The weight of each staleness from 0, the last for all beyond; none for `1 / (1 + staleness)`.
+        /// The weight of each staleness from 0, the last for all beyond; empty for `1 / (1 + staleness)`.
         #[serde(default)]
         weights: Vec<f64>,
-        /// Where the version of an item is. `"policy_version"`.
+        /// The key of an item's version. Defaults to `"policy_version"`.
         #[serde(default = "version_key")]
         version_key: Key,
     },
@@ -250,20 +255,22 @@ pub enum SamplerOptions {
     PromptGroup {
         /// The shape of a batch.
         groups: PromptGroupOptions,
-        /// Where the prompt of an item is. `"query"`.
+        /// The key of an item's prompt. Defaults to `"query"`.
         #[serde(default = "group_key")]
         group_key: Key,
-        /// Where its reward is. `["next", "reward"]`; only read for strategies that rank by it.
+        /// The key of its reward, read only for strategies that rank by it. Defaults to `["next", "reward"]`.
         #[serde(default = "reward_key")]
         reward_key: Key,
     },
 }
 
 impl SamplerOptions {
-    /// The sampler of a storage of a `shape`, `[capacity]` or `[time, lanes..]`; `seed` fixes its draws.
+    /// Returns the sampler of a storage of `shape`, `[capacity]` or `[time, lanes..]`; `seed` makes its draws
+    /// reproducible.
     ///
     /// # Errors
-    /// Those of the sampler's constructor; `Incompatible` if it cannot draw from several lanes and there are.
+    /// The errors of the sampler's constructor; `Incompatible` for a storage with several lanes if the
+    /// sampler does not support them.
     ///
     /// # Examples
     /// ```
@@ -489,7 +496,7 @@ pub(crate) fn no_parameter(name: &str) -> Error {
     Error::new(ErrorKind::UnknownName, format!("parameter must be one of the sampler: got {name:?}"))
 }
 
-/// Rows of slices, with the mask of those that are no padding where some are.
+/// Returns the rows of slices, with a padding mask if some are padded.
 pub(crate) fn sampled_slices(slices: crate::Slices) -> Result<Sampled> {
     let mut sampled = Sampled::plain(slices.rows)?;
     if slices.mask.contains(&false) {

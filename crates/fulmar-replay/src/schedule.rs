@@ -1,4 +1,4 @@
-//! Schedules that drive a parameter of a sampler, such as `beta`.
+//! Schedules of a sampler's parameter, such as `beta`.
 //!
 //! ```text
 //! linear    p_k = p_0 + min(k, num_steps) * (final - p_0) / num_steps
@@ -12,45 +12,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::Sampler;
 
-/// How a parameter changes; without functions, so that it can be written down.
+/// The schedule of a parameter, without functions, so that it can be serialised.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Schedule {
-    /// In equal steps to a last value.
+    /// Linear interpolation to a final value.
     Linear {
-        /// The last value.
+        /// The final value.
         final_value: f64,
-        /// After how many steps it is reached, at least 1.
+        /// Number of steps to reach it, at least 1.
         num_steps: u64,
     },
-    /// By a factor, every so many steps.
+    /// Multiplication by a factor, every `num_steps` steps.
     Multiply {
         /// The factor.
         gamma: f64,
-        /// How many, at least 1.
+        /// Number of steps, at least 1.
         num_steps: u64,
     },
-    /// By a summand, every so many steps.
+    /// Addition of a summand, every `num_steps` steps.
     Add {
         /// The summand.
         gamma: f64,
-        /// How many, at least 1.
+        /// Number of steps, at least 1.
         num_steps: u64,
     },
 }
 
-/// A parameter, its schedule and where it stands.
+/// A parameter with its schedule and its progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ParameterScheduler {
     /// The name of the sampler's parameter.
     pub parameter: String,
-    /// How it changes.
+    /// The schedule.
     pub schedule: Schedule,
-    /// The value that it is never below.
+    /// The minimum value.
     #[serde(default)]
     pub min: Option<f64>,
-    /// The value that it is never above.
+    /// The maximum value.
     #[serde(default)]
     pub max: Option<f64>,
     /// Its value before the first step; absent before that.
@@ -59,13 +59,13 @@ pub struct ParameterScheduler {
     /// Its value now, unclamped; absent before the first step.
     #[serde(default)]
     pub value: Option<f64>,
-    /// Steps taken.
+    /// Number of steps taken.
     #[serde(default)]
     pub num_taken: u64,
 }
 
 impl ParameterScheduler {
-    /// Drives `parameter` by `schedule`, unclamped.
+    /// Schedules `parameter`, without bounds.
     ///
     /// # Errors
     /// `OutOfRange` if the schedule takes no steps or its numbers are not finite.
@@ -94,10 +94,11 @@ impl ParameterScheduler {
         Ok(Self { parameter, schedule, min: None, max: None, initial, value, num_taken: 0 })
     }
 
-    /// Takes one step and sets the parameter of `sampler`, whose value before the first step is the initial one.
+    /// Takes one step and sets the parameter of `sampler`. The value before the first step is the initial
+    /// one.
     ///
     /// # Errors
-    /// `UnknownName` if the sampler has no such parameter, `OutOfRange` if it cannot have that value.
+    /// `UnknownName` if the sampler has no such parameter; `OutOfRange` for an invalid value.
     pub fn step(&mut self, sampler: &mut dyn Sampler) -> Result<()> {
         let initial = match self.initial {
             Some(initial) => initial,
@@ -120,7 +121,7 @@ impl ParameterScheduler {
     }
 }
 
-/// Drives a parameter by a function of the number of steps taken, a factor of the initial value.
+/// Schedules a parameter by a function from the number of steps to a factor of the initial value.
 pub struct LambdaScheduler {
     parameter: String,
     factor: Box<dyn Fn(u64) -> f64 + Send>,
@@ -137,7 +138,7 @@ impl std::fmt::Debug for LambdaScheduler {
 }
 
 impl LambdaScheduler {
-    /// Drives `parameter`, clamped to `[min, max]` where they are given; a bound of 0 is one.
+    /// Schedules `parameter`, clamped to `[min, max]` if given; 0 is a valid bound.
     ///
     /// # Examples
     /// ```
@@ -161,7 +162,7 @@ impl LambdaScheduler {
     /// Takes one step and sets the parameter of `sampler`.
     ///
     /// # Errors
-    /// Those of [`ParameterScheduler::step`].
+    /// The errors of [`ParameterScheduler::step`].
     pub fn step(&mut self, sampler: &mut dyn Sampler) -> Result<()> {
         let initial = match self.initial {
             Some(initial) => initial,

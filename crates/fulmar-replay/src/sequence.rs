@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::TrajectoryIndex;
 
-/// What happens where a window reaches beyond its trajectory.
+/// The treatment of a window that exceeds its trajectory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EpisodeBoundary {
     /// The nearest step of the trajectory is repeated.
     #[default]
     Pad,
-    /// The window moves back, then as [`EpisodeBoundary::Pad`].
+    /// The window moves back, then pads as [`EpisodeBoundary::Pad`].
     Stop,
-    /// The window goes on into the next trajectory, up to the ends of the ring.
+    /// The window continues into the next trajectory, up to the ends of the ring.
     IncludeReset,
 }
 
@@ -30,15 +30,15 @@ pub enum EpisodeBoundary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SequenceOptions {
-    /// Steps to learn from, the first of them the anchor; at least 1. 1.
+    /// Number of steps to learn from, starting with the anchor; at least 1. Defaults to 1.
     pub length: usize,
-    /// What bounds a window. Pad.
+    /// The treatment of episode boundaries. Defaults to padding.
     pub episode_boundary: EpisodeBoundary,
-    /// Steps before the anchor. 0.
+    /// Number of steps before the anchor. Defaults to 0.
     pub burn_in: usize,
-    /// Steps behind those to learn from. 0.
+    /// Number of steps after those to learn from. Defaults to 0.
     pub bootstrap: usize,
-    /// Distance of a window's steps; at least 1. 1.
+    /// Distance between a window's steps, at least 1. Defaults to 1.
     pub dilation: usize,
 }
 
@@ -48,29 +48,29 @@ impl Default for SequenceOptions {
     }
 }
 
-/// The windows of some anchors, one after the other: all of shape `[anchors * steps of a window]`.
+/// The windows of some anchors in sequence: all of shape `[anchors * steps of a window]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sequences {
     /// The row of each step.
     pub rows: Vec<usize>,
-    /// Which window it belongs to.
+    /// The window of each step.
     pub sequence_id: Vec<usize>,
-    /// Its number in its window.
+    /// The index of each step in its window.
     pub step_in_sequence: Vec<usize>,
-    /// Whether it is the step asked for, not the nearest one.
+    /// `true` if the step is the requested one, not the nearest one.
     pub validity_mask: Vec<bool>,
-    /// Whether it is one to learn from, neither burn-in nor bootstrap.
+    /// `true` if the step is to learn from, neither burn-in nor bootstrap.
     pub learning_mask: Vec<bool>,
-    /// The anchor that was given.
+    /// The given anchor of each step.
     pub anchor_rows: Vec<usize>,
 }
 
 impl SequenceOptions {
-    /// The windows of `anchors`, rows of the ring that `index` knows.
+    /// Returns the windows of `anchors`, rows of the ring of `index`.
     ///
     /// # Errors
-    /// `OutOfRange` if `length` or `dilation` is 0 or an anchor holds no step; `LimitExceeded` if windows and their reach are
-    /// above the limit of a draw.
+    /// `OutOfRange` if `length` or `dilation` is 0 or an anchor holds no step; `LimitExceeded` if windows
+    /// with their reach are above the limit of a draw.
     ///
     /// # Examples
     /// ```
@@ -93,7 +93,7 @@ impl SequenceOptions {
             let moves = self.episode_boundary == EpisodeBoundary::Stop;
             let back = if moves { reach.saturating_sub(after).min(before) } else { 0 };
             for step in 0..width {
-                // Steps are counted from the first that the window may reach, the anchor being number `before`.
+                // Steps are counted from the first in the window's reach; the anchor has the number `before`.
                 let wanted = (before + self.dilation * step).checked_sub(back + self.dilation * self.burn_in);
                 let taken = wanted.unwrap_or(0).min(before + after);
                 let capacity = index.capacity();
@@ -108,7 +108,7 @@ impl SequenceOptions {
         Ok(windows)
     }
 
-    /// How many steps before and behind `anchor` a window may reach.
+    /// Returns the number of steps before and after `anchor` that a window may reach.
     fn room(&self, index: &TrajectoryIndex, anchor: usize) -> Option<(usize, usize)> {
         if self.episode_boundary == EpisodeBoundary::IncludeReset {
             return index.room(anchor);

@@ -5,12 +5,12 @@
 //! sample   lock(parts) { draw rows } -> lock(storage, to read) { copy } -> lock(parts) { say what is known of them }
 //! ```
 //!
-//! Locks are always taken in this order, and the long part of a draw, the copy, holds only a lock that readers share: draws
-//! wait for each other only while rows are chosen. A row is copied whole or not at all, so none is torn; one that is written
-//! again between choice and copy is read as it is then.
+//! Locks are always taken in this order, and the long part of a draw, the copy, holds only a shared read
+//! lock, so draws wait for each other only while rows are chosen. A row is copied atomically, so none is
+//! torn. A row that is rewritten between choice and copy is read as it is then.
 //!
-//! Parts that a program in another language keeps are called under these locks. A call of theirs that comes back to the buffer, or to
-//! another one over the same storage, is refused with `Forbidden`.
+//! Parts in another language are called under these locks. If they call back into the buffer, or into another
+//! one over the same storage, the call is refused with `Forbidden`.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -28,10 +28,10 @@ use crate::{
     Storage, Writer,
 };
 
-/// How often a draw begins anew because the buffer was emptied in its middle, before it holds the others up.
+/// Number of times that a draw restarts because the buffer was emptied in between, before it blocks others.
 const REDRAWS_MAX: usize = 16;
 
-/// A handle to a [`ReplayBuffer`]; clones of it are handles to the same.
+/// A handle to a [`ReplayBuffer`]; clones are handles to the same buffer.
 ///
 /// # Examples
 /// ```
@@ -56,11 +56,11 @@ pub struct SharedReplayBuffer {
 struct Inner {
     parts: Mutex<ReplayBuffer>,
     storage: SharedStorage,
-    /// Batches that were drawn and not asked for yet. Locked behind `parts`, before `storage`.
+    /// Prefetched batches. Locked after `parts`, before `storage`.
     ahead: Mutex<VecDeque<Arc<Drawn>>>,
 }
 
-/// Leads to a [`SharedReplayBuffer`] while a handle to it is open, and keeps none open.
+/// A weak handle that does not keep the [`SharedReplayBuffer`] open.
 ///
 /// # Examples
 /// ```
@@ -76,7 +76,7 @@ struct Inner {
 pub struct WeakReplayBuffer(Weak<Inner>);
 
 impl WeakReplayBuffer {
-    /// A handle to the buffer; none if all were dropped.
+    /// Returns a handle to the buffer; `None` if all were dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<SharedReplayBuffer> {
         Some(SharedReplayBuffer { inner: self.0.upgrade()? })
@@ -84,28 +84,28 @@ impl WeakReplayBuffer {
 }
 
 impl SharedReplayBuffer {
-    /// The first handle to a buffer over `storage`.
+    /// Returns the first handle to a buffer over `storage`.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::new`].
+    /// The errors of [`ReplayBuffer::new`].
     pub fn new(storage: Box<dyn Storage>, options: ReplayBufferOptions) -> Result<Self> {
         Self::over(SharedStorage::new(storage), options)
     }
 
-    /// The first handle to a buffer over a storage that others may write to as well.
+    /// Returns the first handle to a buffer over a storage that others may write to.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::new`].
+    /// The errors of [`ReplayBuffer::new`].
     pub fn over(storage: SharedStorage, options: ReplayBufferOptions) -> Result<Self> {
         check_prefetch(&options)?;
         let buffer = ReplayBuffer::new(Box::new(storage.clone()), options)?;
         Ok(Self::around(buffer, storage))
     }
 
-    /// The first handle to a buffer that draws by `sampler` and writes by `writer`, whatever `options` say of those that are given.
+    /// Returns the first handle to a buffer with the given `sampler` and `writer`, which override `options`.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::new`].
+    /// The errors of [`ReplayBuffer::new`].
     pub fn with_parts(
         storage: SharedStorage,
         sampler: Option<Box<dyn Sampler>>,
@@ -125,19 +125,19 @@ impl SharedReplayBuffer {
         Self { inner: Arc::new(Inner { parts: Mutex::new(buffer), storage, ahead: Mutex::default() }) }
     }
 
-    /// What finds the buffer again and does not keep it.
+    /// Returns a weak handle.
     #[must_use]
     pub fn downgrade(&self) -> WeakReplayBuffer {
         WeakReplayBuffer(Arc::downgrade(&self.inner))
     }
 
-    /// Whether both are handles to one buffer.
+    /// Returns whether both are handles to one buffer.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Where the items lie.
+    /// Returns the storage of the items.
     #[must_use]
     pub fn storage(&self) -> &SharedStorage {
         &self.inner.storage
@@ -146,34 +146,35 @@ impl SharedReplayBuffer {
     /// Writes items, as [`ReplayBuffer::extend`].
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::extend`].
+    /// The errors of [`ReplayBuffer::extend`].
     pub fn extend(&self, items: &TensorDict) -> Result<Vec<Option<usize>>> {
         self.parts()?.extend(items)
     }
 
-    /// Draws a batch, as [`ReplayBuffer::sample`]. Threads that draw copy their rows beside each other.
+    /// Draws a batch, as [`ReplayBuffer::sample`]. Threads copy their rows in parallel.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::sample`].
+    /// The errors of [`ReplayBuffer::sample`].
     pub fn sample(&self, count: Option<usize>) -> Result<Batch> {
         for _ in 0..REDRAWS_MAX {
             let sampled = self.parts()?.draw(count)?;
             match self.inner.storage.get(&sampled.rows).and_then(|items| self.parts()?.finish(items, sampled))
             {
-                // Emptied after the choice; the next draw finds what there is now.
+                // Emptied after the choice; the next draw uses the current content.
                 Err(error) if error.kind() == ErrorKind::OutOfRange => {}
                 drawn => return drawn,
             }
         }
-        // Nobody empties it while the parts are held.
+        // No thread can empty it while the parts are locked.
         self.parts()?.sample(count)
     }
 
-    /// The next batch of the batch size of the options: the oldest of those drawn ahead, or one that is drawn now. Then as many are
-    /// drawn ahead as the options say, none of them behind the end of an epoch; what cannot be drawn is left for the next call to refuse.
+    /// Returns the next batch of the default size: the oldest prefetched one, or one drawn now. Then
+    /// prefetches as many as the options set, but none past the end of an epoch. A batch that cannot be drawn
+    /// is left for the next call to refuse.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::sample`] if none was drawn ahead.
+    /// The errors of [`ReplayBuffer::sample`] if no batch was prefetched.
     pub fn next_batch(&self) -> Result<PendingBatch> {
         let mut parts = self.parts()?;
         let mut ahead = self.ahead();
@@ -188,14 +189,14 @@ impl SharedReplayBuffer {
         Ok(PendingBatch::new(self.clone(), next))
     }
 
-    /// Copies the batches that are drawn ahead. Work for a thread that has nothing else to do.
+    /// Copies prefetched batches, for an idle thread.
     pub fn copy_ahead(&self) {
         if Held::mark(&*self.inner, "a buffer").is_err() {
             return;
         }
         let ahead: Vec<_> = self.ahead().iter().cloned().collect();
         for drawn in ahead {
-            // Who asks for the batch hears of an error.
+            // The caller that takes the batch gets the error.
             let _ = self.inner.storage.copied(&drawn.items);
         }
     }
@@ -218,7 +219,7 @@ impl SharedReplayBuffer {
         self.parts()?.finish(items, drawn.sampled.clone())
     }
 
-    /// What a state keeps of the batches that were drawn ahead.
+    /// Returns the prefetched batches for a checkpoint.
     fn ahead_dicts(&self, parts: &ReplayBuffer) -> Result<Vec<TensorDict>> {
         let kept = |drawn: &Arc<Drawn>| {
             let items = self.inner.storage.copied(&drawn.items)?;
@@ -235,15 +236,15 @@ impl SharedReplayBuffer {
     /// Sets priorities, as [`ReplayBuffer::update_priority`].
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::update_priority`].
+    /// The errors of [`ReplayBuffer::update_priority`].
     pub fn update_priority(&self, rows: &[i64], priorities: &[f32]) -> Result<()> {
         self.parts()?.update_priority(rows, priorities)
     }
 
-    /// Empties the buffer, and drops what was drawn ahead; what was written stays counted if `keeps_count`.
+    /// Empties the buffer and drops prefetched batches; `keeps_count` keeps the write count.
     ///
     /// # Errors
-    /// `Forbidden` in a part of the buffer that it is calling.
+    /// `Forbidden` in a part that the buffer is calling.
     pub fn clear(&self, keeps_count: bool) -> Result<()> {
         let mut parts = self.parts()?;
         parts.clear(keeps_count);
@@ -254,7 +255,7 @@ impl SharedReplayBuffer {
     /// Returns the number of rows that can be drawn.
     ///
     /// # Errors
-    /// `Forbidden` in a part of the buffer that it is calling.
+    /// `Forbidden` in a part that the buffer is calling.
     pub fn len(&self) -> Result<usize> {
         Ok(self.parts()?.len())
     }
@@ -262,33 +263,34 @@ impl SharedReplayBuffer {
     /// Returns whether no row can be drawn.
     ///
     /// # Errors
-    /// `Forbidden` in a part of the buffer that it is calling.
+    /// `Forbidden` in a part that the buffer is calling.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Figures.
+    /// Returns statistics.
     ///
     /// # Errors
-    /// `Forbidden` in a part of the buffer that it is calling.
+    /// `Forbidden` in a part that the buffer is calling.
     pub fn stats(&self) -> Result<ReplayBufferStats> {
         let parts = self.parts()?;
         Ok(ReplayBufferStats { prefetch_queue_size: self.ahead().len(), ..parts.stats() })
     }
 
-    /// All that must be kept to go on as if never stopped. Holds all others up.
+    /// Returns the state for a checkpoint. Blocks all other users.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::state`].
+    /// The errors of [`ReplayBuffer::state`].
     pub fn state(&self) -> Result<ReplayBufferState> {
         let parts = self.parts()?;
         Ok(ReplayBufferState { ahead: self.ahead_dicts(&parts)?, ..parts.state()? })
     }
 
-    /// Goes on where `state` was taken, with the batches that were drawn ahead then.
+    /// Restores `state` with its prefetched batches.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::restore`]; `Corrupt` if a batch that was drawn ahead is none of such a buffer.
+    /// The errors of [`ReplayBuffer::restore`]; `Corrupt` for a prefetched batch that does not match the
+    /// buffer.
     pub fn restore(&self, state: &ReplayBufferState) -> Result<()> {
         let ahead = self.ahead_of(&state.ahead)?;
         let mut parts = self.parts()?;
@@ -297,19 +299,19 @@ impl SharedReplayBuffer {
         Ok(())
     }
 
-    /// Writes a folder, as [`ReplayBuffer::dumps`], with the batches that are drawn ahead.
+    /// Writes a folder, as [`ReplayBuffer::dumps`], with the prefetched batches.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::dumps`].
+    /// The errors of [`ReplayBuffer::dumps`].
     pub fn dumps(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         let parts = self.parts()?;
         parts.dumps_with(path.as_ref(), checkpointer, &self.ahead_dicts(&parts)?)
     }
 
-    /// Goes on where a folder was written, as [`ReplayBuffer::loads`], with the batches that were drawn ahead then.
+    /// Restores a folder, as [`ReplayBuffer::loads`], with its prefetched batches.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::loads`] and [`SharedReplayBuffer::restore`].
+    /// The errors of [`ReplayBuffer::loads`] and [`SharedReplayBuffer::restore`].
     pub fn loads(&self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         let path = path.as_ref();
         let ahead = self.ahead_of(&load_ahead(path)?).map_err(|error| error.at(path.display()))?;
@@ -319,10 +321,10 @@ impl SharedReplayBuffer {
         Ok(())
     }
 
-    /// Does `to` to the buffer while no other thread uses it.
+    /// Runs `to` with exclusive access to the buffer.
     ///
     /// # Errors
-    /// `Forbidden` in a part of the buffer that it is calling; those of `to`.
+    /// `Forbidden` in a part that the buffer is calling; the errors of `to`.
     pub fn with<T>(&self, to: impl FnOnce(&mut ReplayBuffer) -> Result<T>) -> Result<T> {
         to(&mut *self.parts()?)
     }
@@ -334,7 +336,7 @@ impl SharedReplayBuffer {
     fn parts(&self) -> Result<Parts<'_>> {
         self.inner.storage.check_free()?;
         let held = Held::mark(&*self.inner, "a buffer")?;
-        // A thread that panicked left the parts as its last whole step did.
+        // A thread that panicked left the parts in the state of its last complete step.
         Ok(Parts { parts: self.inner.parts.lock().unwrap_or_else(PoisonError::into_inner), _held: held })
     }
 }

@@ -1,4 +1,4 @@
-//! Storages: where the items of a buffer lie, by row.
+//! Storages: the items of a buffer by row.
 
 use std::borrow::Cow;
 
@@ -18,81 +18,83 @@ pub(crate) mod shared;
 pub(crate) mod store;
 pub(crate) mod tensor;
 
-/// `items` where a storage on `device` keeps them: themselves if they lie there.
+/// Returns `items` on `device`; does not copy if they are already there.
 pub(crate) fn placed(items: &TensorDict, device: Device) -> Result<Cow<'_, TensorDict>> {
-    if items.lies_on(device) { Ok(Cow::Borrowed(items)) } else { items.to_device(device).map(Cow::Owned) }
+    if items.is_on(device) { Ok(Cow::Borrowed(items)) } else { items.to_device(device).map(Cow::Owned) }
 }
 
-/// What a storage read, on `device`.
+/// Moves items that a storage read to `device`.
 pub(crate) fn read_on(items: TensorDict, device: Device) -> Result<TensorDict> {
-    if items.lies_on(device) { Ok(items) } else { items.to_device(device) }
+    if items.is_on(device) { Ok(items) } else { items.to_device(device) }
 }
 
-/// `device`, if there is one.
+/// Returns `device` if it exists.
 pub(crate) fn checked_device(device: Device) -> Result<Device> {
     Ok(Compute::on(device)?.device())
 }
 
-/// Items by row. Rows `0..len` hold one; what was never written is never shown.
+/// Items by row. Rows `0..len` hold items; rows that were never written are never shown.
 pub trait Storage: Send + Sync {
-    /// How many rows there is room for.
+    /// Returns the maximum number of rows.
     fn capacity(&self) -> usize;
 
-    /// `[capacity]`, or `[time, lanes..]` where rows count row-major through time and lanes.
+    /// Returns `[capacity]`, or `[time, lanes..]` if rows count row-major through time and lanes.
     fn shape(&self) -> &[usize];
 
-    /// How many rows hold an item.
+    /// Returns the number of rows with items.
     fn len(&self) -> usize;
 
-    /// Whether no row holds an item.
+    /// Returns whether no row holds an item.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts item `i` of `items`, whose first batch dimension is theirs, into `rows[i]`; of a row that comes twice the last stays.
+    /// Writes item `i` of `items`, along their first batch dimension, to `rows[i]`; if a row comes twice, the
+    /// last item wins.
     ///
     /// # Errors
-    /// `ShapeMismatch` if there are not as many items as rows; `OutOfRange` if a row is beyond the capacity or would leave
-    /// others before it empty; and, by the name of the leaf, whatever the storage cannot hold. After an error nothing has changed.
+    /// `ShapeMismatch` if the number of items differs from the number of rows; `OutOfRange` if a row is
+    /// beyond the capacity or would leave earlier rows empty; an error that names a leaf that the storage
+    /// cannot hold. After an error nothing has changed.
     fn set(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
 
-    /// [`Storage::set`] of one item without a batch dimension.
+    /// Runs [`Storage::set`] for one item without a batch dimension.
     ///
     /// # Errors
-    /// Those of [`Storage::set`].
+    /// The errors of [`Storage::set`].
     fn set_one(&mut self, row: usize, item: &TensorDict) -> Result<()> {
         self.set(&[row], &item.unsqueeze(0)?)
     }
 
-    /// The items in `rows`, in that order; a row may come twice.
+    /// Returns the items in `rows`, in that order; a row may come twice.
     ///
     /// # Errors
-    /// `OutOfRange` if a row holds no item, and what keeps them from being one batch.
+    /// `OutOfRange` if a row holds no item; an error if the items do not form one batch.
     fn get(&self, rows: &[usize]) -> Result<TensorDict>;
 
-    /// [`Storage::get`] that may leave out all but the entries at `keys`, as far as the items have them.
+    /// Runs [`Storage::get`] and may omit all but the entries at `keys`.
     ///
     /// # Errors
-    /// Those of [`Storage::get`].
+    /// The errors of [`Storage::get`].
     fn read_keys(&self, rows: &[usize], keys: &[Key]) -> Result<TensorDict> {
         let _ = keys;
         self.get(rows)
     }
 
-    /// [`Storage::get`] that may use the memory of `out`.
+    /// Runs [`Storage::get`] and may reuse the memory of `out`.
     ///
     /// # Errors
-    /// Those of [`Storage::get`]. After one `out` is as before.
+    /// The errors of [`Storage::get`]. After an error `out` is unchanged.
     fn read_into(&self, rows: &[usize], out: &mut TensorDict) -> Result<()> {
         *out = self.get(rows)?;
         Ok(())
     }
 
-    /// [`Storage::set`] and [`Storage::note_writer`] in one, if nothing has changed since `revision`; false, and nothing changes, if
-    /// something has: somebody else was faster.
+    /// Runs [`Storage::set`] and [`Storage::note_writer`] atomically, if nothing has changed since
+    /// `revision`. Otherwise returns `false` and changes nothing.
     ///
     /// # Errors
-    /// Those of [`Storage::set`] and [`Storage::note_writer`].
+    /// The errors of [`Storage::set`] and [`Storage::note_writer`].
     fn set_if_unchanged(
         &mut self,
         revision: u64,
@@ -113,49 +115,51 @@ pub trait Storage: Send + Sync {
     /// Empties every row.
     fn clear(&mut self);
 
-    /// Looks what others did to the rows, where they lie outside this process. Buffers do before they draw or write.
+    /// Reads the changes of other processes to the rows, if there are any. Buffers call this before they draw
+    /// or write.
     ///
     /// # Errors
-    /// What keeps the storage from looking.
+    /// If the storage cannot read them.
     fn refresh(&self) -> Result<()> {
         Ok(())
     }
 
-    /// A number that every write and every clearing raises.
+    /// Returns a number that increases with every write and every clearing.
     fn revision(&self) -> u64;
 
-    /// The rows that were written after `revision`, where several buffers write to one storage; none where one does.
+    /// Returns the rows written after `revision`, if several buffers write to one storage; empty otherwise.
     fn written_after(&self, revision: u64) -> Vec<usize> {
         let _ = revision;
         Vec::new()
     }
 
-    /// Takes note of where the writer of a buffer stands after a write: the time step that is written next, and how many ever were. For
-    /// storages that outlive their buffer.
+    /// Records the position of a buffer's writer after a write: the time step that is written next, and the
+    /// write count. For storages that outlive their buffer.
     ///
     /// # Errors
-    /// What keeps the storage from it.
+    /// If the storage cannot store it.
     fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
         let _ = (cursor, write_count);
         Ok(())
     }
 
-    /// What [`Storage::note_writer`] was told last, where it outlived its buffer.
+    /// Returns the last position of [`Storage::note_writer`], if the storage outlives its buffer.
     fn noted_writer(&self) -> Option<(usize, u64)> {
         None
     }
 
-    /// For storages that outlive their buffer: above every count of rewrites that buffers of earlier openings gave, so that who
-    /// still has one updates no row that was written since. Such storages keep the leaves of their first items.
+    /// Returns a number above every generation of earlier openings, for storages that outlive their buffer,
+    /// so that an old generation updates no row written since. Such storages keep the leaves of their first
+    /// items.
     fn first_generation(&self) -> Option<i64> {
         None
     }
 }
 
-/// How many rows hold an item once `rows` are written, of a storage that holds `len`.
+/// Returns the number of rows with items after a write of `rows` to a storage with `len`.
 pub(crate) fn grown_len(len: usize, capacity: usize, rows: &[usize]) -> Result<usize> {
     let Some(end) = rows.iter().max().map(|row| row + 1) else {
-        return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+        return Err(Error::new(ErrorKind::Empty, "a write must hold at least one item: got 0"));
     };
     if end > capacity {
         let detail = format!("row must be < {capacity}, the capacity: got {}", end - 1);
@@ -189,7 +193,7 @@ pub(crate) fn check_written(rows: &[usize], len: usize) -> Result<()> {
     }
 }
 
-/// Refuses another number of items than of rows.
+/// Refuses different numbers of items and rows.
 pub(crate) fn check_count(rows: &[usize], items: &TensorDict) -> Result<()> {
     if items.batch_size().first() == Some(&rows.len()) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Where trajectories lie in a ring: found by a scan, or kept while writing.
+//! The trajectories in a ring: found by a scan, or tracked while writing.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::row::checked_capacity;
 /// Consecutive rows of one episode, around the end of the ring if `stop < start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trajectory {
-    /// Which of the lanes that are written side by side.
+    /// The lane, of lanes written in parallel.
     pub lane: usize,
     /// Its first time step.
     pub start: usize,
@@ -20,14 +20,15 @@ pub struct Trajectory {
     pub len: usize,
 }
 
-/// Finds the trajectories in flags of their last steps: `end_tl` is row-major `[T, num_lanes]`. Sorted by lane, then by
-/// last step. O(T). [`TrajectoryIndex`] keeps the same answer without a scan.
+/// Finds the trajectories from flags of their last steps: `end_tl` is row-major `[T, num_lanes]`. Sorted by
+/// lane, then by last step. O(T). [`TrajectoryIndex`] gives the same result without a scan.
 ///
-/// In a ring that is full, `newest` is the time step written last: it ends a trajectory whatever its flag says, as the
-/// step behind it is the oldest. In one that is not, step T - 1 does.
+/// In a full ring, `newest` is the time step written last: it ends a trajectory whatever its flag, as the
+/// step after it is the oldest. In a ring that is not full, step T - 1 does.
 ///
 /// # Errors
-/// `Empty` if there is no step, `ShapeMismatch` if the lanes do not divide the flags, `OutOfRange` if `newest` is no step.
+/// `Empty` if there is no step; `ShapeMismatch` if the number of flags is not a multiple of the lanes;
+/// `OutOfRange` if `newest` is not a step.
 ///
 /// # Examples
 /// ```
@@ -69,11 +70,11 @@ pub fn find_trajectories(
     Ok(found)
 }
 
-/// Flags the last steps of trajectories by their ids: where the next step has another. Both are row-major `[T, num_lanes]`.
-/// Behind step T - 1 comes step 0 in a ring that is full, and nothing in one that is not.
+/// Flags the last steps of trajectories by their ids: a step before another id. Both are row-major `[T,
+/// num_lanes]`. Step T - 1 is followed by step 0 in a full ring, and by nothing otherwise.
 ///
 /// # Errors
-/// `Empty` if there is no step, `ShapeMismatch` if the lanes do not divide the ids.
+/// `Empty` if there is no step; `ShapeMismatch` if the number of ids is not a multiple of the lanes.
 ///
 /// # Examples
 /// ```
@@ -98,24 +99,24 @@ fn checked_steps(num_flags: usize, num_lanes: usize) -> Result<usize> {
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
     if num_flags == 0 {
-        return Err(Error::new(ErrorKind::Empty, "trajectories must have a step to be found in: got none"));
+        return Err(Error::new(ErrorKind::Empty, "trajectories must have at least one step: got 0"));
     }
     Ok(num_flags / num_lanes)
 }
 
-/// The trajectories of one ring, kept while it is written: O(1) a step, whatever the capacity. It also keeps a list of those
-/// that have a minimal length, so that one of them is drawn in O(1).
+/// The trajectories of one ring, tracked while it is written: O(1) a step, whatever the capacity. It also
+/// keeps a list of those with a minimal length, so that one of them is drawn in O(1).
 ///
-/// Steps are counted from the first that was written; step s lies in row s mod capacity.
+/// Steps are counted from the first that was written; step s is in row s mod capacity.
 #[derive(Debug, Clone)]
 pub struct TrajectoryIndex {
     capacity: usize,
     num_written: u64,
     /// From the oldest to the newest.
     segments: VecDeque<Segment>,
-    /// How many segments have left at the front: the first one's number.
+    /// Number of segments removed at the front, which is the first one's number.
     num_dropped: u64,
-    /// Whether the next step belongs to the last segment.
+    /// `true` if the next step belongs to the last segment.
     is_open: bool,
     last_id: Option<i64>,
     min_len: u64,
@@ -123,7 +124,7 @@ pub struct TrajectoryIndex {
     long: Vec<u64>,
 }
 
-/// Steps `start..end`, and the place in the list of the long ones if it is one.
+/// Steps `start..end`, and the place in the list of long segments, if it is one.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     start: u64,
@@ -131,7 +132,7 @@ struct Segment {
     place: Option<usize>,
 }
 
-/// All that a [`TrajectoryIndex`] must keep to draw the same trajectories again.
+/// The state of a [`TrajectoryIndex`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TrajectoryIndexState {
@@ -139,20 +140,20 @@ pub struct TrajectoryIndexState {
     pub capacity: usize,
     /// Number of steps ever written.
     pub num_written: u64,
-    /// The last step, exclusive, of each trajectory, from the oldest.
+    /// The end, exclusive, of each trajectory, from the oldest.
     pub ends: Vec<u64>,
-    /// Whether the next step belongs to the last trajectory.
+    /// `true` if the next step belongs to the last trajectory.
     pub is_open: bool,
-    /// The id of the last step, where ids are given.
+    /// The id of the last step, if ids are used.
     pub last_id: Option<i64>,
     /// The length from which a trajectory counts as long.
     pub min_len: u64,
-    /// The long ones, by position in `ends`, in the order that draws depend on.
+    /// The long ones, by position in `ends`, in the order on which draws depend.
     pub long: Vec<usize>,
 }
 
 impl TrajectoryIndex {
-    /// The index of a ring of `capacity` rows, none of them written.
+    /// Returns the index of a ring of `capacity` rows, none of them written.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -169,7 +170,7 @@ impl TrajectoryIndex {
         })
     }
 
-    /// Takes note of the next steps: `end_t` flags those that end a trajectory.
+    /// Records the next steps: `end_t` flags those that end a trajectory.
     pub fn extend(&mut self, end_t: &[bool]) {
         self.last_id = None;
         for &ends in end_t {
@@ -178,7 +179,7 @@ impl TrajectoryIndex {
         }
     }
 
-    /// Takes note of the next steps: a trajectory is a run of equal ids.
+    /// Records the next steps: a trajectory is a run of equal ids.
     pub fn extend_ids(&mut self, id_t: &[i64]) {
         for &id in id_t {
             self.is_open &= self.last_id == Some(id);
@@ -188,13 +189,13 @@ impl TrajectoryIndex {
         }
     }
 
-    /// The trajectories that are in the ring, from the oldest.
+    /// Returns the trajectories in the ring, from the oldest.
     pub fn trajectories(&self) -> impl Iterator<Item = Trajectory> + '_ {
         self.segments.iter().map(|segment| self.trajectory(*segment))
     }
 
-    /// The trajectory that the step in `row` belongs to, and how many of its steps come before; `None` if none is there.
-    /// O(log trajectories).
+    /// Returns the trajectory of the step in `row`, and the number of its steps before it; `None` for an
+    /// empty row. O(log trajectories).
     #[must_use]
     pub fn at(&self, row: usize) -> Option<(Trajectory, usize)> {
         let (_, newer) = self.room(row)?;
@@ -207,7 +208,7 @@ impl TrajectoryIndex {
         }
     }
 
-    /// How many steps of the ring are older than that in `row`, and how many newer; `None` if none is there.
+    /// Returns the number of older and of newer steps than the one in `row`; `None` for an empty row.
     #[must_use]
     pub fn room(&self, row: usize) -> Option<(usize, usize)> {
         let newest = self.num_written.checked_sub(1)?;
@@ -221,35 +222,36 @@ impl TrajectoryIndex {
         }
     }
 
-    /// The row that the next step takes.
+    /// Returns the row that the next step takes.
     pub(crate) fn cursor(&self) -> usize {
         (self.num_written % self.capacity as u64) as usize
     }
 
-    /// The oldest and the newest trajectory.
+    /// Returns the oldest and the newest trajectory.
     pub(crate) fn outermost(&self) -> Option<[Trajectory; 2]> {
         Some([self.trajectory(*self.segments.front()?), self.trajectory(*self.segments.back()?)])
     }
 
-    /// How many trajectories are in the ring.
+    /// Returns the number of trajectories in the ring.
     #[must_use]
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// Whether no step was written.
+    /// Returns whether no step was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The number of rows of the ring.
+    /// Returns the number of rows of the ring.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many trajectories have at least `min_len` steps, and one. O(1) for the `min_len` asked last, else O(trajectories).
+    /// Returns the number of trajectories with at least `min_len` steps (at least one). O(1) for the last
+    /// `min_len`, else O(trajectories).
     pub fn num_long(&mut self, min_len: usize) -> usize {
         let min_len = min_len.max(1) as u64;
         if self.min_len != min_len {
@@ -266,14 +268,15 @@ impl TrajectoryIndex {
         self.long.len()
     }
 
-    /// Number `index` of those that [`TrajectoryIndex::num_long`] counted last, in no order; `None` beyond them.
+    /// Returns number `index` of the trajectories counted last by [`TrajectoryIndex::num_long`], in no order;
+    /// `None` beyond them.
     #[must_use]
     pub fn long(&self, index: usize) -> Option<Trajectory> {
         let number = self.long.get(index)?;
         self.segments.get((number - self.num_dropped) as usize).map(|segment| self.trajectory(*segment))
     }
 
-    /// Forgets all steps.
+    /// Removes all steps.
     pub fn clear(&mut self) {
         self.segments.clear();
         self.long.clear();
@@ -283,7 +286,7 @@ impl TrajectoryIndex {
         self.last_id = None;
     }
 
-    /// All that must be kept to draw the same trajectories again. O(trajectories).
+    /// Returns the state for a checkpoint. O(trajectories).
     #[must_use]
     pub fn state(&self) -> TrajectoryIndexState {
         TrajectoryIndexState {
@@ -297,10 +300,11 @@ impl TrajectoryIndex {
         }
     }
 
-    /// The index whose state was taken.
+    /// Restores an index from its state.
     ///
     /// # Errors
-    /// As [`TrajectoryIndex::new`]; `Corrupt` if the trajectories do not fill the ring, or the long ones are others.
+    /// The errors of [`TrajectoryIndex::new`]; `Corrupt` if the trajectories do not fill the ring, or the
+    /// list of long ones is wrong.
     pub fn from_state(state: &TrajectoryIndexState) -> Result<Self> {
         let corrupt = |what: &str| {
             Err(Error::new(ErrorKind::Corrupt, format!("{what} must fit the ring: they do not")))
@@ -338,7 +342,7 @@ impl TrajectoryIndex {
         Trajectory { lane: 0, start: row(segment.start), stop: row(segment.end - 1), len }
     }
 
-    /// Takes note of one step, of the last segment if that is open.
+    /// Records one step, of the last segment if that is open.
     fn push(&mut self) {
         let step = self.num_written;
         self.num_written += 1;
@@ -357,7 +361,7 @@ impl TrajectoryIndex {
         }
     }
 
-    /// Cuts the oldest step off, if the ring is full of newer ones.
+    /// Removes the oldest step, if the ring is full of newer ones.
     fn evict(&mut self) {
         let oldest = self.num_written.saturating_sub(self.capacity as u64);
         let Some(first) = self.segments.front_mut() else { return };

@@ -1,4 +1,4 @@
-//! Sample units: what one drawn row stands for.
+//! Sample units: the rows that one drawn row expands to.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -11,56 +11,58 @@ use crate::sampler::keyed::check_follows;
 use crate::writer::{check_capacity, from_state, to_state};
 use crate::{SequenceOptions, TrajectoryIndex};
 
-/// Expands drawn rows before they are read; a buffer tells it of every write.
+/// Expands drawn rows before they are read. A buffer passes every write to it.
 pub trait SampleUnit: Send {
-    /// Takes note that `items`, one for each of `rows`, were written there, in this order.
+    /// Records that `items`, one for each of `rows`, were written there, in this order.
     ///
     /// # Errors
-    /// What keeps the unit from taking them.
+    /// If the unit refuses them.
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()>;
 
-    /// Returns the part of items that [`SampleUnit::extend`] reads: of rows that are stored already, a buffer reads no more.
+    /// Returns the part of items that [`SampleUnit::extend`] reads, so that a buffer reads no more of stored
+    /// rows.
     fn reads(&self) -> Reads {
         Reads::Items
     }
 
-    /// Whether [`SampleUnit::extend`] would take the same. A buffer asks before it stores the items.
+    /// Checks that [`SampleUnit::extend`] would accept the same arguments. A buffer checks before it stores
+    /// the items.
     ///
     /// # Errors
-    /// Those of [`SampleUnit::extend`].
+    /// The errors of [`SampleUnit::extend`].
     fn check(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let _ = (rows, items);
         Ok(())
     }
 
-    /// The rows that are read for those drawn, and what is said of them.
+    /// Returns the rows to read for the drawn ones, with their info.
     ///
     /// # Errors
-    /// `OutOfRange` if a row holds nothing, `LimitExceeded` if there would be more than a draw may have.
+    /// `OutOfRange` if a row is empty; `LimitExceeded` if there would be more rows than a draw may have.
     fn expand(&self, sampled: Sampled) -> Result<Sampled>;
 
-    /// Whether expansion depends on the order in which rows are written.
+    /// Returns whether expansion depends on the write order of rows.
     fn in_order(&self) -> bool {
         false
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     fn clear(&mut self);
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns the state for a checkpoint.
     ///
     /// # Errors
-    /// What keeps the unit from it.
+    /// If the unit cannot store its state.
     fn state(&self) -> Result<Value>;
 
-    /// Goes on where `state` was taken.
+    /// Restores `state`.
     ///
     /// # Errors
     /// `Malformed`, `Corrupt` or `Incompatible` if it is not such a state. After an error nothing has changed.
     fn restore(&mut self, state: &Value) -> Result<()>;
 }
 
-/// A unit as options describe it.
+/// The kind of a sample unit, with its options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum SampleUnitOptions {
@@ -71,17 +73,18 @@ pub enum SampleUnitOptions {
     Sequence {
         /// The shape of a window.
         window: SequenceOptions,
-        /// The flag of a trajectory's last step; absent where only the ends of the ring bound windows. Absent.
+        /// The flag of a trajectory's last step; if absent, only the ends of the ring bound windows. Absent
+        /// by default.
         #[serde(default)]
         done_key: Option<Key>,
     },
 }
 
 impl SampleUnitOptions {
-    /// The unit of a storage of `shape`, `[time]` or `[time, lanes..]`.
+    /// Returns the unit of a storage of `shape`, `[time]` or `[time, lanes..]`.
     ///
     /// # Errors
-    /// Those of [`Sequence::new`].
+    /// The errors of [`Sequence::new`].
     ///
     /// # Examples
     /// ```
@@ -157,10 +160,12 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The unit of a storage of `shape`, `[time]` or `[time, lanes..]`; a flag at `done_key` ends a trajectory.
+    /// Returns the unit of a storage of `shape`, `[time]` or `[time, lanes..]`; a flag at `done_key` ends a
+    /// trajectory.
     ///
     /// # Errors
-    /// `Empty` if `shape` is; `OutOfRange` if there are no rows or `window` is none; `LimitExceeded` if there are too many.
+    /// `Empty` for an empty `shape`; `OutOfRange` if there are no rows or `window` is invalid;
+    /// `LimitExceeded` if there are too many rows.
     pub fn new(shape: &[usize], window: SequenceOptions, done_key: Option<Key>) -> Result<Self> {
         let Some((&capacity, lanes)) = shape.split_first() else {
             return Err(Error::new(ErrorKind::Empty, "shape must have a dimension, that of time: got []"));
@@ -171,12 +176,12 @@ impl Sequence {
         Ok(Self { window, done_key, lanes })
     }
 
-    /// What `info`, of batch size `[anchors]`, says, said of each step of their windows.
+    /// Repeats `info`, of batch size `[anchors]`, for each step of their windows.
     fn spread(info: &TensorDict, sequence_id: &[usize]) -> Result<TensorDict> {
         info.index_select(sequence_id)
     }
 
-    /// Whether each step of items that go to `rows`, which follow those of their lanes, ends its trajectory.
+    /// Returns for each item for `rows`, which follow those of their lanes, whether it ends its trajectory.
     fn ends(&self, rows: &[usize], items: &TensorDict) -> Result<Vec<bool>> {
         let num_lanes = self.lanes.len();
         for (lane, index) in self.lanes.iter().enumerate() {
@@ -211,7 +216,7 @@ impl SampleUnit for Sequence {
         let mut rows = Vec::new();
         let (mut sequence, mut step, mut anchors) = (Vec::new(), Vec::new(), Vec::new());
         let (mut valid, mut learn) = (Vec::new(), Vec::new());
-        // All at once, so that the limit of a draw holds for their sum.
+        // All at once, so that the limit of a draw applies to their sum.
         self.window.checked_width(sampled.rows.len())?;
         for (place, row) in sampled.rows.iter().enumerate() {
             let (time, lane) = (row / num_lanes, row % num_lanes);

@@ -1,4 +1,4 @@
-//! Writers: which rows new items go to.
+//! Writers: the choice of rows for new items.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, TensorDict};
@@ -12,37 +12,39 @@ pub(crate) mod max_value;
 pub(crate) mod ranked;
 pub(crate) mod round_robin;
 
-/// Chooses the rows of new items. A write is planned, then stored, then committed: an error on the way leaves no hole.
+/// Chooses the rows of new items. A write is planned, stored, then committed, so an error in between leaves
+/// no hole.
 pub trait Writer: Send {
-    /// Where `items` would go. `freed` rows are there to be reused.
+    /// Plans the rows of `items`. `freed` rows may be reused.
     ///
     /// # Errors
-    /// `Empty` without items, and what keeps the writer from taking them.
+    /// `Empty` without items; other errors of the writer.
     fn plan(&self, items: &TensorDict, freed: &[usize]) -> Result<WritePlan>;
 
-    /// Does what the same call of [`Writer::plan`] gave.
+    /// Commits the plan of the same call of [`Writer::plan`].
     ///
     /// # Errors
-    /// Those of [`Writer::plan`].
+    /// The errors of [`Writer::plan`].
     fn commit(&mut self, items: &TensorDict, freed: &[usize]) -> Result<()>;
 
-    /// Takes note that `rows`, which hold items, were written over; `foreign` if by another buffer of the same storage.
+    /// Records that `rows`, which hold items, were overwritten; `foreign` if by another buffer of the same
+    /// storage.
     ///
     /// # Errors
     /// `OutOfRange` if a row holds no item.
     fn write_at(&mut self, rows: &[usize], foreign: bool) -> Result<()>;
 
-    /// The row that is written next.
+    /// Returns the row that is written next.
     fn cursor(&self) -> usize;
 
-    /// How many items were ever written.
+    /// Returns the number of items ever written.
     fn write_count(&self) -> u64;
 
-    /// Stands where others left the storage: `len` time steps are written, the next goes to `cursor`, `write_count` ever were. `items`
-    /// reads all of them.
+    /// Resumes after other writers: `len` time steps are written, the next goes to `cursor`, and
+    /// `write_count` were ever written. `items` reads all of them.
     ///
     /// # Errors
-    /// `Corrupt` if the writer could not have left it so; those of `items`.
+    /// `Corrupt` if the writer could not have left the storage in this state; the errors of `items`.
     fn resume(
         &mut self,
         len: usize,
@@ -50,39 +52,39 @@ pub trait Writer: Send {
         items: &dyn Fn() -> Result<TensorDict>,
     ) -> Result<()>;
 
-    /// Counts rewrites from `first` on, above those that are counted already. Nothing where they are not.
+    /// Counts generations from `first` on, above existing ones. Ignored if generations are not tracked.
     fn start_generations(&mut self, first: i64) {
         let _ = first;
     }
 
-    /// How often each row was rewritten; -1 if never written or not tracked.
+    /// Returns the number of rewrites of each row; -1 if never written or not tracked.
     fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
         vec![-1; rows.len()]
     }
 
-    /// Whether [`Writer::generations_of`] is tracked.
+    /// Returns whether generations are tracked.
     fn tracks_generations(&self) -> bool {
         false
     }
 
-    /// Empties every row, and forgets how many items were ever written unless `keeps_count`.
+    /// Empties every row; `keeps_count` keeps the write count.
     fn clear(&mut self, keeps_count: bool);
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns the state for a checkpoint.
     ///
     /// # Errors
-    /// What keeps the writer from it.
+    /// If the writer cannot store its state.
     fn state(&self) -> Result<Value>;
 
-    /// Goes on where `state` was taken.
+    /// Restores `state`.
     ///
     /// # Errors
-    /// `Malformed` if it is not the state of such a writer, `Corrupt` if it breaks its rules, `Incompatible` if it is of
-    /// another capacity. After an error nothing has changed.
+    /// `Malformed` if it is not the state of such a writer; `Corrupt` if it is inconsistent; `Incompatible`
+    /// for another capacity. After an error nothing has changed.
     fn restore(&mut self, state: &Value) -> Result<()>;
 }
 
-/// What a write would do.
+/// The plan of a write.
 ///
 /// # Examples
 /// ```
@@ -94,30 +96,30 @@ pub trait Writer: Send {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePlan {
-    /// The row that each item takes, `None` for those that are not kept.
+    /// The row of each item; `None` for items that are not kept.
     pub rows: Vec<Option<usize>>,
-    /// [`Writer::cursor`] afterwards.
+    /// [`Writer::cursor`] after the write.
     pub cursor: usize,
-    /// [`Writer::write_count`] afterwards.
+    /// [`Writer::write_count`] after the write.
     pub write_count: u64,
 }
 
-/// A writer as options describe it.
+/// The kind of a writer, with its options.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum WriterOptions {
     /// A [`RoundRobinWriter`](crate::RoundRobinWriter).
     RoundRobin {
-        /// Whether rows count how often they are written. False.
+        /// If true, counts the writes of each row. Defaults to false.
         #[serde(default)]
         track_generations: bool,
     },
-    /// A [`MaxValueWriter`](crate::MaxValueWriter) of what items have at a key.
+    /// A [`MaxValueWriter`](crate::MaxValueWriter) of the values at a key.
     MaxValue {
-        /// Where the rank of an item is. `["next", "reward"]`.
+        /// The key of an item's rank. Defaults to `["next", "reward"]`.
         #[serde(default = "reward_key")]
         rank_key: Key,
-        /// How the values there become one rank. Their sum.
+        /// The reduction of the values there to one rank. Defaults to their sum.
         #[serde(default = "sum")]
         reduction: Reduction,
     },
@@ -132,7 +134,7 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
-    /// The writer of a storage of `capacity` rows, or time steps where there are lanes.
+    /// Returns the writer of a storage of `capacity` rows, or time steps with lanes.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -166,12 +168,12 @@ const fn sum() -> Reduction {
     Reduction::Sum
 }
 
-/// `value` as JSON.
+/// Converts `value` to JSON.
 pub(crate) fn to_state(value: &impl Serialize) -> Result<Value> {
     serde_json::to_value(value).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))
 }
 
-/// The state that `value` holds.
+/// Parses the state in `value`.
 pub(crate) fn from_state<T: serde::de::DeserializeOwned>(name: &str, value: &Value) -> Result<T> {
     T::deserialize(value).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))

@@ -1,4 +1,4 @@
-//! Folders that torchrl 0.14.1 wrote, loaded; our own, written and loaded; damaged ones, refused.
+//! Folders written by torchrl 0.14.1, loaded; our own, written and loaded; damaged ones, refused.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -37,7 +37,7 @@ fn fixture(row: &Value) -> PathBuf {
     golden(row["fixture"].as_str().unwrap())
 }
 
-/// A path of its own for each caller, with nothing there.
+/// Returns a unique path with nothing at it.
 fn fresh(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("fulmar-checkpoints-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -93,7 +93,7 @@ fn buffers_of_torchrl_are_loaded_and_written_again() {
         check(&other);
         assert_eq!(one.sample(None).unwrap(), other.sample(None).unwrap(), "{id}: draws go on");
         fs::remove_dir_all(path).unwrap();
-        // Upstream cannot load full lanes back; here they are like any others.
+        // Upstream cannot load full lanes; Fulmar can.
         let lanes = row["after_load"].get("error").is_some();
         *kinds.entry(format!("{name}{}", if lanes { " of lanes" } else { "" })).or_default() += 1;
     }
@@ -148,7 +148,7 @@ fn samplers_and_writers_of_torchrl_are_loaded_and_written_again() {
         for file in upstream.filter(|file| !file.starts_with("storage/") && file.ends_with(".memmap")) {
             let read = |folder: &Path| {
                 let bytes = fs::read(folder.join(file)).unwrap();
-                // Any order in which each value has none above it is a heap: upstream's is one, ours is sorted.
+                // Any valid heap order is accepted: upstream's is a heap, ours is sorted.
                 let width = if file.ends_with("current_top_values.memmap") { 8 } else { bytes.len() };
                 let mut parts: Vec<Vec<u8>> = bytes.chunks(width).map(<[u8]>::to_vec).collect();
                 parts.sort();
@@ -158,12 +158,12 @@ fn samplers_and_writers_of_torchrl_are_loaded_and_written_again() {
         }
         let mut other = load(&path).unwrap();
         check(&other);
-        // Items of these rows have no versions: their actions stand for them, and all are of the past.
+        // Items of these rows have no versions: their actions serve as versions, all in the past.
         for buffer in [&mut one, &mut other] {
             let _ = buffer.sampler_mut().set_parameter("consumerVersion", 1000.0);
         }
         assert_eq!(one.sample(None).unwrap(), other.sample(None).unwrap(), "{id}: draws go on");
-        // Without what is ours alone, the folder is one of upstream's.
+        // Without our own file, the folder equals one of upstream's.
         fs::remove_file(path.join("fulmar_state.json")).unwrap();
         check(&load(&path).unwrap());
         fs::remove_dir_all(path).unwrap();
@@ -173,7 +173,7 @@ fn samplers_and_writers_of_torchrl_are_loaded_and_written_again() {
     assert_eq!(kinds.values().sum::<usize>(), 9);
 }
 
-/// What a row says of its sampler and its writer.
+/// Checks the sampler and the writer of a row.
 fn check_part(id: &str, row: &Value, buffer: &ReplayBuffer) {
     let (sampler, writer) = (buffer.sampler().state().unwrap(), buffer.writer().state().unwrap());
     if let Some(leaves) = row["leaves"].as_array() {
@@ -373,7 +373,7 @@ fn nothing_is_written_over_and_nothing_is_left_of_a_write_that_fails() {
     one.dumps(&path, &TensorStorageCheckpointer).unwrap();
     let error = one.dumps(&path, &TensorStorageCheckpointer).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-    // A next observation that is not that of the next step.
+    // A next observation that differs from the observation of the next step.
     let mut odd = ring(&[4]);
     odd.extend(&steps(0, 1)).unwrap();
     odd.extend(&steps(4, 1)).unwrap();
@@ -405,7 +405,7 @@ fn files_of(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Loads a folder into a buffer that holds something, which must stay as it is after an error.
+/// Loads a folder into a buffer with content, which must stay unchanged after an error.
 fn refused(what: &str, path: &Path, form: &dyn StorageCheckpointer, sampler: &Value) -> Result<()> {
     let mut buffer = buffer(TensorStorage::new(&[6]).unwrap(), sampler, &json!({ "kind": "roundRobin" }));
     buffer.extend(&steps(60, 5)).unwrap();
@@ -493,7 +493,7 @@ fn folders_of_other_buffers_are_refused() {
     let error = prioritized.loads(&path, &TensorStorageCheckpointer).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Malformed, "another sampler: {error}");
 
-    // Words that say what cannot be, with and without what is ours alone.
+    // Impossible values, with and without our own file.
     fs::remove_file(path.join("fulmar_state.json")).unwrap();
     let edits = [
         ("writer/metadata.json", json!({ "cursor": 8, "write_count": 8 })),
@@ -546,7 +546,7 @@ fn storages_of_an_ensemble_come_back_each_with_its_own_rows() {
     fs::remove_dir_all(path).unwrap();
 }
 
-/// Two buffers with prioritised draws, the second empty unless `both`.
+/// Returns two buffers with prioritised draws, the second empty unless `both`.
 fn ensemble(both: bool) -> ReplayBufferEnsemble {
     let options = json!({ "seed": 3, "batchSize": 2, "sampler": {"kind": "prioritized", "priorities": {"alpha": 0.7}} });
     let buffer = |count: usize| {
@@ -608,7 +608,7 @@ fn an_hdf5_file_is_held_to_its_first_bytes_and_its_limit_before_it_is_read() {
     for (bytes, kind) in
         [(HDF5_FILE_BYTES_MAX, ErrorKind::Corrupt), (HDF5_FILE_BYTES_MAX + 1, ErrorKind::LimitExceeded)]
     {
-        // All holes: reading it would take all of that memory.
+        // A sparse file: reading it would take all of that memory.
         fs::File::create(folder.join(&form.file)).unwrap().set_len(bytes).unwrap();
         assert_eq!(form.load(&[4], &folder).unwrap_err().kind(), kind);
     }

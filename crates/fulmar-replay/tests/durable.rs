@@ -1,4 +1,4 @@
-//! A storage that a crash does not empty, on a disk that loses its power at every moment.
+//! A storage that survives crashes, on a disk that loses power at every moment.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -73,7 +73,7 @@ fn rows_are_those_of_a_storage_in_memory_through_writes_and_openings() {
     }
 }
 
-/// What a buffer promised once so many operations had reached the disk.
+/// The content that a buffer guaranteed after a number of disk operations.
 struct Promise {
     num_ops: usize,
     items: Option<TensorDict>,
@@ -109,7 +109,7 @@ fn a_loss_of_power_at_any_moment_leaves_the_acknowledged_buffer_and_it_goes_on()
                 (promise.cursor, promise.write_count)
                     == (again.writer().cursor(), again.writer().write_count())
             };
-            // The next write may be there although nobody was told so, whole or its first rows.
+            // The next write may be present, whole or in part, although it was not acknowledged.
             let is_acknowledged = is_of(&promises[at]);
             assert!(is_acknowledged || promises.get(at + 1).is_some_and(is_of), "after {num_ops} operations");
             let promise = &promises[if is_acknowledged { at } else { at + 1 }];
@@ -118,7 +118,7 @@ fn a_loss_of_power_at_any_moment_leaves_the_acknowledged_buffer_and_it_goes_on()
             assert_eq!(again.len(), len);
             if let Some(items) = &promise.items {
                 let got = again.read_all_in_order(None).unwrap();
-                // Rows of the write under way may stand in the places that it takes.
+                // Rows of the pending write may be in the places that it takes.
                 let next = promises.get(at + 1).and_then(|promise| promise.items.as_ref());
                 for row in 0..len {
                     let got = got.index(row).unwrap();
@@ -277,7 +277,8 @@ fn counts_of_rewrites_from_before_an_opening_are_stale() {
     assert_eq!((error.kind(), emptied.len()), (ErrorKind::Incompatible, 1), "leaves stay: {error}");
 }
 
-/// A ring of 6 rows that went round, in segments of 4 KiB, with what it holds: items from `first` on.
+/// Returns a ring of 6 rows that wrapped around, in segments of 4 KiB, with its content: items from `first`
+/// on.
 fn full_ring(first: i64) -> (MemoryDisk, TensorDict) {
     let disk = MemoryDisk::default();
     let mut one = buffer(&disk).unwrap();
@@ -300,7 +301,7 @@ fn copied(disk: &MemoryDisk) -> MemoryDisk {
     copy
 }
 
-/// That a damaged storage has each row as it was or names it, and its position.
+/// Checks that a damaged storage has each row unchanged or reports it, and its position.
 fn check_damaged(disk: &MemoryDisk, held: &TensorDict, place: &str) -> usize {
     let mut storage = open(disk, &[6]).unwrap();
     let lost = storage.damaged_rows().unwrap();

@@ -1,4 +1,4 @@
-//! A storage in files that processes share: alone, in several hands, and after one that wrote to it died.
+//! A storage in files shared by processes: alone, with several writers, and after the death of one.
 
 #![cfg(not(target_family = "wasm"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -47,7 +47,8 @@ impl Drop for Scratch {
 
 const WIDTH: usize = 37;
 
-/// Rows in which every element is the row's own number, in leaves of 1, 3, 4 and 8 bytes: a torn one would hold two.
+/// Rows in which every element is the row's number, in leaves of 1, 3, 4 and 8 bytes: a torn row would hold
+/// two numbers.
 fn items(numbers: &[i64]) -> TensorDict {
     let count = numbers.len();
     let mut items = TensorDict::new(&[count]).unwrap();
@@ -64,7 +65,7 @@ fn items(numbers: &[i64]) -> TensorDict {
     items
 }
 
-/// The numbers of rows, none of which is torn.
+/// Returns the numbers of rows after checking that none is torn.
 fn numbers_of(rows: &TensorDict) -> Vec<i64> {
     let wide = rows.tensor(["next", "wide"]).unwrap().to_vec::<i64>().unwrap();
     let numbers: Vec<i64> = wide.chunks(WIDTH).map(|row| row[0]).collect();
@@ -304,7 +305,7 @@ fn a_folder_is_taken_over_only_where_that_is_said_and_shows_no_old_row() {
     second.set(&[0], &other).unwrap();
     assert_eq!((second.len(), second.get(&[0]).unwrap()), (1, other));
     assert_eq!(memmap::load(&scratch.0).unwrap().tensor("bytes").unwrap().to_vec::<u8>().unwrap(), [0; 12]);
-    assert_eq!(first.get(&[0]).unwrap_err().kind(), ErrorKind::Closed, "whose folder it was is told");
+    assert_eq!(first.get(&[0]).unwrap_err().kind(), ErrorKind::Closed, "the former owner gets an error");
     assert_eq!(first.set(&[0], &items(&[1])).unwrap_err().kind(), ErrorKind::Closed);
 }
 
@@ -365,7 +366,7 @@ fn files_that_are_cut_or_foreign_are_refused_by_name() {
         } else {
             bytes[rng.below(64).unwrap() as usize] ^= 1 + rng.below(255).unwrap() as u8;
         }
-        // The last word of the head says that another storage was made.
+        // The last word of the head marks that another storage was made.
         let is_replaced = bytes.len() == whole.len() && bytes[..56] == whole[..56];
         fs::write(&board, &bytes).unwrap();
         match scratch.open(&[4]).map(|storage| storage.get(&[0]).map(|_| ())) {
@@ -409,7 +410,8 @@ fn so_many_write_at_once_and_one_more_does_not() {
     last.set(&[row], &items(&[1])).unwrap();
 }
 
-/// What a process of [`spawn`] does: writes numbers from a first one on, tells of each write that returned, and never ends.
+/// A process of [`spawn`]: writes numbers from a first one on, prints each write that returned, and never
+/// ends.
 #[test]
 fn child() {
     let (Ok(path), Ok(first)) = (std::env::var("FULMAR_TEST_FOLDER"), std::env::var("FULMAR_TEST_FIRST"))
@@ -436,7 +438,7 @@ fn spawn(folder: &Path, first: i64) -> Child {
         .unwrap()
 }
 
-/// Lines that say that a write returned, until there are `count`; the last number.
+/// Reads lines of returned writes until there are `count`; returns the last number.
 fn wait_for(child: &mut Child, count: usize) -> i64 {
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(std::result::Result::ok);
     let mut written =

@@ -1,4 +1,4 @@
-//! Folders of whole buffers, in TorchRL's layout.
+//! Checkpoint folders of whole buffers, in TorchRL's layout.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ use crate::checkpoint::parts::{
 };
 use crate::checkpoint::{StorageCheckpointer, StoredRows, rows_of};
 
-/// What this crate keeps beside TorchRL's files, so that draws go on as if never stopped.
+/// This crate's state in addition to TorchRL's files, so that draws continue exactly.
 const STATE: &str = "fulmar_state.json";
 const STATE_FORMAT: u32 = 1;
 const ABOUT: &str = "buffer_metadata.json";
-/// The batches that were drawn ahead, where some were: a dictionary of them by their place.
+/// The prefetched batches, if there are any: a dictionary of them by index.
 const AHEAD: &str = "fulmar_ahead.consolidated";
 
 #[derive(Serialize, Deserialize)]
@@ -38,7 +38,7 @@ struct About {
     consume_after_n_samples: Option<u32>,
 }
 
-/// Where the parts of a buffer lie.
+/// The paths of a buffer's parts.
 pub(crate) struct Places {
     rows: PathBuf,
     sampler: PathBuf,
@@ -58,7 +58,7 @@ impl Places {
         }
     }
 
-    /// Those of one buffer of an ensemble, as TorchRL's ensembles of storages, samplers and writers lay them out.
+    /// Returns the paths of one buffer of an ensemble, in the layout of TorchRL's ensembles.
     pub(crate) fn of_member(folder: &Path, id: usize) -> Self {
         let of = |part: &str| folder.join(part).join(id.to_string());
         Self {
@@ -72,13 +72,15 @@ impl Places {
 }
 
 impl ReplayBuffer {
-    /// Writes a folder at `path` that this crate and TorchRL can load: `storage/` in the form of `checkpointer`, `sampler/`,
-    /// `writer/`, `buffer_metadata.json` and, for this crate alone, `fulmar_state.json` with all that draws depend on. The folder is
-    /// there whole or not at all: made under a hidden name beside, synced, renamed.
+    /// Writes a folder at `path` that this crate and TorchRL can load: `storage/` in the format of
+    /// `checkpointer`, `sampler/`, `writer/`, `buffer_metadata.json` and, for this crate only,
+    /// `fulmar_state.json` with the whole state of draws. The folder is written atomically: under a hidden
+    /// name next to it, synced, renamed.
     ///
     /// # Errors
-    /// `Io` if something stands at `path` or the system refuses; those of [`StorageCheckpointer::save`]; `LimitExceeded` if a
-    /// description would be longer than [`CHECKPOINT_JSON_BYTES_MAX`](fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX).
+    /// `Io` if `path` exists or the system refuses; the errors of [`StorageCheckpointer::save`];
+    /// `LimitExceeded` if a description would be longer than
+    /// [`CHECKPOINT_JSON_BYTES_MAX`](fulmar_core::limits::CHECKPOINT_JSON_BYTES_MAX).
     ///
     /// # Examples
     /// ```
@@ -100,7 +102,7 @@ impl ReplayBuffer {
         self.dumps_with(path.as_ref(), checkpointer, &[])
     }
 
-    /// [`ReplayBuffer::dumps`] with batches that were drawn ahead.
+    /// Runs [`ReplayBuffer::dumps`] with prefetched batches.
     pub(crate) fn dumps_with(
         &self,
         path: &Path,
@@ -121,7 +123,7 @@ impl ReplayBuffer {
         self.write_beside_rows(&Places::of_buffer(folder))
     }
 
-    /// Writes the rows, unless there are none; whether there are.
+    /// Writes the rows, if there are any, and returns whether there are.
     pub(crate) fn write_rows(&self, checkpointer: &dyn StorageCheckpointer, path: &Path) -> Result<bool> {
         if self.storage.is_empty() {
             return Ok(false);
@@ -142,7 +144,7 @@ impl ReplayBuffer {
         let consumed = sampler["maxSampleCount"].as_u64().and_then(|count| u32::try_from(count).ok());
         let about = About { batch_size: self.options.batch_size, consume_after_n_samples: consumed };
         write_json(&places.about, &about)?;
-        // The leaves of priorities stand in files of their own.
+        // The leaves of priorities have their own files.
         if let Some(leaves) = leaves_of(&mut sampler) {
             *leaves = Value::Null;
         }
@@ -151,19 +153,21 @@ impl ReplayBuffer {
         write_json(&places.state, &exact)
     }
 
-    /// Goes on where the folder at `path` was written, by [`ReplayBuffer::dumps`] or by TorchRL, of a buffer of the same parts.
-    /// Of TorchRL's files `prefetch.pkl`, `transform.t` and `rng_state` are not read: draws come from this buffer's own generator.
+    /// Restores the folder at `path`, written by [`ReplayBuffer::dumps`] or by TorchRL from a buffer with the
+    /// same parts. TorchRL's files `prefetch.pkl`, `transform.t` and `rng_state` are not read: draws use this
+    /// buffer's own generator.
     ///
     /// # Errors
-    /// Those of [`StorageCheckpointer::load`]; with the file, `Corrupt` if a part of the folder is missing or contradicts another,
-    /// `Incompatible` or `Malformed` if it is of another part; those of the storage. After an error the buffer is as it was.
+    /// The errors of [`StorageCheckpointer::load`]; with the file, `Corrupt` if a part of the folder is
+    /// missing or inconsistent with another, `Incompatible` or `Malformed` if it is of another part; the
+    /// errors of the storage. After an error the buffer is unchanged.
     pub fn loads(&mut self, path: impl AsRef<Path>, checkpointer: &dyn StorageCheckpointer) -> Result<()> {
         let path = path.as_ref();
         let rows = checkpointer.load(self.storage.shape(), &path.join("storage"))?;
         self.load_around_rows(&rows, &Places::of_buffer(path))
     }
 
-    /// Goes on with `rows` and what lies beside them. After an error the buffer is as it was.
+    /// Restores `rows` and the other files. After an error the buffer is unchanged.
     pub(crate) fn load_around_rows(&mut self, rows: &StoredRows, places: &Places) -> Result<()> {
         let about: About = expect_json(&places.about)?;
         let exact = read_json::<Exact>(&places.state)?;
@@ -185,7 +189,7 @@ impl ReplayBuffer {
         Ok(())
     }
 
-    /// That there is room for `rows`, and that they and the writer agree.
+    /// Checks that there is room for `rows`, and that they agree with the writer.
     fn check_rows(&self, rows: &StoredRows, places: &Places) -> Result<()> {
         let cursor = WriterAbout::read(&places.writer)?.cursor;
         if rows.len() > self.storage.capacity() {
@@ -196,7 +200,7 @@ impl ReplayBuffer {
         match rows.cursor.filter(|ring| *ring != cursor) {
             None => Ok(()),
             Some(ring) => {
-                let detail = format!("cursor must be {ring}, as the storage says: got {cursor}");
+                let detail = format!("cursor must be {ring}, as in the storage: got {cursor}");
                 Err(corrupt(detail).at(places.writer.display()))
             }
         }
@@ -212,16 +216,15 @@ impl ReplayBuffer {
         if exact.format != STATE_FORMAT
             || counts != (about.cursor, about.write_count, Some(rows.len() as u64))
         {
-            let detail = format!(
-                "must be of format {STATE_FORMAT} and of the writer and the storage beside it: got another"
-            );
+            let detail =
+                format!("must have format {STATE_FORMAT} and match the writer and the storage in its folder");
             return Err(corrupt(detail).at(places.state.display()));
         }
         let capacity = self.storage.capacity();
         if let Some(leaves) = leaves_of(&mut exact.parts["sampler"]).filter(|leaves| leaves.is_null()) {
             *leaves = json!(load_leaves(capacity, &places.sampler)?);
         }
-        // TorchRL's files say nothing more, but where they are damaged, so may the others be.
+        // TorchRL's files hold no more information; if they are damaged, the other files may be too.
         let lanes = self.num_lanes().max(1);
         load_sampler(exact.parts["sampler"].clone(), &places.sampler)?;
         load_writer(exact.parts["writer"].clone(), rows.len() / lanes, &places.writer)?;
@@ -254,7 +257,7 @@ fn save_ahead(ahead: &[TensorDict], folder: &Path) -> Result<()> {
     consolidated::save(folder.join(AHEAD), &all)
 }
 
-/// The batches that were drawn ahead when the folder at `path` was written.
+/// Returns the prefetched batches in the folder at `path`.
 pub(crate) fn load_ahead(path: &Path) -> Result<Vec<TensorDict>> {
     let path = path.join(AHEAD);
     if !path.exists() {
@@ -263,7 +266,7 @@ pub(crate) fn load_ahead(path: &Path) -> Result<Vec<TensorDict>> {
     let all = consolidated::load(&path)?;
     let batch = |place: usize| match all.get(place.to_string().as_str()) {
         Some(Entry::Dict(batch)) => Ok(batch.clone()),
-        _ => Err(corrupt(format!("batch {place} must be a dictionary: got another")).at(path.display())),
+        _ => Err(corrupt(format!("batch {place} must be a dictionary")).at(path.display())),
     };
     (0..all.num_entries()).map(batch).collect()
 }

@@ -1,4 +1,4 @@
-//! Changes of rows that may have been written again since they were drawn.
+//! Conditional updates of rows that may have been rewritten since they were drawn.
 
 use std::collections::HashMap;
 
@@ -8,44 +8,44 @@ use fulmar_tensor::{Key, Tensor, TensorDict};
 use super::ReplayBuffer;
 use crate::read::{count_of, integers};
 
-/// What [`ReplayBuffer::update_if_present`] is to write, and under which conditions.
+/// The input of [`ReplayBuffer::update_if_present`].
 #[derive(Debug, Clone)]
 pub struct ConditionalUpdate<'a> {
     /// The rows. Shape `[records]`.
     pub rows: &'a [i64],
-    /// The generation of each when it was drawn.
+    /// The generation of each row when it was drawn.
     pub generations: &'a [i64],
     /// Leaves that are stored, `[records]`.
     pub patch: &'a TensorDict,
-    /// Where the version of an item is, and the new version of each; together or not at all.
+    /// The key of an item's version, and the new version of each record; both or neither.
     pub versions: Option<(&'a Key, &'a [i64])>,
-    /// Whether a version must be above the stored one, not just as high.
+    /// If true, a version must be greater than the stored one, else at least equal.
     pub require_newer: bool,
 }
 
-/// What became of each record. Every one is in one class.
+/// The outcome of each record. Every record is in one class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionalUpdateResult {
-    /// Whether it was written.
+    /// `true` if it was written.
     pub updated: Vec<bool>,
-    /// Whether it was refused for its version; absent where none were given.
+    /// `true` if it was refused for its version; `None` without versions.
     pub version_rejected: Option<Vec<bool>>,
 }
 
 impl ConditionalUpdateResult {
-    /// How many were written.
+    /// Returns the number of written records.
     #[must_use]
     pub fn updated_count(&self) -> usize {
         self.updated.iter().filter(|flag| **flag).count()
     }
 
-    /// How many were refused for their version.
+    /// Returns the number of records refused for their version.
     #[must_use]
     pub fn version_rejected_count(&self) -> usize {
         self.version_rejected.iter().flatten().filter(|flag| **flag).count()
     }
 
-    /// How many had been written again.
+    /// Returns the number of records whose row had been rewritten.
     #[must_use]
     pub fn stale_count(&self) -> usize {
         self.updated.len() - self.updated_count() - self.version_rejected_count()
@@ -53,12 +53,13 @@ impl ConditionalUpdateResult {
 }
 
 impl ReplayBuffer {
-    /// Writes leaves of rows that still hold what they held when they were drawn, as their generations tell. Of a row that comes
-    /// twice the highest version wins, of equal ones the last; the others are refused for theirs.
+    /// Writes leaves of rows that still have the generation they had when they were drawn. If a row comes
+    /// twice, the highest version wins, then the last record; the others are refused for their version.
     ///
     /// # Errors
-    /// `Incompatible` if the writer does not track generations or `versions` is in the patch too; `ShapeMismatch` if lengths
-    /// differ; `UnknownName` if a leaf is not stored; those of the storage. After one nothing has changed.
+    /// `Incompatible` if the writer does not track generations or `versions` is in the patch too;
+    /// `ShapeMismatch` if lengths differ; `UnknownName` if a leaf is not stored; the errors of the storage.
+    /// After an error nothing has changed.
     ///
     /// # Examples
     /// ```
@@ -88,7 +89,7 @@ impl ReplayBuffer {
         Ok(result.unwrap_or_else(none))
     }
 
-    /// What becomes of each row, and for each that is written which of the update's.
+    /// Decides the outcome of each row, and the winning record of each written row.
     fn judge(
         &self,
         update: &ConditionalUpdate<'_>,
@@ -180,7 +181,7 @@ impl ReplayBuffer {
         for key in &keys {
             one.entry(key.clone())?;
         }
-        // Checked even where no record is fresh.
+        // Checked even if no record is fresh.
         one.select(&keys)?.check_rows(update.patch, count)
     }
 }

@@ -1,4 +1,4 @@
-//! Reading and changing the rows of a buffer by index.
+//! Reading and editing rows of a buffer by index.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Index, Key, Tensor, TensorDict};
@@ -7,10 +7,10 @@ use super::ReplayBuffer;
 use crate::read::count_of;
 
 impl ReplayBuffer {
-    /// The items at `index` of `[rows]`, or of `[lanes.., time]` where there are lanes.
+    /// Returns the items at `index` of `[rows]`, or of `[lanes.., time]` with lanes.
     ///
     /// # Errors
-    /// Those of [`Tensor::at`] for the index; what keeps the items from being one batch.
+    /// The errors of [`Tensor::at`] for the index; an error if the items do not form one batch.
     ///
     /// # Examples
     /// ```
@@ -34,10 +34,10 @@ impl ReplayBuffer {
         items.unflatten(0, &lens)
     }
 
-    /// The rows at `index`, and the shape that they have there.
+    /// Returns the rows at `index`, and their shape.
     ///
     /// # Errors
-    /// Those of [`Tensor::at`].
+    /// The errors of [`Tensor::at`].
     pub fn rows_at(&self, index: &[Index]) -> Result<(Vec<usize>, Vec<usize>)> {
         let len = self.storage.len();
         let shape = self.storage.shape();
@@ -45,16 +45,16 @@ impl ReplayBuffer {
         let num_lanes: usize = lanes.iter().product();
         let lens = [&[len / num_lanes.max(1)], lanes].concat();
         let rows = Tensor::from_vec(&lens, (0..lens.iter().product::<usize>() as i64).collect())?;
-        // Lanes come before time, as they are given.
+        // Items have lanes before time.
         let order: Vec<usize> = (1..lens.len()).chain([0]).collect();
         let picked = rows.permute(&order)?.at(index)?;
         Ok((picked.to_vec::<i64>()?.into_iter().map(|row| row as usize).collect(), picked.shape().to_vec()))
     }
 
-    /// All rows that hold an item, in their order, or the first `end`.
+    /// Returns all rows with items in order, or the first `end`.
     ///
     /// # Errors
-    /// `OutOfRange` if there are fewer than `end`; what keeps the items from being one batch.
+    /// `OutOfRange` if there are fewer than `end`; an error if the items do not form one batch.
     pub fn read_all_in_order(&self, end: Option<usize>) -> Result<TensorDict> {
         let rows = self.first_rows(end)?;
         if rows.is_empty() {
@@ -63,21 +63,22 @@ impl ReplayBuffer {
         self.storage.get(&rows)
     }
 
-    /// Writes `items` over all rows, in their order, or over the first `end`. Leaves that `items` lacks stay; those that are new
-    /// are zeros elsewhere.
+    /// Writes `items` over all rows in order, or over the first `end`. Leaves that `items` lacks stay; new
+    /// leaves are zeros in other rows.
     ///
     /// # Errors
-    /// `ShapeMismatch` if there are not as many items; those of the storage, which name the leaf. After one nothing has changed.
+    /// `ShapeMismatch` if the number of items differs; the errors of the storage, which name the leaf. After
+    /// an error nothing has changed.
     pub fn write_all(&mut self, items: &TensorDict, end: Option<usize>) -> Result<()> {
         let rows = self.first_rows(end)?;
         self.edit(&rows, items)
     }
 
-    /// Writes `items`, broadcast to the shape there, over those at `index`, as [`ReplayBuffer::write_all`] does. No row is
-    /// written that held nothing, and the cursor stays.
+    /// Writes `items`, broadcast, over the items at `index`, as [`ReplayBuffer::write_all`] does. Empty rows
+    /// are refused, and the cursor stays.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::at`] and of the storage. After one nothing has changed.
+    /// The errors of [`ReplayBuffer::at`] and of the storage. After an error nothing has changed.
     pub fn set_at(&mut self, index: &[Index], items: &TensorDict) -> Result<()> {
         let (rows, shape) = self.rows_at(index)?;
         let rest = items.batch_size().len().saturating_sub(shape.len());
@@ -91,11 +92,12 @@ impl ReplayBuffer {
         self.edit(&rows, &wide)
     }
 
-    /// Writes whole `items` over `rows`, which hold items, as new ones: they count as written, their generation rises and their
-    /// priority is the default again. The cursor stays.
+    /// Writes whole `items` over `rows`, which must hold items, as new ones: they count as writes, their
+    /// generation increases and they get the default priority. The cursor stays.
     ///
     /// # Errors
-    /// `OutOfRange` if a row holds no item; those of writer, storage and sampler. After one of the storage nothing has changed.
+    /// `OutOfRange` if a row holds no item; the errors of writer, storage and sampler. After one of the
+    /// storage nothing has changed.
     pub fn write_at(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let mut items = items.clone();
         self.put_index(&mut items, rows)?;
@@ -111,10 +113,10 @@ impl ReplayBuffer {
         self.tell_all(false)
     }
 
-    /// Writes `value`, broadcast to the rows at `index`, to the leaf at `key`.
+    /// Writes `value`, broadcast, to the leaf at `key` of the rows at `index`.
     ///
     /// # Errors
-    /// `UnknownName` if there is no such leaf; those of [`ReplayBuffer::set_at`].
+    /// `UnknownName` if there is no such leaf; the errors of [`ReplayBuffer::set_at`].
     pub fn set_key_at(&mut self, key: &Key, value: &Tensor, index: &[Index]) -> Result<()> {
         let (rows, shape) = self.rows_at(index)?;
         let Some(Entry::Tensor(have)) = self.storage.get(&rows)?.get(key.clone()).cloned() else {
@@ -129,7 +131,7 @@ impl ReplayBuffer {
         self.edit(&rows, &part)
     }
 
-    /// Writes the leaves of `part` over those of `rows`, which hold items.
+    /// Writes the leaves of `part` over those of `rows`, which must hold items.
     pub(super) fn edit(&mut self, rows: &[usize], part: &TensorDict) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -143,7 +145,7 @@ impl ReplayBuffer {
         self.tell_all(false)
     }
 
-    /// False if another buffer wrote in the meantime.
+    /// Returns `false` if another buffer wrote in the meantime.
     pub(super) fn edit_once(&mut self, rows: &[usize], part: &TensorDict) -> Result<bool> {
         let mut items = self.storage.get(rows)?;
         let new = part.leaf_keys().into_iter().find(|key| items.get(key.clone()).is_none());
@@ -163,7 +165,7 @@ impl ReplayBuffer {
         Ok(true)
     }
 
-    /// Gives all rows the leaves of `part` that are new: `part`'s in `rows`, zeros in others.
+    /// Adds the new leaves of `part` to all rows: its values in `rows`, zeros in others.
     fn widen(&mut self, rows: &[usize], part: &TensorDict) -> Result<()> {
         let all: Vec<usize> = (0..self.storage.len()).collect();
         let before = self.storage.get(&all)?;

@@ -1,4 +1,4 @@
-//! What goes into a buffer besides its storage, and what comes out.
+//! Options and results of a buffer.
 
 use fulmar_tensor::{Key, TensorDict};
 use serde::{Deserialize, Serialize};
@@ -9,34 +9,35 @@ use crate::sampler::SamplerOptions;
 use crate::unit::SampleUnitOptions;
 use crate::writer::WriterOptions;
 
-/// A buffer as options describe it; the storage comes beside them.
+/// The parts of a buffer; the storage is given separately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ReplayBufferOptions {
-    /// Fixes all draws. 0.
+    /// The seed of all draws. Defaults to 0.
     pub seed: u64,
-    /// Rows of a batch where none are asked for. Absent.
+    /// The default batch size. Absent by default.
     pub batch_size: Option<usize>,
-    /// How many batches are drawn before they are asked for, where a shared buffer gives one after the other. 0.
+    /// Number of prefetched batches of a shared buffer. Defaults to 0.
     pub prefetch: usize,
-    /// Which rows a batch takes. Random ones.
+    /// The sampler. Defaults to random rows.
     pub sampler: SamplerOptions,
-    /// Which rows new items take. A ring.
+    /// The writer. Defaults to a ring.
     pub writer: WriterOptions,
-    /// What a row stands for. Itself.
+    /// The sample unit of a row. Defaults to the row itself.
     pub unit: SampleUnitOptions,
-    /// Whether items and batches hold their rows at `"index"`, and batches what the sampler says of them. True.
+    /// If true, items and batches have their rows at `"index"`, and batches the sampler's info. Defaults to
+    /// true.
     pub write_info: bool,
-    /// Where the priority of an item is. `"td_error"`.
+    /// The key of an item's priority. Defaults to `"td_error"`.
     pub priority_key: Key,
-    /// How the values there become one priority. The largest.
+    /// The reduction of the values there to one priority. Defaults to the largest.
     pub reduction: Reduction,
-    /// Where slices flag the last of their steps; absent where they do not. `["next", "truncated"]`.
+    /// The key at which slices flag their last step; absent for no flag. Defaults to `["next", "truncated"]`.
     pub truncated_key: Option<Key>,
-    /// The flag of a trajectory's first step, set at the first step of each slice where it is stored; absent where not.
-    /// `"is_init"`.
+    /// The key of a trajectory's first-step flag, set at the first step of each slice if it is stored; absent
+    /// for no flag. Defaults to `"is_init"`.
     pub init_key: Option<Key>,
-    /// Whether one write may hold more items than the buffer, of which the last stay. True.
+    /// If true, one write may hold more items than the buffer, which keeps the last. Defaults to true.
     pub allow_overwrite: bool,
 }
 
@@ -59,40 +60,40 @@ impl Default for ReplayBufferOptions {
     }
 }
 
-/// A batch and where it comes from.
+/// A batch with its rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// The items, `[rows]`, with the leaves of `info` where the buffer writes them.
+    /// The items, `[rows]`, with the leaves of `info` if the buffer writes them.
     pub items: TensorDict,
     /// Their rows.
     pub rows: Vec<usize>,
-    /// What sampler and unit say of the rows, and `index_generation` where the writer tracks it. `[rows]`.
+    /// Info of sampler and unit on the rows, and `index_generation` if the writer tracks it. `[rows]`.
     pub info: TensorDict,
 }
 
-/// Figures of a buffer.
+/// Statistics of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayBufferStats {
-    /// Rows that hold an item.
+    /// Number of rows with items.
     pub size: usize,
-    /// Rows there is room for.
+    /// Maximum number of rows.
     pub capacity: usize,
-    /// Items, or time steps where there are lanes, ever written.
+    /// Number of items, or of time steps with lanes, ever written.
     pub write_count: u64,
     /// `size` over `capacity`.
     pub utilization: f64,
-    /// Batches that are drawn and were not asked for yet.
+    /// Number of prefetched batches.
     pub prefetch_queue_size: usize,
 }
 
-/// All that a [`ReplayBuffer`](super::ReplayBuffer) must keep to go on as if never stopped.
+/// The state of a [`ReplayBuffer`](super::ReplayBuffer) for a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayBufferState {
     /// The states of sampler, writer and unit.
     pub parts: Value,
-    /// Every row, in order: of rows that are alike one batch, else one for each.
+    /// Every row in order: one batch if rows are alike, else one for each row.
     pub items: Vec<TensorDict>,
-    /// The batches that were drawn and not asked for yet, in their order.
+    /// The prefetched batches in order.
     pub ahead: Vec<TensorDict>,
 }

@@ -1,4 +1,4 @@
-//! The form of rows whose tensors are compressed.
+//! The format of rows with compressed tensors.
 
 use std::path::Path;
 
@@ -12,8 +12,9 @@ use super::folder::{corrupt, expect_json, write_json};
 use super::{StorageCheckpointer, StoredRows, rows_of};
 use crate::Storage;
 
-/// A folder with the zlib streams of each row's tensors (`compressed_data/<row>/`), what they are (`metadata.json`) and which rows there
-/// are (`data_indices.json`). Rows hold tensors, in dictionaries or not, and nothing else.
+/// A folder with the zlib streams of each row's tensors (`compressed_data/<row>/`), their descriptions
+/// (`metadata.json`) and the list of rows (`data_indices.json`). Rows hold tensors, nested or not, and
+/// nothing else.
 ///
 /// # Examples
 /// ```
@@ -32,7 +33,7 @@ use crate::Storage;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressedListStorageCheckpointer {
-    /// How hard to compress, 0 to 9. 3.
+    /// The compression level, 0 to 9. Defaults to 3.
     pub level: u8,
 }
 
@@ -56,7 +57,7 @@ impl StorageCheckpointer for CompressedListStorageCheckpointer {
         }
         std::fs::create_dir(folder)?;
         memmap::save(folder.join(DATA), &data)?;
-        // Upstream reads the rows as parts of a stack that was not made, whatever their shapes are.
+        // Upstream reads the rows as parts of a lazy stack, whatever their shapes are.
         let stack = json!({ "_type": "<class 'tensordict._lazy.LazyStackedTensorDict'>", "stack_dim": 0 });
         write_json(&folder.join(DATA).join("meta.json"), &stack)?;
         write_json(&folder.join(ROWS), &(0..about.len()).collect::<Vec<_>>())?;
@@ -67,8 +68,7 @@ impl StorageCheckpointer for CompressedListStorageCheckpointer {
         let rows: Vec<usize> = expect_json(&folder.join(ROWS))?;
         let about: Vec<Value> = expect_json(&folder.join(ABOUT))?;
         if rows.iter().copied().ne(0..about.len()) {
-            let detail =
-                format!("rows must be those of the {} descriptions, in order: got others", about.len());
+            let detail = format!("rows must be those of the {} descriptions, in order", about.len());
             return Err(corrupt(detail).at(folder.join(ROWS).display()));
         }
         let row = |(row, about): (usize, &Value)| {
@@ -83,7 +83,8 @@ impl StorageCheckpointer for CompressedListStorageCheckpointer {
 }
 
 impl CompressedListStorageCheckpointer {
-    /// What the entries of `item` are, and their streams. As deep as dictionaries may be.
+    /// Returns the descriptions of the entries of `item`, and their streams. Recursion is limited to the
+    /// depth of dictionaries.
     fn pack(&self, item: &TensorDict) -> Result<(Value, TensorDict)> {
         let (mut fields, mut packed) = (Map::new(), TensorDict::new(&[])?);
         for (name, entry) in item.entries() {
@@ -114,17 +115,17 @@ impl CompressedListStorageCheckpointer {
     }
 }
 
-/// The item that `about` describes. No deeper than `packed`.
+/// Returns the item of the description `about`. Recursion is limited to the depth of `packed`.
 fn unpack(about: &Value, packed: &TensorDict) -> Result<TensorDict> {
     let Some(fields) = about["fields"].as_object().filter(|_| about["type"] == "tensordict") else {
-        return Err(corrupt("a description must be of a dictionary with fields: got another"));
+        return Err(corrupt("a description must be of a dictionary with fields"));
     };
     let mut item = TensorDict::new(&[])?;
     for (name, about) in fields {
         let entry: Result<Entry> = match packed.get(name.as_str()) {
             Some(Entry::Tensor(stream)) => inflate(about, stream).map(Into::into),
             Some(Entry::Dict(dict)) => unpack(about, dict).map(Into::into),
-            _ => Err(corrupt("a field must have a stream or a folder: got none")),
+            _ => Err(corrupt("a field must have a stream or a folder")),
         };
         item.set(name.as_str(), entry.map_err(|error| error.at(format!("{name:?}")))?)?;
     }

@@ -1,4 +1,4 @@
-//! The folder of several storages.
+//! The checkpoint folder of several storages.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::Storage;
 
 const ABOUT: &str = "metadata.json";
 
-/// Folders `0`, `1`, ... of the storages of an ensemble, each in the same form, and `metadata.json` with those that are empty and have
-/// none.
+/// Folders `0`, `1`, ... of the storages of an ensemble, all in one format, and `metadata.json` with the list
+/// of empty storages, which have no folder.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ const ABOUT: &str = "metadata.json";
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub struct StorageEnsembleCheckpointer {
-    /// The form of each storage.
+    /// The format of each storage.
     pub member: Box<dyn StorageCheckpointer>,
 }
 
@@ -40,10 +40,11 @@ struct About {
 }
 
 impl StorageEnsembleCheckpointer {
-    /// Makes `folder`, which is not there yet and whose parent is, of storages and the time steps that are written next in each.
+    /// Writes storages as `folder`, which must not exist, inside an existing folder. Each storage comes with
+    /// the time step that is written next.
     ///
     /// # Errors
-    /// Those of [`StorageCheckpointer::save`], with the number of the storage.
+    /// The errors of [`StorageCheckpointer::save`], with the index of the storage.
     pub fn save(&self, storages: &[(&dyn Storage, usize)], folder: &Path) -> Result<()> {
         let save = |id: usize, form: &dyn StorageCheckpointer, path: &Path| {
             let (storage, cursor) = storages[id];
@@ -55,7 +56,7 @@ impl StorageEnsembleCheckpointer {
         self.save_each(storages.len(), folder, save)
     }
 
-    /// Makes `folder`; `save` writes the storage of a number, unless it is empty, and says whether it did.
+    /// Makes `folder`; `save` writes the storage of an index and returns `false` if it is empty.
     pub(crate) fn save_each(
         &self,
         count: usize,
@@ -73,17 +74,19 @@ impl StorageEnsembleCheckpointer {
         write_json(&folder.join(ABOUT), &About { empty_members })
     }
 
-    /// What `folder` holds of storages of `shapes`. An old folder does not say which are empty: then none is.
+    /// Reads storages of `shapes` from `folder`. Old folders have no list of empty storages: then none is
+    /// empty.
     ///
     /// # Errors
-    /// Those of [`StorageCheckpointer::load`], with the number of the storage; `Incompatible` if the folder has more storages.
+    /// The errors of [`StorageCheckpointer::load`], with the index of the storage; `Incompatible` if the
+    /// folder has more storages.
     pub fn load(&self, shapes: &[&[usize]], folder: &Path) -> Result<Vec<StoredRows>> {
         let about: Option<About> = read_json(&folder.join(ABOUT))?;
         let empty = about.map_or_else(Vec::new, |about| about.empty_members);
         let more =
             folder.join(shapes.len().to_string()).exists() || empty.iter().any(|id| *id >= shapes.len());
         if more {
-            let detail = format!("the folder must be of {} storages: got more", shapes.len());
+            let detail = format!("the folder must be of {} storages: it holds more", shapes.len());
             return Err(Error::new(ErrorKind::Incompatible, detail).at(folder.display()));
         }
         let member = |(id, shape): (usize, &&[usize])| {

@@ -1,4 +1,4 @@
-//! Folders that are there whole or not at all, and the files in them.
+//! Folders that are written atomically, and their files.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
@@ -11,7 +11,7 @@ use fulmar_tensor::{Tensor, replace_file};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A hidden folder beside the one that it becomes. Dropped before [`NewFolder::finish`], it is removed.
+/// A hidden folder next to its target. Dropping it before [`NewFolder::finish`] removes it.
 pub struct NewFolder<'a> {
     hidden: PathBuf,
     target: &'a Path,
@@ -19,14 +19,14 @@ pub struct NewFolder<'a> {
 }
 
 impl<'a> NewFolder<'a> {
-    /// `Io` if something stands at `target`, as a checkpoint is never written over another.
+    /// `Io` if `target` exists, as a checkpoint never overwrites another.
     pub fn beside(target: &'a Path) -> Result<Self> {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let (Some(name), Err(_)) = (target.file_name(), fs::symlink_metadata(target)) else {
             let detail = format!("path must name a folder that is not there yet: got {}", target.display());
             return Err(Error::new(ErrorKind::Io, detail));
         };
-        // Another process would have to be as old as this folder to take its name.
+        // The process number makes the name unique, as two live processes never share one.
         let call = CALLS.fetch_add(1, Ordering::Relaxed);
         let name = format!(".{}.{}-{call}.new", name.to_string_lossy(), number_of_process());
         let hidden = target.with_file_name(name);
@@ -38,7 +38,7 @@ impl<'a> NewFolder<'a> {
         &self.hidden
     }
 
-    /// Gives the folder its name. The files in it are durable already.
+    /// Renames the folder to its target. Its files are already durable.
     pub fn finish(mut self) -> Result<()> {
         sync_folder(&self.hidden)?;
         fs::rename(&self.hidden, self.target)?;
@@ -51,7 +51,7 @@ impl<'a> NewFolder<'a> {
 impl Drop for NewFolder<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // The first error is the one to tell; a hidden folder that cannot be removed is harmless.
+            // Return the first error; a hidden folder that cannot be removed is harmless.
             let _ = fs::remove_dir_all(&self.hidden);
         }
     }
@@ -84,7 +84,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     replace_file(path, |writer| Ok(writer.write_all(&text)?))
 }
 
-/// The value in the file at `path`, or nothing if there is no such file.
+/// Returns the value in the file at `path`, if the file exists.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let read = || {
         let Some((bytes, file)) = opened(path)? else { return Ok(None) };
@@ -96,7 +96,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     read().map_err(|error: Error| error.at(path.display()))
 }
 
-/// [`read_json`] of a file that must be there.
+/// Runs [`read_json`] for a required file.
 pub fn expect_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let none = || corrupt(format!("{}: must be there: got no such file", path.display()));
     read_json(path)?.ok_or_else(none)
@@ -107,7 +107,7 @@ pub fn write_elements(path: &Path, tensor: &Tensor) -> Result<()> {
     replace_file(path, |writer| tensor.write_bytes(writer))
 }
 
-/// The elements in the file at `path`, which must be exactly as long as they are.
+/// Returns the elements in the file at `path`, which must have exactly their length.
 pub fn read_elements(path: &Path, dtype: Dtype, shape: &[usize]) -> Result<Tensor> {
     let read = || {
         let want = (num_elements(shape)? as u64).saturating_mul(dtype.size_bytes() as u64);
@@ -127,7 +127,8 @@ pub fn read_elements(path: &Path, dtype: Dtype, shape: &[usize]) -> Result<Tenso
     read().map_err(|error| error.at(path.display()))
 }
 
-/// All of the file at `path`, of at most `bytes_max` bytes, once it is known to begin with `magic`.
+/// Returns the content of the file at `path`, which must begin with `magic` and have at most `bytes_max`
+/// bytes.
 pub fn read_bytes(path: &Path, magic: &[u8], bytes_max: u64) -> Result<Vec<u8>> {
     let read = || match opened(path)? {
         None => Err(corrupt("must be there: got no such file")),
@@ -139,7 +140,7 @@ pub fn read_bytes(path: &Path, magic: &[u8], bytes_max: u64) -> Result<Vec<u8>> 
             let mut all = Vec::new();
             file.by_ref().take(magic.len() as u64).read_to_end(&mut all)?;
             if all != magic {
-                return Err(corrupt("must be a file of its format: got other first bytes"));
+                return Err(corrupt("must begin with the first bytes of its format"));
             }
             file.take(bytes - all.len() as u64).read_to_end(&mut all)?;
             Ok(all)
@@ -148,7 +149,7 @@ pub fn read_bytes(path: &Path, magic: &[u8], bytes_max: u64) -> Result<Vec<u8>> 
     read().map_err(|error| error.at(path.display()))
 }
 
-/// The file at `path` and its length, if there is one.
+/// Opens the file at `path` and returns it with its length, if it exists.
 fn opened(path: &Path) -> Result<Option<(u64, File)>> {
     if !path.try_exists()? {
         return Ok(None);
@@ -180,7 +181,7 @@ mod tests {
             file.set_len(bytes).unwrap();
             read_json::<u8>(&path).unwrap_err().kind()
         };
-        // Zeros are no JSON; past the limit nobody looks.
+        // Zeros are not JSON; past the limit the file is not read.
         assert_eq!(read(CHECKPOINT_JSON_BYTES_MAX), ErrorKind::Corrupt);
         assert_eq!(read(CHECKPOINT_JSON_BYTES_MAX + 1), ErrorKind::LimitExceeded);
         fs::remove_file(path).unwrap();

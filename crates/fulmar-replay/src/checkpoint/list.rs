@@ -1,4 +1,4 @@
-//! The form of rows that need not be alike.
+//! The format of rows that may differ.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::folder::corrupt;
 use super::{StorageCheckpointer, StoredRows, rows_of};
 use crate::Storage;
 
-/// One consolidated file, `rows.consolidated`: a dictionary of the rows by their number. Upstream cannot save such a storage; its
-/// `TensorDict.from_consolidated` reads the file.
+/// One consolidated file, `rows.consolidated`: a dictionary of the rows by index. Upstream cannot save such a
+/// storage; its `TensorDict.from_consolidated` reads the file.
 ///
 /// # Examples
 /// ```
@@ -50,7 +50,7 @@ impl StorageCheckpointer for ListStorageCheckpointer {
         let rows = consolidated::load(&path)?;
         let row = |row: usize| match rows.get(row.to_string().as_str()) {
             Some(Entry::Dict(items)) if items.batch_size().first() == Some(&1) => Ok(items.clone()),
-            _ => Err(corrupt(format!("row {row} must be a dictionary of one item: got another"))),
+            _ => Err(corrupt(format!("row {row} must be a dictionary of one item"))),
         };
         let items = (0..rows.num_entries()).map(row).collect::<Result<Vec<_>>>();
         Ok(StoredRows { items: items.map_err(|error| error.at(path.display()))?, cursor: None })

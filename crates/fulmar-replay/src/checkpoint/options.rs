@@ -1,4 +1,4 @@
-//! Checkpointers as options describe them.
+//! Options of checkpointers.
 
 use fulmar_ted::TedKeys;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::{
     ListStorageCheckpointer, NestedStorageCheckpointer, StorageCheckpointer, TensorStorageCheckpointer,
 };
 
-/// A checkpointer as options describe it.
+/// The format of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum CheckpointerOptions {
@@ -18,28 +18,28 @@ pub enum CheckpointerOptions {
     List,
     /// A [`CompressedListStorageCheckpointer`].
     CompressedList {
-        /// How hard to compress, 0 to 9. 3.
+        /// The compression level, 0 to 9. Defaults to 3.
         #[serde(default = "level")]
         compression_level: u8,
     },
     /// A [`FlatStorageCheckpointer`].
     Flat {
-        /// Which entries are no observations.
+        /// The entries that are not observations.
         #[serde(default)]
         keys: TedKeys,
     },
     /// A [`NestedStorageCheckpointer`].
     Nested {
-        /// Which entries are no observations.
+        /// The entries that are not observations.
         #[serde(default)]
         keys: TedKeys,
     },
     /// An [`H5StorageCheckpointer`].
     H5 {
-        /// The name of the file in the folder. `"checkpoint.h5"`.
+        /// The name of the file in the folder. Defaults to `"checkpoint.h5"`.
         #[serde(default)]
         file: Option<String>,
-        /// Which entries are no observations.
+        /// The entries that are not observations.
         #[serde(default)]
         keys: TedKeys,
     },
@@ -50,7 +50,7 @@ const fn level() -> u8 {
 }
 
 impl CheckpointerOptions {
-    /// The checkpointer.
+    /// Returns the checkpointer.
     ///
     /// # Examples
     /// ```

@@ -1,6 +1,6 @@
-//! What TorchRL keeps of samplers and writers, as changes to their states.
+//! TorchRL's checkpoint files of samplers and writers, as changes to their states.
 //!
-//! A part is told by the form of its state. Parts that upstream does not know have no files here.
+//! A part is identified by the form of its state. Parts that upstream lacks have no files here.
 
 use std::fs;
 use std::path::Path;
@@ -18,19 +18,19 @@ use crate::{
     SamplerWithoutReplacement, SamplerWithoutReplacementState,
 };
 
-/// The leaf that upstream's tree of smallest leaves has where none was set.
+/// The value of an unset leaf in upstream's tree of smallest leaves.
 const UNSET: f64 = f32::MAX as f64;
 const WRITER: &str = "metadata.json";
 const TOP_VALUES: &str = "current_top_values.memmap";
 const GENERATIONS: &str = "generation.memmap";
 
-/// The leaves of priorities in the state of a sampler, if it has some.
+/// Returns the leaves of priorities in the state of a sampler, if it has any.
 pub fn leaves_of(state: &mut Value) -> Option<&mut Value> {
     let path = if state.get("priorities").is_some() { "/priorities/tree/leaves" } else { "/tree/leaves" };
     state.pointer_mut(path)
 }
 
-/// Makes `folder` of the state of a sampler, or nothing where upstream has nothing.
+/// Writes the state of a sampler as `folder`, or nothing if upstream has no files for it.
 pub fn save_sampler(state: &Value, folder: &Path) -> Result<()> {
     if let Some((priorities, _)) = prioritized(state) {
         fs::create_dir(folder)?;
@@ -38,7 +38,7 @@ pub fn save_sampler(state: &Value, folder: &Path) -> Result<()> {
     } else if let Some(epochs) = read::<SamplerWithoutReplacementState>(state) {
         memmap::save(folder, &epochs_to_dict(&epochs)?)
     } else if let Some(epochs) = read::<SamplerWithoutReplacementState>(&state["epochs"]) {
-        // The order of slices is told by trajectories, which upstream numbers in another way.
+        // The order of slices is stored by trajectories, which upstream numbers differently.
         memmap::save(
             folder,
             &epochs_to_dict(&SamplerWithoutReplacementState { num_rows: 0, taken: 0, ..epochs })?,
@@ -54,8 +54,8 @@ pub fn save_sampler(state: &Value, folder: &Path) -> Result<()> {
     }
 }
 
-/// `state`, that of a sampler which was told of all rows, changed by what `folder` says. What upstream does not keep, its
-/// generator for one, stays.
+/// Updates `state`, of a sampler with all rows, by the content of `folder`. Parts that upstream does not
+/// store, such as its generator, stay.
 pub fn load_sampler(mut state: Value, folder: &Path) -> Result<Value> {
     if let Some((before, nested)) = prioritized(&state) {
         let after = load_priorities(before, folder)?;
@@ -92,7 +92,7 @@ struct Priorities {
     _alpha: f32,
     _beta: f32,
     _eps: f32,
-    /// The largest priority and its row, as numbers, or nothing.
+    /// The largest priority and its row, as numbers or null.
     _max_priority: (Option<f64>, Option<f64>),
     _max_capacity: f64,
     #[serde(default)]
@@ -128,7 +128,7 @@ fn load_priorities(mut state: PrioritizedSamplerState, folder: &Path) -> Result<
     state.options.alpha = about._alpha;
     state.options.beta = about._beta;
     state.options.eps = about._eps;
-    // A row that is none is refused when the state is taken.
+    // Restoring the state refuses an invalid row.
     state.max_priority =
         about._max_priority.0.zip(about._max_priority.1).map(|(most, row)| (most as f32, row as usize));
     let leaves = load_leaves(capacity, folder)?;
@@ -140,7 +140,7 @@ fn load_priorities(mut state: PrioritizedSamplerState, folder: &Path) -> Result<
     Ok(state)
 }
 
-/// The leaf of each of `capacity` rows, absent where none was set.
+/// Returns the leaf of each of `capacity` rows; `None` if unset.
 pub fn load_leaves(capacity: usize, folder: &Path) -> Result<Vec<Option<f32>>> {
     let column = |name: &str| read_elements(&folder.join(name), Dtype::F64, &[capacity]);
     let (sums, least) = (column("sumtree.memmap")?, column("mintree.memmap")?);
@@ -174,7 +174,7 @@ fn epochs_of_dict(
     state.ran_out = flag(dict, "_ran_out")?;
     (state.num_rows, state.taken, state.order) = (0, 0, None);
     let Entry::Tensor(left) = dict.entry("_sample_list")? else { return Ok(state) };
-    let bad = || corrupt("\"_sample_list\" must hold rows below \"len_storage\", each once: got others");
+    let bad = || corrupt("\"_sample_list\" must hold rows below \"len_storage\", each once");
     let num_rows = usize::try_from(count(dict, "len_storage")?).map_err(|_| bad())?;
     let left = left.to_vec::<i64>()?;
     let left = left.iter().map(|row| u32::try_from(*row)).collect::<std::result::Result<Vec<_>, _>>();
@@ -189,14 +189,14 @@ fn epochs_of_dict(
             return Err(bad());
         }
     }
-    // In which order the others were taken nobody asks any more.
+    // The order of the rows already taken no longer matters.
     let taken = (0..num_rows as u32).filter(|row| !is_left[*row as usize]);
     let order: Vec<u32> = taken.chain(left.iter().copied()).collect();
     (state.taken, state.num_rows, state.order) = (num_rows - left.len(), num_rows, Some(order));
     Ok(state)
 }
 
-/// `metadata.json` of a writer. Old folders say the cursor alone.
+/// `metadata.json` of a writer. Old folders store only the cursor.
 #[derive(Serialize, Deserialize)]
 pub struct WriterAbout {
     pub cursor: usize,
@@ -220,7 +220,7 @@ impl WriterAbout {
     }
 }
 
-/// Makes `folder` of the state of a writer that stands at `cursor`; `rank_key` is where items have what it ranks them by.
+/// Writes the state of a writer at `cursor` as `folder`; `rank_key` is the key of its ranks.
 pub fn save_writer(
     state: &Value,
     (cursor, write_count): (usize, u64),
@@ -257,10 +257,10 @@ pub fn save_writer(
     write_json(&folder.join(WRITER), &about)
 }
 
-/// `state`, that of a writer, as `folder` says it stood when `len` time steps were written.
+/// Updates `state`, of a writer, by the content of `folder`, written after `len` time steps.
 pub fn load_writer(state: Value, len: usize, folder: &Path) -> Result<Value> {
     let about = WriterAbout::read(folder)?;
-    // Who did not count wrote each row once, for all that is known.
+    // Without a count, assume that each row was written once.
     let write_count = about.write_count.unwrap_or(len as u64);
     let path = folder.join(WRITER);
     if let Some(mut ring) = read::<RoundRobinWriterState>(&state) {
@@ -297,7 +297,7 @@ pub fn load_writer(state: Value, len: usize, folder: &Path) -> Result<Value> {
     Ok(state)
 }
 
-/// The rank of each of `len` rows.
+/// Returns the rank of each of `len` rows.
 fn load_ranks(len: usize, folder: &Path) -> Result<Vec<f64>> {
     let path = folder.join(TOP_VALUES);
     let values = read_elements(&path, Dtype::F32, &[len, 2])?;
@@ -315,7 +315,7 @@ fn load_ranks(len: usize, folder: &Path) -> Result<Vec<f64>> {
     Ok(ranks.into_iter().flatten().collect())
 }
 
-/// The priorities in the state of a sampler, and whether they are a part of it.
+/// Returns the priorities in the state of a sampler, and whether they are only a part of it.
 fn prioritized(state: &Value) -> Option<(PrioritizedSamplerState, bool)> {
     let own = read(state).map(|priorities| (priorities, false));
     own.or_else(|| read(&state["priorities"]).map(|priorities| (priorities, true)))
@@ -327,10 +327,10 @@ fn read<T: DeserializeOwned>(state: &Value) -> Option<T> {
 
 fn flag(dict: &TensorDict, key: &str) -> Result<bool> {
     let values = dict.tensor(key)?.to_vec::<bool>()?;
-    values.first().copied().ok_or_else(|| corrupt(format!("{key:?} must hold a bool: got none")))
+    values.first().copied().ok_or_else(|| corrupt(format!("{key:?} must hold a bool: it is empty")))
 }
 
 fn count(dict: &TensorDict, key: &str) -> Result<i64> {
     let values = dict.tensor(key)?.to_vec::<i64>()?;
-    values.first().copied().ok_or_else(|| corrupt(format!("{key:?} must hold a number: got none")))
+    values.first().copied().ok_or_else(|| corrupt(format!("{key:?} must hold a number: it is empty")))
 }

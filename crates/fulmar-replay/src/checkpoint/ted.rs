@@ -1,4 +1,4 @@
-//! The forms that keep each trajectory's observations once.
+//! The formats that store each trajectory's observations once.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,11 @@ use super::tensor::{read_len, write_len};
 use super::{StorageCheckpointer, StoredRows, steps_of, written_rows};
 use crate::Storage;
 
-/// How every HDF5 file begins.
+/// The first bytes of every HDF5 file.
 const HDF5_MAGIC: &[u8] = b"\x89HDF\r\n\x1a\n";
 
-/// A folder of memory-mapped leaves with all trajectories one behind another, the oldest first, see [`ted_to_flat`]. Not for items
-/// whose next observation is not that of the next step.
+/// A folder of memory-mapped leaves with all trajectories in sequence, the oldest first, see [`ted_to_flat`].
+/// Not for items whose next observation differs from the observation of the next step.
 ///
 /// # Examples
 /// ```
@@ -42,7 +42,7 @@ const HDF5_MAGIC: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlatStorageCheckpointer {
-    /// Which entries below `"next"` are not observations.
+    /// The entries below `"next"` that are not observations.
     pub keys: TedKeys,
 }
 
@@ -59,7 +59,7 @@ impl StorageCheckpointer for FlatStorageCheckpointer {
     }
 }
 
-/// [`FlatStorageCheckpointer`] with a ragged row for each trajectory, see [`ted_to_nested`].
+/// Like [`FlatStorageCheckpointer`], with a ragged row for each trajectory, see [`ted_to_nested`].
 ///
 /// # Examples
 /// ```
@@ -68,7 +68,7 @@ impl StorageCheckpointer for FlatStorageCheckpointer {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NestedStorageCheckpointer {
-    /// Which entries below `"next"` are not observations.
+    /// The entries below `"next"` that are not observations.
     pub keys: TedKeys,
 }
 
@@ -96,7 +96,7 @@ impl StorageCheckpointer for NestedStorageCheckpointer {
 pub struct H5StorageCheckpointer {
     /// The name of the file in the folder.
     pub file: String,
-    /// Which entries below `"next"` are not observations.
+    /// The entries below `"next"` that are not observations.
     pub keys: TedKeys,
 }
 
@@ -124,14 +124,14 @@ impl StorageCheckpointer for H5StorageCheckpointer {
     }
 }
 
-/// Where the ring of `storage` stands. One that is not full begins with row 0, whatever its writer says.
+/// Returns the ring of `storage`. A ring that is not full begins with row 0, whatever the cursor.
 fn ring_of(storage: &dyn Storage, cursor: usize) -> Ring {
     let is_full = storage.len() == storage.capacity();
     let lanes: usize = storage.shape()[1..].iter().product();
     Ring { cursor: if is_full { cursor } else { storage.len() / lanes.max(1) }, is_full }
 }
 
-/// The written rows of steps, if they are `len`.
+/// Returns the written rows of steps after checking that there are `len`.
 fn of_ring((steps, ring): (TensorDict, Ring), len: Option<usize>, shape: &[usize]) -> Result<StoredRows> {
     if steps.batch_size().get(..shape.len()) != Some(shape) {
         let detail =
@@ -140,7 +140,7 @@ fn of_ring((steps, ring): (TensorDict, Ring), len: Option<usize>, shape: &[usize
     }
     let written = ring.written(shape[0])? * shape[1..].iter().product::<usize>();
     if let Some(len) = len.filter(|len| *len != written) {
-        return Err(corrupt(format!("len must be {written}, as the ring says: got {len}")));
+        return Err(corrupt(format!("len must be {written}, the length of the ring: got {len}")));
     }
     let items = written_rows(&steps, written, shape)?;
     Ok(StoredRows { items: vec![items], cursor: Some(ring.cursor) })

@@ -1,4 +1,4 @@
-//! The plain form: each leaf a file of all rows.
+//! The plain format: each leaf is a file of all rows.
 
 use std::path::Path;
 
@@ -11,10 +11,11 @@ use super::folder::{corrupt, expect_json, read_elements, write_json};
 use super::{StorageCheckpointer, StoredRows, steps_of, written_rows};
 use crate::Storage;
 
-/// The name of the file that says how many rows are written.
+/// The file with the number of written rows.
 const METADATA: &str = "storage_metadata.json";
 
-/// A folder of memory-mapped leaves, `[time, lanes..]` each, and `storage_metadata.json`. Rows that were never written are zeros.
+/// A folder of memory-mapped leaves, `[time, lanes..]` each, and `storage_metadata.json`. Rows that were
+/// never written are zeros.
 ///
 /// # Examples
 /// ```
@@ -47,7 +48,7 @@ impl StorageCheckpointer for TensorStorageCheckpointer {
     }
 }
 
-/// Says beside the leaves of a folder that `len` rows are written.
+/// Stores in a folder of leaves that `len` rows are written.
 ///
 /// # Errors
 /// `Io` if the system refuses.
@@ -55,17 +56,17 @@ pub fn write_len(len: usize, folder: &Path) -> Result<()> {
     write_json(&folder.join(METADATA), &About { metadata: Map::new(), is_pytree: false, len })
 }
 
-/// How many rows of the leaves of a folder are written.
+/// Reads the number of written rows from a folder of leaves.
 ///
 /// # Errors
-/// `Corrupt` if the folder does not say it; `Io` if the system refuses.
+/// `Corrupt` if the folder does not have it; `Io` if the system refuses.
 pub fn read_len(folder: &Path) -> Result<usize> {
     Ok(About::read(folder)?.len)
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct About {
-    /// The leaves of a tree that is no dictionary of tensors, by their path with points.
+    /// The leaves of a tree that is not a dictionary of tensors, by their dotted path.
     metadata: Map<String, Value>,
     is_pytree: bool,
     len: usize,
@@ -82,7 +83,7 @@ impl About {
         expect_json(&folder.join(METADATA))
     }
 
-    /// A tree of lists and mappings as a dictionary: places of lists are keys `"0"`, `"1"`.
+    /// Returns a tree of lists and mappings as a dictionary: list positions become keys `"0"`, `"1"`.
     fn tree(&self, folder: &Path) -> Result<TensorDict> {
         let mut leaves = Vec::new();
         for (name, about) in &self.metadata {
@@ -92,7 +93,7 @@ impl About {
             leaves.push(leaf.map_err(|error| error.at(format!("{name:?}")))?);
         }
         let Some(rows) = leaves.first().and_then(|(_, tensor)| tensor.shape().first().copied()) else {
-            return Err(corrupt("a tree must have a leaf with rows: got none").at(folder.display()));
+            return Err(corrupt("a tree must have a leaf with rows").at(folder.display()));
         };
         let mut dict = TensorDict::new(&[rows])?;
         for (key, tensor) in leaves {
@@ -104,9 +105,9 @@ impl About {
 
 fn read_leaf(name: &str, leaf: &Leaf, folder: &Path) -> Result<(Vec<String>, fulmar_tensor::Tensor)> {
     let path: Vec<String> = name.split('.').map(str::to_owned).collect();
-    // A name becomes a path: one that leaves the folder is never opened.
+    // A name becomes a path: a path outside of the folder is never opened.
     if path.iter().any(|part| part.is_empty() || part.contains(['/', '\\', ':'])) {
-        let detail = "a name must be parts between points, without separators of paths: got another";
+        let detail = "a name must be parts joined by points, without path separators";
         return Err(Error::new(ErrorKind::Forbidden, detail));
     }
     let file = folder.join(format!("{}.memmap", path.join("/")));

@@ -1,4 +1,4 @@
-//! Folders of whole ensembles, in TorchRL's layout.
+//! Checkpoint folders of whole ensembles in TorchRL's layout.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::buffer::checkpoint::Places;
 use crate::checkpoint::ensemble::StorageEnsembleCheckpointer;
 use crate::checkpoint::folder::{NewFolder, corrupt, read_json, write_json};
 
-/// Which buffers are drawn next.
+/// The file with the state of the choice of buffers.
 const STATE: &str = "fulmar_ensemble.json";
 const STATE_FORMAT: u32 = 1;
 
@@ -24,12 +24,12 @@ struct State {
 }
 
 impl ReplayBufferEnsemble {
-    /// Writes a folder at `path`: `storage/` in the form of `checkpointer`, `sampler/<n>` and `writer/<n>` as TorchRL's ensembles have
-    /// them, and two files a buffer for the rest. Each buffer is held while it is written, so each is whole in
-    /// itself. The folder is there whole or not at all.
+    /// Writes a folder at `path`: `storage/` in the format of `checkpointer`, `sampler/<n>` and `writer/<n>`
+    /// as in TorchRL's ensembles, and two more files for each buffer. Each buffer is locked while it is
+    /// written, so each is consistent. The folder is written atomically.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps), with the number of the storage.
+    /// The errors of [`ReplayBuffer::dumps`](crate::ReplayBuffer::dumps), with the index of the storage.
     ///
     /// # Examples
     /// ```
@@ -72,11 +72,11 @@ impl ReplayBufferEnsemble {
         write().map_err(|error| error.at(path.display()))
     }
 
-    /// Goes on where the folder at `path` was written, of an ensemble of the same parts.
+    /// Restores the folder at `path`, of an ensemble with the same parts.
     ///
     /// # Errors
-    /// Those of [`ReplayBuffer::loads`](crate::ReplayBuffer::loads), with the number of the storage; `Incompatible` if the folder is of
-    /// more buffers. After an error every buffer is as it was.
+    /// The errors of [`ReplayBuffer::loads`](crate::ReplayBuffer::loads), with the index of the storage;
+    /// `Incompatible` if the folder has more buffers. After an error every buffer is unchanged.
     pub fn loads(
         &mut self,
         path: impl AsRef<Path>,

@@ -1,4 +1,4 @@
-//! The parts of an ensemble: a storage, a sampler and a writer for each of its buffers.
+//! The parts of an ensemble: a storage, a sampler and a writer for each buffer.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
@@ -8,7 +8,7 @@ use super::{EnsembleOptions, ReplayBufferEnsemble};
 use crate::storage::Storage;
 use crate::{ReplayBufferOptions, SamplerOptions, SharedReplayBuffer, SharedStorage, WriterOptions};
 
-/// The storages of an ensemble's buffers, by their number.
+/// The storages of an ensemble's buffers by index.
 ///
 /// # Examples
 /// ```
@@ -28,24 +28,24 @@ pub struct StorageEnsemble {
 }
 
 impl StorageEnsemble {
-    /// An ensemble of `storages`.
+    /// Returns an ensemble of `storages`.
     ///
     /// # Errors
     /// `Empty` without storages.
     pub fn new(storages: Vec<SharedStorage>) -> Result<Self> {
         if storages.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "an ensemble must have a storage: got none"));
+            return Err(Error::new(ErrorKind::Empty, "an ensemble must have at least one storage: got 0"));
         }
         Ok(Self { storages })
     }
 
-    /// The storages.
+    /// Returns the storages.
     #[must_use]
     pub fn storages(&self) -> &[SharedStorage] {
         &self.storages
     }
 
-    /// The items in rows of storages: for each part the number of its storage, and the items there.
+    /// Returns the items in rows of storages: for each part the index of its storage, and the items.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such storage, or a row of it holds no item.
@@ -62,7 +62,7 @@ impl StorageEnsemble {
     }
 }
 
-/// The samplers of an ensemble's buffers, and which buffers a batch takes.
+/// The samplers of an ensemble's buffers, and the choice of buffers.
 ///
 /// # Examples
 /// ```
@@ -75,15 +75,16 @@ impl StorageEnsemble {
 pub struct SamplerEnsemble {
     /// The sampler of each buffer.
     pub samplers: Vec<SamplerOptions>,
-    /// How likely each buffer is, up to a factor; absent where all are equally.
+    /// The weight of each buffer; absent for equal weights.
     pub p: Option<Vec<f64>>,
-    /// Whether each buffer gives its part of every batch, in order. False.
+    /// If true, each buffer gives a part of every batch, in order. Defaults to false.
     pub sample_from_all: bool,
-    /// How many buffers a batch takes; as many as there are where absent.
+    /// Number of buffers in a batch. Defaults to all.
     pub num_buffer_sampled: Option<usize>,
 }
 
-/// The writers of an ensemble's buffers. It writes nothing itself: items go to one of the buffers, by routing or through it.
+/// The writers of an ensemble's buffers. It writes nothing itself: items go to one of the buffers, directly
+/// or by routing.
 ///
 /// # Examples
 /// ```
@@ -99,11 +100,12 @@ pub struct WriterEnsemble {
 }
 
 impl ReplayBufferEnsemble {
-    /// An ensemble of the buffers that have these parts. Buffer `i` draws by the seed `options.seed + i`.
+    /// Returns an ensemble of buffers with these parts. Buffer `i` has the seed `options.seed + i`.
     ///
     /// # Errors
-    /// `ShapeMismatch` unless there is a sampler and a writer for each storage; `Incompatible` if samplers and options both say which
-    /// buffers are drawn; those of [`SharedReplayBuffer::over`] and [`ReplayBufferEnsemble::new`].
+    /// `ShapeMismatch` unless there is a sampler and a writer for each storage; `Incompatible` if both
+    /// samplers and options set the choice of buffers; the errors of [`SharedReplayBuffer::over`] and
+    /// [`ReplayBufferEnsemble::new`].
     pub fn of_parts(
         storages: &StorageEnsemble,
         samplers: SamplerEnsemble,
@@ -118,7 +120,8 @@ impl ReplayBufferEnsemble {
             }
         }
         if options.p.is_some() || options.sample_from_all || options.num_buffer_sampled.is_some() {
-            let detail = "which buffers are drawn must be said by the samplers of an ensemble alone: got it in its options";
+            let detail =
+                "the choice of buffers must be set by the samplers of an ensemble, not by its options";
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let SamplerEnsemble { samplers, p, sample_from_all, num_buffer_sampled } = samplers;

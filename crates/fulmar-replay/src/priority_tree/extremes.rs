@@ -9,11 +9,12 @@ use super::pages::Pages;
 use super::walk::CHUNK;
 use super::{FANOUT, leaf_of};
 
-/// Smallest and largest of some keys. Keys of 0 stand for leaves that were not set, and count for neither.
+/// Smallest and largest of some keys. Keys of 0 are unset leaves and are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Extreme {
-    /// The negative of the smallest key, modulo 2^32: the largest of them is the smallest key, and 0 is none.
+    /// The negative of the smallest key, modulo 2^32: the maximum of these gives the smallest key, and 0
+    /// means none.
     min_inverted: u32,
     pub(super) max: u32,
 }
@@ -35,10 +36,10 @@ impl Extreme {
 }
 
 lanes! {
-    /// Sets the entries of the lines of `rows`; those that are others than before come to stand at the front of `changed`, which are
-    /// so many.
+    /// Sets the entries of the lines of `rows`. Moves those that changed to the front of `changed` and
+    /// returns their number.
     fn take_lines(entries: &mut [Extreme], lines: &[Line], rows: &[usize], changed: &mut [usize; CHUNK]) -> usize {
-        // Two loops, because each by itself runs in vector lanes.
+        // Two loops, because each vectorises separately.
         let (mut lows, mut highs) = ([[0; SIDE]; CHUNK], [[0; SIDE]; CHUNK]);
         for ((low, high), row) in lows.iter_mut().zip(&mut highs).zip(rows) {
             let (mut least, mut most) = ([0; SIDE], [0; SIDE]);
@@ -63,7 +64,8 @@ lanes! {
 }
 
 lanes! {
-    /// Sets the entries above those that changed; again those that are others than before come to the front, which are so many.
+    /// Sets the entries above those that changed. Moves those that changed to the front and returns their
+    /// number.
     fn take_nodes(entries: &mut [Extreme], below: &[Extreme], changed: &mut [usize]) -> usize {
         let mut count = 0;
         for at in 0..changed.len() {
@@ -85,7 +87,7 @@ lanes! {
     }
 }
 
-/// The extremes of all children of a node.
+/// Returns the extremes of all children of a node.
 #[inline(always)]
 fn above(below: &[Extreme], place: usize) -> Extreme {
     let children = &below[place * FANOUT..];
@@ -95,7 +97,8 @@ fn above(below: &[Extreme], place: usize) -> Extreme {
     }
 }
 
-/// `levels[0]` has one entry a line of leaves, every further level one for 8 entries, the last has one.
+/// `levels[0]` has one entry for each line of leaves, every further level one for 8 entries, the last has
+/// one.
 #[derive(Debug, Clone)]
 pub(super) struct Extremes {
     levels: Vec<Pages<Extreme>>,
@@ -122,13 +125,13 @@ impl Extremes {
         }
     }
 
-    /// Asks for what [`Extremes::update`] of a line touches at first.
+    /// Prefetches the memory that [`Extremes::update`] of a line touches first.
     #[inline(always)]
     pub(super) fn prefetch(&self, line: usize) {
         prefetch(&self.levels[0], line);
     }
 
-    /// Takes note of the keys that the lines of `rows`, at most [`CHUNK`], have now, up to the level before `end`.
+    /// Records the keys of the lines of `rows`, at most [`CHUNK`], up to the level before `end`.
     pub(super) fn update(&mut self, lines: &[Line], rows: &[usize], end: usize) {
         let mut changed = [0; CHUNK];
         let mut count = take_lines(&mut self.levels[0], lines, rows, &mut changed);
@@ -138,13 +141,13 @@ impl Extremes {
         }
     }
 
-    /// Sets the first lines, which have one key, where no other has any.
+    /// Sets the first lines to one key; no other line may have keys.
     pub(super) fn fill(&mut self, num_lines: usize, key: u32) {
         self.levels[0][..num_lines].fill(Extreme::of_key(key));
         self.rebuild(1);
     }
 
-    /// Computes the levels from `start` on anew.
+    /// Recomputes the levels from `start` on.
     pub(super) fn rebuild(&mut self, start: usize) {
         for depth in start.max(1)..self.levels.len() {
             let (below, above) = self.levels.split_at_mut(depth);
@@ -152,7 +155,7 @@ impl Extremes {
         }
     }
 
-    /// The first line that holds the largest key, and that key.
+    /// Returns the first line with the largest key, and that key.
     pub(super) fn first_max(&self) -> Option<(usize, u32)> {
         let max = self.root().max;
         let mut place = 0;
@@ -163,7 +166,7 @@ impl Extremes {
         if max > 0 { Some((place, max)) } else { None }
     }
 
-    /// The extremes of rows `start..end`, whose keys `key_at` knows.
+    /// Returns the extremes of rows `start..end`, with keys from `key_at`.
     pub(super) fn over(&self, start: usize, end: usize, key_at: impl Fn(usize) -> u32) -> Extreme {
         let mut all = Extreme::default();
         let mut row = start;

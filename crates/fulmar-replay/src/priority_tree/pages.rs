@@ -1,5 +1,5 @@
-//! Long arrays on huge pages where the system has them: a draw from 100 million rows touches pages all over, and each
-//! small one costs a walk through the page table.
+//! Long arrays on huge pages if the system has them: a draw from 100 million rows touches pages everywhere,
+//! and each small one costs a page-table walk.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,11 +8,11 @@ use bytemuck::Pod;
 use fulmar_core::limits::REPLAY_ROWS_MAX;
 use fulmar_core::{Error, ErrorKind, Result};
 
-/// Arrays shorter than this many bytes, two huge pages of x86-64, lie on the heap.
+/// Shorter arrays, below two huge pages of x86-64, are on the heap.
 #[cfg(not(target_family = "wasm"))]
 const HUGE_BYTES: usize = 4 << 20;
 
-/// `len` items, all zero at first.
+/// `len` items, initially zero.
 pub(super) struct Pages<T> {
     memory: Memory<T>,
     len: usize,
@@ -40,7 +40,7 @@ impl<T: Pod> Memory<T> {
         let mapped = memmap2::MmapMut::map_anon(bytes).map_err(|_| too_long(len))?;
         #[cfg(target_os = "linux")]
         {
-            // Advice that a system does not take costs speed alone.
+            // A system that ignores this advice is only slower.
             let _ = mapped.advise(memmap2::Advice::HugePage);
         }
         Ok(Self::Mapped(mapped))

@@ -1,4 +1,5 @@
-//! Many queries and many changes at once, level by level, so that their cache misses overlap. In vector lanes where there are some.
+//! Batched queries and updates, level by level, so that their cache misses overlap; vectorised where
+//! possible.
 
 use fulmar_compute::cpu::{lanes, prefetch};
 
@@ -10,21 +11,21 @@ use super::{FANOUT, Node};
 /// Queries or changes that advance together.
 pub(super) const CHUNK: usize = 64;
 
-/// Levels of nodes that are too many for the nearest caches.
+/// Levels of nodes that do not fit the nearest caches.
 const FETCHED_LEVELS: usize = 2;
-/// All bits for every child but the first, which none comes before. A comparison would become a branch.
+/// All bits for every child but the first, which has no predecessor. A comparison would become a branch.
 const HAS_BEFORE: [u64; FANOUT] = [0, !0, !0, !0, !0, !0, !0, !0];
 
 /// The sums and leaves of a tree.
 pub(super) struct Sums<'a> {
     pub(super) levels: &'a [Pages<Node>],
     pub(super) lines: &'a [Line],
-    /// Masses are leaves times this.
+    /// Factor from leaves to masses.
     pub(super) scale: f64,
 }
 
 lanes! {
-    /// Writes the row that each of `masses` falls on, and its key. A mass beyond the total falls on some row.
+    /// Writes the row of each of `masses`, and its key. A mass beyond the total gives some row.
     pub(super) fn descend(sums: &Sums<'_>, masses: &mut [u64], rows: &mut [usize], keys: &mut [u32]) {
         rows.fill(0);
         for (depth, level) in sums.levels.iter().enumerate().rev() {
@@ -40,7 +41,7 @@ lanes! {
                 if depth > 0 { prefetch(below, *place) } else { prefetch(sums.lines, *place) }
             }
         }
-        // Three loops, because each by itself runs in vector lanes.
+        // Three loops, because each vectorises separately.
         let (mut parts, mut left) = ([[[0; SIDE]; SIDE]; CHUNK], [[0; SIDE]; CHUNK]);
         for (parts, row) in parts.iter_mut().zip(rows.iter()) {
             *parts = part_sums(&sums.lines[*row], sums.scale);
@@ -57,7 +58,7 @@ lanes! {
 }
 
 lanes! {
-    /// Sets the keys of rows, and writes by how much their masses grew.
+    /// Sets the keys of rows, and writes the growth of their masses.
     pub(super) fn write_keys(lines: &mut [Line], rows: &[usize], keys: &[u32], scale: f64, growth: &mut [u64]) {
         let mut before = [0; CHUNK];
         for ((&row, &key), before) in rows.iter().zip(keys).zip(&mut before) {
@@ -84,7 +85,7 @@ lanes! {
 }
 
 lanes! {
-    /// The sums of a level of `num_children` nodes below.
+    /// Computes the sums of a level from `num_children` nodes below.
     pub(super) fn add_up(nodes: &mut [Node], below: &[Node]) {
         for (Node(sums), children) in nodes.iter_mut().zip(below.chunks(FANOUT)) {
             let mut sum = 0;
@@ -97,7 +98,7 @@ lanes! {
 }
 
 lanes! {
-    /// The sums of the lowest level.
+    /// Computes the sums of the lowest level.
     pub(super) fn add_up_lines(nodes: &mut [Node], lines: &[Line], scale: f64) {
         for (Node(sums), lines) in nodes.iter_mut().zip(lines.chunks(FANOUT)) {
             let mut sum = 0;
@@ -109,7 +110,7 @@ lanes! {
     }
 }
 
-/// Asks for all that a chunk of changes touches at random.
+/// Prefetches all memory that a chunk of changes touches at random.
 pub(super) fn fetch(lines: &[Line], levels: &[Pages<Node>], extremes: &Extremes, rows: &[usize]) {
     for &row in rows {
         prefetch(lines, row / LINE);

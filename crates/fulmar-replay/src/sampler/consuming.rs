@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_draw, checked_row};
 
-/// No place among the live rows.
+/// The position of a freed row.
 const FREED: u32 = u32::MAX;
 
-/// Draws distinct live rows; a row drawn `max_sample_count` times is freed, first freed first reused.
+/// Draws distinct live rows; a row drawn `max_sample_count` times is freed; the first freed is reused first.
 ///
 /// # Examples
 /// ```
@@ -27,33 +27,34 @@ const FREED: u32 = u32::MAX;
 #[derive(Debug, Clone)]
 pub struct ConsumingSampler {
     max_sample_count: u32,
-    /// How often each row was drawn since it was written.
+    /// Number of draws of each row since it was written.
     counts: Vec<u32>,
     live: Vec<u32>,
-    /// Where each row stands in `live`, or [`FREED`].
+    /// Position of each row in `live`, or [`FREED`].
     place: Vec<u32>,
     freed: VecDeque<usize>,
     rng: Rng,
 }
 
-/// All that a [`ConsumingSampler`] must keep to go on as if never stopped.
+/// The state of a [`ConsumingSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConsumingSamplerState {
-    /// After how many draws a row is freed.
+    /// Number of draws after which a row is freed.
     pub max_sample_count: u32,
-    /// How often each row was drawn since it was written.
+    /// Number of draws of each row since it was written.
     pub counts: Vec<u32>,
-    /// The live rows, in the order that draws depend on.
+    /// The live rows, in the order on which draws depend.
     pub live: Vec<u32>,
-    /// The freed rows, first freed first.
+    /// The freed rows in order of reuse.
     pub freed: Vec<usize>,
     /// The words of the generator's state.
     pub rng: [u64; 3],
 }
 
 impl ConsumingSampler {
-    /// A sampler that frees a row after `max_sample_count` draws; `seed` fixes its draws.
+    /// Returns a sampler that frees a row after `max_sample_count` draws; `seed` makes its draws
+    /// reproducible.
     ///
     /// # Errors
     /// `OutOfRange` if `max_sample_count` is 0.
@@ -66,10 +67,10 @@ impl ConsumingSampler {
         Ok(Self { max_sample_count, counts, live, place, freed, rng })
     }
 
-    /// Takes note that `rows` were written: each is live, its draws forgotten.
+    /// Records that `rows` were written: each is live with 0 draws.
     ///
     /// # Errors
-    /// `OutOfRange` if a row is beyond the limit of a buffer, or would leave rows before it unwritten.
+    /// `OutOfRange` if a row is beyond the limit of a buffer, or would leave earlier rows unwritten.
     pub fn extend(&mut self, rows: &[usize]) -> Result<()> {
         for &row in rows {
             checked_row(row, fulmar_core::limits::REPLAY_ROWS_MAX.min(self.counts.len() + 1))?;
@@ -111,7 +112,7 @@ impl ConsumingSampler {
         Ok(rows)
     }
 
-    /// Frees `rows` as if they had been drawn often enough; those that are freed already stay where they are.
+    /// Frees `rows` as if they had been drawn often enough; rows that are already freed keep their place.
     ///
     /// # Errors
     /// `OutOfRange` if a row was never written.
@@ -128,30 +129,30 @@ impl ConsumingSampler {
         Ok(())
     }
 
-    /// The freed rows, first freed first: what a writer should reuse.
+    /// Returns the freed rows in the order in which a writer should reuse them.
     pub fn freed(&self) -> impl Iterator<Item = usize> + '_ {
         self.freed.iter().copied()
     }
 
-    /// How many rows can still be drawn.
+    /// Returns the number of rows that can still be drawn.
     #[must_use]
     pub fn num_live(&self) -> usize {
         self.live.len()
     }
 
-    /// How often each row was drawn since it was written.
+    /// Returns the number of draws of each row since it was written.
     #[must_use]
     pub fn counts(&self) -> &[u32] {
         &self.counts
     }
 
-    /// Whether rows were written and none is live.
+    /// Returns whether rows were written but none is live.
     #[must_use]
     pub fn ran_out(&self) -> bool {
         self.live.is_empty() && !self.counts.is_empty()
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.counts.clear();
         self.live.clear();
@@ -159,7 +160,7 @@ impl ConsumingSampler {
         self.freed.clear();
     }
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns all that must be kept to go on as if never stopped.
     #[must_use]
     pub fn state(&self) -> ConsumingSamplerState {
         ConsumingSamplerState {
@@ -171,10 +172,11 @@ impl ConsumingSampler {
         }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
-    /// As [`ConsumingSampler::new`]; `Corrupt` unless every row is live or freed, once, as its count says.
+    /// The errors of [`ConsumingSampler::new`]; `Corrupt` unless every row is live or freed, once, according
+    /// to its count.
     pub fn from_state(state: &ConsumingSamplerState) -> Result<Self> {
         let mut sampler = Self::new(state.max_sample_count, 0)?;
         let mut place = vec![None; state.counts.len()];
@@ -183,8 +185,9 @@ impl ConsumingSampler {
             let count = state.counts.get(row).copied();
             let fits = count.is_some_and(|count| (count >= state.max_sample_count) == (index == FREED));
             if !fits || place[row].replace(index).is_some() {
-                let detail =
-                    format!("every row must be live or freed, once, as its count says: row {row} is not");
+                let detail = format!(
+                    "every row must be live or freed, once, according to its count: row {row} is not"
+                );
                 return Err(Error::new(ErrorKind::Corrupt, detail));
             }
         }
@@ -199,7 +202,7 @@ impl ConsumingSampler {
         Ok(sampler)
     }
 
-    /// Takes a row from the freed ones: O(1) for the first, which is the one that writers reuse.
+    /// Removes a row from the freed ones: O(1) for the first, which writers reuse.
     fn unfree(&mut self, row: usize) {
         if self.freed.front() == Some(&row) {
             self.freed.pop_front();

@@ -1,4 +1,4 @@
-//! Slices of trajectories whose steps do not lie side by side.
+//! Slices of trajectories whose steps are not adjacent.
 //!
 //! ```text
 //! run   = steps of one trajectory in the order they were written, each counted one after the step before it
@@ -20,8 +20,8 @@ use crate::sampler::slice::{SliceBy, SliceOptions, Slices, Span, check_shape};
 use crate::sampler::{Sampled, Sampler, sampled_slices};
 use crate::writer::{check_capacity, from_state, to_state};
 
-/// Draws slices of trajectories whose steps are written in between those of others: steps of one belong together that are counted one
-/// after the other. Where a count leaps, another run begins. Writing costs O(log runs) a step, a batch O(runs).
+/// Draws slices of trajectories whose steps are interleaved with others: consecutive step counts form a run,
+/// and a gap begins another one. Writing costs O(log runs) a step, a batch O(runs).
 ///
 /// # Examples
 /// ```
@@ -46,10 +46,12 @@ pub struct FragmentedSliceSampler {
 }
 
 impl FragmentedSliceSampler {
-    /// A sampler of slices of a ring of `capacity` rows, whose steps are counted at `step_key`; `seed` fixes its draws.
+    /// Returns a sampler of slices of a ring of `capacity` rows, with step counts at `step_key`; `seed` makes
+    /// its draws reproducible.
     ///
     /// # Errors
-    /// Those of [`SliceSampler::new`](crate::SliceSampler::new); `Incompatible` for spans, or slices by their first step.
+    /// The errors of [`SliceSampler::new`](crate::SliceSampler::new); `Incompatible` for spans, or for slices
+    /// drawn by their first step.
     pub fn new(
         capacity: usize,
         options: SliceOptions,
@@ -71,8 +73,7 @@ impl FragmentedSliceSampler {
         match self.keys.read(items)? {
             Steps::Ids(ids) => Ok((ids, integers(items, &self.step_key)?)),
             Steps::Ends(_) => {
-                let detail =
-                    "items must say their trajectory by an id where slices are of fragments: got ends";
+                let detail = "items must have trajectory ids for fragmented slices: got flags of ends";
                 Err(Error::new(ErrorKind::Incompatible, detail))
             }
         }
@@ -161,27 +162,27 @@ impl Sampler for FragmentedSliceSampler {
     }
 }
 
-/// The steps of the ring are all of the state: the runs follow from them.
+/// The state consists of the steps of the ring: the runs follow from them.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct State {
     capacity: usize,
     written: u64,
-    /// Trajectory and count of each step, oldest first.
+    /// Trajectory and step count of each step, oldest first.
     steps: Vec<(i64, i64)>,
     rng: [u64; 3],
 }
 
-/// The runs of the steps in a ring, which are numbered as they are written.
+/// The runs of the steps in a ring; steps are numbered in write order.
 #[derive(Debug, Clone)]
 struct Runs {
     capacity: usize,
     written: u64,
-    /// Trajectory and count of each step that is there, oldest first.
+    /// Trajectory and step count of each step in the ring, oldest first.
     steps: VecDeque<(i64, i64)>,
-    /// The numbers of each run's steps, by its first: in the order of the oldest steps, which is all that draws depend on.
+    /// The step numbers of each run, by its first: ordered by oldest step, on which alone draws depend.
     runs: BTreeMap<u64, VecDeque<u64>>,
-    /// The newest run of each trajectory, and the count of its last step.
+    /// The newest run of each trajectory, and its last step count.
     newest: HashMap<i64, (u64, i64)>,
 }
 
@@ -208,7 +209,7 @@ impl Runs {
         self.written += 1;
     }
 
-    /// The oldest step is the first of its run, as runs are in the order of writing.
+    /// The oldest step is the first of its run, as runs are in write order.
     fn drop_oldest(&mut self) {
         let oldest = self.written - self.steps.len() as u64;
         let (Some((id, _)), Some(mut run)) = (self.steps.pop_front(), self.runs.remove(&oldest)) else {

@@ -1,4 +1,4 @@
-//! Samplers that read the items: their trajectories, versions or prompts.
+//! Samplers that read items: trajectories, versions or prompts.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -13,7 +13,7 @@ use crate::{
     SliceSamplerWithoutReplacement, StalenessAwareSampler, TrajectoryIndex,
 };
 
-/// A sampler of slices of one ring, with the keys at which items say to which trajectory they belong.
+/// A sampler of slices of one ring, with the keys that delimit trajectories.
 #[derive(Debug, Clone)]
 pub struct KeyedSlices<S> {
     slices: S,
@@ -25,14 +25,14 @@ impl<S> KeyedSlices<S> {
         Self { slices, keys }
     }
 
-    /// The trajectories of items that go to `rows`, which follow those in `index`.
+    /// Returns the trajectories of items for `rows`, which follow those in `index`.
     fn steps(&self, index: &TrajectoryIndex, rows: &[usize], items: &TensorDict) -> Result<Steps> {
         check_follows(index.cursor(), index.capacity(), rows)?;
         self.keys.read(items)
     }
 }
 
-/// Refuses rows that do not follow each other around a ring from `cursor` on.
+/// Refuses rows that are not consecutive in a ring from `cursor` on.
 pub fn check_follows(cursor: usize, capacity: usize, rows: &[usize]) -> Result<()> {
     match rows.iter().zip(cursor..).find(|(row, next)| **row != next % capacity) {
         None => Ok(()),
@@ -212,7 +212,7 @@ impl Sampler for VersionSampler {
 pub struct GroupSampler {
     sampler: PromptGroupSampler,
     group_key: Key,
-    /// Absent where no strategy ranks by it.
+    /// Absent if no strategy ranks by it.
     reward_key: Option<Key>,
 }
 
@@ -223,7 +223,7 @@ impl GroupSampler {
         Ok(Self { sampler, group_key, reward_key: ranks.then_some(reward_key) })
     }
 
-    /// The prompt and the reward of each item.
+    /// Returns the prompt and the reward of each item.
     fn answers(&self, rows: &[usize], items: &TensorDict) -> Result<(Vec<String>, Vec<f64>)> {
         let rewards = match &self.reward_key {
             Some(key) => reduced(items, key, Reduction::Mean)?,

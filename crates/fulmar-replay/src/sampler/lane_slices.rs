@@ -1,4 +1,4 @@
-//! Slices of trajectories that are written side by side.
+//! Slices of trajectories that are written in parallel lanes.
 
 use fulmar_core::{Error, ErrorKind, Result, Rng, RngState};
 use fulmar_tensor::TensorDict;
@@ -11,8 +11,8 @@ use crate::sampler::slice::{SliceOptions, SliceSampler, Slices};
 use crate::sampler::{Sampled, Sampler, sampled_slices};
 use crate::writer::{check_capacity, from_state, to_state};
 
-/// A [`SliceSampler`] over the lanes of a storage, each trajectory (or each first step, as its options say) as likely as any
-/// other, whatever its lane.
+/// A [`SliceSampler`] over the lanes of a storage. All trajectories (or all first steps, by its options) are
+/// equally likely, whatever their lane.
 ///
 /// # Examples
 /// ```
@@ -35,10 +35,11 @@ pub struct LaneSliceSampler {
 }
 
 impl LaneSliceSampler {
-    /// A sampler of slices of a storage of `shape`, `[time]` or `[time, lanes..]`; `seed` fixes its draws.
+    /// Returns a sampler of slices of a storage of `shape`, `[time]` or `[time, lanes..]`; `seed` makes its
+    /// draws reproducible.
     ///
     /// # Errors
-    /// Those of [`SliceSampler::new`]; `Empty` if `shape` is.
+    /// The errors of [`SliceSampler::new`]; `Empty` for an empty `shape`.
     pub fn new(shape: &[usize], options: SliceOptions, keys: TrajectoryKeys, seed: u64) -> Result<Self> {
         let Some((&capacity, lanes)) = shape.split_first() else {
             return Err(Error::new(ErrorKind::Empty, "shape must have a dimension, that of time: got []"));
@@ -78,7 +79,7 @@ impl LaneSliceSampler {
         Ok(slices)
     }
 
-    /// The trajectories of items that go to `rows`, which follow those of their lanes.
+    /// Returns the trajectories of items for `rows`, which follow those of their lanes.
     fn steps(&self, rows: &[usize], items: &TensorDict) -> Result<Steps> {
         let num_lanes = self.lanes.len();
         for (lane, sampler) in self.lanes.iter().enumerate() {

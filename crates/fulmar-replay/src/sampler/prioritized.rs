@@ -6,8 +6,8 @@
 //! w_i    = (leaf_i / min_j leaf_j)^-beta    in (0, 1]
 //! ```
 //!
-//! Draws are proportional to a leaf's mass (see [`PriorityTree`]), weights come from the leaf itself: the two agree to
-//! 2^-24 for a leaf above 2^24 units of the tree.
+//! Draws are proportional to a leaf's mass (see [`PriorityTree`]), weights use the leaf itself: the two agree
+//! to 2^-24 for a leaf above 2^24 units of the tree.
 
 use std::ops::Range;
 
@@ -17,17 +17,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PriorityTree, PriorityTreeState};
 
-/// How priorities become probabilities; checked by [`PrioritizedSampler::new`].
+/// Options of priorities; checked by [`PrioritizedSampler::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PrioritizedOptions {
-    /// Exponent of the priorities, finite and >= 0; at 0 draws are uniform. 0.7.
+    /// Exponent of the priorities, finite and >= 0; 0 draws uniformly. Defaults to 0.7.
     pub alpha: f32,
-    /// Exponent of the weights, finite and >= 0; at 0 all weights are 1. 0.9.
+    /// Exponent of the weights, finite and >= 0; with 0 all weights are 1. Defaults to 0.9.
     pub beta: f32,
-    /// Added to each priority, finite and >= 0. 1e-8.
+    /// Added to each priority, finite and >= 0. Defaults to 1e-8.
     pub eps: f32,
-    /// Whether the largest priority is that of a row still in the buffer, not of all time. False.
+    /// If true, the largest priority is that of a row still in the buffer, else of all time. Defaults to
+    /// false.
     pub max_priority_within_buffer: bool,
 }
 
@@ -37,7 +38,7 @@ impl Default for PrioritizedOptions {
     }
 }
 
-/// Rows of a batch and how much each counts. Both of shape `[count]`.
+/// Rows of a batch with their weights. Both of shape `[count]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedRows {
     /// The drawn rows.
@@ -68,7 +69,7 @@ pub struct PrioritizedSampler {
     pub(crate) rng: Rng,
 }
 
-/// All that a [`PrioritizedSampler`] must keep to go on as if never stopped.
+/// The state of a [`PrioritizedSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrioritizedSamplerState {
@@ -76,17 +77,18 @@ pub struct PrioritizedSamplerState {
     pub options: PrioritizedOptions,
     /// The leaves.
     pub tree: PriorityTreeState,
-    /// The largest priority and the row that it was given to.
+    /// The largest priority and the row that got it.
     pub max_priority: Option<(f32, usize)>,
     /// The words of the generator's state.
     pub rng: [u64; 3],
 }
 
 impl PrioritizedSampler {
-    /// A sampler over `capacity` rows, none of them written; `seed` fixes its draws.
+    /// Returns a sampler over `capacity` rows, none of them written; `seed` makes its draws reproducible.
     ///
     /// # Errors
-    /// `OutOfRange` if an option is outside its range or `capacity` is 0; `LimitExceeded` as [`PriorityTree::new`].
+    /// `OutOfRange` if an option is outside its range or `capacity` is 0; `LimitExceeded` as for
+    /// [`PriorityTree::new`].
     pub fn new(capacity: usize, options: PrioritizedOptions, seed: u64) -> Result<Self> {
         check_exponent("alpha", options.alpha)?;
         check_exponent("beta", options.beta)?;
@@ -95,33 +97,34 @@ impl PrioritizedSampler {
         Ok(Self { options, tree, max_priority: None, rng: Rng::new(seed).stream("prioritized sampler") })
     }
 
-    /// The options as they stand.
+    /// Returns the current options.
     #[must_use]
     pub const fn options(&self) -> &PrioritizedOptions {
         &self.options
     }
 
-    /// The tree of leaves.
+    /// Returns the tree of leaves.
     #[must_use]
     pub const fn tree(&self) -> &PriorityTree {
         &self.tree
     }
 
-    /// The largest priority and the row that it was given to; `None` before any, and, within the buffer, once that
-    /// row was written again.
+    /// Returns the largest priority and the row that got it; `None` before any, and, within the buffer, once
+    /// that row was rewritten.
     #[must_use]
     pub const fn max_priority(&self) -> Option<(f32, usize)> {
         self.max_priority
     }
 
-    /// The priority that new rows take: the largest so far, 1 before any.
+    /// Returns the priority of new rows: the largest so far, 1 before any.
     #[must_use]
     pub fn default_priority(&self) -> f32 {
         self.max_priority.map_or(1.0, |(priority, _)| priority)
     }
 
-    /// Takes note that `rows` were written: each takes [`PrioritizedSampler::default_priority`]. Within the buffer, where the
-    /// row with the largest was written over, that is the largest of the rows that stay.
+    /// Records that `rows` were written: each gets [`PrioritizedSampler::default_priority`]. Within the
+    /// buffer, if the row with the largest priority was overwritten, that is the largest of the remaining
+    /// rows.
     ///
     /// # Errors
     /// `OutOfRange` if a row is beyond the capacity.
@@ -137,8 +140,8 @@ impl PrioritizedSampler {
         Ok(())
     }
 
-    /// [`PrioritizedSampler::extend`] with a run of rows. O(1) where these and all rows before have the same priority, but for the largest
-    /// within the buffer.
+    /// Runs [`PrioritizedSampler::extend`] for a run of rows. O(1) if these and all earlier rows have the
+    /// same priority, except for the largest within the buffer.
     ///
     /// # Errors
     /// `OutOfRange` if a row is beyond the capacity.
@@ -152,11 +155,12 @@ impl PrioritizedSampler {
         Ok(())
     }
 
-    /// Sets the priority of each of `rows`. Where a row comes twice, the last one wins. Nothing changes on an error.
+    /// Sets the priority of each of `rows`. If a row comes twice, the last one wins. After an error nothing
+    /// has changed.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the lengths differ, `NonFinite` if a priority is NaN or infinite or its power is, `OutOfRange`
-    /// if a priority is negative or a row beyond the capacity.
+    /// `ShapeMismatch` if the lengths differ; `NonFinite` if a priority or its power is NaN or infinite;
+    /// `OutOfRange` if a priority is negative or a row beyond the capacity.
     pub fn update_priority(&mut self, rows: &[usize], priorities: &[f32]) -> Result<()> {
         self.tree.update(rows, &self.leaves_of(priorities)?)?;
         let largest = f32::from_bits(largest_bits(priorities));
@@ -171,7 +175,7 @@ impl PrioritizedSampler {
         Ok(())
     }
 
-    /// What the tree keeps for priorities.
+    /// Returns the leaves of the tree for priorities.
     pub(crate) fn leaves_of(&self, priorities: &[f32]) -> Result<Vec<f32>> {
         let mut leaves: Vec<f32> = priorities.iter().map(|priority| priority + self.options.eps).collect();
         raise(&mut leaves, self.options.alpha);
@@ -194,21 +198,21 @@ impl PrioritizedSampler {
     /// Draws `count` rows and their weights.
     ///
     /// # Errors
-    /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if all priorities are 0,
-    /// or if one is, as weights would divide by it (`eps` above 0 prevents both).
+    /// `Empty` if no row was written; `OutOfRange` if `count` is 0 or above the limit of a draw, if all
+    /// priorities are 0, or if one is, as its weight would be infinite (`eps` above 0 prevents both).
     pub fn sample(&mut self, count: usize) -> Result<WeightedRows> {
         let (rows, leaves) = self.tree.sample_leaves(&mut self.rng, count)?;
         let weights = self.weights_of_leaves(leaves)?;
         Ok(WeightedRows { rows, weights })
     }
 
-    /// The weight of each of `rows`.
+    /// Returns the weight of each of `rows`.
     pub(crate) fn weights_of(&self, rows: &[usize]) -> Result<Vec<f32>> {
         let min = self.tree.min().unwrap_or_default();
         self.weights_of_leaves(rows.iter().map(|&row| self.tree.leaf(row).unwrap_or(min)).collect())
     }
 
-    /// The weight of a row with each of `leaves`.
+    /// Returns the weight of a row with each of `leaves`.
     fn weights_of_leaves(&self, mut leaves: Vec<f32>) -> Result<Vec<f32>> {
         let min = self.tree.min().unwrap_or_default();
         if min <= 0.0 {
@@ -219,14 +223,14 @@ impl PrioritizedSampler {
         Ok(leaves)
     }
 
-    /// Changes the exponent of the priorities, those of all rows included. An exponent of 0 has forgotten them: after it, all
-    /// rows count as of priority 1. O(rows).
+    /// Changes the exponent of the priorities and updates all rows. An exponent of 0 loses the priorities:
+    /// after it, all rows have priority 1. O(rows).
     ///
     /// # Errors
     /// `OutOfRange` if `alpha` is not a finite number >= 0, `NonFinite` if a leaf overflows.
     pub fn set_alpha(&mut self, alpha: f32) -> Result<()> {
         check_exponent("alpha", alpha)?;
-        // From 0 every leaf, being 1, stays.
+        // With an exponent of 0, every leaf is 1 and stays.
         if alpha != self.options.alpha && self.options.alpha > 0.0 {
             let ratio = alpha / self.options.alpha;
             self.tree.map_leaves(|leaf| power(leaf, ratio))?;
@@ -245,13 +249,13 @@ impl PrioritizedSampler {
         Ok(())
     }
 
-    /// Forgets all rows and the largest priority; draws go on where they were.
+    /// Removes all rows and the largest priority; the generator continues.
     pub fn clear(&mut self) {
         self.tree.clear();
         self.max_priority = None;
     }
 
-    /// All that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to go on as if never stopped. O(rows).
     #[must_use]
     pub fn state(&self) -> PrioritizedSamplerState {
         PrioritizedSamplerState {
@@ -262,10 +266,11 @@ impl PrioritizedSampler {
         }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
-    /// As [`PrioritizedSampler::new`] and [`PriorityTree::from_state`]; `Corrupt` if the largest priority is none.
+    /// The errors of [`PrioritizedSampler::new`] and [`PriorityTree::from_state`]; `Corrupt` if the largest
+    /// priority is invalid.
     pub fn from_state(state: &PrioritizedSamplerState) -> Result<Self> {
         let mut sampler = Self::new(state.tree.capacity, state.options, 0)?;
         sampler.tree = PriorityTree::from_state(&state.tree)?;
@@ -281,7 +286,7 @@ impl PrioritizedSampler {
         Ok(sampler)
     }
 
-    /// The priority that gave `leaf`, up to rounding.
+    /// Returns the priority of `leaf`, up to rounding.
     fn priority_of(&self, leaf: f32) -> f32 {
         (power(leaf, 1.0 / self.options.alpha) - self.options.eps).max(0.0)
     }
@@ -294,12 +299,13 @@ fn check_exponent(name: &str, value: f32) -> Result<()> {
     Err(Error::new(ErrorKind::OutOfRange, format!("{name} must be a finite number >= 0: got {value}")))
 }
 
-/// The largest of the bits of `values`, whose order is theirs; infinities, NaN and numbers below 0 are above all others. 0 for none.
+/// Returns the largest of the bits of `values`, which have the order of the values; infinities, NaN and
+/// negative numbers are above all others. 0 for none.
 fn largest_bits(values: &[f32]) -> u32 {
     values.iter().fold(0, |largest, &value| largest.max((value + 0.0).to_bits()))
 }
 
-/// Puts its power in the place of each value.
+/// Replaces each value by its power.
 fn raise(values: &mut [f32], exponent: f32) {
     if exponent != 1.0 {
         power_each(values, exponent);

@@ -1,7 +1,7 @@
 //! Slices that begin at a row drawn by priority.
 //!
-//! A second tree holds the leaves of those rows alone that a slice may begin at, so that the priorities themselves are
-//! never touched by a draw:
+//! A second tree holds only the leaves of rows at which a slice may begin, so a draw never changes the
+//! priorities themselves:
 //!
 //! ```text
 //! start ~ P(start) over rows with slice_len steps to the end of their trajectory
@@ -38,13 +38,13 @@ pub struct PrioritizedSliceSampler {
     options: SliceOptions,
     priorities: PrioritizedSampler,
     index: TrajectoryIndex,
-    /// The leaves of the rows that a slice of `slice_len` may begin at.
+    /// The leaves of the rows at which a slice of `slice_len` may begin.
     starts: PriorityTree,
     may_start: Vec<bool>,
     slice_len: usize,
 }
 
-/// A batch of slices and how much each row counts.
+/// A batch of slices with the weight of each row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightedSlices {
     /// The slices.
@@ -53,7 +53,7 @@ pub struct WeightedSlices {
     pub weights: Vec<f32>,
 }
 
-/// All that a [`PrioritizedSliceSampler`] must keep to go on as if never stopped.
+/// The state of a [`PrioritizedSliceSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrioritizedSliceSamplerState {
@@ -63,18 +63,18 @@ pub struct PrioritizedSliceSamplerState {
     pub priorities: PrioritizedSamplerState,
     /// The trajectories.
     pub index: TrajectoryIndexState,
-    /// Two to this power is above all leaves that a slice may begin at; fixes their unit.
+    /// Two to this power is above all leaves at which a slice may begin; determines their unit.
     pub starts_top: i32,
-    /// Steps of the slices drawn last.
+    /// Number of steps in the slices drawn last.
     pub slice_len: usize,
 }
 
 impl PrioritizedSliceSampler {
-    /// A sampler of slices of a ring of `capacity` rows; `seed` fixes its draws.
+    /// Returns a sampler of slices of a ring of `capacity` rows; `seed` makes its draws reproducible.
     ///
     /// # Errors
-    /// As [`SliceSampler::new`] and [`PrioritizedSampler::new`]; `OutOfRange` if a span is asked for: a row is drawn as the
-    /// first of its slice.
+    /// The errors of [`SliceSampler::new`] and [`PrioritizedSampler::new`]; `OutOfRange` for a span, as a
+    /// drawn row is the first of its slice.
     pub fn new(
         capacity: usize,
         slices: SliceOptions,
@@ -97,8 +97,8 @@ impl PrioritizedSliceSampler {
         })
     }
 
-    /// Takes note of the next steps of the ring: `end_t` flags those that end a trajectory. Their rows take the largest
-    /// priority so far, as in [`PrioritizedSampler::extend`].
+    /// Records the next steps of the ring: `end_t` flags those that end a trajectory. Their rows get the
+    /// largest priority so far, as in [`PrioritizedSampler::extend`].
     ///
     /// # Errors
     /// As [`PrioritizedSampler::extend`].
@@ -106,7 +106,7 @@ impl PrioritizedSliceSampler {
         self.write(end_t, |index, end| index.extend(&[end]))
     }
 
-    /// Takes note of the next steps of the ring: a trajectory is a run of equal ids.
+    /// Records the next steps of the ring: a trajectory is a run of equal ids.
     ///
     /// # Errors
     /// As [`PrioritizedSampler::extend`].
@@ -114,7 +114,7 @@ impl PrioritizedSliceSampler {
         self.write(id_t, |index, id| index.extend_ids(&[id]))
     }
 
-    /// Sets the priority of each of `rows`: that of slices which begin there.
+    /// Sets the priority of each of `rows`, for slices that begin there.
     ///
     /// # Errors
     /// As [`PrioritizedSampler::update_priority`].
@@ -123,24 +123,24 @@ impl PrioritizedSliceSampler {
         self.copy_leaves(rows)
     }
 
-    /// The priorities of all rows.
+    /// Returns the priorities of all rows.
     #[must_use]
     pub const fn priorities(&self) -> &PrioritizedSampler {
         &self.priorities
     }
 
-    /// The trajectories that slices come from.
+    /// Returns the trajectories.
     #[must_use]
     pub const fn index(&self) -> &TrajectoryIndex {
         &self.index
     }
 
-    /// Draws slices of `count` rows together, as [`SliceSampler::sample`]. Costs O(rows) where steps of a slice change from
-    /// one call to the next.
+    /// Draws slices of `count` rows in all, as [`SliceSampler::sample`]. Costs O(rows) if the slice length
+    /// changes from one call to the next.
     ///
     /// # Errors
-    /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not divisible by the
-    /// slices, or steps of one, that are wanted, if no slice can begin anywhere, or if a priority is 0.
+    /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not
+    /// divisible by the number or length of slices, if no slice can begin anywhere, or if a priority is 0.
     pub fn sample(&mut self, count: usize) -> Result<WeightedSlices> {
         checked_draw(self.index.len(), count)?;
         let (num_slices, slice_len) = self.options.shape(count)?;
@@ -165,7 +165,7 @@ impl PrioritizedSliceSampler {
         Ok(drawn)
     }
 
-    /// Forgets all steps and priorities.
+    /// Removes all steps and priorities.
     pub fn clear(&mut self) {
         self.priorities.clear();
         self.index.clear();
@@ -173,7 +173,7 @@ impl PrioritizedSliceSampler {
         self.may_start.fill(false);
     }
 
-    /// All that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to go on as if never stopped. O(rows).
     #[must_use]
     pub fn state(&self) -> PrioritizedSliceSamplerState {
         PrioritizedSliceSamplerState {
@@ -185,7 +185,7 @@ impl PrioritizedSliceSampler {
         }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
     /// As [`PrioritizedSampler::from_state`] and [`TrajectoryIndex::from_state`]; `Corrupt` if their capacities differ.
@@ -221,7 +221,7 @@ impl PrioritizedSliceSampler {
         self.copy_leaves(&changed)
     }
 
-    /// Takes note of where a slice may begin now that the newest step is in `row`.
+    /// Records the possible starts of slices now that the newest step is in `row`.
     fn note_starts(&mut self, row: usize, changed: &mut Vec<usize>) {
         let Some([oldest, newest]) = self.index.outermost() else { return };
         let capacity = self.index.capacity();
@@ -230,7 +230,7 @@ impl PrioritizedSliceSampler {
             starts.push((row + capacity + 1 - self.slice_len) % capacity);
         }
         if !self.options.strict_length {
-            // The first row of a short trajectory; that of the oldest moves on as the ring takes its rows.
+            // The first row of a short trajectory; that of the oldest moves as the ring overwrites its rows.
             starts.extend([newest.start, oldest.start]);
         }
         for start in starts {
@@ -241,7 +241,7 @@ impl PrioritizedSliceSampler {
         }
     }
 
-    /// Finds anew where a slice may begin. O(rows).
+    /// Recomputes the possible starts of slices. O(rows).
     fn find_starts(&mut self) -> Result<()> {
         self.may_start.fill(false);
         let capacity = self.index.capacity();
@@ -257,7 +257,7 @@ impl PrioritizedSliceSampler {
         self.copy_leaves(&all)
     }
 
-    /// Brings the leaves of `rows` to where draws look for them.
+    /// Copies the leaves of `rows` to the tree of starts.
     fn copy_leaves(&mut self, rows: &[usize]) -> Result<()> {
         let leaf = |&row: &usize| {
             if self.may_start[row] { self.priorities.tree().leaf(row).unwrap_or_default() } else { 0.0 }

@@ -1,4 +1,4 @@
-//! Batches of whole groups: rows that answer the same prompt.
+//! Batches of whole groups: rows of the same prompt.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_draw, checked_row};
 
-/// Which rows of a group are taken where it has more than enough.
+/// The selection of rows from a group with more than enough.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GroupStrategy {
     /// Any.
     #[default]
     Random,
-    /// Those written last.
+    /// The rows written last.
     Recency,
-    /// Those of the highest reward.
+    /// The rows with the highest rewards.
     Reward,
-    /// The lowest and the highest rewards, as many of each as make the variance largest; of equals the highest sum.
+    /// The lowest and the highest rewards, in the numbers that maximise the variance; ties by the highest
+    /// sum.
     Variance,
 }
 
@@ -27,16 +28,16 @@ pub enum GroupStrategy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PromptGroupOptions {
-    /// Groups of a batch; this or `samples_per_group`, at least 1.
+    /// Number of groups in a batch, at least 1; exclusive with `samples_per_group`.
     pub num_groups: Option<usize>,
-    /// Rows of each group; this or `num_groups`, at least 1.
+    /// Number of rows in each group, at least 1; exclusive with `num_groups`.
     pub samples_per_group: Option<usize>,
-    /// Which rows of a group. Random.
+    /// The selection of rows. Defaults to random.
     pub strategy: GroupStrategy,
 }
 
-/// Draws groups without replacement and rows within them. Where there are too few groups, or rows in one, all come
-/// once and the rest is drawn with replacement.
+/// Draws groups without replacement and rows within them. If there are too few groups, or rows in one, all
+/// come once and the rest is drawn with replacement.
 ///
 /// # Examples
 /// ```
@@ -53,7 +54,7 @@ pub struct PromptGroupOptions {
 pub struct PromptGroupSampler {
     options: PromptGroupOptions,
     groups: Vec<Group>,
-    /// Where the group of each key stands.
+    /// Index of each key's group.
     group_of: HashMap<String, usize>,
     rows: Vec<Option<Member>>,
     clock: u64,
@@ -66,7 +67,7 @@ struct Group {
     rows: Vec<usize>,
 }
 
-/// A row: its group, its place there, its reward and when it was written.
+/// A row with its group, its position there, its reward and its write number.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     group: usize,
@@ -75,7 +76,7 @@ struct Member {
     clock: u64,
 }
 
-/// One row of a group, as its state keeps it.
+/// A row of a group in a saved state.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GroupMember {
@@ -83,26 +84,26 @@ pub struct GroupMember {
     pub row: usize,
     /// Its reward.
     pub reward: f64,
-    /// How many rows were written before it.
+    /// Number of rows written before it.
     pub clock: u64,
 }
 
-/// All that a [`PromptGroupSampler`] must keep to go on as if never stopped.
+/// The state of a [`PromptGroupSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PromptGroupSamplerState {
     /// The options.
     pub options: PromptGroupOptions,
-    /// Each key and its rows, in the order that draws depend on.
+    /// Each key and its rows, in the order on which draws depend.
     pub groups: Vec<(String, Vec<GroupMember>)>,
-    /// How many rows were ever written.
+    /// Number of rows ever written.
     pub clock: u64,
     /// The words of the generator's state.
     pub rng: [u64; 3],
 }
 
 impl PromptGroupSampler {
-    /// A sampler of batches of the shape in `options`; `seed` fixes its draws.
+    /// Returns a sampler of batches of the shape in `options`; `seed` makes its draws reproducible.
     ///
     /// # Errors
     /// `OutOfRange` unless exactly one of `num_groups` and `samples_per_group` is given, and at least 1.
@@ -118,7 +119,7 @@ impl PromptGroupSampler {
         Ok(Self { options, groups, group_of, rows, clock: 0, rng })
     }
 
-    /// Takes note that `rows` were written, each an answer to the prompt called `keys` with a reward.
+    /// Records that `rows` were written, each an answer to a prompt in `keys` with a reward.
     ///
     /// # Errors
     /// `ShapeMismatch` if the lengths differ, `NonFinite` if a reward is NaN or infinite, `OutOfRange` if a row is beyond the limit
@@ -144,7 +145,7 @@ impl PromptGroupSampler {
         Ok(())
     }
 
-    /// How many groups have a row.
+    /// Returns the number of groups with rows.
     #[must_use]
     pub fn num_groups(&self) -> usize {
         self.groups.len()
@@ -153,8 +154,8 @@ impl PromptGroupSampler {
     /// Draws `count` rows in blocks of one group each.
     ///
     /// # Errors
-    /// `Empty` if no row was written; `OutOfRange` if `count` is 0, above the limit of a draw, or not divisible by the
-    /// groups, or rows of a group, that are wanted.
+    /// `Empty` if no row was written; `OutOfRange` if `count` is 0, above the limit of a draw, or not
+    /// divisible by the number of groups or of rows in one.
     pub fn sample(&mut self, count: usize) -> Result<Vec<usize>> {
         checked_draw(self.groups.len(), count)?;
         let part = self.options.num_groups.or(self.options.samples_per_group).unwrap_or(1);
@@ -175,14 +176,14 @@ impl PromptGroupSampler {
         Ok(rows)
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.groups.clear();
         self.group_of.clear();
         self.rows.clear();
     }
 
-    /// All that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to go on as if never stopped. O(rows).
     #[must_use]
     pub fn state(&self) -> PromptGroupSamplerState {
         let member = |&row: &usize| {
@@ -198,10 +199,11 @@ impl PromptGroupSampler {
         }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
-    /// As [`PromptGroupSampler::new`]; `Corrupt` if a row or a key comes twice, a group is empty or a row beyond the limit.
+    /// The errors of [`PromptGroupSampler::new`]; `Corrupt` if a row or a key comes twice, a group is empty
+    /// or a row is beyond the limit.
     pub fn from_state(state: &PromptGroupSamplerState) -> Result<Self> {
         let mut sampler = Self::new(state.options, 0)?;
         for (key, members) in &state.groups {
@@ -220,7 +222,7 @@ impl PromptGroupSampler {
         Ok(sampler)
     }
 
-    /// Brings `members`, rows of one group, to `size` rows as the strategy says.
+    /// Reduces or extends `members`, rows of one group, to `size` rows by the strategy.
     fn choose(&mut self, members: &mut Vec<usize>, size: usize) -> Result<()> {
         if members.len() <= size || self.options.strategy == GroupStrategy::Random {
             return draw_prefix(&mut self.rng, members, size);
@@ -276,7 +278,7 @@ impl PromptGroupSampler {
     }
 }
 
-/// Brings `items` to `size`: a random choice of them in random order, or all of them and then any again.
+/// Reduces or extends `items` to `size`: a random subset in random order, or all of them plus random repeats.
 fn draw_prefix(rng: &mut Rng, items: &mut Vec<usize>, size: usize) -> Result<()> {
     let num_items = items.len();
     for index in 0..size.min(num_items) {
@@ -290,7 +292,8 @@ fn draw_prefix(rng: &mut Rng, items: &mut Vec<usize>, size: usize) -> Result<()>
     Ok(())
 }
 
-/// How many of the `size` rewards to take from the lower end of `sorted`, the others from the upper, for the largest variance.
+/// Returns the number of the `size` rewards to take from the lower end of `sorted`, the others from the
+/// upper, for the largest variance.
 fn widest(sorted: &[f64], size: usize) -> usize {
     let mut best = (f64::NEG_INFINITY, 0);
     for num_lowest in 0..=size {
@@ -305,7 +308,7 @@ fn widest(sorted: &[f64], size: usize) -> usize {
     best.1
 }
 
-/// Refuses rewards that no order or variance has.
+/// Refuses rewards without an order or a variance.
 pub(crate) fn check_rewards(rows: &[usize], rewards: &[f64]) -> Result<()> {
     match rows.iter().zip(rewards).find(|(_, reward)| !reward.is_finite()) {
         None => Ok(()),

@@ -18,7 +18,7 @@ pub struct RandomSampler {
     rng: Rng,
 }
 
-/// All that a [`RandomSampler`] must keep to go on as if never stopped.
+/// The state of a [`RandomSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RandomSamplerState {
@@ -27,7 +27,7 @@ pub struct RandomSamplerState {
 }
 
 impl RandomSampler {
-    /// A sampler whose draws `seed` fixes.
+    /// Returns a sampler; `seed` makes its draws reproducible.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed).stream("random sampler") }
@@ -42,16 +42,16 @@ impl RandomSampler {
         (0..count).map(|_| Ok(self.rng.below(num_rows as u64)? as usize)).collect()
     }
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns all that must be kept to go on as if never stopped.
     #[must_use]
     pub fn state(&self) -> RandomSamplerState {
         RandomSamplerState { rng: self.rng.state().words() }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
-    /// As [`RngState::from_words`].
+    /// The errors of [`RngState::from_words`].
     pub fn from_state(state: &RandomSamplerState) -> Result<Self> {
         Ok(Self { rng: Rng::from_state(RngState::from_words(&state.rng)?) })
     }

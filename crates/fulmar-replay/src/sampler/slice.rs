@@ -13,27 +13,28 @@ use serde::{Deserialize, Serialize};
 use crate::row::checked_draw;
 use crate::{Trajectory, TrajectoryIndex, TrajectoryIndexState};
 
-/// How much of a slice an end of its trajectory may cut off.
+/// The number of steps of a slice that an end of its trajectory may cut off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Span {
     /// Nothing.
     #[default]
     None,
-    /// Up to this many steps, fewer than a slice has.
+    /// Up to this many steps, less than the slice length.
     UpTo(usize),
     /// All but one step.
     Any,
 }
 
-/// What a slice is drawn by.
+/// The unit of a uniform draw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SliceBy {
-    /// Each trajectory is as likely as any other, whatever its length.
+    /// All trajectories are equally likely, whatever their length.
     #[default]
     Trajectories,
-    /// Each step that a slice may begin at is as likely as any other. A draw costs O(trajectories); spans must be none.
+    /// All steps at which a slice may begin are equally likely. A draw costs O(trajectories); spans must be
+    /// none.
     Steps,
 }
 
@@ -41,19 +42,19 @@ pub enum SliceBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SliceOptions {
-    /// Slices of a batch; this or `slice_len`, at least 1.
+    /// Number of slices in a batch, at least 1; exclusive with `slice_len`.
     pub num_slices: Option<usize>,
-    /// Steps of a slice; this or `num_slices`, at least 1.
+    /// Number of steps in a slice, at least 1; exclusive with `num_slices`.
     pub slice_len: Option<usize>,
-    /// Whether shorter trajectories are left out, not taken whole. True.
+    /// If true, shorter trajectories are excluded, else taken whole. Defaults to true.
     pub strict_length: bool,
-    /// Whether slices that are too short repeat their last row. False.
+    /// If true, short slices repeat their last row. Defaults to false.
     pub pad_output: bool,
-    /// How much the beginning of a trajectory may cut off. Nothing.
+    /// The number of steps that the beginning of a trajectory may cut off. Defaults to none.
     pub left_span: Span,
-    /// How much the end of a trajectory may cut off. Nothing.
+    /// The number of steps that the end of a trajectory may cut off. Defaults to none.
     pub right_span: Span,
-    /// What is equally likely. Trajectories.
+    /// The unit of a uniform draw. Defaults to trajectories.
     pub by: SliceBy,
 }
 
@@ -72,7 +73,7 @@ impl Default for SliceOptions {
 }
 
 impl SliceOptions {
-    /// Slices of a batch of `count` rows, and steps of each.
+    /// Returns the number of slices in a batch of `count` rows, and their length.
     pub(crate) fn shape(&self, count: usize) -> Result<(usize, usize)> {
         let part = self.num_slices.or(self.slice_len).unwrap_or(1);
         if !count.is_multiple_of(part) {
@@ -86,20 +87,20 @@ impl SliceOptions {
     }
 }
 
-/// A batch of slices, one after the other.
+/// A batch of slices in sequence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slices {
     /// The rows of all slices.
     pub rows: Vec<usize>,
-    /// How many rows each slice has, padding included.
+    /// The number of rows of each slice, padding included.
     pub lens: Vec<usize>,
-    /// Whether each row is one of the trajectory, not padding.
+    /// `true` if the row is a step of the trajectory, not padding.
     pub mask: Vec<bool>,
-    /// Whether each row is the last of its slice that is no padding, where a batch ends a trajectory whatever the buffer says.
+    /// `true` if the row is the last of its slice that is not padding; a batch ends a trajectory there.
     pub truncated: Vec<bool>,
 }
 
-/// Draws slices of trajectories, each trajectory as likely as any other, whatever its length.
+/// Draws slices of trajectories; all trajectories are equally likely, whatever their length.
 ///
 /// # Examples
 /// ```
@@ -118,7 +119,7 @@ pub struct SliceSampler {
     rng: Rng,
 }
 
-/// All that a [`SliceSampler`] must keep to go on as if never stopped.
+/// The state of a [`SliceSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SliceSamplerState {
@@ -131,11 +132,12 @@ pub struct SliceSamplerState {
 }
 
 impl SliceSampler {
-    /// A sampler of slices of a ring of `capacity` rows; `seed` fixes its draws.
+    /// Returns a sampler of slices of a ring of `capacity` rows; `seed` makes its draws reproducible.
     ///
     /// # Errors
-    /// `OutOfRange` unless exactly one of `num_slices` and `slice_len` is given and at least 1, if padding is asked for
-    /// where lengths are strict, or a span is not below `slice_len`; and as [`TrajectoryIndex::new`].
+    /// `OutOfRange` unless exactly one of `num_slices` and `slice_len` is given and at least 1, for padding
+    /// with strict lengths, or for a span that is not below `slice_len`; the errors of
+    /// [`TrajectoryIndex::new`].
     pub fn new(capacity: usize, options: SliceOptions, seed: u64) -> Result<Self> {
         check_shape(&options)?;
         if options.by == SliceBy::Steps && [options.left_span, options.right_span] != [Span::None; 2] {
@@ -146,27 +148,28 @@ impl SliceSampler {
         Ok(Self { options, index: TrajectoryIndex::new(capacity)?, rng })
     }
 
-    /// Takes note of the next steps of the ring: `end_t` flags those that end a trajectory.
+    /// Records the next steps of the ring: `end_t` flags those that end a trajectory.
     pub fn extend(&mut self, end_t: &[bool]) {
         self.index.extend(end_t);
     }
 
-    /// Takes note of the next steps of the ring: a trajectory is a run of equal ids.
+    /// Records the next steps of the ring: a trajectory is a run of equal ids.
     pub fn extend_ids(&mut self, id_t: &[i64]) {
         self.index.extend_ids(id_t);
     }
 
-    /// The trajectories that slices come from.
+    /// Returns the trajectories.
     #[must_use]
     pub const fn index(&self) -> &TrajectoryIndex {
         &self.index
     }
 
-    /// Draws slices of `count` rows together; of fewer, where lengths are not strict, a trajectory is short and nothing pads.
+    /// Draws slices of `count` rows in all; fewer if lengths are not strict, a trajectory is short and there
+    /// is no padding.
     ///
     /// # Errors
-    /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not divisible by the
-    /// slices, or steps of one, that are wanted, or if no trajectory is long enough.
+    /// `Empty` if no step was written; `OutOfRange` if `count` is 0, above the limit of a draw or not
+    /// divisible by the number or length of slices, or if no trajectory is long enough.
     pub fn sample(&mut self, count: usize) -> Result<Slices> {
         checked_draw(self.index.len(), count)?;
         let (num_slices, slice_len) = self.options.shape(count)?;
@@ -182,7 +185,7 @@ impl SliceSampler {
         Ok(slices)
     }
 
-    /// How many trajectories, or first steps, slices of `slice_len` steps are drawn from.
+    /// Returns the number of trajectories, or of first steps, for slices of `slice_len` steps.
     pub(crate) fn num_choices(&mut self, slice_len: usize) -> u64 {
         let min_len = if self.options.strict_length { slice_len } else { 1 };
         match self.options.by {
@@ -194,7 +197,8 @@ impl SliceSampler {
         }
     }
 
-    /// Draws one slice of trajectory `place`, or takes that which begins at step `place`, of [`SliceSampler::num_choices`].
+    /// Draws one slice of trajectory `place`, or takes the slice that begins at step `place`, of
+    /// [`SliceSampler::num_choices`].
     pub(crate) fn take_choice(&mut self, place: u64, slice_len: usize, slices: &mut Slices) -> Result<()> {
         if self.options.by == SliceBy::Trajectories {
             return match self.index.long(place as usize) {
@@ -217,18 +221,18 @@ impl SliceSampler {
         Ok(())
     }
 
-    /// Forgets all steps.
+    /// Removes all steps.
     pub fn clear(&mut self) {
         self.index.clear();
     }
 
-    /// All that must be kept to go on as if never stopped. O(trajectories).
+    /// Returns all that must be kept to go on as if never stopped. O(trajectories).
     #[must_use]
     pub fn state(&self) -> SliceSamplerState {
         SliceSamplerState { options: self.options, index: self.index.state(), rng: self.rng.state().words() }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
     /// As [`SliceSampler::new`] and [`TrajectoryIndex::from_state`].
@@ -239,7 +243,7 @@ impl SliceSampler {
         Ok(sampler)
     }
 
-    /// The error that no trajectory is long enough.
+    /// Returns the error for trajectories that are all too short.
     pub(crate) fn too_short(&self, slice_len: usize) -> Error {
         let longest = self.index.trajectories().map(|one| one.len).max().unwrap_or_default();
         let detail = format!("a trajectory must have {slice_len} steps: the longest has {longest}");
@@ -260,7 +264,7 @@ impl SliceSampler {
             Span::Any => seq - 1,
         };
         let (left, right) = (cut(self.options.left_span), cut(self.options.right_span));
-        // Counted from `left` steps before the trajectory, so that it cannot be negative.
+        // Counted from `left` steps before the trajectory, so it cannot be negative.
         let first = self.rng.below((left + trajectory.len - seq + right + 1) as u64)? as usize;
         let start = first.saturating_sub(left);
         let end = (first + seq).saturating_sub(left).min(trajectory.len);
@@ -272,7 +276,7 @@ impl SliceSampler {
 }
 
 impl Slices {
-    /// Appends one slice, its last row repeated up to `padded_len`.
+    /// Appends one slice; repeats its last row up to `padded_len`.
     pub(crate) fn push(&mut self, rows: impl Iterator<Item = usize>, padded_len: usize) {
         let start = self.rows.len();
         self.rows.extend(rows);
@@ -290,7 +294,7 @@ impl Slices {
     }
 }
 
-/// Refuses options that no batch fits.
+/// Refuses options for which no batch exists.
 pub(crate) fn check_shape(options: &SliceOptions) -> Result<()> {
     let given = [options.num_slices, options.slice_len];
     if given.iter().flatten().count() != 1 || given.contains(&Some(0)) {

@@ -10,8 +10,8 @@ use crate::sampler::without_replacement::{
 };
 use crate::{Trajectory, TrajectoryIndex};
 
-/// Draws slices of which no two come from one trajectory before all trajectories had one. A write begins a new epoch;
-/// unshuffled, trajectories come from the oldest.
+/// Draws one slice of each trajectory before any trajectory comes again. A write begins a new epoch; without
+/// shuffling, trajectories come from the oldest.
 ///
 /// # Examples
 /// ```
@@ -27,11 +27,11 @@ use crate::{Trajectory, TrajectoryIndex};
 pub struct SliceSamplerWithoutReplacement {
     slices: SliceSampler,
     epochs: SamplerWithoutReplacement,
-    /// The trajectories of this epoch and the least length that they have; none before the first draw after a write.
+    /// The trajectories of this epoch and their minimum length; `None` before the first draw after a write.
     epoch: Option<(usize, Vec<Trajectory>)>,
 }
 
-/// All that a [`SliceSamplerWithoutReplacement`] must keep to go on as if never stopped.
+/// The state of a [`SliceSamplerWithoutReplacement`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SliceSamplerWithoutReplacementState {
@@ -39,15 +39,15 @@ pub struct SliceSamplerWithoutReplacementState {
     pub slices: SliceSamplerState,
     /// The order of the trajectories.
     pub epochs: SamplerWithoutReplacementState,
-    /// The least length of this epoch's trajectories; absent before the first draw after a write.
+    /// The minimum length of this epoch's trajectories; absent before the first draw after a write.
     pub min_len: Option<usize>,
 }
 
 impl SliceSamplerWithoutReplacement {
-    /// A sampler of slices of a ring of `capacity` rows; `seed` fixes its draws.
+    /// Returns a sampler of slices of a ring of `capacity` rows; `seed` makes its draws reproducible.
     ///
     /// # Errors
-    /// As [`SliceSampler::new`].
+    /// The errors of [`SliceSampler::new`].
     pub fn new(
         capacity: usize,
         slices: SliceOptions,
@@ -58,28 +58,29 @@ impl SliceSamplerWithoutReplacement {
         Ok(Self { slices, epochs: SamplerWithoutReplacement::new(epochs, seed), epoch: None })
     }
 
-    /// Takes note of the next steps of the ring: `end_t` flags those that end a trajectory.
+    /// Records the next steps of the ring: `end_t` flags those that end a trajectory.
     pub fn extend(&mut self, end_t: &[bool]) {
         self.slices.extend(end_t);
         self.restart();
     }
 
-    /// Takes note of the next steps of the ring: a trajectory is a run of equal ids.
+    /// Records the next steps of the ring: a trajectory is a run of equal ids.
     pub fn extend_ids(&mut self, id_t: &[i64]) {
         self.slices.extend_ids(id_t);
         self.restart();
     }
 
-    /// The trajectories that slices come from.
+    /// Returns the trajectories.
     #[must_use]
     pub const fn index(&self) -> &TrajectoryIndex {
         self.slices.index()
     }
 
-    /// Draws slices of `count` rows together; of fewer at the end of an epoch, or as [`SliceSampler::sample`].
+    /// Draws slices of `count` rows in all; fewer at the end of an epoch, or as in [`SliceSampler::sample`].
     ///
     /// # Errors
-    /// As [`SliceSampler::sample`]; `OutOfRange` if there are fewer trajectories than slices while short batches are dropped.
+    /// The errors of [`SliceSampler::sample`]; `OutOfRange` if there are fewer trajectories than slices and
+    /// short batches are dropped.
     pub fn sample(&mut self, count: usize) -> Result<Slices> {
         checked_draw(self.slices.index().len(), count)?;
         let (num_slices, slice_len) = self.slices.options.shape(count)?;
@@ -100,19 +101,19 @@ impl SliceSamplerWithoutReplacement {
         Ok(slices)
     }
 
-    /// Whether the last draw ended an epoch.
+    /// Returns whether the last draw ended an epoch.
     #[must_use]
     pub const fn ran_out(&self) -> bool {
         self.epochs.ran_out()
     }
 
-    /// Forgets all steps.
+    /// Removes all steps.
     pub fn clear(&mut self) {
         self.slices.clear();
         self.restart();
     }
 
-    /// All that must be kept to go on as if never stopped. O(trajectories).
+    /// Returns all that must be kept to go on as if never stopped. O(trajectories).
     #[must_use]
     pub fn state(&self) -> SliceSamplerWithoutReplacementState {
         SliceSamplerWithoutReplacementState {
@@ -122,7 +123,7 @@ impl SliceSamplerWithoutReplacement {
         }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
     /// As [`SliceSampler::from_state`] and [`SamplerWithoutReplacement::from_state`].
@@ -134,7 +135,7 @@ impl SliceSamplerWithoutReplacement {
         Ok(sampler)
     }
 
-    /// From the oldest.
+    /// Returns the trajectories of at least `min_len` steps, from the oldest.
     fn long(&self, min_len: usize) -> Vec<Trajectory> {
         self.slices.index().trajectories().filter(|one| one.len >= min_len).collect()
     }

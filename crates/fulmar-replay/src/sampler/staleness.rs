@@ -1,4 +1,4 @@
-//! Draws that prefer what a recent policy made.
+//! Draws that prefer rows of recent policies.
 //!
 //! ```text
 //! s_i = consumer_version - version_i          rows with s above max_staleness are left out
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_draw, checked_row};
 
-/// Draws rows with replacement, the fresher the likelier. A draw costs O(versions), whatever the number of rows.
+/// Draws rows with replacement; fresher rows are more likely. A draw costs O(versions), whatever the number
+/// of rows.
 ///
 /// # Examples
 /// ```
@@ -27,49 +28,50 @@ use crate::row::{checked_draw, checked_row};
 #[derive(Debug, Clone)]
 pub struct StalenessAwareSampler {
     max_staleness: Option<u64>,
-    /// The weight of each staleness from 0; the last stands for all beyond. Without any it is `1 / (1 + s)`.
+    /// The weight of each staleness from 0; the last applies to all beyond. If empty, it is `1 / (1 + s)`.
     weights: Vec<f64>,
     rows_by_version: BTreeMap<i64, Vec<u32>>,
-    /// The version of each row and its place among the rows of that version.
+    /// The version of each row and its position among the rows of that version.
     places: Vec<Option<(i64, usize)>>,
     rng: Rng,
 }
 
-/// Rows of a batch and how stale each is. Both of shape `[count]`.
+/// Rows of a batch with their staleness. Both of shape `[count]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleRows {
     /// The drawn rows.
     pub rows: Vec<usize>,
-    /// How many versions each row is behind.
+    /// The number of versions that each row lags.
     pub staleness: Vec<u64>,
 }
 
-/// All that a [`StalenessAwareSampler`] must keep to go on as if never stopped.
+/// The state of a [`StalenessAwareSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StalenessAwareSamplerState {
-    /// How many versions a row may be behind; absent for any number.
+    /// Maximum number of versions that a row may lag; absent for any number.
     pub max_staleness: Option<u64>,
-    /// Each version and its rows, in the order that draws depend on.
+    /// Each version and its rows, in the order on which draws depend.
     pub versions: Vec<(i64, Vec<u32>)>,
     /// The words of the generator's state.
     pub rng: [u64; 3],
 }
 
 impl StalenessAwareSampler {
-    /// A sampler of rows at most `max_staleness` versions behind, of any if absent; `seed` fixes its draws.
+    /// Returns a sampler of rows that lag at most `max_staleness` versions, or any number if absent; `seed`
+    /// makes its draws reproducible.
     #[must_use]
     pub fn new(max_staleness: Option<u64>, seed: u64) -> Self {
         let rng = Rng::new(seed).stream("staleness aware sampler");
         Self { max_staleness, weights: Vec::new(), rows_by_version: BTreeMap::new(), places: Vec::new(), rng }
     }
 
-    /// The same sampler with a weight for each staleness from 0, the last for all beyond. Rows of a weight of 0 are left out. None:
-    /// `1 / (1 + s)` again.
+    /// Sets a weight for each staleness from 0, the last for all beyond. Rows of weight 0 are never drawn. An
+    /// empty list restores `1 / (1 + s)`.
     ///
     /// # Errors
-    /// `NonFinite` or `OutOfRange` for a weight that is no number >= 0; `LimitExceeded` for more than
-    /// [`REPLAY_STALENESS_WEIGHTS_MAX`].
+    /// `NonFinite` or `OutOfRange` for a weight that is not a finite number >= 0; `LimitExceeded` for more
+    /// than [`REPLAY_STALENESS_WEIGHTS_MAX`].
     ///
     /// # Examples
     /// ```
@@ -97,7 +99,7 @@ impl StalenessAwareSampler {
         self.weights[usize::try_from(staleness).unwrap_or(last).min(last)]
     }
 
-    /// Takes note that `rows` were written by policies of `versions`.
+    /// Records that `rows` were written by policies of `versions`.
     ///
     /// # Errors
     /// `ShapeMismatch` if the lengths differ, `OutOfRange` if a row is beyond the limit of a buffer.
@@ -145,7 +147,7 @@ impl StalenessAwareSampler {
         let Some(&freshest) = classes.last() else {
             let max = self.max_staleness.map_or_else(|| "any number".to_owned(), |max| max.to_string());
             let detail = format!(
-                "a row must be at most max_staleness, {max}, behind {consumer_version}, and have a weight above 0: none has"
+                "at least one row must lag at most max_staleness, {max}, versions behind {consumer_version} and have a weight above 0"
             );
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         };
@@ -160,13 +162,13 @@ impl StalenessAwareSampler {
         Ok(drawn)
     }
 
-    /// Forgets all rows.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.rows_by_version.clear();
         self.places.clear();
     }
 
-    /// All that must be kept to go on as if never stopped. O(rows).
+    /// Returns all that must be kept to go on as if never stopped. O(rows).
     #[must_use]
     pub fn state(&self) -> StalenessAwareSamplerState {
         let versions = self.rows_by_version.iter().map(|(&version, rows)| (version, rows.clone())).collect();
@@ -177,10 +179,10 @@ impl StalenessAwareSampler {
         }
     }
 
-    /// The sampler whose state was taken.
+    /// Returns the sampler whose state was taken.
     ///
     /// # Errors
-    /// `Corrupt` if a row comes twice, `OutOfRange` as [`StalenessAwareSampler::extend`].
+    /// `Corrupt` if a row comes twice; `OutOfRange` as for [`StalenessAwareSampler::extend`].
     pub fn from_state(state: &StalenessAwareSamplerState) -> Result<Self> {
         let mut sampler = Self::new(state.max_staleness, 0);
         for (version, rows) in &state.versions {

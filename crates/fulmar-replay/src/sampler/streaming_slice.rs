@@ -1,4 +1,4 @@
-//! Slices in the order in which they are written, each once.
+//! Slices in write order, each once.
 
 use std::collections::VecDeque;
 
@@ -12,9 +12,9 @@ use crate::row::{checked_capacity, checked_draw, checked_row};
 use crate::sampler::{Sampled, Sampler};
 use crate::writer::{check_capacity, from_state, to_state};
 
-/// Gives slices of `slice_len` consecutive steps of one trajectory, first written first; what is left of a trajectory at its end
-/// is passed over, and so is a slice of which a row was written again; steps that are written over before they are in a slice are in
-/// none. At most as many slices wait as the ring can hold.
+/// Returns slices of `slice_len` consecutive steps of one trajectory, in write order. The rest of a
+/// trajectory at its end is skipped, and so is a slice with an overwritten row; steps that are overwritten
+/// before they are in a slice are in none. At most as many slices wait as fit in the ring.
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,7 @@ pub struct StreamingSliceSampler {
     state: StreamingSliceSamplerState,
 }
 
-/// All that a [`StreamingSliceSampler`] must keep to go on as if never stopped.
+/// The state of a [`StreamingSliceSampler`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StreamingSliceSamplerState {
@@ -42,18 +42,18 @@ pub struct StreamingSliceSamplerState {
     pub capacity: usize,
     /// Steps of a slice.
     pub slice_len: usize,
-    /// How often each row was written; as long as the highest of them needs.
+    /// The number of writes of each row, up to the highest one needed.
     pub writes: Vec<u32>,
-    /// The rows of the slices that wait, each with its number of writes then.
+    /// The rows of the waiting slices, each with its number of writes at that time.
     pub queued: VecDeque<Vec<(usize, u32)>>,
-    /// The rows of the trajectory that goes on which are in no slice yet.
+    /// The rows of the unfinished trajectory that are in no slice yet.
     pub pending: Vec<(usize, u32)>,
-    /// The id of the last step, where ids are given.
+    /// The id of the last step, if ids are used.
     pub last_id: Option<i64>,
 }
 
 impl StreamingSliceSamplerState {
-    /// How often `row` was written, with the write that is noted now.
+    /// Counts a write of `row` and returns the number of its writes.
     fn count_write(&mut self, row: usize) -> u32 {
         if row >= self.writes.len() {
             self.writes.resize(row + 1, 0);
@@ -62,7 +62,7 @@ impl StreamingSliceSamplerState {
         self.writes[row]
     }
 
-    /// Leaves of the pending steps those behind the last that was written over.
+    /// Removes pending steps up to the last overwritten one.
     fn drop_stale_pending(&mut self) {
         let is_stale = |(row, writes): &(usize, u32)| self.writes.get(*row) != Some(writes);
         let num_gone = self.pending.iter().rposition(is_stale).map_or(0, |last| last + 1);
@@ -71,8 +71,8 @@ impl StreamingSliceSamplerState {
 }
 
 impl StreamingSliceSampler {
-    /// A sampler of slices of `slice_len` steps of a ring of `capacity` rows. Both the ids and the flags at `keys` end a
-    /// trajectory; `["next", "done"]` does where no flags are named.
+    /// Returns a sampler of slices of `slice_len` steps of a ring of `capacity` rows. Both the ids and the
+    /// flags at `keys` end a trajectory; without keys, the flags at `["next", "done"]` do.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0 or `slice_len` not in `1..=capacity`, `LimitExceeded` if `capacity` is above the limit of a buffer.
@@ -88,7 +88,7 @@ impl StreamingSliceSampler {
         Ok(Self { keys, state })
     }
 
-    /// What waits to be drawn.
+    /// Returns the waiting slices and steps.
     #[must_use]
     pub const fn waiting(&self) -> &StreamingSliceSamplerState {
         &self.state
@@ -98,7 +98,7 @@ impl StreamingSliceSampler {
         slice.iter().all(|(row, writes)| self.state.writes.get(*row) == Some(writes))
     }
 
-    /// The id of each step, where there are any, and whether it ends its trajectory.
+    /// Returns the id of each step, if there are ids, and whether it ends its trajectory.
     fn steps(&self, rows: &[usize], items: &TensorDict) -> Result<(Option<Vec<i64>>, Vec<bool>)> {
         let ids = self.keys.id_key.as_ref().map(|key| integers(items, key)).transpose()?;
         let mut end_t = vec![false; rows.len()];
@@ -125,7 +125,7 @@ impl Sampler for StreamingSliceSampler {
     fn extend(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let (ids, end_t) = self.steps(rows, items)?;
         let state = &mut self.state;
-        // All writes are counted first: a step that a later one of them writes over is gone before it can be in a slice.
+        // Count all writes first: a step that a later one overwrites is gone before it can be in a slice.
         let writes: Vec<u32> = rows.iter().map(|row| state.count_write(*row)).collect();
         state.drop_stale_pending();
         for (step, (&row, ends)) in rows.iter().zip(end_t).enumerate() {

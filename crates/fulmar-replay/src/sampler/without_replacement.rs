@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_capacity, checked_draw};
 
-/// How a [`SamplerWithoutReplacement`] orders and cuts an epoch.
+/// Options of the epochs of a [`SamplerWithoutReplacement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WithoutReplacementOptions {
-    /// Whether an epoch ends before a batch that would be short. False.
+    /// If true, an epoch ends before a batch that would be short. Defaults to false.
     pub drop_last: bool,
-    /// Whether rows come in random order, not in their own. True.
+    /// If true, rows come in random order, else in row order. Defaults to true.
     pub shuffle: bool,
 }
 
@@ -40,35 +40,35 @@ pub struct SamplerWithoutReplacement {
     order: Vec<u32>,
     taken: usize,
     ran_out: bool,
-    /// Whether somebody else ordered this epoch.
+    /// `true` if the order of this epoch was given, not drawn.
     is_given: bool,
-    /// The generator as it was before it ordered this epoch.
+    /// The generator before it ordered this epoch.
     epoch_rng: RngState,
     rng: Rng,
 }
 
-/// All that a [`SamplerWithoutReplacement`] must keep to go on as if never stopped. Its size does not depend on the rows,
-/// unless somebody else ordered them.
+/// The state of a [`SamplerWithoutReplacement`] for a checkpoint. Its size does not depend on the number of
+/// rows, unless their order was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SamplerWithoutReplacementState {
     /// The options.
     pub options: WithoutReplacementOptions,
-    /// Rows of this epoch; 0 before the first.
+    /// Number of rows in this epoch; 0 before the first.
     pub num_rows: usize,
-    /// How many of them were drawn.
+    /// Number of rows already drawn.
     pub taken: usize,
-    /// Whether the last draw ended an epoch.
+    /// `true` if the last draw ended an epoch.
     pub ran_out: bool,
     /// The words of the generator's state before it ordered this epoch.
     pub rng: [u64; 3],
-    /// All rows of this epoch in their order, where it is not that of the generator.
+    /// All rows of this epoch in order, if the generator did not determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<u32>>,
 }
 
 impl SamplerWithoutReplacement {
-    /// A sampler whose orders `seed` fixes.
+    /// Returns a sampler; `seed` makes its orders reproducible.
     #[must_use]
     pub fn new(options: WithoutReplacementOptions, seed: u64) -> Self {
         let rng = Rng::new(seed).stream("sampler without replacement");
@@ -86,8 +86,9 @@ impl SamplerWithoutReplacement {
     /// Draws the next `count` of the rows `0..num_rows`, fewer at the end of an epoch.
     ///
     /// # Errors
-    /// `Empty` if `num_rows` is 0; `OutOfRange` if `count` is 0 or above the limit of a draw, or above `num_rows` while
-    /// short batches are dropped; `LimitExceeded` if `num_rows` is above the limit of a buffer.
+    /// `Empty` if `num_rows` is 0; `OutOfRange` if `count` is 0, above the limit of a draw, or above
+    /// `num_rows` while short batches are dropped; `LimitExceeded` if `num_rows` is above the limit of a
+    /// buffer.
     pub fn sample(&mut self, num_rows: usize, count: usize) -> Result<Vec<usize>> {
         checked_draw(num_rows, count)?;
         if self.options.drop_last && count > num_rows {
@@ -108,19 +109,19 @@ impl SamplerWithoutReplacement {
         Ok(rows)
     }
 
-    /// Whether the last draw ended an epoch.
+    /// Returns whether the last draw ended an epoch.
     #[must_use]
     pub const fn ran_out(&self) -> bool {
         self.ran_out
     }
 
-    /// How many rows this epoch still holds.
+    /// Returns the number of rows left in this epoch.
     #[must_use]
     pub fn num_left(&self) -> usize {
         self.order.len() - self.taken
     }
 
-    /// Drops what is left of the epoch.
+    /// Drops the rest of the epoch.
     pub fn clear(&mut self) {
         self.is_given = false;
         self.order.clear();
@@ -129,7 +130,7 @@ impl SamplerWithoutReplacement {
         self.epoch_rng = self.rng.state();
     }
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns all that must be kept to go on as if never stopped.
     #[must_use]
     pub fn state(&self) -> SamplerWithoutReplacementState {
         SamplerWithoutReplacementState {
@@ -142,10 +143,11 @@ impl SamplerWithoutReplacement {
         }
     }
 
-    /// The sampler whose state was taken. O(rows).
+    /// Returns the sampler whose state was taken. O(rows).
     ///
     /// # Errors
-    /// `Corrupt` if more rows were drawn than there are, `LimitExceeded` if there are more than a buffer may hold.
+    /// `Corrupt` if more rows were drawn than there are; `LimitExceeded` if there are more than a buffer may
+    /// hold.
     pub fn from_state(state: &SamplerWithoutReplacementState) -> Result<Self> {
         let mut sampler = Self::new(state.options, 0);
         sampler.rng = Rng::from_state(RngState::from_words(&state.rng)?);
@@ -167,7 +169,7 @@ impl SamplerWithoutReplacement {
         Ok(sampler)
     }
 
-    /// The rows that the rest of this epoch gives, in their order.
+    /// Returns the remaining rows of this epoch in order.
     pub(crate) fn rows_left(&self) -> Vec<i64> {
         self.order[self.taken..].iter().map(|row| i64::from(*row)).collect()
     }
@@ -185,7 +187,7 @@ impl SamplerWithoutReplacement {
     }
 }
 
-/// Refuses an order that has not each of `num_rows` rows once.
+/// Refuses an order that does not have each of `num_rows` rows once.
 fn check_order(order: &[u32], num_rows: usize) -> Result<()> {
     let mut sorted = order.to_vec();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! One dictionary a row, its tensors compressed.
+//! One dictionary for each row, with compressed tensors.
 
 use fulmar_core::{Device, Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
@@ -6,7 +6,7 @@ use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use crate::row::checked_capacity;
 use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, read_on};
 
-/// Keeps each tensor of each item in zlib's format and stacks the items when they are read, as
+/// Stores each tensor of each item in zlib's format and stacks the items on reading, as
 /// [`ListStorage`](crate::ListStorage) does.
 ///
 /// # Examples
@@ -30,7 +30,7 @@ pub struct CompressedListStorage {
     revision: u64,
 }
 
-/// An item: what is no tensor as it is, and the tensors.
+/// An item: its tensors, and its other entries unchanged.
 #[derive(Debug, Clone)]
 struct Packed {
     others: TensorDict,
@@ -45,7 +45,7 @@ struct PackedTensor {
 }
 
 impl CompressedListStorage {
-    /// Room for `capacity` items, compressed at a `level` of 0, which is none, to 9.
+    /// Returns a storage of `capacity` items with compression `level` 0 (none) to 9.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0 or `level` above 9, `LimitExceeded` if `capacity` is above the limit of a buffer.
@@ -57,15 +57,15 @@ impl CompressedListStorage {
         Ok(Self { capacity, device: Device::Cpu, level, rows: Vec::new(), revision: 0 })
     }
 
-    /// The same with what is read on `device`; bytes are compressed in main memory.
+    /// Sets the device of read items; the compressed bytes stay in main memory.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking.
+    /// `Unavailable`, with the reason, if there is no such device.
     pub fn on(self, device: Device) -> Result<Self> {
         Ok(Self { device: checked_device(device)?, ..self })
     }
 
-    /// The bytes that all tensors take, compressed.
+    /// Returns the size of all compressed tensors in bytes.
     #[must_use]
     pub fn compressed_bytes(&self) -> usize {
         self.rows.iter().flat_map(|row| &row.tensors).map(|(_, tensor)| tensor.bytes.len()).sum()

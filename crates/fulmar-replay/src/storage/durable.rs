@@ -1,4 +1,4 @@
-//! Rows in a store that a crash does not empty.
+//! Rows in a store that survives a crash.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::row::checked_capacity;
 use crate::storage::{Storage, check_count, check_written, grown_len};
 
-/// How a [`DurableStorage`] keeps its rows.
+/// Options of a [`DurableStorage`].
 ///
 /// # Examples
 /// ```
@@ -20,9 +20,9 @@ use crate::storage::{Storage, check_count, check_written, grown_len};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableStorageOptions {
-    /// When rows are made durable. At every commit.
+    /// The time at which rows become durable. Defaults to every commit.
     pub durability: Durability,
-    /// The length of each file of rows, in bytes; a store that is there keeps its own. 64 MiB.
+    /// The length of each file of rows, in bytes; an existing store keeps its own. Defaults to 64 MiB.
     pub segment_bytes: u32,
 }
 
@@ -33,12 +33,12 @@ impl Default for DurableStorageOptions {
     }
 }
 
-/// A storage over a [`Store`]: what was acknowledged is there when it is opened again, after a crash of the process and, as its
-/// [`Durability`] says, of the machine. A buffer over it commits after every write, and one that is made over a storage with rows
-/// goes on where the last acknowledged write left its ring. The first write fixes which entries items have; they have one batch
-/// dimension.
+/// A storage over a [`Store`]: acknowledged rows survive a crash of the process and, depending on its
+/// [`Durability`], of the machine. A buffer over it commits after every write, and a buffer over a storage
+/// with rows continues where the last acknowledged write left the ring. The first write determines the
+/// entries of items; they have one batch dimension.
 ///
-/// Clones share the rows: one for a buffer, one to commit and to look.
+/// Clones share the rows: one for a buffer, another to commit and to inspect.
 ///
 /// # Examples
 /// ```
@@ -66,25 +66,26 @@ pub struct DurableStorage {
 }
 
 struct Inner {
-    /// Nothing once the store is there.
+    /// `None` once the store exists.
     maker: Option<Maker>,
     options: DurableStorageOptions,
     opened: Option<Opened>,
     position: Position,
     revision: u64,
-    /// What kept the store from being emptied.
+    /// The error that prevented emptying the store.
     failed: Option<Error>,
 }
 
 struct Opened {
     store: Store,
     schema: RowSchema,
-    /// Damaged records among those before the first row.
+    /// Number of damaged records before the first row.
     num_reserved_damaged: u64,
 }
 
-/// The schema of the store: row `r` of the storage is in slot `r + RESERVED`. The marks of the slots before hold a [`Position`],
-/// written after the rows that it counts, so that a crash between them shows none of those.
+/// The schema of the store: row `r` of the storage is in slot `r + RESERVED`. The marks of the slots before
+/// hold a [`Position`], written after the rows that it counts, so a crash in between shows none of those
+/// rows.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
@@ -98,22 +99,23 @@ const FORMAT: u32 = 2;
 const RESERVED: u64 = 3;
 const RESERVED_SLOTS: [u64; RESERVED as usize] = [0, 1, 2];
 
-/// How far rows were written, and where a buffer's writer was after that.
+/// The number of written rows, and the position of a buffer's writer after them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Position {
     len: usize,
-    /// Cursor and number of writes.
+    /// Cursor and write count.
     writer: Option<(usize, u64)>,
 }
 
 impl Position {
-    /// Number of rows, cursor + 1 or 0 without a writer, number of writes. As marks they are among what the store keeps twice.
+    /// Returns the number of rows, cursor + 1 (0 without a writer), and the write count. As marks they are
+    /// among the data that the store keeps twice.
     fn to_marks(self) -> [u64; RESERVED as usize] {
         let (cursor, write_count) = self.writer.map_or((0, 0), |(cursor, count)| (cursor as u64 + 1, count));
         [self.len as u64, cursor, write_count]
     }
 
-    /// The position that a store holds. Where damage took it, all rows count, and no writer is known.
+    /// Returns the position in a store. If it is damaged, all rows count, and the writer is unknown.
     fn of(store: &Store) -> Result<Self> {
         let num_rows = store.len() - RESERVED;
         let marks = RESERVED_SLOTS.iter().map(|slot| store.mark(*slot)).collect::<Result<Vec<_>>>();
@@ -133,7 +135,7 @@ impl Position {
     }
 }
 
-/// Makes the store, once it is known what it will hold.
+/// Makes the store once its content is known.
 type Maker = Box<dyn FnOnce(&StoreOptions) -> Result<Store> + Send + Sync>;
 
 impl std::fmt::Debug for DurableStorage {
@@ -143,11 +145,12 @@ impl std::fmt::Debug for DurableStorage {
 }
 
 impl DurableStorage {
-    /// The rows on `disk`, of a storage of `shape`, `[capacity]` or `[time, lanes..]`. Nothing is written before the first item.
+    /// Opens the rows on `disk`, of a storage of `shape`, `[capacity]` or `[time, lanes..]`. Writes nothing
+    /// before the first item.
     ///
     /// # Errors
-    /// `OutOfRange` or `LimitExceeded` for absurd shapes; `Incompatible` if the rows are of another shape or open elsewhere; those of
-    /// [`Store::open`].
+    /// `OutOfRange` or `LimitExceeded` for invalid shapes; `Incompatible` if the rows have another shape or
+    /// are open elsewhere; the errors of [`Store::open`].
     pub fn open(disk: impl Disk + 'static, shape: &[usize], options: DurableStorageOptions) -> Result<Self> {
         let capacity = checked_capacity(num_elements(shape)?)?;
         let mut inner = Inner {
@@ -179,23 +182,23 @@ impl DurableStorage {
         Ok(Self { shape: shape.to_vec(), capacity, inner: Arc::new(RwLock::new(inner)) })
     }
 
-    /// Acknowledges all writes up to here, as the [`Durability`] says.
+    /// Acknowledges all writes so far, as the [`Durability`] specifies.
     ///
     /// # Errors
-    /// Those of [`Store::commit`].
+    /// The errors of [`Store::commit`].
     pub fn commit(&self) -> Result<()> {
         self.write().with_store(|store| store.commit().map(|_| ()))
     }
 
-    /// Tells the time, see [`Store::tick`].
+    /// Passes the current time, see [`Store::tick`].
     ///
     /// # Errors
-    /// Those of [`Store::tick`].
+    /// The errors of [`Store::tick`].
     pub fn tick(&self, now_ms: u64) -> Result<()> {
         self.write().with_store(|store| store.tick(now_ms).map(|_| ()))
     }
 
-    /// What the store holds and has done; nothing before the first item. Its rows are those of the storage.
+    /// Returns statistics of the store; zeros before the first item. Rows are counted as in the storage.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let inner = self.read();
@@ -208,7 +211,8 @@ impl DurableStorage {
         }
     }
 
-    /// The rows that are lost to damaged files, in order: reading one of them is an error, writing it makes it whole. Reads all rows.
+    /// Returns the rows that are lost to damaged files, in order: reading one is an error, writing it repairs
+    /// it. Reads all rows.
     ///
     /// # Errors
     /// `Io` if the disk refuses.
@@ -219,11 +223,11 @@ impl DurableStorage {
         Ok(rows.filter(|row| *row < inner.position.len).collect())
     }
 
-    /// Makes everything durable, whatever the [`Durability`], and notes where the rows end, see [`Store::sync`]. The last clone
-    /// does so too when it is dropped, but cannot answer.
+    /// Makes everything durable, whatever the [`Durability`], and records the end of the rows, see
+    /// [`Store::sync`]. Dropping the last clone does so too, but cannot report an error.
     ///
     /// # Errors
-    /// Those of [`Store::commit`].
+    /// The errors of [`Store::commit`].
     pub fn sync(&self) -> Result<()> {
         self.write().with_store(Store::sync)
     }
@@ -245,7 +249,7 @@ impl Inner {
         self.opened.as_mut().map_or(Ok(()), |opened| act(&mut opened.store))
     }
 
-    /// The store for rows like `items`, made if there is none.
+    /// Returns the store for rows like `items`; makes it if necessary.
     fn opened(&mut self, items: &TensorDict, shape: &[usize]) -> Result<&mut Opened> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -268,13 +272,13 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // After a failed sync there is nothing to note; what was acknowledged is there without the note.
+        // After a failed sync there is nothing to record; acknowledged rows are safe without it.
         let _ = self.with_store(Store::sync);
     }
 }
 
 impl Opened {
-    /// `store` with the records before the first row, which a crash or damage may have taken.
+    /// Wraps `store` and its records before the first row, which a crash or damage may have removed.
     fn new(mut store: Store, schema: RowSchema) -> Result<Self> {
         reserve(&mut store)?;
         let mut num_reserved_damaged = 0;
@@ -290,10 +294,10 @@ impl Opened {
         Ok(Self { store, schema, num_reserved_damaged })
     }
 
-    /// Puts each record into its row. Rows that are new come in their order, whatever that of `rows`.
+    /// Writes each record to its row. New rows are written in row order, whatever the order of `rows`.
     fn put(&mut self, rows: &[usize], records: &[Vec<u8>]) -> Result<()> {
         let mut last: Vec<(usize, &Vec<u8>)> = rows.iter().copied().zip(records).collect();
-        // Stable: of a row that comes twice the last stays.
+        // Stable sort: if a row comes twice, the last item wins.
         last.sort_by_key(|(row, _)| *row);
         for (at, (row, record)) in last.iter().enumerate() {
             if last.get(at + 1).is_some_and(|(next, _)| next == row) {
@@ -318,7 +322,7 @@ fn reserve(store: &mut Store) -> Result<()> {
     Ok(())
 }
 
-/// With what a store of rows of `schema` is made.
+/// Returns the options of a store for rows of `schema`.
 fn store_options(
     schema: &RowSchema,
     shape: &[usize],
@@ -378,7 +382,7 @@ impl Storage for DurableStorage {
         opened.schema.decode(&rows.iter().map(read).collect::<Result<Vec<_>>>()?)
     }
 
-    /// Should the store refuse, everything after says so.
+    /// If the store refuses, every later operation returns the error.
     fn clear(&mut self) {
         let mut inner = self.write();
         inner.position = Position::default();
@@ -408,7 +412,7 @@ impl Storage for DurableStorage {
         self.read().position.writer
     }
 
-    /// 2^32 for each time that the store was opened before.
+    /// Returns 2^32 for each time that the store was opened before.
     fn first_generation(&self) -> Option<i64> {
         let openings = self.read().opened.as_ref().map_or(0, |opened| opened.store.num_openings() - 1);
         Some(i64::from(openings) << 32)

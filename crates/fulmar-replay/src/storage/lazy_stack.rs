@@ -1,4 +1,4 @@
-//! One dictionary a row, of any shapes.
+//! One dictionary of any shapes for each row.
 
 use fulmar_core::{Device, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Ragged, Tensor, TensorDict};
@@ -6,8 +6,8 @@ use fulmar_tensor::{Entry, Ragged, Tensor, TensorDict};
 use crate::storage::Storage;
 use crate::storage::list::ListStorage;
 
-/// Keeps each item as a dictionary of its own. Rows that are read together give the leaves that all of them have: tensors of
-/// one shape stacked, those that differ in their first dimension as a ragged tensor.
+/// Stores each item as its own dictionary. Rows that are read together give the leaves that all of them have:
+/// tensors of one shape stacked, tensors that differ in their first dimension as a ragged tensor.
 ///
 /// # Examples
 /// ```
@@ -26,7 +26,7 @@ use crate::storage::list::ListStorage;
 pub struct LazyStackStorage(ListStorage);
 
 impl LazyStackStorage {
-    /// Room for `capacity` items.
+    /// Returns a storage of `capacity` items.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -34,10 +34,10 @@ impl LazyStackStorage {
         Ok(Self(ListStorage::new(capacity)?))
     }
 
-    /// The same with its tensors on `device`, where items go that lie elsewhere. For an empty storage.
+    /// Puts tensors on `device`; items from other devices are copied. For an empty storage.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking.
+    /// `Unavailable`, with the reason, if there is no such device.
     pub fn on(self, device: Device) -> Result<Self> {
         Ok(Self(self.0.on(device)?))
     }
@@ -77,7 +77,7 @@ impl Storage for LazyStackStorage {
     }
 }
 
-/// The leaves that all of `items`, of which there is one, have.
+/// Returns the leaves that all of `items` have; there must be at least one item.
 fn stacked(items: &[&TensorDict]) -> Result<TensorDict> {
     let rest = items.iter().map(|item| item.batch_size()).reduce(|a, b| if a == b { a } else { &[] });
     let mut batch = TensorDict::new(&[&[items.len()], rest.unwrap_or_default()].concat())?;

@@ -1,4 +1,4 @@
-//! One dictionary a row.
+//! One dictionary for each row.
 
 use fulmar_core::{Device, Result};
 use fulmar_tensor::TensorDict;
@@ -6,7 +6,8 @@ use fulmar_tensor::TensorDict;
 use crate::row::checked_capacity;
 use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, placed};
 
-/// Keeps each item as a dictionary of its own and stacks them when they are read: rows that are read together must be alike.
+/// Stores each item as its own dictionary and stacks them on reading: rows that are read together must be
+/// alike.
 ///
 /// # Examples
 /// ```
@@ -28,7 +29,7 @@ pub struct ListStorage {
 }
 
 impl ListStorage {
-    /// Room for `capacity` items.
+    /// Returns a storage of `capacity` items.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -37,15 +38,15 @@ impl ListStorage {
         Ok(Self { capacity, device: Device::Cpu, rows: Vec::new(), revision: 0 })
     }
 
-    /// The same with its tensors on `device`, where items go that lie elsewhere. For an empty storage.
+    /// Puts tensors on `device`; items from other devices are copied. For an empty storage.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking.
+    /// `Unavailable`, with the reason, if there is no such device.
     pub fn on(self, device: Device) -> Result<Self> {
         Ok(Self { device: checked_device(device)?, ..self })
     }
 
-    /// Item `row`, whatever others look like.
+    /// Returns item `row`, whatever the other items look like.
     pub(crate) fn one(&self, row: usize) -> Result<&TensorDict> {
         check_written(&[row], self.rows.len())?;
         Ok(&self.rows[row])
@@ -69,7 +70,7 @@ impl Storage for ListStorage {
         let len = grown_len(self.rows.len(), self.capacity[0], rows)?;
         check_count(rows, items)?;
         let items = placed(items, self.device)?;
-        // A copy of each: a view would keep the whole batch alive.
+        // Copy each: a view would keep the whole batch alive.
         let copies = (0..rows.len()).map(|at| items.index(at)?.apply(&|tensor| Ok(tensor.copied())));
         let copies = copies.collect::<Result<Vec<_>>>()?;
         if let Some(any) = copies.first().filter(|_| len > self.rows.len()) {

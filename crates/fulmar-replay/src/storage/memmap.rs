@@ -1,4 +1,4 @@
-//! Rows in memory-mapped files, which other processes may write to and read from at the same time.
+//! Rows in memory-mapped files that several processes can write and read at the same time.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,12 @@ use news::News;
 use ring::Busy;
 use schema::{Leaf, Schema};
 
-/// How long to wait for another process before the next look, once it is not there in a moment.
+/// Pause between checks of another process, after a short spin.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Looks before the first pause.
+/// Number of checks before the first pause.
 const SPINS: usize = 64;
 
-/// Where a [`LazyMemmapStorage`] keeps its files, and with whom.
+/// Options of a [`LazyMemmapStorage`].
 ///
 /// # Examples
 /// ```
@@ -40,27 +40,29 @@ const SPINS: usize = 64;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LazyMemmapStorageOptions {
-    /// The folder. One of its own among the system's temporary ones.
+    /// The folder. Defaults to a new temporary folder.
     pub scratch_dir: Option<PathBuf>,
-    /// Whether a storage that is in the folder may be replaced, by an empty one. False.
+    /// If true, an existing storage in the folder may be replaced by an empty one. Defaults to false.
     pub exists_ok: bool,
-    /// Whether a storage that is in the folder, or that another process makes there first, is joined: its rows are this one's too. False.
+    /// If true, joins an existing storage in the folder, or one that another process makes there first, and
+    /// shares its rows. Defaults to false.
     pub shared_init: bool,
-    /// Whether the folder is removed with the last handle. That of a temporary folder alone.
+    /// If true, removes the folder with the last handle. Defaults to true for a temporary folder only.
     pub auto_cleanup: Option<bool>,
-    /// The most bytes that rows may take. The limit of a storage.
+    /// Maximum size of the rows in bytes. Defaults to the limit of a storage.
     pub bytes_max: Option<u64>,
-    /// Where what is read is put; rows lie in their files. The CPU.
+    /// The device of read items; rows stay in their files. Defaults to the CPU.
     pub device: Device,
 }
 
-/// One memory-mapped file a leaf, as tensordict has them, so that `TensorDict.load_memmap` reads the folder. Made at the first write,
-/// after whose leaves, dtypes and shapes all later items are; leaves must be dense. Space is taken ahead.
+/// One memory-mapped file for each leaf, in tensordict's format, so that `TensorDict.load_memmap` reads the
+/// folder. The files are made at the first write, which determines leaves, dtypes and shapes of all later
+/// items; leaves must be dense. Space is allocated ahead.
 ///
-/// Several processes may have a storage over one folder, by `shared_init`: each has a buffer with a sampler of its own, which learns
-/// what the others wrote before it draws or writes. A row is read whole or again. A process that dies in the middle of a write loses the
-/// items that it had not written yet, and nobody else's. Rows outlive processes; [`DurableStorage`](crate::DurableStorage) outlives the
-/// machine.
+/// Several processes may have a storage over one folder, by `shared_init`. Each has a buffer with its own
+/// sampler, which reads the writes of the others before it draws or writes. A torn read is repeated. A
+/// process that dies during a write loses the items that it had not written yet, and no others. Rows outlive
+/// processes; [`DurableStorage`](crate::DurableStorage) outlives the machine.
 ///
 /// Clones are the same storage.
 ///
@@ -95,19 +97,21 @@ struct Inner {
     cleans: bool,
     folder: OnceLock<Folder>,
     slot: OnceLock<Slot>,
-    /// Held by whoever changes rows: there is one slot.
+    /// Held during changes of rows: there is one slot.
     writing: Mutex<()>,
     news: Mutex<News>,
-    /// 1 once the folder was removed.
+    /// 1 once the folder is removed.
     removed: AtomicU64,
 }
 
 impl LazyMemmapStorage {
-    /// Room for items of a `shape`, `[capacity]` or `[time, lanes..]`. No file is made before the first write.
+    /// Returns a storage for items of `shape`, `[capacity]` or `[time, lanes..]`. Makes no file before the
+    /// first write.
     ///
     /// # Errors
-    /// `OutOfRange` or `LimitExceeded` for absurd shapes; `Incompatible`, naming `existsOk`, if there is a storage in the folder that is
-    /// neither to be joined nor replaced, or if one is joined that has another shape; `Corrupt`, with the file, if it is damaged; `Io`.
+    /// `OutOfRange` or `LimitExceeded` for invalid shapes; `Incompatible`, naming `existsOk`, if the folder
+    /// has a storage that may be neither joined nor replaced, or a joined one has another shape; `Corrupt`,
+    /// with the file, if it is damaged; `Io`.
     pub fn new(shape: &[usize], options: LazyMemmapStorageOptions) -> Result<Self> {
         static MADE: AtomicU64 = AtomicU64::new(0);
         checked_device(options.device)?;
@@ -140,13 +144,13 @@ impl LazyMemmapStorage {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The folder.
+    /// Returns the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// Removes the folder with all that is in it; false if that was done before. The storage is of no use then.
+    /// Removes the folder with its content and closes the storage; returns `false` if it was already removed.
     ///
     /// # Errors
     /// `Io` if the system refuses.
@@ -172,18 +176,18 @@ impl std::fmt::Debug for LazyMemmapStorage {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.cleans && *self.removed.get_mut() == 0 {
-            // Nobody is left to be told of a folder that cannot be removed.
+            // A drop cannot report a folder that cannot be removed.
             let _ = folder::remove(&self.path);
         }
     }
 }
 
-/// Waits for others, a number of times that is bounded.
+/// Waits for other processes, a bounded number of times.
 #[derive(Default)]
 struct Patience(usize);
 
 impl Patience {
-    /// Buries who is dead, or waits a moment; an error once it has waited too often.
+    /// Recovers from a dead process, or waits a moment; returns an error after too many waits.
     fn wait(&mut self, folder: &Folder, busy: Busy, row: Option<usize>) -> Result<()> {
         self.0 += 1;
         let Busy::By(slot) = busy else {
@@ -206,14 +210,14 @@ impl Patience {
             return Ok(());
         }
         let detail =
-            format!("{who} must be ready after {REPLAY_MEMMAP_WAITS_MAX} looks: got writes under way");
+            format!("{who} must be ready after {REPLAY_MEMMAP_WAITS_MAX} checks: writes are still pending");
         Err(Error::new(ErrorKind::LimitExceeded, detail))
     }
 }
 
 impl Inner {
     fn writing(&self) -> MutexGuard<'_, ()> {
-        // Whoever panicked left what a process that died leaves, and is buried like one.
+        // A thread that panicked leaves the same state as a process that died, and is recovered from alike.
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -229,7 +233,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Closed, detail).at(self.path.display()))
     }
 
-    /// The files, if they were made.
+    /// Returns the files, if they exist.
     fn joined(&self) -> Result<Option<&Folder>> {
         self.check_there()?;
         if let Some(folder) = self.folder.get() {
@@ -242,7 +246,7 @@ impl Inner {
         Ok(Some(self.folder.get_or_init(|| folder)))
     }
 
-    /// The files, made for items like these if there are none.
+    /// Returns the files; makes them for items like these if necessary.
     fn made(&self, items: &TensorDict) -> Result<&Folder> {
         if let Some(folder) = self.joined()? {
             folder.blank.check_rows(items, items.batch_size().first().copied().unwrap_or(0))?;
@@ -269,7 +273,7 @@ impl Inner {
         Ok(folder)
     }
 
-    /// This process's place among the writers.
+    /// Returns this process's slot among the writers.
     fn slot(&self, folder: &Folder) -> Result<&Slot> {
         match self.slot.get() {
             Some(slot) => Ok(slot),
@@ -281,11 +285,11 @@ impl Inner {
     }
 
     fn len(&self) -> usize {
-        // What cannot be joined is told by whoever reads.
+        // A read reports an error of joining.
         self.joined().ok().flatten().map_or(0, |folder| folder.ring().len())
     }
 
-    /// Looks what others did.
+    /// Reads the changes of other processes.
     fn refresh(&self) -> Result<()> {
         if let Some(folder) = self.joined()? {
             self.news().look(&folder.ring());
@@ -293,7 +297,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes items to the rows that follow each other in the ring, if the next one is the first of them still; whether it was.
+    /// Writes items to consecutive rows of the ring, if the first of them is still the next row; returns
+    /// whether it was.
     fn append(&self, folder: &Folder, rows: &[usize], items: &TensorDict) -> Result<bool> {
         let (ring, slot) = (folder.ring(), self.slot(folder)?);
         let mut patience = Patience::default();
@@ -307,7 +312,7 @@ impl Inner {
         let bytes = bytes_of(folder, items)?;
         for (at, seq) in range.clone().enumerate() {
             if let Err(error) = self.put(folder, slot, ring.row(seq), &bytes, at, None) {
-                // What is left of the range keeps the items that were there; in the first lap it is given back.
+                // The rest of the range keeps its old items; in the first lap it is given back.
                 ring.recover(slot.index, |_| {});
                 return Err(error);
             }
@@ -318,7 +323,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Writes item `at` of `bytes` to a row; one that a live process is writing is waited for.
+    /// Writes item `at` of `bytes` to a row; waits for a live process that is writing it.
     fn put(
         &self,
         folder: &Folder,
@@ -346,7 +351,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes items over rows that hold some, each whole.
+    /// Overwrites rows that hold items, each atomically.
     fn replace(&self, folder: &Folder, rows: &[(usize, usize)], items: &TensorDict) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -369,7 +374,8 @@ impl Inner {
         Ok(())
     }
 
-    /// [`Inner::replace`] if nobody has changed anything since `revision`, all of them or none; whether.
+    /// Runs [`Inner::replace`] if no process has changed anything since `revision`, all rows or none; returns
+    /// whether it did.
     fn replace_if(
         &self,
         folder: &Folder,
@@ -389,7 +395,7 @@ impl Inner {
             });
         }
         {
-            // The states are those of what this process has seen, or of something newer that shows now.
+            // The states are those that this process has seen, or newer ones that are detected here.
             let mut news = self.news();
             news.look(&ring);
             if news.number() != revision {
@@ -416,7 +422,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Writes items wherever they go, rows that hold none first, without asking who was faster.
+    /// Writes items unconditionally, to empty rows first.
     fn set(&self, rows: &[usize], items: &TensorDict) -> Result<()> {
         let folder = self.made(items)?;
         let len = folder.ring().len();
@@ -437,7 +443,8 @@ impl Inner {
         self.replace(folder, old, items)
     }
 
-    /// The items in `rows`, with zeros that take no memory for the leaves that are not `wanted`, which are not read.
+    /// Returns the items in `rows`. Leaves that are not `wanted` are not read, and become zeros that use no
+    /// memory.
     fn get(&self, rows: &[usize], wanted: &dyn Fn(&Key) -> bool) -> Result<TensorDict> {
         let Some(folder) = self.joined()? else {
             check_written(rows, 0)?;
@@ -473,12 +480,12 @@ impl Inner {
     }
 }
 
-/// The elements of each leaf, row after row.
+/// Returns the elements of each leaf, row by row.
 fn bytes_of(folder: &Folder, items: &TensorDict) -> Result<Vec<Vec<u8>>> {
     folder.leaves().map(|leaf| Ok(items.tensor(leaf.key.clone())?.to_bytes())).collect()
 }
 
-/// The rows in their order, each with the place of its last item.
+/// Returns the rows in order, each with the index of its last item.
 fn last_of_each(rows: &[usize]) -> Vec<(usize, usize)> {
     let mut last: Vec<(usize, usize)> = rows.iter().copied().zip(0..).collect();
     last.sort_unstable_by_key(|(row, at)| (*row, std::cmp::Reverse(*at)));
@@ -548,7 +555,7 @@ impl Storage for LazyMemmapStorage {
         read_on(self.inner.get(rows, &is_wanted)?.select_known(keys), self.inner.options.device)
     }
 
-    /// Others that are writing may still show what they had begun before.
+    /// Other processes may still show writes that they had begun before.
     fn clear(&mut self) {
         let _writing = self.inner.writing();
         if let Ok(Some(folder)) = self.inner.joined() {
@@ -586,7 +593,7 @@ impl Storage for LazyMemmapStorage {
         Some((folder.ring().next_row() / lanes, folder.ring().write_count()))
     }
 
-    /// Above all that was ever written to the folder.
+    /// Returns a generation above all those ever written to the folder.
     fn first_generation(&self) -> Option<i64> {
         let folder = self.inner.joined().ok().flatten();
         Some(folder.map_or(0, |folder| folder.ring().num_writes() as i64))

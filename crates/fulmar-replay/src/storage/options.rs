@@ -1,4 +1,4 @@
-//! Storages as options describe them.
+//! Options of storages.
 
 use fulmar_core::{Device, Result};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::storage::Storage;
 use crate::{CompressedListStorage, LazyStackStorage, ListStorage, TensorStorage};
 
-/// A storage as options describe it.
+/// The kind of a storage, with its options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum StorageOptions {
@@ -14,37 +14,37 @@ pub enum StorageOptions {
     LazyTensor {
         /// `[capacity]`, or `[time, lanes..]`.
         shape: Vec<usize>,
-        /// The most bytes it may take. The machine's limit.
+        /// Maximum size in bytes. Defaults to the limit of a storage.
         #[serde(default)]
         bytes_max: Option<u64>,
-        /// Where tensors lie. The CPU.
+        /// The device of tensors. Defaults to the CPU.
         #[serde(default)]
         device: Device,
     },
     /// A [`ListStorage`].
     List {
-        /// Rows there is room for.
+        /// Maximum number of rows.
         max_size: usize,
-        /// Where tensors lie. The CPU.
+        /// The device of tensors. Defaults to the CPU.
         #[serde(default)]
         device: Device,
     },
     /// A [`LazyStackStorage`].
     LazyStack {
-        /// Rows there is room for.
+        /// Maximum number of rows.
         max_size: usize,
-        /// Where tensors lie. The CPU.
+        /// The device of tensors. Defaults to the CPU.
         #[serde(default)]
         device: Device,
     },
     /// A [`CompressedListStorage`].
     CompressedList {
-        /// Rows there is room for.
+        /// Maximum number of rows.
         max_size: usize,
-        /// How hard to compress, 0 to 9. 3.
+        /// The compression level, 0 to 9. Defaults to 3.
         #[serde(default = "level")]
         compression_level: u8,
-        /// Where what is read is put. The CPU.
+        /// The device of read items. Defaults to the CPU.
         #[serde(default)]
         device: Device,
     },
@@ -55,10 +55,10 @@ const fn level() -> u8 {
 }
 
 impl StorageOptions {
-    /// The storage, without an item.
+    /// Returns an empty storage.
     ///
     /// # Errors
-    /// Those of its constructor; `Unavailable` for a device that is not there.
+    /// The errors of its constructor; `Unavailable` for a missing device.
     ///
     /// # Examples
     /// ```

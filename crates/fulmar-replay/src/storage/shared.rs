@@ -9,11 +9,11 @@ use fulmar_tensor::{Key, TensorDict};
 
 use crate::storage::{Storage, check_written};
 
-/// Writes that are remembered; who is further behind takes note of all rows.
+/// Number of writes that are remembered; a buffer that is further behind rereads all rows.
 const WRITES_KEPT: usize = 256;
 
-/// A handle to a storage; clones of it are handles to the same. Each buffer that has one learns, before it draws or writes, which
-/// rows the others wrote.
+/// A handle to a storage; clones are handles to the same storage. Each buffer with a handle reads, before it
+/// draws or writes, the rows that the others wrote.
 ///
 /// # Examples
 /// ```
@@ -35,13 +35,14 @@ struct Inner {
     storage: Box<dyn Storage>,
     /// The last writes, each with the revision that it made.
     writes: VecDeque<(u64, Vec<usize>)>,
-    /// The last revision whose write is remembered no more.
+    /// The last revision whose write is forgotten.
     forgotten: u64,
-    /// Who reads rows later as they were before.
+    /// Readers that copy rows later in their current state.
     pending: Mutex<Vec<Weak<PendingRows>>>,
 }
 
-/// Rows as they were when they were asked for, copied by who comes first: one who needs them, or a write over them.
+/// Rows with their content at the time of the request, copied by the first that needs it: a reader, or a
+/// write over them.
 #[derive(Debug)]
 pub struct PendingRows {
     rows: Vec<usize>,
@@ -49,7 +50,7 @@ pub struct PendingRows {
 }
 
 impl PendingRows {
-    /// Rows that are copied.
+    /// Returns rows that are already copied.
     pub fn copied(items: TensorDict) -> Self {
         Self { rows: Vec::new(), items: OnceLock::from(Ok(items)) }
     }
@@ -60,7 +61,7 @@ impl PendingRows {
 }
 
 impl SharedStorage {
-    /// The first handle to `storage`.
+    /// Returns the first handle to `storage`.
     #[must_use]
     pub fn new(storage: Box<dyn Storage>) -> Self {
         let shape = storage.shape().to_vec();
@@ -75,7 +76,8 @@ impl SharedStorage {
         }
     }
 
-    /// The items in `rows` as they are now, for later. Another process that writes over them is not waited for.
+    /// Requests the items in `rows` with their current content, to be copied later. Does not block writes of
+    /// other processes.
     ///
     /// # Errors
     /// `OutOfRange` if a row holds no item.
@@ -89,16 +91,16 @@ impl SharedStorage {
         Ok(one)
     }
 
-    /// Copies pending rows unless they are.
+    /// Copies pending rows unless they are already copied.
     ///
     /// # Errors
-    /// Those of [`Storage::get`].
+    /// The errors of [`Storage::get`].
     pub(crate) fn copied(&self, pending: &PendingRows) -> Result<TensorDict> {
         let inner = self.read()?;
         pending.items.get_or_init(|| inner.storage.get(&pending.rows)).clone()
     }
 
-    /// Refuses a function of the caller that the storage is calling.
+    /// Refuses a callback of the storage.
     ///
     /// # Errors
     /// `Forbidden` if this thread is in the middle of an operation of the storage.
@@ -112,7 +114,7 @@ impl SharedStorage {
 
     fn read(&self) -> Result<Locked<RwLockReadGuard<'_, Inner>>> {
         let held = self.mark()?;
-        // Storages change nothing before an error, so what a thread left that panicked is whole.
+        // Storages change nothing before an error, so the state that a panicked thread left is consistent.
         Ok(Locked { guard: self.inner.read().unwrap_or_else(PoisonError::into_inner), _held: held })
     }
 
@@ -121,8 +123,8 @@ impl SharedStorage {
         Ok(Locked { guard: self.inner.write().unwrap_or_else(PoisonError::into_inner), _held: held })
     }
 
-    /// Reads what cannot fail. Buffers check before that this thread is not in the middle of an operation; for who does not, a panic is
-    /// better than a lock that waits for itself.
+    /// Locks for a read that cannot fail. Buffers check before that this thread is not inside an operation;
+    /// otherwise a panic is better than a deadlock.
     #[expect(clippy::expect_used, reason = "the trait leaves no room for an error here")]
     fn look(&self) -> Locked<RwLockReadGuard<'_, Inner>> {
         self.read().expect("a storage must not be used by a function that it is calling")
@@ -150,7 +152,7 @@ impl<G: DerefMut<Target = Inner>> DerefMut for Locked<G> {
 }
 
 impl Inner {
-    /// Copies those of the pending rows that `written` may change.
+    /// Copies the pending rows that `written` may change.
     fn settle(&mut self, written: &Range<usize>) {
         let storage = &self.storage;
         let pending = self.pending.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +166,7 @@ impl Inner {
         });
     }
 
-    /// Notes which rows were written since `before`, unless the storage does that itself.
+    /// Records the rows written since `before`, unless the storage does that itself.
     fn remember(&mut self, before: u64, rows: &[usize]) {
         if !self.storage.written_after(before).is_empty() {
             return;
@@ -272,7 +274,7 @@ impl Storage for SharedStorage {
         if revision < inner.forgotten {
             return (0..len).collect();
         }
-        // What others wrote outside this process, and what handles did.
+        // Writes outside this process, and writes of handles.
         let outside = inner.storage.written_after(revision);
         let newer = inner.writes.iter().filter(|(made, _)| *made > revision);
         outside
@@ -283,7 +285,7 @@ impl Storage for SharedStorage {
     }
 }
 
-/// From the first of `rows` to the last.
+/// Returns the range from the first of `rows` to the last.
 fn range_of(rows: &[usize]) -> Range<usize> {
     rows.iter().min().map_or(0, |first| *first)..rows.iter().max().map_or(0, |last| last + 1)
 }

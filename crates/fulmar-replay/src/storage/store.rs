@@ -19,12 +19,13 @@ mod head;
 use connection::{Connection, checked};
 use head::{FIELDS, FORMAT, Head, Write};
 
-/// Writes that the server remembers, and that a storage does; who is further behind looks at all rows.
+/// Number of writes that the server and a storage remember; a storage that is further behind rereads all
+/// rows.
 const WRITES_KEPT: usize = 256;
-/// Rows of one command.
+/// Number of rows in one command.
 const COMMAND_ROWS: usize = 1024;
 
-/// Where a [`StoreStorage`] keeps its rows.
+/// Options of a [`StoreStorage`].
 ///
 /// # Examples
 /// ```
@@ -35,23 +36,25 @@ const COMMAND_ROWS: usize = 1024;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StoreStorageOptions {
-    /// The server's name or address. `127.0.0.1`.
+    /// The server's name or address. Defaults to `127.0.0.1`.
     pub host: String,
-    /// Its port. 6379.
+    /// The server's port. Defaults to 6379.
     pub port: u16,
-    /// The number of its database. 0.
+    /// The number of its database. Defaults to 0.
     pub db: u32,
-    /// The key of the storage; those of its rows and writes begin with it and a colon. `fulmar`.
+    /// The key of the storage, and the prefix, followed by a colon, of the keys of its rows and writes.
+    /// Defaults to `fulmar`.
     pub name: String,
-    /// The user, where it is not the default one.
+    /// The user, if it is not the default one.
     pub username: Option<String>,
-    /// The password, if the server wants one. Travels as it is: there is no TLS.
+    /// The password, if the server requires one. It is sent in clear text: there is no TLS.
     pub password: Option<String>,
-    /// How long to wait for a connection, in milliseconds. 5,000.
+    /// Timeout of connecting, in milliseconds. Defaults to 5,000.
     pub connect_timeout_ms: u64,
-    /// How long an operation may take from its first to its last byte, in milliseconds. 10,000.
+    /// Timeout of an operation from its first to its last byte, in milliseconds. Defaults to 10,000.
     pub timeout_ms: u64,
-    /// Most bytes of replies to one operation, so also of a batch: [`STORE_REPLY_BYTES_MAX`].
+    /// Maximum number of bytes in the replies to one operation, so also of a batch. Defaults to
+    /// [`STORE_REPLY_BYTES_MAX`].
     pub reply_bytes_max: usize,
 }
 
@@ -78,7 +81,7 @@ impl std::fmt::Debug for StoreStorageOptions {
 }
 
 impl StoreStorageOptions {
-    /// Where the rows are, for messages: no password.
+    /// Returns the place of the rows for messages, without the password.
     fn place(&self) -> String {
         format!("redis://{}:{}/{}#{}", self.host, self.port, self.db, self.name)
     }
@@ -86,7 +89,7 @@ impl StoreStorageOptions {
     fn check(&self) -> Result<()> {
         for (field, text) in [("host", &self.host), ("name", &self.name)] {
             if text.is_empty() {
-                return Err(Error::new(ErrorKind::Empty, format!("{field} must hold a character: got none")));
+                return Err(Error::new(ErrorKind::Empty, format!("{field} must not be empty")));
             }
         }
         let counts = [
@@ -103,13 +106,14 @@ impl StoreStorageOptions {
     }
 }
 
-/// A storage whose rows lie on a server that speaks Redis' protocol, for all processes that name it alike: each sees what the others
-/// write, and their buffers go round one ring. The first write fixes which entries items have; they have one batch dimension.
+/// A storage of rows on a server with Redis' protocol, shared by all processes that use its name: each sees
+/// the writes of the others, and their buffers share one ring. The first write determines the entries of
+/// items; they have one batch dimension.
 ///
-/// A write is one transaction: it is there whole or not at all, whoever dies, and a row is never seen half written. Where two processes
-/// write at once, one of them begins anew behind the other. What a server forgets that keeps nothing on disk is an emptied storage. After
-/// an error of the connection the next operation makes another; only of a write that was sent it is not known whether it took place,
-/// and the next look tells.
+/// A write is one transaction, so it is atomic even if a process dies, and a row is never half written. If
+/// two processes write at once, one of them retries after the other. A server without persistence that loses
+/// its data shows an emptied storage. After an error of the connection the next operation reconnects; whether
+/// a write that was already sent took place is unknown until the next refresh.
 ///
 /// # Examples
 /// ```no_run
@@ -135,13 +139,13 @@ struct Inner {
     shape: String,
     capacity: usize,
     record_bytes_max: usize,
-    /// What the server was last seen to hold.
+    /// The head last read from the server.
     head: Option<Head>,
     schema: Option<RowSchema>,
-    /// Counts what was seen to happen, by whomever; the last of it, all rows where they are not known.
+    /// Counts all seen changes; the last one covers all rows if they are unknown.
     revision: u64,
     seen: VecDeque<(u64, Option<Vec<usize>>)>,
-    /// Whether the server has yet to be told that every row is emptied.
+    /// `true` if the server must still be told that every row is emptied.
     owes_clear: bool,
     first_generation: i64,
 }
@@ -153,12 +157,12 @@ impl std::fmt::Debug for StoreStorage {
 }
 
 impl StoreStorage {
-    /// The rows that a server has under a name, of a storage of `shape`, `[capacity]` or `[time, lanes..]`; nothing is written before
-    /// the first item.
+    /// Opens the rows under a name on a server, of a storage of `shape`, `[capacity]` or `[time, lanes..]`.
+    /// Writes nothing before the first item.
     ///
     /// # Errors
-    /// `OutOfRange`, `Empty` or `LimitExceeded` for absurd options; `Io` if there is no server; `Forbidden` if it wants another password;
-    /// `Incompatible` if the name stands for something else, or for rows of another shape.
+    /// `OutOfRange`, `Empty` or `LimitExceeded` for invalid options; `Io` if there is no server; `Forbidden`
+    /// for a wrong password; `Incompatible` if the name has other data, or rows of another shape.
     pub fn new(shape: &[usize], options: StoreStorageOptions) -> Result<Self> {
         let capacity = checked_capacity(num_elements(shape)?)?;
         options.check()?;
@@ -177,20 +181,21 @@ impl StoreStorage {
             first_generation: 0,
         };
         let (head, now) = inner.watch()?;
-        // Microseconds are later than any count of rewrites that began with earlier ones.
+        // Microseconds exceed any generation that began with an earlier time.
         inner.first_generation = now.parse().unwrap_or(0);
         inner.adopt(head, None)?;
         Ok(Self { shape: shape.to_vec(), capacity, place, inner: Mutex::new(inner) })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // What a thread left that panicked is what the server was last seen to hold.
+        // The state that a panicked thread left is the one last read from the server.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Has the server watch the keys of the storage until the next transaction; what it holds, and its clock in microseconds.
+    /// Watches the keys of the storage until the next transaction; returns the head and the server's clock in
+    /// microseconds.
     fn watch(&mut self) -> Result<(Option<Head>, String)> {
         let mut commands = redis::pipe();
         commands.cmd("UNWATCH").cmd("WATCH").arg(&self.keys);
@@ -205,17 +210,17 @@ impl Inner {
         let head = self.checked_head(next())?;
         let names = |kind: &str| Value::SimpleString(kind.to_owned());
         let whole = ["hash", "hash", "list"].map(names);
-        // What is emptied has no rows, what was never written nothing at all.
+        // An emptied storage has no rows, one that was never written has no keys.
         let empty = ["hash", "none", "list"].map(names);
         let absent = ["none", "none", "none"].map(names);
         if !(if head.is_some() { kinds == whole || kinds == empty } else { kinds == absent }) {
-            let detail = format!("keys {:?} must be those of a storage: got others", self.keys);
+            let detail = format!("keys {:?} must be the keys of a storage", self.keys);
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         Ok((head, microseconds(&time)))
     }
 
-    /// The replies, none of which is a refusal.
+    /// Returns the replies after checking that none is an error.
     fn asked(&mut self, commands: &Pipeline) -> Result<Vec<Value>> {
         self.connection.ask(commands)?.into_iter().map(checked).collect()
     }
@@ -234,7 +239,7 @@ impl Inner {
         }
     }
 
-    /// Takes note of what the server holds now, in which `rows` were written; all may have been if they are not known.
+    /// Records the server's current head, in which `rows` were written, or possibly all if they are unknown.
     fn adopt(&mut self, head: Option<Head>, rows: Option<Vec<usize>>) -> Result<()> {
         self.schema = head.as_ref().map(|head| RowSchema::parse(&head.schema)).transpose()?;
         self.head = head;
@@ -255,7 +260,7 @@ impl Inner {
         self.head.as_ref().filter(|_| !self.owes_clear).map_or(0, |head| head.len)
     }
 
-    /// Looks what the server holds, and which rows were written since the last look.
+    /// Reads the head from the server, and the rows written since the last refresh.
     fn refresh(&mut self) -> Result<()> {
         self.pay_clear()?;
         let mut commands = redis::pipe();
@@ -272,9 +277,9 @@ impl Inner {
         let Some(behind) = behind.filter(|behind| *behind <= WRITES_KEPT as u64) else {
             return self.adopt(head, None);
         };
-        // More may be written before this is answered: head and writes must be of one moment.
+        // More may be written before the reply: head and writes must be read atomically.
         let mut commands = redis::pipe();
-        // What was watched for a write that did not come would undo it.
+        // Keys watched for a write that did not happen would abort this transaction.
         commands.cmd("UNWATCH").cmd("MULTI").cmd("HMGET").arg(&self.keys[0]).arg(&FIELDS);
         let most = behind as i64 + WRITES_KEPT as i64;
         commands.cmd("LRANGE").arg(&self.keys[2]).arg(-most).arg(-1).cmd("EXEC");
@@ -288,8 +293,8 @@ impl Inner {
         self.adopt(head, rows)
     }
 
-    /// The rows of the writes that `head` counts and the last look did not, the last to be written at the end; nothing if some of them are
-    /// not told.
+    /// Returns the rows of the writes counted by `head` since the last refresh, the last written at the end;
+    /// `None` if some of them are unknown.
     fn rows_since(&self, head: Option<&Head>, writes: Value) -> Result<Option<Vec<usize>>> {
         let (Some(seen), Some(now)) = (&self.head, head) else { return Ok(None) };
         if seen.id != now.id {
@@ -314,7 +319,7 @@ impl Inner {
         Ok((seen.revision + count == now.revision).then_some(rows))
     }
 
-    /// Writes rows in one transaction, if the server holds what it was last seen to hold.
+    /// Writes rows in one transaction, if the server still has the head last read.
     fn set(&mut self, rows: &[usize], items: &TensorDict, writer: Option<(usize, u64)>) -> Result<bool> {
         check_count(rows, items)?;
         let len = grown_len(self.len(), self.capacity, rows)?;
@@ -363,7 +368,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// The commands that write the head and the last write, and end a transaction.
+    /// Adds the commands that write the head and the last write, and end a transaction.
     fn note(&self, commands: &mut Pipeline, head: &Head, rows: Option<Vec<usize>>) {
         let (cursor, write_count) =
             head.writer.map(|(cursor, count)| (cursor.to_string(), count.to_string())).unwrap_or_default();
@@ -377,7 +382,7 @@ impl Inner {
         commands.cmd("LTRIM").arg(&self.keys[2]).arg(-(WRITES_KEPT as i64)).arg(-1).cmd("EXEC");
     }
 
-    /// Whether a transaction took place; it does not if somebody else wrote first.
+    /// Returns whether a transaction took place; it does not if another process wrote first.
     fn committed(&mut self, commands: &Pipeline) -> Result<bool> {
         let replies = self.connection.ask(commands).map_err(|error| {
             let unknown = "whether the write took place is not known";
@@ -392,7 +397,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Tells the server that every row is emptied, if it does not know yet.
+    /// Tells the server that every row is emptied, if that is still pending.
     fn pay_clear(&mut self) -> Result<()> {
         for _ in 0..REPLAY_WRITE_TRIES_MAX {
             if !self.owes_clear {
@@ -415,7 +420,7 @@ impl Inner {
         Err(too_many_writers())
     }
 
-    /// The records of rows, all of one moment; nothing if the storage is another one by now.
+    /// Returns the records of rows atomically; `None` if the storage has been replaced.
     fn read(&mut self, rows: &[usize]) -> Result<Option<TensorDict>> {
         let Some(Head { id, .. }) = self.head.clone() else { return Ok(None) };
         let mut commands = redis::pipe();
@@ -444,7 +449,7 @@ impl Inner {
     }
 }
 
-/// The reply to `TIME`, seconds and microseconds, as one number.
+/// Converts the reply to `TIME`, seconds and microseconds, to one number.
 fn microseconds(time: &Value) -> String {
     let Value::Array(parts) = time else { return String::new() };
     let number = |at: usize| match parts.get(at) {
@@ -456,12 +461,12 @@ fn microseconds(time: &Value) -> String {
 }
 
 fn foreign_writes() -> Error {
-    Error::new(ErrorKind::Incompatible, "the list of writes must be that of a storage: got another")
+    Error::new(ErrorKind::Incompatible, "the list of writes must have the form that a storage writes")
 }
 
 fn too_many_writers() -> Error {
     let detail = format!(
-        "a write must find its storage unchanged within {REPLAY_WRITE_TRIES_MAX} tries: got others' writes"
+        "a write must succeed within {REPLAY_WRITE_TRIES_MAX} tries: other writers changed the storage each time"
     );
     Error::new(ErrorKind::LimitExceeded, detail)
 }
@@ -505,7 +510,7 @@ impl Storage for StoreStorage {
         inner.set(rows, items, writer)
     }
 
-    /// Rows that another process emptied after the last look are `OutOfRange` too.
+    /// Rows that another process emptied after the last refresh are `OutOfRange` too.
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
         let mut inner = self.inner();
         if inner.owes_clear {
@@ -525,7 +530,7 @@ impl Storage for StoreStorage {
         })
     }
 
-    /// Should the server not be there, the next operation tells it, or says so.
+    /// If the server is unavailable, the next operation tells it, or returns the error.
     fn clear(&mut self) {
         let mut inner = self.inner();
         inner.owes_clear = true;
@@ -559,7 +564,7 @@ impl Storage for StoreStorage {
         }
     }
 
-    /// In one write with [`Storage::set_if_unchanged`]; alone where rows were loaded.
+    /// One write with [`Storage::set_if_unchanged`]; a separate one if rows were loaded.
     fn note_writer(&mut self, cursor: usize, write_count: u64) -> Result<()> {
         let mut inner = self.inner();
         for _ in 0..REPLAY_WRITE_TRIES_MAX {

@@ -1,4 +1,4 @@
-//! One tensor a leaf, with a row for each row of the buffer.
+//! One tensor for each leaf, with a row for each row of the buffer.
 
 use fulmar_core::limits::REPLAY_STORAGE_BYTES_MAX;
 use fulmar_core::{Device, Error, ErrorKind, Result};
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::row::checked_capacity;
 use crate::storage::{Storage, check_count, check_written, checked_device, grown_len, placed};
 
-/// Keeps each dense leaf in one tensor, made with zeros at the first write after its schema, and ragged ones and JSON
-/// values row by row. Every later item has the same leaves, dtypes and shapes.
+/// Stores each dense leaf in one tensor, made of zeros at the first write, and ragged leaves and JSON values
+/// row by row. Every later item has the same leaves, dtypes and shapes.
 ///
 /// # Examples
 /// ```
@@ -36,7 +36,7 @@ pub struct TensorStorage {
     loose: Vec<(Key, Loose)>,
 }
 
-/// A leaf that is kept row by row.
+/// A leaf that is stored row by row.
 #[derive(Debug)]
 enum Loose {
     /// Tensors that agree in all but their first dimension.
@@ -45,10 +45,11 @@ enum Loose {
 }
 
 impl TensorStorage {
-    /// Room for items of a `shape`: `[capacity]`, or `[time, lanes..]`. Nothing is allocated before the first write.
+    /// Returns a storage for items of `shape`: `[capacity]`, or `[time, lanes..]`. Allocates nothing before
+    /// the first write.
     ///
     /// # Errors
-    /// `OutOfRange` if there is room for none, `LimitExceeded` if there is for more than a buffer may hold.
+    /// `OutOfRange` for a capacity of 0; `LimitExceeded` for more rows than a buffer may hold.
     pub fn new(shape: &[usize]) -> Result<Self> {
         let capacity = checked_capacity(fulmar_core::num_elements(shape)?)?;
         let (dense, loose) = (None, Vec::new());
@@ -56,24 +57,25 @@ impl TensorStorage {
         Ok(Self { shape: shape.to_vec(), capacity, bytes_max, device, len: 0, revision: 0, dense, loose })
     }
 
-    /// The same, refusing to allocate more than `bytes_max`.
+    /// Limits the allocation to `bytes_max`.
     #[must_use]
     pub fn with_bytes_max(self, bytes_max: u64) -> Self {
         Self { bytes_max, ..self }
     }
 
-    /// The same with its tensors on `device`, where items go that lie elsewhere. For an empty storage.
+    /// Puts tensors on `device`; items from other devices are copied. For an empty storage.
     ///
     /// # Errors
-    /// `Unavailable` if there is no such device, with what is lacking.
+    /// `Unavailable`, with the reason, if there is no such device.
     pub fn on(self, device: Device) -> Result<Self> {
         Ok(Self { device: checked_device(device)?, ..self })
     }
 
-    /// The elements of `dict` as rows, all of them written. Shares the elements until the first write.
+    /// Returns a storage of the elements of `dict` as rows, all written. Shares the elements until the first
+    /// write.
     ///
     /// # Errors
-    /// As [`TensorStorage::new`]; `ShapeMismatch` if `dict` has no batch dimension.
+    /// The errors of [`TensorStorage::new`]; `ShapeMismatch` if `dict` has no batch dimension.
     pub fn over(dict: &TensorDict) -> Result<Self> {
         let Some(&capacity) = dict.batch_size().first() else {
             let detail = "items must have a batch dimension, that of the rows: got batch size []";
@@ -90,7 +92,7 @@ impl TensorStorage {
         Ok(storage)
     }
 
-    /// The bytes that the dense leaves of a buffer of items like these take.
+    /// Returns the size in bytes of the dense leaves for items like these.
     fn bytes_of(&self, items: &TensorDict) -> Result<u64> {
         let mut bytes = 0_u64;
         for key in items.leaf_keys() {
@@ -115,7 +117,7 @@ impl TensorStorage {
         Err(Error::new(ErrorKind::LimitExceeded, detail))
     }
 
-    /// Zeros for every row, like `items`, and the leaves that are kept row by row.
+    /// Returns zeros for every row, like `items`, and the leaves that are stored row by row.
     fn schema(&self, items: &TensorDict) -> Result<(TensorDict, Vec<(Key, Loose)>)> {
         self.checked_bytes(self.bytes_of(items)?)?;
         let keys = loose_keys(items)?;
@@ -130,7 +132,7 @@ impl TensorStorage {
         Ok((blank(&items.exclude(&keys), self.capacity)?.to_device(self.device)?, loose))
     }
 
-    /// Whether `items` are like those that were stored, if any were.
+    /// Returns whether `items` match the stored ones, if there are any.
     fn fits(&self, rows: &[usize], items: &TensorDict) -> bool {
         let keys: Vec<Key> = self.loose.iter().map(|(key, _)| key.clone()).collect();
         let fit = |dense: &TensorDict| dense.check_rows(&items.exclude(&keys), rows.len()).is_ok();
@@ -139,7 +141,7 @@ impl TensorStorage {
     }
 
     fn write(&mut self, rows: &[usize], items: &TensorDict) -> Result<()> {
-        // An emptied storage takes after what comes next, and keeps its memory if that is like what it held.
+        // An emptied storage adopts the schema of the next items, and keeps its memory if they match.
         let keeps = self.len > 0 || self.fits(rows, items);
         let fresh = if keeps { None } else { Some(self.schema(items)?) };
         let loose = fresh.as_ref().map_or(&self.loose, |(_, loose)| loose);
@@ -248,14 +250,14 @@ impl Storage for TensorStorage {
     }
 }
 
-/// Rows of one write to a leaf that is kept row by row.
+/// Rows of one write to a leaf that is stored row by row.
 enum Part {
     Ragged(Vec<Tensor>),
     Json(Vec<Value>),
 }
 
 impl Loose {
-    /// The rows at `key` of `items`, if they may stand here.
+    /// Returns the rows at `key` of `items`, after checking that they may be stored here.
     fn checked(&self, items: &TensorDict, key: &Key) -> Result<Part> {
         let count = items.batch_size().first().copied().unwrap_or(0);
         match (self, items.get(key.clone())) {
@@ -289,7 +291,7 @@ impl Loose {
                 Err(Error::new(ErrorKind::Incompatible, detail))
             }
             (_, None) => {
-                Err(Error::new(ErrorKind::UnknownName, "leaf must be given, as it is stored: got none"))
+                Err(Error::new(ErrorKind::UnknownName, "leaf must be given, as the storage holds it"))
             }
         }
     }
@@ -298,7 +300,7 @@ impl Loose {
         match (self, part) {
             (Self::Ragged(have), Part::Ragged(new)) => put(have, rows, new),
             (Self::Json(have), Part::Json(new)) => put(have, rows, new),
-            // `checked` gives the same kind.
+            // `checked` returns the same kind.
             _ => {}
         }
     }
@@ -317,7 +319,7 @@ impl Loose {
     }
 }
 
-/// Puts each value in its row; rows come without gaps, but in any order.
+/// Writes each value to its row; rows are contiguous, but in any order.
 fn put<T: Clone>(have: &mut Vec<T>, rows: &[usize], values: Vec<T>) {
     let end = rows.iter().max().map_or(0, |row| row + 1);
     if let Some(any) = values.first().filter(|_| end > have.len()) {
@@ -336,7 +338,7 @@ fn loose_keys(items: &TensorDict) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// Zeros like `items`, for `capacity` of them.
+/// Returns zeros like `items`, for `capacity` of them.
 fn blank(items: &TensorDict, capacity: usize) -> Result<TensorDict> {
     let rows = |shape: &[usize]| [&[capacity], shape.get(1..).unwrap_or_default()].concat();
     let mut zeros = TensorDict::new(&rows(items.batch_size()))?;

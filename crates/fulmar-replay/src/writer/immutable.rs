@@ -1,4 +1,4 @@
-//! The writer of a buffer that nobody may write to.
+//! The writer of a read-only buffer.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
@@ -17,7 +17,7 @@ use crate::writer::{WritePlan, Writer};
 pub struct ImmutableWriter;
 
 impl ImmutableWriter {
-    /// Refuses.
+    /// Refuses the write.
     ///
     /// # Errors
     /// `Incompatible`, always.

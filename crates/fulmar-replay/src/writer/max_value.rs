@@ -1,4 +1,4 @@
-//! A buffer of the best: it keeps the items with the highest ranks.
+//! A buffer of the items with the highest ranks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{checked_capacity, checked_row};
 
-/// Keeps the `capacity` items of the highest rank; of equal ranks the first that came.
+/// Keeps the `capacity` items with the highest rank; ties keep the first.
 ///
 /// # Examples
 /// ```
@@ -21,17 +21,17 @@ use crate::row::{checked_capacity, checked_row};
 pub struct MaxValueWriter {
     capacity: usize,
     write_count: u64,
-    /// The lowest rank on top; of equal ranks the lowest row.
+    /// The lowest rank on top; ties by the lowest row.
     heap: BinaryHeap<Reverse<Entry>>,
 }
 
-/// All that a [`MaxValueWriter`] must keep to go on as if never stopped.
+/// The state of a [`MaxValueWriter`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MaxValueWriterState {
-    /// Number of rows there is room for.
+    /// Maximum number of rows.
     pub capacity: usize,
-    /// Number of items ever taken.
+    /// Number of items ever accepted.
     pub write_count: u64,
     /// The rank of each row that holds an item.
     pub ranks: Vec<f64>,
@@ -44,7 +44,7 @@ struct Entry {
 }
 
 impl MaxValueWriter {
-    /// A writer of `capacity` rows, none of them written.
+    /// Returns a writer of `capacity` rows, none of them written.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above the limit of a buffer.
@@ -53,37 +53,38 @@ impl MaxValueWriter {
         Ok(Self { capacity, write_count: 0, heap: BinaryHeap::new() })
     }
 
-    /// The number of rows there is room for.
+    /// Returns the maximum number of rows.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many rows hold an item: rows `0..len` do.
+    /// Returns the number of rows with items, `0..len`.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether no row holds an item.
+    /// Returns whether no row holds an item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// How many items were ever taken, those included that a better one replaced in the same call.
+    /// Returns the number of items ever accepted, including items replaced by better ones in the same call.
     #[must_use]
     pub const fn write_count(&self) -> u64 {
         self.write_count
     }
 
-    /// The row that each item takes, by its rank; `None` if it is not among the best, or no longer at the end of the call.
+    /// Returns the row of each item by its rank; `None` if it is not among the best, or no longer at the end
+    /// of the call.
     ///
     /// # Errors
-    /// `Empty` if there is no rank, `NonFinite` if one is NaN or infinite. Nothing changes on an error.
+    /// `Empty` without ranks; `NonFinite` if a rank is NaN or infinite. After an error nothing has changed.
     pub fn extend(&mut self, ranks: &[f64]) -> Result<Vec<Option<usize>>> {
         if ranks.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+            return Err(Error::new(ErrorKind::Empty, "a write must hold at least one item: got 0"));
         }
         if let Some(index) = ranks.iter().position(|rank| !rank.is_finite()) {
             return Err(Error::new(
@@ -103,7 +104,7 @@ impl MaxValueWriter {
         Ok(rows)
     }
 
-    /// The rank of the item in each row. Shape `[len]`.
+    /// Returns the rank of the item in each row. Shape `[len]`.
     #[must_use]
     pub fn ranks(&self) -> Vec<f64> {
         let mut ranks = vec![0.0; self.heap.len()];
@@ -113,26 +114,27 @@ impl MaxValueWriter {
         ranks
     }
 
-    /// Empties the buffer. What was taken stays counted.
+    /// Empties the buffer. The write count stays.
     pub fn clear(&mut self) {
         self.heap.clear();
     }
 
-    /// Forgets how many items were ever taken.
+    /// Sets the write count to 0.
     pub fn reset_write_count(&mut self) {
         self.write_count = 0;
     }
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns the state for a checkpoint.
     #[must_use]
     pub fn state(&self) -> MaxValueWriterState {
         MaxValueWriterState { capacity: self.capacity, write_count: self.write_count, ranks: self.ranks() }
     }
 
-    /// The writer whose state was taken.
+    /// Restores a writer from its state.
     ///
     /// # Errors
-    /// As [`MaxValueWriter::new`]; `OutOfRange` if there are more ranks than rows, `NonFinite` if one is NaN or infinite.
+    /// The errors of [`MaxValueWriter::new`]; `OutOfRange` if there are more ranks than rows; `NonFinite` if
+    /// a rank is NaN or infinite.
     pub fn from_state(state: &MaxValueWriterState) -> Result<Self> {
         let mut writer = Self::new(state.capacity)?;
         checked_row(state.ranks.len(), state.capacity + 1).map_err(|error| error.at("ranks"))?;

@@ -8,7 +8,7 @@ use crate::read::reduced;
 use crate::writer::{WritePlan, Writer, check_capacity, from_state, to_state};
 use crate::{MaxValueWriter, MaxValueWriterState, Reduction};
 
-/// A [`MaxValueWriter`] of the numbers that items have at a key. A write that is kept costs O(capacity).
+/// A [`MaxValueWriter`] of the values at a key. A write that is kept costs O(capacity).
 ///
 /// # Examples
 /// ```
@@ -28,22 +28,23 @@ pub struct RankedWriter {
 }
 
 impl RankedWriter {
-    /// A writer of `capacity` rows, none of them written, of items ranked by what they have at `rank_key`.
+    /// Returns a writer of `capacity` rows, none of them written, of items ranked by the values at
+    /// `rank_key`.
     ///
     /// # Errors
-    /// Those of [`MaxValueWriter::new`].
+    /// The errors of [`MaxValueWriter::new`].
     pub fn new(capacity: usize, rank_key: Key, reduction: Reduction) -> Result<Self> {
         Ok(Self { best: MaxValueWriter::new(capacity)?, rank_key, reduction })
     }
 
-    /// The writer by rank.
+    /// Returns the writer by rank.
     #[must_use]
     pub const fn best(&self) -> &MaxValueWriter {
         &self.best
     }
 
     fn ranks(&self, items: &TensorDict) -> Result<Vec<f64>> {
-        // Ranks are singles, as rewards are: a sum of doubles would order ties in another way.
+        // Ranks use single precision, like rewards: sums in double precision would order ties differently.
         let ranks = reduced(items, &self.rank_key, self.reduction)?;
         Ok(ranks.into_iter().map(|rank| f64::from(rank as f32)).collect())
     }
@@ -77,7 +78,7 @@ impl Writer for RankedWriter {
         self.best.write_count()
     }
 
-    /// The ranks are those of the rows: what was not kept left no trace.
+    /// The ranks are those of the rows: items that were not kept left no trace.
     fn resume(
         &mut self,
         len: usize,

@@ -1,4 +1,4 @@
-//! A ring: the newest item takes the place of the oldest.
+//! A ring: the newest item replaces the oldest.
 //!
 //! ```text
 //! rows   = (cursor + 0..count) mod capacity
@@ -17,7 +17,7 @@ use crate::read::count_of;
 use crate::row::{checked_capacity, checked_row};
 use crate::writer::{WritePlan, Writer, check_capacity, from_state, to_state};
 
-/// Gives rows in a ring, and counts how often each was written if asked to.
+/// Chooses rows in a ring, and optionally counts the writes of each row.
 ///
 /// # Examples
 /// ```
@@ -33,17 +33,17 @@ pub struct RoundRobinWriter {
     cursor: usize,
     len: usize,
     write_count: u64,
-    /// Of the rows ever written; `None` where nobody asked.
+    /// Generations of the rows ever written; `None` if not tracked.
     generations: Option<Vec<i64>>,
-    /// That of a row that is written for the first time.
+    /// The generation of a row that is written for the first time.
     first_generation: i64,
 }
 
-/// All that a [`RoundRobinWriter`] must keep to go on as if never stopped.
+/// The state of a [`RoundRobinWriter`] for a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RoundRobinWriterState {
-    /// Number of rows there is room for.
+    /// Maximum number of rows.
     pub capacity: usize,
     /// The row that is written next.
     pub cursor: usize,
@@ -51,12 +51,12 @@ pub struct RoundRobinWriterState {
     pub len: usize,
     /// Number of items ever written.
     pub write_count: u64,
-    /// How often each row ever written was rewritten; absent if not tracked.
+    /// The number of rewrites of each row ever written; absent if not tracked.
     pub generations: Option<Vec<i64>>,
 }
 
 impl RoundRobinWriter {
-    /// A ring of `capacity` rows, none of them written.
+    /// Returns a ring of `capacity` rows, none of them written.
     ///
     /// # Errors
     /// `OutOfRange` if `capacity` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`].
@@ -65,50 +65,50 @@ impl RoundRobinWriter {
         Ok(Self { capacity, cursor: 0, len: 0, write_count: 0, generations: None, first_generation: 0 })
     }
 
-    /// The same ring, counting from now on how often each row is written. 8 bytes a row.
+    /// Enables counting the writes of each row. 8 bytes a row.
     #[must_use]
     pub fn tracking_generations(self) -> Self {
         Self { generations: Some(Vec::new()), ..self }
     }
 
-    /// The number of rows there is room for.
+    /// Returns the maximum number of rows.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The row that is written next.
+    /// Returns the row that is written next.
     #[must_use]
     pub const fn cursor(&self) -> usize {
         self.cursor
     }
 
-    /// How many rows hold an item: rows `0..len` do.
+    /// Returns the number of rows with items, `0..len`.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no row holds an item.
+    /// Returns whether no row holds an item.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether every row holds an item.
+    /// Returns whether every row holds an item.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.len == self.capacity
     }
 
-    /// How many items were ever written.
+    /// Returns the number of items ever written.
     #[must_use]
     pub const fn write_count(&self) -> u64 {
         self.write_count
     }
 
-    /// The rows that the next `count` items take, in order. Where `count` is above the capacity, a row comes several
-    /// times and its last item stays.
+    /// Returns the rows of the next `count` items in order. If `count` is above the capacity, a row comes
+    /// several times and its last item wins.
     ///
     /// # Errors
     /// `Empty` if `count` is 0, `LimitExceeded` if it is above [`REPLAY_ROWS_MAX`].
@@ -121,11 +121,12 @@ impl RoundRobinWriter {
         Ok(rows)
     }
 
-    /// The rows that the next `count` items take: first those of `freed`, in their order, then the ring, passing over rows
-    /// that this call has given already.
+    /// Returns the rows of the next `count` items: first those of `freed` in order, then the ring, skipping
+    /// rows already used in this call.
     ///
     /// # Errors
-    /// As [`RoundRobinWriter::extend`]; `OutOfRange` if `count` is above the capacity or a freed row holds no item.
+    /// The errors of [`RoundRobinWriter::extend`]; `OutOfRange` if `count` is above the capacity or a freed
+    /// row holds no item.
     pub fn extend_reusing(
         &mut self,
         freed: impl IntoIterator<Item = usize>,
@@ -155,7 +156,7 @@ impl RoundRobinWriter {
         Ok(rows)
     }
 
-    /// Takes note that `rows`, which hold items, were written over. The cursor stays.
+    /// Records that `rows`, which hold items, were overwritten. The cursor stays.
     ///
     /// # Errors
     /// `Empty` if `rows` is empty, `OutOfRange` if a row holds no item.
@@ -168,8 +169,9 @@ impl RoundRobinWriter {
         Ok(())
     }
 
-    /// For each row how often it was rewritten: 0 after the first write, more over a storage that outlived a buffer; -1 if never
-    /// written, beyond the capacity or not tracked. A row's number changes when it is written and when the buffer is emptied.
+    /// Returns the number of rewrites of each row: 0 after the first write, more over a storage that outlived
+    /// a buffer; -1 if never written, beyond the capacity or not tracked. A row's number changes when it is
+    /// written and when the buffer is emptied.
     #[must_use]
     pub fn generations_of(&self, rows: &[i64]) -> Vec<i64> {
         let generations = self.generations.as_deref().unwrap_or_default();
@@ -177,7 +179,7 @@ impl RoundRobinWriter {
         rows.iter().map(|row| of(row).unwrap_or(-1)).collect()
     }
 
-    /// Empties the ring. What was written stays counted.
+    /// Empties the ring. The write count stays.
     pub fn clear(&mut self) {
         self.cursor = 0;
         self.len = 0;
@@ -186,12 +188,12 @@ impl RoundRobinWriter {
         }
     }
 
-    /// Forgets how many items were ever written.
+    /// Sets the write count to 0.
     pub fn reset_write_count(&mut self) {
         self.write_count = 0;
     }
 
-    /// All that must be kept to go on as if never stopped.
+    /// Returns the state for a checkpoint.
     #[must_use]
     pub fn state(&self) -> RoundRobinWriterState {
         RoundRobinWriterState {
@@ -203,10 +205,10 @@ impl RoundRobinWriter {
         }
     }
 
-    /// The writer whose state was taken.
+    /// Restores a writer from its state.
     ///
     /// # Errors
-    /// As [`RoundRobinWriter::new`]; `Corrupt` if cursor, length and generations do not fit each other.
+    /// The errors of [`RoundRobinWriter::new`]; `Corrupt` if cursor, length and generations are inconsistent.
     pub fn from_state(state: &RoundRobinWriterState) -> Result<Self> {
         let capacity = checked_capacity(state.capacity)?;
         let ring = state.cursor < capacity && state.len <= capacity;
@@ -331,7 +333,7 @@ impl Writer for RoundRobinWriter {
 
 fn check_count(count: usize) -> Result<()> {
     if count == 0 {
-        return Err(Error::new(ErrorKind::Empty, "a write must hold an item: got none"));
+        return Err(Error::new(ErrorKind::Empty, "a write must hold at least one item: got 0"));
     }
     if count > REPLAY_ROWS_MAX {
         let detail = format!("count must be <= {REPLAY_ROWS_MAX}: got {count}");

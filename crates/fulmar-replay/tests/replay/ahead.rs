@@ -1,4 +1,4 @@
-//! Batches that are drawn before they are asked for.
+//! Prefetched batches.
 
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::REPLAY_PREFETCH_MAX;
@@ -60,7 +60,7 @@ fn batches_are_those_that_would_be_drawn_without() {
                 assert_eq!(
                     ahead.stats().unwrap().prefetch_queue_size,
                     0,
-                    "nothing is drawn behind the end of an epoch"
+                    "nothing is drawn past the end of an epoch"
                 );
             } else {
                 assert!((1..=3).contains(&ahead.stats().unwrap().prefetch_queue_size));
@@ -162,7 +162,7 @@ fn a_state_with_other_batches_is_refused_and_changes_nothing() {
     state.ahead[0].set("rows", Tensor::from_vec(&[4], vec![0_i64, 1, 2, 11]).unwrap()).unwrap();
     assert_eq!(one.restore(&state).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(one.state().unwrap(), before);
-    // A buffer that gives no batches ahead has no place for them.
+    // A buffer without prefetching cannot hold prefetched batches.
     let alone = one.with(|buffer| buffer.restore(&before));
     assert_eq!(alone.unwrap_err().kind(), ErrorKind::Incompatible);
 }

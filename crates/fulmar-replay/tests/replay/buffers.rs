@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::golden_dicts::{assert_dict, assert_items, dict, items_of_index, key, tensor};
 use crate::golden_rows::{assert_close, index, list, number, numbers, rows};
 
-/// Topics that are not about one buffer of dictionaries: ensembles and storages that are shared have tests of their own, and
-/// what is no dictionary has no buffer here.
+/// Topics that are not about one buffer of dictionaries: ensembles and shared storages have other tests, and
+/// other payloads than dictionaries are not supported.
 const OTHER_TOPICS: [&str; 6] =
     ["ensemble", "ensemble_routed", "shared_storage", "pytree_payload", "list_payload", "string_payload"];
 
@@ -69,18 +69,18 @@ fn options(setup: &Value, with_index: bool) -> ReplayBufferOptions {
     }
 }
 
-/// How an operation went beside its row.
+/// The outcome of an operation compared to its row.
 enum Outcome {
     Same,
-    /// Here it differs on purpose, and what follows is about another buffer: the rule's name.
+    /// An intended difference after which the buffer's state differs: the rule's name.
     Departs(&'static str),
-    /// Here it differs on purpose, and the state does not.
+    /// An intended difference with the same state.
     Differs(&'static str),
 }
 
 struct Player<'a> {
     setup: &'a Value,
-    /// Whether stored items of the row hold their rows.
+    /// `true` if stored items of the row include their row numbers.
     with_index: bool,
     num_lanes: usize,
     buffer: ReplayBuffer,
@@ -98,7 +98,7 @@ impl Player<'_> {
             "get" => self.get(what, op, failed),
             "setitem" | "set_at_" | "set_" | "write_all" => self.edit(what, op, failed),
             "read_all" => {
-                // The row does not say how many were asked for, only how many came.
+                // The row has the number of items returned, not the number requested.
                 let end = op["ok"]["$td"][0].as_u64().map(|end| end as usize);
                 let all = self.buffer.read_all_in_order(end).unwrap();
                 assert_items(what, &all, &op["ok"]);
@@ -258,7 +258,7 @@ impl Player<'_> {
         if op["ok"].get("$t").is_some() {
             assert_eq!(got.tensor("value").unwrap(), &tensor(&op["ok"]), "{what}");
         } else if self.setup["storage"]["cls"] == "CompressedListStorage" {
-            // There, what was nested comes back as something else.
+            // Upstream returns nested entries in another form.
             return Outcome::Differs("compressed items come back as they were");
         } else {
             assert_items(what, &got, &op["ok"]);
@@ -349,7 +349,7 @@ impl Player<'_> {
             if !with_index {
                 items.remove("index").unwrap();
             } else if items.get("index").is_none() {
-                return Outcome::Differs("rows stand beside items where the buffer writes them");
+                return Outcome::Differs("items include their rows if the buffer writes them");
             }
             assert_items(what, &items, &op["ok"]);
         }
@@ -364,7 +364,7 @@ impl Player<'_> {
         let versions = match (&version_key, &version) {
             (Some(key), Some(version)) => Some((key, &version[..])),
             (None, None) => None,
-            // The type holds both or none.
+            // The type has both or neither.
             _ => return Outcome::Same,
         };
         let (rows, generations) = (whole(&given["index"]), whole(&given["generation"]));
@@ -467,7 +467,7 @@ fn buffers_do_what_the_golden_rows_say() {
             contents["k"].get("index").is_some() || contents[0]["k"].get("index").is_some()
         };
         let with_index = list(&row["ops"]).iter().any(stores_index);
-        // There the first write says how many lanes there are, here the storage does.
+        // Upstream determines the number of lanes at the first write, Fulmar by the storage.
         let num_lanes = row["ops"][0]["data"]["$td"][0].as_u64().map_or(1, |lanes| lanes as usize);
         let buffer = ReplayBuffer::new(storage(setup, num_lanes), options(setup, with_index));
         let Ok(buffer) = buffer else {

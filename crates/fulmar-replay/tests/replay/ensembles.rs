@@ -1,4 +1,4 @@
-//! Ensembles against golden rows, and offline data beside online data.
+//! Ensembles against golden rows, and mixtures of offline and online data.
 
 use fulmar_core::ErrorKind;
 use fulmar_replay::{

@@ -1,4 +1,4 @@
-//! Parts that the other side of a boundary keeps, and that come back to their buffer.
+//! Parts in another language that call back into their buffer.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -16,7 +16,7 @@ fn items(count: usize) -> TensorDict {
     items
 }
 
-/// Everything that a buffer and its storage can be asked for, by name.
+/// Returns every operation of a buffer and its storage, by name.
 fn asked(buffer: &SharedReplayBuffer) -> Vec<(&'static str, Result<()>)> {
     let path = std::env::temp_dir().join("fulmar-never-written");
     vec![
@@ -35,7 +35,7 @@ fn asked(buffer: &SharedReplayBuffer) -> Vec<(&'static str, Result<()>)> {
     ]
 }
 
-/// What the storage of a buffer, and another buffer over it, can be asked for.
+/// Returns the operations of the buffer's storage, and of another buffer over it.
 fn asked_beside(buffer: &SharedReplayBuffer, other: &SharedReplayBuffer) -> Vec<(&'static str, Result<()>)> {
     let mut storage = buffer.storage().clone();
     vec![
@@ -49,15 +49,15 @@ fn asked_beside(buffer: &SharedReplayBuffer, other: &SharedReplayBuffer) -> Vec<
     ]
 }
 
-/// A part that asks its buffer for everything, whatever it is called for, and notes which of it was answered.
+/// A part that calls every operation of its buffer whenever it is called, and records those that succeed.
 #[derive(Default)]
 struct Curious {
     buffers: OnceLock<[WeakReplayBuffer; 2]>,
-    /// Operations that were called; and of what came back all that was no typed error.
+    /// The called operations, and every result that was not a typed error.
     called: Mutex<Vec<String>>,
     answered: Mutex<Vec<String>>,
     mailbox: Mailbox,
-    /// Whether the storage is in the middle of an operation when the part is called.
+    /// `true` if the storage is in the middle of an operation when the part is called.
     holds_storage: bool,
 }
 
@@ -80,7 +80,7 @@ impl Curious {
     }
 }
 
-/// The part, as a callee of the buffer.
+/// The part as a callee of the buffer.
 struct Part(Arc<Curious>);
 
 impl Callee for Part {
@@ -102,7 +102,7 @@ impl Callee for Part {
     }
 }
 
-/// Uses a buffer with the part in every way, and says for which operations the part was called.
+/// Uses a buffer with the part in every way, and returns the operations for which the part was called.
 fn used(part: &Arc<Curious>, buffer: &SharedReplayBuffer, other: &SharedReplayBuffer) -> Vec<String> {
     part.buffers.set([buffer.downgrade(), other.downgrade()]).ok().unwrap();
     buffer.extend(&items(2)).unwrap();
@@ -138,7 +138,7 @@ fn a_storage_that_asks_its_buffer_gets_a_typed_error_at_once() {
     let buffer = SharedReplayBuffer::over(storage.clone(), options()).unwrap();
     let other = SharedReplayBuffer::over(storage, options()).unwrap();
     assert_eq!(used(&part, &buffer, &other), ["clear", "get", "set"]);
-    // Another thread waits instead, as ever.
+    // Another thread waits as usual.
     assert_eq!(std::thread::spawn(move || buffer.len()).join().unwrap(), Ok(0));
 }
 

@@ -1,4 +1,4 @@
-//! Slices of trajectories whose steps lie apart, against golden rows and against a scan.
+//! Slices of fragmented trajectories, against golden rows and against a scan.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,8 @@ fn slices_are_those_of_the_golden_rows_as_often() {
     }
 }
 
-/// Runs by looking at every step, oldest first: each joins the last run of its trajectory if it is counted one after its end.
+/// Finds runs by visiting every step, oldest first: each joins the last run of its trajectory if its count is
+/// one more.
 fn scanned(steps: &[(usize, i64, i64)]) -> Vec<Vec<usize>> {
     let mut runs: Vec<(i64, i64, Vec<usize>)> = Vec::new();
     for &(row, id, step) in steps {

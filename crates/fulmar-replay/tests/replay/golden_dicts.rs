@@ -38,7 +38,7 @@ pub fn dict(value: &Value) -> TensorDict {
     dict
 }
 
-/// Whether `got` is what the row shows: stacks of rows are compared row by row.
+/// Checks that `got` equals the row: stacks of rows are compared row by row.
 pub fn assert_items(what: &str, got: &TensorDict, expected: &Value) {
     if let Some(items) = expected["items"].as_array().or_else(|| expected.as_array()) {
         assert_eq!(got.batch_size()[0], items.len(), "{what}");
@@ -50,11 +50,11 @@ pub fn assert_items(what: &str, got: &TensorDict, expected: &Value) {
     assert_dict(what, got, dict(expected));
 }
 
-/// Equal dictionaries, but for the rows beside the items: here all of a buffer's items have them, or none, and those of lanes
-/// are whole coordinates. They have a test of their own.
+/// Checks equal dictionaries except for row numbers: here all of a buffer's items have them, or none, and
+/// with lanes they are whole coordinates. They have a separate test.
 pub fn assert_dict(what: &str, got: &TensorDict, mut expected: TensorDict) {
     if got.batch_size() == [0] {
-        // A buffer that goes on from an empty state has not seen its leaves yet.
+        // A buffer restored from an empty state has not seen its leaves yet.
         assert_eq!(expected.batch_size(), [0], "{what}");
         return;
     }
@@ -75,7 +75,7 @@ fn assert_subset(what: &str, got: &TensorDict, expected: &TensorDict) {
     }
 }
 
-/// An index as the rows write it.
+/// Returns an index in the notation of the rows.
 pub fn items_of_index(value: &Value) -> Vec<Index> {
     if let Some(items) = value["$tuple"].as_array() {
         return items.iter().flat_map(items_of_index).collect();
@@ -93,7 +93,7 @@ pub fn items_of_index(value: &Value) -> Vec<Index> {
     vec![Index::At(value.as_i64().unwrap_or_else(|| panic!("{value} is no index")))]
 }
 
-/// A key as the rows write it, if it is one.
+/// Returns a key in the notation of the rows, if it is one.
 pub fn key(value: &Value) -> Option<Key> {
     let names = value["$tuple"].as_array().or_else(|| value.as_array());
     match names {

@@ -1,24 +1,25 @@
-//! Reading golden rows, and judging draws.
+//! Golden rows, and tests of random draws.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// All rows of `tests/golden/replay/<name>.jsonl`.
+/// Returns all rows of `tests/golden/replay/<name>.jsonl`.
 pub fn rows(name: &str) -> Vec<Value> {
     let path = format!("{}/../../tests/golden/replay/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     text.split('\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The rows of one topic; there must be `count`.
+/// Returns the rows of one topic; there must be `count`.
 pub fn topic(name: &str, topic: &str, count: usize) -> Vec<Value> {
     let found: Vec<Value> = rows(name).into_iter().filter(|row| row["topic"] == topic).collect();
     assert_eq!(found.len(), count, "{name} must hold {count} rows of {topic}");
     found
 }
 
-/// Prints how many rows of each topic no test reads, and holds them to `expected`, so that none is passed over unseen.
+/// Prints the number of rows of each topic that no test reads, and compares them with `expected`, so that
+/// none is skipped unnoticed.
 pub fn assert_unread(name: &str, read: &[&str], expected: &[(&str, usize)]) {
     let mut unread = BTreeMap::new();
     for row in rows(name) {
@@ -33,7 +34,7 @@ pub fn assert_unread(name: &str, read: &[&str], expected: &[(&str, usize)]) {
     assert_eq!(unread, expected);
 }
 
-/// A number, or one of the three strings that JSON has no number for.
+/// Returns a number, or one of the three strings for numbers that JSON lacks.
 pub fn number(value: &Value) -> f64 {
     match value {
         Value::String(text) if text == "NaN" => f64::NAN,
@@ -43,7 +44,7 @@ pub fn number(value: &Value) -> f64 {
     }
 }
 
-/// The numbers of a list, of a tensor, or of one number.
+/// Returns the numbers of a list, of a tensor, or of one number.
 pub fn numbers(value: &Value) -> Vec<f64> {
     match value {
         Value::Array(items) => items.iter().map(number).collect(),
@@ -52,7 +53,7 @@ pub fn numbers(value: &Value) -> Vec<f64> {
     }
 }
 
-/// The whole numbers of a list, of a tensor, or of one number.
+/// Returns the whole numbers of a list, of a tensor, or of one number.
 pub fn indices(value: &Value) -> Vec<usize> {
     numbers(value).into_iter().map(|number| number as usize).collect()
 }
@@ -73,15 +74,15 @@ pub fn assert_close(what: &str, got: &[f64], expected: &[f64], relative: f64, ab
     }
 }
 
-/// A number that is written as a fraction.
+/// Returns a number that is written as a fraction.
 pub fn fraction(value: &Value) -> f64 {
     let text = value.as_str().unwrap_or_else(|| panic!("{value} must be a text"));
     let (over, under) = text.split_once('/').unwrap_or((text, "1"));
     over.parse::<f64>().unwrap() / under.parse::<f64>().unwrap()
 }
 
-/// Holds `draws` to `probabilities`: nothing impossible, and a chi-square below its 0.999 quantile. What is expected fewer
-/// than five times is one class.
+/// Tests `draws` against `probabilities`: nothing impossible, and a chi-square below its 0.999 quantile.
+/// Outcomes expected fewer than five times form one class.
 pub fn assert_drawn(what: &str, draws: &[usize], probabilities: &[f64]) {
     let mut counts = vec![0.0; probabilities.len()];
     for &draw in draws {

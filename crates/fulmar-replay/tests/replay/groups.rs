@@ -54,7 +54,7 @@ fn groups_are_drawn_as_in_the_golden_rows() {
                 if let Some(all) = within["all"].as_array() {
                     assert_eq!(distinct_of(block), all.iter().map(index).collect(), "{what}");
                 } else if within.is_array() {
-                    // Of equal rewards it is chance there which rows come, so rewards are compared.
+                    // Among equal rewards upstream's choice of rows is random, so rewards are compared.
                     let sorted = |rows: &[usize]| {
                         let mut rewards: Vec<f64> = rows.iter().map(|&row| rewards[row]).collect();
                         rewards.sort_by(f64::total_cmp);
@@ -112,7 +112,7 @@ fn shapes_of_groups_are_refused_as_in_the_golden_rows() {
             })
             .collect();
         if given.remove("reward_key").is_some() {
-            keys += 1; // Rewards are handed over here, there is no key to lack.
+            keys += 1; // Rewards are arguments here, so no key can be missing.
             continue;
         }
         let refused = match serde_json::from_value::<PromptGroupOptions>(Value::Object(given)) {
@@ -193,7 +193,7 @@ fn fresh_rows_are_likelier_as_in_the_golden_rows() {
         let what = row["id"].as_str().unwrap();
         let args = &row["args"];
         if args["storage"].is_null() || args["storage"] == "ListStorage" {
-            keys += 1; // The storage lacks the key, or keys at all: versions are handed over here.
+            keys += 1; // The storage lacks the key, or keys at all: versions are arguments here.
             continue;
         }
         let max = u64::try_from(args["max_staleness"].as_i64().unwrap()).ok();
@@ -244,7 +244,7 @@ fn what_groups_and_versions_cannot_be_is_refused() {
 
 #[test]
 fn weights_of_staleness_are_those_of_the_table_and_bounded() {
-    // Staleness 0 to 3; the last weight of the table holds from 2 on.
+    // Staleness 0 to 3; the last weight of the table applies from 2 on.
     let weights = [1.0, 0.0, 3.0];
     let mut sampler = StalenessAwareSampler::new(None, 11).weighted(weights.to_vec()).unwrap();
     sampler.extend(&[0, 1, 2, 3], &[9, 8, 7, 6]).unwrap();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::golden_dicts::dict;
 use crate::golden_rows::{index, indices, list, numbers, rows};
 
-/// 0 where the goal was achieved, else -1.
+/// Returns 0 if the goal was achieved, else -1.
 fn reward() -> RewardFunction {
     Box::new(|rows: &TensorDict| {
         let (goal, achieved) =
@@ -83,7 +83,8 @@ fn batches_are_relabelled_as_in_the_golden_rows() {
                 "episode" => assert!(step < episode.len, "{what} row {at}: {step}"),
                 _ => {}
             }
-            // Theirs is what held before the step that ours leads to, for the same draw, where both see the same episode.
+            // Upstream uses the observation before the step that ours leads to, for the same draw, if both
+            // have the same episode.
             let strategy: HindsightStrategy = serde_json::from_value(row["strategy"].clone()).unwrap();
             let plain = row["note"].is_null()
                 && list(&row["writes"]).len() == 1

@@ -1,4 +1,4 @@
-//! Golden rows, naive twins and edges of the whole crate, in one program.
+//! Golden rows, naive twins and edge cases of the whole crate, in one program.
 
 #[cfg(test)]
 mod ahead;

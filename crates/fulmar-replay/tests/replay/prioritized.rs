@@ -1,4 +1,4 @@
-//! The prioritised sampler against golden rows and at its edges.
+//! The prioritised sampler against golden rows and at its limits.
 
 use crate::golden_rows::{assert_close, assert_drawn, index, indices, list, number, numbers, topic};
 use fulmar_core::ErrorKind;
@@ -35,7 +35,7 @@ fn probabilities_and_weights_are_those_of_the_golden_rows() {
         let mut sampler = PrioritizedSampler::new(index(&args["max_capacity"]), options(args), 3).unwrap();
         sampler.extend(&written).unwrap();
         if args["dtype"] == "float64" {
-            continue; // There is no second width of leaves here, so no call that could fail as this one does.
+            continue; // Leaves have one width here, so no call can fail in this way.
         }
         if note.contains("undefined upstream") {
             let priorities: Vec<f32> = numbers(&row["priorities"]).into_iter().map(|p| p as f32).collect();
@@ -94,7 +94,7 @@ fn the_largest_priority_is_tracked_as_in_the_golden_rows() {
     }
 }
 
-/// What a buffer does with the sampler in one golden operation.
+/// Applies one golden operation to the sampler as a buffer would.
 fn apply(sampler: &mut PrioritizedSampler, op: &Value) {
     let error = !op["error"].is_null();
     let result = match op["op"].as_str().unwrap() {
@@ -116,7 +116,7 @@ fn apply(sampler: &mut PrioritizedSampler, op: &Value) {
             if priorities.len() == 1 {
                 priorities = vec![priorities[0]; rows.len()];
             }
-            // Rows of -1, which a writer of the best gives to what it refused, stay with the caller here.
+            // Rows of -1, which a max-value writer returns for refused items, stay with the caller here.
             let kept = |index: usize| rows.get(index).is_none_or(|&row| row >= 0.0);
             let priorities: Vec<f32> =
                 (0..priorities.len()).filter(|&at| kept(at)).map(|at| priorities[at] as f32).collect();

@@ -1,4 +1,4 @@
-//! The tree against golden rows, against a naive one, and at its edges.
+//! The tree against golden rows, against a naive one, and at its limits.
 
 use crate::golden_rows::{assert_drawn, index, indices, list, number, numbers, rows};
 use fulmar_core::limits::{REPLAY_ROWS_MAX, REPLAY_SAMPLE_ROWS_MAX};
@@ -82,7 +82,7 @@ fn ranges(op: &Value) -> Vec<((usize, usize), f64)> {
     ends.zip(numbers(&op["ok"])).collect()
 }
 
-/// Leaves are `f32`, so those of float64 rows are near, and those of float32 rows equal.
+/// Leaves are `f32`, so those of float64 rows are close, and those of float32 rows equal.
 fn at(what: &str, tree: &PriorityTree, op: &Value, identity: f64) {
     for (row, expected) in indices(&op["index"]).into_iter().zip(numbers(&op["ok"])) {
         let got = tree.leaf(row);
@@ -91,7 +91,8 @@ fn at(what: &str, tree: &PriorityTree, op: &Value, identity: f64) {
     }
 }
 
-/// Either the same leaf, or a neighbour where the sum ends within rounding of `x`. Sums of f32 let the golden tree run past its last leaf where `x` is all of them; ours stays within.
+/// Checks for the same leaf, or a neighbour if the sum ends within rounding of `x`. Sums of f32 let the
+/// golden tree exceed its last leaf if `x` is the total; ours stays within.
 fn assert_scan(what: &str, tree: &PriorityTree, leaves: &[f64], x: f64, expected: usize) {
     let (got, expected) = (tree.lower_bound(x), expected.min(leaves.len()));
     if got == expected {
@@ -107,7 +108,7 @@ fn assert_scan(what: &str, tree: &PriorityTree, leaves: &[f64], x: f64, expected
     );
 }
 
-/// The obvious tree: a list of leaves, with the unit of the fast one.
+/// The naive tree: a list of leaves, with the unit of the fast one.
 struct Naive(Vec<Option<f32>>);
 
 impl Naive {
@@ -230,7 +231,7 @@ fn resolution_comes_back_once_an_outlier_is_gone() {
 
 #[test]
 fn every_row_of_many_can_be_drawn() {
-    // In a tree of f32 sums, 16 million equal leaves are where rows begin to be lost.
+    // A tree of f32 sums begins to lose rows at 16 million equal leaves.
     let capacity = (1 << 24) + 5_000;
     let mut tree = PriorityTree::new(capacity).unwrap();
     let rows: Vec<usize> = (0..capacity).collect();
@@ -262,7 +263,7 @@ fn a_seed_gives_these_rows_on_every_target() {
     assert_eq!(drawn, SEED_7);
 }
 
-/// Made by this test on x86-64; any other machine must give the same.
+/// Results of this test on x86-64; every other machine must give the same.
 const SEED_7: [usize; 8] = [866, 293, 891, 978, 92, 921, 500, 373];
 
 #[test]
@@ -321,7 +322,7 @@ fn a_state_that_contradicts_itself_is_refused() {
 }
 
 proptest! {
-    /// A tree that begins with rows of one leaf writes no node until another leaf comes: nothing that it says shows that.
+    /// A tree of rows with one leaf writes no node until another leaf comes, which must not be observable.
     #[test]
     fn rows_of_one_leaf_count_as_if_they_were_set_one_by_one(
         capacity in 1_usize..700,
@@ -332,7 +333,7 @@ proptest! {
     ) {
         let mut filled = PriorityTree::new(capacity).unwrap();
         let mut plain = PriorityTree::new(capacity).unwrap();
-        // From the last row to the first: only the tree of one row can begin so without nodes.
+        // From the last row to the first: only a tree of one row can begin so without nodes.
         for (start, end) in runs {
             let rows = start.min(capacity)..end.min(capacity);
             filled.fill(rows.clone(), leaf).unwrap();

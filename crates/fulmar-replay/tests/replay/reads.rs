@@ -1,4 +1,4 @@
-//! What opening a buffer reads of the rows that are stored already.
+//! The stored rows that opening a buffer reads.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -14,7 +14,7 @@ use fulmar_tensor::{Key, Tensor, TensorDict};
 
 const ROWS: usize = 1000;
 
-/// A storage that counts the rows, and the keys of rows, that are read of it, and may fail to read.
+/// A storage that counts read rows, and rows read by key, and may fail to read.
 struct Counted {
     rows: TensorStorage,
     whole: Arc<AtomicUsize>,
@@ -42,7 +42,7 @@ impl Storage for Counted {
     fn get(&self, rows: &[usize]) -> Result<TensorDict> {
         self.whole.fetch_add(rows.len(), Relaxed);
         match self.fails.filter(|_| rows.len() > 1) {
-            Some(kind) => Err(Error::new(kind, "disk must answer: got none")),
+            Some(kind) => Err(Error::new(kind, "disk must answer")),
             None => self.rows.get(rows),
         }
     }
@@ -72,7 +72,7 @@ fn stored() -> TensorStorage {
     TensorStorage::over(&items).unwrap()
 }
 
-/// The buffer, and how many rows and keys of rows were read to open it.
+/// Returns the buffer, and the numbers of rows, and rows by key, read to open it.
 fn opened(options: ReplayBufferOptions) -> (ReplayBuffer, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (whole, keys) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let storage = Counted { rows: stored(), whole: whole.clone(), keys: keys.clone(), fails: None };
@@ -151,7 +151,7 @@ fn opening_many_rows_with_priorities_writes_no_node_until_one_changes() {
     assert!(drawn.rows.iter().any(|row| *row > 1 << 26) && drawn.rows.iter().any(|row| *row < 1 << 26));
     buffer.replace_sampler(by(r#"{"kind": "prioritized"}"#).build(&[1 << 27], 1).unwrap()).unwrap();
     assert_eq!(buffer.sample(Some(7)).unwrap().rows.len(), 7);
-    // Other tests of this program run beside.
+    // Other tests of this program run in parallel.
     assert!(resident() < before + (400 << 20), "no tree of 640 MB");
 }
 

@@ -1,4 +1,4 @@
-//! The plain samplers against golden rows and at their edges.
+//! The plain samplers against golden rows and at their limits.
 
 use crate::golden_rows::{assert_drawn, assert_unread, index, indices, list, numbers, topic};
 use fulmar_core::ErrorKind;
@@ -126,7 +126,7 @@ fn rows_are_consumed_as_in_the_golden_rows() {
         let args = &row["args"];
         let max_sample_count = args["max_sample_count"].as_u64();
         if args["capacity"].is_null() {
-            // Counts that are no positive integer: 0 is the only one that the type lets through.
+            // Counts that are not positive integers: the type allows only 0.
             if max_sample_count == Some(0) {
                 assert_eq!(ConsumingSampler::new(0, 0).unwrap_err().kind(), ErrorKind::OutOfRange);
             }
@@ -135,7 +135,7 @@ fn rows_are_consumed_as_in_the_golden_rows() {
         let mut sampler = ConsumingSampler::new(max_sample_count.unwrap() as u32, 3).unwrap();
         let mut writer = RoundRobinWriter::new(index(&args["capacity"])).unwrap();
         sampler.extend(&writer.extend(index(&args["written"])).unwrap()).unwrap();
-        // After a draw, which rows are free is a matter of chance; how many are is not, until some are named.
+        // After a draw, the free rows are random; their number is not, until some are named.
         let (mut drew, mut named) = (false, false);
         for op in list(&row["ops"]) {
             let what = format!("{} {op}", row["id"]);

@@ -29,7 +29,7 @@ fn parameters_follow_the_golden_rows() {
             }
             "Lambda(1/(1+step))" => None,
             _ => {
-                // A mode that there is not: the closed set of schedules has no place for it.
+                // An unknown mode: the closed set of schedules cannot express it.
                 let refused =
                     serde_json::from_value::<Schedule>(json!({ "kind": "x", "gamma": 1.0, "numSteps": 1 }));
                 assert!(refused.is_err() && !row["error"].is_null());
@@ -112,7 +112,7 @@ fn trajectories_are_found_by_what_they_are_like() {
         items.set(["next", "done"], Tensor::from_slice(&[count, 1], done).unwrap()).unwrap();
         items
     };
-    // The last two steps take the place of the first two: episodes are 3..=3, 4..=5, 6..=7, which goes around the end.
+    // The last two steps replace the first two: episodes are 3..=3, 4..=5, 6..=7, which wraps around.
     buffer.extend(&steps(&[9.0, 9.0, 9.0], &[false, false, true])).unwrap();
     buffer.extend(&steps(&[1.0, 2.0, 3.0, 4.0, 5.0], &[false, false, true, false, false])).unwrap();
     let found = |predicate: serde_json::Value| {

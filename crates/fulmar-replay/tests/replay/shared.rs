@@ -6,7 +6,7 @@ use fulmar_replay::{
 };
 use fulmar_tensor::{Tensor, TensorDict};
 
-/// Rows in which every element is the row's own number: a torn one would hold two.
+/// Rows in which every element is the row's number: a torn row would hold two.
 fn items(numbers: &[i64]) -> TensorDict {
     let count = numbers.len();
     let mut items = TensorDict::new(&[count]).unwrap();
@@ -64,7 +64,7 @@ fn no_row_is_torn_while_threads_write_and_draw() {
             }
         });
         assert_eq!(buffer.stats().unwrap().write_count, 1 + 3 * 300 * 7);
-        // Whoever emptied it may have come last.
+        // The thread that emptied it may have been the last.
         buffer.extend(&items(&[7])).unwrap();
         assert!(buffer.len().unwrap() <= 64 && !buffer.is_empty().unwrap());
         let state = buffer.state().unwrap();

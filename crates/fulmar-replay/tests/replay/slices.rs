@@ -41,7 +41,7 @@ fn ids(value: &Value) -> Vec<i64> {
     numbers(value).into_iter().map(|id| id as i64).collect()
 }
 
-/// The newest step: a number, the last of a tensor, or the last of a range; `Err` if there is none in it.
+/// Returns the newest step: a number, the last of a tensor, or the last of a range; `Err` if it has none.
 fn newest(cursor: &Value) -> Result<Option<usize>, ()> {
     if let Some(range) = cursor["$range"].as_array() {
         let (start, end) = (index(&range[0]), index(&range[1]));
@@ -62,7 +62,7 @@ fn a_scan_finds_the_trajectories_of_the_golden_rows() {
         let (end, id) = (&args["end"], &args["trajectory"]);
         let newest = newest(&args["cursor"]);
         if end.is_null() == id.is_null() || end["s"] == serde_json::json!([]) || newest.is_err() {
-            // Both or neither, no dimension, nothing written last: none of these can be said here.
+            // Both or neither, no dimension, no newest step: none of these can be expressed here.
             assert!(!row["error"].is_null(), "{what}");
             theirs += 1;
             continue;
@@ -95,23 +95,25 @@ fn a_scan_finds_the_trajectories_of_the_golden_rows() {
             .zip(lens)
             .map(|((start, stop), len)| (start.to_vec(), stop.to_vec(), len))
             .collect();
-        // Lanes of several dimensions are counted with the first one fastest there, with the last one here.
+        // Lanes of several dimensions are counted with the first one fastest upstream, with the last one
+        // here.
         got.sort();
         expected.sort();
         assert_eq!(got, expected, "{what}");
         found_all += 1;
     }
-    println!("trajectories found in {found_all} rows, {refused} refused, {theirs} that cannot be said");
+    println!("trajectories found in {found_all} rows, {refused} refused, {theirs} that cannot be expressed");
     assert_eq!((found_all + refused + theirs, theirs), (68, 5));
 }
 
-/// Which trajectories the sampler of `row` sees: flags or ids of the rows of its storage, from the oldest.
+/// Fills the sampler with the trajectories of `row`: flags or ids of the rows of its storage, from the
+/// oldest.
 fn fill(row: &Value, sampler: &mut SliceSampler) {
     let (given, storage) = (&row["sampler"], &row["storage"]);
     let len = index(&storage["len"]);
     let cursor = storage["cursor"].as_u64().unwrap_or_default() as usize;
     let is_full = len == index(&storage["capacity"]);
-    // Steps before the oldest, so that the steps come to lie in the rows of the golden storage.
+    // Steps before the oldest, so that the steps get the rows of the golden storage.
     let before = if is_full { cursor } else { 0 };
     let aged = |row: usize| if is_full { (cursor + row) % len } else { row };
     let by_id = given["end_key"].is_null() && given["end_keys"].is_null() && given["ends"].is_null();
@@ -162,7 +164,7 @@ fn options(given: &Value) -> SliceOptions {
     }
 }
 
-/// The slices that can be drawn, by enumeration of all trajectories and first steps, with their probabilities.
+/// Returns the possible slices, by enumeration of all trajectories and first steps, with their probabilities.
 fn enumerate(sampler: &SliceSampler, options: &SliceOptions, slice_len: usize) -> BTreeMap<Vec<usize>, f64> {
     let long = |one: &Trajectory| !options.strict_length || one.len >= slice_len;
     let all: Vec<Trajectory> = sampler.index().trajectories().filter(long).collect();
@@ -236,8 +238,8 @@ fn slices_are_drawn_as_in_the_golden_rows() {
         }
         let same = golden.len() == expected.len()
             && golden.iter().all(|(slots, p)| expected.get(slots).is_some_and(|own| (own - p).abs() < 1e-9));
-        // There a span on the right gives slices of no step, or leaves one more than asked for, and fails beside a
-        // trajectory that is shorter than the span.
+        // Upstream a span on the right gives slices without steps, or leaves one more than requested, and
+        // fails with a trajectory that is shorter than the span.
         assert!(
             same || options.right_span != Span::None || (note == "span" && !row["error"].is_null()),
             "{what}"
@@ -322,7 +324,7 @@ proptest! {
             scanned.sort_by_key(|one| one.stop);
             kept.sort_by_key(|one| one.stop);
             prop_assert_eq!(&kept, &scanned);
-            // The list of long ones is kept from one write to the next, and made anew when another length is asked for.
+            // The list of long ones is kept between writes, and recomputed when another length is requested.
             let min_len = if at < writes.len() / 2 { min_len } else { min_len + 1 };
             let num_long = index.num_long(min_len);
             let mut long: Vec<Trajectory> = (0..num_long).map(|place| index.long(place).unwrap()).collect();
@@ -455,7 +457,8 @@ fn every_trajectory_gives_one_slice_an_epoch_as_in_the_golden_rows() {
                 write(&mut sampler, &mut episode_of, &call["extend"]);
                 seen.clear();
                 if given["strict_length"] == true {
-                    // A trajectory that is too short keeps its place in an epoch there and gives nothing; here it has none.
+                    // Upstream a trajectory that is too short keeps its place in an epoch and gives nothing;
+                    // here it has none.
                     short_ones += 1;
                     break;
                 }
@@ -477,7 +480,7 @@ fn every_trajectory_gives_one_slice_an_epoch_as_in_the_golden_rows() {
                 seen.push(whose);
             }
             if sampler.ran_out() {
-                // Trajectories of which one slice is the whole epoch: the rows do not depend on their order.
+                // Trajectories with one slice each form the epoch: the rows do not depend on their order.
                 if seen.len() == drawn.lens.len() && given["drop_last"] != true {
                     assert_eq!(drawn.rows.len(), index(&call["rows"]), "{what}");
                 }
@@ -505,7 +508,7 @@ fn slices_are_drawn_by_priority_as_in_the_golden_rows() {
         let capacity = index(&storage["capacity"]);
         let built = PrioritizedSliceSampler::new(capacity, options(given), priorities, 6);
         if given["span"].is_object() {
-            // There a slice that its trajectory cuts off is shifted; here each begins at the row that was drawn.
+            // Upstream a slice cut off by its trajectory is shifted; here each begins at the drawn row.
             assert_eq!(built.unwrap_err().kind(), ErrorKind::OutOfRange, "{what}");
             spans += 1;
             continue;
@@ -524,7 +527,7 @@ fn slices_are_drawn_by_priority_as_in_the_golden_rows() {
         let slice_len = index(&row["slice_len"]);
         let count = slice_len * given["num_slices"].as_u64().unwrap_or(3) as usize;
         if !row["error"].is_null() {
-            // Slices of one step fail there for want of a place to begin; here every row is one.
+            // Upstream slices of one step fail for lack of a start; here every row is one.
             assert_eq!(sampler.sample(count).is_ok(), slice_len == 1, "{what}");
             continue;
         }
@@ -570,7 +573,7 @@ proptest! {
             sampler.extend(write).unwrap();
             sampler.update_priority(&[at % capacity], &[at as f32 + 0.5]).unwrap();
             let json = serde_json::to_string(&sampler.state()).unwrap();
-            // Reading a state finds the starts anew.
+            // Restoring a state recomputes the starts.
             let mut again = PrioritizedSliceSampler::from_state(&serde_json::from_str(&json).unwrap()).unwrap();
             let (kept, anew) = (sampler.sample(40 * slice_len), again.sample(40 * slice_len));
             prop_assert_eq!(&kept, &anew);

@@ -1,4 +1,4 @@
-//! Storages: the suite of the trait, and what each of them alone promises.
+//! Storages: the suite of the trait, and the specific behaviour of each.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -161,7 +161,7 @@ fn rows_are_read_into_a_batch_without_an_allocation() {
     assert!(allocations() > before, "the counter counts");
 }
 
-/// A storage that somebody else writes to whenever it is looked at, so many times.
+/// A storage to which another process writes at each of the first refreshes.
 struct Busy {
     rows: ListStorage,
     others: AtomicU64,

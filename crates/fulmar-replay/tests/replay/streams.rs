@@ -19,7 +19,7 @@ fn a_write_around_the_ring_over_pending_steps_gives_the_slice_that_is_whole() {
     assert_eq!(sampler.sample(4, 3).unwrap().rows, [0, 1, 2]);
 }
 
-/// A ring of steps by their number since the beginning, cut anew after each write.
+/// A ring of steps by their number since the beginning, split again after each write.
 struct Naive {
     capacity: u64,
     slice_len: usize,

@@ -1,4 +1,4 @@
-//! Slices and windows through whole buffers: lanes, streams and the flags at their ends.
+//! Slices and windows in whole buffers: lanes, streams and the flags at their ends.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ fn streams_give_the_slices_of_the_golden_rows() {
     assert!(ops > 80, "{ops}");
 }
 
-/// A user's sampler: it gives slices that were chosen beforehand.
+/// A user's sampler that returns slices chosen beforehand.
 struct Chosen {
     rows: Vec<usize>,
     slice_len: usize,
@@ -149,7 +149,7 @@ fn slices_are_flagged_as_in_the_golden_rows() {
         let slice_len = index(&row["slice_len"]);
         let expected = dict(ok["sample"]);
         if rows.len() != slice_len * index(&row["num"]) || expected.get("collector").is_some() {
-            // How long each slice is cannot be read from the row.
+            // The length of each slice is not in the row.
             short += 1;
             continue;
         }

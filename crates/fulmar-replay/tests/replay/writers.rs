@@ -9,7 +9,7 @@ use fulmar_replay::{ImmutableWriter, MaxValueWriter, RoundRobinWriter};
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Operations that concern the contents of a buffer alone.
+/// Operations that concern only the contents of a buffer.
 const CONTENTS: [&str; 14] = [
     "get",
     "setitem",
@@ -29,7 +29,7 @@ const CONTENTS: [&str; 14] = [
 
 #[test]
 fn golden_rows_of_kinds_not_built_yet_are_counted() {
-    // Of the others, what rows hold is not known here: operations are followed, and which rows they take.
+    // The other operations are followed, with the rows they take, without the contents of rows.
     let read = [
         "consuming",
         "generations",
@@ -49,7 +49,7 @@ fn golden_rows_of_kinds_not_built_yet_are_counted() {
         "prioritized_reduction",
         "schema_drift",
     ];
-    // What is no dictionary has no place in a buffer here.
+    // Payloads other than dictionaries are not supported.
     let unread = [("list_payload", 3), ("pytree_payload", 3), ("string_payload", 1)];
     assert_unread("buffer_ops", &read, &unread);
 }
@@ -81,14 +81,14 @@ fn a_ring_does_what_the_golden_rows_say() {
             let what = format!("{} {op}", row["id"]);
             let kind = op["op"].as_str().unwrap();
             if kind == "setitem" && op["error"].is_null() && index(&op["state"]["len"]) > writer.len() {
-                // A list lets an edit append; here only writers give rows.
+                // Upstream an edit of a list may append; here only writers choose rows.
                 assert_eq!(writer.write_at(&[writer.len()]).unwrap_err().kind(), ErrorKind::OutOfRange);
                 appended += 1;
                 break;
             }
             match kind {
                 "extend" if !op["error"].is_null() || indices(&op["ok"]).is_empty() => {
-                    // An empty batch is refused by some storages there, by every writer here.
+                    // Some storages refuse an empty batch upstream, every writer does here.
                     assert_eq!(writer.extend(0).unwrap_err().kind(), ErrorKind::Empty, "{what}");
                 }
                 "extend" => {
@@ -166,7 +166,7 @@ fn the_best_items_stay_as_in_the_golden_rows() {
                         writer.reset_write_count();
                     }
                 }
-                // Not offered there; here it must change nothing.
+                // Not supported upstream; here it must change nothing.
                 "state_roundtrip" => {
                     let json = serde_json::to_string(&writer.state()).unwrap();
                     writer = MaxValueWriter::from_state(&serde_json::from_str(&json).unwrap()).unwrap();
@@ -191,7 +191,7 @@ fn the_best_items_stay_as_in_the_golden_rows() {
     assert!(applied > 200, "{applied}");
 }
 
-/// The rank of each item of `op`, reduced as the writer of `setup` is told.
+/// Returns the rank of each item of `op`, reduced as in `setup`.
 fn ranks(setup: &Value, op: &Value) -> Vec<f64> {
     let items = op["data"]["$td"].as_array().and_then(|shape| shape.first()).map_or(1, index);
     let (key, reduction) =

@@ -1,4 +1,4 @@
-//! Rows on a server that several processes share, with a server of Debian's.
+//! Rows on a server that several processes share, with Debian's server.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -146,7 +146,7 @@ fn a_connection_that_breaks_anywhere_leaves_a_write_whole_or_undone() {
     let Some(server) = Server::start(&[]) else { return };
     let (mut num_whole, mut num_undone) = (0, 0);
     for cut in 0..240 {
-        // The first bytes that either side says are those of opening and looking.
+        // The first bytes of either side are those of opening and refreshing.
         let (asked, told) =
             if cut % 2 == 0 { (150 + cut * 15, usize::MAX) } else { (usize::MAX, 400 + cut * 15) };
         let name = format!("cut {cut}");
@@ -170,7 +170,7 @@ fn a_connection_that_breaks_anywhere_leaves_a_write_whole_or_undone() {
             }
             (len, written) => panic!("cut {cut}: {len} rows after {written:?}"),
         }
-        assert_eq!(before.extend(&items(&[6])).unwrap(), [Some(ids.len())], "others go on behind");
+        assert_eq!(before.extend(&items(&[6])).unwrap(), [Some(ids.len())], "others continue after it");
     }
     assert!(num_undone > 10 && num_whole > 0, "both must happen: got {num_undone} and {num_whole}");
 }
@@ -204,7 +204,7 @@ fn a_storage_that_was_cleared_without_its_server_owes_it() {
     let Start::Ready(_server) = Server::start_on(port, &[]) else { panic!("port {port} was free") };
     buffer(&options, 4).extend(&items(&[2, 3])).unwrap();
     storage.refresh().unwrap();
-    assert!(open(&options, &[4]).unwrap().is_empty(), "what was owed is told");
+    assert!(open(&options, &[4]).unwrap().is_empty(), "the pending clear is sent");
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn forged_replies_are_refused() {
             }
         }
         let options = StoreStorageOptions { port: saying(reply, false), ..Default::default() };
-        // An empty storage may be what is left of the reply; nothing else is.
+        // The reply may have been lost after an empty storage was made; no other content is possible.
         if let Ok(storage) = open(&options, &[4]) {
             assert!(storage.len() <= 4);
         }

@@ -1,4 +1,4 @@
-//! Servers that tests start and stop: Debian's `redis-server`, and ones that speak as a test says.
+//! Servers that tests start and stop: Debian's `redis-server`, and fake ones.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 
 use fulmar_replay::StoreStorageOptions;
 
-/// A server of a test's own, on the loopback, which keeps nothing.
+/// A server for one test, on the loopback, without persistence.
 pub struct Server {
     child: Child,
     pub port: u16,
@@ -18,14 +18,14 @@ pub struct Server {
 /// The outcome of a start on one port.
 pub enum Start {
     Ready(Server),
-    /// The program ended before it was ready, as it does where the port is taken.
+    /// The program ended before it was ready, as it does if the port is taken.
     Ended,
     NotInstalled,
 }
 
 impl Server {
-    /// Starts a server with these further arguments. `None` where the program is not installed: the test is counted as skipped, or fails
-    /// where `CI` is set, which installs it.
+    /// Starts a server with these further arguments. `None` if the program is not installed: the test is
+    /// counted as skipped, or fails if `CI` is set, which installs it.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         // A free port may be taken by another before the server has it.
         let mut starts = (0..10).map(|_| Self::start_on(free_port(), arguments));
@@ -35,13 +35,13 @@ impl Server {
             return Some(server);
         }
         assert!(std::env::var_os("CI").is_none(), "redis-server must be installed where CI is set");
-        // Not `eprintln!`, which a test that passes keeps for itself. `npm test` counts these lines.
+        // Not `eprintln!`, whose output a passing test hides. `npm test` counts these lines.
         let name = thread::current().name().unwrap_or_default().to_owned();
         let _ = writeln!(std::io::stderr(), "\nSKIPPED: {name}: redis-server is not installed");
         None
     }
 
-    /// The same on one port.
+    /// Starts a server on one port.
     pub fn start_on(port: u16, arguments: &[&str]) -> Start {
         let folder = std::env::temp_dir().join(format!("fulmar-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -71,7 +71,7 @@ impl Server {
         StoreStorageOptions { port: self.port, ..Default::default() }
     }
 
-    /// Sends a command of words, and waits for its reply.
+    /// Sends a command and waits for its reply.
     pub fn tell(&self, command: &str) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
@@ -93,7 +93,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Stands before a server and breaks every connection off after so many bytes of what a client says and of what it is told.
+/// Starts a proxy that closes every connection after a number of bytes in each direction.
 pub fn cutting(port: u16, asked: usize, told: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -117,7 +117,7 @@ pub fn cutting(port: u16, asked: usize, told: usize) -> u16 {
     own
 }
 
-/// A server that answers whatever it hears with `reply`, and then ends or stays silent.
+/// Returns a server that answers everything with `reply`, and then ends or stays silent.
 pub fn saying(reply: Vec<u8>, is_silent: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

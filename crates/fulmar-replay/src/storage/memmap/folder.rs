@@ -1,5 +1,5 @@
-//! The folder of a storage: one file a leaf as tensordict has them, and `%fulmar/`, a name that no key takes, for what processes tell
-//! each other.
+//! The folder of a storage: one file for each leaf in tensordict's format, and `%fulmar/`, a name that no key
+//! can have, for the communication between processes.
 //!
 //! ```text
 //! meta.json, <leaf>.memmap, <dict>/..     tensordict's
@@ -28,7 +28,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FULMARMM");
 const FORMAT: u64 = 1;
 const LOG: usize = 4096;
 
-// What the first words of a board hold.
+// The first words of a board.
 const HEAD_MAGIC: usize = 0;
 const HEAD_FORMAT: usize = 1;
 const HEAD_SIZES: usize = 2;
@@ -38,7 +38,7 @@ const HEAD_CHECKSUM: usize = 6;
 const HEAD_REPLACED: usize = 7;
 const HEAD: usize = 8;
 
-/// What a board says of the rows.
+/// The description of the rows in a board.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct About {
@@ -46,40 +46,40 @@ pub(super) struct About {
     pub(super) rows: Schema,
 }
 
-/// A folder whose files are there, mapped.
+/// A folder with mapped files.
 pub(super) struct Folder {
     path: PathBuf,
     board: Mapping,
     sizes: Sizes,
     pub(super) schema: Schema,
-    /// One row of zeros, like all of them.
+    /// One row of zeros, as the blank of all rows.
     pub(super) blank: TensorDict,
-    /// With their files, but those without elements.
+    /// With their files, except for leaves without elements.
     leaves: Vec<(Leaf, Option<Mapping>)>,
     journal_bytes: u64,
     writers: Vec<OnceLock<FsDisk>>,
 }
 
-/// What a process needs to write.
+/// The resources that a process needs to write.
 pub(super) struct Slot {
     pub(super) index: usize,
     journal: Mapping,
     _lock: DiskLock,
 }
 
-/// Whether there is a storage, or what tensordict would take for one, in the folder at `path`.
+/// Returns whether the folder at `path` has a storage, or files that tensordict would read as one.
 pub(super) fn is_taken(path: &Path) -> bool {
     path.join("meta.json").exists() || has_board(path)
 }
 
-/// Whether the folder at `path` can be joined.
+/// Returns whether the folder at `path` can be joined.
 pub(super) fn has_board(path: &Path) -> bool {
     path.join(OURS).join("board").exists()
 }
 
 impl Folder {
-    /// Makes the files for items like those of `row`, `[1, ..]`, in the place of those that are there; or joins those that another
-    /// process has made, if `joins`.
+    /// Makes the files for items like those of `row`, `[1, ..]`, replacing existing ones; or joins the files
+    /// of another process, if `joins`.
     pub(super) fn make(
         path: &Path,
         shape: &[usize],
@@ -98,17 +98,17 @@ impl Folder {
         let about = About { shape: shape.to_vec(), rows: Schema::of(row)? };
         let made = make_files(path, &ours, &about, row);
         if made.is_err() {
-            // The first error is the one to tell; what cannot be removed is no storage without a board.
+            // Return the first error; leftover files without a board are not a storage.
             let _ = remove_files(path, &about.rows);
         }
         made?;
         Self::join(path, shape)
     }
 
-    /// Maps the files that are there.
+    /// Maps existing files.
     ///
     /// # Errors
-    /// `Corrupt` if they are not those of a storage, `Incompatible` if it has another shape; all with the path.
+    /// `Corrupt` if they are not those of a storage, `Incompatible` for another shape; all with the path.
     pub(super) fn join(path: &Path, shape: &[usize]) -> Result<Self> {
         let at = path.join(OURS).join("board");
         let (board, sizes, about) = read_board(&at).map_err(|error| error.at(at.display()))?;
@@ -133,7 +133,7 @@ impl Folder {
         Ring::new(&self.board.words()[HEAD..][..self.sizes.num_words()], self.sizes)
     }
 
-    /// Refuses a folder that was given to another storage.
+    /// Refuses a folder in which another storage was made.
     pub(super) fn check_current(&self) -> Result<()> {
         if self.board.words()[HEAD_REPLACED].load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -146,7 +146,8 @@ impl Folder {
         self.leaves.iter().map(|(leaf, _)| leaf)
     }
 
-    /// Copies a row's elements to place `at` of `out`, one list of bytes a leaf; leaves without one are not read.
+    /// Copies a row's elements to place `at` of `out`, one list of bytes for each leaf; skips leaves without
+    /// one.
     pub(super) fn read(&self, row: usize, at: usize, out: &mut [Option<Vec<u8>>]) {
         for ((leaf, mapping), out) in self.leaves.iter().zip(out) {
             if let (Some(mapping), Some(out)) = (mapping, out) {
@@ -159,7 +160,7 @@ impl Folder {
         }
     }
 
-    /// Writes item `at` of `items`, one list of bytes a leaf, to the journal of `slot`.
+    /// Writes item `at` of `items`, one list of bytes for each leaf, to the journal of `slot`.
     pub(super) fn note(&self, slot: &Slot, items: &[Vec<u8>], at: usize) {
         for ((leaf, _), bytes) in self.leaves.iter().zip(items) {
             slot.journal.write(leaf.unit, leaf.offset, &bytes[at * leaf.row_bytes..][..leaf.row_bytes]);
@@ -179,7 +180,7 @@ impl Folder {
         }
     }
 
-    /// A slot of one's own; what the process left that had it before is ended.
+    /// Takes a free slot, after completing the writes of the dead process that had it before.
     pub(super) fn take_slot(&self) -> Result<Slot> {
         for index in 0..self.sizes.slots {
             let Some(lock) = self.lock_slot(index)? else { continue };
@@ -191,11 +192,12 @@ impl Folder {
             let journal = self.journal(index)?;
             return Ok(Slot { index, journal, _lock: lock });
         }
-        let detail = format!("at most {} processes must write to a folder: got another", self.sizes.slots);
+        let detail = format!("at most {} processes may write to a folder at a time", self.sizes.slots);
         Err(Error::new(ErrorKind::LimitExceeded, detail).at(self.path.display()))
     }
 
-    /// Ends what the writer of a slot left, if it is no more, and gives the row back that waited for it; whether it is no more.
+    /// Completes the writes of a slot if its writer is dead, and frees the row that waited for it; returns
+    /// whether the writer is dead.
     pub(super) fn bury(&self, slot: usize, row: Option<usize>) -> Result<bool> {
         if slot >= self.sizes.slots {
             let detail = format!("a slot must be < {}: got {slot}", self.sizes.slots);
@@ -206,7 +208,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// The caller has the lock.
+    /// The caller must hold the lock.
     fn end(&self, slot: usize, row: Option<usize>) -> Result<()> {
         let journal = self.journal(slot)?;
         self.ring().recover(slot, |row| {
@@ -239,13 +241,13 @@ impl Folder {
         }
     }
 
-    /// The lock of a slot that nobody has.
+    /// Returns the lock of a slot, if it is free.
     fn lock_slot(&self, slot: usize) -> Result<Option<DiskLock>> {
         unless_held(self.writer(slot)?.lock())
     }
 }
 
-/// Removes the folder and all in it.
+/// Removes the folder with its content.
 pub(super) fn remove(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -255,7 +257,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// That there is a storage already.
+/// Returns the error for an existing storage.
 pub(super) fn taken(path: &Path) -> Error {
     let detail = "the folder must be without a storage, or existsOk must be true: got one with a storage";
     Error::new(ErrorKind::Incompatible, detail).at(path.display())
@@ -269,7 +271,7 @@ fn unless_held(lock: Result<DiskLock>) -> Result<Option<DiskLock>> {
     }
 }
 
-/// The lock of a folder, once whoever has it gives it back.
+/// Returns the lock of a folder, waiting until it is free.
 fn locked(disk: &FsDisk) -> Result<DiskLock> {
     for _ in 0..REPLAY_MEMMAP_WAITS_MAX / super::SPINS {
         if let Some(lock) = unless_held(disk.lock())? {
@@ -277,7 +279,7 @@ fn locked(disk: &FsDisk) -> Result<DiskLock> {
         }
         std::thread::sleep(super::PAUSE);
     }
-    // Its error says who has it.
+    // Its error names the holder.
     disk.lock()
 }
 
@@ -313,7 +315,7 @@ fn make_files(path: &Path, ours: &FsDisk, about: &About, row: &TensorDict) -> Re
     make_board(path, ours, about, capacity)
 }
 
-/// The board comes last and at once: a folder has a storage if it has a board.
+/// Makes the board last and atomically: a folder has a storage if and only if it has a board.
 pub(super) fn make_board(path: &Path, ours: &FsDisk, about: &About, capacity: usize) -> Result<()> {
     let text =
         serde_json::to_string(about).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()))?;
@@ -358,7 +360,7 @@ fn read_board(path: &Path) -> Result<(Mapping, Sizes, About)> {
     let (Some(slots), Some(log), Some(capacity)) =
         (size(HEAD_SIZES), size(HEAD_SIZES + 1), size(HEAD_SIZES + 2))
     else {
-        return Err(corrupt("sizes that are none"));
+        return Err(corrupt("invalid sizes"));
     };
     if slots != REPLAY_MEMMAP_WRITERS_MAX || log != LOG {
         return Err(corrupt("other sizes than this format has"));
@@ -368,7 +370,7 @@ fn read_board(path: &Path) -> Result<(Mapping, Sizes, About)> {
     let words = HEAD + sizes.num_words();
     let text_bytes = head[HEAD_SCHEMA_BYTES];
     if text_bytes > MEMMAP_META_BYTES_MAX as u64 || len != words as u64 * 8 + text_bytes {
-        return Err(corrupt("a file of another length than it says"));
+        return Err(corrupt("a file whose length differs from its header"));
     }
     let mut text = vec![0; text_bytes as usize];
     board.read(1, words * 8, &mut text);
@@ -382,7 +384,7 @@ fn read_board(path: &Path) -> Result<(Mapping, Sizes, About)> {
     Ok((board, sizes, about))
 }
 
-/// Tells those who have the old storage mapped that it is no more, and takes its board away.
+/// Marks the old storage as replaced for processes that have mapped it, and removes its board.
 fn replace_board(path: &Path) -> Result<()> {
     let board = path.join(OURS).join("board");
     let mut old = None;
@@ -396,7 +398,8 @@ fn replace_board(path: &Path) -> Result<()> {
     }
     remove_file(&board)?;
     let Some(old) = old else { return Ok(()) };
-    // Nothing would describe the old files any more. Those that others have mapped keep their bytes for them.
+    // Remove the old files, which nothing describes any more. Processes that have mapped them keep their
+    // content.
     remove_files(path, &old.rows)?;
     let row = old.rows.rows(&[1], &mut |dtype, shape| Tensor::zeros(dtype, shape))?;
     memmap::outline(&row, &old.shape)?.iter().try_for_each(|(name, _)| remove_file(&path.join(name)))
@@ -418,7 +421,7 @@ fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// FNV-1a: against files of something else, not against forgery.
+/// FNV-1a: detects other files, not forgery.
 fn checksum(head: &[u64], text: &[u8]) -> u64 {
     let bytes = head.iter().flat_map(|word| word.to_le_bytes()).chain(text.iter().copied());
     bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))

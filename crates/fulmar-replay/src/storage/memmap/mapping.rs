@@ -1,4 +1,4 @@
-//! A file in memory that other processes read and write at the same time: every access is atomic, so none of them is a data race.
+//! A file mapped by several processes at the same time: every access is atomic, so there are no data races.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -15,13 +15,13 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the file at `path`, if it has `len` bytes, one at least.
+    /// Maps the file at `path`, which must have `len` bytes, at least one.
     pub(super) fn open(path: &Path, len: u64) -> Result<Self> {
         let open = || {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
             let metadata = file.metadata()?;
             let found = metadata.len();
-            // Memory behind the end of a file is there and cannot be touched.
+            // Mapped memory past the end of a file cannot be accessed.
             if !metadata.is_file() || found != len || len == 0 {
                 let detail = format!("must be a file of {len} bytes: got {found}");
                 return Err(Error::new(ErrorKind::Corrupt, detail));
@@ -34,12 +34,13 @@ impl Mapping {
         open().map_err(|error| error.at(path.display()))
     }
 
-    /// The file as words; a rest of less than 8 bytes is left out.
+    /// Returns the file as words, without a rest of less than 8 bytes.
     pub(super) fn words(&self) -> &[AtomicU64] {
         self.atoms()
     }
 
-    /// Copies the bytes from `offset` on. `unit` is 1, 2, 4 or 8, divides offset and length, and is the same at every access to a byte.
+    /// Copies the bytes from `offset` on. `unit` is 1, 2, 4 or 8, divides offset and length, and is the same
+    /// for every access to a byte.
     pub(super) fn read(&self, unit: usize, offset: usize, bytes: &mut [u8]) {
         match unit {
             8 => read(&self.atoms::<AtomicU64>()[offset / 8..], bytes),
@@ -60,14 +61,14 @@ impl Mapping {
     }
 
     fn atoms<A: Atom>(&self) -> &[A] {
-        // SAFETY: the map begins at a page, so it is aligned for all of them; it has `len` bytes, which the file had when it was
-        // mapped and which nobody who keeps to the protocol takes from it; it lives as long as the slice; each bit pattern is an
-        // atom; and nobody has a reference to the memory that is not to atoms.
+        // SAFETY: the map begins at a page, so it is aligned for all of them; it has `len` bytes, as the file
+        // had when it was mapped, and the protocol never truncates it; it outlives the slice; each bit
+        // pattern is a valid atom; all references to the memory are to atoms.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast::<A>(), self.len / size_of::<A>()) }
     }
 }
 
-/// An atomic integer, as a few bytes.
+/// An atomic integer of a few bytes.
 trait Atom {
     fn read(&self, bytes: &mut [u8]);
     fn write(&self, bytes: &[u8]);

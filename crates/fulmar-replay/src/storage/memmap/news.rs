@@ -1,25 +1,25 @@
-//! What other processes wrote since this one looked: how buffers of this process learn of it.
+//! Tracks the writes of other processes for the buffers of this process.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::ring::{Ring, Seen, Word};
 
-/// Revisions that are remembered; who is further behind takes note of all rows.
+/// Number of revisions that are remembered; a buffer that is further behind rereads all rows.
 const REVISIONS_KEPT: usize = 256;
 
-/// A ring as this process has seen it. It changes when this process writes or looks, and at no other time, so that nothing is written
-/// unnoticed between a buffer's looking and its noting that it did.
+/// A ring as this process has seen it. It changes only when this process writes or refreshes, so no write is
+/// missed between a refresh and its record.
 #[derive(Debug)]
 pub(super) struct News {
     /// The revision.
     number: u64,
     seen: Seen,
-    /// Where the next write of the ring begins.
+    /// The next row of the ring.
     next_row: usize,
-    /// What was seen at the last revisions.
+    /// The state of the ring at the last revisions.
     revisions: VecDeque<(u64, Seen)>,
-    /// What this process wrote of the ring after the oldest of them, and noted in its log.
+    /// Writes of this process to the ring after the oldest revision, and its entries in the log.
     own: VecDeque<Range<u64>>,
     own_logged: VecDeque<u64>,
 }
@@ -33,12 +33,12 @@ impl Default for News {
 }
 
 impl News {
-    /// The revision.
+    /// Returns the revision.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Looks at the ring. The revision is another one if somebody else wrote, or will write next.
+    /// Reads the ring. The revision increases if another process wrote, or will write next.
     pub(super) fn look<W: Word>(&mut self, ring: &Ring<'_, W>) {
         let (seen, next_row) = (ring.seen(), ring.next_row());
         if (seen, next_row) == (self.seen, self.next_row) {
@@ -55,7 +55,7 @@ impl News {
         }
     }
 
-    /// The rows that others wrote between a revision and the last look.
+    /// Returns the rows that others wrote between a revision and the last refresh.
     pub(super) fn written_after<W: Word>(&self, revision: u64, ring: &Ring<'_, W>) -> Vec<usize> {
         if revision == self.number {
             return Vec::new();
@@ -65,14 +65,14 @@ impl News {
         rows.unwrap_or_else(|| (0..self.seen.len(ring.capacity())).collect())
     }
 
-    /// Takes note of a write of this process to the ring.
+    /// Records a write of this process to the ring.
     pub(super) fn wrote(&mut self, range: Range<u64>, next_row: usize) {
         self.own.push_back(range);
         self.next_row = next_row;
         self.change();
     }
 
-    /// Takes note of an entry of this process in the log of rows that were written over.
+    /// Records an entry of this process in the log of overwritten rows.
     pub(super) fn logged(&mut self, number: u64) {
         self.own_logged.push_back(number);
     }
@@ -93,14 +93,14 @@ impl News {
         }
     }
 
-    /// Begins anew with what the ring is now: this process has emptied or moved it.
+    /// Restarts from the current ring, after this process has emptied or moved it.
     pub(super) fn reset<W: Word>(&mut self, ring: &Ring<'_, W>) {
         (self.seen, self.next_row) = (ring.seen(), ring.next_row());
         self.revisions.clear();
         self.change();
     }
 
-    /// The rows that others wrote in between, in the order of their writes; nothing if that is not known any more.
+    /// Returns the rows that others wrote in between, in write order; `None` if they are no longer known.
     fn foreign<W: Word>(&self, from: Seen, to: Seen, ring: &Ring<'_, W>) -> Option<Vec<usize>> {
         let start = from.ready.max(to.base).max(to.ready.saturating_sub(ring.capacity()));
         let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! The protocol by which many processes write to one ring of rows and read from it, over words that all of them see.
+//! The protocol by which several processes write and read one ring of rows, over shared words.
 //!
 //! ```text
 //! reserve  slot[k].start, end = seq, seq + n;  CAS cursor (seq, j) -> (seq + n, k)            rows seq % capacity .. are k's
@@ -8,50 +8,52 @@
 //! publish  ready = min(cursor, start of every range that is not written yet): all before it are there
 //! ```
 //!
-//! Who dies leaves in its slot the range that it had taken and, whole in its journal, the row that it was writing. Whoever comes
-//! across it and holds the slot's lock writes that row to its end; the other rows of the range keep the items of the lap before. In
-//! the first lap there are none: there one range is written at a time, and what is left of a dead writer's is given back.
+//! A process that dies leaves the range it had taken in its slot, and the row it was writing complete in its
+//! journal. Another process that finds it and holds the slot's lock completes that row; the other rows of the
+//! range keep the items of the lap before. In the first lap rows have no such items: one range is written at a
+//! time, and the rest of a dead writer's range is given back.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-// A cursor is a sequence number, a tag that changes when the cursor is set back or ahead, and the slot that took the last range.
+// A cursor is a sequence number, a tag that changes when the cursor is moved, and the slot that took the last
+// range.
 const SLOT_BITS: u32 = 6;
 const SEQ_SHIFT: u32 = 12;
 /// The slot of a cursor that was moved without a write.
 const NOBODY: u64 = 63;
 const SLOT: u64 = 63;
 
-// A state is how often the row was written, the slot of its writer, and a phase; 0 before the first write.
+// A state is the number of writes of the row, the slot of its writer, and a phase; 0 before the first write.
 const VERSION_SHIFT: u32 = 8;
 const PHASE: u64 = 3;
 const WRITING: u64 = 1;
 const READY: u64 = 2;
 
-// What the first words hold.
+// The first words.
 const CURSOR: usize = 0;
 /// The sequence number of row 0 since the ring was emptied, a multiple of the capacity.
 const BASE: usize = 1;
-/// All before it is written.
+/// All sequence numbers before it are written.
 const PUBLISHED: usize = 2;
 const NUM_LOGGED: usize = 3;
-/// One more than the highest slot that was ever taken.
+/// One more than the highest slot ever taken.
 const NUM_SLOTS: usize = 4;
 const WRITE_COUNT: usize = 5;
 const HEAD: usize = 8;
 
-// What the words of a slot hold; a cache line each.
+// The words of a slot; a cache line each.
 const START: usize = 0;
 const END: usize = 1;
-/// One more than the row whose new item lies whole in the journal.
+/// One more than the row whose new item is complete in the journal.
 const NOTED: usize = 2;
 const SLOT_WORDS: usize = 8;
 
-/// A word that all see.
+/// A shared word.
 pub(super) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// Whether the word was `from`, and is `to` now.
+    /// Replaces the word `from` by `to`; returns `false` if it was not `from`.
     fn replace(&self, from: u64, to: u64) -> bool;
     fn fence(order: Ordering);
 }
@@ -74,14 +76,14 @@ impl Word for AtomicU64 {
     }
 }
 
-/// How many there are of what.
+/// The sizes of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// Writers at once, below 63.
+    /// Maximum number of writers at once, below 63.
     pub slots: usize,
-    /// Rows written outside the order of the ring that are remembered.
+    /// Number of entries in the log of rows written outside the order of the ring.
     pub log: usize,
-    /// Rows.
+    /// Number of rows.
     pub capacity: usize,
 }
 
@@ -91,39 +93,39 @@ impl Sizes {
     }
 }
 
-/// The words, and what may be done with them. All zero, they are an empty ring.
+/// The words with their operations. If all are zero, they are an empty ring.
 pub(super) struct Ring<'a, W> {
     words: &'a [W],
     sizes: Sizes,
 }
 
-/// Why something cannot be done now.
+/// The reason why an operation cannot run now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
-    /// The writer of this slot must come to its end first.
+    /// The writer of this slot must finish first.
     By(usize),
-    /// Somebody was faster.
+    /// Another process was faster.
     Raced,
 }
 
-/// What there was to see of a ring at a time.
+/// The state of a ring at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The first sequence number that was not published.
+    /// The first unpublished sequence number.
     pub ready: u64,
-    /// Rows that were written outside the order of the ring.
+    /// Number of rows written outside the order of the ring.
     pub logged: u64,
-    /// The number of row 0.
+    /// The sequence number of row 0.
     pub base: u64,
 }
 
 impl<'a, W: Word> Ring<'a, W> {
-    /// The ring of `words`, as many as `sizes` say.
+    /// Returns the ring of `words`, which must match `sizes`.
     pub(super) const fn new(words: &'a [W], sizes: Sizes) -> Self {
         Self { words, sizes }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(super) const fn capacity(&self) -> u64 {
         self.sizes.capacity as u64
     }
@@ -140,25 +142,25 @@ impl<'a, W: Word> Ring<'a, W> {
         &self.words[HEAD + self.sizes.slots * SLOT_WORDS + self.sizes.log + row]
     }
 
-    /// The row of a sequence number.
+    /// Returns the row of a sequence number.
     pub(super) const fn row(&self, seq: u64) -> usize {
         (seq % self.capacity()) as usize
     }
 
-    /// Takes note that a slot is used.
+    /// Records that a slot is used.
     pub(super) fn enter(&self, slot: usize) {
         raise(&self.words[NUM_SLOTS], slot as u64 + 1);
     }
 
-    /// How many rows hold an item.
+    /// Returns the number of rows with items.
     pub(super) fn len(&self) -> usize {
         self.seen().len(self.capacity())
     }
 
-    /// What there is to see now.
+    /// Returns the current state.
     pub(super) fn seen(&self) -> Seen {
         let ready = self.ready().0;
-        // The base after: an older one would count what was emptied.
+        // The base is read last: an older one would count emptied rows.
         Seen {
             ready,
             base: self.words[BASE].load(Ordering::Acquire),
@@ -166,7 +168,8 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
-    /// The row that the next range begins with: behind all rows that hold an item, or, once all do, behind all that were taken.
+    /// Returns the first row of the next range: after all rows with items or, once all rows hold items, after
+    /// all taken rows.
     pub(super) fn next_row(&self) -> usize {
         let seen = self.seen();
         let taken = self.words[CURSOR].load(Ordering::Acquire) >> SEQ_SHIFT;
@@ -174,7 +177,7 @@ impl<'a, W: Word> Ring<'a, W> {
         self.row(if is_full { taken.max(seen.base) } else { seen.ready.max(seen.base) })
     }
 
-    /// The first sequence number that is not written, and the slot whose it is, if it was taken.
+    /// Returns the first unwritten sequence number and the slot that took it, if any.
     fn ready(&self) -> (u64, Option<usize>) {
         loop {
             let cursor = self.words[CURSOR].load(Ordering::Acquire);
@@ -184,32 +187,33 @@ impl<'a, W: Word> Ring<'a, W> {
                     first = (range.start, Some(slot));
                 }
             }
-            // A cursor that was set back in between had counted rows that nobody wrote.
+            // If the cursor was moved back in between, unwritten rows were counted.
             if self.words[CURSOR].load(Ordering::Acquire) == cursor {
                 raise(&self.words[PUBLISHED], first.0);
-                // A range that is only asked for may begin before what is published.
+                // A requested range may begin before the published ones.
                 let published = self.words[PUBLISHED].load(Ordering::Acquire);
                 return if published > first.0 { (published, None) } else { first };
             }
         }
     }
 
-    /// What a slot has taken, or asks for, and has not written.
+    /// Returns the range that a slot has taken, or requests, and has not written.
     fn pending(&self, slot: usize) -> Option<Range<u64>> {
-        // The end first: a start that belongs to a later range is as good, as that one is not in the cursor that was read before.
+        // Read the end first: a start of a later range is valid too, as that range is not in the cursor read
+        // before.
         let end = self.slot(slot, END).load(Ordering::Acquire);
         let start = self.slot(slot, START).load(Ordering::Acquire);
         (start < end).then_some(start..end)
     }
 
-    /// Takes the next `count` sequence numbers for `slot`, of which the first is that of `row`.
+    /// Takes the next `count` sequence numbers for `slot`; the first must be that of `row`.
     pub(super) fn reserve(&self, slot: usize, row: usize, count: u64) -> Result<Range<u64>, Busy> {
         let taken = loop {
             let cursor = self.words[CURSOR].load(Ordering::Acquire);
             let seq = cursor >> SEQ_SHIFT;
             let base = self.words[BASE].load(Ordering::Acquire);
             if seq < base {
-                // Emptied, and whoever did has not come this far yet.
+                // The ring was emptied, and the process that did it has not moved the cursor yet.
                 self.words[CURSOR].replace(cursor, moved(cursor, base));
                 continue;
             }
@@ -232,18 +236,18 @@ impl<'a, W: Word> Ring<'a, W> {
         taken
     }
 
-    /// Says that `slot` has written what it took before `seq`.
+    /// Publishes that `slot` has written its range before `seq`.
     pub(super) fn written(&self, slot: usize, seq: u64) {
         self.slot(slot, START).store(seq, Ordering::Release);
     }
 
-    /// Says which row's item lies whole in the journal of `slot`.
+    /// Publishes the row whose item is complete in the journal of `slot`.
     pub(super) fn note(&self, slot: usize, row: Option<usize>) {
         self.slot(slot, NOTED).store(row.map_or(0, |row| row as u64 + 1), Ordering::Release);
     }
 
-    /// Takes a row to write it, if its state is `seen` still; what it holds is not changed before [`Ring::note`]. What comes back goes to
-    /// [`Ring::release`].
+    /// Takes a row for writing if its state is still `seen`; its content does not change before
+    /// [`Ring::note`]. Pass the result to [`Ring::release`].
     pub(super) fn claim(&self, slot: usize, row: usize, seen: Option<u64>) -> Result<u64, Busy> {
         let found = self.state(row).load(Ordering::Acquire);
         if found & PHASE == WRITING {
@@ -253,17 +257,17 @@ impl<'a, W: Word> Ring<'a, W> {
         if seen.is_some_and(|seen| seen != found) || !self.state(row).replace(found, claimed) {
             return Err(Busy::Raced);
         }
-        // No element is changed before the state says so.
+        // The state must be visible before any element changes.
         W::fence(Ordering::Release);
         Ok(claimed)
     }
 
-    /// Shows a row that was taken.
+    /// Publishes a taken row.
     pub(super) fn release(&self, row: usize, claimed: u64) {
         self.state(row).store(claimed >> VERSION_SHIFT << VERSION_SHIFT | READY, Ordering::Release);
     }
 
-    /// The state of a row that can be read.
+    /// Returns the state of a readable row.
     pub(super) fn readable(&self, row: usize) -> Result<u64, Busy> {
         let found = self.state(row).load(Ordering::Acquire);
         match found & PHASE {
@@ -273,13 +277,13 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
-    /// Whether all that was read of a row is of one item.
+    /// Returns whether everything read of a row belongs to one item.
     pub(super) fn is_still(&self, row: usize, seen: u64) -> bool {
         W::fence(Ordering::Acquire);
         self.state(row).load(Ordering::Relaxed) == seen
     }
 
-    /// The slot that has taken `row` and has not written it.
+    /// Returns the slot that has taken but not written `row`.
     pub(super) fn taker(&self, row: usize) -> Option<usize> {
         let slots = (self.words[NUM_SLOTS].load(Ordering::Acquire) as usize).min(self.sizes.slots);
         (0..slots).find(|slot| {
@@ -290,16 +294,17 @@ impl<'a, W: Word> Ring<'a, W> {
         })
     }
 
-    /// Takes note that a row is written outside the order of the ring, while it is taken; the number of the note.
+    /// Logs a row that is written outside the order of the ring, while it is taken; returns the entry's
+    /// number.
     pub(super) fn log(&self, row: usize) -> u64 {
         let len = self.sizes.log as u64;
         loop {
             let number = self.words[NUM_LOGGED].load(Ordering::Acquire);
             let found = self.entry(number).load(Ordering::Acquire);
-            // An entry is the lap of the log, from 1, before the row.
+            // An entry is the lap of the log, from 1, followed by the row.
             let lap = number / len + 1;
             if found >> 32 >= lap {
-                // Noted, and whoever did has not counted it yet.
+                // Logged, but the process has not counted it yet.
                 self.words[NUM_LOGGED].replace(number, number + 1);
             } else if self.entry(number).replace(found, lap << 32 | row as u64) {
                 self.words[NUM_LOGGED].replace(number, number + 1);
@@ -308,7 +313,7 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
-    /// The rows of the notes of these numbers; none if those are no longer kept.
+    /// Returns the rows of these log entries; `None` if they were overwritten.
     pub(super) fn logged(&self, numbers: Range<u64>) -> Option<Vec<usize>> {
         let len = self.sizes.log as u64;
         let read = |number: u64| {
@@ -318,7 +323,8 @@ impl<'a, W: Word> Ring<'a, W> {
         if numbers.end - numbers.start > len { None } else { numbers.map(read).collect() }
     }
 
-    /// Ends what the writer of `slot` left when it died; the caller has its lock. `redo` copies the journal to a row.
+    /// Completes the writes of the dead writer of `slot`; the caller has its lock. `redo` copies the journal
+    /// to a row.
     pub(super) fn recover(&self, slot: usize, redo: impl FnOnce(usize)) {
         let noted = self.slot(slot, NOTED).load(Ordering::Acquire) as usize;
         if let Some(row) = noted.checked_sub(1).filter(|row| *row < self.sizes.capacity) {
@@ -342,7 +348,7 @@ impl<'a, W: Word> Ring<'a, W> {
         self.written(slot, range.end);
     }
 
-    /// Gives a row back that a dead writer of `slot` had taken and not begun; the caller has the slot's lock.
+    /// Frees a row that a dead writer of `slot` had taken but not begun; the caller has the slot's lock.
     pub(super) fn free(&self, slot: usize, row: usize) {
         let found = self.state(row).load(Ordering::Acquire);
         if found & PHASE == WRITING && owner(found) == slot {
@@ -351,8 +357,9 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
-    /// Gives all rows back that dead writers of `slot` had taken and not begun; the caller has the slot's lock. Whoever takes the slot
-    /// must do so first: others wait for the writer of a row as long as it lives, and now that is the new one.
+    /// Frees all rows that dead writers of `slot` had taken but not begun; the caller has the slot's lock. A
+    /// process that takes the slot must call this first, as others wait for the writer of a row while it
+    /// lives, and that is now the new one.
     pub(super) fn free_all(&self, slot: usize) {
         let was_used = self.words[NUM_SLOTS].load(Ordering::Acquire) > slot as u64;
         for row in 0..if was_used { self.sizes.capacity } else { 0 } {
@@ -364,7 +371,7 @@ impl<'a, W: Word> Ring<'a, W> {
     pub(super) fn clear(&self) {
         let cursor = self.words[CURSOR].load(Ordering::Acquire);
         let base = (cursor >> SEQ_SHIFT).next_multiple_of(self.capacity());
-        // First the base: nobody sees the rows between.
+        // Raise the base first: then the rows in between are never visible.
         raise(&self.words[BASE], base);
         loop {
             let cursor = self.words[CURSOR].load(Ordering::Acquire);
@@ -374,7 +381,7 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
-    /// Has the next range begin with `row`, where every row holds an item.
+    /// Moves the next range to begin with `row`; every row must hold an item.
     pub(super) fn seek(&self, row: usize) {
         loop {
             let cursor = self.words[CURSOR].load(Ordering::Acquire);
@@ -387,13 +394,13 @@ impl<'a, W: Word> Ring<'a, W> {
         }
     }
 
-    /// More than any row was ever written.
+    /// Returns a number above the writes of any row.
     pub(super) fn num_writes(&self) -> u64 {
         (self.words[CURSOR].load(Ordering::Acquire) >> SEQ_SHIFT)
             + self.words[NUM_LOGGED].load(Ordering::Acquire)
     }
 
-    /// Has every row written once, with what is in the files.
+    /// Marks every row as written once, with the content of the files.
     #[cfg(test)]
     pub(super) fn fill(&self) {
         for row in 0..self.sizes.capacity {
@@ -402,25 +409,25 @@ impl<'a, W: Word> Ring<'a, W> {
         self.words[CURSOR].store(moved(0, self.capacity()), Ordering::Release);
     }
 
-    /// How many items writers counted.
+    /// Returns the write count.
     pub(super) fn write_count(&self) -> u64 {
         self.words[WRITE_COUNT].load(Ordering::Acquire)
     }
 
-    /// Takes note of how many items a writer counted.
+    /// Records a write count.
     pub(super) fn count(&self, write_count: u64) {
         self.words[WRITE_COUNT].store(write_count, Ordering::Release);
     }
 }
 
 impl Seen {
-    /// How many of `capacity` rows hold an item.
+    /// Returns the number of `capacity` rows with items.
     pub(super) fn len(self, capacity: u64) -> usize {
         self.ready.saturating_sub(self.base).min(capacity) as usize
     }
 }
 
-/// A cursor that is set to `seq` without a write.
+/// Returns a cursor moved to `seq` without a write.
 const fn moved(cursor: u64, seq: u64) -> u64 {
     let tag = ((cursor >> SLOT_BITS) + 1) & SLOT;
     seq << SEQ_SHIFT | tag << SLOT_BITS | NOBODY
@@ -430,7 +437,7 @@ const fn owner(state: u64) -> usize {
     (state >> 2 & SLOT) as usize
 }
 
-/// Makes a word no smaller than `value`.
+/// Raises a word to at least `value`.
 fn raise(word: &impl Word, value: u64) {
     loop {
         let found = word.load(Ordering::Acquire);

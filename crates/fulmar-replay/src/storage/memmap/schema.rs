@@ -1,4 +1,4 @@
-//! Which leaves the rows of a folder have.
+//! The leaves of the rows in a folder.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict, from_torch_name, torch_name};
@@ -19,19 +19,19 @@ enum Node {
     Dict(Schema),
 }
 
-/// A leaf, and where its elements of a row are.
+/// A leaf, and the place of its elements in a row.
 #[derive(Debug, Clone)]
 pub(super) struct Leaf {
     pub key: Key,
     pub row_bytes: usize,
-    /// The bytes that are copied at once: the largest power of two up to 8 that divides a row.
+    /// Number of bytes copied at once: the largest power of two up to 8 that divides a row.
     pub unit: usize,
-    /// Where the leaf begins in a journal.
+    /// The offset of the leaf in a journal.
     pub offset: usize,
 }
 
 impl Schema {
-    /// The schema of `items`, whose first batch dimension is that of the rows.
+    /// Returns the schema of `items`, whose first batch dimension counts rows.
     pub(super) fn of(items: &TensorDict) -> Result<Self> {
         let mut entries = Vec::new();
         for (name, entry) in items.entries() {
@@ -56,7 +56,7 @@ impl Schema {
         Ok(Self { batch: items.batch_size().get(1..).unwrap_or_default().to_vec(), entries })
     }
 
-    /// The leaves, in the order of the entries.
+    /// Returns the leaves, in the order of the entries.
     pub(super) fn leaves(&self) -> Result<Vec<Leaf>> {
         let mut leaves = Vec::new();
         self.collect(&[], &mut leaves)?;
@@ -84,7 +84,8 @@ impl Schema {
         Ok(())
     }
 
-    /// `count` rows whose leaves are what `leaf` gives, in the order of [`Schema::leaves`], each for a shape.
+    /// Returns `count` rows with leaves from `leaf`, called for each shape in the order of
+    /// [`Schema::leaves`].
     pub(super) fn rows(
         &self,
         count: &[usize],
@@ -104,7 +105,7 @@ impl Schema {
 }
 
 impl Leaf {
-    /// Where the next leaf begins in a journal: at a word.
+    /// Returns the offset of the next leaf in a journal, aligned to a word.
     pub(super) fn end(&self) -> Option<usize> {
         self.offset.checked_add(self.row_bytes)?.checked_next_multiple_of(8)
     }

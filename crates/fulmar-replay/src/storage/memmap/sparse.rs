@@ -1,4 +1,4 @@
-//! A storage of 100 GB that takes no disk: files with holes, and a board that says that every row is written.
+//! A storage of 100 GB without disk usage: sparse files, and a board in which every row is written.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,7 +15,7 @@ use crate::{ReplayBuffer, ReplayBufferOptions, SamplerOptions};
 const ROW_BYTES: usize = 56_448;
 const ROWS: usize = 100_000_000_000 / ROW_BYTES + 1;
 
-/// Makes the folder: a row is two stacks of frames, a reward and a flag.
+/// Makes the folder: a row has two stacks of frames, a reward and a flag.
 fn make(path: &std::path::Path) {
     let mut row = TensorDict::new(&[1]).unwrap();
     row.set("pixels", Tensor::zeros(Dtype::U8, &[1, ROW_BYTES - 5]).unwrap()).unwrap();

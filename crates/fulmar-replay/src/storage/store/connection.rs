@@ -1,7 +1,7 @@
-//! One connection to a server, with an end to every wait and to every reply.
+//! A connection to a server with limits on the time and size of replies.
 //!
-//! The crate `redis` packs commands and reads replies; its own connection bounds neither how long a reply may take as a whole
-//! nor how many bytes it may have.
+//! The crate `redis` packs commands and parses replies; its own connection limits neither the total time nor
+//! the size of a reply.
 
 use std::io::{self, ErrorKind as IoKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -12,10 +12,10 @@ use redis::{Parser, Pipeline, ServerError, Value};
 
 use super::StoreStorageOptions;
 
-/// Bytes that are sent at once; between two such pieces the time is looked at.
+/// Number of bytes sent at once; the time is checked between such pieces.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// A connection that is made when it is needed, and anew after it failed.
+/// A connection that is made on demand, and again after a failure.
 pub struct Connection {
     options: StoreStorageOptions,
     stream: Option<TcpStream>,
@@ -26,11 +26,12 @@ impl Connection {
         Self { options, stream: None }
     }
 
-    /// Sends `commands` at once; the reply to each. After an error the connection is given up, and the next call makes another.
+    /// Sends `commands` at once and returns their replies. After an error the connection is closed, and the
+    /// next call reconnects.
     ///
     /// # Errors
-    /// `Io` if there is no server, it does not answer in time, or breaks off; `Forbidden` if it wants another password; `LimitExceeded`
-    /// if its replies are too long; `Malformed` if it speaks something else.
+    /// `Io` if there is no server, it does not answer in time, or disconnects; `Forbidden` for a wrong
+    /// password; `LimitExceeded` if its replies are too long; `Malformed` for another protocol.
     pub fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
@@ -62,7 +63,7 @@ impl Connection {
         Err(failed(&last))
     }
 
-    /// Says who asks, and for which database.
+    /// Sends the user and the database.
     fn introduce(&self, stream: &TcpStream) -> Result<()> {
         let mut commands = redis::pipe();
         if let Some(password) = &self.options.password {
@@ -95,7 +96,7 @@ impl Connection {
                 (Ok(reply), _) => replies.push(reply),
                 (Err(_), Some(error)) if error.kind() == IoKind::FileTooLarge => {
                     let detail =
-                        format!("replies must take at most {} bytes: got more", self.options.reply_bytes_max);
+                        format!("replies must take at most {} bytes in all", self.options.reply_bytes_max);
                     return Err(Error::new(ErrorKind::LimitExceeded, detail));
                 }
                 (Err(_), Some(error)) => return Err(timed(&error)),
@@ -111,7 +112,7 @@ impl Connection {
     }
 }
 
-/// How long there is until then.
+/// Returns the time left until `until`.
 fn left_of(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(IoKind::TimedOut.into()) } else { Ok(left) }
@@ -128,12 +129,12 @@ fn broken(error: &io::Error, timeout_ms: u64) -> Error {
     Error::new(ErrorKind::Io, detail)
 }
 
-/// Reads until a moment, and so many bytes.
+/// Reads until a deadline, and a limited number of bytes.
 struct BoundedReader<'a> {
     stream: &'a TcpStream,
     until: Instant,
     left: usize,
-    /// Why it reads no more.
+    /// The error that ended reading.
     failed: Option<io::Error>,
 }
 
@@ -156,10 +157,11 @@ impl Read for BoundedReader<'_> {
     }
 }
 
-/// A reply that is no refusal.
+/// Returns a reply that is not an error.
 ///
 /// # Errors
-/// `Forbidden` if the server wants another user, `Incompatible` if a key is of another kind, `Io` for everything else that it refuses.
+/// `Forbidden` if the server requires another user; `Incompatible` if a key has another type; `Io` for every
+/// other error reply.
 pub fn checked(reply: Value) -> Result<Value> {
     match reply {
         Value::ServerError(refusal) => Err(refused(&refusal)),

@@ -1,9 +1,9 @@
-//! What a server knows of a storage beside its rows.
+//! A storage's metadata on a server.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use redis::Value;
 
-/// What the first field says.
+/// The value of the first field.
 pub const FORMAT: &str = "fulmar replay storage 1";
 
 /// The fields, in the order of [`Head::of`].
@@ -12,29 +12,28 @@ pub const FIELDS: [&str; 8] = ["format", "id", "shape", "schema", "revision", "l
 /// The hash at the storage's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Another one for each storage that was ever made: the server's clock then.
+    /// The server's clock when the storage was made, which is unique.
     pub id: String,
     /// The shape as JSON.
     pub shape: String,
     /// The text of the rows' schema.
     pub schema: String,
-    /// How many writes there were.
+    /// Number of writes.
     pub revision: u64,
-    /// Rows that hold an item.
+    /// Number of rows with items.
     pub len: usize,
-    /// Where the writers stand, and how many items they wrote.
+    /// The position of the writers, and the write count.
     pub writer: Option<(usize, u64)>,
 }
 
 impl Head {
-    /// The head that the reply to `HMGET` of [`FIELDS`] gives, nothing if there is none.
+    /// Parses the reply to `HMGET` of [`FIELDS`]; `None` if there is no storage.
     ///
     /// # Errors
-    /// `Incompatible` if the fields are those of something else.
+    /// `Incompatible` if the fields belong to other data.
     pub fn of(reply: Value) -> Result<Option<Self>> {
         let foreign = || {
-            let detail =
-                format!("keys of that name must be those of a storage of format {FORMAT:?}: got others");
+            let detail = format!("keys of that name must belong to a storage of format {FORMAT:?}");
             Error::new(ErrorKind::Incompatible, detail)
         };
         let Value::Array(values) = reply else { return Err(foreign()) };
@@ -43,7 +42,7 @@ impl Head {
         else {
             return Err(foreign());
         };
-        // A hash that is not there has no fields; one of somebody else has no format.
+        // A missing hash has no fields; a hash of another program has no format.
         if format.is_none() && id.is_none() && shape.is_none() && revision.is_none() {
             return Ok(None);
         }
@@ -60,7 +59,7 @@ impl Head {
     }
 }
 
-/// The text of a value, nothing for nil; absent for what is neither.
+/// Returns the text of a value, `Some(None)` for nil, and `None` for any other type.
 fn text(value: Value) -> Option<Option<String>> {
     match value {
         Value::Nil => Some(None),
@@ -69,18 +68,19 @@ fn text(value: Value) -> Option<Option<String>> {
     }
 }
 
-/// A write as the list of writes holds it: its revision, and the ranges of its rows; none where all must be looked at.
+/// An entry of the list of writes: its revision, and the ranges of its rows; no ranges if all rows must be
+/// reread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     pub revision: u64,
     pub rows: Option<Vec<usize>>,
 }
 
-/// More ranges than this are told as all rows.
+/// A write with more ranges is stored as all rows.
 const RANGES_MAX: usize = 4096;
 
 impl Write {
-    /// Eight bytes of revision, then the start and the length of each range, four bytes each; little-endian.
+    /// Returns eight bytes of revision, then start and length of each range, four bytes each; little-endian.
     pub fn encode(&self) -> Vec<u8> {
         let mut ranges: Vec<[u32; 2]> = Vec::new();
         for row in self.rows.iter().flatten().map(|row| *row as u32) {
@@ -97,7 +97,7 @@ impl Write {
         bytes
     }
 
-    /// The write that `bytes` hold, of a storage of `capacity` rows; nothing for other bytes.
+    /// Parses the write in `bytes`, of a storage of `capacity` rows; `None` for other bytes.
     pub fn decode(bytes: &[u8], capacity: usize) -> Option<Self> {
         let (revision, ranges) = bytes.split_first_chunk::<8>()?;
         let revision = u64::from_le_bytes(*revision);
@@ -109,7 +109,7 @@ impl Write {
         for [a, b, c, d, e, f, g, h] in ranges {
             let start = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
             let end = start + u32::from_le_bytes([*e, *f, *g, *h]) as usize;
-            // A write names at most each row once, but for rings that it goes round.
+            // A write has each row at most once, except for rings that it wraps around.
             if end > capacity || rows.len() > capacity {
                 return None;
             }

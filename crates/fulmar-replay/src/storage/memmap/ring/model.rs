@@ -1,4 +1,5 @@
-//! The protocol under every interleaving of a few threads, and every value that the memory model lets them see.
+//! Model checking of the protocol: every interleaving of a few threads, and every value that the memory model
+//! allows.
 
 use std::sync::atomic::Ordering;
 
@@ -27,12 +28,12 @@ impl Word for Modelled {
 }
 
 const SIZES: Sizes = Sizes { slots: 2, log: 2, capacity: 2 };
-/// Elements of a row.
+/// Number of elements in a row.
 const WIDTH: usize = 2;
-/// Looks before a thread of the model gives up; the model is finite.
+/// Number of attempts before a thread of the model gives up; the model is finite.
 const TRIES: usize = 3;
 
-/// What processes share: the words, the rows, a journal and a lock for each slot.
+/// The shared state of processes: the words, the rows, and for each slot a journal and a lock.
 struct Shared {
     words: Vec<Modelled>,
     rows: Vec<[Modelled; WIDTH]>,
@@ -55,7 +56,7 @@ impl Shared {
         Ring::new(&self.words, SIZES)
     }
 
-    /// Every element of the next row becomes `value`; the row, if it was there to be taken.
+    /// Sets every element of the next row to `value`; returns the row, if it could be taken.
     fn append(&self, slot: usize, value: u64) -> Option<usize> {
         let ring = self.ring();
         for _ in 0..TRIES {
@@ -80,7 +81,7 @@ impl Shared {
         self.rows[row][..width].iter().for_each(|word| word.store(value, Ordering::Relaxed));
     }
 
-    /// The elements of a row, if it could be read.
+    /// Returns the elements of a row, if it could be read.
     fn read(&self, row: usize) -> Option<u64> {
         let ring = self.ring();
         for _ in 0..TRIES {
@@ -96,7 +97,7 @@ impl Shared {
         None
     }
 
-    /// Ends what the writer of a slot left whose lock nobody has.
+    /// Completes the writes of a slot whose lock is free.
     fn bury(&self, slot: usize) {
         if let Ok(_lock) = self.locks[slot].try_lock() {
             self.ring().recover(slot, |row| {
@@ -169,7 +170,7 @@ fn the_row_of_a_dead_writer_is_ended_by_who_comes_first() {
     model(|| {
         let shared = Shared::new();
         (0..2).for_each(|slot| shared.ring().enter(slot));
-        // Slot 0 dies in the middle of its first row, of two that it took.
+        // Slot 0 dies during the first of two rows that it took.
         {
             let ring = shared.ring();
             assert_eq!(ring.reserve(0, 0, 2), Ok(0..2));
