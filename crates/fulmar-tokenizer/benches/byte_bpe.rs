@@ -1,8 +1,10 @@
-//! [`ByteBpe`] beside Hugging Face's crate on one thread: `cargo bench -p fulmar-tokenizer -- [TOKENIZER.JSON...]`.
+//! [`ByteBpe`] compared with Hugging Face's crate on one thread: `cargo bench -p fulmar-tokenizer --
+//! [TOKENIZER.JSON...]`.
 //!
-//! Both encode the same 7 MB of made-up chats, in turns, after their ids and offsets were found equal. Without a file
-//! the vocabulary is one learned from a part of the chats. Prints, for each file, the median over the rounds of the
-//! speed and of the ratio, and the ratio of the worst tenth, which the goal is held to.
+//! Both encode the same 7 MB of synthetic chats, alternately, after a check that their ids and offsets are
+//! equal. Without a file the vocabulary is learned from a part of the chats. Prints, for each file, the
+//! median over the rounds of the speed and of the ratio, and the ratio of the worst tenth, to which the goal
+//! applies.
 #![expect(clippy::print_stdout, reason = "a bench shows its figures")]
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on should stop")]
 
@@ -24,7 +26,7 @@ const PHRASES: &str = "the|of the|and|it's|we'll|you don't|is a|3.14|1,024|2026-
     values[i]\n|\"key\": [1, 2.5e-3],|https://example.org/a?b=c#d|généralement|Übung|日本語のテスト|模型训练|привет мир|🙂 ✅|…|—|\n\n|\n- |**bold**";
 
 fn main() {
-    // Without this argument the program was not started as a bench but as one of all targets' tests.
+    // Without this argument the program was started as a test of all targets, not as a bench.
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
@@ -102,7 +104,7 @@ fn word(syllables: &[&str], below: &mut impl FnMut(usize) -> usize) -> String {
     (0..=below(4)).map(|_| syllables[below(syllables.len())]).collect()
 }
 
-/// Chats of 2 to 20 messages in words that come back and words that never do, with numbers, code and other scripts.
+/// Returns chats of 2 to 20 messages of repeated and unique words, with numbers, code and other scripts.
 fn chats() -> Vec<String> {
     let mut rng = Rng::new(1);
     let mut below = |bound: usize| rng.below(bound as u64).unwrap() as usize;

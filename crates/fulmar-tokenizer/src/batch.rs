@@ -1,4 +1,4 @@
-//! Many texts at once, on every processor.
+//! Encodes many texts at once, on every processor.
 
 use std::num::NonZero;
 
@@ -6,23 +6,24 @@ use fulmar_core::{Error, ErrorKind};
 
 use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
-/// Fewest bytes of text that a thread of its own is started for.
+/// Fewest bytes of text that justify another thread.
 const THREAD_BYTES_MIN: usize = 1 << 15;
 
-/// Encodings of many texts, one behind the other.
+/// The encodings of several texts, concatenated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodingBatch {
-    /// The tokens of all texts; offsets count from the beginning of the token's text.
+    /// The tokens of all texts; offsets count from the beginning of the token's own text.
     pub tokens: Encoding,
     /// Text `i` has the tokens `rows[i]..rows[i + 1]`.
     pub rows: Vec<u32>,
 }
 
-/// The encodings of `texts`, in order, as [`Tokenizer::encode_into`] gives them. Uses up to one thread a processor;
-/// none beside the caller's where the texts are short or the target has no threads.
+/// Encodes `texts` in order, as [`Tokenizer::encode_into`] does. Uses up to one thread a processor; only the
+/// caller's if the texts are short or the target has no threads.
 ///
 /// # Errors
-/// That of the first text which is refused, with its index; `LimitExceeded` if there are 2^32 tokens or more.
+/// The error of the first text that is refused, with its index; `LimitExceeded` if there are 2^32 tokens or
+/// more.
 ///
 /// # Examples
 /// ```
@@ -49,14 +50,14 @@ pub fn encode_batch<T: AsRef<str> + Sync>(
             others.iter().map(|&part| scope.spawn(move || encode_part(tokenizer, part, added))).collect();
         batch.append(encode_part(tokenizer, first, added))?;
         for thread in running {
-            // A panic of the thread goes on in this one.
+            // A panic of the thread continues in this one.
             batch.append(thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))?;
         }
         Ok(batch)
     })
 }
 
-/// The tokens of some of the texts, how many each has, and the failure that ended them early.
+/// The tokens of some of the texts, the number for each, and the error that ended them early.
 type Part = (Encoding, Vec<usize>, Result<()>);
 
 fn encode_part<T: AsRef<str>>(tokenizer: &dyn Tokenizer, texts: &[T], added: AddedTokens) -> Part {
@@ -92,8 +93,8 @@ impl EncodingBatch {
     }
 }
 
-/// `texts` in runs of at least `num_bytes` bytes each, but the last. Empty texts make no run of their own: a target
-/// without threads has room for one run.
+/// Splits `texts` into runs of at least `num_bytes` bytes each, except the last. Empty texts form no run: a
+/// target without threads has room for one run.
 fn shares<T: AsRef<str>>(texts: &[T], num_bytes: usize) -> Vec<&[T]> {
     let mut parts: Vec<&[T]> = Vec::new();
     let (mut start, mut held, mut last_start) = (0, 0, 0);

@@ -1,6 +1,6 @@
 //! Byte-level byte-pair encoding, the family of GPT-2, Llama 3, Qwen and SmolLM, without a regular-expression engine.
 //!
-//! Ids and offsets are those of Hugging Face's `tokenizers`, for every input. A text goes three steps:
+//! Ids and offsets equal those of Hugging Face's `tokenizers` for every input. A text takes three steps:
 //!
 //! ```text
 //! normal form   only where the file asks for NFC and the text is not plainly in it
@@ -29,7 +29,7 @@ use normal::Normal;
 use pieces::Pieces;
 use split::{Scan, Splitter};
 
-/// A byte-level byte-pair encoder. It knows nothing of added tokens: callers cut the text at these first.
+/// A byte-level byte-pair encoder without added tokens: callers split the text at these first.
 ///
 /// # Examples
 /// ```
@@ -62,8 +62,8 @@ pub struct ByteBpe {
 }
 
 impl ByteBpe {
-    /// The encoder that a parsed `tokenizer.json` describes; `None` if the file is not of this family, or uses a part
-    /// of it that this engine does not know, such as another pattern. Truncation and padding are not looked at.
+    /// Returns the encoder of a parsed `tokenizer.json`; `None` if the file is not of this family, or uses an
+    /// unsupported part, such as another pattern. Ignores truncation and padding.
     ///
     /// # Errors
     /// `Malformed` if the vocabulary or the merges break the format's rules; `LimitExceeded` if an id is not below
@@ -72,8 +72,9 @@ impl ByteBpe {
         Ok(Description::read(file)?.map(Self::new))
     }
 
-    /// The encoder of a rank file: of neighbours that spell a token, those of the lowest id merge first, and a piece
-    /// that is a token stays whole. All 256 bytes must be among `tokens`. `None` if `pattern` is unknown.
+    /// Returns the encoder of a rank file: of neighbours that spell a token, those with the lowest id merge
+    /// first, and a piece that is a token stays whole. All 256 bytes must be among `tokens`. `None` if
+    /// `pattern` is unknown.
     pub(crate) fn from_ranks(tokens: &[(Vec<u8>, u32)], pattern: &str) -> Option<Self> {
         let splitter = Splitter::of_pattern(pattern)?;
         let id_of: HashMap<&[u8], u32> = tokens.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
@@ -95,11 +96,11 @@ impl ByteBpe {
         }))
     }
 
-    /// Appends the ids of `text`, which is shorter than 4 GiB, and for each the range of bytes of `text` that it stands
-    /// for, moved by `base`. Tokens that split a character cover all of it. Bytes that have no token disappear.
+    /// Appends the ids of `text`, which is shorter than 4 GiB, and for each its range of bytes in `text`,
+    /// shifted by `base`. Tokens that split a character cover all of it. Bytes without a token disappear.
     pub fn encode_into(&self, text: &str, base: usize, ids: &mut Vec<u32>, offsets: &mut Vec<[u32; 2]>) {
         let num_held = ids.len();
-        // Prose gives about a token for four bytes.
+        // Prose has about a token for four bytes.
         ids.reserve(text.len() / 4);
         offsets.reserve(text.len() / 4);
         match if self.is_nfc { Normal::of(text) } else { None } {
@@ -121,13 +122,14 @@ impl ByteBpe {
         }
     }
 
-    /// The bytes of a token of the model's vocabulary; none for other ids. Joined bytes need not be UTF-8.
+    /// Returns the bytes of a token of the model's vocabulary; empty for other ids. Concatenated bytes need
+    /// not be UTF-8.
     #[must_use]
     pub fn decode_bytes(&self, id: u32) -> &[u8] {
         self.tokens.get(id)
     }
 
-    /// The id of the token that is exactly these bytes, if a piece of them would become that token.
+    /// Returns the id of the token with exactly these bytes, if a piece of them becomes that token.
     pub(crate) fn id_of_bytes(&self, bytes: &[u8]) -> Option<u32> {
         self.pieces.find(bytes, 0, bytes.len(), |id| self.decode_bytes(id))
     }
@@ -172,8 +174,8 @@ impl ByteBpe {
         }
     }
 
-    /// Leaves the spaces at both ends of each token out of its range. A first token that has one space at its front
-    /// keeps it if `keeps_first`.
+    /// Trims spaces at both ends of each token's range. A first token with one leading space keeps it if
+    /// `keeps_first`.
     fn trim(&self, ids: &[u32], offsets: &mut [[u32; 2]], is_beginning: bool, keeps_first: bool) {
         for (index, (&id, [start, end])) in ids.iter().zip(offsets).enumerate() {
             let bytes = self.decode_bytes(id);
@@ -191,7 +193,7 @@ impl ByteBpe {
     }
 }
 
-/// The bytes of all tokens, one behind the other, and where those of each id stand.
+/// The bytes of all tokens, concatenated, with the range of each id.
 #[derive(Debug, Default)]
 struct TokenBytes {
     bytes: Vec<u8>,
@@ -206,14 +208,14 @@ impl TokenBytes {
         self.spans[id as usize] = [start, self.bytes.len() as u32];
     }
 
-    /// The bytes of a token, none if there is no such token.
+    /// Returns the bytes of a token; empty if there is no such token.
     fn get(&self, id: u32) -> &[u8] {
         let [start, end] = self.spans.get(id as usize).copied().unwrap_or_default();
         &self.bytes[start as usize..end as usize]
     }
 }
 
-/// The pieces of `text` by GPT-2's pattern.
+/// Splits `text` into pieces by GPT-2's pattern.
 pub(crate) fn pieces_of_gpt2(text: &str) -> impl Iterator<Item = &str> {
     let scan = Scan::new(text);
     let mut start = 0;
@@ -223,7 +225,7 @@ pub(crate) fn pieces_of_gpt2(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Encodes the pieces of one text, one after the other.
+/// Encodes the pieces of one text in sequence.
 struct PieceEncoder<'a> {
     bpe: &'a ByteBpe,
     text: &'a [u8],
@@ -256,9 +258,9 @@ impl PieceEncoder<'_> {
         }
     }
 
-    /// As [`PieceEncoder::encode_parts`] for a piece with bytes that have no token. These disappear and their
-    /// neighbours merge; but the ranges are counted in the file's characters, as if what has disappeared had stood at
-    /// the end of the piece. That is what Hugging Face's crate does.
+    /// Runs [`PieceEncoder::encode_parts`] for a piece with bytes without a token. These disappear and their
+    /// neighbours merge; ranges are counted in the file's characters as if the missing ones were at the end
+    /// of the piece. Hugging Face's crate does the same.
     fn encode_gaps(&mut self, start: usize, end: usize) {
         let bpe = self.bpe;
         let mut position_of_unit = Vec::with_capacity(2 * (end - start));
@@ -282,7 +284,8 @@ impl PieceEncoder<'_> {
         }
     }
 
-    /// The range of bytes of the characters from the one that byte `first` is in to the one that byte `last` is in.
+    /// Returns the byte range of the characters from the one that contains byte `first` to the one that
+    /// contains byte `last`.
     #[inline]
     fn whole_characters(&self, mut first: usize, last: usize) -> [u32; 2] {
         let is_inside = |position: usize| self.text.get(position).is_some_and(|byte| byte & 0xC0 == 0x80);

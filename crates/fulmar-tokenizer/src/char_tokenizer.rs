@@ -1,7 +1,8 @@
 //! One id for each Unicode scalar of an explicit alphabet, plus named special tokens.
 //!
-//! Ids follow the order of the options: the alphabet from 0, then the special tokens. So a tokenizer is fully
-//! described by its [`CharTokenizerOptions`], and its JSON form is those options with a version number.
+//! Ids follow the order of the options: the alphabet from 0, then the special tokens. So its
+//! [`CharTokenizerOptions`] fully describe a tokenizer, and its JSON form is these options with a version
+//! number.
 
 use std::collections::HashMap;
 
@@ -13,13 +14,15 @@ use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
 const JSON_VERSION: u32 = 1;
 
-/// What a [`CharTokenizer`] is made of.
+/// Options of a [`CharTokenizer`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CharTokenizerOptions {
-    /// Every character that text may hold, each once, in the order of its id. Default: newline, then printable ASCII.
+    /// Every character that text may contain, each once, in order of id. Defaults to newline, then printable
+    /// ASCII.
     pub alphabet: String,
-    /// Names of the special tokens; their ids follow the alphabet. Default: `<|endoftext|>`, `<|im_start|>`, `<|im_end|>`.
+    /// Names of the special tokens, whose ids follow the alphabet. Defaults to `<|endoftext|>`,
+    /// `<|im_start|>`, `<|im_end|>`.
     pub special_tokens: Vec<String>,
 }
 
@@ -60,7 +63,7 @@ struct JsonForm {
 }
 
 impl CharTokenizer {
-    /// The tokenizer over `options.alphabet` and `options.special_tokens`.
+    /// Returns the tokenizer over `options.alphabet` and `options.special_tokens`.
     ///
     /// # Errors
     /// `Empty` if the alphabet or a special token's name is empty; `Malformed` if a character or a name occurs
@@ -79,11 +82,11 @@ impl CharTokenizer {
         Ok(Self { options, characters, id_of_character })
     }
 
-    /// Reads what [`CharTokenizer::to_json`] wrote.
+    /// Reads the output of [`CharTokenizer::to_json`].
     ///
     /// # Errors
-    /// `Malformed` if `text` is not that form; `Incompatible` if its version or kind is another;
-    /// else as [`CharTokenizer::new`].
+    /// `Malformed` if `text` does not have that form; `Incompatible` for another version or kind; the errors
+    /// of [`CharTokenizer::new`].
     pub fn from_json(text: &str) -> Result<Self> {
         let form: JsonForm = serde_json::from_str(text).map_err(|error| {
             Error::new(ErrorKind::Malformed, format!("tokenizer JSON must be valid: got {error}"))
@@ -98,13 +101,13 @@ impl CharTokenizer {
         Self::new(CharTokenizerOptions { alphabet: form.alphabet, special_tokens: form.special_tokens })
     }
 
-    /// What this tokenizer was made of.
+    /// Returns the options of this tokenizer.
     #[must_use]
     pub const fn options(&self) -> &CharTokenizerOptions {
         &self.options
     }
 
-    /// The longest special token that `text` begins with, and its length in bytes.
+    /// Returns the longest special token at the beginning of `text`, and its length in bytes.
     fn marker_at(&self, text: &str) -> Option<(u32, usize)> {
         let names = self.options.special_tokens.iter().enumerate();
         let (index, name) =
@@ -178,7 +181,7 @@ impl Tokenizer for CharTokenizer {
         self.special_token(id).is_some()
     }
 
-    /// The JSON form: `{"version":1,"kind":"char","alphabet":"...","specialTokens":[...]}`.
+    /// Returns the JSON form: `{"version":1,"kind":"char","alphabet":"...","specialTokens":[...]}`.
     fn to_json(&self) -> String {
         let CharTokenizerOptions { alphabet, special_tokens } = &self.options;
         serde_json::json!({

@@ -4,10 +4,11 @@ use fulmar_core::ErrorKind;
 
 use crate::Tokenizer;
 
-/// What every [`Tokenizer`] must do; each implementation's tests call this with texts that it can express.
+/// Checks the contract of [`Tokenizer`]. The tests of each implementation call this with texts that it can
+/// encode.
 ///
 /// # Panics
-/// If a promise of the trait is broken. The message says which.
+/// If the tokenizer breaks a rule of the trait; the message names it.
 pub fn check_tokenizer(tokenizer: &dyn Tokenizer, texts: &[&str]) {
     check_names(tokenizer);
     check_decode(tokenizer);
@@ -44,7 +45,7 @@ fn check_decode(tokenizer: &dyn Tokenizer) {
         let name = tokenizer.token_of(id).unwrap_or_default();
         assert_eq!(tokenizer.decode(&[id], true).as_deref(), Ok(""), "special {name} is skipped");
         assert_eq!(tokenizer.decode(&[id], false).as_deref(), Ok(name.as_str()), "special {name} is written");
-        // Text without a token may become the one special token that says so.
+        // Text without a token may become the special token for unknown text.
         let unknown = tokenizer.encode("\u{10FFFF}").unwrap_or_default();
         if let Ok(encoding) = tokenizer.encode(&name) {
             let is_said = encoding.ids.contains(&id) && !unknown.ids.contains(&id);

@@ -1,9 +1,10 @@
-//! Text as tokens arrive.
+//! Incremental decoding of tokens as they arrive.
 //!
-//! A token may end inside a character (byte-level vocabularies), and a token's text may depend on the tokens before
-//! it. So the stream decodes a short window of tokens and gives what is new in it, once that does not end in U+FFFD,
-//! the mark of an unfinished character. The window begins with the tokens of the last piece that has text by itself:
-//! what Hugging Face's `DecodeStream` does, with a bound on how long it waits, and without a loss where a decoder strips several spaces.
+//! A token may end inside a character (byte-level vocabularies), and a token's text may depend on the tokens
+//! before it. So the stream decodes a short window of tokens and returns its new text, once that does not end
+//! in U+FFFD, the mark of an unfinished character. The window begins with the tokens of the last piece that
+//! has text by itself. Hugging Face's `DecodeStream` does the same; here the wait is bounded, and nothing is
+//! lost if a decoder strips several spaces.
 
 use std::sync::Arc;
 
@@ -11,16 +12,17 @@ use fulmar_core::{Error, ErrorKind};
 
 use crate::{Result, Tokenizer};
 
-/// Most tokens without a piece before what they have is given. A character of UTF-8 takes at most 4.
+/// Maximum number of tokens without a piece before their text is returned. A UTF-8 character takes at most 4.
 const PENDING_TOKENS_MAX: usize = 64;
 
-/// Tokens that are kept then, which is more than an unfinished character takes.
+/// Number of tokens kept then, more than an unfinished character takes.
 const KEPT_TOKENS: usize = 8;
 
 const UNFINISHED: char = '\u{FFFD}';
 
-/// Decodes one token at a time. The pieces and [`DecodeStream::finish`] add up to [`Tokenizer::decode`] of all ids,
-/// unless a decoder changes its mind about text that was given: byte fallback does so for bytes that are no UTF-8.
+/// Decodes one token at a time. The pieces and [`DecodeStream::finish`] concatenate to [`Tokenizer::decode`]
+/// of all ids, unless a decoder revises text already returned: byte fallback does so for bytes that are not
+/// UTF-8.
 ///
 /// # Examples
 /// ```
@@ -39,25 +41,26 @@ const UNFINISHED: char = '\u{FFFD}';
 pub struct DecodeStream {
     tokenizer: Arc<dyn Tokenizer>,
     skip_special: bool,
-    /// The tokens of the last piece, and those behind them.
+    /// The tokens of the last piece, and those after it.
     window: Vec<u32>,
     num_given: usize,
-    /// The text of the window that was given.
+    /// The text of the window already returned.
     given: String,
 }
 
 impl DecodeStream {
-    /// An empty stream; `skip_special` as in [`Tokenizer::decode`].
+    /// Returns an empty stream; `skip_special` as in [`Tokenizer::decode`].
     #[must_use]
     pub fn new(tokenizer: Arc<dyn Tokenizer>, skip_special: bool) -> Self {
         Self { tokenizer, skip_special, window: Vec::new(), num_given: 0, given: String::new() }
     }
 
-    /// The text that `id` completes; empty while a character is unfinished. The stream is unchanged on failure.
+    /// Returns the text that `id` completes; empty while a character is unfinished. After an error the stream
+    /// is unchanged.
     ///
     /// # Errors
-    /// `OutOfRange` if `id` is not in the vocabulary; `Incompatible` if it changes text that was given, as some
-    /// decoders do where words are joined.
+    /// `OutOfRange` if `id` is not in the vocabulary; `Incompatible` if it changes text already returned, as
+    /// some decoders do where words are joined.
     pub fn push(&mut self, id: u32) -> Result<String> {
         if self.skip_special && self.tokenizer.is_special(id) {
             return Ok(String::new());
@@ -77,10 +80,10 @@ impl DecodeStream {
         }
     }
 
-    /// What is still held back, as it is; the stream is empty afterwards.
+    /// Returns the text still held back and empties the stream.
     ///
     /// # Errors
-    /// None for ids that [`DecodeStream::push`] accepted.
+    /// Never for ids that [`DecodeStream::push`] accepted.
     pub fn finish(&mut self) -> Result<String> {
         let added = self.added()?;
         self.window.clear();
@@ -89,7 +92,9 @@ impl DecodeStream {
         Ok(added)
     }
 
-    /// Shortens the window to the tokens of the last piece. Where they alone have no text, as a decoder strips spaces at the beginning, it
+    /// Shortens the window to the tokens of the last piece. If these have no text of their own, because a
+    /// decoder strips leading spaces, it would strip more of the following ones: then the window stays, up to
+    /// a maximum length.
     /// would strip more of those that follow: then the window stays, up to a length.
     fn forget(&mut self) -> Result<()> {
         let last = self.tokenizer.decode(&self.window[self.num_given..], self.skip_special)?;
@@ -103,7 +108,8 @@ impl DecodeStream {
         Ok(())
     }
 
-    /// Gives all of `added` but its last character, which more bytes may still change, and shortens the window.
+    /// Returns all of `added` except its last character, which more bytes may change, and shortens the
+    /// window.
     fn shorten(&mut self, mut added: String) -> Result<String> {
         self.window.drain(..self.window.len() - KEPT_TOKENS);
         self.num_given = self.window.len();
@@ -119,7 +125,7 @@ impl DecodeStream {
         self.tokenizer.decode(&self.window, self.skip_special)
     }
 
-    /// The text of the window less what was given. Decoders that take a space back have nothing to add yet.
+    /// Returns the text of the window minus the returned part; empty if a decoder retracts a space.
     fn added(&self) -> Result<String> {
         let text = self.decoded()?;
         if text.len() <= self.given.len() || text.ends_with(UNFINISHED) && !text.starts_with(&self.given) {
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
     use crate::{AddedTokens, CharTokenizer, CharTokenizerOptions, Encoding};
 
-    /// The naive byte tokenizer: ids 0..256 are bytes, 256 is special; broken UTF-8 decodes to U+FFFD.
+    /// A naive byte tokenizer: ids 0..256 are bytes, 256 is special; invalid UTF-8 decodes to U+FFFD.
     struct Bytes;
 
     impl Tokenizer for Bytes {

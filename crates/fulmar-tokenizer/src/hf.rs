@@ -1,9 +1,9 @@
-//! Any `tokenizer.json` of Hugging Face.
+//! Tokenizers from any `tokenizer.json` of Hugging Face.
 //!
-//! A file of the byte-level family goes through our own [`ByteBpe`], every other one through the crate `tokenizers`;
-//! ids, ranges and text are the same. The tokens of the post-processor are not added, but told by
-//! [`Tokenizer::surroundings`]: a template has written them already. Padding, truncation and dropout of the file are
-//! not looked at: what becomes of lengths is the caller's to say.
+//! A file of the byte-level family uses our own [`ByteBpe`], every other one the crate `tokenizers`; ids,
+//! ranges and text are the same. The post-processor's tokens are not added, but returned by
+//! [`Tokenizer::surroundings`], as a template has already written them. Padding, truncation and dropout of
+//! the file are ignored: lengths are up to the caller.
 
 mod added;
 #[cfg(feature = "library")]
@@ -37,7 +37,7 @@ use crate::byte_bpe::{ByteBpe, alphabet};
 use crate::tokenizer::check_text_length;
 use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
-/// The texts of a tokenizer's files. Only `tokenizer` must be there.
+/// The texts of a tokenizer's files. Only `tokenizer` is required.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HfFiles {
@@ -45,18 +45,19 @@ pub struct HfFiles {
     pub tokenizer: String,
     /// `tokenizer_config.json`: special tokens by name, more added tokens, chat templates.
     pub config: Option<String>,
-    /// `special_tokens_map.json`, which is older than the configuration and counts where that lists no added tokens.
+    /// `special_tokens_map.json`, the older format, used if the configuration lists no added tokens.
     pub special_tokens_map: Option<String>,
-    /// Chat templates by name, before those of the configuration: `chat_template.jinja` is the one called `default`.
+    /// Chat templates by name, with precedence over those of the configuration: `chat_template.jinja` is the
+    /// one called `default`.
     pub templates: Vec<(String, String)>,
 }
 
-/// A tokenizer read from the files of Hugging Face, of any family: BPE, WordPiece, Unigram, word level.
+/// A tokenizer from Hugging Face's files, of any family: BPE, WordPiece, Unigram, word level.
 ///
-/// [`Tokenizer::encode_added`] gives the ids and ranges that `tokenizers` gives without adding special tokens;
-/// [`Tokenizer::encode`] leaves added tokens that a text spells text, and where the model itself would read a special
-/// token, as Unigram does, it is cut so that its parts are read. Bytes or words that have no token disappear or become
-/// the unknown token, as the file says. Ids may have gaps.
+/// [`Tokenizer::encode_added`] returns the ids and ranges of `tokenizers` without adding special tokens.
+/// [`Tokenizer::encode`] treats spelled added tokens as text; if the model itself would read a special token,
+/// as Unigram does, the text is split so that its parts are read. Bytes or words without a token disappear or
+/// become the unknown token, as the file specifies. Ids may have gaps.
 ///
 /// # Examples
 /// ```
@@ -77,7 +78,7 @@ pub struct HfTokenizer {
     json: String,
     vocabulary: Vocabulary,
     finders: [Finder; 2],
-    /// The file asks for NFC, and our own engine reads it.
+    /// `true` if the file uses NFC and our own engine.
     is_nfc: bool,
     engine: Engine,
     surroundings: [Vec<u32>; 2],
@@ -87,26 +88,28 @@ pub struct HfTokenizer {
 enum Engine {
     /// The byte-level family, with the bytes of the added tokens.
     Bytes { bpe: Box<ByteBpe>, added: HashMap<u32, Vec<u8>> },
-    /// All others, with the names of added tokens that decoding knows by another one.
+    /// All others, with the names of added tokens for which decoding uses another one.
     Library { library: Box<Library>, written: HashMap<u32, String> },
 }
 
 impl HfTokenizer {
-    /// Reads the text of a `tokenizer.json` alone: no special token has a name, and there is no chat template.
+    /// Reads only the text of a `tokenizer.json`: special tokens have no names, and there is no chat
+    /// template.
     ///
     /// # Errors
-    /// `Malformed` if the text is no such file, `Corrupt` if it contradicts itself, `LimitExceeded` past
-    /// [`limits::TOKENIZER_FILE_BYTES_MAX`] bytes, past [`limits::VOCAB_SIZE_MAX`] ids, or if the file could make text
-    /// endlessly long.
+    /// `Malformed` if the text is not such a file; `Corrupt` if it is inconsistent; `LimitExceeded` past
+    /// [`limits::TOKENIZER_FILE_BYTES_MAX`] bytes, past [`limits::VOCAB_SIZE_MAX`] ids, or if the file could
+    /// make text arbitrarily long.
     pub fn from_json(tokenizer: &str) -> Result<Self> {
         Self::from_files(HfFiles { tokenizer: tokenizer.to_owned(), ..HfFiles::default() })
     }
 
-    /// Reads the files of a model's folder: `tokenizer.json`, and where they are there `tokenizer_config.json`,
+    /// Reads the files of a model's folder: `tokenizer.json`, and if they exist `tokenizer_config.json`,
     /// `special_tokens_map.json`, `chat_template.jinja` and `additional_chat_templates/*.jinja`.
     ///
     /// # Errors
-    /// `Io` if `tokenizer.json` is not there or a file cannot be read; else as [`HfTokenizer::from_json`].
+    /// `Io` if `tokenizer.json` does not exist or a file cannot be read; the errors of
+    /// [`HfTokenizer::from_json`].
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let read = |name: &str| read_text(&folder.join(name));
@@ -132,7 +135,7 @@ impl HfTokenizer {
     /// Reads the texts of files that are already in memory.
     ///
     /// # Errors
-    /// As [`HfTokenizer::from_json`].
+    /// The errors of [`HfTokenizer::from_json`].
     pub fn from_files(files: HfFiles) -> Result<Self> {
         let mut config = Config::read(files.config.as_deref(), files.special_tokens_map.as_deref())?;
         for (name, source) in &files.templates {
@@ -153,7 +156,7 @@ impl HfTokenizer {
         Ok(Self { json: files.tokenizer, vocabulary, finders, is_nfc, engine, surroundings, config })
     }
 
-    /// Whether our own engine reads this file; else the crate `tokenizers` does, some ten times slower.
+    /// Returns whether our own engine reads this file; the crate `tokenizers` is about ten times slower.
     #[must_use]
     pub const fn is_byte_level(&self) -> bool {
         matches!(self.engine, Engine::Bytes { .. })
@@ -172,7 +175,7 @@ impl HfTokenizer {
         }
     }
 
-    /// A piece between two added tokens, in which there may be others that are looked for in its normal form.
+    /// Encodes a piece between two added tokens; its normal form is searched for others.
     fn encode_piece(&self, bpe: &ByteBpe, piece: &str, base: usize, encoding: &mut Encoding) {
         let [_, finder] = &self.finders;
         let normal = if self.is_nfc && !finder.is_empty() { Normal::of(piece) } else { None };
@@ -219,7 +222,8 @@ impl Tokenizer for HfTokenizer {
         Ok(())
     }
 
-    /// As the file's decoder says. Bytes that are no UTF-8 become U+FFFD; ids without a token are no text.
+    /// Decodes as the file's decoder does. Bytes that are not UTF-8 become U+FFFD; ids without a token have
+    /// no text.
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         if let Some(position) = ids.iter().position(|&id| id as usize >= self.vocab_size()) {
             let (id, size) = (ids[position], self.vocab_size());
@@ -257,7 +261,7 @@ impl Tokenizer for HfTokenizer {
         self.vocabulary.is_special(id)
     }
 
-    /// The text of `tokenizer.json`. Names of special tokens and chat templates are not in it.
+    /// Returns the text of `tokenizer.json`, without names of special tokens and chat templates.
     fn to_json(&self) -> String {
         self.json.clone()
     }
@@ -294,8 +298,8 @@ impl Engine {
     }
 }
 
-/// Whether nothing about the added tokens needs what only the crate does: stripped spaces, normalised names, offsets
-/// without spaces in a normalised text, or special tokens that the model itself would read out of a text.
+/// Returns whether the added tokens need no feature of the crate: stripped spaces, normalised names, offsets
+/// without spaces in a normalised text, or special tokens that the model itself would read in a text.
 fn fits(bpe: &ByteBpe, file: &Value, vocabulary: &Vocabulary) -> bool {
     let is_plain = file["normalizer"].is_null();
     let processor = &file["post_processor"];
@@ -314,10 +318,10 @@ fn fits(bpe: &ByteBpe, file: &Value, vocabulary: &Vocabulary) -> bool {
     })
 }
 
-/// The object that `text` holds; `name` is the file, for the message.
+/// Parses the object in `text`; errors call the file `name`.
 fn parse(name: &str, text: &str) -> Result<Map<String, Value>> {
     check_file_size(name, text.len() as u64)?;
-    // serde_json refuses more than 128 levels by itself.
+    // serde_json itself refuses more than 128 levels.
     serde_json::from_str(text).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("{name} must hold a JSON object: got {error}"))
     })
@@ -332,14 +336,14 @@ fn check_file_size(name: &str, num_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// What `value` says, in the form that `T` documents; `name` is for the message.
+/// Parses `value` as `T`; errors call it `name`.
 fn json_of<T: DeserializeOwned>(name: &str, value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|error| {
         Error::new(ErrorKind::Malformed, format!("{name} must be of the documented form: got {error}"))
     })
 }
 
-/// Takes `file[key]`; null if it is not there.
+/// Takes `file[key]`; null if it is missing.
 fn part(file: &mut Value, key: &str) -> Value {
     file.get_mut(key).map(Value::take).unwrap_or_default()
 }
@@ -351,12 +355,12 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     }
     let (file, num_bytes) = open_regular(path)?;
     check_file_size(&shown, num_bytes)?;
-    // A file that grows while it is read is cut at the length that was checked.
+    // A file that grows while it is read is cut at the checked length.
     let text = std::io::read_to_string(file.take(num_bytes));
     text.map(Some).map_err(|error| Error::from(error).at(shown))
 }
 
-/// The `*.jinja` of `folder` by name, in the order of their names.
+/// Returns the `*.jinja` files of `folder` by name, sorted.
 fn named_templates(folder: &Path) -> Result<Vec<(String, std::path::PathBuf)>> {
     if !folder.is_dir() {
         return Ok(Vec::new());

@@ -1,8 +1,8 @@
-//! Text to token ids and back, behind one trait.
+//! Converts text to token ids and back, with one trait.
 //!
-//! [`Tokenizer::encode`] never makes an added token out of text: `<|im_end|>` typed by a user is ten ordinary
-//! characters. Whoever builds prompts adds such tokens by id, so no message can close its own frame; only the output
-//! of a template, which writes markers by name, goes through [`Tokenizer::encode_added`].
+//! [`Tokenizer::encode`] never makes an added token from text: `<|im_end|>` typed by a user is ten ordinary
+//! characters. Code that builds prompts adds such tokens by id, so no message can close its own frame; only
+//! the output of a template, which contains markers by name, uses [`Tokenizer::encode_added`].
 
 mod batch;
 mod byte_bpe;

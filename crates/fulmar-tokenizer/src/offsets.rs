@@ -1,10 +1,10 @@
-//! Places in a text, counted in bytes, code points or UTF-16 code units.
+//! Positions in a text, counted in bytes, code points or UTF-16 code units.
 
 use fulmar_core::{Error, ErrorKind};
 
 use crate::Result;
 
-/// What [`crate::Encoding::offsets`] may be counted in.
+/// The unit of [`crate::Encoding::offsets`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OffsetUnit {
     /// Bytes of UTF-8, as Rust indexes strings.
@@ -16,7 +16,7 @@ pub enum OffsetUnit {
 }
 
 impl OffsetUnit {
-    /// The unit called `name`: `"bytes"`, `"codePoints"` or `"utf16"`.
+    /// Returns the unit called `name`: `"bytes"`, `"codePoints"` or `"utf16"`.
     ///
     /// # Errors
     /// `UnknownName` for any other name.
@@ -32,11 +32,12 @@ impl OffsetUnit {
         }
     }
 
-    /// Counts `offsets`, places of `text` in bytes and in any order, in this unit instead. Takes time and memory that
-    /// grow with the text, once, and not with the order of the offsets.
+    /// Converts `offsets`, positions in `text` in bytes and in any order, to this unit. Time and memory are
+    /// linear in the text, whatever the order of the offsets.
     ///
     /// # Errors
-    /// `OutOfRange` if an offset is past the end of `text` or inside a character; `offsets` are unchanged then.
+    /// `OutOfRange` if an offset is past the end of `text` or inside a character; `offsets` are unchanged
+    /// then.
     ///
     /// # Examples
     /// ```
@@ -61,7 +62,7 @@ impl OffsetUnit {
         Ok(())
     }
 
-    /// For each byte of `text`, and for its end, how many units lie before it.
+    /// Returns for each byte of `text`, and for its end, the number of units before it.
     fn counts(self, text: &str) -> Vec<u32> {
         let mut counts = Vec::with_capacity(text.len() + 1);
         let mut count = 0;

@@ -13,13 +13,13 @@ use crate::{AddedTokens, Encoding, Result, Tokenizer};
 
 const JSON_VERSION: u32 = 1;
 
-/// A tokenizer whose ids are ranks: of two neighbours that together spell a token, those of the lowest rank merge
-/// first. Ids, and the bytes they decode to, are those of the `tiktoken` package.
+/// A tokenizer whose ids are ranks: of neighbours that together spell a token, those with the lowest rank
+/// merge first. Ids and decoded bytes equal those of the `tiktoken` package.
 ///
-/// A token's name, in [`Tokenizer::id_of`] and [`Tokenizer::token_of`], is its text for special tokens; for others it
-/// spells the token's bytes as byte-level vocabularies do: printable Latin-1 stands for itself, `Ġ` for a space. Ids of
-/// gaps in the vocabulary have no name and do not decode. Where one special token begins with another's text, the
-/// longer one is meant.
+/// A token's name, in [`Tokenizer::id_of`] and [`Tokenizer::token_of`], is its text for special tokens. For
+/// others it spells the token's bytes as byte-level vocabularies do: printable Latin-1 for itself, `Ġ` for a
+/// space. Ids in gaps of the vocabulary have no name and do not decode. If one special token begins with
+/// another's text, the longer one matches.
 ///
 /// # Examples
 /// ```
@@ -55,14 +55,15 @@ struct JsonForm {
 }
 
 impl TiktokenTokenizer {
-    /// Reads `ranks`, the content of a `.tiktoken` file: lines of a token's bytes in base64, a space and its id.
-    /// `pattern` is the regular expression that cuts text into pieces: one of those of r50k, cl100k, o200k, Llama 3 and
-    /// Qwen, letter by letter.
+    /// Reads `ranks`, the content of a `.tiktoken` file: lines of a token's bytes in base64, a space and its
+    /// id. `pattern` is the regular expression that splits text into pieces: exactly one of those of r50k,
+    /// cl100k, o200k, Llama 3 and Qwen.
     ///
     /// # Errors
-    /// `UnknownName` if `pattern` is none of these; `Malformed` if a line is not of that form, a token, an id or a
-    /// special token's name occurs twice or is empty, or one of the 256 bytes is missing; `LimitExceeded` if an id is
-    /// not below [`limits::VOCAB_SIZE_MAX`] or a token longer than [`limits::TOKEN_BYTES_MAX`].
+    /// `UnknownName` for another `pattern`; `Malformed` if a line does not have that form, a token, an id or
+    /// a special token's name occurs twice or is empty, or one of the 256 bytes is missing; `LimitExceeded`
+    /// if an id is not below [`limits::VOCAB_SIZE_MAX`] or a token is longer than
+    /// [`limits::TOKEN_BYTES_MAX`].
     pub fn new(
         ranks: &[u8],
         pattern: &str,
@@ -79,11 +80,11 @@ impl TiktokenTokenizer {
         Ok(Self { bpe, pattern: pattern.to_owned(), special, vocab_size })
     }
 
-    /// Reads what [`Tokenizer::to_json`] wrote.
+    /// Reads the output of [`Tokenizer::to_json`].
     ///
     /// # Errors
-    /// `Malformed` if `text` is not that form; `Incompatible` if its version or kind is another; else as
-    /// [`TiktokenTokenizer::new`].
+    /// `Malformed` if `text` does not have that form; `Incompatible` for another version or kind; the errors
+    /// of [`TiktokenTokenizer::new`].
     pub fn from_json(text: &str) -> Result<Self> {
         let form: JsonForm = serde_json::from_str(text)
             .map_err(|error| malformed(format!("tokenizer JSON must be valid: got {error}")))?;
@@ -97,7 +98,7 @@ impl TiktokenTokenizer {
         Self::new(form.ranks.as_bytes(), &form.pattern, form.special_tokens)
     }
 
-    /// The bytes of a token, special or not.
+    /// Returns the bytes of a token, special or not.
     fn bytes_of(&self, id: u32) -> Option<&[u8]> {
         let special = self.special.name_of.get(&id).map(String::as_bytes);
         special.or_else(|| Some(self.bpe.decode_bytes(id)).filter(|bytes| !bytes.is_empty()))
@@ -154,7 +155,7 @@ impl Tokenizer for TiktokenTokenizer {
         self.special.name_of.contains_key(&id)
     }
 
-    /// The JSON form: `{"version":1,"kind":"tiktoken","pattern":"...","specialTokens":{...},"ranks":"..."}`.
+    /// Returns the JSON form: `{"version":1,"kind":"tiktoken","pattern":"...","specialTokens":{...},"ranks":"..."}`.
     fn to_json(&self) -> String {
         let ids = (0..self.vocab_size as u32).map(|id| (id, self.bpe.decode_bytes(id)));
         let lines = ids.filter(|(_, bytes)| !bytes.is_empty());
@@ -169,12 +170,12 @@ impl Tokenizer for TiktokenTokenizer {
     }
 }
 
-/// Tokens with names of their own, which no merge makes.
+/// Tokens with names, which no merge makes.
 #[derive(Debug, Default)]
 struct SpecialTokens {
     id_of: BTreeMap<String, u32>,
     name_of: HashMap<u32, String>,
-    /// The lengths of the names in bytes, the longest first, each once.
+    /// The distinct lengths of the names in bytes, the longest first.
     lengths: Vec<usize>,
 }
 
@@ -198,7 +199,7 @@ impl SpecialTokens {
         Ok(special)
     }
 
-    /// The first special token in `text[start..]`, the longest of those that begin there: its start, end and id.
+    /// Returns start, end and id of the first special token in `text[start..]`, the longest at that position.
     fn find(&self, text: &str, start: usize) -> Option<(usize, usize, u32)> {
         let mut first_bytes = [false; 256];
         self.id_of.keys().for_each(|name| first_bytes[usize::from(name.as_bytes()[0])] = true);
@@ -213,7 +214,7 @@ impl SpecialTokens {
     }
 }
 
-/// The tokens of a rank file with their ids.
+/// Returns the tokens of a rank file with their ids.
 fn read_ranks(ranks: &[u8]) -> Result<Vec<(Vec<u8>, u32)>> {
     let text =
         std::str::from_utf8(ranks).map_err(|error| malformed(format!("ranks must be UTF-8: got {error}")))?;
@@ -281,7 +282,7 @@ mod tests {
         TiktokenTokenizer::new(ranks(more).as_bytes(), R50K, special)
     }
 
-    /// The rule of the package, word by word: of all neighbours, those that spell the token of the lowest rank.
+    /// Merges by the package's rule: of all neighbours, those that spell the token of the lowest rank.
     fn naive(piece: &[u8], tokens: &HashMap<&[u8], u32>) -> Vec<u32> {
         if let Some(&id) = tokens.get(piece) {
             return vec![id];
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn merges_are_those_of_the_definition() {
-        // Ranks out of the order in which tokens grow, tokens that no merge reaches, one token by two ways.
+        // Ranks that are not ordered by length, tokens that no merge reaches, one token by two merges.
         let more: [(&[u8], u32); 9] = [
             (b"aaa", 256),
             (b"aa", 300),

@@ -8,13 +8,13 @@ use serde_json::json;
 use crate::Result;
 use crate::byte_bpe::{alphabet, pieces_of_gpt2};
 
-/// The text of a `tokenizer.json` whose tokens are the 256 bytes, then up to `vocab_size - 256 - special_tokens.len()`
-/// merges learned from `texts`, then the special tokens. It has GPT-2's pattern and no normalizer, and Hugging Face's
-/// `tokenizers` reads it.
+/// Returns the text of a `tokenizer.json` whose tokens are the 256 bytes, then up to `vocab_size - 256 -
+/// special_tokens.len()` merges learned from `texts`, then the special tokens. It has GPT-2's pattern and no
+/// normalizer, and Hugging Face's `tokenizers` reads it.
 ///
-/// Each step merges the pair of neighbours that occurs most often; of equals, the one with the smaller left id, then
-/// the smaller right id. Training ends early when no pair occurs twice. A step costs time linear in the total length
-/// of all different pieces of `texts`.
+/// Each step merges the most frequent pair of neighbours; ties by the smaller left id, then the smaller right
+/// id. Training ends early when no pair occurs twice. A step costs time linear in the total length of all
+/// distinct pieces of `texts`.
 ///
 /// # Errors
 /// `OutOfRange` if `vocab_size` has no room for the bytes and the special tokens, or is beyond
@@ -70,7 +70,7 @@ fn check_special_tokens(special_tokens: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The different pieces of `texts` as byte ids, each with how often it occurs, in the order of their bytes.
+/// Returns the distinct pieces of `texts` as byte ids with their counts, in byte order.
 fn count_pieces(texts: &[&str]) -> Vec<(Vec<u32>, u64)> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for piece in texts.iter().flat_map(|text| pieces_of_gpt2(text)) {
@@ -79,7 +79,7 @@ fn count_pieces(texts: &[&str]) -> Vec<(Vec<u32>, u64)> {
     counts.into_iter().map(|(piece, count)| (piece.bytes().map(u32::from).collect(), count)).collect()
 }
 
-/// The pair of neighbours that occurs most often, if any occurs twice; of equals the smallest.
+/// Returns the most frequent pair of neighbours, if any occurs twice; ties by the smallest.
 fn most_frequent_pair(pieces: &[(Vec<u32>, u64)]) -> Option<(u32, u32)> {
     let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
     for (ids, count) in pieces {

@@ -1,7 +1,7 @@
-//! The characters that stand for bytes in the files of byte-level tokenizers: printable Latin-1 for itself, the other
-//! 68 bytes, in order, as U+0100 and up.
+//! The characters for bytes in the files of byte-level tokenizers: printable Latin-1 for itself, the other 68
+//! bytes, in order, as U+0100 and up.
 
-/// The character that stands for each byte.
+/// The character of each byte.
 pub const CHARACTERS: [char; 256] = {
     let mut characters = ['\0'; 256];
     let (mut byte, mut num_moved) = (0, 0);
@@ -16,12 +16,12 @@ pub const CHARACTERS: [char; 256] = {
     characters
 };
 
-/// The bytes of `token`, or `None` if one of its characters stands for no byte.
+/// Returns the bytes of `token`, or `None` if one of its characters is not in the alphabet.
 pub fn bytes_of(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }
 
-/// Bytes as the text that files of byte-level tokenizers hold.
+/// Returns bytes as text in this alphabet.
 pub fn text_of(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| CHARACTERS[usize::from(byte)]).collect()
 }

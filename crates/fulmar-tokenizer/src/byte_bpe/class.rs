@@ -1,4 +1,4 @@
-//! The class of every character, as the patterns of pre-tokenizers see it: Unicode 16, the version of `regex-syntax`.
+//! The class of every character in the patterns of pre-tokenizers: Unicode 16, the version of `regex-syntax`.
 //!
 //! `classes.txt` holds the classes of all code points in order as runs, `[count]letter`, where a missing count is 1
 //! and the letters are those of [`bit_of_letter`]. A test below compares it with `regex-syntax`, character by character.
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 /// Everything that is in no other class: punctuation, symbols, controls, unassigned.
 pub const OTHER: u8 = 1;
-/// `\s` but carriage return and line feed.
+/// `\s` except carriage return and line feed.
 pub const SPACE: u8 = 1 << 1;
 /// Carriage return and line feed.
 pub const NEWLINE: u8 = 1 << 2;
@@ -39,13 +39,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// The one table, made at its first use.
+    /// Returns the shared table, made at its first use.
     pub fn shared() -> &'static Self {
         &TABLE
     }
 
-    /// The class bit of the character that begins at `bytes[position]`, and its length in bytes; `(0, 0)` at the end.
-    /// `bytes` must be valid UTF-8 and `position` the beginning of a character.
+    /// Returns the class bit of the character that begins at `bytes[position]`, and its length in bytes; `(0,
+    /// 0)` at the end. `bytes` must be valid UTF-8 and `position` the beginning of a character.
     #[inline]
     pub fn at(&self, bytes: &[u8], position: usize) -> (u8, usize) {
         match bytes.get(position) {
@@ -55,7 +55,7 @@ impl Table {
         }
     }
 
-    /// Where the longest run of characters of `classes` that begins at `position` ends.
+    /// Returns the end of the longest run of characters of `classes` from `position`.
     #[inline]
     pub fn run(&self, bytes: &[u8], mut position: usize, classes: u8) -> usize {
         while let Some(&byte) = bytes.get(position) {
@@ -116,7 +116,7 @@ const fn bit_of_letter(letter: u8) -> u8 {
     }
 }
 
-/// The code point that begins at `position` and its length in bytes. Bytes that are missing count as zero.
+/// Returns the code point at `position` and its length in bytes. Missing bytes count as zero.
 #[inline]
 fn decode(bytes: &[u8], position: usize) -> (usize, usize) {
     let tail = |index: usize| usize::from(bytes.get(position + index).copied().unwrap_or(0) & 0x3F);
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Every code point of a class that `regex-syntax` knows by `pattern`.
+    /// Returns every code point that matches `pattern` in `regex-syntax`.
     fn code_points(pattern: &str) -> Vec<u32> {
         let hir = regex_syntax::parse(pattern).unwrap();
         let HirKind::Class(Class::Unicode(class)) = hir.kind() else { panic!("{pattern} is a class") };

@@ -1,4 +1,4 @@
-//! Reads `tokenizer.json`: is the file of the byte-level family, and what does it say.
+//! Reads `tokenizer.json` if the file is of the byte-level family.
 
 use std::collections::HashMap;
 
@@ -9,28 +9,28 @@ use super::alphabet;
 use super::split::Splitter;
 use crate::Result;
 
-/// What a file of the family says, checked.
+/// The checked content of a file of the family.
 #[derive(Debug)]
 pub struct Description {
-    /// Every token of the model with its id, which no other token has.
+    /// Every token of the model with its unique id.
     pub tokens: Vec<(String, u32)>,
     /// `(left, right, rank, merged)` of every merge.
     pub merges: Vec<(u32, u32, u32, u32)>,
-    /// Pieces that are tokens are never looked at more closely.
+    /// If true, pieces that are tokens are not merged.
     pub ignore_merges: bool,
-    /// Cuts the text before `splitter` does.
+    /// Splits the text before `splitter` does.
     pub outer: Option<Splitter>,
-    /// Cuts the text into pieces.
+    /// Splits the text into pieces.
     pub splitter: Splitter,
-    /// Text is brought to NFC first.
+    /// If true, text is normalised to NFC first.
     pub is_nfc: bool,
-    /// Offsets leave out the spaces at both ends of a token, once for each entry; the entry says whether the first
-    /// token keeps its space.
+    /// For each entry, offsets exclude the spaces at both ends of a token once; the entry is `true` if the
+    /// first token keeps its space.
     pub trims: Vec<bool>,
 }
 
 impl Description {
-    /// `None` if `file` is not of the family, or uses a part of it that this engine does not know.
+    /// Reads a file; `None` if it is not of the family, or uses an unsupported part.
     ///
     /// # Errors
     /// `Malformed` if the file breaks the format's own rules; `LimitExceeded` past [`limits::VOCAB_SIZE_MAX`].
@@ -56,14 +56,14 @@ impl Description {
     }
 }
 
-/// No randomness, no affixes on parts of words.
+/// Returns whether the model has no randomness and no affixes on parts of words.
 fn is_plain(model: &Value) -> bool {
     let is_absent = |name: &str| model[name].is_null() || model[name] == "";
     let has_dropout = model["dropout"].as_f64().is_some_and(|dropout| dropout != 0.0);
     !has_dropout && is_absent("continuing_subword_prefix") && is_absent("end_of_word_suffix")
 }
 
-/// Whether bytes that have no token disappear, as they do unless a token stands for them.
+/// Returns whether bytes without a token disappear, as they do unless there is a token for unknown text.
 fn is_unknown_silent(model: &Value) -> bool {
     model["unk_token"].is_null() && model["byte_fallback"] != true
 }
@@ -88,7 +88,8 @@ fn normalizer(normalizer: &Value) -> Option<bool> {
     if normalizer.is_null() { Some(false) } else { (normalizer["type"] == "NFC").then_some(true) }
 }
 
-/// The splitters of a pre-tokenizer that ends with the step to bytes: the outer one, if there are two, and the inner.
+/// Returns the splitters of a pre-tokenizer that ends with the byte-level step: the outer one, if there are
+/// two, and the inner.
 fn splitters(pre_tokenizer: &Value) -> Option<(Option<Splitter>, Splitter)> {
     let single = std::slice::from_ref(pre_tokenizer);
     let steps =
@@ -112,7 +113,7 @@ fn splitters(pre_tokenizer: &Value) -> Option<(Option<Splitter>, Splitter)> {
 fn splitter(step: &Value) -> Option<Splitter> {
     match step["type"].as_str()? {
         "Digits" => Some(Splitter::Digits { individual: step["individual_digits"] == true }),
-        // The known patterns match every character, so what is kept of the gaps makes no difference.
+        // The known patterns match every character, so the treatment of gaps does not matter.
         "Split" => {
             let is_kept =
                 step["behavior"] == "Isolated" || (step["behavior"] == "Removed" && step["invert"] == true);
@@ -122,7 +123,7 @@ fn splitter(step: &Value) -> Option<Splitter> {
     }
 }
 
-/// Post-processors that cut spaces from offsets, in order; `None` if one is unknown.
+/// Returns the post-processors that trim spaces from offsets, in order; `None` if one is unknown.
 fn trims(post_processor: &Value) -> Option<Vec<bool>> {
     if post_processor.is_null() {
         return Some(Vec::new());
@@ -141,7 +142,7 @@ fn trims(post_processor: &Value) -> Option<Vec<bool>> {
     }
 }
 
-/// A step of a sequence, which is no sequence itself.
+/// Returns the trim of a step of a sequence, which must not be a sequence.
 fn trims_of_step(step: &Value) -> Option<Vec<bool>> {
     if step["type"] == "Sequence" { None } else { trims(step) }
 }
@@ -169,7 +170,7 @@ fn read_merges(merges: &Value, tokens: &[(String, u32)]) -> Result<Vec<(u32, u32
         let rule = "must be made of tokens of the vocabulary";
         id_of.get(token).copied().ok_or_else(|| malformed(rule, token).at(format!("model.merges[{rank}]")))
     };
-    // A file's own comment line takes no rank.
+    // A comment line in the file has no rank.
     let is_merge = |entry: &&Value| !entry.as_str().is_some_and(|text| text.starts_with("#version"));
     let mut merged = String::new();
     let mut read = Vec::with_capacity(entries.len());
@@ -185,7 +186,7 @@ fn read_merges(merges: &Value, tokens: &[(String, u32)]) -> Result<Vec<(u32, u32
     Ok(read)
 }
 
-/// `"left right"` or `["left", "right"]`.
+/// Parses `"left right"` or `["left", "right"]`.
 fn pair(entry: &Value) -> Option<(&str, &str)> {
     match entry {
         Value::String(text) => text.split_once(' ').filter(|(_, right)| !right.contains(' ')),

@@ -1,18 +1,19 @@
-//! Byte-pair merging: of all neighbours that may merge, the pair of the lowest rank does, the leftmost of equals.
+//! Byte-pair merging: of all mergeable neighbours, the pair with the lowest rank merges first, ties from the
+//! left.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Up to here the pair to merge is found by looking at all of them; longer pieces keep a heap.
+/// Up to this many parts a linear scan finds the next pair; longer pieces use a heap.
 const SCAN_PARTS_MAX: usize = 64;
 
-/// The rank of two neighbours that never merge.
+/// The rank of neighbours that never merge.
 const NEVER: u32 = u32::MAX;
 
-/// The mark of a byte that has no token.
+/// The mark of a byte without a token.
 pub const NO_TOKEN: u32 = u32::MAX;
 
-/// What the merge of two neighbours would be.
+/// The result of merging two neighbours.
 #[derive(Debug, Clone, Copy)]
 struct Merge {
     rank: u32,
@@ -21,25 +22,25 @@ struct Merge {
 
 const NONE: Merge = Merge { rank: NEVER, merged: 0 };
 
-/// A part of a piece: a token so far, and what its merge with the next part would be.
+/// A part of a piece: a token, and the result of merging it with the next part.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     /// The token.
     pub id: u32,
-    /// How long it is, in whatever unit the caller counts.
+    /// Its length, in any unit of the caller.
     pub length: u32,
     with_next: Merge,
 }
 
 impl Part {
-    /// A token that has not merged yet.
+    /// Returns a token that has not merged yet.
     pub const fn new(id: u32, length: u32) -> Self {
         Self { id, length, with_next: NONE }
     }
 }
 
-/// Which pairs of tokens merge: an open-addressing table from (left, right) to (rank, merged token), and beside it the
-/// pairs of single bytes, with which every piece begins, in a table that needs no search.
+/// The mergeable pairs of tokens: an open-addressing table from (left, right) to (rank, merged token), and
+/// for pairs of single bytes, with which every piece begins, a direct table.
 #[derive(Debug)]
 pub struct Merges {
     slots: Vec<Slot>,
@@ -56,8 +57,8 @@ struct Slot {
 }
 
 impl Merges {
-    /// The table of `merges`, each `(left, right, rank, merged)`; the last of equal pairs counts. `byte_ids` are the
-    /// tokens of the 256 bytes, [`NO_TOKEN`] for those that have none.
+    /// Returns the table of `merges`, each `(left, right, rank, merged)`; the last of equal pairs counts.
+    /// `byte_ids` are the tokens of the 256 bytes, [`NO_TOKEN`] for missing ones.
     pub fn new(merges: &[(u32, u32, u32, u32)], byte_ids: &[u32; 256]) -> Self {
         let num_slots = (2 * merges.len()).next_power_of_two().max(2);
         let mut table = Self {
@@ -75,8 +76,8 @@ impl Merges {
         table
     }
 
-    /// The tokens that `bytes` merge to, in `parts`, with their lengths in bytes. False, and no result, if one of the
-    /// bytes has no token. Costs O(n log n).
+    /// Writes the tokens to which `bytes` merge into `parts`, with their lengths in bytes. Returns `false`,
+    /// without a result, if a byte has no token. Costs O(n log n).
     pub fn apply_to_bytes(&self, bytes: &[u8], parts: &mut Vec<Part>) -> bool {
         parts.clear();
         parts.reserve(bytes.len());
@@ -95,12 +96,12 @@ impl Merges {
         has_all
     }
 
-    /// The token of a single byte, or [`NO_TOKEN`].
+    /// Returns the token of a single byte, or [`NO_TOKEN`].
     pub fn byte_id(&self, byte: u8) -> u32 {
         self.byte_ids[usize::from(byte)]
     }
 
-    /// Merges `parts` until no pair of neighbours is left that merges. Costs O(n log n).
+    /// Merges `parts` until no neighbours can merge. Costs O(n log n).
     pub fn apply(&self, parts: &mut Vec<Part>) {
         for index in 1..parts.len() {
             self.join(parts, index - 1, index);
@@ -127,7 +128,8 @@ impl Merges {
         }
     }
 
-    /// A heap of (rank, position) over a list linked both ways. An entry is stale once its part has another rank.
+    /// Merges with a heap of (rank, position) over a doubly linked list. An entry is stale once its part has
+    /// another rank.
     fn apply_by_heap(&self, parts: &mut Vec<Part>) {
         let end = parts.len();
         let mut next: Vec<u32> = (1..=end as u32).collect();
@@ -162,14 +164,14 @@ impl Merges {
         parts.retain(|part| part.length != 0);
     }
 
-    /// Notes in the left part what its merge with the right part would be, which may be behind the last part.
+    /// Records in the left part the result of merging it with the right part, which may be past the end.
     #[inline]
     fn join(&self, parts: &mut [Part], left: usize, right: usize) {
         let found = parts.get(right).map(|other| self.slots[self.slot_of(parts[left].id, other.id)].merge);
         parts[left].with_next = found.unwrap_or(NONE);
     }
 
-    /// Where the pair is, or the empty slot where it would be.
+    /// Returns the slot of the pair, or the empty slot for it.
     #[inline]
     fn slot_of(&self, left: u32, right: u32) -> usize {
         let pair = u64::from(left) << 32 | u64::from(right);
@@ -189,7 +191,7 @@ impl Merges {
 mod tests {
     use super::*;
 
-    /// Every byte is its own token, but 0.
+    /// Returns byte ids in which every byte except 0 is its own token.
     fn byte_ids() -> [u32; 256] {
         std::array::from_fn(|byte| if byte == 0 { NO_TOKEN } else { byte as u32 })
     }
@@ -206,7 +208,7 @@ mod tests {
         Merges::new(&merges, &byte_ids())
     }
 
-    /// By the definition: look at all neighbours each time.
+    /// Merges by definition: scans all neighbours each time.
     fn naive(merges: &Merges, text: &[u8]) -> Vec<u32> {
         let mut ids: Vec<u32> = text.iter().map(|&byte| u32::from(byte)).collect();
         let rank = |pair: &[u32]| merges.slots[merges.slot_of(pair[0], pair[1])].merge.rank;

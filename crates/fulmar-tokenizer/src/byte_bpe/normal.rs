@@ -1,14 +1,14 @@
-//! Normalisation to NFC with the way back: which bytes of the original each byte of the result stands for.
+//! Normalisation to NFC with the mapping from each byte of the result to bytes of the original.
 //!
-//! Both the composition (Unicode 9) and the rules of the way back are those of Hugging Face's crate: a composed
-//! character stands for the first character that went into it, the others stand for nothing.
+//! Both the composition (Unicode 9) and the mapping follow Hugging Face's crate: a composed character maps to
+//! the first character that it was composed of, the others map to nothing.
 
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// Below this, every character is a starter that never changes.
 const FIRST_CHANGING: u8 = 0xCC;
 
-/// A text in NFC and, for each of its bytes, the range of bytes of the original that its character stands for.
+/// A text in NFC and, for each of its bytes, the byte range of its character in the original.
 #[derive(Debug)]
 pub struct Normal {
     /// The text in NFC.
@@ -17,7 +17,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// The normal form of `text`; `None` if that is certain to be `text` itself.
+    /// Returns the normal form of `text`; `None` if it certainly equals `text`.
     pub fn of(text: &str) -> Option<Self> {
         let is_low = text.bytes().all(|byte| byte < FIRST_CHANGING);
         if is_low || is_nfc_quick(text.chars()) == IsNormalized::Yes {
@@ -46,7 +46,7 @@ impl Normal {
         Some(normal)
     }
 
-    /// The bytes of the original for the bytes `[start, end)` of the normal text; `start < end`.
+    /// Returns the bytes of the original for the bytes `[start, end)` of the normal text; `start < end`.
     pub fn original(&self, [start, end]: [u32; 2]) -> [u32; 2] {
         [self.ranges[start as usize][0], self.ranges[end as usize - 1][1]]
     }

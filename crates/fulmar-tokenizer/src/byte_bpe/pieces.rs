@@ -1,12 +1,12 @@
-//! From whole pieces to tokens: most pieces of real text are one token, and one look-up finds it.
+//! Look-up of whole pieces: most pieces of real text are one token, found by one look-up.
 
-/// Longest piece whose bytes are its own key.
+/// Length of the longest piece whose bytes are its key.
 const KEY_BYTES_MAX: usize = 15;
 
 const NO_TOKEN: u32 = u32::MAX;
 
-/// A table from the bytes of tokens to their ids. Pieces of up to 15 bytes are keys themselves; longer ones are
-/// compared with the bytes that the caller keeps.
+/// A table from the bytes of tokens to their ids. Pieces of up to 15 bytes are keys themselves; longer ones
+/// are compared with the caller's bytes.
 #[derive(Debug)]
 pub struct Pieces {
     short: Vec<(u64, u64, u32)>,
@@ -16,7 +16,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The table of `tokens`, each with its id; no two may have equal bytes.
+    /// Returns the table of `tokens` with their ids; their bytes must be distinct.
     pub fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], u32)> + Clone) -> Self {
         let num_long = tokens.clone().filter(|(bytes, _)| bytes.len() > KEY_BYTES_MAX).count();
         let num_short = tokens.clone().count() - num_long;
@@ -44,7 +44,7 @@ impl Pieces {
         table
     }
 
-    /// The id of the token whose bytes are `text[start..end]`; `token_bytes` gives the bytes of an id.
+    /// Returns the id of the token whose bytes are `text[start..end]`; `token_bytes` gives the bytes of an id.
     #[inline]
     pub fn find<'a>(
         &self,
@@ -87,7 +87,7 @@ impl Pieces {
     }
 }
 
-/// Up to 15 bytes as two words, with their number in the topmost byte.
+/// Returns up to 15 bytes as two words, with their number in the topmost byte.
 #[inline]
 fn key_of(text: &[u8], start: usize, end: usize) -> (u64, u64) {
     let num_bytes = end - start;
@@ -100,7 +100,7 @@ fn key_of(text: &[u8], start: usize, end: usize) -> (u64, u64) {
     (kept as u64, (kept >> 64) as u64 | (num_bytes as u64) << 56)
 }
 
-/// A hash of more than 15 bytes.
+/// Returns a hash of more than 15 bytes.
 fn hash_of(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];

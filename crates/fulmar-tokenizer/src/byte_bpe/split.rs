@@ -1,4 +1,5 @@
-//! Cuts text into the pieces that byte-pair merging never crosses, by hand what the known regular expressions say.
+//! Splits text into the pieces that byte-pair merging never crosses, with handwritten code for the known
+//! regular expressions.
 
 use super::class::{CASELESS, LETTER, LOWER, MARK, NEWLINE, NUMBER, OTHER, Table, UPPER, WHITE};
 
@@ -13,38 +14,38 @@ const CL100K: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3
 const CL100K_POSSESSIVE: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// What an upper-case part of a word of [`O200K`] may hold, and what a lower-case part may.
+/// The classes of the upper-case part of a word in [`O200K`], and of the lower-case part.
 const O200K_UPPER: u8 = UPPER | CASELESS | MARK;
 const O200K_LOWER: u8 = LOWER | CASELESS | MARK;
 
-/// One way of cutting text. Pieces are never empty and together they are the text.
+/// A way of splitting text. Pieces are never empty, and concatenated they are the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Splitter {
     /// The whole text is one piece.
     Whole,
-    /// Numeric characters apart from all others: each on its own, or in runs.
+    /// Splits numeric characters from all others: individually, or in runs.
     Digits { individual: bool },
     /// The pattern of GPT-2.
     Gpt2,
     /// The patterns of cl100k and what follows it: Llama 3, Qwen.
     Cl100k(Cl100k),
-    /// The pattern of o200k: words end where a small letter is followed by a capital.
+    /// The pattern of o200k: words end between a small letter and a capital.
     O200k,
 }
 
-/// In what the patterns of the cl100k kind differ.
+/// The parameters of cl100k-like patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cl100k {
-    /// What a word is made of.
+    /// The classes of a word's characters.
     letters: u8,
-    /// Most numeric characters in a piece.
+    /// Maximum number of numeric characters in a piece.
     num_digits_max: usize,
-    /// Whether white space at the end of the text is one piece, line ends or not.
+    /// If true, white space at the end of the text is one piece, even with line ends.
     end_is_one: bool,
 }
 
 impl Splitter {
-    /// The splitter of a regular expression that is known letter by letter.
+    /// Returns the splitter of a regular expression that equals a known one.
     pub fn of_pattern(pattern: &str) -> Option<Self> {
         let cl100k = |letters, num_digits_max, end_is_one| {
             Some(Self::Cl100k(Cl100k { letters, num_digits_max, end_is_one }))
@@ -60,7 +61,7 @@ impl Splitter {
         }
     }
 
-    /// Where the piece of `scan` that begins at `start` ends.
+    /// Returns the end of the piece of `scan` that begins at `start`.
     #[inline]
     pub fn piece_end(self, scan: Scan<'_>, start: usize) -> usize {
         match self {
@@ -73,7 +74,7 @@ impl Splitter {
     }
 }
 
-/// One text as splitters see it: they look at nothing behind its end.
+/// A text for splitters, which read nothing past its end.
 #[derive(Clone, Copy)]
 pub struct Scan<'a> {
     table: &'static Table,
@@ -82,18 +83,19 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// The view of `text`.
+    /// Returns a view of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { table: Table::shared(), text, bytes: text.as_bytes() }
     }
 
-    /// The same text, ending at `end`.
+    /// Returns the same text, ending at `end`.
     pub fn until(self, end: usize) -> Self {
         let text = &self.text[..end];
         Self { table: self.table, text, bytes: text.as_bytes() }
     }
 
-    /// Rust's own notion of a numeric character, as in Hugging Face's crate: it may know another Unicode than `\p{N}`.
+    /// Uses Rust's own numeric characters, as Hugging Face's crate does; their Unicode version may differ
+    /// from that of `\p{N}`.
     fn digits(self, start: usize, individual: bool) -> usize {
         let mut characters = self.text[start..].char_indices();
         let is_numeric = characters.next().is_some_and(|(_, first)| first.is_numeric());
@@ -170,8 +172,8 @@ impl<'a> Scan<'a> {
         self.white_lines(start)
     }
 
-    /// `[U]*[L]+` of [`O200K`]: capitals, then small letters; if there are none of these, the run of capitals up to
-    /// its last character that may also stand among small letters.
+    /// Matches `[U]*[L]+` of [`O200K`]: capitals, then small letters; without small letters, the capitals up
+    /// to the last character that may also be among small letters.
     fn mixed_word(self, start: usize) -> Option<usize> {
         let mut last_caseless = None;
         let mut end = start;
@@ -190,7 +192,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// `[U]+[L]*` of [`O200K`] where [`Scan::mixed_word`] found nothing, so where no small letter follows.
+    /// Matches `[U]+[L]*` of [`O200K`] if [`Scan::mixed_word`] does not match, so if no small letter follows.
     fn capitals(self, start: usize) -> Option<usize> {
         let end = self.table.run(self.bytes, start, O200K_UPPER);
         (end > start).then_some(end)
@@ -208,7 +210,8 @@ impl<'a> Scan<'a> {
         end
     }
 
-    /// The end of `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` or `'d` at `start`. In any case, the long s is an s.
+    /// Returns the end of `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` or `'d` at `start`. With `any_case`, the long
+    /// s is an s.
     fn contraction(self, start: usize, any_case: bool) -> Option<usize> {
         if self.bytes.get(start) != Some(&b'\'') {
             return None;
@@ -225,14 +228,16 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last line end of the run, else as [`Scan::white`].
+    /// Matches `\s*[\r
+    /// ]+|\s+(?!\S)|\s+`: up to the last line end of the run, else as [`Scan::white`].
     fn white_lines(self, start: usize) -> usize {
         let end = self.table.run(self.bytes, start, WHITE);
         let last = self.bytes[start..end].iter().rposition(|byte| matches!(byte, b'\r' | b'\n'));
         last.map_or_else(|| self.white(start), |last| start + last + 1)
     }
 
-    /// `\s+(?!\S)|\s+`: the run of white space, less its last character if that leaves any and a word follows.
+    /// Matches `\s+(?!\S)|\s+`: the run of white space, without its last character if that leaves any and a
+    /// word follows.
     fn white(self, start: usize) -> usize {
         let end = self.table.run(self.bytes, start, WHITE);
         if end == self.bytes.len() {

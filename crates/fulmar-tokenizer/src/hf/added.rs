@@ -1,4 +1,4 @@
-//! Tokens that stand beside the model's vocabulary, such as `<|im_end|>`, and where a text spells them.
+//! Added tokens, such as `<|im_end|>`, and their occurrences in a text.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use fulmar_core::{Error, ErrorKind};
@@ -12,16 +12,16 @@ pub struct AddedToken {
     #[serde(default)]
     pub id: u32,
     pub content: String,
-    /// Only where no letter or digit touches it.
+    /// If true, matches only if no letter or digit is adjacent.
     #[serde(default)]
     pub single_word: bool,
-    /// It takes the spaces before it.
+    /// If true, includes the spaces before it.
     #[serde(default)]
     pub lstrip: bool,
-    /// It takes the spaces behind it.
+    /// If true, includes the spaces after it.
     #[serde(default)]
     pub rstrip: bool,
-    /// It is looked for in the normalised text.
+    /// If true, is searched for in the normalised text.
     #[serde(default)]
     pub normalized: bool,
     #[serde(default)]
@@ -29,7 +29,7 @@ pub struct AddedToken {
 }
 
 impl AddedToken {
-    /// A special token that is nothing but its name.
+    /// Returns a special token that matches exactly its name.
     pub fn special(id: u32, content: &str) -> Self {
         let content = content.to_owned();
         Self {
@@ -44,7 +44,7 @@ impl AddedToken {
     }
 }
 
-/// A stretch of text, `start..end` in bytes: an added token, or the text between two.
+/// A range of text, `start..end` in bytes: an added token, or the text between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     pub id: Option<u32>,
@@ -52,7 +52,7 @@ pub struct Stretch {
     pub end: usize,
 }
 
-/// Finds added tokens in text: the leftmost, and of those that begin there the longest.
+/// Finds added tokens in text: the leftmost, ties by length.
 #[derive(Debug)]
 pub struct Finder {
     automaton: Option<AhoCorasick>,
@@ -60,7 +60,7 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Looks for `patterns[i]` and calls it `tokens[i]`.
+    /// Searches for `patterns[i]` as `tokens[i]`.
     pub fn new(patterns: &[String], tokens: Vec<AddedToken>) -> Result<Self> {
         let mut builder = AhoCorasick::builder();
         let automaton = builder.match_kind(MatchKind::LeftmostLongest).build(patterns).map_err(|error| {
@@ -73,7 +73,7 @@ impl Finder {
         self.tokens.is_empty()
     }
 
-    /// All of `text`, cut at the added tokens that it spells. Two tokens that take the same spaces may overlap.
+    /// Splits `text` at the added tokens in it. Two tokens that include the same spaces may overlap.
     pub fn split(&self, text: &str) -> Vec<Stretch> {
         let mut stretches = Vec::new();
         let mut last_end = 0;

@@ -1,7 +1,7 @@
-//! The table of replacements that SentencePiece puts into `precompiled_charsmap`, checked before it is used.
+//! Checks SentencePiece's table of replacements, `precompiled_charsmap`, before use.
 //!
-//! The crate that walks it trusts every index in it, so a broken table would only show when some text reaches the
-//! broken place. The walk below visits every place that any text can reach.
+//! The crate that walks the table trusts every index in it, so a broken table would fail only when some text
+//! reaches the broken entry. The walk below visits every entry that any text can reach.
 //!
 //! ```text
 //! table = u32 bytes of trie | trie: u32 little-endian ... | replacements, each ended by a zero byte
@@ -15,7 +15,7 @@ use fulmar_core::{Error, ErrorKind};
 
 use crate::Result;
 
-/// By how much, at most, the table of this base64 text makes a text longer: bytes out for a byte in, at least 1.
+/// Returns the largest factor by which the table in this base64 text lengthens a text, at least 1.
 ///
 /// # Errors
 /// `Corrupt` if some text would make the walk leave the table.

@@ -1,4 +1,4 @@
-//! What the files beside `tokenizer.json` say: special tokens by name, more added tokens, chat templates.
+//! The configuration files of a tokenizer: names of special tokens, more added tokens, chat templates.
 
 use fulmar_core::{Error, ErrorKind, limits};
 use serde_json::{Map, Value};
@@ -7,25 +7,26 @@ use super::added::AddedToken;
 use super::json_of;
 use crate::Result;
 
-/// The names of special tokens that every model may have.
+/// The names of special tokens that any model may have.
 const NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// `tokenizer_config.json` and its companions, read.
+/// The parsed `tokenizer_config.json` and its companions.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// Special tokens by the name that templates know them by, such as `eos_token`.
+    /// Special tokens by their name in templates, such as `eos_token`.
     pub special_tokens: Map<String, Value>,
-    /// Every special token, also those without a name.
+    /// Every special token, including those without a name.
     pub special_contents: Vec<String>,
-    /// Tokens that `tokenizer.json` may lack.
+    /// Tokens that may be missing in `tokenizer.json`.
     pub added_tokens: Vec<AddedToken>,
     /// Chat templates by name.
     pub templates: Vec<(String, String)>,
 }
 
 impl Config {
-    /// Reads the text of `tokenizer_config.json`, and of `special_tokens_map.json` where that has not all in it.
+    /// Reads the text of `tokenizer_config.json`, and of `special_tokens_map.json` if the former is
+    /// incomplete.
     pub fn read(config: Option<&str>, special_tokens_map: Option<&str>) -> Result<Self> {
         let mut file = object("tokenizer_config.json", config)?;
         if !file.contains_key("added_tokens_decoder") {
@@ -50,7 +51,7 @@ impl Config {
         Ok(())
     }
 
-    /// The source of the template called `name`.
+    /// Returns the source of the template called `name`.
     pub fn template(&self, name: &str) -> Option<&str> {
         self.templates.iter().find(|(held, _)| held == name).map(|(_, source)| source.as_str())
     }
@@ -127,7 +128,7 @@ fn object(name: &str, text: Option<&str>) -> Result<Map<String, Value>> {
     text.map_or_else(|| Ok(Map::new()), |text| super::parse(name, text))
 }
 
-/// A token is written as its text, or as an object that has it as `content`.
+/// Returns the text of a token, written as text or as an object with `content`.
 fn content_of(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }

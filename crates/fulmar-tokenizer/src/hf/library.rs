@@ -18,7 +18,7 @@ use crate::{Encoding, Result};
 
 type Outcome<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The parts of a file, each as the crate reads it.
+/// The parts of a file, in the crate's types.
 pub struct Library {
     steps: Vec<Step>,
     pre_tokenizer: Option<PreTokenizerWrapper>,
@@ -28,29 +28,29 @@ pub struct Library {
     decoder: Option<DecoderWrapper>,
 }
 
-/// One normaliser, and by how much it may make a text longer.
+/// A normaliser, and the largest factor by which it lengthens a text.
 struct Step {
     normalizer: NormalizerWrapper,
     growth: f64,
 }
 
-/// Where a text spells added tokens, and which ids the model itself must not give.
+/// The search for added tokens, and the ids that the model itself must not return.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
-    /// Tokens of the text as it is, and of the normalised text; `None` leaves them text.
+    /// Finders for the original and the normalised text; `None` treats added tokens as text.
     pub finders: Option<[&'a Finder; 2]>,
-    /// Whether an id is one that text must not become.
+    /// Returns whether text must not become an id.
     pub is_forbidden: &'a dyn Fn(u32) -> bool,
 }
 
 impl Library {
-    /// Takes the parts out of `file`.
+    /// Takes the parts from `file`.
     pub fn new(file: &mut Value) -> Result<Self> {
         let decoder = decoder_of(file)?;
         let mut model = file.get_mut("model").map(Value::take).unwrap_or_default();
         check_model(&model)?;
         if let Some(model) = model.as_object_mut() {
-            // Merges that are left out by chance are for training.
+            // Dropout of merges is for training.
             model.remove("dropout");
             read_scores_as_the_crate_does(model);
         }
@@ -68,7 +68,7 @@ impl Library {
         })
     }
 
-    /// What `text` is after normalisation.
+    /// Returns `text` after normalisation.
     pub fn normalized(&self, text: &str) -> Result<String> {
         let mut normalized = NormalizedString::from(text);
         self.normalize(&mut normalized)?;
@@ -93,7 +93,7 @@ impl Library {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(failure)?;
         }
         pieces.tokenize(|piece| Ok(self.tokens(piece, rules.is_forbidden)?)).map_err(failure)?;
-        // Ranges in characters: spaces are trimmed off a range one character, not one byte, at a time.
+        // Ranges in characters, as spaces are trimmed from a range by characters, not bytes.
         let mut encoded = pieces.into_encoding(None, 0, OffsetType::Char).map_err(failure)?;
         if let Some(post_processor) = &self.post_processor {
             encoded = post_processor.process(encoded, None, false).map_err(failure)?;
@@ -119,7 +119,7 @@ impl Library {
         Ok(())
     }
 
-    /// The model's tokens of `piece`. Where one is forbidden the text is cut inside of it, so that it must be spelled.
+    /// Returns the model's tokens of `piece`. A forbidden token is split, so that its text is spelled.
     fn tokens(&self, piece: &NormalizedString, is_forbidden: &dyn Fn(u32) -> bool) -> Result<Vec<Token>> {
         let mut tokens = Vec::new();
         let mut parts = vec![(0, piece.get())];
@@ -156,17 +156,17 @@ impl Library {
     }
 }
 
-/// The decoder of a file: its own, or none, which joins tokens by spaces.
+/// Returns the decoder of a file; `None` joins tokens by spaces.
 ///
 /// # Errors
-/// `Malformed` if the crate does not read it; `LimitExceeded` if it could make text endlessly long.
+/// `Malformed` if the crate cannot read it; `LimitExceeded` if it could make text arbitrarily long.
 fn decoder_of(file: &mut Value) -> Result<Option<DecoderWrapper>> {
     let decoder = part(file, "decoder");
     flat("decoder", decoder.clone(), "decoders")?;
     json_of("decoder", decoder)
 }
 
-/// Runs `body`, in which the crate may panic over a file that lies about itself.
+/// Runs `body`, in which the crate may panic for an inconsistent file.
 pub fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let panicked = |payload: Box<dyn Any + Send>| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -177,7 +177,7 @@ pub fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(panicked)
 }
 
-/// The members of a sequence, and of sequences in it, which stand in `key`; `name` is for the message.
+/// Returns the members of a sequence at `key`, flattened; errors call it `name`.
 fn flat(name: &str, value: Value, key: &str) -> Result<Vec<Value>> {
     let mut members = Vec::new();
     let mut waiting = vec![value];
@@ -203,8 +203,8 @@ fn flat(name: &str, value: Value, key: &str) -> Result<Vec<Value>> {
     Ok(members)
 }
 
-/// By how much a normaliser or decoder makes a text longer, at most: bytes out for a byte in, at least 1. Only those
-/// that write text of the file's choice count; the others have small bounds and do not build on each other.
+/// Returns the largest factor by which a normaliser or decoder lengthens a text, at least 1. Only those that
+/// write text from the file count; the others have small bounds that do not multiply.
 fn growth(step: &Value) -> Result<f64> {
     if let Some(charsmap) = step.get("precompiled_charsmap") {
         return check_charsmap(charsmap.as_str().unwrap_or_default());
@@ -215,14 +215,14 @@ fn growth(step: &Value) -> Result<f64> {
     let pattern = step.get("pattern");
     let ratio = match text(pattern.and_then(|pattern| pattern.get("String"))) {
         Some(length @ 1..) => content as f64 / length as f64,
-        // A regular expression may match nothing, in front of every byte.
+        // A regular expression may match the empty text before every byte.
         _ if pattern.is_some() => (content + 1) as f64,
         _ => 1.0,
     };
     Ok(ratio.max(1.0) + added as f64)
 }
 
-/// Refuses a step that makes `num_bytes` bytes up to `growth` times longer, if that is past the limit.
+/// Refuses a step that may lengthen `num_bytes` bytes by `growth` past the limit.
 fn check_growth(num_bytes: usize, growth: f64) -> Result<()> {
     let (longest, max) = (num_bytes as f64 * growth, limits::NORMALIZED_BYTES_MAX);
     if longest > max as f64 {
@@ -232,9 +232,9 @@ fn check_growth(num_bytes: usize, growth: f64) -> Result<()> {
     Ok(())
 }
 
-/// Changes the scores of a Unigram model to the doubles that the crate makes of their digits where it reads a file itself:
-/// the digits as an integer, then divided by a power of ten. Such a double may be next to the nearest one, which decides
-/// between cuts of a text whose scores are equal.
+/// Changes the scores of a Unigram model to the doubles that the crate parses from a file: the digits as an
+/// integer, divided by a power of ten. Such a double may be adjacent to the nearest one, which decides
+/// between splits of equal scores.
 fn read_scores_as_the_crate_does(model: &mut Map<String, Value>) {
     if model.get("type").is_some_and(|kind| kind != "Unigram") {
         return;
@@ -247,7 +247,7 @@ fn read_scores_as_the_crate_does(model: &mut Map<String, Value>) {
     }
 }
 
-/// The double that the shortest digits of `value` give in two roundings.
+/// Returns the double that the shortest digits of `value` give with two roundings.
 fn digits_over_power_of_ten(value: f64) -> Option<f64> {
     let text = format!("{:e}", value.abs());
     let (digits, exponent) = text.split_once('e')?;
@@ -260,7 +260,7 @@ fn digits_over_power_of_ten(value: f64) -> Option<f64> {
     read.is_finite().then_some(read.copysign(value))
 }
 
-/// Refuses what the crate would cut at a place inside a character.
+/// Refuses a model that the crate would split inside a character.
 fn check_model(model: &Value) -> Result<()> {
     let Some(prefix) = model.get("continuing_subword_prefix").and_then(Value::as_str) else { return Ok(()) };
     for merge in model.get("merges").and_then(Value::as_array).into_iter().flatten() {
@@ -303,7 +303,7 @@ fn unspeakable(token: &str, place: usize) -> Error {
     Error::new(ErrorKind::UnknownText, detail)
 }
 
-/// The crate's errors, in which our own may travel.
+/// Converts the crate's errors, which may wrap our own.
 fn failure(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
     match error.downcast::<Error>() {
         Ok(own) => *own,

@@ -1,11 +1,12 @@
-//! The special tokens that the post-processor of a file puts around a text.
+//! The special tokens that a file's post-processor adds around a text.
 
 use fulmar_core::{Error, ErrorKind};
 use serde_json::Value;
 
 use crate::Result;
 
-/// What goes before a text and what goes behind it, for ids below `vocab_size`. None where the file's template for one
+/// Returns the ids before and after a text, below `vocab_size`. Empty if the file's template for one text
+/// does not contain the text exactly once.
 /// text does not hold that text once.
 pub fn surroundings_of(processor: &Value, vocab_size: usize) -> Result<[Vec<u32>; 2]> {
     let [before, after] = match processor["type"].as_str() {
@@ -42,11 +43,12 @@ fn of_template(processor: &Value) -> [Vec<u32>; 2] {
     [halves.next().unwrap_or_default(), halves.next().unwrap_or_default()]
 }
 
-/// Each processor works on what the one before it gave.
+/// Returns the surroundings of a sequence, in which each processor continues with the result of the one
+/// before.
 fn of_sequence(processor: &Value, vocab_size: usize) -> Result<[Vec<u32>; 2]> {
     let [mut before, mut after] = <[Vec<u32>; 2]>::default();
     for inner in processor["processors"].as_array().into_iter().flatten() {
-        // No file has a sequence in a sequence, so one level is read.
+        // No file has nested sequences, so one level is read.
         if inner["type"] != "Sequence" {
             let [outer, behind] = surroundings_of(inner, vocab_size)?;
             before.splice(0..0, outer);

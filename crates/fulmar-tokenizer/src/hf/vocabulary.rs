@@ -1,4 +1,4 @@
-//! Names and ids of all tokens, the model's and the added ones.
+//! Names and ids of all tokens: the model's and the added ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::config::Config;
 use super::{json_of, part};
 use crate::Result;
 
-/// Marks of an id.
+/// Flags of an id.
 const ADDED: u8 = 1;
 const SPECIAL: u8 = 2;
 const UNKNOWN: u8 = 4;
@@ -26,7 +26,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Reads `model.vocab` and takes `added_tokens` out of `file`; `config` may know more.
+    /// Reads `model.vocab` and takes `added_tokens` from `file`; `config` may have more.
     pub fn read(file: &mut Value, config: &Config) -> Result<Self> {
         let mut vocabulary = Self::default();
         vocabulary.read_model(&file["model"])?;
@@ -53,7 +53,7 @@ impl Vocabulary {
         Ok(vocabulary)
     }
 
-    /// The largest id + 1.
+    /// Returns the largest id + 1.
     pub const fn size(&self) -> usize {
         self.tokens.len()
     }
@@ -66,7 +66,7 @@ impl Vocabulary {
         self.ids.get(token).copied()
     }
 
-    /// The added tokens, with the ids that they have.
+    /// Returns the added tokens with their ids.
     pub fn added(&self) -> &[AddedToken] {
         &self.added
     }
@@ -79,7 +79,7 @@ impl Vocabulary {
         self.has_mark(id, SPECIAL)
     }
 
-    /// Whether text must not become `id`: a special token other than the one for unknown text.
+    /// Returns whether text must not become `id`: a special token other than the one for unknown text.
     pub fn is_forbidden(&self, id: u32) -> bool {
         self.is_special(id) && !self.has_mark(id, UNKNOWN)
     }
@@ -104,7 +104,8 @@ impl Vocabulary {
         }
     }
 
-    /// The model's id for a token of the same name; else the id that it asks for, or where that is taken the next.
+    /// Adds a token with the model's id of the same name, else the requested id, or the next one if that is
+    /// taken.
     fn add(&mut self, mut token: AddedToken) -> Result<()> {
         token.id = match self.id(&token.content) {
             Some(id) => id,

@@ -19,7 +19,7 @@ const CL100K: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3
 const CL100K_POSSESSIVE: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// What the test vocabularies are learned from: words, numbers, code, several scripts, marks, white space.
+/// Training texts of the test vocabularies: words, numbers, code, several scripts, marks, white space.
 const TEXTS: [&str; 9] = [
     "The quick brown fox jumps over the lazy dog. It's what they'll do, and we've seen the others: they're there.",
     "SHE'S GONE WHERE THE OTHERS WEREN'T; the HTTPServer said iPhone, camelCase and snake_case in the README.md.",
@@ -35,7 +35,7 @@ const TEXTS: [&str; 9] = [
 static TRAINED: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(&train_byte_bpe(&TEXTS.repeat(2), 900, &[]).unwrap()).unwrap());
 
-/// One encoder and its oracle, made of the same file.
+/// An encoder and its oracle, made from the same file.
 struct Pair {
     name: String,
     ours: ByteBpe,
@@ -93,7 +93,7 @@ fn with(changes: &[(&str, Value)]) -> Value {
     file
 }
 
-/// The trained file less the tokens of `bytes` and all that is made of them.
+/// Returns the trained file without the tokens of `bytes` and all tokens made of them.
 fn without_bytes(bytes: &[char]) -> Value {
     let mut file = TRAINED.clone();
     let lacks = |token: &str| !bytes.iter().any(|&character| token.contains(character));
@@ -138,7 +138,8 @@ static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     files.iter().map(|(name, file)| Pair::of(name, file)).collect()
 });
 
-/// What trips splitters: contractions in every case, the letters that fold to ASCII, white space of every kind.
+/// Difficult inputs for splitters: contractions in every case, letters that fold to ASCII, white space of
+/// every kind.
 const TRAPS: [&str; 60] = [
     "'s",
     "'S",

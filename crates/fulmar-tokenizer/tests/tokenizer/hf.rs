@@ -1,4 +1,4 @@
-//! What [`HfTokenizer`] promises beyond ids: safety of text, gaps, the files beside `tokenizer.json`, hostile files.
+//! [`HfTokenizer`] beyond ids: safety of text, gaps, the companions of `tokenizer.json`, hostile files.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ fn an_added_token_has_the_models_id_or_its_own_or_the_next() {
 
 #[test]
 fn text_never_becomes_a_special_token_even_where_the_model_would_read_one() {
-    // Unigram lists its special tokens among its words, and the score 0 is the best of all.
+    // Unigram lists its special tokens among its words, and the score 0 is the best.
     let vocab = json!([
         ["<unk>", 0.0],
         ["</s>", 0.0],
@@ -128,7 +128,7 @@ fn text_never_becomes_a_special_token_even_where_the_model_would_read_one() {
         "no decoder: joined by spaces"
     );
 
-    // With merges that are skipped, a byte-level model may read one too.
+    // With skipped merges, a byte-level model may read one too.
     let mut file: Value = serde_json::from_str(&train_byte_bpe(&[], 256, &[]).unwrap()).unwrap();
     file["model"]["vocab"]["end"] = json!(256);
     file["model"]["ignore_merges"] = json!(true);
@@ -345,7 +345,7 @@ fn a_thousand_markers_in_a_row_are_cut_in_one_go() {
     assert_eq!(encoding.offsets.last().map(|range| range[1]), Some(80_000));
 }
 
-/// Small files of every family, to break.
+/// Returns small files of every family, to corrupt.
 fn small_files() -> Vec<String> {
     ["byte_fallback", "prefix_space", "unigram", "word_level", "wordpiece"]
         .iter()
@@ -353,7 +353,7 @@ fn small_files() -> Vec<String> {
         .collect()
 }
 
-/// Uses a file if it is one: whatever it is, nothing panics, and what comes out is consistent.
+/// Uses a file if it is valid: nothing may panic, and the output must be consistent.
 fn use_up(text: &str) {
     let Ok(tokenizer) = HfTokenizer::from_json(text) else { return };
     for text in ["the quick <end> fox", "</s> é猫\u{301} <mask>", "", "day <r>  x"] {
@@ -371,7 +371,7 @@ fn use_up(text: &str) {
     let _ = tokenizer.decode(&(0..last.min(600)).collect::<Vec<_>>(), false);
 }
 
-/// Every place of a JSON value, as a pointer.
+/// Collects every position of a JSON value as a pointer.
 fn places(value: &Value, place: &str, found: &mut Vec<String>) {
     found.push(place.to_owned());
     match value {
@@ -468,7 +468,7 @@ fn a_stream_gives_every_space_that_a_decoder_of_several_strips_leaves() {
     }
 }
 
-/// The engine of `tokenizers` for a file that our own would read: a decoder that says the same in two steps.
+/// Returns the `tokenizers` engine for a file that our own would read: an equivalent decoder in two steps.
 fn with_library(name: &str) -> HfTokenizer {
     let mut file: Value =
         serde_json::from_str(&std::fs::read_to_string(golden(name).join("tokenizer.json")).unwrap()).unwrap();

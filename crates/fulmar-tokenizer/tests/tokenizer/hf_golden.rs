@@ -1,4 +1,4 @@
-//! [`HfTokenizer`] against rows that Hugging Face's Python packages wrote; HOW.md beside the rows says how.
+//! [`HfTokenizer`] against rows from Hugging Face's Python packages; their HOW.md describes how to make them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizer")
 }
 
-/// Every folder of rows, with its tokenizer.
+/// Returns every folder of rows, with its tokenizer.
 fn tokenizers() -> Vec<(String, HfTokenizer)> {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
@@ -83,7 +83,7 @@ fn decoded_text_and_the_pieces_of_a_stream_are_equal() {
             if row["stream_error"].is_null() && decoded.starts_with(&given) {
                 assert_eq!(given + &stream.finish().unwrap(), decoded, "{name}: {ids:?}");
             } else if row["stream_error"].is_null() {
-                // Byte fallback turns a whole run of bytes into U+FFFD when the last one breaks it.
+                // Byte fallback replaces a whole run of bytes by U+FFFD when the last one makes it invalid.
                 assert_eq!((name.as_str(), stream.finish().as_deref()), ("byte_fallback", Ok("")), "{ids:?}");
             } else {
                 let error = stream.push(ids[expected.len()]).unwrap_err();

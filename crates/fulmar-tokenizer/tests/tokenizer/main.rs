@@ -1,4 +1,4 @@
-//! Tokenizers against golden rows and edges, in one program.
+//! Tokenizers against golden rows and edge cases, in one program.
 
 mod byte_bpe;
 mod byte_bpe_golden;
