@@ -14,7 +14,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Splits `values`, which `function` takes in the order of `names`.
+    /// Splits `values`, the arguments of `function` with parameter `names` in order.
     ///
     /// # Errors
     /// A type error for too many arguments, an unknown name, or one given twice.
@@ -23,10 +23,10 @@ impl<'a> Arguments<'a> {
         Self::with_named(function, positional, named, names)
     }
 
-    /// [`Arguments::new`] where the engine has split them.
+    /// Makes the arguments that the engine has already split.
     ///
     /// # Errors
-    /// As [`Arguments::new`].
+    /// The errors of [`Arguments::new`].
     pub fn with_named(
         function: &'a str,
         positional: &'a [Value],
@@ -50,13 +50,13 @@ impl<'a> Arguments<'a> {
         Ok(Self { function, positional, named, names })
     }
 
-    /// The argument of this name, if it was given.
+    /// Returns the argument of this name, if it was given.
     pub fn get(&self, name: &str) -> Option<Value> {
         let index = self.names.iter().position(|known| *known == name)?;
         self.positional.get(index).cloned().or_else(|| self.named.get(name).ok())
     }
 
-    /// The argument of this name.
+    /// Returns the argument of this name.
     ///
     /// # Errors
     /// A type error if it was not given.
@@ -64,7 +64,7 @@ impl<'a> Arguments<'a> {
         self.get(name).ok_or_else(|| type_error(format!("{} needs the argument {name}", self.function)))
     }
 
-    /// A text; `fallback` if it was not given.
+    /// Returns a text; `fallback` if it is missing.
     ///
     /// # Errors
     /// A type error for anything else.
@@ -78,7 +78,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An integer; `fallback` if it was not given or is none.
+    /// Returns an integer; `fallback` if it is missing or none.
     ///
     /// # Errors
     /// A type error for anything else.
@@ -90,7 +90,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Whether the argument is true in Python's sense; `fallback` if it was not given.
+    /// Returns the argument's truth value as in Python; `fallback` if it is missing.
     pub fn flag(&self, name: &str, fallback: bool) -> bool {
         self.get(name).map_or(fallback, |value| value.is_true())
     }
@@ -100,7 +100,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// An integer or a truth value, as Python counts them.
+/// Returns an integer, or a truth value as Python counts it.
 pub fn as_integer(value: &Value) -> Option<i64> {
     match bool::try_from(value.clone()) {
         Ok(truth) => Some(i64::from(truth)),

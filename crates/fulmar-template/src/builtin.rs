@@ -1,8 +1,9 @@
-//! The chat templates that come with Fulmar, and the stock texts that they stand for.
+//! The built-in chat templates, and the stock templates that they replace.
 
-/// Name, source, and what a tokenizer's name holds where TorchRL would choose it. In the order in which TorchRL looks.
+/// Name, source, and parts of a tokenizer's name by which TorchRL would choose it. In TorchRL's order of
+/// search.
 ///
-/// A variant is its family's source behind one line that turns a switch of it.
+/// A variant is its family's source after one line that sets a switch.
 pub const TEMPLATES: &[(&str, &str, &[&str])] = &[
     ("qwen", include_str!("builtin/qwen.jinja"), &["qwen"]),
     ("dialogpt", include_str!("builtin/dialogpt.jinja"), &["dialogpt", "microsoft/dialo"]),
@@ -53,8 +54,8 @@ pub const TEMPLATES: &[(&str, &str, &[&str])] = &[
     ("smollm2", include_str!("builtin/smollm2.jinja"), &[]),
 ];
 
-/// Length in bytes and FNV-1a hash of a model's stock template, and the built-in one that renders the same text with
-/// `generation` blocks. One newline at the end does not count: Jinja drops it.
+/// Length in bytes and FNV-1a hash of a model's stock template, and the built-in one that renders the same
+/// text with `generation` blocks. A newline at the end is not counted, as Jinja drops it.
 const STOCK: &[(usize, u128, &str)] = &[
     (389, 0x526a_59e1_11c4_af23_0437_e5a3_ae2f_aeae, "llama3"),
     (4613, 0xa2ed_498f_9cb6_23ed_f73b_2f79_9c52_5fc0, "llama3_1"),
@@ -73,7 +74,7 @@ const STOCK: &[(usize, u128, &str)] = &[
     (368, 0xf52a_5160_01c2_d4e9_900d_a075_fb14_b11a, "smollm2"),
 ];
 
-/// The name of the built-in template that renders what the stock template `source` renders.
+/// Returns the name of the built-in template that renders the same text as the stock template `source`.
 pub fn twin(source: &str) -> Option<&'static str> {
     let source = source.strip_suffix('\n').unwrap_or(source);
     let mut candidates = STOCK.iter().filter(|(length, ..)| *length == source.len()).peekable();
@@ -82,7 +83,7 @@ pub fn twin(source: &str) -> Option<&'static str> {
     candidates.find(|(_, stock, _)| *stock == hash).map(|&(_, _, name)| name)
 }
 
-/// The 128-bit FNV-1a hash.
+/// Returns the 128-bit FNV-1a hash.
 fn fnv1a(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

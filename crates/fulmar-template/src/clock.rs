@@ -1,4 +1,4 @@
-//! The clock that a template sees: a civil time that the caller gives, printed as Python's `strftime` does.
+//! The clock of a template: a civil time given by the caller, printed like Python's `strftime`.
 
 use std::fmt::Write;
 
@@ -41,7 +41,7 @@ pub struct CivilTime {
 }
 
 impl CivilTime {
-    /// Reads `YYYY-MM-DD`, `YYYY-MM-DDTHH:MM:SS` or that with a fraction of up to six digits.
+    /// Parses `YYYY-MM-DD`, `YYYY-MM-DDTHH:MM:SS`, or that with a fraction of up to six digits.
     ///
     /// # Errors
     /// `Malformed` for text of another form, `OutOfRange` for a day or an hour that does not exist.
@@ -61,7 +61,8 @@ impl CivilTime {
         if time.exists() { Ok(time) } else { Err(Error::new(ErrorKind::OutOfRange, malformed().detail())) }
     }
 
-    /// The text of `format`, by the rules of Python's `strftime` in the C locale. What is no directive stays as it is.
+    /// Formats the time by `format`, with the rules of Python's `strftime` in the C locale. Other text is
+    /// copied.
     #[must_use]
     pub fn strftime(&self, format: &str) -> String {
         let mut text = String::with_capacity(format.len() * 2);
@@ -85,7 +86,7 @@ impl CivilTime {
         text
     }
 
-    /// Writes one directive; false if there is none of this name.
+    /// Writes one directive; returns `false` for an unknown one.
     fn write_directive(&self, text: &mut String, flag: Option<char>, name: char) -> bool {
         let hour12 = (self.hour + 11) % 12 + 1;
         let (value, width, pad) = match name {
@@ -142,7 +143,7 @@ impl CivilTime {
             'F' => self.strftime("%Y-%m-%d"),
             'R' => self.strftime("%H:%M"),
             'r' => self.strftime("%I:%M:%S %p"),
-            // A time without a zone has no name for it and no distance from Greenwich.
+            // A time without a zone has no zone name and no UTC offset.
             'z' | 'Z' => String::new(),
             'n' => "\n".to_owned(),
             't' => "\t".to_owned(),
@@ -154,7 +155,7 @@ impl CivilTime {
         true
     }
 
-    /// The time in ISO form, with a fraction only where there is one.
+    /// Returns the time in ISO form, with a fraction only if there is one.
     #[must_use]
     pub fn to_iso(&self) -> String {
         let mut text = self.strftime("%Y-%m-%dT%H:%M:%S");
@@ -178,18 +179,18 @@ impl CivilTime {
         DAYS_OF_MONTH[month as usize - 1] + u32::from(month == 2 && is_leap(self.year))
     }
 
-    /// 1 for the first of January.
+    /// Returns 1 for the first of January.
     fn day_of_year(&self) -> u32 {
         (1..self.month).map(|month| self.days_of(month)).sum::<u32>() + self.day
     }
 
-    /// 0 for Sunday.
+    /// Returns 0 for Sunday.
     fn weekday(&self) -> u32 {
         let past = self.year - 1;
         (past * 365 + past / 4 - past / 100 + past / 400 + self.day_of_year()) % 7
     }
 
-    /// Year and week by ISO 8601: weeks start on Monday, week 1 holds the first Thursday.
+    /// Returns year and week by ISO 8601: weeks start on Monday, week 1 contains the first Thursday.
     fn iso_week(&self) -> (u32, u32) {
         let monday_based = (self.weekday() + 6) % 7;
         let week = (self.day_of_year() + 9 - monday_based) / 7;
@@ -204,7 +205,8 @@ fn is_leap(year: u32) -> bool {
     year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
 }
 
-/// Weeks of an ISO year: 53 if it starts on a Thursday, or is a leap year that starts on a Wednesday.
+/// Returns the number of weeks of an ISO year: 53 if it starts on a Thursday, or is a leap year that starts
+/// on a Wednesday.
 fn weeks_of(year: u32) -> u32 {
     let first =
         CivilTime { year: year.max(1), month: 1, day: 1, hour: 0, minute: 0, second: 0, microsecond: 0 };
@@ -212,7 +214,7 @@ fn weeks_of(year: u32) -> u32 {
     if weekday == 4 || (weekday == 3 && is_leap(year)) { 53 } else { 52 }
 }
 
-/// Three numbers of fixed widths with a separator between them.
+/// Parses three numbers of fixed widths with a separator between them.
 fn numbers(text: &str, separator: char, widths: [usize; 3]) -> Option<[u32; 3]> {
     let mut parts = text.split(separator);
     let mut numbers = [0; 3];

@@ -1,4 +1,5 @@
-//! How Python compares: equality, order and hashes of values, with a limit on depth and paid for by the element.
+//! Comparison as in Python: equality, order and hashes of values, with a limit on depth and a cost for each
+//! element.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -15,14 +16,14 @@ use crate::namespace::Namespace;
 use crate::print::as_float;
 use crate::value::{Dict, is_tuple};
 
-/// A number by the form it has.
+/// A number by its representation.
 enum Number<'a> {
     Int(i128),
     Large(&'a Integer),
     Float(f64),
 }
 
-/// Whether Python's `a == b` holds.
+/// Returns whether Python's `a == b` holds.
 ///
 /// # Errors
 /// `LimitExceeded` past the limit of depth or of steps.
@@ -51,7 +52,7 @@ fn equal_within(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
         }
         (ValueKind::Map, ValueKind::Map) => equal_dicts(a, b, depth),
         (kind, other) if kind != other => Ok(false),
-        // Of what else there is, each is equal to itself alone.
+        // All other values are equal only to themselves.
         _ => Ok(a == b),
     }
 }
@@ -76,7 +77,7 @@ fn equal_dicts(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The first pair of items that differ, or of which only one list has any.
+/// The first differing pair of items, or the first item of the longer list.
 type Difference = (Option<Value>, Option<Value>);
 
 fn first_difference(a: &Value, b: &Value, depth: usize) -> Result<Option<Difference>, Error> {
@@ -90,7 +91,7 @@ fn first_difference(a: &Value, b: &Value, depth: usize) -> Result<Option<Differe
     }
 }
 
-/// How Python orders two values for `operator`; none for a float that is no number.
+/// Returns Python's order of two values for `operator`; `None` for a NaN.
 ///
 /// # Errors
 /// A type error for values without an order, an undefined error, `LimitExceeded` past the limit of depth or of steps.
@@ -127,10 +128,10 @@ fn order_within(operator: &str, a: &Value, b: &Value, depth: usize) -> Result<Op
     )))
 }
 
-/// Whether `a operator b` holds, for one of `<`, `<=`, `>` and `>=`.
+/// Returns whether `a operator b` holds, for one of `<`, `<=`, `>` and `>=`.
 ///
 /// # Errors
-/// As [`order`].
+/// The errors of [`order`].
 pub fn holds(operator: &str, a: &Value, b: &Value) -> Result<bool, Error> {
     let order = order(operator, a, b)?;
     Ok(match operator {
@@ -141,10 +142,10 @@ pub fn holds(operator: &str, a: &Value, b: &Value) -> Result<bool, Error> {
     })
 }
 
-/// Whether `item in container` holds.
+/// Returns whether `item in container` holds.
 ///
 /// # Errors
-/// A type error for what Python cannot look into, `LimitExceeded` past a limit.
+/// A type error for values that Python cannot search; `LimitExceeded` past a limit.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
     if let Some(text) = container.as_str() {
         let Some(part) = item.as_str() else {
@@ -172,18 +173,18 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
     }
 }
 
-/// Sorts stably by `key`, as Python's `sorted` does. `as_lists`: as if each key stood in a list of its own, so that equal
-/// keys need no order.
+/// Sorts stably by `key`, like Python's `sorted`. `as_lists` compares as if each key were in a list, so that
+/// equal keys need no order.
 ///
 /// # Errors
-/// As [`order`].
+/// The errors of [`order`].
 pub fn sort<T>(
     mut items: Vec<T>,
     key: impl Fn(&T) -> &Value,
     reverse: bool,
     as_lists: bool,
 ) -> Result<Vec<T>, Error> {
-    // Rust's own sort wants an order that never fails and is total.
+    // Rust's own sort requires a total order that never fails.
     let precedes = |a: &T, b: &T| {
         let (low, high) = if reverse { (key(a), key(b)) } else { (key(b), key(a)) };
         Ok::<_, Error>(!(as_lists && equal(low, high)?) && holds("<", low, high)?)
@@ -211,7 +212,7 @@ pub fn sort<T>(
     Ok(items)
 }
 
-/// A hash that equal values share.
+/// Returns a hash that equal values share.
 ///
 /// # Errors
 /// A type error for lists and dictionaries, `LimitExceeded` past a limit.
@@ -236,7 +237,7 @@ fn hash_within(value: &Value, hasher: &mut impl Hasher, depth: usize) -> Result<
         Some(Number::Float(number)) if number.fract() == 0.0 && number.abs() < 1e38 => {
             (number as i128).hash(hasher);
         }
-        // Any other float may still be equal to an integer beyond 128 bits: comparison tells them apart.
+        // Any other float may still equal an integer beyond 128 bits: the comparison decides.
         Some(Number::Float(number)) if number.fract() == 0.0 => format!("{number:.0}").hash(hasher),
         Some(Number::Float(number)) => number.to_bits().hash(hasher),
         None if is_tuple(value) => {
@@ -260,7 +261,7 @@ fn check_depth(depth: usize) -> Result<(), Error> {
     Err(fail(ErrorKind::LimitExceeded, detail))
 }
 
-/// The number of a value, truth values included.
+/// Returns the number of a value; truth values are numbers.
 fn number(value: &Value) -> Option<Number<'_>> {
     match value.kind() {
         ValueKind::Bool => Some(Number::Int(i128::from(value.is_true()))),
@@ -289,7 +290,7 @@ fn compare_numbers(a: &Number, b: &Number) -> Option<Ordering> {
     }
 }
 
-/// Exactly: the nearest float of an integer may be another number.
+/// Compares exactly: the nearest float of an integer may be another number.
 fn compare_int_with_float(int: i128, float: f64) -> Option<Ordering> {
     if float.is_nan() {
         return None;
@@ -305,7 +306,7 @@ fn compare_int_with_float(int: i128, float: f64) -> Option<Ordering> {
     Some(int.cmp(&(whole as i128)).then(0.0.partial_cmp(&(float - whole))?))
 }
 
-/// What Python calls the type of a value.
+/// Returns Python's name of a value's type.
 pub fn type_name(value: &Value) -> &'static str {
     match value.kind() {
         ValueKind::Undefined => "Undefined",
@@ -323,7 +324,7 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// What the engine's own `==` asks two objects of this crate: an answer where no error can be returned.
+/// Answers the engine's own `==` for two objects of this crate, which cannot return an error.
 pub fn answer(equality: Result<bool, Error>) -> Option<Ordering> {
     match equality {
         Ok(true) => Some(Ordering::Equal),

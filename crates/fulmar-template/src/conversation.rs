@@ -1,4 +1,4 @@
-//! What transformers does to messages before it renders them, and to the text after.
+//! transformers' preparation of messages before rendering, and of the text after it.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use minijinja::value::Value;
@@ -8,16 +8,16 @@ use crate::method::text::strip;
 use crate::template::ContinueFinalMessage;
 use crate::value::{Dict, List, entries, from_json};
 
-/// The names that a message's reasoning goes by; the first is the one that templates read.
+/// The names of a message's reasoning; templates read the first.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// What stands behind the words to continue while the template renders. transformers writes the same.
+/// The tag after the text to continue while the template renders, as in transformers.
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// The messages as the template sees them.
+/// Returns the messages in the form for templates.
 ///
 /// # Errors
-/// `LimitExceeded` if a message nests too deep.
+/// `LimitExceeded` if a message is nested too deep.
 pub fn messages(messages: &[&Map<String, Json>], continuation: Option<&Continuation>) -> Result<Value> {
     let mut values = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
@@ -32,7 +32,7 @@ pub fn messages(messages: &[&Map<String, Json>], continuation: Option<&Continuat
     Ok(Value::from_object(List::new(values)?))
 }
 
-/// Fields without nulls, where `thinking` and `reasoning_content` both hold the reasoning if any field holds it.
+/// Removes nulls, and sets both `thinking` and `reasoning_content` to the reasoning if any field holds it.
 fn aliased(message: &Map<String, Json>, fields: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
     let mut fields: Vec<_> = fields.into_iter().filter(|(_, value)| !value.is_none()).collect();
     let Some(reasoning) =
@@ -47,24 +47,24 @@ fn aliased(message: &Map<String, Json>, fields: Vec<(Value, Value)>) -> Vec<(Val
         Some(at) => fields[at].1 = reasoning.clone(),
         None => fields.push((Value::from("reasoning_content"), reasoning.clone())),
     }
-    // The copy stands first, with the message's own `thinking` where it has one.
+    // The copy comes first, with the message's own `thinking` if it has one.
     let thinking = find(&fields, "thinking").map_or(reasoning, |at| fields.remove(at).1);
     fields.insert(0, (Value::from("thinking"), thinking));
     fields
 }
 
-/// A final message that the model is to go on with: the text must end inside it.
+/// A final message that the model continues: the text must end inside it.
 pub struct Continuation {
     fields: Vec<String>,
     words: String,
 }
 
 impl Continuation {
-    /// What to continue in `messages`; none if nothing is to be continued.
+    /// Returns the text to continue in `messages`; `None` without one.
     ///
     /// # Errors
-    /// `Incompatible` where transformers refuses: with a generation prompt, without messages, for a field that the final
-    /// message does not have or that `source` never names, and for a message without text.
+    /// `Incompatible` where transformers refuses: with a generation prompt, without messages, for a field
+    /// that the final message lacks or that `source` never names, and for a message without text.
     pub fn new(
         which: &ContinueFinalMessage,
         messages: &[&Map<String, Json>],
@@ -79,7 +79,7 @@ impl Continuation {
         let refuse =
             |rule: &str| Err(Error::new(ErrorKind::Incompatible, format!("continue_final_message {rule}")));
         if add_generation_prompt {
-            return refuse("must be false where add_generation_prompt is true: got both");
+            return refuse("must be false if add_generation_prompt is true");
         }
         let Some(last) = messages.last() else { return refuse("must have a final message: got no messages") };
         let entries = aliased(last, entries(last)?);
@@ -101,11 +101,11 @@ impl Continuation {
         }
         match words_of(last.get(field).or_else(|| reasoning_of(last))) {
             Some(words) => Ok(Some(Self { fields, words })),
-            None => refuse("must have text to continue in the final message: got none"),
+            None => refuse("must have text to continue in the final message"),
         }
     }
 
-    /// The final message with the tag behind the words to continue.
+    /// Returns the final message with the tag after the text to continue.
     fn mark(&self, fields: Vec<(Value, Value)>) -> Result<Vec<(Value, Value)>> {
         let mark = |(key, value): (Value, Value)| {
             let is_continued = key.as_str().is_some_and(|key| self.fields.iter().any(|field| field == key));
@@ -121,10 +121,10 @@ impl Continuation {
         fields.into_iter().map(mark).collect()
     }
 
-    /// The rendered text up to the end of the words to continue.
+    /// Returns the rendered text up to the end of the text to continue.
     ///
     /// # Errors
-    /// `Incompatible` if the template left them out or changed them.
+    /// `Incompatible` if the template omitted or changed it.
     pub fn cut(&self, mut text: String) -> Result<String> {
         let tag = TAG.trim_end();
         let at = text.rfind(tag).filter(|_| text.contains(strip(&self.words, None, true, true)));
@@ -145,7 +145,7 @@ fn reasoning_of(message: &Map<String, Json>) -> Option<&Json> {
     REASONING_FIELDS.iter().filter_map(|name| message.get(*name)).find(|value| !value.is_null())
 }
 
-/// The text of a field: the field itself, or its last part that has text.
+/// Returns the text of a field: the field itself, or its last part that has text.
 fn words_of(value: Option<&Json>) -> Option<String> {
     match value? {
         Json::String(text) => Some(text.clone()),
@@ -156,7 +156,7 @@ fn words_of(value: Option<&Json>) -> Option<String> {
     }
 }
 
-/// A list of parts with the tag behind its last text.
+/// Returns a list of parts with the tag after its last text.
 fn mark_last_text(parts: &Value) -> Result<Value> {
     let mut items: Vec<Value> = parts.try_iter().map(Iterator::collect).unwrap_or_default();
     let text_of = |part: &Value| part.get_attr("text").ok().and_then(|text| text.as_str().map(str::to_owned));
@@ -176,10 +176,10 @@ fn mark_last_text(parts: &Value) -> Result<Value> {
     Ok(Value::from_object(List::new(items)?))
 }
 
-/// A JSON list as the template sees it; none if it is absent.
+/// Returns a JSON list as a template value; none if it is absent.
 ///
 /// # Errors
-/// `LimitExceeded` if an item nests too deep.
+/// `LimitExceeded` if an item is nested too deep.
 pub fn list(items: Option<&[Json]>) -> Result<Value> {
     match items {
         None => Ok(Value::from(())),

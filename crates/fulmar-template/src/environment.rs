@@ -1,4 +1,4 @@
-//! The engine, set up as transformers sets up jinja2.
+//! The engine, configured like jinja2 in transformers.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -23,21 +23,21 @@ use crate::prepare::{
 use crate::span::Marks;
 use crate::test;
 
-/// Under this name the context holds the [`Settings`] of a rendering. No template can write it.
+/// The name of the [`Settings`] of a rendering in the context. No template can write it.
 pub const SETTINGS: &str = " settings";
 
-/// What a rendering is told beside its variables.
+/// The settings of a rendering besides its variables.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// What `strftime_now` sees.
+    /// The time for `strftime_now`.
     pub now: Option<CivilTime>,
-    /// What spans are marked with; none where nobody wants spans.
+    /// The marks of spans; `None` if spans are not needed.
     pub marks: Option<Marks>,
 }
 
 impl Object for Settings {}
 
-/// The engine without a template. A clone is cheap.
+/// Returns the engine without a template. A clone is cheap.
 pub fn environment() -> Environment<'static> {
     static PROTOTYPE: OnceLock<Environment<'static>> = OnceLock::new();
     PROTOTYPE.get_or_init(prototype).clone()
@@ -72,14 +72,16 @@ fn prototype() -> Environment<'static> {
     });
     environment.add_function(PAY, |num_bytes: usize| meter::make(num_bytes).map(|()| false));
     environment.add_function(NO_LOADER, || {
-        Err::<bool, _>(type_error("no loader for this environment specified: a chat template stands alone"))
+        Err::<bool, _>(type_error(
+            "no loader for this environment specified: a chat template cannot load others",
+        ))
     });
     environment.add_global(SPAN_OPEN, Value::from_object(SpanEdge::Open));
     environment.add_global(SPAN_CLOSE, Value::from_object(SpanEdge::Close));
     environment
 }
 
-/// What a `generation` tag prints.
+/// The output of a `generation` tag.
 #[derive(Debug)]
 enum SpanEdge {
     Open,
@@ -114,27 +116,26 @@ fn strftime_now(state: &State, format: &Value) -> Result<String, Error> {
     let settings = state.lookup(SETTINGS).and_then(|settings| settings.downcast_object::<Settings>());
     match settings.and_then(|settings| settings.now) {
         Some(now) => Ok(now.strftime(format)),
-        None => Err(fail(
-            ErrorKind::Incompatible,
-            "now must be given to a template that calls strftime_now: got none",
-        )),
+        None => {
+            Err(fail(ErrorKind::Incompatible, "now must be given for a template that calls strftime_now"))
+        }
     }
 }
 
-/// A list of several values is what `for x in a, b` goes over.
+/// Returns the values of `for x in a, b` as a list.
 fn iterate(values: Rest<Value>) -> Result<Value, Error> {
     let value = match values.as_slice() {
         [value] => filter::iterate(value)?,
         _ => method::list(values.0)?,
     };
     if let Some(text) = value.as_str() {
-        // The engine copies a text that it goes over.
+        // The engine copies a text that it iterates.
         meter::make(text.len())?;
     }
     Ok(value)
 }
 
-/// A namespace of the entries of a dictionary and of named values.
+/// Returns a namespace of the entries of a dictionary and of named values.
 fn namespace(values: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let entries = entries_of(values.first(), named)?;
     let named = entries.into_iter().map(|(name, value)| match name.as_str() {
@@ -169,7 +170,7 @@ fn entries_of(source: Option<&Value>, named: Kwargs) -> Result<Vec<(Value, Value
     Ok(entries.entries)
 }
 
-/// Entries of a dictionary in the making: a key that comes again takes the place of the first.
+/// Entries of a dictionary under construction: a repeated key replaces the first.
 #[derive(Default)]
 struct Entries {
     entries: Vec<(Value, Value)>,
@@ -193,7 +194,7 @@ impl Entries {
     }
 }
 
-/// A dictionary of keys and values by turns.
+/// Makes a dictionary of alternating keys and values.
 fn dict_of(parts: &Value) -> Result<Value, Error> {
     let mut entries = Entries::default();
     let mut parts = parts.try_iter()?;

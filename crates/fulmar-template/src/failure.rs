@@ -1,32 +1,32 @@
-//! Failures inside the engine, and what they are called outside.
+//! Failures inside the engine, and their conversion to errors.
 
 use std::error::Error as _;
 
 use fulmar_core::{Error, ErrorKind};
 use minijinja::ErrorKind as EngineKind;
 
-/// A failure of this crate on its way through the engine.
+/// Returns a failure of this crate, to pass through the engine.
 pub fn fail(kind: ErrorKind, detail: impl Into<String>) -> minijinja::Error {
     let error = Error::new(kind, detail);
     minijinja::Error::new(EngineKind::InvalidOperation, error.detail().to_owned()).with_source(error)
 }
 
-/// What Python calls a `TypeError`.
+/// Returns Python's `TypeError`.
 pub fn type_error(detail: impl Into<String>) -> minijinja::Error {
     fail(ErrorKind::Incompatible, detail)
 }
 
-/// What jinja2 calls an `UndefinedError`.
+/// Returns jinja2's `UndefinedError`.
 pub fn undefined(detail: impl Into<String>) -> minijinja::Error {
     fail(ErrorKind::UnknownName, detail)
 }
 
-/// What jinja2 calls a `SecurityError`.
+/// Returns jinja2's `SecurityError`.
 pub fn forbidden(detail: impl Into<String>) -> minijinja::Error {
     fail(ErrorKind::Forbidden, detail)
 }
 
-/// A failure of the engine as the workspace's error.
+/// Converts a failure of the engine to the workspace's error.
 pub fn to_error(error: &minijinja::Error) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = error.source();
     while let Some(source) = cause {
@@ -49,7 +49,7 @@ pub fn to_error(error: &minijinja::Error) -> Error {
         | EngineKind::UnknownBlock => ErrorKind::UnknownName,
         // Python's division by zero, and integers beyond 128 bits.
         _ if detail.starts_with("unable to calculate") => ErrorKind::OutOfRange,
-        // What the engine allows is more than any conversation has; jinja2's sandbox has an OverflowError here.
+        // The engine's limits exceed any conversation; jinja2's sandbox raises an OverflowError here.
         _ if ["too large", "too many elements"].iter().any(|end| detail.ends_with(end)) => {
             ErrorKind::LimitExceeded
         }
@@ -61,7 +61,7 @@ pub fn to_error(error: &minijinja::Error) -> Error {
     place(Error::new(kind, detail), error)
 }
 
-/// The error that the others only pass on.
+/// Returns the error that the others only wrap.
 fn innermost(error: &minijinja::Error) -> &minijinja::Error {
     let mut innermost = error;
     while let Some(cause) = innermost.source().and_then(|source| source.downcast_ref::<minijinja::Error>()) {
@@ -70,7 +70,7 @@ fn innermost(error: &minijinja::Error) -> &minijinja::Error {
     innermost
 }
 
-/// Says where in the template it happened; what the template itself says stays as it is.
+/// Adds the place in the template; an error raised by the template itself stays unchanged.
 fn place(error: Error, engine: &minijinja::Error) -> Error {
     match engine.line() {
         Some(line) if error.kind() != ErrorKind::TemplateRaised => error.at(format!("template line {line}")),

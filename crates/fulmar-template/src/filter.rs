@@ -1,4 +1,4 @@
-//! Filters and tests that differ from the engine's own: they take and give what Python's do.
+//! Filters and tests that differ from the engine's own, with Python's arguments and results.
 
 use fulmar_core::ErrorKind;
 use minijinja::functions::Function;
@@ -49,7 +49,7 @@ pub fn add_to(environment: &mut Environment) {
     operator::add_to(environment);
 }
 
-/// Adds a filter that pays for its arguments, and for the text that it gives.
+/// Adds a filter that is charged for its arguments and for its output.
 fn add<F, Rv, Args>(environment: &mut Environment, name: &'static str, filter: F)
 where
     F: Function<Rv, Args>,
@@ -79,27 +79,27 @@ where
     });
 }
 
-/// Arguments behind `*` and `**`, paid for.
+/// Returns arguments after `*` and `**`, charged.
 fn splat(value: &Value) -> Result<Value, Error> {
     pay_for(value)?;
     meter::make(value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))?;
     Ok(value.clone())
 }
 
-/// `str(value)`.
+/// Returns `str(value)`.
 ///
 /// # Errors
-/// `LimitExceeded` for values that nest too deep or are too long.
+/// `LimitExceeded` for values that are nested too deep or are too long.
 pub fn string(value: &Value) -> Result<String, Error> {
     print::to_str(value).map_err(|_| {
         fail(ErrorKind::LimitExceeded, "values must nest no deeper, and be no longer, than can be printed")
     })
 }
 
-/// What a `for` loop goes over.
+/// Returns the values that a `for` loop iterates.
 ///
 /// # Errors
-/// A type error for what Python cannot iterate.
+/// A type error for values that Python cannot iterate.
 pub fn iterate(value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
@@ -137,7 +137,7 @@ fn join(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Er
     Ok(joined)
 }
 
-/// The attribute of a value at a dotted path.
+/// Returns the attribute of a value at a dotted path.
 fn attribute_of(value: &Value, path: &Value) -> Result<Value, Error> {
     let Some(path) = path.as_str() else { return item(value, path) };
     let mut found = value.clone();
@@ -227,7 +227,7 @@ fn int_of_text(text: &str, base: u32) -> Result<Option<Value>, Error> {
         None => ("", lower.as_str()),
     };
     let unsigned = unsigned.strip_prefix(prefix).unwrap_or(unsigned);
-    // Python has underscores between digits alone.
+    // Python allows underscores only between digits.
     let is_grouped = !unsigned.starts_with('_') && !unsigned.ends_with('_') && !unsigned.contains("__");
     let digits = format!("{sign}{}", unsigned.replace('_', ""));
     if is_grouped {
@@ -247,7 +247,7 @@ fn int_of_text(text: &str, base: u32) -> Result<Option<Value>, Error> {
     float_of_text(trimmed).filter(|number| number.is_finite()).map_or(Ok(None), truncated)
 }
 
-/// The whole part of a float; none for a float that is no number.
+/// Returns the whole part of a float; `None` for NaN and infinities.
 fn truncated(number: f64) -> Result<Option<Value>, Error> {
     if number.is_infinite() {
         return Err(fail(ErrorKind::OutOfRange, "cannot convert float infinity to integer"));
@@ -255,7 +255,7 @@ fn truncated(number: f64) -> Result<Option<Value>, Error> {
     if number.is_nan() {
         return Ok(None);
     }
-    // From here on a float has no fraction, and prints all its digits.
+    // A float of this size has no fraction, and prints all its digits.
     let digits = format!("{:.0}", number.trunc());
     integer::from_digits(&digits).map(Some)
 }

@@ -1,4 +1,4 @@
-//! Jinja's small stateful helpers.
+//! Jinja's stateful global functions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +14,16 @@ use crate::meter;
 use crate::method::list;
 use crate::value::{check_holdable, depth_of};
 
-/// Most numbers of a range, as in jinja2's sandbox.
+/// Maximum length of a range, as in jinja2's sandbox.
 const RANGE_ITEMS_MAX: i128 = 100_000;
 
-/// `cycler(a, b, ...)`: `next()` goes round, `current` shows, `reset()` starts again.
+/// Returns `cycler(a, b, ...)`: `next()` cycles, `current` shows, `reset()` restarts.
 ///
 /// # Errors
 /// A type error without items.
 pub fn cycler(items: Rest<Value>) -> Result<Value, Error> {
     if items.is_empty() {
-        return Err(type_error("cycler needs an item: got none"));
+        return Err(type_error("cycler needs at least one item: got 0"));
     }
     items.iter().try_for_each(check_holdable)?;
     meter::make(items.len() * size_of::<Value>())?;
@@ -31,7 +31,8 @@ pub fn cycler(items: Rest<Value>) -> Result<Value, Error> {
     Ok(Value::from_object(Cycler { items: items.0, depth, at: AtomicUsize::new(0) }))
 }
 
-/// `joiner(separator)`: a function that gives nothing at its first call, and then the separator.
+/// Returns `joiner(separator)`: a function that returns an empty text at its first call, and then the
+/// separator.
 ///
 /// # Errors
 /// A type error for a separator that cannot be held.
@@ -41,11 +42,11 @@ pub fn joiner(separator: Option<Value>) -> Result<Value, Error> {
     Ok(Value::from_object(Joiner { separator, calls: AtomicUsize::new(0) }))
 }
 
-/// `range(stop)`, `range(start, stop)` or `range(start, stop, step)`.
+/// Returns `range(stop)`, `range(start, stop)` or `range(start, stop, step)`.
 ///
 /// # Errors
-/// `LimitExceeded` for more than [`RANGE_ITEMS_MAX`] numbers, `OutOfRange` for a step of 0, a type error for what is no
-/// integer.
+/// `LimitExceeded` for more than [`RANGE_ITEMS_MAX`] numbers; `OutOfRange` for a step of 0; a type error for
+/// other types than integers.
 pub fn range(bounds: Rest<Value>) -> Result<Value, Error> {
     let integer = |value: &Value| {
         let name = type_name(value);
@@ -73,7 +74,7 @@ pub fn range(bounds: Rest<Value>) -> Result<Value, Error> {
     list((0..count).map(|nth| small_integer(start + nth * step)).collect())
 }
 
-/// What `cycler` makes.
+/// The object of `cycler`.
 #[derive(Debug)]
 pub struct Cycler {
     items: Vec<Value>,
@@ -82,7 +83,7 @@ pub struct Cycler {
 }
 
 impl Cycler {
-    /// How many containers lie around its innermost item, itself included.
+    /// Returns the number of containers around its innermost item, itself included.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -118,7 +119,7 @@ impl Object for Cycler {
     }
 }
 
-/// What `joiner` makes.
+/// The object of `joiner`.
 #[derive(Debug)]
 pub struct Joiner {
     separator: Value,
@@ -126,7 +127,7 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// What it gives from its second call on.
+    /// Returns its result from the second call on.
     pub fn separator(&self) -> &Value {
         &self.separator
     }

@@ -1,4 +1,4 @@
-//! A template's input as JSON text, which is how other languages hand it over.
+//! A template's input as JSON text, the form of other languages.
 
 use fulmar_core::{Result, exact_options_from_json};
 use serde::Deserialize;
@@ -35,11 +35,11 @@ impl Default for Continue {
 }
 
 impl Template {
-    /// Renders what `input` says: the fields of [`TemplateInput`] in camel case, `now` as [`CivilTime::parse`] reads it.
-    /// Numbers keep the form that they have in the text, integers all their digits.
+    /// Renders `input`: the fields of [`TemplateInput`] in camel case, `now` in the form of
+    /// [`CivilTime::parse`]. Numbers keep their form in the text, integers all their digits.
     ///
     /// # Errors
-    /// `Malformed` or `UnknownName` if `input` is not that, else as [`Template::render`].
+    /// `Malformed` or `UnknownName` for another form; the errors of [`Template::render`].
     ///
     /// # Examples
     /// ```
@@ -68,7 +68,7 @@ impl Template {
 }
 
 impl RenderedText {
-    /// The spans in UTF-16 code units, flat: the unit in which JavaScript counts.
+    /// Returns the spans in UTF-16 code units, JavaScript's unit, as a flat list.
     #[must_use]
     pub fn utf16_spans(&self) -> Option<Vec<u32>> {
         let edges = self.assistant_spans.as_ref()?.as_flattened();

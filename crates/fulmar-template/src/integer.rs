@@ -1,5 +1,5 @@
-//! Integers beyond 128 bits, which the engine has no form for. They keep their digits: they print, compare and go into
-//! JSON, and arithmetic refuses them.
+//! Integers beyond 128 bits, which the engine cannot represent. They keep their digits, and can be printed,
+//! compared and written as JSON; arithmetic refuses them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,13 +12,13 @@ use minijinja::value::{DynObject, Object, ObjectRepr, Value};
 
 use crate::failure::fail;
 
-/// Decimal digits without leading zeros, with a minus sign where negative.
+/// Decimal digits without leading zeros, with a minus sign if negative.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Integer {
     digits: String,
 }
 
-/// The value of decimal digits with or without a sign: the engine's own up to 128 bits.
+/// Returns the value of decimal digits with or without a sign; up to 128 bits, the engine's own integer.
 ///
 /// # Errors
 /// `LimitExceeded` for more than `INTEGER_DIGITS_MAX` digits.
@@ -42,28 +42,28 @@ pub fn from_digits(digits: &str) -> Result<Value, Error> {
     Ok(Value::from_object(Integer { digits: format!("{sign}{unsigned}") }))
 }
 
-/// The engine's smallest form of an integer.
+/// Returns the engine's smallest form of an integer.
 pub fn small_integer(number: i128) -> Value {
     i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
 }
 
 impl Integer {
-    /// Its digits.
+    /// Returns its digits.
     pub fn digits(&self) -> &str {
         &self.digits
     }
 
-    /// Whether it is below 0.
+    /// Returns whether it is below 0.
     pub fn is_negative(&self) -> bool {
         self.digits.starts_with('-')
     }
 
-    /// The nearest float; none if it is beyond all floats.
+    /// Returns the nearest float; `None` if it is beyond all floats.
     pub fn as_float(&self) -> Option<f64> {
         self.digits.parse().ok().filter(|float: &f64| float.is_finite())
     }
 
-    /// How it compares with a float, exactly; none for a float that is no number.
+    /// Compares exactly with a float; `None` for NaN.
     pub fn compare_float(&self, number: f64) -> Option<Ordering> {
         if number.is_nan() {
             return None;

@@ -14,20 +14,20 @@ use crate::meter;
 use crate::method::check_length;
 use crate::print::{as_float, float_repr};
 
-/// How to write JSON.
+/// The style of JSON output.
 struct Style {
     ensure_ascii: bool,
-    /// What one level of indentation is; without it everything stands on one line.
+    /// One level of indentation; `None` writes everything on one line.
     indent: Option<String>,
     between_items: String,
     after_key: String,
     sort_keys: bool,
 }
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+/// Runs `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
 ///
 /// # Errors
-/// A type error for what JSON has no form for, and for wrong options.
+/// A type error for values that JSON cannot represent, and for invalid options.
 pub fn tojson(_state: &State, value: &Value, options: Rest<Value>, named: Kwargs) -> Result<String, Error> {
     let options = Arguments::with_named(
         "tojson",
@@ -82,7 +82,7 @@ impl Style {
                 "tojson: values must nest at most {TEMPLATE_DATA_DEPTH_MAX} deep"
             )));
         }
-        // A list may hold another one many times, and that one another.
+        // A list may contain another one many times, and that one another.
         check_length(Some(out.len()))?;
         meter::touch(1)?;
         if let Some(integer) = value.downcast_object_ref::<Integer>() {
@@ -214,7 +214,7 @@ fn write_number(out: &mut String, value: &Value) {
     }
 }
 
-/// A key of a JSON object: Python turns numbers, truth values and none into text.
+/// Returns a key of a JSON object: Python converts numbers, truth values and none to text.
 fn key_text(key: &Value) -> Result<String, Error> {
     Ok(match key.kind() {
         ValueKind::String => key.as_str().unwrap_or_default().to_owned(),

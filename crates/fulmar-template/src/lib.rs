@@ -1,7 +1,7 @@
-//! Chat templates: Jinja as transformers renders it, with the spans of the assistant's words.
+//! Chat templates: Jinja as rendered by transformers, with the spans of the assistant's text.
 //!
-//! [`Template`] compiles a source once and renders conversations with it. The engine is minijinja; what Python shows
-//! of itself through Jinja (how values print, what their methods do, what fails) is written here.
+//! [`Template`] compiles a source once and renders conversations with it. The engine is minijinja; Python's
+//! behaviour as seen through Jinja (printed values, methods, errors) is implemented here.
 
 #![expect(clippy::needless_pass_by_value, reason = "the engine hands its functions owned arguments")]
 

@@ -1,8 +1,9 @@
-//! What a rendering has done so far, apart from the engine's instructions.
+//! Metering of a rendering, in addition to the engine's instructions.
 //!
-//! The engine counts instructions, and one instruction may go over a list or a text of any length. So each operation of
-//! this crate pays for the elements and bytes that it touches before it touches them, and for the bytes that it makes.
-//! A rendering stays on its thread; its meter does too, as comparisons that the engine asks for have no other way to it.
+//! The engine counts instructions, and one instruction may iterate a list or a text of any length. So each
+//! operation of this crate is charged for the elements and bytes that it reads, before it reads them, and for
+//! the bytes that it makes. A rendering stays on its thread, and its meter is thread-local, as the engine's
+//! comparisons cannot reach it otherwise.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const READ_BYTES_PER_STEP: usize = 16;
 /// Bytes that are copied in the time of one step.
 const COPIED_BYTES_PER_STEP: usize = 64;
 
-/// What is left of the limits, and the namespaces of the rendering.
+/// The remaining limits, and the namespaces of the rendering.
 struct Meter {
     limits: Cell<Limits>,
     steps: Cell<u64>,
@@ -58,7 +59,7 @@ pub fn start(limits: Limits) -> Metered {
 }
 
 impl Drop for Metered {
-    /// Empties the namespaces of the rendering: they may hold each other, and a chain of them may be long.
+    /// Empties the namespaces of the rendering: they may contain each other, and a chain of them may be long.
     fn drop(&mut self) {
         let namespaces = METER.with(|meter| {
             meter.limits.set(UNLIMITED);
@@ -78,7 +79,7 @@ pub fn keep(namespace: &Arc<Namespace>) {
     METER.with(|meter| meter.namespaces.borrow_mut().push(Arc::clone(namespace)));
 }
 
-/// Pays for elements that an operation goes over.
+/// Charges for elements that an operation visits.
 ///
 /// # Errors
 /// `LimitExceeded` if no steps are left.
@@ -86,7 +87,7 @@ pub fn touch(num_elements: usize) -> Result<(), Error> {
     if try_touch(num_elements) { Ok(()) } else { check() }
 }
 
-/// [`touch`] where no error can be returned: the next payment, or the end of the rendering, returns it.
+/// Runs [`touch`] where no error can be returned: the next charge, or the end of the rendering, returns it.
 #[must_use]
 pub fn try_touch(num_elements: usize) -> bool {
     METER.with(|meter| {
@@ -98,7 +99,7 @@ pub fn try_touch(num_elements: usize) -> bool {
     })
 }
 
-/// Pays for the bytes of a text that an operation reads.
+/// Charges for the bytes of a text that an operation reads.
 ///
 /// # Errors
 /// `LimitExceeded` if no steps are left.
@@ -106,7 +107,7 @@ pub fn read(num_bytes: usize) -> Result<(), Error> {
     touch(num_bytes / READ_BYTES_PER_STEP)
 }
 
-/// Pays for the bytes of a text or a list that an operation makes, freed later or not.
+/// Charges for the bytes of a text or a list that an operation makes, freed later or not.
 ///
 /// # Errors
 /// `LimitExceeded` if no bytes or no steps are left.
@@ -127,10 +128,10 @@ pub fn make(num_bytes: usize) -> Result<(), Error> {
     })
 }
 
-/// Refuses to go on past the limit of steps.
+/// Returns an error past the limit of steps.
 ///
 /// # Errors
-/// `LimitExceeded` if something wanted more steps than were left.
+/// `LimitExceeded` if an operation needed more steps than were left.
 pub fn check() -> Result<(), Error> {
     METER.with(|meter| {
         if !meter.is_over.get() {
@@ -144,7 +145,7 @@ pub fn check() -> Result<(), Error> {
     })
 }
 
-/// Ends the rendering at the next payment: for a failure where no error can be returned.
+/// Ends the rendering at the next charge: for a failure where no error can be returned.
 pub fn end() {
     METER.with(|meter| meter.is_over.set(true));
 }

@@ -16,7 +16,7 @@ use crate::value::{Dict, List, check_holdable, is_tuple};
 
 pub mod text;
 
-/// The names that `dict.name` finds before it looks for a key.
+/// The names that `dict.name` resolves before keys.
 pub const DICT_METHODS: [&str; 11] =
     ["clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"];
 
@@ -36,19 +36,20 @@ const MUTATORS: [&str; 12] = [
     "discard",
 ];
 
-/// What a subscript with a colon is called before it reaches the engine, see `prepare`.
+/// The name of a subscript with a colon in the prepared source, see `prepare`.
 pub const SLICE: &str = "__slice__";
 
-/// What a subscript that a method could answer is called before it reaches the engine, see `prepare`.
+/// The name of a subscript that may be a method in the prepared source, see `prepare`.
 pub const ITEM: &str = "__item__";
 
-/// What a private attribute that is used is called before it reaches the engine, see `prepare`.
+/// The name of a used private attribute in the prepared source, see `prepare`.
 pub const PRIVATE: &str = "__private__";
 
 /// Calls `value.name(arguments)`.
 ///
 /// # Errors
-/// An undefined error if there is no such method, `Forbidden` if the sandbox keeps it, else what the method says.
+/// An undefined error if there is no such method; `Forbidden` if the sandbox forbids it; the errors of the
+/// method.
 pub fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let _ = state;
     if name == ITEM {
@@ -86,7 +87,7 @@ pub fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -
     }
 }
 
-/// Pays for a value that an operation goes over once.
+/// Charges for a value that an operation visits once.
 ///
 /// # Errors
 /// `LimitExceeded` if no steps are left.
@@ -174,24 +175,24 @@ fn none_of(name: &str, arguments: &[Value]) -> Result<(), Error> {
     Arguments::new(name, arguments, &[]).map(|_| ())
 }
 
-/// Bytes that an item of a list takes, and those of a list itself.
+/// Size of a list item, and of a list itself, in bytes.
 const ITEM_BYTES: usize = size_of::<Value>();
 const CONTAINER_BYTES: usize = 64;
 
-/// A list value.
+/// Returns a list value.
 ///
 /// # Errors
-/// `LimitExceeded` past a limit, a type error for what a list cannot hold.
+/// `LimitExceeded` past a limit; a type error for values that a list cannot hold.
 pub fn list(items: Vec<Value>) -> Result<Value, Error> {
     pay_for_items(items.len(), ITEM_BYTES)?;
     items.iter().try_for_each(check_holdable)?;
     Ok(Value::from_object(List::new(items).map_err(|error| fail(error.kind(), error.detail()))?))
 }
 
-/// A tuple value.
+/// Returns a tuple value.
 ///
 /// # Errors
-/// As [`list`].
+/// The errors of [`list`].
 pub fn tuple(items: Vec<Value>) -> Result<Value, Error> {
     pay_for_items(items.len(), ITEM_BYTES)?;
     items.iter().try_for_each(check_holdable)?;
@@ -203,25 +204,25 @@ fn pay_for_items(num_items: usize, item_bytes: usize) -> Result<(), Error> {
     meter::make(num_items.saturating_mul(item_bytes).saturating_add(CONTAINER_BYTES))
 }
 
-/// A dictionary value.
+/// Returns a dictionary value.
 ///
 /// # Errors
-/// As [`list`].
+/// The errors of [`list`].
 pub fn dict(entries: Vec<(Value, Value)>) -> Result<Value, Error> {
     pay_for_items(entries.len(), 4 * ITEM_BYTES)?;
     entries.iter().try_for_each(|(key, value)| check_holdable(key).and_then(|()| check_holdable(value)))?;
     Ok(Value::from_object(Dict::new(entries).map_err(|error| fail(error.kind(), error.detail()))?))
 }
 
-/// The entry of a dictionary, where methods do not count.
+/// Returns the entry of a dictionary, ignoring methods.
 fn own_item(dict: &Value, key: &Value) -> Option<Value> {
     dict.get_item(key).ok().filter(|value| !value.is_undefined())
 }
 
-/// `value[key]`: the item, or else the attribute of that name.
+/// Returns `value[key]`: the item, or else the attribute of that name.
 ///
 /// # Errors
-/// An undefined error for what is undefined, `LimitExceeded` past a limit.
+/// An undefined error for an undefined value; `LimitExceeded` past a limit.
 pub fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     meter::touch(1)?;
     if value.is_undefined() {
@@ -245,7 +246,7 @@ pub fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     Ok(dict.find(key)?.cloned().or_else(method).unwrap_or_default())
 }
 
-/// `text[index]`.
+/// Returns `text[index]`.
 fn character(text: &str, index: i64) -> Result<Value, Error> {
     let distance = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
     meter::read(text.len().min(distance.saturating_mul(4)))?;
@@ -253,7 +254,7 @@ fn character(text: &str, index: i64) -> Result<Value, Error> {
     Ok(found.map(Value::from).unwrap_or_default())
 }
 
-/// `value[start:stop:step]`.
+/// Returns `value[start:stop:step]`.
 fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let [_, _, _] = bounds else { return Err(type_error("a slice takes three bounds")) };
     match value.kind() {
@@ -277,7 +278,7 @@ fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     }
 }
 
-/// A slice of ASCII text that goes forward without gaps, which needs no list of characters.
+/// Returns a contiguous forward slice of ASCII text, which needs no list of characters.
 fn bytes_slice(text: &str, bounds: &[Value]) -> Result<Option<String>, Error> {
     if !text.is_ascii() || bound_of(&bounds[2])?.is_some_and(|step| step != 1) {
         return Ok(None);
@@ -301,7 +302,7 @@ impl Positions {
     }
 }
 
-/// Python's `slice(start, stop, step).indices(length)`.
+/// Returns Python's `slice(start, stop, step).indices(length)`.
 fn positions(bounds: &[Value], length: usize) -> Result<Positions, Error> {
     let length = length as i64;
     let step = bound_of(&bounds[2])?.unwrap_or(1);
@@ -331,7 +332,7 @@ fn bound_of(bound: &Value) -> Result<Option<i64>, Error> {
         .ok_or_else(|| type_error(format!("bounds of a slice must be integers: got {}", bound.kind())))
 }
 
-/// Refuses text longer than a rendering may give.
+/// Refuses text longer than a rendering may output.
 pub fn check_length(bytes: Option<usize>) -> Result<(), Error> {
     match bytes {
         Some(bytes) if bytes <= TEMPLATE_OUTPUT_BYTES_MAX => Ok(()),
@@ -342,12 +343,12 @@ pub fn check_length(bytes: Option<usize>) -> Result<(), Error> {
     }
 }
 
-/// A method that is named but not called.
+/// Returns a method that is named but not called.
 pub fn bound(receiver: Value, name: &str) -> Value {
     Value::from_object(Bound { receiver, name: name.to_owned() })
 }
 
-/// A method with the value that it belongs to.
+/// A method with its receiver.
 #[derive(Debug)]
 pub struct Bound {
     receiver: Value,
@@ -355,7 +356,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The value that the method belongs to.
+    /// Returns the receiver of the method.
     pub fn receiver(&self) -> &Value {
         &self.receiver
     }

@@ -10,23 +10,23 @@ use crate::failure::{forbidden, type_error};
 use crate::meter;
 use crate::value::check_holdable;
 
-/// Bytes that one attribute takes, roughly.
+/// Approximate size of an attribute in bytes.
 const ATTRIBUTE_BYTES: usize = 96;
 
-/// Values by name, each with its place in the order of the first assignments.
+/// Values by name, each with its position in the order of first assignments.
 type Attributes = BTreeMap<Arc<str>, (usize, Value)>;
 
-/// Attributes by name. Opaque like Python's: equal to itself alone, without an order, and nothing to iterate.
+/// Attributes by name. Opaque like Python's: equal only to itself, without an order, and not iterable.
 #[derive(Debug, Default)]
 pub struct Namespace {
     attributes: Mutex<Attributes>,
 }
 
 impl Namespace {
-    /// A namespace that lives until the rendering ends.
+    /// Returns a namespace that lives until the rendering ends.
     ///
     /// # Errors
-    /// As [`Namespace::set`].
+    /// The errors of [`Namespace::set`].
     pub fn create(attributes: impl IntoIterator<Item = (String, Value)>) -> Result<Value, Error> {
         let namespace = Arc::new(Self::default());
         meter::make(ATTRIBUTE_BYTES)?;
@@ -64,7 +64,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Its attributes, in the order in which they were first set.
+    /// Returns its attributes in the order in which they were first set.
     pub fn attributes(&self) -> Vec<(Arc<str>, Value)> {
         let mut attributes: Vec<_> = self
             .lock()
@@ -75,7 +75,7 @@ impl Namespace {
         attributes.into_iter().map(|(_, name, value)| (name, value)).collect()
     }
 
-    /// Forgets all attributes.
+    /// Removes all attributes.
     pub fn clear(&self) {
         // Dropped after the lock is released.
         let attributes = std::mem::take(&mut *self.lock());
@@ -87,10 +87,10 @@ impl Namespace {
     }
 }
 
-/// `{% set namespace.name = value %}`.
+/// Runs `{% set namespace.name = value %}`.
 ///
 /// # Errors
-/// A type error for anything but a namespace; else as [`Namespace::set`].
+/// A type error for other values than namespaces; the errors of [`Namespace::set`].
 pub fn assign(target: &Value, name: &str, value: Value) -> Result<Value, Error> {
     let Some(namespace) = target.downcast_object_ref::<Namespace>() else {
         return Err(type_error(format!("cannot assign attribute {name} on non-namespace object")));

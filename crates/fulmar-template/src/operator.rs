@@ -1,4 +1,4 @@
-//! Python's operators, as filters that `prepare` writes in the place of the engine's own.
+//! Python's operators, as filters by which `prepare` replaces the engine's own.
 
 use fulmar_core::ErrorKind;
 use minijinja::value::{Rest, Value, ValueKind};
@@ -41,7 +41,7 @@ const FILTERS: [(&str, &str); 15] = [
     ("not in", "__not_in__"),
 ];
 
-/// The filter that stands for an operator.
+/// Returns the filter of an operator.
 pub fn filter_of(operator: &str) -> &'static str {
     FILTERS.iter().find(|(name, _)| *name == operator).map_or("", |(_, filter)| filter)
 }
@@ -70,10 +70,10 @@ pub fn add_to(environment: &mut Environment) {
     });
 }
 
-/// Whether `a operator b` holds.
+/// Returns whether `a operator b` holds.
 ///
 /// # Errors
-/// As [`compare::order`] and [`compare::contains`].
+/// The errors of [`compare::order`] and [`compare::contains`].
 pub fn relation(operator: &str, a: &Value, b: &Value) -> Result<bool, Error> {
     match operator {
         "==" => compare::equal(a, b),
@@ -84,7 +84,7 @@ pub fn relation(operator: &str, a: &Value, b: &Value) -> Result<bool, Error> {
     }
 }
 
-/// Operators and their right operands by turns.
+/// Evaluates a chain of alternating operators and right operands.
 fn chain(first: &Value, others: Rest<Value>) -> Result<bool, Error> {
     let mut left = first;
     for pair in others.chunks_exact(2) {
@@ -114,10 +114,10 @@ fn concat(_state: &State, first: &Value, others: Rest<Value>) -> Result<String, 
     Ok(text)
 }
 
-/// `a + b`.
+/// Returns `a + b`.
 ///
 /// # Errors
-/// A type error for operands that Python does not add, `LimitExceeded` past a limit.
+/// A type error for operands that Python cannot add; `LimitExceeded` past a limit.
 pub fn add(a: &Value, b: &Value) -> Result<Value, Error> {
     if let (Some(a), Some(b)) = (a.as_str(), b.as_str()) {
         check_length(a.len().checked_add(b.len()))?;
@@ -154,7 +154,7 @@ fn multiply(a: &Value, b: &Value) -> Result<Value, Error> {
     let num_items = items.len().saturating_mul(times);
     check_items(num_items)?;
     meter::touch(num_items)?;
-    // An empty list stays empty, however often.
+    // An empty list stays empty, however often it is repeated.
     let times = if items.is_empty() { 0 } else { times };
     let repeated = std::iter::repeat_n(items, times).flatten().collect();
     if is_tuple(sequence) { tuple(repeated) } else { list(repeated) }
@@ -196,7 +196,7 @@ fn number(value: &Value) -> Option<Number> {
     }
 }
 
-/// [`number`], or the float of a large integer where the other operand is a float.
+/// Returns [`number`], or the float of a large integer if the other operand is a float.
 fn number_near(value: &Value, other: &Value) -> Option<Number> {
     let large = || {
         as_float(other)?;
@@ -205,10 +205,10 @@ fn number_near(value: &Value, other: &Value) -> Option<Number> {
     number(value).or_else(large)
 }
 
-/// `a % b`.
+/// Returns `a % b`.
 ///
 /// # Errors
-/// A type error for operands that Python does not divide, `OutOfRange` for a division by zero.
+/// A type error for operands that Python cannot divide; `OutOfRange` for a division by zero.
 pub fn remainder(a: &Value, b: &Value) -> Result<Value, Error> {
     match a.as_str() {
         Some(format) => printf::percent(format, b).map(Value::from),
@@ -220,7 +220,7 @@ fn is_list(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
 }
 
-/// An operator on two numbers.
+/// Returns the result of an operator on two numbers.
 fn calculate(operator: &str, a: &Value, b: &Value) -> Result<Value, Error> {
     let (Some(left), Some(right)) = (number_near(a, b), number_near(b, a)) else {
         return Err(misfit(operator, a, b));
@@ -242,7 +242,7 @@ fn integers(operator: &str, a: i128, b: i128) -> Option<i128> {
         "+" => a.checked_add(b),
         "-" => a.checked_sub(b),
         "*" => a.checked_mul(b),
-        // Python rounds to the lower side, and a remainder has the sign of the divisor.
+        // Python rounds down, and a remainder has the sign of the divisor.
         "//" => Some(a.checked_div(b)? - i128::from(a % b != 0 && (a < 0) != (b < 0))),
         "%" => {
             let remainder = a.checked_rem(b)?;
@@ -271,7 +271,7 @@ fn floats(operator: &str, shown: &Value, a: f64, b: f64) -> Result<Value, Error>
     }))
 }
 
-/// Quotient and remainder as CPython computes them.
+/// Returns quotient and remainder as CPython computes them.
 fn floor_division(a: f64, b: f64) -> (f64, f64) {
     let mut remainder = a % b;
     let mut quotient = (a - remainder) / b;

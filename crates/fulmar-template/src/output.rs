@@ -1,8 +1,8 @@
-//! Rendered text that grows up to a limit.
+//! Rendered text with a maximum length.
 
 use std::io::{self, Write};
 
-/// Takes the text of a rendering, and refuses what is beyond its limit.
+/// Collects the text of a rendering, and refuses text beyond its limit.
 #[derive(Debug)]
 pub struct Bounded {
     bytes: Vec<u8>,
@@ -11,17 +11,17 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// Takes at most `most` bytes.
+    /// Makes a buffer of at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), most, is_full: false }
     }
 
-    /// Whether something was refused.
+    /// Returns whether any text was refused.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The text. The engine writes whole strings, so it is UTF-8.
+    /// Returns the text, which is UTF-8, as the engine writes whole strings.
     pub fn into_text(self) -> String {
         String::from_utf8(self.bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())

@@ -1,18 +1,19 @@
-//! From a source that jinja2 accepts to one that the engine reads the same way.
+//! Converts a source that jinja2 accepts to one with the same meaning for the engine.
 //!
-//! The engine has no `generation` tag, its operators are laxer than Python's and take any time they need, and its parser
-//! recurses. One pass over the source settles that before the engine sees it, with whitespace control and line numbers
-//! untouched:
+//! The engine has no `generation` tag, its operators are laxer than Python's and unmetered, and its parser
+//! recurses. One pass over the source handles that before the engine sees it, and keeps whitespace control
+//! and line numbers:
 //!
-//! - expressions are parsed, and written again with filters in the place of operators (see `write`): those compare, add and
-//!   print as Python does, and pay for what they touch;
-//! - `{% generation %}` becomes a `with` block around two marks (see `span`): a scope of its own, nothing captured;
-//! - what a `for` loop goes over is checked, because the engine iterates none as if it were empty;
+//! - expressions are parsed, and written again with filters in place of operators (see `write`), which
+//!   compare, add and print as Python does, and are metered;
+//! - `{% generation %}` becomes a `with` block around two marks (see `span`): a separate scope, nothing
+//!   captured;
+//! - the iterated value of a `for` loop is checked, because the engine iterates none as if it were empty;
 //! - lists, tuples, dictionaries and namespaces become ours;
-//! - text between tags is paid for where a loop or a macro may repeat it;
+//! - text between tags is charged if a loop or a macro may repeat it;
 //! - escapes in strings are those of Python;
-//! - `autoescape` must be false, and what needs a loader fails, as in transformers;
-//! - expressions and blocks that nest deeper, or chain longer, than the limits are refused.
+//! - `autoescape` must be false, and tags that need a loader fail, as in transformers;
+//! - expressions and blocks that are nested deeper, or chained longer, than the limits are refused.
 
 use fulmar_core::limits::{TEMPLATE_CHAIN_MAX, TEMPLATE_NESTING_MAX, TEMPLATE_SOURCE_BYTES_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
@@ -25,32 +26,33 @@ mod statement;
 mod token;
 mod write;
 
-/// What a loop goes over passes through this function.
+/// The function around the iterated value of a loop.
 pub const ITERATE: &str = "__iterate__";
-/// Lists that are written in a template pass through this function.
+/// The function around a list literal.
 pub const MAKE_LIST: &str = "__list__";
-/// Tuples that are written in a template pass through this function.
+/// The function around a tuple literal.
 pub const MAKE_TUPLE: &str = "__tuple__";
-/// Keys and values of a dictionary that is written in a template pass through this function.
+/// The function around the keys and values of a dictionary literal.
 pub const MAKE_DICT: &str = "__dict__";
-/// Digits of an integer that the engine cannot read pass through this function.
+/// The function around the digits of an integer that the engine cannot parse.
 pub const MAKE_INTEGER: &str = "__integer__";
-/// Arguments behind `*` and `**` pass through this filter.
+/// The filter around arguments after `*` and `**`.
 pub const SPLAT: &str = "__splat__";
-/// This function sets an attribute of a namespace.
+/// The function that sets an attribute of a namespace.
 pub const ASSIGN: &str = "__assign__";
-/// This function pays for text between tags, and is false.
+/// The function that charges for text between tags, and returns false.
 pub const PAY: &str = "__pay__";
-/// This function fails as jinja2 does without a loader.
+/// The function that fails as jinja2 does without a loader.
 pub const NO_LOADER: &str = "__no_loader__";
-/// The variable that holds what a `set` block assigns to an attribute.
+/// The variable with the value that a `set` block assigns to an attribute.
 pub const BLOCK_VALUE: &str = "__value__";
 /// The variable that prints the mark of a span's start.
 pub const SPAN_OPEN: &str = "__span_open__";
 /// The variable that prints the mark of a span's end.
 pub const SPAN_CLOSE: &str = "__span_close__";
 
-/// Least bytes of text in one branch of a block that are worth a payment: shorter ones are paid by the engine's steps.
+/// Least bytes of text in one branch of a block that are charged; shorter text is covered by the engine's
+/// steps.
 const PAID_TEXT_BYTES_MIN: usize = 64;
 
 /// A source that is ready for the engine.
@@ -58,22 +60,22 @@ const PAID_TEXT_BYTES_MIN: usize = 64;
 pub struct Prepared {
     /// The source.
     pub source: String,
-    /// Whether it has a `generation` tag.
+    /// `true` if it has a `generation` tag.
     pub has_generation: bool,
 }
 
 /// Prepares `source`.
 ///
 /// # Errors
-/// `LimitExceeded` past a limit of templates; `Malformed` for an expression that breaks Jinja's grammar and for an escape
-/// that Python refuses; `Incompatible` for `autoescape` that is not false.
+/// `LimitExceeded` past a limit of templates; `Malformed` for an expression that violates Jinja's grammar or
+/// an escape that Python refuses; `Incompatible` for `autoescape` that is not false.
 pub fn prepare(source: &str) -> Result<Prepared> {
     if source.len() > TEMPLATE_SOURCE_BYTES_MAX {
         let detail =
             format!("source must have at most {TEMPLATE_SOURCE_BYTES_MAX} bytes: got {}", source.len());
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
-    // jinja2 turns every kind of line end into one before it looks at anything else.
+    // jinja2 first normalises all line ends.
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut pass = Pass {
         source: &source,
@@ -90,16 +92,16 @@ pub fn prepare(source: &str) -> Result<Prepared> {
 /// An open block.
 struct Block<'a> {
     keyword: &'a str,
-    /// How many `elif` it has had.
+    /// Number of its `elif` branches.
     num_branches: usize,
-    /// Whether it may run more than once.
+    /// `true` if it may run more than once.
     is_repeated: bool,
-    /// What its end assigns to.
+    /// The target of its assignment.
     target: Option<Target>,
-    /// Where in the output the current branch starts, and how the tag before it closes.
+    /// The start of the current branch in the output, and the closing of the tag before it.
     branch_at: usize,
     branch_closing: &'a str,
-    /// Bytes of text that stand directly in the branch.
+    /// Bytes of text directly in the branch.
     branch_bytes: usize,
 }
 
@@ -109,7 +111,7 @@ struct Pass<'a> {
     at: usize,
     blocks: Vec<Block<'a>>,
     has_generation: bool,
-    /// What to insert where in the output.
+    /// Insertions into the output, by position.
     payments: Vec<(usize, String)>,
 }
 
@@ -131,7 +133,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The output with its payments.
+    /// Returns the output with its charges inserted.
     fn finish(mut self) -> String {
         self.payments.sort_by_key(|(at, _)| *at);
         let mut out = String::with_capacity(self.out.len() + 48 * self.payments.len());
@@ -145,7 +147,7 @@ impl<'a> Pass<'a> {
         out
     }
 
-    /// Where the next `{{`, `{%` or `{#` stands.
+    /// Returns the position of the next `{{`, `{%` or `{#`.
     fn next_tag(&self) -> Option<usize> {
         let rest = &self.source.as_bytes()[self.at..];
         let is_tag = |pair: &[u8]| pair[0] == b'{' && matches!(pair[1], b'{' | b'%' | b'#');
@@ -167,7 +169,7 @@ impl<'a> Pass<'a> {
         self.copy_to(end);
     }
 
-    /// Copies a `raw` tag so that the line end behind it stays, as in jinja2; where its `endraw` ends.
+    /// Copies a `raw` tag so that the line end after it stays, as in jinja2; returns the end of its `endraw`.
     fn open_raw(&mut self, start: usize) -> Option<usize> {
         let end = token::end_of_raw(self.source, start)?;
         let closer = start + self.source[start..].find("%}")?;
@@ -179,7 +181,7 @@ impl<'a> Pass<'a> {
         Some(end)
     }
 
-    /// Rewrites the tag at `start`; none if it never ends or its brackets do not match.
+    /// Rewrites the tag at `start`; returns `None` if it never ends or its brackets do not match.
     fn rewrite_tag(&mut self, start: usize) -> Result<Option<usize>> {
         let Some(tag) = token::read_tag(self.source, start) else { return Ok(None) };
         let is_block = self.source.as_bytes()[start + 1] == b'%';
@@ -217,7 +219,7 @@ impl<'a> Pass<'a> {
         Ok(Some(tag.end))
     }
 
-    /// Ends the branch before a tag with this keyword, and the block if it is its end.
+    /// Ends the branch before a tag with this keyword, and the block if the tag ends it.
     fn end_branch(&mut self, keyword: &str) -> Option<Block<'a>> {
         let block = self.blocks.last_mut()?;
         let is_end = keyword.strip_prefix("end") == Some(block.keyword);
@@ -231,7 +233,7 @@ impl<'a> Pass<'a> {
         if is_end { self.blocks.pop() } else { None }
     }
 
-    /// Starts a branch behind the tag that was just written.
+    /// Starts a branch after the tag just written.
     fn start_branch(&mut self, keyword: &'a str, closing: &'a str, written: statement::Written) {
         let has_body = keyword != "set" || written.is_block_set;
         match keyword {
@@ -263,10 +265,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Checks how deep blocks nest and how many branches they have.
+    /// Checks the nesting of blocks and the number of their branches.
     fn check_blocks(&self, keyword: &str) -> Result<()> {
         if keyword == "do" {
-            // The engine has this tag; jinja2 has it only where asked, and transformers does not ask.
+            // The engine has this tag; jinja2 has it only as an option that transformers does not set.
             return Err(Error::new(ErrorKind::Malformed, "tags must be known: got do"));
         }
         check_limit("blocks", "nest at most", self.blocks.len(), TEMPLATE_NESTING_MAX)?;

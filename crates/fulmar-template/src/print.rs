@@ -1,4 +1,4 @@
-//! How Python prints values: `str` for what a template emits, `repr` for what stands inside lists and dictionaries.
+//! Python's printing of values: `str` for the output of a template, `repr` inside lists and dictionaries.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::value::is_tuple;
 /// Writes `str(value)`; an undefined value is empty text.
 ///
 /// # Errors
-/// What `out` says; and past `TEMPLATE_DATA_DEPTH_MAX` nested values.
+/// The errors of `out`; an error past `TEMPLATE_DATA_DEPTH_MAX` nested values.
 pub fn write_str(out: &mut dyn Write, value: &Value) -> fmt::Result {
     match value.kind() {
         ValueKind::Undefined => Ok(()),
@@ -21,17 +21,17 @@ pub fn write_str(out: &mut dyn Write, value: &Value) -> fmt::Result {
     }
 }
 
-/// `str(value)`.
+/// Returns `str(value)`.
 ///
 /// # Errors
-/// Past `TEMPLATE_DATA_DEPTH_MAX` nested values, and past `TEMPLATE_OUTPUT_BYTES_MAX` bytes.
+/// An error past `TEMPLATE_DATA_DEPTH_MAX` nested values, and past `TEMPLATE_OUTPUT_BYTES_MAX` bytes.
 pub fn to_str(value: &Value) -> Result<String, fmt::Error> {
     let mut text = Text(String::new());
     write_str(&mut text, value)?;
     Ok(text.0)
 }
 
-/// A text that a list which holds itself many times over cannot make endlessly long.
+/// A text of limited length, even for a list that contains itself many times.
 struct Text(String);
 
 impl Write for Text {
@@ -44,10 +44,10 @@ impl Write for Text {
     }
 }
 
-/// `repr(value)`.
+/// Returns `repr(value)`.
 ///
 /// # Errors
-/// As [`to_str`].
+/// The errors of [`to_str`].
 pub fn to_repr(value: &Value) -> Result<String, fmt::Error> {
     let mut text = Text(String::new());
     write_repr(&mut text, value, 0)?;
@@ -115,13 +115,14 @@ fn write_container(out: &mut dyn Write, value: &Value, depth: usize) -> fmt::Res
     out.write_char(close)
 }
 
-/// The number of a value that is a Python float.
+/// Returns the number of a Python float.
 pub fn as_float(value: &Value) -> Option<f64> {
     let is_float = value.kind() == ValueKind::Number && !value.is_integer();
     is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
 }
 
-/// `repr` of a float: the fewest digits that read back as the same number, with an exponent below 1e-4 and from 1e16.
+/// Returns `repr` of a float: the fewest digits that read back as the same number, with an exponent below
+/// 1e-4 and from 1e16.
 pub fn float_repr(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -140,7 +141,7 @@ pub fn float_repr(number: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// Writes a text between quotes, single ones unless only those occur in it.
+/// Writes a text between quotes: single ones, unless only those occur in it.
 fn write_quoted(out: &mut dyn Write, text: &str) -> fmt::Result {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.write_char(quote)?;
@@ -160,7 +161,8 @@ fn write_quoted(out: &mut dyn Write, text: &str) -> fmt::Result {
     out.write_char(quote)
 }
 
-/// Whether Python prints a character as it is: no control, format, private or separator character but the space.
+/// Returns whether Python prints a character unescaped: no control, format, private or separator character
+/// except the space.
 pub fn is_printable(c: char) -> bool {
     let is_format = matches!(u32::from(c),
         0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x890 | 0x891 | 0x8E2 | 0x180E | 0x200B..=0x200F

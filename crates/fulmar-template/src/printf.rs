@@ -14,7 +14,7 @@ use crate::method::check_length;
 use crate::print::{as_float, to_repr};
 use crate::value::is_tuple;
 
-/// Most digits behind the point, which is more than any float has.
+/// Maximum number of digits after the point, more than any float has.
 const PRECISION_MAX: usize = 1100;
 
 /// One conversion, such as `%-5d`.
@@ -32,21 +32,21 @@ enum Size {
     #[default]
     None,
     Given(usize),
-    /// `*`: an argument says it.
+    /// `*`: given by an argument.
     Argument,
 }
 
-/// The arguments of a format, and how many were used.
+/// The arguments of a format, and the number of used ones.
 struct Supply<'a> {
     values: &'a [Value],
     mapping: Option<&'a Value>,
     num_used: usize,
 }
 
-/// `text % value`, where a tuple holds several arguments.
+/// Returns `text % value`; a tuple holds several arguments.
 ///
 /// # Errors
-/// As [`format_with`].
+/// The errors of [`format_with`].
 pub fn percent(text: &str, value: &Value) -> Result<String, Error> {
     if value.is_undefined() && text.contains("%(") {
         return Err(undefined("a mapping for a format must be defined, this one is undefined"));
@@ -59,10 +59,10 @@ pub fn percent(text: &str, value: &Value) -> Result<String, Error> {
     format_with(text, std::slice::from_ref(value), is_mapping.then_some(value))
 }
 
-/// `text` with `values`, or the values of `mapping` by their names, in the place of its conversions.
+/// Replaces the conversions in `text` by `values`, or by the values of `mapping` by name.
 ///
 /// # Errors
-/// A type error for too few or too many values and for values of a wrong type, `OutOfRange` for what is no conversion,
+/// A type error for too few or too many values or a wrong type; `OutOfRange` for an invalid conversion;
 /// `LimitExceeded` for a text that is too long.
 pub fn format_with(text: &str, values: &[Value], mapping: Option<&Value>) -> Result<String, Error> {
     let mut supply = Supply { values, mapping, num_used: 0 };
@@ -88,7 +88,7 @@ fn append(out: &mut String, more: &str) -> Result<(), Error> {
 }
 
 impl Supply<'_> {
-    /// Writes what the conversion at the start of `text` gives; what stands behind it.
+    /// Writes the result of the conversion at the start of `text`; returns the rest.
     fn convert<'t>(&mut self, out: &mut String, text: &'t str) -> Result<&'t str, Error> {
         let (mut conversion, rest) = Conversion::read(text)?;
         let mut chars = rest.chars();
@@ -115,7 +115,7 @@ impl Supply<'_> {
         Ok(chars.as_str())
     }
 
-    /// A width or a precision, and whether it was negative.
+    /// Returns a width or a precision, and whether it was negative.
     fn size(&mut self, size: Size) -> Result<Option<(usize, bool)>, Error> {
         match size {
             Size::None => Ok(None),
@@ -146,7 +146,7 @@ impl Supply<'_> {
 }
 
 impl<'a> Conversion<'a> {
-    /// Reads everything up to the letter of the conversion.
+    /// Reads a conversion up to its letter.
     fn read(text: &'a str) -> Result<(Self, &'a str), Error> {
         let mut conversion = Self::default();
         let mut rest = text;
@@ -166,7 +166,7 @@ impl<'a> Conversion<'a> {
         Ok((conversion, rest.trim_start_matches(['h', 'l', 'L'])))
     }
 
-    /// The converted value, before it is padded.
+    /// Returns the converted value, before it is padded.
     fn body(&self, kind: char, value: &Value, precision: Option<usize>) -> Result<String, Error> {
         if value.is_undefined() && !matches!(kind, 's' | 'r' | 'a') {
             return Err(undefined(format!("a value for %{kind} must be defined, this one is undefined")));
@@ -264,7 +264,7 @@ impl<'a> Conversion<'a> {
         Ok(format!("{}{magnitude}", self.sign(if number.is_sign_negative() { "-" } else { "" })))
     }
 
-    /// A minus, or what the flags put in its place.
+    /// Returns a minus, or the sign that the flags require.
     fn sign(&self, minus: &str) -> String {
         match minus {
             "" if self.flags.contains('+') => "+".to_owned(),
@@ -321,7 +321,7 @@ fn character(value: &Value) -> Result<String, Error> {
     character.map(String::from).ok_or_else(|| fail(ErrorKind::OutOfRange, "%c arg not in range(0x110000)"))
 }
 
-/// Text with an escape for each character beyond ASCII.
+/// Escapes each character beyond ASCII.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

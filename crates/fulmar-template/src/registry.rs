@@ -1,4 +1,4 @@
-//! Named chat templates, and which one a chat is rendered with.
+//! Named chat templates, and the selection of a chat's template.
 
 use std::borrow::Cow;
 use std::sync::{LazyLock, OnceLock};
@@ -10,21 +10,21 @@ use serde_json::json;
 use crate::Template;
 use crate::builtin::{TEMPLATES, twin};
 
-/// A template to be registered under a name.
+/// A template to register under a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TemplateEntry {
-    /// Jinja source. It needs no `generation` block; without one it gives no spans.
+    /// Jinja source. Without a `generation` block it gives no spans.
     #[serde(rename = "template")]
     pub source: String,
-    /// With [`Selection::TorchRl`], parts of a tokenizer's name that choose this template, whatever their case.
+    /// With [`Selection::TorchRl`], parts of a tokenizer's name that select this template, in any case.
     pub model_family_keywords: Vec<String>,
-    /// Whether it takes the place of a template that has the name already.
+    /// If true, it may replace a template of the same name.
     #[serde(rename = "override")]
     pub overrides: bool,
 }
 
-/// Templates by name: the built-in ones and those registered since. A plain value: two registries share nothing.
+/// Templates by name: the built-in ones and registered ones. A plain value: two registries share nothing.
 ///
 /// ```
 /// use fulmar_template::{TemplateEntry, TemplateRegistry};
@@ -52,19 +52,20 @@ struct Entry {
     compiled: OnceLock<Template>,
 }
 
-/// In which order the ways to name a template are tried.
+/// The order in which the ways to specify a template are tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Selection {
-    /// An explicit template, an explicit name, the tokenizer's own template, or an error: nothing is guessed.
+    /// An explicit template, an explicit name, the tokenizer's own template, or an error; never a guess.
     #[default]
     Strict,
-    /// TorchRL's: an explicit template or name, registered and then built-in family keywords in the tokenizer's name,
-    /// the tokenizer's own template if it spells `{% generation %}` so, else `chatml_format`.
+    /// TorchRL's: an explicit template or name, registered and then built-in family keywords in the
+    /// tokenizer's name, the tokenizer's own template if it contains exactly `{% generation %}`, else
+    /// `chatml_format`.
     TorchRl,
 }
 
-/// What is known of the template that a chat is to be rendered with.
+/// The inputs of a template selection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TemplateQuery<'a> {
     /// The source of a template.
@@ -79,7 +80,7 @@ pub struct TemplateQuery<'a> {
     pub selection: Selection,
 }
 
-/// [`TemplateQuery`] as it comes from other languages.
+/// A [`TemplateQuery`] from other languages.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Query {
@@ -90,7 +91,7 @@ struct Query {
     selection: Selection,
 }
 
-/// A template and the name it is registered under, if it came from the registry.
+/// A template with its name, if it came from the registry.
 #[derive(Debug, Clone)]
 pub struct Selected {
     /// The compiled template.
@@ -100,7 +101,8 @@ pub struct Selected {
 }
 
 impl TemplateRegistry {
-    /// The built-in templates. It cannot be changed; [`TemplateRegistry::new`] gives one that can.
+    /// Returns the built-in templates, read-only; [`TemplateRegistry::new`] returns a registry that can be
+    /// changed.
     #[must_use]
     pub fn builtin() -> &'static Self {
         static BUILTIN: LazyLock<TemplateRegistry> = LazyLock::new(|| TemplateRegistry {
@@ -112,13 +114,13 @@ impl TemplateRegistry {
         &BUILTIN
     }
 
-    /// A registry of its own that begins with the built-in templates.
+    /// Returns a new registry with the built-in templates.
     #[must_use]
     pub fn new() -> Self {
         Self::builtin().clone()
     }
 
-    /// Adds a template under `name`. One that overrides another takes over its place in the order.
+    /// Adds a template under `name`. A replacement keeps the place of the replaced one in the order.
     ///
     /// # Errors
     /// `Incompatible` if the name is taken and the entry does not override; `Malformed` or `LimitExceeded` for a source
@@ -142,35 +144,35 @@ impl TemplateRegistry {
         Ok(())
     }
 
-    /// The template called `name`, compiled at its first use.
+    /// Returns the template called `name`, compiled at its first use.
     ///
     /// # Errors
-    /// `UnknownName` if there is none; the sentence lists the names.
+    /// `UnknownName` if there is no such template; the message lists the names.
     pub fn get(&self, name: &str) -> Result<Template> {
         self.entry(name)?.template()
     }
 
-    /// The source of the template called `name`.
+    /// Returns the source of the template called `name`.
     ///
     /// # Errors
-    /// As [`TemplateRegistry::get`].
+    /// The errors of [`TemplateRegistry::get`].
     pub fn source(&self, name: &str) -> Result<&str> {
         Ok(&self.entry(name)?.source)
     }
 
-    /// The names, built-in ones first, then in the order of their registration.
+    /// Returns the names, built-in ones first, then in order of registration.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name.as_ref())
     }
 
-    /// The template that `query` asks for.
+    /// Returns the template for `query`.
     ///
-    /// A tokenizer's own template without `generation` blocks that is a known model's stock text is replaced by the
-    /// built-in template that renders the same text with them, unless that name was overridden.
+    /// If a tokenizer's own template has no `generation` blocks and is a known stock template, the built-in
+    /// template that renders the same text with them replaces it, unless that name was overridden.
     ///
     /// # Errors
-    /// `UnknownName` for a name that is not registered; `Malformed` or `LimitExceeded` for a source that does not
-    /// compile; `Incompatible` if the query names no template in any way that its selection admits.
+    /// `UnknownName` for a name that is not registered; `Malformed` or `LimitExceeded` for a source that does
+    /// not compile; `Incompatible` if the query specifies no template in any way that its selection allows.
     pub fn select(&self, query: &TemplateQuery) -> Result<Selected> {
         if let Some(source) = query.template {
             return Ok(Selected { template: Template::new(source)?, name: None });
@@ -184,11 +186,11 @@ impl TemplateRegistry {
         }
     }
 
-    /// [`TemplateRegistry::select`] with the query as JSON text, its fields in camel case; the answer is JSON too,
-    /// `{name, source}`.
+    /// Runs [`TemplateRegistry::select`] with the query as JSON text, its fields in camel case; returns the
+    /// JSON `{name, source}`.
     ///
     /// # Errors
-    /// `Malformed` or `UnknownName` if `query` is not that, else as [`TemplateRegistry::select`].
+    /// `Malformed` or `UnknownName` for another form; the errors of [`TemplateRegistry::select`].
     pub fn select_json(&self, query: &str) -> Result<String> {
         let query: Query = options_from_json("options", query)?;
         let Selected { template, name } = self.select(&TemplateQuery {
@@ -201,7 +203,7 @@ impl TemplateRegistry {
         Ok(json!({"name": name, "source": template.source()}).to_string())
     }
 
-    /// The tokenizer's template, or its twin with `generation` blocks.
+    /// Returns the tokenizer's template, or its twin with `generation` blocks.
     fn tokenizers_own(&self, query: &TemplateQuery) -> Result<Selected> {
         let Some(source) = query.tokenizer_template else {
             let detail =
@@ -214,7 +216,7 @@ impl TemplateRegistry {
         Ok(Selected { template: Template::new(source)?, name: None })
     }
 
-    /// TorchRL's guess from the tokenizer's name.
+    /// Returns TorchRL's guess from the tokenizer's name.
     fn as_torchrl(&self, query: &TemplateQuery) -> Result<Selected> {
         if query.name_or_path.is_none() && query.tokenizer_template.is_none() {
             let detail = "template must be given: got no template, no name and no tokenizer";

@@ -1,8 +1,8 @@
-//! Marks in rendered text, and the spans they become.
+//! Marks in rendered text, and their conversion to spans.
 //!
-//! A `generation` tag writes one private-use character where it opens and one where it closes. They travel through
-//! macros, `set` blocks and filters like any text, and are taken out at the end. The two characters are chosen for each
-//! rendering so that neither the template nor its data holds them.
+//! A `generation` tag writes one private-use character where it opens and one where it closes. They pass
+//! through macros, `set` blocks and filters like any text, and are removed at the end. The two characters are
+//! chosen for each rendering so that neither the template nor its data contains them.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use fulmar_core::{Error, ErrorKind, Result};
 use memchr::{memchr, memchr_iter};
 use serde_json::{Map, Value as Json};
 
-/// Where the marks come from: the first supplementary private-use plane. All of it starts with byte 0xF3 in UTF-8.
+/// The range of marks: the first supplementary private-use plane. All of it starts with byte 0xF3 in UTF-8.
 const PLANE: std::ops::RangeInclusive<u32> = 0xF_0000..=0xF_FFFD;
 const FIRST_BYTE: u8 = 0xF3;
 
-/// The characters that stand for the start and the end of a span.
+/// The characters that mark the start and the end of a span.
 #[derive(Debug, Clone, Copy)]
 pub struct Marks {
     /// Start of a span.
@@ -23,19 +23,19 @@ pub struct Marks {
     pub close: char,
 }
 
-/// The characters of the plane that texts hold.
+/// The characters of the plane that texts contain.
 #[derive(Debug, Clone, Default)]
 pub struct Taken(BTreeSet<char>);
 
 impl Taken {
-    /// Notes the characters of a text. One pass that looks for one byte.
+    /// Records the characters of a text, in one pass that searches for one byte.
     pub fn add_text(&mut self, text: &str) {
         if memchr(FIRST_BYTE, text.as_bytes()).is_some() {
             self.0.extend(text.chars().filter(|c| PLANE.contains(&u32::from(*c))));
         }
     }
 
-    /// Notes the characters of every text in `json`, keys included.
+    /// Records the characters of every text in `json`, keys included.
     pub fn add_json(&mut self, json: &Json) {
         match json {
             Json::String(text) => self.add_text(text),
@@ -45,7 +45,7 @@ impl Taken {
         }
     }
 
-    /// Notes the characters of every key and every text of a JSON object.
+    /// Records the characters of every key and every text of a JSON object.
     pub fn add_map(&mut self, map: &Map<String, Json>) {
         for (key, value) in map {
             self.add_text(key);
@@ -53,24 +53,24 @@ impl Taken {
         }
     }
 
-    /// The first two characters that nobody uses.
+    /// Returns the first two unused characters.
     ///
     /// # Errors
-    /// `LimitExceeded` if the texts hold all 65,534 of them.
+    /// `LimitExceeded` if the texts contain all 65,534 of them.
     pub fn free(&self) -> Result<Marks> {
         let mut free = PLANE.filter_map(char::from_u32).filter(|c| !self.0.contains(c));
         match (free.next(), free.next()) {
             (Some(open), Some(close)) => Ok(Marks { open, close }),
             _ => Err(Error::new(
                 ErrorKind::LimitExceeded,
-                "texts must leave two of U+F0000..U+FFFFD free: got none",
+                "texts must leave two of the characters U+F0000..U+FFFFD unused",
             )),
         }
     }
 }
 
-/// The text without marks, and the spans between them in bytes of it, in order. Of spans inside others the outermost
-/// counts; a mark whose partner a filter cut off is dropped.
+/// Returns the text without marks, and the spans between them in bytes of it, in order. Of nested spans only
+/// the outermost counts; a mark without its partner, cut off by a filter, is dropped.
 pub fn extract(marked: String, marks: Marks) -> (String, Vec<[usize; 2]>) {
     let mut starts = Vec::new();
     let mut spans = Vec::new();

@@ -1,4 +1,4 @@
-//! A compiled chat template and what goes in and out of it.
+//! A compiled chat template with its input and output.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,13 +22,13 @@ use crate::prepare::prepare;
 use crate::span::{Marks, Taken, extract};
 use crate::value::{Dict, from_json};
 
-/// Under this name the engine knows the one template of its environment.
+/// The engine's name of the only template in its environment.
 const NAME: &str = "template";
 
-/// A chat template, compiled. Shared between threads freely; a clone is one more owner.
+/// A compiled chat template. It can be shared between threads; a clone is cheap.
 ///
-/// It renders what transformers' `apply_chat_template` renders with the same source: the same language, the same way of
-/// printing values, the same preparation of messages. What fails there fails here.
+/// It renders the same text as transformers' `apply_chat_template` with the same source: the same language,
+/// the same printing of values, the same preparation of messages. Templates that fail there fail here.
 ///
 /// ```
 /// use fulmar_template::{Template, TemplateInput};
@@ -59,21 +59,23 @@ struct Inner {
     taken: Taken,
 }
 
-/// How much one rendering may do.
+/// Limits of one rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Limits {
-    /// Most instructions of the engine; and as many elements that operators, filters, tests and methods may go over, where
-    /// 16 bytes of a text count as one.
+    /// Maximum number of the engine's instructions, and of elements that operators, filters, tests and
+    /// methods visit; 16 bytes of a text count as one.
     pub steps: u64,
-    /// Longest text, in bytes.
+    /// Maximum length of the text in bytes.
     pub output_bytes: usize,
-    /// Most bytes of all texts and lists together that are made on the way, freed or not. So no rendering takes more memory.
+    /// Maximum total bytes of texts and lists made during the rendering, freed or not. So it bounds the
+    /// memory of a rendering.
     pub made_bytes: u64,
 }
 
 impl Default for Limits {
-    /// `TEMPLATE_STEPS`, `TEMPLATE_OUTPUT_BYTES` and `TEMPLATE_MADE_BYTES`: many times what a real template needs.
+    /// `TEMPLATE_STEPS`, `TEMPLATE_OUTPUT_BYTES` and `TEMPLATE_MADE_BYTES`, far above the needs of real
+    /// templates.
     fn default() -> Self {
         Self { steps: TEMPLATE_STEPS, output_bytes: TEMPLATE_OUTPUT_BYTES, made_bytes: TEMPLATE_MADE_BYTES }
     }
@@ -95,7 +97,7 @@ impl Limits {
     }
 }
 
-/// Whether the text ends inside the final message, so that a model goes on with it.
+/// Ends the text inside the final message, so that a model continues it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ContinueFinalMessage {
     /// It ends where the template ends it.
@@ -107,24 +109,24 @@ pub enum ContinueFinalMessage {
     Field(String),
 }
 
-/// What a template renders. Every variable may be overridden by one of `kwargs`.
+/// The input of a template. `kwargs` override the other variables.
 #[derive(Debug, Clone)]
 pub struct TemplateInput<'a> {
-    /// The conversation. Keys whose value is null count as absent.
+    /// The conversation. Keys with the value null count as absent.
     pub messages: Vec<&'a Map<String, Json>>,
-    /// JSON schemas of the tools; none where absent.
+    /// JSON schemas of the tools; none if absent.
     pub tools: Option<&'a [Json]>,
-    /// Documents for templates that cite; none where absent.
+    /// Documents for templates that cite them; none if absent.
     pub documents: Option<&'a [Json]>,
-    /// Whether the text ends with the start of an assistant's turn.
+    /// If true, the text ends with the start of an assistant's turn.
     pub add_generation_prompt: bool,
-    /// Whether the text ends inside the final message.
+    /// Ends the text inside the final message.
     pub continue_final_message: ContinueFinalMessage,
-    /// Variables such as `bos_token`. Those that are absent or null are undefined.
+    /// Variables such as `bos_token`. Absent or null ones are undefined.
     pub special_tokens: &'a Map<String, Json>,
     /// Any other variables.
     pub kwargs: &'a Map<String, Json>,
-    /// What `strftime_now` sees. Without it a template that asks for the time fails.
+    /// The time for `strftime_now`. Without it a template that asks for the time fails.
     pub now: Option<CivilTime>,
 }
 
@@ -150,8 +152,9 @@ impl Default for TemplateInput<'_> {
 pub struct RenderedText {
     /// The text.
     pub text: String,
-    /// What stands in `generation` blocks, `[start, end)` in bytes of `text`, in order and apart from each other; of
-    /// nested blocks the outermost. `None` if the template has no such block, or the text ends inside a message.
+    /// The content of `generation` blocks, `[start, end)` in bytes of `text`, in order and disjoint; only the
+    /// outermost of nested blocks. `None` if the template has no such block, or the text ends inside a
+    /// message.
     pub assistant_spans: Option<Vec<[usize; 2]>>,
 }
 
@@ -159,23 +162,25 @@ impl Template {
     /// Compiles `source`.
     ///
     /// # Errors
-    /// `Malformed` for a source that breaks Jinja's grammar, with its line; `LimitExceeded` past a limit of templates.
+    /// `Malformed`, with the line, for a source that violates Jinja's grammar; `LimitExceeded` past a limit
+    /// of templates.
     pub fn new(source: &str) -> Result<Self> {
         Self::with_limits(source, Limits::default())
     }
 
-    /// [`Template::with_limits`], with the limits as JSON text in camel case; those that are absent are the defaults.
+    /// Runs [`Template::with_limits`] with the limits as JSON text in camel case; absent ones have their
+    /// defaults.
     ///
     /// # Errors
-    /// As [`Template::with_limits`]; `UnknownName` or `Malformed` for JSON of another form.
+    /// The errors of [`Template::with_limits`]; `UnknownName` or `Malformed` for JSON of another form.
     pub fn with_limits_json(source: &str, limits: &str) -> Result<Self> {
         Self::with_limits(source, options_from_json("limits", limits)?)
     }
 
-    /// Compiles `source` for renderings that may do no more than `limits`.
+    /// Compiles `source` with `limits` for its renderings.
     ///
     /// # Errors
-    /// As [`Template::new`]; `OutOfRange` for a limit that is 0 or above its most.
+    /// The errors of [`Template::new`]; `OutOfRange` for a limit that is 0 or above its maximum.
     pub fn with_limits(source: &str, limits: Limits) -> Result<Self> {
         limits.check()?;
         let prepared = prepare(source)?;
@@ -190,13 +195,13 @@ impl Template {
         })
     }
 
-    /// The source as it was given.
+    /// Returns the original source.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.inner.source
     }
 
-    /// Whether the source has a `generation` block, however it is written.
+    /// Returns whether the source has a `generation` block, in any spelling.
     #[must_use]
     pub fn has_generation(&self) -> bool {
         self.inner.has_generation
@@ -205,10 +210,10 @@ impl Template {
     /// Renders a conversation.
     ///
     /// # Errors
-    /// `TemplateRaised` with the text that the template gave to `raise_exception`; `UnknownName` where it uses what is
-    /// undefined; `Incompatible` where it does not fit the data (Python's `TypeError`), needs the time and gets none, or
-    /// the final message cannot be continued; `Forbidden` where it leaves its sandbox; `OutOfRange` for what Python
-    /// calls a `ValueError`; `LimitExceeded` past a limit.
+    /// `TemplateRaised` with the text that the template passed to `raise_exception`; `UnknownName` if it uses
+    /// an undefined value; `Incompatible` if it does not match the data (Python's `TypeError`), needs the
+    /// time without one, or the final message cannot be continued; `Forbidden` if it leaves its sandbox;
+    /// `OutOfRange` for Python's `ValueError`; `LimitExceeded` past a limit.
     pub fn render(&self, input: &TemplateInput) -> Result<RenderedText> {
         let continuation = Continuation::new(
             &input.continue_final_message,
@@ -234,7 +239,7 @@ impl Template {
         let mut out = Bounded::new(self.inner.limits.output_bytes);
         let _metered = meter::start(self.inner.limits);
         let rendered = template.render_captured_to(Value::from_object(variables), &mut out);
-        // A comparison of the engine that came to the limit had no way to say so.
+        // A comparison inside the engine that reached the limit could not return an error.
         let rendered = rendered.map(|_| ()).and_then(|()| meter::check());
         match rendered {
             Ok(()) => Ok(out.into_text()),
@@ -242,14 +247,14 @@ impl Template {
                 let most = self.inner.limits.output_bytes;
                 Err(Error::new(
                     ErrorKind::LimitExceeded,
-                    format!("rendered text must have at most {most} bytes: got more"),
+                    format!("rendered text must have at most {most} bytes"),
                 ))
             }
             Err(error) => Err(to_error(&error)),
         }
     }
 
-    /// Two characters that neither the template nor its data holds.
+    /// Returns two characters that neither the template nor its data contains.
     fn marks(&self, input: &TemplateInput) -> Result<Marks> {
         let mut taken = self.inner.taken.clone();
         for map in input.messages.iter().copied().chain([input.special_tokens, input.kwargs]) {
@@ -262,7 +267,7 @@ impl Template {
     }
 }
 
-/// The variables of a rendering: later ones hide earlier ones of the same name.
+/// Returns the variables of a rendering; later ones override earlier ones.
 fn variables(input: &TemplateInput, messages: Value, settings: Settings) -> Result<Dict> {
     let mut variables = vec![
         (Value::from(SETTINGS), Value::from_object(settings)),

@@ -1,4 +1,4 @@
-//! Tests that differ from the engine's own: they compare as Python does, and pay for what they touch.
+//! Tests that differ from the engine's own: they compare as Python does, and are metered.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub fn add_to(environment: &mut Environment) {
     environment.add_test("upper", |value: &Value| is_cased(value, char::is_uppercase, char::is_lowercase));
 }
 
-/// Whether `value % divisor` is `rest`.
+/// Returns whether `value % divisor` is `rest`.
 fn divides(value: &Value, divisor: &Value, rest: i64) -> Result<bool, Error> {
     equal(&remainder(value, divisor)?, &Value::from(rest))
 }
@@ -66,7 +66,7 @@ fn is_large(value: &Value) -> bool {
     value.downcast_object_ref::<Integer>().is_some()
 }
 
-/// Functions, macros and methods: what is an object of no other kind.
+/// Returns whether a value is a function, macro or method: an object of no other kind.
 fn is_callable(value: &Value) -> bool {
     let is_opaque = is_large(value) || value.downcast_object_ref::<Namespace>().is_some();
     if value.kind() != ValueKind::Map {
@@ -79,14 +79,14 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
 }
 
-/// Whether a text has letters of one case and none of the other.
+/// Returns whether a text has letters of one case and none of the other.
 fn is_cased(value: &Value, has: fn(char) -> bool, lacks: fn(char) -> bool) -> Result<bool, Error> {
     pay_for(value)?;
     let text = string(value)?;
     Ok(text.chars().any(has) && !text.chars().any(lacks))
 }
 
-/// Whether two values are one object.
+/// Returns whether two values are one object.
 fn is_same(a: &Value, b: &Value) -> bool {
     fn shared<T: Object + 'static>(a: &Value, b: &Value) -> Option<bool> {
         let (a, b) = (a.downcast_object::<T>()?, b.downcast_object::<T>()?);

@@ -1,4 +1,4 @@
-//! Lists and dictionaries as templates see them, and their making from JSON.
+//! Lists and dictionaries of templates, and their construction from JSON.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use crate::global::{Cycler, Joiner};
 use crate::integer;
 use crate::method::{self, Bound, DICT_METHODS};
 
-/// Below this many keys a search from front to back is faster than hashing.
+/// Below this many keys a linear search is faster than hashing.
 const INDEXED_LENGTH_MIN: usize = 16;
 
-/// A Python dictionary: keys in their order, methods before keys where Jinja writes a dot.
+/// A Python dictionary: keys in order; with Jinja's dot, methods take precedence over keys.
 #[derive(Debug)]
 pub struct Dict {
     entries: Vec<(Value, Value)>,
@@ -29,10 +29,10 @@ pub struct Dict {
 }
 
 impl Dict {
-    /// A dictionary of `entries`, whose keys differ.
+    /// Returns a dictionary of `entries` with distinct keys.
     ///
     /// # Errors
-    /// `LimitExceeded` if that nests deeper than `TEMPLATE_DATA_DEPTH_MAX`.
+    /// `LimitExceeded` if it is nested deeper than `TEMPLATE_DATA_DEPTH_MAX`.
     pub fn new(entries: Vec<(Value, Value)>) -> Result<Self> {
         let depth = 1 + entries.iter().map(|(_, value)| depth_of(value)).max().unwrap_or(0);
         check_depth(depth)?;
@@ -45,12 +45,12 @@ impl Dict {
         Ok(Self { entries, index, depth })
     }
 
-    /// Keys with their values, in order.
+    /// Returns keys with their values, in order.
     pub fn entries(&self) -> &[(Value, Value)] {
         &self.entries
     }
 
-    /// The value of any key.
+    /// Returns the value of any key.
     ///
     /// # Errors
     /// `LimitExceeded` past the limit of steps.
@@ -66,7 +66,7 @@ impl Dict {
         Ok(None)
     }
 
-    /// The value of a text key.
+    /// Returns the value of a text key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         if !self.index.is_empty() {
             return self.index.get(key).map(|at| &self.entries[*at].1);
@@ -84,7 +84,7 @@ impl Object for Dict {
         self.find(key).ok().flatten().cloned()
     }
 
-    /// What `dict.name` is: jinja2 looks for a method first.
+    /// Returns `dict.name`: jinja2 looks for a method first.
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
         if DICT_METHODS.contains(&name) {
             return Some(method::bound(Value::from_dyn_object(Arc::clone(self)), name));
@@ -125,25 +125,25 @@ pub struct List {
 }
 
 impl List {
-    /// A list of `items`.
+    /// Returns a list of `items`.
     ///
     /// # Errors
-    /// `LimitExceeded` if that nests deeper than `TEMPLATE_DATA_DEPTH_MAX`.
+    /// `LimitExceeded` if it is nested deeper than `TEMPLATE_DATA_DEPTH_MAX`.
     pub fn new(items: Vec<Value>) -> Result<Self> {
         let depth = 1 + items.iter().map(depth_of).max().unwrap_or(0);
         check_depth(depth)?;
         Ok(Self { items, depth, is_tuple: false })
     }
 
-    /// A tuple of `items`.
+    /// Returns a tuple of `items`.
     ///
     /// # Errors
-    /// As [`List::new`].
+    /// The errors of [`List::new`].
     pub fn tuple(items: Vec<Value>) -> Result<Self> {
         Ok(Self { is_tuple: true, ..Self::new(items)? })
     }
 
-    /// Its items.
+    /// Returns its items.
     pub fn items(&self) -> &[Value] {
         &self.items
     }
@@ -186,7 +186,7 @@ impl Object for List {
     }
 }
 
-/// Whether a value is a tuple.
+/// Returns whether a value is a tuple.
 pub fn is_tuple(value: &Value) -> bool {
     match value.downcast_object_ref::<List>() {
         Some(list) => list.is_tuple,
@@ -194,7 +194,7 @@ pub fn is_tuple(value: &Value) -> bool {
     }
 }
 
-/// How many containers lie around the innermost value: 0 for what is no container.
+/// Returns the number of containers around the innermost value: 0 for other values than containers.
 pub fn depth_of(value: &Value) -> usize {
     let Some(object) = value.as_object() else { return 0 };
     if let Some(list) = object.downcast_ref::<List>() {
@@ -215,12 +215,12 @@ pub fn depth_of(value: &Value) -> usize {
     if let Some(joiner) = object.downcast_ref::<Joiner>() {
         return 1 + depth_of(joiner.separator());
     }
-    // A constant of the template is flat; a namespace is held by the rendering.
+    // A constant of the template is flat; the rendering owns namespaces.
     usize::from(matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map))
 }
 
-/// Refuses what no container may hold: the engine's loop, which holds the list that it goes over, and whose depth nothing
-/// tells; and values that nest too deep.
+/// Refuses values that no container may hold: the engine's loop, which contains the list that it iterates and
+/// has an unknown depth; and values that are nested too deep.
 ///
 /// # Errors
 /// A type error for a loop and for named arguments, `LimitExceeded` past `TEMPLATE_DATA_DEPTH_MAX`.
@@ -243,10 +243,10 @@ fn check_depth(depth: usize) -> Result<()> {
     Err(Error::new(ErrorKind::LimitExceeded, detail))
 }
 
-/// The value of JSON. Integers stay integers, floats stay floats, keys keep their order.
+/// Converts JSON. Integers stay integers, floats stay floats, keys keep their order.
 ///
 /// # Errors
-/// `LimitExceeded` if it nests deeper than `TEMPLATE_DATA_DEPTH_MAX`.
+/// `LimitExceeded` if it is nested deeper than `TEMPLATE_DATA_DEPTH_MAX`.
 pub fn from_json(json: &Json) -> Result<Value> {
     from_json_at(json, 0)
 }
@@ -269,10 +269,10 @@ fn from_json_at(json: &Json, depth: usize) -> Result<Value> {
     })
 }
 
-/// The entries of a JSON object.
+/// Returns the entries of a JSON object.
 ///
 /// # Errors
-/// `LimitExceeded` if a value nests too deep.
+/// `LimitExceeded` if a value is nested too deep.
 pub fn entries(map: &Map<String, Json>) -> Result<Vec<(Value, Value)>> {
     entries_at(map, 1)
 }

@@ -56,14 +56,14 @@ pub fn add_to(environment: &mut Environment) {
     }
 }
 
-/// The items of what a filter goes over.
+/// Returns the items that a filter iterates.
 fn collect(value: &Value) -> Result<Vec<Value>, Error> {
     let iterated = iterate(value)?;
     meter::touch(iterated.len().unwrap_or(0))?;
     Ok(iterated.try_iter()?.collect())
 }
 
-/// What a filter compares of an item.
+/// The sort key of an item.
 struct Key {
     attribute: Option<Value>,
     ignores_case: bool,
@@ -71,7 +71,7 @@ struct Key {
 }
 
 impl Key {
-    /// The key that the arguments `attribute` and `case_sensitive` say.
+    /// Returns the key for the arguments `attribute` and `case_sensitive`.
     fn new(options: &Arguments) -> Self {
         Self {
             attribute: options.get("attribute").filter(|attribute| !attribute.is_none()),
@@ -91,7 +91,7 @@ impl Key {
         })
     }
 
-    /// The key with its capitals.
+    /// Returns the key with its original case.
     fn shown(&self, item: &Value) -> Result<Value, Error> {
         let Some(attribute) = &self.attribute else { return Ok(item.clone()) };
         let key = attribute_of(item, attribute)?;
@@ -101,7 +101,7 @@ impl Key {
         })
     }
 
-    /// Items with their keys.
+    /// Returns items with their keys.
     fn keyed(&self, items: Vec<Value>) -> Result<Vec<(Value, Value)>, Error> {
         meter::make(items.len() * 2 * size_of::<Value>())?;
         items.into_iter().map(|item| Ok((self.of(&item)?, item))).collect()
@@ -135,7 +135,7 @@ fn attr(value: &Value, name: &Value) -> Result<Value, Error> {
         return Ok(Value::UNDEFINED);
     }
     let found = value.get_attr(&name)?;
-    // Of a dictionary only methods are attributes.
+    // For a dictionary only methods are attributes.
     let is_item = value.downcast_object_ref::<Dict>().is_some_and(|dict| {
         !crate::method::DICT_METHODS.contains(&name.as_str()) && dict.get(&name).is_some()
     });
@@ -150,7 +150,7 @@ fn batch(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Er
     let items = collect(value)?;
     let mut batches = Vec::new();
     if length == 0 {
-        // Python compares the length of a batch that is never of this length.
+        // Python compares the length of a batch that never has this length.
         return list(if items.is_empty() { Vec::new() } else { vec![list(items)?] });
     }
     for chunk in items.chunks(length) {
@@ -208,7 +208,7 @@ fn dictsort(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value,
     list(sorted.into_iter().map(|(_, pair)| pair).collect())
 }
 
-/// Keys and values of a dictionary.
+/// Returns keys and values of a dictionary.
 fn pairs(value: &Value) -> Result<Vec<(Value, Value)>, Error> {
     match value.downcast_object_ref::<Dict>() {
         Some(dict) => Ok(dict.entries().to_vec()),
@@ -253,14 +253,14 @@ fn groupby(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, 
     list(groups.into_iter().map(group).collect::<Result<_, Error>>()?)
 }
 
-/// A group of `groupby`: a pair whose parts have names.
+/// A group of `groupby`: a pair with named parts.
 #[derive(Debug)]
 pub struct Group {
     pair: [Value; 2],
 }
 
 impl Group {
-    /// How many containers lie around its innermost value, itself included.
+    /// Returns the number of containers around its innermost value, itself included.
     pub fn depth(&self) -> usize {
         1 + self.pair.iter().map(crate::value::depth_of).max().unwrap_or(0)
     }
@@ -376,7 +376,7 @@ fn extreme(
     Ok(best.map(|(_, item)| item).unwrap_or_default())
 }
 
-/// Python lays wide values out over several lines; that is refused.
+/// Python wraps wide values over several lines; such values are refused.
 fn pprint(value: &Value) -> Result<String, Error> {
     let text =
         to_repr(value).map_err(|_| type_error("pprint: the value must be no longer than can be printed"))?;
@@ -436,7 +436,7 @@ fn round(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, Er
     Ok(Value::from(if method == "ceil" { scaled.ceil() } else { scaled.floor() } / scale))
 }
 
-/// Python's `round`: to the nearest decimal of the exact value, halves to even.
+/// Returns Python's `round`: to the nearest decimal of the exact value, halves to even.
 fn rounded(number: f64, precision: i64) -> f64 {
     match usize::try_from(precision) {
         Ok(precision) if precision > 330 || !number.is_finite() => number,

@@ -1,4 +1,4 @@
-//! Filters that lay text out or write it for other languages.
+//! Filters that format text or escape it for other languages.
 
 use fulmar_core::ErrorKind;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
@@ -13,7 +13,7 @@ use crate::method::{check_length, dict, text};
 use crate::print;
 use crate::printf;
 
-/// What a URL may hold as it is, besides letters and digits.
+/// Characters of a URL that are not escaped, besides letters and digits.
 const URL_PLAIN: &[u8] = b"_.-~/";
 
 /// Puts every filter of this file in `environment`.
@@ -116,12 +116,12 @@ fn center(value: &Value, options: Rest<Value>, named: Kwargs) -> Result<Value, E
     Ok(text::call(&string(value)?, "center", &[width])?.unwrap_or_default())
 }
 
-/// Runs of letters, digits and underscores.
+/// Returns the number of runs of letters, digits and underscores.
 fn word_count(text: &str) -> usize {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).count()
 }
 
-/// Text for HTML, in the entities that markupsafe writes.
+/// Escapes text for HTML, with markupsafe's entities.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -137,7 +137,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Text without what stands between angle brackets, its spaces made one each.
+/// Removes text between angle brackets and collapses spaces.
 fn without_tags(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -172,7 +172,7 @@ fn url_encode(value: &Value) -> Result<String, Error> {
     Ok(encoded)
 }
 
-/// The two parts of an item that stands for a key and a value.
+/// Returns the two parts of an item that is a key and a value.
 fn pair(item: &Value) -> Result<[Value; 2], Error> {
     let parts: Vec<Value> = iterate(item)?.try_iter()?.take(3).collect();
     let num_parts = parts.len();

@@ -13,17 +13,17 @@ use crate::meter;
 use crate::print::is_printable;
 use crate::value::is_tuple;
 
-/// Calls `text.name(arguments)`; none if text has no such method.
+/// Calls `text.name(arguments)`; returns `None` if text has no such method.
 ///
 /// # Errors
-/// A type error for wrong arguments; what Python calls a `ValueError` is `OutOfRange`.
+/// A type error for wrong arguments; Python's `ValueError` is `OutOfRange`.
 pub fn call(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
     if let Some(answer) = predicate(text, name) {
         none_of(name, arguments)?;
         return Ok(Some(Value::from(answer)));
     }
     if !matches!(name, "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count") {
-        // What the others make is about as long as the text.
+        // The results of the other methods are about as long as the text.
         meter::make(text.len())?;
     }
     if let Some(answer) = cased(text, name) {
@@ -48,15 +48,15 @@ pub fn call(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>
     .map(Some)
 }
 
-/// What Python counts as space: Unicode's white space and four separators of ASCII.
+/// Returns whether Python counts a character as space: Unicode's white space and four separators of ASCII.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\x1c'..='\x1f')
 }
 
-/// Python's `text.format(*arguments)`; named arguments are the last one.
+/// Returns Python's `text.format(*arguments)`; named arguments are the last one.
 ///
 /// # Errors
-/// What the engine says; `LimitExceeded` if the result could be longer than a rendering may give.
+/// The errors of the engine; `LimitExceeded` if the result could be longer than a rendering may output.
 fn formatted(text: &str, arguments: &[Value]) -> Result<String, Error> {
     let is_plain = !text.contains(['.', '[', ':', '!']);
     let is_width_given = text.split('}').any(|field| field.matches('{').count() > 1);
@@ -123,7 +123,7 @@ fn cased(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// The first letter large, the others small.
+/// Returns the text with its first letter in upper case, the others in lower case.
 pub fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {
@@ -132,7 +132,7 @@ pub fn capitalized(text: &str) -> String {
     }
 }
 
-/// Each letter that follows no letter large, the others small.
+/// Returns the text with each letter after a non-letter in upper case, the others in lower case.
 fn titled(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut follows_letter = false;
@@ -147,12 +147,12 @@ fn titled(text: &str) -> String {
     titled
 }
 
-/// A required text argument.
+/// Returns a required text argument.
 fn text_of<'a>(name: &str, value: &'a Value) -> Result<&'a str, Error> {
     value.as_str().ok_or_else(|| type_error(format!("{name} must be given text: got {}", value.kind())))
 }
 
-/// An optional text argument, where none counts as not given.
+/// Returns an optional text argument; none counts as missing.
 fn optional_text(name: &str, value: Option<Value>) -> Result<Option<String>, Error> {
     match value.filter(|value| !value.is_none()) {
         None => Ok(None),
@@ -165,7 +165,7 @@ fn stripped(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error>
     Ok(Value::from(strip(text, chars.as_deref(), name != "rstrip", name != "lstrip")))
 }
 
-/// The characters of a text in order, each once, to look others up in.
+/// Returns the distinct characters of a text in order, for look-ups.
 fn distinct(chars: &str) -> Vec<char> {
     let mut distinct: Vec<char> = chars.chars().collect();
     distinct.sort_unstable();
@@ -173,7 +173,7 @@ fn distinct(chars: &str) -> Vec<char> {
     distinct
 }
 
-/// Text without the characters of `chars` (spaces if not given) at its start, its end or both.
+/// Removes the characters of `chars` (spaces by default) at the start, the end or both.
 pub fn strip<'a>(text: &'a str, chars: Option<&str>, start: bool, end: bool) -> &'a str {
     let chars = chars.map(distinct);
     let goes = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.binary_search(&c).is_ok());
@@ -199,7 +199,7 @@ fn split(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     list(parts.into_iter().map(Value::from).collect())
 }
 
-/// The words between runs of spaces; past `limit` splits the rest stays whole.
+/// Returns the words between runs of spaces; after `limit` splits the rest stays whole.
 fn words(text: &str, limit: usize, from_end: bool) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = if from_end { strip(text, None, false, true) } else { strip(text, None, true, false) };
@@ -245,7 +245,7 @@ fn affix_test(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Erro
     Ok(Value::from(matches(text_of(name, &affix)?)))
 }
 
-/// `text[start:end]` for methods that look only there.
+/// Returns `text[start:end]` for methods with that range.
 fn part_of<'a>(text: &'a str, arguments: &Arguments) -> Result<&'a str, Error> {
     let (start, end) = (arguments.integer("start", 0)?, arguments.integer("end", i64::MAX)?);
     if start == 0 && end == i64::MAX {
@@ -316,7 +316,7 @@ fn padded(text: &str, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let left = match name {
         "ljust" => 0,
         "rjust" => missing,
-        // Python puts the odd one to the left only if the width is odd.
+        // Python puts the odd one on the left only if the width is odd.
         _ => missing / 2 + (missing & width & 1),
     };
     Ok(Value::from(format!("{}{text}{}", fill.repeat(left), fill.repeat(missing - left))))
@@ -329,10 +329,10 @@ fn replaced(text: &str, arguments: &[Value]) -> Result<Value, Error> {
     replace(text, text_of("replace", &old)?, text_of("replace", &new)?, limit).map(Value::from)
 }
 
-/// Text with `new` for `old`, at most `limit` times.
+/// Replaces `old` by `new`, at most `limit` times.
 ///
 /// # Errors
-/// `LimitExceeded` if that is longer than a rendering may give.
+/// `LimitExceeded` if the result is longer than a rendering may output.
 pub fn replace(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
     let found = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
     let found = found.min(limit.unwrap_or(usize::MAX));

@@ -1,8 +1,8 @@
-//! Escapes in quoted texts: Python's, written so that the engine reads the same text.
+//! Escapes in string literals: Python's, rewritten for the engine.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
-/// Writes `quoted`, a text with its quotes, for the engine.
+/// Writes `quoted`, a string literal with its quotes, for the engine.
 ///
 /// # Errors
 /// `Malformed` for an escape that Python refuses or that names no character.
@@ -14,7 +14,7 @@ pub fn write_text(out: &mut String, quoted: &str) -> Result<()> {
     out.push('"');
     for c in decode(&quoted[1..quoted.len() - 1])?.chars() {
         match c {
-            // A line end of its own would be counted as a line of the template.
+            // A literal line end would be counted as a line of the template.
             '\n' => out.push_str("\\n"),
             '"' | '\\' => out.extend(['\\', c]),
             c => out.push(c),
@@ -48,7 +48,7 @@ fn decode(text: &str) -> Result<String> {
                 let length = escape.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
                 (length, Some(code_point(escape, 0, length, 8)?))
             }
-            // Python leaves what it does not know.
+            // Python keeps unknown escapes.
             _ => (0, Some('\\')),
         };
         decoded.extend(c);

@@ -1,4 +1,4 @@
-//! Expressions as jinja2 reads them: a tree, as deep as the limits allow.
+//! Expressions in jinja2's grammar: a tree with limited depth.
 
 use fulmar_core::limits::{TEMPLATE_CHAIN_MAX, TEMPLATE_NESTING_MAX};
 use fulmar_core::{Error, ErrorKind, Result};
@@ -7,38 +7,38 @@ use super::check_limit;
 use super::statement::{Filters, Signature};
 use super::token::{Kind, Token};
 
-/// Words that no expression starts with.
+/// Words with which no expression starts.
 const RESERVED: [&str; 6] = ["and", "or", "if", "else", "in", "is"];
 
-/// An expression. Texts and names point into the source.
+/// An expression. Texts and names are slices of the source.
 #[derive(Debug)]
 pub struct Node<'a> {
-    /// What it is.
+    /// The form of the expression.
     pub form: Form<'a>,
-    /// The byte of the source where its first own word starts.
+    /// The byte of the source at which its first own word starts.
     pub start: usize,
-    /// How many operators lie on the longest way down, itself included.
+    /// Number of operators on the longest path down, itself included.
     depth: usize,
 }
 
-/// What an expression is.
+/// The form of an expression.
 #[derive(Debug)]
 pub enum Form<'a> {
     /// A name, or a constant such as `true`.
     Name(&'a str),
     Number(&'a str),
-    /// Quoted texts that stand side by side.
+    /// Adjacent string literals.
     Text(Vec<&'a str>),
     Tuple(Vec<Node<'a>>),
     List(Vec<Node<'a>>),
-    /// Keys and values by turns.
+    /// Alternating keys and values.
     Dict(Vec<Node<'a>>),
     Attribute(Box<Node<'a>>, &'a str),
     Item(Box<Node<'a>>, Box<Node<'a>>),
     Slice(Box<Node<'a>>, [Option<Box<Node<'a>>>; 3]),
     Call(Box<Node<'a>>, Vec<Argument<'a>>),
     Filter(Box<Node<'a>>, String, Vec<Argument<'a>>),
-    /// The last field says whether the test must fail.
+    /// The last field is `true` if the test must fail.
     Test(Box<Node<'a>>, String, Vec<Argument<'a>>, bool),
     Negative(Box<Node<'a>>),
     Positive(Box<Node<'a>>),
@@ -72,17 +72,17 @@ pub struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// A parser of `tokens` from the `at`-th on.
+    /// Returns a parser of `tokens` from index `at` on.
     pub fn new(source: &'a str, tokens: &'a [Token], at: usize) -> Self {
         Self { source, tokens, at, num_open: 0 }
     }
 
-    /// Whether all words were read.
+    /// Returns whether all words were read.
     pub fn is_done(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
-    /// The next word; empty at the end of the tag and for a quoted text.
+    /// Returns the next word; empty at the end of the tag and for a string literal.
     pub fn peek(&self) -> &'a str {
         self.word(self.at)
     }
@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Refuses the next word.
+    /// Returns the error for an unexpected next word.
     pub fn unexpected(&self) -> Error {
         let detail = match self.tokens.get(self.at) {
             Some(token) => format!("unexpected {}", token.text(self.source)),
@@ -117,10 +117,10 @@ impl<'a> Parser<'a> {
         Error::new(ErrorKind::Malformed, detail)
     }
 
-    /// Reads one expression, or several with commas between them, which are a tuple.
+    /// Reads one expression, or several with commas between them, which form a tuple.
     ///
     /// # Errors
-    /// `Malformed` for what is no expression, `LimitExceeded` past the limits of nesting and chains.
+    /// `Malformed` for text that is not an expression; `LimitExceeded` past the limits of nesting and chains.
     pub fn tuple(&mut self, has_condition: bool) -> Result<Node<'a>> {
         let start = self.start();
         let first = self.element(has_condition)?;
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
     /// Reads an expression.
     ///
     /// # Errors
-    /// As [`Parser::tuple`].
+    /// The errors of [`Parser::tuple`].
     pub fn expression(&mut self) -> Result<Node<'a>> {
         let start = self.start();
         let mut conditions = Vec::new();
@@ -255,7 +255,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// An operand with its signs, and the filters, tests and calls behind it.
+    /// Reads an operand with its signs, followed by its filters, tests and calls.
     fn filtered(&mut self) -> Result<Node<'a>> {
         let start = self.start();
         let mut operand = self.signed()?;
@@ -397,7 +397,7 @@ impl<'a> Parser<'a> {
     /// Reads filters from the name of the first on.
     ///
     /// # Errors
-    /// As [`Parser::tuple`].
+    /// The errors of [`Parser::tuple`].
     pub fn filters(&mut self) -> Result<Filters<'a>> {
         let mut filters = Vec::new();
         loop {
@@ -414,7 +414,7 @@ impl<'a> Parser<'a> {
     /// Reads parameters with their brackets.
     ///
     /// # Errors
-    /// As [`Parser::tuple`].
+    /// The errors of [`Parser::tuple`].
     pub fn signature(&mut self) -> Result<Signature<'a>> {
         if self.peek() != "(" {
             return Err(self.unexpected());

@@ -7,7 +7,7 @@ use super::token::{Kind, Tag};
 use super::write::Writer;
 use super::{ASSIGN, BLOCK_VALUE, ITERATE, NO_LOADER};
 
-/// A namespace and its attribute, which the `endset` of a block sets.
+/// A namespace with the attribute that a block's `endset` sets.
 #[derive(Debug)]
 pub struct Target {
     /// The name of the namespace.
@@ -16,20 +16,20 @@ pub struct Target {
     pub attribute: String,
 }
 
-/// What a tag turned out to be.
+/// The kind of a written tag.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Whether it is a `set` that ends with an `endset`.
+    /// `true` if it is a `set` that ends with an `endset`.
     pub is_block_set: bool,
-    /// What that assigns to, if it is an attribute.
+    /// The target of that assignment, if it is an attribute.
     pub target: Option<Target>,
 }
 
 /// Writes the words between the delimiters of `tag`; `keyword` is the first word of a block tag.
 ///
 /// # Errors
-/// `Malformed` for what breaks Jinja's grammar, `LimitExceeded` past the limits of nesting and chains, `Incompatible` for
-/// `autoescape` that is not false.
+/// `Malformed` for text that violates Jinja's grammar; `LimitExceeded` past the limits of nesting and chains;
+/// `Incompatible` for `autoescape` that is not false.
 pub fn write(source: &str, tag: &Tag, keyword: Option<&str>, out: &mut String) -> Result<Written> {
     let start = tag.tokens.first().map_or(tag.closer, |token| token.start);
     let mut statement = Statement {
@@ -57,11 +57,11 @@ pub fn write(source: &str, tag: &Tag, keyword: Option<&str>, out: &mut String) -
         Some("autoescape") => statement.autoescape()?,
         Some("endautoescape") => statement.writer.push("endif"),
         Some("include" | "import" | "from" | "extends") => {
-            // transformers gives jinja2 no loader: these fail once they are reached.
+            // transformers gives jinja2 no loader, so these fail once they are reached.
             statement.writer.push(&format!("if {NO_LOADER}() %}}{{% endif"));
             statement.parser = Parser::new(source, &tag.tokens, tag.tokens.len());
         }
-        // The engine knows the words behind a tag without an expression.
+        // The engine has no expression after these tags.
         Some(_) => {
             statement.copy(0, tag.tokens.len());
             statement.parser = Parser::new(source, &tag.tokens, tag.tokens.len());
@@ -85,7 +85,7 @@ struct Statement<'a, 'o> {
 }
 
 impl<'a> Statement<'a, '_> {
-    /// Copies the words from the `from`-th to before the `to`-th.
+    /// Copies the words `from..to`.
     fn copy(&mut self, from: usize, to: usize) {
         for token in &self.tag.tokens[from..to] {
             self.writer.catch_up(token.start);
@@ -99,7 +99,7 @@ impl<'a> Statement<'a, '_> {
         self.writer.expression(&value)
     }
 
-    /// The first of `words` from the `from`-th word on that is in no bracket.
+    /// Returns the first of `words` from index `from` on that is outside of brackets.
     fn find_outside(&self, from: usize, wanted: &str) -> Option<usize> {
         let mut depth = 0_usize;
         for (at, token) in self.tag.tokens.iter().enumerate().skip(from) {
@@ -113,7 +113,7 @@ impl<'a> Statement<'a, '_> {
         None
     }
 
-    /// Copies what is assigned to, from the `from`-th word to before the `to`-th: names with commas and brackets.
+    /// Copies the assignment targets in the words `from..to`: names with commas and brackets.
     fn targets(&mut self, from: usize, to: usize) -> Result<()> {
         for (at, token) in self.tag.tokens.iter().enumerate().take(to).skip(from) {
             let is_allowed = token.kind == Kind::Name || matches!(token.text(self.source), "," | "(" | ")");
@@ -175,7 +175,7 @@ impl<'a> Statement<'a, '_> {
         Ok(Written::default())
     }
 
-    /// `namespace.attribute`, if that is what stands before the `end`-th word.
+    /// Returns the `namespace.attribute` before word `end`, if there is one.
     fn attribute_target(&self, end: usize) -> Option<Target> {
         let words: Vec<&str> =
             self.tag.tokens.iter().take(end.max(4)).map(|token| token.text(self.source)).collect();
@@ -187,7 +187,7 @@ impl<'a> Statement<'a, '_> {
         }
     }
 
-    /// The filters of a `set` with a body.
+    /// Writes the filters of a `set` with a body.
     fn block_filters(&mut self) -> Result<()> {
         if self.parser.skip("|") {
             self.writer.push(" | ");
@@ -225,7 +225,7 @@ impl<'a> Statement<'a, '_> {
         self.writer.expression(&call)
     }
 
-    /// Parameters with their brackets and defaults.
+    /// Writes parameters with their brackets and defaults.
     fn signature(&mut self) -> Result<()> {
         let parameters = self.parser.signature()?;
         self.writer.push("(");
@@ -277,7 +277,7 @@ impl<'a> Statement<'a, '_> {
     }
 }
 
-/// The filters behind a name, with their arguments.
+/// The filters after a name, with their arguments.
 pub type Filters<'a> = Vec<(String, Vec<Argument<'a>>)>;
 
 /// The parameters of a macro, with their defaults.

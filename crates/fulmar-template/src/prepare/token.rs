@@ -1,13 +1,13 @@
-//! Where tags start and end, and the words inside them.
+//! Finds tags and splits them into words.
 
-/// What a word is; only what a rewriting must tell apart.
+/// The kind of a word, as far as rewriting needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
     Name,
     /// A number.
     Number,
-    /// A text between quotes.
+    /// A string literal.
     Text,
     /// Anything else.
     Operator,
@@ -16,16 +16,16 @@ pub enum Kind {
 /// One word of a tag.
 #[derive(Debug, Clone, Copy)]
 pub struct Token {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// Its first byte in the source.
     pub start: usize,
-    /// The byte behind it.
+    /// The byte after it.
     pub end: usize,
 }
 
 impl Token {
-    /// The word itself.
+    /// Returns the word itself.
     pub fn text(self, source: &str) -> &str {
         &source[self.start..self.end]
     }
@@ -36,16 +36,16 @@ impl Token {
 pub struct Tag {
     /// The words.
     pub tokens: Vec<Token>,
-    /// Where the closing delimiter starts, whitespace control included.
+    /// The start of the closing delimiter, whitespace control included.
     pub closer: usize,
-    /// The byte behind the closing delimiter.
+    /// The byte after the closing delimiter.
     pub end: usize,
 }
 
 /// Operators of two characters.
 const PAIRS: [&str; 6] = ["==", "!=", "<=", ">=", "//", "**"];
 
-/// Reads the tag whose opening delimiter is at `start`; none if it never ends or its brackets do not match.
+/// Reads the tag whose opening delimiter is at `start`; `None` if it never ends or its brackets do not match.
 pub fn read_tag(source: &str, start: usize) -> Option<Tag> {
     let bytes = source.as_bytes();
     let close: &[u8] = if bytes[start + 1] == b'%' { b"%}" } else { b"}}" };
@@ -95,7 +95,8 @@ fn read_token(source: &str, at: usize) -> Option<(Kind, usize)> {
     Some((Kind::Operator, at + length))
 }
 
-/// Digits with their fraction and exponent. Behind a dot only digits: `x.0.1` is two subscripts.
+/// Returns the length of digits with fraction and exponent. After a dot only digits count: `x.0.1` is two
+/// subscripts.
 fn number_length(bytes: &[u8], follows_dot: bool) -> usize {
     let digits = |from: usize| {
         let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
@@ -119,7 +120,7 @@ fn number_length(bytes: &[u8], follows_dot: bool) -> usize {
     end
 }
 
-/// A quoted text up to its closing quote; none if there is none.
+/// Returns the length of a string literal with its quotes; `None` if it is not closed.
 fn text_length(bytes: &[u8]) -> Option<usize> {
     let quote = bytes[0];
     let mut at = 1;
@@ -132,7 +133,7 @@ fn text_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether `tag` is `{% name %}`, with whatever whitespace control.
+/// Returns whether `tag` is `{% name %}`, with any whitespace control.
 pub fn is_tag(tag: &str, name: &str) -> bool {
     let inside = tag[2..].strip_prefix(['-', '+']).unwrap_or(&tag[2..]);
     let Some(rest) = inside.trim_start().strip_prefix(name) else { return false };
@@ -140,7 +141,7 @@ pub fn is_tag(tag: &str, name: &str) -> bool {
     rest.strip_prefix(['-', '+']).unwrap_or(rest).starts_with("%}")
 }
 
-/// Where the `endraw` tag of the `raw` tag at `start` ends.
+/// Returns the end of the `endraw` tag of the `raw` tag at `start`.
 pub fn end_of_raw(source: &str, start: usize) -> Option<usize> {
     let mut at = start + 2;
     loop {

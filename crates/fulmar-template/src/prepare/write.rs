@@ -1,4 +1,5 @@
-//! Writes expressions for the engine: each operator that may touch more than a word becomes a filter of this crate.
+//! Writes expressions for the engine: each operator that may read more than a word becomes a filter of this
+//! crate.
 
 use fulmar_core::Result;
 
@@ -8,12 +9,13 @@ use super::{ITERATE, MAKE_DICT, MAKE_INTEGER, MAKE_LIST, MAKE_TUPLE, SPLAT};
 use crate::method::{DICT_METHODS, ITEM, PRIVATE, SLICE};
 use crate::operator;
 
-/// Most words of a list or a dictionary of constants that the engine makes once for all renderings.
+/// Maximum number of words in a list or a dictionary of constants that the engine makes once for all
+/// renderings.
 const CONSTANT_WORDS_MAX: usize = 64;
-/// Most digits of an integer that the engine reads.
+/// Maximum number of digits of an integer that the engine parses.
 const ENGINE_DIGITS_MAX: usize = 38;
 
-/// How tightly the engine binds what was written, loosest first.
+/// The engine's binding strength of the written text, loosest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Condition,
@@ -25,21 +27,21 @@ enum Level {
     Postfix,
 }
 
-/// Writes the expressions of one tag, with line ends where the source has them.
+/// Writes the expressions of one tag, with line ends at the positions of the source.
 pub struct Writer<'a, 'o> {
     source: &'a str,
     out: &'o mut String,
-    /// Up to here the line ends of the source are written.
+    /// The position up to which the source's line ends are written.
     at: usize,
 }
 
 impl<'a, 'o> Writer<'a, 'o> {
-    /// A writer behind the `at`-th byte of `source`.
+    /// Returns a writer that starts at byte `at` of `source`.
     pub fn new(source: &'a str, out: &'o mut String, at: usize) -> Self {
         Self { source, out, at }
     }
 
-    /// Writes text that is not of the source.
+    /// Writes text that is not in the source.
     pub fn push(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -154,7 +156,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             }
             let written = self.out.len();
             escape::write_text(self.out, text)?;
-            // A text that is copied brings its own line ends along.
+            // A copied text contains its own line ends.
             let lines = self.out[written..].matches('\n').count();
             debug_assert!(lines == 0 || lines == text.matches('\n').count());
             if lines > 0 {
@@ -164,7 +166,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// Writes items in brackets, through a function of this crate where they are more than a few constants.
+    /// Writes items in brackets, inside a function of this crate unless they are a few constants.
     fn made(&mut self, function: &str, node: &Node, open: &str, items: &[Node], close: &str) -> Result<()> {
         self.catch_up(node.start);
         let is_made = !is_constant(node);
@@ -184,7 +186,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// Writes a dictionary as a list of keys and values by turns: the engine would hash the keys.
+    /// Writes a dictionary as a list of alternating keys and values, as the engine would hash the keys.
     fn dict(&mut self, node: &Node, items: &[Node]) -> Result<()> {
         self.word(node, MAKE_DICT);
         self.push("([");
@@ -213,7 +215,8 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// Writes what an attribute or an item is asked of: a private attribute is undefined, and forbidden once it is used.
+    /// Writes the receiver of an attribute or an item: a private attribute is undefined, and forbidden once
+    /// it is used.
     fn base(&mut self, base: &Node) -> Result<()> {
         match &base.form {
             Form::Attribute(owner, name) if is_private(name) => {
@@ -258,7 +261,7 @@ impl<'a, 'o> Writer<'a, 'o> {
     fn call(&mut self, base: &Node, arguments: &[Argument]) -> Result<()> {
         self.at_least(base, Level::Postfix)?;
         match (&base.form, arguments) {
-            // The next round of a recursive loop, which no `for` tag announces.
+            // The next round of a recursive loop, without a `for` tag.
             (Form::Name("loop"), [argument]) if argument.prefix.is_empty() => {
                 self.push(&format!("({ITERATE}("));
                 self.expression(&argument.value)?;
@@ -272,7 +275,7 @@ impl<'a, 'o> Writer<'a, 'o> {
     /// Writes arguments with their brackets.
     ///
     /// # Errors
-    /// As [`Writer::expression`].
+    /// The errors of [`Writer::expression`].
     pub fn arguments(&mut self, arguments: &[Argument]) -> Result<()> {
         self.push("(");
         for (at, argument) in arguments.iter().enumerate() {
@@ -372,7 +375,8 @@ fn level_of(node: &Node) -> Level {
     }
 }
 
-/// Whether the engine may compare by itself: with a constant, which takes no longer than the constant is long.
+/// Returns whether the engine may compare by itself: with a constant, which takes time only in the length of
+/// the constant.
 fn is_engine_comparison(first: &Node, others: &[(&str, Node)]) -> bool {
     match others {
         [("==" | "!=", other)] => is_scalar(first) || is_scalar(other),
@@ -383,7 +387,7 @@ fn is_engine_comparison(first: &Node, others: &[(&str, Node)]) -> bool {
     }
 }
 
-/// Whether the operands between others in a chain may be written twice: they are names, their attributes or scalars.
+/// Returns whether the middle operands of a chain may be written twice: names, their attributes, or scalars.
 fn has_simple_middles(others: &[(&str, Node)]) -> bool {
     fn is_simple(node: &Node) -> bool {
         match &node.form {
@@ -405,7 +409,7 @@ fn is_scalar(node: &Node) -> bool {
     }
 }
 
-/// Whether a list or a tuple holds a few scalars and nothing else.
+/// Returns whether a list or a tuple holds only a few scalars.
 fn is_constant(node: &Node) -> bool {
     match &node.form {
         Form::List(items) | Form::Tuple(items) => {
@@ -415,14 +419,14 @@ fn is_constant(node: &Node) -> bool {
     }
 }
 
-/// Whether a subscript is a text that names no method of dictionaries.
+/// Returns whether a subscript is a text that names no method of dictionaries.
 fn is_plain_key(key: &Node) -> bool {
     let Form::Text(texts) = &key.form else { return false };
     let [text] = texts.as_slice() else { return false };
     !text.contains('\\') && !DICT_METHODS.contains(&&text[1..text.len() - 1])
 }
 
-/// Whether an attribute is one like `__class__`.
+/// Returns whether an attribute is one like `__class__`.
 fn is_private(name: &str) -> bool {
     name.len() > 4 && name.starts_with("__") && name.ends_with("__")
 }

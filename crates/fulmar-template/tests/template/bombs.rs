@@ -1,4 +1,5 @@
-//! Templates that try to use up time, memory or the stack: each ends in a typed error, whatever the limits are.
+//! Templates that try to exhaust time, memory or the stack: each ends in a typed error, whatever the limits
+//! are.
 
 use std::time::Instant;
 
@@ -6,9 +7,9 @@ use fulmar_core::ErrorKind;
 use fulmar_template::{Limits, Template};
 use proptest::prelude::*;
 
-/// Low, so that work that nobody counts shows as a test that does not end.
+/// Low limits, so that unmetered work shows as a test that does not end.
 const LOW: Limits = Limits { steps: 300_000, output_bytes: 1 << 20, made_bytes: 16 << 20 };
-/// A list that holds itself twice, 26 times over.
+/// A list that contains itself twice, 26 times over.
 const DOUBLED: &str = "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(26) %}\
     {% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}";
 /// 1,000 numbers, and a megabyte of text.
@@ -33,7 +34,7 @@ fn repeated(body: &str) -> String {
     format!("{LONG}{}", loops(2, body))
 }
 
-/// Each by what it abuses; all of them must come to a limit.
+/// Returns templates by the resource that they abuse; all must reach a limit.
 fn bombs() -> Vec<(&'static str, String)> {
     let macros: String = (0..30)
         .map(|at| format!("{{% macro a{}() %}}{{{{ a{at}() }}}}{{{{ a{at}() }}}}{{% endmacro %}}", at + 1))
@@ -87,7 +88,7 @@ fn bombs() -> Vec<(&'static str, String)> {
         ("a long argument", repeated("{% set x = 'x'.split(t) %}")),
         ("a strip of many characters", repeated("{% set x = 'x'.strip(t) %}")),
         ("a comparison of long texts", repeated("{% set x = t == (t ~ '') %}")),
-        ("a character far behind", repeated("{% set x = t[-1] ~ t[900000] %}")),
+        ("a character far away", repeated("{% set x = t[-1] ~ t[900000] %}")),
         ("the length of a long text", repeated("{% set x = t | length %}")),
         ("upper case of a long text", repeated("{% set x = t | upper %}")),
         ("a test of a long text", repeated("{% set x = t is upper %}")),
@@ -116,7 +117,7 @@ fn a_bomb_ends_in_a_typed_error_within_its_steps() {
 
 #[test]
 fn a_bomb_ends_at_the_default_limits_too() {
-    // Those that the steps alone end take seconds; the others must not wait for them.
+    // Templates that only the limit of steps ends take seconds; the others must not wait for them.
     for (name, source) in bombs().into_iter().filter(|(name, _)| name.starts_with("doubling")) {
         let kind = outcome(&source, "{}", Limits::default()).err();
         assert_eq!(kind, Some(ErrorKind::LimitExceeded), "{name}");

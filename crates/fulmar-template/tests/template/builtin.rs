@@ -1,4 +1,4 @@
-//! The built-in templates against what the families' own templates render in transformers.
+//! The built-in templates against the families' own templates in transformers.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use std::fs;
@@ -60,7 +60,7 @@ fn check(template: &Template, row: &Value) {
     }
 }
 
-/// The text in each of the row's spans, which count code points.
+/// Returns the text in each of the row's spans, which count code points.
 fn learned(row: &Value, text: &str) -> Vec<String> {
     let bytes: Vec<_> = text.char_indices().map(|(byte, _)| byte).chain([text.len()]).collect();
     let place = |value: &Value| bytes[value.as_u64().expect("a place") as usize];
@@ -68,7 +68,7 @@ fn learned(row: &Value, text: &str) -> Vec<String> {
     words(text, &spans.map(|span| [place(&span[0]), place(&span[1])]).collect::<Vec<_>>())
 }
 
-/// The text in each span that is not empty; spans that touch count as one.
+/// Returns the text in each non-empty span; adjacent spans count as one.
 fn words(text: &str, spans: &[[usize; 2]]) -> Vec<String> {
     let mut merged: Vec<[usize; 2]> = Vec::new();
     for &[start, end] in spans.iter().filter(|[start, end]| start < end) {

@@ -1,4 +1,4 @@
-//! What a template may ask for: each limit holds at its bound and refuses what is one past it.
+//! The limits of templates: each accepts its bound and refuses one more.
 
 use fulmar_core::ErrorKind;
 use fulmar_core::limits::{
@@ -36,7 +36,7 @@ fn brackets_and_blocks_nest_up_to_their_limit() {
 
 #[test]
 fn expressions_chain_up_to_their_limit() {
-    // The chain of a tag counts its first word too, and that of a subscript what stands in the brackets.
+    // The chain of a tag includes its first word, and that of a subscript the expression in the brackets.
     let most = TEMPLATE_CHAIN_MAX - 1;
     type Chain = fn(usize) -> String;
     let chains: [Chain; 8] = [
@@ -126,7 +126,7 @@ fn a_rendering_makes_at_most_its_bytes() {
     let source = "{% set x = 'x' * 1000 %}{{ x | length }}";
     assert_eq!(rendered(source, limits(1004)).as_deref(), Ok("1000"));
     assert_eq!(rendered(source, limits(999)), Err(ErrorKind::LimitExceeded));
-    // What is printed into a block is made, the text between its tags included.
+    // Output into a block is charged, the text between its tags included.
     let raw = "x".repeat(1000);
     for source in [
         format!("{{% set y %}}{{% for i in range(100) %}}{raw}{{% endfor %}}{{% endset %}}"),

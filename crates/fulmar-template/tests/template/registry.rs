@@ -1,4 +1,4 @@
-//! What a registry promises: names, overrides, and the orders of selection.
+//! The registry: names, overrides, and the orders of selection.
 #![expect(clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 use std::fs;
@@ -146,7 +146,7 @@ fn a_query_as_json_gets_its_answer_as_json() {
     assert_eq!(kind(registry.select_json("[")), ErrorKind::Malformed);
 }
 
-/// Reads stock templates beside the repository, where they are.
+/// Reads stock templates next to the repository, if they are there.
 #[test]
 fn a_stock_template_without_tags_is_replaced_by_its_twin() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden/llm/templates/trl");

@@ -1,4 +1,4 @@
-//! Spans of `generation` blocks: the text is what the template gives without them, and the spans are what stands in them.
+//! Spans of `generation` blocks: the text is the same as without them, and the spans are their content.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_template::{Template, TemplateInput};
@@ -64,7 +64,7 @@ fn content_that_looks_like_a_tag_or_a_mark_is_content() {
     assert_eq!(parts, [content]);
 }
 
-/// Pieces of a template that nest; `<` and `>` stand for the tags.
+/// Pieces of a nested template; `<` and `>` represent the tags.
 fn template() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("{{ c }}".to_owned()),
@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn text_is_that_of_the_template_without_tags(source in template(), content in ".{0,12}") {
         let kwargs = json!({ "c": content, "l": [1.0, content] });
-        // A block that does nothing stands where a tag was, so that whitespace is controlled alike.
+        // A block without effect replaces each tag, so that whitespace control is the same.
         let plain = source.replace("{% generation %}", "{% if true %}").replace("{% endgeneration %}", "{% endif %}");
         prop_assert_eq!(&render(&source, &kwargs).0, &render(&plain, &kwargs).0);
     }
