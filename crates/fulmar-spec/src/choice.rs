@@ -1,4 +1,4 @@
-//! Specs of values that are of one of several specs.
+//! Specs of values that match one of several specs.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Entry, NonTensor, Tensor};
@@ -21,14 +21,14 @@ pub(crate) enum Choices {
 }
 
 impl Choice {
-    /// A choice between specs.
+    /// Returns a choice between specs.
     ///
     /// # Errors
     /// `Empty` without specs; `Incompatible` or `ShapeMismatch` if class, dtype or shape differ; `LimitExceeded` if the nesting would be too
     /// deep.
     pub fn of_specs(specs: Vec<TensorSpec>) -> Result<Self> {
         let Some(first) = specs.first() else {
-            return Err(Error::new(ErrorKind::Empty, "choices must hold at least one spec: got none"));
+            return Err(Error::new(ErrorKind::Empty, "choices must hold at least one spec: got 0"));
         };
         check_depth(&specs)?;
         for spec in &specs {
@@ -48,18 +48,18 @@ impl Choice {
         Ok(Self(Choices::Specs(specs)))
     }
 
-    /// A choice between JSON values, each of them for a whole batch of `shape`.
+    /// Returns a choice between JSON values, each of them for a whole batch of `shape`.
     ///
     /// # Errors
     /// `Empty` without values.
     pub fn of_values(shape: impl Into<Shape>, values: Vec<Value>) -> Result<Self> {
         if values.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "choices must hold at least one value: got none"));
+            return Err(Error::new(ErrorKind::Empty, "choices must hold at least one value: got 0"));
         }
         Ok(Self(Choices::Values { shape: shape.into(), values }))
     }
 
-    /// The specs; none if the choice is between JSON values.
+    /// Returns the specs; empty if the choice is between JSON values.
     pub(crate) fn specs(&self) -> &[TensorSpec] {
         match &self.0 {
             Choices::Specs(specs) => specs,
@@ -123,7 +123,7 @@ impl Choice {
             }
         }
         best.map(|(_, entry)| entry)
-            .ok_or_else(|| Error::new(ErrorKind::Empty, "choices must hold a spec: got none"))
+            .ok_or_else(|| Error::new(ErrorKind::Empty, "choices must hold at least one spec: got 0"))
     }
 
     pub(crate) fn rand(&self, rng: &mut Rng, batch: &[usize]) -> Result<Entry> {
@@ -135,7 +135,7 @@ impl Choice {
         }
     }
 
-    /// What `make` makes of the first spec, or the first value.
+    /// Applies `make` to the first spec, or to the first value.
     pub(crate) fn first(&self, make: &dyn Fn(&TensorSpec) -> Result<Entry>) -> Result<Entry> {
         match &self.0 {
             Choices::Specs(specs) => make(&specs[0]),
@@ -153,7 +153,7 @@ impl Choice {
         }
     }
 
-    /// All values of the first choice, then of the next.
+    /// Returns all values of the first choice, then of the next.
     pub(crate) fn enumerate(&self, use_mask: bool) -> Result<Entry> {
         match &self.0 {
             Choices::Specs(specs) => {
@@ -191,9 +191,9 @@ impl Choice {
     }
 }
 
-/// What `make` makes of the first spec for which it succeeds, else the last error.
+/// Returns the first success of `make` over the specs, else the last error.
 pub(crate) fn first_fit<T>(specs: &[TensorSpec], make: impl Fn(&TensorSpec) -> Result<T>) -> Result<T> {
-    let mut last = Err(Error::new(ErrorKind::Empty, "choices must hold at least one spec: got none"));
+    let mut last = Err(Error::new(ErrorKind::Empty, "choices must hold at least one spec: got 0"));
     for spec in specs {
         last = make(spec);
         if last.is_ok() {
@@ -203,7 +203,7 @@ pub(crate) fn first_fit<T>(specs: &[TensorSpec], make: impl Fn(&TensorSpec) -> R
     last
 }
 
-/// How far apart two tensors are; 0 for anything else, of which the first choice is as good as any.
+/// Returns the distance of two tensors; 0 for other entries, for which the first choice is as good as any.
 fn distance(from: &Entry, to: &Entry) -> Result<f64> {
     let (Entry::Tensor(from), Entry::Tensor(to)) = (from, to) else { return Ok(0.0) };
     Ok(floats(from)?

@@ -9,10 +9,11 @@ use crate::spec::TensorSpec;
 use crate::step::Step;
 use crate::structure::check_depth_of;
 
-/// Names that a leaf must not have: they are properties of every spec.
+/// Names that a leaf must not have, as they are properties of every spec.
 const RESERVED: [&str; 4] = ["shape", "device", "dtype", "space"];
 
-/// A dictionary of specs whose shapes all begin with one batch shape. An entry may be empty: any value, or none, is right there.
+/// A dictionary of specs whose shapes all begin with one batch shape. An entry may be empty: it accepts any
+/// value, or none.
 ///
 /// # Examples
 /// ```
@@ -29,13 +30,13 @@ const RESERVED: [&str; 4] = ["shape", "device", "dtype", "space"];
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Composite {
     shape: Shape,
-    /// As many as dimensions, or none if no dimension has a name.
+    /// One name for each dimension, or empty if no dimension has a name.
     names: Vec<Option<String>>,
     entries: IndexMap<String, Option<TensorSpec>>,
 }
 
 impl Composite {
-    /// A dictionary without entries whose batch size is `shape`.
+    /// Returns a dictionary without entries whose batch size is `shape`.
     ///
     /// # Errors
     /// `LimitExceeded` if `shape` has too many dimensions.
@@ -45,13 +46,13 @@ impl Composite {
         Ok(Self { shape, names: Vec::new(), entries: IndexMap::new() })
     }
 
-    /// The batch size.
+    /// Returns the batch size.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The names of the dimensions of the batch; nothing if none has one.
+    /// Returns the names of the dimensions of the batch; `None` if none has one.
     #[must_use]
     pub fn names(&self) -> Option<&[Option<String>]> {
         if self.names.is_empty() { None } else { Some(&self.names) }
@@ -78,10 +79,12 @@ impl Composite {
         Ok(())
     }
 
-    /// Names dimensions that have no name. Nothing in `names` leaves a dimension as it is, `"..."` as many as there are.
+    /// Names dimensions that have no name. `None` in `names` keeps a dimension's name, `"..."` represents any
+    /// number of dimensions.
     ///
     /// # Errors
-    /// Those of [`Composite::set_names`]; `Incompatible` if a dimension has another name; `OutOfRange` for a second `"..."`.
+    /// The errors of [`Composite::set_names`]; `Incompatible` if a dimension has another name; `OutOfRange`
+    /// for a second `"..."`.
     ///
     /// # Examples
     /// ```
@@ -101,7 +104,7 @@ impl Composite {
             new.splice(at..=at, std::iter::repeat_n(None, rest));
         }
         if new.iter().any(is_rest) {
-            let detail = "names must hold \"...\" at most once: got more";
+            let detail = "names must hold \"...\" at most once";
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         for (name, old) in new.iter_mut().zip(old) {
@@ -115,10 +118,10 @@ impl Composite {
         self.set_names(new)
     }
 
-    /// Puts all entries of `other` here, over those at the same keys; nested dictionaries merge.
+    /// Sets all entries of `other` here, replacing entries at the same keys; nested dictionaries merge.
     ///
     /// # Errors
-    /// Those of [`Composite::set`]. After an error nothing has changed.
+    /// The errors of [`Composite::set`]. After an error nothing has changed.
     pub fn update(&mut self, other: &Self) -> Result<()> {
         let mut changed = self.clone();
         for (name, spec) in &other.entries {
@@ -133,7 +136,7 @@ impl Composite {
         Ok(())
     }
 
-    /// Whether there is an entry at `key`, also one that may be anything.
+    /// Returns whether there is an entry at `key`, even an empty one.
     #[must_use]
     pub fn has(&self, key: impl Into<Key>) -> bool {
         let key = key.into();
@@ -148,12 +151,13 @@ impl Composite {
         composite.entries.contains_key(name)
     }
 
-    /// Puts a spec, or with `None` an entry that may be anything, at `key`. Dictionaries on the way are made with this batch size.
+    /// Sets a spec at `key`, or with `None` an empty entry that accepts anything. Makes missing dictionaries
+    /// of the path with this batch size.
     ///
     /// # Errors
-    /// `ShapeMismatch` if the shape does not begin with the batch size; `OutOfRange` for a reserved name; `Incompatible` if the way leads
-    /// through a spec that is no dictionary; `Empty` or `LimitExceeded` if the key has no name or the nesting would be too deep. After an
-    /// error nothing has changed.
+    /// `ShapeMismatch` if the shape does not begin with the batch size; `OutOfRange` for a reserved name;
+    /// `Incompatible` if the path leads through a spec that is not a dictionary; `Empty` or `LimitExceeded`
+    /// if the key has no name or the nesting would be too deep. After an error nothing has changed.
     pub fn set(&mut self, key: impl Into<Key>, spec: impl Into<Option<TensorSpec>>) -> Result<()> {
         let (key, spec) = (key.into(), spec.into());
         let path = key.path();
@@ -162,7 +166,7 @@ impl Composite {
         self.put(path, spec)
     }
 
-    /// The spec at `key`; nothing if there is no such key, or it may be anything.
+    /// Returns the spec at `key`; `None` if there is no such key, or its entry is empty.
     #[must_use]
     pub fn get(&self, key: impl Into<Key>) -> Option<&TensorSpec> {
         let key = key.into();
@@ -175,7 +179,7 @@ impl Composite {
         composite.entries.get(name)?.as_ref()
     }
 
-    /// Takes the entry at `key` out; the other keys keep their order. Whether there was one.
+    /// Removes the entry at `key`; the other keys keep their order. Returns whether there was one.
     pub fn remove(&mut self, key: impl Into<Key>) -> bool {
         let key = key.into();
         let Some((name, parents)) = key.path().split_last() else { return false };
@@ -189,18 +193,18 @@ impl Composite {
         composite.entries.shift_remove(name).is_some()
     }
 
-    /// The names with their specs, nested ones not visited.
+    /// Returns the names with their specs, top level only.
     pub fn entries(&self) -> impl Iterator<Item = (&str, Option<&TensorSpec>)> {
         self.entries.iter().map(|(name, spec)| (name.as_str(), spec.as_ref()))
     }
 
-    /// The keys of all entries, nested ones before the dictionary that holds them.
+    /// Returns the keys of all entries, nested ones before the dictionary that holds them.
     #[must_use]
     pub fn nested_keys(&self) -> Vec<Key> {
         self.keys_below(true)
     }
 
-    /// The keys of all entries that are no dictionaries.
+    /// Returns the keys of all entries that are not dictionaries.
     #[must_use]
     pub fn leaf_keys(&self) -> Vec<Key> {
         self.keys_below(false)
@@ -221,10 +225,10 @@ impl Composite {
         keys
     }
 
-    /// Refuses what cannot stand at `path`, before anything changes.
+    /// Refuses a spec that cannot be set at `path`, before anything changes.
     fn check_put(&self, path: &[String], spec: Option<&TensorSpec>) -> Result<()> {
         let Some((_, parents)) = path.split_last() else {
-            return Err(Error::new(ErrorKind::Empty, "key must have at least one name: got none"));
+            return Err(Error::new(ErrorKind::Empty, "key must have at least one name: got 0"));
         };
         if let Some(name) = path.iter().find(|name| RESERVED.contains(&name.as_str())) {
             let detail = format!("key must be none of {}: got {name:?}", RESERVED.join(", "));
@@ -234,10 +238,10 @@ impl Composite {
         for name in parents {
             match composite.entries.get(name) {
                 Some(Some(TensorSpec::Composite(inner))) => composite = inner,
-                // Dictionaries that are made from here on have this batch size.
+                // Dictionaries made from here on have this batch size.
                 None => break,
                 Some(_) => {
-                    let detail = format!("{name:?} must be a Composite to hold keys: got another");
+                    let detail = format!("{name:?} must be a Composite to hold keys");
                     return Err(Error::new(ErrorKind::Incompatible, detail));
                 }
             }
@@ -274,7 +278,7 @@ impl Composite {
         Ok(())
     }
 
-    /// Refuses a dictionary that has keys besides these.
+    /// Refuses a dictionary with other keys.
     pub(crate) fn check_no_more(&self, dict: &TensorDict) -> Result<()> {
         for (name, entry) in dict.entries() {
             let Some(spec) = self.entries.get(name) else {
@@ -290,7 +294,7 @@ impl Composite {
 
     pub(crate) fn project(&self, value: &Entry) -> Result<Entry> {
         let mut dict = dict(value)?.clone();
-        // The copy is ours.
+        // The copy is private.
         dict.unlock();
         for (name, spec) in self.specs() {
             let entry = dict.get(name).ok_or_else(|| missing(name, &dict))?;
@@ -300,7 +304,7 @@ impl Composite {
         Ok(dict.into())
     }
 
-    /// A dictionary of what `make` makes of every spec.
+    /// Returns a dictionary of the results of `make` for every spec.
     pub(crate) fn build(
         &self,
         batch: &[usize],
@@ -314,7 +318,7 @@ impl Composite {
         Ok(dict.into())
     }
 
-    /// The specs that say something.
+    /// Returns the specs that are not empty.
     pub(crate) fn specs(&self) -> impl Iterator<Item = (&str, &TensorSpec)> {
         self.entries.iter().filter_map(|(name, spec)| Some((name.as_str(), spec.as_ref()?)))
     }
@@ -323,7 +327,7 @@ impl Composite {
         Ok(Self { entries: self.mapped(map)?, shape: self.shape.clone(), names: self.names.clone() })
     }
 
-    /// The same keys under another batch size, to which `step` leads.
+    /// Returns the same keys with the batch size that results from `step`.
     pub(crate) fn map_to(
         &self,
         shape: Shape,
@@ -359,7 +363,7 @@ impl From<Composite> for TensorSpec {
     }
 }
 
-/// The dictionary that `value` must be.
+/// Returns `value` as a dictionary, or an error.
 pub(crate) fn dict(value: &Entry) -> Result<&TensorDict> {
     match value {
         Entry::Dict(dict) => Ok(dict),

@@ -1,4 +1,4 @@
-//! Keys of any spec that has some: dictionaries, and stacks of them.
+//! Keys of specs that have keys: dictionaries, and stacks of them.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::Key;
@@ -8,31 +8,32 @@ use crate::spec::TensorSpec;
 use crate::stacked::Stacked;
 
 impl TensorSpec {
-    /// The names of the entries, nested ones not visited; of a stack those that all of it have.
+    /// Returns the names of the top-level entries; of a stack, those that all its specs have.
     ///
     /// # Errors
-    /// `Incompatible` if the spec is no dictionary.
+    /// `Incompatible` if the spec is not a dictionary.
     pub fn keys(&self) -> Result<Vec<Key>> {
         self.keys_by(&|composite| composite.entries().map(|(name, _)| name.into()).collect())
     }
 
-    /// The keys of all entries, nested ones before the dictionary that holds them.
+    /// Returns the keys of all entries, nested ones before the dictionary that holds them.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::keys`].
+    /// The errors of [`TensorSpec::keys`].
     pub fn nested_keys(&self) -> Result<Vec<Key>> {
         self.keys_by(&Composite::nested_keys)
     }
 
-    /// The keys of all entries that are no dictionaries.
+    /// Returns the keys of all entries that are not dictionaries.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::keys`].
+    /// The errors of [`TensorSpec::keys`].
     pub fn leaf_keys(&self) -> Result<Vec<Key>> {
         self.keys_by(&Composite::leaf_keys)
     }
 
-    /// The spec at `key`, of a stack those of all of it stacked; nothing if there is no such key, or it may be anything.
+    /// Returns the spec at `key`, for a stack the specs at that key stacked; `None` if there is no such key,
+    /// or its entry is empty.
     ///
     /// # Errors
     /// `Incompatible` if the specs of a stack differ in kind at that key.
@@ -63,7 +64,7 @@ impl TensorSpec {
         }
     }
 
-    /// Whether there is an entry at `key`.
+    /// Returns whether there is an entry at `key`.
     pub fn has(&self, key: impl Into<Key>) -> bool {
         let key = key.into();
         match self {
@@ -73,10 +74,10 @@ impl TensorSpec {
         }
     }
 
-    /// The same dictionary without entries; its dimensions lose their names.
+    /// Returns the dictionary without entries; its dimensions lose their names.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::keys`].
+    /// The errors of [`TensorSpec::keys`].
     pub fn empty(&self) -> Result<Self> {
         match self {
             Self::Composite(composite) => Composite::new(composite.shape().clone()).map(Self::Composite),
@@ -88,7 +89,7 @@ impl TensorSpec {
         }
     }
 
-    /// The specs of a stack or of a choice, in their order; none of any other.
+    /// Returns the specs of a stack or of a choice, in order; empty for other specs.
     #[must_use]
     pub fn parts(&self) -> &[Self] {
         match self {
@@ -98,10 +99,11 @@ impl TensorSpec {
         }
     }
 
-    /// The dictionary to change.
+    /// Returns the dictionary for changes.
     ///
     /// # Errors
-    /// `Incompatible` if it is none, or a stack: the dictionaries of a stack are changed before they are stacked.
+    /// `Incompatible` if it is not a dictionary, or is a stack: change the dictionaries of a stack before
+    /// stacking.
     pub fn as_composite_mut(&mut self) -> Result<&mut Composite> {
         match self {
             Self::Composite(composite) => Ok(composite),
@@ -118,7 +120,7 @@ impl TensorSpec {
     }
 }
 
-/// The keys of the first of a stack that all others have.
+/// Returns the keys of the first spec of a stack that all others have.
 fn shared(stacked: &Stacked, keys: &dyn Fn(&Composite) -> Vec<Key>) -> Result<Vec<Key>> {
     let mut all = stacked.specs().iter().map(|spec| spec.keys_by(keys));
     let first = all.next().transpose()?.unwrap_or_default();

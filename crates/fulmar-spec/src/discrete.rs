@@ -1,4 +1,4 @@
-//! Discrete domains: one cell of a value is a few choices, each written as an index or as a one-hot block.
+//! Discrete domains: one cell of a value is a few choices, each encoded as an index or as a one-hot block.
 
 use fulmar_core::limits::{SPEC_ELEMENTS_MAX, SPEC_VALUES_MAX};
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
@@ -7,18 +7,18 @@ use fulmar_tensor::Tensor;
 use crate::number::{exact_max, integers};
 use crate::step::rows;
 
-/// How the choices of one cell are written.
+/// The encoding of a cell's choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// One index; the cell has no dimension of its own.
+    /// One index; the cell has no dimension.
     Categorical,
-    /// 0 or 1 for each element. The last dimension counts as one cell only when values are enumerated.
+    /// 0 or 1 for each element. Enumeration treats the last dimension as one cell.
     Binary,
     /// One block with a single 1, along the last dimension.
     OneHot,
-    /// One index a choice, along the last dimension.
+    /// One index for each choice, along the last dimension.
     MultiCategorical,
-    /// One block a choice, joined along the last dimension.
+    /// One block for each choice, concatenated along the last dimension.
     MultiOneHot,
 }
 
@@ -33,7 +33,7 @@ impl Class {
         }
     }
 
-    /// How many of the last dimensions make one cell.
+    /// Returns the number of trailing dimensions that form one cell.
     pub const fn rank(self) -> usize {
         !matches!(self, Self::Categorical | Self::Binary) as usize
     }
@@ -42,7 +42,7 @@ impl Class {
         matches!(self, Self::OneHot | Self::MultiOneHot)
     }
 
-    /// The class of the same choices as indices.
+    /// Returns the class of the same choices as indices.
     pub const fn indexed(self) -> Self {
         match self {
             Self::OneHot => Self::Categorical,
@@ -51,7 +51,7 @@ impl Class {
         }
     }
 
-    /// The class of the same choices as one-hot blocks.
+    /// Returns the class of the same choices as one-hot blocks.
     pub const fn one_hot(self) -> Self {
         match self {
             Self::Categorical | Self::Binary => Self::OneHot,
@@ -65,9 +65,9 @@ impl Class {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Discrete {
     pub class: Class,
-    /// How many values each choice of a cell has: 64-bit integers, broadcast over the cells.
+    /// The number of values of each choice of a cell: 64-bit integers, broadcast over the cells.
     pub counts: Tensor,
-    /// Which values are allowed, all choices of a cell joined; broadcast over the cells.
+    /// The allowed values, with all choices of a cell concatenated; broadcast over the cells.
     pub mask: Option<Tensor>,
 }
 
@@ -80,7 +80,7 @@ pub struct Cell<'a> {
 }
 
 impl Discrete {
-    /// How many choices one cell holds.
+    /// Returns the number of choices in one cell.
     pub fn num_choices(&self) -> usize {
         self.counts.shape().last().copied().unwrap_or(1)
     }
@@ -102,14 +102,14 @@ impl Discrete {
         Ok(())
     }
 
-    /// The number of values of each choice, row-major.
+    /// Returns the number of values of each choice, row-major.
     pub fn count_rows(&self) -> Result<Vec<usize>> {
         Ok(integers(&self.counts)?.into_iter().map(|count| usize::try_from(count).unwrap_or(0)).collect())
     }
 }
 
 impl Cell<'_> {
-    /// The choices that `cell` holds, or the rule that it breaks.
+    /// Returns the choices in `cell`, or the violated rule.
     pub fn read(&self, cell: &[f64]) -> std::result::Result<Vec<usize>, String> {
         let mut start = 0;
         let mut from = 0;
@@ -136,7 +136,8 @@ impl Cell<'_> {
         Ok(choices)
     }
 
-    /// The allowed choices nearest to `cell`: the largest element of a block, the nearest index; the first of equals.
+    /// Returns the allowed choices nearest to `cell`: the largest element of a block, the nearest index; ties
+    /// by the first.
     pub fn nearest(&self, cell: &[f64]) -> Vec<usize> {
         let (mut start, mut from) = (0, 0);
         let mut choices = Vec::with_capacity(self.counts.len());
@@ -168,7 +169,7 @@ impl Cell<'_> {
         choices
     }
 
-    /// Draws every choice uniformly from what is allowed.
+    /// Draws every choice uniformly from the allowed values.
     pub fn draw(&self, rng: &mut Rng) -> Result<Vec<usize>> {
         let mut start = 0;
         let mut choices = Vec::with_capacity(self.counts.len());
@@ -186,7 +187,7 @@ impl Cell<'_> {
         Ok(choices)
     }
 
-    /// Writes `choices` behind `out`.
+    /// Appends `choices` to `out`.
     pub fn write(&self, choices: &[usize], out: &mut Vec<f64>) {
         for (value, count) in choices.iter().zip(self.counts) {
             if self.class.is_one_hot() {
@@ -198,7 +199,8 @@ impl Cell<'_> {
     }
 }
 
-/// Refuses what is no choice at all: counts of 0 or past [`SPEC_VALUES_MAX`], masks of another shape or that allow nothing.
+/// Refuses invalid choices: counts of 0 or past [`SPEC_VALUES_MAX`], masks of another shape or without an
+/// allowed value.
 pub fn check_choices(discrete: &Discrete) -> Result<()> {
     let counts = integers(&discrete.counts)?;
     let refused = |count: &&i64| !(1..=SPEC_VALUES_MAX).contains(*count);
@@ -207,7 +209,7 @@ pub fn check_choices(discrete: &Discrete) -> Result<()> {
         return Err(Error::new(ErrorKind::OutOfRange, detail));
     }
     if counts.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "nvec must hold at least one count: got none"));
+        return Err(Error::new(ErrorKind::Empty, "nvec must hold at least one count: got 0"));
     }
     let totals: Vec<i64> = counts.chunks(discrete.num_choices()).map(sum).collect();
     if discrete.class.is_one_hot()
@@ -270,7 +272,7 @@ fn sum(counts: &[i64]) -> i64 {
     counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }
 
-/// Where the only 1 among zeros stands.
+/// Returns the position of the only 1 among zeros.
 fn hot(block: &[f64]) -> Option<usize> {
     let at = block.iter().position(|value| *value == 1.0)?;
     block.iter().enumerate().all(|(index, value)| index == at || *value == 0.0).then_some(at)

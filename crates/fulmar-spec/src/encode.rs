@@ -1,4 +1,4 @@
-//! Plain JSON to values and back.
+//! Converts plain JSON to values and back.
 
 use fulmar_core::limits::TENSOR_RANK_MAX;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
@@ -11,11 +11,13 @@ use crate::number::{floats, integers, is_whole, of_floats, of_integers, whole_ra
 use crate::spec::{TensorSpec, tensor};
 
 impl TensorSpec {
-    /// The value that plain JSON describes: nested arrays of numbers, for one-hot specs the indices of the ones, for dictionaries an object
-    /// with every key. The shape is that of the spec, without a batch; a lone number stands for a spec of one element.
+    /// Converts plain JSON to a value: nested arrays of numbers, for one-hot specs the indices of the ones,
+    /// for dictionaries an object with every key. The shape is that of the spec, without a batch; a single
+    /// number is valid for a spec of one element.
     ///
     /// # Errors
-    /// `Malformed` for JSON that is no array of numbers; those of [`TensorSpec::check`], as the value is checked.
+    /// `Malformed` for JSON that is not an array of numbers; the errors of [`TensorSpec::check`] for the
+    /// value.
     ///
     /// # Examples
     /// ```
@@ -63,10 +65,11 @@ impl TensorSpec {
         Ok(entry)
     }
 
-    /// The plain JSON of a value of this spec, of which [`TensorSpec::encode`] makes it again. A batch before the shape of the spec is kept.
+    /// Converts a value of this spec to plain JSON, the inverse of [`TensorSpec::encode`]. Batch dimensions
+    /// before the shape of the spec are kept.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::check`].
+    /// The errors of [`TensorSpec::check`].
     pub fn decode(&self, value: &Entry) -> Result<Value> {
         self.check(value)?;
         match (self, value) {
@@ -110,7 +113,7 @@ fn decode_leaf(leaf: &Leaf, value: &Tensor) -> Result<Value> {
     }
 }
 
-/// The numbers of `value` in the shape of `leaf`.
+/// Returns the numbers of `value` in the shape of `leaf`.
 fn plain(leaf: &Leaf, value: &Value) -> Result<Tensor> {
     let tensor = tensor_from_json(value, leaf.dtype)?;
     let shape = leaf.shape.sizes();
@@ -125,14 +128,14 @@ fn plain(leaf: &Leaf, value: &Value) -> Result<Tensor> {
     Err(Error::new(ErrorKind::ShapeMismatch, detail))
 }
 
-/// A tensor out of nested arrays of numbers and bools; infinities and NaN are texts.
+/// Converts nested arrays of numbers and bools to a tensor; infinities and NaN are texts.
 pub fn tensor_from_json(value: &Value, dtype: Dtype) -> Result<Tensor> {
     let mut shape = Vec::new();
     let mut level = vec![value];
     while let Some(Value::Array(first)) = level.first() {
         let len = first.len();
         if shape.len() == TENSOR_RANK_MAX {
-            let detail = format!("arrays must be nested at most {TENSOR_RANK_MAX} deep: got more");
+            let detail = format!("arrays must be nested at most {TENSOR_RANK_MAX} deep");
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         }
         shape.push(len);
@@ -152,7 +155,7 @@ pub fn tensor_from_json(value: &Value, dtype: Dtype) -> Result<Tensor> {
     of_floats(dtype, &shape, level.into_iter().map(float).collect::<Result<_>>()?)
 }
 
-/// The elements as nested arrays.
+/// Returns the elements as nested arrays.
 pub fn tensor_to_json(tensor: &Tensor) -> Result<Value> {
     let mut values: Vec<Value> = match tensor.dtype() {
         Dtype::Bool => tensor.to_vec::<bool>()?.into_iter().map(Value::Bool).collect(),
@@ -172,7 +175,7 @@ fn whole(value: &Value, dtype: Dtype) -> Result<i64> {
     let (low, high) = whole_range(dtype);
     let number = match value {
         Value::Bool(value) => Some(i64::from(*value)),
-        // A whole float is the integer that it equals.
+        // A whole float becomes the integer that it equals.
         Value::Number(number) => number.as_i64().or_else(|| {
             number
                 .as_f64()

@@ -1,4 +1,4 @@
-//! How many values a spec has, all of them, and the same choices written in another way.
+//! The number of values of a spec, their enumeration, and conversions between encodings of choices.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, Tensor, TensorDict};
@@ -11,8 +11,9 @@ use crate::shape::Shape;
 use crate::spec::TensorSpec;
 
 impl TensorSpec {
-    /// How many values [`TensorSpec::enumerate`] gives without a mask; nothing if there is no end of them. Every cell of a batch has the same
-    /// value, so a batch has as many as one cell. A dictionary has the product of its leaves.
+    /// Returns the number of values that [`TensorSpec::enumerate`] gives without a mask; `None` if it is
+    /// infinite. Every cell of a batch has the same value, so a batch has as many values as one cell. A
+    /// dictionary has the product of its leaves.
     ///
     /// # Errors
     /// `Incompatible` if cells differ in their number of values, or for JSON values and stacked specs; `LimitExceeded` past 2^128.
@@ -42,12 +43,13 @@ impl TensorSpec {
         }
     }
 
-    /// All values, stacked along a new first dimension, the last choice changing fastest; with `use_mask` those that the mask allows. All cells
-    /// of one value are the same.
+    /// Returns all values, stacked along a new first dimension, the last choice changing fastest; with
+    /// `use_mask` only the allowed ones. All cells of one value are the same.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::cardinality`]; `Incompatible` if there is no end of them, or cells have different masks; `LimitExceeded` if they would
-    /// hold more elements than [`SPEC_ELEMENTS_MAX`](fulmar_core::limits::SPEC_ELEMENTS_MAX).
+    /// The errors of [`TensorSpec::cardinality`]; `Incompatible` if there are infinitely many, or cells have
+    /// different masks; `LimitExceeded` if they would hold more elements than
+    /// [`SPEC_ELEMENTS_MAX`](fulmar_core::limits::SPEC_ELEMENTS_MAX).
     pub fn enumerate(&self, use_mask: bool) -> Result<Entry> {
         match self {
             Self::Leaf(Leaf { space: Space::Discrete(discrete), shape, dtype }) => {
@@ -59,7 +61,7 @@ impl TensorSpec {
         }
     }
 
-    /// The spec of the same choices as one-hot blocks, masks kept.
+    /// Converts the spec to one-hot blocks; masks are kept.
     ///
     /// # Errors
     /// `Incompatible` if the spec has no choices.
@@ -70,7 +72,7 @@ impl TensorSpec {
         }
     }
 
-    /// The spec of the same choices as indices, masks kept.
+    /// Converts the spec to indices; masks are kept.
     ///
     /// # Errors
     /// `Incompatible` if the spec has no choices.
@@ -81,10 +83,10 @@ impl TensorSpec {
         }
     }
 
-    /// The one-hot blocks of `value`, indices of this spec.
+    /// Returns the one-hot blocks of `value`, indices of this spec.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::check`]; `Incompatible` if the spec has no choices.
+    /// The errors of [`TensorSpec::check`]; `Incompatible` if the spec has no choices.
     ///
     /// # Examples
     /// ```
@@ -100,19 +102,19 @@ impl TensorSpec {
         self.recode(value, Self::to_one_hot_spec)
     }
 
-    /// The indices of `value`, one-hot blocks of this spec.
+    /// Returns the indices of `value`, one-hot blocks of this spec.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::check`]; `Incompatible` if the spec has no choices.
+    /// The errors of [`TensorSpec::check`]; `Incompatible` if the spec has no choices.
     pub fn to_categorical(&self, value: &Tensor) -> Result<Tensor> {
         self.recode(value, Self::to_categorical_spec)
     }
 
-    /// For each value of this spec, which has one choice, the element of `table`, `[n]`, that it names.
+    /// Looks up each value of this spec, which has one choice, in `table`, `[n]`.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::check`]; `Incompatible` unless the spec is `Categorical` or `OneHot`; `ShapeMismatch` if `table` is no list
-    /// of `n` elements.
+    /// The errors of [`TensorSpec::check`]; `Incompatible` unless the spec is `Categorical` or `OneHot`;
+    /// `ShapeMismatch` if `table` is not a list of `n` elements.
     ///
     /// # Examples
     /// ```
@@ -155,7 +157,7 @@ impl TensorSpec {
 }
 
 impl Leaf {
-    /// The leaf of the same choices as indices.
+    /// Converts the leaf to indices.
     pub(crate) fn indexed(&self) -> Result<Self> {
         let dtype = match &self.space {
             Space::Discrete(discrete) if discrete.class.is_one_hot() => Dtype::I64,
@@ -181,7 +183,7 @@ impl Leaf {
         Self::new(dims.into(), dtype, discrete(class, old.counts.clone(), old.mask.clone()))
     }
 
-    /// The choices that `value` of `from` holds, written as this leaf writes them.
+    /// Converts the choices in `value` of `from` to the encoding of this leaf.
     pub(crate) fn recoded(&self, from: &Self, value: &Tensor) -> Result<Tensor> {
         let (Space::Discrete(own), Space::Discrete(other)) = (&self.space, &from.space) else {
             return Err(uncountable(&TensorSpec::Leaf(self.clone())));
@@ -200,7 +202,7 @@ impl Leaf {
     }
 }
 
-/// The number of values of each choice of a cell that values are enumerated by.
+/// Returns the number of values of each choice of a cell in enumeration.
 fn counts(discrete: &Discrete, shape: &Shape) -> Result<Vec<usize>> {
     if discrete.class == Class::Binary {
         let len = shape.dims().last().map_or(1, |dim| dim.unwrap_or(1));
@@ -285,7 +287,7 @@ fn enumerate_composite(composite: &Composite, use_mask: bool) -> Result<TensorDi
     Ok(dict)
 }
 
-/// How many elements all tensors of `entry` hold.
+/// Returns the number of elements of all tensors in `entry`.
 fn elements(entry: &Entry) -> usize {
     match entry {
         Entry::Tensor(tensor) => tensor.num_elements(),
@@ -294,7 +296,7 @@ fn elements(entry: &Entry) -> usize {
     }
 }
 
-/// Counts on, the last choice fastest.
+/// Increments the choices, the last one fastest.
 fn advance(choices: &mut [usize], counts: &[usize]) {
     for (choice, count) in choices.iter_mut().zip(counts).rev() {
         *choice += 1;
@@ -305,16 +307,13 @@ fn advance(choices: &mut [usize], counts: &[usize]) {
     }
 }
 
-/// The product, or nothing if a factor is endless.
+/// Returns the product; `None` if a factor is infinite.
 pub fn product(factors: impl Iterator<Item = Option<u128>>) -> Result<Option<u128>> {
     let mut total = Some(1_u128);
     for factor in factors {
         total = match (total, factor) {
             (Some(total), Some(factor)) => Some(total.checked_mul(factor).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::LimitExceeded,
-                    "a spec must have fewer than 2^128 values to be counted: got more",
-                )
+                Error::new(ErrorKind::LimitExceeded, "a spec must have fewer than 2^128 values to be counted")
             })?),
             _ => None,
         };
@@ -322,7 +321,7 @@ pub fn product(factors: impl Iterator<Item = Option<u128>>) -> Result<Option<u12
     Ok(total)
 }
 
-/// The error of a spec whose values cannot be listed.
+/// Returns the error for a spec whose values cannot be listed.
 pub fn uncountable(spec: &TensorSpec) -> Error {
     Error::new(ErrorKind::Incompatible, format!("a spec must be discrete for this: got {}", spec.kind()))
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a value, in parts.
+//! Explains a violated rule in parts.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::Entry;
@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use crate::spec::TensorSpec;
 
-/// The rule that a value breaks, and where. As JSON an object of these fields.
+/// The rule that a value violates, and the place. As JSON an object of these fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The way to the leaf that is wrong, or to the key that is missing or one too many.
+    /// The path to the invalid leaf, or to the missing or additional key.
     pub path: Vec<Place>,
-    /// `"shape"`, `"dtype"`, `"kind"` (no tensor, no dictionary, ...), `"key"`, `"domain"` or `"nan"`.
+    /// `"shape"`, `"dtype"`, `"kind"` (not a tensor, not a dictionary, ...), `"key"`, `"domain"` or `"nan"`.
     pub rule: &'static str,
-    /// What the leaf must be.
+    /// The required value.
     pub expected: String,
-    /// What it is.
+    /// The actual value.
     pub got: String,
 }
 
@@ -30,7 +30,8 @@ pub enum Place {
 }
 
 impl TensorSpec {
-    /// The first rule that `value` breaks; nothing if it is of this spec. `strict` as in [`TensorSpec::check_strict`].
+    /// Returns the first rule that `value` violates; `None` if it matches this spec. `strict` as in
+    /// [`TensorSpec::check_strict`].
     ///
     /// # Examples
     /// ```
@@ -54,7 +55,7 @@ impl TensorSpec {
         if strict { self.violation(value, &Self::check_no_more) } else { None }
     }
 
-    /// The rule that `check` finds broken, said by the innermost spec that finds it.
+    /// Returns the violation that `check` reports, from the innermost spec that reports it.
     fn violation(&self, value: &Entry, check: &dyn Fn(&Self, &Entry) -> Result<()>) -> Option<Violation> {
         let error = check(self, value).err()?;
         let inner = match (self, value) {
@@ -73,7 +74,7 @@ impl TensorSpec {
         Some(inner.unwrap_or_else(|| Violation::new(&error, self.key_of(value))))
     }
 
-    /// The first key that a dictionary lacks, else the first that it has too many.
+    /// Returns the first missing key of a dictionary, else the first additional one.
     fn key_of(&self, value: &Entry) -> Option<String> {
         let (Self::Composite(composite), Entry::Dict(dict)) = (self, value) else { return None };
         let lacks = composite.specs().map(|(name, _)| name).find(|name| dict.get(*name).is_none());
@@ -93,7 +94,7 @@ impl Violation {
             ErrorKind::Incompatible => "kind",
             _ => "domain",
         };
-        // Every message is `<argument> must <rule>: got <value>`.
+        // Errors have the form `<argument> must <rule>: got <value>`.
         let rest = detail.split_once(" must ").map_or(detail, |(_, rest)| rest);
         let (expected, got) = rest.split_once(": got ").unwrap_or((rest, ""));
         let path = key.filter(|_| rule == "key").map(Place::Key).into_iter().collect();

@@ -1,4 +1,4 @@
-//! The JSON form of specs, and the defaults of what it leaves out.
+//! The JSON form of specs, with its defaults.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::Tensor;
@@ -17,15 +17,16 @@ use crate::shape::Shape;
 use crate::spec::TensorSpec;
 use crate::stacked::Stacked;
 
-/// A spec as its JSON says it. Bounds, masks and `nvec` are numbers or nested arrays that are broadcast to `shape`.
+/// A spec in its JSON form. Bounds, masks and `nvec` are numbers or nested arrays that are broadcast to
+/// `shape`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum Form {
-    /// `shape` is `[1]` and `dtype` `f32` unless given.
+    /// `shape` defaults to `[1]` and `dtype` to `f32`.
     Unbounded { shape: Option<Shape>, dtype: Option<Name> },
-    /// `shape` is that of the bounds and `dtype` `f32` unless given.
+    /// `shape` defaults to that of the bounds and `dtype` to `f32`.
     Bounded { shape: Option<Shape>, dtype: Option<Name>, low: Value, high: Value },
-    /// `shape` is `[]` and `dtype` `i64` unless given.
+    /// `shape` defaults to `[]` and `dtype` to `i64`.
     Categorical {
         shape: Option<Shape>,
         dtype: Option<Name>,
@@ -33,7 +34,7 @@ pub enum Form {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mask: Option<Value>,
     },
-    /// `shape` is `[n]` and `dtype` `bool` unless given.
+    /// `shape` defaults to `[n]` and `dtype` to `bool`.
     OneHot {
         shape: Option<Shape>,
         dtype: Option<Name>,
@@ -41,7 +42,7 @@ pub enum Form {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mask: Option<Value>,
     },
-    /// `shape` is that of `nvec` and `dtype` `i64` unless given.
+    /// `shape` defaults to that of `nvec` and `dtype` to `i64`.
     MultiCategorical {
         shape: Option<Shape>,
         dtype: Option<Name>,
@@ -49,7 +50,7 @@ pub enum Form {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mask: Option<Value>,
     },
-    /// `shape` is the sum of `nvec` and `dtype` `bool` unless given.
+    /// `shape` defaults to the sum of `nvec` and `dtype` to `bool`.
     MultiOneHot {
         shape: Option<Shape>,
         dtype: Option<Name>,
@@ -57,14 +58,14 @@ pub enum Form {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mask: Option<Value>,
     },
-    /// `n` is the last dimension; `shape` is `[n]` and `dtype` `i8` unless given.
+    /// `n` is the last dimension; `shape` defaults to `[n]` and `dtype` to `i8`.
     Binary {
         shape: Option<Shape>,
         dtype: Option<Name>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         n: Option<usize>,
     },
-    /// `shape` is `[1]` and `example` null unless given.
+    /// `shape` defaults to `[1]` and `example` to null.
     NonTensor {
         shape: Option<Shape>,
         #[serde(default)]
@@ -81,7 +82,7 @@ pub enum Form {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         values: Option<Vec<Value>>,
     },
-    /// `shape` is `[]` unless given; a null entry may be anything. `names` are those of the dimensions.
+    /// `shape` defaults to `[]`; a null entry accepts anything. `names` are those of the dimensions.
     Composite {
         #[serde(default)]
         shape: Shape,
@@ -146,7 +147,7 @@ impl TryFrom<Form> for TensorSpec {
                     (Some(shape), n) if n.is_none() || shape.dims().last() == Some(&n) => shape,
                     (None, Some(n)) => [n].into(),
                     (shape, n) => {
-                        let shape = shape.map_or("none".to_owned(), |shape| shape.to_string());
+                        let shape = shape.map_or("null".to_owned(), |shape| shape.to_string());
                         let detail = format!(
                             "Binary must have n or a shape that ends with it: got n {n:?} and shape {shape}"
                         );
@@ -166,7 +167,7 @@ impl TryFrom<Form> for TensorSpec {
             }
             Form::Choice { .. } => Err(Error::new(
                 ErrorKind::Malformed,
-                "Choice must have either choices, or values and their shape: got another set",
+                "Choice must have either choices, or values and their shape",
             )),
             Form::Composite { shape, names, entries } => {
                 let mut composite = Composite::new(shape)?;
@@ -258,7 +259,7 @@ fn bounded(shape: Option<Shape>, dtype: Dtype, low: &Value, high: &Value) -> Res
     }
     let wider = if high.rank() > low.rank() { &high } else { &low };
     if shape.is_none() && wider.rank() == 0 {
-        let detail = "Bounded must have a shape, or bounds that have one: got neither";
+        let detail = "Bounded must have a shape, or bounds that have one";
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
     let shape = shape.unwrap_or_else(|| wider.shape().into());

@@ -1,4 +1,4 @@
-//! Stacks of dictionaries whose keys differ, and dictionaries that values are made of.
+//! Stacks of dictionaries with different keys, and specs made from dictionaries.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, TensorDict};
@@ -11,7 +11,7 @@ use crate::spec::TensorSpec;
 use crate::stacked::Stacked;
 use crate::step::Step;
 
-/// Whether a [`Stacked`] stands anywhere in `spec`.
+/// Returns whether `spec` contains a [`Stacked`].
 #[must_use]
 pub fn contains_lazy_spec(spec: &TensorSpec) -> bool {
     match spec {
@@ -25,7 +25,7 @@ pub fn contains_lazy_spec(spec: &TensorSpec) -> bool {
     }
 }
 
-/// Whether all dictionaries of every stack in `spec` have the same keys, nested ones included.
+/// Returns whether all dictionaries of every stack in `spec` have the same keys, nested ones included.
 #[must_use]
 pub fn check_no_exclusive_keys(spec: &TensorSpec) -> bool {
     match spec {
@@ -45,11 +45,12 @@ pub fn check_no_exclusive_keys(spec: &TensorSpec) -> bool {
     }
 }
 
-/// The same spec with the keys of every stacked dictionary in all of its stack. What a dictionary lacks is filled in behind its own keys
-/// with a spec of the same kind whose first dimension after the batch, where it has one, is 0.
+/// Returns the spec with the keys of every stacked dictionary in all of its stack. A missing key is added at
+/// the end with a spec of the same kind whose first dimension after the batch, if it has one, is 0.
 ///
 /// # Errors
-/// `LimitExceeded` if the nesting would be too deep; `Incompatible` if a key is a dictionary in some of a stack only.
+/// `LimitExceeded` if the nesting would be too deep; `Incompatible` if a key is a dictionary in only some of
+/// a stack.
 ///
 /// # Examples
 /// ```
@@ -85,8 +86,8 @@ pub fn consolidate_spec(spec: &TensorSpec) -> Result<TensorSpec> {
     }
 }
 
-/// The unbounded spec of what `dict` holds: shapes and dtypes as they are, JSON values as examples. A scalar becomes `[1]` with
-/// `unsqueeze_null_shapes`; the last dimension becomes dynamic with `dynamic_shape`.
+/// Returns the unbounded spec of `dict`: its shapes and dtypes, JSON values as examples. With
+/// `unsqueeze_null_shapes` a scalar becomes `[1]`; with `dynamic_shape` the last dimension becomes dynamic.
 ///
 /// # Errors
 /// `ShapeMismatch` if a dimension of the batch would become dynamic; `Incompatible` for a ragged entry; those of [`Composite::set`].
@@ -140,7 +141,7 @@ pub fn make_composite_from_td(
     Ok(composite)
 }
 
-/// The dictionaries with the keys of all of them.
+/// Returns the dictionaries with the keys of all of them.
 fn unified(members: &[Composite]) -> Result<Vec<Composite>> {
     let mut whole = members.to_vec();
     let names = members.iter().flat_map(Composite::entries).map(|(name, _)| name);
@@ -178,7 +179,7 @@ fn unified(members: &[Composite]) -> Result<Vec<Composite>> {
     Ok(whole)
 }
 
-/// A spec of the same kind of which a value holds nothing, where a dimension can say so.
+/// Returns a spec of the same kind with empty values, if a dimension can express that.
 fn emptied(spec: &TensorSpec, batch: usize) -> Result<TensorSpec> {
     let shape: Shape = spec.shape();
     let free = if let TensorSpec::Leaf(leaf) = spec { shape.rank() - leaf.cell_rank() } else { shape.rank() };

@@ -17,7 +17,8 @@ pub struct Leaf {
     pub(crate) space: Space,
 }
 
-/// The values that a tensor may have. Tables are broadcast to the cells of a value and kept as small as they can be.
+/// The values that a tensor may have. Tables are broadcast to the cells of a value and stored in their
+/// smallest form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Space {
     Unbounded,
@@ -31,8 +32,9 @@ pub enum Space {
 
 impl Leaf {
     /// # Errors
-    /// `OutOfRange` if a bound is no number, `low` is above `high` or a count is refused; `ShapeMismatch` if a table or the last dimension
-    /// does not fit `shape`; `LimitExceeded` if `shape` has too many dimensions.
+    /// `OutOfRange` if a bound is NaN, `low` is above `high` or a count is invalid; `ShapeMismatch` if a
+    /// table or the last dimension does not match `shape`; `LimitExceeded` if `shape` has too many
+    /// dimensions.
     pub(crate) fn new(shape: Shape, dtype: Dtype, space: Space) -> Result<Self> {
         num_elements(&shape.sizes())?;
         let mut leaf = Self { shape, dtype, space };
@@ -58,7 +60,7 @@ impl Leaf {
         Ok(leaf)
     }
 
-    /// Whether `value` is of this spec; the error says which rule it breaks.
+    /// Checks that `value` matches this spec; the error names the violated rule.
     pub(crate) fn check(&self, value: &Tensor) -> Result<()> {
         self.check_shape(value)?;
         if value.dtype() != self.dtype {
@@ -84,7 +86,7 @@ impl Leaf {
         }
     }
 
-    /// The value of this spec nearest to `value`, of any dtype.
+    /// Returns the value of this spec nearest to `value`, of any dtype.
     pub(crate) fn project(&self, value: &Tensor) -> Result<Tensor> {
         self.check_shape(value)?;
         match &self.space {
@@ -128,8 +130,8 @@ impl Leaf {
         }
     }
 
-    /// A draw: normal for unbounded floats, uniform between bounds and over discrete values. A float with one infinite bound
-    /// lies an exponential draw inside the other.
+    /// Draws a value: normal for unbounded floats, uniform between bounds and over discrete values. A float
+    /// with one infinite bound is at an exponentially distributed distance from the other.
     pub(crate) fn rand(&self, rng: &mut Rng, batch: &[usize]) -> Result<Tensor> {
         let shape = self.made(batch)?;
         let len = num_elements(&shape)?;
@@ -161,13 +163,13 @@ impl Leaf {
         }
     }
 
-    /// The same number everywhere.
+    /// Returns the same number everywhere.
     pub(crate) fn full(&self, batch: &[usize], number: i64) -> Result<Tensor> {
         let shape = self.made(batch)?;
         of_integers(self.dtype, &shape, vec![number; num_elements(&shape)?])
     }
 
-    /// The choices of every cell of `value`, which is of this spec.
+    /// Returns the choices of every cell of `value`, which must match this spec.
     pub(crate) fn choices(&self, discrete: &Discrete, value: &Tensor) -> Result<Vec<Vec<usize>>> {
         let (values, width) = (floats(value)?, self.cell_width());
         let mut choices = Vec::new();
@@ -179,7 +181,7 @@ impl Leaf {
         Ok(choices)
     }
 
-    /// The spec after `step`.
+    /// Returns the spec after `step`.
     pub(crate) fn moved(&self, step: &Step) -> Result<Self> {
         let Some(step) = self.without_cell(step)? else { return Ok(self.clone()) };
         let cells = self.cell_shape();
@@ -189,7 +191,7 @@ impl Leaf {
         Ok(Self { shape: dims.into(), dtype: self.dtype, space })
     }
 
-    /// The same spec of another dtype; bounds are rounded and saturate.
+    /// Converts the spec to another dtype; bounds are rounded and saturate.
     pub(crate) fn to_dtype(&self, dtype: Dtype) -> Result<Self> {
         let space = match &self.space {
             Space::Bounded { low, high } => {
@@ -200,7 +202,7 @@ impl Leaf {
         Self::new(self.shape.clone(), dtype, space)
     }
 
-    /// The class, as it is named in JSON.
+    /// Returns the class, as it is named in JSON.
     pub(crate) const fn kind(&self) -> &'static str {
         match &self.space {
             Space::Unbounded => "Unbounded",
@@ -209,17 +211,17 @@ impl Leaf {
         }
     }
 
-    /// The dimensions of `shape`, that of a value, that count cells.
+    /// Returns the dimensions of a value's `shape` that count cells.
     pub(crate) fn cells<'a>(&self, shape: &'a [usize]) -> &'a [usize] {
         &shape[..shape.len() - self.cell_rank()]
     }
 
-    /// How many elements make one cell.
+    /// Returns the number of elements in one cell.
     pub(crate) fn cell_width(&self) -> usize {
         self.shape.sizes()[self.shape.rank() - self.cell_rank()..].iter().product()
     }
 
-    /// The shape of a value with `batch` before it.
+    /// Returns the shape of a value with `batch` before it.
     pub(crate) fn made(&self, batch: &[usize]) -> Result<Vec<usize>> {
         let shape = [batch, &self.shape.sizes()].concat();
         check_elements(num_elements(&shape)?)?;
@@ -244,7 +246,7 @@ impl Leaf {
         Err(Error::new(ErrorKind::ShapeMismatch, detail))
     }
 
-    /// The last dimension must be as long as a cell.
+    /// Checks that the last dimension has the length of a cell.
     fn check_width(&self, discrete: &Discrete) -> Result<()> {
         let want = if discrete.class.is_one_hot() {
             discrete.count_rows()?[..discrete.num_choices()].iter().sum()
@@ -258,14 +260,14 @@ impl Leaf {
         Err(Error::new(ErrorKind::ShapeMismatch, detail))
     }
 
-    /// `step` over the cells alone; nothing if it leaves them alone.
+    /// Returns `step` restricted to the cells; `None` if it does not change them.
     fn without_cell(&self, step: &Step) -> Result<Option<Step>> {
         let (rank, cells) = (self.shape.rank(), self.shape.rank() - self.cell_rank());
         let refuse = || {
             let detail = format!("the last dimension of {} must stay as it is: got {step:?}", self.kind());
             Err(Error::new(ErrorKind::OutOfRange, detail))
         };
-        // What is out of range altogether is refused by the step itself, with its own sentence.
+        // The step itself refuses a dimension out of range, with its own message.
         match step {
             Step::Unsqueeze(dim) if *dim > cells && *dim <= rank => refuse(),
             Step::Squeeze(dim)
@@ -293,7 +295,7 @@ impl Leaf {
         }
     }
 
-    /// How many of the last dimensions make one cell.
+    /// Returns the number of trailing dimensions that form one cell.
     pub(crate) fn cell_rank(&self) -> usize {
         match &self.space {
             Space::Discrete(discrete) => discrete.class.rank(),
@@ -316,7 +318,7 @@ impl Leaf {
 }
 
 impl Space {
-    /// The same space with every table, given with its number of inner dimensions, replaced.
+    /// Maps every table of the space, given with its number of inner dimensions.
     fn tables(&self, map: impl Fn(&Tensor, usize) -> Result<Tensor>) -> Result<Self> {
         Ok(match self {
             Self::Unbounded => Self::Unbounded,
@@ -353,7 +355,7 @@ fn check_bounds(low: &Tensor, high: &Tensor) -> Result<()> {
     check_ordered(&spread(low, &shape, floats)?, &spread(high, &shape, floats)?)
 }
 
-/// Refuses NaN too, which no number is at most.
+/// Refuses NaN too, which is not ordered.
 fn check_ordered<T: PartialOrd + std::fmt::Display>(low: &[T], high: &[T]) -> Result<()> {
     match low.iter().zip(high).find(|(low, high)| low.partial_cmp(high).is_none_or(std::cmp::Ordering::is_gt))
     {
@@ -375,13 +377,13 @@ fn check_inside<T: PartialOrd + std::fmt::Display>(values: &[T], low: &[T], high
     Ok(())
 }
 
-/// One bound for each element of a value of `shape`.
+/// Returns one bound for each element of a value of `shape`.
 fn spread<T: Copy>(table: &Tensor, shape: &[usize], read: fn(&Tensor) -> Result<Vec<T>>) -> Result<Vec<T>> {
     let table_values = read(table)?;
     Ok(rows(table, shape, 0).into_iter().map(|row| table_values[row]).collect())
 }
 
-/// The nearest integers; exact for integers.
+/// Returns the nearest integers; exact for integers.
 fn rounded(value: &Tensor) -> Result<Vec<i64>> {
     if is_whole(value.dtype()) {
         return integers(value);
@@ -389,21 +391,21 @@ fn rounded(value: &Tensor) -> Result<Vec<i64>> {
     Ok(floats(value)?.into_iter().map(|x| x.round_ties_even() as i64).collect())
 }
 
-/// A uniform integer from `low` to `high`, both of which come up.
+/// Returns a uniform integer from `low` to `high`, both included.
 fn between(rng: &mut Rng, low: i64, high: i64) -> Result<i64> {
     let span = high.wrapping_sub(low) as u64;
     let offset = if span == u64::MAX { rng.next_u64() } else { rng.below(span + 1)? };
     Ok(low.wrapping_add(offset as i64))
 }
 
-/// A float between bounds of which each may be infinite.
+/// Returns a float between bounds, each of which may be infinite.
 fn inside(rng: &mut Rng, low: f64, high: f64) -> f64 {
     let exponential = |rng: &mut Rng| -libm::log(1.0 - rng.uniform_f64());
     match (low.is_finite(), high.is_finite()) {
         _ if low == high => low,
         (true, true) => {
             let part = rng.uniform_f64();
-            // Written so that neither a difference overflows nor a sum leaves the bounds.
+            // This form neither overflows nor leaves the bounds.
             (low * (1.0 - part) + high * part).clamp(low, high)
         }
         (true, false) => low + exponential(rng),
@@ -412,7 +414,7 @@ fn inside(rng: &mut Rng, low: f64, high: f64) -> f64 {
     }
 }
 
-/// Halfway between the bounds, or the finite one of them, or 0.
+/// Returns the middle of the bounds, the finite one of them, or 0.
 fn middle(low: f64, high: f64) -> f64 {
     match (low.is_finite(), high.is_finite()) {
         (true, true) => low / 2.0 + high / 2.0,
@@ -422,7 +424,7 @@ fn middle(low: f64, high: f64) -> f64 {
     }
 }
 
-/// The counts of choices as a table.
+/// Returns the counts of choices as a table.
 pub(crate) fn counts_of(counts: &[usize]) -> Result<Tensor> {
     of_integers(
         Dtype::I64,
@@ -431,7 +433,7 @@ pub(crate) fn counts_of(counts: &[usize]) -> Result<Tensor> {
     )
 }
 
-/// The class and choices of a discrete leaf.
+/// Returns the class and choices of a discrete leaf.
 pub(crate) fn discrete(class: Class, counts: Tensor, mask: Option<Tensor>) -> Space {
     Space::Discrete(Discrete { class, counts, mask })
 }

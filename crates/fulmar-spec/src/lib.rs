@@ -1,8 +1,8 @@
-//! Specs: which shape, dtype and values an observation, an action or a reward may have.
+//! Specs: the shape, dtype and values that an observation, an action or a reward may have.
 //!
-//! A [`TensorSpec`] checks a value and says what is wrong with it, projects it to the nearest one that is right, draws and
-//! enumerates values, and turns plain JSON into values and back. Whatever reshapes a value has a counterpart that reshapes
-//! its spec, masks and bounds included.
+//! A [`TensorSpec`] checks a value and explains errors, projects it to the nearest valid one, draws and
+//! enumerates values, and converts plain JSON to values and back. Every operation that reshapes a value has a
+//! counterpart that reshapes its spec, masks and bounds included.
 
 mod choice;
 mod composite;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::leaf::check_elements;
 use crate::shape::Shape;
 
-/// Any JSON value; draws give the example.
+/// Any JSON value; draws return the example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NonTensorSpec {
     shape: Shape,
@@ -16,7 +16,7 @@ pub struct NonTensorSpec {
 }
 
 impl NonTensorSpec {
-    /// `batched` gives one value for each element of `shape` where else one stands for all.
+    /// Makes a spec; `batched` gives one value for each element of `shape`, otherwise one is shared.
     ///
     /// # Errors
     /// `LimitExceeded` if `shape` has too many dimensions.
@@ -26,19 +26,19 @@ impl NonTensorSpec {
         Ok(Self { shape, example, batched })
     }
 
-    /// The dimensions of the batch.
+    /// Returns the dimensions of the batch.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The value that draws give.
+    /// Returns the value that draws return.
     #[must_use]
     pub const fn example_data(&self) -> &Value {
         &self.example
     }
 
-    /// Whether there is one value for each element.
+    /// Returns whether there is one value for each element.
     #[must_use]
     pub const fn batched(&self) -> bool {
         self.batched

@@ -1,10 +1,10 @@
-//! Elements of any dtype as doubles or 64-bit integers, and back.
+//! Converts elements of any dtype to doubles or 64-bit integers, and back.
 
 use fulmar_core::{Dtype, Result};
 use fulmar_tensor::{Element, Tensor, bf16, f16};
 
-/// What every element type can be turned into and out of. Conversions round and saturate, as Rust's `as` does; a bool is
-/// whether the number is not 0.
+/// Conversions of every element type. They round and saturate, as Rust's `as` does; a bool is `true` if the
+/// number is not 0.
 pub trait Number: Element {
     fn to_f64(self) -> f64;
     fn to_i64(self) -> i64;
@@ -64,12 +64,12 @@ macro_rules! with_number {
     };
 }
 
-/// Whether numbers of `dtype` are whole.
+/// Returns whether numbers of `dtype` are whole.
 pub const fn is_whole(dtype: Dtype) -> bool {
     !matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16)
 }
 
-/// The least and the largest number of a whole `dtype`.
+/// Returns the least and the largest number of an integer `dtype`.
 pub const fn whole_range(dtype: Dtype) -> (i64, i64) {
     match dtype {
         Dtype::I32 => (i32::MIN as i64, i32::MAX as i64),
@@ -82,7 +82,7 @@ pub const fn whole_range(dtype: Dtype) -> (i64, i64) {
     }
 }
 
-/// The last integer of those from 0 on that `dtype` holds exactly, doubles on the way included.
+/// Returns the largest integer up to which `dtype` represents all integers from 0 exactly, also via doubles.
 pub const fn exact_max(dtype: Dtype) -> i64 {
     match dtype {
         Dtype::Bf16 => 1 << 8,
@@ -93,27 +93,27 @@ pub const fn exact_max(dtype: Dtype) -> i64 {
     }
 }
 
-/// The elements, row-major; integers past 2^53 are rounded.
+/// Returns the elements, row-major; integers past 2^53 are rounded.
 pub fn floats(tensor: &Tensor) -> Result<Vec<f64>> {
     with_number!(tensor.dtype(), T => Ok(tensor.to_vec::<T>()?.into_iter().map(Number::to_f64).collect()))
 }
 
-/// The elements, row-major; floats lose their fractions.
+/// Returns the elements, row-major; floats lose their fractions.
 pub fn integers(tensor: &Tensor) -> Result<Vec<i64>> {
     with_number!(tensor.dtype(), T => Ok(tensor.to_vec::<T>()?.into_iter().map(Number::to_i64).collect()))
 }
 
-/// A tensor of `dtype` out of doubles.
+/// Returns a tensor of `dtype` out of doubles.
 pub fn of_floats(dtype: Dtype, shape: &[usize], values: Vec<f64>) -> Result<Tensor> {
     with_number!(dtype, T => Tensor::from_vec(shape, values.into_iter().map(T::of_f64).collect::<Vec<_>>()))
 }
 
-/// A tensor of `dtype` out of integers.
+/// Returns a tensor of `dtype` out of integers.
 pub fn of_integers(dtype: Dtype, shape: &[usize], values: Vec<i64>) -> Result<Tensor> {
     with_number!(dtype, T => Tensor::from_vec(shape, values.into_iter().map(T::of_i64).collect::<Vec<_>>()))
 }
 
-/// The same numbers as another dtype.
+/// Casts to another dtype.
 pub fn cast(tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
     if tensor.dtype() == dtype {
         return Ok(tensor.clone());

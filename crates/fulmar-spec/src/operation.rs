@@ -1,4 +1,4 @@
-//! Operations on specs as data, with dimensions and indices that count from the end if they are negative.
+//! Operations on specs as data, with negative dimensions and indices counted from the end.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Index, Tensor};
@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::spec::TensorSpec;
 use crate::structure::At;
 
-/// What makes one spec of another. In JSON an object with `op` and what the operation needs.
+/// An operation from one spec to another. In JSON an object with `op` and the operation's arguments.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "op", rename_all = "camelCase", deny_unknown_fields)]
 pub enum Operation {
@@ -27,31 +27,31 @@ pub enum Operation {
     },
     /// [`TensorSpec::flatten`].
     Flatten {
-        /// The first dimension of those that become one.
+        /// The first dimension to merge.
         first: i64,
-        /// The last of them.
+        /// The last dimension to merge.
         last: i64,
     },
     /// [`TensorSpec::unflatten`].
     Unflatten {
         /// The dimension to split.
         dim: i64,
-        /// What it becomes.
+        /// The lengths that replace it.
         sizes: Shape,
     },
     /// [`TensorSpec::unsqueeze`].
     Unsqueeze {
-        /// Where the new dimension stands.
+        /// The place of the new dimension.
         dim: i64,
     },
     /// [`TensorSpec::squeeze`], or [`TensorSpec::squeeze_all`].
     Squeeze {
-        /// The dimension that goes; all of length 1 without one.
+        /// The dimension to remove; all of length 1 if absent.
         dim: Option<i64>,
     },
     /// [`TensorSpec::at`].
     At {
-        /// One item a dimension, of which one may be a list or a mask.
+        /// One item for each dimension; at most one may be a list or a mask.
         index: Vec<Index>,
     },
     /// [`TensorSpec::to_dtype`].
@@ -69,16 +69,16 @@ pub enum Operation {
     Empty,
     /// [`Composite::refine_names`](crate::Composite::refine_names).
     RefineNames {
-        /// One a dimension; `"..."` stands for as many as there are.
+        /// One for each dimension; `"..."` represents any number of dimensions.
         names: Vec<Option<String>>,
     },
 }
 
 impl TensorSpec {
-    /// What `operation` makes of this spec.
+    /// Runs `operation` on this spec.
     ///
     /// # Errors
-    /// Those of the method of its name; `OutOfRange` for a dimension or an index that is not there.
+    /// The errors of the method of its name; `OutOfRange` for a missing dimension or index.
     ///
     /// # Examples
     /// ```
@@ -113,7 +113,7 @@ impl TensorSpec {
         }
     }
 
-    /// `index` with positions counted from the beginning.
+    /// Returns `index` with positions counted from the beginning.
     fn places(&self, index: &[Index]) -> Result<Vec<At>> {
         let shape = self.shape();
         if index.iter().filter(|item| matches!(item, Index::Pick(_))).count() > 1 {
@@ -143,7 +143,7 @@ impl TensorSpec {
     }
 }
 
-/// `dim` of `end` dimensions counted from the first.
+/// Returns `dim` of `end` dimensions counted from the first.
 fn wrap(dim: i64, end: usize) -> Result<usize> {
     let from_first = if dim < 0 { dim + end as i64 } else { dim };
     usize::try_from(from_first).ok().filter(|dim| *dim < end).ok_or_else(|| {
@@ -160,7 +160,7 @@ fn position(at: i64, len: Option<usize>, dim: usize) -> Result<usize> {
     })
 }
 
-/// What lies past an end is that end, as in a slice of values.
+/// Clamps bounds past an end to that end, as in a slice of values.
 fn stretch(start: Option<i64>, stop: Option<i64>, step: usize, len: Option<usize>, dim: usize) -> Result<At> {
     if (start, stop, step) == (None, None, 1) {
         return Ok(At::All);

@@ -1,4 +1,4 @@
-//! Shapes of specs, in which a dimension may be of any length.
+//! Shapes of specs, in which a dimension may have any length.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub struct Shape(Vec<Option<usize>>);
 
 impl Shape {
-    /// The shape whose dynamic dimensions are -1 in `dims`.
+    /// Returns a shape from `dims`, with -1 for dynamic dimensions.
     ///
     /// # Errors
     /// `OutOfRange` for a length below -1.
@@ -35,31 +35,32 @@ impl Shape {
         dims.iter().map(one).collect::<Result<_>>().map(Self)
     }
 
-    /// The length of each dimension, nothing for a dynamic one.
+    /// Returns the length of each dimension; `None` for a dynamic one.
     #[must_use]
     pub fn dims(&self) -> &[Option<usize>] {
         &self.0
     }
 
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
-    /// The lengths, 1 for a dynamic dimension: the smallest value that a spec of this shape can make.
+    /// Returns the lengths, with 1 for a dynamic dimension: the smallest value that a spec of this shape can
+    /// make.
     #[must_use]
     pub fn sizes(&self) -> Vec<usize> {
         self.0.iter().map(|dim| dim.unwrap_or(1)).collect()
     }
 
-    /// Whether the last dimensions of a value of `shape` are these. Dimensions before them are a batch.
+    /// Returns whether a value's `shape` ends with these dimensions. Dimensions before them are a batch.
     #[must_use]
     pub fn ends(&self, shape: &[usize]) -> bool {
         shape.len() >= self.rank() && self.is(&shape[shape.len() - self.rank()..])
     }
 
-    /// Whether the first dimensions of `other` are these.
+    /// Returns whether `other` begins with these dimensions.
     pub(crate) fn begins(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }

@@ -1,4 +1,4 @@
-//! The spec of any value: what all kinds of specs can be asked.
+//! The spec of any value, with the operations of all kinds of specs.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, Rng};
 use fulmar_tensor::{Entry, Tensor};
@@ -15,7 +15,7 @@ use crate::number::cast;
 use crate::shape::Shape;
 use crate::stacked::Stacked;
 
-/// What a value may be. In JSON an object with `type`, `shape` and what the type needs.
+/// The spec of a value. In JSON an object with `type`, `shape` and the arguments of the type.
 ///
 /// Two specs are equal if class, shape, dtype, domain and masks are.
 ///
@@ -48,7 +48,7 @@ pub enum TensorSpec {
 }
 
 impl TensorSpec {
-    /// Any numbers of `dtype`, NaN excepted.
+    /// Accepts any numbers of `dtype` except NaN.
     ///
     /// # Errors
     /// `LimitExceeded` if `shape` has too many dimensions.
@@ -56,7 +56,7 @@ impl TensorSpec {
         Leaf::new(shape.into(), dtype, Space::Unbounded).map(Self::Leaf)
     }
 
-    /// Numbers from `low` to `high`, both included; either may be infinite.
+    /// Accepts numbers from `low` to `high`, both included; either may be infinite.
     ///
     /// # Errors
     /// `OutOfRange` if a bound is NaN or `low` is above `high`; `LimitExceeded` if `shape` has too many dimensions.
@@ -69,16 +69,16 @@ impl TensorSpec {
         Self::bounded_by(&bound(low)?, &bound(high)?, shape, dtype)
     }
 
-    /// Numbers between bounds that are broadcast to `shape`. Bounds are rounded to `dtype`.
+    /// Accepts numbers between bounds that are broadcast to `shape`. Bounds are rounded to `dtype`.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::bounded`]; `ShapeMismatch` if a bound cannot be broadcast.
+    /// The errors of [`TensorSpec::bounded`]; `ShapeMismatch` if a bound cannot be broadcast.
     pub fn bounded_by(low: &Tensor, high: &Tensor, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
         let space = Space::Bounded { low: cast(low, dtype)?, high: cast(high, dtype)? };
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
     }
 
-    /// An integer from 0 below `n` in each element.
+    /// Accepts an integer from 0 below `n` in each element.
     ///
     /// # Errors
     /// `OutOfRange` if `n` is 0, past [`SPEC_VALUES_MAX`](fulmar_core::limits::SPEC_VALUES_MAX), or so large that `dtype` would round an
@@ -88,34 +88,35 @@ impl TensorSpec {
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
     }
 
-    /// One 1 among zeros along the last dimension, which `shape` gives as `n`.
+    /// Accepts a single 1 among zeros along the last dimension, which must be `n` in `shape`.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::categorical`]; `ShapeMismatch` if the last dimension is not `n`.
+    /// The errors of [`TensorSpec::categorical`]; `ShapeMismatch` if the last dimension is not `n`.
     pub fn one_hot(n: usize, shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
         let space = discrete(Class::OneHot, counts_of(&[n])?, None);
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
     }
 
-    /// One-hot blocks of the lengths `nvec`, joined along the last dimension.
+    /// Accepts one-hot blocks of the lengths `nvec`, concatenated along the last dimension.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::one_hot`]; `Empty` if `nvec` is.
+    /// The errors of [`TensorSpec::one_hot`]; `Empty` if `nvec` is empty.
     pub fn multi_one_hot(nvec: &[usize], shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
         let space = discrete(Class::MultiOneHot, counts_of(nvec)?, None);
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
     }
 
-    /// Along the last dimension one integer below each number of `nvec`.
+    /// Accepts, along the last dimension, one integer below each number of `nvec`.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::categorical`]; `Empty` if `nvec` is; `ShapeMismatch` if the last dimension is not as long.
+    /// The errors of [`TensorSpec::categorical`]; `Empty` if `nvec` is empty; `ShapeMismatch` if the last
+    /// dimension has another length.
     pub fn multi_categorical(nvec: &[usize], shape: impl Into<Shape>, dtype: Dtype) -> Result<Self> {
         let space = discrete(Class::MultiCategorical, counts_of(nvec)?, None);
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
     }
 
-    /// 0 or 1 in each element.
+    /// Accepts 0 or 1 in each element.
     ///
     /// # Errors
     /// `LimitExceeded` if `shape` has too many dimensions.
@@ -124,7 +125,7 @@ impl TensorSpec {
         Leaf::new(shape.into(), dtype, space).map(Self::Leaf)
     }
 
-    /// The dimensions of a value; those of a dictionary are its batch size.
+    /// Returns the dimensions of a value; those of a dictionary are its batch size.
     #[must_use]
     pub fn shape(&self) -> Shape {
         match self {
@@ -136,7 +137,7 @@ impl TensorSpec {
         }
     }
 
-    /// The element type; nothing for dictionaries and JSON values.
+    /// Returns the element type; `None` for dictionaries and JSON values.
     #[must_use]
     pub fn dtype(&self) -> Option<Dtype> {
         match self {
@@ -147,7 +148,7 @@ impl TensorSpec {
         }
     }
 
-    /// The name of the class: `"Bounded"`, `"Composite"`, ...
+    /// Returns the name of the class: `"Bounded"`, `"Composite"`, ...
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -160,17 +161,18 @@ impl TensorSpec {
         }
     }
 
-    /// Whether `value` is of this spec. Dimensions before those of the spec are a batch; further keys of a dictionary are allowed.
+    /// Returns whether `value` matches this spec. Dimensions before those of the spec are a batch; additional
+    /// keys of a dictionary are allowed.
     #[must_use]
     pub fn contains(&self, value: &Entry) -> bool {
         self.check(value).is_ok()
     }
 
-    /// Says what is wrong with `value`, with the key of the leaf before the sentence.
+    /// Checks `value`; the error names the key of the leaf first.
     ///
     /// # Errors
-    /// `ShapeMismatch`, `Incompatible` for another dtype or kind, `UnknownName` for a missing key, `OutOfRange` for a number outside the
-    /// domain, `NonFinite` for NaN.
+    /// `ShapeMismatch`; `Incompatible` for another dtype or kind; `UnknownName` for a missing key;
+    /// `OutOfRange` for a number outside the domain; `NonFinite` for NaN.
     pub fn check(&self, value: &Entry) -> Result<()> {
         match self {
             Self::Leaf(leaf) => leaf.check(tensor(value)?),
@@ -181,10 +183,10 @@ impl TensorSpec {
         }
     }
 
-    /// [`TensorSpec::check`], which besides refuses keys that the spec does not have.
+    /// Runs [`TensorSpec::check`] and also refuses keys that the spec does not have.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::check`]; `UnknownName` for a further key.
+    /// The errors of [`TensorSpec::check`]; `UnknownName` for an additional key.
     ///
     /// # Examples
     /// ```
@@ -203,7 +205,7 @@ impl TensorSpec {
         self.check_no_more(value)
     }
 
-    /// Refuses keys that the spec does not have; looks at nothing else.
+    /// Refuses keys that the spec does not have, and checks nothing else.
     pub(crate) fn check_no_more(&self, value: &Entry) -> Result<()> {
         match (self, value) {
             (Self::Composite(composite), Entry::Dict(dict)) => composite.check_no_more(dict),
@@ -214,11 +216,12 @@ impl TensorSpec {
         }
     }
 
-    /// The value of this spec that is nearest to `value`: clamped, rounded to even, the largest element of a one-hot block (the first of
-    /// equals). NaN becomes the middle of the bounds. Deterministic; a value of the spec stays as it is.
+    /// Returns the value of this spec nearest to `value`: clamped, rounded to even, the largest element of a
+    /// one-hot block (ties by the first). NaN becomes the middle of the bounds. Deterministic; a valid value
+    /// is unchanged.
     ///
     /// # Errors
-    /// `ShapeMismatch`, `Incompatible` or `UnknownName` if shape, kind or keys are not those of the spec.
+    /// `ShapeMismatch`, `Incompatible` or `UnknownName` if shape, kind or keys differ from those of the spec.
     pub fn project(&self, value: &Entry) -> Result<Entry> {
         match self {
             Self::Leaf(leaf) => leaf.project(tensor(value)?).map(Entry::Tensor),
@@ -229,12 +232,13 @@ impl TensorSpec {
         }
     }
 
-    /// Draws a value with `batch` before the shape of the spec; dynamic dimensions have length 1. Integers between bounds are uniform,
-    /// the bounds included; unbounded floats normal.
+    /// Draws a value with `batch` before the shape of the spec; dynamic dimensions have length 1. Bounded
+    /// integers are uniform, the bounds included; unbounded floats are normal.
     ///
     /// # Errors
     /// `LimitExceeded` if the value would have more elements than
-    /// [`SPEC_ELEMENTS_MAX`](fulmar_core::limits::SPEC_ELEMENTS_MAX); `Incompatible` if stacked specs make values that no tensor holds.
+    /// [`SPEC_ELEMENTS_MAX`](fulmar_core::limits::SPEC_ELEMENTS_MAX); `Incompatible` if stacked specs make
+    /// values that no tensor can hold.
     pub fn rand(&self, rng: &mut Rng, batch: &[usize]) -> Result<Entry> {
         match self {
             Self::Leaf(leaf) => leaf.rand(rng, batch).map(Entry::Tensor),
@@ -245,18 +249,18 @@ impl TensorSpec {
         }
     }
 
-    /// Zeros with `batch` before the shape of the spec. They need not be in the domain.
+    /// Returns zeros with `batch` before the shape of the spec. They need not be in the domain.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::rand`].
+    /// The errors of [`TensorSpec::rand`].
     pub fn zero(&self, batch: &[usize]) -> Result<Entry> {
         self.full(batch, 0)
     }
 
-    /// Ones with `batch` before the shape of the spec. They need not be in the domain.
+    /// Returns ones with `batch` before the shape of the spec. They need not be in the domain.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::rand`].
+    /// The errors of [`TensorSpec::rand`].
     pub fn one(&self, batch: &[usize]) -> Result<Entry> {
         self.full(batch, 1)
     }
@@ -271,11 +275,12 @@ impl TensorSpec {
         }
     }
 
-    /// Sets which values are allowed, `true` those that are; nothing allows all. `mask` is broadcast to the shape of the spec, its last
-    /// dimension being all values of a cell.
+    /// Sets the allowed values, `true` for allowed; `None` allows all. `mask` is broadcast to the shape of
+    /// the spec, with all values of a cell in its last dimension.
     ///
     /// # Errors
-    /// `Incompatible` if the spec has no choices; `ShapeMismatch` if `mask` does not fit; `Empty` if it allows nothing somewhere.
+    /// `Incompatible` if the spec has no choices; `ShapeMismatch` if `mask` does not match; `Empty` if it
+    /// allows no value somewhere.
     ///
     /// # Examples
     /// ```
@@ -305,7 +310,7 @@ impl TensorSpec {
         Ok(())
     }
 
-    /// The mask, broadcast to the shape of the spec; nothing where all values are allowed.
+    /// Returns the mask, broadcast to the shape of the spec; `None` if all values are allowed.
     #[must_use]
     pub fn mask(&self) -> Option<&Tensor> {
         match self {
@@ -314,7 +319,8 @@ impl TensorSpec {
         }
     }
 
-    /// The least and the largest value, both included, broadcast to the shape of the spec; nothing unless it is `Bounded`.
+    /// Returns the least and the largest value, both included, broadcast to the shape of the spec; `None`
+    /// unless it is `Bounded`.
     ///
     /// # Examples
     /// ```
@@ -333,7 +339,8 @@ impl TensorSpec {
         }
     }
 
-    /// How many values each choice of a cell has, 64-bit integers broadcast to the shape of the spec; nothing unless it is discrete.
+    /// Returns the number of values of each choice of a cell, 64-bit integers broadcast to the shape of the
+    /// spec; `None` unless it is discrete.
     ///
     /// # Examples
     /// ```
@@ -351,10 +358,10 @@ impl TensorSpec {
         }
     }
 
-    /// The same spec of another dtype, leaf by leaf; bounds are rounded.
+    /// Converts the spec to another dtype, leaf by leaf; bounds are rounded.
     ///
     /// # Errors
-    /// `OutOfRange` if a bound is no number in `dtype`, or it would round an index.
+    /// `OutOfRange` if a bound becomes NaN in `dtype`, or it would round an index.
     pub fn to_dtype(&self, dtype: Dtype) -> Result<Self> {
         match self {
             Self::Leaf(leaf) => leaf.to_dtype(dtype).map(Self::Leaf),
@@ -365,15 +372,16 @@ impl TensorSpec {
         }
     }
 
-    /// The spec that the JSON text describes.
+    /// Parses a spec from JSON text.
     ///
     /// # Errors
-    /// `UnknownName` for an unknown key or type; `Malformed` for text of another form; those of the spec's own constructor.
+    /// `UnknownName` for an unknown key or type; `Malformed` for text of another form; the errors of the
+    /// spec's constructor.
     pub fn from_json(json: &str) -> Result<Self> {
         fulmar_core::options_from_json::<Form>("spec", json)?.try_into()
     }
 
-    /// This spec as JSON, which [`TensorSpec::from_json`] reads.
+    /// Returns the spec as JSON, which [`TensorSpec::from_json`] reads.
     ///
     /// # Examples
     /// ```
@@ -387,7 +395,7 @@ impl TensorSpec {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// How many specs stand inside each other, this one included.
+    /// Returns the nesting depth of specs, this one included.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Self::Leaf(_) | Self::NonTensor(_) => 1,
@@ -398,7 +406,7 @@ impl TensorSpec {
     }
 }
 
-/// The tensor that `value` must be.
+/// Returns `value` as a tensor, or an error.
 pub(crate) fn tensor(value: &Entry) -> Result<&Tensor> {
     match value {
         Entry::Tensor(tensor) => Ok(tensor),

@@ -8,9 +8,10 @@ use crate::spec::TensorSpec;
 use crate::step::Step;
 use crate::structure::check_depth;
 
-/// One spec for each index of dimension `dim`. Where their shapes differ, the dimension is dynamic.
+/// One spec for each index of dimension `dim`. The dimension is dynamic where their shapes differ.
 ///
-/// A value of specs that differ in their first dimension alone, stacked along dimension 0, is a [`Ragged`] of one row a spec.
+/// If specs differ only in their first dimension, a value stacked along dimension 0 is a [`Ragged`] with one
+/// row for each spec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stacked {
     specs: Vec<TensorSpec>,
@@ -18,14 +19,15 @@ pub struct Stacked {
 }
 
 impl Stacked {
-    /// The specs along a new dimension `dim`. Unlike [`TensorSpec::stack`] this stays a stack where they are equal.
+    /// Stacks specs along a new dimension `dim`. Unlike [`TensorSpec::stack`] this stays a stack even if they
+    /// are equal.
     ///
     /// # Errors
     /// `Empty` without specs; `Incompatible` if class or dtype differ; `ShapeMismatch` if the number of dimensions does; `OutOfRange` if `dim`
     /// is past it; `LimitExceeded` if the nesting would be too deep.
     pub fn new(specs: Vec<TensorSpec>, dim: usize) -> Result<Self> {
         let Some(first) = specs.first() else {
-            return Err(Error::new(ErrorKind::Empty, "specs must hold at least one spec: got none"));
+            return Err(Error::new(ErrorKind::Empty, "specs must hold at least one spec: got 0"));
         };
         check_depth(&specs)?;
         let rank = first.shape().rank();
@@ -49,13 +51,13 @@ impl Stacked {
         Ok(Self { specs, dim })
     }
 
-    /// The specs, in the order of the dimension.
+    /// Returns the specs in order.
     #[must_use]
     pub fn specs(&self) -> &[TensorSpec] {
         &self.specs
     }
 
-    /// The dimension along which they stand.
+    /// Returns the dimension of the stack.
     #[must_use]
     pub const fn dim(&self) -> usize {
         self.dim
@@ -70,7 +72,7 @@ impl Stacked {
         dims.into()
     }
 
-    /// The parts of `value`, one for each spec.
+    /// Returns the parts of `value`, one for each spec.
     pub(crate) fn parts(&self, value: &Entry) -> Result<Vec<Entry>> {
         let lead = self.lead(value)?;
         (0..self.specs.len()).map(|index| part(value, lead + self.dim, index)).collect()
@@ -105,7 +107,7 @@ impl Stacked {
         Self::new(self.specs.iter().map(map).collect::<Result<_>>()?, self.dim)
     }
 
-    /// The spec after `step`; one of the stacked if it selects along their dimension.
+    /// Returns the spec after `step`; a single one if it selects along the stacked dimension.
     pub(crate) fn moved(&self, step: &Step) -> Result<TensorSpec> {
         let own = self.dim;
         step.shape(&self.shape())?;
@@ -153,12 +155,12 @@ impl Stacked {
         TensorSpec::stack(&self.specs.iter().map(one).collect::<Result<Vec<_>>>()?, dim)
     }
 
-    /// How many dimensions of `value` stand before those of this spec.
+    /// Returns the number of dimensions of `value` before those of this spec.
     fn lead(&self, value: &Entry) -> Result<usize> {
         let (rank, own) = match value {
             Entry::Tensor(tensor) => (tensor.rank(), self.shape().rank()),
             Entry::Dict(dict) => (dict.batch_size().len(), self.shape().rank()),
-            // One value stands for all.
+            // One value is shared by all.
             Entry::NonTensor(values) if values.shape().is_none() => return Ok(0),
             Entry::Ragged(ragged) if self.dim == 0 && ragged.num_rows() == self.specs.len() => return Ok(0),
             other => {
@@ -186,7 +188,7 @@ impl Stacked {
     }
 }
 
-/// An expansion of a stack says nothing of the dimensions in which its specs differ: each keeps its own.
+/// Returns the step for one spec of a stack: in dimensions in which specs differ, each keeps its length.
 fn own_lengths(step: &Step, spec: &TensorSpec) -> Step {
     let Step::Expand { rank, shape } = step else { return step.clone() };
     let mut dims = shape.dims().to_vec();
@@ -196,7 +198,7 @@ fn own_lengths(step: &Step, spec: &TensorSpec) -> Step {
     Step::Expand { rank: *rank, shape: dims.into() }
 }
 
-/// What stands at `index` of dimension `dim` of `value`.
+/// Returns the part of `value` at `index` of dimension `dim`.
 fn part(value: &Entry, dim: usize, index: usize) -> Result<Entry> {
     match value {
         Entry::Tensor(tensor) => tensor.select(dim, index).map(Entry::Tensor),
@@ -212,7 +214,7 @@ fn dict_part(dict: &TensorDict, dim: usize, index: usize) -> Result<TensorDict> 
     dict.at(&at)
 }
 
-/// The parts along a new dimension `dim`: a tensor, a ragged one if that is what they fit into, or a dictionary.
+/// Joins parts along a new dimension `dim`: to a tensor, a ragged one if necessary, or a dictionary.
 fn joined(parts: &[Entry], dim: usize) -> Result<Entry> {
     let of = |part: &Entry| match part {
         Entry::Tensor(tensor) => Some(tensor.clone()),
@@ -239,7 +241,7 @@ fn joined(parts: &[Entry], dim: usize) -> Result<Entry> {
     Err(Error::new(ErrorKind::Incompatible, detail))
 }
 
-/// Unlike [`TensorDict::stack`] it makes a ragged entry of tensors whose first dimensions differ.
+/// Unlike [`TensorDict::stack`], makes a ragged entry of tensors whose first dimensions differ.
 fn joined_dicts(dicts: &[TensorDict], dim: usize) -> Result<TensorDict> {
     let mut batch = dicts[0].batch_size().to_vec();
     batch.insert(dim, dicts.len());

@@ -1,4 +1,4 @@
-//! Structural operations as data: one [`Step`] rearranges the leading dimensions of a shape, of the tables that belong to it,
+//! Structural operations as data: one [`Step`] rearranges the leading dimensions of a shape, of its tables,
 //! and so of any spec.
 
 use fulmar_core::limits::TENSOR_RANK_MAX;
@@ -8,27 +8,28 @@ use fulmar_tensor::Tensor;
 use crate::leaf::check_elements;
 use crate::shape::Shape;
 
-/// One rearrangement of the first dimensions of a spec.
+/// A rearrangement of the first dimensions of a spec.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// The first `rank` dimensions become `shape`; dimensions of length 1 and new ones in front grow.
+    /// Broadcasts the first `rank` dimensions to `shape`; dimensions of length 1 and new leading ones grow.
     Expand { rank: usize, shape: Shape },
-    /// The first `rank` dimensions become `shape`, which holds as many elements.
+    /// Reshapes the first `rank` dimensions to `shape`, with the same number of elements.
     Reshape { rank: usize, shape: Shape },
-    /// A dimension of length 1 before `dim`.
+    /// Inserts a dimension of length 1 before `dim`.
     Unsqueeze(usize),
-    /// Dimension `dim`, of length 1, goes.
+    /// Removes dimension `dim`, of length 1.
     Squeeze(usize),
-    /// Dimension `dim` goes; only what stands at `index` stays.
+    /// Removes dimension `dim` and keeps only the part at `index`.
     Select { dim: usize, index: usize },
-    /// Only `start..end` of dimension `dim` stays.
+    /// Keeps only `start..end` of dimension `dim`.
     Slice { dim: usize, start: usize, end: usize },
-    /// Only `indices` of dimension `dim` stay.
+    /// Keeps only `indices` of dimension `dim`.
     Pick { dim: usize, indices: Vec<usize> },
 }
 
 impl Step {
-    /// What becomes of the names of the first dimensions, of which there are `rank` after the step. What is reshaped has none.
+    /// Returns the names of the first dimensions after the step, which leaves `rank` dimensions. Reshaped
+    /// dimensions have none.
     pub fn names(&self, names: &[Option<String>], rank: usize) -> Vec<Option<String>> {
         let mut names = names.to_vec();
         match self {
@@ -46,11 +47,12 @@ impl Step {
         names
     }
 
-    /// What becomes of a spec of `shape`.
+    /// Returns the shape after the step.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension or index, or a dynamic dimension is picked from; `ShapeMismatch` if the new shape
-    /// does not fit the old; `LimitExceeded` if there would be too many dimensions.
+    /// `OutOfRange` if there is no such dimension or index, or a dynamic dimension is picked from;
+    /// `ShapeMismatch` if the new shape does not match the old; `LimitExceeded` if there would be too many
+    /// dimensions.
     pub fn shape(&self, shape: &Shape) -> Result<Shape> {
         let mut dims = shape.dims().to_vec();
         match self {
@@ -82,7 +84,7 @@ impl Step {
                 check_dim(*dim, dims.len())?;
                 if start > end || dims[*dim].is_none_or(|len| *end > len) {
                     let detail = format!(
-                        "range must lie in dimension {dim}, which must not be dynamic, of {shape}: got {start}..{end}"
+                        "range must be within dimension {dim}, which must not be dynamic, of {shape}: got {start}..{end}"
                     );
                     return Err(Error::new(ErrorKind::OutOfRange, detail));
                 }
@@ -106,8 +108,8 @@ impl Step {
         Ok(dims.into())
     }
 
-    /// What becomes of `table`, whose dimensions but the last `tail` are broadcast to those of `shape`; [`Step::shape`] accepts
-    /// `shape`.
+    /// Returns `table` after the step. All of its dimensions but the last `tail` are broadcast to those of
+    /// `shape`, which [`Step::shape`] must accept.
     pub fn table(&self, shape: &Shape, table: &Tensor, tail: usize) -> Result<Tensor> {
         let aligned = table.rank() - tail;
         let before = shape.rank() - aligned;
@@ -137,13 +139,14 @@ impl Step {
     }
 }
 
-/// The smallest table that is broadcast to the same: dimensions along which nothing changes have length 1 or, in front, are gone.
+/// Returns the smallest table with the same broadcast: dimensions along which nothing changes have length 1
+/// or, if leading, are removed.
 pub fn canonical(table: &Tensor, tail: usize) -> Result<Tensor> {
     let mut small = table.clone();
     for dim in 0..table.rank() - tail {
         let len = small.shape()[dim];
         let first = if len > 1 { small.select(dim, 0)? } else { continue };
-        // What is empty is the same at every index of a long dimension.
+        // An empty table is the same at every index of a long dimension.
         let rest = if first.num_elements() == 0 { 1..1 } else { 1..len };
         if rest
             .into_iter()
@@ -158,7 +161,7 @@ pub fn canonical(table: &Tensor, tail: usize) -> Result<Tensor> {
     Ok(small.contiguous())
 }
 
-/// Whether the dimensions of `table` but the last `tail` can be broadcast to those of `shape`.
+/// Returns whether the dimensions of `table` but the last `tail` can be broadcast to those of `shape`.
 pub fn broadcasts(table: &Tensor, shape: &Shape, tail: usize) -> bool {
     let Some(aligned) = table.rank().checked_sub(tail) else { return false };
     let Some(before) = shape.rank().checked_sub(aligned) else { return false };
@@ -166,10 +169,10 @@ pub fn broadcasts(table: &Tensor, shape: &Shape, tail: usize) -> bool {
     table.shape()[..aligned].iter().zip(&shape.dims()[before..]).all(fits)
 }
 
-/// For each cell of a value whose batch is `sizes`, row-major, which row of `table` belongs to it.
+/// Returns the row of `table` for each cell of a value with the batch `sizes`, row-major.
 pub fn rows(table: &Tensor, sizes: &[usize], tail: usize) -> Vec<usize> {
     let aligned = &table.shape()[..table.rank() - tail];
-    // Without this, a long dimension before one of length 0 would be counted through.
+    // Return early: a long dimension before one of length 0 would otherwise be iterated.
     if sizes.contains(&0) {
         return Vec::new();
     }
@@ -186,7 +189,7 @@ pub fn rows(table: &Tensor, sizes: &[usize], tail: usize) -> Vec<usize> {
     rows
 }
 
-/// `table` with every broadcast dimension written out.
+/// Materialises every broadcast dimension of `table`.
 fn repeated(table: &Tensor, shape: &Shape, tail: usize) -> Result<Tensor> {
     if shape.dims().contains(&None) {
         let detail = format!(
@@ -219,7 +222,7 @@ fn check_expands(old: &Shape, new: &Shape) -> Result<()> {
     Err(Error::new(ErrorKind::ShapeMismatch, detail))
 }
 
-/// `new` with its one dynamic dimension counted from the elements of `old`, where that can be done.
+/// Infers the dynamic dimension of `new` from the elements of `old`, if possible.
 fn resolved(old: &Shape, new: &Shape) -> Result<Shape> {
     let refuse = || {
         let detail = format!("shape must hold as many elements as {old}: got {new}");
@@ -248,7 +251,7 @@ fn check_dim(dim: usize, end: usize) -> Result<()> {
 fn check_index(shape: &Shape, dim: usize, index: usize) -> Result<()> {
     check_dim(dim, shape.rank())?;
     match shape.dims()[dim] {
-        // A dynamic dimension has whatever index is asked for.
+        // A dynamic dimension accepts any index.
         None => Ok(()),
         Some(len) if index < len => Ok(()),
         Some(len) => {

@@ -1,4 +1,4 @@
-//! What reshapes, indexes and stacks specs, as the same operations do values.
+//! Reshapes, indexes and stacks specs, like the same operations on values.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ use crate::step::Step;
 /// One place of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {
-    /// One index; the dimension goes.
+    /// One index, which removes the dimension.
     Index(usize),
-    /// A stretch of the dimension.
+    /// A range of the dimension.
     Range(Range<usize>),
     /// These indices, in this order.
     Indices(Vec<usize>),
@@ -24,16 +24,17 @@ pub enum At {
     New,
     /// The whole dimension.
     All,
-    /// As many whole dimensions as there are.
+    /// Any number of whole dimensions.
     Ellipsis,
 }
 
 impl TensorSpec {
-    /// The spec of values that are broadcast to `shape`: new dimensions stand in front, those of length 1 grow. The shape of a
-    /// dictionary is its batch size.
+    /// Broadcasts the spec to `shape`: new dimensions lead, those of length 1 grow. The shape of a dictionary
+    /// is its batch size.
     ///
     /// # Errors
-    /// `ShapeMismatch` if other dimensions would change; `OutOfRange` if the last dimension of a one-hot or multiple choice would.
+    /// `ShapeMismatch` if other dimensions would change; `OutOfRange` if the last dimension of a one-hot or
+    /// multiple choice would change.
     ///
     /// # Examples
     /// ```
@@ -48,24 +49,25 @@ impl TensorSpec {
         self.moved(&Step::Expand { rank: self.shape().rank(), shape: shape.into() })
     }
 
-    /// The spec of values reshaped to `shape`; one dynamic dimension is counted from the others.
+    /// Reshapes the spec to `shape`; one dynamic dimension is inferred.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `shape` holds another number of elements; `OutOfRange` if the last dimension of a one-hot or multiple choice would
-    /// change; `Incompatible` if stacked specs would be.
+    /// `ShapeMismatch` if `shape` has another number of elements; `OutOfRange` if the last dimension of a
+    /// one-hot or multiple choice would change; `Incompatible` for stacked specs.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
         self.moved(&Step::Reshape { rank: self.shape().rank(), shape: shape.into() })
     }
 
-    /// The spec with the dimensions `first..=last` as one.
+    /// Merges the dimensions `first..=last`.
     ///
     /// # Errors
-    /// `OutOfRange` if there are no such dimensions; those of [`TensorSpec::reshape`].
+    /// `OutOfRange` if there are no such dimensions; the errors of [`TensorSpec::reshape`].
     pub fn flatten(&self, first: usize, last: usize) -> Result<Self> {
         let shape = self.shape();
         let dims = shape.dims();
         if first > last || last >= dims.len() {
-            let detail = format!("first..=last must lie in {} dimensions: got {first}..={last}", dims.len());
+            let detail =
+                format!("first..=last must be within {} dimensions: got {first}..={last}", dims.len());
             return Err(Error::new(ErrorKind::OutOfRange, detail));
         }
         let one =
@@ -73,10 +75,10 @@ impl TensorSpec {
         self.reshape([&dims[..first], &[one], &dims[last + 1..]].concat())
     }
 
-    /// The spec with dimension `dim` split into `sizes`.
+    /// Splits dimension `dim` into `sizes`.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension; those of [`TensorSpec::reshape`].
+    /// `OutOfRange` if there is no such dimension; the errors of [`TensorSpec::reshape`].
     pub fn unflatten(&self, dim: usize, sizes: impl Into<Shape>) -> Result<Self> {
         let shape = self.shape();
         let dims = shape.dims();
@@ -89,15 +91,16 @@ impl TensorSpec {
         self.reshape([&dims[..dim], sizes.into().dims(), &dims[dim + 1..]].concat())
     }
 
-    /// The spec with a dimension of length 1 before `dim`.
+    /// Inserts a dimension of length 1 before `dim`.
     ///
     /// # Errors
-    /// `OutOfRange` if `dim` is past the rank, or would stand behind the last dimension of a one-hot or multiple choice.
+    /// `OutOfRange` if `dim` is greater than the rank, or would be after the last dimension of a one-hot or
+    /// multiple choice.
     pub fn unsqueeze(&self, dim: usize) -> Result<Self> {
         self.moved(&Step::Unsqueeze(dim))
     }
 
-    /// The spec without dimension `dim`, which has length 1.
+    /// Removes dimension `dim` of length 1.
     ///
     /// # Errors
     /// `OutOfRange` if there is no such dimension; `ShapeMismatch` if it is longer.
@@ -105,10 +108,10 @@ impl TensorSpec {
         self.moved(&Step::Squeeze(dim))
     }
 
-    /// The spec without its dimensions of length 1; the last of a one-hot or multiple choice stays.
+    /// Removes all dimensions of length 1; the last of a one-hot or multiple choice stays.
     ///
     /// # Errors
-    /// Those of [`TensorSpec::squeeze`].
+    /// The errors of [`TensorSpec::squeeze`].
     pub fn squeeze_all(&self) -> Result<Self> {
         let shape = self.shape();
         let kept = if let Self::Leaf(leaf) = self { leaf.cell_rank() } else { 0 };
@@ -116,10 +119,11 @@ impl TensorSpec {
         ones.try_fold(self.clone(), |spec, dim| spec.squeeze(dim))
     }
 
-    /// One spec for each index of dimension `dim`.
+    /// Returns one spec for each index of dimension `dim`.
     ///
     /// # Errors
-    /// `OutOfRange` if there is no such dimension or it is dynamic; `LimitExceeded` if it is longer than any value may be.
+    /// `OutOfRange` if there is no such dimension or it is dynamic; `LimitExceeded` if it is too long for any
+    /// value.
     pub fn unbind(&self, dim: usize) -> Result<Vec<Self>> {
         let shape = self.shape();
         let Some(Some(len)) = shape.dims().get(dim) else {
@@ -130,11 +134,11 @@ impl TensorSpec {
         (0..*len).map(|index| self.moved(&Step::Select { dim, index })).collect()
     }
 
-    /// The spec of what values of this spec hold at `index`. The last dimension of one-hot, binary and multiple-choice specs cannot be
-    /// indexed.
+    /// Returns the spec of the part of a value at `index`. The last dimension of one-hot, binary and
+    /// multiple-choice specs cannot be indexed.
     ///
     /// # Errors
-    /// `OutOfRange` for an index or a dimension that is not there, a second ellipsis, or a part of a dynamic dimension.
+    /// `OutOfRange` for a missing index or dimension, a second ellipsis, or a part of a dynamic dimension.
     ///
     /// # Examples
     /// ```
@@ -174,14 +178,15 @@ impl TensorSpec {
         Ok(spec)
     }
 
-    /// The spec of values stacked along a new dimension `dim`. Equal specs give one spec of their class, others a [`Stacked`].
+    /// Stacks specs along a new dimension `dim`. Equal specs give one spec of their class, others a
+    /// [`Stacked`].
     ///
     /// # Errors
     /// `Empty` without specs; `Incompatible` if class or dtype differ; `ShapeMismatch` if the number of dimensions does; `OutOfRange` if `dim` is
     /// past it.
     pub fn stack(specs: &[Self], dim: usize) -> Result<Self> {
         let Some(first) = specs.first() else {
-            return Err(Error::new(ErrorKind::Empty, "specs must hold at least one spec: got none"));
+            return Err(Error::new(ErrorKind::Empty, "specs must hold at least one spec: got 0"));
         };
         if specs.iter().any(|spec| spec != first) {
             return Stacked::new(specs.to_vec(), dim).map(Self::Stacked);
@@ -192,7 +197,7 @@ impl TensorSpec {
         single.moved(&Step::Expand { rank: dim + 1, shape: dims.into() })
     }
 
-    /// The spec after `step`.
+    /// Returns the spec after `step`.
     pub(crate) fn moved(&self, step: &Step) -> Result<Self> {
         match self {
             Self::Leaf(leaf) => leaf.moved(step).map(Self::Leaf),
@@ -200,7 +205,7 @@ impl TensorSpec {
             Self::Choice(choice) => choice.moved(step).map(Self::Choice),
             Self::Composite(composite) => {
                 let shape = step.shape(composite.shape())?;
-                // A counted dimension is counted from the batch alone, once for all leaves.
+                // An inferred dimension depends only on the batch, so it is computed once for all leaves.
                 let step = match step {
                     Step::Reshape { rank, .. } => Step::Reshape { rank: *rank, shape: shape.clone() },
                     other => other.clone(),
@@ -211,7 +216,7 @@ impl TensorSpec {
         }
     }
 
-    /// How many dimensions can be indexed.
+    /// Returns the number of dimensions that can be indexed.
     fn free_rank(&self) -> usize {
         let rank = self.shape().rank();
         match self.kind() {
@@ -221,7 +226,7 @@ impl TensorSpec {
     }
 }
 
-/// Refuses to put `specs` into another one if the nesting would be past [`SPEC_DEPTH_MAX`].
+/// Refuses to nest `specs` in another one past [`SPEC_DEPTH_MAX`].
 pub(crate) fn check_depth(specs: &[TensorSpec]) -> Result<()> {
     check_depth_of(1 + specs.iter().map(TensorSpec::depth).max().unwrap_or(0))
 }

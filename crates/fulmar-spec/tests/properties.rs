@@ -1,4 +1,5 @@
-//! What holds for every spec: draws and projections are in the domain, JSON goes there and back, structure keeps masks.
+//! Properties of every spec: draws and projections are in the domain, JSON round-trips, structure keeps
+//! masks.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -19,7 +20,7 @@ fn shapes() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(1..4_usize, 0..3)
 }
 
-/// A leaf of any class, some of them masked or with bounds that vary.
+/// Returns a leaf of any class, some of them masked or with bounds that vary.
 fn leaves() -> impl Strategy<Value = TensorSpec> {
     let unbounded =
         (shapes(), dtypes()).prop_map(|(shape, dtype)| TensorSpec::unbounded(&*shape, dtype).unwrap());
@@ -74,7 +75,7 @@ fn leaves() -> impl Strategy<Value = TensorSpec> {
     prop_oneof![unbounded, bounded, categorical, one_hot, multi, binary]
 }
 
-/// A mask that allows at least the first value of each block; every other seed gives none.
+/// Returns a mask that allows at least the first value of each block; every other seed gives none.
 fn mask(shape: &[usize], blocks: &[usize], seed: u64) -> Option<Tensor> {
     if seed.is_multiple_of(2) {
         return None;
@@ -104,7 +105,7 @@ fn specs() -> impl Strategy<Value = TensorSpec> {
     })
 }
 
-/// Numbers that fit nothing in particular, in the shape of the spec.
+/// Returns arbitrary numbers in the shape of the spec.
 fn wild(spec: &TensorSpec, rng: &mut Rng) -> Entry {
     let shape = spec.shape().sizes();
     let len = shape.iter().product();
@@ -155,7 +156,7 @@ proptest! {
         prop_assert_eq!(&spec.at(&[At::Ellipsis]).unwrap(), &spec);
     }
 
-    /// The oracle of all structure: a part of a spec says of a part of a value what the spec says of the value.
+    /// The oracle of all structure: a part of a spec accepts a part of a value if the spec accepts the value.
     #[test]
     fn a_part_of_a_value_is_of_the_part_of_its_spec(spec in leaves(), seed: u64) {
         let (rows, columns) = (3, 2);
@@ -323,7 +324,7 @@ fn indices() -> impl Strategy<Value = Vec<Value>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A spec is indexed as its values are: by the same JSON, to the same shape, or both refuse.
+    /// A spec is indexed like its values: the same JSON gives the same shape, or both refuse.
     #[test]
     fn an_index_means_to_a_spec_what_it_means_to_a_value(shape in prop::collection::vec(1..4_usize, 0..4), index in indices()) {
         let spec = TensorSpec::unbounded(&*shape, Dtype::U8).unwrap();
@@ -338,7 +339,7 @@ proptest! {
     }
 }
 
-/// JSON that looks like a spec and mostly is none.
+/// JSON that looks like a spec and mostly is not one.
 fn forms() -> impl Strategy<Value = Value> {
     let dims = || {
         prop::collection::vec(proptest::sample::select(vec![-2_i64, -1, 0, 1, 2, 3, 1 << 31, i64::MAX]), 0..4)
@@ -417,7 +418,7 @@ proptest! {
         let Ok(spec) = TensorSpec::from_json(&form.to_string()) else { return Ok(()) };
         prop_assert_eq!(TensorSpec::from_json(&spec.to_json().to_string()), Ok(spec.clone()));
         for spec in [step.of(&spec, &spec).unwrap_or_else(|_| spec.clone()), spec] {
-            // Values are made of small specs only: a test has no gigabytes.
+            // Makes values of small specs only, to limit memory.
             if spec.shape().sizes().iter().try_fold(1_usize, |len, dim| len.checked_mul(*dim)).is_some_and(|len| len < 1_000) {
                 if let Ok(value) = spec.rand(&mut Rng::new(1), &[]) {
                     prop_assert_eq!(spec.check(&value), Ok(()));
@@ -428,7 +429,7 @@ proptest! {
     }
 }
 
-/// Of `counts` draws over equally likely values, with the critical value at p = 0.001.
+/// Tests `counts` draws over equally likely values, with the critical value at p = 0.001.
 fn assert_uniform(counts: &[f64], critical: f64) {
     let mean = counts.iter().sum::<f64>() / counts.len() as f64;
     let chi_square: f64 = counts.iter().map(|count| (count - mean).powi(2) / mean).sum();

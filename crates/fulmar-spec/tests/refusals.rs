@@ -388,7 +388,7 @@ fn a_dtype_holds_every_value_of_a_choice_exactly() {
     }
     let error = TensorSpec::categorical(300, [], Dtype::U8).unwrap_err();
     assert_eq!(error.detail(), "n must be at most 256, as u8 holds no other integers exactly: got 300");
-    // One-hot blocks hold nothing but 0 and 1.
+    // One-hot blocks contain only 0 and 1.
     assert!(TensorSpec::one_hot(300, [300], Dtype::U8).unwrap().to_dtype(Dtype::Bool).is_ok());
 }
 
@@ -423,7 +423,7 @@ fn operations_as_data_refuse_what_is_not_there() {
     assert_eq!(kind(huge.operate(&every_second.unwrap())), ErrorKind::LimitExceeded);
 }
 
-/// A dictionary that was copied for each key would not come to an end here.
+/// Copying the dictionary for each key would not finish here.
 #[test]
 fn a_dictionary_of_many_keys_is_built_key_by_key() {
     let bit = TensorSpec::binary([1], Dtype::Bool).unwrap();

@@ -1,4 +1,4 @@
-//! What a spec answers to questions about values.
+//! A spec's answers about values.
 
 use fulmar_core::{Dtype, Rng};
 use fulmar_spec::TensorSpec;
@@ -34,7 +34,7 @@ pub(crate) fn answer(spec: &mut TensorSpec, name: &str, op: &Value, build: &Valu
             (Ok(_), Some(_)) if has_binary(build) => Decided("Binary has 2^n values"),
             (Ok(Some(1)), Some(want)) if *want == 0 => Decided("an empty dictionary has one value"),
             (Ok(None), Some(want)) if want == "Infinity" => Same,
-            (Ok(None), None) => Decided("an endless spec has no number of values, which is no error"),
+            (Ok(None), None) => Decided("an infinite spec has no number of values, which is no error"),
             (Ok(Some(got)), Some(want)) => {
                 let want = want.as_u64().or_else(|| want["d"][0].as_u64());
                 if want.map(u128::from) == Some(got) { Same } else { Wrong(format!("{got}")) }
@@ -136,7 +136,7 @@ pub(crate) fn rand_shape(spec: &TensorSpec, op: &Value, build: &Value) -> Outcom
     }
 }
 
-/// What the original draws lies in our domain.
+/// The original's draws are in our domain.
 pub(crate) fn rand_support(spec: &TensorSpec, want: Option<&Value>) -> Outcome {
     let Some(dtype) = spec.dtype() else { return Skipped("rand_support of JSON values") };
     let Some(want) = want else { return Wrong("the original refuses".to_owned()) };
@@ -304,7 +304,7 @@ pub(crate) fn getitem(spec: &TensorSpec, op: &Value, build: &Value) -> Outcome {
     }
 }
 
-/// Stacks of different shapes have no value but a ragged one.
+/// Stacks of different shapes have only ragged values.
 pub(crate) fn stacked_refusal(spec: &TensorSpec, error: Option<&str>) -> Outcome {
     if spec.kind().starts_with("Stacked") && error.is_some() {
         return Skipped("values of stacks whose shapes or keys differ");

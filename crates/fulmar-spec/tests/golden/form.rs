@@ -1,11 +1,11 @@
-//! Specs out of the original's constructor calls and descriptions.
+//! Specs from the original's constructor calls and descriptions.
 
 use fulmar_spec::TensorSpec;
 use serde_json::{Map, Value, json};
 
 use crate::value::{dtype_of, nested, text};
 
-/// The spec that a call of the original's constructor makes.
+/// Returns the spec that a call of the original's constructor makes.
 pub(crate) fn built(build: &Value) -> fulmar_spec::Result<TensorSpec> {
     if build["cls"] == "stack" {
         let specs =
@@ -83,7 +83,7 @@ pub(crate) fn argument(build: &Value, at: usize, name: &str) -> Option<Value> {
     })
 }
 
-/// The spec that the original describes.
+/// Returns the spec that the original describes.
 pub(crate) fn described(spec: &Value) -> fulmar_spec::Result<TensorSpec> {
     TensorSpec::from_json(&description(spec).to_string())
 }

@@ -1,4 +1,5 @@
-//! Every spec of `tests/golden/spec/specs.jsonl` answers as the original does, or as a named decision says.
+//! Every spec of `tests/golden/spec/specs.jsonl` answers as the original does, or as a named decision
+//! specifies.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -18,12 +19,12 @@ use crate::form::{argument, built, described};
 use crate::structure::moved;
 use crate::value::{entry, same, text};
 
-/// What became of one question to a spec.
+/// The outcome of one question to a spec.
 enum Outcome {
     Same,
-    /// The original answers otherwise, on purpose of ours.
+    /// An intended difference from the original.
     Decided(&'static str),
-    /// Not built.
+    /// Not supported.
     Skipped(&'static str),
     Wrong(String),
 }

@@ -1,4 +1,4 @@
-//! What becomes of a spec that is reshaped, indexed or converted.
+//! Reshaped, indexed and converted specs.
 
 use fulmar_core::Dtype;
 use fulmar_spec::{
@@ -11,7 +11,7 @@ use crate::Outcome::{self, Decided, Same, Skipped, Wrong};
 use crate::form::described;
 use crate::value::same;
 
-/// What reshapes, indexes or converts the spec itself.
+/// Checks an operation that reshapes, indexes or converts the spec itself.
 pub(crate) fn structural(spec: &TensorSpec, name: &str, op: &Value, build: &Value) -> Outcome {
     let want = op.get("ok");
     match name {
@@ -99,7 +99,7 @@ pub(crate) fn structural(spec: &TensorSpec, name: &str, op: &Value, build: &Valu
     }
 }
 
-/// A spec after a structural operation against its description.
+/// Compares a spec after a structural operation with its description.
 pub(crate) fn moved(got: fulmar_spec::Result<TensorSpec>, want: Option<&Value>, build: &Value) -> Outcome {
     let Some(want) = want else {
         return match got {
@@ -189,7 +189,7 @@ fn unnamed(spec: &TensorSpec) -> TensorSpec {
     spec
 }
 
-/// The original indexes a stack along the stacked dimension alone, or its specs by what is left of the index.
+/// The original indexes a stack only along the stacked dimension, or its specs by the rest of the index.
 pub(crate) fn indexed(outcome: Outcome, build: &Value) -> Outcome {
     match outcome {
         Wrong(_) if build["cls"] == "stack" => Decided("a stack is indexed dimension by dimension"),
@@ -197,7 +197,7 @@ pub(crate) fn indexed(outcome: Outcome, build: &Value) -> Outcome {
     }
 }
 
-/// The parts of an index; nothing if it holds what ours does not.
+/// Returns the parts of an index; `None` if it has unsupported items.
 pub(crate) fn index(index: &Value, shape: &Shape) -> Option<Vec<At>> {
     let parts =
         index.get("$tuple").map_or_else(|| vec![index.clone()], |parts| parts.as_array().unwrap().clone());

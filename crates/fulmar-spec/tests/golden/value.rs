@@ -60,7 +60,7 @@ pub(crate) fn same(equal: bool, got: impl FnOnce() -> String) -> Outcome {
     if equal { Same } else { Wrong(got()) }
 }
 
-/// A golden value; nothing for what no [`Entry`] holds.
+/// Returns a golden value; `None` if no [`Entry`] can hold it.
 pub(crate) fn entry(value: &Value) -> Option<Entry> {
     if value.get("$t").is_some() {
         return Some(tensor(value).into());
@@ -97,7 +97,7 @@ pub(crate) fn tensor(value: &Value) -> Tensor {
     Tensor::from_bytes(dtype, &sizes(&value["s"]), &bytes).unwrap()
 }
 
-/// The elements as texts of doubles, so that NaN equals NaN.
+/// Returns the elements as texts of doubles, so that NaN equals NaN.
 pub(crate) fn elements(tensor: &Tensor) -> Vec<f64> {
     match tensor.dtype() {
         Dtype::F64 => tensor.to_vec::<f64>().unwrap(),
@@ -107,7 +107,7 @@ pub(crate) fn elements(tensor: &Tensor) -> Vec<f64> {
     }
 }
 
-/// All numbers of nested arrays, in order.
+/// Returns all numbers of nested arrays, in order.
 pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     match value {
         Value::Array(values) => values.iter().flat_map(numbers).collect(),
@@ -121,7 +121,7 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     }
 }
 
-/// Tensors of `value` as the dtypes of `spec`, for comparisons that leave the dtype aside.
+/// Casts tensors of `value` to the dtypes of `spec`, for comparisons that ignore the dtype.
 pub(crate) fn cast_like(spec: &TensorSpec, value: &Entry) -> Entry {
     let (Entry::Tensor(value), Some(dtype)) = (value, spec.dtype()) else { return value.clone() };
     let flat: Vec<Value> = elements(value)
