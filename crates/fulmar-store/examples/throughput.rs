@@ -1,5 +1,5 @@
-//! Acknowledged records a second beside what the disk can do: the same bytes written to a plain file in the same pieces, each
-//! followed by `fdatasync`. Both take turns.
+//! Acknowledged records a second compared with the disk: the same bytes written to a plain file in the same
+//! pieces, each followed by `fdatasync`. The two alternate.
 //!
 //! `cargo run --release -p fulmar-store --example throughput -- <folder>`
 
@@ -15,7 +15,7 @@ use fulmar_store::{FsDisk, Store, StoreOptions};
 
 const RECORD_BYTES: usize = 4096;
 const ROUNDS: usize = 9;
-/// Records of one round.
+/// Records in a round.
 const RECORDS: usize = 16_384;
 const CAPACITY: u64 = 65_536;
 
@@ -37,7 +37,7 @@ fn measure(folder: &Path, per_commit: usize) -> Result<()> {
     let (mut rates, mut raw_rates, mut ratios, mut waits_ms) = (vec![], vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        // The space of the last round is given back, as the ring gives back that of its oldest rows.
+        // The space of the last round is freed, as the ring frees that of its oldest rows.
         let mut raw = File::create(&raw_path)?;
         for _ in 0..RECORDS / per_commit {
             raw.write_all(&piece)?;

@@ -1,4 +1,4 @@
-//! Tortures stores as long as one likes and prints what was done; ends with the first violation.
+//! Tortures stores for any duration and prints statistics; ends with the first violation.
 //!
 //! `cargo run --release -p fulmar-store --example torture -- --kills 2000 --traces 200 --steps 300 --damages 20000`: kills, traces
 //! and damages for each of the five ways to write. A trace of `--steps` steps loses its power after each operation, twice; each of
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How much of each torture.
+/// The amount of each torture.
 struct Counts {
     kills: u64,
     traces: u64,
@@ -59,7 +59,7 @@ impl Counts {
             };
             let number = arguments.next().and_then(|text| text.parse().ok());
             *count = number.ok_or_else(|| {
-                Error::new(ErrorKind::Malformed, format!("{name} must be followed by a number: got none"))
+                Error::new(ErrorKind::Malformed, format!("{name} must be followed by a number"))
             })?;
         }
         Ok(counts)

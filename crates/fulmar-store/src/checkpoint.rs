@@ -1,4 +1,4 @@
-//! Copies of a store that cost what is open, not what is stored.
+//! Copies of a store that cost only the open segment.
 
 use fulmar_core::{Error, ErrorKind, Result};
 
@@ -10,7 +10,7 @@ use crate::superblock::free_log_name;
 /// Bytes copied at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a checkpoint cost.
+/// The cost of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckpointStats {
     /// Full segments that the checkpoint shares with the store.
@@ -22,14 +22,14 @@ pub struct CheckpointStats {
 }
 
 impl Store {
-    /// Makes a copy of the store, as it is now, in a new folder called `name` below its own; it is a store itself and is
-    /// opened as one. Full segments are shared, the open one is copied. The last step renames the superblock into place, so the
-    /// folder holds the whole checkpoint or no store.
+    /// Copies the current store to a new folder called `name` below its own; the copy is a store and is
+    /// opened like one. Full segments are shared, the open one is copied. The last step renames the
+    /// superblock, so the folder holds either the whole checkpoint or no store.
     ///
     /// # Errors
-    /// `Malformed` if `name` is empty or holds anything but letters, digits, `-`, `_` and `.`, or begins with a dot;
-    /// `Incompatible` if there is a store in that folder already; `Io` and `Closed` as [`Store::commit`]: what the folder holds
-    /// then is no store, and the same call may be tried again.
+    /// `Malformed` if `name` is empty, contains other characters than letters, digits, `-`, `_` and `.`, or
+    /// begins with a dot; `Incompatible` if that folder already has a store; `Io` and `Closed` as for
+    /// [`Store::commit`]: the folder then holds no store, and the call may be repeated.
     ///
     /// # Examples
     /// ```
@@ -55,7 +55,7 @@ impl Store {
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let store_id = self.superblocks.newest.store_id;
-        // Only what an earlier try may have left: the folder may hold files of others.
+        // Only leftovers of an earlier attempt: the folder may hold other files.
         for (file, _) in &leftovers {
             if segment_number(file).is_some() || table_number(file).is_some() {
                 free_log_name(&*target, file, store_id)?;
@@ -67,7 +67,7 @@ impl Store {
         for (file, _) in &files {
             let is_full = |number: u32| (first..self.head.segment).contains(&number);
             let is_segment = segment_number(file).is_some_and(is_full);
-            // Of a damaged store one of them may be missing.
+            // One of them may be missing in a damaged store.
             if is_segment || table_number(file).is_some_and(is_full) && !file.ends_with(".tmp") {
                 self.disk.link(file, name)?;
                 num_linked += u32::from(is_segment);
@@ -80,7 +80,7 @@ impl Store {
         Ok(CheckpointStats { num_linked, copied_bytes, end_seq: self.durable_seq })
     }
 
-    /// Copies the first `len` bytes of a file that is still written.
+    /// Copies the first `len` bytes of a file that is still being written.
     fn copy_open(&self, target: &dyn Disk, name: &str, len: u64) -> Result<()> {
         target.allocate(name, len)?;
         let mut bytes = vec![0; CHUNK_BYTES];

@@ -1,4 +1,4 @@
-//! A disk that fails when it is told to.
+//! A disk with injected failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,18 +7,19 @@ use fulmar_core::{Error, ErrorKind, Result};
 
 use crate::disk::{Disk, DiskLock};
 
-/// How an operation fails.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// An input or output error: nothing is done.
+    /// An input/output error before anything is done.
     Io,
-    /// No room: nothing is done.
+    /// No space: nothing is done.
     Full,
     /// A write stops after half of its bytes; any other operation is not done.
     ShortWrite,
 }
 
-/// A [`Disk`] over another one, of whose operations (reads, writes, allocations, syncs, renames, removals, links) one fails.
+/// A [`Disk`] over another one, in which one of the operations (reads, writes, allocations, syncs, renames,
+/// removals, links) fails.
 ///
 /// # Examples
 /// ```
@@ -39,12 +40,12 @@ pub struct FaultyDisk<D> {
 }
 
 impl<D: Disk> FaultyDisk<D> {
-    /// `inner`, whose operation number `fails_at`, counted from 0, fails with `fault`.
+    /// Wraps `inner`; its operation number `fails_at`, counted from 0, fails with `fault`.
     pub fn new(inner: D, fails_at: u64, fault: Fault) -> Self {
         Self { inner, num_ops: Arc::default(), fails_at, fault }
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     pub fn num_ops(&self) -> u64 {
         self.num_ops.load(Ordering::Relaxed)
     }

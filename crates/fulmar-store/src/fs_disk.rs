@@ -11,16 +11,16 @@ use fulmar_core::{Error, ErrorKind, Result};
 use crate::disk::{Disk, DiskLock};
 use crate::layout::{LOCK_NAME, is_store_name};
 
-/// Most files kept open; the oldest names are opened anew when they are needed.
+/// Maximum number of open files; the oldest names are reopened when needed.
 const OPEN_FILES_MAX: usize = 128;
 
-/// How the file begins that a writer holds.
+/// The beginning of a lock file held by a writer.
 const LOCK_MAGIC: &str = "process ";
-/// Most bytes that this file has.
+/// Maximum size of the lock file in bytes.
 const LOCK_BYTES_MAX: u64 = 256;
 
-/// A [`Disk`] that is a folder. The path may lead through symbolic links; inside the folder none is followed, and names that a store
-/// gives to its files must be those of regular files.
+/// A [`Disk`] in a folder. The path may contain symbolic links; inside the folder none is followed, and a
+/// store's file names must be those of regular files.
 ///
 /// # Examples
 /// ```
@@ -39,10 +39,10 @@ pub struct FsDisk {
 }
 
 impl FsDisk {
-    /// The disk of the folder at `path`, which is made before the first file.
+    /// Returns the disk of the folder at `path`, which is made before the first file.
     ///
     /// # Errors
-    /// `Io`, with the path, if something else stands there.
+    /// `Io`, with the path, if another file is there.
     pub fn new(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         if fs::metadata(&path).is_ok_and(|found| !found.is_dir()) {
@@ -55,13 +55,13 @@ impl FsDisk {
         if self.path.is_dir() { Ok(()) } else { fulmar_tensor::make_folder(&self.path) }
     }
 
-    /// The folder.
+    /// Returns the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many bytes are free for files, where the folder is there and the system says so.
+    /// Returns the free space in bytes, if the folder exists and the system reports it.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         os::free_bytes(&self.path).ok()
@@ -81,7 +81,7 @@ impl FsDisk {
         Ok(file)
     }
 
-    /// The disk of a folder in this one, which no link leads out of.
+    /// Returns the disk of a folder in this one; no link leads out of it.
     fn checked_folder(&self, name: &str) -> Result<Self> {
         let path = self.path.join(name);
         if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
@@ -112,13 +112,13 @@ impl Disk for FsDisk {
         }
         for entry in fs::read_dir(&self.path).map_err(at(&self.path))? {
             let entry = entry.map_err(at(&self.path))?;
-            // Of the entry itself: no link is followed.
+            // Metadata of the entry itself: no link is followed.
             let metadata = entry.metadata().map_err(at(&self.path))?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             if metadata.is_file() {
                 files.push((name, metadata.len()));
             } else if is_store_name(&name) {
-                let detail = format!("{name} of a store must be a regular file: got another kind");
+                let detail = format!("{name} of a store must be a regular file");
                 return Err(Error::new(ErrorKind::Incompatible, detail).at(self.path.display()));
             }
         }
@@ -190,21 +190,22 @@ impl Disk for FsDisk {
             let detail = "lock must be the lock of a store: got a file with other contents";
             return Err(Error::new(ErrorKind::Incompatible, detail).at(path.display()));
         }
-        // Who holds the lock is told to those who meet it; the lock itself is the system's and ends with the process.
+        // The lock file names its holder for error messages; the lock itself is the system's and ends with
+        // the process.
         let owner = format!("{LOCK_MAGIC}{} of boot {}", std::process::id(), os::boot_id());
         file.set_len(0).and_then(|()| os::write_at(&file, 0, owner.as_bytes())).map_err(at(&path))?;
         Ok(Box::new(file))
     }
 }
 
-/// Whether a file is made where there is none.
+/// The treatment of a missing file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Create,
     Refuse,
 }
 
-/// The text that a lock begins with.
+/// Returns the text at the beginning of a lock file.
 fn beginning(file: &File) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.take(LOCK_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -242,7 +243,8 @@ mod os {
         file.write_all_at(bytes, offset)
     }
 
-    /// Takes the blocks, where the file system can; else writes the zeros, so that a full disk shows here and not later.
+    /// Allocates the blocks if the file system can; else writes zeros, so that a full disk fails here and not
+    /// later.
     pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
         let old_len = file.metadata()?.len();
         if old_len >= len {
@@ -266,7 +268,7 @@ mod os {
         File::open(path)?.sync_all()
     }
 
-    /// The file with its lock, or nothing if somebody else has the lock.
+    /// Returns the file with its lock; `None` if another process has the lock.
     pub(super) fn lock(path: &Path) -> io::Result<Option<File>> {
         let file = open(path, Missing::Create)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -276,7 +278,7 @@ mod os {
         }
     }
 
-    /// What tells this run of the machine from others, where the system says so.
+    /// Returns an identifier of this boot of the machine, if the system has one.
     pub(super) fn boot_id() -> String {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         if id.is_empty() { "unknown".to_owned() } else { id.trim().to_owned() }
@@ -292,7 +294,7 @@ mod os {
 
     use super::{Missing, checked};
 
-    /// The system's flag to open a link itself and not what it leads to.
+    /// The system's flag to open a link itself instead of its target.
     const OPEN_REPARSE_POINT: u32 = 0x0020_0000;
 
     pub(super) fn open(path: &Path, missing: Missing) -> io::Result<File> {
@@ -356,16 +358,16 @@ mod os {
     }
 }
 
-/// `file`, if it is a regular one.
+/// Returns `file` if it is a regular one.
 fn checked(file: File) -> std::io::Result<File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    let detail = "a file of a store must be a regular file: got another kind";
+    let detail = "a file of a store must be a regular file";
     Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, detail))
 }
 
-/// Zeros from `start` to `end`, so that the space is there.
+/// Writes zeros from `start` to `end`, to allocate the space.
 fn write_zeros(file: &File, start: u64, end: u64) -> std::io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut offset = start;

@@ -1,16 +1,17 @@
-//! Where the bytes of each row stand, in memory.
+//! The in-memory index of each row's place.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::layout::Position;
 
-/// Rows of one page. Small, so that a damaged file that names rows far apart cannot ask for much more memory than it has.
+/// Rows in a page. Small, so that a damaged file that names distant rows cannot ask for much more memory than
+/// its size.
 const PAGE_ROWS: u64 = 64;
 
-/// Where the bytes of a row stand.
+/// The place of a row's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Of the row's own bytes.
+    /// The position of the row's own bytes.
     pub position: Position,
     pub len: u32,
     pub crc: u32,
@@ -18,7 +19,7 @@ pub struct Place {
 
 #[derive(Debug, Clone, Copy)]
 struct Slot<T> {
-    /// How often the ring had gone round when this was set, modulo 2^32; an older lap is another row.
+    /// The lap of the ring when this was set, modulo 2^32; an older lap is another row.
     lap: u32,
     segment: u32,
     value: T,
@@ -26,18 +27,18 @@ struct Slot<T> {
 
 type Pages<T> = HashMap<u64, Box<[Option<Slot<T>>; PAGE_ROWS as usize]>>;
 
-/// The window of live rows, their places and marks, and how much of each segment is still needed.
+/// The window of live rows, their places and marks, and the number of live entries in each segment.
 #[derive(Debug, Default)]
 pub struct Index {
     pub capacity: u64,
-    /// Slot 0 holds this row first.
+    /// The first row of slot 0.
     pub base_seq: u64,
     pub end_seq: u64,
-    /// Rows before this one have an unknown mark where none is found.
+    /// Rows before this one have an unknown mark unless one is stored.
     unmarked_before: u64,
     places: Pages<(u32, u32, u32)>,
     marks: Pages<u64>,
-    /// Segment -> rows and marks in it that are the newest of their slot.
+    /// Segment -> number of rows and marks in it that are the newest of their slot.
     live: BTreeMap<u32, u64>,
     live_bytes: u64,
 }
@@ -47,17 +48,17 @@ impl Index {
         Self { capacity, base_seq, end_seq, ..Self::default() }
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> u64 {
         (self.end_seq - self.base_seq).min(self.capacity)
     }
 
-    /// Whether row `seq` is neither overwritten nor cleared nor still to come.
+    /// Returns whether row `seq` is live: not overwritten, cleared or in the future.
     pub fn is_live(&self, seq: u64) -> bool {
         seq < self.end_seq && seq >= self.end_seq - self.len()
     }
 
-    /// The row that `slot` holds.
+    /// Returns the row in `slot`.
     pub fn seq_of(&self, slot: u64) -> Option<u64> {
         if slot >= self.len() {
             return None;
@@ -73,7 +74,7 @@ impl Index {
         Some(Place { position: Position { segment: slot.segment, offset }, len, crc })
     }
 
-    /// Sets where row `seq` stands now. The row must be live.
+    /// Sets the place of row `seq`, which must be live.
     pub fn set_place(&mut self, seq: u64, place: Place) {
         let key = self.slot_lap(seq);
         let slot = Slot {
@@ -87,13 +88,13 @@ impl Index {
         }
         self.live_bytes += u64::from(place.len);
         self.hold(place.position.segment);
-        // A slot's mark belongs to its row: the first place of the next row ends it.
+        // A slot's mark belongs to its row: the first place of the next row removes it.
         if let Some(mark) = taken_if(&mut self.marks, key.0, |mark| mark.lap != key.1) {
             self.release(mark.segment);
         }
     }
 
-    /// Forgets where row `seq` stands.
+    /// Removes the place of row `seq`.
     pub fn remove_place(&mut self, seq: u64) {
         let (slot, _) = self.slot_lap(seq);
         if let Some(old) = taken_if(&mut self.places, slot, |_| true) {
@@ -102,12 +103,12 @@ impl Index {
         }
     }
 
-    /// Whether the mark of row `seq` may be lost.
+    /// Returns whether the mark of row `seq` may be lost.
     pub fn mark_is_unknown(&self, seq: u64) -> bool {
         seq < self.unmarked_before && self.mark(seq).is_none()
     }
 
-    /// The mark of row `seq` and the segment that holds it.
+    /// Returns the mark of row `seq` and its segment.
     pub fn mark(&self, seq: u64) -> Option<(u64, u32)> {
         found(&self.marks, self.slot_lap(seq)).map(|slot| (slot.value, slot.segment))
     }
@@ -121,14 +122,14 @@ impl Index {
         self.hold(segment);
     }
 
-    /// Forgets all rows; the next one is the first of slot 0.
+    /// Removes all rows; the next one is the first of slot 0.
     pub fn clear(&mut self, base_seq: u64) {
         self.forget(base_seq);
         self.base_seq = base_seq;
         self.end_seq = base_seq;
     }
 
-    /// Forgets the places and marks of all rows before `seq`, because they may have been replaced by something that is lost.
+    /// Removes the places and marks of all rows before `seq`, because lost entries may have replaced them.
     pub fn forget(&mut self, seq: u64) {
         self.unmarked_before = seq;
         self.places.clear();
@@ -137,27 +138,27 @@ impl Index {
         self.live_bytes = 0;
     }
 
-    /// How many rows and marks keep `segment` from being removed.
+    /// Returns the number of rows and marks that keep `segment` from being removed.
     pub fn live_in(&self, segment: u32) -> u64 {
         self.live.get(&segment).copied().unwrap_or(0)
     }
 
-    /// The first segment with a row or a mark that is still needed.
+    /// Returns the first segment with a live row or mark.
     pub fn first_held(&self) -> Option<u32> {
         self.live.keys().next().copied()
     }
 
-    /// How many rows and marks have a place.
+    /// Returns the number of rows and marks with a place.
     pub fn num_held(&self) -> u64 {
         self.live.values().sum()
     }
 
-    /// The bytes of the rows.
+    /// Returns the size of the rows in bytes.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// How many live rows have a place, O(rows).
+    /// Returns the number of live rows with a place, O(rows).
     pub fn num_placed(&self) -> u64 {
         let lap = |seq| self.slot_lap(seq).1;
         let newest = self.end_seq.checked_sub(1).filter(|seq| *seq >= self.base_seq);

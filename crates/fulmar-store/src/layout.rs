@@ -5,21 +5,21 @@ use fulmar_core::limits::{
 };
 use fulmar_core::{Error, ErrorKind, Result};
 
-/// The part of a superblock file that is written at each turn; the schema follows it and never changes.
+/// The part of a superblock file that is rewritten; the schema follows it and never changes.
 pub const SUPERBLOCK_BYTES: usize = 4096;
-/// The bytes of a group before its table; groups start at multiples of it.
+/// Size of a group before its table; groups start at multiples of it.
 pub const HEADER_BYTES: u32 = 64;
-/// The bytes of one entry of a group's table.
+/// Size of an entry of a group's table.
 pub const ENTRY_BYTES: u32 = 16;
-/// The number that no segment has: that of rows which wait in memory.
+/// The segment number of rows that wait in memory, which no segment has.
 pub const PENDING: u32 = u32::MAX;
-/// Smallest segment: below that, headers would be most of it.
+/// Smallest segment: in smaller ones, headers would take most of the space.
 pub const SEGMENT_BYTES_MIN: u32 = 4096;
 
 const MAGIC: [u8; 8] = *b"FULMARST";
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"FGRP");
 const FORMAT: u32 = 2;
-/// Row numbers stay below this, so that sums of them and of counts never overflow.
+/// Row numbers are below this, so that sums with counts never overflow.
 pub const SEQ_MAX: u64 = 1 << 62;
 
 /// A place in the log.
@@ -31,40 +31,40 @@ pub struct Position {
 
 /// The names of the two superblock files.
 pub const SUPERBLOCK_NAMES: [&str; 2] = ["super.0", "super.1"];
-/// The first superblock of a store or of a checkpoint, until it is whole.
+/// The first superblock of a store or of a checkpoint, until it is complete.
 pub const UNFINISHED_SUPERBLOCK: &str = "super.0.tmp";
 /// The file that holds the lock of a folder.
 pub const LOCK_NAME: &str = "lock";
 
-/// The name of segment `number`.
+/// Returns the name of segment `number`.
 pub fn segment_name(number: u32) -> String {
     format!("seg-{number:06}")
 }
 
-/// The name of the copy of the tables of segment `number`.
+/// Returns the file name of the table copy of segment `number`.
 pub fn table_name(number: u32) -> String {
     format!("table-{number:06}")
 }
 
-/// The name of a copy of tables until it is whole.
+/// Returns the file name of an incomplete table copy.
 pub fn unfinished_table_name(number: u32) -> String {
     format!("{}.tmp", table_name(number))
 }
 
-/// The number of the segment called `name`, if it is one.
+/// Returns the number of the segment file `name`, if it is one.
 pub fn segment_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("seg-")?.parse().ok()?;
     (segment_name(number) == name && number != PENDING).then_some(number)
 }
 
-/// The number of the segment whose copy of tables is called `name`, unfinished or not, if it is one.
+/// Returns the segment number of the table copy `name`, complete or not, if it is one.
 pub fn table_number(name: &str) -> Option<u32> {
     let finished = name.strip_suffix(".tmp").unwrap_or(name);
     let number = finished.strip_prefix("table-")?.parse().ok()?;
     (table_name(number) == finished && number != PENDING).then_some(number)
 }
 
-/// Whether a store gives this name to one of its files.
+/// Returns whether a store uses this name for one of its files.
 pub fn is_store_name(name: &str) -> bool {
     SUPERBLOCK_NAMES.contains(&name)
         || [UNFINISHED_SUPERBLOCK, LOCK_NAME].contains(&name)
@@ -72,12 +72,12 @@ pub fn is_store_name(name: &str) -> bool {
         || table_number(name).is_some()
 }
 
-/// Whether a file that begins with `bytes` holds nothing yet, or the beginning of a superblock.
+/// Returns whether a file that begins with `bytes` is empty, or begins like a superblock.
 pub fn begins_like_superblock(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0) || bytes.starts_with(&MAGIC)
 }
 
-/// Where a store stands; see the table in the crate's documentation.
+/// The state of a store; see the table in the crate's documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     pub write_index: u64,
@@ -91,7 +91,7 @@ pub struct Superblock {
     pub revision: u64,
     pub schema_len: u32,
     pub schema_crc: u32,
-    /// A number that tells this store from others.
+    /// A random number that identifies this store.
     pub store_id: u32,
 }
 
@@ -118,13 +118,14 @@ impl Superblock {
         bytes
     }
 
-    /// Reads a superblock that may say anything.
+    /// Decodes an untrusted superblock.
     ///
     /// # Errors
-    /// `Corrupt` if it is none or damaged; `Incompatible` if its format is another; `LimitExceeded` if it asks for too much.
+    /// `Corrupt` if it is invalid or damaged; `Incompatible` for another format; `LimitExceeded` for sizes
+    /// past a limit.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         if bytes[..8] != MAGIC {
-            return Err(corrupt("a superblock must begin with FULMARST: got other bytes"));
+            return Err(corrupt("a superblock must begin with the bytes FULMARST"));
         }
         let (stored, crc) =
             (get32(bytes, SUPERBLOCK_BYTES - 4), crc32fast::hash(&bytes[..SUPERBLOCK_BYTES - 4]));
@@ -165,7 +166,7 @@ impl Superblock {
     }
 }
 
-/// The sizes that a store may have, from its options or its file.
+/// Checks the sizes of a store, from its options or its file.
 pub fn check_sizes(capacity: u64, segment_bytes: u32, schema_len: usize) -> Result<()> {
     if capacity == 0 || segment_bytes < SEGMENT_BYTES_MIN || !segment_bytes.is_multiple_of(HEADER_BYTES) {
         let detail = format!(
@@ -187,36 +188,37 @@ pub fn check_sizes(capacity: u64, segment_bytes: u32, schema_len: usize) -> Resu
     Ok(())
 }
 
-/// What a group does.
+/// The kind of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Begins a segment, and an epoch: everything behind it with an older epoch was never acknowledged.
+    /// Begins a segment, and an epoch: later groups with an older epoch were never acknowledged.
     Start,
     /// Rows in order, the last one before `end_seq`.
     Append,
-    /// Rows that replace those with the same numbers.
+    /// Rows that replace those of the same numbers.
     Put,
-    /// 64-bit values beside rows.
+    /// 64-bit values of rows.
     Mark,
-    /// No row before `end_seq` is left.
+    /// Removes all rows before `end_seq`.
     Clear,
 }
 
 impl Kind {
     const ALL: [Self; 5] = [Self::Start, Self::Append, Self::Put, Self::Mark, Self::Clear];
 
-    /// Whether groups of this kind have a payload behind their table.
+    /// Returns whether groups of this kind have a payload after their table.
     pub const fn has_payload(self) -> bool {
         matches!(self, Self::Append | Self::Put)
     }
 
-    /// Whether a group of this kind counts in `revision`: losing it would leave older values in place.
+    /// Returns whether a group of this kind counts in `revision`: losing it would leave older values in
+    /// effect.
     pub const fn revises(self) -> bool {
         matches!(self, Self::Put | Self::Mark | Self::Clear)
     }
 }
 
-/// The fixed part of a group.
+/// The fixed-size header of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
@@ -227,7 +229,7 @@ pub struct Header {
     pub table_crc: u32,
     pub end_seq: u64,
     pub revision: u64,
-    /// Everything before this place was durable when the group was written.
+    /// Everything before this position was durable when the group was written.
     pub durable: Position,
     /// The store that wrote the group.
     pub store_id: u32,
@@ -254,7 +256,8 @@ impl Header {
         bytes
     }
 
-    /// The header in `bytes`, or nothing if they are no header, are damaged, or name a place past `segment_len`.
+    /// Decodes a header; `None` if the bytes are not a header, are damaged, or have a position past
+    /// `segment_len`.
     pub fn decode(bytes: &[u8; HEADER_BYTES as usize], segment_len: u64) -> Option<Self> {
         if get32(bytes, 0) != GROUP_MAGIC || get32(bytes, 60) != crc32fast::hash(&bytes[..60]) {
             return None;
@@ -280,12 +283,12 @@ impl Header {
         (fits && counted).then_some(header)
     }
 
-    /// Where the next group may begin.
+    /// Returns the position at which the next group may begin.
     pub fn end(&self) -> Position {
         Position { offset: self.position.offset + self.size_bytes() as u32, ..self.position }
     }
 
-    /// The bytes of the whole group, with the rest up to the next multiple of [`HEADER_BYTES`].
+    /// Returns the size of the whole group, padded to a multiple of [`HEADER_BYTES`].
     pub fn size_bytes(&self) -> u64 {
         group_bytes(self.count, self.payload_len)
     }
@@ -294,30 +297,30 @@ impl Header {
         u64::from(self.count) * u64::from(ENTRY_BYTES)
     }
 
-    /// The bytes of the header and the table, with the rest up to the next multiple of [`HEADER_BYTES`].
+    /// Returns the size of header and table, padded to a multiple of [`HEADER_BYTES`].
     pub fn copy_bytes(&self) -> u64 {
         group_bytes(self.count, 0)
     }
 
-    /// Where in its segment the payload begins.
+    /// Returns the offset of the payload in its segment.
     pub fn payload_offset(&self) -> u64 {
         u64::from(self.position.offset) + u64::from(HEADER_BYTES) + self.table_bytes()
     }
 
-    /// The row number and the revision that the log must have reached before this group.
+    /// Returns the row number and the revision that the log must have before this group.
     pub fn before(&self) -> (u64, u64) {
         let rows = if self.kind == Kind::Append { u64::from(self.count) } else { 0 };
         (self.end_seq - rows, self.revision - u64::from(self.kind.revises()))
     }
 }
 
-/// The bytes of a group of `count` entries and `payload_len` bytes.
+/// Returns the size of a group of `count` entries and `payload_len` bytes.
 pub fn group_bytes(count: u32, payload_len: u32) -> u64 {
     let len = u64::from(HEADER_BYTES) + u64::from(count) * u64::from(ENTRY_BYTES) + u64::from(payload_len);
     len.next_multiple_of(u64::from(HEADER_BYTES))
 }
 
-/// One entry of a group's table: a row's number with the length and checksum of its bytes, or with its mark.
+/// An entry of a group's table: a row's number with the length and checksum of its bytes, or with its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub seq: u64,
@@ -349,7 +352,7 @@ impl Entry {
     }
 }
 
-/// `Corrupt` with `detail`.
+/// Returns a `Corrupt` error with `detail`.
 pub fn corrupt(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, detail)
 }

@@ -1,4 +1,4 @@
-//! Reading the files of one segment, which may hold anything.
+//! Reads the untrusted files of one segment.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use fulmar_core::Result;
 use crate::disk::Disk;
 use crate::layout::{Entry, HEADER_BYTES, Header, Position, segment_name, table_name};
 
-/// Bytes read at once where everything is looked at.
+/// Bytes read at once in a full scan.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Groups by their offset in the segment.
 pub type Copies = BTreeMap<u32, (Header, Vec<Entry>)>;
 
-/// One segment, as long as its file is; a file that is missing has no bytes.
+/// One segment with the length of its file; a missing file has no bytes.
 pub struct Segment<'a> {
     disk: &'a dyn Disk,
     pub number: u32,
@@ -27,7 +27,7 @@ impl<'a> Segment<'a> {
         Self { disk, number, store_id, name: segment_name(number), len }
     }
 
-    /// The header at `offset`, if there is a whole one of this store that was written there.
+    /// Returns the header at `offset`, if there is a complete one that this store wrote there.
     pub fn header(&self, offset: u64) -> Result<Option<Header>> {
         if offset + u64::from(HEADER_BYTES) > self.len {
             return Ok(None);
@@ -37,7 +37,7 @@ impl<'a> Segment<'a> {
         Ok(self.decode(&bytes, offset))
     }
 
-    /// The first whole header from `start` on, before `end`. O(end - start).
+    /// Returns the first complete header from `start`, before `end`. O(end - start).
     pub fn next_header(&self, start: u64, end: u64) -> Result<Option<Header>> {
         let mut offset = start.next_multiple_of(u64::from(HEADER_BYTES));
         let end = end.min(self.len);
@@ -59,7 +59,7 @@ impl<'a> Segment<'a> {
         Ok(None)
     }
 
-    /// The entries of a group, or nothing if its table is damaged or does not match its payload.
+    /// Returns the entries of a group; `None` if its table is damaged or does not match its payload.
     pub fn table(&self, header: &Header) -> Result<Option<Vec<Entry>>> {
         let mut table = vec![0; header.table_bytes() as usize];
         let offset = u64::from(header.position.offset + HEADER_BYTES);
@@ -67,7 +67,7 @@ impl<'a> Segment<'a> {
         Ok(entries(header, &table))
     }
 
-    /// Whether the bytes of every record of a group are those that were written.
+    /// Returns whether every record of a group has its original bytes.
     pub fn payload_is_whole(&self, header: &Header, entries: &[Entry]) -> Result<bool> {
         let mut offset = header.payload_offset();
         for entry in entries.iter().filter(|_| header.kind.has_payload()) {
@@ -79,7 +79,7 @@ impl<'a> Segment<'a> {
         Ok(true)
     }
 
-    /// Whether the record of `entry` at `offset` has the bytes that were written.
+    /// Returns whether the record of `entry` at `offset` has its original bytes.
     pub fn record_is_whole(&self, offset: u64, entry: Entry) -> Result<bool> {
         let end = offset + u64::from(entry.len());
         if end > self.len {
@@ -103,7 +103,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The groups that the copy of the tables of segment `number` tells of: whole ones, as far as the file is.
+/// Returns the complete groups in the table copy of segment `number`, up to the end of the file.
 pub fn copies(
     disk: &dyn Disk,
     number: u32,
@@ -112,7 +112,7 @@ pub fn copies(
     segment_bytes: u64,
 ) -> Result<Copies> {
     let name = table_name(number);
-    // Copies are never longer than what they are copies of.
+    // Copies are never longer than their originals.
     let end = file_len.min(segment_bytes) / u64::from(HEADER_BYTES) * u64::from(HEADER_BYTES);
     let mut copies = Copies::new();
     let (mut chunk, mut chunk_start) = (Vec::new(), 0);
@@ -142,7 +142,7 @@ pub fn copies(
     Ok(copies)
 }
 
-/// The entries in `table`, or nothing if it is damaged or does not match the payload.
+/// Returns the entries in `table`; `None` if it is damaged or does not match the payload.
 fn entries(header: &Header, table: &[u8]) -> Option<Vec<Entry>> {
     if crc32fast::hash(table) != header.table_crc {
         return None;

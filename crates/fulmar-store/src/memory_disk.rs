@@ -1,4 +1,4 @@
-//! Files in memory that remember what a loss of power would leave of them.
+//! Files in memory that simulate a loss of power.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use fulmar_core::{Error, ErrorKind, Result, Rng};
 
 use crate::disk::{Disk, DiskLock};
 
-/// The unit that a disk writes whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
-/// A [`Disk`] in memory. With [`MemoryDisk::recording`] it keeps a trace of all that was done to it, from which
-/// [`MemoryDisk::after_power_loss`] makes the disks that a machine might find after it stopped at any moment: what was synced
-/// is there, of what was not any sectors are.
+/// A [`Disk`] in memory. With [`MemoryDisk::recording`] it keeps a trace of all operations, from which
+/// [`MemoryDisk::after_power_loss`] makes the disks that a machine might find after it stopped at any moment:
+/// synced data is there, of other data any sectors are.
 ///
 /// Clones share their files.
 ///
@@ -31,7 +31,7 @@ const SECTOR_BYTES: u64 = 512;
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDisk {
     memory: Arc<Mutex<Memory>>,
-    /// The folder, with a slash at its end, or nothing for the top.
+    /// The folder, with a trailing slash; empty for the top.
     prefix: String,
 }
 
@@ -55,7 +55,7 @@ enum Op {
 }
 
 impl MemoryDisk {
-    /// An empty disk that keeps a trace.
+    /// Returns an empty disk that keeps a trace.
     #[must_use]
     pub fn recording() -> Self {
         let disk = Self::default();
@@ -63,20 +63,20 @@ impl MemoryDisk {
         disk
     }
 
-    /// How many operations the trace holds; 0 for a disk that keeps none.
+    /// Returns the number of operations in the trace; 0 without one.
     #[must_use]
     pub fn num_ops(&self) -> usize {
         self.memory().trace.as_ref().map_or(0, Vec::len)
     }
 
-    /// The disk of a folder below this one; it shares the files and the trace.
+    /// Returns the disk of a folder below this one; it shares the files and the trace.
     #[must_use]
     pub fn subfolder(&self, name: &str) -> Self {
         Self { memory: Arc::clone(&self.memory), prefix: format!("{}{name}/", self.prefix) }
     }
 
-    /// A disk of its own as it might be found if the power had failed after the first `num_ops` operations of the trace. `seed`
-    /// chooses what is left of what was not synced: nothing, everything or any sectors.
+    /// Returns an independent disk as it might be found after a loss of power after the first `num_ops`
+    /// operations of the trace. `seed` selects which unsynced data survives: none, all or any sectors.
     #[must_use]
     pub fn after_power_loss(&self, num_ops: usize, seed: u64) -> Self {
         let mut platter = Platter::default();
@@ -89,7 +89,7 @@ impl MemoryDisk {
         Self { memory: Arc::new(Mutex::new(found)), prefix: self.prefix.clone() }
     }
 
-    /// Flips the bits `mask` of the byte at `offset` of a file, as a failing disk might.
+    /// Flips the bits `mask` of the byte at `offset` of a file, like a failing disk.
     ///
     /// # Errors
     /// `Io` if there is no such byte.
@@ -99,7 +99,7 @@ impl MemoryDisk {
         self.write_at(name, offset, &[byte[0] ^ mask])
     }
 
-    /// Cuts a file to `len` bytes, as a failing file system might.
+    /// Truncates a file to `len` bytes, like a failing file system.
     ///
     /// # Errors
     /// `Io` if there is no such file.
@@ -251,7 +251,7 @@ impl Disk for MemoryDisk {
     }
 }
 
-/// Gives the lock back.
+/// Releases the lock when dropped.
 struct Locked(MemoryDisk);
 
 impl Drop for Locked {
@@ -260,12 +260,12 @@ impl Drop for Locked {
     }
 }
 
-/// What a disk keeps for certain, and what it might.
+/// The certain and the possible content of a disk.
 #[derive(Default)]
 struct Platter {
     names: BTreeMap<String, usize>,
     files: Vec<PlatterFile>,
-    /// Changes of names since the folder was last synced.
+    /// Changes of names since the last sync of the folder.
     unsynced_names: Vec<Op>,
 }
 
@@ -273,7 +273,7 @@ struct Platter {
 struct PlatterFile {
     synced: Vec<u8>,
     current: Vec<u8>,
-    /// Sector -> what it held after each write since the last sync.
+    /// Sector -> its content after each write since the last sync.
     unsynced: BTreeMap<u64, Vec<Vec<u8>>>,
 }
 
@@ -289,7 +289,7 @@ impl Platter {
                 let file = &mut self.files[number];
                 let len = file.current.len().max(*len as usize);
                 file.current.resize(len, 0);
-                // The file is synced with its new length, and so is what was written to it.
+                // Syncs the file with its new length and all earlier writes.
                 file.sync();
             }
             Op::Write { name, offset, bytes } => {
@@ -310,7 +310,7 @@ impl Platter {
         }
     }
 
-    /// The contents that `name` has for the running program.
+    /// Returns the contents of `name` for the running program.
     fn number(&self, name: &str) -> Option<usize> {
         let linked = self.unsynced_names.iter().rev().find_map(|op| match op {
             Op::Link { from, to } if to == name => Some(from.as_str()),

@@ -1,11 +1,12 @@
-//! What a store is made with, and what it tells of itself.
+//! Options and statistics of a store.
 
-/// When rows are made durable.
+/// The time at which rows become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// When a segment is full, a checkpoint is made or the store is closed. Acknowledged rows survive a crash of the process.
     None,
-    /// When [`Store::tick`](crate::Store::tick) finds them waiting for `interval_ms` milliseconds. Acknowledged rows survive a loss of power.
+    /// When [`Store::tick`](crate::Store::tick) finds rows that have waited for `interval_ms` milliseconds.
+    /// Acknowledged rows survive a loss of power.
     Async {
         /// Longest wait, in milliseconds of the caller's clock.
         interval_ms: u64,
@@ -14,7 +15,7 @@ pub enum Durability {
     Sync,
 }
 
-/// What a store is made with.
+/// Options of a store.
 ///
 /// # Examples
 /// ```
@@ -23,44 +24,46 @@ pub enum Durability {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Most rows; the next one takes the place of the oldest. A store that is there keeps its own: another one is an error.
+    /// Maximum number of rows; the next row replaces the oldest. An existing store keeps its own: a different
+    /// value is an error.
     pub capacity: u64,
-    /// What the records mean, for those who read them; the store keeps the text as it is. Another one than that of a store
-    /// that is there is an error.
+    /// A description of the records for their readers, stored unchanged. A different text than that of an
+    /// existing store is an error.
     pub schema: String,
-    /// The length of each file of records, in bytes. A store that is there keeps its own.
+    /// The length of each file of records, in bytes. An existing store keeps its own.
     pub segment_bytes: u32,
-    /// When rows are made durable.
+    /// The time at which rows become durable.
     pub durability: Durability,
 }
 
 impl StoreOptions {
-    /// `capacity` rows without a schema, in segments of 64 MiB, durable at every commit.
+    /// Returns options for `capacity` rows without a schema, in segments of 64 MiB, durable at every commit.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
         Self { capacity, schema: String::new(), segment_bytes: 64 << 20, durability: Durability::Sync }
     }
 }
 
-/// What a store holds and has done since it was opened.
+/// Contents and statistics of a store since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreStats {
-    /// Rows that the ring holds, damaged ones among them.
+    /// Number of rows in the ring, damaged ones included.
     pub num_rows: u64,
-    /// Rows whose bytes were lost to damaged files when the store was opened; reading them is an error.
+    /// Number of rows whose bytes were lost to damaged files before the store was opened; reading them is an
+    /// error.
     pub num_damaged_rows: u64,
-    /// Damaged stretches of the files, found when the store was opened.
+    /// Number of damaged ranges in the files, found when the store was opened.
     pub num_gaps: u64,
-    /// Bytes of the rows.
+    /// Size of the rows in bytes.
     pub row_bytes: u64,
-    /// Bytes of all segments.
+    /// Size of all segments in bytes.
     pub log_bytes: u64,
-    /// Rows and other changes that wait in memory.
+    /// Number of rows and other changes that wait in memory.
     pub num_pending: u64,
-    /// Groups written.
+    /// Number of groups written.
     pub num_groups: u64,
-    /// Times that the disk was asked to make something durable.
+    /// Number of sync calls.
     pub num_syncs: u64,
-    /// Rows and marks that were moved so that an old segment could go.
+    /// Number of rows and marks moved to free old segments.
     pub num_moved: u64,
 }

@@ -1,4 +1,4 @@
-//! Letting old segments go, and moving what is still needed out of those that hold little else.
+//! Removes old segments, and moves live data out of sparse ones.
 
 use fulmar_core::{ErrorKind, Result};
 
@@ -7,14 +7,16 @@ use crate::layout::{ENTRY_BYTES, Entry, Header, Kind, segment_name};
 use crate::log::Segment;
 use crate::store::Store;
 
-/// Most segments emptied at one time, so that no commit waits for all of them. While the log is more than twice as long as
-/// its rows, each gives back half of itself on average: more than one new segment takes.
+/// Maximum number of segments emptied at a time, so that no commit waits for all of them. While the log is
+/// more than twice as long as its rows, each frees half of itself on average: more than one new segment
+/// takes.
 const SEGMENTS_MOVED_MAX: usize = 4;
-/// Segments that a log may have beyond twice its rows.
+/// Number of segments that a log may have beyond twice its rows.
 const SPARE_SEGMENTS: u64 = 4;
 
 impl Store {
-    /// Removes segments from the front of the log while nothing needs them. Everything written must be durable.
+    /// Removes segments at the front of the log while they hold no live data. Everything written must be
+    /// durable.
     pub(crate) fn reclaim(&mut self) -> Result<()> {
         if self.is_moving || self.index.end_seq < self.keep_until_seq {
             return Ok(());
@@ -33,7 +35,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether rows take less than half of the log.
+    /// Returns whether rows take less than half of the log.
     fn is_sparse(&self) -> bool {
         let stats = self.stats();
         let needed = stats.row_bytes + self.index.num_held() * u64::from(ENTRY_BYTES);
@@ -46,16 +48,16 @@ impl Store {
         if first == old_first {
             return Ok(());
         }
-        // Both superblocks must know before a file goes: either may be the one that is read next.
+        // Update both superblocks before a file is removed: either may be read next.
         self.superblocks.newest.first_segment = first;
         self.write_superblock()?;
         self.write_superblock()?;
-        // What cannot be removed now goes when the store is opened.
+        // Files that cannot be removed now are removed when the store is opened.
         let _ = self.superblocks.remove_leftovers(&*self.disk, self.head.segment);
         Ok(())
     }
 
-    /// Writes what is still needed of the first segment again, at the end of the log.
+    /// Rewrites the live data of the first segment at the end of the log.
     fn move_first(&mut self) -> Result<()> {
         let number = self.superblocks.newest.first_segment;
         let name = segment_name(number);
@@ -80,7 +82,8 @@ impl Store {
         Segment::new(&*self.disk, number, self.superblocks.newest.store_id, len)
     }
 
-    /// Moves the rows and marks of a segment whose headers or tables are damaged, which only their copy led to. O(rows).
+    /// Moves the rows and marks of a segment with damaged headers or tables, found by their copy only.
+    /// O(rows).
     fn move_rows(&mut self, number: u32) -> Result<()> {
         let mut record = Vec::new();
         for seq in self.index.end_seq - self.index.len()..self.index.end_seq {
@@ -99,7 +102,7 @@ impl Store {
         self.stats.num_moved += 1;
         match self.read_place(place, record) {
             Ok(()) => self.put(seq, record),
-            // A damaged row stays unreadable; its bytes are worth nothing.
+            // A damaged row stays unreadable; its bytes are useless.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.index.remove_place(seq);
                 Ok(())

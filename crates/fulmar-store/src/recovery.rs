@@ -1,4 +1,4 @@
-//! Finding out, from whatever files there are, what a store held.
+//! Recovers the state of a store from any files.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,23 +10,24 @@ use crate::index::{Index, Place};
 use crate::layout::{Entry, HEADER_BYTES, Header, Kind, Position, Superblock, segment_number, table_number};
 use crate::log::{Copies, Segment, copies};
 
-/// What the log holds.
+/// The content of the log.
 pub struct Recovered {
     pub index: Index,
     pub revision: u64,
     /// The newest epoch that wrote.
     pub epoch: u32,
-    /// Where the log ends; bytes past it were never acknowledged.
+    /// The end of the log; bytes past it were never acknowledged.
     pub head: Position,
-    /// Segments in which something is damaged; nothing is written to them again.
+    /// Damaged segments, which are never written again.
     pub damaged: BTreeSet<u32>,
-    /// Headers and tables of the segment of `head`, as their copy must be.
+    /// Headers and tables of the segment of `head`, the content of its copy.
     pub head_tables: Vec<u8>,
-    /// Stretches of the acknowledged log that are damaged.
+    /// Number of damaged ranges in the acknowledged log.
     pub num_gaps: u64,
 }
 
-/// Bytes of the newest segments whose records are read when a store is opened; of older ones a record is looked at when it is read.
+/// Size of the newest segments whose records are read when a store is opened; records of older ones are
+/// checked when they are read.
 const CHECKED_BYTES: u64 = 64 << 20;
 
 /// Reads the log of `block`: every header and table, and the records of the newest segments.
@@ -35,7 +36,7 @@ pub fn recover(disk: &dyn Disk, block: &Superblock) -> Result<Recovered> {
     let committed = log.proven()?;
     let mut scan = Scan::new(block, committed);
     for &number in log.files.keys() {
-        // Past what is certain a segment counts if it follows without a gap, as a group does.
+        // Past the certain end a segment counts if it follows without a gap, like a group.
         if number > committed.segment && !scan.is_followed(&log, number - 1)? {
             break;
         }
@@ -61,7 +62,7 @@ struct Log<'a> {
     files: BTreeMap<u32, Lengths>,
 }
 
-/// Lengths of the files of one segment, 0 for those that are missing.
+/// Lengths of the files of one segment, 0 for missing ones.
 #[derive(Default, Clone, Copy)]
 struct Lengths {
     segment: u64,
@@ -92,7 +93,8 @@ impl<'a> Log<'a> {
         copies(self.disk, number, self.block.store_id, len, u64::from(self.block.segment_bytes))
     }
 
-    /// How far the log was durable for certain: as the superblock says, any whole header behind that place, or any copy.
+    /// Returns the certain durable end of the log: from the superblock, any complete header after that
+    /// position, or any copy.
     fn proven(&self) -> Result<Position> {
         let mut committed = self.block.committed;
         for (&number, lengths) in self.files.range(committed.segment..) {
@@ -103,7 +105,7 @@ impl<'a> Log<'a> {
                 0
             };
             while let Some(header) = segment.next_header(offset, lengths.segment)? {
-                // A group cannot prove what comes after it.
+                // A group cannot prove what follows it.
                 committed = committed.max(header.durable.min(header.position));
                 offset = u64::from(header.position.offset) + u64::from(HEADER_BYTES);
             }
@@ -116,11 +118,11 @@ impl<'a> Log<'a> {
 
 struct Scan {
     index: Index,
-    /// Where the log begins.
+    /// The start of the log.
     start: Position,
     committed: Position,
     checked_from: Position,
-    /// The first segment whose records are looked at.
+    /// The first segment whose records are checked.
     records_from: u32,
     /// Row number and revision after the last group.
     reached: Option<(u64, u64)>,
@@ -129,15 +131,15 @@ struct Scan {
     tables: Vec<u8>,
     damaged: BTreeSet<u32>,
     num_gaps: u64,
-    /// Whether the last group that was taken in had damage, or stood behind some.
+    /// `true` if the last group was damaged, or came after damage.
     is_in_gap: bool,
 }
 
-/// Where a group was found.
+/// The source of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Segment,
-    /// The copy of its header and table alone.
+    /// Only the copy of its header and table.
     Copy,
 }
 
@@ -161,7 +163,7 @@ impl Scan {
         }
     }
 
-    /// Takes in every group of a segment up to the first that was not acknowledged for certain and is not whole.
+    /// Reads every group of a segment up to the first that is incomplete and not certainly acknowledged.
     fn walk(&mut self, log: &Log<'_>, number: u32) -> Result<()> {
         let segment = log.segment(number);
         let is_last = number >= self.committed.segment;
@@ -188,7 +190,8 @@ impl Scan {
             if offset >= certain || (!is_last && self.is_followed(log, number)?) {
                 return Ok(());
             }
-            // Everything before `certain` was acknowledged: what is not whole is damaged, what follows it is not.
+            // Everything before `certain` was acknowledged: incomplete groups are damaged, later ones are
+            // not.
             if copies.is_none() {
                 copies = Some(log.copies(number)?);
             }
@@ -203,7 +206,7 @@ impl Scan {
             let next = segment.next_header(offset + skipped, certain)?;
             let next = next.map(|header| u64::from(header.position.offset));
             let next_copy = next_copy.map(|(at, _)| u64::from(*at));
-            // A segment holds one group at least.
+            // A segment has at least one group.
             if next.or(next_copy).is_some() || is_last || offset == 0 {
                 self.note_gap(number);
             }
@@ -216,7 +219,7 @@ impl Scan {
         }
     }
 
-    /// Whether the next segment begins where this one has come to: then its last bytes hold nothing.
+    /// Returns whether the next segment continues this one: then its last bytes hold nothing.
     fn is_followed(&self, log: &Log<'_>, number: u32) -> Result<bool> {
         let next = log.segment(number + 1).header(0)?;
         Ok(next.is_some_and(|next| {
@@ -230,7 +233,7 @@ impl Scan {
         self.is_in_gap = true;
     }
 
-    /// The table of a group whose records are whole as far as it is not certain that they were.
+    /// Returns the table of a group whose records are complete, checked as far as that is not certain.
     fn whole_table(&self, segment: &Segment<'_>, header: &Header) -> Result<Option<Vec<Entry>>> {
         let Some(entries) = segment.table(header)? else { return Ok(None) };
         let unchecked = header.position >= self.checked_from && header.position >= self.committed;
@@ -252,7 +255,8 @@ impl Scan {
             Some((end_seq, reached)) if first_seq > end_seq && revision == reached => {
                 self.num_gaps += u64::from(!self.is_in_gap);
             }
-            // A group that replaced rows is lost, so any older row may be out of date: none of them may be answered.
+            // A group that replaced rows is lost, so any older row may be outdated: none of them may be
+            // returned.
             _ => {
                 self.index.forget(first_seq);
                 self.num_gaps += u64::from(!self.is_in_gap);
@@ -285,7 +289,7 @@ impl Scan {
         self.tables.resize(self.tables.len().next_multiple_of(HEADER_BYTES as usize), 0);
     }
 
-    /// Points the index at the records of a group. Where others of them may be damaged, each is looked at.
+    /// Points the index at the records of a group. If some of them may be damaged, checks each.
     fn place(
         &mut self,
         segment: &Segment<'_>,

@@ -1,13 +1,13 @@
 //! Rows of tensor dictionaries as records.
 //!
-//! A record holds the columns of its row one after the other, in the order of the schema, without gaps:
+//! A record holds the columns of its row in sequence, in the order of the schema, without gaps:
 //!
 //! | column | bytes |
 //! |---|---|
-//! | tensor | its elements, little-endian, row-major; as many as the schema says |
-//! | ragged | how many there are along the first dimension (`u32`), then the elements |
+//! | tensor | its elements, little-endian, row-major; the schema has their number |
+//! | ragged | the length of the first dimension (`u32`), then the elements |
 //! | json | the length of the text (`u32`), then the text |
-//! | dict | none: it only says that there is a dictionary, and which batch dimensions it has beyond the row |
+//! | dict | none: it marks a dictionary, with its batch dimensions beyond the row |
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements, options_from_json};
 use fulmar_tensor::{Entry, Key, NonTensor, Ragged, Tensor, TensorDict};
@@ -18,9 +18,11 @@ use crate::layout::corrupt;
 
 const FORMAT: u32 = 1;
 
-/// The columns of a row: how [`TensorDict`]s of one batch dimension become records and back. Its text is the schema of a store.
+/// The columns of a row, which convert [`TensorDict`]s of one batch dimension to records and back. Its text
+/// is the schema of a store.
 ///
-/// A value that one [`NonTensor`] shares among all rows is kept with each row, and comes back as one value a row.
+/// A value that one [`NonTensor`] shares among all rows is stored with each row, and comes back as one value
+/// a row.
 ///
 /// # Examples
 /// ```
@@ -58,7 +60,7 @@ enum Form {
 }
 
 impl RowSchema {
-    /// The schema of the rows of `items`.
+    /// Returns the schema of the rows of `items`.
     ///
     /// # Errors
     /// `ShapeMismatch` if `items` has no batch dimension, or more than one.
@@ -69,10 +71,11 @@ impl RowSchema {
         Ok(Self { format: FORMAT, columns })
     }
 
-    /// The schema that a text holds.
+    /// Parses a schema.
     ///
     /// # Errors
-    /// `Malformed` or `UnknownName` for another text; `Incompatible` for a newer format; `LimitExceeded` for absurd shapes.
+    /// `Malformed` or `UnknownName` for another text; `Incompatible` for a newer format; `LimitExceeded` for
+    /// invalid shapes.
     pub fn parse(text: &str) -> Result<Self> {
         let schema: Self = options_from_json("schema", text)?;
         if schema.format != FORMAT {
@@ -85,18 +88,19 @@ impl RowSchema {
         Ok(schema)
     }
 
-    /// The text of this schema.
+    /// Returns the text of this schema.
     #[must_use]
     pub fn to_text(&self) -> String {
         // Keys, names and numbers always have a JSON form.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// One record for each row of `items`.
+    /// Returns one record for each row of `items`.
     ///
     /// # Errors
-    /// `ShapeMismatch` if `items` has not one batch dimension; `Incompatible`, with the key, if an entry is missing, is of another
-    /// dtype, shape or kind, or is not in the schema; `LimitExceeded` for a ragged row or a text of 2^32 or more.
+    /// `ShapeMismatch` if `items` does not have exactly one batch dimension; `Incompatible`, with the key, if
+    /// an entry is missing, has another dtype, shape or kind, or is not in the schema; `LimitExceeded` for a
+    /// ragged row or a text of 2^32 or more.
     pub fn encode(&self, items: &TensorDict) -> Result<Vec<Vec<u8>>> {
         self.check(items)?;
         let mut records = vec![Vec::new(); items.batch_size()[0]];
@@ -107,7 +111,7 @@ impl RowSchema {
         Ok(records)
     }
 
-    /// The dictionary whose rows are `records`, with the batch size `[records.len()]`.
+    /// Returns the dictionary whose rows are `records`, with the batch size `[records.len()]`.
     ///
     /// # Errors
     /// `Corrupt`, with the key, if a record is not of this schema.
@@ -127,14 +131,14 @@ impl RowSchema {
         }
     }
 
-    /// Whether `items` has these columns, in any order, and no others.
+    /// Checks that `items` has exactly these columns, in any order.
     fn check(&self, items: &TensorDict) -> Result<()> {
         let found = Self::of(items)?;
         for column in &self.columns {
             let form = found.columns.iter().find(|other| other.key == column.key).map(|other| &other.form);
             if form != Some(&column.form) {
-                let got = form.map_or("none".to_owned(), |form| format!("{form:?}"));
-                let detail = format!("{} must be {:?}: got {got}", column.key, column.form);
+                let got = form.map_or("it is missing".to_owned(), |form| format!("got {form:?}"));
+                let detail = format!("{} must be {:?}: {got}", column.key, column.form);
                 return Err(Error::new(ErrorKind::Incompatible, detail));
             }
         }
@@ -156,7 +160,8 @@ fn check_batch(items: &TensorDict) -> Result<()> {
     Err(Error::new(ErrorKind::ShapeMismatch, detail))
 }
 
-/// The columns of `items`, those of a dictionary after it. As deep as dictionaries may be.
+/// Adds the columns of `items`, those of a dictionary after it. Recursion is limited to the depth of
+/// dictionaries.
 fn columns_of(items: &TensorDict, parents: &[String], columns: &mut Vec<Column>) -> Result<()> {
     let batch = &items.batch_size()[1..];
     for (name, entry) in items.entries() {
@@ -183,7 +188,7 @@ fn columns_of(items: &TensorDict, parents: &[String], columns: &mut Vec<Column>)
 }
 
 impl Column {
-    /// The bytes of a row of a tensor, or of one step of a ragged row.
+    /// Returns the size in bytes of a row of a tensor, or of one step of a ragged row.
     fn row_bytes(&self) -> Result<usize> {
         match &self.form {
             Form::Tensor { dtype, shape } | Form::Ragged { dtype, shape } => {
@@ -270,7 +275,7 @@ impl Column {
     }
 }
 
-/// The value of each row; a shared value comes again for each element of the batch, without end.
+/// Returns the value of each row; a shared value repeats indefinitely.
 fn json_rows(values: &NonTensor, form: &Form) -> Box<dyn Iterator<Item = Value>> {
     match (values.shape(), values.to_json(), form) {
         (Some(_), Value::Array(rows), _) => Box::new(rows.into_iter()),

@@ -17,13 +17,16 @@ use crate::recovery::{Recovered, recover};
 use crate::superblock::{Superblocks, free_log_name, put_aside_other};
 use crate::tables::Tables;
 
-/// Rows wait in memory up to this many bytes, then they are written as one group; a longer record is a group of its own.
+/// Rows wait in memory up to this many bytes, then are written as one group; a longer record is a group by
+/// itself.
 const GROUP_BYTES: u64 = 1 << 20;
 
-/// A ring of records whose acknowledged rows survive a crash. See the crate's documentation for the promise and the files.
+/// A ring of records whose acknowledged rows survive a crash. See the crate's documentation for the guarantee
+/// and the files.
 ///
-/// Rows are numbered from 0 on without end (`seq`); row `seq` stands in slot `(seq - base) mod capacity`, where `base` is the
-/// first row after the last [`Store::clear`]. Dropping a store without [`Store::close`] is a crash: nothing is written.
+/// Rows are numbered from 0 (`seq`); row `seq` is in slot `(seq - base) mod capacity`, where `base` is the
+/// first row after the last [`Store::clear`]. Dropping a store without [`Store::close`] is like a crash:
+/// nothing is written.
 ///
 /// # Examples
 /// ```
@@ -52,7 +55,7 @@ pub struct Store {
     pub(crate) tables: Tables,
     written_seq: u64,
     pub(crate) durable_seq: u64,
-    /// Old segments of a damaged store stay until this row is there, for those who want to look at them.
+    /// Old segments of a damaged store are kept for inspection until this row exists.
     pub(crate) keep_until_seq: u64,
     failed: bool,
     dirty_since_ms: Option<u64>,
@@ -65,17 +68,18 @@ struct Pending {
     kind: Option<Kind>,
     entries: Vec<Entry>,
     payload: Vec<u8>,
-    /// A write of this group failed: it must be written again as it is, since it may stand there in part.
+    /// A write of this group failed: it must be repeated unchanged, since a part of it may be on disk.
     is_fixed: bool,
 }
 
 impl Store {
-    /// Opens the store on `disk`, or makes one if the disk holds none. Rows that were acknowledged are there; others may be.
+    /// Opens the store on `disk`, or makes one if it is missing. Acknowledged rows are restored; others may
+    /// be.
     ///
     /// # Errors
-    /// `Incompatible` if the store is open elsewhere, or is there with another capacity, schema or format; `Corrupt` if both
-    /// superblocks are damaged or absent; `OutOfRange` or `LimitExceeded` for absurd sizes; `LimitExceeded` after 2^32 - 1
-    /// openings; `Io` if the system refuses.
+    /// `Incompatible` if the store is open elsewhere, or has another capacity, schema or format; `Corrupt` if
+    /// both superblocks are damaged or missing; `OutOfRange` or `LimitExceeded` for invalid sizes;
+    /// `LimitExceeded` after 2^32 - 1 openings; `Io` if the system refuses.
     pub fn open(disk: impl Disk + 'static, options: &StoreOptions) -> Result<Self> {
         check_sizes(options.capacity, options.segment_bytes, options.schema.len())?;
         let disk: Box<dyn Disk> = Box::new(disk);
@@ -83,7 +87,7 @@ impl Store {
         let superblocks = Superblocks::open(&*disk, options)?;
         let found = recover(&*disk, &superblocks.newest)?;
         let Some(epoch) = found.epoch.checked_add(1) else {
-            let detail = "a store can be opened 2^32 - 1 times, and this one was";
+            let detail = "a store must be opened at most 2^32 - 1 times";
             return Err(Error::new(ErrorKind::LimitExceeded, detail));
         };
         let Recovered { index, revision, head, damaged, head_tables, num_gaps, .. } = found;
@@ -112,77 +116,79 @@ impl Store {
         Ok(store)
     }
 
-    /// The capacity and the schema of the store on `disk`, or nothing if there is none.
+    /// Returns the capacity and the schema of the store on `disk`; `None` if there is no store.
     ///
     /// # Errors
-    /// `Corrupt`, `Incompatible`, `LimitExceeded` and `Io` as [`Store::open`].
+    /// `Corrupt`, `Incompatible`, `LimitExceeded` and `Io` as for [`Store::open`].
     pub fn describe(disk: &dyn Disk) -> Result<Option<StoreOptions>> {
         let Some(found) = Superblocks::find(disk)? else { return Ok(None) };
         let (capacity, segment_bytes) = (found.newest.capacity, found.newest.segment_bytes);
         Ok(Some(StoreOptions { schema: found.schema, segment_bytes, ..StoreOptions::new(capacity) }))
     }
 
-    /// Most rows.
+    /// Returns the maximum number of rows.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.index.capacity
     }
 
-    /// The number of rows, acknowledged or not.
+    /// Returns the number of rows, acknowledged or not.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.index.len()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the records mean, as it was given when the store was made.
+    /// Returns the schema given when the store was made.
     #[must_use]
     pub fn schema(&self) -> &str {
         &self.superblocks.schema
     }
 
-    /// How often the store was opened, this time among them; from 1 on.
+    /// Returns the number of openings of the store, including this one.
     #[must_use]
     pub fn num_openings(&self) -> u32 {
         self.epoch
     }
 
-    /// The number of the next row.
+    /// Returns the number of the next row.
     #[must_use]
     pub fn end_seq(&self) -> u64 {
         self.index.end_seq
     }
 
-    /// All rows and changes before this row number are acknowledged: they survive what [`Durability`] says.
+    /// Returns the row number before which all rows and changes are acknowledged: they survive as
+    /// [`Durability`] specifies.
     #[must_use]
     pub fn acknowledged_seq(&self) -> u64 {
         if self.durability == Durability::None { self.written_seq } else { self.durable_seq }
     }
 
-    /// The slot of the next row.
+    /// Returns the slot of the next row.
     #[must_use]
     pub fn cursor(&self) -> u64 {
         (self.index.end_seq - self.index.base_seq) % self.index.capacity
     }
 
-    /// Longest record, in bytes: it shares its segment with no other.
+    /// Returns the length of the longest record in bytes: it shares its segment with no other.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
         (self.segment_bytes() - u64::from(2 * HEADER_BYTES + ENTRY_BYTES)) as usize
     }
 
-    /// Adds rows and gives their numbers. They are acknowledged later, see [`Store::commit`]; a crash may keep the first ones
-    /// of them only.
+    /// Adds rows and returns their numbers. They are acknowledged later, see [`Store::commit`]; a crash may
+    /// keep only the first of them.
     ///
     /// # Errors
-    /// `OutOfRange` for more rows than the capacity and `LimitExceeded` for a record above [`Store::record_bytes_max`]: no row
-    /// was added. `Io` if the disk refuses, is full for example: the rows before [`Store::end_seq`] were added and none is
-    /// lost, so that the same call with the rest may be tried again. `Closed` after a sync failed.
+    /// `OutOfRange` for more rows than the capacity and `LimitExceeded` for a record above
+    /// [`Store::record_bytes_max`]: no row was added. `Io` if the disk refuses, for example because it is
+    /// full: the rows before [`Store::end_seq`] were added and none is lost, so the call may be repeated with
+    /// the rest. `Closed` after a failed sync.
     pub fn append(&mut self, records: &[&[u8]]) -> Result<Range<u64>> {
         self.begin_write()?;
         if records.len() as u64 > self.index.capacity {
@@ -204,7 +210,7 @@ impl Store {
     /// Replaces the record in `slot`.
     ///
     /// # Errors
-    /// `OutOfRange` if the slot holds no row; `LimitExceeded`, `Io` and `Closed` as [`Store::append`].
+    /// `OutOfRange` if the slot holds no row; `LimitExceeded`, `Io` and `Closed` as for [`Store::append`].
     pub fn update(&mut self, slot: u64, record: &[u8]) -> Result<()> {
         self.begin_write()?;
         self.check_record(record)?;
@@ -212,12 +218,12 @@ impl Store {
         self.put(seq, record)
     }
 
-    /// Sets the marks of rows: 64 bits beside each row that are cheap to change, a priority for example. A new row has the
-    /// mark 0.
+    /// Sets the marks of rows: 64 bits for each row that are cheap to change, such as a priority. A new row
+    /// has the mark 0.
     ///
     /// # Errors
-    /// `ShapeMismatch` if there are not as many marks as slots; `OutOfRange` if a slot holds no row: nothing was set. `Io` and
-    /// `Closed` as [`Store::append`].
+    /// `ShapeMismatch` if the numbers of marks and slots differ; `OutOfRange` if a slot holds no row: nothing
+    /// was set. `Io` and `Closed` as for [`Store::append`].
     pub fn set_marks(&mut self, slots: &[u64], marks: &[u64]) -> Result<()> {
         self.begin_write()?;
         if slots.len() != marks.len() {
@@ -228,7 +234,7 @@ impl Store {
         seqs.into_iter().zip(marks).try_for_each(|(seq, mark)| self.put_mark(seq, *mark))
     }
 
-    /// The mark of the row in `slot`.
+    /// Returns the mark of the row in `slot`.
     ///
     /// # Errors
     /// `OutOfRange` if the slot holds no row; `Corrupt` if the mark is lost.
@@ -240,10 +246,10 @@ impl Store {
         Ok(self.index.mark(seq).map_or(0, |(mark, _)| mark))
     }
 
-    /// Removes all rows; the next one stands in slot 0. Row numbers go on.
+    /// Removes all rows; the next one is in slot 0. Row numbers continue.
     ///
     /// # Errors
-    /// `Io` and `Closed` as [`Store::append`].
+    /// `Io` and `Closed` as for [`Store::append`].
     pub fn clear(&mut self) -> Result<()> {
         self.begin_write()?;
         self.flush()?;
@@ -251,17 +257,17 @@ impl Store {
         self.flush()
     }
 
-    /// The record in `slot`.
+    /// Returns the record in `slot`.
     ///
     /// # Errors
-    /// Those of [`Store::read_into`].
+    /// The errors of [`Store::read_into`].
     pub fn read(&self, slot: u64) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         self.read_into(slot, &mut record)?;
         Ok(record)
     }
 
-    /// Replaces `record` by the record in `slot`, without an allocation where it has the room.
+    /// Replaces `record` by the record in `slot`, without an allocation if it has the capacity.
     ///
     /// # Errors
     /// `OutOfRange` if the slot holds no row; `Corrupt`, with the place, if the row is damaged; `Io` if the disk refuses.
@@ -271,7 +277,7 @@ impl Store {
         self.read_place(place, record).map_err(|error| error.at(format!("slot {slot}, row {seq}")))
     }
 
-    /// The slots whose records are lost to damaged files, in order. Reads all rows.
+    /// Returns the slots whose records are lost to damaged files, in order. Reads all rows.
     ///
     /// # Errors
     /// `Io` if the disk refuses.
@@ -283,7 +289,7 @@ impl Store {
     /// let mut store = Store::open(disk.clone(), &StoreOptions::new(4))?;
     /// store.append(&[b"one", b"two"])?;
     /// store.close()?;
-    /// // Past the group that began the log: a header and two entries, then the records.
+    /// Past the group that began the log: a header and two entries, then the records.
     /// disk.damage("seg-000000", 64 + 64 + 2 * 16, 1)?;
     /// let store = Store::open(disk, &StoreOptions::new(4))?;
     /// assert_eq!((store.damaged_slots()?, store.read(1)?), (vec![0], b"two".to_vec()));
@@ -301,12 +307,13 @@ impl Store {
         Ok(slots)
     }
 
-    /// Writes what waits in memory and, with [`Durability::Sync`], makes it durable: one group commit. Gives
-    /// [`Store::acknowledged_seq`].
+    /// Writes the rows that wait in memory and, with [`Durability::Sync`], makes them durable: one group
+    /// commit. Returns [`Store::acknowledged_seq`].
     ///
     /// # Errors
-    /// `Io` if the disk refuses. After a failed write nothing is lost and commit may be called again; after a failed sync
-    /// nobody knows what is on the disk, so all that writes answers `Closed` until the store is opened anew.
+    /// `Io` if the disk refuses. After a failed write nothing is lost and commit may be repeated. After a
+    /// failed sync the content of the disk is unknown, so all writes return `Closed` until the store is
+    /// reopened.
     pub fn commit(&mut self) -> Result<u64> {
         self.begin_write()?;
         self.flush()?;
@@ -316,11 +323,11 @@ impl Store {
         Ok(self.acknowledged_seq())
     }
 
-    /// Tells the time, in milliseconds of any clock that does not go back: with [`Durability::Async`], makes durable what has
-    /// waited long enough. Gives [`Store::acknowledged_seq`].
+    /// Passes the time, in milliseconds of any monotonic clock: with [`Durability::Async`], makes rows
+    /// durable that have waited long enough. Returns [`Store::acknowledged_seq`].
     ///
     /// # Errors
-    /// Those of [`Store::commit`].
+    /// The errors of [`Store::commit`].
     pub fn tick(&mut self, now_ms: u64) -> Result<u64> {
         self.begin_write()?;
         let Durability::Async { interval_ms } = self.durability else { return Ok(self.acknowledged_seq()) };
@@ -336,19 +343,19 @@ impl Store {
         Ok(self.acknowledged_seq())
     }
 
-    /// Ends with [`Store::sync`].
+    /// Runs [`Store::sync`] and closes the store.
     ///
     /// # Errors
-    /// Those of [`Store::commit`].
+    /// The errors of [`Store::commit`].
     pub fn close(mut self) -> Result<()> {
         self.sync()
     }
 
-    /// Makes everything durable, whatever the mode, and notes where the log ends, so that damage of any of it will be noticed even
-    /// if the power fails.
+    /// Makes everything durable, whatever the mode, and records the end of the log, so that any damage is
+    /// noticed even after a loss of power.
     ///
     /// # Errors
-    /// Those of [`Store::commit`].
+    /// The errors of [`Store::commit`].
     pub fn sync(&mut self) -> Result<()> {
         self.begin_write()?;
         self.flush()?;
@@ -357,7 +364,7 @@ impl Store {
         self.write_superblock()
     }
 
-    /// What the store holds and has done.
+    /// Returns contents and statistics of the store.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let num_segments = u64::from(self.head.segment - self.superblocks.newest.first_segment) + 1;
@@ -374,8 +381,8 @@ impl Store {
         u64::from(self.superblocks.newest.segment_bytes)
     }
 
-    /// After recovery: makes durable what was found, begins an epoch behind it, and removes what is left over. Segments in which
-    /// something is damaged stay as they are.
+    /// After recovery: makes the recovered data durable, begins an epoch after it, and removes leftovers.
+    /// Damaged segments are unchanged.
     fn settle(&mut self, damaged: &BTreeSet<u32>, head_tables: &[u8]) -> Result<()> {
         self.superblocks.remove_leftovers(&*self.disk, self.head.segment)?;
         self.rewrite_tail(damaged)?;
@@ -390,7 +397,7 @@ impl Store {
         self.superblocks.remove_leftovers(&*self.disk, self.head.segment)
     }
 
-    /// Begins an epoch at the head, in a segment that is whole.
+    /// Begins an epoch at the head, in an undamaged segment.
     fn resume_segment(&mut self, head_tables: &[u8]) -> Result<()> {
         let name = segment_name(self.head.segment);
         if self.head.offset == 0 {
@@ -409,8 +416,8 @@ impl Store {
         free_log_name(&*self.disk, name, self.superblocks.newest.store_id)
     }
 
-    /// Writes the part of the log again that the superblock does not know: after a failed sync the system may take pages for
-    /// clean that never reached the disk.
+    /// Rewrites the part of the log that the superblock does not cover: after a failed sync the system may
+    /// consider pages clean that never reached the disk.
     fn rewrite_tail(&self, damaged: &BTreeSet<u32>) -> Result<()> {
         let files = self.disk.list()?;
         let mut bytes = vec![0; GROUP_BYTES as usize];
@@ -431,15 +438,15 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses all writes after a failed sync, and first does again what a failed write left half done.
+    /// Refuses all writes after a failed sync; otherwise first completes a failed write.
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         if self.failed {
             let detail = "a store must be opened anew after a failed sync: got a write";
             return Err(Error::new(ErrorKind::Closed, detail));
         }
-        // No store gets there by itself: its files were forged.
+        // Only forged files have such numbers.
         if self.index.end_seq.max(self.revision) >= SEQ_MAX - STORE_ROWS_MAX {
-            return Err(corrupt("a store must have seen fewer than 2^62 changes: got more"));
+            return Err(corrupt("a store must have fewer than 2^62 changes"));
         }
         if self.pending.is_fixed || self.pending.kind == Some(Kind::Clear) { self.flush() } else { Ok(()) }
     }
@@ -500,7 +507,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes what waits unless one more entry of `kind` may join it.
+    /// Writes the waiting rows unless one more entry of `kind` may join them.
     fn make_room(&mut self, kind: Kind, len: usize) -> Result<()> {
         let count = self.pending.entries.len() as u32 + 1;
         let fits = group_bytes(count, (self.pending.payload.len() + len) as u32)
@@ -521,7 +528,7 @@ impl Store {
         self.index.set_place(seq, Place { position, len: entry.len(), crc: entry.crc() });
     }
 
-    /// Writes what waits in memory as one group. After an error it still waits.
+    /// Writes the waiting rows as one group. After an error they still wait.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let Some(kind) = self.pending.kind else { return Ok(()) };
         let size = group_bytes(self.pending.entries.len() as u32, self.pending.payload.len() as u32);
@@ -568,7 +575,7 @@ impl Store {
         }
     }
 
-    /// Writes the payload, which is long, from where it is, and then header and table, which it gives.
+    /// Writes the payload, which is long, from its place, and then header and table, which it returns.
     fn write_pending(&self, header: &Header) -> Result<Vec<u8>> {
         let name = segment_name(header.position.segment);
         if !self.pending.payload.is_empty() {
@@ -582,7 +589,7 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Points the index at the group that was just written.
+    /// Points the index at the group just written.
     fn settle_pending(&mut self, header: &Header) {
         let Position { segment, .. } = header.position;
         let mut offset = header.payload_offset() as u32;
@@ -609,11 +616,11 @@ impl Store {
         self.pending.payload.shrink_to(GROUP_BYTES as usize);
     }
 
-    /// Makes a segment behind the last one, which must be durable, and moves the head there.
+    /// Makes a segment after the last one, which must be durable, and moves the head there.
     fn begin_segment(&mut self) -> Result<()> {
         let segment = self.head.segment.checked_add(1).filter(|segment| *segment < PENDING);
         let Some(segment) = segment else {
-            return Err(corrupt("a store must have fewer than 2^32 segments: got more"));
+            return Err(corrupt("a store must have fewer than 2^32 segments"));
         };
         self.sync_tables()?;
         let name = segment_name(segment);
@@ -650,7 +657,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes what was written durable, and lets segments go that nothing needs any more.
+    /// Makes writes durable, and removes segments without live data.
     pub(crate) fn make_durable(&mut self) -> Result<()> {
         self.make_log_durable()?;
         self.reclaim()
@@ -674,7 +681,7 @@ impl Store {
         Ok(())
     }
 
-    /// The superblock for what is durable now.
+    /// Returns the superblock for what is durable now.
     pub(crate) fn superblock(&self) -> Superblock {
         Superblock {
             epoch: self.epoch,
@@ -686,7 +693,7 @@ impl Store {
         }
     }
 
-    /// Notes what is durable in the older of the two superblocks. What was written must be durable.
+    /// Records the durable state in the older of the two superblocks. All writes must be durable.
     pub(crate) fn write_superblock(&mut self) -> Result<()> {
         let block = self.superblock();
         self.stats.num_syncs += 1;

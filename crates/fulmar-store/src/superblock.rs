@@ -1,4 +1,4 @@
-//! The two superblock files, written in turn.
+//! The two superblock files, written alternately.
 
 use std::cmp::Ordering;
 use std::collections::hash_map::RandomState;
@@ -13,18 +13,18 @@ use crate::layout::{
 };
 use crate::options::StoreOptions;
 
-/// What the two files say.
+/// The content of the two files.
 pub struct Superblocks {
     pub newest: Superblock,
-    /// Which of the files holds it.
+    /// The file with the newest superblock.
     newest_turn: usize,
     pub schema: String,
-    /// Which of the files can be written over: the others are absent or damaged and are made anew.
+    /// The files that can be overwritten: the others are missing or damaged and are made anew.
     is_whole: [bool; 2],
 }
 
 impl Superblocks {
-    /// The superblocks of the store on `disk`; makes them if it holds none.
+    /// Opens the superblocks of the store on `disk`; makes them if there is no store.
     pub fn open(disk: &dyn Disk, options: &StoreOptions) -> Result<Self> {
         let Some(found) = Self::find(disk)? else { return Self::create(disk, options) };
         if found.newest.capacity != options.capacity {
@@ -42,7 +42,7 @@ impl Superblocks {
         Ok(found)
     }
 
-    /// The superblocks of the store on `disk`, or nothing if there is no store.
+    /// Returns the superblocks of the store on `disk`; `None` if there is no store.
     pub fn find(disk: &dyn Disk) -> Result<Option<Self>> {
         let files = disk.list()?;
         let mut blocks = Vec::new();
@@ -63,13 +63,13 @@ impl Superblocks {
                     let detail = "super.0 and super.1 must be those of the segments: got a superblock of another store";
                     return Err(corrupt(detail));
                 }
-                // The other one may be that of another store.
+                // The other one may belong to another store.
                 let is_whole = [0, 1].map(|turn| turns.contains(&(turn, block.store_id)));
                 Ok(Some(Self { newest: block, newest_turn: turn, schema, is_whole }))
             }
             (None, Some(error)) => Err(error),
             (None, None) if files.iter().any(|(name, _)| is_of_log(name)) => {
-                Err(corrupt("a folder with segments must have a superblock: got neither super.0 nor super.1"))
+                Err(corrupt("a folder with segments must have a superblock: super.0 and super.1 are missing"))
             }
             (None, None) => Ok(None),
         }
@@ -88,7 +88,7 @@ impl Superblocks {
             revision: 0,
             schema_len: options.schema.len() as u32,
             schema_crc: crc32fast::hash(options.schema.as_bytes()),
-            // Keys of a standard hasher are drawn by the system.
+            // The system draws the keys of a standard hasher at random.
             store_id: RandomState::new().hash_one(options.capacity) as u32,
         };
         let schema = options.schema.clone();
@@ -97,7 +97,7 @@ impl Superblocks {
         Ok(created)
     }
 
-    /// Makes `block` the only superblock of a folder that has none, at once: before, the folder holds no store; after, it does.
+    /// Publishes `block` as the first superblock of a folder, atomically: the folder then holds a store.
     pub fn publish(&self, disk: &dyn Disk, block: &Superblock) -> Result<()> {
         free_superblock_name(disk, UNFINISHED_SUPERBLOCK, block.store_id)?;
         self.write_whole(disk, UNFINISHED_SUPERBLOCK, block)?;
@@ -120,7 +120,7 @@ impl Superblocks {
         Ok(())
     }
 
-    /// Frees the names of the files that the log does not use: those before it, and those behind segment `last`.
+    /// Frees the names of files that the log does not use: those before it, and those after segment `last`.
     pub fn remove_leftovers(&self, disk: &dyn Disk, last: u32) -> Result<()> {
         let used = self.newest.first_segment..=last;
         let is_used = |name: &str| {
@@ -156,20 +156,20 @@ fn read(disk: &dyn Disk, name: &str, len: u64) -> Result<(Superblock, String)> {
     let mut schema = vec![0; block.schema_len as usize];
     disk.read_at(name, SUPERBLOCK_BYTES as u64, &mut schema)?;
     if crc32fast::hash(&schema) != block.schema_crc {
-        return Err(corrupt("a schema must have the checksum that its superblock names: got another"));
+        return Err(corrupt("a schema must have the checksum in its superblock"));
     }
-    let schema = String::from_utf8(schema).map_err(|_| corrupt("a schema must be UTF-8: got other bytes"))?;
+    let schema = String::from_utf8(schema).map_err(|_| corrupt("a schema must be UTF-8"))?;
     Ok((block, schema))
 }
 
-/// A superblock that can be read, and which of the files holds it.
+/// A readable superblock, and its file.
 struct Found {
     turn: usize,
     block: Superblock,
     schema: String,
 }
 
-/// Puts the newest superblock first; of those of two stores the one that more files are of.
+/// Sorts the newest superblock first; for two stores, the one with more files first.
 fn put_newest_first(disk: &dyn Disk, blocks: &mut [Found]) -> Result<()> {
     blocks.sort_by_key(|found| std::cmp::Reverse(found.block.write_index));
     let [Found { block: one, .. }, Found { block: other, .. }] = blocks else { return Ok(()) };
@@ -188,7 +188,7 @@ fn put_newest_first(disk: &dyn Disk, blocks: &mut [Found]) -> Result<()> {
     Ok(())
 }
 
-/// How many files of the log begin as those of the store of `block`, and how many as those of another one.
+/// Returns the number of log files that begin like those of the store of `block`, and of another store.
 fn num_files_of(disk: &dyn Disk, block: &Superblock) -> Result<(usize, usize)> {
     let (mut num_own, mut num_others) = (0, 0);
     for (name, len) in disk.list()? {
@@ -205,7 +205,7 @@ fn num_files_of(disk: &dyn Disk, block: &Superblock) -> Result<(usize, usize)> {
     Ok((num_own, num_others))
 }
 
-/// The first bytes of a file, fewer than a header's if the file is shorter.
+/// Returns the first bytes of a file, fewer than a header's if the file is shorter.
 fn beginning(disk: &dyn Disk, name: &str, len: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len.min(u64::from(HEADER_BYTES)) as usize];
     disk.read_at(name, 0, &mut bytes)?;
@@ -217,15 +217,14 @@ fn begins_with_header_of(bytes: &[u8], store_id: u32) -> bool {
     header.is_some_and(|header| header.store_id == store_id)
 }
 
-/// Makes `name`, of a segment or a copy of tables, the name of no file: what this store left there is removed, anything else gets
-/// another name.
+/// Frees `name`, of a segment or a table copy: removes a file of this store and renames any other.
 pub fn free_log_name(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()> {
     put_aside_other(disk, name, store_id)?;
     let is_there = disk.list()?.iter().any(|(file, _)| file == name);
     if is_there { disk.remove(name) } else { Ok(()) }
 }
 
-/// Gives a file called `name` another name unless it is empty or a segment or a copy of tables of this store.
+/// Renames a file called `name` unless it is empty or a segment or a table copy of this store.
 pub fn put_aside_other(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()> {
     let Some((_, len)) = disk.list()?.into_iter().find(|(file, _)| file == name) else { return Ok(()) };
     let bytes = beginning(disk, name, len)?;
@@ -233,8 +232,7 @@ pub fn put_aside_other(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()>
     if is_own { Ok(()) } else { put_aside(disk, name) }
 }
 
-/// Makes `name`, of a superblock, the name of no file: one of this store is removed, damaged or not, anything else gets another
-/// name.
+/// Frees `name`, of a superblock: removes one of this store, damaged or not, and renames any other file.
 fn free_superblock_name(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()> {
     let Some((_, len)) = disk.list()?.into_iter().find(|(file, _)| file == name) else { return Ok(()) };
     let is_of_another = read(disk, name, len).is_ok_and(|(block, _)| block.store_id != store_id);
@@ -244,11 +242,11 @@ fn free_superblock_name(disk: &dyn Disk, name: &str, store_id: u32) -> Result<()
     put_aside(disk, name)
 }
 
-/// Gives a file a name that no store looks at.
+/// Gives a file a name that no store reads.
 fn put_aside(disk: &dyn Disk, name: &str) -> Result<()> {
     let files = disk.list()?;
     let mut free = (0..=files.len()).map(|number| format!("{name}.aside-{number}"));
     let free = free.find(|aside| files.iter().all(|(file, _)| file != aside));
-    // One more name than there are files: one of them is free.
+    // There is one more name than files, so one of them is free.
     free.map_or(Ok(()), |aside| disk.rename(name, &aside))
 }

@@ -1,18 +1,18 @@
-//! The second copy of headers and tables, in a file beside each segment.
+//! The second copy of headers and tables, in a file for each segment.
 
 use fulmar_core::Result;
 
 use crate::disk::Disk;
 use crate::layout::{HEADER_BYTES, table_name, unfinished_table_name};
 
-/// First length of a file; it doubles when it is full, since each growth is synced.
+/// Initial length of a file; it doubles when it is full, since each growth is synced.
 const FILE_BYTES_MIN: u64 = 4096;
 
-/// The copy of the tables of the segment that is written, and what waits until its groups are durable.
+/// The table copy of the current segment, and copies that wait until their groups are durable.
 #[derive(Debug, Default)]
 pub struct Tables {
     segment: u32,
-    /// Bytes of the copies that were written.
+    /// Size of the written copies in bytes.
     len: u64,
     file_len: u64,
     waiting: Vec<u8>,
@@ -20,13 +20,13 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The copy of segment `segment`, which does not exist yet.
+    /// Returns the copy of segment `segment`, which does not exist yet.
     pub fn new(segment: u32) -> Self {
         Self { segment, is_synced: true, ..Self::default() }
     }
 
-    /// The copy of segment `segment`, whose file must hold `bytes`: it is replaced if it does not, since a crash or damage took
-    /// some of it.
+    /// Returns the copy of segment `segment`, whose file must hold `bytes`: replaces it otherwise, as a crash
+    /// or damage removed a part.
     pub fn restored(disk: &dyn Disk, segment: u32, bytes: &[u8]) -> Result<Self> {
         let name = table_name(segment);
         let file = disk.list()?.into_iter().find(|(file, _)| *file == name);
@@ -50,13 +50,14 @@ impl Tables {
         Ok(Self { file_len: len.max(FILE_BYTES_MIN), ..restored })
     }
 
-    /// Adds the header and the table of a group that was written.
+    /// Adds the header and the table of a written group.
     pub fn push(&mut self, group: &[u8]) {
         self.waiting.extend_from_slice(group);
         self.waiting.resize(self.waiting.len().next_multiple_of(HEADER_BYTES as usize), 0);
     }
 
-    /// Writes the copies of the groups that were pushed, all of which must be durable: so a copy proves that its group is.
+    /// Writes the copies of the added groups, all of which must be durable, so a copy proves that its group
+    /// is.
     pub fn write(&mut self, disk: &dyn Disk) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -75,7 +76,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Makes the copies durable. Gives whether the disk was asked to.
+    /// Makes the copies durable. Returns whether a sync was necessary.
     pub fn sync(&mut self, disk: &dyn Disk) -> Result<bool> {
         if self.is_synced || self.len == 0 {
             return Ok(false);
@@ -85,12 +86,12 @@ impl Tables {
         Ok(true)
     }
 
-    /// Whether all that was pushed is written.
+    /// Returns whether all added groups are written.
     pub fn is_written(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Bytes of the copies that were written.
+    /// Returns the size of the written copies in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }

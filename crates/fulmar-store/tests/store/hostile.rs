@@ -1,9 +1,9 @@
-//! Files whose checksums are right and whose numbers are not: somebody wrote them so. Nothing may panic or hang.
+//! Forged files with valid checksums and invalid numbers. Nothing may panic or hang.
 
 use fulmar_core::{ErrorKind, Result, Rng};
 use fulmar_store::{Disk, MemoryDisk, Store, StoreOptions};
 
-/// Numbers at the edges of what fields hold.
+/// Numbers at the limits of fields.
 const EDGES: [u64; 12] =
     [0, 1, 63, 64, 4095, 4096, 0xFFFF, 0xFFFF_FFFF, 0x1_0000_0000, (1 << 62) - 1, (1 << 63) - 1, u64::MAX];
 const HEADER_BYTES: usize = 64;
@@ -42,7 +42,7 @@ fn a_store_that_was_opened_too_often_is_refused_by_its_limit() {
     assert_eq!(kind_after(u32::MAX), Err(ErrorKind::LimitExceeded));
 }
 
-/// A store of several segments with groups of all kinds.
+/// Returns a store of several segments with groups of all kinds.
 fn made() -> Result<(MemoryDisk, StoreOptions)> {
     let (disk, options) =
         (MemoryDisk::default(), StoreOptions { segment_bytes: 4096, ..StoreOptions::new(20) });
@@ -103,7 +103,7 @@ fn forge_group(bytes: &mut [u8], edge: u64, rng: &mut Rng) -> Result<()> {
     let starts: Vec<usize> =
         (0..bytes.len()).step_by(HEADER_BYTES).filter(|at| bytes[*at..].starts_with(b"FGRP")).collect();
     let Some(&start) = starts.get(rng.below(starts.len().max(1) as u64)? as usize) else { return Ok(()) };
-    // A field of the header, or of the first entries behind it.
+    // A field of the header, or of the first entries after it.
     let at = start + 4 + 4 * rng.below(18)? as usize;
     if let Some(field) = bytes.get_mut(at..at + 8) {
         field.copy_from_slice(&edge.to_le_bytes());
@@ -118,7 +118,7 @@ fn forge_group(bytes: &mut [u8], edge: u64, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Opens, reads, writes and opens again; what was written last must be there.
+/// Opens, reads, writes and reopens; the last write must be there.
 fn used(disk: &MemoryDisk, options: &StoreOptions) -> Result<bool> {
     let mut store = Store::open(disk.clone(), options)?;
     for slot in 0..store.len().min(30) {

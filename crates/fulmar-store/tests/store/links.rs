@@ -1,4 +1,4 @@
-//! Folders in which files of other kinds, or of others, have the names of a store's files: nothing is written through them.
+//! Folders in which other files have the names of a store's files: nothing is written through them.
 
 #![cfg(target_os = "linux")]
 
@@ -21,13 +21,13 @@ const NAMES: [&str; 9] = [
     "table-000001",
     "table-000000.tmp",
 ];
-const DECOY: &[u8] = b"a file of somebody else, which no store may change";
+const DECOY: &[u8] = b"a foreign file, which no store may change";
 
 fn options() -> StoreOptions {
     StoreOptions { segment_bytes: 4096, ..StoreOptions::new(4) }
 }
 
-/// A new folder with a store in it, or an empty one.
+/// Returns a new folder with a store in it, or an empty one.
 fn folder(name: &str, with_store: bool) -> Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("fulmar-links-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -61,7 +61,7 @@ fn links_and_odd_files_are_refused_and_what_they_lead_to_stays() {
                     "link" => symlink(path.join("decoy"), &file).unwrap(),
                     "dangling link" => symlink(path.join("nowhere"), &file).unwrap(),
                     "folder" => fs::create_dir(&file).unwrap(),
-                    // The other end of a pipe is never opened: to wait for it would be to hang.
+                    // The other end of a pipe is never opened, so waiting for it would hang.
                     _ => mknodat(CWD, &file, FileType::Fifo, Mode::RWXU, 0).unwrap(),
                 }
                 let place = format!("{kind} at {name}, store: {with_store}");
@@ -85,7 +85,7 @@ fn files_of_others_keep_their_bytes_under_any_name() {
             let path = folder(&format!("{name}-file-{with_store}"), with_store).unwrap();
             let file = path.join("store").join(name);
             let _ = fs::remove_file(&file);
-            // A second name of a file elsewhere: whatever is written here would be written there.
+            // A hard link to a file elsewhere: a write here would be a write there.
             fs::hard_link(path.join("decoy"), &file).unwrap();
             let used = used(&path.join("store"));
             let place = format!("{name}, store: {with_store}: got {used:?}");

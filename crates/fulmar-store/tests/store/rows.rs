@@ -5,7 +5,7 @@ use fulmar_store::{MemoryDisk, RowSchema, Store, StoreOptions};
 use fulmar_tensor::{NonTensor, Ragged, Tensor, TensorDict};
 use serde_json::json;
 
-/// Every kind of entry, nested, with a dictionary of a longer batch.
+/// Returns every kind of entry, nested, with a dictionary of a longer batch.
 fn items() -> Result<TensorDict> {
     let mut steps = TensorDict::new(&[2, 3])?;
     steps.set("value", Tensor::from_vec(&[2, 3], (0..6_i64).collect())?)?;

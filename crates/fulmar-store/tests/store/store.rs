@@ -1,4 +1,4 @@
-//! What a store promises and refuses.
+//! Guarantees and refusals of a store.
 
 use fulmar_core::{ErrorKind, Rng};
 use fulmar_store::{Disk, Durability, Fault, FaultyDisk, MemoryDisk, Store, StoreOptions};
@@ -72,7 +72,7 @@ fn rows_are_acknowledged_as_the_mode_says() {
         store.append(&[b"one"]).unwrap();
         let committed = store.commit().unwrap();
         let ticked = ticks.iter().map(|now| store.tick(*now).unwrap()).collect::<Vec<_>>();
-        // Of what was not synced nothing is left.
+        // Of unsynced data nothing survives.
         let lost = (0..64).map(|seed| disk.after_power_loss(disk.num_ops(), seed));
         let kept = lost.map(|lost| Store::open(lost, &options(8)).unwrap().len()).min().unwrap();
         (committed, ticked, kept)
@@ -121,7 +121,7 @@ fn a_store_writes_nothing_after_a_failed_sync_and_still_reads() {
     let mut store = Store::open(probe.clone(), &options(4)).unwrap();
     store.append(&[b"a"]).unwrap();
     store.commit().unwrap();
-    // Behind the sync the copy of the table is written.
+    // The table copy is written after the sync.
     let sync = probe.num_ops() - 2;
     let disk = FaultyDisk::new(MemoryDisk::default(), sync, Fault::Io);
     let mut store = Store::open(disk.clone(), &options(4)).unwrap();
@@ -177,7 +177,7 @@ fn a_checkpoint_shares_what_is_full_and_stays_as_it_was() {
     for i in 0..50_u8 {
         store.append(&[&[i; 300]]).unwrap();
     }
-    // What an earlier try left goes, what is somebody else's stays.
+    // Leftovers of an earlier attempt are removed, foreign files stay.
     disk.allocate("a/seg-000000", 3).unwrap();
     disk.allocate("a/notes", 5).unwrap();
     let cost = store.checkpoint("a").unwrap();
@@ -313,7 +313,7 @@ fn a_header_or_table_that_is_damaged_loses_no_row_and_is_reported() {
         let lost = store.damaged_slots().unwrap();
         assert_eq!(store.stats().num_damaged_rows, lost.len() as u64, "offset {offset}");
         assert!(lost.is_empty() || store.stats().num_gaps == 1, "offset {offset}");
-        // Of a superseded record nothing is lost.
+        // A superseded record loses nothing.
         let expected = [Ok(b"one".to_vec()), Ok(b"TWO".to_vec())];
         for slot in 0..2 {
             if !lost.contains(&slot) {

@@ -1,21 +1,22 @@
-//! Damages the files of a store in one place, or of a closed one in two, and holds what is left against what was acknowledged.
+//! Damages the files of a store in one place, or of a closed one in two, and compares the rest with the
+//! acknowledged data.
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_store::{Disk, MemoryDisk, Store};
 
 use crate::model::{Model, Path, Step, options, step_at, take};
 
-/// Damages to the files of one store; the next ones are done to another store.
+/// Number of damages to the files of one store, before another store is made.
 const DAMAGES_PER_STORE: u64 = 40;
 
-/// What the runs found.
+/// Statistics of the runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Rows that were read and were right.
+    /// Number of rows that were read correctly.
     pub num_read: u64,
-    /// Rows that were answered with `Corrupt`.
+    /// Number of rows refused with `Corrupt`.
     pub num_refused: u64,
-    /// Stores that were refused whole, with `Corrupt`.
+    /// Number of stores refused with `Corrupt`.
     pub num_unopened: u64,
 }
 
@@ -29,7 +30,7 @@ pub fn damage_files(path: Path, seed: u64, num_damages: u64) -> Result<Counts> {
         }
         let damaged = copied(&made.disk)?;
         let mut rng = Rng::new(seed).stream("damage").fork(index);
-        // To exchange two files is two damages in itself.
+        // Exchanging two files is two damages.
         let what = if made.is_closed && rng.below(3)? == 0 {
             let (one, two) = (rng.below(EXCHANGE)?, rng.below(EXCHANGE)?);
             let one = damage(&damaged, &made.other, one, &mut rng)?;
@@ -45,7 +46,7 @@ pub fn damage_files(path: Path, seed: u64, num_damages: u64) -> Result<Counts> {
     Ok(counts)
 }
 
-/// A store and all that it acknowledged.
+/// A store and everything that it acknowledged.
 struct Made {
     disk: MemoryDisk,
     model: Model,
@@ -64,7 +65,7 @@ impl Made {
     }
 }
 
-/// The files that `num_steps` steps leave, with openings between them. The last one is a commit.
+/// Returns the files after `num_steps` steps, with openings between them. The last one is a commit.
 fn run(path: Path, seed: u64, num_steps: u64, is_closed: bool) -> Result<(MemoryDisk, Model)> {
     let disk = MemoryDisk::default();
     let mut rng = Rng::new(seed).stream("openings");
@@ -114,7 +115,7 @@ fn put(disk: &MemoryDisk, name: &str, bytes: &[u8]) -> Result<()> {
 /// The kind of damage that exchanges two files.
 const EXCHANGE: u64 = 11;
 
-/// Does one kind of damage and says what it was.
+/// Applies one kind of damage and returns a description.
 fn damage(disk: &MemoryDisk, other: &MemoryDisk, kind: u64, rng: &mut Rng) -> Result<String> {
     let files = disk.list()?;
     let (name, len) = &files[rng.below(files.len() as u64)? as usize];
@@ -135,7 +136,7 @@ fn damage(disk: &MemoryDisk, other: &MemoryDisk, kind: u64, rng: &mut Rng) -> Re
         }
         EXCHANGE => {
             let with = &files[rng.below(files.len() as u64)? as usize].0;
-            // A segment and its copy in one go would be two damages to the same groups.
+            // Damaging a segment and its copy at once would be two damages to the same groups.
             if with.trim_start_matches(char::is_alphabetic) == name.trim_start_matches(char::is_alphabetic) {
                 return Ok("nothing".to_owned());
             }
@@ -153,7 +154,7 @@ fn damage(disk: &MemoryDisk, other: &MemoryDisk, kind: u64, rng: &mut Rng) -> Re
     Ok(format!("{} in {name} at {offset}", how?))
 }
 
-/// Opens, reads, writes over what is there, opens and reads again.
+/// Opens, reads, overwrites, reopens and reads again.
 fn check(disk: &MemoryDisk, model: &Model, counts: &mut Counts) -> Result<()> {
     let mut store = match Store::open(disk.clone(), &options()) {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -189,7 +190,8 @@ fn check(disk: &MemoryDisk, model: &Model, counts: &mut Counts) -> Result<()> {
     read_all(&again, &model, Some(&lost), counts).map_err(|error| error.at("opened again")).map(drop)
 }
 
-/// Compares all rows; gives the slots of those that are lost. The store must name the same, all of them in `lost` where that is given.
+/// Compares all rows; returns the slots of lost ones. The store must list the same, all of them in `lost` if
+/// that is given.
 fn read_all(store: &Store, model: &Model, lost: Option<&[u64]>, counts: &mut Counts) -> Result<Vec<u64>> {
     if store.len() != model.len() {
         return wrong(format!("a store must have {} rows: got {}", model.len(), store.len()));

@@ -5,7 +5,8 @@ use fulmar_store::{Fault, FaultyDisk, MemoryDisk, Store};
 
 use crate::model::{Model, Path, Step, options, reached, step_at, take};
 
-/// Runs `num_steps` steps for each operation that they take and each way in which it may fail. Gives the number of runs.
+/// Runs `num_steps` steps for each of their operations and each way in which it may fail. Returns the number
+/// of runs.
 pub fn fail_each(path: Path, seed: u64, num_steps: u64) -> Result<u64> {
     let whole = FaultyDisk::new(MemoryDisk::default(), u64::MAX, Fault::Io);
     run(path, seed, num_steps, &whole, &MemoryDisk::default())?;
@@ -22,7 +23,7 @@ pub fn fail_each(path: Path, seed: u64, num_steps: u64) -> Result<u64> {
     Ok(num_runs)
 }
 
-/// Takes all steps; what fails is tried once more, and a store that refuses is opened anew.
+/// Takes all steps; retries a failure once, and reopens a store that refuses.
 fn run(
     path: Path,
     seed: u64,
@@ -51,7 +52,7 @@ fn run(
                     if matches!(step, Step::Commit | Step::Checkpoint) { index } else { acknowledged };
             }
             Err(error) if error.kind() == ErrorKind::Closed => {
-                // The sync failed: all that was acknowledged is there, whether the power fails now or not.
+                // The sync failed: all acknowledged data is there, with or without a loss of power.
                 drop(store);
                 let mut possible = models.clone();
                 possible.push(models[index as usize].clone());
@@ -68,7 +69,7 @@ fn run(
         }
     }
     let error = Error::new(ErrorKind::Corrupt, "a store must hold all after the last commit");
-    // The fault may be that of a read, which is tried once more like all else.
+    // The fault may be in a read, which is retried like all else.
     let is_held = || models[index as usize].is_held_by(&store);
     if is_held().or_else(|_| is_held())? { Ok(()) } else { Err(error) }
 }

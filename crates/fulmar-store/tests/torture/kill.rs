@@ -13,23 +13,23 @@ use rustix::process::Signal;
 
 use crate::model::{COMMIT_STEPS_MAX, Model, Path, Step, checkpoint_name, options, reached, step_at, take};
 
-/// The variable that makes an executable a child; it holds the arguments.
+/// The variable that makes an executable a child; it contains the arguments.
 pub const CHILD: &str = "FULMAR_STORE_CHILD";
-/// Operations of the disk that a child lives through at most when it is killed at one of them.
+/// Maximum number of disk operations before a child is killed at one of them.
 const KILL_POINTS: u64 = 120;
 
-/// What a number of cycles found.
+/// Statistics of the cycles.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Children that were killed.
+    /// Number of killed children.
     pub num_kills: u64,
-    /// Steps whose acknowledgement arrived before the kill.
+    /// Number of steps acknowledged before the kill.
     pub num_acknowledged: u64,
-    /// Checkpoints that were whole and compared.
+    /// Number of checkpoints that were complete and compared.
     pub num_checkpoints: u64,
 }
 
-/// Where a run stands.
+/// The progress of a run.
 struct Run {
     path: Path,
     seed: u64,
@@ -38,10 +38,12 @@ struct Run {
     model: Model,
 }
 
-/// Kills `num_cycles` children that write to one store, half of them at a numbered operation and half at any moment, and compares
-/// after each. `program` makes the command of a process that calls [`child`] when [`CHILD`] is set.
+/// Kills `num_cycles` children that write to one store, half of them at a numbered operation and half at any
+/// moment, and compares after each. `program` returns the command of a process that calls [`child`] if
+/// [`CHILD`] is set.
 pub fn kill_cycles(program: &dyn Fn() -> Command, path: Path, seed: u64, num_cycles: u64) -> Result<Counts> {
-    // What a killed process wrote is the system's, on any file system: one in memory makes a cycle ten times shorter.
+    // The writes of a killed process belong to the system, on any file system: one in memory makes a cycle
+    // ten times shorter.
     let shared = PathBuf::from("/dev/shm");
     let parent = if shared.is_dir() { shared } else { std::env::temp_dir() };
     let folder = parent.join(format!("fulmar-torture-{}-{path:?}-{seed}", std::process::id()));
@@ -104,10 +106,11 @@ impl Run {
     }
 }
 
-/// Kills `child` once it has acknowledged `num_wanted` times or has ended by itself; gives the last step it acknowledged.
+/// Kills `child` once it has acknowledged `num_wanted` times or has ended; returns the last acknowledged
+/// step.
 fn killed(child: &mut Child, num_wanted: u64) -> Result<Option<u64>> {
     let Some(mut answers) = child.stderr.take() else {
-        return Err(Error::new(ErrorKind::Io, "a child must have an error output: got none"));
+        return Err(Error::new(ErrorKind::Io, "a child must have an error output"));
     };
     let mut last = None;
     let mut answer = [0; 8];
@@ -117,9 +120,9 @@ fn killed(child: &mut Child, num_wanted: u64) -> Result<Option<u64>> {
         }
         last = Some(u64::from_le_bytes(answer));
     }
-    // The child goes on writing while it is being killed.
+    // The child continues to write while it is being killed.
     child.kill()?;
-    // A child that fails by itself writes text where its answers are looked for.
+    // A child that fails writes text in place of its answers.
     let status = child.wait()?;
     if status.signal() != Some(Signal::KILL.as_raw()) {
         return Err(Error::new(ErrorKind::Io, format!("a child must live until it is killed: got {status}")));
@@ -130,7 +133,7 @@ fn killed(child: &mut Child, num_wanted: u64) -> Result<Option<u64>> {
     Ok(last)
 }
 
-/// Writes until it is killed, and tells each step that it has acknowledged.
+/// Writes until it is killed, and prints each acknowledged step.
 pub fn child(arguments: &str) -> Result<()> {
     let mut parts = arguments.splitn(5, ' ');
     let mut next =
@@ -154,7 +157,7 @@ pub fn child(arguments: &str) -> Result<()> {
     Ok(())
 }
 
-/// A disk that kills its process at one of its operations: before it, or in the middle of a write.
+/// A disk that kills its process at one of its operations: before it, or during a write.
 struct KillDisk {
     inner: FsDisk,
     left: AtomicU64,
@@ -169,7 +172,7 @@ impl KillDisk {
 }
 
 fn kill_myself() {
-    // The only failure is a process that is not there, and this one is.
+    // This fails only if the process does not exist, and it does.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
 }
 
@@ -217,7 +220,7 @@ impl Disk for KillDisk {
 
     fn folder(&self, name: &str) -> Result<Box<dyn Disk>> {
         let inner = FsDisk::new(self.inner.path().join(name))?;
-        // Killing inside a folder is counted by the links before it and the operations after it.
+        // Kills inside a folder are counted by the links before it and the operations after it.
         Ok(Box::new(inner))
     }
 

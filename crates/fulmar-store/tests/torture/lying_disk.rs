@@ -1,9 +1,9 @@
-//! A disk that does not do what it says, to see whether the torture notices.
+//! A disk that ignores some syncs, to check that the torture notices.
 
 use fulmar_core::Result;
 use fulmar_store::{Disk, DiskLock, MemoryDisk};
 
-/// Which syncs do nothing.
+/// The syncs that are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
     Sync,

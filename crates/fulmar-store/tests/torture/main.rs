@@ -1,5 +1,5 @@
-//! What is left of a store after kills, losses of power, faults of the disk and damage of its files. Some hundred cycles each;
-//! `cargo run --release -p fulmar-store --example torture` runs as many as one wants.
+//! Stores after kills, losses of power, disk faults and damaged files. Some hundred cycles each; `cargo run
+//! --release -p fulmar-store --example torture` runs any number.
 
 mod damage;
 mod faults;
@@ -29,7 +29,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     }
 }
 
-/// The other side of the test above, which runs this test alone in a process of its own.
+/// The other side of the test above, which runs this test alone in its own process.
 #[cfg(unix)]
 #[test]
 fn a_child_writes_until_it_is_killed() {

@@ -1,16 +1,16 @@
-//! The same changes made to a store and to a list, so that what a crash leaves can be held against what was acknowledged.
+//! The same changes to a store and to a list, to compare the data after a crash with the acknowledged data.
 
 use std::collections::VecDeque;
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_store::{Durability, Store, StoreOptions};
 
-/// The ways to write that are tortured, each by itself.
+/// The tortured ways to write, each separately.
 pub const PATHS: [Path; 5] = [Path::Append, Path::GroupCommit, Path::Update, Path::Mark, Path::Checkpoint];
 
-/// Rows of the ring: few, so that it goes round often.
+/// Number of rows in the ring: few, so that it wraps often.
 const CAPACITY: u64 = 12;
-/// Steps after which a store under any path commits at the latest.
+/// Maximum number of steps before a store commits, with any path.
 pub const COMMIT_STEPS_MAX: u64 = 9;
 
 /// A way to write.
@@ -18,18 +18,18 @@ pub const COMMIT_STEPS_MAX: u64 = 9;
 pub enum Path {
     /// A commit after each row.
     Append,
-    /// A commit after several rows; now and then all rows are cleared.
+    /// A commit after several rows; sometimes all rows are cleared.
     GroupCommit,
-    /// Mostly rows in place of others, so that old segments must be emptied (compaction).
+    /// Mostly replaced rows, so that old segments must be compacted.
     Update,
     /// Mostly marks (priorities).
     Mark,
-    /// Now and then a checkpoint.
+    /// Sometimes a checkpoint.
     Checkpoint,
 }
 
 impl Path {
-    /// The path called `name`.
+    /// Returns the path called `name`.
     #[cfg(unix)]
     pub fn parse(name: &str) -> Result<Self> {
         let found = PATHS.into_iter().find(|path| format!("{path:?}") == name);
@@ -54,7 +54,7 @@ pub enum Step {
     Checkpoint,
 }
 
-/// Step number `index` of a run over a ring of `len` rows: the same for the same arguments.
+/// Returns step number `index` of a run over a ring of `len` rows: a pure function of its arguments.
 pub fn step_at(path: Path, seed: u64, index: u64, len: u64) -> Step {
     let mut rng = Rng::new(seed).fork(index);
     if index % path.commit_steps() == path.commit_steps() - 1 {
@@ -79,7 +79,7 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|_| rng.next_u32() as u8).collect()
 }
 
-/// A ring that is only a list.
+/// A ring as a plain list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Model {
     rows: VecDeque<(Vec<u8>, u64)>,
@@ -126,13 +126,13 @@ impl Model {
         }
     }
 
-    /// The rows with their slots and marks, the oldest first.
+    /// Returns the rows with their slots and marks, the oldest first.
     pub fn slots(&self) -> impl Iterator<Item = (u64, &Vec<u8>, u64)> {
         let first = self.first();
         self.rows.iter().enumerate().map(move |(i, row)| ((first + i as u64) % CAPACITY, &row.0, row.1))
     }
 
-    /// Whether `store` holds the same rows with the same marks in the same slots.
+    /// Returns whether `store` holds the same rows with the same marks in the same slots.
     pub fn is_held_by(&self, store: &Store) -> Result<bool> {
         if (store.len(), store.end_seq()) != (self.len(), self.end_seq) {
             return Ok(false);
@@ -146,7 +146,7 @@ impl Model {
     }
 }
 
-/// Takes `step` on a store; a checkpoint is called after `index`.
+/// Applies `step` to a store; a checkpoint is named after `index`.
 pub fn take(store: &mut Store, step: &Step, index: u64) -> Result<()> {
     match step {
         Step::Append(record) => store.append(&[record]).map(drop),
@@ -167,8 +167,8 @@ pub fn options() -> StoreOptions {
     StoreOptions { segment_bytes: 4096, durability: Durability::Sync, ..StoreOptions::new(CAPACITY) }
 }
 
-/// A store that must hold what some step from `acknowledged` on left, before the next commit. Gives the number of that step and
-/// its model; `models[i]` is what `first + i` steps leave.
+/// Checks that a store equals the state after some step from `acknowledged` on, before the next commit.
+/// Returns the number of that step and its model; `models[i]` is the state after `first + i` steps.
 pub fn reached(store: &Store, models: &[Model], first: u64, acknowledged: u64) -> Result<u64> {
     for (i, model) in models.iter().enumerate().skip((acknowledged - first) as usize) {
         if model.is_held_by(store)? {

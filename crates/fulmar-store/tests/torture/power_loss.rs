@@ -1,18 +1,18 @@
-//! Loses power after every operation of a disk, keeping any of what was not synced.
+//! Loses power after every operation of a disk, keeping any part of the unsynced data.
 
 use fulmar_core::{Error, ErrorKind, Result, Rng};
 use fulmar_store::{Disk, MemoryDisk, Store};
 
 use crate::model::{Model, Path, Step, checkpoint_name, options, reached, step_at, take};
 
-/// Runs `num_steps` steps on a disk that loses its power after every one of its operations, each time in `num_seeds` ways. Gives
-/// the number of losses.
+/// Runs `num_steps` steps on a disk that loses its power after every operation, each time in `num_seeds`
+/// ways. Returns the number of losses.
 pub fn lose_power(path: Path, seed: u64, num_steps: u64, num_seeds: u64) -> Result<u64> {
     let disk = MemoryDisk::recording();
     lose_power_of(&disk, disk.clone(), path, seed, num_steps, num_seeds)
 }
 
-/// [`lose_power`] of `disk`, which the store sees as `seen`.
+/// Runs [`lose_power`] for `disk`, which the store sees as `seen`.
 pub fn lose_power_of(
     disk: &MemoryDisk,
     seen: impl Disk + 'static,
@@ -34,13 +34,13 @@ pub fn lose_power_of(
     Ok(num_losses)
 }
 
-/// What a store was told, and when it answered.
+/// The calls of a store, and the times of its answers.
 struct Trace {
-    /// What the first steps leave: none of them, one, two, ...
+    /// The state after the first 0, 1, 2, ... steps.
     models: Vec<Model>,
-    /// For each step, how many operations the disk had seen when it was done.
+    /// For each step, the number of disk operations when it was done.
     done: Vec<(usize, Step)>,
-    /// How many operations it had seen when the store was open.
+    /// The number of disk operations when the store was open.
     opened: usize,
 }
 
@@ -65,7 +65,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Opens what a crash after `num_ops` operations left, compares, writes one row more, crashes again and compares again.
+    /// Opens the state of a crash after `num_ops` operations, compares, writes another row, crashes again and
+    /// compares again.
     fn check(&self, found: &MemoryDisk, num_ops: usize) -> Result<()> {
         let num_done = self.done.iter().filter(|(ops, _)| *ops <= num_ops).count();
         let acknowledges = |(_, step): &&(usize, Step)| matches!(step, Step::Commit | Step::Checkpoint);
@@ -86,7 +87,7 @@ impl Trace {
         reached(&Store::open(found.clone(), &options())?, &[model], 0, 0).map(drop)
     }
 
-    /// Checkpoints that were acknowledged are whole; others are whole or no store.
+    /// Acknowledged checkpoints are complete; others are complete or not a store.
     fn check_checkpoints(&self, found: &MemoryDisk, num_done: usize) -> Result<()> {
         for (i, _) in self.done.iter().enumerate().filter(|(_, (_, step))| *step == Step::Checkpoint) {
             let folder = found.subfolder(&checkpoint_name(i as u64));
@@ -94,10 +95,7 @@ impl Trace {
             if is_there {
                 reached(&Store::open(folder, &options())?, &self.models[i..=i], 0, 0)?;
             } else if i < num_done {
-                return Err(Error::new(
-                    ErrorKind::Corrupt,
-                    format!("checkpoint {i} must be there: got none"),
-                ));
+                return Err(Error::new(ErrorKind::Corrupt, format!("checkpoint {i} must exist")));
             }
         }
         Ok(())
