@@ -1,4 +1,4 @@
-//! The flat form: all trajectories one behind another.
+//! The flat form: all trajectories in sequence.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
@@ -6,16 +6,18 @@ use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
 use crate::layout::{Layout, Source, gathered};
 use crate::ring::{Ring, TedKeys, leaves, next, ring_of, with_ring};
 
-/// The flat form of `steps`, a ring of shape `[time]` or `[time, lanes...]`. Copies.
+/// Returns the flat form of `steps`, a ring of shape `[time]` or `[time, lanes...]`. Copies.
 ///
-/// Entries of `keys` and entries that stand at the root alone keep one row a step, `[N, ...]`; those that stand at the root and below
-/// `"next"` are observations and get one more row a trajectory. A trajectory ends where `keys.done` says so below `"next"`, and at the
-/// newest step of each lane.
+/// Entries of `keys` and entries that exist only at the root keep one row a step, `[N, ...]`. Entries both at
+/// the root and below `"next"` are observations and get one more row a trajectory. A trajectory ends where
+/// `keys.done` is true below `"next"`, and at the newest step of each lane.
 ///
 /// # Errors
-/// `Incompatible`, with the key, if an entry is no tensor or stands where `keys` want the ring, if `keys.done` holds no bools, or if a step's next observation is not the
-/// observation of the step after it, which this form could not bring back (so it is with n-step returns and relabelled goals);
-/// `UnknownName` if an entry below `"next"` is neither of `keys` nor at the root; `OutOfRange` or `Empty` as [`Ring::oldest`] says.
+/// `Incompatible`, with the key, if an entry is not a tensor or has a key that `keys` reserve for the ring,
+/// if `keys.done` does not hold bools, or if a step's next observation differs from the observation of the
+/// step after it, which this form would lose (as with n-step returns and relabelled goals); `UnknownName` if
+/// an entry below `"next"` is neither in `keys` nor at the root; `OutOfRange` or `Empty` as for
+/// [`Ring::oldest`].
 ///
 /// # Examples
 /// ```
@@ -41,13 +43,13 @@ pub fn ted_to_flat(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<Ten
     Ok(flat)
 }
 
-/// The ring whose flat form this is, and where it stands. Steps that were never written are zeros, whatever the flat form has in
-/// their place. Copies.
+/// Returns the ring of this flat form, and its position. Steps that were never written are zeros, whatever
+/// the flat form has in their place. Copies.
 ///
 /// # Errors
-/// `Malformed` if the dictionary does not say where its ring stood; `UnknownName` if it lacks `keys.done`; `Incompatible`, with the
-/// key, if an entry is no tensor; `ShapeMismatch` if an entry has not one row a step, nor that and one more a trajectory;
-/// `OutOfRange` or `Empty` as [`Ring::oldest`] says.
+/// `Malformed` if the dictionary lacks the position of its ring; `UnknownName` if it lacks `keys.done`;
+/// `Incompatible`, with the key, if an entry is not a tensor; `ShapeMismatch` if an entry has neither one row
+/// a step nor one more a trajectory; `OutOfRange` or `Empty` as for [`Ring::oldest`].
 pub fn flat_to_ted(flat: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Ring)> {
     let (ring, shape) = ring_of(flat, keys)?;
     let ends = ends(flat.tensor(keys.done.clone())?, &keys.done)?;
@@ -61,7 +63,7 @@ pub fn flat_to_ted(flat: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Rin
     unfolded(flat, ring, &layout, &shape, keys)
 }
 
-/// The ring of steps of `shape` that lie in `flat` as `layout` says.
+/// Returns the ring of steps of `shape` stored in `flat` by `layout`.
 pub(crate) fn unfolded(
     flat: &TensorDict,
     ring: Ring,
@@ -77,10 +79,10 @@ pub(crate) fn unfolded(
     Ok((steps, Ring { cursor: if ring.is_full { ring.cursor % shape[0] } else { ring.cursor }, ..ring }))
 }
 
-/// Puts what stands at `key` of the flat form where it stood among `steps`.
+/// Writes the entry at `key` of the flat form to its places among `steps`.
 fn unfold(tensor: &Tensor, key: &Key, keys: &TedKeys, layout: &Layout, steps: &mut TensorDict) -> Result<()> {
     let rows = tensor.shape().first().copied().unwrap_or(0);
-    // To each step of the ring the row that `place` names.
+    // For each step of the ring, the row returned by `place`.
     let picked = |place: fn((usize, usize, usize)) -> usize| {
         let sources: Vec<_> = layout
             .places
@@ -120,17 +122,17 @@ pub(crate) struct Column {
     pub key: Key,
     /// `[N, ...]`.
     root: Tensor,
-    /// What follows each step, if this is an observation.
+    /// The tensor after each step, if this is an observation.
     next: Option<Tensor>,
 }
 
 impl Column {
-    /// Whether it has one more row a trajectory.
+    /// Returns whether it has one more row a trajectory.
     pub const fn is_observation(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Its rows in the order of the flat form.
+    /// Returns its rows in the order of the flat form.
     ///
     /// # Errors
     /// `LimitExceeded` if there is no memory for them.
@@ -141,7 +143,7 @@ impl Column {
         }
     }
 
-    /// That inside each trajectory the next observation is that of the next step.
+    /// Checks that inside each trajectory the next observation equals that of the next step.
     fn check_follows(&self, layout: &Layout) -> Result<()> {
         let Some(next) = &self.next else { return Ok(()) };
         let (mut earlier, mut later) = (Vec::new(), Vec::new());
@@ -152,16 +154,16 @@ impl Column {
             }
         }
         let (said, stands) = (next.index_select(0, &earlier)?, self.root.index_select(0, &later)?);
-        // Bytes, so that NaN follows NaN.
+        // Compares bytes, so that NaN equals NaN.
         if said.to_bytes() == stands.to_bytes() {
             return Ok(());
         }
-        let detail = "inside a trajectory, the next observation must be that of the next step: got another, which would be lost";
+        let detail = "inside a trajectory, the next observation must equal the observation of the next step, or it would be lost";
         Err(Error::new(ErrorKind::Incompatible, detail).at(&self.key))
     }
 }
 
-/// How `steps` lie in the flat form, and their entries.
+/// Returns the layout of `steps` in the flat form, and their entries.
 pub(crate) fn laid_out(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<(Layout, Vec<Column>)> {
     let done = next(&keys.done);
     let ends = ends(steps.tensor(done.clone())?, &done)?;
@@ -195,7 +197,8 @@ fn columns(steps: &TensorDict, keys: &TedKeys) -> Result<Vec<Column>> {
             if keys.is_of_step(&inner) {
                 columns.push(Column { root: flattened(&key)?, key: inner, next: None });
             } else if steps.get(inner.clone()).is_none() {
-                let detail = "an entry below \"next\" must be at the root too, or be named as an end or a reward: got neither";
+                let detail =
+                    "an entry below \"next\" must be at the root too, or be named as an end or a reward";
                 return Err(Error::new(ErrorKind::UnknownName, detail).at(key));
             }
         } else if !keys.is_of_step(&key) {
@@ -206,7 +209,7 @@ fn columns(steps: &TensorDict, keys: &TedKeys) -> Result<Vec<Column>> {
     }
     for column in &columns {
         if keys.is_of_ring(&column.key) {
-            let detail = "an entry must not stand where the form says where its ring stood: got one";
+            let detail = "an entry must not have a key that the form reserves for the position of its ring";
             return Err(Error::new(ErrorKind::Incompatible, detail).at(&column.key));
         }
         if column
@@ -221,7 +224,7 @@ fn columns(steps: &TensorDict, keys: &TedKeys) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// One bool a row.
+/// Returns one bool for each row.
 pub(crate) fn ends(tensor: &Tensor, key: &Key) -> Result<Vec<bool>> {
     if tensor.dtype() != Dtype::Bool {
         let detail = format!("{key} must hold bools: got {}", tensor.dtype().name());

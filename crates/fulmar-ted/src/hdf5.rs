@@ -7,13 +7,14 @@ use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, Tensor, TensorDict};
 use hdf5_pure::{Datatype, DatatypeByteOrder, EnumMember, File, FileBuilder, Group};
 
-/// Reads a whole HDF5 file, as a dictionary without batch dimensions. Numbers of the dtypes there are here, little-endian, and bools
-/// as h5py writes them, not compressed; attributes are passed over. Copies.
+/// Reads a whole HDF5 file as a dictionary without batch dimensions. Supports numbers of our dtypes,
+/// little-endian, and bools as h5py writes them, not compressed; ignores attributes. Copies.
 ///
 /// # Errors
-/// `Corrupt` if the bytes are no HDF5 file, or, with the key, if a data set cannot be read or all of them would be longer than the
-/// file; `Incompatible`, with the key, if it holds something else; `LimitExceeded` if groups lie deeper than
-/// [`TENSOR_DICT_DEPTH_MAX`], or past [`HDF5_OBJECTS_MAX`] groups and data sets.
+/// `Corrupt` if the bytes are not an HDF5 file or, with the key, if a data set cannot be read or all of them
+/// would be longer than the file; `Incompatible`, with the key, for anything else in it; `LimitExceeded` if
+/// groups are nested deeper than [`TENSOR_DICT_DEPTH_MAX`], or past [`HDF5_OBJECTS_MAX`] groups and data
+/// sets.
 ///
 /// # Examples
 /// ```
@@ -26,18 +27,19 @@ use hdf5_pure::{Datatype, DatatypeByteOrder, EnumMember, File, FileBuilder, Grou
 /// ```
 pub fn read_hdf5(bytes: &[u8]) -> Result<TensorDict> {
     check_begins(bytes)?;
-    // The crate adds up addresses of a damaged file unchecked and may panic. All that it changes is dropped then.
-    catch_unwind(|| read_file(bytes))
-        .unwrap_or_else(|_| Err(corrupt(&"an address that lies beyond the file")))
+    // The crate adds addresses of a damaged file without checks and may panic. All state that it changes is
+    // dropped then.
+    catch_unwind(|| read_file(bytes)).unwrap_or_else(|_| Err(corrupt(&"an address beyond the file")))
 }
 
 fn read_file(bytes: &[u8]) -> Result<TensorDict> {
     let file = File::from_bytes(bytes.to_vec()).map_err(|error| corrupt(&error))?;
-    // No two data sets share bytes, so a small file cannot ask for much memory. A group may stand in several others, to any depth.
+    // No two data sets share bytes, so a small file cannot ask for much memory. A group may be in several
+    // others, at any depth.
     read_group(&file.root(), 0, &mut Budget { bytes: bytes.len(), objects: HDF5_OBJECTS_MAX })
 }
 
-/// The bytes and objects that a file may still ask for.
+/// The bytes and objects that a file may still use.
 struct Budget {
     bytes: usize,
     objects: usize,
@@ -65,11 +67,11 @@ impl Budget {
     }
 }
 
-/// The bytes of an HDF5 file of `dict`, whose tensors become data sets and whose dictionaries become groups.
+/// Returns the bytes of an HDF5 file of `dict`: tensors become data sets, dictionaries become groups.
 ///
 /// # Errors
-/// `Incompatible`, with the key, at an entry that is neither, or a dtype that HDF5 has no name for; `Malformed` if a key is empty, `.`
-/// or `..`, or holds a `/`, which separates groups.
+/// `Incompatible`, with the key, for any other entry, or a dtype that HDF5 lacks; `Malformed` if a key is
+/// empty, `.` or `..`, or contains a `/`, which separates groups.
 pub fn write_hdf5(dict: &TensorDict) -> Result<Vec<u8>> {
     let mut builder = FileBuilder::new();
     for (key, entry) in dict.entries() {
@@ -89,8 +91,8 @@ pub fn write_hdf5(dict: &TensorDict) -> Result<Vec<u8>> {
     builder.finish().map_err(|error| corrupt(&error))
 }
 
-/// That the file begins with its superblock, says so, and has addresses of 8 bytes, as all usual writers have it: the crate adds up
-/// whatever stands there.
+/// Checks that the file begins with its superblock, states so, and has addresses of 8 bytes, as all common
+/// writers do: the crate adds addresses unchecked.
 fn check_begins(bytes: &[u8]) -> Result<()> {
     let places = match bytes.get(8) {
         Some(0) => (13, 24..32),
@@ -107,7 +109,7 @@ fn check_begins(bytes: &[u8]) -> Result<()> {
 
 fn read_group(group: &Group<'_>, depth: usize, left: &mut Budget) -> Result<TensorDict> {
     if depth >= TENSOR_DICT_DEPTH_MAX {
-        let detail = format!("groups must lie less than {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
+        let detail = format!("groups must be nested less than {TENSOR_DICT_DEPTH_MAX} deep: got {depth}");
         return Err(Error::new(ErrorKind::LimitExceeded, detail));
     }
     let mut dict = TensorDict::new(&[])?;
@@ -171,7 +173,7 @@ fn foreign(stored: &Datatype) -> Error {
     Error::new(ErrorKind::Incompatible, detail)
 }
 
-/// h5py writes a single NumPy number as bytes with the name of its dtype, ended by zeros.
+/// h5py writes a single NumPy number as bytes with the name of its dtype, padded with zeros.
 fn numpy_dtype(tag: &[u8]) -> Option<Dtype> {
     let name = std::str::from_utf8(tag).ok()?.trim_end_matches('\0').strip_prefix("NUMPY:")?;
     Some(match name {
@@ -189,7 +191,7 @@ fn numpy_dtype(tag: &[u8]) -> Option<Dtype> {
     })
 }
 
-/// h5py keeps a bool as one byte with these two names.
+/// h5py stores a bool as one byte with these two names.
 fn is_bool(members: &[EnumMember]) -> bool {
     members.iter().all(|member| {
         (member.name == "FALSE" && member.value == [0]) || (member.name == "TRUE" && member.value == [1])

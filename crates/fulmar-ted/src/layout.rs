@@ -1,41 +1,42 @@
-//! Where each step of a ring goes in the flat form: lane by lane, the oldest step first, one more observation behind each end.
+//! The places of a ring's steps in the flat form: lane by lane, the oldest step first, one more observation
+//! after each end.
 
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::Tensor;
 
 use crate::ring::Ring;
 
-/// What stands at a place of the flat form.
+/// The content of a place in the flat form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The step at this index of the ring, `time * lanes + lane`.
     Step(usize),
-    /// What follows that step.
+    /// The next entry of that step.
     Next(usize),
     /// Nothing: this step was never written.
     Unwritten,
 }
 
-/// Where steps stand in the flat form.
+/// The places of steps in the flat form.
 pub struct Layout {
-    /// What each place for a step holds, `N` of them.
+    /// The content of each place for a step, `N` of them.
     pub steps: Vec<Source>,
-    /// What each place for an observation holds: `N` and one for each trajectory.
+    /// The content of each place for an observation: `N` and one for each trajectory.
     pub observations: Vec<Source>,
-    /// For each trajectory, and each run of unwritten steps, how many steps and how many observations it has.
+    /// For each trajectory, and each run of unwritten steps, its number of steps and of observations.
     pub runs: Vec<(usize, usize)>,
-    /// For each step of the ring: its place among steps, that of its observation and that of the next one; nothing if it was never
-    /// written.
+    /// For each step of the ring: its place among steps, that of its observation and that of the next one;
+    /// `None` if it was never written.
     pub places: Vec<Option<(usize, usize, usize)>>,
 }
 
 impl Layout {
-    /// The layout of steps of `shape`, in which a trajectory ends at the newest step of each lane, and where `is_end` is true of a
-    /// place for a step and of the step there. Without a step the place is that of one that was never written: `TorchRL` writes
+    /// Returns the layout of steps of `shape`. A trajectory ends at the newest step of each lane, and where
+    /// `is_end` is true for a place and its step. Without a step the place is unwritten: TorchRL writes
     /// whatever its memory holds there, and an end among it has a next observation like any other.
     pub fn new(ring: Ring, shape: &[usize], is_end: &dyn Fn(usize, Option<usize>) -> bool) -> Result<Self> {
         let Some((&capacity, lanes)) = shape.split_first() else {
-            let detail = "steps must have at least one batch dimension, time: got none";
+            let detail = "steps must have at least one batch dimension, time: got 0";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         };
         let (count, lanes) = (num_elements(shape)?, num_elements(lanes)?);
@@ -81,7 +82,8 @@ impl Layout {
     }
 }
 
-/// The rows of `root` and of `next`, both `[N, ...]`, that `sources` name, zeros for those that were never written. Copies.
+/// Returns the rows of `root` and of `next`, both `[N, ...]`, in the order of `sources`, with zeros for
+/// unwritten ones. Copies.
 pub fn gathered(root: &Tensor, next: &Tensor, sources: &[Source]) -> Result<Tensor> {
     let count = root.shape()[0];
     let blank = Tensor::zeros(root.dtype(), &[&[1], &root.shape()[1..]].concat())?;

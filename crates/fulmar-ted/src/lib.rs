@@ -1,10 +1,11 @@
-//! Steps of a ring as TorchRL keeps them on disk: each trajectory's observations once.
+//! Steps of a ring in TorchRL's format on disk: each trajectory's observations once.
 //!
-//! In memory a dictionary of steps holds step t at its root and step t + 1 below `"next"`, so inside a trajectory every observation
-//! stands twice. The flat form keeps `N` steps as `N` rewards, ends and actions, and as `N` observations with one more behind each
-//! trajectory, its last. The nested form is the same with one ragged row a trajectory. Both begin with the oldest step.
+//! In memory a dictionary of steps holds step t at its root and step t + 1 below `"next"`, so inside a
+//! trajectory every observation is stored twice. The flat form keeps `N` steps as `N` rewards, ends and
+//! actions, and as `N` observations plus one after each trajectory, its last. The nested form is the same
+//! with one ragged row a trajectory. Both begin with the oldest step.
 //!
-//! Only what was written into the ring leaves it: where steps are missing, both forms hold zeros.
+//! Only written steps are exported: missing steps are zeros in both forms.
 
 mod flat;
 mod hdf5;

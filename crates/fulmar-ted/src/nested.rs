@@ -7,11 +7,11 @@ use crate::flat::{ends, laid_out, unfolded};
 use crate::layout::Layout;
 use crate::ring::{Ring, TedKeys, leaves, ring_of, with_ring};
 
-/// The nested form of `steps`: [`ted_to_flat`](crate::ted_to_flat) with a ragged row for each trajectory, and for the unwritten steps of
-/// each lane. Copies.
+/// Returns the nested form of `steps`: [`ted_to_flat`](crate::ted_to_flat) with a ragged row for each
+/// trajectory, and for the unwritten steps of each lane. Copies.
 ///
 /// # Errors
-/// Those of [`ted_to_flat`](crate::ted_to_flat).
+/// The errors of [`ted_to_flat`](crate::ted_to_flat).
 ///
 /// # Examples
 /// ```
@@ -38,11 +38,11 @@ pub fn ted_to_nested(steps: &TensorDict, ring: Ring, keys: &TedKeys) -> Result<T
     Ok(nested)
 }
 
-/// The ring whose nested form this is, and where it stands. Copies.
+/// Returns the ring of this nested form, and its position. Copies.
 ///
 /// # Errors
-/// Those of [`flat_to_ted`](crate::flat_to_ted); `Incompatible`, with the key, if an entry is not ragged; `ShapeMismatch` if its rows are not those of the
-/// trajectories that `keys.done` ends.
+/// The errors of [`flat_to_ted`](crate::flat_to_ted); `Incompatible`, with the key, if an entry is not
+/// ragged; `ShapeMismatch` if its rows differ from the trajectories that `keys.done` ends.
 pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict, Ring)> {
     let (ring, shape) = ring_of(nested, keys)?;
     let done = nested.ragged(keys.done.clone())?;
@@ -53,7 +53,8 @@ pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict,
             format!("{} must hold one bool for each of {count} steps: got {}", keys.done, ends.len());
         return Err(Error::new(ErrorKind::ShapeMismatch, detail));
     }
-    // Upstream gives the last run of a lane that was not filled no next observation, even where its last step is an end.
+    // Upstream gives the last run of a partly filled lane no next observation, even if its last step is an
+    // end.
     let is_last = |place: usize| (place + 1).is_multiple_of(shape[0]);
     let layout =
         Layout::new(ring, &shape, &|place, step| ends[place] && (step.is_some() || !is_last(place)))?;
@@ -65,7 +66,7 @@ pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict,
             return Err(Error::new(ErrorKind::Incompatible, detail));
         };
         if ragged.offsets() != steps && ragged.offsets() != observations {
-            let detail = "rows must be the trajectories that the ends say: got others";
+            let detail = "rows must be the trajectories that `ends` delimits";
             return Err(Error::new(ErrorKind::ShapeMismatch, detail).at(key));
         }
         flat.set(key, ragged.values().clone())?;
@@ -73,7 +74,7 @@ pub fn nested_to_ted(nested: &TensorDict, keys: &TedKeys) -> Result<(TensorDict,
     unfolded(&flat, ring, &layout, &shape, keys)
 }
 
-/// Where rows begin.
+/// Returns the offsets of the rows.
 fn offsets(layout: &Layout, of_observations: bool) -> Vec<u64> {
     let mut end = 0;
     let ends = layout.runs.iter().map(|(steps, observations)| {

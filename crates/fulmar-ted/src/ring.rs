@@ -1,15 +1,15 @@
-//! Where a ring stands, which of its entries mark ends and rewards, and how both are written beside the steps.
+//! The position of a ring, its entries for ends and rewards, and their keys in a converted dictionary.
 
 use fulmar_core::{Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Entry, Key, NonTensor, TensorDict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The word under which a converted dictionary says which shape its steps had.
+/// The key of the steps' shape in a converted dictionary.
 pub(crate) const STORAGE_SHAPE: &str = "_storage_shape";
 
-/// Where a ring stands. Its steps have the shape `[time]` or `[time, lanes...]`; all lanes are written together. Unless told, all steps
-/// are written and the first is the oldest.
+/// The position of a ring. Its steps have the shape `[time]` or `[time, lanes...]`; all lanes are written
+/// together. By default all steps are written and the first is the oldest.
 ///
 /// # Examples
 /// ```
@@ -21,11 +21,11 @@ pub(crate) const STORAGE_SHAPE: &str = "_storage_shape";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Ring {
-    /// The time at which the next step will be written. As long as the ring is not full, so many steps were; the capacity means 0
-    /// in a full one. In JSON `shift`, as upstream has it.
+    /// The time at which the next step is written. While the ring is not full, it is the number of written
+    /// steps; the capacity means 0 in a full one. In JSON `shift`, as upstream.
     #[serde(rename = "shift")]
     pub cursor: usize,
-    /// Whether every step was written at least once.
+    /// If true, every step was written at least once.
     pub is_full: bool,
 }
 
@@ -36,19 +36,19 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// The time of the oldest of `capacity` steps of a lane.
+    /// Returns the time of the oldest of `capacity` steps of a lane.
     ///
     /// # Errors
-    /// `OutOfRange` if the cursor is past the capacity; `Empty` if nothing was written.
+    /// `OutOfRange` if the cursor is past the capacity; `Empty` if no step was written.
     pub fn oldest(&self, capacity: usize) -> Result<usize> {
         self.written(capacity)?;
         Ok(if self.is_full { self.cursor % capacity } else { 0 })
     }
 
-    /// How many of `capacity` steps of a lane were written.
+    /// Returns the number of `capacity` steps of a lane that were written.
     ///
     /// # Errors
-    /// Those of [`Ring::oldest`].
+    /// The errors of [`Ring::oldest`].
     pub fn written(&self, capacity: usize) -> Result<usize> {
         if self.cursor > capacity {
             let detail = format!("cursor must be <= {capacity}, the capacity: got {}", self.cursor);
@@ -56,13 +56,14 @@ impl Ring {
         }
         let written = if self.is_full { capacity } else { self.cursor };
         if written == 0 {
-            return Err(Error::new(ErrorKind::Empty, "a ring must hold at least one step: got none"));
+            return Err(Error::new(ErrorKind::Empty, "a ring must hold at least one step: got 0"));
         }
         Ok(written)
     }
 }
 
-/// Which entries below `"next"` are not observations, and where a converted dictionary says where its ring stood.
+/// The entries below `"next"` that are not observations, and the keys of the ring's position in a converted
+/// dictionary.
 ///
 /// # Examples
 /// ```
@@ -76,16 +77,16 @@ pub struct TedKeys {
     /// The end of a trajectory: bools, one a step.
     #[serde(rename = "doneKey")]
     pub done: Key,
-    /// Marks of ends, this one among them. At the root they are false everywhere.
+    /// Flags of ends, including `done`. At the root they are false everywhere.
     #[serde(rename = "doneKeys")]
     pub ends: Vec<Key>,
-    /// Rewards, which stand below `"next"` alone.
+    /// Rewards, which exist only below `"next"`.
     #[serde(rename = "rewardKeys")]
     pub rewards: Vec<Key>,
-    /// Where the cursor of the ring stands in a converted dictionary.
+    /// The key of the ring's cursor in a converted dictionary.
     #[serde(rename = "shiftKey")]
     pub shift: Key,
-    /// Where it says whether the ring was full.
+    /// The key of the flag that the ring was full.
     #[serde(rename = "isFullKey")]
     pub is_full: Key,
 }
@@ -103,23 +104,23 @@ impl Default for TedKeys {
 }
 
 impl TedKeys {
-    /// Whether the entry at `key` is kept once a step, as it stands below `"next"`.
+    /// Returns whether the entry at `key` is stored once a step, as below `"next"`.
     pub(crate) fn is_of_step(&self, key: &Key) -> bool {
         self.ends.contains(key) || self.rewards.contains(key)
     }
 
-    /// Whether a converted dictionary says something of its ring at `key`.
+    /// Returns whether `key` is one of the ring's position in a converted dictionary.
     pub(crate) fn is_of_ring(&self, key: &Key) -> bool {
         *key == self.shift || *key == self.is_full || *key == STORAGE_SHAPE.into()
     }
 }
 
-/// `key` below `"next"`.
+/// Returns `key` below `"next"`.
 pub(crate) fn next(key: &Key) -> Key {
     [&["next".to_owned()], key.path()].concat().into()
 }
 
-/// An empty dictionary of `batch_size` that says where the ring of steps of `shape` stands.
+/// Returns an empty dictionary of `batch_size` with the position of the ring of steps of `shape`.
 pub(crate) fn with_ring(
     batch_size: &[usize],
     ring: Ring,
@@ -127,7 +128,7 @@ pub(crate) fn with_ring(
     keys: &TedKeys,
 ) -> Result<TensorDict> {
     let mut dict = TensorDict::new(batch_size)?;
-    // Upstream writes the capacity for the cursor of a full ring that begins anew.
+    // Upstream writes the capacity for the cursor of a full ring that starts over.
     let shift = if ring.is_full && ring.cursor == 0 { shape[0] } else { ring.cursor };
     dict.set(keys.is_full.clone(), NonTensor::shared(json!(ring.is_full)))?;
     dict.set(keys.shift.clone(), NonTensor::shared(json!(shift)))?;
@@ -135,7 +136,7 @@ pub(crate) fn with_ring(
     Ok(dict)
 }
 
-/// The ring and the shape of steps that a converted dictionary says.
+/// Returns the ring and the shape of steps in a converted dictionary.
 pub(crate) fn ring_of(dict: &TensorDict, keys: &TedKeys) -> Result<(Ring, Vec<usize>)> {
     let value = |key: &Key| dict.non_tensor(key.clone()).map(NonTensor::to_json);
     let count = |key: &Key, value: &Value| {
@@ -150,7 +151,7 @@ pub(crate) fn ring_of(dict: &TensorDict, keys: &TedKeys) -> Result<(Ring, Vec<us
         Value::Array(dims) if !dims.is_empty() => {
             dims.iter().map(|dim| count(&shape_key, dim)).collect::<Result<Vec<_>>>()?
         }
-        // Upstream writes the one length of a ring without lanes as a number.
+        // Upstream writes the single length of a ring without lanes as a number.
         Value::Number(_) => vec![count(&shape_key, &shape)?],
         _ => return Err(bad(&shape_key, "the shape of the steps", &shape)),
     };
@@ -158,7 +159,7 @@ pub(crate) fn ring_of(dict: &TensorDict, keys: &TedKeys) -> Result<(Ring, Vec<us
     Ok((Ring { cursor: count(&keys.shift, &value(&keys.shift)?)?, is_full }, shape))
 }
 
-/// The leaves of a converted dictionary, which must be of one kind.
+/// Returns the leaves of a converted dictionary, which must be of one kind.
 pub(crate) fn leaves<'a>(dict: &'a TensorDict, keys: &'a TedKeys) -> impl Iterator<Item = (Key, &'a Entry)> {
     let leaves = dict.leaf_keys().into_iter().filter(|key| !keys.is_of_ring(key));
     leaves.filter_map(|key| dict.get(key.clone()).map(|entry| (key, entry)))

@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 
 use crate::ring::{STORAGE_SHAPE, TedKeys, leaves, ring_of, with_ring};
 
-/// How many trajectories there are with what upstream counts, its steps.
+/// The number of trajectories and of upstream's steps.
 const LEN: &str = "_len";
-/// Before the number of a trajectory.
+/// The prefix of a trajectory's number.
 const TRAJECTORY: &str = "traj_";
 
-/// The nested form with one dictionary a trajectory, `traj_0` and so on, and tensors in place of JSON values. Shares the elements.
+/// Returns the nested form with one dictionary for each trajectory, `traj_0` and so on, and tensors in place
+/// of JSON values. Shares the elements.
 ///
 /// # Errors
-/// `Malformed` if `nested` does not say where its ring stood; `Incompatible`, with the key, if an entry is not ragged; `OutOfRange` if a
-/// count does not fit an `i64`.
+/// `Malformed` if `nested` lacks the position of its ring; `Incompatible`, with the key, if an entry is not
+/// ragged; `OutOfRange` if a count does not fit an `i64`.
 ///
 /// # Examples
 /// ```
@@ -37,14 +38,14 @@ pub fn hdf5_split(nested: &TensorDict, keys: &TedKeys) -> Result<TensorDict> {
     let mut split = TensorDict::new(&[])?;
     let steps = shape.iter().product::<usize>();
     let scalar = |value: usize| Tensor::from_vec(&[], vec![signed(value)?]);
-    // Upstream writes the length that is filled; it reads it back nowhere.
+    // Upstream writes the filled length and never reads it.
     let lanes = shape[1..].iter().product::<usize>();
     split.set(LEN, scalar(if ring.is_full { steps } else { ring.cursor * lanes })?)?;
     let dims = shape.iter().map(|dim| signed(*dim)).collect::<Result<Vec<_>>>()?;
     split.set(STORAGE_SHAPE, Tensor::from_vec(&[dims.len()], dims)?)?;
     split.set(keys.is_full.clone(), Tensor::from_vec(&[], vec![ring.is_full])?)?;
     split.set(keys.shift.clone(), scalar(ring.cursor)?)?;
-    // As many digits as the count has, less one where it is a power of ten: names then sort like numbers.
+    // As many digits as the count has, one less for a power of ten: names then sort like numbers.
     let digits = count.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
     for (key, entry) in leaves(nested, keys) {
         let Entry::Ragged(ragged) = entry else { return Err(not_ragged(&key, entry)) };
@@ -56,11 +57,12 @@ pub fn hdf5_split(nested: &TensorDict, keys: &TedKeys) -> Result<TensorDict> {
     Ok(split)
 }
 
-/// The nested form of the trajectories in `split`, in the order of their numbers. Copies.
+/// Returns the nested form of the trajectories in `split`, in numerical order. Copies.
 ///
 /// # Errors
-/// `UnknownName` if a word of the ring, or an entry in some trajectory, is missing; `Malformed` if a word has another form;
-/// `Incompatible` or `ShapeMismatch`, with the key, if trajectories do not join.
+/// `UnknownName` if a key of the ring, or an entry in some trajectory, is missing; `Malformed` if a key of
+/// the ring has another form; `Incompatible` or `ShapeMismatch`, with the key, if trajectories cannot be
+/// joined.
 pub fn hdf5_combine(split: &TensorDict, keys: &TedKeys) -> Result<TensorDict> {
     let mut ring = TensorDict::new(&[])?;
     let shape = counts(split, &STORAGE_SHAPE.into())?;
@@ -76,7 +78,7 @@ pub fn hdf5_combine(split: &TensorDict, keys: &TedKeys) -> Result<TensorDict> {
     let trajectories = trajectories(split)?;
     let mut nested = with_ring(&[trajectories.len()], ring, &shape, keys)?;
     let Some(first) = trajectories.first() else {
-        return Err(Error::new(ErrorKind::Empty, "a file must hold at least one trajectory: got none"));
+        return Err(Error::new(ErrorKind::Empty, "a file must hold at least one trajectory: got 0"));
     };
     for key in first.leaf_keys() {
         let rows =

@@ -1,4 +1,5 @@
-//! What torchrl 0.14.1 made of rings of steps, in memory and in folders: read with equal contents, made with equal contents.
+//! Rings of steps in torchrl 0.14.1's conversions, in memory and in folders: read and made with equal
+//! contents.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -43,13 +44,13 @@ fn back(converted: &TensorDict, to: &str) -> fulmar_ted::Result<(TensorDict, Rin
     if to == "flat" { flat_to_ted(converted, &keys) } else { nested_to_ted(converted, &keys) }
 }
 
-/// How a row is answered.
+/// The expected result of a row.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rule {
-    /// With upstream's values.
+    /// Upstream's values.
     Same,
-    /// Steps whose next observation is not that of the next step are refused. Upstream gives other ones back, or stumbles over the
-    /// cursor 0 of a full ring first.
+    /// Steps whose next observation differs from that of the next step are refused. Upstream returns other
+    /// ones, or fails on the cursor 0 of a full ring first.
     Lossy,
     /// Upstream cannot load back what it wrote of full lanes.
     Lanes,
@@ -88,7 +89,7 @@ fn conversions_give_what_torchrl_gives_and_bring_the_steps_back() {
     assert_eq!(rules, BTreeMap::from([(Rule::Same, 14), (Rule::Lossy, 6)]));
 }
 
-/// The first steps of each lane.
+/// Returns the first steps of each lane.
 fn written(steps: &TensorDict, len: usize) -> TensorDict {
     steps.slice(0..len).unwrap()
 }
@@ -135,7 +136,7 @@ fn checkpoints_of_torchrl_hold_what_it_said_and_ours_are_the_same() {
         assert_eq!(written(&steps, len), written(&contents, len), "{id}");
         let again = convert(&steps, ring, to).unwrap();
         assert_eq!(back(&again, to).unwrap(), (steps, ring), "{id}");
-        // Upstream stores what it never wrote; of full rings the forms are equal.
+        // Upstream stores unwritten memory; for full rings the forms are equal.
         if ring.is_full {
             for (name, entry) in again.entries() {
                 assert_eq!(Some(entry), stored.get(name), "{id} {name}");
@@ -190,7 +191,7 @@ fn the_rest_of_the_file_is_of_other_crates() {
         let row: Value = serde_json::from_str(line).unwrap();
         *topics.entry(row["topic"].as_str().unwrap().to_owned()).or_default() += 1;
     }
-    // Read in fulmar-tensor, and here.
+    // Read in fulmar-tensor and here.
     for topic in ["memmap", "archive", "consolidate", "ted_convert", "rb_checkpoint", "persistent_h5"] {
         assert!(topics.remove(topic).is_some_and(|rows| rows > 0), "{topic}");
     }
@@ -199,7 +200,7 @@ fn the_rest_of_the_file_is_of_other_crates() {
     assert_eq!(topics, elsewhere.map(|(topic, rows)| (topic.to_owned(), rows)).into());
 }
 
-/// The headers of its two groups are copies of that of the root.
+/// The headers of its two groups are copies of the root's.
 #[test]
 fn a_file_whose_groups_contain_each_other_is_refused() {
     let mut dict = TensorDict::new(&[]).unwrap();

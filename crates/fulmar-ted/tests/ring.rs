@@ -1,4 +1,4 @@
-//! Any ring comes back from every form, what was never written stays at home, and damaged forms are typed errors.
+//! Any ring survives every form, unwritten steps are not exported, and damaged forms are typed errors.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -13,7 +13,8 @@ use serde_json::json;
 
 const GARBAGE: i64 = -77;
 
-/// A ring as a writer would leave it, step by step: `ends` says of each written step of each lane whether it ends a trajectory.
+/// Returns a ring written step by step: `ends` has for each written step of each lane whether it ends a
+/// trajectory.
 fn ring_of(capacity: usize, lanes: usize, ends: &[bool]) -> (TensorDict, Ring) {
     let written = ends.len() / lanes;
     let count = capacity * lanes;
@@ -39,7 +40,7 @@ fn ring_of(capacity: usize, lanes: usize, ends: &[bool]) -> (TensorDict, Ring) {
     (steps, Ring { cursor: written % capacity, is_full: written >= capacity })
 }
 
-/// The written steps alone, zeros elsewhere.
+/// Returns the written steps, zeros elsewhere.
 fn blanked(steps: &TensorDict, ring: Ring) -> TensorDict {
     let written = ring.written(steps.batch_size()[0]).unwrap();
     let mut blank = steps.apply(&|tensor| Tensor::zeros(tensor.dtype(), tensor.shape())).unwrap();
@@ -73,7 +74,8 @@ proptest! {
     }
 }
 
-/// The flat form as upstream writes it: all of its memory, with a next observation wherever an end stands, written or not.
+/// Returns the flat form as upstream writes it: its whole memory, with a next observation at every end,
+/// written or not.
 fn upstream(steps: &TensorDict, ring: Ring, lanes: usize, over: &[bool]) -> TensorDict {
     let capacity = steps.batch_size()[0];
     let values = |key: Key| steps.tensor(key).unwrap().to_vec::<i64>().unwrap();
