@@ -1,4 +1,4 @@
-//! The actions to come as one.
+//! Chunks of future actions.
 
 use fulmar_core::Result;
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -8,8 +8,8 @@ use crate::number::{at_least_1, check_size};
 use crate::time::{Steps, flags};
 use crate::transform::Transform;
 
-/// Puts beside each action the `chunkSize` actions from it on, `[..., T, chunkSize, A]`. Behind the end of a trajectory the last
-/// action is repeated, and `action_is_pad` is true.
+/// Adds to each action the `chunkSize` actions from it on, `[..., T, chunkSize, A]`. After the end of a
+/// trajectory the last action is repeated, and `action_is_pad` is true.
 ///
 /// # Examples
 /// ```
@@ -26,18 +26,19 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ActionChunkTransform {
-    /// How many actions.
+    /// Number of actions in a chunk.
     pub chunk_size: usize,
-    /// The actions; `action` unless told.
+    /// The key of the actions. Defaults to `action`.
     #[serde(default = "action")]
     pub in_key: Key,
-    /// Where to; `["vla_action", "chunk"]` unless told.
+    /// The key of the chunks. Defaults to `["vla_action", "chunk"]`.
     #[serde(default = "chunk")]
     pub out_key: Key,
-    /// Where to put which of them are repeated; `action_is_pad` unless told.
+    /// The key of the padding flags. Defaults to `action_is_pad`.
     #[serde(default = "pad")]
     pub pad_key: Key,
-    /// What ends a trajectory, `["next", "done"]` unless told; `null` if only the end of a sequence does.
+    /// The flag that ends a trajectory; `null` if only the end of a sequence does. Defaults to `["next",
+    /// "done"]`.
     #[serde(default = "done")]
     pub done_key: Option<Key>,
 }
@@ -59,7 +60,7 @@ fn done() -> Option<Key> {
 }
 
 impl ActionChunkTransform {
-    /// Chunks of `chunk_size`, all else as if not told.
+    /// Makes chunks of `chunk_size`, with the defaults for all other options.
     ///
     /// # Errors
     /// `OutOfRange` if `chunk_size` is 0.

@@ -1,4 +1,4 @@
-//! Warming up recurrent states.
+//! Warm-up of recurrent states.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Index, Key, TensorDict};
@@ -6,8 +6,9 @@ use fulmar_tensor::{Index, Key, TensorDict};
 use crate::time::next_key;
 use crate::transform::Transform;
 
-/// Runs a recurrent model over the first `burn_in` steps of every sequence, and hands on the others, which begin in the states that
-/// it left. Time is the last batch dimension. Has no JSON form, as the model is a function.
+/// Runs a recurrent model over the first `burn_in` steps of every sequence, and passes on the rest, which
+/// begins with the resulting states. Time is the last batch dimension. Has no JSON form, as the model is a
+/// function.
 ///
 /// # Examples
 /// ```
@@ -31,7 +32,7 @@ pub struct BurnInTransform<M> {
 }
 
 impl<M: FnMut(TensorDict) -> Result<TensorDict> + Send> BurnInTransform<M> {
-    /// `module` adds the states at `out_keys`, below `next`, that each step leaves.
+    /// Makes a burn-in with `module`, which writes the states after each step to `out_keys`, below `next`.
     #[must_use]
     pub fn new(module: M, burn_in: usize, out_keys: Vec<Key>) -> Self {
         Self { module, burn_in, out_keys }

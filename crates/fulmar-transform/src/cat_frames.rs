@@ -1,4 +1,4 @@
-//! The last frames of a trajectory as one observation.
+//! Stacks the last frames of a trajectory as one observation.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -8,21 +8,22 @@ use crate::number::{at_least_1, check_out_keys, check_size, feature_dim};
 use crate::time::{Steps, flags};
 use crate::transform::Transform;
 
-/// What stands for the frames before the first of a trajectory.
+/// The padding before the first frame of a trajectory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FramePadding {
-    /// That first frame.
+    /// The first frame.
     #[default]
     Same,
     /// `paddingValue` everywhere.
     Constant,
 }
 
-/// Puts the last `n` frames, the newest last, in the place of each frame of a sampled batch, joined along `dim`. A window never
-/// reaches into the trajectory before.
+/// Replaces each frame of a sampled batch by the last `n` frames, the newest last, concatenated along `dim`.
+/// A window never reaches into the previous trajectory.
 ///
-/// The frames of a key below `next` are those before it at the root, where `inKeys` has that key too, and then its own.
+/// For a key below `next`, the frames are those before it at the root, if `inKeys` has that key too, and then
+/// its own.
 ///
 /// # Examples
 /// ```
@@ -38,22 +39,22 @@ pub enum FramePadding {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CatFrames {
-    /// How many frames.
+    /// Number of frames.
     pub n: usize,
-    /// The dimension of a frame along which they are joined; negative from the last.
+    /// The dimension of a frame along which they are concatenated; negative from the last.
     pub dim: isize,
-    /// Same unless told.
+    /// The padding. Defaults to `same`.
     #[serde(default)]
     pub padding: FramePadding,
-    /// 0 unless told.
+    /// The value of constant padding. Defaults to 0.
     #[serde(default)]
     pub padding_value: f64,
-    /// Which tensors.
+    /// The keys of the tensors.
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     #[serde(default)]
     pub out_keys: Vec<Key>,
-    /// What ends a trajectory; `["next", "done"]` unless told.
+    /// The flag that ends a trajectory. Defaults to `["next", "done"]`.
     #[serde(default = "done")]
     pub done_key: Key,
 }
@@ -63,7 +64,7 @@ fn done() -> Key {
 }
 
 impl CatFrames {
-    /// `n` frames of `in_keys`, joined along `dim`, all else as if not told.
+    /// Stacks `n` frames of `in_keys` along `dim`, with the defaults for all other options.
     ///
     /// # Errors
     /// `OutOfRange` if `n` is 0.
@@ -78,7 +79,7 @@ impl CatFrames {
         Ok(self)
     }
 
-    /// The tensor at `key` without `next`, if `key` lies there and that tensor is joined as well.
+    /// Returns the tensor at `key` without `next`, if `key` is below it and that tensor is stacked too.
     fn root(&self, dict: &TensorDict, key: &Key) -> Result<Option<Tensor>> {
         match key.path() {
             [next, rest @ ..] if next == "next" && !rest.is_empty() => {
@@ -106,7 +107,7 @@ impl CatFrames {
         let fill = Tensor::scalar(frames.dtype(), self.padding_value)?;
         let mut frame = vec![1];
         frame.extend_from_slice(&shape[batch..]);
-        // One list of frames to take from: those of the key, those of the root, and one that is padding.
+        // One list of frames to take from: those of the key, those of the root, and a padding frame.
         let older = root.map_or_else(|| Ok(None), |root| flat(root).map(Some))?;
         let mut sources = vec![flat(frames)?];
         sources.extend(older.clone());
@@ -114,7 +115,7 @@ impl CatFrames {
         let (before, padding) =
             (if root.is_some() { steps } else { 0 }, steps * (1 + usize::from(root.is_some())));
         let pick = |at: usize, age: usize| {
-            // Behind a key of the root, frame `age` is the root's `age - 1` steps ago.
+            // For a key of the root, frame `age` is the root's `age - 1` steps ago.
             let ago = if root.is_some() { age.saturating_sub(1) } else { age };
             match (age, self.padding) {
                 (0, _) => at,

@@ -1,4 +1,4 @@
-//! Several transforms in a row, and their JSON form.
+//! Sequences of transforms, and their JSON form.
 
 use fulmar_core::limits::TRANSFORMS_MAX;
 use fulmar_core::{Error, ErrorKind, Result, options_from_json};
@@ -23,7 +23,7 @@ use crate::select::{ExcludeTransform, SelectTransform};
 use crate::time::joined;
 use crate::transform::Transform;
 
-/// Transforms that run one after another: in order when a batch is read, the last first when rows are written.
+/// Transforms that run in sequence: in order for batches, in reverse for written rows.
 ///
 /// # Examples
 /// ```
@@ -41,11 +41,11 @@ pub struct Compose {
 }
 
 impl Compose {
-    /// The transforms that a JSON array describes: `type` is the name of the class, the other keys are its options.
+    /// Parses transforms from a JSON array: `type` is the name of the class, the other keys are its options.
     ///
     /// # Errors
-    /// `UnknownName` for a type or an option that does not exist; `Malformed` if the text is not of that form; `LimitExceeded` if
-    /// there are more than [`TRANSFORMS_MAX`]; those of the transforms.
+    /// `UnknownName` for an unknown type or option; `Malformed` if the text does not have that form;
+    /// `LimitExceeded` if there are more than [`TRANSFORMS_MAX`]; the errors of the transforms.
     pub fn from_json(json: &str) -> Result<Self> {
         let forms: Vec<Form> = options_from_json("transforms", json)?;
         if forms.len() > TRANSFORMS_MAX {
@@ -59,13 +59,13 @@ impl Compose {
         Ok(Self { transforms: built.collect::<Result<_>>()? })
     }
 
-    /// The number of transforms.
+    /// Returns the number of transforms.
     #[must_use]
     pub fn len(&self) -> usize {
         self.transforms.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no transforms.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.transforms.is_empty()
@@ -103,7 +103,7 @@ impl Transform for Compose {
         })
     }
 
-    /// What one transform lets go still passes through those that would have come after it.
+    /// Rows released by one transform pass through the transforms after it.
     fn flush(&mut self) -> Result<Option<TensorDict>> {
         let mut reversed = self.transforms.iter_mut().rev();
         reversed.try_fold(None, |dict: Option<TensorDict>, transform| {
@@ -159,7 +159,7 @@ impl Compose {
 
 macro_rules! forms {
     ($($name:ident),* $(,)?) => {
-        /// One transform as its JSON says it.
+        /// A transform in its JSON form.
         #[derive(Deserialize)]
         #[serde(tag = "type")]
         enum Form {

@@ -1,4 +1,4 @@
-//! The middle of images.
+//! Crops the center of images.
 
 use fulmar_core::Result;
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -10,7 +10,7 @@ use crate::observation::pixels;
 use crate::resize::check_side;
 use crate::transform::Transform;
 
-/// The middle `[..., w, h]` of `[..., A, B]`, with zeros around an image that is too small.
+/// Crops `[..., A, B]` to the middle `[..., w, h]`, with zeros around an image that is too small.
 ///
 /// # Examples
 /// ```
@@ -24,15 +24,15 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CenterCrop {
-    /// The new length of the last dimension but one.
+    /// The new length of the second to last dimension.
     pub w: usize,
-    /// The new length of the last dimension; `w` unless told.
+    /// The new length of the last dimension. Defaults to `w`.
     #[serde(default)]
     pub h: Option<usize>,
-    /// Which tensors; `pixels` unless told.
+    /// The keys of the tensors. Defaults to `pixels`.
     #[serde(default = "pixels")]
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     #[serde(default)]
     pub out_keys: Vec<Key>,
 }
@@ -78,7 +78,7 @@ impl Transform for CenterCrop {
     }
 }
 
-/// Half of an odd rest rounds to the even number, as in torchvision.
+/// Half of an odd remainder rounds to even, as in torchvision.
 fn middle(from: usize, len: usize) -> std::ops::Range<usize> {
     let begin = ((from - len) as f64 / 2.0).round_ties_even() as usize;
     begin..begin + len

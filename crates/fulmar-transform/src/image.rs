@@ -1,4 +1,4 @@
-//! Images as networks take them: channels first, floats.
+//! Images in the layout of networks: channels first, floats.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -8,7 +8,7 @@ use crate::number::{check_out_keys, doubles, mapped, replaced};
 use crate::observation::pixels;
 use crate::transform::Transform;
 
-/// `[..., H, W, C]` as floats of shape `[..., C, H, W]`; integers are divided by 255.
+/// Converts `[..., H, W, C]` to floats of shape `[..., C, H, W]`; integers are divided by 255.
 ///
 /// # Examples
 /// ```
@@ -24,17 +24,18 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ToTensorImage {
-    /// Whether elements are divided by 255; unless told, they are if they are no floats.
+    /// If true, elements are divided by 255. By default only elements that are not floats are.
     pub from_int: Option<bool>,
-    /// Puts a dimension of length 1 before an image that has three.
+    /// If true, inserts a dimension of length 1 before an image with three.
     pub unsqueeze: bool,
-    /// `"f32"` or another dtype of floats.
+    /// `"f32"` or another float dtype.
     pub dtype: String,
-    /// Leaves images in their order whose last dimension is not 3: they have their channels first already.
+    /// If true, images whose last dimension is not 3 keep their order, as they already have their channels
+    /// first.
     pub shape_tolerant: bool,
-    /// Which tensors; `pixels` unless told.
+    /// The keys of the tensors. Defaults to `pixels`.
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     pub out_keys: Vec<Key>,
 }
 
@@ -52,11 +53,11 @@ impl Default for ToTensorImage {
 }
 
 impl ToTensorImage {
-    /// These options, once they are known to make sense.
+    /// Checks and returns these options.
     ///
     /// # Errors
-    /// `UnknownName` if there is no such dtype; `Incompatible` if it is none of floats; `ShapeMismatch` if there are not as many keys
-    /// out as in.
+    /// `UnknownName` if there is no such dtype; `Incompatible` if it is not a float; `ShapeMismatch` if the
+    /// numbers of input and output keys differ.
     pub fn checked(self) -> Result<Self> {
         let dtype = Dtype::parse(&self.dtype)?;
         if !is_float(dtype) {
@@ -92,7 +93,7 @@ impl Transform for ToTensorImage {
     }
 }
 
-/// `[..., 3, H, W]` as the brightness `[..., 1, H, W]`: `0.2989 R + 0.587 G + 0.114 B`.
+/// Converts `[..., 3, H, W]` to the brightness `[..., 1, H, W]`: `0.2989 R + 0.587 G + 0.114 B`.
 ///
 /// # Examples
 /// ```
@@ -106,9 +107,9 @@ impl Transform for ToTensorImage {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GrayScale {
-    /// Which tensors; `pixels` unless told.
+    /// The keys of the tensors. Defaults to `pixels`.
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     pub out_keys: Vec<Key>,
 }
 

@@ -1,8 +1,9 @@
-//! Transforms of tensor dictionaries: what a replay buffer does to rows as they are written and as they are read.
+//! Transforms of tensor dictionaries, which a replay buffer applies when rows are written and when they are
+//! read.
 //!
-//! A [`Transform`] has two directions: [`Transform::inverse`] runs before rows are stored, [`Transform::forward`] on every batch
-//! that is read. [`Compose`] runs several of them and comes from JSON. Where a transform follows time, that is the last batch
-//! dimension, and steps of one trajectory stand side by side in it.
+//! A [`Transform`] has two directions: [`Transform::inverse`] runs before rows are stored,
+//! [`Transform::forward`] on every batch that is read. [`Compose`] runs several of them and is made from
+//! JSON. Time is the last batch dimension, in which the steps of one trajectory are adjacent.
 //!
 //! ```
 //! use fulmar_tensor::{Tensor, TensorDict};

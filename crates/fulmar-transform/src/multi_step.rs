@@ -1,4 +1,5 @@
-//! Transitions over several steps. With `k_t` the least of `nSteps` and the number of steps from `t` to the end of its trajectory:
+//! Transitions over several steps. With `k_t` the minimum of `nSteps` and the number of steps from `t` to the
+//! end of its trajectory:
 //!
 //! ```text
 //! reward_t <- sum of gamma^j reward_{t+j} for j < k_t        next_t <- next_{t+k_t-1}, with its done and terminated
@@ -14,9 +15,9 @@ use crate::number::{at_least_1, check_gamma, doubles};
 use crate::time::{Steps, flags, next_key};
 use crate::transform::Transform;
 
-/// Makes transitions over `nSteps` steps of a batch of whole sequences, time being the last batch dimension. Adds
-/// `stepsToNextObs` (`k`), `gamma` (`gamma^k`), `nonterminal` (whether more steps of the trajectory follow) and, below `next`,
-/// `original_reward`, all under the field's names.
+/// Makes transitions over `nSteps` steps of a batch of whole sequences, with time in the last batch
+/// dimension. Adds `stepsToNextObs` (`k`), `gamma` (`gamma^k`), `nonterminal` (whether more steps of the
+/// trajectory follow) and, below `next`, `original_reward`, all under the field's names.
 ///
 /// # Examples
 /// ```
@@ -36,23 +37,26 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MultiStep {
-    /// The most steps of a transition.
+    /// Maximum number of steps in a transition.
     pub n_steps: usize,
     /// The discount of a step, more than 0 and at most 1.
     pub gamma: f64,
-    /// The rewards, below `next`; the last name gets `original_` before it for what they were. `reward` unless told.
+    /// The keys of rewards, below `next`; the original is stored with `original_` before its last name.
+    /// Defaults to `reward`.
     #[serde(default = "reward")]
     pub reward_keys: Vec<Key>,
-    /// What ends a trajectory, below `next`; `done` unless told.
+    /// The flag that ends a trajectory, below `next`. Defaults to `done`.
     #[serde(default = "done")]
     pub done_key: Key,
-    /// Further ends, below `next`; `terminated` and `truncated` unless told. Only `legacyDone` asks for them.
+    /// More end flags, below `next`, used only with `legacyDone`. Defaults to `terminated` and `truncated`.
     #[serde(default = "ends")]
     pub done_keys: Vec<Key>,
-    /// Bools that are false at padding, which nothing looks into; `["collector", "mask"]` unless told, and need not be there.
+    /// The key of bools that are false at padding, which is ignored; optional. Defaults to `["collector",
+    /// "mask"]`.
     #[serde(default = "mask")]
     pub mask_key: Key,
-    /// Leaves the ends of every step as they were, as TorchRL does, rather than those of the transition's last step.
+    /// If true, keeps the end flags of every step, as TorchRL does, instead of those of the transition's last
+    /// step.
     #[serde(default)]
     pub legacy_done: bool,
 }
@@ -74,10 +78,10 @@ fn mask() -> Key {
 }
 
 impl MultiStep {
-    /// Transitions over `n_steps` steps, all else as if not told.
+    /// Makes transitions over `n_steps` steps, with the defaults for all other options.
     ///
     /// # Errors
-    /// `OutOfRange` if `n_steps` is 0, or `gamma` not more than 0 and at most 1.
+    /// `OutOfRange` if `n_steps` is 0, or `gamma` is not in `(0, 1]`.
     pub fn new(n_steps: usize, gamma: f64) -> Result<Self> {
         let (done_key, done_keys, mask_key) = (done(), ends(), mask());
         let reward_keys = reward();
@@ -90,12 +94,12 @@ impl MultiStep {
         Ok(self)
     }
 
-    /// What [`MultiStep`] makes of `dict`.
+    /// Returns the result of [`MultiStep`] for `dict`.
     pub(crate) fn stepped(&self, mut dict: TensorDict) -> Result<TensorDict> {
         let steps = Steps::of(&dict)?;
         let batch = dict.batch_size().to_vec();
         let (mut ends, mask) = (flags(&dict, &next_key(&self.done_key))?, self.mask(&dict)?);
-        // Nothing looks from a step into padding, nor back.
+        // No step uses padding, and padding uses no step.
         for at in 1..ends.len() {
             ends[at - 1] |= mask[at - 1] != mask[at];
         }
@@ -138,7 +142,7 @@ impl MultiStep {
         let features = values.len() / counts.len().max(1);
         let sum = |index: usize| {
             let (at, feature) = (index / features, index % features);
-            // From the last reward on, so that a power of gamma is never needed.
+            // From the last reward on, so that no power of gamma is needed.
             (at..at + counts[at])
                 .rev()
                 .fold(0.0, |sum, at| values[at * features + feature] + self.gamma * sum)
@@ -154,7 +158,7 @@ impl Transform for MultiStep {
     }
 }
 
-/// `gamma^count` by multiplication, which is the same on every target.
+/// Returns `gamma^count` by multiplication, which is the same on every target.
 fn power(gamma: f64, count: usize) -> f64 {
     (0..count).fold(1.0, |power, _| power * gamma)
 }

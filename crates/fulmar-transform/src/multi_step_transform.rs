@@ -8,8 +8,8 @@ use crate::multi_step::MultiStep;
 use crate::time::joined;
 use crate::transform::Transform;
 
-/// [`MultiStep`] over all rows that are ever written, time being the last batch dimension: the last `nSteps` steps are held back
-/// until those behind them come, or until the end is declared with [`Transform::flush`].
+/// [`MultiStep`] over all written rows, with time in the last batch dimension: the last `nSteps` steps are
+/// held back until the next ones arrive, or until [`Transform::flush`] ends the stream.
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,7 @@ pub struct MultiStepTransform {
 }
 
 impl MultiStepTransform {
-    /// Holds nothing yet.
+    /// Makes a transform that holds no rows.
     #[must_use]
     pub fn new(options: MultiStep) -> Self {
         Self { options, held: None }
@@ -53,7 +53,7 @@ impl Transform for MultiStepTransform {
             return Err(Error::new(ErrorKind::ShapeMismatch, detail));
         };
         let ready = len.saturating_sub(self.options.n_steps);
-        // Also where nothing is ready yet: rows that cannot be stepped must not be held.
+        // Run it even if nothing is ready: invalid rows must not be held.
         let stepped = self.options.stepped(all.clone())?;
         let stored = first_steps(&stepped, ready, len)?.swap_remove(0);
         self.held = first_steps(&all, ready, len)?.pop();
@@ -87,7 +87,7 @@ impl Transform for MultiStepTransform {
     }
 }
 
-/// The first `count` of `len` steps, and the others.
+/// Returns the first `count` of `len` steps, and the rest.
 fn first_steps(dict: &TensorDict, count: usize, len: usize) -> Result<Vec<TensorDict>> {
     dict.split_sizes(&[count, len - count], -1)
 }

@@ -1,4 +1,4 @@
-//! The next observation of a step, found in the step behind it.
+//! Reconstructs a step's next observation from the following step.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -7,8 +7,8 @@ use serde::Deserialize;
 use crate::time::{flags, next_key};
 use crate::transform::Transform;
 
-/// Fills `next` of a flat sample of slices from the following row, so that a buffer need not store every observation twice. The
-/// last row of a trajectory, and of the sample, has no following one and gets `fillValue`.
+/// Fills `next` of a flat sample of slices from the following row, so that a buffer need not store every
+/// observation twice. The last row of a trajectory, and of the sample, gets `fillValue`.
 ///
 /// # Examples
 /// ```
@@ -26,22 +26,22 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NextStateReconstructor {
-    /// What is copied to below `next`; `observation` unless told.
+    /// The keys that are copied below `next`. Defaults to `observation`.
     pub keys: Vec<Key>,
-    /// Integers that differ from trajectory to trajectory; `null` if there are none.
+    /// The key of trajectory ids; `null` without such ids.
     pub traj_key: Option<Key>,
-    /// What ends a trajectory; `null` if nothing does.
+    /// The flag that ends a trajectory; `null` without such a flag.
     pub done_key: Option<Key>,
-    /// Integers that grow by 1 from a step to the one that follows it; not looked at unless told.
+    /// The key of step counts, which increase by 1 along a trajectory; ignored by default.
     pub step_count_key: Option<Key>,
-    /// What stands where no row follows; NaN unless told, which integers cannot hold.
+    /// The value where no row follows. Defaults to NaN, which integers cannot represent.
     #[serde(deserialize_with = "crate::next_state::or_nan")]
     pub fill_value: f64,
-    /// Whether `trajKey` and `doneKey` must be there.
+    /// If true, `trajKey` and `doneKey` are required.
     pub strict: bool,
 }
 
-/// A number, or `null` for NaN, which JSON has no number for.
+/// Parses a number, or `null` as NaN, which JSON lacks.
 pub(crate) fn or_nan<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
@@ -64,7 +64,7 @@ impl NextStateReconstructor {
         Ok(self)
     }
 
-    /// For each row whether none follows it.
+    /// Returns for each row whether no row follows it.
     fn ends(&self, dict: &TensorDict, len: usize) -> Result<Vec<bool>> {
         let wanted = |key: &&Key| self.strict || dict.get((*key).clone()).is_some();
         let mut ends = match self.done_key.as_ref().filter(wanted) {
@@ -108,7 +108,7 @@ impl Transform for NextStateReconstructor {
     }
 }
 
-/// One integer for each element of a flat batch.
+/// Returns one integer for each element of a flat batch.
 pub(crate) fn integers(dict: &TensorDict, key: &Key) -> Result<Vec<i64>> {
     let tensor = dict.tensor(key.clone())?;
     let values = tensor.to(Dtype::I64).map_err(|error| error.at(key))?.to_vec::<i64>()?;

@@ -1,10 +1,10 @@
-//! Arithmetic over the elements of whatever dtype, in doubles.
+//! Arithmetic on elements of any dtype, in doubles.
 
 use fulmar_core::limits::TRANSFORM_ELEMENTS_MAX;
 use fulmar_core::{Dtype, Error, ErrorKind, Result, num_elements};
 use fulmar_tensor::{Key, Tensor, TensorDict};
 
-/// `to` of every element, rounded to the dtype of `tensor`.
+/// Applies `to` to every element, rounded to the dtype of `tensor`.
 pub(crate) fn mapped(tensor: &Tensor, to: impl Fn(f64) -> f64) -> Result<Tensor> {
     let values = doubles(tensor)?.into_iter().map(to).collect();
     Tensor::from_vec::<f64>(tensor.shape(), values)?.to(tensor.dtype())
@@ -14,7 +14,8 @@ pub(crate) fn doubles(tensor: &Tensor) -> Result<Vec<f64>> {
     tensor.to(Dtype::F64)?.to_vec()
 }
 
-/// `to` of the tensor at each of `in_keys`, put at the key of `out_keys` in its place, or where it was if there are none.
+/// Applies `to` to the tensor at each of `in_keys`, and stores it at the corresponding `out_keys`, or in
+/// place if it is empty.
 pub(crate) fn replaced(
     mut dict: TensorDict,
     in_keys: &[Key],
@@ -29,7 +30,7 @@ pub(crate) fn replaced(
     Ok(dict)
 }
 
-/// That there are as many keys out as in, or none.
+/// Checks that there are as many output as input keys, or none.
 pub(crate) fn check_out_keys(in_keys: &[Key], out_keys: &[Key]) -> Result<()> {
     if out_keys.is_empty() || out_keys.len() == in_keys.len() {
         return Ok(());
@@ -38,7 +39,7 @@ pub(crate) fn check_out_keys(in_keys: &[Key], out_keys: &[Key]) -> Result<()> {
     Err(Error::new(ErrorKind::ShapeMismatch, detail))
 }
 
-/// That a tensor of `shape` may be made.
+/// Checks that a tensor of `shape` may be made.
 pub(crate) fn check_size(shape: &[usize]) -> Result<usize> {
     let len = num_elements(shape)?;
     if len > TRANSFORM_ELEMENTS_MAX {
@@ -48,13 +49,13 @@ pub(crate) fn check_size(shape: &[usize]) -> Result<usize> {
     Ok(len)
 }
 
-/// The dimension that `dim` names, from the last if negative; it lies behind the `batch` dimensions.
+/// Returns the dimension `dim`, from the last if negative; it must be after the `batch` dimensions.
 pub(crate) fn feature_dim(tensor: &Tensor, dim: isize, batch: usize) -> Result<usize> {
     let rank = tensor.rank() as isize;
     let at = if dim < 0 { dim + rank } else { dim };
     if at < batch as isize || at >= rank {
         let detail = format!(
-            "dim must be a dimension of {:?} behind the {batch} of the batch: got {dim}",
+            "dim must be a dimension of {:?} after the {batch} batch dimensions: got {dim}",
             tensor.shape()
         );
         return Err(Error::new(ErrorKind::OutOfRange, detail));
@@ -69,7 +70,7 @@ pub(crate) fn finite(name: &str, value: f64) -> Result<()> {
     Err(Error::new(ErrorKind::NonFinite, format!("{name} must be finite: got {value}")))
 }
 
-/// That a discount lies in `(0, 1]`.
+/// Checks that a discount is in `(0, 1]`.
 pub(crate) fn check_gamma(name: &str, gamma: f64) -> Result<()> {
     if gamma > 0.0 && gamma <= 1.0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Tensors in another shape or dtype.
+//! Reshapes and casts of tensors.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::number::{check_out_keys, check_size, feature_dim, replaced};
 use crate::transform::Transform;
 
-/// Dimensions `firstDim` to `lastDim` as one; negative ones count from the last.
+/// Flattens the dimensions `firstDim` to `lastDim`; negative ones count from the last.
 ///
 /// # Examples
 /// ```
@@ -23,14 +23,14 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FlattenObservation {
-    /// The first of them.
+    /// The first dimension.
     pub first_dim: isize,
-    /// The last of them.
+    /// The last dimension.
     pub last_dim: isize,
-    /// Which tensors; `pixels` unless told.
+    /// The keys of the tensors. Defaults to `pixels`.
     #[serde(default = "pixels")]
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     #[serde(default)]
     pub out_keys: Vec<Key>,
 }
@@ -53,7 +53,7 @@ impl Transform for FlattenObservation {
             let first = feature_dim(tensor, self.first_dim, batch)?;
             let last = feature_dim(tensor, self.last_dim, batch)?;
             if last < first {
-                let detail = format!("lastDim must not lie before firstDim = {first}: got {last}");
+                let detail = format!("lastDim must not be before firstDim = {first}: got {last}");
                 return Err(Error::new(ErrorKind::OutOfRange, detail));
             }
             let shape = tensor.shape();
@@ -63,7 +63,7 @@ impl Transform for FlattenObservation {
     }
 }
 
-/// A new dimension of length 1, at `dim` of the result.
+/// Inserts a dimension of length 1 at `dim` of the result.
 ///
 /// # Examples
 /// ```
@@ -78,11 +78,11 @@ impl Transform for FlattenObservation {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnsqueezeTransform {
-    /// Where; negative from the end.
+    /// The place of the new dimension; negative from the end.
     pub dim: isize,
-    /// Which tensors.
+    /// The keys of the tensors.
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     #[serde(default)]
     pub out_keys: Vec<Key>,
 }
@@ -108,7 +108,7 @@ impl Transform for UnsqueezeTransform {
     }
 }
 
-/// Several tensors as one, joined along a dimension.
+/// Concatenates several tensors along a dimension.
 ///
 /// # Examples
 /// ```
@@ -129,14 +129,14 @@ impl Transform for UnsqueezeTransform {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CatTensors {
-    /// Which tensors, in this order.
+    /// The keys of the tensors, in order.
     pub in_keys: Vec<Key>,
-    /// Where to.
+    /// The key of the result.
     pub out_key: Key,
-    /// Along which dimension; the last unless told.
+    /// The dimension. Defaults to the last.
     #[serde(default = "last")]
     pub dim: isize,
-    /// Whether the parts go; they do unless told.
+    /// If true, the parts are removed. Defaults to true.
     #[serde(default = "yes")]
     pub del_keys: bool,
 }
@@ -152,7 +152,7 @@ fn yes() -> bool {
 impl CatTensors {
     pub(crate) fn checked(self) -> Result<Self> {
         if self.in_keys.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "inKeys must hold at least one key: got none"));
+            return Err(Error::new(ErrorKind::Empty, "inKeys must hold at least one key: got 0"));
         }
         Ok(self)
     }
@@ -173,7 +173,7 @@ impl Transform for CatTensors {
     }
 }
 
-/// Doubles as singles when a batch is read, and singles as doubles when rows are written.
+/// Converts doubles to singles when a batch is read, and singles to doubles when rows are written.
 ///
 /// # Examples
 /// ```
@@ -188,9 +188,9 @@ impl Transform for CatTensors {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DoubleToFloat {
-    /// Which tensors are read as singles; all doubles unless told.
+    /// The keys of tensors read as singles. Defaults to all doubles.
     pub in_keys: Option<Vec<Key>>,
-    /// Which tensors are stored as doubles; none unless told.
+    /// The keys of tensors stored as doubles. None by default.
     pub in_keys_inv: Vec<Key>,
 }
 

@@ -1,4 +1,4 @@
-//! Rows that are not too old for the policy.
+//! Filters rows by the age of their policy.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Key, TensorDict};
@@ -6,8 +6,9 @@ use serde::Deserialize;
 
 use crate::transform::Transform;
 
-/// Keeps the rows that were made by a policy at most `maxPolicyLag` versions older than the one in use, both when rows are written
-/// and when a batch is read. A row of several steps is as old as its oldest step. May leave a batch of no rows.
+/// Keeps the rows made by a policy at most `maxPolicyLag` versions older than the current one, both when rows
+/// are written and when a batch is read. A row of several steps is as old as its oldest step. May return an
+/// empty batch.
 ///
 /// # Examples
 /// ```
@@ -24,13 +25,13 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PolicyAgeFilter {
-    /// The version in use, until [`Transform::set_policy_version`] says another; 0 unless told.
+    /// The current version, until [`Transform::set_policy_version`] sets another. Defaults to 0.
     pub version: i64,
-    /// How many versions a row may be behind; 0 unless told.
+    /// Maximum number of versions that a row may lag. Defaults to 0.
     pub max_policy_lag: i64,
-    /// Which integers are the version of a row; `policy_version` unless told.
+    /// The key of a row's version. Defaults to `policy_version`.
     pub policy_version_key: Key,
-    /// Whether rows must have a version; unless told, those without one stay.
+    /// If true, rows must have a version; by default rows without one are kept.
     pub strict: bool,
 }
 
@@ -41,7 +42,7 @@ impl Default for PolicyAgeFilter {
 }
 
 impl PolicyAgeFilter {
-    /// These options, once they are known to make sense.
+    /// Checks and returns these options.
     ///
     /// # Errors
     /// `OutOfRange` if `max_policy_lag` is negative.

@@ -8,8 +8,8 @@ use crate::number::at_least_1;
 use crate::time::flags;
 use crate::transform::Transform;
 
-/// Reads `subSeqLen` neighbouring steps of every sequence of a batch, from a start that is drawn uniformly, for each sequence its own,
-/// among all at which so many steps follow.
+/// Reads `subSeqLen` consecutive steps of every sequence of a batch, from a start drawn uniformly and
+/// independently for each sequence.
 ///
 /// # Examples
 /// ```
@@ -44,8 +44,8 @@ fn unseeded() -> Rng {
 }
 
 impl RandomCropTensorDict {
-    /// Crops the last batch dimension. As JSON, `sampleDim` names another, and `maskKey` bools that are true at the first steps of
-    /// each sequence, those that count.
+    /// Crops the last batch dimension. In JSON, `sampleDim` selects another, and `maskKey` bools that are
+    /// true at the valid first steps of each sequence.
     ///
     /// # Errors
     /// `OutOfRange` if `sub_seq_len` is 0.
@@ -59,7 +59,7 @@ impl RandomCropTensorDict {
         Ok(Self { rng, ..self })
     }
 
-    /// For each sequence (all batch dimensions but `dim`) the steps that count.
+    /// Returns for each sequence (all batch dimensions but `dim`) the number of valid steps.
     fn lengths(&self, dict: &TensorDict, dim: usize) -> Result<Vec<usize>> {
         let batch = dict.batch_size();
         let (len, inner) = (batch[dim], batch[dim + 1..].iter().product::<usize>());

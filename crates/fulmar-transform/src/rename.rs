@@ -1,4 +1,4 @@
-//! Entries under other names.
+//! Renames entries.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, TensorDict};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::transform::Transform;
 
-/// Renames entries of batches that are read, and others of rows that are written.
+/// Renames entries of batches that are read, and other entries of rows that are written.
 ///
 /// # Examples
 /// ```
@@ -21,24 +21,24 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RenameTransform {
-    /// What is renamed when a batch is read; an entry that is missing is an error.
+    /// The keys to rename when a batch is read; a missing entry is an error.
     pub in_keys: Vec<Key>,
-    /// The names it gets.
+    /// Their new keys.
     pub out_keys: Vec<Key>,
-    /// The names that rows are stored under.
+    /// The keys under which rows are stored.
     pub in_keys_inv: Vec<Key>,
-    /// What is renamed to them when rows are written; what is missing is passed over.
+    /// The keys that are renamed to them when rows are written; missing entries are ignored.
     pub out_keys_inv: Vec<Key>,
-    /// Keeps the old names, too.
+    /// If true, keeps the old keys too.
     pub create_copy: bool,
 }
 
 impl RenameTransform {
-    /// These options, once they are known to fit together.
+    /// Checks and returns these options.
     ///
     /// # Errors
-    /// `ShapeMismatch` if there are more names of one side than of the other; `Incompatible` if a name is on both, as then the order
-    /// would count.
+    /// `ShapeMismatch` if the numbers of keys on both sides differ; `Incompatible` if a key is on both sides,
+    /// as the order would then matter.
     pub fn checked(self) -> Result<Self> {
         let sides = [(&self.in_keys, &self.out_keys), (&self.in_keys_inv, &self.out_keys_inv)];
         for (in_keys, out_keys) in sides {

@@ -1,6 +1,6 @@
-//! Images of another size. Bilinear and bicubic are antialiased: each result is the mean of the elements around its place in the source,
-//! weighted by a kernel that is as wide as the scale (at least 1), as Pillow and torchvision do it. Sums run in doubles in a fixed order,
-//! so all targets give the same bits.
+//! Resizes images. Bilinear and bicubic are antialiased: each result is the mean of the elements around its
+//! place in the source, weighted by a kernel as wide as the scale (at least 1), as in Pillow and torchvision.
+//! Sums run in doubles in a fixed order, so all targets give the same bits.
 //!
 //! ```text
 //! center = (at + 1/2) scale;  x = (index + 1/2 - center) / max(scale, 1)
@@ -19,23 +19,23 @@ use crate::number::{at_least_1, check_out_keys, check_size, doubles, replaced};
 use crate::observation::pixels;
 use crate::transform::Transform;
 
-/// How the elements of a resized image come from those of the source.
+/// The interpolation of a resized image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Interpolation {
-    /// The weighted mean of those around its place.
+    /// The weighted mean of the elements around its place.
     #[default]
     Bilinear,
-    /// The weighted mean of those around its place, by a kernel that sharpens: floats may leave the range of the source.
+    /// The weighted mean with a sharpening kernel: floats may leave the range of the source.
     Bicubic,
-    /// The one at its place, rounded towards the first.
+    /// The element at its place, rounded towards the first.
     Nearest,
-    /// The one whose middle is the nearest, as Pillow has it.
+    /// The element whose centre is nearest, as in Pillow.
     #[serde(rename = "nearest-exact")]
     NearestExact,
 }
 
-/// `[..., A, B]` as `[..., w, h]`.
+/// Resizes `[..., A, B]` to `[..., w, h]`.
 ///
 /// # Examples
 /// ```
@@ -50,24 +50,24 @@ pub enum Interpolation {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resize {
-    /// The new length of the last dimension but one.
+    /// The new length of the second to last dimension.
     pub w: usize,
-    /// The new length of the last dimension; `w` unless told.
+    /// The new length of the last dimension. Defaults to `w`.
     #[serde(default)]
     pub h: Option<usize>,
-    /// Bilinear unless told.
+    /// The interpolation. Defaults to bilinear.
     #[serde(default)]
     pub interpolation: Interpolation,
-    /// Which tensors; `pixels` unless told.
+    /// The keys of the tensors. Defaults to `pixels`.
     #[serde(default = "pixels")]
     pub in_keys: Vec<Key>,
-    /// Where to; in place unless told.
+    /// The keys of the results. Defaults to `inKeys`.
     #[serde(default)]
     pub out_keys: Vec<Key>,
 }
 
 impl Resize {
-    /// Bilinear, of `pixels`.
+    /// Resizes `pixels` with bilinear interpolation.
     ///
     /// # Errors
     /// `OutOfRange` if a length is 0; `LimitExceeded` if one is more than [`TRANSFORM_IMAGE_SIDE_MAX`].
@@ -100,7 +100,7 @@ impl Resize {
         for image in images.chunks_exact(rows * columns) {
             values.extend(weighted(&narrowed(image, columns, &across), across.len(), &down));
         }
-        // Integers round, as the mean of bytes is seldom one.
+        // Round integers, as the mean of bytes is rarely a whole number.
         if !is_float(tensor.dtype()) && tensor.dtype() != Dtype::Bool {
             let (min, max) = integers(tensor.dtype());
             values.iter_mut().for_each(|value: &mut f64| *value = value.round_ties_even().clamp(min, max));
@@ -108,7 +108,8 @@ impl Resize {
         Tensor::from_vec::<f64>(&shape, values)?.to(tensor.dtype())
     }
 
-    /// For each of `to` elements the first of `from` that it is made of, and the weights of that and those behind it.
+    /// Returns for each of `to` elements the first element of `from` that it uses, and the weights of that
+    /// and the following ones.
     fn weights(&self, from: usize, to: usize) -> Vec<(usize, Vec<f64>)> {
         let scale = from as f64 / to as f64;
         let nearest = |at: usize| ((at as f64 * scale) as usize).min(from - 1);
@@ -129,12 +130,12 @@ impl Transform for Resize {
     }
 }
 
-/// The element whose middle is nearest to that of result `at`; in single precision, as torch computes it.
+/// Returns the element whose centre is nearest to that of result `at`; in single precision, as in torch.
 fn nearest_exact(from: usize, to: usize, at: usize) -> usize {
     (((at as f32 + 0.5) * (from as f32 / to as f32)) as usize).min(from - 1)
 }
 
-/// The weights of `kernel`, which is 0 from `radius` on, around the place of result `at`.
+/// Returns the weights of `kernel`, which is 0 from `radius` on, around the place of result `at`.
 fn around(from: usize, scale: f64, at: usize, radius: f64, kernel: fn(f64) -> f64) -> (usize, Vec<f64>) {
     let (center, width) = ((at as f64 + 0.5) * scale, scale.max(1.0));
     let first = (center - radius * width + 0.5).max(0.0) as usize;
@@ -159,7 +160,7 @@ fn cubic(distance: f64) -> f64 {
     }
 }
 
-/// The smallest and the largest number of a dtype of integers, as far as a double tells them apart.
+/// Returns the smallest and the largest number of an integer dtype, as far as a double represents them.
 fn integers(dtype: Dtype) -> (f64, f64) {
     match dtype {
         Dtype::U8 => (0.0, f64::from(u8::MAX)),
@@ -171,7 +172,7 @@ fn integers(dtype: Dtype) -> (f64, f64) {
     }
 }
 
-/// Rows of `columns` elements as rows of as many as there are `weights`.
+/// Resamples rows of `columns` elements to rows with one element for each of `weights`.
 fn narrowed(image: &[f64], columns: usize, weights: &[(usize, Vec<f64>)]) -> Vec<f64> {
     let mut values = Vec::with_capacity(image.len() / columns * weights.len());
     for row in image.chunks_exact(columns) {
@@ -182,7 +183,7 @@ fn narrowed(image: &[f64], columns: usize, weights: &[(usize, Vec<f64>)]) -> Vec
     values
 }
 
-/// As many rows as there are `weights`, each the sum of rows of `columns` elements.
+/// Resamples to one row for each of `weights`, each a weighted sum of rows of `columns` elements.
 fn weighted(image: &[f64], columns: usize, weights: &[(usize, Vec<f64>)]) -> Vec<f64> {
     let mut values = Vec::with_capacity(columns * weights.len());
     for (first, weights) in weights {

@@ -1,5 +1,5 @@
-//! Rewards in another measure. All take the tensors at `inKeys`, `reward` unless told, and put the result at `outKeys`, in their
-//! place unless told.
+//! Transforms of rewards. All read the tensors at `inKeys`, by default `reward`, and write the results to
+//! `outKeys`, by default in place.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Key, TensorDict};
@@ -27,14 +27,14 @@ fn reward() -> Vec<Key> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardScaling {
-    /// What is added.
+    /// The summand.
     pub loc: f64,
     /// The factor.
     pub scale: f64,
-    /// Which tensors.
+    /// The keys of the tensors.
     #[serde(default = "reward")]
     pub in_keys: Vec<Key>,
-    /// Where to.
+    /// The keys of the results.
     #[serde(default)]
     pub out_keys: Vec<Key>,
 }
@@ -55,7 +55,7 @@ impl Transform for RewardScaling {
     }
 }
 
-/// The reward, or the nearer bound where it lies outside; NaN stays.
+/// Clamps the reward to bounds; NaN stays.
 ///
 /// # Examples
 /// ```
@@ -70,13 +70,13 @@ impl Transform for RewardScaling {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RewardClipping {
-    /// The lower bound; -1 unless told.
+    /// The lower bound. Defaults to -1.
     pub clamp_min: f64,
-    /// The upper bound; 1 unless told.
+    /// The upper bound. Defaults to 1.
     pub clamp_max: f64,
-    /// Which tensors.
+    /// The keys of the tensors.
     pub in_keys: Vec<Key>,
-    /// Where to.
+    /// The keys of the results.
     pub out_keys: Vec<Key>,
 }
 
@@ -121,9 +121,9 @@ macro_rules! keyed {
         #[derive(Debug, Clone, Deserialize)]
         #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
         pub struct $name {
-            /// Which tensors.
+            /// The keys of the tensors.
             pub in_keys: Vec<Key>,
-            /// Where to.
+            /// The keys of the results.
             pub out_keys: Vec<Key>,
         }
 
@@ -143,7 +143,7 @@ macro_rules! keyed {
 }
 
 keyed! {
-    /// 1 where the reward is more than 0, else 0, as `i8`.
+    /// 1 if the reward is greater than 0, else 0, as `i8`.
     ///
     /// # Examples
     /// ```
@@ -166,7 +166,7 @@ impl Transform for BinarizeReward {
 }
 
 keyed! {
-    /// -1, 0 or 1 as the reward is negative, neither or positive.
+    /// -1, 0 or 1 if the reward is negative, neither or positive.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! What is still to come: discounted sums of the rewards from each step to the end of its trajectory.
+//! Discounted sums of the rewards from each step to the end of its trajectory.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Key, Tensor, TensorDict};
@@ -8,8 +8,8 @@ use crate::number::{check_out_keys, doubles};
 use crate::time::{Steps, flags, next_key};
 use crate::transform::Transform;
 
-/// Stores beside each reward the discounted sum of it and those behind it. Every sequence that is written must hold the end of a
-/// trajectory, as the sum over a part of one would be too small.
+/// Adds to each reward the discounted sum of it and the following ones. Every written sequence must contain
+/// the end of a trajectory, as the sum over a part would be too small.
 ///
 /// # Examples
 /// ```
@@ -25,13 +25,13 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Reward2GoTransform {
-    /// By which a reward shrinks with every step before it, from 0 to 1; 1 unless told.
+    /// The discount, from 0 to 1. Defaults to 1.
     pub gamma: f64,
-    /// Which rewards; that below `next` unless told.
+    /// The keys of rewards. Defaults to `reward` below `next`.
     pub in_keys: Vec<Key>,
-    /// Where to; `rtg` unless told.
+    /// The keys of the results. Defaults to `rtg`.
     pub out_keys: Vec<Key>,
-    /// What ends a trajectory, below `next`; `truncated` there does so, too.
+    /// The flag that ends a trajectory, below `next`; `truncated` there ends one too.
     pub done_key: Key,
 }
 
@@ -47,10 +47,11 @@ impl Default for Reward2GoTransform {
 }
 
 impl Reward2GoTransform {
-    /// These options, once they are known to make sense.
+    /// Checks and returns these options.
     ///
     /// # Errors
-    /// `OutOfRange` if `gamma` is not in `0..=1`; `ShapeMismatch` if there are not as many keys out as in.
+    /// `OutOfRange` if `gamma` is not in `0..=1`; `ShapeMismatch` if the numbers of input and output keys
+    /// differ.
     pub fn checked(self) -> Result<Self> {
         check_discount("gamma", self.gamma)?;
         check_out_keys(&self.in_keys, &self.out_keys)?;
@@ -68,7 +69,7 @@ impl Transform for Reward2GoTransform {
         }
         if let Some(sequence) = ends.chunks(steps.len.max(1)).position(|ends| !ends.contains(&true)) {
             let detail =
-                format!("a sequence must hold the end of a trajectory: got none in number {sequence}");
+                format!("a sequence must hold the end of a trajectory: sequence {sequence} does not");
             return Err(Error::new(ErrorKind::Incompatible, detail));
         }
         let out_keys = if self.out_keys.is_empty() { &self.in_keys } else { &self.out_keys };
@@ -81,8 +82,8 @@ impl Transform for Reward2GoTransform {
     }
 }
 
-/// Gives every step the discounted sum of its reward and those behind it: where only the last step of an episode is rewarded, that
-/// is the reward of the episode.
+/// Replaces each reward by the discounted sum of it and the following ones. If only the last step of an
+/// episode has a reward, that is the reward of the episode.
 ///
 /// # Examples
 /// ```
@@ -100,13 +101,13 @@ impl Transform for Reward2GoTransform {
 pub struct DensifyReward {
     /// The reward, below `next`.
     pub reward_key: Key,
-    /// What ends an episode, below `next`.
+    /// The flag that ends an episode, below `next`.
     pub done_key: Key,
-    /// Where to, below `next`; in place unless told.
+    /// The key of the result, below `next`. Defaults to the reward's key.
     pub reward_key_out: Option<Key>,
-    /// Which batch dimension is time, negative from the last; the last unless told.
+    /// The batch dimension of time, negative from the last. Defaults to the last.
     pub time_dim: isize,
-    /// By which a reward shrinks with every step before it, from 0 to 1; 1 unless told.
+    /// The discount, from 0 to 1. Defaults to 1.
     pub discount: f64,
 }
 
@@ -123,7 +124,7 @@ impl Default for DensifyReward {
 }
 
 impl DensifyReward {
-    /// These options, once they are known to make sense.
+    /// Checks and returns these options.
     ///
     /// # Errors
     /// `OutOfRange` if `discount` is not in `0..=1`.

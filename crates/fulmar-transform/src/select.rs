@@ -1,4 +1,4 @@
-//! Some of the entries.
+//! Selects entries.
 
 use fulmar_core::Result;
 use fulmar_tensor::{Key, TensorDict};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::transform::Transform;
 
-/// Reads only the entries at some keys; keys without an entry are passed over.
+/// Reads only the entries at some keys; ignores keys without an entry.
 ///
 /// # Examples
 /// ```
@@ -23,12 +23,12 @@ use crate::transform::Transform;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SelectTransform {
-    /// What stays.
+    /// The keys to keep.
     pub keys: Vec<Key>,
-    /// Whether `reward` stays as well, at the root and below `next`.
+    /// If true, keeps `reward` too, at the root and below `next`.
     #[serde(default = "yes")]
     pub keep_rewards: bool,
-    /// Whether `done`, `terminated` and `truncated` stay as well, at the root and below `next`.
+    /// If true, keeps `done`, `terminated` and `truncated` too, at the root and below `next`.
     #[serde(default = "yes")]
     pub keep_dones: bool,
 }
@@ -38,7 +38,7 @@ fn yes() -> bool {
 }
 
 impl SelectTransform {
-    /// The entries at `keys`, rewards and ends.
+    /// Keeps the entries at `keys`, rewards and end flags.
     #[must_use]
     pub fn new(keys: Vec<Key>) -> Self {
         Self { keys, keep_rewards: true, keep_dones: true }
@@ -58,7 +58,7 @@ impl Transform for SelectTransform {
             keys.extend([Key::from(name), Key::from(["next", name])]);
         }
         let mut selected = dict.select_known(&keys);
-        // A dictionary on the way to a key that is not there would stay as an empty one.
+        // A dictionary on the path to a missing key would stay as an empty one.
         let asked_for = |name: &str| self.keys.iter().any(|key| key.path()[..] == [name.to_owned()]);
         if !asked_for("next") && selected.dict("next").is_ok_and(TensorDict::is_empty) {
             selected.remove("next")?;
@@ -67,7 +67,7 @@ impl Transform for SelectTransform {
     }
 }
 
-/// Reads all entries but those at some keys; keys without an entry are passed over.
+/// Reads all entries except those at some keys; ignores keys without an entry.
 ///
 /// # Examples
 /// ```
@@ -81,7 +81,7 @@ impl Transform for SelectTransform {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExcludeTransform {
-    /// What goes.
+    /// The keys to remove.
     pub keys: Vec<Key>,
 }
 

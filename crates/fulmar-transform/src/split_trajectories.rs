@@ -1,4 +1,4 @@
-//! Sequences of steps cut into trajectories.
+//! Splits sequences of steps into trajectories.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::{Entry, Key, PadSequence, Ragged, Tensor, TensorDict};
@@ -8,16 +8,16 @@ use crate::next_state::integers;
 use crate::number::check_size;
 use crate::time::{Steps, flags, next_key};
 
-/// How [`split_trajectories`] finds trajectories, and where it says what it did.
+/// Options of [`split_trajectories`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SplitOptions {
-    /// The dictionary that gets `mask` and `traj_ids`; `collector` unless told.
+    /// The dictionary that gets `mask` and `traj_ids`. Defaults to `collector`.
     pub prefix: Key,
-    /// Integers that differ from a trajectory to the next; unless told `traj_ids` of `prefix`, if it is there and `done_key` is not
-    /// told.
+    /// The key of trajectory ids. Defaults to `traj_ids` of `prefix`, if that exists and `done_key` is not
+    /// given.
     pub trajectory_key: Option<Key>,
-    /// What ends a trajectory, below `next`, where no integers say it; `done` unless told.
+    /// The flag that ends a trajectory, below `next`, if there are no ids. Defaults to `done`.
     pub done_key: Option<Key>,
 }
 
@@ -27,12 +27,14 @@ impl Default for SplitOptions {
     }
 }
 
-/// The trajectories of `dict`, whose last batch dimension is time, `[trajectories, longest]`, with zeros behind shorter ones. Adds
-/// below `prefix` the bools `mask`, true at steps, and, where it went by ends, the integers `traj_ids`.
+/// Returns the trajectories of `dict`, whose last batch dimension is time, as `[trajectories, longest]`,
+/// shorter ones padded with zeros. Adds below `prefix` the bools `mask`, true at steps, and, if it split by
+/// end flags, the integers `traj_ids`.
 ///
 /// # Errors
-/// `UnknownName` if there is neither the one nor the other; `ShapeMismatch` without a batch dimension; `LimitExceeded` if padding
-/// would take too much; `Incompatible` if an entry is no tensor; `Empty` without steps.
+/// `UnknownName` if there are neither ids nor end flags; `ShapeMismatch` without a batch dimension;
+/// `LimitExceeded` if padding would take too much memory; `Incompatible` if an entry is not a tensor; `Empty`
+/// without steps.
 ///
 /// # Examples
 /// ```
@@ -65,11 +67,11 @@ pub fn split_trajectories(dict: &TensorDict, options: &SplitOptions) -> Result<T
     Ok(split)
 }
 
-/// [`split_trajectories`] without padding: a dictionary of as many elements as there are trajectories, each tensor a [`Ragged`] of
-/// one row a trajectory.
+/// Splits without padding: returns a dictionary with one element for each trajectory, each tensor a
+/// [`Ragged`] with one row for each.
 ///
 /// # Errors
-/// Those of [`split_trajectories`].
+/// The errors of [`split_trajectories`].
 ///
 /// # Examples
 /// ```
@@ -92,7 +94,7 @@ pub fn split_trajectories_ragged(dict: &TensorDict, options: &SplitOptions) -> R
     Ok(split)
 }
 
-/// All steps in one batch dimension, and where trajectories begin.
+/// All steps in one batch dimension, and the starts of trajectories.
 struct Cut {
     steps: TensorDict,
     offsets: Vec<u64>,

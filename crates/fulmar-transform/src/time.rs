@@ -1,9 +1,9 @@
-//! Steps along the last batch dimension, and where their trajectories begin and end.
+//! Steps along the last batch dimension, with the starts and ends of trajectories.
 
 use fulmar_core::{Dtype, Error, ErrorKind, Result};
 use fulmar_tensor::{Key, TensorDict};
 
-/// The steps of one batch: `sequences` of them one after another, each of `len`.
+/// The steps of one batch: `sequences` in sequence, each of length `len`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Steps {
     pub sequences: usize,
@@ -25,7 +25,7 @@ impl Steps {
         self.sequences * self.len
     }
 
-    /// For each step the first of its trajectory, which begins behind an end and with its sequence.
+    /// Returns for each step the first of its trajectory, which begins after an end or with its sequence.
     pub(crate) fn firsts(&self, ends: &[bool]) -> Vec<usize> {
         let mut first = 0;
         let each = (0..self.total()).map(|at| {
@@ -37,7 +37,7 @@ impl Steps {
         each.collect()
     }
 
-    /// For each step the last of its trajectory, which is an end or that of its sequence.
+    /// Returns for each step the last of its trajectory, which is an end or the last of its sequence.
     pub(crate) fn lasts(&self, ends: &[bool]) -> Vec<usize> {
         let mut lasts = vec![0; self.total()];
         let mut last = 0;
@@ -51,10 +51,12 @@ impl Steps {
     }
 }
 
-/// One bool for each batch element: the tensor at `key`, in the batch shape or with one more dimension of length 1.
+/// Returns one bool for each batch element: the tensor at `key`, in the batch shape or with one more
+/// dimension of length 1.
 ///
 /// # Errors
-/// `UnknownName` if there is none; `Incompatible` if it does not hold bools; `ShapeMismatch` for another shape.
+/// `UnknownName` if there is no such tensor; `Incompatible` if it does not hold bools; `ShapeMismatch` for
+/// another shape.
 pub(crate) fn flags(dict: &TensorDict, key: &Key) -> Result<Vec<bool>> {
     let tensor = dict.tensor(key.clone())?;
     if tensor.dtype() != Dtype::Bool {
@@ -70,7 +72,7 @@ pub(crate) fn flags(dict: &TensorDict, key: &Key) -> Result<Vec<bool>> {
     tensor.to_vec()
 }
 
-/// What two calls let go, one behind the other in time.
+/// Joins the rows released by two calls, consecutive in time.
 pub(crate) fn joined(first: Option<TensorDict>, second: Option<TensorDict>) -> Result<Option<TensorDict>> {
     match (first, second) {
         (Some(first), Some(second)) => TensorDict::cat(&[first, second], -1).map(Some),
@@ -78,7 +80,7 @@ pub(crate) fn joined(first: Option<TensorDict>, second: Option<TensorDict>) -> R
     }
 }
 
-/// The key `name` of the dictionary `next`.
+/// Returns the key `name` of the dictionary `next`.
 pub(crate) fn next_key(key: &Key) -> Key {
     let mut path = vec!["next".to_owned()];
     path.extend_from_slice(key.path());

@@ -1,12 +1,13 @@
-//! What every transform can be asked.
+//! The trait of all transforms.
 
 use fulmar_core::{Error, ErrorKind, Result};
 use fulmar_tensor::TensorDict;
 
-/// Changes dictionaries on their way into a buffer and out of it. A function from dictionary to dictionary is one, too.
+/// Changes dictionaries on their way into a buffer and out of it. A function from dictionary to dictionary is
+/// a transform too.
 ///
-/// What a transform remembers between calls (a position of a generator, rows held back) is its state. It can be saved, and a
-/// buffer that is emptied clears it.
+/// The data that a transform keeps between calls (a generator's position, held rows) is its state. It can be
+/// saved, and emptying a buffer clears it.
 ///
 /// # Examples
 /// ```
@@ -23,42 +24,43 @@ use fulmar_tensor::TensorDict;
 /// # Ok::<(), fulmar_core::Error>(())
 /// ```
 pub trait Transform: Send {
-    /// What a reader gets for a batch that was sampled.
+    /// Transforms a sampled batch for a reader.
     ///
     /// # Errors
-    /// Those of the transform; most need the keys they are told of, in a shape that they say.
+    /// The errors of the transform; most require their keys, in a documented shape.
     fn forward(&mut self, dict: TensorDict) -> Result<TensorDict> {
         Ok(dict)
     }
 
-    /// What is stored for rows that are written; nothing if all of them are held back for later.
+    /// Transforms written rows for storage; `None` if all of them are held back.
     ///
     /// # Errors
-    /// Those of the transform; then nothing has been held back.
+    /// The errors of the transform; then nothing has been held back.
     fn inverse(&mut self, dict: TensorDict) -> Result<Option<TensorDict>> {
         Ok(Some(dict))
     }
 
-    /// What was held back, to be stored now that no more rows come. Nothing is held afterwards.
+    /// Releases the held rows for storage, as no more rows come.
     ///
     /// # Errors
-    /// Those of the transform.
+    /// The errors of the transform.
     fn flush(&mut self) -> Result<Option<TensorDict>> {
         Ok(None)
     }
 
-    /// Forgets what was held back.
+    /// Drops the held rows.
     fn clear(&mut self) {}
 
-    /// What [`Transform::load_state`] needs to go on from here, in a dictionary without batch dimensions; empty if that is nothing.
+    /// Returns the state for [`Transform::load_state`], in a dictionary without batch dimensions; empty
+    /// for a stateless transform.
     ///
     /// # Errors
-    /// Those of [`TensorDict::set`].
+    /// The errors of [`TensorDict::set`].
     fn state(&self) -> Result<TensorDict> {
         TensorDict::new(&[])
     }
 
-    /// Goes on where [`Transform::state`] was taken from a transform with the same options.
+    /// Restores a state that [`Transform::state`] returned for a transform with the same options.
     ///
     /// # Errors
     /// `UnknownName`, `Incompatible` or `ShapeMismatch` if it is not such a state; then nothing has changed.
@@ -71,7 +73,7 @@ pub trait Transform: Send {
         Err(Error::new(ErrorKind::Incompatible, detail))
     }
 
-    /// Says which version of the policy is in use; transforms that judge the age of rows listen.
+    /// Sets the current version of the policy, for transforms that check the age of rows.
     fn set_policy_version(&mut self, _version: i64) {}
 }
 

@@ -1,4 +1,4 @@
-//! What transforms promise beyond the golden rows: naive versions beside them, states, orders and refusals.
+//! Transforms beyond the golden rows: naive versions, states, orders and refusals.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use fulmar_core::ErrorKind;
@@ -19,7 +19,7 @@ fn kind(transforms: &serde_json::Value) -> ErrorKind {
     Compose::from_json(&transforms.to_string()).map(|_| ()).unwrap_err().kind()
 }
 
-/// Steps `[lanes, len]` whose observation is their number, with drawn rewards and ends.
+/// Returns steps `[lanes, len]` whose observation is their number, with random rewards and ends.
 fn steps(lanes: usize, len: usize, rewards: &[f64], ends: &[u8]) -> TensorDict {
     let batch = [lanes, len];
     let mut dict = TensorDict::new(&batch).unwrap();
@@ -140,7 +140,7 @@ proptest! {
         let bits = mask.to_vec::<bool>().unwrap();
         let longest = split.batch_size()[1];
         for at in (0..bits.len()).filter(|at| (at + 1) % longest > 0) {
-            prop_assert!(!ends[at] || !bits[at + 1], "a trajectory goes on behind its end");
+            prop_assert!(!ends[at] || !bits[at + 1], "a trajectory continues after its end");
         }
     }
 
@@ -329,7 +329,7 @@ fn descriptions_are_closed_and_say_what_is_wrong() {
     }
     let error =
         Compose::from_json(r#"[{"type":"SignTransform"},{"type":"CatTensors","inKeys":[],"outKey":["a"]}]"#);
-    assert_eq!(error.err().unwrap().detail(), "transforms[1]: inKeys must hold at least one key: got none");
+    assert_eq!(error.err().unwrap().detail(), "transforms[1]: inKeys must hold at least one key: got 0");
     let uneven = json!([{ "type": "RenameTransform", "inKeys": [["a"]], "outKeys": [] }]);
     assert_eq!(kind(&uneven), ErrorKind::ShapeMismatch);
     assert_eq!(kind(&json!([{ "type": "ToTensorImage", "dtype": "i64" }])), ErrorKind::Incompatible);

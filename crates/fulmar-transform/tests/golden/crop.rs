@@ -1,4 +1,4 @@
-//! Random windows: which starts are reached.
+//! Random windows: the set of starts.
 
 use fulmar_tensor::{Tensor, TensorDict};
 use fulmar_transform::{Compose, Transform};

@@ -1,4 +1,4 @@
-//! Every transform against what TorchRL made of the same dictionaries.
+//! Every transform against TorchRL's results for the same dictionaries.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod crop;
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// How a row compares.
+/// The comparison of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     Same,
-    /// We decided otherwise, for this reason.
+    /// An intended difference, with its reason.
     Decided(&'static str),
     Wrong(String),
 }

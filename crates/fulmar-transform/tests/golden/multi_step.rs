@@ -1,5 +1,5 @@
-//! Transitions over several steps. TorchRL leaves the ends of each step as they were, which `legacyDone` does as well: with it all
-//! but two named things are the same, and without it the ends are those of the step that is arrived at.
+//! Transitions over several steps. TorchRL keeps the end flags of each step, as `legacyDone` does: with it
+//! all but two named differences are equal, and without it the flags are those of the last step.
 
 use fulmar_tensor::{Tensor, TensorDict};
 use fulmar_transform::{Compose, Result, Transform};
@@ -30,7 +30,7 @@ pub(crate) fn written(row: &Value) -> Outcome {
     let mut contents: Option<TensorDict> = None;
     let mut outcome = Same;
     for op in row["ops"].as_array().unwrap() {
-        // A state that was saved and loaded goes on all the same.
+        // A saved and loaded state continues in the same way.
         let state = transforms.state().unwrap();
         transforms = built("MultiStepTransform", row, true).unwrap();
         transforms.load_state(&state).unwrap();
@@ -103,7 +103,7 @@ fn judged(row: &Value, got: &TensorDict, want: &TensorDict) -> Outcome {
     outcome
 }
 
-/// `fixed` is `legacy` but for the ends, which come from `stepsToNextObs - 1` steps further on.
+/// `fixed` equals `legacy` except for the end flags, which come from `stepsToNextObs - 1` steps later.
 fn ends_are_those_of_the_arrival(input: &TensorDict, fixed: &TensorDict, legacy: &TensorDict) {
     let counts = fixed.tensor("steps_to_next_obs").unwrap().to_vec::<i64>().unwrap();
     for name in ["done", "terminated", "truncated"] {

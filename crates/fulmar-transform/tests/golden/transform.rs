@@ -1,4 +1,4 @@
-//! Transforms that read a dictionary or write it, and the cutting of trajectories.
+//! Transforms that read or write a dictionary, and the splitting of trajectories.
 
 use fulmar_tensor::{Tensor, TensorDict};
 use fulmar_transform::{
@@ -24,7 +24,7 @@ pub(crate) fn run(row: &Value) -> Outcome {
     };
     let outcome = compared(&got, &want, tolerance);
     if row["topic"] == "ActionChunkTransform" && outcome != Same {
-        // TorchRL does not find a nested key that is a list, and then looks for no end at all.
+        // TorchRL does not find a nested key given as a list, and then ignores ends.
         let mut endless = ActionChunkTransform::new(got.tensor("action_is_pad").unwrap().shape()[2]).unwrap();
         endless.done_key = None;
         let named = row["config"].to_string().contains("done_key");
@@ -33,7 +33,7 @@ pub(crate) fn run(row: &Value) -> Outcome {
         }
     }
     if row["topic"] == "SelectTransform" && outcome != Same {
-        // What was selected by name is the same; the rest are the ends and rewards of `next`.
+        // Entries selected by name are the same; the rest are the end flags and rewards of `next`.
         let mut rest = got.clone();
         for name in ["reward", "done"] {
             if want.get(["next", name]).is_none() {
@@ -53,7 +53,7 @@ pub(crate) fn run(row: &Value) -> Outcome {
 fn described(row: &Value) -> fulmar_transform::Result<Compose> {
     let topic = row["topic"].as_str().unwrap();
     let mut description = options(&row["config"]);
-    // Arguments that the rows leave unsaid.
+    // Arguments that the rows omit.
     match topic {
         "RewardScaling" => {
             description.extend([("loc".to_owned(), json!(1.0)), ("scale".to_owned(), json!(0.5))]);
@@ -68,7 +68,7 @@ fn described(row: &Value) -> fulmar_transform::Result<Compose> {
     Compose::from_json(&json!([description]).to_string())
 }
 
-/// `h = 0.5 (is_init ? 0 : h) + x`: the first step reads `h`, the others what the step before left.
+/// `h = 0.5 (is_init ? 0 : h) + x`: the first step reads `h`, the others the result of the step before.
 pub(crate) fn burnt_in(row: &Value) -> Outcome {
     let model = |mut steps: TensorDict| {
         let &[sequences, len] = steps.batch_size() else { panic!() };

@@ -1,4 +1,4 @@
-//! The values of golden rows as ours, and comparisons.
+//! Values of golden rows, and comparisons.
 
 use fulmar_core::Dtype;
 use fulmar_tensor::{Entry, Key, Tensor, TensorDict};
@@ -42,7 +42,7 @@ fn number(value: &Value) -> f64 {
     }
 }
 
-/// Equal keys, shapes and dtypes, and elements within `tolerance`.
+/// Checks equal keys, shapes and dtypes, and elements within `tolerance`.
 pub(crate) fn compared(got: &TensorDict, want: &TensorDict, tolerance: f64) -> Outcome {
     let keys = |dict: &TensorDict| {
         let mut keys: Vec<String> = dict.nested_keys().iter().map(ToString::to_string).collect();
@@ -93,7 +93,7 @@ pub(crate) fn key(value: &Value) -> Key {
     }
 }
 
-/// The options of a row under our names, keys as lists of names.
+/// Returns the options of a row under our names, keys as lists of names.
 pub(crate) fn options(config: &Value) -> Map<String, Value> {
     let mut options = Map::new();
     let pairs: Vec<(String, Value)> = match config.get("$dict") {
