@@ -31,7 +31,7 @@ fn main() -> Result<()> {
 
     let mut group = Group::default();
     for answer in ANSWERS {
-        // A policy that knows nothing gives every token the same probability. Yours sends its own numbers.
+        // An untrained policy gives every token the same probability. Yours sends its own numbers.
         let completion = [&tokenizer.encode(answer)?.ids, &renderer.stop_ids()[..1]].concat();
         let log_probs = vec![-(tokenizer.vocab_size() as f32).ln(); completion.len()];
         group.add(&prompt, &completion, &log_probs)?;

@@ -1,4 +1,4 @@
-//! What this build is and what the machine offers it.
+//! A description of this build and of the machine.
 
 /// One JSON object with what is built in: `version`, `backend` as given, `lanes` of this processor, `threads`.
 ///
@@ -14,7 +14,7 @@ pub fn describe(backend: &str) -> String {
     format!(r#"{{"version":"{version}","backend":"{backend}","lanes":[{lanes}],"threads":{threads}}}"#)
 }
 
-/// The vector instruction sets that this build may use here, the plain one first.
+/// Returns the vector instruction sets that this build may use here, the plain one first.
 fn lanes() -> impl Iterator<Item = &'static str> {
     #[cfg(target_arch = "x86_64")]
     let vector = [

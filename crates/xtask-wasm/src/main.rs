@@ -1,9 +1,9 @@
-//! `cargo xtask wasm [--release]`: compiles `bindings/wasm` twice, whole and as the edge module, and generates their JavaScript; and
-//! compiles `bindings/sandbox`, which the host drives by hand. `--release` makes what is published: it takes minutes more, and ends with
-//! binaryen's `wasm-opt`.
+//! `cargo xtask wasm [--release]`: compiles `bindings/wasm` twice, whole and as the edge module, and
+//! generates their JavaScript; and compiles `bindings/sandbox`, which the host drives by hand. `--release`
+//! makes the published files: it takes minutes more, and ends with binaryen's `wasm-opt`.
 //!
-//! The result lies in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`, the same of `fulmar_edge`, and
-//! `fulmar_sandbox.wasm`.
+//! The result is in `wasm/`: `fulmar_wasm.js`, `fulmar_wasm.d.ts`, `fulmar_wasm_bg.wasm`, the same of
+//! `fulmar_edge`, and `fulmar_sandbox.wasm`.
 //! `FULMAR_WASM_RUSTC` may name a compiler that has a standard library for the target, see `scripts/wasm-toolchain.sh`.
 
 use std::error::Error;
@@ -21,7 +21,7 @@ struct Module {
     options: &'static [&'static str],
     /// The profiles of tests and of a release.
     profiles: [&'static str; 2],
-    /// JavaScript is generated for it.
+    /// If true, JavaScript is generated for it.
     has_javascript: bool,
 }
 
@@ -50,7 +50,7 @@ const MODULES: [Module; 3] = [
     },
 ];
 
-/// What rustc may emit for this target, which `wasm-opt` must be told.
+/// The features that rustc may emit for this target; `wasm-opt` needs the list.
 const FEATURES: [&str; 7] = [
     "--enable-simd",
     "--enable-bulk-memory",
@@ -88,7 +88,7 @@ fn main() -> Outcome<()> {
     if is_current {
         return Ok(());
     }
-    // Made beside its place and moved there whole, so that nobody loads half of it.
+    // Made in another folder and moved as a whole, so that no process loads half of it.
     let staged = root.join("target/wasm-staged");
     if staged.exists() {
         std::fs::remove_dir_all(&staged)?;
@@ -114,7 +114,8 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Whether `source`, the module of the last run, is `module`, and this program was not compiled anew since.
+/// Returns whether `source`, the module of the last run, equals `module`, and this program was not recompiled
+/// since.
 fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
     let program = std::env::current_exe()?.metadata()?.modified()?;
     let is_newer = source.metadata().and_then(|data| data.modified()).is_ok_and(|time| time > program);
@@ -122,14 +123,14 @@ fn is_generated_from(source: &Path, module: &Path) -> Outcome<bool> {
 }
 
 impl Module {
-    /// The module as rustc makes it, with the flags of `.cargo/config.toml`.
+    /// Compiles the module with the flags of `.cargo/config.toml`, and returns its path.
     fn compile(&self, root: &Path, is_release: bool) -> Outcome<PathBuf> {
         let target_dir = root.join("target/wasm");
         let profile = self.profiles[usize::from(is_release)];
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root).args(["build", "--package", self.package, "--profile", profile]);
         cargo.args(["--target", TARGET]).args(self.options).arg("--target-dir").arg(&target_dir);
-        // These would take the place of the flags of `.cargo/config.toml`.
+        // These would override the flags of `.cargo/config.toml`.
         cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("RUSTFLAGS");
         if let Some(rustc) = std::env::var_os("FULMAR_WASM_RUSTC") {
             cargo.env("RUSTC", rustc);
@@ -151,8 +152,8 @@ fn generate(module: &Path, name: &str, place: &Path) -> Outcome<()> {
     Ok(bindgen.generate(place)?)
 }
 
-/// Makes modules a third smaller, all at once. After all that rustc did, the levels 2 and 3 of `wasm-opt` make nothing
-/// faster and the files another 1 and 4 % smaller, and take two and four times as long.
+/// Makes modules a third smaller, in parallel. After rustc's optimisations, levels 2 and 3 of `wasm-opt` make
+/// nothing faster and the files another 1 and 4 % smaller, and take two and four times as long.
 fn shrink(root: &Path, modules: &[PathBuf]) -> Outcome<()> {
     let optimizer = |module: &PathBuf| {
         let mut command = Command::new("node");

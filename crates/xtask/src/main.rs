@@ -1,5 +1,5 @@
-//! Fulmar's own check and build program. `cargo xtask tidy` reads the tree and refuses what the house style forbids;
-//! `cargo xtask wasm` hands over to `xtask-wasm`, so that the check does not compile a code generator.
+//! Fulmar's own check and build program. `cargo xtask tidy` reads the tree and checks the house style;
+//! `cargo xtask wasm` runs `xtask-wasm`, so that the check does not compile a code generator.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Ok(()) => ("tidy: clean\n".to_owned(), ExitCode::SUCCESS),
         Err(problem) => (problem, ExitCode::FAILURE),
     };
-    // A closed pipe (`| head`) is no failure of the check.
+    // A closed pipe (`| head`) does not fail the check.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     code
 }
@@ -37,7 +37,7 @@ fn build_wasm(options: &[&str]) -> ExitCode {
     }
 }
 
-/// The root of the workspace: two folders above this crate.
+/// Returns the root of the workspace: two folders above this crate.
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

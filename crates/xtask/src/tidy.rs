@@ -23,7 +23,7 @@ mod tree;
 use config::Config;
 use tree::Tree;
 
-/// A regular expression, compiled once. Its words are ASCII, as those of Unicode take ten times as long.
+/// A regular expression, compiled once. Its classes are ASCII: Unicode classes take ten times as long.
 macro_rules! pattern {
     ($text:expr) => {{
         static PATTERN: std::sync::LazyLock<regex::Regex> = std::sync::LazyLock::new(|| {
@@ -34,18 +34,18 @@ macro_rules! pattern {
 }
 use pattern;
 
-/// One thing to mend.
+/// One violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The file, from the root, with `/`.
+    /// The path of the file, relative to the root, with `/`.
     pub path: String,
-    /// Counted from 1; 0 for the file as a whole.
+    /// The line, counted from 1; 0 for the whole file.
     pub line: usize,
     /// The rule's name in `tidy.toml`.
     pub rule: &'static str,
-    /// The function, name or import; empty for the file.
+    /// The function, name or import; empty for the whole file.
     pub item: String,
-    /// What is wrong, and after a semicolon how to mend it.
+    /// The problem, and after a semicolon the remedy.
     pub message: String,
 }
 
@@ -59,10 +59,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the repository at `root`, and lowers the counts of `tidy.toml` where fewer banned phrases are left.
+/// Checks the repository at `root`, and lowers the counts of `tidy.toml` for rooms that have fewer banned
+/// phrases now.
 ///
 /// # Errors
-/// The findings, or a sentence if a file cannot be read or written or `tidy.toml` breaks its form.
+/// The findings; or a message if a file cannot be read or written or `tidy.toml` is invalid.
 pub fn check(root: &Path) -> Result<(), String> {
     let tree = Tree::read(root).map_err(|error| format!("tidy: {}: {error}\n", root.display()))?;
     let found = findings(&tree)?;
@@ -82,7 +83,7 @@ fn config(tree: &Tree) -> Result<Config, String> {
     Config::parse(tree.get("tidy.toml").map_or("", |source| &source.text))
 }
 
-/// What every rule finds in `tree`, without the exceptions, sorted by place.
+/// Returns the findings of all rules in `tree`, sorted by place, before exceptions are applied.
 fn findings(tree: &Tree) -> Result<Vec<Finding>, String> {
     type Rule = fn(&Tree, &Config) -> Vec<Finding>;
     const RULES: [Rule; 11] = [
@@ -104,7 +105,7 @@ fn findings(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(found)
 }
 
-/// (rule, item) of every finding of `rule` in a tree of these files.
+/// Returns (rule, item) of every finding of `rule` in a tree of these files.
 #[cfg(test)]
 fn found_by(
     rule: fn(&Tree, &Config) -> Vec<Finding>,

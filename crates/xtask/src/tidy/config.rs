@@ -1,4 +1,5 @@
-//! `tidy.toml`: the floors of the house as data, counts that may only fall, and every exception with its reason.
+//! `tidy.toml`: the layers of the crates and rooms, counts that may only fall, and every exception with
+//! its reason.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +21,11 @@ pub struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rust {
-    /// Crate -> crates that it may depend on; what those may, it may too.
+    /// Crate -> crates that it may depend on, directly; their dependencies are allowed too.
     pub floors: BTreeMap<String, Vec<String>>,
     /// Crates without a binding and a TypeScript folder.
     pub unmirrored: Vec<String>,
-    /// Files of the bindings that belong to no crate, without their end.
+    /// Files of the bindings that belong to no crate, without their extension.
     pub binding_support: Vec<String>,
     /// Files and folders (with a last `/`) that may hold `unsafe`.
     pub unsafe_in: Vec<String>,
@@ -41,14 +42,14 @@ pub struct TypeScript {
     pub own_codes: Vec<String>,
 }
 
-/// A finding that stays, and why.
+/// A finding that is allowed, and the reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exception {
     /// A file, or a folder with a last `/`.
     pub path: String,
     pub rule: String,
-    /// Only this function, name or import; without it the whole file.
+    /// The function, name or import; empty for the whole file.
     #[serde(default)]
     pub item: String,
     pub reason: String,
@@ -66,7 +67,7 @@ impl Config {
     /// Reads the text of a `tidy.toml`.
     ///
     /// # Errors
-    /// A sentence with the place if the text is not TOML, a key is unknown, or an exception has no reason.
+    /// A message with the line if the text is not TOML, a key is unknown, or an exception has no reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| format!("tidy.toml: {error}"))?;
         match config.exceptions.iter().find(|exception| exception.reason.trim().is_empty()) {
@@ -77,7 +78,8 @@ impl Config {
         }
     }
 
-    /// `findings` without those that an exception covers, and one more for each exception that covers none.
+    /// Returns `findings` without those that an exception covers, and one more for each exception that
+    /// covers no finding.
     pub fn without_exceptions(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let is_stale = |exception: &&Exception| !findings.iter().any(|found| exception.covers(found));
         let stale = self.exceptions.iter().filter(is_stale).map(|exception| Finding {

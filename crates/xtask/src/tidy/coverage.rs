@@ -1,4 +1,4 @@
-//! What a test must reach: every kind of error, every limit; and where golden data comes from.
+//! Coverage by tests: of every error kind and every limit; and the origin of golden data.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ const LIMITS: &str = "crates/fulmar-core/src/limits.rs";
 const TYPESCRIPT_ERROR: &str = "ts/src/core/error.ts";
 const GOLDEN: &str = "tests/golden/";
 
-/// Checks that kinds and limits are tested, that TypeScript knows every code, and that golden data says its origin.
+/// Checks that kinds and limits are tested, that TypeScript has every code, and that golden data has a
+/// HOW.md.
 pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(source) = tree.get(ERROR) {
@@ -23,13 +24,13 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     found
 }
 
-/// (place, variant, code), from the arms `Self::Variant => "CODE"`.
+/// Returns (place, variant, code), from the arms `Self::Variant => "CODE"`.
 fn kinds(source: &Source) -> impl Iterator<Item = (usize, &str, &str)> {
     let arms = pattern!(r#"Self::(\w+) => "(\w+)""#).captures_iter(&source.code);
     arms.filter_map(|arm| Some((arm.get(0)?.start(), arm.get(1)?.as_str(), arm.get(2)?.as_str())))
 }
 
-/// Every word of the tests outside `path`.
+/// Returns every word of the tests outside `path`.
 fn tested_words<'a>(tree: &'a Tree, path: &str) -> BTreeSet<&'a str> {
     let tests = tree.sources.values().filter(|source| source.path != path).map(Source::tests);
     tests
@@ -75,7 +76,7 @@ fn untested_limits(tree: &Tree, source: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// The codes of Rust and those of TypeScript must be the same, less what only TypeScript raises.
+/// Compares the codes of Rust with those of TypeScript, without those that only TypeScript raises.
 fn code_mismatches(tree: &Tree, rust: &Source, config: &Config) -> Vec<Finding> {
     let Some(typescript) = tree.get(TYPESCRIPT_ERROR) else { return Vec::new() };
     let codes: BTreeSet<&str> = kinds(rust).map(|(_, _, code)| code).collect();
@@ -98,7 +99,7 @@ fn code_mismatches(tree: &Tree, rust: &Source, config: &Config) -> Vec<Finding> 
 fn golden_without_origin(tree: &Tree) -> Vec<Finding> {
     let folders = tree.folders(GOLDEN).into_iter().map(|name| format!("{GOLDEN}{name}/"));
     let silent = folders.filter(|folder| !tree.paths.contains(&format!("{folder}HOW.md")));
-    let message = "has no HOW.md; say which program made the data, its version and the command";
+    let message = "has no HOW.md; write which program made the data, its version and the command";
     silent
         .map(|path| Finding {
             path,

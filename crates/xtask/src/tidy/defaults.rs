@@ -1,4 +1,4 @@
-//! Defaults: the number of a `@default` in TypeScript is what the option struct of Rust holds.
+//! Defaults: the number of a `@default` in TypeScript equals the one in the option struct of Rust.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use super::floors::{ROOT, room};
 use super::tree::Tree;
 use super::{Finding, pattern};
 
-/// Compares numbers: a documented one must be in some `fn default()` of the room's crate, if the field is.
+/// Checks that a documented number is in a `fn default()` of the room's crate, if that crate has the
+/// field.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
     let documented = pattern!(r"@default ([-0-9][^\s*]*)(?:[^*]|\*[^/])*\*/\s*(?:readonly )?(\w+)\?:");
     let mut rooms = BTreeMap::new();
@@ -28,7 +29,7 @@ pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
     found
 }
 
-/// Field -> the numbers that the bodies of `fn default()` give to it, in the crate of a room.
+/// Returns field -> the numbers that the bodies of `fn default()` assign to it, in the crate of a room.
 fn held(tree: &Tree, room: &str) -> BTreeMap<String, Vec<f64>> {
     let body = pattern!(r"(?s)\n    fn default\(\) -> [^\n]*\n(.*?)\n    \}");
     let given = pattern!(r"\b(\w+): ([-0-9][^,}\s]*)");

@@ -1,5 +1,6 @@
-//! Docs: every export of TypeScript has one, a public function or class with an example, which another stage runs; and places of `unsafe`.
-//! Rustc and clippy check the docs of Rust, TypeDoc and rustdoc the links.
+//! Docs: every export of TypeScript has a doc comment, a public function or class also an example, which
+//! another stage runs; and places of `unsafe`. Rustc and clippy check the docs of Rust, TypeDoc and rustdoc
+//! the links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     undocumented.chain(rust.flat_map(|source| misplaced_unsafe(source, config))).collect()
 }
 
-/// (file, name) of what users can import.
+/// Returns (file, name) of everything that users can import.
 fn public_names(tree: &Tree) -> BTreeSet<(String, &str)> {
     let file = |from: &Source, stem: &str| Some(format!("{}.ts", join(&from.path, stem)?));
     // The files that `exports` of `package.json` names.
@@ -38,7 +39,7 @@ fn public_names(tree: &Tree) -> BTreeSet<(String, &str)> {
     names
 }
 
-/// An overload may leave the doc to another signature of the same name.
+/// Returns the exports without docs. One documented signature is enough for all overloads of a name.
 fn undocumented(source: &Source, public: &BTreeSet<(String, &str)>) -> Vec<Finding> {
     let declaration = pattern!(
         r"(?m)^export (?:declare |abstract |async )*(function|class|const|let|interface|type|enum)\*? (\w+)(.*)"
@@ -66,7 +67,7 @@ fn undocumented(source: &Source, public: &BTreeSet<(String, &str)>) -> Vec<Findi
     missing.collect()
 }
 
-/// The JSDoc right before the byte `at`; a note to the linter may be between.
+/// Returns the JSDoc directly before the byte `at`; a lint comment may be between.
 fn doc_before(source: &Source, at: usize) -> &str {
     let mut above = source.text[..at].trim_end();
     while let Some(line) = above.rfind('\n').filter(|line| above[line + 1..].starts_with("//")) {

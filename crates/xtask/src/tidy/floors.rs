@@ -1,4 +1,4 @@
-//! Floors: a module imports only from lower floors, in Rust and in TypeScript.
+//! Layers: a module imports only from lower layers, in Rust and in TypeScript.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,8 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     found
 }
 
-/// What is wrong with the dependencies of one crate. The bindings and the check programs are above every floor.
+/// Returns the forbidden dependencies of one crate. The bindings and the check programs may depend on all
+/// crates.
 fn crate_edges(source: &Source, floors: &BTreeMap<String, Vec<String>>) -> Vec<Finding> {
     let table: toml::Table = match toml::from_str(&source.text) {
         Ok(table) => table,
@@ -54,7 +55,7 @@ fn crate_edges(source: &Source, floors: &BTreeMap<String, Vec<String>>) -> Vec<F
         .collect()
 }
 
-/// All that a package depends on, for tests, builds and single targets too.
+/// Returns all dependencies of a package, for tests, builds and single targets too.
 fn dependencies(table: &toml::Table) -> impl Iterator<Item = &str> {
     let targets =
         table.get("target").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::values);
@@ -65,7 +66,7 @@ fn dependencies(table: &toml::Table) -> impl Iterator<Item = &str> {
     tables.flatten().flat_map(|table| table.keys().map(String::as_str))
 }
 
-/// Every crate that `name` may depend on, those of its own dependencies included.
+/// Returns every crate that `name` may depend on, with the dependencies of its dependencies.
 fn below<'a>(name: &str, floors: &'a BTreeMap<String, Vec<String>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<&str> = floors.get(name).into_iter().flatten().map(String::as_str).collect();
@@ -77,7 +78,8 @@ fn below<'a>(name: &str, floors: &'a BTreeMap<String, Vec<String>>) -> BTreeSet<
     reached
 }
 
-/// The room of a file: `chat` for `ts/src/chat/ledger.ts`, `None` for files right below `ts/src` and elsewhere.
+/// Returns the room of a file: `chat` for `ts/src/chat/ledger.ts`, `None` for files directly in `ts/src`
+/// and outside it.
 pub fn room(path: &str) -> Option<&str> {
     path.strip_prefix(ROOT)?.split_once('/').map(|(room, _)| room)
 }
@@ -89,7 +91,9 @@ fn wrong_import(path: &str, specifier: &str, config: &Config) -> Option<String> 
         return inside.then(|| format!("imports {specifier}; import the package 'fulmar' as its users do"));
     }
     if specifier == "fulmar" || specifier.starts_with("fulmar/") {
-        return Some(format!("imports the package itself; import the file behind '{specifier}'"));
+        return Some(format!(
+            "imports the package itself; import the file of ts/src in place of '{specifier}'"
+        ));
     }
     let outside = target.as_deref().is_some_and(|target| !inside && !target.ends_with("package.json"));
     let from = room(path);
@@ -97,7 +101,7 @@ fn wrong_import(path: &str, specifier: &str, config: &Config) -> Option<String> 
         let message = format!("imports '{specifier}'; only ts/src/native may, import from there");
         return (from != Some("native")).then_some(message);
     }
-    // The files right below ts/src are the roof and import every room.
+    // The files directly in ts/src may import every room.
     let (target, from) = (target?, from?);
     match room(&target) {
         None => {

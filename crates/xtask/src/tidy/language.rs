@@ -1,4 +1,5 @@
-//! Language: a count, for each room, of phrases that plain English does without. It may only fall: `cargo xtask tidy` lowers the record.
+//! Language: a count, for each room, of phrases that plain English avoids. It may only fall: `cargo xtask
+//! tidy` lowers the record.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,14 @@ use super::config::Config;
 use super::tree::{Source, Tree};
 use super::{Finding, pattern};
 
-/// Checks that no room has more than `tidy.toml` allows.
+/// Checks that no room has more phrases than `tidy.toml` allows.
 pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     for (room, places) in places(tree) {
         let allowed = config.language.get(&room).copied().unwrap_or_default();
         if places.len() > allowed {
             let count = places.len();
-            // The newest is not known, so all are shown.
+            // Which phrase is new is unknown, so all are listed.
             found.extend(places.into_iter().map(|(source, at, phrase)| {
                 let message = format!(
                     "`{phrase}`: {room} has {count} phrases of this kind and may have {allowed}; reword one"
@@ -25,7 +26,7 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     found
 }
 
-/// The text of `tidy.toml` with lower counts, if any is lower now.
+/// Returns the text of `tidy.toml` with lower counts, if any is lower now.
 pub fn lowered(tree: &Tree, config: &Config) -> Option<String> {
     let places = places(tree);
     let mut text = tree.get("tidy.toml")?.text.clone();
@@ -39,10 +40,10 @@ pub fn lowered(tree: &Tree, config: &Config) -> Option<String> {
     (text != tree.get("tidy.toml")?.text).then_some(text)
 }
 
-/// Room -> the file, the place and the phrase of each.
+/// Returns room -> the file, the place and the text of each phrase.
 fn places(tree: &Tree) -> BTreeMap<String, Vec<(&Source, usize, &str)>> {
     let mut rooms: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    // This file shows what it counts, and old entries of the changelog stay as they are.
+    // This file contains the phrases, and old entries of the changelog stay as they are.
     let is_left =
         |source: &&Source| !source.path.ends_with("tidy/language.rs") && source.path != "CHANGELOG.md";
     for source in tree.sources.values().filter(is_left) {
@@ -55,7 +56,8 @@ fn places(tree: &Tree) -> BTreeMap<String, Vec<(&Source, usize, &str)>> {
     rooms
 }
 
-/// `crates/fulmar-chat`, `ts/src/chat`, `docs`, or `pages` for what is in no folder.
+/// Returns the room of a file: `crates/fulmar-chat`, `ts/src/chat`, `docs`; `pages` for files in the
+/// root.
 fn room(path: &str) -> String {
     let parts: Vec<_> = path.split('/').collect();
     let depth = match parts[..] {
@@ -67,7 +69,7 @@ fn room(path: &str) -> String {
     parts[..depth].join("/")
 }
 
-/// What begins a doc comment, what a comment or a page says, and what an error ends with.
+/// Returns the phrases: openers of doc comments, words in comments and pages, and ends of error messages.
 fn phrases(source: &Source) -> Vec<(usize, &str)> {
     let words = pattern!(
         r"(?i)\b(who|whom|nobody|somebody|(?:is|are|was|were) told|knows|buries|goes on|(?:is|are) none|no number)\b"

@@ -1,13 +1,14 @@
-//! Links and paths in Markdown, the list of the examples, and figures with their records: each leads to something.
+//! Links and paths in Markdown, the list of the examples, and figures with their records: each target
+//! must exist.
 
 use super::config::Config;
 use super::tree::{Source, Tree};
 use super::{Finding, pattern};
 
 const RECORDS: &str = "benches/record/";
-/// The pages whose `paths/in/code` must exist, if they hold no placeholder.
+/// The pages whose `paths/in/code` must exist, unless they contain a placeholder.
 const PAGES_WITH_PATHS: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
-/// A path of the repository begins with one of these.
+/// The folders with which a path of the repository begins.
 const FOLDERS: [&str; 9] =
     ["benches", "bindings", "crates", "docs", "examples", "fuzz", "scripts", "tests", "ts"];
 
@@ -21,7 +22,7 @@ pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
     found
 }
 
-/// The path that the relative `specifier` means in the file `from`, whether a file is there or not.
+/// Resolves the relative `specifier` in the file `from`; the result need not exist.
 pub fn join(from: &str, specifier: &str) -> Option<String> {
     if !specifier.starts_with('.') {
         return None;
@@ -38,7 +39,7 @@ pub fn join(from: &str, specifier: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Targets on the network and inside the page are left alone.
+/// Returns the links to missing files; targets on the network and inside the page are not checked.
 fn dead_links(tree: &Tree, page: &Source) -> Vec<Finding> {
     let targets =
         pattern!(r"\]\(([^)#:\n]+)(?:#[^)\n]*)?\)").captures_iter(&page.text).filter_map(|link| link.get(1));
@@ -51,7 +52,8 @@ fn dead_links(tree: &Tree, page: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// Checks what `code` names with a slash; `{a,b}` means both, and `<noun>` or `*` no path.
+/// Returns the missing paths that code spans with a slash name; `{a,b}` means both, `<noun>` and `*` are
+/// not paths.
 fn dead_paths(tree: &Tree, page: &Source) -> Vec<Finding> {
     let named =
         pattern!(r"`([\w.-]+/[\w./{},-]*)`").captures_iter(&page.text).filter_map(|found| found.get(1));
@@ -81,13 +83,12 @@ fn unlisted_examples(tree: &Tree) -> Vec<Finding> {
         programs
             .filter_map(move |source| Some((source, source.path.strip_prefix(folder)?.split('/').next()?)))
     });
-    let message =
-        |name| format!("examples/README.md does not list {name}; add a line that says what it shows");
+    let message = |name| format!("examples/README.md does not list {name}; add a line about what it shows");
     let unlisted = programs.filter(|(_, name)| !list.contains(name));
     unlisted.map(|(source, name)| source.whole("example-list", name, message(name))).collect()
 }
 
-/// A row of a table that cites a record cites the newest one, and it is there.
+/// Returns the rows of tables whose cited record is missing or not the newest.
 fn unbacked_figures(tree: &Tree, readme: &Source) -> Vec<Finding> {
     let rows = pattern!(r"(?m)^\|.*").find_iter(&readme.text);
     let cited = rows.flat_map(|row| {
@@ -95,7 +96,7 @@ fn unbacked_figures(tree: &Tree, readme: &Source) -> Vec<Finding> {
             .find_iter(row.as_str())
             .map(move |found| (row.start(), found.as_str()))
     });
-    // Records are named by their date, after a subject.
+    // The names of records are a subject and a date.
     let subject = |path: &str| {
         path.trim_end_matches(".json").trim_end_matches(|last: char| !last.is_alphabetic()).to_owned()
     };

@@ -11,7 +11,7 @@ use super::tree::Tree;
 /// The bindings, by folder.
 const BINDINGS: [&str; 2] = ["bindings/node/src/", "bindings/wasm/src/"];
 
-/// Checks that every mirrored crate that holds something is seen on all sides, and that nothing is seen without a crate.
+/// Checks that every mirrored crate with content has all its mirrors, and that every mirror has a crate.
 pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     let mirrored = mirrored_crates(tree, config);
     let mut found = Vec::new();
@@ -39,7 +39,7 @@ pub fn check(tree: &Tree, config: &Config) -> Vec<Finding> {
     found
 }
 
-/// Short names of the crates that hold something and that users of TypeScript see.
+/// Returns the short names of the crates with content that users of TypeScript see.
 fn mirrored_crates<'a>(tree: &'a Tree, config: &Config) -> BTreeSet<&'a str> {
     let crates =
         tree.folders("crates/").into_iter().filter_map(|name| Some((name, name.strip_prefix("fulmar-")?)));
@@ -53,7 +53,7 @@ fn holds_something(tree: &Tree, name: &str) -> bool {
     root.is_some_and(|source| !source.code.trim().is_empty())
 }
 
-/// The places where the crate `name` must be seen, each with what to do where it is not.
+/// Returns the places where the crate `name` must have a mirror, each with a remedy.
 fn sides(name: &str) -> [(String, &'static str); 4] {
     [
         (format!("bindings/node/src/{name}.rs"), "add the napi face"),
@@ -63,7 +63,7 @@ fn sides(name: &str) -> [(String, &'static str); 4] {
     ]
 }
 
-/// A file may also be a folder of its name.
+/// Returns whether `side` is a file or a folder of the tree.
 fn is_there(tree: &Tree, side: &str) -> bool {
     let folder = side.strip_suffix(".rs").map_or_else(|| side.to_owned(), |stem| format!("{stem}/"));
     tree.paths.contains(side)

@@ -1,4 +1,5 @@
-//! Names of files, of types, of functions and of tests. Rustc and biome check their case, knip finds files that nothing imports.
+//! Names of files, types, functions and tests. Rustc and biome check their case, knip finds files without
+//! imports.
 
 use super::config::Config;
 use super::tree::{Source, Tree, is_test_path};
@@ -24,7 +25,7 @@ fn empty_file_name(path: &str) -> Option<Finding> {
         line: 0,
         rule: "name",
         item: String::new(),
-        message: "the name says nothing; name the file after the one noun it holds".to_owned(),
+        message: "the name is too general; name the file after its main noun".to_owned(),
     })
 }
 
@@ -37,8 +38,8 @@ fn empty_names(source: &Source) -> Vec<Finding> {
         (_, true) => (pattern!(r"\b(?:class|interface|type) (\w*(?:Impl|V2|Manager|Helper|Utils?))\b"), None),
         _ => return Vec::new(),
     };
-    let patterns = [Some((types, "its end names nothing; say what the type is"))];
-    let functions = functions.map(|functions| (functions, "drop the prefix, the verb or the noun says it"));
+    let patterns = [Some((types, "its suffix is too general; name what the type is"))];
+    let functions = functions.map(|functions| (functions, "drop the prefix; the verb or the noun is enough"));
     let both = patterns.into_iter().chain([functions]).flatten();
     let found =
         both.flat_map(|(names, fix)| names.captures_iter(&source.code).map(move |found| (found, fix)));
@@ -50,7 +51,7 @@ fn empty_names(source: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// A test file is named after what it tests, or its first line says what that is.
+/// Returns a finding unless a test file is named after the file it tests or its first line is a comment.
 fn without_subject(tree: &Tree, source: &Source) -> Option<Finding> {
     let path = &source.path;
     let is_noted = ["//", "/*"].iter().any(|note| source.text.trim_start().starts_with(note));
@@ -68,7 +69,7 @@ fn without_subject(tree: &Tree, source: &Source) -> Option<Finding> {
     };
     let files = [".ts", ".rs", "/index.ts"].map(|end| format!("{subject}{end}"));
     let message =
-        format!("tests no file {subject}; name it after one, or say what it tests in a comment on top");
+        format!("tests no file {subject}; name it after one, or write what it tests in a comment on top");
     (!files.iter().any(|file| tree.paths.contains(file))).then(|| source.whole("subject", "", message))
 }
 

@@ -1,12 +1,13 @@
-//! Files of Rust that nobody can hold in their head, and bindings that are more than conversions. Clippy and biome check functions.
+//! Files of Rust that are too long to read at once, and bindings with more code than conversions need.
+//! Clippy and biome check functions.
 
 use super::Finding;
 use super::config::Config;
 use super::tree::{Source, Tree};
 
-/// Most lines of a file; biome has the same limit.
+/// The maximum number of lines of a file; biome has the same limit.
 const FILE_LINES_MAX: usize = 900;
-/// Most lines of the bindings, in percent of those of the crates.
+/// The maximum number of lines of the bindings, in percent of those of the crates.
 const SHARE_MAX_PERCENT: usize = 16;
 
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {

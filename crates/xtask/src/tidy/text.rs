@@ -1,4 +1,4 @@
-//! The text of files: white space, characters, notes to ourselves, paths of one machine.
+//! Text of files: white space, characters, TODO notes, paths of one machine.
 
 use super::config::Config;
 use super::tree::{Source, Tree};
@@ -6,7 +6,7 @@ use super::{Finding, pattern};
 
 /// Checks every text file of the tree.
 pub fn check(tree: &Tree, _: &Config) -> Vec<Finding> {
-    // This file shows what it refuses.
+    // This file contains the patterns.
     let sources = tree.sources.values().filter(|source| !source.path.ends_with("tidy/text.rs"));
     sources.flat_map(|source| lines(source).into_iter().chain(odd_characters(source))).collect()
 }
@@ -41,7 +41,8 @@ fn lines(source: &Source) -> Vec<Finding> {
     found
 }
 
-/// Characters beyond ASCII belong to docs, comments and tests: in code an escape says which one is meant.
+/// Finds characters beyond ASCII in code, where an escape is clearer; docs, comments and tests may have
+/// them.
 fn odd_characters(source: &Source) -> Vec<Finding> {
     if source.code.is_ascii() || !(source.is_rust() || source.is_script()) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The files of the repository, read once for all rules, with comments and tests told from code line by line.
+//! The files of the repository, read once for all rules, with comments and tests separated from code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,13 +8,13 @@ use super::{Finding, pattern};
 
 /// Folders that are never part of the tree.
 const FOREIGN: [&str; 3] = [".git", "node_modules", "target"];
-/// Ends of the files whose text the rules read.
+/// Extensions of the files whose text the rules read.
 const READ: [&str; 13] =
     ["gitignore", "rs", "ts", "mts", "js", "mjs", "md", "toml", "json", "yml", "sh", "capnp", "html"];
 /// Data made by other programs: listed, not read.
 const DATA: &str = "tests/golden/";
 
-/// Every path of the repository, and the text of those that people write.
+/// Every path of the repository, and the text of source files and pages.
 #[derive(Debug, Default)]
 pub struct Tree {
     pub paths: BTreeSet<String>,
@@ -26,15 +26,16 @@ pub struct Tree {
 pub struct Source {
     pub path: String,
     pub text: String,
-    /// The text with the same number of bytes and lines, and spaces for comments. Languages other than Rust, TypeScript and JavaScript
-    /// have no comments here.
+    /// The text with spaces in place of comments, of the same number of bytes and lines. Only Rust,
+    /// TypeScript and JavaScript have comments here.
     pub code: String,
-    /// Where tests begin, which stand last in a file of Rust.
+    /// The first byte of the tests, which come last in a file of Rust.
     tests_from: usize,
 }
 
 impl Tree {
-    /// Reads the folder `root` without what its `.gitignore` names (lines `/folder/` and `*.end` are understood).
+    /// Reads the folder `root` without what its `.gitignore` names (lines `/folder/` and `*.end` are
+    /// understood).
     ///
     /// # Errors
     /// The error of the operating system for a folder or a file that cannot be read.
@@ -66,7 +67,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree of the given paths and texts.
+    /// Returns a tree of the given paths and texts.
     pub fn from_files(files: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
         let files = files.into_iter().map(|(path, text)| Source::new(path.into(), text.into()));
         let mut sources: BTreeMap<_, _> = files.map(|source| (source.path.clone(), source)).collect();
@@ -90,14 +91,15 @@ impl Tree {
         self.sources.get(path)
     }
 
-    /// The text files below `folder` (with its last `/`) whose path ends in `end`.
+    /// Returns the text files below `folder` (with its last `/`) whose path ends in `end`.
     pub fn under<'a>(&'a self, folder: &'a str, end: &'a str) -> impl Iterator<Item = &'a Source> {
         let inside =
             self.sources.range(folder.to_owned()..).take_while(move |(path, _)| path.starts_with(folder));
         inside.map(|(_, source)| source).filter(move |source| source.path.ends_with(end))
     }
 
-    /// Returns whether a file or a folder is at `path`, or what git ignores because it is built.
+    /// Returns whether the repository has a file or a folder at `path`; ignored paths count, as they are
+    /// built.
     pub fn holds(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         let ignore = self.get(".gitignore").map_or("", |source| source.text.as_str());
@@ -108,7 +110,7 @@ impl Tree {
             || ignores(ignore, path)
     }
 
-    /// The names of the folders directly below `folder` (with its last `/`).
+    /// Returns the names of the folders directly below `folder` (with its last `/`).
     pub fn folders(&self, folder: &str) -> BTreeSet<&str> {
         self.paths.iter().filter_map(|path| Some(path.strip_prefix(folder)?.split_once('/')?.0)).collect()
     }
@@ -152,19 +154,19 @@ impl Source {
         is_script(&self.path)
     }
 
-    /// A finding at the byte `at`.
+    /// Returns a finding at the byte `at`.
     pub fn finding(&self, at: usize, rule: &'static str, item: &str, message: String) -> Finding {
         let line = self.text[..at].matches('\n').count() + 1;
         Finding { path: self.path.clone(), line, rule, item: item.to_owned(), message }
     }
 
-    /// A finding about the file as a whole.
+    /// Returns a finding about the file as a whole.
     pub fn whole(&self, rule: &'static str, item: &str, message: String) -> Finding {
         Finding { line: 0, ..self.finding(0, rule, item, message) }
     }
 }
 
-/// Returns whether `path` holds nothing but tests or benches.
+/// Returns whether `path` contains only tests or benches.
 pub fn is_test_path(path: &str) -> bool {
     let within = |name: &str| path.starts_with(&name[1..]) || path.contains(name);
     within("/tests/") || within("/test/") || within("/benches/") || path.contains(".test.")
@@ -174,7 +176,8 @@ fn is_script(path: &str) -> bool {
     [".ts", ".mts", ".js", ".mjs"].iter().any(|end| path.ends_with(end))
 }
 
-/// A comment is a line that begins with `//`, in TypeScript with `/*` or `* ` too, or what follows ` // ` in a line.
+/// Replaces comments by spaces: lines that begin with `//`, in TypeScript also with `/*` or `* `, and the
+/// rest of a line after ` // `.
 fn without_comments(text: &str, is_rust: bool) -> String {
     let mut code = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
